@@ -1,0 +1,182 @@
+"""The vocabulary that producers and consumers of staleness share."""
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.typing import ArrayLike
+
+Schedule = Callable[[Any], ArrayLike]
+"""step (int32 []) -> a number, as in Optax."""
+
+Delay = Any
+"""A delay in updates: an int, an integer scalar array, a `Schedule`, or a prefix
+tree of these."""
+
+Law = Callable[[jax.Array], ArrayLike]
+"""staleness (int32 []) -> the factor that updates are multiplied by."""
+
+
+def vary(tree: Any, axis_name: str = "workers") -> Any:
+    """Marks `tree` as different on each worker; changes no value.
+
+    Under `shard_map` the gradient at replicated parameters is already summed over the
+    workers, and averaging it again does nothing. Take gradients at `vary(params)`.
+    Where `axis_name` is not a manual mesh axis (under `vmap`, outside of any axis) this
+    is the identity.
+
+    Args:
+        tree: a tree of arrays, usually the parameters.
+        axis_name: the workers' axis.
+
+    Returns:
+        The same tree, varying over `axis_name`. Costs nothing at run time.
+
+    Example:
+        >>> vary({"w": jnp.ones(2)})
+        {'w': Array([1., 1.], dtype=float32)}
+    """
+    if axis_name not in jax.sharding.get_abstract_mesh().manual_axes:
+        return tree
+
+    def vary_leaf(leaf):
+        if axis_name in jax.typeof(leaf).vma:
+            return leaf
+        return jax.lax.pcast(leaf, axis_name, to="varying")
+
+    return jax.tree.map(vary_leaf, tree)
+
+
+def require(value: Any, name: str, needed_by: str, remedy: str) -> Any:
+    """Returns `value`, or says which extra argument `needed_by` lacks and the remedy.
+
+    Raises:
+        TypeError: if `value` is None.
+    """
+    if value is None:
+        raise TypeError(
+            f"`{needed_by}` needs the extra argument `{name}`, which nothing handed to"
+            f" it: {remedy}, or pass `{name}=` to `update` by hand."
+        )
+    return value
+
+
+def as_transformation(name: str, inner: Any) -> optax.GradientTransformationExtraArgs:
+    """`inner` as a transformation that takes extra arguments (`MultiSteps` too).
+
+    Raises:
+        TypeError: if `inner` has no `init` and `update`.
+    """
+    if isinstance(inner, optax.MultiSteps):
+        inner = inner.gradient_transformation()
+    if not (hasattr(inner, "init") and hasattr(inner, "update")):
+        raise TypeError(
+            f"`{name}` must be an Optax transformation, got {inner!r}: pass"
+            " optax.sgd(...), optax.chain(...) or another (init, update) pair."
+        )
+    return optax.with_extra_args_support(inner)
+
+
+def broadcast(name: str, prefix: Any, tree: Any) -> Any:
+    """`prefix` with one value for each leaf of `tree`.
+
+    Raises:
+        ValueError: if it is no prefix of `tree`, naming the argument.
+    """
+    try:
+        return jax.tree.broadcast(prefix, tree, is_leaf=callable)
+    except ValueError as error:
+        raise ValueError(
+            f"`{name}` must be one value or a prefix of the tree"
+            f" {jax.tree.structure(tree)}, got {prefix!r}."
+        ) from error
+
+
+def is_concrete(value: Any) -> bool:
+    """Whether `value` can be looked at now, i.e. is not being traced."""
+    return not isinstance(value, jax.core.Tracer)
+
+
+def check_bound(name: str, value: Any) -> int:
+    """`value` as a static bound, in steps.
+
+    Raises:
+        TypeError: if it is not a Python or NumPy integer.
+        ValueError: if it is negative.
+    """
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        bound = operator.index(value)
+    except (TypeError, jax.errors.TracerIntegerConversionError):
+        raise TypeError(
+            f"`{name}` must be a static integer number of steps, got {value!r}."
+        ) from None
+    if bound < 0:
+        raise ValueError(f"`{name}` must be non-negative, got {bound}.")
+    return bound
+
+
+def check_number(
+    name: str, value: Any, *, low: float = 0.0, high: float = math.inf
+) -> None:
+    """Checks that a hyper-parameter, where it is known, lies in [low, high].
+
+    Traced values pass: a grid is one program, and its values are not known in it.
+
+    Raises:
+        TypeError: if `value` is not a real scalar.
+        ValueError: if it is NaN, infinite or out of range.
+    """
+    if not is_concrete(value):
+        return
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"`{name}` must be a number, got {value!r}.") from None
+    if not (math.isfinite(number) and low <= number <= high):
+        interval = f"at least {low}" if high == math.inf else f"in [{low}, {high}]"
+        raise ValueError(f"`{name}` must be finite and {interval}, got {value}.")
+
+
+def check_gradients(needed_by: str, updates: Any) -> None:
+    """Checks that every gradient is floating point or complex.
+
+    Raises:
+        TypeError: naming the first leaf that is not.
+    """
+    for path, leaf in jax.tree.leaves_with_path(updates):
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
+            raise TypeError(
+                f"`{needed_by}` needs floating-point gradients, got"
+                f" {jnp.result_type(leaf)} at {jax.tree_util.keystr(path) or 'the root'}"
+                ": cast it, or leave the leaf out with optax.masked."
+            )
+
+
+def check_staleness(needed_by: str, staleness: Any) -> Any:
+    """`staleness` (one, or a tree with one for each leaf) as int32.
+
+    Raises:
+        TypeError: if it is not an integer.
+        ValueError: if it is known and negative.
+    """
+
+    def check_leaf(tau):
+        if not jnp.issubdtype(jnp.result_type(tau), jnp.integer):
+            raise TypeError(
+                f"`staleness` handed to `{needed_by}` must be an integer number of"
+                f" steps, got {tau!r}."
+            )
+        if is_concrete(tau) and np.min(np.asarray(tau), initial=0) < 0:
+            raise ValueError(
+                f"`staleness` handed to `{needed_by}` must be non-negative, got {tau}."
+            )
+        return jnp.asarray(tau, jnp.int32)
+
+    return jax.tree.map(check_leaf, staleness)

@@ -1,0 +1,189 @@
+"""Correcting a gradient for the parameters' move since it was taken.
+
+Every rule here reads x_t (`params`) and x_{t-tau} (`stale_params`), a true snapshot for
+each gradient. `delayed(..., keep_params=True)` supplies it.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
+
+from delayjax import base
+
+_KEEP = "wrap the whole chain, `delayed(optax.chain(...), delay, keep_params=True)`"
+
+
+class CompensateDelayState(NamedTuple):
+    """State of `compensate_delay`."""
+
+    mean_square: Any  # moving mean of g * g, like the parameters; () unless adaptive
+
+
+def compensate_delay(
+    strength: ArrayLike, *, adaptive: bool = False, decay: ArrayLike = 0.95
+) -> optax.GradientTransformationExtraArgs:
+    """DC-ASGD: a first-order Taylor step of the gradient towards today's parameters.
+
+        g <- g + lam * g * g * (x_t - x_{t-tau})        elementwise
+
+    with lam = strength (DC-ASGD-c), or, adaptive (DC-ASGD-a),
+
+        ms  <- decay * ms + (1 - decay) * g * g
+        lam  = strength / sqrt(ms + 1e-7)
+
+    The product g * g stands in for the Hessian's diagonal. It stands before the
+    optimizer in a chain: it needs raw gradients.
+
+    Args:
+        strength: lam_0, non-negative; 0.04 (c) and 2.0 (a) on CIFAR-10 in the paper. 0
+            is no compensation. May be traced.
+        adaptive: whether lam is scaled for each coordinate.
+        decay: of the mean square, in [0, 1]. May be traced.
+
+    Returns:
+        A transformation whose state is empty, or one mean-square tree when adaptive.
+        Gradients keep their dtype.
+
+    Raises:
+        TypeError: if an argument is not a number, or (in `update`) `params` or
+            `stale_params` is missing.
+        ValueError: if an argument is out of range or not finite, or (in `update`) the
+            trees do not match.
+
+    Example:
+        >>> tx = compensate_delay(0.5)
+        >>> grads, params, stale_params = jnp.array(2.0), jnp.array(1.0), jnp.array(0.5)
+        >>> tx.update(grads, tx.init(params), params, stale_params=stale_params)[0]
+        Array(3., dtype=float32)
+
+    References:
+        Zheng et al., Asynchronous SGD with delay compensation, ICML 2017,
+        arXiv:1609.08326, algorithm 2 (c) and the adaptive form (a) of its experiments.
+    """
+    base.check_number("strength", strength)
+    base.check_number("decay", decay, high=1.0)
+
+    def init_fn(params):
+        return CompensateDelayState(optax.tree.zeros_like(params) if adaptive else ())
+
+    def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
+        del extra_args
+        moved = _moved("compensate_delay", updates, params, stale_params)
+        lam = jax.tree.map(lambda _: strength, updates)
+        if adaptive:
+            mean_square = optax.tree.update_moment(updates, state.mean_square, decay, 2)
+            mean_square = optax.tree.cast_like(mean_square, state.mean_square)
+            state = CompensateDelayState(mean_square)
+            lam = jax.tree.map(lambda ms: strength / jnp.sqrt(ms + 1e-7), mean_square)
+        updates = jax.tree.map(
+            lambda g, lam, dx: (g + lam * g * g * dx).astype(g.dtype),
+            updates,
+            lam,
+            moved,
+        )
+        return updates, state
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+class GapAwareState(NamedTuple):
+    """State of `gap_aware`."""
+
+    step: jax.Array  # updates done, int32 []
+    largest_rate: jax.Array  # the largest learning rate so far, float32 []
+    mean_square: Any  # moving mean of g * g, like the parameters
+
+
+def gap_aware(
+    learning_rate: optax.ScalarOrSchedule,
+    *,
+    decay: ArrayLike = 0.999,
+    eps: ArrayLike = 1e-8,
+) -> optax.GradientTransformationExtraArgs:
+    """Gap-Aware: divides a gradient by how many typical steps its parameters moved.
+
+        g <- g / Gap,  Gap = 1 + |x_t - x_{t-tau}| / C            elementwise
+        C  = eta_max * sqrt(EMA_decay(g * g) / bias correction) + eps
+
+    C is a typical step of the coordinate: only coordinates that moved far are damped.
+    The EMA includes the current gradient. It stands before the optimizer (and before
+    its momentum); what stands before it (`add_decayed_weights`) is divided as well, as
+    in the paper.
+
+    Args:
+        learning_rate: of the optimizer behind it, a number or a schedule; eta_max is
+            the largest so far.
+        decay: of the mean square, in [0, 1). May be traced.
+        eps: keeps C positive. May be traced.
+
+    Returns:
+        A transformation whose state is one mean-square tree. Gradients keep their
+        dtype. At a gap of zero gradients are unchanged, bit for bit.
+
+    Raises:
+        TypeError: if an argument is not a number, or (in `update`) `params` or
+            `stale_params` is missing.
+        ValueError: if an argument is out of range or not finite, or (in `update`) the
+            trees do not match.
+
+    Example:
+        >>> tx = gap_aware(0.1)
+        >>> grads, params, stale_params = jnp.array(2.0), jnp.array(1.0), jnp.array(0.8)
+        >>> update, _ = tx.update(
+        ...     grads, tx.init(params), params, stale_params=stale_params)
+        >>> round(float(update), 4)  # moved by 0.2, one step of 0.1 * |g|: gap 2
+        1.0
+
+    References:
+        Barkai, Hakimi and Schuster, Gap-aware mitigation of gradient staleness, ICLR
+        2020, arXiv:1909.10802, section 4.
+    """
+    if not callable(learning_rate):
+        base.check_number("learning_rate", learning_rate)
+    base.check_number("decay", decay, high=1.0)
+    base.check_number("eps", eps)
+
+    def init_fn(params):
+        return GapAwareState(
+            step=jnp.zeros((), jnp.int32),
+            largest_rate=jnp.zeros((), jnp.float32),
+            mean_square=optax.tree.zeros_like(params),
+        )
+
+    def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
+        del extra_args
+        moved = _moved("gap_aware", updates, params, stale_params)
+        rate = learning_rate(state.step) if callable(learning_rate) else learning_rate
+        step = state.step + 1
+        largest = jnp.maximum(state.largest_rate, jnp.asarray(rate, jnp.float32))
+        mean_square = optax.tree.update_moment(updates, state.mean_square, decay, 2)
+        mean_square = optax.tree.cast_like(mean_square, state.mean_square)
+        typical = optax.tree.bias_correction(mean_square, decay, step)
+
+        def divide(g, dx, square):
+            typical_step = largest * jnp.sqrt(square) + eps
+            return (g / (1.0 + jnp.abs(dx) / typical_step)).astype(g.dtype)
+
+        updates = jax.tree.map(divide, updates, moved, typical)
+        return updates, GapAwareState(step, largest, mean_square)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def _moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
+    """x_t - x_{t-tau}, the move of the parameters since the gradient was taken."""
+    base.check_gradients(needed_by, updates)
+    base.require(params, "params", needed_by, "call `update(grads, state, params)`")
+    base.require(stale_params, "stale_params", needed_by, _KEEP)
+    for name, tree in (("params", params), ("stale_params", stale_params)):
+        if jax.tree.structure(tree) != jax.tree.structure(updates):
+            raise ValueError(
+                f"`{name}` handed to `{needed_by}` must have the gradients' tree"
+                f" {jax.tree.structure(updates)}, got {jax.tree.structure(tree)}. Under"
+                " optax.masked or optax.partition pass"
+                " mask_compatible_extra_args=True."
+            )
+    return optax.tree.sub(params, stale_params)

@@ -1,0 +1,332 @@
+"""Feeding an optimizer gradients from the past."""
+
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from delayjax import base
+from delayjax import ring as rings
+
+Warmup = Literal["fresh", "skip", "zeros"]
+
+
+class Origin(NamedTuple):
+    """Where a gradient came from; kept beside it in the history."""
+
+    age: Any  # its staleness when it was handed in, int32 [] or one for each leaf
+    params: Any  # the parameters it was taken at; () without `keep_params`
+
+
+class DelayedState(NamedTuple):
+    """State of `delayed`."""
+
+    staleness: Any  # handed on by the last update, in steps, int32 [] or a tree
+    gradients: rings.Ring  # leaves [max_delay + 1, *shape]; None where max_delay is 0
+    origins: rings.Ring  # of `Origin`, likewise
+    inner_state: Any
+
+
+def delayed(
+    inner: optax.GradientTransformation,
+    delay: base.Delay,
+    *,
+    max_delay: Any = None,
+    keep_params: bool = False,
+    warmup: Warmup = "fresh",
+    history: rings.Storage | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Feeds `inner` the gradient of `delay(step)` steps ago.
+
+    The gradient used at step t is g[t - tau], where
+
+        tau = clip(delay(t), 0, min(t, max_delay))
+
+    and `inner` receives tau as the extra argument `staleness`. Ages add: a gradient
+    that already came with `staleness=` carries it through the history, and `inner`
+    receives the sum. The delay is a *lookback*: under a varying delay a gradient may be
+    used twice or never.
+
+    Args:
+        inner: the transformation that consumes stale gradients.
+        delay: how late, in steps: an int, an integer scalar that may be traced, a
+            function of the step (see `delayjax.delays`; floats are floored), or a
+            prefix tree of these. With a tree the staleness handed on is a full tree.
+        max_delay: the largest staleness kept, in steps; an int or a prefix tree of
+            ints. Static; it alone fixes the memory. May be left out where `delay`
+            consists of Python ints.
+        keep_params: whether to keep, with each gradient, the parameters it was taken
+            at, and to hand them on as the extra argument `stale_params`. Parameters
+            keep their own dtype whatever `history` says, since what consumes them takes
+            small differences.
+        warmup: what happens before there is a gradient that old. "fresh": staleness is
+            clipped to the steps done. "skip": inner and parameters stay untouched until
+            the history is full. "zeros": `inner` is fed zeros, and its counters and
+            moments advance.
+        history: how gradients are kept, `ring.cast(jnp.bfloat16)` for one; by default
+            on the device in their own dtype. A parameter's sharding is kept.
+
+    Returns:
+        A transformation whose state holds `max_delay + 1` gradients (with
+        `keep_params` as many parameter trees as well), and nothing for leaves whose
+        `max_delay` is 0. Given donated state, a step costs one gradient written and one
+        read, whatever `max_delay`. Zero staleness is `inner`, bit for bit when run
+        eagerly or when `update` is compiled alone. "skip" also selects between the old
+        and the new state of `inner`, and so copies a history inside of it.
+
+    Raises:
+        TypeError: if `inner` is no transformation, `max_delay` is no static integer, a
+            delay is neither an integer nor a function, or (in `update`) a gradient is
+            an integer, or parameters that are needed are missing.
+        ValueError: if a bound is negative, `max_delay` is missing, `warmup` is unknown,
+            or (in `init` and `update`) a tree does not match.
+
+    Example:
+        >>> tx = delayed(optax.sgd(1.0), 1)
+        >>> state = tx.init(jnp.zeros(()))
+        >>> for grad in (1.0, 2.0, 3.0):
+        ...     update, state = tx.update(jnp.asarray(grad), state)
+        ...     print(update, staleness(state))
+        -1.0 0
+        -1.0 1
+        -2.0 1
+
+    References:
+        Langford, Smola and Zinkevich, Slow learners are fast, NIPS 2009,
+        arXiv:0911.0491, algorithm 1 (delayed SGD; its first tau steps are "skip").
+    """
+    inner = base.as_transformation("inner", inner)
+    jax.tree.map(_check_delay, delay, is_leaf=callable)
+    if max_delay is None:
+        max_delay = jax.tree.map(_own_bound, delay, is_leaf=callable)
+    max_delay = jax.tree.map(lambda d: base.check_bound("max_delay", d), max_delay)
+    if warmup not in ("fresh", "skip", "zeros"):
+        raise ValueError(
+            f'`warmup` must be "fresh", "skip" or "zeros", got {warmup!r}.'
+        )
+    if history is None:
+        history = rings.plain
+    deepest = max(jax.tree.leaves(max_delay), default=0)
+    one_staleness = _is_single(delay) and _is_single(max_delay)
+
+    def per_leaf(name, value, tree):
+        return value if one_staleness else base.broadcast(name, value, tree)
+
+    def like_origin(value):
+        return Origin(age=value, params=value if keep_params else ())
+
+    def init_fn(params):
+        varying = base.vary(params)  # gradients differ from worker to worker
+        age = base.vary(jnp.zeros((), jnp.int32))
+        ages = per_leaf("max_delay", age, params)
+        origin = Origin(age=ages, params=varying if keep_params else ())
+        return DelayedState(
+            staleness=ages,
+            gradients=_init(history, varying, max_delay),
+            origins=_init(rings.plain, origin, like_origin(max_delay)),
+            inner_state=inner.init(params),
+        )
+
+    def update_fn(
+        updates, state, params=None, *, staleness=None, stale_params=None, **extra_args
+    ):
+        base.check_gradients("delayed", updates)
+        step = state.gradients.pushed
+        asked = jax.tree.map(lambda d: _ask(d, step), delay, is_leaf=callable)
+        oldest = deepest if warmup == "zeros" else step
+        tau = jax.tree.map(
+            lambda asked, bound: jnp.clip(asked, 0, jnp.minimum(oldest, bound)),
+            per_leaf("delay", asked, updates),
+            per_leaf("max_delay", max_delay, updates),
+        )
+        age = _check_age(0 if staleness is None else staleness, one_staleness)
+        origin = Origin(age=per_leaf("staleness", age, updates), params=())
+        if keep_params:
+            snapshot = params if stale_params is None else stale_params
+            base.require(snapshot, "params", "delayed(keep_params=True)", _PASS_PARAMS)
+            origin = origin._replace(params=snapshot)
+
+        gradients, stale = _remember(history, state.gradients, updates, tau, max_delay)
+        origins, origin = _remember(
+            rings.plain, state.origins, origin, like_origin(tau), like_origin(max_delay)
+        )
+        # Zero staleness is to be the inner optimizer bit for bit. Without the barrier
+        # XLA fuses the read into the optimizer's arithmetic and rounds differently.
+        stale = jax.lax.optimization_barrier(optax.tree.cast_like(stale, updates))
+        staleness = base.vary(jax.tree.map(jnp.add, origin.age, tau))
+        handed = {"stale_params": origin.params} if keep_params else {}
+        stale_updates, inner_state = inner.update(
+            stale,
+            state.inner_state,
+            params,
+            staleness=staleness,
+            **handed,
+            **extra_args,
+        )
+        if warmup == "skip" and deepest > 0:
+            nothing = optax.tree.zeros_like(stale_updates)
+            full = step >= deepest
+            stale_updates = optax.tree.where(full, stale_updates, nothing)
+            inner_state = optax.tree.where(full, inner_state, state.inner_state)
+        return stale_updates, DelayedState(staleness, gradients, origins, inner_state)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def delay_gradients(
+    delay: base.Delay,
+    *,
+    max_delay: Any = None,
+    warmup: Warmup = "fresh",
+    history: rings.Storage | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Replaces the gradient by a stale one: `delayed(optax.identity(), ...)`.
+
+    A chain element for the plain case. Its siblings in the chain are told nothing of
+    the staleness; where something is to read it (`scale_by_staleness`,
+    `compensate_delay`, `drop_stale`), wrap the whole chain in `delayed` instead.
+
+    Args:
+        delay: how late, in steps, as in `delayed`.
+        max_delay: the largest staleness kept, in steps, as in `delayed`.
+        warmup: what happens before there is a gradient that old, as in `delayed`.
+            "skip" and "zeros" both emit zeros here: nothing is wrapped that could
+            be left untouched.
+        history: how gradients are kept, as in `delayed`.
+
+    Returns:
+        A transformation whose state holds `max_delay + 1` gradients.
+
+    Raises:
+        TypeError, ValueError: as `delayed` does.
+
+    Example:
+        >>> tx = optax.chain(delay_gradients(1), optax.sgd(1.0))
+        >>> state = tx.init(jnp.zeros(()))
+        >>> for grad in (1.0, 2.0, 3.0):
+        ...     update, state = tx.update(jnp.asarray(grad), state)
+        ...     print(update)
+        -1.0
+        -1.0
+        -2.0
+    """
+    return delayed(
+        optax.identity(), delay, max_delay=max_delay, warmup=warmup, history=history
+    )
+
+
+def staleness(opt_state: Any) -> Any:
+    """The staleness that was last handed on, for logging.
+
+    Of producers inside one another it is the innermost's, which holds the sum.
+
+    Args:
+        opt_state: the state of any transformation with one producer of staleness.
+
+    Returns:
+        int32 [], in steps; a tree of these where the producer has a delay a leaf.
+
+    Raises:
+        ValueError: if no producer, or several side by side, are in the state.
+
+    Example:
+        >>> tx = optax.chain(optax.clip(1.0), delayed(optax.sgd(0.1), 2))
+        >>> int(staleness(tx.init(jnp.zeros(3))))
+        0
+    """
+    found = optax.tree.get_all_with_path(opt_state, "staleness")
+    states = {path[:-1]: value for path, value in found}
+    innermost = [
+        value
+        for path, value in states.items()
+        if not any(other != path and other[: len(path)] == path for other in states)
+    ]
+    if len(innermost) != 1:
+        raise ValueError(
+            f"`opt_state` must hold one staleness, got {len(innermost)}: "
+            + (
+                "pass the state of one of them alone."
+                if innermost
+                else "wrap the optimizer in `delayed`."
+            )
+        )
+    return innermost[0]
+
+
+_PASS_PARAMS = "call `update(grads, state, params)`"
+
+
+def _is_single(tree: Any) -> bool:
+    return jax.tree_util.treedef_is_leaf(jax.tree.structure(tree, is_leaf=callable))
+
+
+def _check_delay(delay: Any) -> None:
+    if callable(delay):
+        return
+    if not isinstance(delay, (int, np.integer, np.ndarray, jax.Array)) or isinstance(
+        delay, bool
+    ):
+        raise TypeError(
+            "`delay` must be an integer number of steps or a function of the step, got"
+            f" {delay!r}."
+        )
+    if jnp.ndim(delay) != 0:
+        raise TypeError(
+            f"`delay` must be a scalar, got shape {jnp.shape(delay)}: for staleness"
+            " along a trace use delays.from_trace, for one delay a worker"
+            " delays.per_worker."
+        )
+    if base.is_concrete(delay) and np.asarray(delay) < 0:
+        raise ValueError(f"`delay` must be non-negative, got {delay}.")
+
+
+def _own_bound(delay: Any) -> int:
+    if not isinstance(delay, (int, np.integer)):
+        raise ValueError(
+            f"`max_delay` must be given where `delay` is not a Python int, got {delay!r}"
+            ": it fixes how many gradients are kept."
+        )
+    return int(delay)
+
+
+def _ask(delay: Any, step: jax.Array) -> jax.Array:
+    """The delay asked for at `step`, int32 []."""
+    asked = jnp.asarray(delay(step) if callable(delay) else delay)
+    if asked.ndim != 0:
+        raise ValueError(f"`delay(step)` must be a scalar, got shape {asked.shape}.")
+    if not jnp.issubdtype(asked.dtype, jnp.integer):
+        asked = jnp.floor(asked)
+    return asked.astype(jnp.int32)
+
+
+def _check_age(age: Any, one_staleness: bool) -> Any:
+    if one_staleness and not _is_single(age):
+        raise TypeError(
+            "`staleness` handed to `delayed` is a tree, but its own delay is one for all"
+            " leaves: give it a `delay` for each leaf as well, jax.tree.map(lambda _:"
+            " delay, params)."
+        )
+    return base.check_staleness("delayed", age)
+
+
+def _kept(tree: Any, max_delay: Any) -> Any:
+    """`tree` with None in place of the leaves that need no history."""
+    bounds = base.broadcast("max_delay", max_delay, tree)
+    return jax.tree.map(lambda leaf, bound: leaf if bound > 0 else None, tree, bounds)
+
+
+def _init(storage: rings.Storage, tree: Any, max_delay: Any) -> rings.Ring:
+    capacity = jax.tree.map(lambda bound: bound + 1, max_delay)
+    return storage.init(_kept(tree, max_delay), capacity)
+
+
+def _remember(
+    storage: rings.Storage, ring: rings.Ring, fresh: Any, tau: Any, max_delay: Any
+) -> tuple[rings.Ring, Any]:
+    """Stores `fresh` and reads what is `tau` old, `fresh` itself without a history."""
+    ring = storage.push(ring, _kept(fresh, max_delay))
+    stored = storage.read(ring, tau)
+    stale = jax.tree.map(lambda new, old: new if old is None else old, fresh, stored)
+    return ring, stale

@@ -1,0 +1,217 @@
+"""How late: delays as functions of the step.
+
+Any function of the step is a delay, so every `optax.Schedule` is one (its floats are
+floored). Random delays are stateless: the same key and step give the same delay. They
+are *lookback* delays: the update at step t uses the gradient of step t - tau(t), so a
+gradient may be used twice or never.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from delayjax import base
+
+
+def constant(tau: ArrayLike) -> base.Schedule:
+    """The same delay at every step: delay(t) = tau.
+
+    Args:
+        tau: the delay, in steps. May be traced.
+
+    Raises:
+        TypeError: if `tau` is not an integer.
+        ValueError: if it is negative.
+
+    Example:
+        >>> constant(3)(100)
+        Array(3, dtype=int32)
+    """
+    _check_integers("tau", tau)
+    return lambda step: jnp.asarray(tau, jnp.int32)
+
+
+def uniform(
+    key: jax.Array, low: ArrayLike, high: ArrayLike, *, axis_name: str | None = None
+) -> base.Schedule:
+    """Every delay from `low` to `high`, both included, equally likely.
+
+        P(delay(t) = k) = 1 / (high - low + 1),  k = low, ..., high
+
+    Args:
+        key: a PRNG key; the draw of step t uses `fold_in(key, t)`.
+        low: the smallest delay, in steps. May be traced.
+        high: the largest delay, in steps. May be traced.
+        axis_name: the axis over which workers draw apart; without it one key gives
+            every worker the same draw.
+
+    Raises:
+        TypeError: if a bound is not an integer.
+        ValueError: if a bound is negative or `low` exceeds `high`.
+
+    Example:
+        >>> delay = uniform(jax.random.key(0), 2, 4)
+        >>> sorted({int(delay(step)) for step in range(50)})
+        [2, 3, 4]
+    """
+    _check_integers("low", low)
+    _check_integers("high", high)
+    known = base.is_concrete(low) and base.is_concrete(high)
+    if known and np.asarray(low) > np.asarray(high):
+        raise ValueError(f"`low` must not exceed `high`, got {low} and {high}.")
+    return lambda step: jax.random.randint(
+        _draw_key(key, step, axis_name), (), low, jnp.asarray(high) + 1, jnp.int32
+    )
+
+
+def geometric(
+    key: jax.Array, mean: ArrayLike, *, axis_name: str | None = None
+) -> base.Schedule:
+    """The staleness law of many workers with memoryless service times.
+
+        P(delay(t) = k) = (1 - q) q^k,  q = mean / (1 + mean),  k = 0, 1, 2, ...
+
+    With q = 1 - 1/P this is the staleness of plain asynchronous SGD on P equal workers
+    with exponential times, mean P - 1.
+
+    Args:
+        key: a PRNG key; the draw of step t uses `fold_in(key, t)`.
+        mean: the mean delay, in steps. May be traced.
+        axis_name: the axis over which workers draw apart.
+
+    Raises:
+        TypeError: if `mean` is not a number.
+        ValueError: if `mean` is negative or not finite.
+
+    Example:
+        >>> delay = geometric(jax.random.key(0), 4.0)
+        >>> draws = jax.vmap(delay)(jnp.arange(10_000))
+        >>> bool(abs(draws.mean() - 4.0) < 0.2)
+        True
+
+    References:
+        Mitliagkas, Zhang, Hadjis and Re, Asynchrony begets momentum, 2016,
+        arXiv:1605.09774.
+    """
+    base.check_number("mean", mean)
+
+    def delay(step):
+        success = 1.0 / (1.0 + jnp.asarray(mean, jnp.float32))
+        draw = jax.random.geometric(_draw_key(key, step, axis_name), success)
+        return draw.astype(jnp.int32) - 1  # jax counts trials, from 1
+
+    return delay
+
+
+def poisson(
+    key: jax.Array, mean: ArrayLike, *, axis_name: str | None = None
+) -> base.Schedule:
+    """Delays with the spread of many independent arrivals.
+
+        P(delay(t) = k) = mean^k exp(-mean) / k!,  k = 0, 1, 2, ...
+
+    Args:
+        key: a PRNG key; the draw of step t uses `fold_in(key, t)`.
+        mean: the mean delay, in steps. May be traced.
+        axis_name: the axis over which workers draw apart.
+
+    Raises:
+        TypeError: if `mean` is not a number.
+        ValueError: if `mean` is negative or not finite.
+
+    Example:
+        >>> draws = jax.vmap(poisson(jax.random.key(0), 4.0))(jnp.arange(10_000))
+        >>> bool(abs(draws.var() - 4.0) < 0.2)
+        True
+    """
+    base.check_number("mean", mean)
+    return lambda step: jax.random.poisson(
+        _draw_key(key, step, axis_name), mean, (), jnp.int32
+    )
+
+
+def from_trace(staleness: ArrayLike) -> base.Schedule:
+    """Staleness that was simulated or logged: delay(t) = staleness[t mod T].
+
+    Args:
+        staleness: int [T] or [T, 1], in steps; from its end it starts anew.
+
+    Raises:
+        TypeError: if it does not hold integers.
+        ValueError: if it is empty, has a negative entry, or has several gradients an
+            update, which a single delayed gradient cannot follow.
+
+    Example:
+        >>> delay = from_trace([0, 2, 1])
+        >>> [int(delay(step)) for step in range(5)]
+        [0, 2, 1, 0, 2]
+    """
+    trace = jnp.asarray(staleness)
+    if trace.ndim == 2 and trace.shape[1] > 1:
+        raise ValueError(
+            f"`staleness` has {trace.shape[1]} gradients an update, shape"
+            f" {trace.shape}: a delay is one number an update. Train along such a trace"
+            " gradient by gradient instead."
+        )
+    if trace.ndim not in (1, 2) or trace.size == 0:
+        raise ValueError(
+            f"`staleness` must have shape [T] or [T, 1] with T > 0, got {trace.shape}."
+        )
+    trace = trace.reshape(-1)
+    _check_integers("staleness", trace)
+    return lambda step: jnp.asarray(trace, jnp.int32)[step % trace.size]
+
+
+def per_worker(delays: ArrayLike, *, axis_name: str = "workers") -> base.Schedule:
+    """A constant delay for each worker: delay(t) = delays[worker].
+
+    Args:
+        delays: int [P], in steps. May be traced.
+        axis_name: the named axis of P workers inside which the delay is asked for.
+
+    Raises:
+        TypeError: if `delays` does not hold integers.
+        ValueError: if it is not a non-empty vector, has a negative entry, or (when the
+            delay is asked for) P is not the size of the axis.
+
+    Example:
+        >>> delay = per_worker([0, 3])
+        >>> jax.vmap(lambda _: delay(0), axis_name="workers")(jnp.arange(2))
+        Array([0, 3], dtype=int32)
+    """
+    if np.ndim(delays) != 1 or np.size(delays) == 0:
+        raise ValueError(
+            f"`delays` must have shape [P] with P > 0, got {np.shape(delays)}."
+        )
+    _check_integers("delays", delays)
+
+    def delay(step):
+        del step
+        workers = jax.lax.axis_size(axis_name)
+        if workers != np.size(delays):
+            raise ValueError(
+                f"`delays` must have one entry for each of the {workers} workers on"
+                f" axis '{axis_name}', got {np.size(delays)}."
+            )
+        return jnp.asarray(delays, jnp.int32)[jax.lax.axis_index(axis_name)]
+
+    return delay
+
+
+def _draw_key(key: jax.Array, step: Any, axis_name: str | None) -> jax.Array:
+    key = jax.random.fold_in(key, step)
+    if axis_name is not None:
+        key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
+    return key
+
+
+def _check_integers(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not jnp.issubdtype(
+        jnp.result_type(value), jnp.integer
+    ):
+        raise TypeError(f"`{name}` must be an integer number of steps, got {value!r}.")
+    if base.is_concrete(value) and np.min(np.asarray(value), initial=0) < 0:
+        raise ValueError(f"`{name}` must be non-negative, got {value}.")

@@ -1,0 +1,237 @@
+"""A fixed-capacity history of pytrees, written and read in place."""
+
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike, DTypeLike
+
+
+class Ring(NamedTuple):
+    """The last items pushed, in slots that are overwritten in turn."""
+
+    slots: Any  # the item's tree; each leaf [capacity, *shape]
+    pushed: jax.Array  # items pushed so far, int32 []
+
+
+class Storage(NamedTuple):
+    """Where and how a history is kept: three functions with the signatures below."""
+
+    init: Callable[[Any, Any], Ring]
+    push: Callable[[Ring, Any], Ring]
+    read: Callable[[Ring, Any], Any]
+
+
+def init(tree: Any, capacity: Any) -> Ring:
+    """An empty history of items shaped like `tree`.
+
+    Args:
+        tree: arrays (or `jax.ShapeDtypeStruct`s) with the shapes, dtypes and shardings
+            of one item; their values are not used.
+        capacity: how many items are kept, at least 1: an int, or a prefix tree of ints
+            for a depth of its own in each part of the tree. Static.
+
+    Returns:
+        A ring of zeros, `capacity` times the memory of `tree`. Each slot is sharded as
+        its item is.
+
+    Raises:
+        TypeError: if a capacity is not a static integer.
+        ValueError: if a capacity is below 1, or `capacity` is no prefix of `tree`.
+
+    Example:
+        >>> ring = init(jnp.zeros(()), 3)
+        >>> for item in (1.0, 2.0, 3.0, 4.0):
+        ...     ring = push(ring, jnp.asarray(item))
+        >>> [float(read(ring, age)) for age in (0, 1, 2)]
+        [4.0, 3.0, 2.0]
+    """
+
+    def empty(depth, leaf):
+        # not jnp.zeros(shape): that forgets the leaf's sharding and its varying axes
+        zeros = jnp.zeros_like(leaf, dtype=jnp.result_type(leaf))
+        return jnp.broadcast_to(zeros, (depth, *zeros.shape))
+
+    depths = _broadcast("capacity", jax.tree.map(_check_capacity, capacity), tree)
+    return Ring(
+        slots=jax.tree.map(empty, depths, tree), pushed=jnp.zeros((), jnp.int32)
+    )
+
+
+def push(ring: Ring, tree: Any) -> Ring:
+    """Stores an item in the place of the oldest.
+
+    Args:
+        ring: the history. Donate it (or carry it in a scan): the write is then in place
+            and costs one item, whatever the capacity.
+        tree: the item, of the structure and shapes the ring was made for.
+
+    Returns:
+        The ring with `tree` at age 0 and every other item one older.
+
+    Raises:
+        ValueError: if the structure or a shape differs, naming the leaf.
+        TypeError: if storing a leaf would lose precision; see `cast`.
+    """
+    _check_item(ring, tree)
+
+    def write(slots, leaf):
+        leaf = jnp.asarray(leaf, slots.dtype)
+        slot = ring.pushed % slots.shape[0]
+        return jax.lax.dynamic_update_index_in_dim(slots, leaf, slot, axis=0)
+
+    return Ring(jax.tree.map(write, ring.slots, tree), ring.pushed + 1)
+
+
+def read(ring: Ring, age: Any) -> Any:
+    """The item pushed `age` pushes before the last one.
+
+    Push first, then read: a read of the old buffer before a write to it makes XLA copy
+    the whole ring at every step on a CPU.
+
+    Args:
+        ring: the history.
+        age: 0 for the item pushed last. An int, an integer scalar that may be traced
+            (clipped to [0, capacity - 1]), or a prefix tree of these. Slots that have
+            not been written yet read as zeros.
+
+    Returns:
+        A tree like the items. Costs one item.
+
+    Raises:
+        ValueError: if an int is outside [0, capacity - 1], or `age` is no prefix of the
+            item's tree.
+    """
+
+    def read_leaf(leaf_age, slots):
+        capacity = slots.shape[0]
+        if isinstance(leaf_age, int) and not 0 <= leaf_age < capacity:
+            raise ValueError(
+                f"`age` must lie in [0, {capacity - 1}], the ring's depth, got"
+                f" {leaf_age}: make the ring deeper with a larger capacity."
+            )
+        slot = (ring.pushed - 1 - jnp.clip(leaf_age, 0, capacity - 1)) % capacity
+        return jax.lax.dynamic_index_in_dim(slots, slot, axis=0, keepdims=False)
+
+    ages = _broadcast("age", age, ring.slots)
+    return jax.tree.map(read_leaf, ages, ring.slots)
+
+
+def cast(dtype: DTypeLike) -> Storage:
+    """A history kept in a lower precision.
+
+    Args:
+        dtype: the floating-point type to store, `jnp.bfloat16` say.
+
+    Returns:
+        A storage for `delayed(..., history=cast(dtype))`: half the memory of float32
+        in bfloat16, at a relative rounding of 2^-9 of each gradient. What is read has
+        `dtype`; `delayed` casts it back.
+
+    Raises:
+        TypeError: if `dtype`, or a leaf to be stored, is not real floating point.
+
+    Example:
+        >>> storage = cast(jnp.bfloat16)
+        >>> ring = storage.push(storage.init(jnp.zeros(2), 4), jnp.ones(2))
+        >>> ring.slots.dtype, storage.read(ring, 0)
+        (dtype(bfloat16), Array([1, 1], dtype=bfloat16))
+    """
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"`dtype` must be a floating-point type, got {dtype!r}.")
+
+    def cast_tree(tree):
+        for path, leaf in jax.tree.leaves_with_path(tree):
+            if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+                raise TypeError(
+                    f"`cast` stores real floating-point leaves, got"
+                    f" {jnp.result_type(leaf)} at {_name(path)}."
+                )
+        return tree
+
+    def init_fn(tree, capacity):
+        ring = init(cast_tree(tree), capacity)
+        return ring._replace(slots=optax.tree.cast(ring.slots, dtype))
+
+    def push_fn(ring, tree):
+        return push(ring, optax.tree.cast(cast_tree(tree), dtype))
+
+    return Storage(init_fn, push_fn, read)
+
+
+def vmap_axes(tree: Any) -> Any:
+    """The `in_axes` and `out_axes` of a `vmap` over states that hold rings.
+
+    A ring's clock is the same in every cell of a grid. Left unbatched, the write to a
+    slot stays in place; batched, it becomes a scatter over the whole ring.
+
+    Args:
+        tree: a state, or its shapes from `jax.eval_shape`, that may hold rings.
+
+    Returns:
+        A tree like it: None at each ring's `pushed`, 0 everywhere else.
+
+    Example:
+        >>> vmap_axes(init(jnp.zeros(2), 4))
+        Ring(slots=0, pushed=None)
+    """
+
+    def is_clock(path):
+        return bool(path) and path[-1] == jax.tree_util.GetAttrKey("pushed")
+
+    return jax.tree.map_with_path(lambda path, _: None if is_clock(path) else 0, tree)
+
+
+plain = Storage(init, push, read)
+"""The default: slots in device memory, in each leaf's own dtype and sharding."""
+
+
+def _check_capacity(capacity: Any) -> int:
+    try:
+        depth = operator.index(capacity)
+    except (TypeError, jax.errors.TracerIntegerConversionError):
+        raise TypeError(
+            f"`capacity` must be a static integer number of items, got {capacity!r}."
+        ) from None
+    if depth < 1:
+        raise ValueError(f"`capacity` must be at least 1, got {depth}.")
+    return depth
+
+
+def _broadcast(name: str, prefix: ArrayLike | Any, tree: Any) -> Any:
+    try:
+        return jax.tree.broadcast(prefix, tree)
+    except ValueError as error:
+        raise ValueError(
+            f"`{name}` must be one value or a prefix of the item's tree"
+            f" {jax.tree.structure(tree)}, got {prefix!r}."
+        ) from error
+
+
+def _check_item(ring: Ring, tree: Any) -> None:
+    expected, got = jax.tree.structure(ring.slots), jax.tree.structure(tree)
+    if expected != got:
+        raise ValueError(
+            f"`tree` must have the structure the ring was made for, {expected}, got"
+            f" {got}."
+        )
+    leaves = jax.tree.leaves_with_path(tree)
+    for (path, leaf), slots in zip(leaves, jax.tree.leaves(ring.slots), strict=True):
+        if jnp.shape(leaf) != slots.shape[1:]:
+            raise ValueError(
+                f"`tree` must have the shapes the ring was made for: {_name(path)} is"
+                f" {jnp.shape(leaf)}, its slots hold {slots.shape[1:]}."
+            )
+        if jnp.promote_types(jnp.result_type(leaf), slots.dtype) != slots.dtype:
+            raise TypeError(
+                f"`tree` would lose precision: {_name(path)} is"
+                f" {jnp.result_type(leaf)}, its slots hold {slots.dtype}. Cast it, or"
+                " say so with `cast`."
+            )
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path) or "the root"
