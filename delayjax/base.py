@@ -151,11 +151,12 @@ def check_gradients(needed_by: str, updates: Any) -> None:
         TypeError: naming the first leaf that is not.
     """
     for path, leaf in jax.tree.leaves_with_path(updates):
-        if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
+        dtype = jnp.result_type(leaf)
+        if not jnp.issubdtype(dtype, jnp.inexact):
+            where = jax.tree_util.keystr(path) or "the root"
             raise TypeError(
-                f"`{needed_by}` needs floating-point gradients, got"
-                f" {jnp.result_type(leaf)} at {jax.tree_util.keystr(path) or 'the root'}"
-                ": cast it, or leave the leaf out with optax.masked."
+                f"`{needed_by}` needs floating-point gradients, got {dtype} at {where}:"
+                " cast it, or leave the leaf out with optax.masked."
             )
 
 

@@ -63,8 +63,8 @@ def delayed(
             small differences.
         warmup: what happens before there is a gradient that old. "fresh": staleness is
             clipped to the steps done. "skip": inner and parameters stay untouched until
-            the history is full. "zeros": `inner` is fed zeros, and its counters and
-            moments advance.
+            the history is full. "zeros": `inner` is fed zeros, its counters and moments
+            advance, and tau is not clipped to t.
         history: how gradients are kept, `ring.cast(jnp.bfloat16)` for one; by default
             on the device in their own dtype. A parameter's sharding is kept.
 
@@ -285,8 +285,8 @@ def _check_delay(delay: Any) -> None:
 def _own_bound(delay: Any) -> int:
     if not isinstance(delay, (int, np.integer)):
         raise ValueError(
-            f"`max_delay` must be given where `delay` is not a Python int, got {delay!r}"
-            ": it fixes how many gradients are kept."
+            "`max_delay` must be given where `delay` is not a Python int, got"
+            f" {delay!r}: it fixes how many gradients are kept."
         )
     return int(delay)
 
@@ -304,9 +304,9 @@ def _ask(delay: Any, step: jax.Array) -> jax.Array:
 def _check_age(age: Any, one_staleness: bool) -> Any:
     if one_staleness and not _is_single(age):
         raise TypeError(
-            "`staleness` handed to `delayed` is a tree, but its own delay is one for all"
-            " leaves: give it a `delay` for each leaf as well, jax.tree.map(lambda _:"
-            " delay, params)."
+            "`staleness` handed to `delayed` is a tree, but its own delay is one for"
+            " all leaves: give it a `delay` for each leaf as well,"
+            " jax.tree.map(lambda _: delay, params)."
         )
     return base.check_staleness("delayed", age)
 

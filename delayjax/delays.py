@@ -162,7 +162,7 @@ def from_trace(staleness: ArrayLike) -> base.Schedule:
         )
     trace = trace.reshape(-1)
     _check_integers("staleness", trace)
-    return lambda step: jnp.asarray(trace, jnp.int32)[step % trace.size]
+    return lambda step: trace.astype(jnp.int32)[step % trace.size]
 
 
 def per_worker(delays: ArrayLike, *, axis_name: str = "workers") -> base.Schedule:
@@ -182,21 +182,22 @@ def per_worker(delays: ArrayLike, *, axis_name: str = "workers") -> base.Schedul
         >>> jax.vmap(lambda _: delay(0), axis_name="workers")(jnp.arange(2))
         Array([0, 3], dtype=int32)
     """
-    if np.ndim(delays) != 1 or np.size(delays) == 0:
+    delays = jnp.asarray(delays)
+    if delays.ndim != 1 or delays.size == 0:
         raise ValueError(
-            f"`delays` must have shape [P] with P > 0, got {np.shape(delays)}."
+            f"`delays` must have shape [P] with P > 0, got {delays.shape}."
         )
     _check_integers("delays", delays)
 
     def delay(step):
         del step
         workers = jax.lax.axis_size(axis_name)
-        if workers != np.size(delays):
+        if workers != delays.size:
             raise ValueError(
                 f"`delays` must have one entry for each of the {workers} workers on"
-                f" axis '{axis_name}', got {np.size(delays)}."
+                f" axis '{axis_name}', got {delays.size}."
             )
-        return jnp.asarray(delays, jnp.int32)[jax.lax.axis_index(axis_name)]
+        return delays.astype(jnp.int32)[jax.lax.axis_index(axis_name)]
 
     return delay
 

@@ -1,0 +1,113 @@
+"""How late may a gradient be before Adam notices?
+
+An MLP on scikit-learn's digits, Adam, gradients 0 to 32 updates late: the step size
+that is best without delay kept at every delay, and the step size tuned anew at each.
+
+    python -m experiments.main --config=configs/default.py --workdir=runs/default
+"""
+
+from ml_collections import ConfigDict, config_dict
+
+
+def get_config() -> ConfigDict:
+    """Every key there is. A tuple is a grid axis: all its values are one program."""
+    config = ConfigDict()
+
+    config.task = ConfigDict(
+        dict(
+            # digits_mlp, digits_cnn, breast_cancer, char_lm, quadratic,
+            # tokens:/path/*.bin, tfds:cifar10, or your own package.module:make
+            name="digits_mlp",
+            batch_size=32,  # examples a step; 0 is the full batch
+            split_seed=0,  # which examples are held out
+            test_fraction=0.25,  # of the examples, held out
+            data_dir="",  # prepared TFDS data sets; "" is TFDS's own default
+            width=32,  # MLP: hidden units; CNN: channels; Transformer: model width
+            depth=1,  # hidden layers; Transformer: blocks
+            heads=4,  # Transformer: attention heads
+            context=64,  # Transformer: tokens it sees
+            vocab=256,  # tokens: size of the vocabulary
+            l2=1e-3,  # breast_cancer: penalty (l2 / 2) |w|^2
+            eigenvalues=(0.1, 1.0),  # quadratic: curvatures
+            noise=0.0,  # quadratic: standard deviation of the gradient noise
+        )
+    )
+
+    config.opt = ConfigDict(
+        dict(
+            name=("adam",),  # of the sections below; each is a program of its own
+            warmup_steps=0,  # linear warm-up of the learning rate, in updates
+            decay="constant",  # then "constant" or "cosine" to zero
+            sgd=dict(
+                learning_rate=(0.01, 0.03, 0.1, 0.3, 1.0), momentum=0.0, nesterov=False
+            ),
+            adam=dict(
+                learning_rate=(0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1),
+                b1=0.9,
+                b2=0.999,
+                eps=1e-8,
+            ),
+            adamw=dict(
+                learning_rate=(0.0003, 0.001, 0.003, 0.01, 0.03),
+                b1=0.9,
+                b2=0.999,
+                eps=1e-8,
+                weight_decay=1e-4,
+            ),
+            lion=dict(
+                learning_rate=(0.00003, 0.0001, 0.0003, 0.001, 0.003),
+                b1=0.9,
+                b2=0.99,
+                weight_decay=0.0,
+            ),
+            muon=dict(
+                learning_rate=(0.001, 0.003, 0.01, 0.03, 0.1), beta=0.95, nesterov=True
+            ),
+        )
+    )
+
+    config.delay = ConfigDict(
+        dict(
+            law=("constant",),  # constant, uniform (0 to 2 x), geometric, poisson
+            value=(0, 1, 2, 4, 8, 16, 32),  # updates; the mean where the law is random
+            max_delay=config_dict.placeholder(int),  # None: the largest that can occur
+            warmup="fresh",  # fresh, skip, zeros
+            history_dtype="",  # "" is the gradients' own; bfloat16 halves the memory
+            drop_above=config_dict.placeholder(int),  # refuse older gradients
+        )
+    )
+    config.modulation = ConfigDict(
+        dict(
+            law=("none",),  # none, inverse, polynomial, hinge, exponential
+            placement=("after",),  # of the optimizer: after or before
+            power=0.5,  # polynomial
+            slope=10.0,  # hinge, per update
+            knee=4.0,  # hinge, updates
+            rate=0.2,  # exponential, per update
+        )
+    )
+    config.compensation = ConfigDict(
+        dict(
+            name=("none",),  # none, dc, dc_adaptive, gap_aware
+            strength=(0.04,),  # dc and dc_adaptive: lambda_0
+            decay=0.95,  # dc_adaptive; gap_aware has its own 0.999
+        )
+    )
+
+    config.seeds = (0, 1, 2)  # replicates; each is folded into the three seeds below
+    config.params_seed = 0  # initial parameters
+    config.data_seed = 0  # order of the examples
+    config.delay_seed = 0  # random delays
+
+    config.steps = 600  # updates
+    config.chunk = 50  # updates in one compiled scan, between two looks by the host
+    config.checkpoint_every = 300  # updates
+    config.checkpoints_kept = 2
+    config.profile = (0, 0)  # trace the updates in [start, stop)
+    config.dry_run = False  # compile, print costs, stop
+
+    config.metric = "test_accuracy"  # what the figures over delay show
+    config.select_by = "train_loss"  # what the best step size is chosen by
+    config.figures = ("over_delay", "best_step", "loss_curves")
+    config.expected = ConfigDict()  # what was measured, beside what you will measure
+    return config

@@ -1,0 +1,159 @@
+"""Runs an experiment.
+
+    python -m experiments.main --config=configs/default.py --workdir=runs/default
+
+The same command again goes on where the last one stopped.
+"""
+
+import ast
+import os
+import sys
+import time
+from pathlib import Path
+
+import jax
+from absl import app, flags, logging
+from ml_collections import ConfigDict, config_flags
+
+from experiments import build, checkpoints, grid, progress, records, train
+
+_CONFIG = config_flags.DEFINE_config_file("config", None, "A file in configs/.")
+_WORKDIR = flags.DEFINE_string("workdir", None, "The folder to write to.")
+
+
+def main(argv: list[str]) -> None:
+    """Checks everything that can be checked, then trains, then draws."""
+    if len(argv) > 1:
+        sys.exit(f"error: unknown argument {argv[1]!r}: flags start with --config.")
+    logging.set_verbosity(logging.INFO)
+    started = time.monotonic()
+    config, workdir = _CONFIG.value, Path(_WORKDIR.value)
+    try:
+        build.check(config)
+        task = build.task(config)
+        programs = grid.programs(config)
+        trainers = [train.trainer(config, program, task) for program in programs]
+        for program, trainer in zip(programs, trainers, strict=True):
+            train.check_memory(program, trainer)
+        if not config.dry_run:
+            records.open_workdir(workdir, config)
+    except (ValueError, TypeError, OSError) as error:
+        sys.exit(f"error: {error}")
+    for name, value in task.facts.items():
+        logging.info("%s: %s", name, value)
+    if config.dry_run:
+        for program, trainer in zip(programs, trainers, strict=True):
+            _print_costs(program, train.costs(config, trainer, task))
+        return
+
+    def write_config(wall_seconds):
+        records.write_config(
+            workdir,
+            config,
+            docstring=_docstring(),
+            facts=task.facts,
+            wall_seconds=wall_seconds,
+        )
+
+    write_config(None)
+    rows = []
+    try:
+        for program, trainer in zip(programs, trainers, strict=True):
+            rows += _train(config, workdir, task, program, trainer)
+    except train.InterruptionError as stop:
+        write_config(time.monotonic() - started)
+        logging.info("%s. The same command goes on from there.", stop)
+        sys.exit(143)  # as a shell reports SIGTERM
+    except train.DivergenceError as error:
+        write_config(time.monotonic() - started)
+        sys.exit(f"error: {error}")
+    except ValueError as error:  # a checkpoint of another run
+        sys.exit(f"error: {error}")
+    records.write_results(workdir, rows)
+    write_config(time.monotonic() - started)
+    _draw(workdir)
+
+
+def _train(
+    config: ConfigDict,
+    workdir: Path,
+    task: train.Task,
+    program: grid.Program,
+    trainer: train.Trainer,
+) -> list[dict]:
+    """Trains one program and returns its rows of results.csv."""
+    kept = checkpoints.Checkpoints(
+        workdir / "checkpoints" / program.name,
+        max_delay=build.max_delay(config),
+        kept=config.checkpoints_kept,
+    )
+    state = kept.restore(jax.eval_shape(trainer.init))
+    start = 0 if state is None else int(state.step)
+    if state is None:
+        state = trainer.init()
+    else:
+        logging.info("%s: resuming at step %d", program.name, start)
+    initial = jax.device_get(trainer.evaluate(trainer.init().params))
+    metrics = records.Metrics(workdir, program, start)
+    bar = progress.Bar(program.name, start, config.steps)
+    try:
+        state = train.run(
+            config,
+            task,
+            trainer,
+            state,
+            save=kept.save,
+            report=lambda *chunk: bar.update(metrics.write(*chunk)),
+            profile_dir=str(workdir / "profile"),
+        )
+    finally:
+        bar.close()
+        metrics.close()
+        kept.close()
+    final = jax.device_get(trainer.evaluate(state.params))
+    return records.results(config, program, state, initial, final)
+
+
+def _draw(workdir: Path) -> None:
+    """Figures and report, from the records alone."""
+    # matplotlib takes seconds to import: not before training
+    from experiments import figures, report
+
+    for sentence in figures.warnings(workdir):
+        logging.warning("%s", sentence)
+    for path in figures.draw(workdir):
+        logging.info("figure: %s", path)
+    logging.info("results: %s", workdir / "results.csv")
+    logging.info("report: %s", report.write(workdir))
+
+
+def _print_costs(program: grid.Program, costs: train.Costs) -> None:
+    mib = 2**20
+    print(
+        f"{program.name}: {costs.cells} cells, compiled in"
+        f" {costs.compile_seconds:.1f} s\n"
+        f"  parameters of a cell   {costs.parameters:,}\n"
+        f"  history, all cells     {costs.history_bytes / mib:,.1f} MiB\n"
+        f"  checkpoint             {costs.state_bytes / mib:,.1f} MiB\n"
+        f"  FLOPs of an update     {costs.flops:.3g}\n"
+        f"  estimated peak memory  {costs.peak_bytes / mib:,.1f} MiB"
+    )
+
+
+def _docstring() -> str:
+    path = config_flags.get_config_filename(flags.FLAGS["config"])
+    path = path.split(".py:")[0] + ".py" if ".py:" in path else path
+    return ast.get_docstring(ast.parse(Path(path).read_text())) or ""
+
+
+def run() -> None:
+    """The command line."""
+    # tasks of one's own are found where the command runs
+    sys.path.insert(0, os.getcwd())
+    jax.config.config_with_absl()
+    flags.mark_flags_as_required(["config", "workdir"])
+    app.run(main)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,327 @@
+"""What a run leaves in its workdir: config.json, metrics.jsonl, results.csv, events."""
+
+import csv
+import datetime
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+from tensorboardX import SummaryWriter
+
+from experiments import grid
+from experiments.train import Chunk, TrainState
+
+# What may differ between two commands that work on the same run.
+_NOT_THE_RUN = ("dry_run", "profile")
+
+COLUMNS = (
+    *("task", "optimizer", "learning_rate", "delay_law", "delay"),
+    *("modulation", "placement", "compensation", "strength", "seed", "steps"),
+    *("diverged", "diverged_step"),
+    *("train_loss", "test_loss", "train_accuracy", "test_accuracy"),
+    *("staleness_mean", "staleness_p99", "staleness_max", "clipped", "dropped"),
+)
+
+
+def open_workdir(workdir: Path, config: ConfigDict) -> None:
+    """Creates the folder, or checks that it holds a run of the same config.
+
+    Raises:
+        ValueError: if it cannot be written, or holds another config's run.
+    """
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        probe = workdir / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ValueError(
+            f"--workdir={workdir} cannot be written ({error.strerror}): choose a folder"
+            " of your own."
+        ) from error
+    path = workdir / "config.json"
+    if not path.exists():
+        return
+    try:
+        there = _flat(json.loads(path.read_text())["config"])
+    except (json.JSONDecodeError, KeyError) as error:
+        raise ValueError(
+            f"{path} cannot be read ({error}): choose another --workdir."
+        ) from error
+    here = _flat(json.loads(json.dumps(config.to_dict())))
+    differences = [
+        f"  {key}: {there.get(key, 'absent')} there, {here.get(key, 'absent')} now"
+        for key in sorted({*there, *here})
+        if there.get(key) != here.get(key) and key not in _NOT_THE_RUN
+    ]
+    if differences:
+        raise ValueError(
+            f"--workdir={workdir} holds the run of another config:\n"
+            + "\n".join(differences)
+            + "\nChoose another --workdir, or give the same config to go on with it."
+        )
+
+
+def write_config(
+    workdir: Path,
+    config: ConfigDict,
+    *,
+    docstring: str,
+    facts: Mapping[str, Any],
+    wall_seconds: float | None,
+) -> None:
+    """Writes config.json: what ran, on what, with what."""
+    path = workdir / "config.json"
+    before = json.loads(path.read_text()) if path.exists() else {}
+    spent = before.get("wall_seconds")
+    record = {
+        "config": config.to_dict(),
+        "expected": config.expected.to_dict(),
+        "docstring": docstring,
+        "argv": sys.argv,
+        "seeds": list(config.seeds),
+        "versions": {
+            "python": platform.python_version(),
+            **{
+                name: importlib.metadata.version(name)
+                for name in ("jax", "jaxlib", "optax", "flax", "numpy")
+            },
+            "delayjax": _own_version(),
+        },
+        "git": git_hash(),
+        "devices": f"{len(jax.devices())} x {jax.devices()[0].device_kind}",
+        "facts": dict(facts),
+        "started": before.get("started")
+        or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "wall_seconds": spent if wall_seconds is None else (spent or 0) + wall_seconds,
+    }
+    _replace(path, json.dumps(record, indent=2) + "\n")
+
+
+def git_hash() -> str:
+    """The commit of the checkout, with "+" where files differ from it."""
+    here = Path(__file__).parent
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return described.stdout.strip()
+
+
+class Metrics:
+    """One row a chunk in metrics.jsonl, and the same numbers as TensorBoard events."""
+
+    def __init__(self, workdir: Path, program: grid.Program, steps_kept: int):
+        """Opens both; rows of `program` after update `steps_kept` are forgotten.
+
+        Args:
+            workdir: the run's folder.
+            program: whose rows these are.
+            steps_kept: the update that the run resumes from, so that the file ends as
+                if it had never been interrupted.
+        """
+        self._path = workdir / "metrics.jsonl"
+        self._program = program.name
+        kept = [
+            row
+            for row in read_metrics(self._path)
+            if row["program"] != program.name or row["step"] <= steps_kept
+        ]
+        _replace(self._path, "".join(json.dumps(row) + "\n" for row in kept))
+        self._events = SummaryWriter(
+            str(workdir / "tensorboard" / program.name), purge_step=steps_kept + 1
+        )
+
+    def write(
+        self, step: int, chunk: Chunk, state: TrainState, seconds: float
+    ) -> dict[str, Any]:
+        """Appends the numbers of a chunk and returns them."""
+        live = np.asarray(state.diverged_step) < 0
+        losses = np.mean(chunk.loss, axis=0)
+        counts = np.asarray(state.staleness_counts).sum((0, 1))
+        summary = staleness_summary(counts)
+        updates = max(int(counts.sum()), 1)
+        row = {
+            "program": self._program,
+            "step": step,
+            "train_loss": _number(np.median(losses[live])) if live.any() else None,
+            "diverged": int((~live).sum()),
+            **summary,
+            "clipped": int(np.sum(state.clipped)) / updates,
+            "dropped": dropped(state) / updates,
+            "steps_per_second": len(chunk.loss) / seconds,
+            "losses": [[_number(loss) for loss in cells] for cells in losses],
+        }
+        with self._path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        for key, value in row.items():
+            if isinstance(value, (int, float)) and key != "step":
+                self._events.add_scalar(key, value, step)
+        self._events.flush()
+        return row
+
+    def close(self) -> None:
+        """Closes the event file."""
+        self._events.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The rows of a metrics.jsonl; a last line cut short by a kill is left out."""
+    if not path.exists():
+        return []
+    rows = []
+    for line in path.read_text().splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
+
+
+def staleness_summary(counts: np.ndarray) -> dict[str, float]:
+    """Mean, 99th percentile and maximum of staleness from counts [max_delay + 1]."""
+    total = counts.sum()
+    if total == 0:
+        return {"staleness_mean": 0.0, "staleness_p99": 0, "staleness_max": 0}
+    ages = np.arange(len(counts))
+    at_most = np.cumsum(counts)
+    return {
+        "staleness_mean": float(ages @ counts / total),
+        "staleness_p99": int(np.searchsorted(at_most, 0.99 * total)),
+        "staleness_max": int(ages[counts > 0].max()),
+    }
+
+
+def dropped(state: TrainState, index: tuple[int, ...] = ()) -> int:
+    """Gradients refused so far, in all cells or in the one at `index`."""
+    counts = [
+        np.asarray(value)[index]
+        for key, value in _fields(state.opt_state)
+        if key == "dropped"
+    ]
+    return int(sum(np.sum(count) for count in counts))
+
+
+def results(
+    config: ConfigDict,
+    program: grid.Program,
+    state: TrainState,
+    initial: Mapping[str, jax.Array],
+    final: Mapping[str, jax.Array],
+) -> list[dict[str, Any]]:
+    """The rows of one program for results.csv, one a seed and cell.
+
+    A cell has diverged if its loss was not finite at some step, or if its training loss
+    ends above where it began.
+    """
+    cells = jax.tree.map(np.asarray, grid.cells(config, program))
+    state = jax.device_get(state._replace(params=()))
+    # as the config has them: float32 cells would print as 0.009999999776
+    rates = dict(
+        zip(
+            np.float32(config.opt[program.optimizer].learning_rate),
+            config.opt[program.optimizer].learning_rate,
+            strict=True,
+        )
+    )
+    strengths = dict(
+        zip(
+            np.float32((*config.compensation.strength, 0.0)),
+            (*config.compensation.strength, 0.0),
+            strict=True,
+        )
+    )
+    rows = []
+    for s, seed in enumerate(config.seeds):
+        for c in range(len(cells.delay)):
+            began, ends = initial["train_loss"][s, c], final["train_loss"][s, c]
+            counts = state.staleness_counts[s, c]
+            rows.append(
+                {
+                    "task": config.task.name,
+                    "optimizer": program.optimizer,
+                    "learning_rate": rates[cells.learning_rate[c]],
+                    "delay_law": config.delay.law[cells.delay_law[c]],
+                    "delay": f"{cells.delay[c]:g}",
+                    "modulation": config.modulation.law[cells.modulation[c]],
+                    "placement": program.placement,
+                    "compensation": program.compensation,
+                    "strength": strengths[cells.strength[c]],
+                    "seed": seed,
+                    "steps": config.steps,
+                    "diverged": int(
+                        state.diverged_step[s, c] >= 0 or not ends <= began
+                    ),
+                    "diverged_step": int(state.diverged_step[s, c]),
+                    **{
+                        key: float(values[s, c])
+                        for key, values in final.items()
+                        if key in COLUMNS
+                    },
+                    **staleness_summary(counts),
+                    "clipped": int(state.clipped[s, c]) / config.steps,
+                    "dropped": dropped(state, (s, c)) / config.steps,
+                }
+            )
+    return rows
+
+
+def write_results(workdir: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes results.csv, whole or not at all."""
+    path = workdir / "results.csv"
+    part = path.with_suffix(".part")
+    with part.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+    part.replace(path)
+
+
+def _fields(tree: Any) -> list[tuple[str, Any]]:
+    leaves = jax.tree.leaves_with_path(tree)
+    return [(getattr(path[-1], "name", ""), leaf) for path, leaf in leaves if path]
+
+
+def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(tree, dict):
+        return {prefix: tree}
+    flat = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{prefix}.{key}" if prefix else key)
+    return flat
+
+
+def _number(value: Any) -> float | None:
+    """JSON has no NaN."""
+    return float(value) if math.isfinite(value) else None
+
+
+def _own_version() -> str:
+    import delayjax as dj
+
+    return dj.__version__
+
+
+def _replace(path: Path, text: str) -> None:
+    part = path.with_name(path.name + ".part")
+    with part.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
