@@ -6,7 +6,8 @@ from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
-from absl import logging
+
+from experiments.progress import log
 
 
 class Checkpoints:
@@ -86,7 +87,7 @@ class Checkpoints:
     def _pass_over(self, step: int, error: Exception) -> None:
         """Reports a checkpoint that cannot be read and sets it aside."""
         first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        logging.warning(
+        log.warning(
             "The checkpoint of step %d in %s cannot be read (%s). It is set aside, and"
             " the one before it is used.",
             step,

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import jax
-from absl import app, flags, logging
+from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
 from experiments import build, checkpoints, grid, progress, records, train
@@ -25,7 +25,7 @@ def main(argv: list[str]) -> None:
     """Checks everything that can be checked, then trains, then draws."""
     if len(argv) > 1:
         sys.exit(f"error: unknown argument {argv[1]!r}: flags start with --config.")
-    logging.set_verbosity(logging.INFO)
+    progress.start_log()
     started = time.monotonic()
     config, workdir = _CONFIG.value, Path(_WORKDIR.value)
     try:
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> None:
     except (ValueError, TypeError, OSError) as error:
         sys.exit(f"error: {error}")
     for name, value in task.facts.items():
-        logging.info("%s: %s", name, value)
+        progress.log.info("%s: %s", name, value)
     if config.dry_run:
         for program, trainer in zip(programs, trainers, strict=True):
             _print_costs(program, train.costs(config, trainer, task))
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> None:
             rows += _train(config, workdir, task, program, trainer)
     except train.InterruptionError as stop:
         write_config(time.monotonic() - started)
-        logging.info("%s. The same command goes on from there.", stop)
+        progress.log.info("%s. The same command goes on from there.", stop)
         sys.exit(143)  # as a shell reports SIGTERM
     except train.DivergenceError as error:
         write_config(time.monotonic() - started)
@@ -92,7 +92,8 @@ def _train(
     if state is None:
         state = trainer.init()
     else:
-        logging.info("%s: resuming at step %d", program.name, start)
+        done = "is done" if start == config.steps else "resumes"
+        progress.log.info("%s %s at step %d", program.name, done, start)
     initial = jax.device_get(trainer.evaluate(trainer.init().params))
     metrics = records.Metrics(workdir, program, start)
     bar = progress.Bar(program.name, start, config.steps)
@@ -120,11 +121,11 @@ def _draw(workdir: Path) -> None:
     from experiments import figures, report
 
     for sentence in figures.warnings(workdir):
-        logging.warning("%s", sentence)
+        progress.log.warning("%s", sentence)
     for path in figures.draw(workdir):
-        logging.info("figure: %s", path)
-    logging.info("results: %s", workdir / "results.csv")
-    logging.info("report: %s", report.write(workdir))
+        progress.log.info("figure: %s", path)
+    progress.log.info("results: %s", workdir / "results.csv")
+    progress.log.info("report: %s", report.write(workdir))
 
 
 def _print_costs(program: grid.Program, costs: train.Costs) -> None:
@@ -146,13 +147,24 @@ def _docstring() -> str:
     return ast.get_docstring(ast.parse(Path(path).read_text())) or ""
 
 
+def _parse_flags(argv: list[str]) -> list[str]:
+    """Parses flags; an unknown or mistyped config key is one readable line."""
+    try:
+        return flags.FLAGS(argv)
+    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).strip("\"'").split())
+        if isinstance(error, (AttributeError, KeyError)):
+            reason = f"the config has no key {reason!r}; configs/default.py has them all"
+        sys.exit(f"error: {reason}.".replace("..", "."))
+
+
 def run() -> None:
     """The command line."""
     # tasks of one's own are found where the command runs
     sys.path.insert(0, os.getcwd())
     jax.config.config_with_absl()
     flags.mark_flags_as_required(["config", "workdir"])
-    app.run(main)
+    app.run(main, flags_parser=_parse_flags)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """A live bar on a terminal, plain log lines elsewhere."""
 
+import logging
 import sys
 import time
 from typing import Any
 
-from absl import logging
+from absl import logging as absl_logging
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -15,6 +16,19 @@ from rich.progress import (
 )
 
 _SECONDS_BETWEEN_LINES = 5.0
+
+log = logging.getLogger("experiments")
+"""The run's own lines."""
+
+
+def start_log() -> None:
+    """Sends the run's lines to stderr, with the time; of its libraries' the warnings."""
+    absl_logging.set_verbosity(absl_logging.WARNING)
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    log.handlers = [handler]
+    log.setLevel(logging.INFO)
+    log.propagate = False
 
 
 class Bar:
@@ -38,8 +52,8 @@ class Bar:
                 name, total=steps, completed=start, numbers="compiling"
             )
             self._bar.start()
-        else:
-            logging.info("%s: compiling, then steps %d to %d", name, start, steps)
+        elif start < steps:
+            log.info("%s: steps %d to %d", name, start, steps)
 
     def update(self, row: dict[str, Any]) -> None:
         """Shows the numbers of a chunk."""
@@ -57,7 +71,7 @@ class Bar:
         self._last_line = now
         per_step = (now - self._began) / max(step - self._start, 1)
         left = per_step * (self._steps - step)
-        logging.info(
+        log.info(
             "%s: step %d/%d %s, %.0f s left",
             *(self._name, step, self._steps, numbers, left),
         )

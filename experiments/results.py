@@ -16,6 +16,7 @@ METRICS = {
     "test_accuracy": "test accuracy",
     "gap": "test loss - training loss",
 }
+FIGURES = ("over_delay", "gap_over_delay", "best_step", "stability_map", "loss_curves")
 FEWEST_SEEDS = 3  # below it a spread says nothing
 
 
@@ -151,27 +152,15 @@ def read(path: Path | str) -> list[Row]:
 
 
 def read_metrics(path: Path | str) -> list[dict[str, Any]]:
-    """Reads a metrics.jsonl, by step; of a step written twice the later line holds.
-
-    A last line that a killed run left unfinished is not read.
-
-    Raises:
-        FileNotFoundError: if there is none.
-        ValueError: if another line is not JSON.
-    """
+    """The rows of a metrics.jsonl; a last line cut short by a kill is left out."""
     path = Path(path)
-    _require(path)
-    lines = path.read_text().splitlines()
-    by_step = {}
-    for number, line in enumerate(lines, start=1):
+    rows = []
+    for line in path.read_text().splitlines() if path.exists() else ():
         try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            if number == len(lines):
-                break
-            raise ValueError(f"{path}, line {number} is not JSON: {error}.") from error
-        by_step[record["step"]] = record
-    return [by_step[step] for step in sorted(by_step)]
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
 
 
 def read_config(workdir: Path | str) -> dict[str, Any]:
@@ -193,17 +182,25 @@ def loss_unit(task: str) -> str:
 
 def label(series: Series, among: Iterable[Series], *, optimizer: bool = True) -> str:
     """A short name that tells a series from the others."""
+    among = list(among)
     parts = [series.optimizer] if optimizer else []
     if series.modulation != "none":
         parts.append(f"{series.modulation} {series.placement}")
     if series.compensation != "none":
-        strength = f" {series.strength:g}" if series.strength else ""
-        parts.append(f"{series.compensation}{strength}")
+        strengths = [s.strength for s in among if s.compensation == series.compensation]
+        shown = f" {series.strength:g}" if any(strengths) else ""
+        parts.append(f"{series.compensation}{shown}")
     if not optimizer and not parts:
         parts.append("plain")
     if len({other.delay_law for other in among}) > 1:
         parts.append(series.delay_law)
     return ", ".join(parts)
+
+
+def recorded(rows: Iterable[Row], metric: str) -> bool:
+    """Whether the task records a metric, or nothing survived that could tell."""
+    values = [row.value(metric) for row in rows if not row.diverged]
+    return not values or any(not math.isnan(value) for value in values)
 
 
 def table(rows: Iterable[Row]) -> dict[Series, dict[float, dict[float, list[Row]]]]:
@@ -251,12 +248,18 @@ def curves(
 
     Returns:
         Curves in the order of the rows, the fixed one of a series first.
+
+    Raises:
+        ValueError: if either name is unknown or not recorded by the task.
     """
+    rows = list(rows)
     for name, value in (("metric", metric), ("select_by", select_by)):
         if value not in METRICS:
             raise ValueError(
                 f"`{name}` must be among {', '.join(METRICS)}, got {value!r}."
             )
+        if not recorded(rows, value):
+            raise ValueError(f"`{name}` is {value!r}, which the task does not record.")
     by_series = table(rows)
     found = []
     for series, delays in by_series.items():
@@ -340,11 +343,12 @@ def measure(rows: Sequence[Row], query: str, *, select_by: str = "train_loss") -
     `learning_rate`, the step size so chosen, or `stable_step`, the largest step size
     such that no seed diverged at it or at a smaller one. KEY is law (of the delay),
     modulation, placement, compensation or strength; modulation and compensation are
-    none unless given, the others may be left out where one series alone remains.
+    none unless given, the others may be left out where one series alone remains. A key
+    of a config holds no dot: write strength=4e-2.
 
     Args:
         rows: the rows of one run.
-        query: such a name, "test_loss/sgd/delay=8/compensation=dc,strength=0.04" say.
+        query: such a name, "test_loss/sgd/delay=8/compensation=dc,strength=4e-2" say.
         select_by: the column that chooses the step size.
 
     Returns:
@@ -361,7 +365,7 @@ def measure(rows: Sequence[Row], query: str, *, select_by: str = "train_loss") -
     matches = [
         series
         for series in by_series
-        if all(getattr(series, key) == value for key, value in wanted.items())
+        if all(_equal(getattr(series, key), value) for key, value in wanted.items())
     ]
     if len(matches) != 1:
         names = [label(series, by_series) for series in matches or by_series]
@@ -432,6 +436,12 @@ def _parse_query(query: str) -> tuple[str, str, float, bool, dict[str, Any]]:
     if "delay" not in options:
         raise ValueError(f"{query!r} must have the form {form}.")
     return metric, optimizer, options.pop("delay"), fixed, options
+
+
+def _equal(value: str | float, wanted: str | float) -> bool:
+    if isinstance(value, str):
+        return value == wanted
+    return math.isclose(value, wanted, rel_tol=1e-6)
 
 
 def _parse(text: str, kind: type) -> Any:

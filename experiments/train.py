@@ -267,8 +267,10 @@ def run(
     """
     start = int(state.step)
     single = state.diverged_step.size == 1
-    if start < config.steps:
-        following = batches(config, task, start, start + config.chunk)
+    if start == config.steps:
+        return state
+    following = batches(config, task, start, start + config.chunk)
+    run_chunk = trainer.run_chunk.lower(state, following).compile()
     with _Termination() as termination:
         while start < config.steps:
             stop = start + config.chunk
@@ -276,7 +278,7 @@ def run(
             if profiled:
                 jax.profiler.start_trace(profile_dir)
             started = time.perf_counter()
-            state, chunk = trainer.run_chunk(state, following)
+            state, chunk = run_chunk(state, following)
             if stop < config.steps:  # the host draws the next chunk meanwhile
                 following = batches(config, task, stop, stop + config.chunk)
             chunk = jax.device_get(chunk)

@@ -1,0 +1,36 @@
+"""Which optimizer tolerates late gradients best on a language model?
+
+A decoder-only Transformer on the characters of the standard library's own manual,
+SGD, Adam and Muon, gradients 0 to 8 updates late, the step tuned anew for each
+optimizer and delay.
+
+    python -m experiments.main --config=configs/char_lm.py --workdir=runs/char_lm
+"""
+
+from ml_collections import ConfigDict
+
+from configs import default
+
+
+def get_config() -> ConfigDict:
+    """A Transformer small enough for 225 of them to train on two cores."""
+    config = default.get_config()
+    config.task.name = "char_lm"
+    config.task.batch_size = 8
+    config.task.width = 32
+    config.task.depth = 2
+    config.task.heads = 4
+    config.task.context = 32
+    config.opt.name = ("sgd", "adam", "muon")
+    config.opt.sgd.learning_rate = (0.01, 0.03, 0.1, 0.3, 1.0)
+    config.opt.sgd.momentum = 0.9
+    config.opt.adam.learning_rate = (0.001, 0.003, 0.01, 0.03)
+    config.opt.muon.learning_rate = (0.001, 0.003, 0.01, 0.03, 0.1)
+    config.opt.warmup_steps = 50
+    config.opt.decay = "cosine"
+    config.delay.value = (0, 1, 2, 4, 8)
+    config.steps = 1000
+    config.chunk = 50
+    config.checkpoint_every = 250
+    config.metric = "test_loss"
+    return config

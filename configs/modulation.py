@@ -1,0 +1,27 @@
+"""Does a learning rate that falls with staleness help, and where must it stand?
+
+An MLP on scikit-learn's digits under geometric delays (the staleness of many workers
+with memoryless service times), SGD and Adam. Each law stands after the optimizer, where
+it scales the step, and before it, where it weights gradients. Steps are tuned for each
+law, optimizer and delay: a law that only makes steps smaller gains nothing then.
+
+    python -m experiments.main --config=configs/modulation.py --workdir=runs/modulation
+"""
+
+from ml_collections import ConfigDict
+
+from configs import default
+
+
+def get_config() -> ConfigDict:
+    """The default with four laws on both sides of two optimizers."""
+    config = default.get_config()
+    config.opt.name = ("sgd", "adam")
+    config.opt.sgd.learning_rate = (0.03, 0.1, 0.3, 1.0, 3.0)
+    config.opt.adam.learning_rate = (0.001, 0.003, 0.01, 0.03, 0.1)
+    config.delay.law = ("geometric",)
+    config.delay.value = (0, 4, 16)
+    config.delay.max_delay = 96
+    config.modulation.law = ("none", "inverse", "polynomial")
+    config.modulation.placement = ("after", "before")
+    return config

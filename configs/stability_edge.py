@@ -1,0 +1,43 @@
+"""At which step size does delayed gradient descent diverge?
+
+Full-batch gradient descent, no noise: every step size and every delay is one cell of
+one program. Cells that diverge are black. The line is not fitted: it is
+
+    2 sin(pi / (2 (2 tau + 1))) / lambda_max
+
+with the largest Hessian eigenvalue measured at the optimum. By default the loss is
+breast-cancer logistic regression; `:quadratic` is a quadratic of chosen spectrum.
+
+    python -m experiments.main --config=configs/stability_edge.py --workdir=runs/edge
+    python -m experiments.main --config=configs/stability_edge.py:quadratic \
+        --workdir=runs/edge_quadratic
+"""
+
+import math
+
+from ml_collections import ConfigDict
+
+from configs import default
+
+
+def get_config(task: str = "breast_cancer") -> ConfigDict:
+    """A map of 48 step sizes and 25 delays."""
+    config = default.get_config()
+    config.task.name = task
+    config.task.batch_size = 0
+    config.task.l2 = 0.01
+    config.task.eigenvalues = (0.1, 0.3, 1.0)
+    config.opt.name = ("sgd",)
+    smallest, largest, count = 0.1, 40.0, 48
+    ratio = math.log(largest / smallest) / (count - 1)
+    config.opt.sgd.learning_rate = tuple(
+        round(smallest * math.exp(i * ratio), 6) for i in range(count)
+    )
+    config.delay.value = tuple(range(25))
+    config.seeds = (0,)
+    config.steps = 2000
+    config.chunk = 100
+    config.checkpoint_every = 1000
+    config.metric = "train_loss"
+    config.figures = ("stability_map", "loss_curves")
+    return config

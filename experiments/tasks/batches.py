@@ -1,0 +1,94 @@
+"""Examples in memory: what is held out, and in which order the rest is seen."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+
+def split(config: ConfigDict, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which of `size` examples are trained on and which are held out.
+
+    Args:
+        config: the task's section; `split_seed` and `test_fraction` decide.
+        size: the number of examples.
+
+    Returns:
+        Two sorted integer arrays with every index in exactly one of them.
+
+    Raises:
+        ValueError: if `test_fraction` leaves one side empty.
+
+    Example:
+        >>> config = ConfigDict(dict(split_seed=0, test_fraction=0.25))
+        >>> train, test = split(config, 8)
+        >>> len(train), len(test), sorted([*train, *test]) == list(range(8))
+        (6, 2, True)
+    """
+    fraction = config.test_fraction
+    held_out = round(fraction * size)
+    if not 0 < held_out < size:
+        raise ValueError(
+            "config.task.test_fraction must leave examples on both sides, got"
+            f" {fraction} of {size} examples."
+        )
+    order = np.random.default_rng(config.split_seed).permutation(size)
+    return np.sort(order[held_out:]), np.sort(order[:held_out])
+
+
+def shuffled(
+    examples: Mapping[str, np.ndarray], batch_size: int
+) -> Callable[[int, int, int], Any]:
+    """Batches that go through the examples epoch by epoch, in a new order each time.
+
+    Step t takes positions t b .. t b + b - 1 of the endless row of permutations
+
+        pi_0, pi_1, pi_2, ...   with pi_e drawn from (seed, e)
+
+    so every example is seen once an epoch, none is dropped where the batch does not
+    divide their number, and nothing is carried from step to step.
+
+    Args:
+        examples: arrays with one leading axis of examples.
+        batch_size: examples a step, b; 0 is all of them at every step, in place.
+
+    Returns:
+        batches(seed, start, stop) -> arrays [stop - start, b, ...]. The full batch is a
+        read-only view that takes no memory.
+
+    Raises:
+        ValueError: if `batch_size` is negative or exceeds the number of examples.
+
+    Example:
+        >>> batches = shuffled({"x": np.arange(6)}, 2)
+        >>> sorted(batches(0, 0, 3)["x"].ravel())[:3]
+        [np.int64(0), np.int64(1), np.int64(2)]
+    """
+    size = len(next(iter(examples.values())))
+    if not 0 <= batch_size <= size:
+        raise ValueError(
+            f"config.task.batch_size must lie in 0 .. {size}, the number of training"
+            f" examples, got {batch_size}; 0 is the full batch."
+        )
+
+    def full_batch(seed, start, stop):
+        del seed
+        return {
+            name: np.broadcast_to(array, (stop - start, *array.shape))
+            for name, array in examples.items()
+        }
+
+    def some(seed, start, stop):
+        first, last = start * batch_size // size, (stop * batch_size - 1) // size
+        order = np.concatenate(
+            [
+                np.random.default_rng([seed, epoch]).permutation(size)
+                for epoch in range(first, last + 1)
+            ]
+        )
+        chosen = order[start * batch_size - first * size :]
+        chosen = chosen[: (stop - start) * batch_size].reshape(-1, batch_size)
+        return {name: array[chosen] for name, array in examples.items()}
+
+    return some if batch_size else full_batch

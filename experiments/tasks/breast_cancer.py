@@ -1,0 +1,111 @@
+"""Logistic regression on breast cancer data: a strongly convex loss with known edge."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from experiments.tasks import batches
+from experiments.tasks.task import Task
+
+
+def make(config: ConfigDict) -> Task:
+    """Malignant or benign, from 30 measurements of 569 tumours.
+
+        loss(w, b) = mean_i log(1 + exp(-s_i (w . x_i + b))) + (l2 / 2) |w|^2
+
+    with s_i = +1 or -1 and every measurement standardised by its mean and spread over
+    the training examples. The data come with scikit-learn. The losses that are reported
+    include the penalty.
+
+    Args:
+        config: the task's section; uses `l2`, `batch_size`, `split_seed` and
+            `test_fraction`.
+
+    Returns:
+        The task. Its facts hold the smallest training loss there is, `optimum_loss`,
+        and the largest eigenvalue of the Hessian there, `sharpness`, both from Newton
+        steps in float64.
+
+    Raises:
+        ValueError: if `l2` is not positive (the classes are nearly separable, and
+            without a penalty the optimum may lie at infinity).
+    """
+    from sklearn import datasets  # seconds to import
+
+    if not 0.0 < config.l2 < np.inf:
+        raise ValueError(
+            f"config.task.l2 must be positive and finite, got {config.l2}: without a"
+            " penalty the optimum may lie at infinity."
+        )
+    data = datasets.load_breast_cancer()
+    train_rows, test_rows = batches.split(config, len(data.target))
+    mean, spread = data.data[train_rows].mean(0), data.data[train_rows].std(0)
+    features = ((data.data - mean) / spread).astype(np.float32)
+    signs = (2 * data.target - 1).astype(np.float32)
+    train, test = (
+        {"features": features[rows], "sign": signs[rows]}
+        for rows in (train_rows, test_rows)
+    )
+
+    def init(key):
+        size = features.shape[1]
+        return {"w": jax.random.normal(key, (size,)) / size**0.5, "b": jnp.zeros(())}
+
+    def scores(params, batch):
+        margin = batch["sign"] * (batch["features"] @ params["w"] + params["b"])
+        penalty = 0.5 * config.l2 * (params["w"] @ params["w"])
+        return jax.nn.softplus(-margin).mean() + penalty, (margin > 0).mean()
+
+    def evaluate(params):
+        train_loss, train_accuracy = scores(params, jax.tree.map(jnp.asarray, train))
+        test_loss, test_accuracy = scores(params, jax.tree.map(jnp.asarray, test))
+        return {
+            "train_loss": train_loss,
+            "test_loss": test_loss,
+            "train_accuracy": train_accuracy,
+            "test_accuracy": test_accuracy,
+        }
+
+    optimum_loss, sharpness = _optimum(train["features"], train["sign"], config.l2)
+    return Task(
+        init=init,
+        loss=lambda params, batch: scores(params, batch)[0],
+        batches=batches.shuffled(train, config.batch_size),
+        evaluate=evaluate,
+        facts={
+            "train_examples": len(train_rows),
+            "test_examples": len(test_rows),
+            "optimum_loss": optimum_loss,
+            "sharpness": sharpness,
+        },
+    )
+
+
+def _optimum(x: np.ndarray, signs: np.ndarray, l2: float) -> tuple[float, float]:
+    """The smallest loss and the largest eigenvalue of the Hessian there."""
+    from scipy import optimize, special
+
+    x = np.column_stack([x, np.ones(len(x))]).astype(np.float64)  # the last is b
+    penalty = np.diag([l2] * (x.shape[1] - 1) + [0.0])
+
+    def loss(w):
+        return np.logaddexp(0.0, -signs * (x @ w)).mean() + 0.5 * w @ penalty @ w
+
+    def gradient(w):
+        slopes = -signs * special.expit(-signs * (x @ w))
+        return x.T @ slopes / len(x) + penalty @ w
+
+    def hessian(w):
+        curvature = special.expit(x @ w) * special.expit(-(x @ w))
+        return (x.T * curvature) @ x / len(x) + penalty
+
+    found = optimize.minimize(
+        loss,
+        np.zeros(x.shape[1]),
+        method="trust-exact",
+        jac=gradient,
+        hess=hessian,
+        options={"gtol": 1e-10},
+    )
+    return float(found.fun), float(np.linalg.eigvalsh(hessian(found.x))[-1])

@@ -1,0 +1,59 @@
+"""A character language model on English text that comes with Python."""
+
+import hashlib
+import pydoc_data.topics
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from experiments.tasks import language
+from experiments.tasks.task import Task, at_least
+
+
+def make(config: ConfigDict) -> Task:
+    """The next character of Python's own documentation of its language.
+
+    The text is `pydoc_data.topics`, joined in the order of its keys: nearly half a
+    million characters, a little different in each version of Python. Its last tenth is
+    held out.
+
+    Args:
+        config: the task's section; see `language.predict_next`.
+
+    Returns:
+        The task. Its facts hold two floors in nats a character: the entropy of the
+        single characters, and of a character given the one before it.
+
+    Raises:
+        ValueError: if `context` is longer than the held-out text.
+    """
+    topics = pydoc_data.topics.topics
+    text = "\n".join(topics[key] for key in sorted(topics))
+    characters, tokens = np.unique(list(text), return_inverse=True)
+    train, test = np.split(tokens.astype(np.int32), [len(tokens) - len(tokens) // 10])
+    if at_least(config, "context", 1) >= len(test):
+        raise ValueError(
+            f"config.task.context must be below {len(test)}, the length of the held-out"
+            f" text, got {config.context}."
+        )
+    singles = _entropy(tokens)
+    return language.predict_next(
+        config,
+        [train],
+        [test],
+        vocab=len(characters),
+        facts={
+            "sha256": hashlib.sha256(text.encode()).hexdigest(),
+            "characters": len(text),
+            "vocabulary": len(characters),
+            "unigram_nats": singles,
+            "bigram_nats": _entropy(tokens[:-1] * len(characters) + tokens[1:])
+            - _entropy(tokens[:-1]),
+        },
+    )
+
+
+def _entropy(symbols: np.ndarray) -> float:
+    """-sum_s p(s) log p(s), in nats."""
+    frequencies = np.unique(symbols, return_counts=True)[1] / len(symbols)
+    return float(-(frequencies * np.log(frequencies)).sum())

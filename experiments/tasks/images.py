@@ -1,0 +1,142 @@
+"""Any image classification set of TensorFlow Datasets, read without TensorFlow."""
+
+import os
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from experiments.tasks import classification, models
+from experiments.tasks.task import Task, at_least
+
+EVALUATED_EXAMPLES = 10_000
+EVALUATED_BYTES = 64 * 2**20
+"""The most that is evaluated of the training split and of the held-out one. These
+examples are part of the compiled program."""
+
+
+def make(config: ConfigDict) -> Task:
+    """ResNet-20 on `tfds:NAME`, with no augmentation.
+
+    The set must be on disk as array_record: `python -m experiments.prepare NAME`. Its
+    examples are read as they are needed, in an order drawn anew each epoch. The split
+    "test", or else "validation", is held out, or else the last `test_fraction` of
+    "train".
+
+    Args:
+        config: the task's section; uses `batch_size`, `data_dir` and `test_fraction`.
+            NAME may carry a configuration and a version, as in
+            "cifar10_corrupted/fog_3:1.0.0".
+
+    Returns:
+        The task. A batch is uint8 {"image"} and int32 {"label"}.
+
+    Raises:
+        FileNotFoundError: if the set is not prepared as array_record.
+        ValueError: if it is unknown, is not one of labelled images of one size, or has
+            fewer training examples than `batch_size`.
+    """
+    os.environ.setdefault("NO_GCE_CHECK", "true")  # or TFDS asks the network for GCE
+    import grain
+
+    name = config.name.partition(":")[2]
+    batch_size = at_least(config, "batch_size", 1)
+    builder = _prepared_builder(name, config.data_dir)
+    shape, classes = _image_and_classes(name, builder.info.features)
+    sources = {
+        split: builder.as_data_source(which)
+        for split, which in _splits(builder.info.splits, config.test_fraction).items()
+    }
+    if batch_size > len(sources["train"]):
+        raise ValueError(
+            "config.task.batch_size must not exceed the number of training examples,"
+            f" got {batch_size} of {len(sources['train'])}."
+        )
+    fit = max(1, min(EVALUATED_EXAMPLES, EVALUATED_BYTES // int(np.prod(shape))))
+    evaluated = {
+        split: _stack(
+            [_image_and_label(source[i]) for i in range(min(fit, len(source)))]
+        )
+        for split, source in sources.items()
+    }
+
+    def batches(seed, start, stop):
+        endless = (
+            grain.MapDataset.source(sources["train"])
+            .seed(seed)
+            .shuffle()
+            .repeat()
+            .map(_image_and_label)
+            .batch(batch_size)
+        )
+        # the iterator reads ahead in threads; the order stays that of the slice
+        return _stack(list(endless.slice(slice(start, stop)).to_iter_dataset()))
+
+    return classification.classify(
+        models.ResNet20(classes=classes),
+        batches,
+        evaluated["train"],
+        evaluated["test"],
+        facts={
+            "train_examples": len(sources["train"]),
+            "test_examples": len(sources["test"]),
+            "evaluated_train_examples": len(evaluated["train"]["label"]),
+            "evaluated_test_examples": len(evaluated["test"]["label"]),
+        },
+    )
+
+
+def _prepared_builder(name: str, data_dir: str):
+    import tensorflow_datasets as tfds
+
+    where = os.path.expanduser(data_dir) or None
+    option = f" --data_dir={data_dir}" if data_dir else ""
+    try:
+        builder = tfds.builder(name, data_dir=where)
+    except (ValueError, AssertionError) as error:  # the latter: an unknown version
+        raise ValueError(
+            f"config.task.name: TFDS knows no data set {name!r}, nor is it under"
+            f" config.task.data_dir {data_dir!r} ({str(error).splitlines()[0]})."
+        ) from error
+    on_disk = builder.is_prepared()
+    if not on_disk or builder.info.file_format.value != "array_record":
+        found = builder.info.file_format.value if on_disk else "nothing"
+        raise FileNotFoundError(
+            f"config.task.name: {name!r} is not prepared as array_record, there is"
+            f" {found} at {builder.data_path}. Write it once with\n"
+            f"    python -m experiments.prepare {name}{option}\n"
+            "or set config.task.data_dir to where it is."
+        )
+    return builder
+
+
+def _image_and_classes(name, features):
+    missing = {"image", "label"} - set(features)
+    if missing or not hasattr(features["label"], "num_classes"):
+        raise ValueError(
+            f"config.task.name: {name!r} must have the features image and label (of"
+            f" classes), got {features}."
+        )
+    shape = features["image"].shape
+    if len(shape) != 3 or None in shape or features["image"].np_dtype != np.uint8:
+        raise ValueError(
+            f"config.task.name: {name!r} must have uint8 images of one size, height x"
+            f" width x channels, got {features['image']}."
+        )
+    return shape, features["label"].num_classes
+
+
+def _splits(splits, test_fraction):
+    for held_out in ("test", "validation"):
+        if held_out in splits:
+            return {"train": "train", "test": held_out}
+    percent = round(100 * (1 - test_fraction))
+    return {"train": f"train[:{percent}%]", "test": f"train[{percent}%:]"}
+
+
+def _image_and_label(example):
+    return {"image": example["image"], "label": np.int32(example["label"])}
+
+
+def _stack(trees):
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
