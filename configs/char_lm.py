@@ -13,7 +13,7 @@ from configs import default
 
 
 def get_config() -> ConfigDict:
-    """A Transformer small enough for 225 of them to train on two cores."""
+    """A Transformer small enough for 300 of them to train on two cores."""
     config = default.get_config()
     config.task.name = "char_lm"
     config.task.batch_size = 8
@@ -22,14 +22,14 @@ def get_config() -> ConfigDict:
     config.task.heads = 4
     config.task.context = 32
     config.opt.name = ("sgd", "adam", "muon")
-    config.opt.sgd.learning_rate = (0.01, 0.03, 0.1, 0.3, 1.0)
+    config.opt.sgd.learning_rate = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
     config.opt.sgd.momentum = 0.9
-    config.opt.adam.learning_rate = (0.001, 0.003, 0.01, 0.03)
-    config.opt.muon.learning_rate = (0.001, 0.003, 0.01, 0.03, 0.1)
+    config.opt.adam.learning_rate = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064)
+    config.opt.muon.learning_rate = (0.004, 0.008, 0.016, 0.032, 0.064)
     config.opt.warmup_steps = 50
     config.opt.decay = "cosine"
     config.delay.value = (0, 1, 2, 4, 8)
-    config.steps = 1000
+    config.steps = 1500
     config.chunk = 50
     config.checkpoint_every = 250
     config.metric = "test_loss"

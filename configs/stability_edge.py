@@ -13,29 +13,27 @@ breast-cancer logistic regression; `:quadratic` is a quadratic of chosen spectru
         --workdir=runs/edge_quadratic
 """
 
-import math
-
 from ml_collections import ConfigDict
 
 from configs import default
 
 
 def get_config(task: str = "breast_cancer") -> ConfigDict:
-    """A map of 48 step sizes and 25 delays."""
+    """A map of 60 step sizes and 33 delays."""
     config = default.get_config()
     config.task.name = task
     config.task.batch_size = 0
     config.task.l2 = 0.01
     config.task.eigenvalues = (0.1, 0.3, 1.0)
     config.opt.name = ("sgd",)
-    smallest, largest, count = 0.1, 40.0, 48
-    ratio = math.log(largest / smallest) / (count - 1)
+    smallest, largest, count = 0.1, 40.0, 60
     config.opt.sgd.learning_rate = tuple(
-        round(smallest * math.exp(i * ratio), 6) for i in range(count)
+        round(smallest * (largest / smallest) ** (i / (count - 1)), 6)
+        for i in range(count)
     )
-    config.delay.value = tuple(range(25))
+    config.delay.value = tuple(range(33))
     config.seeds = (0,)
-    config.steps = 2000
+    config.steps = 4000
     config.chunk = 100
     config.checkpoint_every = 1000
     config.metric = "train_loss"

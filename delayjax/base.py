@@ -22,7 +22,7 @@ Law = Callable[[jax.Array], ArrayLike]
 """staleness (int32 []) -> the factor that updates are multiplied by."""
 
 
-def vary(tree: Any, axis_name: str = "workers") -> Any:
+def vary(tree: Any, *, axis_name: str = "workers") -> Any:
     """Marks `tree` as different on each worker; changes no value.
 
     Under `shard_map` the gradient at replicated parameters is already summed over the
@@ -45,7 +45,7 @@ def vary(tree: Any, axis_name: str = "workers") -> Any:
         return tree
 
     def vary_leaf(leaf):
-        if axis_name in jax.typeof(leaf).vma:
+        if axis_name in jax.typeof(leaf).manual_axis_type.varying:
             return leaf
         return jax.lax.pcast(leaf, axis_name, to="varying")
 
@@ -122,10 +122,8 @@ def check_bound(name: str, value: Any) -> int:
     return bound
 
 
-def check_number(
-    name: str, value: Any, *, low: float = 0.0, high: float = math.inf
-) -> None:
-    """Checks that a hyper-parameter, where it is known, lies in [low, high].
+def check_number(name: str, value: Any, *, below: float = math.inf) -> None:
+    """Checks that a hyper-parameter, where it is known, lies in [0, below).
 
     Traced values pass: a grid is one program, and its values are not known in it.
 
@@ -136,12 +134,16 @@ def check_number(
     if not is_concrete(value):
         return
     try:
+        if isinstance(value, str) or np.ndim(value) != 0:
+            raise TypeError
         number = float(value)
     except (TypeError, ValueError):
         raise TypeError(f"`{name}` must be a number, got {value!r}.") from None
-    if not (math.isfinite(number) and low <= number <= high):
-        interval = f"at least {low}" if high == math.inf else f"in [{low}, {high}]"
-        raise ValueError(f"`{name}` must be finite and {interval}, got {value}.")
+    if not 0.0 <= number < below:  # NaN compares false
+        interval = (
+            "finite and non-negative" if below == math.inf else f"in [0, {below})"
+        )
+        raise ValueError(f"`{name}` must be {interval}, got {value}.")
 
 
 def check_gradients(needed_by: str, updates: Any) -> None:
@@ -165,7 +167,7 @@ def check_staleness(needed_by: str, staleness: Any) -> Any:
 
     Raises:
         TypeError: if it is not an integer.
-        ValueError: if it is known and negative.
+        ValueError: if it is no scalar, or is known and negative.
     """
 
     def check_leaf(tau):
@@ -174,7 +176,12 @@ def check_staleness(needed_by: str, staleness: Any) -> Any:
                 f"`staleness` handed to `{needed_by}` must be an integer number of"
                 f" steps, got {tau!r}."
             )
-        if is_concrete(tau) and np.min(np.asarray(tau), initial=0) < 0:
+        if jnp.ndim(tau) != 0:
+            raise ValueError(
+                f"`staleness` handed to `{needed_by}` must be a scalar, or a tree of"
+                f" one for each leaf, got shape {jnp.shape(tau)}."
+            )
+        if is_concrete(tau) and np.asarray(tau) < 0:
             raise ValueError(
                 f"`staleness` handed to `{needed_by}` must be non-negative, got {tau}."
             )

@@ -41,7 +41,7 @@ def compensate_delay(
         strength: lam_0, non-negative; 0.04 (c) and 2.0 (a) on CIFAR-10 in the paper. 0
             is no compensation. May be traced.
         adaptive: whether lam is scaled for each coordinate.
-        decay: of the mean square, in [0, 1]. May be traced.
+        decay: of the mean square, in [0, 1). May be traced.
 
     Returns:
         A transformation whose state is empty, or one mean-square tree when adaptive.
@@ -64,7 +64,7 @@ def compensate_delay(
         arXiv:1609.08326, algorithm 2 (c) and the adaptive form (a) of its experiments.
     """
     base.check_number("strength", strength)
-    base.check_number("decay", decay, high=1.0)
+    base.check_number("decay", decay, below=1.0)
 
     def init_fn(params):
         return CompensateDelayState(optax.tree.zeros_like(params) if adaptive else ())
@@ -143,7 +143,7 @@ def gap_aware(
     """
     if not callable(learning_rate):
         base.check_number("learning_rate", learning_rate)
-    base.check_number("decay", decay, high=1.0)
+    base.check_number("decay", decay, below=1.0)
     base.check_number("eps", eps)
 
     def init_fn(params):

@@ -128,9 +128,15 @@ def poisson(
         True
     """
     base.check_number("mean", mean)
-    return lambda step: jax.random.poisson(
-        _draw_key(key, step, axis_name), mean, (), jnp.int32
-    )
+
+    def delay(step):
+        rate = jnp.asarray(mean, jnp.float32)
+        if axis_name is not None:  # jax's sampler loops with its rate in the carry
+            rate = base.vary(rate, axis_name=axis_name)
+        draw_key = _draw_key(key, step, axis_name)
+        return jax.random.poisson(draw_key, rate, (), jnp.int32)
+
+    return delay
 
 
 def from_trace(staleness: ArrayLike) -> base.Schedule:

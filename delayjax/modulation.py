@@ -75,6 +75,12 @@ def scale_by_staleness(law: base.Law) -> optax.GradientTransformationExtraArgs:
 def inverse(staleness: jax.Array) -> jax.Array:
     """Division by staleness: law(tau) = 1 / max(1, tau).
 
+    Args:
+        staleness: in steps, int32 [].
+
+    Returns:
+        The factor, float32 [].
+
     Example:
         >>> [float(inverse(tau)) for tau in (0, 1, 4)]
         [1.0, 1.0, 0.25]
@@ -206,7 +212,9 @@ def drop_stale(
         bound = base.check_bound("bound", bound)
 
     def init_fn(params):
-        return DropStaleState(jnp.zeros((), jnp.int32), inner.init(params))
+        # what is accepted differs from worker to worker
+        nothing = jnp.zeros((), jnp.int32)
+        return DropStaleState(*base.vary((nothing, inner.init(params))))
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         base.require(staleness, "staleness", "drop_stale", _WRAP)

@@ -1,5 +1,6 @@
 """A fixed-capacity history of pytrees, written and read in place."""
 
+import dataclasses
 import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,8 +14,26 @@ from jax.typing import ArrayLike, DTypeLike
 class Ring(NamedTuple):
     """The last items pushed, in slots that are overwritten in turn."""
 
-    slots: Any  # the item's tree; each leaf [capacity, *shape]
+    slots: Any  # the item's tree; each leaf [capacity, *shape], narrow floats as `Bits`
     pushed: jax.Array  # items pushed so far, int32 []
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Bits:
+    """Slots of a floating-point type narrower than 32 bits, kept as their bits.
+
+    XLA computes with such types in float32 on a CPU. It would convert the whole ring,
+    there and back, at every write; integers are left in place.
+    """
+
+    bits: jax.Array  # unsigned integers as wide as `dtype`, [capacity, *shape]
+    dtype: jnp.dtype = dataclasses.field(metadata={"static": True})  # of the items
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[capacity, *shape], as of any slots."""
+        return self.bits.shape
 
 
 class Storage(NamedTuple):
@@ -52,8 +71,10 @@ def init(tree: Any, capacity: Any) -> Ring:
 
     def empty(depth, leaf):
         # not jnp.zeros(shape): that forgets the leaf's sharding and its varying axes
-        zeros = jnp.zeros_like(leaf, dtype=jnp.result_type(leaf))
-        return jnp.broadcast_to(zeros, (depth, *zeros.shape))
+        dtype = jnp.result_type(leaf)
+        zeros = jnp.zeros_like(leaf, dtype=_bits_type(dtype) or dtype)
+        slots = jnp.broadcast_to(zeros, (depth, *zeros.shape))
+        return Bits(slots, dtype) if _bits_type(dtype) else slots
 
     depths = _broadcast("capacity", jax.tree.map(_check_capacity, capacity), tree)
     return Ring(
@@ -75,15 +96,24 @@ def push(ring: Ring, tree: Any) -> Ring:
     Raises:
         ValueError: if the structure or a shape differs, naming the leaf.
         TypeError: if storing a leaf would lose precision; see `cast`.
+
+    Example:
+        >>> ring = push(init(jnp.zeros(()), 2), jnp.asarray(5.0))
+        >>> float(read(ring, 0)), int(ring.pushed)
+        (5.0, 1)
     """
     _check_item(ring, tree)
 
     def write(slots, leaf):
         leaf = jnp.asarray(leaf, slots.dtype)
+        if isinstance(slots, Bits):
+            leaf = jax.lax.bitcast_convert_type(leaf, slots.bits.dtype)
+            return dataclasses.replace(slots, bits=write(slots.bits, leaf))
         slot = ring.pushed % slots.shape[0]
         return jax.lax.dynamic_update_index_in_dim(slots, leaf, slot, axis=0)
 
-    return Ring(jax.tree.map(write, ring.slots, tree), ring.pushed + 1)
+    slots = jax.tree.map(write, ring.slots, tree, is_leaf=_is_bits)
+    return Ring(slots, ring.pushed + 1)
 
 
 def read(ring: Ring, age: Any) -> Any:
@@ -104,9 +134,17 @@ def read(ring: Ring, age: Any) -> Any:
     Raises:
         ValueError: if an int is outside [0, capacity - 1], or `age` is no prefix of the
             item's tree.
+
+    Example:
+        >>> ring = push(push(init(jnp.zeros(()), 2), jnp.ones(())), jnp.zeros(()))
+        >>> float(read(ring, 1)), float(read(ring, jnp.asarray(7)))  # the oldest is 1
+        (1.0, 1.0)
     """
 
-    def read_leaf(leaf_age, slots):
+    def read_leaf(slots, leaf_age):
+        if isinstance(slots, Bits):
+            bits = read_leaf(slots.bits, leaf_age)
+            return jax.lax.bitcast_convert_type(bits, slots.dtype)
         capacity = slots.shape[0]
         if isinstance(leaf_age, int) and not 0 <= leaf_age < capacity:
             raise ValueError(
@@ -116,8 +154,9 @@ def read(ring: Ring, age: Any) -> Any:
         slot = (ring.pushed - 1 - jnp.clip(leaf_age, 0, capacity - 1)) % capacity
         return jax.lax.dynamic_index_in_dim(slots, slot, axis=0, keepdims=False)
 
-    ages = _broadcast("age", age, ring.slots)
-    return jax.tree.map(read_leaf, ages, ring.slots)
+    item = jax.tree.map(lambda _: 0, ring.slots, is_leaf=_is_bits)
+    ages = _broadcast("age", age, item)
+    return jax.tree.map(read_leaf, ring.slots, ages, is_leaf=_is_bits)
 
 
 def cast(dtype: DTypeLike) -> Storage:
@@ -136,28 +175,29 @@ def cast(dtype: DTypeLike) -> Storage:
 
     Example:
         >>> storage = cast(jnp.bfloat16)
-        >>> ring = storage.push(storage.init(jnp.zeros(2), 4), jnp.ones(2))
-        >>> ring.slots.dtype, storage.read(ring, 0)
-        (dtype(bfloat16), Array([1, 1], dtype=bfloat16))
+        >>> ring = storage.push(storage.init(jnp.zeros(2), 4), jnp.full(2, 1.001))
+        >>> storage.read(ring, 0)
+        Array([1, 1], dtype=bfloat16)
     """
     if not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"`dtype` must be a floating-point type, got {dtype!r}.")
 
-    def cast_tree(tree):
+    def check(tree):
         for path, leaf in jax.tree.leaves_with_path(tree):
             if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
                 raise TypeError(
                     f"`cast` stores real floating-point leaves, got"
                     f" {jnp.result_type(leaf)} at {_name(path)}."
                 )
-        return tree
 
     def init_fn(tree, capacity):
-        ring = init(cast_tree(tree), capacity)
-        return ring._replace(slots=optax.tree.cast(ring.slots, dtype))
+        check(tree)
+        zeros = optax.tree.zeros_like(tree)  # `tree` may hold shapes alone
+        return init(optax.tree.cast(zeros, dtype), capacity)
 
     def push_fn(ring, tree):
-        return push(ring, optax.tree.cast(cast_tree(tree), dtype))
+        check(tree)
+        return push(ring, optax.tree.cast(tree, dtype))
 
     return Storage(init_fn, push_fn, read)
 
@@ -191,6 +231,8 @@ plain = Storage(init, push, read)
 
 def _check_capacity(capacity: Any) -> int:
     try:
+        if isinstance(capacity, bool):
+            raise TypeError
         depth = operator.index(capacity)
     except (TypeError, jax.errors.TracerIntegerConversionError):
         raise TypeError(
@@ -212,14 +254,16 @@ def _broadcast(name: str, prefix: ArrayLike | Any, tree: Any) -> Any:
 
 
 def _check_item(ring: Ring, tree: Any) -> None:
-    expected, got = jax.tree.structure(ring.slots), jax.tree.structure(tree)
+    expected = jax.tree.structure(ring.slots, is_leaf=_is_bits)
+    got = jax.tree.structure(tree)
     if expected != got:
         raise ValueError(
             f"`tree` must have the structure the ring was made for, {expected}, got"
             f" {got}."
         )
     leaves = jax.tree.leaves_with_path(tree)
-    for (path, leaf), slots in zip(leaves, jax.tree.leaves(ring.slots), strict=True):
+    all_slots = jax.tree.leaves(ring.slots, is_leaf=_is_bits)
+    for (path, leaf), slots in zip(leaves, all_slots, strict=True):
         if jnp.shape(leaf) != slots.shape[1:]:
             raise ValueError(
                 f"`tree` must have the shapes the ring was made for: {_name(path)} is"
@@ -231,6 +275,18 @@ def _check_item(ring: Ring, tree: Any) -> None:
                 f" {jnp.result_type(leaf)}, its slots hold {slots.dtype}. Cast it, or"
                 " say so with `cast`."
             )
+
+
+def _is_bits(node: Any) -> bool:
+    return isinstance(node, Bits)
+
+
+def _bits_type(dtype: Any) -> Any:
+    """The unsigned integers as wide as a narrow floating-point type, else None."""
+    width = jnp.dtype(dtype).itemsize
+    if jnp.issubdtype(dtype, jnp.floating) and width < 4:
+        return {1: jnp.uint8, 2: jnp.uint16}[width]
+    return None
 
 
 def _name(path: Any) -> str:

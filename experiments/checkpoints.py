@@ -86,13 +86,11 @@ class Checkpoints:
 
     def _pass_over(self, step: int, error: Exception) -> None:
         """Reports a checkpoint that cannot be read and sets it aside."""
-        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = " ".join(str(error).split())[:80] or "empty"
         log.warning(
-            "The checkpoint of step %d in %s cannot be read (%s). It is set aside, and"
-            " the one before it is used.",
-            step,
-            self._directory,
-            first_line[:200],
+            "The checkpoint of step %d in %s cannot be read (%s: %s ...). It is set"
+            " aside, and the one before it is used.",
+            *(step, self._directory, type(error).__name__, reason),
         )
         aside = self._directory.with_name(f"{self._directory.name}-broken-{step}")
         shutil.rmtree(aside, ignore_errors=True)

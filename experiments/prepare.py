@@ -35,8 +35,13 @@ def prepare(name: str, data_dir: str = "") -> str:
         PrepareError: if that failed; the text says what to do.
     """
     os.environ.setdefault("NO_GCE_CHECK", "true")  # or TFDS asks the network for GCE
-    import requests
-    import tensorflow_datasets as tfds
+    try:
+        import requests
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise PrepareError(
+            f"Packages are missing ({error}): pip install -e '.[tfds]'."
+        ) from error
 
     where = os.path.expanduser(data_dir) or None
     try:

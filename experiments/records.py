@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 from tensorboardX import SummaryWriter
 
 from experiments import grid
+from experiments.results import read_metrics
 from experiments.train import Chunk, TrainState
 
 # What may differ between two commands that work on the same run.
@@ -179,19 +180,6 @@ class Metrics:
     def close(self) -> None:
         """Closes the event file."""
         self._events.close()
-
-
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics.jsonl; a last line cut short by a kill is left out."""
-    if not path.exists():
-        return []
-    rows = []
-    for line in path.read_text().splitlines():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
 
 
 def staleness_summary(counts: np.ndarray) -> dict[str, float]:

@@ -287,42 +287,16 @@ def edge_warnings(curves: Sequence[Curve]) -> list[str]:
     everything diverged, fixed steps that were not run, and fewer than three seeds.
     """
     among = [curve.series for curve in curves]
-    sentences = []
+    # what is wrong -> the series of which it is true
+    faults: dict[tuple[str, str], list[str]] = {}
     for curve in curves:
         name = label(curve.series, among)
-        key = f"opt.{curve.series.optimizer}.learning_rate"
-        if not curve.retuned:
-            absent = [point.delay for point in curve.points if not point.values]
-            if absent:
-                sentences.append(
-                    f"{name}: its fixed step size {curve.points[0].learning_rate:.3g}"
-                    f" was not run at {_delays(absent)}: add it to {key}."
-                )
-            continue
-        if len(curve.steps_tried) == 1:
-            sentences.append(
-                f"{name}: only the step size {curve.steps_tried[0]:.3g} was run, so"
-                f" nothing is re-tuned: give {key} several."
-            )
-        hopeless, edges = [], {}
-        for point in curve.points:
-            # the best step diverges only where all do
-            if point.diverged:
-                hopeless.append(point.delay)
-            elif point.edge:
-                choice = (point.learning_rate, point.edge)
-                edges.setdefault(choice, []).append(point.delay)
-        for (rate, edge), delays in edges.items():
-            beyond = "larger" if edge == "largest" else "smaller"
-            sentences.append(
-                f"{name}: the best step size at {_delays(delays)} is {rate:.3g}, the"
-                f" {edge} tried: add {beyond} ones to {key}."
-            )
-        if hopeless:
-            sentences.append(
-                f"{name}: at {_delays(hopeless)} every step size diverged, down to"
-                f" {curve.steps_tried[0]:.3g}: add smaller ones to {key}."
-            )
+        for fault in _faults(curve):
+            faults.setdefault((curve.series.optimizer, fault), []).append(name)
+    sentences = [
+        f"{'; '.join(names)}: {fault} opt.{optimizer}.learning_rate."
+        for (optimizer, fault), names in faults.items()
+    ]
     seeds = [len(point.values) for curve in curves for point in curve.points]
     fewest = min((count for count in seeds if count), default=FEWEST_SEEDS)
     if fewest < FEWEST_SEEDS:
@@ -484,6 +458,40 @@ def _point(
         diverged=sum(row.diverged for row in rows),
         edge=edge,
     )
+
+
+def _faults(curve: Curve) -> list[str]:
+    """What is wrong with the step sizes of a curve, up to the key to change."""
+    if not curve.retuned:
+        absent = [point.delay for point in curve.points if not point.values]
+        rate = curve.points[0].learning_rate
+        text = f"the fixed step size {rate:.3g} was not run at {_delays(absent)}: add"
+        return [f"{text} it to"] if absent else []
+    smallest = f"{curve.steps_tried[0]:.3g}"
+    found = []
+    if len(curve.steps_tried) == 1:
+        found.append(
+            f"only the step size {smallest} was run, nothing is re-tuned: add some to"
+        )
+    hopeless, edges = [], {}
+    for point in curve.points:
+        # the best step diverges only where all do
+        if point.diverged:
+            hopeless.append(point.delay)
+        elif point.edge:
+            choice = (point.learning_rate, point.edge)
+            edges.setdefault(choice, []).append(point.delay)
+    for (rate, edge), delays in edges.items():
+        found.append(
+            f"the best step size at {_delays(delays)} is {rate:.3g}, the {edge} tried:"
+            f" add {'larger' if edge == 'largest' else 'smaller'} ones to"
+        )
+    if hopeless:
+        found.append(
+            f"every step size diverged at {_delays(hopeless)}, down to {smallest}: add"
+            " smaller ones to"
+        )
+    return found
 
 
 def _delays(delays: Sequence[float]) -> str:

@@ -33,15 +33,22 @@ def make(config: ConfigDict) -> Task:
 
     Raises:
         FileNotFoundError: if the set is not prepared as array_record.
-        ValueError: if it is unknown, is not one of labelled images of one size, or has
-            fewer training examples than `batch_size`.
+        ValueError: if it is unknown, is not one of labelled images of one size, has
+            fewer training examples than `batch_size`, or needs missing packages.
     """
     os.environ.setdefault("NO_GCE_CHECK", "true")  # or TFDS asks the network for GCE
-    import grain
+    try:
+        import grain
+        import tensorflow_datasets as tfds
+    except ImportError as error:
+        raise ValueError(
+            f"config.task.name: {config.name!r} needs packages that are not installed"
+            f" ({error}): pip install -e '.[tfds]'."
+        ) from error
 
     name = config.name.partition(":")[2]
     batch_size = at_least(config, "batch_size", 1)
-    builder = _prepared_builder(name, config.data_dir)
+    builder = _prepared_builder(tfds, name, config.data_dir)
     shape, classes = _image_and_classes(name, builder.info.features)
     sources = {
         split: builder.as_data_source(which)
@@ -86,9 +93,7 @@ def make(config: ConfigDict) -> Task:
     )
 
 
-def _prepared_builder(name: str, data_dir: str):
-    import tensorflow_datasets as tfds
-
+def _prepared_builder(tfds, name, data_dir):
     where = os.path.expanduser(data_dir) or None
     option = f" --data_dir={data_dir}" if data_dir else ""
     try:

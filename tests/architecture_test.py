@@ -1,0 +1,237 @@
+"""Who may import whom (design: floors), and the shape of the public API (style: II)."""
+
+import ast
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import delayjax as dj
+
+LIBRARY = Path(dj.__file__).parent
+ROOT = Path(__file__).parents[1]
+
+FLOORS = {
+    0: {"base", "ring", "delays", "cluster", "stability"},
+    1: {
+        *("delayed", "modulation", "compensation", "momentum"),
+        *("filters", "exchange", "averaging"),
+    },
+    2: {"workers", "replay"},
+    3: {"__init__"},
+}
+FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules}
+SIDEWAYS = {("delays", "base")}
+# scipy comes with jax
+ALLOWED = {"delayjax", "jax", "numpy", "optax", "scipy"} | sys.stdlib_module_names
+
+
+def sources(folder):
+    return {path: ast.parse(path.read_text()) for path in folder.rglob("*.py")}
+
+
+def imported(tree):
+    """Every module or `module.name` that is imported, inside of functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def module_of(path):
+    return path.relative_to(LIBRARY).parts[0].removesuffix(".py")
+
+
+def floor_violation(module, target):
+    if module == target or (module, target) in SIDEWAYS:
+        return False
+    return FLOOR_OF[target] >= FLOOR_OF[module]
+
+
+def test_every_module_of_the_library_has_a_floor():
+    assert {module_of(path) for path in sources(LIBRARY)} <= set(FLOOR_OF)
+
+
+def test_the_library_imports_downwards_only():
+    violations = [
+        f"{path.name} imports {name}"
+        for path, tree in sources(LIBRARY).items()
+        for name in imported(tree)
+        if name.startswith("delayjax.")
+        and floor_violation(module_of(path), name.split(".")[1])
+    ]
+    assert violations == []
+
+
+def test_sideways_and_upward_imports_are_seen():
+    assert floor_violation("delayed", "modulation")
+    assert floor_violation("ring", "base")
+    assert floor_violation("base", "delayed")
+    assert not floor_violation("delays", "base")
+    assert not floor_violation("replay", "delayed")
+    tree = ast.parse("def f():\n    from delayjax import ring as r\n    import os.path")
+    assert list(imported(tree)) == ["delayjax.ring", "os.path"]
+
+
+def test_the_library_needs_jax_optax_and_numpy_alone():
+    foreign = [
+        f"{path.name} imports {name}"
+        for path, tree in sources(LIBRARY).items()
+        for name in imported(tree)
+        if name.split(".")[0] not in ALLOWED
+    ]
+    assert foreign == []
+
+
+def public_names():
+    """What the package's root hands out on purpose: its own imports, not submodules."""
+    tree = ast.parse((LIBRARY / "__init__.py").read_text())
+    names = {name.split(".")[-1] for name in imported(tree)}
+    return {name for name in names if not name.startswith("_")} | {"__version__"}
+
+
+def private_uses(tree):
+    """Uses of delayjax in `tree` that go beyond its public names."""
+    public = public_names()
+    for name in imported(tree):
+        parts = name.split(".")
+        if parts[0] != "delayjax" or name == "delayjax":
+            continue
+        if len(parts) > 2 or parts[1] not in public:
+            yield f"import {name}"
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute):
+            continue
+        chain = ast.unparse(node).split(".")
+        if chain[0] not in ("dj", "delayjax") or not all(map(str.isidentifier, chain)):
+            continue
+        if chain[1] not in public or any(part.startswith("_") for part in chain[2:]):
+            yield ast.unparse(node)
+
+
+@pytest.mark.parametrize("folder", ["experiments", "benchmarks"])
+def test_experiments_and_benchmarks_use_public_names_only(folder):
+    private = [
+        f"{path.relative_to(ROOT)}: {use}"
+        for path, tree in sources(ROOT / folder).items()
+        for use in private_uses(tree)
+    ]
+    assert private == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import delayjax.base",
+        "from delayjax.delayed import DelayedState",
+        "from delayjax import base",
+        "import delayjax as dj\ndj.base.require(1)",
+        "import delayjax as dj\ndj.ring._name(1)",
+    ],
+)
+def test_private_uses_are_seen(line):
+    assert list(private_uses(ast.parse(line)))
+
+
+def test_public_uses_pass():
+    lines = "import delayjax as dj\nfrom delayjax import ring\ndj.ring.cast(x).push(y)"
+    assert list(private_uses(ast.parse(lines))) == []
+
+
+def test_configs_import_ml_collections_and_the_default_alone():
+    foreign = [
+        f"{path.name} imports {name}"
+        for path, tree in sources(ROOT / "configs").items()
+        for name in imported(tree)
+        if name.split(".")[0] != "ml_collections"
+        and not f"{name}.".startswith("configs.default.")
+    ]
+    assert foreign == []
+
+
+def public_functions():
+    """{"ring.push": function, ...}: the root's functions and its modules' own ones."""
+    functions = {}
+    for name in public_names():
+        value = getattr(dj, name)
+        if inspect.isfunction(value):
+            functions[name] = value
+        elif inspect.ismodule(value):
+            functions |= {
+                f"{name}.{function.__name__}": function
+                for _, function in inspect.getmembers(value, inspect.isfunction)
+                if function.__module__ == value.__name__
+                and not function.__name__.startswith("_")
+            }
+    return functions
+
+
+FUNCTIONS = dict(sorted(public_functions().items()))
+
+
+def test_the_root_hands_out_the_design_s_names():
+    names = {
+        *("delayed", "delay_gradients", "staleness", "vary"),
+        *("scale_by_staleness", "drop_stale", "compensate_delay", "gap_aware"),
+        *("ring.init", "ring.push", "ring.read", "ring.cast"),
+        *("delays.constant", "delays.uniform", "delays.geometric", "delays.poisson"),
+        *("delays.from_trace", "delays.per_worker"),
+        *("modulation.inverse", "modulation.polynomial"),
+        *("modulation.hinge", "modulation.exponential"),
+    }
+    assert names <= set(FUNCTIONS)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_public_function_documents_its_arguments(name):
+    function = FUNCTIONS[name]
+    documentation = inspect.getdoc(function) or ""
+    assert documentation, f"`{name}` needs a docstring."
+    arguments = inspect.signature(function).parameters
+    if arguments:
+        assert "\nArgs:\n" in documentation, f"`{name}` needs an Args section."
+    section = re.search(r"^Args:\n((?:(?: {4}.*)?\n)*)", documentation, re.MULTILINE)
+    documented = re.findall(r"^    (\w+):", section[1], re.MULTILINE) if section else []
+    assert documented == list(arguments), f"`{name}` must document each argument."
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_public_function_shows_an_example(name):
+    documentation = inspect.getdoc(FUNCTIONS[name]) or ""
+    assert re.search(r"^Example:\n    >>> ", documentation, re.MULTILINE), (
+        f"`{name}` needs an Example section that begins with >>>."
+    )
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_defaulted_argument_is_keyword_only(name):
+    positional = [
+        parameter.name
+        for parameter in inspect.signature(FUNCTIONS[name]).parameters.values()
+        if parameter.default is not parameter.empty
+        and parameter.kind is not parameter.KEYWORD_ONLY
+    ]
+    assert positional == [], f"`{name}(..., *, {', '.join(positional)}=...)` is better."
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_key_is_called_key_and_comes_first(name):
+    arguments = list(inspect.signature(FUNCTIONS[name]).parameters)
+    assert not {"rng", "prng", "prng_key", "rng_key", "seed_key"} & set(arguments)
+    assert "key" not in arguments[1:], f"`{name}(key, ...)` is better."
+
+
+@pytest.mark.parametrize("path", sorted(LIBRARY.rglob("*.py")), ids=lambda p: p.name)
+def test_a_state_s_fields_shadow_no_tuple_method(path):
+    fields = {
+        field.target.id
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+    }
+    assert not fields & {"count", "index"}

@@ -1,0 +1,350 @@
+"""Compensation against servers written from the papers' pseudocode, in numpy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+
+STEPS = 40
+STALENESS = [min(t, (5 * t * t + t) % 7) for t in range(STEPS)]  # 0 .. 6, no period
+
+
+class Logistic:
+    """Logistic regression on another small batch at each step."""
+
+    def __init__(self, seed):
+        rng = np.random.default_rng(seed)
+        self.inputs = rng.normal(size=(STEPS, 4, 3))
+        self.labels = rng.choice([-1.0, 1.0], size=(STEPS, 4))
+        self.start = rng.normal(size=3)
+
+    def grad(self, x, version):
+        inputs, labels = self.inputs[version], self.labels[version]
+        margins = labels * (inputs @ x)
+        return -(inputs.T @ (labels / (1 + np.exp(margins)))) / len(labels)
+
+    def loss(self, x, batch):
+        inputs, labels = batch
+        return jnp.mean(jax.nn.softplus(-labels * (inputs @ x)))
+
+
+def train(problem, tx, delay, max_delay):
+    """Every iterate of the library, in float64."""
+    with jax.enable_x64(True):
+        tx = dj.delayed(tx, delay, max_delay=max_delay, keep_params=True)
+        batches = jnp.asarray(problem.inputs), jnp.asarray(problem.labels)
+
+        def step(carry, batch):
+            x, state = carry
+            updates, state = tx.update(jax.grad(problem.loss)(x, batch), state, x)
+            x = optax.apply_updates(x, updates)
+            return (x, state), x
+
+        start = jnp.asarray(problem.start)
+        _, iterates = jax.lax.scan(step, (start, tx.init(start)), batches)
+        return np.asarray(iterates)
+
+
+def dc_asgd_server(problem, *, workers, learning_rate, strength):
+    """Zheng et al., algorithms 1 and 2: a backup for each worker, round robin."""
+    x, iterates = problem.start, []
+    backups, versions = [x] * workers, [0] * workers
+    for t in range(STEPS):
+        i = t % workers
+        g = problem.grad(backups[i], versions[i])
+        x = x - learning_rate * (g + strength * g * g * (x - backups[i]))
+        backups[i], versions[i] = x, t + 1
+        iterates.append(x)
+    return iterates
+
+
+def dc_asgd_adaptive(problem, staleness, *, learning_rate, strength, decay):
+    """Zheng et al., section 5: the strength divided by a root mean square."""
+    xs, mean_square = [problem.start], np.zeros(3)
+    for t in range(STEPS):
+        backup = xs[t - staleness[t]]
+        g = problem.grad(backup, t - staleness[t])
+        mean_square = decay * mean_square + (1 - decay) * g * g
+        strengths = strength / np.sqrt(mean_square + 1e-7)
+        xs.append(xs[t] - learning_rate * (g + strengths * g * g * (xs[t] - backup)))
+    return xs[1:]
+
+
+def dc_asgd(problem, staleness, *, learning_rate, strength):
+    """The update of algorithm 2 along a list of staleness."""
+    xs = [problem.start]
+    for t in range(STEPS):
+        backup = xs[t - staleness[t]]
+        g = problem.grad(backup, t - staleness[t])
+        xs.append(xs[t] - learning_rate * (g + strength * g * g * (xs[t] - backup)))
+    return xs[1:]
+
+
+def gap_aware_momentum(problem, staleness, learning_rates, *, decay, momentum):
+    """Barkai et al.: the division by the gap comes before the momentum."""
+    xs, mean_square, velocity = [problem.start], np.zeros(3), np.zeros(3)
+    for t in range(STEPS):
+        backup = xs[t - staleness[t]]
+        g = problem.grad(backup, t - staleness[t])
+        mean_square = decay * mean_square + (1 - decay) * g * g
+        typical = np.sqrt(mean_square / (1 - decay ** (t + 1)))
+        step_size = max(learning_rates[: t + 1]) * typical + 1e-8
+        gap = 1 + np.abs(xs[t] - backup) / step_size
+        velocity = momentum * velocity + g / gap
+        xs.append(xs[t] - learning_rates[t] * velocity)
+    return xs[1:]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, 4, 7])
+def test_constant_delay_is_the_papers_round_robin_server(workers, seed):
+    problem = Logistic(seed)
+    tx = optax.chain(dj.compensate_delay(2.0), optax.sgd(0.5))
+    ours = train(problem, tx, workers - 1, workers - 1)
+    theirs = dc_asgd_server(problem, workers=workers, learning_rate=0.5, strength=2.0)
+    # float64, and the problem contracts: rounding stays near 1e-16
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.04, 3.0])
+def test_varying_delay_uses_each_gradients_own_snapshot(strength):
+    problem = Logistic(1)
+    tx = optax.chain(dj.compensate_delay(strength), optax.sgd(0.5))
+    ours = train(problem, tx, dj.delays.from_trace(STALENESS), 6)
+    theirs = dc_asgd(problem, STALENESS, learning_rate=0.5, strength=strength)
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.6, 0.95])
+def test_adaptive_form_is_the_papers_loop(decay):
+    problem = Logistic(2)
+    rule = dj.compensate_delay(0.5, adaptive=True, decay=decay)
+    tx = optax.chain(rule, optax.sgd(0.25))
+    ours = train(problem, tx, dj.delays.from_trace(STALENESS), 6)
+    theirs = dc_asgd_adaptive(
+        problem, STALENESS, learning_rate=0.25, strength=0.5, decay=decay
+    )
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_compensation_is_felt():
+    """The oracles' runs would agree as well if the term vanished: it does not."""
+    problem = Logistic(1)
+    plain = np.array(dc_asgd(problem, STALENESS, learning_rate=0.5, strength=0.0))
+    constant = dc_asgd(problem, STALENESS, learning_rate=0.5, strength=3.0)
+    adaptive = dc_asgd_adaptive(
+        problem, STALENESS, learning_rate=0.5, strength=0.5, decay=0.95
+    )
+    assert np.max(np.abs(constant - plain)) > 0.1
+    assert np.max(np.abs(adaptive - plain)) > 0.1
+
+
+def test_compensated_gradient_is_the_fresh_one_where_g_squared_is_the_curvature():
+    """On f = h x^2 / 2 the fresh gradient is g + h (x_t - x_{t-tau}); lam g^2 = h."""
+    curvature = jnp.array([0.25, 1.0, 4.0, 4.0])
+    strength = 0.5
+    stale_params = jnp.array([1.0, -1.0, 1.0, -1.0]) / jnp.sqrt(strength * curvature)
+    params = stale_params + jnp.array([0.5, 0.25, -0.125, 0.0])
+    rule = dj.compensate_delay(strength)
+    stale = curvature * stale_params
+    compensated, _ = rule.update(
+        stale, rule.init(params), params, stale_params=stale_params
+    )
+    np.testing.assert_allclose(compensated, curvature * params, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        dj.compensate_delay(2.0),
+        dj.compensate_delay(2.0, adaptive=True),
+        dj.gap_aware(0.1),
+    ],
+    ids=["constant", "adaptive", "gap_aware"],
+)
+def test_parameters_that_did_not_move_leave_the_gradient_bitwise(rule):
+    params = jnp.array([0.3, -1.7, 0.0, 2.9])
+    state = rule.init(params)
+    for grads in (jnp.array([0.7, -3.1, 1e-20, 0.0]), jnp.array([0.0, 5.3, -0.1, 7.0])):
+        compensated, state = rule.update(grads, state, params, stale_params=params)
+        np.testing.assert_array_equal(compensated, grads)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        dj.compensate_delay(2.0),
+        dj.compensate_delay(2.0, adaptive=True),
+        dj.gap_aware(0.5),
+    ],
+    ids=["constant", "adaptive", "gap_aware"],
+)
+def test_zero_delay_is_plain_sgd_bitwise(rule):
+    problem = Logistic(3)
+    ours = train(problem, optax.chain(rule, optax.sgd(0.5)), 0, 4)
+    plain = train(problem, optax.sgd(0.5), 0, 4)
+    np.testing.assert_array_equal(ours, plain)
+
+
+# neither monotone nor largest at the start; exact in float32, where the largest is kept
+RATES = [0.25, 0.5, 0.125, 0.375] + [0.75, 0.5, 0.625] * ((STEPS - 4) // 3)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [
+        (0.5, [0.5] * STEPS),
+        (lambda step: jnp.asarray(RATES)[step], RATES),
+        (
+            lambda step: jnp.where(step < 10, 0.5, 0.125),
+            [0.5] * 10 + [0.125] * (STEPS - 10),
+        ),
+    ],
+    ids=["constant", "up_and_down", "falling"],
+)
+def test_gap_aware_momentum_is_the_papers_loop(schedule, rates):
+    problem = Logistic(1)
+    tx = optax.chain(
+        dj.gap_aware(schedule, decay=0.9),
+        optax.trace(0.5),
+        optax.scale_by_learning_rate(schedule),
+    )
+    ours = train(problem, tx, dj.delays.from_trace(STALENESS), 6)
+    theirs = gap_aware_momentum(problem, STALENESS, rates, decay=0.9, momentum=0.5)
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_gap_aware_damps_by_the_typical_steps_moved():
+    """At the first step C is the learning rate times |g|: k such steps give 1 + k."""
+    grads, moved_steps = jnp.array([2.0, -4.0, 0.5]), jnp.array([1.0, -3.0, 0.0])
+    stale_params = jnp.array([1.0, 2.0, 3.0])
+    params = stale_params + moved_steps * 0.1 * jnp.abs(grads)
+    rule = dj.gap_aware(0.1)
+    damped, _ = rule.update(grads, rule.init(params), params, stale_params=stale_params)
+    # x_t - x_{t-tau} is a difference of float32 numbers near 1
+    np.testing.assert_allclose(damped, grads / (1 + jnp.abs(moved_steps)), rtol=1e-5)
+
+
+def test_a_grid_of_strengths_is_one_program():
+    grads, params, stale_params = jnp.array(2.0), jnp.array(1.0), jnp.array(0.5)
+
+    def compensate(strength):
+        rule = dj.compensate_delay(strength)
+        return rule.update(grads, rule.init(params), params, stale_params=stale_params)[
+            0
+        ]
+
+    strengths = jnp.array([0.0, 0.5, 3.0])
+    np.testing.assert_allclose(
+        jax.vmap(compensate)(strengths),
+        grads + strengths * grads**2 * (params - stale_params),
+        rtol=1e-6,
+    )
+
+
+RULES = {
+    "compensate_delay": dj.compensate_delay(1.0),
+    "gap_aware": dj.gap_aware(0.1),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_missing_stale_params_name_the_wrapper(name):
+    params = jnp.ones(2)
+    rule = RULES[name]
+    with pytest.raises(TypeError, match=rf"`{name}`.*`stale_params`.*keep_params=True"):
+        rule.update(params, rule.init(params), params)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_history_beside_the_rule_hands_it_nothing(name):
+    params = jnp.ones(2)
+    tx = optax.chain(dj.delay_gradients(1), RULES[name], optax.sgd(0.1))
+    with pytest.raises(TypeError, match=r"delayed\(optax.chain.*keep_params=True"):
+        tx.update(params, tx.init(params), params)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_missing_params_say_how_to_call_update(name):
+    params = jnp.ones(2)
+    rule = RULES[name]
+    match = rf"`{name}`.*`params`.*`update\(grads, state, params\)`"
+    with pytest.raises(TypeError, match=match):
+        rule.update(params, rule.init(params), stale_params=params)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_mismatched_trees_name_the_argument(name):
+    tree, other = {"w": jnp.ones(2)}, {"w": jnp.ones(2), "b": jnp.ones(2)}
+    rule = RULES[name]
+    state = rule.init(tree)
+    with pytest.raises(ValueError, match=rf"`params` handed to `{name}`"):
+        rule.update(tree, state, other, stale_params=tree)
+    with pytest.raises(ValueError, match=rf"`stale_params` handed to `{name}`"):
+        rule.update(tree, state, tree, stale_params=other)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_integer_gradients_are_refused(name):
+    params = jnp.ones(2)
+    rule = RULES[name]
+    with pytest.raises(TypeError, match=rf"`{name}` needs floating-point gradients"):
+        rule.update(
+            jnp.ones(2, jnp.int32), rule.init(params), params, stale_params=params
+        )
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_masked_rule_works_as_its_message_says(name):
+    params = {"w": jnp.ones(2), "b": jnp.ones(2)}
+    mask = {"w": True, "b": False}
+
+    def run(**options):
+        rule = optax.masked(RULES[name], mask, **options)
+        tx = dj.delayed(optax.chain(rule, optax.sgd(0.1)), 1, keep_params=True)
+        state, x = tx.init(params), params
+        for _ in range(3):
+            updates, state = tx.update(params, state, x)
+            x = optax.apply_updates(x, updates)
+        return x
+
+    with pytest.raises(ValueError, match="mask_compatible_extra_args=True"):
+        run()
+    x = run(mask_compatible_extra_args=True)
+    np.testing.assert_allclose(x["b"], 0.7, rtol=1e-6)  # three steps of plain SGD
+    assert np.all(np.abs(x["w"] - 0.7) > 1e-3)
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("strength", lambda bad: dj.compensate_delay(bad)),
+        ("decay", lambda bad: dj.compensate_delay(1.0, decay=bad)),
+        ("learning_rate", lambda bad: dj.gap_aware(bad)),
+        ("decay", lambda bad: dj.gap_aware(0.1, decay=bad)),
+        ("eps", lambda bad: dj.gap_aware(0.1, eps=bad)),
+    ],
+)
+def test_negative_and_non_finite_arguments_are_named(name, make, bad):
+    with pytest.raises(ValueError, match=rf"`{name}` must be .*, got {bad}"):
+        make(bad)
+
+
+@pytest.mark.parametrize("bad", ["0.5", [0.5], None, 1j])
+def test_arguments_that_are_no_numbers_are_named(bad):
+    with pytest.raises(TypeError, match="`strength` must be a number"):
+        dj.compensate_delay(bad)
+    with pytest.raises(TypeError, match="`learning_rate` must be a number"):
+        dj.gap_aware(bad)
+
+
+def test_a_decay_of_one_is_refused():
+    # at decay 1 the mean would never leave 0, and its bias correction be 0 / 0
+    with pytest.raises(ValueError, match=r"`decay` must be .*, got 1.0"):
+        dj.compensate_delay(1.0, adaptive=True, decay=1.0)
+    with pytest.raises(ValueError, match=r"`decay` must be .*, got 1.0"):
+        dj.gap_aware(0.1, decay=1.0)

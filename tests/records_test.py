@@ -1,0 +1,151 @@
+import csv
+import json
+import os
+
+import numpy as np
+import pytest
+
+from configs import default
+from experiments import grid, records, results
+from experiments.train import Chunk, TrainState
+
+PROGRAM = grid.Program("adam", "none", "after")
+
+
+def tiny_state(seeds=1, cells=1, diverged=(-1,)):
+    """A state of [seeds, cells] whose every update was fresh."""
+    counts = np.zeros((seeds, cells, 3), np.int32)
+    counts[..., 0] = 10
+    return TrainState(
+        step=np.int32(10),
+        opt_state=(),
+        staleness_counts=counts,
+        clipped=np.zeros((seeds, cells), np.int32),
+        params=(),
+        diverged_step=np.tile(np.asarray(diverged, np.int32), (seeds, 1)),
+    )
+
+
+def write(workdir, config):
+    records.write_config(workdir, config, docstring="", facts={}, wall_seconds=None)
+
+
+def test_a_workdir_takes_its_own_config_back(tmp_path):
+    config = default.get_config()
+    records.open_workdir(tmp_path / "new", config)
+    write(tmp_path / "new", config)
+    config.dry_run, config.profile = True, (3, 4)  # are not the run
+    records.open_workdir(tmp_path / "new", config)
+
+
+def test_another_config_is_refused_with_the_keys_named(tmp_path):
+    config = default.get_config()
+    write(tmp_path, config)
+    config.delay.max_delay = 64
+    with pytest.raises(ValueError, match=r"delay.max_delay: None there, 64 now"):
+        records.open_workdir(tmp_path, config)
+
+
+def test_an_unreadable_record_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text('{"config"')
+    with pytest.raises(ValueError, match=r"config\.json cannot be read"):
+        records.open_workdir(tmp_path, default.get_config())
+
+
+def test_an_unwritable_workdir_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="cannot be written"):
+        records.open_workdir(tmp_path / "file" / "run", default.get_config())
+
+
+def test_what_ran_is_written_down(tmp_path):
+    config = default.get_config()
+    records.write_config(
+        tmp_path, config, docstring="Why?", facts={"n": 1}, wall_seconds=None
+    )
+    records.write_config(
+        tmp_path, config, docstring="Why?", facts={"n": 1}, wall_seconds=2.0
+    )
+    records.write_config(
+        tmp_path, config, docstring="Why?", facts={"n": 1}, wall_seconds=3.0
+    )
+    record = json.loads((tmp_path / "config.json").read_text())
+    assert record["wall_seconds"] == 5.0  # over all commands on this run
+    assert record["config"]["task"]["name"] == "digits_mlp"
+    assert record["seeds"] == [0, 1, 2]
+    assert {"python", "jax", "optax", "delayjax"} <= record["versions"].keys()
+    assert record["docstring"] == "Why?" and record["facts"] == {"n": 1}
+
+
+def test_the_metrics_of_a_resumed_run_end_as_if_uninterrupted(tmp_path):
+    state = tiny_state()
+    chunk = Chunk(np.ones((10, 1, 1), np.float32), np.zeros((10, 1, 1), np.int32))
+
+    def rows(path, resumed_at):
+        for kept, steps in resumed_at:
+            metrics = records.Metrics(path, PROGRAM, kept)
+            for step in steps:
+                metrics.write(step, chunk, state, 1.0)
+            metrics.close()
+        return (path / "metrics.jsonl").read_text()
+
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    whole = rows(tmp_path / "a", [(0, (10, 20, 30, 40))])
+    broken = tmp_path / "b"
+    rows(broken, [(0, (10, 20, 30))])
+    with (broken / "metrics.jsonl").open("a") as file:
+        file.write('{"program": "adam-none-aft')  # killed in the middle of a line
+    assert rows(broken, [(20, (30, 40))]) == whole
+
+
+def test_a_loss_that_is_not_finite_is_null_in_json(tmp_path):
+    loss = np.array([[[1.0, np.nan]]], np.float32)
+    state = tiny_state(cells=2, diverged=(-1, 0))
+    metrics = records.Metrics(tmp_path, PROGRAM, 0)
+    row = metrics.write(1, Chunk(loss, np.zeros_like(loss, np.int32)), state, 1.0)
+    metrics.close()
+    assert row["losses"] == [[1.0, None]] and row["diverged"] == 1
+    (read,) = results.read_metrics(tmp_path / "metrics.jsonl")
+    assert read == row
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_staleness_summary_is_numpys(seed):
+    draws = np.random.default_rng(seed).poisson(5.0, 1000)
+    summary = records.staleness_summary(np.bincount(draws))
+    np.testing.assert_allclose(summary["staleness_mean"], draws.mean())
+    expected = np.percentile(draws, 99, method="inverted_cdf")
+    assert summary["staleness_p99"] == expected
+    assert summary["staleness_max"] == draws.max()
+
+
+def test_results_are_tidy(tmp_path):
+    config = default.get_config()
+    config.opt.adam.learning_rate = (0.01, 0.03)
+    config.delay.value, config.seeds, config.steps = (0, 4), (5, 6), 10
+    state = tiny_state(seeds=2, cells=4, diverged=(-1, -1, 7, -1))
+    initial = {"train_loss": np.full((2, 4), 2.0)}
+    final = {
+        "train_loss": np.array([[1.0, 3.0, np.nan, 1.0]] * 2),
+        "test_accuracy": np.full((2, 4), 0.5),
+    }
+    records.write_results(
+        tmp_path, records.results(config, PROGRAM, state, initial, final)
+    )
+    with (tmp_path / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == records.COLUMNS and len(rows) == 8
+    # ending above the initial loss is diverging too
+    assert [row["diverged"] for row in rows[:4]] == ["0", "1", "1", "0"]
+    assert [row["diverged_step"] for row in rows[:4]] == ["-1", "-1", "7", "-1"]
+    assert [row["learning_rate"] for row in rows[:4]] == [
+        "0.01",
+        "0.01",
+        "0.03",
+        "0.03",
+    ]
+    assert [row["delay"] for row in rows[:4]] == ["0", "4", "0", "4"]
+    assert [row["seed"] for row in rows[::4]] == ["5", "6"]
+    assert rows[0]["test_loss"] == "" and rows[0]["test_accuracy"] == "0.5"
+    assert not os.path.exists(tmp_path / "results.part")

@@ -1,0 +1,271 @@
+import chex
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import delayjax as dj
+
+AxisType = jax.sharding.AxisType
+
+
+def item(value):
+    """A tree of two depths: a float32 vector and a bfloat16 scalar."""
+    return {
+        "v": jnp.full(2, value, jnp.float32),
+        "s": jnp.asarray(-value, jnp.bfloat16),
+    }
+
+
+def nbytes(tree):
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def newest(values, age, capacity):
+    """What a list says the ring holds at `age`: zero where nothing was pushed."""
+    kept = values[::-1][:capacity]
+    return kept[age] if age < len(kept) else 0
+
+
+@hypothesis.settings(
+    max_examples=30, deadline=None, derandomize=True, database=None, print_blob=False
+)
+@hypothesis.given(
+    values=st.lists(st.integers(1, 100), max_size=9),
+    capacities=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    fraction=st.floats(0, 1, exclude_max=True),
+    age_type=st.sampled_from([int, np.int32, jnp.asarray]),
+)
+def test_ring_is_a_list_that_forgets(values, capacities, fraction, age_type):
+    capacity = dict(zip("vs", capacities, strict=True))
+    ring = dj.ring.init(item(0), capacity)
+    for value in values:
+        ring = dj.ring.push(ring, item(value))
+    age = {name: int(fraction * depth) for name, depth in capacity.items()}
+    read = dj.ring.read(ring, {name: age_type(a) for name, a in age.items()})
+    expected = {
+        name: item(newest(values, age[name], capacity[name]))[name] for name in "vs"
+    }
+    chex.assert_trees_all_equal(read, expected, strict=True)
+
+
+@pytest.mark.parametrize("capacity", [1, 3])
+def test_one_capacity_and_one_age_hold_for_every_leaf(capacity):
+    ring = dj.ring.init(item(0), capacity)
+    for value in (1, 2, 3, 4):
+        ring = dj.ring.push(ring, item(value))
+    for age in range(capacity):
+        chex.assert_trees_all_equal(dj.ring.read(ring, age), item(4 - age))
+
+
+def test_a_subtree_shares_one_capacity_and_one_age():
+    tree = {"a": (jnp.zeros(()), jnp.zeros(())), "b": jnp.zeros(())}
+    ring = dj.ring.init(tree, {"a": 2, "b": 4})
+    for value in (1.0, 2.0, 3.0, 4.0):
+        ring = dj.ring.push(ring, jax.tree.map(lambda x, v=value: x + v, tree))
+    read = dj.ring.read(ring, {"a": 1, "b": 3})
+    chex.assert_trees_all_equal(
+        read, {"a": (jnp.array(3.0), jnp.array(3.0)), "b": jnp.array(1.0)}
+    )
+
+
+def test_a_traced_age_beyond_the_depth_reads_the_oldest():
+    ring = dj.ring.init(jnp.zeros(()), 3)
+    for value in (1.0, 2.0, 3.0, 4.0):
+        ring = dj.ring.push(ring, jnp.asarray(value))
+    read = jax.jit(dj.ring.read)
+    assert [float(read(ring, age)) for age in (-1, 0, 2, 3, 99)] == [4, 4, 2, 2, 2]
+
+
+def test_an_empty_tree_has_an_empty_history():
+    ring = dj.ring.push(dj.ring.init({}, 3), {})
+    assert dj.ring.read(ring, 2) == {}
+    assert int(ring.pushed) == 1
+
+
+def test_shapes_are_enough_to_start_a_ring():
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), item(1))
+    chex.assert_trees_all_equal(
+        dj.ring.init(shapes, 3), dj.ring.init(item(1), 3), strict=True
+    )
+
+
+def test_push_keeps_every_type():
+    ring = dj.ring.init(item(0), {"v": 2, "s": 5})
+    pushed = dj.ring.push(ring, item(1))
+    assert jax.tree.map(jax.typeof, pushed) == jax.tree.map(jax.typeof, ring)
+
+
+def test_scan_is_the_loop():
+    items = jax.vmap(item)(jnp.arange(1.0, 8.0))
+    ages = jnp.array([0, 1, 2, 1, 0, 2, 2])
+
+    def step(ring, inputs):
+        ring = dj.ring.push(ring, inputs[0])
+        return ring, dj.ring.read(ring, inputs[1])
+
+    ring, read = jax.lax.scan(step, dj.ring.init(item(0), 3), (items, ages))
+    looped, rows = dj.ring.init(item(0), 3), []
+    for i in range(7):
+        looped, row = step(looped, (jax.tree.map(lambda x, i=i: x[i], items), ages[i]))
+        rows.append(row)
+    chex.assert_trees_all_equal(ring, looped, strict=True)
+    chex.assert_trees_all_equal(read, jax.tree.map(lambda *x: jnp.stack(x), *rows))
+
+
+@pytest.mark.parametrize("capacity", [4, 64])
+def test_a_donated_push_and_read_touches_one_slot(capacity):
+    leaf = jnp.zeros(10_000)
+    ring = jax.eval_shape(lambda: dj.ring.init(leaf, capacity))
+
+    def step(ring, leaf, age):
+        ring = dj.ring.push(ring, leaf)
+        return ring, dj.ring.read(ring, age)
+
+    program = jax.jit(step, donate_argnums=0).lower(ring, leaf, 2).compile()
+    memory = program.memory_analysis()
+    # the whole ring is reused as output, and no item is kept on the side
+    assert memory.alias_size_in_bytes >= nbytes(ring)
+    assert memory.temp_size_in_bytes < nbytes(leaf)
+    # one write and one read, each a load and a store; slack for the clock's scalars
+    assert program.cost_analysis()["bytes accessed"] <= 4 * nbytes(leaf) + 1000
+
+
+def test_cast_keeps_half_the_bytes_and_reads_rounded_values():
+    values = jnp.asarray(np.random.default_rng(1).normal(size=(6, 5)), jnp.float32)
+    storage = dj.ring.cast(jnp.bfloat16)
+    ring, plain = storage.init(values[0], 4), dj.ring.init(values[0], 4)
+    for value in values:
+        ring = storage.push(ring, value)
+    assert 2 * nbytes(ring.slots) == nbytes(plain.slots)
+    for age in range(4):
+        chex.assert_trees_all_equal(
+            storage.read(ring, age), values[5 - age].astype(jnp.bfloat16), strict=True
+        )
+
+
+@pytest.mark.parametrize("leaf", [jnp.zeros(2, jnp.int32), jnp.zeros(2, jnp.complex64)])
+def test_cast_refuses_what_it_cannot_round(leaf):
+    storage = dj.ring.cast(jnp.bfloat16)
+    message = rf"`cast` stores real floating-point .*{leaf.dtype} at \['n'\]"
+    with pytest.raises(TypeError, match=message):
+        storage.init({"n": leaf}, 3)
+    ring = storage.init({"n": jnp.zeros(2)}, 3)
+    with pytest.raises(TypeError, match=message):
+        storage.push(ring, {"n": leaf})
+
+
+def test_cast_refuses_an_integer_type():
+    with pytest.raises(
+        TypeError, match=r"`dtype` must be a floating-point type, got.*int8"
+    ):
+        dj.ring.cast(jnp.int8)
+
+
+@pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_each_slot_is_sharded_as_its_item(axis_type, transform):
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(axis_type,))
+    sharding = jax.NamedSharding(mesh, jax.P("data", None))
+    leaf = jax.device_put(jnp.ones((8, 2)), sharding)
+    with jax.set_mesh(mesh):
+        empty = transform(lambda x: dj.ring.init(x, 3))(leaf)
+        ring = transform(dj.ring.push)(empty, leaf)
+        read = transform(dj.ring.read)(ring, 0)
+    if axis_type == AxisType.Explicit:  # the type itself carries the sharding
+        assert jax.typeof(empty.slots).sharding.spec == jax.P(None, "data", None)
+        assert jax.typeof(ring.slots) == jax.typeof(empty.slots)
+        assert jax.typeof(read) == jax.typeof(leaf)
+    slots = jax.NamedSharding(mesh, jax.P(None, "data", None))
+    assert ring.slots.sharding.is_equivalent_to(slots, 3)
+    assert read.sharding.is_equivalent_to(sharding, 2)
+    chex.assert_trees_all_equal(read, leaf)
+
+
+def compiled_push(axes_of, cells=3):
+    """The program of a push in each of `cells`."""
+    ring = jax.eval_shape(lambda: dj.ring.init(jnp.zeros(4), 5))
+    axes = axes_of(ring)
+    init = jax.vmap(lambda leaf: dj.ring.init(leaf, 5), out_axes=axes)
+    push = jax.vmap(dj.ring.push, (axes, 0), axes)
+    items = jnp.ones((cells, 4))
+    rings = jax.eval_shape(init, items)
+    return rings, jax.jit(push, donate_argnums=0).lower(rings, items).compile()
+
+
+def test_vmap_axes_keeps_the_clock_unbatched_and_the_write_in_place():
+    rings, program = compiled_push(dj.ring.vmap_axes)
+    assert rings.pushed.shape == ()
+    assert " dynamic-update-slice(" in program.as_text()
+    assert " scatter(" not in program.as_text()
+
+
+def test_a_batched_clock_scatters():
+    rings, program = compiled_push(lambda ring: 0)
+    assert rings.pushed.shape == (3,)
+    assert " scatter(" in program.as_text()
+
+
+def test_vmap_axes_marks_every_clock_in_a_state_and_nothing_else():
+    state = {"a": [dj.ring.init(jnp.zeros(2), 2)], "pushed": jnp.zeros(3)}
+    assert dj.ring.vmap_axes(state) == {
+        "a": [dj.ring.Ring(slots=0, pushed=None)],
+        "pushed": 0,
+    }
+
+
+RING = dj.ring.init({"w": jnp.zeros(2)}, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: dj.ring.init(jnp.zeros(2), 0), ValueError, r"`capacity` .* got 0\."),
+        (lambda: dj.ring.init(jnp.zeros(2), -2), ValueError, r"`capacity` .* got -2\."),
+        (lambda: dj.ring.init(jnp.zeros(2), 2.0), TypeError, r"`capacity` .* got 2\.0"),
+        (
+            lambda: dj.ring.init(jnp.zeros(2), True),
+            TypeError,
+            r"`capacity` .* got True",
+        ),
+        (
+            lambda: jax.jit(lambda k: dj.ring.init(jnp.zeros(2), k))(3),
+            TypeError,
+            r"`capacity` must be a static integer",
+        ),
+        (
+            lambda: dj.ring.init({"w": jnp.zeros(2)}, {"v": 3}),
+            ValueError,
+            r"`capacity` must be one value or a prefix .* got \{'v': 3\}",
+        ),
+        (
+            lambda: dj.ring.push(RING, {"v": jnp.zeros(2)}),
+            ValueError,
+            r"`tree` must have the structure .*'w'.* got .*'v'",
+        ),
+        (
+            lambda: dj.ring.push(RING, {"w": jnp.zeros(3)}),
+            ValueError,
+            r"`tree` must have the shapes .*\['w'\] is \(3,\), its slots hold \(2,\)",
+        ),
+        (
+            lambda: dj.ring.push(
+                dj.ring.init(jnp.zeros(2, jnp.bfloat16), 3), jnp.ones(2)
+            ),
+            TypeError,
+            r"`tree` would lose precision: the root is float32, .* bfloat16.*`cast`",
+        ),
+        (lambda: dj.ring.read(RING, 3), ValueError, r"`age` .*\[0, 2\].* got 3"),
+        (lambda: dj.ring.read(RING, -1), ValueError, r"`age` .*\[0, 2\].* got -1"),
+        (
+            lambda: dj.ring.read(RING, {"v": 0}),
+            ValueError,
+            r"`age` must be one value or a prefix .* got \{'v': 0\}",
+        ),
+    ],
+)
+def test_a_bad_argument_is_named_with_its_value(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,221 @@
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+from configs import default
+from experiments import build, grid, records, train
+
+
+def tiny_config(**changes):
+    """The shipped default, shrunk."""
+    config = default.get_config()
+    config.task.width = 4
+    config.task.batch_size = 8
+    config.opt.adam.learning_rate = (0.01, 0.03)
+    config.delay.value = (0, 3)
+    config.seeds = (0, 1)
+    config.steps = 20
+    config.chunk = config.checkpoint_every = 10
+    config.update_from_flattened_dict(changes)
+    return config
+
+
+def run(config, **overrides):
+    task = build.task(config)
+    (program,) = grid.programs(config)
+    trainer = train.trainer(config, program, task)
+    chunks = []
+    options = {
+        "save": lambda state: None,
+        "report": lambda step, chunk, state, seconds: chunks.append(chunk),
+        "profile_dir": "",
+    } | overrides
+    state = train.run(config, task, trainer, trainer.init(), **options)
+    return state, chunks
+
+
+def by_hand(config, seed, rate, delay):
+    """One cell, a Python loop, no vmap, no scan, no builder."""
+    task = build.task(config)
+    tx = dj.delayed(optax.adam(rate), delay)
+    key = jax.random.fold_in(jax.random.key(config.params_seed), seed)
+    params = task.init(key)
+    state = tx.init(params)
+    data_seed = np.random.SeedSequence([config.data_seed, seed]).generate_state(1)[0]
+    batches = task.batches(int(data_seed), 0, config.steps)
+    for t in range(config.steps):
+        batch = jax.tree.map(lambda x, t=t: x[t], batches)
+        updates, state = tx.update(jax.grad(task.loss)(params, batch), state, params)
+        params = optax.apply_updates(params, updates)
+    return params
+
+
+def test_a_grid_is_its_cells_trained_one_by_one():
+    config = tiny_config()
+    state, _ = run(config)
+    cells = [(rate, tau) for rate in (0.01, 0.03) for tau in (0, 3)]
+    for s, seed in enumerate(config.seeds):
+        for c, (rate, delay) in enumerate(cells):
+            got = jax.tree.map(lambda x, s=s, c=c: x[s, c], state.params)
+            # batched and single matrix products sum in another order
+            jax.tree.map(
+                lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
+                got,
+                by_hand(config, seed, rate, delay),
+            )
+
+
+def test_a_diverged_cell_is_frozen_and_its_neighbours_go_on():
+    config = tiny_config(
+        **{
+            "task.name": "quadratic",
+            "task.batch_size": 0,
+            "task.eigenvalues": (1.0, 1.0),
+            "opt.name": ("sgd",),
+            "opt.sgd.learning_rate": (0.5, 1e30),
+            "delay.value": (0,),
+            "seeds": (0,),
+        }
+    )
+    state, chunks = run(config)
+    fine, bad = np.asarray(state.diverged_step[0])
+    assert (fine, bad) == (-1, 1)  # |x| = 1, then 1e30, whose square overflows
+    loss = np.concatenate([chunk.loss for chunk in chunks])[:, 0]
+    assert np.isfinite(loss[:, 0]).all() and np.isnan(loss[1:, 1]).all()
+    x0 = (
+        train.trainer(config, grid.programs(config)[0], build.task(config))
+        .init()
+        .params
+    )
+    decay = jax.tree.map(lambda x: x[0, 0] * 0.5**config.steps, x0)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a[0, 0], b, rtol=1e-5),
+        state.params,
+        decay,
+    )
+
+
+def test_a_single_run_stops_with_the_step_named():
+    config = tiny_config(
+        **{
+            "task.name": "quadratic",
+            "opt.name": ("sgd",),
+            "opt.sgd.learning_rate": (1e30,),
+            "delay.value": (0,),
+            "seeds": (0,),
+        }
+    )
+    with pytest.raises(train.DivergenceError, match="not finite at step 1"):
+        run(config)
+
+
+def test_the_whole_grid_is_compiled_once():
+    config = tiny_config(steps=40, **{"checkpoint_every": 20})
+    task = build.task(config)
+    traces = []
+
+    def loss(params, batch):
+        traces.append(1)
+        return task.loss(params, batch)
+
+    counted = type(task)(task.init, loss, task.batches, task.evaluate, task.facts)
+    (program,) = grid.programs(config)
+    trainer = train.trainer(config, program, counted)
+    train.run(
+        config,
+        counted,
+        trainer,
+        trainer.init(),
+        save=lambda state: None,
+        report=lambda *chunk: None,
+        profile_dir="",
+    )
+    assert len(traces) == 1
+
+
+def test_the_grid_holds_no_second_history():
+    config = tiny_config(**{"delay.value": (0, 64), "task.width": 32})
+    task = build.task(config)
+    (program,) = grid.programs(config)
+    trainer = train.trainer(config, program, task)
+    costs = train.costs(config, trainer, task)
+    extra = costs.peak_bytes - costs.state_bytes
+    assert extra < 0.1 * costs.history_bytes, (extra, costs)
+
+
+def test_history_bytes_are_the_formula():
+    config = tiny_config(**{"delay.value": (0, 7)})
+    task = build.task(config)
+    (program,) = grid.programs(config)
+    trainer = train.trainer(config, program, task)
+    _, history = train.state_bytes(trainer)
+    parameters = 64 * 4 + 4 + 4 * 10 + 10
+    clocks = 2 * 4  # of the gradients' and of their ages' ring
+    assert history == 2 * 4 * 8 * (4 * parameters + 4) + clocks
+
+
+def test_a_history_larger_than_memory_is_refused_before_it_is_allocated():
+    config = tiny_config(**{"delay.max_delay": 10**9})
+    task = build.task(config)
+    (program,) = grid.programs(config)
+    trainer = train.trainer(config, program, task)
+    with pytest.raises(ValueError, match=r"GiB are the gradients' history.*max_delay"):
+        train.check_memory(program, trainer)
+
+
+@pytest.mark.parametrize("law", ["constant", "geometric"])
+def test_staleness_is_counted_at_every_update(law):
+    config = tiny_config(**{"delay.law": (law,), "delay.max_delay": 3})
+    state, chunks = run(config)
+    tau = np.concatenate([chunk.staleness for chunk in chunks])
+    for s, c in np.ndindex(2, 4):
+        expected = np.bincount(tau[:, s, c], minlength=4)
+        np.testing.assert_array_equal(state.staleness_counts[s, c], expected)
+    if law == "constant":
+        # a delay of 3 is asked for at steps 0, 1, 2 before it can be had
+        np.testing.assert_array_equal(state.clipped[:, 1::2], 3)
+        np.testing.assert_array_equal(state.clipped[:, 0::2], 0)
+
+
+def test_dropped_gradients_are_counted():
+    config = tiny_config(**{"delay.drop_above": 2})
+    state, _ = run(config)
+    # staleness 3 from step 3 on, in the cells of delay 3
+    assert records.dropped(state, (0, 1)) == config.steps - 3
+    assert records.dropped(state, (0, 0)) == 0
+
+
+def test_batches_do_not_depend_on_where_a_chunk_begins():
+    config = tiny_config()
+    task = build.task(config)
+    whole = train.batches(config, task, 0, 20)
+    parts = [train.batches(config, task, start, start + 10) for start in (0, 10)]
+    jax.tree.map(
+        lambda a, *b: np.testing.assert_array_equal(a, np.concatenate(b)), whole, *parts
+    )
+
+
+def test_golden_row():
+    """One row of metrics of the shrunk default config.
+
+    Update golden/metrics.json only for a change that is meant to change the numbers (a
+    new initializer, another order of the data), and say so in the commit.
+    """
+    config = tiny_config(steps=10)
+    state, (chunk,) = run(config)
+    got = {
+        "loss": np.asarray(chunk.loss).mean(0).tolist(),
+        "staleness_counts": np.asarray(state.staleness_counts).tolist(),
+    }
+    path = Path(__file__).parent / "golden" / "metrics.json"
+    expected = json.loads(path.read_text())
+    assert got["staleness_counts"] == expected["staleness_counts"]
+    # the last digits differ between versions of XLA
+    np.testing.assert_allclose(got["loss"], expected["loss"], rtol=1e-4)
+    assert jnp.isfinite(chunk.loss).all()
