@@ -29,8 +29,8 @@ def get_config() -> ConfigDict:
     config.opt.warmup_steps = 50
     config.opt.decay = "cosine"
     config.delay.value = (0, 1, 2, 4, 8)
-    config.steps = 1500
+    config.steps = 800
     config.chunk = 50
-    config.checkpoint_every = 250
+    config.checkpoint_every = 200
     config.metric = "test_loss"
     return config

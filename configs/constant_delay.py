@@ -5,7 +5,7 @@ updates late. At a fixed step the gap between training and test loss may fall wi
 delay (Deng et al., arXiv:2308.09430), but so does the progress of training: the panel
 beside it, with the step tuned anew at each delay, says which of the two it was.
 
-    python -m experiments.main --config=configs/constant_delay.py --workdir=runs/constant
+    python -m experiments.main --config=configs/constant_delay.py --workdir=runs/gap
 """
 
 from ml_collections import ConfigDict
@@ -17,7 +17,7 @@ def get_config() -> ConfigDict:
     """The default with SGD, longer delays and the gap drawn."""
     config = default.get_config()
     config.opt.name = ("sgd",)
-    config.opt.sgd.learning_rate = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+    config.opt.sgd.learning_rate = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
     config.delay.value = (0, 4, 8, 16, 32, 64)
     config.steps = 1500
     config.checkpoint_every = 500

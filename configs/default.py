@@ -42,7 +42,7 @@ def get_config() -> ConfigDict:
                 learning_rate=(0.01, 0.03, 0.1, 0.3, 1.0), momentum=0.0, nesterov=False
             ),
             adam=dict(
-                learning_rate=(0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1),
+                learning_rate=(0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064),
                 b1=0.9,
                 b2=0.999,
                 eps=1e-8,
@@ -99,9 +99,9 @@ def get_config() -> ConfigDict:
     config.data_seed = 0  # order of the examples
     config.delay_seed = 0  # random delays
 
-    config.steps = 600  # updates
+    config.steps = 1000  # updates
     config.chunk = 50  # updates in one compiled scan, between two looks by the host
-    config.checkpoint_every = 300  # updates
+    config.checkpoint_every = 500  # updates
     config.checkpoints_kept = 2
     config.profile = (0, 0)  # trace the updates in [start, stop)
     config.dry_run = False  # compile, print costs, stop

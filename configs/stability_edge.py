@@ -23,10 +23,10 @@ def get_config(task: str = "breast_cancer") -> ConfigDict:
     config = default.get_config()
     config.task.name = task
     config.task.batch_size = 0
-    config.task.l2 = 0.01
+    config.task.l2 = 0.1
     config.task.eigenvalues = (0.1, 0.3, 1.0)
     config.opt.name = ("sgd",)
-    smallest, largest, count = 0.1, 40.0, 60
+    smallest, largest, count = 0.03, 10.0, 60
     config.opt.sgd.learning_rate = tuple(
         round(smallest * (largest / smallest) ** (i / (count - 1)), 6)
         for i in range(count)

@@ -138,7 +138,12 @@ def hinge(slope: ArrayLike, knee: ArrayLike) -> base.Law:
     """
     base.check_number("slope", slope)
     base.check_number("knee", knee)
-    return lambda staleness: 1.0 / (slope * jnp.maximum(0, staleness - knee) + 1.0)
+
+    def law(staleness: jax.Array) -> jax.Array:
+        beyond = jnp.maximum(0, staleness - jnp.asarray(knee))
+        return 1.0 / (jnp.asarray(slope) * beyond + 1.0)
+
+    return law
 
 
 def exponential(rate: ArrayLike) -> base.Law:
@@ -159,7 +164,7 @@ def exponential(rate: ArrayLike) -> base.Law:
         Damaskinos et al., Kardam, ICML 2018, arXiv:1802.07928.
     """
     base.check_number("rate", rate)
-    return lambda staleness: jnp.exp(-rate * staleness)
+    return lambda staleness: jnp.exp(-jnp.asarray(rate) * staleness)
 
 
 class DropStaleState(NamedTuple):

@@ -10,6 +10,7 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
+from experiments import results
 from experiments.grid import Cell, Program
 from experiments.tasks.task import Task
 
@@ -32,6 +33,10 @@ def check(config: ConfigDict) -> None:
     _choices("modulation.law", config.modulation.law, LAWS)
     _choices("modulation.placement", config.modulation.placement, ("after", "before"))
     _choices("compensation.name", config.compensation.name, COMPENSATIONS)
+    _choices("metric", (config.metric,), tuple(results.METRICS))
+    _choices("select_by", (config.select_by,), ("train_loss", "test_loss"))
+    if config.figures:
+        _choices("figures", config.figures, results.FIGURES)
     for name in config.opt.name:
         _numbers(f"opt.{name}.learning_rate", config.opt[name].learning_rate, low=0.0)
     _numbers("delay.value", config.delay.value, low=0.0)
@@ -98,6 +103,7 @@ def task(config: ConfigDict) -> Task:
             f"config.task.name: {name!r} must return an experiments.tasks.task.Task,"
             f" got {type(made).__name__}."
         )
+    _check_metrics(config, made)
     return made
 
 
@@ -244,6 +250,23 @@ def transformation(
         warmup=config.delay.warmup,
         history=dj.ring.cast(dtype) if dtype else None,
     )
+
+
+def _check_metrics(config: ConfigDict, task: Task) -> None:
+    """Refuses a config that asks for what the task does not evaluate."""
+    recorded = jax.eval_shape(
+        lambda key: task.evaluate(task.init(key)), jax.random.key(0)
+    )
+    asked = {"select_by": config.select_by}
+    if "over_delay" in config.figures:
+        asked["metric"] = config.metric
+    for key, metric in asked.items():
+        needed = ("train_loss", "test_loss") if metric == "gap" else (metric,)
+        if not {*needed} <= {*recorded}:
+            raise ValueError(
+                f"config.{key} is {metric!r}, but {config.task.name} evaluates"
+                f" {', '.join(sorted(recorded))} alone: --config.{key}=train_loss."
+            )
 
 
 def _choices(key: str, values: tuple, allowed: tuple) -> None:

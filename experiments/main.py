@@ -154,7 +154,9 @@ def _parse_flags(argv: list[str]) -> list[str]:
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
         reason = " ".join(str(error).strip("\"'").split())
         if isinstance(error, (AttributeError, KeyError)):
-            reason = f"the config has no key {reason!r}; configs/default.py has them all"
+            reason = (
+                f"the config has no key {reason!r}; configs/default.py has them all"
+            )
         sys.exit(f"error: {reason}.".replace("..", "."))
 
 

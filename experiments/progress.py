@@ -22,7 +22,7 @@ log = logging.getLogger("experiments")
 
 
 def start_log() -> None:
-    """Sends the run's lines to stderr, with the time; of its libraries' the warnings."""
+    """Sends the run's lines to stderr, and of its libraries' the warnings alone."""
     absl_logging.set_verbosity(absl_logging.WARNING)
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
@@ -59,8 +59,8 @@ class Bar:
         """Shows the numbers of a chunk."""
         step, loss = row["step"], row["train_loss"]
         numbers = "loss " + ("-" if loss is None else f"{loss:.4g}")
-        if row["diverged"]:
-            numbers += f", {row['diverged']} diverged"
+        if row["not_finite"]:
+            numbers += f", {row['not_finite']} not finite"
         numbers += f", {row['steps_per_second']:.3g} steps/s"
         if self._bar is not None:
             self._bar.update(self._task, completed=step, numbers=numbers)

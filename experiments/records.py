@@ -162,7 +162,7 @@ class Metrics:
             "program": self._program,
             "step": step,
             "train_loss": _number(np.median(losses[live])) if live.any() else None,
-            "diverged": int((~live).sum()),
+            "not_finite": int((~live).sum()),
             **summary,
             "clipped": int(np.sum(state.clipped)) / updates,
             "dropped": dropped(state) / updates,

@@ -194,7 +194,7 @@ def test_integer_gradients_are_named_by_path():
     [
         (1.5, TypeError, "an integer number of steps, got 1.5"),
         (-1, ValueError, "non-negative, got -1"),
-        (jnp.arange(3), ValueError, r"one number .*, got shape \(3,\)"),
+        (jnp.arange(3), ValueError, r"a scalar.*, got shape \(3,\)"),
     ],
 )
 def test_staleness_that_is_no_count_of_steps_is_named(bad, error, rule):

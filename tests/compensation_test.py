@@ -348,3 +348,9 @@ def test_a_decay_of_one_is_refused():
         dj.compensate_delay(1.0, adaptive=True, decay=1.0)
     with pytest.raises(ValueError, match=r"`decay` must be .*, got 1.0"):
         dj.gap_aware(0.1, decay=1.0)
+
+
+def test_an_eps_of_zero_is_refused():
+    # a gradient of 0 at a gap of 0 would be 0 / (0 / 0)
+    with pytest.raises(ValueError, match=r"`eps` must be .*, got 0.0"):
+        dj.gap_aware(0.1, eps=0.0)

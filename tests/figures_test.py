@@ -16,6 +16,8 @@ from matplotlib.colors import to_hex, to_rgba
 from matplotlib.text import Text
 
 from experiments import figures, results
+from experiments.figures import hero, loss_curves, over_delay, stability_map
+from experiments.figures.run import load
 
 RATES, DELAYS, SEEDS = (0.03, 0.1, 0.3, 1.0, 3.0), (0, 1, 4), (0, 1, 2)
 SHARPNESS, OPTIMUM = 1.5, 0.05
@@ -99,7 +101,7 @@ def progress():
             "program": program,
             "step": step,
             "train_loss": None if step == 30 else 5.0 / step + offset,
-            "diverged": step // 10,
+            "not_finite": step // 10,
         }
         for offset, program in enumerate(("sgd-none-after", "sgd-none-before"))
         for step in (10, 20, 30, 40)
@@ -139,7 +141,7 @@ def crosses(axis):
 def test_over_delay_draws_the_fixed_step_dashed_and_the_best_one_solid(tmp_path):
     rows = rows_of(tmp_path, grid("sgd") + grid("adam"))
     curves = results.curves(rows, "test_loss")
-    figure = figures.over_delay(curves)
+    figure = over_delay.metric(curves)
     (axis,) = figure.axes
     assert axis.get_xlabel() == "staleness (updates)"
     assert axis.get_ylabel() == "test loss (nats)"
@@ -155,11 +157,11 @@ def test_over_delay_draws_the_fixed_step_dashed_and_the_best_one_solid(tmp_path)
 
 def test_series_differ_in_colour_and_in_marker(tmp_path):
     rows = rows_of(tmp_path, grid("sgd") + grid("adam") + grid("muon"))
-    figure = figures.over_delay(results.curves(rows, "train_loss"))
+    figure = over_delay.metric(results.curves(rows, "train_loss"))
     tuned = figure.axes[0].lines[1::2]
     assert len({line.get_color() for line in tuned}) == 3
     assert len({line.get_marker() for line in tuned}) == 3
-    figure = figures.best_step(results.curves(rows, "train_loss"))
+    figure = over_delay.best_step(results.curves(rows, "train_loss"))
     lines = [line for line in figure.axes[0].lines if line.get_linestyle() != "None"]
     assert len({line._dash_pattern[1] is None for line in lines}) == 2
 
@@ -167,7 +169,7 @@ def test_series_differ_in_colour_and_in_marker(tmp_path):
 def test_the_band_is_the_range_of_the_seeds(tmp_path):
     rows = rows_of(tmp_path, grid())
     fixed, tuned = results.curves(rows, "train_loss")
-    (axis,) = figures.over_delay([fixed, tuned]).axes
+    (axis,) = over_delay.metric([fixed, tuned]).axes
     corners = axis.collections[1].get_paths()[0].vertices
     for point in tuned.points:
         at = corners[corners[:, 0] == point.delay, 1]
@@ -179,7 +181,7 @@ def test_a_diverged_point_is_a_gap_and_a_cross(tmp_path):
     rows = rows_of(tmp_path, grid())
     fixed, tuned = results.curves(rows, "train_loss")
     assert fixed.points[0].learning_rate == 1.0  # beyond the limit at 1 and 4
-    figure = figures.over_delay([fixed, tuned])
+    figure = over_delay.metric([fixed, tuned])
     (axis,) = figure.axes
     np.testing.assert_array_equal(
         np.isnan(axis.lines[0].get_ydata()), [False, True, True]
@@ -191,7 +193,7 @@ def test_a_diverged_point_is_a_gap_and_a_cross(tmp_path):
 
 def test_without_divergence_no_cross_is_promised(tmp_path):
     rows = rows_of(tmp_path, grid(loss=lambda rate, delay, seed: 0.1 + rate))
-    figure = figures.over_delay(results.curves(rows, "train_loss"))
+    figure = over_delay.metric(results.curves(rows, "train_loss"))
     assert crosses(figure.axes[0]) == {}
     assert "diverged" not in texts(figure)
 
@@ -202,9 +204,9 @@ def test_warnings_are_written_in_the_figure(tmp_path):
 
     rows = rows_of(tmp_path, grid(loss=loss))
     for metric, draw in (
-        ("train_loss", figures.over_delay),
-        ("gap", figures.gap_over_delay),
-        ("train_loss", figures.best_step),
+        ("train_loss", over_delay.metric),
+        ("gap", over_delay.gap),
+        ("train_loss", over_delay.best_step),
     ):
         curves = results.curves(rows, metric)
         (sentence,) = results.edge_warnings(curves)
@@ -220,7 +222,7 @@ def test_many_warnings_are_counted(tmp_path):
         for name in ("sgd", "adam", "lion", "muon")
         for row in grid(name, loss=lambda rate, delay, seed: 1.0 / rate)
     ]
-    figure = figures.over_delay(results.curves(rows_of(tmp_path, records), "gap"))
+    figure = over_delay.metric(results.curves(rows_of(tmp_path, records), "gap"))
     assert any("1 more: see report.html." in text for text in texts(figure))
     check_legible(figure)
 
@@ -255,7 +257,7 @@ def test_many_series_are_spread_over_panels(tmp_path, variants, titles):
         for row in grid(name, **variant)
     ]
     curves = results.curves(rows_of(tmp_path, records), "test_accuracy")
-    figure = figures.over_delay(curves)
+    figure = over_delay.metric(curves)
     assert [axis.get_title() for axis in figure.axes] == titles
     assert sum(len(axis.lines) for axis in figure.axes) == len(curves)
     assert figure.axes[0].get_ylabel() == "test accuracy (share)"
@@ -267,7 +269,7 @@ def test_the_gap_is_test_minus_training_loss_at_both_steps(tmp_path):
         return 0.1 + abs(math.log(rate * (1 + delay)))
 
     rows = rows_of(tmp_path, grid(loss=loss, test_loss=2.0))
-    figure = figures.gap_over_delay(results.curves(rows, "gap"))
+    figure = over_delay.gap(results.curves(rows, "gap"))
     assert [axis.get_title() for axis in figure.axes] == ["fixed step", "re-tuned step"]
     fixed = min(RATES, key=lambda rate: loss(rate, 0, 0))
     (at_fixed,), (at_best,) = (axis.lines for axis in figure.axes)
@@ -287,7 +289,7 @@ def test_best_step_shows_the_choice_and_rings_the_edge(tmp_path):
         return abs(math.log(rate * (1 + delay) ** 3))
 
     curves = results.curves(rows_of(tmp_path, grid(loss=loss)), "train_loss")
-    figure = figures.best_step(curves)
+    figure = over_delay.best_step(curves)
     (axis,) = figure.axes
     line, ring = axis.lines
     best = [
@@ -308,7 +310,7 @@ def test_best_step_shows_the_choice_and_rings_the_edge(tmp_path):
 
 def test_without_an_edge_no_ring_is_promised(tmp_path):
     curves = results.curves(rows_of(tmp_path, grid()), "train_loss")
-    figure = figures.best_step(curves)
+    figure = over_delay.best_step(curves)
     assert "on the grid's edge" not in texts(figure)
     assert not len(figure.axes[0].lines[1].get_xdata())
 
@@ -318,7 +320,7 @@ def test_a_delay_without_a_best_step_is_a_cross(tmp_path):
         return math.nan if delay == 4 else abs(math.log(rate))
 
     curves = results.curves(rows_of(tmp_path, grid(loss=loss)), "train_loss")
-    (axis,) = figures.best_step(curves).axes
+    (axis,) = over_delay.best_step(curves).axes
     assert list(axis.lines[0].get_xdata()) == [0.0, 1.0]
     assert list(crosses(axis).values()) == [{4.0}]
 
@@ -333,7 +335,7 @@ def test_the_black_cells_are_exactly_those_where_a_seed_diverged(tmp_path):
         return math.nan if rate > limit(delay) and seed == 1 else 0.2 * rate
 
     rows = rows_of(tmp_path, grid(loss=loss))
-    axis = figures.stability_map(rows, SHARPNESS, OPTIMUM).axes[0]
+    axis = stability_map.draw(rows, SHARPNESS, OPTIMUM).axes[0]
     colours, black = shaded(axis)
     painted = ~np.ma.getmaskarray(black.get_array())
     expected = [[rate > limit(delay) for rate in RATES] for delay in DELAYS]
@@ -348,7 +350,7 @@ def test_colours_are_the_excess_loss_averaged_over_seeds(tmp_path):
         return OPTIMUM + rate * (1 + delay) * (1 + seed)
 
     colours, _ = shaded(
-        figures.stability_map(
+        stability_map.draw(
             rows_of(tmp_path, grid(loss=loss)), optimum_loss=OPTIMUM
         ).axes[0]
     )
@@ -358,13 +360,13 @@ def test_colours_are_the_excess_loss_averaged_over_seeds(tmp_path):
 
 def test_a_loss_at_the_optimum_has_a_colour(tmp_path):
     rows = rows_of(tmp_path, grid(loss=lambda rate, delay, seed: OPTIMUM - 1e-9))
-    colours, _ = shaded(figures.stability_map(rows, optimum_loss=OPTIMUM).axes[0])
+    colours, _ = shaded(stability_map.draw(rows, optimum_loss=OPTIMUM).axes[0])
     assert np.isfinite(colours.get_array()).all()
     assert colours.get_array().count() == len(RATES) * len(DELAYS)
 
 
 def test_cells_meet_at_geometric_midpoints(tmp_path):
-    colours, _ = shaded(figures.stability_map(rows_of(tmp_path, grid())).axes[0])
+    colours, _ = shaded(stability_map.draw(rows_of(tmp_path, grid())).axes[0])
     edges = colours.get_coordinates()[0, :, 0]
     np.testing.assert_allclose(
         edges[1:-1], [math.sqrt(a * b) for a, b in itertools.pairwise(RATES)]
@@ -374,7 +376,7 @@ def test_cells_meet_at_geometric_midpoints(tmp_path):
 
 
 def test_the_line_is_the_closed_form_across_the_row_of_each_delay(tmp_path):
-    axis = figures.stability_map(rows_of(tmp_path, grid()), SHARPNESS).axes[0]
+    axis = stability_map.draw(rows_of(tmp_path, grid()), SHARPNESS).axes[0]
     (line,) = axis.lines
     x, y = line.get_data()
     corners = shaded(axis)[0].get_coordinates()[:, 0, 1]
@@ -388,13 +390,13 @@ def test_the_line_is_the_closed_form_across_the_row_of_each_delay(tmp_path):
 
 def test_a_map_of_one_cell_can_be_drawn(tmp_path):
     rows = rows_of(tmp_path, [record("sgd", 0.1, 0, 0, math.nan)])
-    figure = figures.stability_map(rows, SHARPNESS)
+    figure = stability_map.draw(rows, SHARPNESS)
     assert np.ma.getmaskarray(shaded(figure.axes[0])[0].get_array()).all()
     check_legible(figure)
 
 
 def test_the_map_names_its_axes(tmp_path):
-    figure = figures.stability_map(rows_of(tmp_path, grid()), SHARPNESS, OPTIMUM)
+    figure = stability_map.draw(rows_of(tmp_path, grid()), SHARPNESS, OPTIMUM)
     axis, bar = figure.axes
     assert axis.get_xlabel() == "step size"
     assert axis.get_ylabel() == "staleness (updates)"
@@ -402,7 +404,7 @@ def test_the_map_names_its_axes(tmp_path):
     assert "excess training loss (nats)" in bar.get_ylabel()
     assert any("1.5 measured" in text for text in texts(figure))
     check_legible(figure)
-    bar = figures.stability_map(rows_of(tmp_path, grid())).axes[1]
+    bar = stability_map.draw(rows_of(tmp_path, grid())).axes[1]
     assert "excess" not in bar.get_ylabel()
 
 
@@ -422,12 +424,57 @@ def test_the_map_names_its_axes(tmp_path):
 def test_the_limit_is_drawn_where_it_holds_alone(tmp_path, records, opt, lines):
     settings = {"decay": "constant", "warmup_steps": 0, "sgd": {"momentum": 0.0}}
     folder = workdir(tmp_path, records, opt=settings | opt)
-    figure = figures._figure(figures._load(folder), "stability_map")
+    figure = figures._figure(load(folder), "stability_map")
     assert len(figure.axes[0].lines) == lines
 
 
+def plateau(rate, delay, seed):
+    """Settled up to the limit; beyond it bounded, and diverged beyond thrice it."""
+    ratio = rate / limit(delay)
+    return OPTIMUM + 1e-7 if ratio <= 1 else OPTIMUM + 0.3 if ratio <= 3 else math.nan
+
+
+def test_cells_are_bounded_between_the_limit_and_divergence(tmp_path):
+    (delays,) = results.table(rows_of(tmp_path, grid(loss=plateau))).values()
+    shown = stability_map.cells(delays, OPTIMUM)
+    expected = [[1 < rate / limit(tau) <= 3 for rate in RATES] for tau in DELAYS]
+    assert np.any(expected) and not np.all(expected)
+    np.testing.assert_array_equal(stability_map.bounded(shown, SHARPNESS), expected)
+
+
+def test_the_legend_names_bounded_cells_in_the_colour_of_a_high_loss(tmp_path):
+    rows = rows_of(tmp_path, grid(loss=plateau))
+    figure = stability_map.draw(rows, SHARPNESS, OPTIMUM)
+    colours, _ = shaded(figure.axes[0])
+    (legend,) = figure.legends
+    patches = {
+        patch.get_label(): patch.get_facecolor() for patch in legend.get_patches()
+    }
+    assert patches == {
+        "diverged: ends above where it began": (0.0, 0.0, 0.0, 1.0),
+        "bounded, but never settles": colours.cmap(colours.norm(colours.get_clim()[1])),
+    }
+    check_legible(figure)
+
+
+@pytest.mark.parametrize(
+    ("loss", "sharpness", "optimum"),
+    [
+        (valley, SHARPNESS, OPTIMUM),  # all that is past the limit diverged
+        (lambda rate, delay, seed: OPTIMUM + 1e-6, SHARPNESS, OPTIMUM),
+        (plateau, None, OPTIMUM),
+        (plateau, SHARPNESS, None),
+    ],
+)
+def test_without_bounded_cells_none_are_promised(tmp_path, loss, sharpness, optimum):
+    rows = rows_of(tmp_path, grid(loss=loss))
+    shown = texts(stability_map.draw(rows, sharpness, optimum))
+    assert "diverged: ends above where it began" in shown
+    assert not any("bounded" in text for text in shown)
+
+
 def test_loss_curves_have_a_line_for_each_program_and_a_gap_without_live_cells():
-    figure = figures.loss_curves(progress(), unit="")
+    figure = loss_curves.draw(progress(), unit="")
     (axis,) = figure.axes
     assert len(axis.lines) == 2
     for offset, line in enumerate(axis.lines):
@@ -451,7 +498,7 @@ def two_runs(tmp_path):
 
 def test_the_hero_shows_the_map_and_the_excess_over_no_delay(two_runs):
     edge, language = two_runs
-    figure = figures.hero(edge, language)
+    figure = hero.draw(edge, language)
     assert "How late may a gradient be?" in texts(figure)
     left, right = figure.axes[:2]
     np.testing.assert_allclose(
@@ -474,15 +521,24 @@ def test_the_hero_shows_the_map_and_the_excess_over_no_delay(two_runs):
     check_legible(figure)
 
 
+def test_the_hero_names_bounded_cells_where_there_are_some(two_runs, tmp_path):
+    edge, language = two_runs
+    assert "bounded,\nunsettled" not in texts(hero.draw(edge, language))
+    edge = workdir(tmp_path / "bounded", grid(loss=plateau))
+    figure = hero.draw(edge, language)
+    assert {"diverged", "bounded,\nunsettled"} <= set(texts(figure))
+    check_legible(figure)
+
+
 def test_a_hero_without_its_runs_says_what_it_needs(two_runs, tmp_path):
     edge, language = two_runs
     with pytest.raises(FileNotFoundError, match=r"nowhere.*is missing"):
-        figures.hero(edge, tmp_path / "nowhere")
+        hero.draw(edge, tmp_path / "nowhere")
     with pytest.raises(ValueError, match="plain SGD alone"):
-        figures.hero(language, edge)
+        hero.draw(language, edge)
     late = workdir(tmp_path / "late", [row for row in grid() if row["delay"]])
     with pytest.raises(ValueError, match="a delay of 0"):
-        figures.hero(edge, late)
+        hero.draw(edge, late)
 
 
 def png_size(path: Path):

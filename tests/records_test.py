@@ -105,7 +105,7 @@ def test_a_loss_that_is_not_finite_is_null_in_json(tmp_path):
     metrics = records.Metrics(tmp_path, PROGRAM, 0)
     row = metrics.write(1, Chunk(loss, np.zeros_like(loss, np.int32)), state, 1.0)
     metrics.close()
-    assert row["losses"] == [[1.0, None]] and row["diverged"] == 1
+    assert row["losses"] == [[1.0, None]] and row["not_finite"] == 1
     (read,) = results.read_metrics(tmp_path / "metrics.jsonl")
     assert read == row
 

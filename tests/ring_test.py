@@ -164,24 +164,36 @@ def test_cast_refuses_an_integer_type():
         dj.ring.cast(jnp.int8)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
 @pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
-def test_each_slot_is_sharded_as_its_item(axis_type, transform):
+def test_each_slot_is_sharded_as_its_item(axis_type, transform, dtype):
     mesh = jax.make_mesh((4,), ("data",), axis_types=(axis_type,))
     sharding = jax.NamedSharding(mesh, jax.P("data", None))
-    leaf = jax.device_put(jnp.ones((8, 2)), sharding)
+    leaf = jax.device_put(jnp.ones((8, 2), dtype), sharding)
     with jax.set_mesh(mesh):
-        empty = transform(lambda x: dj.ring.init(x, 3))(leaf)
+        empty = dj.ring.init(leaf, 3)
         ring = transform(dj.ring.push)(empty, leaf)
         read = transform(dj.ring.read)(ring, 0)
-    if axis_type == AxisType.Explicit:  # the type itself carries the sharding
-        assert jax.typeof(empty.slots).sharding.spec == jax.P(None, "data", None)
-        assert jax.typeof(ring.slots) == jax.typeof(empty.slots)
-        assert jax.typeof(read) == jax.typeof(leaf)
+    assert jax.tree.map(jax.typeof, ring) == jax.tree.map(jax.typeof, empty)
+    assert jax.typeof(read) == jax.typeof(leaf)
     slots = jax.NamedSharding(mesh, jax.P(None, "data", None))
-    assert ring.slots.sharding.is_equivalent_to(slots, 3)
+    for stored in jax.tree.leaves((empty.slots, ring.slots)):
+        assert stored.sharding.is_equivalent_to(slots, 3)
     assert read.sharding.is_equivalent_to(sharding, 2)
     chex.assert_trees_all_equal(read, leaf)
+
+
+def test_a_compiled_init_keeps_explicit_shardings():
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Explicit,))
+    leaf = jax.device_put(jnp.ones((8, 2)), jax.NamedSharding(mesh, jax.P("data")))
+    with jax.set_mesh(mesh):
+        eager, compiled = (
+            transform(lambda x: dj.ring.init(x, 3))(leaf)
+            for transform in (lambda f: f, jax.jit)
+        )
+    assert jax.typeof(eager.slots).sharding.spec == jax.P(None, "data", None)
+    assert jax.typeof(compiled.slots) == jax.typeof(eager.slots)
 
 
 def compiled_push(axes_of, cells=3):

@@ -1,0 +1,202 @@
+"""The final training loss over step size and staleness, and the computed limit."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib import patches, patheffects
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from experiments import results
+from experiments.figures import look
+from experiments.figures.run import Run
+from experiments.results import Row
+
+# without its darkest part, which looks like black
+_COLOURS = ListedColormap(matplotlib.colormaps["viridis_r"](np.linspace(0, 0.85, 256)))
+BOUNDED = _COLOURS(1.0)  # the colour of a high loss
+_LIMIT = r"$2\,\sin(\pi/(2(2\tau+1)))\,/\,\lambda$"
+_FLOOR = 1e-8  # a float32 loss of order one resolves no smaller excess
+_SETTLED = 1e-4  # the largest excess that may still be on its way down
+
+
+class Cells(NamedTuple):
+    """What a map shows: D delays by R step sizes."""
+
+    rates: np.ndarray  # step sizes, ascending [R]
+    delays: np.ndarray  # updates, ascending [D]
+    excess: np.ndarray  # loss over the optimum; nan if diverged or not run [D, R]
+    diverged: np.ndarray  # whether a seed did, bool [D, R]
+    optimum_loss: float | None  # None is unknown, and the excess then over 0
+
+
+@look.STYLED
+def draw(
+    rows: Iterable[Row],
+    sharpness: float | None = None,
+    optimum_loss: float | None = None,
+    unit: str = "nats",
+) -> Figure:
+    """The final training loss over step size and staleness; diverged cells are black.
+
+    Args:
+        rows: the rows of one run; a panel for each series. Seeds are averaged, and a
+            cell is black where one of them diverged.
+        sharpness: the largest eigenvalue of the Hessian; draws the computed limit.
+        optimum_loss: the least training loss there is; colours then show the excess.
+        unit: of the loss.
+    """
+    table = results.table(rows)
+    titles = [results.label(series, table) for series in table]
+    maps = [cells(delays, optimum_loss) for delays in table.values()]
+    figure, axes = look.sheet(
+        "At which step size does training diverge?",
+        titles if len(titles) > 1 else [""],
+        _handles(maps, sharpness),
+        height=3.3,
+    )
+    for axis, shown in zip(axes, maps, strict=True):
+        mesh = plot(axis, shown, sharpness)
+        bar = axis.figure.colorbar(mesh, ax=axis)
+        bar.set_label(quantity(shown, unit))
+    return figure
+
+
+def limit(delay: np.ndarray, sharpness: float) -> np.ndarray:
+    """The step size at which delayed gradient descent stops converging.
+
+        2 sin(pi / (2 (2 tau + 1))) / lambda
+
+    Args:
+        delay: tau, in updates.
+        sharpness: lambda, the largest eigenvalue of the Hessian.
+
+    Example:
+        >>> limit(np.asarray([0, 1]), 2.0)
+        array([1. , 0.5])
+    """
+    return 2.0 * np.sin(np.pi / (2.0 * (2.0 * np.asarray(delay) + 1.0))) / sharpness
+
+
+def sharpness(run: Run) -> float | None:
+    """The Hessian's largest eigenvalue, where the limit holds: for plain SGD alone."""
+    opt = run.config["opt"]
+    plain = all(
+        series == series.plain and series[:2] == ("sgd", "constant")
+        for series in results.table(run.rows)
+    )
+    constant = opt["decay"] == "constant" and opt["warmup_steps"] <= 1
+    if plain and constant and not opt["sgd"]["momentum"]:
+        return run.facts.get("sharpness")
+    return None
+
+
+def cells(
+    delays: Mapping[float, Mapping[float, Sequence[Row]]], optimum_loss: float | None
+) -> Cells:
+    """The cells of one series of `results.table`; the excess is at least 1e-8."""
+    rates = np.asarray(sorted({rate for steps in delays.values() for rate in steps}))
+    taus = np.asarray(sorted(delays))
+    loss = np.full((len(taus), len(rates)), math.nan)
+    diverged = np.zeros(loss.shape, bool)
+    for i, tau in enumerate(taus):
+        for j, rate in enumerate(rates):
+            cell = delays[tau].get(rate, ())
+            diverged[i, j] = any(row.diverged for row in cell)
+            if cell and not diverged[i, j]:
+                loss[i, j] = np.mean([row.train_loss for row in cell])
+    excess = np.maximum(loss - (optimum_loss or 0.0), _FLOOR)
+    return Cells(rates, taus, excess, diverged, optimum_loss)
+
+
+def bounded(shown: Cells, sharpness: float) -> np.ndarray:
+    """The cells past the limit that neither diverged nor settled, bool [D, R].
+
+    Where gradients are bounded, as those of a logistic loss, descent past the limit
+    may cycle at a high loss instead. Without the optimum no loss tells, and none is.
+    """
+    if shown.optimum_loss is None:
+        return np.zeros(shown.excess.shape, bool)
+    past = shown.rates > limit(shown.delays, sharpness)[:, None]
+    return past & (shown.excess > _SETTLED)
+
+
+def limit_handle(more: str = "") -> Line2D:
+    """The line of the limit; `more` follows its formula."""
+    return Line2D([], [], color=look.COLOURS[1], label=f"{_LIMIT}{more}")
+
+
+def quantity(shown: Cells, unit: str) -> str:
+    """What the colours of a map show, in words."""
+    kind = "training loss" if shown.optimum_loss is None else "excess training loss"
+    return f"$\\log_{{10}}$ of {kind}{look.in_unit(unit)}"
+
+
+def plot(axis: Axes, shown: Cells, sharpness: float | None) -> QuadMesh:
+    """Draws a map and returns its coloured cells.
+
+    The vertical axis is log(2 tau + 1), in which the limit is almost straight. Cells
+    end at geometric midpoints, so that each is centred on its own values.
+    """
+    colours = np.ma.masked_invalid(np.log10(shown.excess))
+    edges = _midpoints(shown.rates), _midpoints(2.0 * shown.delays + 1.0)
+    some = bool(colours.count())
+    mesh = axis.pcolormesh(
+        *edges,
+        colours,
+        cmap=_COLOURS,
+        vmin=colours.min() if some else -1.0,
+        vmax=colours.max() if some else 0.0,
+    )
+    axis.pcolormesh(
+        *edges,
+        np.ma.masked_array(np.ones(colours.shape), ~shown.diverged),
+        cmap=ListedColormap(["black"]),
+        vmin=0.0,
+        vmax=1.0,
+    )
+    if sharpness is not None:
+        # a step for each row: what lies between two whole delays was not run
+        axis.plot(
+            np.repeat(limit(shown.delays, sharpness), 2),
+            np.repeat(edges[1], 2)[1:-1],
+            color=look.COLOURS[1],
+            linewidth=2.2,
+            path_effects=[patheffects.withStroke(linewidth=4, foreground="white")],
+        )
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlim(edges[0][0], edges[0][-1])
+    axis.set_ylim(edges[1][0], edges[1][-1])
+    axis.set_xlabel("step size")
+    axis.set_ylabel("staleness (updates)")
+    look.delay_ticks(axis.yaxis, shown.delays.tolist(), lambda tau: 2.0 * tau + 1.0)
+    return mesh
+
+
+def _handles(maps: Sequence[Cells], sharpness: float | None) -> list[Artist]:
+    diverged = patches.Patch(color="black", label="diverged: ends above where it began")
+    if sharpness is None:
+        return [diverged]
+    found = [limit_handle(f", $\\lambda$ = {sharpness:.3g} measured"), diverged]
+    if any(bounded(shown, sharpness).any() for shown in maps):
+        label = "bounded, but never settles"
+        found.append(patches.Patch(color=BOUNDED, label=label))
+    return found
+
+
+def _midpoints(centres: np.ndarray) -> np.ndarray:
+    """Edges of cells, at geometric midpoints of their centres."""
+    logs = np.log(centres)
+    if len(logs) == 1:
+        return np.exp(np.asarray([logs[0] - 0.5, logs[0] + 0.5]))
+    inner = (logs[1:] + logs[:-1]) / 2
+    first, last = 2 * logs[0] - inner[0], 2 * logs[-1] - inner[-1]
+    return np.exp(np.concatenate([[first], inner, [last]]))
