@@ -18,9 +18,10 @@ from benchmarks.side_by_side import Contender, heading, medians
 RATE = 0.01
 
 
-def plain(size: int, grads: jax.Array) -> Contender:
-    """An Optax step without delay."""
-    tx = optax.sgd(RATE)
+def optax_step(
+    tx: optax.GradientTransformation, size: int, grads: jax.Array
+) -> Contender:
+    """A step as Optax users write it."""
 
     def step(state, grads):
         params, opt_state = state
@@ -29,19 +30,16 @@ def plain(size: int, grads: jax.Array) -> Contender:
 
     params = jnp.zeros(size)
     return Contender(step, (params, tx.init(params)), grads)
+
+
+def plain(size: int, grads: jax.Array) -> Contender:
+    """Without delay."""
+    return optax_step(optax.sgd(RATE), size, grads)
 
 
 def delayed(size: int, delay: int, grads: jax.Array) -> Contender:
-    """The same step under `dj.delayed`."""
-    tx = dj.delayed(optax.sgd(RATE), delay)
-
-    def step(state, grads):
-        params, opt_state = state
-        updates, opt_state = tx.update(grads, opt_state, params)
-        return optax.apply_updates(params, updates), opt_state
-
-    params = jnp.zeros(size)
-    return Contender(step, (params, tx.init(params)), grads)
+    """The same under `dj.delayed`."""
+    return optax_step(dj.delayed(optax.sgd(RATE), delay), size, grads)
 
 
 def limit(size: int, delay: int, grads: jax.Array) -> Contender:

@@ -123,10 +123,13 @@ def check_bound(name: str, value: Any) -> int:
     return bound
 
 
-def check_number(name: str, value: Any, *, below: float = math.inf) -> None:
+def check_number(
+    name: str, value: Any, *, below: float = math.inf, positive: bool = False
+) -> None:
     """Checks that a hyper-parameter, where it is known, lies in [0, below).
 
-    Traced values pass: a grid is one program, and its values are not known in it.
+    With `positive` 0 is refused as well. Traced values pass: a grid is one program, and
+    its values are not known in it.
 
     Raises:
         TypeError: if `value` is not a real scalar.
@@ -140,10 +143,9 @@ def check_number(name: str, value: Any, *, below: float = math.inf) -> None:
         number = float(value)
     except (TypeError, ValueError):
         raise TypeError(f"`{name}` must be a number, got {value!r}.") from None
-    if not 0.0 <= number < below:  # NaN compares false
-        interval = (
-            "finite and non-negative" if below == math.inf else f"in [0, {below})"
-        )
+    if not 0.0 <= number < below or (positive and number == 0.0):
+        sign = "positive" if positive else "non-negative"
+        interval = f"finite and {sign}" if below == math.inf else f"in [0, {below})"
         raise ValueError(f"`{name}` must be {interval}, got {value}.")
 
 

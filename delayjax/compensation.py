@@ -19,7 +19,7 @@ _KEEP = "wrap the whole chain, `delayed(optax.chain(...), delay, keep_params=Tru
 class CompensateDelayState(NamedTuple):
     """State of `compensate_delay`."""
 
-    mean_square: Any  # moving mean of g * g, like the parameters; () unless adaptive
+    mean_square: Any  # moving mean of g * g, float32 or wider; () unless adaptive
 
 
 def compensate_delay(
@@ -67,15 +67,14 @@ def compensate_delay(
     base.check_number("decay", decay, below=1.0)
 
     def init_fn(params):
-        return CompensateDelayState(optax.tree.zeros_like(params) if adaptive else ())
+        return CompensateDelayState(_no_squares(params) if adaptive else ())
 
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
         del extra_args
         moved = _moved("compensate_delay", updates, params, stale_params)
         lam = jax.tree.map(lambda _: strength, updates)
         if adaptive:
-            mean_square = optax.tree.update_moment(updates, state.mean_square, decay, 2)
-            mean_square = optax.tree.cast_like(mean_square, state.mean_square)
+            mean_square = _mean_square(updates, state.mean_square, decay)
             state = CompensateDelayState(mean_square)
             lam = jax.tree.map(lambda ms: strength / jnp.sqrt(ms + 1e-7), mean_square)
         updates = jax.tree.map(
@@ -94,7 +93,7 @@ class GapAwareState(NamedTuple):
 
     step: jax.Array  # updates done, int32 []
     largest_rate: jax.Array  # the largest learning rate so far, float32 []
-    mean_square: Any  # moving mean of g * g, like the parameters
+    mean_square: Any  # moving mean of g * g, float32 or wider
 
 
 def gap_aware(
@@ -117,7 +116,7 @@ def gap_aware(
         learning_rate: of the optimizer behind it, a number or a schedule; eta_max is
             the largest so far.
         decay: of the mean square, in [0, 1). May be traced.
-        eps: keeps C positive. May be traced.
+        eps: keeps C positive; positive itself. May be traced.
 
     Returns:
         A transformation whose state is one mean-square tree. Gradients keep their
@@ -144,13 +143,13 @@ def gap_aware(
     if not callable(learning_rate):
         base.check_number("learning_rate", learning_rate)
     base.check_number("decay", decay, below=1.0)
-    base.check_number("eps", eps)
+    base.check_number("eps", eps, positive=True)
 
     def init_fn(params):
         return GapAwareState(
             step=jnp.zeros((), jnp.int32),
             largest_rate=jnp.zeros((), jnp.float32),
-            mean_square=optax.tree.zeros_like(params),
+            mean_square=_no_squares(params),
         )
 
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
@@ -159,8 +158,7 @@ def gap_aware(
         rate = learning_rate(state.step) if callable(learning_rate) else learning_rate
         step = state.step + 1
         largest = jnp.maximum(state.largest_rate, jnp.asarray(rate, jnp.float32))
-        mean_square = optax.tree.update_moment(updates, state.mean_square, decay, 2)
-        mean_square = optax.tree.cast_like(mean_square, state.mean_square)
+        mean_square = _mean_square(updates, state.mean_square, decay)
         typical = optax.tree.bias_correction(mean_square, decay, step)
 
         def divide(g, dx, square):
@@ -171,6 +169,23 @@ def gap_aware(
         return updates, GapAwareState(step, largest, mean_square)
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def _no_squares(params: Any) -> Any:
+    # in bfloat16 a moving mean would stick: decay * ms rounds back to ms
+    return jax.tree.map(
+        lambda leaf: jnp.zeros_like(
+            leaf, dtype=jnp.promote_types(jnp.result_type(leaf), jnp.float32)
+        ),
+        params,
+    )
+
+
+def _mean_square(updates: Any, mean_square: Any, decay: ArrayLike) -> Any:
+    """The next ms = decay * ms + (1 - decay) * g * g, in the precision of ms."""
+    wide = optax.tree.cast_like(updates, mean_square)
+    moments = optax.tree.update_moment(wide, mean_square, decay, 2)
+    return optax.tree.cast_like(moments, mean_square)
 
 
 def _moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
@@ -185,5 +200,11 @@ def _moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
                 f" {jax.tree.structure(updates)}, got {jax.tree.structure(tree)}. Under"
                 " optax.masked or optax.partition pass"
                 " mask_compatible_extra_args=True."
+            )
+        if jax.tree.map(jnp.shape, tree) != jax.tree.map(jnp.shape, updates):
+            raise ValueError(
+                f"`{name}` handed to `{needed_by}` must have the gradients' shapes"
+                f" {jax.tree.map(jnp.shape, updates)}, got"
+                f" {jax.tree.map(jnp.shape, tree)}."
             )
     return optax.tree.sub(params, stale_params)

@@ -51,9 +51,10 @@ def delayed(
 
     Args:
         inner: the transformation that consumes stale gradients.
-        delay: how late, in steps: an int, an integer scalar that may be traced, a
-            function of the step (see `delayjax.delays`; floats are floored), or a
-            prefix tree of these. With a tree the staleness handed on is a full tree.
+        delay: how late, in steps: an int, a scalar array that may be traced, a function
+            of the step (see `delayjax.delays`), or a prefix tree of these. Floats in
+            arrays and from functions are floored. With a tree the staleness handed on
+            is a full tree.
         max_delay: the largest staleness kept, in steps; an int or a prefix tree of
             ints. Static; it alone fixes the memory. May be left out where `delay`
             consists of Python ints.
@@ -77,9 +78,10 @@ def delayed(
         and the new state of `inner`, and so copies a history inside of it.
 
     Raises:
-        TypeError: if `inner` is no transformation, `max_delay` is no static integer, a
-            delay is neither an integer nor a function, or (in `update`) a gradient is
-            an integer, or parameters that are needed are missing.
+        TypeError: if `inner` is no transformation, `history` no storage, `max_delay` no
+            static integer, a delay neither an integer nor a function, or (in `update`)
+            a gradient is an integer or, under `keep_params`, there are no `params` or
+            a gradient comes with `staleness` but without `stale_params`.
         ValueError: if a bound is negative, `max_delay` is missing, `warmup` is unknown,
             or (in `init` and `update`) a tree does not match.
 
@@ -106,8 +108,12 @@ def delayed(
         raise ValueError(
             f'`warmup` must be "fresh", "skip" or "zeros", got {warmup!r}.'
         )
-    if history is None:
-        history = rings.plain
+    history = rings.plain if history is None else history
+    if not isinstance(history, rings.Storage):
+        raise TypeError(
+            f"`history` must be a storage such as ring.cast(jnp.bfloat16), got"
+            f" {history!r}."
+        )
     deepest = max(jax.tree.leaves(max_delay), default=0)
     one_staleness = _is_single(delay) and _is_single(max_delay)
 
@@ -144,8 +150,11 @@ def delayed(
         age = _check_age(0 if staleness is None else staleness, one_staleness)
         origin = Origin(age=per_leaf("staleness", age, updates), params=())
         if keep_params:
-            snapshot = params if stale_params is None else stale_params
-            base.require(snapshot, "params", "delayed(keep_params=True)", _PASS_PARAMS)
+            taken_at = "params" if staleness is None else "stale_params"
+            snapshot = params if staleness is None else stale_params
+            base.require(
+                snapshot, taken_at, "delayed(keep_params=True)", _REMEDY[taken_at]
+            )
             origin = origin._replace(params=snapshot)
 
         gradients, stale = _remember(history, state.gradients, updates, tau, max_delay)
@@ -255,7 +264,11 @@ def staleness(opt_state: Any) -> Any:
     return innermost[0]
 
 
-_PASS_PARAMS = "call `update(grads, state, params)`"
+_REMEDY = {
+    "params": "call `update(grads, state, params)`",
+    # a gradient that is late already was not taken at today's parameters
+    "stale_params": "give the producer of its `staleness` keep_params=True as well",
+}
 
 
 def _is_single(tree: Any) -> bool:
@@ -265,9 +278,8 @@ def _is_single(tree: Any) -> bool:
 def _check_delay(delay: Any) -> None:
     if callable(delay):
         return
-    if not isinstance(delay, (int, np.integer, np.ndarray, jax.Array)) or isinstance(
-        delay, bool
-    ):
+    number = isinstance(delay, (int, np.integer, np.ndarray, jax.Array))
+    if not number or jnp.result_type(delay) == jnp.bool_:
         raise TypeError(
             "`delay` must be an integer number of steps or a function of the step, got"
             f" {delay!r}."
@@ -280,6 +292,8 @@ def _check_delay(delay: Any) -> None:
         )
     if base.is_concrete(delay) and np.asarray(delay) < 0:
         raise ValueError(f"`delay` must be non-negative, got {delay}.")
+    if base.is_concrete(delay) and np.asarray(delay) >= 2**31:
+        raise ValueError(f"`delay` must be below 2^31, got {delay}.")
 
 
 def _own_bound(delay: Any) -> int:
@@ -326,7 +340,13 @@ def _remember(
     storage: rings.Storage, ring: rings.Ring, fresh: Any, tau: Any, max_delay: Any
 ) -> tuple[rings.Ring, Any]:
     """Stores `fresh` and reads what is `tau` old, `fresh` itself without a history."""
-    ring = storage.push(ring, _kept(fresh, max_delay))
+    try:
+        ring = storage.push(ring, _kept(fresh, max_delay))
+    except ValueError as error:
+        raise ValueError(
+            "The trees handed to `delayed` must be like the parameters that `init` was"
+            f" given: {error}"
+        ) from error
     stored = storage.read(ring, tau)
     stale = jax.tree.map(lambda new, old: new if old is None else old, fresh, stored)
     return ring, stale

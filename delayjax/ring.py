@@ -55,7 +55,8 @@ def init(tree: Any, capacity: Any) -> Ring:
 
     Returns:
         A ring of zeros, `capacity` times the memory of `tree`. Each slot is sharded as
-        its item is.
+        its item is; where `init` itself is jitted on a mesh of Auto axes, name
+        `out_shardings`, for XLA gives zeros no sharding of its own.
 
     Raises:
         TypeError: if a capacity is not a static integer.

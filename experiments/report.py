@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments import figures, results
-from experiments.results import Point, Row
+from experiments import expected, figures, results, tuning
+from experiments.results import Row
+from experiments.tuning import Point
 
 _CSS = """
 :root { color-scheme: light dark; --text: #1a1a1a; --page: #ffffff; --line: #c8c8c8;
@@ -160,7 +161,7 @@ def _figures(workdir: Path, config: Mapping[str, Any]) -> list[str]:
 
 
 def _results(rows: Sequence[Row], select_by: str) -> str:
-    table = results.table(rows)
+    table = tuning.table(rows)
     names = [
         name
         for name in ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
@@ -169,7 +170,7 @@ def _results(rows: Sequence[Row], select_by: str) -> str:
     tuned = {
         name: {
             (curve.series, point.delay): point
-            for curve in results.curves(rows, name, select_by=select_by)
+            for curve in tuning.curves(rows, name, select_by=select_by)
             if curve.retuned
             for point in curve.points
         }
@@ -184,7 +185,7 @@ def _results(rows: Sequence[Row], select_by: str) -> str:
             share = sum(row.diverged for row in cells) / len(cells)
             lines.append(
                 [
-                    results.label(series, table),
+                    tuning.label(series, table),
                     f"{delay:g}",
                     f"{points[0].learning_rate:.4g}{edge}",
                     *map(_mean, points),
@@ -221,7 +222,7 @@ def _expected(record: Mapping[str, Any], rows: Sequence[Row]) -> str:
         bounds = isinstance(wanted, (list, tuple))
         shown = f"{wanted[0]:.4g} to {wanted[1]:.4g}" if bounds else f"{wanted:.4g}"
         try:
-            value = results.measure(
+            value = expected.measure(
                 rows, query, select_by=record["config"]["select_by"]
             )
         except ValueError as error:

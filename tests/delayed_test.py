@@ -331,11 +331,20 @@ TYPED = {
 def test_a_step_returns_the_types_that_init_gave(name):
     tx = dj.delayed(dj.delayed(optax.adam(0.1), **TYPED[name]), **TYPED[name])
     state = tx.init(PARAMS)
-    updates, after = tx.update(gradients(0), state, PARAMS, staleness=1)
+    updates, after = tx.update(
+        gradients(0), state, PARAMS, staleness=1, stale_params=PARAMS
+    )
     assert typed(after) == typed(state)
     assert typed(updates) == typed(PARAMS)
     shapes = jax.eval_shape(tx.init, PARAMS)
     assert typed(jax.eval_shape(tx.update, PARAMS, shapes, PARAMS)[1]) == typed(shapes)
+
+
+def test_a_late_gradient_without_its_snapshot_is_refused():
+    """Today's parameters are not those that a gradient of age 2 was taken at."""
+    tx = dj.delayed(dj.delayed(optax.sgd(1.0), 1, keep_params=True), 2)
+    with pytest.raises(TypeError, match=r"`stale_params`.*keep_params=True as well"):
+        tx.update(gradients(0), tx.init(PARAMS), PARAMS)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])

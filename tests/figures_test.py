@@ -15,7 +15,7 @@ import pytest
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.text import Text
 
-from experiments import figures, results
+from experiments import figures, results, tuning
 from experiments.figures import hero, loss_curves, over_delay, stability_map
 from experiments.figures.run import load
 
@@ -140,7 +140,7 @@ def crosses(axis):
 
 def test_over_delay_draws_the_fixed_step_dashed_and_the_best_one_solid(tmp_path):
     rows = rows_of(tmp_path, grid("sgd") + grid("adam"))
-    curves = results.curves(rows, "test_loss")
+    curves = tuning.curves(rows, "test_loss")
     figure = over_delay.metric(curves)
     (axis,) = figure.axes
     assert axis.get_xlabel() == "staleness (updates)"
@@ -157,18 +157,18 @@ def test_over_delay_draws_the_fixed_step_dashed_and_the_best_one_solid(tmp_path)
 
 def test_series_differ_in_colour_and_in_marker(tmp_path):
     rows = rows_of(tmp_path, grid("sgd") + grid("adam") + grid("muon"))
-    figure = over_delay.metric(results.curves(rows, "train_loss"))
+    figure = over_delay.metric(tuning.curves(rows, "train_loss"))
     tuned = figure.axes[0].lines[1::2]
     assert len({line.get_color() for line in tuned}) == 3
     assert len({line.get_marker() for line in tuned}) == 3
-    figure = over_delay.best_step(results.curves(rows, "train_loss"))
+    figure = over_delay.best_step(tuning.curves(rows, "train_loss"))
     lines = [line for line in figure.axes[0].lines if line.get_linestyle() != "None"]
     assert len({line._dash_pattern[1] is None for line in lines}) == 2
 
 
 def test_the_band_is_the_range_of_the_seeds(tmp_path):
     rows = rows_of(tmp_path, grid())
-    fixed, tuned = results.curves(rows, "train_loss")
+    fixed, tuned = tuning.curves(rows, "train_loss")
     (axis,) = over_delay.metric([fixed, tuned]).axes
     corners = axis.collections[1].get_paths()[0].vertices
     for point in tuned.points:
@@ -179,7 +179,7 @@ def test_the_band_is_the_range_of_the_seeds(tmp_path):
 
 def test_a_diverged_point_is_a_gap_and_a_cross(tmp_path):
     rows = rows_of(tmp_path, grid())
-    fixed, tuned = results.curves(rows, "train_loss")
+    fixed, tuned = tuning.curves(rows, "train_loss")
     assert fixed.points[0].learning_rate == 1.0  # beyond the limit at 1 and 4
     figure = over_delay.metric([fixed, tuned])
     (axis,) = figure.axes
@@ -193,7 +193,7 @@ def test_a_diverged_point_is_a_gap_and_a_cross(tmp_path):
 
 def test_without_divergence_no_cross_is_promised(tmp_path):
     rows = rows_of(tmp_path, grid(loss=lambda rate, delay, seed: 0.1 + rate))
-    figure = over_delay.metric(results.curves(rows, "train_loss"))
+    figure = over_delay.metric(tuning.curves(rows, "train_loss"))
     assert crosses(figure.axes[0]) == {}
     assert "diverged" not in texts(figure)
 
@@ -208,8 +208,8 @@ def test_warnings_are_written_in_the_figure(tmp_path):
         ("gap", over_delay.gap),
         ("train_loss", over_delay.best_step),
     ):
-        curves = results.curves(rows, metric)
-        (sentence,) = results.edge_warnings(curves)
+        curves = tuning.curves(rows, metric)
+        (sentence,) = tuning.edge_warnings(curves)
         figure = draw(curves)
         shown = [" ".join(text.split()) for text in texts(figure)]
         assert sentence in shown
@@ -222,7 +222,7 @@ def test_many_warnings_are_counted(tmp_path):
         for name in ("sgd", "adam", "lion", "muon")
         for row in grid(name, loss=lambda rate, delay, seed: 1.0 / rate)
     ]
-    figure = over_delay.metric(results.curves(rows_of(tmp_path, records), "gap"))
+    figure = over_delay.metric(tuning.curves(rows_of(tmp_path, records), "gap"))
     assert any("1 more: see report.html." in text for text in texts(figure))
     check_legible(figure)
 
@@ -256,7 +256,7 @@ def test_many_series_are_spread_over_panels(tmp_path, variants, titles):
         for variant in variants
         for row in grid(name, **variant)
     ]
-    curves = results.curves(rows_of(tmp_path, records), "test_accuracy")
+    curves = tuning.curves(rows_of(tmp_path, records), "test_accuracy")
     figure = over_delay.metric(curves)
     assert [axis.get_title() for axis in figure.axes] == titles
     assert sum(len(axis.lines) for axis in figure.axes) == len(curves)
@@ -269,7 +269,7 @@ def test_the_gap_is_test_minus_training_loss_at_both_steps(tmp_path):
         return 0.1 + abs(math.log(rate * (1 + delay)))
 
     rows = rows_of(tmp_path, grid(loss=loss, test_loss=2.0))
-    figure = over_delay.gap(results.curves(rows, "gap"))
+    figure = over_delay.gap(tuning.curves(rows, "gap"))
     assert [axis.get_title() for axis in figure.axes] == ["fixed step", "re-tuned step"]
     fixed = min(RATES, key=lambda rate: loss(rate, 0, 0))
     (at_fixed,), (at_best,) = (axis.lines for axis in figure.axes)
@@ -288,7 +288,7 @@ def test_best_step_shows_the_choice_and_rings_the_edge(tmp_path):
     def loss(rate, delay, seed):
         return abs(math.log(rate * (1 + delay) ** 3))
 
-    curves = results.curves(rows_of(tmp_path, grid(loss=loss)), "train_loss")
+    curves = tuning.curves(rows_of(tmp_path, grid(loss=loss)), "train_loss")
     figure = over_delay.best_step(curves)
     (axis,) = figure.axes
     line, ring = axis.lines
@@ -309,7 +309,7 @@ def test_best_step_shows_the_choice_and_rings_the_edge(tmp_path):
 
 
 def test_without_an_edge_no_ring_is_promised(tmp_path):
-    curves = results.curves(rows_of(tmp_path, grid()), "train_loss")
+    curves = tuning.curves(rows_of(tmp_path, grid()), "train_loss")
     figure = over_delay.best_step(curves)
     assert "on the grid's edge" not in texts(figure)
     assert not len(figure.axes[0].lines[1].get_xdata())
@@ -319,7 +319,7 @@ def test_a_delay_without_a_best_step_is_a_cross(tmp_path):
     def loss(rate, delay, seed):
         return math.nan if delay == 4 else abs(math.log(rate))
 
-    curves = results.curves(rows_of(tmp_path, grid(loss=loss)), "train_loss")
+    curves = tuning.curves(rows_of(tmp_path, grid(loss=loss)), "train_loss")
     (axis,) = over_delay.best_step(curves).axes
     assert list(axis.lines[0].get_xdata()) == [0.0, 1.0]
     assert list(crosses(axis).values()) == [{4.0}]
@@ -435,7 +435,7 @@ def plateau(rate, delay, seed):
 
 
 def test_cells_are_bounded_between_the_limit_and_divergence(tmp_path):
-    (delays,) = results.table(rows_of(tmp_path, grid(loss=plateau))).values()
+    (delays,) = tuning.table(rows_of(tmp_path, grid(loss=plateau))).values()
     shown = stability_map.cells(delays, OPTIMUM)
     expected = [[1 < rate / limit(tau) <= 3 for rate in RATES] for tau in DELAYS]
     assert np.any(expected) and not np.all(expected)

@@ -264,7 +264,8 @@ RING = dj.ring.init({"w": jnp.zeros(2)}, 3)
         ),
         (
             lambda: dj.ring.push(
-                dj.ring.init(jnp.zeros(2, jnp.bfloat16), 3), jnp.ones(2)
+                dj.ring.init(jnp.zeros(2, jnp.bfloat16), 3),
+                jnp.ones(2, jnp.float32),
             ),
             TypeError,
             r"`tree` would lose precision: the root is float32, .* bfloat16.*`cast`",

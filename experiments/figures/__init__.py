@@ -4,7 +4,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from experiments import results
+from experiments import results, tuning
 from experiments.figures import look, loss_curves, over_delay, stability_map
 from experiments.figures.run import Run, load
 
@@ -39,7 +39,7 @@ def warnings(workdir: Path | str) -> list[str]:
     names = run.config["figures"]
     sentences = []
     if set(names) & set(_TUNED):
-        sentences += results.edge_warnings(run.curves("train_loss"))
+        sentences += tuning.edge_warnings(run.curves("train_loss"))
     return sentences + [text for name in names if (text := _lacking(run, name))]
 
 

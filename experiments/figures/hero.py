@@ -8,10 +8,10 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments import results
+from experiments import tuning
 from experiments.figures import lines, look, stability_map
 from experiments.figures.run import Run, load
-from experiments.results import Curve
+from experiments.tuning import Curve
 
 
 @look.STYLED
@@ -27,7 +27,7 @@ def draw(edge_dir: Path | str, language_dir: Path | str) -> Figure:
         ValueError: if the records cannot answer.
     """
     edge, language = load(edge_dir), load(language_dir)
-    if stability_map.sharpness(edge) is None or len(results.table(edge.rows)) != 1:
+    if stability_map.sharpness(edge) is None or len(tuning.table(edge.rows)) != 1:
         raise ValueError(
             f"{edge_dir} must be a run of plain SGD alone, without momentum or a"
             " schedule, on a task whose facts hold `sharpness`:"
@@ -45,7 +45,7 @@ def draw(edge_dir: Path | str, language_dir: Path | str) -> Figure:
             f"{_task(edge)}: where\ndescent diverges",
             f"{_task(language)}: what lateness\ncosts at the best step",
         ),
-        notes=results.edge_warnings(curves),
+        notes=tuning.edge_warnings(curves),
         height=3.3,
         sharey=False,
     )
@@ -62,7 +62,7 @@ def _task(run: Run) -> str:
 def _draw_edge(axis: Axes, edge: Run) -> None:
     """The map; the corner of the largest step and delay names its dark cells."""
     sharpness = stability_map.sharpness(edge)
-    (delays,) = results.table(edge.rows).values()
+    (delays,) = tuning.table(edge.rows).values()
     shown = stability_map.cells(delays, edge.facts.get("optimum_loss"))
     bar = axis.figure.colorbar(stability_map.plot(axis, shown, sharpness), ax=axis)
     bar.set_label(stability_map.quantity(shown, edge.unit))

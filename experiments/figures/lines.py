@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from experiments import results
+from experiments import tuning
 from experiments.figures import look
-from experiments.results import Curve, Series
+from experiments.tuning import Curve, Series
 
 _PANEL_SERIES = 5  # more of them are spread over panels
 
@@ -27,14 +27,14 @@ def arrange(curves: Sequence[Curve]) -> Arrangement:
     among = list(dict.fromkeys(curve.series for curve in curves))
 
     def by_strength(series):
-        rest = results.label(
+        rest = tuning.label(
             series._replace(compensation="none"), among, optimizer=False
         )
         return f"strength {series.strength:g}" if rest == "plain" else rest
 
     choices = (
-        (lambda s: "", lambda s: results.label(s, among)),
-        (lambda s: s.optimizer, lambda s: results.label(s, among, optimizer=False)),
+        (lambda s: "", lambda s: tuning.label(s, among)),
+        (lambda s: s.optimizer, lambda s: tuning.label(s, among, optimizer=False)),
         (lambda s: f"{s.optimizer}, {s.compensation}", by_strength),
     )
     for choice in choices:

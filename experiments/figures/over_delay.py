@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments import results
+from experiments import tuning
 from experiments.figures import lines, look
-from experiments.results import Curve
+from experiments.tuning import Curve
 
 
 @look.STYLED
@@ -17,7 +17,7 @@ def metric(curves: Sequence[Curve], unit: str = "nats") -> Figure:
     """A metric against staleness: the fixed step dashed, the re-tuned one solid.
 
     Args:
-        curves: of one metric, from `results.curves`.
+        curves: of one metric, from `tuning.curves`.
         unit: of the loss.
     """
     arranged = lines.arrange(curves)
@@ -32,7 +32,7 @@ def metric(curves: Sequence[Curve], unit: str = "nats") -> Figure:
         "How much does a late gradient cost?",
         arranged.panels,
         handles,
-        results.edge_warnings(curves),
+        tuning.edge_warnings(curves),
     )
     for axis, shown in zip(axes, arranged.panels.values(), strict=True):
         for curve in shown:
@@ -52,7 +52,7 @@ def gap(curves: Sequence[Curve], unit: str = "nats") -> Figure:
     """Test minus training loss against staleness: fixed step left, re-tuned right.
 
     Args:
-        curves: of the metric "gap", from `results.curves`.
+        curves: of the metric "gap", from `tuning.curves`.
         unit: of the loss.
     """
     arranged = lines.arrange(curves)
@@ -71,7 +71,7 @@ def gap(curves: Sequence[Curve], unit: str = "nats") -> Figure:
             *lines.diverged_handles(curves),
             _spread_handle(),
         ],
-        results.edge_warnings(curves),
+        tuning.edge_warnings(curves),
     )
     for axis, shown in zip(axes, panels.values(), strict=True):
         for curve in shown:
@@ -87,7 +87,7 @@ def best_step(curves: Sequence[Curve]) -> Figure:
     """The re-tuned step size against staleness; rings mark the grid's edge.
 
     Args:
-        curves: from `results.curves`.
+        curves: from `tuning.curves`.
     """
     tuned = [curve for curve in curves if curve.retuned]
     arranged = lines.arrange(tuned)
@@ -100,7 +100,7 @@ def best_step(curves: Sequence[Curve]) -> Figure:
         "Which step size is best for a late gradient?",
         arranged.panels,
         handles,
-        results.edge_warnings(curves),
+        tuning.edge_warnings(curves),
     )
     for axis, shown in zip(axes, arranged.panels.values(), strict=True):
         for curve in shown:

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments import results
-from experiments.results import Curve, Row
+from experiments import results, tuning
+from experiments.results import Row
+from experiments.tuning import Curve
 
 
 class Run(NamedTuple):
@@ -22,7 +23,7 @@ class Run(NamedTuple):
 
     def curves(self, metric: str) -> list[Curve]:
         """A metric over delay, the step size chosen as the config says."""
-        return results.curves(self.rows, metric, select_by=self.config["select_by"])
+        return tuning.curves(self.rows, metric, select_by=self.config["select_by"])
 
 
 def load(workdir: Path | str) -> Run:

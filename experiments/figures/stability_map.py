@@ -14,7 +14,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments import results
+from experiments import tuning
 from experiments.figures import look
 from experiments.figures.run import Run
 from experiments.results import Row
@@ -53,8 +53,8 @@ def draw(
         optimum_loss: the least training loss there is; colours then show the excess.
         unit: of the loss.
     """
-    table = results.table(rows)
-    titles = [results.label(series, table) for series in table]
+    table = tuning.table(rows)
+    titles = [tuning.label(series, table) for series in table]
     maps = [cells(delays, optimum_loss) for delays in table.values()]
     figure, axes = look.sheet(
         "At which step size does training diverge?",
@@ -90,7 +90,7 @@ def sharpness(run: Run) -> float | None:
     opt = run.config["opt"]
     plain = all(
         series == series.plain and series[:2] == ("sgd", "constant")
-        for series in results.table(run.rows)
+        for series in tuning.table(run.rows)
     )
     constant = opt["decay"] == "constant" and opt["warmup_steps"] <= 1
     if plain and constant and not opt["sgd"]["momentum"]:
@@ -101,7 +101,7 @@ def sharpness(run: Run) -> float | None:
 def cells(
     delays: Mapping[float, Mapping[float, Sequence[Row]]], optimum_loss: float | None
 ) -> Cells:
-    """The cells of one series of `results.table`; the excess is at least 1e-8."""
+    """The cells of one series of `tuning.table`; the excess is at least 1e-8."""
     rates = np.asarray(sorted({rate for steps in delays.values() for rate in steps}))
     taus = np.asarray(sorted(delays))
     loss = np.full((len(taus), len(rates)), math.nan)
