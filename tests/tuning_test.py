@@ -71,7 +71,7 @@ def pair(curves, series=PLAIN):
 def test_selection_is_the_exhaustive_one(seed, select_by):
     draw = np.random.default_rng(seed)
     rates, delays, seeds = (0.01, 0.1, 1.0), (0, 1, 8), (0, 1, 2)
-    rows_run = [
+    run = [
         dataclasses.replace(
             ROW,
             optimizer=optimizer,
@@ -92,7 +92,7 @@ def test_selection_is_the_exhaustive_one(seed, select_by):
     def cell(optimizer, law, rate, delay):
         return [
             row
-            for row in rows_run
+            for row in run
             if (row.optimizer, row.modulation) == (optimizer, law)
             and (row.learning_rate, row.delay) == (rate, delay)
         ]
@@ -106,7 +106,7 @@ def test_selection_is_the_exhaustive_one(seed, select_by):
             scores.append(math.inf if any(r.diverged for r in rows) else score)
         return rates[scores.index(min(scores))]
 
-    found = tuning.curves(rows_run, "test_loss", select_by=select_by)
+    found = tuning.curves(run, "test_loss", select_by=select_by)
     assert len(found) == 2 * 2 * 2
     for curve in found:
         optimizer, law = curve.series.optimizer, curve.series.modulation
@@ -117,8 +117,8 @@ def test_selection_is_the_exhaustive_one(seed, select_by):
                 rate = best(optimizer, law, point.delay)
             assert point.learning_rate == rate
             rows = cell(optimizer, law, rate, point.delay)
-            expected = [math.nan if row.diverged else row.test_loss for row in rows]
-            np.testing.assert_array_equal(point.values, expected)
+            values = [math.nan if row.diverged else row.test_loss for row in rows]
+            np.testing.assert_array_equal(point.values, values)
             assert point.diverged == sum(row.diverged for row in rows)
 
 
