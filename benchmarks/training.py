@@ -33,6 +33,7 @@ def language_model(rounds: int) -> None:
     config.task.update(
         name="char_lm", batch_size=8, width=320, depth=8, heads=8, context=64
     )
+    config.metric = "test_loss"
     task = build.task(config)
     batch = jax.tree.map(lambda x: jnp.asarray(x[0]), task.batches(0, 0, 1))
     params = task.init(jax.random.key(0))
@@ -63,12 +64,12 @@ def language_model(rounds: int) -> None:
     )
 
 
-def digits_grid() -> ConfigDict:
+def digits_grid(updates: int) -> ConfigDict:
     """8 step sizes, 4 delays, 3 seeds."""
     config = default.get_config()
     config.opt.adam.learning_rate = tuple(1e-4 * 2**i for i in range(8))
     config.delay.value = (0, 4, 8, 16)
-    config.steps = 300
+    config.steps = updates
     return config
 
 
@@ -143,9 +144,9 @@ def cells(config: ConfigDict):
     )
 
 
-def grid_of_cells(rounds: int) -> None:
+def grid_of_cells(updates: int, rounds: int) -> None:
     """The three ways to train the same 96 cells, taking turns."""
-    config = digits_grid()
+    config = digits_grid(updates)
     task = build.task(config)
     data = {seed: task.batches(seed, 0, config.steps) for seed in config.seeds}
     ways: dict[str, Callable[[], None]] = {
@@ -161,10 +162,9 @@ def grid_of_cells(rounds: int) -> None:
             way()
             seconds[name].append(time.perf_counter() - started)
     t = {name: statistics.median(values) for name, values in seconds.items()}
-    print("| 96 cells, 300 updates, compile included | s | of one program |")
-    print("|---" * 3 + "|")
-    for name, value in t.items():
-        print(f"| {name} | {value:.1f} | {value / t['one program']:.1f} x |")
+    one = t["one program"]
+    columns = [f"{value:.1f} s ({value / one:.1f} x)" for value in t.values()]
+    print(f"| {updates:,} | " + " | ".join(columns) + " |", flush=True)
 
 
 def main() -> None:
@@ -172,10 +172,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20, help="steps of each model")
     parser.add_argument("--grids", type=int, default=3, help="trainings of each grid")
+    parser.add_argument("--updates", type=int, nargs="+", default=[1000, 10000])
     args = parser.parse_args()
     print(f"{heading()}\n")
     language_model(args.rounds)
-    grid_of_cells(args.grids)
+    print("| updates | one program | scan after scan | step after step |")
+    print("|---" * 4 + "|")
+    for updates in args.updates:
+        grid_of_cells(updates, args.grids)
 
 
 if __name__ == "__main__":

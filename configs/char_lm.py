@@ -5,6 +5,10 @@ SGD, Adam and Muon, gradients 0 to 8 updates late, the step tuned anew for each
 optimizer and delay.
 
     python -m experiments.main --config=configs/char_lm.py --workdir=runs/char_lm
+
+About 4 minutes on two cores. Seen (2026-11-21, commit cd6429a070e3, jax 0.10.2):
+A delay of 8 costs Muon 0.38 nats, Adam 0.45, SGD with momentum 0.71. (Python 3.11.7;
+the text differs a little from Python to Python.)
 """
 
 from ml_collections import ConfigDict
@@ -33,4 +37,14 @@ def get_config() -> ConfigDict:
     config.chunk = 50
     config.checkpoint_every = 200
     config.metric = "test_loss"
+    config.expected = ConfigDict(
+        {
+            "test_loss/sgd/delay=0": 2.19,
+            "test_loss/sgd/delay=8": 2.89,
+            "test_loss/adam/delay=0": 2.05,
+            "test_loss/adam/delay=8": 2.5,
+            "test_loss/muon/delay=0": 1.92,
+            "test_loss/muon/delay=8": 2.3,
+        }
+    )
     return config

@@ -4,6 +4,10 @@ An MLP on scikit-learn's digits, Adam, gradients 0 to 32 updates late: the step 
 that is best without delay kept at every delay, and the step size tuned anew at each.
 
     python -m experiments.main --config=configs/default.py --workdir=runs/default
+
+About 10 seconds on two cores. Seen (2026-11-21, commit cd6429a070e3, jax 0.10.2):
+With its step re-tuned Adam loses nothing up to a delay of 4, and 12 points of test
+accuracy at 32; with the step that is best undelayed it fails at 4.
 """
 
 from ml_collections import ConfigDict, config_dict
@@ -109,5 +113,13 @@ def get_config() -> ConfigDict:
     config.metric = "test_accuracy"  # what the figures over delay show
     config.select_by = "train_loss"  # what the best step size is chosen by
     config.figures = ("over_delay", "best_step", "loss_curves")
-    config.expected = ConfigDict()  # what was measured, beside what you will measure
+    # what was measured, printed beside what you will measure; see experiments.expected
+    config.expected = ConfigDict(
+        {
+            "test_accuracy/adam/delay=0": 0.97,
+            "test_accuracy/adam/delay=4": 0.97,
+            "test_accuracy/adam/delay=4/fixed": 0.25,
+            "test_accuracy/adam/delay=32": 0.85,
+        }
+    )
     return config

@@ -6,6 +6,10 @@ it scales the step, and before it, where it weights gradients. Steps are tuned f
 law, optimizer and delay: a law that only makes steps smaller gains nothing then.
 
     python -m experiments.main --config=configs/modulation.py --workdir=runs/modulation
+
+About 25 seconds on two cores. Seen (2026-11-21, commit cd6429a070e3, jax 0.10.2):
+Once the step is tuned a law changes little: training loss 0.103 without and 0.096 with
+1/tau, at a mean delay of 16. SGD cannot tell the two places apart; Adam can.
 """
 
 from ml_collections import ConfigDict
@@ -24,4 +28,14 @@ def get_config() -> ConfigDict:
     config.delay.max_delay = 96
     config.modulation.law = ("none", "inverse", "polynomial")
     config.modulation.placement = ("after", "before")
+    config.expected = ConfigDict(
+        {
+            "train_loss/adam/delay=16": 0.103,
+            "train_loss/adam/delay=16/modulation=inverse,placement=after": 0.096,
+            "train_loss/adam/delay=16/modulation=inverse,placement=before": 0.102,
+            "train_loss/sgd/delay=16": 0.113,
+            "train_loss/sgd/delay=16/modulation=polynomial,placement=after": 0.111,
+            "train_loss/sgd/delay=16/modulation=polynomial,placement=before": 0.111,
+        }
+    )
     return config

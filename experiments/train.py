@@ -119,8 +119,11 @@ def trainer(config: ConfigDict, program: grid.Program, task: Task) -> Trainer:
         shape = len(config.seeds), len(cells.delay)
         return jax.tree.map(lambda x: x.reshape(shape), metrics)
 
+    # it runs once: on a CPU, compiling it well would take longer than all of it
+    cpu = jax.default_backend() == "cpu"
+    quickly = {"xla_backend_optimization_level": 0} if cpu else None
     return Trainer(
-        init=jax.jit(lambda: init(replicates, cells)),
+        init=jax.jit(lambda: init(replicates, cells), compiler_options=quickly),
         run_chunk=run_chunk,
         evaluate=evaluate,
         step=jax.jit(step_all, donate_argnums=0),
