@@ -150,11 +150,11 @@ def delayed(
         age = _check_age(0 if staleness is None else staleness, one_staleness)
         origin = Origin(age=per_leaf("staleness", age, updates), params=())
         if keep_params:
-            taken_at = "params" if staleness is None else "stale_params"
-            snapshot = params if staleness is None else stale_params
-            base.require(
-                snapshot, taken_at, "delayed(keep_params=True)", _REMEDY[taken_at]
+            fresh = staleness is None and stale_params is None
+            name, snapshot = (
+                ("params", params) if fresh else ("stale_params", stale_params)
             )
+            base.require(snapshot, name, "delayed(keep_params=True)", _REMEDY[name])
             origin = origin._replace(params=snapshot)
 
         gradients, stale = _remember(history, state.gradients, updates, tau, max_delay)

@@ -75,6 +75,7 @@ def test_a_diverged_cell_is_frozen_and_its_neighbours_go_on():
     config = tiny_config(
         **{
             "task.name": "quadratic",
+            "metric": "train_loss",
             "task.batch_size": 0,
             "task.eigenvalues": (1.0, 1.0),
             "opt.name": ("sgd",),
@@ -105,6 +106,7 @@ def test_a_single_run_stops_with_the_step_named():
     config = tiny_config(
         **{
             "task.name": "quadratic",
+            "metric": "train_loss",
             "opt.name": ("sgd",),
             "opt.sgd.learning_rate": (1e30,),
             "delay.value": (0,),
