@@ -73,7 +73,7 @@ def delayed(
         A transformation whose state holds `max_delay + 1` gradients (with
         `keep_params` as many parameter trees as well), and nothing for leaves whose
         `max_delay` is 0. Given donated state, a step costs one gradient written and one
-        read, whatever `max_delay`. Zero staleness is `inner`, bit for bit when run
+        read, whatever `max_delay`. A delay of zero is `inner`, bit for bit when run
         eagerly or when `update` is compiled alone. "skip" also selects between the old
         and the new state of `inner`, and so copies a history inside of it.
 
@@ -116,6 +116,7 @@ def delayed(
         )
     deepest = max(jax.tree.leaves(max_delay), default=0)
     one_staleness = _is_single(delay) and _is_single(max_delay)
+    may_be_zero = not all(map(_is_late, jax.tree.leaves(delay, is_leaf=callable)))
 
     def per_leaf(name, value, tree):
         return value if one_staleness else base.broadcast(name, value, tree)
@@ -161,9 +162,12 @@ def delayed(
         origins, origin = _remember(
             rings.plain, state.origins, origin, like_origin(tau), like_origin(max_delay)
         )
-        # Zero staleness is to be the inner optimizer bit for bit. Without the barrier
-        # XLA fuses the read into the optimizer's arithmetic and rounds differently.
-        stale = jax.lax.optimization_barrier(optax.tree.cast_like(stale, updates))
+        stale = optax.tree.cast_like(stale, updates)
+        if may_be_zero:
+            # A delay of zero is to be the inner optimizer bit for bit. Without the
+            # barrier XLA fuses the read into the optimizer's arithmetic and rounds
+            # differently; with it, jax 0.12 on a CPU copies the item once more.
+            stale = jax.lax.optimization_barrier(stale)
         staleness = base.vary(jax.tree.map(jnp.add, origin.age, tau))
         handed = {"stale_params": origin.params} if keep_params else {}
         stale_updates, inner_state = inner.update(
@@ -303,6 +307,11 @@ def _own_bound(delay: Any) -> int:
             f" {delay!r}: it fixes how many gradients are kept."
         )
     return int(delay)
+
+
+def _is_late(delay: Any) -> bool:
+    """Whether a delay is known to be above zero."""
+    return isinstance(delay, (int, np.integer)) and delay > 0
 
 
 def _ask(delay: Any, step: jax.Array) -> jax.Array:

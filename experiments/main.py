@@ -111,8 +111,10 @@ def _train(
         bar.close()
         metrics.close()
         kept.close()
-    final = jax.device_get(trainer.evaluate(state.params))
-    return records.results(config, program, state, initial, final)
+    final, counters = jax.device_get(
+        (trainer.evaluate(state.params), train.counters(state))
+    )
+    return records.results(config, program, counters, initial, final)
 
 
 def _draw(workdir: Path) -> None:

@@ -20,7 +20,7 @@ from tensorboardX import SummaryWriter
 
 from experiments import grid
 from experiments.results import read_metrics
-from experiments.train import Chunk, TrainState
+from experiments.train import Chunk, Counters
 
 # What may differ between two commands that work on the same run.
 _NOT_THE_RUN = ("dry_run", "profile")
@@ -150,12 +150,12 @@ class Metrics:
         )
 
     def write(
-        self, step: int, chunk: Chunk, state: TrainState, seconds: float
+        self, step: int, chunk: Chunk, counters: Counters, seconds: float
     ) -> dict[str, Any]:
         """Appends the numbers of a chunk and returns them."""
-        live = np.asarray(state.diverged_step) < 0
+        live = counters.diverged_step < 0
         losses = np.mean(chunk.loss, axis=0)
-        counts = np.asarray(state.staleness_counts).sum((0, 1))
+        counts = counters.staleness_counts.sum((0, 1))
         summary = staleness_summary(counts)
         updates = max(int(counts.sum()), 1)
         row = {
@@ -164,8 +164,8 @@ class Metrics:
             "train_loss": _number(np.median(losses[live])) if live.any() else None,
             "not_finite": int((~live).sum()),
             **summary,
-            "clipped": int(np.sum(state.clipped)) / updates,
-            "dropped": dropped(state) / updates,
+            "clipped": int(counters.clipped.sum()) / updates,
+            "dropped": int(counters.dropped.sum()) / updates,
             "steps_per_second": len(chunk.loss) / seconds,
             "losses": [[_number(loss) for loss in cells] for cells in losses],
         }
@@ -196,20 +196,10 @@ def staleness_summary(counts: np.ndarray) -> dict[str, float]:
     }
 
 
-def dropped(state: TrainState, index: tuple[int, ...] = ()) -> int:
-    """Gradients refused so far, in all cells or in the one at `index`."""
-    counts = [
-        np.asarray(value)[index]
-        for key, value in _fields(state.opt_state)
-        if key == "dropped"
-    ]
-    return int(sum(np.sum(count) for count in counts))
-
-
 def results(
     config: ConfigDict,
     program: grid.Program,
-    state: TrainState,
+    counters: Counters,
     initial: Mapping[str, jax.Array],
     final: Mapping[str, jax.Array],
 ) -> list[dict[str, Any]]:
@@ -219,7 +209,6 @@ def results(
     ends above where it began.
     """
     cells = jax.tree.map(np.asarray, grid.cells(config, program))
-    state = jax.device_get(state._replace(params=()))
     # as the config has them: float32 cells would print as 0.009999999776
     rates = dict(
         zip(
@@ -239,7 +228,6 @@ def results(
     for s, seed in enumerate(config.seeds):
         for c in range(len(cells.delay)):
             began, ends = initial["train_loss"][s, c], final["train_loss"][s, c]
-            counts = state.staleness_counts[s, c]
             rows.append(
                 {
                     "task": config.task.name,
@@ -254,17 +242,17 @@ def results(
                     "seed": seed,
                     "steps": config.steps,
                     "diverged": int(
-                        state.diverged_step[s, c] >= 0 or not ends <= began
+                        counters.diverged_step[s, c] >= 0 or not ends <= began
                     ),
-                    "diverged_step": int(state.diverged_step[s, c]),
+                    "diverged_step": int(counters.diverged_step[s, c]),
                     **{
                         key: float(values[s, c])
                         for key, values in final.items()
                         if key in COLUMNS
                     },
-                    **staleness_summary(counts),
-                    "clipped": int(state.clipped[s, c]) / config.steps,
-                    "dropped": dropped(state, (s, c)) / config.steps,
+                    **staleness_summary(counters.staleness_counts[s, c]),
+                    "clipped": int(counters.clipped[s, c]) / config.steps,
+                    "dropped": int(counters.dropped[s, c]) / config.steps,
                 }
             )
     return rows
@@ -279,11 +267,6 @@ def write_results(workdir: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         writer.writeheader()
         writer.writerows(rows)
     part.replace(path)
-
-
-def _fields(tree: Any) -> list[tuple[str, Any]]:
-    leaves = jax.tree.leaves_with_path(tree)
-    return [(getattr(path[-1], "name", ""), leaf) for path, leaf in leaves if path]
 
 
 def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:

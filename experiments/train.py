@@ -39,6 +39,15 @@ class Chunk(NamedTuple):
     staleness: jax.Array  # handed to the optimizer, in updates, int32
 
 
+class Counters(NamedTuple):
+    """What a state has counted; leaves are [seeds, cells, ...] on the host."""
+
+    diverged_step: np.ndarray  # as in `TrainState`
+    staleness_counts: np.ndarray
+    clipped: np.ndarray
+    dropped: np.ndarray  # gradients refused for their age, int32
+
+
 class Trainer(NamedTuple):
     """One program: compiled functions over [seeds, cells]."""
 
@@ -139,6 +148,17 @@ def batches(config: ConfigDict, task: Task, start: int, stop: int) -> Any:
 
     return jax.tree.map(
         lambda *leaves: np.stack(leaves, axis=1), *map(of_seed, config.seeds)
+    )
+
+
+def counters(state: TrainState) -> Counters:
+    """The counters of a state, wherever they are in it."""
+    found = optax.tree.get_all_with_path(state.opt_state, "dropped")
+    return Counters(
+        diverged_step=state.diverged_step,
+        staleness_counts=state.staleness_counts,
+        clipped=state.clipped,
+        dropped=sum((count for _, count in found), start=0 * state.clipped),
     )
 
 
@@ -245,7 +265,7 @@ def run(
     state: TrainState,
     *,
     save: Callable[[TrainState], None],
-    report: Callable[[int, Chunk, TrainState, float], None],
+    report: Callable[[int, Chunk, Counters, float], None],
     profile_dir: str,
 ) -> TrainState:
     """Trains one program from `state` to `config.steps` updates.
@@ -257,8 +277,8 @@ def run(
         state: where to begin; donated.
         save: called with the state every `config.checkpoint_every` updates, at the end
             and after SIGTERM.
-        report: called once a chunk with the step, the chunk's numbers on the host, the
-            state and the seconds it took.
+        report: called once a chunk with the step, the chunk's numbers and the counters
+            so far, both on the host, and the seconds it took.
         profile_dir: where a trace of `config.profile` is written.
 
     Returns:
@@ -284,14 +304,14 @@ def run(
             state, chunk = run_chunk(state, following)
             if stop < config.steps:  # the host draws the next chunk meanwhile
                 following = batches(config, task, stop, stop + config.chunk)
-            chunk = jax.device_get(chunk)
+            chunk, counted = jax.device_get((chunk, counters(state)))
             seconds = time.perf_counter() - started
             if profiled:
                 jax.profiler.stop_trace()
-            report(stop, chunk, state, seconds)
-            if single and int(state.diverged_step.item()) >= 0:
+            report(stop, chunk, counted, seconds)
+            if single and counted.diverged_step.item() >= 0:
                 raise DivergenceError(
-                    f"the loss was not finite at step {int(state.diverged_step.item())}"
+                    f"the loss was not finite at step {counted.diverged_step.item()}"
                     f" (in updates {start} to {stop}); what came before is recorded."
                     " Lower the learning rate or the delay."
                 )

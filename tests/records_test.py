@@ -7,22 +7,21 @@ import pytest
 
 from configs import default
 from experiments import grid, records, results
-from experiments.train import Chunk, TrainState
+from experiments.train import Chunk, Counters
 
 PROGRAM = grid.Program("adam", "none", "after")
 
 
-def tiny_state(seeds=1, cells=1, diverged=(-1,)):
-    """A state of [seeds, cells] whose every update was fresh."""
+def tiny_counters(seeds=1, cells=1, diverged=(-1,)):
+    """Counters of [seeds, cells] whose every update was fresh."""
     counts = np.zeros((seeds, cells, 3), np.int32)
     counts[..., 0] = 10
-    return TrainState(
-        step=np.int32(10),
-        opt_state=(),
-        staleness_counts=counts,
-        clipped=np.zeros((seeds, cells), np.int32),
-        params=(),
+    none = np.zeros((seeds, cells), np.int32)
+    return Counters(
         diverged_step=np.tile(np.asarray(diverged, np.int32), (seeds, 1)),
+        staleness_counts=counts,
+        clipped=none,
+        dropped=none,
     )
 
 
@@ -78,14 +77,14 @@ def test_what_ran_is_written_down(tmp_path):
 
 
 def test_the_metrics_of_a_resumed_run_end_as_if_uninterrupted(tmp_path):
-    state = tiny_state()
+    counters = tiny_counters()
     chunk = Chunk(np.ones((10, 1, 1), np.float32), np.zeros((10, 1, 1), np.int32))
 
     def rows(path, resumed_at):
         for kept, steps in resumed_at:
             metrics = records.Metrics(path, PROGRAM, kept)
             for step in steps:
-                metrics.write(step, chunk, state, 1.0)
+                metrics.write(step, chunk, counters, 1.0)
             metrics.close()
         return (path / "metrics.jsonl").read_text()
 
@@ -101,9 +100,9 @@ def test_the_metrics_of_a_resumed_run_end_as_if_uninterrupted(tmp_path):
 
 def test_a_loss_that_is_not_finite_is_null_in_json(tmp_path):
     loss = np.array([[[1.0, np.nan]]], np.float32)
-    state = tiny_state(cells=2, diverged=(-1, 0))
+    counters = tiny_counters(cells=2, diverged=(-1, 0))
     metrics = records.Metrics(tmp_path, PROGRAM, 0)
-    row = metrics.write(1, Chunk(loss, np.zeros_like(loss, np.int32)), state, 1.0)
+    row = metrics.write(1, Chunk(loss, np.zeros_like(loss, np.int32)), counters, 1.0)
     metrics.close()
     assert row["losses"] == [[1.0, None]] and row["not_finite"] == 1
     (read,) = results.read_metrics(tmp_path / "metrics.jsonl")
@@ -124,14 +123,14 @@ def test_results_are_tidy(tmp_path):
     config = default.get_config()
     config.opt.adam.learning_rate = (0.01, 0.03)
     config.delay.value, config.seeds, config.steps = (0, 4), (5, 6), 10
-    state = tiny_state(seeds=2, cells=4, diverged=(-1, -1, 7, -1))
+    counters = tiny_counters(seeds=2, cells=4, diverged=(-1, -1, 7, -1))
     initial = {"train_loss": np.full((2, 4), 2.0)}
     final = {
         "train_loss": np.array([[1.0, 3.0, np.nan, 1.0]] * 2),
         "test_accuracy": np.full((2, 4), 0.5),
     }
     records.write_results(
-        tmp_path, records.results(config, PROGRAM, state, initial, final)
+        tmp_path, records.results(config, PROGRAM, counters, initial, final)
     )
     with (tmp_path / "results.csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -9,7 +9,7 @@ import pytest
 
 import delayjax as dj
 from configs import default
-from experiments import build, grid, records, train
+from experiments import build, grid, train
 
 
 def tiny_config(**changes):
@@ -33,7 +33,7 @@ def run(config, **overrides):
     chunks = []
     options = {
         "save": lambda state: None,
-        "report": lambda step, chunk, state, seconds: chunks.append(chunk),
+        "report": lambda step, chunk, counters, seconds: chunks.append(chunk),
         "profile_dir": "",
     } | overrides
     state = train.run(config, task, trainer, trainer.init(), **options)
@@ -189,8 +189,8 @@ def test_dropped_gradients_are_counted():
     config = tiny_config(**{"delay.drop_above": 2})
     state, _ = run(config)
     # staleness 3 from step 3 on, in the cells of delay 3
-    assert records.dropped(state, (0, 1)) == config.steps - 3
-    assert records.dropped(state, (0, 0)) == 0
+    dropped = train.counters(state).dropped
+    assert dropped[0, 1] == config.steps - 3 and dropped[0, 0] == 0
 
 
 def test_batches_do_not_depend_on_where_a_chunk_begins():
