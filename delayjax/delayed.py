@@ -311,7 +311,7 @@ def _own_bound(delay: Any) -> int:
 
 def _is_late(delay: Any) -> bool:
     """Whether a delay is known to be above zero."""
-    return isinstance(delay, (int, np.integer)) and delay > 0
+    return isinstance(delay, (int, np.integer)) and int(delay) > 0
 
 
 def _ask(delay: Any, step: jax.Array) -> jax.Array:
