@@ -87,6 +87,8 @@ def _train(
         max_delay=build.max_delay(config),
         kept=config.checkpoints_kept,
     )
+    # first, so that two states are never alive at once
+    initial = jax.device_get(trainer.evaluate(trainer.init().params))
     state = kept.restore(jax.eval_shape(trainer.init))
     start = 0 if state is None else int(state.step)
     if state is None:
@@ -94,7 +96,6 @@ def _train(
     else:
         done = "is done" if start == config.steps else "resumes"
         progress.log.info("%s %s at step %d", program.name, done, start)
-    initial = jax.device_get(trainer.evaluate(trainer.init().params))
     metrics = records.Metrics(workdir, program, start)
     bar = progress.Bar(program.name, start, config.steps)
     try:
