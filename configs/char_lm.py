@@ -6,7 +6,7 @@ optimizer and delay.
 
     python -m experiments.main --config=configs/char_lm.py --workdir=runs/char_lm
 
-About 4 minutes on two cores. Seen (2026-11-21, commit cd6429a070e3, jax 0.10.2):
+About 6 minutes on two cores. Seen (2026-11-21, commit cd6429a070e3, jax 0.10.2):
 A delay of 8 costs Muon 0.38 nats, Adam 0.45, SGD with momentum 0.71. (Python 3.11.7;
 the text differs a little from Python to Python.)
 """

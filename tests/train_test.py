@@ -89,6 +89,11 @@ def test_a_diverged_cell_is_frozen_and_its_neighbours_go_on():
     assert (fine, bad) == (-1, 1)  # |x| = 1, then 1e30, whose square overflows
     loss = np.concatenate([chunk.loss for chunk in chunks])[:, 0]
     assert np.isfinite(loss[:, 0]).all() and np.isnan(loss[1:, 1]).all()
+    # frozen where its loss was first not finite
+    jax.tree.map(
+        lambda x: np.testing.assert_allclose(np.abs(x[0, 1]), 1e30, rtol=1e-6),
+        state.params,
+    )
     x0 = (
         train.trainer(config, grid.programs(config)[0], build.task(config))
         .init()
