@@ -261,6 +261,7 @@ def test_many_series_are_spread_over_panels(tmp_path, variants, titles):
     assert [axis.get_title() for axis in figure.axes] == titles
     assert sum(len(axis.lines) for axis in figure.axes) == len(curves)
     assert figure.axes[0].get_ylabel() == "test accuracy (share)"
+    assert all(0 <= tick <= 1 for tick in figure.axes[0].get_yticks())
     check_legible(figure)
 
 

@@ -136,3 +136,7 @@ def _metric_axes(axes: Sequence[Axes], curves: Sequence[Curve], unit: str) -> No
         if column.endswith("_loss"):
             means = [point.mean for curve in curves for point in curve.points]
             look.log_if_wide(axis, means)
+        if column.endswith("_accuracy"):  # the room that crosses take is no accuracy
+            low, high = axis.get_ylim()
+            ticks = axis.get_yticks()
+            axis.set_yticks(ticks[(ticks >= max(low, 0)) & (ticks <= min(high, 1))])
