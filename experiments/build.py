@@ -16,6 +16,7 @@ from experiments.tasks.task import Task
 
 OPTIMIZERS = ("sgd", "adam", "adamw", "lion", "muon")
 DELAY_LAWS = ("constant", "uniform", "geometric", "poisson")
+HISTORY_DTYPES = ("", "bfloat16", "float16", "float32")
 LAWS = ("none", "inverse", "polynomial", "hinge", "exponential")
 COMPENSATIONS = ("none", "dc", "dc_adaptive", "gap_aware")
 
@@ -30,6 +31,7 @@ def check(config: ConfigDict) -> None:
     _choices("opt.decay", (config.opt.decay,), ("constant", "cosine"))
     _choices("delay.law", config.delay.law, DELAY_LAWS)
     _choices("delay.warmup", (config.delay.warmup,), ("fresh", "skip", "zeros"))
+    _choices("delay.history_dtype", (config.delay.history_dtype,), HISTORY_DTYPES)
     _choices("modulation.law", config.modulation.law, LAWS)
     _choices("modulation.placement", config.modulation.placement, ("after", "before"))
     _choices("compensation.name", config.compensation.name, COMPENSATIONS)
@@ -48,6 +50,11 @@ def check(config: ConfigDict) -> None:
         raise ValueError(
             f"config.delay.value must be whole for constant delays, got"
             f" {config.delay.value}."
+        )
+    if config.delay.drop_above is not None and config.delay.drop_above < 0:
+        raise ValueError(
+            f"config.delay.drop_above must be non-negative, got"
+            f" {config.delay.drop_above}: None refuses nothing."
         )
     for key in ("steps", "chunk", "checkpoint_every", "checkpoints_kept"):
         if config[key] < 1:
@@ -275,7 +282,8 @@ def _choices(key: str, values: tuple, allowed: tuple) -> None:
     for value in values:
         if value not in allowed:
             raise ValueError(
-                f"config.{key} must be among {', '.join(allowed)}, got {value!r}."
+                f"config.{key} must be among {', '.join(map(repr, allowed))}, got"
+                f" {value!r}."
             )
 
 

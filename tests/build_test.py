@@ -19,7 +19,7 @@ def small_config():
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("opt.name", ("adm",), "config.opt.name must be among sgd.*'adm'"),
+        ("opt.name", ("adm",), "config.opt.name must be among 'sgd'.*'adm'"),
         ("opt.name", (), "config.opt.name must not be empty"),
         ("opt.decay", "step", "config.opt.decay must be among.*'step'"),
         ("opt.adam.learning_rate", (float("nan"),), "learning_rate must hold finite"),
@@ -31,6 +31,8 @@ def small_config():
         ("delay.max_delay", -2, "max_delay must be non-negative, got -2"),
         ("delay.law", ("poisson",), "max_delay must be given for the law 'poisson'"),
         ("delay.warmup", "slow", "config.delay.warmup must be among.*'slow'"),
+        ("delay.history_dtype", "int8", "history_dtype must be among.*'int8'"),
+        ("delay.drop_above", -1, "drop_above must be non-negative, got -1"),
         ("modulation.law", ("sqrt",), "config.modulation.law must be among.*'sqrt'"),
         ("modulation.placement", ("inside",), "modulation.placement must be among"),
         ("compensation.name", ("taylor",), "compensation.name must be among.*'taylor'"),
