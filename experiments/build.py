@@ -27,6 +27,10 @@ def check(config: ConfigDict) -> None:
     Raises:
         ValueError: naming the key, its value and the remedy.
     """
+    for path, value in jax.tree.leaves_with_path(config.to_dict()):
+        if isinstance(value, float) and not math.isfinite(value):
+            key = jax.tree_util.keystr(path, simple=True, separator=".")
+            raise ValueError(f"config.{key} must be finite, got {value}.")
     _choices("opt.name", config.opt.name, OPTIMIZERS)
     _choices("opt.decay", (config.opt.decay,), ("constant", "cosine"))
     _choices("delay.law", config.delay.law, DELAY_LAWS)
@@ -44,6 +48,8 @@ def check(config: ConfigDict) -> None:
     _numbers("delay.value", config.delay.value, low=0.0)
     _numbers("compensation.strength", config.compensation.strength, low=0.0)
     _numbers("seeds", config.seeds, low=0)
+    if not all(isinstance(seed, int) for seed in config.seeds):
+        raise ValueError(f"config.seeds must hold integers, got {config.seeds}.")
     if "constant" in config.delay.law and any(
         value != int(value) for value in config.delay.value
     ):
@@ -222,7 +228,6 @@ def optimizer(
                 nesterov=options.nesterov,
                 consistent_rms=0.2,  # updates as large as Adam's, whatever the shape
             )
-    raise ValueError(f"unknown optimizer {program.optimizer!r}.")
 
 
 def transformation(

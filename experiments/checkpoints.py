@@ -10,6 +10,10 @@ import orbax.checkpoint as ocp
 from experiments.progress import log
 
 
+class OtherRunError(ValueError):
+    """A checkpoint that this config cannot go on from."""
+
+
 class Checkpoints:
     """Saves and restores a program's state; a broken newest one is passed over.
 
@@ -50,7 +54,7 @@ class Checkpoints:
         """The newest state that can be read, or None.
 
         Raises:
-            ValueError: if it was made with another `max_delay`.
+            OtherRunError: if it was made with another `max_delay`.
         """
         sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         like = jax.tree.map(
@@ -66,7 +70,7 @@ class Checkpoints:
                 self._pass_over(step, error)
                 continue
             if found != self._max_delay:
-                raise ValueError(
+                raise OtherRunError(
                     f"The checkpoint in {self._directory} has max_delay {found}, the"
                     f" config {self._max_delay}: set config.delay.max_delay={found} or"
                     " choose another --workdir."

@@ -67,7 +67,7 @@ def main(argv: list[str]) -> None:
     except train.DivergenceError as error:
         write_config(time.monotonic() - started)
         sys.exit(f"error: {error}")
-    except ValueError as error:  # a checkpoint of another run
+    except checkpoints.OtherRunError as error:
         sys.exit(f"error: {error}")
     records.write_results(workdir, rows)
     write_config(time.monotonic() - started)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import delayjax as dj
-from experiments.checkpoints import Checkpoints
+from experiments.checkpoints import Checkpoints, OtherRunError
 from experiments.train import TrainState
 
 
@@ -67,6 +67,8 @@ def test_a_checkpoint_of_another_max_delay_is_refused_naming_both(tmp_path):
     saved = opened(tmp_path / "c", max_delay=2)
     saved.save(state_at(10))
     saved.close()
-    with pytest.raises(ValueError, match=r"has max_delay 2, the config 5.*max_delay=2"):
+    with pytest.raises(
+        OtherRunError, match=r"has max_delay 2, the config 5.*max_delay=2"
+    ):
         opened(tmp_path / "c", max_delay=5).restore(state_at(0, max_delay=5))
     assert (tmp_path / "c" / "10").exists()
