@@ -1,5 +1,6 @@
 """Delayed-gradient optimization in JAX: what lateness costs, and which cure works."""
 
+from delayjax import cluster as cluster
 from delayjax import compensation as compensation
 from delayjax import delays as delays
 from delayjax import modulation as modulation

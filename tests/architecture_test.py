@@ -23,7 +23,7 @@ FLOORS = {
     3: {"__init__"},
 }
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules}
-SIDEWAYS = {("delays", "base")}
+SIDEWAYS = {("delays", "base"), ("cluster", "base")}
 # scipy comes with jax
 ALLOWED = {"delayjax", "jax", "numpy", "optax", "scipy"} | sys.stdlib_module_names
 

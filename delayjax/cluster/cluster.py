@@ -1,0 +1,214 @@
+"""What a cluster is: workers, how fast they are and how they reach the server."""
+
+import dataclasses
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from delayjax import base
+from delayjax.cluster import services
+from delayjax.cluster.services import Service
+
+
+@dataclasses.dataclass(frozen=True)
+class Slowdown:
+    """Workers that are slower, or dead, for a while.
+
+    Work done in [start, stop) takes `factor` times as long; of a task across an edge
+    each part counts at its own speed. Slowdowns that overlap multiply. With an infinite
+    factor the workers are dead: what they were computing at `start` is lost, and at
+    `stop` they read the current parameters and begin anew.
+
+    Attributes:
+        workers: a worker or several.
+        factor: how many times longer a gradient takes, above 0; below 1 is faster.
+        start_seconds: when it begins.
+        stop_seconds: when it ends.
+
+    Raises:
+        ValueError: if `factor` is not positive, or `stop` is not after `start` >= 0.
+
+    Example:
+        >>> Slowdown(0, 4.0, start_seconds=100.0)  # four times slower from then on
+        Slowdown(workers=0, factor=4.0, start_seconds=100.0, stop_seconds=inf)
+    """
+
+    workers: int | Sequence[int]
+    factor: float
+    start_seconds: float = 0.0
+    stop_seconds: float = math.inf
+
+    def __post_init__(self):
+        if not self.factor > 0:
+            raise ValueError(
+                f"`factor` must be positive, got {self.factor}: math.inf is a worker"
+                " that is dead."
+            )
+        if not 0 <= self.start_seconds < self.stop_seconds:
+            raise ValueError(
+                "`stop_seconds` must be after `start_seconds`, both non-negative, got"
+                f" {self.stop_seconds} and {self.start_seconds}."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Communication:
+    """What a message between a worker and the server costs.
+
+        seconds = latency + bytes / rate
+
+    for the parameters on their way down and the gradient on its way up. A worker does
+    nothing else meanwhile.
+
+    Attributes:
+        latency_seconds: of a message.
+        message_bytes: of the parameters, and of a gradient.
+        bytes_per_second: the rate of the link; by default infinitely fast.
+        serial: whether the server sends or receives one message at a time, first come,
+            first served; each occupies it for bytes / rate. Otherwise it serves all at
+            once. The version that is read is the one there when sending begins.
+
+    Raises:
+        ValueError: if a number is negative or nan, or the rate is 0.
+
+    Example:
+        >>> Communication(latency_seconds=0.5, message_bytes=4e6, bytes_per_second=1e6
+        ...     ).transfer_seconds
+        4.0
+    """
+
+    latency_seconds: float = 0.0
+    message_bytes: float = 0.0
+    bytes_per_second: float = math.inf
+    serial: bool = False
+
+    def __post_init__(self):
+        base.check_number("latency_seconds", self.latency_seconds)
+        base.check_number("message_bytes", self.message_bytes)
+        if not self.bytes_per_second > 0:
+            raise ValueError(
+                f"`bytes_per_second` must be positive, got {self.bytes_per_second}."
+            )
+
+    @property
+    def transfer_seconds(self) -> float:
+        """How long a message occupies a serial server."""
+        return self.message_bytes / self.bytes_per_second
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """Workers, the time their gradients take, and the way to the server.
+
+    Attributes:
+        workers: how many, P.
+        service: the law of the seconds a gradient takes: one for all workers, or P.
+        slowdown: P factors (4.0 is a worker four times slower), or `Slowdown`s.
+        communication: what messages cost; by default nothing.
+
+    Raises:
+        TypeError: if `workers` is no integer, or another argument is of no such kind.
+        ValueError: if there is no worker, a sequence has another length than P, a
+            factor is not positive and finite, or a slow worker does not exist.
+
+    Example:
+        >>> Cluster(8, services.exponential(1.0), slowdown=[1.0] * 7 + [4.0]).workers
+        8
+    """
+
+    workers: int
+    service: Service | Sequence[Service]
+    slowdown: Sequence[float] | Sequence[Slowdown] | None = None
+    communication: Communication | None = None
+
+    def __post_init__(self):
+        if base.check_bound("workers", self.workers) == 0:
+            raise ValueError("`workers` must be at least 1, got 0.")
+        if not callable(self.service):
+            if len(self.service) != self.workers:
+                raise ValueError(
+                    f"`service` must be one law or one for each of the {self.workers}"
+                    f" workers, got {len(self.service)}."
+                )
+            for law in self.service:
+                services.check_law("service", law)
+        if not isinstance(self.communication, (Communication, type(None))):
+            raise TypeError(
+                "`communication` must be a cluster.Communication, got"
+                f" {self.communication!r}."
+            )
+        if any(isinstance(item, Slowdown) for item in self._slowdowns):
+            for item in self._slowdowns:
+                for worker in np.atleast_1d(item.workers):
+                    if not 0 <= worker < self.workers:
+                        raise ValueError(
+                            f"`slowdown` names worker {worker}, but there are"
+                            f" {self.workers}, from 0 on."
+                        )
+        elif self.slowdown is not None:
+            factors = np.asarray(self.slowdown, np.float64)
+            if factors.shape != (self.workers,):
+                raise ValueError(
+                    f"`slowdown` must hold one factor for each of the {self.workers}"
+                    f" workers, or cluster.Slowdown objects, got {self.slowdown!r}."
+                )
+            if not ((factors > 0) & np.isfinite(factors)).all():
+                raise ValueError(
+                    "`slowdown` must hold positive, finite factors, got"
+                    f" {self.slowdown!r}: a worker that dies is"
+                    " Slowdown(worker, math.inf, start_seconds=...)."
+                )
+
+    @property
+    def _slowdowns(self) -> Sequence:
+        return () if self.slowdown is None else self.slowdown
+
+    def law(self, worker: int) -> Service:
+        """The service law of a worker, without slowdowns."""
+        return self.service if callable(self.service) else self.service[worker]
+
+    def speed(self, worker: int) -> "Speed":
+        """How a worker's speed changes over time."""
+        if self.slowdown is None:
+            return Speed((0.0, math.inf), (1.0,))
+        if not isinstance(self.slowdown[0], Slowdown):
+            return Speed((0.0, math.inf), (float(self.slowdown[worker]),))
+        own = [item for item in self.slowdown if worker in np.atleast_1d(item.workers)]
+        times = {item.start_seconds for item in own} | {i.stop_seconds for i in own}
+        edges = sorted(times | {0.0, math.inf})
+        factors = tuple(
+            math.prod(
+                item.factor
+                for item in own
+                if item.start_seconds <= start < item.stop_seconds
+            )
+            for start in edges[:-1]
+        )
+        return Speed(tuple(edges), factors)
+
+
+class Speed(NamedTuple):
+    """A worker's speed: `factors[i]` holds in [edges[i], edges[i + 1])."""
+
+    edges: tuple[float, ...]  # seconds, from 0 to inf
+    factors: tuple[float, ...]  # how many times longer work takes; inf is dead
+
+    def finish(self, begin: float, work: float) -> tuple[float, float | None]:
+        """When `work` seconds of a normal worker are done, begun at `begin`.
+
+        Returns:
+            The time, inf if never, and None; if the worker dies first, the time when
+            it is back and the time of its death.
+        """
+        i = bisect_right(self.edges, begin) - 1
+        while self.factors[i] < math.inf:
+            end = begin + work * self.factors[i]
+            if end <= self.edges[i + 1]:
+                return end, None
+            work -= (self.edges[i + 1] - begin) / self.factors[i]
+            i += 1
+            begin = self.edges[i]
+        return self.edges[i + 1], begin

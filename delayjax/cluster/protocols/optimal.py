@@ -1,0 +1,201 @@
+"""Servers of optimal time complexity: Rennala, Ringleader, MindFlayer."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from delayjax.cluster.protocols.k_sync import check_positive
+from delayjax.cluster.server import Protocol
+
+_DRAWS = 10_000  # to estimate how often a trial succeeds
+
+
+def rennala(batch: int) -> Protocol:
+    """Rennala SGD: a batch of gradients of the current version, from whoever is fast.
+
+        x_{t+1} = x_t - eta (1/S) sum_{l=1..S} g_l(x_t)
+
+    A gradient of an older version is dropped. Slow workers never hold the server up;
+    with S = max(ceil(sigma^2 / eps), 1) no method is faster to a gradient of squared
+    norm eps.
+
+    Args:
+        batch: gradients an update, S.
+
+    Returns:
+        The rule; tau = 0.
+
+    Raises:
+        TypeError, ValueError: if `batch` is below 1.
+
+    Example:
+        >>> from delayjax.cluster import Cluster, constant, simulate
+        >>> cluster = Cluster(2, constant(1.0), slowdown=[1.0, 2.5])
+        >>> trace = simulate(cluster, rennala(2), 3, seed=0)
+        >>> trace.seconds, trace.summary().dropped
+        (array([2., 4., 6.]), 2)
+
+    References:
+        Tyurin and Richtarik, Optimal time complexities of parallel stochastic
+        optimization methods, NeurIPS 2023, arXiv:2305.12387.
+    """
+    batch = check_positive("batch", batch)
+
+    def rule(server):
+        server.start_all()
+        for arrival in server:
+            if arrival.read_version == server.version:
+                server.take(arrival)
+                if server.taken == batch:
+                    server.update()
+            else:
+                server.drop(arrival)
+            server.start(arrival.worker)
+
+    return rule
+
+
+def ringleader() -> Protocol:
+    """Ringleader ASGD: every worker's data counts equally, however slow the worker.
+
+    The server keeps the sum U_i and the number b_i of each worker's gradients. In
+    rounds:
+
+    1. collect until every worker has delivered;
+    2. P updates x <- x - eta (1/P) sum_i U_i / b_i: the first at once, for the worker
+       that delivered last; each next one when a worker arrives that has had none in
+       this round, whose gradient joins its sum. Each worker reads at its own update.
+
+    Gradients of workers that have had theirs are kept for the next round. Between its
+    updates a worker goes on at the parameters it has.
+
+    Returns:
+        The rule; tau <= 2 P - 2. The rows of the trace hold the gradients that are new
+        since the update before, those kept for later included. Train with
+        `combine=ringleader_tables(P)`, which keeps the sums.
+
+    Example:
+        >>> from delayjax.cluster import Cluster, constant, simulate
+        >>> cluster = Cluster(2, constant(1.0), slowdown=[1.0, 3.25])
+        >>> trace = simulate(cluster, ringleader(), 4, seed=0)
+        >>> trace.counts, trace.seconds
+        (array([4, 1, 3, 1]), array([3.25, 4.  , 6.5 , 7.  ]))
+
+    References:
+        Maranjyan and Richtarik, Ringleader ASGD, ICLR 2026, arXiv:2509.22860.
+    """
+
+    def rule(server):
+        everyone = set(range(server.num_workers))
+        delivered, kept = set(), set()  # workers in this round's sums, in the next's
+        owed = set(everyone)  # workers without an update in this round
+        server.start_all()
+        for arrival in server:
+            worker = arrival.worker
+            server.take(arrival)
+            if worker in owed:
+                delivered.add(worker)
+            else:
+                kept.add(worker)
+            if worker in owed and len(delivered) == len(everyone):
+                server.update()
+                server.start(worker)
+                owed.remove(worker)
+                if not owed:
+                    delivered, kept, owed = kept, set(), set(everyone)
+            else:
+                server.start(worker, read_version=arrival.read_version)
+
+    return rule
+
+
+def mindflayer(
+    trials: int | Sequence[int], allotted_seconds: float | Sequence[float]
+) -> Protocol:
+    """MindFlayer SGD: every worker gets so many trials of so much time.
+
+        x_{t+1} = x_t - (eta/B) sum of the gradients of the trials that succeeded
+        B = sum_i p_i B_i,   p_i = P(T_i <= c_i)
+
+    A trial that takes longer is abandoned, so that tasks which never end cost c_i and
+    not the run. Dividing by the expected number keeps the update unbiased.
+
+    Args:
+        trials: of each worker and update, B_i: one number for all or P of them. A
+            worker may have none.
+        allotted_seconds: for a trial of computing, c_i: one number for all or P.
+
+    Returns:
+        The rule; tau = 0. `divisor` of the trace is B, with p_i estimated from 10,000
+        draws of the worker's law. An update may have no gradient.
+
+    Raises:
+        TypeError, ValueError: if a number is negative, there is none for some worker,
+            or no trial can succeed.
+
+    Example:
+        >>> from delayjax.cluster import Cluster, infinite_bernoulli, simulate
+        >>> cluster = Cluster(2, infinite_bernoulli(1.0, 0.5))
+        >>> trace = simulate(cluster, mindflayer(2, 1.0), 3, seed=0)
+        >>> trace.seconds, trace.counts.max() <= 4
+        (array([2., 4., 6.]), np.True_)
+
+    References:
+        Maranjyan, Omar and Richtarik, MindFlayer, arXiv:2410.04285.
+    """
+    trials, allotted = np.asarray(trials), np.asarray(allotted_seconds, np.float64)
+    if not np.issubdtype(trials.dtype, np.integer) or (trials < 0).any():
+        raise ValueError(f"`trials` must be non-negative integers, got {trials}.")
+    if not (allotted > 0).all():
+        raise ValueError(
+            f"`allotted_seconds` must be positive, got {allotted_seconds}."
+        )
+
+    def rule(server):
+        workers = server.num_workers
+        for name, value in (("trials", trials), ("allotted_seconds", allotted)):
+            if value.shape not in ((), (workers,)):
+                raise ValueError(
+                    f"`{name}` must be one number or one for each of the {workers}"
+                    f" workers, got shape {value.shape}."
+                )
+        tries = np.broadcast_to(trials, workers).tolist()
+        limits = np.broadcast_to(allotted, workers).tolist()
+        success = [
+            np.mean(server.draw(worker, _DRAWS) <= limits[worker])
+            if tries[worker]
+            else 0
+            for worker in range(workers)
+        ]
+        expected = float(np.dot(success, tries))
+        if expected == 0.0:
+            raise ValueError(
+                "`allotted_seconds` must let some trial succeed, got"
+                f" {allotted_seconds}: none of {_DRAWS} draws of any worker was that"
+                " short."
+            )
+        left = [0] * workers  # trials of this update
+
+        def begin():
+            for worker in range(workers):
+                left[worker] = tries[worker]
+                if left[worker]:
+                    server.start(worker, limit=limits[worker])
+
+        begin()
+        busy = able = sum(count > 0 for count in tries)
+        for arrival in server:
+            worker = arrival.worker
+            if not arrival.failed:
+                server.take(arrival)
+            left[worker] -= 1
+            if left[worker]:
+                server.start(worker, limit=limits[worker])
+                continue
+            busy -= 1
+            if busy == 0:
+                server.update(divisor=expected)
+                busy = able
+                begin()
+
+    return rule

@@ -1,0 +1,369 @@
+"""The event loop: a parameter server, its workers, and time."""
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
+from itertools import chain
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+
+from delayjax import base
+from delayjax.cluster.cluster import Cluster
+from delayjax.cluster.trace import Dropped, Trace
+
+Protocol = Callable[["Server"], None]
+"""What the server does with what arrives: a loop over the server's arrivals."""
+
+# what happens to a worker's task at an event's time
+_ARRIVES, _GIVES_UP, _IS_SENT, _DELIVERS, _REVIVES = range(5)
+_PATIENCE = 1_000_000  # arrivals without an update, before it counts as no progress
+
+
+class Arrival(NamedTuple):
+    """A gradient that has reached the server."""
+
+    worker: int
+    read_version: int  # of the parameters that it was taken at
+    begun: float  # seconds; when its worker asked for these parameters
+    arrived: float  # seconds
+    failed: bool  # abandoned at its limit: there is no gradient
+
+
+class Server:
+    """A parameter server as its protocol sees it.
+
+    A protocol is a function of the server that loops over the arrivals, in the order of
+    time, and says what to do with each:
+
+        def asynchronous_sgd(server):
+            server.start_all()
+            for arrival in server:
+                server.take(arrival)
+                server.update()
+                server.start(arrival.worker)
+
+    The loop ends by itself once all updates are done. Equal times are served in the
+    order in which the tasks were started. A worker that is not started idles.
+
+    Attributes:
+        num_workers: P.
+        num_updates: how many updates there will be at most.
+        version: updates done so far.
+        now: simulated seconds.
+        rng: for a protocol's own draws; a `random.Random`.
+    """
+
+    def __init__(
+        self, cluster: Cluster, num_updates: int, seed: int, seconds: float, name: str
+    ):
+        """See `simulate`; `name` is the protocol's, for messages."""
+        self.num_workers = workers = cluster.workers
+        self.num_updates = num_updates
+        self.version = 0
+        self.now = 0.0
+        self.rng = random.Random(seed)
+        self._name = name
+        self._cluster = cluster
+        self._seed = seed
+        self._deadline = seconds
+        self._tasks = [
+            chain.from_iterable(_blocks(cluster, worker, seed))
+            for worker in range(workers)
+        ]
+        self._speeds = [cluster.speed(worker) for worker in range(workers)]
+        link = cluster.communication
+        self._latency = link.latency_seconds if link else 0.0
+        self._transfer = link.transfer_seconds if link else 0.0
+        self._serial = bool(link and link.serial)
+        self._free_at = 0.0  # when a serial server has served all that wait
+        self._events: list[tuple[float, int, int, int]] = []  # time, task, worker, what
+        self._started = 0  # tasks, of all workers
+        self._task = [0] * workers  # the number of what a worker computes; 0 if idle
+        self._read = [0] * workers
+        self._begun = [0.0] * workers
+        self._limit = [math.inf] * workers
+        self._work = [1.0] * workers
+        self._death: dict[int, float] = {}  # of workers whose task will be lost
+        self._busy = [0.0] * workers
+        self._taken: list[Arrival] = []
+        self._applied: list[Arrival] = []
+        self._dropped: list[tuple[int, Arrival]] = []
+        self._seconds: list[float] = []
+        self._counts: list[int] = []
+        self._divisors: list[float] = []
+        self._patience = _PATIENCE
+
+    @property
+    def taken(self) -> int:
+        """Gradients taken since the last update."""
+        return len(self._taken)
+
+    @property
+    def done(self) -> bool:
+        """Whether the last update has been done, or the time is over."""
+        return self.version >= self.num_updates or self.now > self._deadline
+
+    def start(
+        self,
+        worker: int,
+        *,
+        read_version: int | None = None,
+        limit: float = math.inf,
+        work: float = 1.0,
+    ) -> None:
+        """Lets a worker read the current parameters and begin its next task.
+
+        Args:
+            worker: which; what it is computing is abandoned.
+            read_version: go on at these parameters instead of reading.
+            limit: seconds of computing after which it gives up and arrives `failed`.
+            work: how many times a gradient's work the task is.
+        """
+        self._stop(worker, self.now)
+        self._started += 1
+        self._task[worker] = self._started
+        self._begun[worker] = self.now
+        self._limit[worker] = limit
+        self._work[worker] = work
+        self._read[worker] = self.version if read_version is None else read_version
+        if read_version is not None:
+            self._compute(worker, self.now)
+        elif self._serial:  # what it reads is known when its turn has come
+            self._push(self._served(), worker, _IS_SENT)
+        else:
+            self._compute(worker, self.now + self._latency + self._transfer)
+
+    def start_all(self, workers: Iterable[int] | None = None) -> None:
+        """Starts these workers, by default all, in their order."""
+        for worker in range(self.num_workers) if workers is None else workers:
+            self.start(worker)
+
+    def task(self, worker: int) -> int:
+        """The number of the task that a worker is computing; 0 if it idles."""
+        return self._task[worker]
+
+    def read_version(self, worker: int) -> int:
+        """The version that a worker read last."""
+        return self._read[worker]
+
+    def draw(self, worker: int, size: int) -> np.ndarray:
+        """Times of a worker's tasks, in seconds [size]; others than it will have."""
+        blocks = _blocks(self._cluster, worker, self._seed, own=False)
+        times = np.fromiter(chain.from_iterable(blocks), np.float64, size)
+        return times * self._speeds[worker].factors[0]
+
+    def __iter__(self) -> Iterator[Arrival]:
+        return self
+
+    def __next__(self) -> Arrival:
+        """The next gradient to arrive."""
+        while not self.done:
+            if not self._events:
+                self._report_hang()
+            time, task, worker, what = heappop(self._events)
+            if self._task[worker] != task:
+                continue  # abandoned meanwhile
+            self.now = time
+            if time > self._deadline:
+                break
+            if what <= _GIVES_UP:
+                return self._arrival(worker, failed=what == _GIVES_UP)
+            self._progress(worker, what)
+        raise StopIteration
+
+    def take(self, arrival: Arrival) -> None:
+        """Takes a gradient for the next update."""
+        self._taken.append(arrival)
+
+    def drop(self, arrival: Arrival) -> None:
+        """Refuses a gradient; the trace keeps the fact."""
+        self._dropped.append((self.version, arrival))
+
+    def update(self, divisor: float | None = None) -> None:
+        """Applies what was taken: the next version of the parameters.
+
+        Args:
+            divisor: what the sum of the gradients is divided by, their number unless
+                given.
+        """
+        taken, self._taken = self._taken, []
+        if self.done:  # a rule may have one more to apply
+            return
+        self._applied += taken
+        self._seconds.append(self.now)
+        self._counts.append(len(taken))
+        self._divisors.append(len(taken) if divisor is None else divisor)
+        self.version += 1
+        self._patience = _PATIENCE
+
+    def trace(self) -> Trace:
+        """What happened until the last update."""
+        end = self._seconds[-1] if self._seconds else 0.0
+        for worker in range(self.num_workers):
+            self._stop(worker, end)
+        counts = np.asarray(self._counts, np.int64)
+        return Trace(
+            num_workers=self.num_workers,
+            seconds=np.asarray(self._seconds, np.float64),
+            update=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
+            **_columns(self._applied),
+            divisor=np.asarray(self._divisors, np.float64),
+            dropped=Dropped(
+                version=np.asarray([v for v, _ in self._dropped], np.int32),
+                **_columns([arrival for _, arrival in self._dropped]),
+            ),
+            busy_seconds=np.asarray(self._busy, np.float64),
+        )
+
+    def _push(self, time: float, worker: int, what: int) -> None:
+        if time < math.inf:
+            heappush(self._events, (time, self._task[worker], worker, what))
+
+    def _served(self) -> float:
+        """Queues a message at a serial server; returns when its turn comes."""
+        turn = max(self.now, self._free_at)
+        self._free_at = turn + self._transfer
+        return turn
+
+    def _compute(self, worker: int, begin: float) -> None:
+        seconds = next(self._tasks[worker]) * self._work[worker]
+        end, death = self._speeds[worker].finish(begin, seconds)
+        gives_up = begin + self._limit[worker]
+        if gives_up < (end if death is None else death):
+            self._push(gives_up, worker, _GIVES_UP)
+        elif death is not None:
+            self._death[worker] = death
+            self._push(end, worker, _REVIVES)
+        elif self._serial:
+            self._push(end + self._latency, worker, _DELIVERS)
+        else:
+            self._push(end + self._latency + self._transfer, worker, _ARRIVES)
+
+    def _progress(self, worker: int, what: int) -> None:
+        if what == _IS_SENT:
+            self._read[worker] = self.version
+            self._compute(worker, self.now + self._transfer + self._latency)
+        elif what == _DELIVERS:
+            self._push(self._served() + self._transfer, worker, _ARRIVES)
+        else:
+            self.start(worker, limit=self._limit[worker], work=self._work[worker])
+
+    def _arrival(self, worker: int, failed: bool) -> Arrival:
+        self._patience -= 1
+        if self._patience < 0:
+            raise ValueError(
+                f"`{self._name}` makes no progress: {_PATIENCE} gradients arrived since"
+                f" update {self.version} at {self._seconds[-1:] or [0.0]} s and none"
+                " led to another. Accept more of them, or give workers more time."
+            )
+        begun = self._begun[worker]
+        self._stop(worker, self.now)
+        return Arrival(worker, self._read[worker], begun, self.now, failed)
+
+    def _stop(self, worker: int, now: float) -> None:
+        """Ends what a worker does, and counts the time it took."""
+        if self._task[worker]:
+            self._task[worker] = 0
+            end = min(now, self._death.pop(worker, now)) if self._death else now
+            self._busy[worker] += max(end - self._begun[worker], 0.0)
+
+    def _report_hang(self) -> None:
+        waiting = [w for w, task in enumerate(self._task) if task]
+        shown = ", ".join(map(str, waiting[:8])) + (", ..." if waiting[8:] else "")
+        reason = (
+            f"for worker{'s' if waiting[1:] else ''} {shown}, which will never finish"
+            if waiting
+            else "while no worker computes"
+        )
+        raise ValueError(
+            f"`{self._name}` waits for ever {reason}, after update {self.version} of"
+            f" {self.num_updates} at {self.now:g} s: use service times and slowdowns"
+            " that end, or a protocol that does without those workers."
+        )
+
+
+def simulate(
+    cluster: Cluster,
+    protocol: Protocol,
+    num_updates: int,
+    *,
+    seed: int,
+    seconds: float = math.inf,
+) -> Trace:
+    """Runs a protocol on a cluster: who finishes when, and what each gradient saw.
+
+    Costs a few microseconds a gradient on the host. Arrival times do not depend on the
+    gradients' values, so training follows the trace later, in one compiled scan.
+
+    Args:
+        cluster: the workers and their times.
+        protocol: what the server does with what arrives; see `protocols` and `Server`.
+        num_updates: updates of the parameters, N.
+        seed: of the service times. Worker w draws from
+            `SeedSequence(seed, spawn_key=(w,))`, under every protocol the same.
+        seconds: stop before the first update later than this, simulated.
+
+    Returns:
+        The trace of at most N updates.
+
+    Raises:
+        TypeError: if an argument is of the wrong kind.
+        ValueError: if `num_updates` or `seconds` is not positive, the protocol does
+            not fit the cluster, a law draws a time that is negative or nan, or the
+            protocol would wait for ever: it names the workers.
+
+    Example:
+        >>> from delayjax.cluster import Cluster, constant, protocols
+        >>> trace = simulate(Cluster(3, constant(1.0)), protocols.k_async(1), 7, seed=0)
+        >>> trace.seconds
+        array([1., 1., 1., 2., 2., 2., 3.])
+        >>> trace.staleness[:, 0]
+        array([0, 1, 2, 2, 2, 2, 2], dtype=int32)
+    """
+    if not isinstance(cluster, Cluster):
+        raise TypeError(f"`cluster` must be a cluster.Cluster, got {cluster!r}.")
+    if not callable(protocol):
+        raise TypeError(
+            "`protocol` must be a protocol such as protocols.n_softsync(4), got"
+            f" {protocol!r}."
+        )
+    if base.check_bound("num_updates", num_updates) == 0:
+        raise ValueError("`num_updates` must be at least 1, got 0.")
+    if not seconds > 0:
+        raise ValueError(f"`seconds` must be positive, got {seconds}.")
+    name = getattr(protocol, "__qualname__", repr(protocol)).split(".")[0]
+    server = Server(cluster, num_updates, base.check_bound("seed", seed), seconds, name)
+    protocol(server)
+    return server.trace()
+
+
+def _blocks(
+    cluster: Cluster, worker: int, seed: int, *, own: bool = True
+) -> Iterator[list[float]]:
+    """The seconds of a worker's tasks, or of others like them, checked."""
+    key = (worker,) if own else (worker, 1)
+    sequence = np.random.SeedSequence(seed, spawn_key=key)
+    for block in cluster.law(worker)(np.random.default_rng(sequence), worker):
+        seconds = np.asarray(block, np.float64)
+        if seconds.ndim != 1 or not (seconds >= 0.0).all():
+            raise ValueError(
+                f"`service` must yield vectors of times that are not negative, for"
+                f" worker {worker} it yielded {block!r}."
+            )
+        yield seconds.tolist()
+
+
+def _columns(arrivals: list[Arrival]) -> dict[str, np.ndarray]:
+    kinds = {
+        "worker": np.int32,
+        "read_version": np.int32,
+        "begun": np.float64,
+        "arrived": np.float64,
+    }
+    return {
+        name: np.fromiter(map(attrgetter(name), arrivals), kind, len(arrivals))
+        for name, kind in kinds.items()
+    }
