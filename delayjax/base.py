@@ -20,7 +20,8 @@ Delay = Any
 tree of these."""
 
 Law = Callable[[jax.Array], ArrayLike]
-"""staleness (int32 []) -> the factor that updates are multiplied by."""
+"""staleness (int32 [], or float32 [] where it is a mean) -> the factor that updates are
+multiplied by."""
 
 
 def vary(tree: Any, *, axis_name: str = "workers") -> Any:
@@ -165,16 +166,20 @@ def check_gradients(needed_by: str, updates: Any) -> None:
             )
 
 
-def check_staleness(needed_by: str, staleness: Any) -> Any:
+def check_staleness(needed_by: str, staleness: Any, *, mean: bool = False) -> Any:
     """`staleness` (one, or a tree with one for each leaf) as int32.
 
+    With `mean` it may be that of several gradients, and is float32 then.
+
     Raises:
-        TypeError: if it is not an integer.
+        TypeError: if it is not an integer (or, with `mean`, no real number).
         ValueError: if it is no scalar, or is known and negative.
     """
 
     def check_leaf(tau):
-        if not jnp.issubdtype(jnp.result_type(tau), jnp.integer):
+        dtype = jnp.result_type(tau)
+        is_mean = mean and jnp.issubdtype(dtype, jnp.floating)
+        if not (is_mean or jnp.issubdtype(dtype, jnp.integer)):
             raise TypeError(
                 f"`staleness` handed to `{needed_by}` must be an integer number of"
                 f" steps, got {tau!r}."
@@ -188,6 +193,6 @@ def check_staleness(needed_by: str, staleness: Any) -> Any:
             raise ValueError(
                 f"`staleness` handed to `{needed_by}` must be non-negative, got {tau}."
             )
-        return jnp.asarray(tau, jnp.int32)
+        return jnp.asarray(tau, jnp.float32 if is_mean else jnp.int32)
 
     return jax.tree.map(check_leaf, staleness)

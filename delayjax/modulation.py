@@ -60,7 +60,7 @@ def scale_by_staleness(law: base.Law) -> optax.GradientTransformationExtraArgs:
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
         base.require(staleness, "staleness", "scale_by_staleness", _WRAP)
-        staleness = base.check_staleness("scale_by_staleness", staleness)
+        staleness = base.check_staleness("scale_by_staleness", staleness, mean=True)
         factors = base.broadcast("staleness", jax.tree.map(law, staleness), updates)
         updates = jax.tree.map(
             lambda update, factor: (update * factor).astype(update.dtype),
@@ -142,6 +142,36 @@ def hinge(slope: ArrayLike, knee: ArrayLike) -> base.Law:
     def law(staleness: jax.Array) -> jax.Array:
         beyond = jnp.maximum(0, staleness - jnp.asarray(knee))
         return 1.0 / (jnp.asarray(slope) * beyond + 1.0)
+
+    return law
+
+
+def capped(workers: ArrayLike) -> base.Law:
+    """Full steps up to the number of workers: law(tau) = min(1, P / tau).
+
+    The delay-adaptive step of asynchronous SGD: with P workers the mean staleness is
+    P - 1, so only what is later than usual is weakened.
+
+    Args:
+        workers: P, positive. May be traced.
+
+    Raises:
+        TypeError: if `workers` is not a number.
+        ValueError: if it is not positive and finite.
+
+    Example:
+        >>> [float(capped(4)(tau)) for tau in (0, 4, 8)]
+        [1.0, 1.0, 0.5]
+
+    References:
+        Mishchenko, Bach, Even and Woodworth, Asynchronous SGD beats minibatch SGD under
+        arbitrary delays, 2022, arXiv:2206.07638 (as implemented in its code).
+    """
+    base.check_number("workers", workers, positive=True)
+
+    def law(staleness: jax.Array) -> jax.Array:
+        full = jnp.asarray(workers, jnp.float32)
+        return full / jnp.maximum(full, staleness)
 
     return law
 
@@ -228,7 +258,7 @@ def drop_stale(
                 "`drop_stale` needs one `staleness` for all leaves, got a tree: split"
                 " the parameters with optax.partition and drop in each part."
             )
-        staleness = base.check_staleness("drop_stale", staleness)
+        staleness = base.check_staleness("drop_stale", staleness, mean=True)
         new_updates, new_state = inner.update(
             updates, state.inner_state, params, staleness=staleness, **extra_args
         )

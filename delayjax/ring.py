@@ -126,7 +126,8 @@ def read(ring: Ring, age: Any) -> Any:
     Args:
         ring: the history.
         age: 0 for the item pushed last. An int, an integer scalar that may be traced
-            (clipped to [0, capacity - 1]), or a prefix tree of these. Slots that have
+            (clipped to [0, capacity - 1]), an integer array of a leaf's shape for each
+            coordinate at an age of its own, or a prefix tree of these. Slots that have
             not been written yet read as zeros.
 
     Returns:
@@ -153,6 +154,8 @@ def read(ring: Ring, age: Any) -> Any:
                 f" {leaf_age}: make the ring deeper with a larger capacity."
             )
         slot = (ring.pushed - 1 - jnp.clip(leaf_age, 0, capacity - 1)) % capacity
+        if slot.ndim > 0:
+            return jnp.take_along_axis(slots, slot[None], axis=0)[0]
         return jax.lax.dynamic_index_in_dim(slots, slot, axis=0, keepdims=False)
 
     item = jax.tree.map(lambda _: 0, ring.slots, is_leaf=_is_bits)

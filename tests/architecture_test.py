@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[1]
 FLOORS = {
     0: {"base", "ring", "delays", "cluster", "stability"},
     1: {
-        *("delayed", "modulation", "compensation", "momentum"),
+        *("delayed", "modulation", "compensation", "momentum", "combine"),
         *("filters", "exchange", "averaging"),
     },
-    2: {"workers", "replay"},
+    2: {"workers", "replay", "adasync"},
     3: {"__init__"},
 }
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules}

@@ -231,12 +231,18 @@ def test_a_history_beside_a_consumer_hands_it_nothing(name):
         tx.update(params, tx.init(params), params)
 
 
+def test_the_mean_staleness_of_several_gradients_need_not_be_whole():
+    tx = dj.scale_by_staleness(dj.modulation.inverse)
+    updates, _ = tx.update(jnp.ones(2), tx.init(None), staleness=jnp.float32(2.5))
+    np.testing.assert_array_equal(updates, np.float32(1 / 2.5))
+
+
 @pytest.mark.parametrize("name", CONSUMERS)
-def test_staleness_that_is_no_count_of_steps_is_refused(name):
+def test_staleness_that_is_no_number_of_steps_is_refused(name):
     tx = CONSUMERS[name]
     params = jnp.ones(2)
-    with pytest.raises(TypeError, match=rf"`staleness` handed to `{name}`.*2.5"):
-        tx.update(params, tx.init(params), staleness=2.5)
+    with pytest.raises(TypeError, match=rf"`staleness` handed to `{name}`.*True"):
+        tx.update(params, tx.init(params), staleness=True)
     with pytest.raises(ValueError, match=rf"`staleness` handed to `{name}`.*-1"):
         tx.update(params, tx.init(params), staleness=-1)
 

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -140,54 +140,79 @@ class Cluster:
                 "`communication` must be a cluster.Communication, got"
                 f" {self.communication!r}."
             )
-        if any(isinstance(item, Slowdown) for item in self._slowdowns):
-            for item in self._slowdowns:
-                for worker in np.atleast_1d(item.workers):
-                    if not 0 <= worker < self.workers:
-                        raise ValueError(
-                            f"`slowdown` names worker {worker}, but there are"
-                            f" {self.workers}, from 0 on."
-                        )
-        elif self.slowdown is not None:
-            factors = np.asarray(self.slowdown, np.float64)
-            if factors.shape != (self.workers,):
-                raise ValueError(
-                    f"`slowdown` must hold one factor for each of the {self.workers}"
-                    f" workers, or cluster.Slowdown objects, got {self.slowdown!r}."
-                )
-            if not ((factors > 0) & np.isfinite(factors)).all():
-                raise ValueError(
-                    "`slowdown` must hold positive, finite factors, got"
-                    f" {self.slowdown!r}: a worker that dies is"
-                    " Slowdown(worker, math.inf, start_seconds=...)."
-                )
+        for item in self._scheduled:
+            for worker in np.atleast_1d(item.workers):
+                if not 0 <= worker < self.workers:
+                    raise ValueError(
+                        f"`slowdown` names worker {worker}, but there are"
+                        f" {self.workers}, from 0 on."
+                    )
+        factors = self._factors
+        if factors.shape != (self.workers,):
+            raise ValueError(
+                f"`slowdown` must hold one factor for each of the {self.workers}"
+                f" workers, or cluster.Slowdown objects alone, got {self.slowdown!r}."
+            )
+        if not ((factors > 0) & np.isfinite(factors)).all():
+            raise ValueError(
+                "`slowdown` must hold positive, finite factors, got"
+                f" {self.slowdown!r}: a worker that dies is"
+                " cluster.Slowdown(worker, math.inf, start_seconds=...)."
+            )
 
     @property
-    def _slowdowns(self) -> Sequence:
-        return () if self.slowdown is None else self.slowdown
+    def _scheduled(self) -> list[Slowdown]:
+        given = () if self.slowdown is None else self.slowdown
+        return [item for item in given if isinstance(item, Slowdown)]
+
+    @property
+    def _factors(self) -> np.ndarray:
+        if self.slowdown is None or self._scheduled:
+            return np.ones(self.workers)
+        return np.asarray(self.slowdown, np.float64)
 
     def law(self, worker: int) -> Service:
         """The service law of a worker, without slowdowns."""
         return self.service if callable(self.service) else self.service[worker]
 
-    def speed(self, worker: int) -> "Speed":
-        """How a worker's speed changes over time."""
-        if self.slowdown is None:
-            return Speed((0.0, math.inf), (1.0,))
-        if not isinstance(self.slowdown[0], Slowdown):
-            return Speed((0.0, math.inf), (float(self.slowdown[worker]),))
-        own = [item for item in self.slowdown if worker in np.atleast_1d(item.workers)]
-        times = {item.start_seconds for item in own} | {i.stop_seconds for i in own}
-        edges = sorted(times | {0.0, math.inf})
-        factors = tuple(
-            math.prod(
-                item.factor
-                for item in own
-                if item.start_seconds <= start < item.stop_seconds
-            )
-            for start in edges[:-1]
+    def times(self, worker: int, *, seed: int, stream: int = 0) -> Iterator[float]:
+        """The seconds of a worker's tasks, without slowdowns, one after the other.
+
+        Args:
+            worker: which.
+            seed: the simulation's.
+            stream: 0 for the times it has in `simulate`, others are independent.
+
+        Raises:
+            ValueError: when a time that the law draws is negative or nan.
+        """
+        key = (worker, stream) if stream else (worker,)
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+        for block in self.law(worker)(rng, worker):
+            seconds = np.asarray(block, np.float64)
+            if seconds.ndim != 1 or not (seconds >= 0.0).all():
+                raise ValueError(
+                    "`service` must yield vectors of times that are not negative, for"
+                    f" worker {worker} it yielded {block!r}."
+                )
+            yield from seconds.tolist()
+
+    def draw(self, worker: int, size: int, *, seed: int, stream: int = 0) -> np.ndarray:
+        """The first `times` of a worker, float64 [size]."""
+        return np.fromiter(
+            self.times(worker, seed=seed, stream=stream), np.float64, size
         )
-        return Speed(tuple(edges), factors)
+
+    def speeds(self) -> list["Speed"]:
+        """How the speed of each worker changes over time."""
+        own: list[list[Slowdown]] = [[] for _ in range(self.workers)]
+        for item in self._scheduled:
+            for worker in np.atleast_1d(item.workers):
+                own[worker].append(item)
+        return [
+            _speed(items) if items else Speed((0.0, math.inf), (factor,))
+            for items, factor in zip(own, self._factors.tolist(), strict=True)
+        ]
 
 
 class Speed(NamedTuple):
@@ -212,3 +237,19 @@ class Speed(NamedTuple):
             i += 1
             begin = self.edges[i]
         return self.edges[i + 1], begin
+
+
+def _speed(slowdowns: Sequence[Slowdown]) -> Speed:
+    edges = {0.0, math.inf}
+    for item in slowdowns:
+        edges |= {item.start_seconds, item.stop_seconds}
+    ordered = sorted(edges)
+    factors = (
+        math.prod(
+            item.factor
+            for item in slowdowns
+            if item.start_seconds <= start < item.stop_seconds
+        )
+        for start in ordered[:-1]
+    )
+    return Speed(tuple(ordered), tuple(factors))

@@ -4,7 +4,6 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
-from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -69,11 +68,8 @@ class Server:
         self._cluster = cluster
         self._seed = seed
         self._deadline = seconds
-        self._tasks = [
-            chain.from_iterable(_blocks(cluster, worker, seed))
-            for worker in range(workers)
-        ]
-        self._speeds = [cluster.speed(worker) for worker in range(workers)]
+        self._tasks = [cluster.times(worker, seed=seed) for worker in range(workers)]
+        self._speeds = cluster.speeds()
         link = cluster.communication
         self._latency = link.latency_seconds if link else 0.0
         self._transfer = link.transfer_seconds if link else 0.0
@@ -151,8 +147,7 @@ class Server:
 
     def draw(self, worker: int, size: int) -> np.ndarray:
         """Times of a worker's tasks, in seconds [size]; others than it will have."""
-        blocks = _blocks(self._cluster, worker, self._seed, own=False)
-        times = np.fromiter(chain.from_iterable(blocks), np.float64, size)
+        times = self._cluster.draw(worker, size, seed=self._seed, stream=1)
         return times * self._speeds[worker].factors[0]
 
     def __iter__(self) -> Iterator[Arrival]:
@@ -188,7 +183,15 @@ class Server:
         Args:
             divisor: what the sum of the gradients is divided by, their number unless
                 given.
+
+        Raises:
+            ValueError: if nothing was taken and there is no divisor.
         """
+        if not self._taken and divisor is None:
+            raise ValueError(
+                f"`{self._name}` makes an update of no gradient: take one first, or"
+                " give the `divisor`."
+            )
         taken, self._taken = self._taken, []
         if self.done:  # a rule may have one more to apply
             return
@@ -338,22 +341,6 @@ def simulate(
     server = Server(cluster, num_updates, base.check_bound("seed", seed), seconds, name)
     protocol(server)
     return server.trace()
-
-
-def _blocks(
-    cluster: Cluster, worker: int, seed: int, *, own: bool = True
-) -> Iterator[list[float]]:
-    """The seconds of a worker's tasks, or of others like them, checked."""
-    key = (worker,) if own else (worker, 1)
-    sequence = np.random.SeedSequence(seed, spawn_key=key)
-    for block in cluster.law(worker)(np.random.default_rng(sequence), worker):
-        seconds = np.asarray(block, np.float64)
-        if seconds.ndim != 1 or not (seconds >= 0.0).all():
-            raise ValueError(
-                f"`service` must yield vectors of times that are not negative, for"
-                f" worker {worker} it yielded {block!r}."
-            )
-        yield seconds.tolist()
 
 
 def _columns(arrivals: list[Arrival]) -> dict[str, np.ndarray]:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from delayjax import base
-from delayjax.cluster.cluster import Cluster
+from delayjax.cluster.cluster import Cluster, Speed
 from delayjax.cluster.trace import StalenessLaw, law_of
 
 _TAIL = 12.0  # standard deviations of a Poisson law that are kept
@@ -59,7 +59,10 @@ def staleness_law(
             f" {cluster.communication!r}: simulate it, and take Trace.staleness_law()."
         )
     seconds = np.stack(
-        [_draw(cluster, worker, each, seed) for worker in range(workers)]
+        [
+            _draw(cluster, worker, speed, each, seed)
+            for worker, speed in enumerate(cluster.speeds())
+        ]
     )
     rates = 1.0 / seconds.mean(axis=1)
     expected = (rates.sum() - rates)[:, None] * seconds  # arrivals of the others
@@ -67,20 +70,16 @@ def staleness_law(
     return law_of(_mixed_poisson(expected.ravel(), weights))
 
 
-def _draw(cluster: Cluster, worker: int, draws: int, seed: int) -> np.ndarray:
-    speed = cluster.speed(worker)
+def _draw(
+    cluster: Cluster, worker: int, speed: Speed, draws: int, seed: int
+) -> np.ndarray:
     if len(speed.factors) > 1:
         raise ValueError(
             f"`cluster` must not change over time, but worker {worker} does: simulate"
             " it, and take Trace.staleness_law()."
         )
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(worker,)))
-    seconds = np.zeros(0)
-    for block in cluster.law(worker)(rng, worker):
-        seconds = np.concatenate([seconds, block])
-        if len(seconds) >= draws:
-            break
-    seconds = seconds[:draws] * speed.factors[0]
+    (factor,) = speed.factors
+    seconds = cluster.draw(worker, draws, seed=seed) * factor
     if not np.isfinite(seconds).all() or not seconds.mean() > 0:
         raise ValueError(
             f"`service` must have a finite, positive mean, but worker {worker} drew"

@@ -120,8 +120,13 @@ class Trace:
         """K, the most gradients of an update."""
         return int(self.counts.max(initial=0))
 
-    def arrivals(self, start: int, stop: int) -> Arrivals:
+    def arrivals(self, start: int, stop: int, *, width: int = 0) -> Arrivals:
         """The updates start .. stop - 1, as `replay` takes them.
+
+        Args:
+            start: the first update.
+            stop: the first that is not wanted.
+            width: pad rows to so many gradients, where another trace has more.
 
         Raises:
             ValueError: if the trace does not hold them.
@@ -132,8 +137,8 @@ class Trace:
                 f" updates of the trace, got {start} and {stop}."
             )
         return Arrivals(
-            staleness=self._padded(self.update - self.read_version, start, stop),
-            worker=self._padded(self.worker, start, stop),
+            staleness=self._padded(self.update - self.read_version, start, stop, width),
+            worker=self._padded(self.worker, start, stop, width),
             divisor=self.divisor[start:stop].astype(np.float32),
         )
 
@@ -220,11 +225,14 @@ class Trace:
         else:
             raise ValueError(f"`path` must end in .npz or .csv, got {str(path)!r}.")
 
-    def _padded(self, values: np.ndarray, start: int, stop: int) -> np.ndarray:
+    def _padded(
+        self, values: np.ndarray, start: int, stop: int, width: int = 0
+    ) -> np.ndarray:
         first, last = np.searchsorted(self.update, (start, stop))
         rows = self.update[first:last]
         begins = np.searchsorted(rows, np.arange(start, stop))
-        table = np.full((stop - start, self.max_gradients), -1, np.int32)
+        width = max(width, self.max_gradients)
+        table = np.full((stop - start, width), -1, np.int32)
         columns = np.arange(len(rows)) - begins[rows - start]
         table[rows - start, columns] = values[first:last]
         return table
@@ -313,13 +321,13 @@ def _read_csv(path: Path, num_workers: int | None) -> Trace:
         seconds, rows = [], []
         for number, record in enumerate(reader, start=1):
             try:
-                time, *row = _read_row(record)
-                _check_row(time, *row, seconds, num_workers)
+                row = _read_row(record)
+                _check_row(row, seconds, num_workers)
             except ValueError as error:
                 raise ValueError(f"{path}, row {number}: {error}") from None
-            if row[0] == len(seconds):
-                seconds.append(time)
-            rows.append(row)
+            if row.update == len(seconds):
+                seconds.append(row.seconds)
+            rows.append(row[1:])
     if not rows:
         raise ValueError(f"{path} has no rows: a trace has one for each gradient.")
     update, worker, read_version = np.asarray(rows, np.int32).T
@@ -340,7 +348,14 @@ def _read_csv(path: Path, num_workers: int | None) -> Trace:
     )
 
 
-def _read_row(record: Mapping[str, Any]) -> tuple[float, int, int, int]:
+class _Row(NamedTuple):
+    seconds: float
+    update: int
+    worker: int
+    read_version: int
+
+
+def _read_row(record: Mapping[str, Any]) -> _Row:
     numbers = []
     for name in ("time_s", "update", "worker", "read_version"):
         kind, words = (float, "a number") if name == "time_s" else (int, "an integer")
@@ -350,18 +365,12 @@ def _read_row(record: Mapping[str, Any]) -> tuple[float, int, int, int]:
             raise ValueError(
                 f"`{name}` must be {words}, got {record[name]!r}."
             ) from None
-    return tuple(numbers)
+    return _Row(*numbers)
 
 
-def _check_row(
-    time: float,
-    update: int,
-    worker: int,
-    read_version: int,
-    seconds: list[float],
-    num_workers: int | None,
-) -> None:
+def _check_row(row: _Row, seconds: list[float], num_workers: int | None) -> None:
     """Checks a row of a log against the updates before it, done at `seconds`."""
+    time, update, worker, read_version = row
     if not 0.0 <= time < math.inf:
         raise ValueError(f"`time_s` must be finite and non-negative, got {time}.")
     if update not in _allowed(seconds):

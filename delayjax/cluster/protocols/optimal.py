@@ -72,7 +72,7 @@ def ringleader() -> Protocol:
     Returns:
         The rule; tau <= 2 P - 2. The rows of the trace hold the gradients that are new
         since the update before, those kept for later included. Train with
-        `combine=ringleader_tables(P)`, which keeps the sums.
+        `combine=combine.ringleader(P)`, which keeps the sums.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
@@ -143,8 +143,8 @@ def mindflayer(
     References:
         Maranjyan, Omar and Richtarik, MindFlayer, arXiv:2410.04285.
     """
-    trials, allotted = np.asarray(trials), np.asarray(allotted_seconds, np.float64)
-    if not np.issubdtype(trials.dtype, np.integer) or (trials < 0).any():
+    counts, allotted = np.asarray(trials), np.asarray(allotted_seconds, np.float64)
+    if not np.issubdtype(counts.dtype, np.integer) or (counts < 0).any():
         raise ValueError(f"`trials` must be non-negative integers, got {trials}.")
     if not (allotted > 0).all():
         raise ValueError(
@@ -153,13 +153,13 @@ def mindflayer(
 
     def rule(server):
         workers = server.num_workers
-        for name, value in (("trials", trials), ("allotted_seconds", allotted)):
+        for name, value in (("trials", counts), ("allotted_seconds", allotted)):
             if value.shape not in ((), (workers,)):
                 raise ValueError(
                     f"`{name}` must be one number or one for each of the {workers}"
                     f" workers, got shape {value.shape}."
                 )
-        tries = np.broadcast_to(trials, workers).tolist()
+        tries = np.broadcast_to(counts, workers).tolist()
         limits = np.broadcast_to(allotted, workers).tolist()
         success = [
             np.mean(server.draw(worker, _DRAWS) <= limits[worker])

@@ -1,0 +1,516 @@
+"""Training along a trace: every gradient at the version its worker read, used once."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from delayjax import base
+from delayjax import ring as rings
+from delayjax.cluster.trace import Arrivals, Trace
+from delayjax.combine import Combine
+
+GradFn = Callable[[Any, Any, jax.Array], tuple[Any, Any]]
+"""(params, batch, key) -> (gradients, metrics)."""
+
+Accept = Callable[[Any, jax.Array], jax.Array]
+"""(gradients, staleness int32 []) -> whether the server takes them, bool []."""
+
+
+class Version(NamedTuple):
+    """What is remembered of a version of the parameters."""
+
+    params: Any
+    applied: Any  # updates that had moved them, int32 []; () where all of them do
+
+
+class ReplayState(NamedTuple):
+    """State of `replay`: all that a checkpoint must hold."""
+
+    params: Any
+    applied: jax.Array  # updates that moved the parameters, int32 []
+    versions: rings.Ring  # of `Version`, the last ones; `pushed` is the updates done
+    opt_state: Any
+    each_state: Any
+    combine_state: Any
+    key: jax.Array
+
+
+class Report(NamedTuple):
+    """What an update reports."""
+
+    metrics: Any  # of `grad_fn`, the mean over the gradients that arrived
+    staleness: jax.Array  # mean of the gradients used, updates, float32 []
+    gradients: jax.Array  # used, int32 []
+
+
+class Replay(NamedTuple):
+    """Training along a trace, as three functions."""
+
+    init: Callable[[Any, jax.Array], ReplayState]
+    step: Callable[[ReplayState, tuple[Arrivals, Any]], tuple[ReplayState, Report]]
+    run: Callable[[ReplayState, Any], tuple[ReplayState, Report]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """What is static in a replay."""
+
+    grad_fn: GradFn
+    tx: optax.GradientTransformationExtraArgs
+    each: optax.GradientTransformationExtraArgs | None
+    combine: Combine | None
+    accept: Accept | None
+    read_spread: float
+    depth: int  # the largest staleness, in updates
+    width: int  # the most gradients of an update, K
+    chunk: int  # gradients taken at once
+    full: bool  # every update has K gradients
+    shared: bool  # the gradients of an update are equally old: one read serves all
+    divisor: int | None  # where it is the same for all updates
+
+
+class _Gradients(NamedTuple):
+    """One chunk of gradients; leaves are [chunk, ...]."""
+
+    values: Any
+    metrics: Any
+    params: Any  # that each was taken at; without a leading axis where shared
+    staleness: jax.Array  # updates, int32
+    worker: jax.Array  # int32
+    there: jax.Array  # whether there is one, bool
+    used: jax.Array  # whether the server takes it, bool
+
+
+class _Gathered(NamedTuple):
+    """What an update has gathered so far."""
+
+    total: Any  # the sum of the gradients used
+    metrics: Any  # their sum over the gradients that are there
+    staleness: jax.Array  # its sum over the gradients used, int32 []
+    there: jax.Array  # gradients, int32 []
+    used: jax.Array  # gradients, int32 []
+    each_state: Any
+    combine_state: Any
+
+
+def replay(
+    trace: Trace | Sequence[Trace],
+    grad_fn: GradFn,
+    tx: optax.GradientTransformation,
+    *,
+    each: optax.GradientTransformation | None = None,
+    combine: Combine | None = None,
+    accept: Accept | None = None,
+    chunk: int | None = None,
+    max_staleness: int | None = None,
+    read_spread: float = 0.0,
+) -> Replay:
+    """Trains along what a cluster did.
+
+    Update t takes the K gradients of its row of the trace, each on a batch of its own
+    and at exactly the version its worker had read, and uses each once:
+
+        x_{t+1} = x_t + tx( (1/K) sum_k each( g(x_{t - tau_k}; batch_k) ) )
+
+    (*Delivery*: unlike with `delayed`, no gradient is used twice or lost.)
+
+    Args:
+        trace: from `cluster.simulate` or `cluster.load_trace`; or several, of as many
+            replicates, over which `step` is mapped.
+        grad_fn: (params, batch, key) -> (gradients, metrics). The key of gradient k of
+            update t is `fold_in(fold_in(key, t), k)`.
+        tx: the server's optimizer. It is handed `staleness=`: that of the gradient
+            (int32) where every update has one, else the mean over the update
+            (float32). Where every update has one it gets `stale_params=` and `worker=`
+            as well, so that whatever stands in `delayed(...)` can stand here.
+        each: applied to each gradient before the mean, with the gradient's own
+            `staleness=`, `stale_params=` and `worker=`: a staleness-dependent rate in a
+            mean of several ages (n-softsync), compensation. Its state passes through
+            the gradients in their order.
+        combine: in place of the sum over the trace's divisor.
+        accept: refuses gradients by their value: (gradients, staleness) -> bool []. An
+            update of which nothing is accepted leaves parameters and optimizer as they
+            are, and counts in no staleness that is handed on.
+        chunk: how many gradients of an update are taken at once, by `vmap`; all unless
+            given.
+        max_staleness: the deepest history allowed, in updates.
+        read_spread: the share of a gradient's staleness over which its read is spread,
+            in [0, 1]: each coordinate is read at a version of its own, drawn uniformly
+            from tau - floor(spread tau) .. tau updates ago (Hogwild!: reads without a
+            lock, and writes that add to each coordinate).
+
+    Returns:
+        `init(params, key)`; `step(state, (arrivals, batches))` for a scan of your own,
+        over `(trace.arrivals(start, stop), batches)` with batches [n, K, ...] (those
+        beyond an update's gradients are ignored), returning the state and a `Report`;
+        and `run(state, batches)`, which scans the next n updates and donates the state.
+
+        The state holds (largest staleness + 1) parameter trees, none if it is 0, and an
+        update works on `chunk` more, whatever the number of workers; it costs the
+        gradients and one write and K reads of a tree. Under `vmap` use
+        `ring.vmap_axes(state)`. Traced or not, the same trace gives the same bits, in
+        one piece or several.
+
+    Raises:
+        TypeError: if an argument is of no such kind, or (in `step`) `grad_fn` does not
+            return a pair or its gradients are integers.
+        ValueError: if the trace is deeper than `max_staleness`, a number is out of
+            range, or (in `step`) the batches do not fit the trace.
+
+    Example:
+        >>> from delayjax import cluster
+        >>> asgd = cluster.protocols.k_async(1)
+        >>> workers = cluster.Cluster(2, cluster.constant(1.0))
+        >>> trace = cluster.simulate(workers, asgd, 4, seed=0)
+        >>> def grad_fn(x, batch, key):
+        ...     return x - batch, {"loss": 0.5 * (x - batch) ** 2}
+        >>> training = replay(trace, grad_fn, optax.sgd(0.5))
+        >>> state = training.init(jnp.zeros(()), jax.random.key(0))
+        >>> state, report = training.run(state, jnp.ones((4, 1)))
+        >>> report.staleness  # the two workers overtake each other
+        Array([0., 1., 1., 1.], dtype=float32)
+        >>> float(state.params)  # 0.5, 1.0, 1.25, 1.25
+        1.25
+    """
+    traces = [trace] if isinstance(trace, Trace) else list(trace)
+    if not traces or not all(isinstance(one, Trace) for one in traces):
+        raise TypeError(f"`trace` must be a cluster.Trace or several, got {trace!r}.")
+    if not callable(grad_fn):
+        raise TypeError(f"`grad_fn` must be a function, got {grad_fn!r}.")
+    if accept is not None and not callable(accept):
+        raise TypeError(f"`accept` must be a function, got {accept!r}.")
+    if combine is not None and not isinstance(combine, Combine):
+        raise TypeError(f"`combine` must be a Combine, got {combine!r}.")
+    base.check_number("read_spread", read_spread)
+    if read_spread > 1.0:
+        raise ValueError(f"`read_spread` must lie in [0, 1], got {read_spread}.")
+    if chunk is not None and base.check_bound("chunk", chunk) == 0:
+        raise ValueError("`chunk` must be at least 1, got 0.")
+    depth = max(one.max_staleness for one in traces)
+    if max_staleness is not None and depth > base.check_bound(
+        "max_staleness", max_staleness
+    ):
+        raise ValueError(
+            f"`trace` has a staleness of {depth}, more than `max_staleness` allows, got"
+            f" {max_staleness}: allow more, or bound it in the cluster with"
+            " protocols.bounded_staleness(...)."
+        )
+    width = max(1, *(one.max_gradients for one in traces))
+    full = all((one.counts == width).all() for one in traces)
+    constant = full and all((one.divisor == width).all() for one in traces)
+    plan = _Plan(
+        grad_fn=grad_fn,
+        tx=base.as_transformation("tx", tx),
+        each=None if each is None else base.as_transformation("each", each),
+        combine=combine,
+        accept=accept,
+        read_spread=read_spread,
+        depth=depth,
+        width=width,
+        chunk=width if chunk is None else min(chunk, width),
+        full=full,
+        shared=read_spread == 0.0 and all(map(_ages_agree, traces)),
+        divisor=width if constant and accept is None else None,
+    )
+    step = functools.partial(_step, plan)
+    scan = jax.jit(functools.partial(jax.lax.scan, step), donate_argnums=0)
+
+    def run(state, batches):
+        if len(traces) > 1:
+            raise ValueError(
+                f"`run` follows one trace, got {len(traces)}: map `step` over them."
+            )
+        start = int(state.versions.pushed)
+        updates = len(jax.tree.leaves(batches)[0])
+        return scan(state, (traces[0].arrivals(start, start + updates), batches))
+
+    return Replay(functools.partial(_init, plan), step, run)
+
+
+def _init(plan: _Plan, params: Any, key: jax.Array) -> ReplayState:
+    # a copy: the state is donated, and the caller's parameters are not
+    params = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), params)
+    applied = jnp.zeros((), jnp.int32)
+    return ReplayState(
+        params=params,
+        applied=applied,
+        versions=rings.init(_kept(plan, Version(params, applied)), plan.depth + 1),
+        opt_state=plan.tx.init(params),
+        each_state=() if plan.each is None else plan.each.init(params),
+        combine_state=() if plan.combine is None else plan.combine.init(params),
+        key=key,
+    )
+
+
+def _step(
+    plan: _Plan, state: ReplayState, arrived: tuple[Arrivals, Any]
+) -> tuple[ReplayState, Report]:
+    arrivals, batches = arrived
+    _check_batches(plan, arrivals, batches)
+    now = Version(state.params, state.applied)
+    step = state.versions.pushed
+    # first written, then read: a read of the old buffer would copy the whole ring
+    state = state._replace(versions=rings.push(state.versions, _kept(plan, now)))
+    gathered, params = _gather(plan, state, step, arrivals, batches)
+
+    if plan.combine is None:
+        divisor = arrivals.divisor if plan.divisor is None else plan.divisor
+        if plan.accept is not None:
+            divisor = jnp.maximum(gathered.used, 1)
+        direction = jax.tree.map(
+            lambda total: (total / divisor).astype(total.dtype), gathered.total
+        )
+        combine_state = state.combine_state
+    else:
+        direction, combine_state = plan.combine.finish(gathered.combine_state)
+    mean = gathered.staleness / jnp.maximum(gathered.used, 1)
+    handed: dict[str, Any] = {"staleness": mean.astype(jnp.float32)}
+    if plan.shared:
+        age = arrivals.staleness[0] if plan.accept is None else mean
+        handed["staleness"] = jnp.maximum(age, 0).astype(jnp.int32)
+        handed["stale_params"] = params
+    if plan.width == 1:
+        handed["worker"] = arrivals.worker[0]
+    updates, opt_state = plan.tx.update(
+        direction, state.opt_state, state.params, **handed
+    )
+    moved = optax.apply_updates(state.params, updates)
+    applied = state.applied + 1
+    if plan.accept is not None:
+        any_used = gathered.used > 0
+        moved = optax.tree.where(any_used, moved, state.params)
+        opt_state = optax.tree.where(any_used, opt_state, state.opt_state)
+        applied = state.applied + any_used
+    report = Report(
+        metrics=jax.tree.map(
+            lambda total: total / jnp.maximum(gathered.there, 1), gathered.metrics
+        ),
+        staleness=mean.astype(jnp.float32),
+        gradients=gathered.used,
+    )
+    return state._replace(
+        params=moved,
+        applied=applied,
+        opt_state=opt_state,
+        each_state=gathered.each_state,
+        combine_state=combine_state,
+    ), report
+
+
+def _gather(
+    plan: _Plan, state: ReplayState, step: jax.Array, arrivals: Arrivals, batches: Any
+) -> tuple[_Gathered, Any]:
+    """All gradients of an update, chunk by chunk, and where they were taken.
+
+    Where they were taken at several versions, the parameters returned mean nothing.
+    """
+    key = jax.random.fold_in(state.key, step)
+
+    def add(block, gathered):
+        # the last chunk begins early, so as not to reach beyond the row
+        first = jnp.minimum(block * plan.chunk, plan.width - plan.chunk)
+        slots = first + jnp.arange(plan.chunk)
+        own = jax.tree.map(
+            lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, plan.chunk),
+            (arrivals.staleness, arrivals.worker, batches),
+        )
+        there = (own[0] >= 0) & (slots >= block * plan.chunk)
+        gradients = _take(plan, state, key, slots, there, *own)
+        return _add(plan, state, gathered, gradients), gradients.params
+
+    def nothing():
+        zeros = jnp.zeros((), jnp.int32)
+        return _Gathered(
+            total=() if plan.combine else optax.tree.zeros_like(state.params),
+            metrics=optax.tree.zeros_like(_metrics(plan, state.params, batches, key)),
+            staleness=zeros,
+            there=zeros,
+            used=zeros,
+            each_state=state.each_state,
+            combine_state=state.combine_state,
+        )
+
+    if plan.chunk == plan.width:
+        return add(0, nothing())
+    blocks = -(-plan.width // plan.chunk)
+    if not plan.full:
+        blocks = -(-(arrivals.staleness >= 0).sum() // plan.chunk)
+    params = state.params
+    if plan.shared:
+        params = _read(plan, state, jnp.maximum(arrivals.staleness[0], 0), key).params
+    gathered = jax.lax.fori_loop(
+        0, blocks, lambda block, gathered: add(block, gathered)[0], nothing()
+    )
+    return gathered, params
+
+
+def _take(
+    plan: _Plan,
+    state: ReplayState,
+    key: jax.Array,
+    slots: jax.Array,
+    there: jax.Array,
+    staleness: jax.Array,
+    worker: jax.Array,
+    batches: Any,
+) -> _Gradients:
+    """The gradients of one chunk, each at its version."""
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, slots)
+    ages = jnp.maximum(staleness, 0)
+    if plan.shared:
+        version = _read(plan, state, ages[0], key)
+        values, metrics = _over(plan.grad_fn, (None, 0, 0), plan.chunk)(
+            version.params, batches, keys
+        )
+    else:
+        read = functools.partial(_read, plan, state)
+        version = _over(read, (0, 0), plan.chunk)(ages, keys)
+        values, metrics = _over(plan.grad_fn, (0, 0, 0), plan.chunk)(
+            version.params, batches, keys
+        )
+    base.check_gradients("replay", values)
+    used = there
+    if plan.accept is not None:
+        ages = jnp.where(there, state.applied - version.applied, 0)
+        used = there & _over(plan.accept, (0, 0), plan.chunk)(values, ages)
+    return _Gradients(values, metrics, version.params, ages, worker, there, used)
+
+
+def _add(
+    plan: _Plan, state: ReplayState, gathered: _Gathered, gradients: _Gradients
+) -> _Gathered:
+    values, each_state = gradients.values, gathered.each_state
+    if plan.each is not None:
+        values, each_state = _each(plan, plan.each, state.params, each_state, gradients)
+    used = None if plan.full and plan.accept is None else gradients.used
+    combine_state = gathered.combine_state
+    total = gathered.total
+    if plan.combine is None:
+        total = _add_up(total, values, used)
+    else:
+        workers = jnp.where(gradients.used, gradients.worker, -1)
+        combine_state = plan.combine.add(combine_state, values, workers)
+    there = None if plan.full else gradients.there
+    return _Gathered(
+        total=total,
+        metrics=_add_up(gathered.metrics, gradients.metrics, there),
+        staleness=gathered.staleness
+        + jnp.where(gradients.used, gradients.staleness, 0).sum(),
+        there=gathered.there + gradients.there.sum(dtype=jnp.int32),
+        used=gathered.used + gradients.used.sum(dtype=jnp.int32),
+        each_state=each_state,
+        combine_state=combine_state,
+    )
+
+
+def _each(
+    plan: _Plan,
+    each: optax.GradientTransformationExtraArgs,
+    params: Any,
+    each_state: Any,
+    gradients: _Gradients,
+) -> tuple[Any, Any]:
+    """Gradients after `each`, which sees them one after the other."""
+
+    def one(state, value, used, handed):
+        handed = handed_to_all | handed
+        value, new_state = each.update(value, state, params, **handed)
+        if not plan.full or plan.accept is not None:
+            new_state = optax.tree.where(used, new_state, state)
+        return new_state, value
+
+    handed_to_all, handed = {"stale_params": gradients.params}, {}
+    if not plan.shared:
+        handed_to_all, handed = handed, handed_to_all
+    handed |= {"staleness": gradients.staleness, "worker": gradients.worker}
+    rows = gradients.values, gradients.used, handed
+    if not jax.tree.leaves(each_state):  # without a state the order does not matter
+        return jax.vmap(lambda *row: one(each_state, *row)[1])(*rows), each_state
+    each_state, values = jax.lax.scan(lambda s, row: one(s, *row), each_state, rows)
+    return values, each_state
+
+
+def _read(plan: _Plan, state: ReplayState, age: jax.Array, key: jax.Array) -> Version:
+    """The version of `age` updates ago; a mixture with `read_spread`."""
+    if plan.depth == 0:
+        return Version(state.params, state.applied)
+    if plan.read_spread == 0.0:
+        return rings.read(state.versions, age)
+    newest = age - jnp.floor(plan.read_spread * age).astype(jnp.int32)
+    ages = optax.tree.random_like(
+        # not the key that the user draws from
+        jax.random.fold_in(key, 0x5EED),
+        state.params,
+        lambda key, shape, dtype: jax.random.randint(key, shape, newest, age + 1),
+    )
+    counted = () if plan.accept is None else age
+    return rings.read(state.versions, Version(ages, counted))
+
+
+def _kept(plan: _Plan, version: Version) -> Version:
+    """What is remembered of a version: nothing where no gradient is late."""
+    if plan.depth == 0:
+        return Version((), ())
+    return version if plan.accept is not None else version._replace(applied=())
+
+
+def _over(function: Callable, axes: tuple, size: int) -> Callable:
+    """`function` over a leading axis where `axes` has 0, without `vmap` for one."""
+    if size > 1:
+        return jax.vmap(function, axes)
+
+    def of_one(*arguments):
+        only = (
+            argument if axis is None else jax.tree.map(lambda leaf: leaf[0], argument)
+            for argument, axis in zip(arguments, axes, strict=True)
+        )
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], function(*only))
+
+    return of_one
+
+
+def _add_up(total: Any, values: Any, used: jax.Array | None) -> Any:
+    """`total` plus the values [chunk, ...] that are used, all where it is None."""
+
+    def add(total, leaf):
+        if used is not None:
+            mask = used.reshape(-1, *(1 for _ in leaf.shape[1:]))
+            leaf = jnp.where(mask, leaf, jnp.zeros_like(leaf))
+        return total + leaf.sum(0, dtype=leaf.dtype)
+
+    return jax.tree.map(add, total, values)
+
+
+def _metrics(plan: _Plan, params: Any, batches: Any, key: jax.Array) -> Any:
+    """The shapes of one gradient's metrics."""
+    one = jax.tree.map(lambda leaf: leaf[0], batches)
+    result = jax.eval_shape(plan.grad_fn, params, one, key)
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise TypeError(
+            "`grad_fn` must return (gradients, metrics), got"
+            f" {jax.tree.structure(result)}: use jax.value_and_grad, and {{}} where"
+            " there is nothing to report."
+        )
+    return result[1]
+
+
+def _check_batches(plan: _Plan, arrivals: Arrivals, batches: Any) -> None:
+    for path, leaf in jax.tree.leaves_with_path((arrivals.staleness, batches)):
+        if jnp.shape(leaf)[:1] != (plan.width,):
+            raise ValueError(
+                f"An update's batches must have a leading axis of {plan.width}, the"
+                " most gradients that an update of the trace has, got shape"
+                f" {jnp.shape(leaf)} at {jax.tree_util.keystr(path)}."
+            )
+
+
+def _ages_agree(trace: Trace) -> bool:
+    """Whether the gradients of each update were taken at one version."""
+    first = np.searchsorted(trace.update, trace.update)
+    return bool((trace.read_version == trace.read_version[first]).all())
