@@ -206,7 +206,8 @@ def _service(cluster: Cluster, draws: int, seed: int) -> np.ndarray:
 def _init(
     plan: _Plan, service: np.ndarray, params: Any, key: jax.Array
 ) -> AdaSyncState:
-    params = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), params)
+    # copies: the state may be donated, and what the caller gave is not
+    params, key = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), (params, key))
     zero = jnp.zeros((), jnp.float32)
     return AdaSyncState(
         params=params,

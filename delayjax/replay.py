@@ -74,6 +74,11 @@ class _Plan:
     shared: bool  # the gradients of an update are equally old: one read serves all
     divisor: int | None  # where it is the same for all updates
 
+    @property
+    def dense(self) -> bool:
+        """Whether every slot of every chunk holds a gradient of its own."""
+        return self.full and self.width % self.chunk == 0
+
 
 class _Gradients(NamedTuple):
     """One chunk of gradients; leaves are [chunk, ...]."""
@@ -215,7 +220,7 @@ def replay(
         width=width,
         chunk=width if chunk is None else min(chunk, width),
         full=full,
-        shared=read_spread == 0.0 and all(map(_ages_agree, traces)),
+        shared=all(map(_ages_agree, traces)) and (read_spread == 0.0 or width == 1),
         divisor=width if constant and accept is None else None,
     )
     step = functools.partial(_step, plan)
@@ -228,14 +233,20 @@ def replay(
             )
         start = int(state.versions.pushed)
         updates = len(jax.tree.leaves(batches)[0])
+        left = traces[0].num_updates - start
+        if updates > left:
+            raise ValueError(
+                f"`batches` must be of the {left} updates at most that are left of the"
+                f" trace, got {updates}."
+            )
         return scan(state, (traces[0].arrivals(start, start + updates), batches))
 
     return Replay(functools.partial(_init, plan), step, run)
 
 
 def _init(plan: _Plan, params: Any, key: jax.Array) -> ReplayState:
-    # a copy: the state is donated, and the caller's parameters are not
-    params = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), params)
+    # copies: the state is donated, and what the caller gave is not
+    params, key = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), (params, key))
     applied = jnp.zeros((), jnp.int32)
     return ReplayState(
         params=params,
@@ -364,7 +375,7 @@ def _take(
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, slots)
     ages = jnp.maximum(staleness, 0)
     if plan.shared:
-        version = _read(plan, state, ages[0], key)
+        version = _read(plan, state, ages[0], keys[0])
         values, metrics = _over(plan.grad_fn, (None, 0, 0), plan.chunk)(
             version.params, batches, keys
         )
@@ -388,7 +399,7 @@ def _add(
     values, each_state = gradients.values, gathered.each_state
     if plan.each is not None:
         values, each_state = _each(plan, plan.each, state.params, each_state, gradients)
-    used = None if plan.full and plan.accept is None else gradients.used
+    used = None if plan.dense and plan.accept is None else gradients.used
     combine_state = gathered.combine_state
     total = gathered.total
     if plan.combine is None:
@@ -396,7 +407,7 @@ def _add(
     else:
         workers = jnp.where(gradients.used, gradients.worker, -1)
         combine_state = plan.combine.add(combine_state, values, workers)
-    there = None if plan.full else gradients.there
+    there = None if plan.dense else gradients.there
     return _Gathered(
         total=total,
         metrics=_add_up(gathered.metrics, gradients.metrics, there),
@@ -421,7 +432,7 @@ def _each(
     def one(state, value, used, handed):
         handed = handed_to_all | handed
         value, new_state = each.update(value, state, params, **handed)
-        if not plan.full or plan.accept is not None:
+        if not plan.dense or plan.accept is not None:
             new_state = optax.tree.where(used, new_state, state)
         return new_state, value
 
@@ -488,16 +499,22 @@ def _add_up(total: Any, values: Any, used: jax.Array | None) -> Any:
 
 
 def _metrics(plan: _Plan, params: Any, batches: Any, key: jax.Array) -> Any:
-    """The shapes of one gradient's metrics."""
+    """The shapes of one gradient's metrics; checks what `grad_fn` returns."""
     one = jax.tree.map(lambda leaf: leaf[0], batches)
     result = jax.eval_shape(plan.grad_fn, params, one, key)
     if not (isinstance(result, tuple) and len(result) == 2):
         raise TypeError(
             "`grad_fn` must return (gradients, metrics), got"
-            f" {jax.tree.structure(result)}: use jax.value_and_grad, and {{}} where"
-            " there is nothing to report."
+            f" {jax.tree.structure(result)}: metrics may be {{}}."
         )
-    return result[1]
+    gradients, metrics = result
+    if jax.tree.structure(gradients) != jax.tree.structure(params):
+        raise TypeError(
+            "`grad_fn` must return gradients like the parameters, got"
+            f" {jax.tree.structure(gradients)} for {jax.tree.structure(params)}: is it"
+            " (value, gradients) from jax.value_and_grad?"
+        )
+    return metrics
 
 
 def _check_batches(plan: _Plan, arrivals: Arrivals, batches: Any) -> None:
