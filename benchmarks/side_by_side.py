@@ -5,7 +5,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -32,10 +32,24 @@ class Contender:
         return time.perf_counter() - started
 
 
+class Run:
+    """A function without arguments, timed to the last byte of its result."""
+
+    def __init__(self, function: Callable[[], Any]):
+        """`function` may compile at its first call, which warms it up."""
+        self._function = function
+
+    def seconds(self) -> float:
+        """The time of one call."""
+        started = time.perf_counter()
+        jax.block_until_ready(self._function())
+        return time.perf_counter() - started
+
+
 def medians(
-    contenders: dict[str, Contender], *, rounds: int, warmup: int = 3
+    contenders: Mapping[str, Contender | Run], *, rounds: int, warmup: int = 3
 ) -> dict[str, float]:
-    """Median seconds a step of each contender, over rounds in which all take turns."""
+    """Median seconds of each contender, over rounds in which all take turns."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(warmup + rounds):
         for name, contender in contenders.items():

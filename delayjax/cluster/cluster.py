@@ -42,6 +42,10 @@ class Slowdown:
     stop_seconds: float = math.inf
 
     def __post_init__(self):
+        if np.asarray(self.workers).dtype.kind not in "iu":
+            raise TypeError(
+                f"`workers` must be an integer or several, got {self.workers!r}."
+            )
         if not self.factor > 0:
             raise ValueError(
                 f"`factor` must be positive, got {self.factor}: math.inf is a worker"
@@ -128,6 +132,8 @@ class Cluster:
         if base.check_bound("workers", self.workers) == 0:
             raise ValueError("`workers` must be at least 1, got 0.")
         if not callable(self.service):
+            if not isinstance(self.service, Sequence):
+                services.check_law("service", self.service)
             if len(self.service) != self.workers:
                 raise ValueError(
                     f"`service` must be one law or one for each of the {self.workers}"
@@ -139,6 +145,16 @@ class Cluster:
             raise TypeError(
                 "`communication` must be a cluster.Communication, got"
                 f" {self.communication!r}."
+            )
+        if not isinstance(self.slowdown, (Sequence, np.ndarray, type(None))):
+            raise TypeError(
+                f"`slowdown` must be a sequence, of {self.workers} factors or of"
+                f" cluster.Slowdown objects, got {self.slowdown!r}."
+            )
+        if 0 < len(self._scheduled) < len(self.slowdown or ()):
+            raise TypeError(
+                "`slowdown` must hold factors or cluster.Slowdown objects, not both,"
+                f" got {self.slowdown!r}."
             )
         for item in self._scheduled:
             for worker in np.atleast_1d(item.workers):
@@ -196,6 +212,11 @@ class Cluster:
                     f" worker {worker} it yielded {block!r}."
                 )
             yield from seconds.tolist()
+        # the end of an iterator would pass for the end of the simulation
+        raise ValueError(
+            f"`service` has no more times for worker {worker}: a law must go on for"
+            " ever."
+        )
 
     def draw(self, worker: int, size: int, *, seed: int, stream: int = 0) -> np.ndarray:
         """The first `times` of a worker, float64 [size]."""
@@ -206,6 +227,16 @@ class Cluster:
     def speeds(self) -> list["Speed"]:
         """How the speed of each worker changes over time."""
         own: list[list[Slowdown]] = [[] for _ in range(self.workers)]
+        if not isinstance(self.slowdown, (Sequence, np.ndarray, type(None))):
+            raise TypeError(
+                f"`slowdown` must be a sequence, of {self.workers} factors or of"
+                f" cluster.Slowdown objects, got {self.slowdown!r}."
+            )
+        if 0 < len(self._scheduled) < len(self.slowdown or ()):
+            raise TypeError(
+                "`slowdown` must hold factors or cluster.Slowdown objects, not both,"
+                f" got {self.slowdown!r}."
+            )
         for item in self._scheduled:
             for worker in np.atleast_1d(item.workers):
                 own[worker].append(item)

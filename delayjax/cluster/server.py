@@ -84,6 +84,9 @@ class Server:
         self._work = [1.0] * workers
         self._death: dict[int, float] = {}  # of workers whose task will be lost
         self._busy = [0.0] * workers
+        self._spent: list[
+            tuple[int, float, float]
+        ] = []  # worker, from, to
         self._taken: list[Arrival] = []
         self._applied: list[Arrival] = []
         self._dropped: list[tuple[int, Arrival]] = []
@@ -201,12 +204,15 @@ class Server:
         self._divisors.append(len(taken) if divisor is None else divisor)
         self.version += 1
         self._patience = _PATIENCE
+        self._count_spent(self.now)
 
     def trace(self) -> Trace:
         """What happened until the last update."""
         end = self._seconds[-1] if self._seconds else 0.0
         for worker in range(self.num_workers):
             self._stop(worker, end)
+        self._count_spent(end)
+        dropped = [drop for drop in self._dropped if drop[0] < self.version]
         counts = np.asarray(self._counts, np.int64)
         return Trace(
             num_workers=self.num_workers,
@@ -215,8 +221,8 @@ class Server:
             **_columns(self._applied),
             divisor=np.asarray(self._divisors, np.float64),
             dropped=Dropped(
-                version=np.asarray([v for v, _ in self._dropped], np.int32),
-                **_columns([arrival for _, arrival in self._dropped]),
+                version=np.asarray([v for v, _ in dropped], np.int32),
+                **_columns([arrival for _, arrival in dropped]),
             ),
             busy_seconds=np.asarray(self._busy, np.float64),
         )
@@ -267,11 +273,17 @@ class Server:
         return Arrival(worker, self._read[worker], begun, self.now, failed)
 
     def _stop(self, worker: int, now: float) -> None:
-        """Ends what a worker does, and counts the time it took."""
+        """Ends what a worker does, and notes the time it took."""
         if self._task[worker]:
             self._task[worker] = 0
             end = min(now, self._death.pop(worker, now)) if self._death else now
-            self._busy[worker] += max(end - self._begun[worker], 0.0)
+            self._spent.append((worker, self._begun[worker], end))
+
+    def _count_spent(self, end: float) -> None:
+        """Counts the time that workers took up to `end`, the last update."""
+        for worker, begun, stopped in self._spent:
+            self._busy[worker] += max(min(stopped, end) - begun, 0.0)
+        self._spent.clear()
 
     def _report_hang(self) -> None:
         waiting = [w for w, task in enumerate(self._task) if task]

@@ -52,7 +52,9 @@ def staleness_law(
         arXiv:2406.11159 (the renewal picture).
     """
     workers = cluster.workers
-    each = max(base.check_bound("draws", draws) // workers, 1)
+    if base.check_bound("draws", draws) == 0:
+        raise ValueError("`draws` must be at least 1, got 0.")
+    each = max(draws // workers, 1)
     if cluster.communication is not None:
         raise ValueError(
             "`cluster` must be without communication, got"
@@ -73,13 +75,12 @@ def staleness_law(
 def _draw(
     cluster: Cluster, worker: int, speed: Speed, draws: int, seed: int
 ) -> np.ndarray:
-    if len(speed.factors) > 1:
+    if len(speed.factors) != 1:
         raise ValueError(
             f"`cluster` must not change over time, but worker {worker} does: simulate"
             " it, and take Trace.staleness_law()."
         )
-    (factor,) = speed.factors
-    seconds = cluster.draw(worker, draws, seed=seed) * factor
+    seconds = cluster.draw(worker, draws, seed=seed) * speed.factors[0]
     if not np.isfinite(seconds).all() or not seconds.mean() > 0:
         raise ValueError(
             f"`service` must have a finite, positive mean, but worker {worker} drew"

@@ -2,7 +2,9 @@
 
 import csv
 import dataclasses
+import io
 import math
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -204,10 +206,11 @@ class Trace:
                 path, **fields, **{f"dropped_{k}": v for k, v in dropped.items()}
             )
         elif path.suffix == ".csv":
-            if not np.array_equal(self.divisor, self.counts) or not self.counts.all():
+            plain = np.array_equal(self.divisor, self.counts) and self.counts.all()
+            if not plain or not self.num_updates:
                 raise ValueError(
-                    "A .csv cannot hold this trace, which has updates without gradients"
-                    f" or with a divisor of their own: save it as"
+                    "A .csv cannot hold this trace, which has no updates, or some"
+                    " without gradients or with a divisor of their own: save it as"
                     f" {path.with_suffix('.npz').name}."
                 )
             with path.open("w", newline="") as file:
@@ -288,6 +291,8 @@ def load_trace(path: Path | str, *, num_workers: int | None = None) -> Trace:
         array([0, 1], dtype=int32)
     """
     path = Path(path)
+    if num_workers is not None and base.check_bound("num_workers", num_workers) == 0:
+        raise ValueError("`num_workers` must be at least 1, got 0.")
     if path.suffix == ".csv":
         return _read_csv(path, num_workers)
     if path.suffix == ".npz":
@@ -298,10 +303,10 @@ def load_trace(path: Path | str, *, num_workers: int | None = None) -> Trace:
 def _read_npz(path: Path) -> Trace:
     names = [field.name for field in dataclasses.fields(Trace)]
     try:
-        with np.load(path) as file:
-            fields = {name: file[name] for name in names if name != "dropped"}
-            dropped = Dropped(*(file[f"dropped_{name}"] for name in Dropped._fields))
-    except (KeyError, OSError, ValueError) as error:
+        with path.open("rb") as file, np.load(file) as held:
+            fields = {name: held[name] for name in names if name != "dropped"}
+            dropped = Dropped(*(held[f"dropped_{name}"] for name in Dropped._fields))
+    except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
         if isinstance(error, FileNotFoundError):
             raise
         raise ValueError(f"{path} holds no trace: {error}") from error
@@ -310,7 +315,11 @@ def _read_npz(path: Path) -> Trace:
 
 
 def _read_csv(path: Path, num_workers: int | None) -> Trace:
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text: {error}.") from error
+    with io.StringIO(text, newline="") as file:
         reader = csv.DictReader(file, restval="")
         missing = [name for name in _CSV if name not in (reader.fieldnames or ())]
         if missing:
@@ -393,8 +402,9 @@ def _check_row(row: _Row, seconds: list[float], num_workers: int | None) -> None
             f"`read_version` must lie in 0 .. {update}, the versions there were before"
             f" update {update}, got {read_version}."
         )
-    if worker < 0 or (num_workers is not None and worker >= num_workers):
-        known = "0, 1, ..." if num_workers is None else f"0 .. {num_workers - 1}"
+    last = 2**31 - 2 if num_workers is None else num_workers - 1
+    if not 0 <= worker <= last:
+        known = "0, 1, ..." if num_workers is None else f"0 .. {last}"
         raise ValueError(f"`worker` must be one of {known}, got {worker}.")
 
 

@@ -146,6 +146,8 @@ def mindflayer(
     counts, allotted = np.asarray(trials), np.asarray(allotted_seconds, np.float64)
     if not np.issubdtype(counts.dtype, np.integer) or (counts < 0).any():
         raise ValueError(f"`trials` must be non-negative integers, got {trials}.")
+    if not counts.any():
+        raise ValueError(f"`trials` must not all be 0, got {trials}.")
     if not (allotted > 0).all():
         raise ValueError(
             f"`allotted_seconds` must be positive, got {allotted_seconds}."

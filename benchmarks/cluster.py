@@ -1,0 +1,272 @@
+"""What simulating a cluster costs, and what training along its trace costs.
+
+    python -m benchmarks.cluster
+
+First the event loop: microseconds a gradient under every protocol, for 8, 1,000 and
+100,000 workers, and the seconds that a million gradients of 1,000 workers take. Then
+training along traces of 8, 1,000 and 100,000 workers whose staleness is cut at 64, one
+gradient an update and 15, beside
+
+    fresh scan   a `lax.scan` of SGD that averages as many gradients at one version
+    union scan   the same with one gradient of all their examples
+    fused step   a Python loop over events, one jitted step that reads, differentiates
+                 and updates
+    eager loop   a Python loop over events, one jitted gradient, Optax called eagerly
+
+all taking turns, and the bytes that training needs.
+"""
+
+import argparse
+import functools
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import delayjax as dj
+from benchmarks.side_by_side import Run, heading, medians
+from configs import default
+from experiments import build
+
+RATE = 0.01
+BOUND = 64  # of the staleness, in updates
+
+
+def protocols(workers: int) -> dict[str, Any]:
+    """Every protocol, at sizes that suit so many workers."""
+    p = dj.cluster.protocols
+    some, few = max(workers // 2, 1), max(workers // 10, 1)
+    return {
+        "hardsync": p.hardsync(),
+        "n_softsync(P/10)": p.n_softsync(few),
+        "k_sync(P/2)": p.k_sync(some),
+        "k_batch_sync(P/2)": p.k_batch_sync(some),
+        "k_async(1)": p.k_async(1),
+        "k_async(P/2)": p.k_async(some),
+        "k_batch_async(P/2)": p.k_batch_async(some),
+        "ssp(4)": p.ssp(4),
+        "psp(4, 4)": p.psp(4, 4),
+        "round_robin": p.round_robin(),
+        "groups(P/10)": p.groups(few),
+        "bounded_staleness(P)": p.bounded_staleness(workers),
+        "  restart": p.bounded_staleness(workers, late="restart"),
+        "  wait": p.bounded_staleness(workers, late="wait"),
+        "rennala(P/2)": p.rennala(some),
+        "ringleader": p.ringleader(),
+        "mindflayer(2, 2 s)": p.mindflayer(2, 2.0),
+        "gradient_coding(P/10, 2)": p.gradient_coding(few if workers > 20 else 2, 2),
+        "event_triggered(0.5)": p.event_triggered(0.5),
+    }
+
+
+def gradients_in(protocol: Any, workers: int, gradients: int) -> tuple[int, float]:
+    """Simulates about so many gradients; returns how many, and the seconds it took."""
+    cluster = dj.cluster.Cluster(workers, dj.cluster.exponential(1.0))
+    started = time.perf_counter()
+    # tasks take a second on average, and the last of 100,000 comes after about 12
+    simulated = max(gradients / workers, 15.0)
+    trace = dj.cluster.simulate(cluster, protocol, 10**9, seed=0, seconds=simulated)
+    seconds = time.perf_counter() - started
+    return trace.summary().gradients.sum() + len(trace.dropped.worker), seconds
+
+
+def event_loop(gradients: int) -> None:
+    """Microseconds a gradient, and the seconds of a million at 1,000 workers."""
+    sizes = (8, 1_000, 100_000)
+    columns = " | ".join(f"P = {size:,}: us" for size in sizes)
+    print(f"| protocol | {columns} | P = 1,000: s a million |")
+    print("|---" * (len(sizes) + 2) + "|")
+    rules = {size: protocols(size) for size in sizes}
+    for name in rules[8]:
+        costs = {}
+        for size in sizes:
+            arrived, seconds = gradients_in(rules[size][name], size, gradients)
+            costs[size] = seconds / arrived
+        cells = " | ".join(f"{1e6 * cost:.1f}" for cost in costs.values())
+        print(f"| {name} | {cells} | {1e6 * costs[1_000]:.1f} |", flush=True)
+
+
+class Problem(NamedTuple):
+    """Something to train, small enough that overhead shows."""
+
+    params: Any
+    loss: Callable[[Any, Any], jax.Array]
+    batches: Callable[[int], Any]  # how many -> leaves [n, ...]
+
+
+def digits(batch_size: int) -> Problem:
+    """The runner's default network on scikit-learn's digits."""
+    config = default.get_config()
+    config.task.batch_size = batch_size
+    task = build.task(config)
+    params = task.init(jax.random.key(0))
+    return Problem(params, task.loss, lambda n: task.batches(0, 0, n))
+
+
+def quadratic(dimension: int) -> Problem:
+    """1/2 sum_i lambda_i x_i^2 with tabulated gradient noise."""
+    curvatures = jnp.linspace(0.01, 1.0, dimension)
+
+    def loss(x, noise):
+        return 0.5 * jnp.sum(curvatures * x**2) + x @ noise.mean(0)
+
+    def batches(n):
+        shape = n, 1, dimension
+        return np.random.default_rng(0).standard_normal(shape, np.float32)
+
+    return Problem(jnp.ones(dimension), loss, batches)
+
+
+def compiled_scans(
+    problem: Problem, trace: dj.cluster.Trace, batches: Any
+) -> dict[str, Callable[[Any], Any]]:
+    """Parameters -> parameters after all updates, in one compiled scan each."""
+    gradient = jax.grad(problem.loss)
+
+    def grad_fn(params, batch, key):
+        del key
+        return gradient(params, batch), {}
+
+    replay = dj.replay(trace, grad_fn, optax.sgd(RATE))
+    arrivals = jax.tree.map(jnp.asarray, trace.arrivals(0, trace.num_updates))
+
+    def along(params):
+        state = replay.init(params, jax.random.key(0))
+        return jax.lax.scan(replay.step, state, (arrivals, batches))[0].params
+
+    def fresh(params, batch):
+        every = jax.vmap(gradient, (None, 0))(params, batch)
+        return jax.tree.map(lambda leaf: leaf.mean(0), every)
+
+    def union(params, batch):
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch)
+        return gradient(params, flat)
+
+    def scan_of(direction):
+        def step(params, batch):
+            return optax.tree.add_scale(params, -RATE, direction(params, batch)), None
+
+        return lambda params: jax.lax.scan(step, params, batches)[0]
+
+    scans = {
+        "replay": along,
+        "fresh scan": scan_of(fresh),
+        "union scan": scan_of(union),
+    }
+    return {name: jax.jit(scan) for name, scan in scans.items()}
+
+
+def python_loops(
+    problem: Problem, trace: dj.cluster.Trace, batches: Any, updates: int
+) -> dict[str, Callable[[Any], Any]]:
+    """The same for the first updates, a Python loop over gradients each."""
+    gradient = jax.jit(jax.grad(problem.loss))
+    tx = optax.sgd(RATE)
+    rows = [
+        [jax.tree.map(lambda leaf, t=t, k=k: leaf[t, k], batches) for k in range(count)]
+        for t, count in enumerate(trace.counts[:updates])
+    ]
+    ages = trace.staleness.tolist()
+
+    @jax.jit
+    def fused(params, total, stale, batch, weight):
+        total = jax.tree.map(jnp.add, total, gradient(stale, batch))
+        return optax.tree.add_scale(params, -RATE * weight, total), total
+
+    def step_loop(params):
+        versions, zeros = [params], optax.tree.zeros_like(params)
+        for t, row in enumerate(rows):
+            total = zeros
+            for k, batch in enumerate(row):
+                stale = versions[t - ages[t][k]]
+                moved, total = fused(versions[t], total, stale, batch, 1 / len(row))
+            versions.append(moved)
+        return versions[-1]
+
+    def eager_loop(params):
+        versions, opt_state = [params], tx.init(params)
+        for t, row in enumerate(rows):
+            every = [
+                gradient(versions[t - ages[t][k]], batch) for k, batch in enumerate(row)
+            ]
+            mean = jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *every)
+            moves, opt_state = tx.update(mean, opt_state, versions[t])
+            versions.append(optax.apply_updates(versions[t], moves))
+        return versions[-1]
+
+    return {"fused step": step_loop, "eager loop": eager_loop}
+
+
+def training(rounds: int) -> None:
+    """Microseconds an update along traces, beside the four others."""
+    problems = {
+        "digits MLP, m = 4": digits(4),
+        "digits MLP, m = 16": digits(16),
+        "quadratic, d = 1,000": quadratic(1_000),
+    }
+    names = "replay", "fresh scan", "union scan", "fused step", "eager loop"
+    print(f"| problem | K | P | depth | {' us | '.join(names)} us | MiB |")
+    print("|---" * (len(names) + 5) + "|")
+    for title, problem in problems.items():
+        for k in (1, 15):
+            for workers in (8, 1_000, 100_000):
+                updates, looped = 6_000 // k, 300 // k
+                trace = cut_trace(workers, k, updates)
+                batches = jax.tree.map(
+                    lambda leaf, k=k: jnp.asarray(leaf).reshape(-1, k, *leaf.shape[1:]),
+                    problem.batches(updates * k),
+                )
+                scans = compiled_scans(problem, trace, batches)
+                loops = python_loops(problem, trace, batches, looped)
+                seconds = medians(
+                    {
+                        name: Run(functools.partial(way, problem.params))
+                        for name, way in (scans | loops).items()
+                    },
+                    rounds=rounds,
+                    warmup=1,
+                )
+                base = seconds["replay"] / updates
+                cells = [
+                    f"{1e6 * seconds[name] / n:.1f} ({seconds[name] / n / base:.2f} x)"
+                    for name, n in zip(
+                        names, (updates,) * 3 + (looped,) * 2, strict=True
+                    )
+                ]
+                analysis = scans["replay"].lower(problem.params).compile()
+                mib = analysis.memory_analysis().temp_size_in_bytes / 2**20
+                print(
+                    f"| {title} | {k} | {workers:,} | {trace.max_staleness} |"
+                    f" {' | '.join(cells)} | {mib:.2f} |",
+                    flush=True,
+                )
+
+
+def cut_trace(workers: int, k: int, updates: int) -> dj.cluster.Trace:
+    """Asynchronous workers, K gradients an update, none older than `BOUND`."""
+    return dj.cluster.simulate(
+        dj.cluster.Cluster(workers, dj.cluster.exponential(1.0)),
+        dj.cluster.protocols.bounded_staleness(BOUND, batch=k),
+        updates,
+        seed=0,
+    )
+
+
+def main() -> None:
+    """Prints both tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gradients", type=int, default=200_000, help="simulated")
+    parser.add_argument("--rounds", type=int, default=5, help="trainings of each kind")
+    args = parser.parse_args()
+    print(f"{heading()}\n")
+    event_loop(args.gradients)
+    print()
+    training(args.rounds)
+
+
+if __name__ == "__main__":
+    main()
