@@ -130,10 +130,11 @@ def replay(
             replicates, over which `step` is mapped.
         grad_fn: (params, batch, key) -> (gradients, metrics). The key of gradient k of
             update t is `fold_in(fold_in(key, t), k)`.
-        tx: the server's optimizer. It is handed `staleness=`: that of the gradient
-            (int32) where every update has one, else the mean over the update
-            (float32). Where every update has one it gets `stale_params=` and `worker=`
-            as well, so that whatever stands in `delayed(...)` can stand here.
+        tx: the server's optimizer. Where the gradients of each update were all taken at
+            one version (one gradient an update, `hardsync`, groups), it is handed that
+            version as `stale_params=` and its `staleness=` (int32), so that whatever
+            stands in `delayed(...)` can stand here; else the mean `staleness=` of the
+            update (float32). Where every update has one gradient, its `worker=` too.
         each: applied to each gradient before the mean, with the gradient's own
             `staleness=`, `stale_params=` and `worker=`: a staleness-dependent rate in a
             mean of several ages (n-softsync), compensation. Its state passes through
@@ -141,7 +142,8 @@ def replay(
         combine: in place of the sum over the trace's divisor.
         accept: refuses gradients by their value: (gradients, staleness) -> bool []. An
             update of which nothing is accepted leaves parameters and optimizer as they
-            are, and counts in no staleness that is handed on.
+            are, and counts in no staleness that is handed on. It selects between the
+            old and the new state of `tx`, and so copies a history inside of it.
         chunk: how many gradients of an update are taken at once, by `vmap`; all unless
             given.
         max_staleness: the deepest history allowed, in updates.
@@ -182,6 +184,11 @@ def replay(
         Array([0., 1., 1., 1.], dtype=float32)
         >>> float(state.params)  # 0.5, 1.0, 1.25, 1.25
         1.25
+
+    References:
+        Zhang, Gupta, Lian and Liu, Staleness-aware async-SGD, IJCAI 2016,
+        arXiv:1511.05950 (a rate for each gradient of a mean); Niu, Recht, Re and
+        Wright, Hogwild!, NIPS 2011, arXiv:1106.5730 (inconsistent reads).
     """
     traces = [trace] if isinstance(trace, Trace) else list(trace)
     if not traces or not all(isinstance(one, Trace) for one in traces):

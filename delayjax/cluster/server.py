@@ -84,9 +84,7 @@ class Server:
         self._work = [1.0] * workers
         self._death: dict[int, float] = {}  # of workers whose task will be lost
         self._busy = [0.0] * workers
-        self._spent: list[
-            tuple[int, float, float]
-        ] = []  # worker, from, to
+        self._spent: list[tuple[int, float, float]] = []  # worker, from, to
         self._taken: list[Arrival] = []
         self._applied: list[Arrival] = []
         self._dropped: list[tuple[int, Arrival]] = []
