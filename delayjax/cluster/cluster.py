@@ -20,7 +20,8 @@ class Slowdown:
     Work done in [start, stop) takes `factor` times as long; of a task across an edge
     each part counts at its own speed. Slowdowns that overlap multiply. With an infinite
     factor the workers are dead: what they were computing at `start` is lost, and at
-    `stop` they read the current parameters and begin anew.
+    `stop` they read the current parameters and begin anew (messages that are under way
+    get through).
 
     Attributes:
         workers: a worker or several.
@@ -131,22 +132,34 @@ class Cluster:
     def __post_init__(self):
         if base.check_bound("workers", self.workers) == 0:
             raise ValueError("`workers` must be at least 1, got 0.")
-        if not callable(self.service):
-            if not isinstance(self.service, Sequence):
-                services.check_law("service", self.service)
-            if len(self.service) != self.workers:
-                raise ValueError(
-                    f"`service` must be one law or one for each of the {self.workers}"
-                    f" workers, got {len(self.service)}."
-                )
-            for law in self.service:
-                services.check_law("service", law)
+        # tuples, so that a cluster can be hashed
+        if isinstance(self.service, Sequence):
+            object.__setattr__(self, "service", tuple(self.service))
+        if isinstance(self.slowdown, (Sequence, np.ndarray)):
+            object.__setattr__(self, "slowdown", tuple(self.slowdown))
+        self._check_service()
+        self._check_slowdown()
         if not isinstance(self.communication, (Communication, type(None))):
             raise TypeError(
                 "`communication` must be a cluster.Communication, got"
                 f" {self.communication!r}."
             )
-        if not isinstance(self.slowdown, (Sequence, np.ndarray, type(None))):
+
+    def _check_service(self) -> None:
+        if callable(self.service):
+            return
+        if not isinstance(self.service, Sequence):
+            services.check_law("service", self.service)
+        if len(self.service) != self.workers:
+            raise ValueError(
+                f"`service` must be one law or one for each of the {self.workers}"
+                f" workers, got {len(self.service)}."
+            )
+        for law in self.service:
+            services.check_law("service", law)
+
+    def _check_slowdown(self) -> None:
+        if not isinstance(self.slowdown, (tuple, type(None))):
             raise TypeError(
                 f"`slowdown` must be a sequence, of {self.workers} factors or of"
                 f" cluster.Slowdown objects, got {self.slowdown!r}."
@@ -157,7 +170,7 @@ class Cluster:
                 f" got {self.slowdown!r}."
             )
         for item in self._scheduled:
-            for worker in np.atleast_1d(item.workers):
+            for worker in np.unique(item.workers):
                 if not 0 <= worker < self.workers:
                     raise ValueError(
                         f"`slowdown` names worker {worker}, but there are"
@@ -227,18 +240,8 @@ class Cluster:
     def speeds(self) -> list["Speed"]:
         """How the speed of each worker changes over time."""
         own: list[list[Slowdown]] = [[] for _ in range(self.workers)]
-        if not isinstance(self.slowdown, (Sequence, np.ndarray, type(None))):
-            raise TypeError(
-                f"`slowdown` must be a sequence, of {self.workers} factors or of"
-                f" cluster.Slowdown objects, got {self.slowdown!r}."
-            )
-        if 0 < len(self._scheduled) < len(self.slowdown or ()):
-            raise TypeError(
-                "`slowdown` must hold factors or cluster.Slowdown objects, not both,"
-                f" got {self.slowdown!r}."
-            )
         for item in self._scheduled:
-            for worker in np.atleast_1d(item.workers):
+            for worker in np.unique(item.workers):
                 own[worker].append(item)
         return [
             _speed(items) if items else Speed((0.0, math.inf), (factor,))

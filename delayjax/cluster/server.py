@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from operator import attrgetter
@@ -17,7 +18,7 @@ Protocol = Callable[["Server"], None]
 """What the server does with what arrives: a loop over the server's arrivals."""
 
 # what happens to a worker's task at an event's time
-_ARRIVES, _GIVES_UP, _IS_SENT, _DELIVERS, _REVIVES = range(5)
+_ARRIVES, _GIVES_UP, _ASKS_AGAIN, _IS_SENT, _IS_RECEIVED, _DELIVERS, _REVIVES = range(7)
 _PATIENCE = 1_000_000  # arrivals without an update, before it counts as no progress
 
 
@@ -74,7 +75,9 @@ class Server:
         self._latency = link.latency_seconds if link else 0.0
         self._transfer = link.transfer_seconds if link else 0.0
         self._serial = bool(link and link.serial)
-        self._free_at = 0.0  # when a serial server has served all that wait
+        # messages (task, worker, what) that wait for a serial server
+        self._messages: deque[tuple[int, int, int]] = deque()
+        self._serves = False
         self._events: list[tuple[float, int, int, int]] = []  # time, task, worker, what
         self._started = 0  # tasks, of all workers
         self._task = [0] * workers  # the number of what a worker computes; 0 if idle
@@ -82,7 +85,7 @@ class Server:
         self._begun = [0.0] * workers
         self._limit = [math.inf] * workers
         self._work = [1.0] * workers
-        self._death: dict[int, float] = {}  # of workers whose task will be lost
+        self._computes = [(0.0, 0.0)] * workers  # from, to: the last task, on its own
         self._busy = [0.0] * workers
         self._spent: list[tuple[int, float, float]] = []  # worker, from, to
         self._taken: list[Arrival] = []
@@ -118,7 +121,18 @@ class Server:
             read_version: go on at these parameters instead of reading.
             limit: seconds of computing after which it gives up and arrives `failed`.
             work: how many times a gradient's work the task is.
+
+        Raises:
+            ValueError: if there is no such worker or no such version.
         """
+        if not 0 <= worker < self.num_workers:
+            raise ValueError(
+                f"`worker` must lie in 0 .. {self.num_workers - 1}, got {worker}."
+            )
+        if read_version is not None and not 0 <= read_version <= self.version:
+            raise ValueError(
+                f"`read_version` must lie in 0 .. {self.version}, got {read_version}."
+            )
         self._stop(worker, self.now)
         self._started += 1
         self._task[worker] = self._started
@@ -129,7 +143,7 @@ class Server:
         if read_version is not None:
             self._compute(worker, self.now)
         elif self._serial:  # what it reads is known when its turn has come
-            self._push(self._served(), worker, _IS_SENT)
+            self._messages.append((self._started, worker, _IS_SENT))
         else:
             self._compute(worker, self.now + self._latency + self._transfer)
 
@@ -137,6 +151,19 @@ class Server:
         """Starts these workers, by default all, in their order."""
         for worker in range(self.num_workers) if workers is None else workers:
             self.start(worker)
+
+    def wake(self, worker: int, seconds: float) -> None:
+        """Lets a worker that idles arrive `failed` after so many seconds.
+
+        Args:
+            worker: which; starting it earlier takes the place of this.
+            seconds: from now.
+        """
+        self._stop(worker, self.now)
+        self._started += 1
+        self._task[worker] = self._started
+        self._begun[worker] = self.now
+        self._push(self.now + seconds, worker, _ASKS_AGAIN)
 
     def task(self, worker: int) -> int:
         """The number of the task that a worker is computing; 0 if it idles."""
@@ -157,17 +184,26 @@ class Server:
     def __next__(self) -> Arrival:
         """The next gradient to arrive."""
         while not self.done:
+            if self._messages and not self._serves:
+                self._serve()
             if not self._events:
                 self._report_hang()
             time, task, worker, what = heappop(self._events)
-            if self._task[worker] != task:
-                continue  # abandoned meanwhile
             self.now = time
             if time > self._deadline:
                 break
-            if what <= _GIVES_UP:
-                return self._arrival(worker, failed=what == _GIVES_UP)
-            self._progress(worker, what)
+            if what in (_IS_SENT, _IS_RECEIVED):
+                self._serves = False
+            if self._task[worker] != task:
+                continue  # abandoned meanwhile
+            if what == _IS_SENT:
+                self._compute(worker, time + self._latency)
+            elif what == _DELIVERS:
+                self._messages.append((task, worker, _IS_RECEIVED))
+            elif what == _REVIVES:
+                self.start(worker, limit=self._limit[worker], work=self._work[worker])
+            else:
+                return self._arrival(worker, what in (_GIVES_UP, _ASKS_AGAIN))
         raise StopIteration
 
     def take(self, arrival: Arrival) -> None:
@@ -229,34 +265,31 @@ class Server:
         if time < math.inf:
             heappush(self._events, (time, self._task[worker], worker, what))
 
-    def _served(self) -> float:
-        """Queues a message at a serial server; returns when its turn comes."""
-        turn = max(self.now, self._free_at)
-        self._free_at = turn + self._transfer
-        return turn
+    def _serve(self) -> None:
+        """Lets a serial server begin with the first message that is still wanted."""
+        while self._messages:
+            task, worker, what = self._messages.popleft()
+            if self._task[worker] == task:
+                if what == _IS_SENT:
+                    self._read[worker] = self.version
+                self._serves = True
+                self._push(self.now + self._transfer, worker, what)
+                return
 
     def _compute(self, worker: int, begin: float) -> None:
         seconds = next(self._tasks[worker]) * self._work[worker]
         end, death = self._speeds[worker].finish(begin, seconds)
         gives_up = begin + self._limit[worker]
-        if gives_up < (end if death is None else death):
+        stops = end if death is None else death
+        self._computes[worker] = begin, min(stops, gives_up)
+        if gives_up < stops:
             self._push(gives_up, worker, _GIVES_UP)
         elif death is not None:
-            self._death[worker] = death
             self._push(end, worker, _REVIVES)
         elif self._serial:
             self._push(end + self._latency, worker, _DELIVERS)
         else:
             self._push(end + self._latency + self._transfer, worker, _ARRIVES)
-
-    def _progress(self, worker: int, what: int) -> None:
-        if what == _IS_SENT:
-            self._read[worker] = self.version
-            self._compute(worker, self.now + self._transfer + self._latency)
-        elif what == _DELIVERS:
-            self._push(self._served() + self._transfer, worker, _ARRIVES)
-        else:
-            self.start(worker, limit=self._limit[worker], work=self._work[worker])
 
     def _arrival(self, worker: int, failed: bool) -> Arrival:
         self._patience -= 1
@@ -271,16 +304,17 @@ class Server:
         return Arrival(worker, self._read[worker], begun, self.now, failed)
 
     def _stop(self, worker: int, now: float) -> None:
-        """Ends what a worker does, and notes the time it took."""
+        """Ends what a worker does, and notes how long it computed."""
         if self._task[worker]:
             self._task[worker] = 0
-            end = min(now, self._death.pop(worker, now)) if self._death else now
-            self._spent.append((worker, self._begun[worker], end))
+            begin, end = self._computes[worker]
+            self._computes[worker] = now, now
+            self._spent.append((worker, begin, min(end, now)))
 
     def _count_spent(self, end: float) -> None:
-        """Counts the time that workers took up to `end`, the last update."""
-        for worker, begun, stopped in self._spent:
-            self._busy[worker] += max(min(stopped, end) - begun, 0.0)
+        """Counts the time that workers computed up to `end`, the last update."""
+        for worker, begin, stopped in self._spent:
+            self._busy[worker] += max(min(stopped, end) - begin, 0.0)
         self._spent.clear()
 
     def _report_hang(self) -> None:
@@ -345,12 +379,27 @@ def simulate(
         )
     if base.check_bound("num_updates", num_updates) == 0:
         raise ValueError("`num_updates` must be at least 1, got 0.")
-    if not seconds > 0:
-        raise ValueError(f"`seconds` must be positive, got {seconds}.")
-    name = getattr(protocol, "__qualname__", repr(protocol)).split(".")[0]
-    server = Server(cluster, num_updates, base.check_bound("seed", seed), seconds, name)
+    if not isinstance(seconds, (int, float)) or not seconds > 0:
+        raise ValueError(f"`seconds` must be a positive number, got {seconds!r}.")
+    base.check_bound("seed", seed)
+    server = Server(cluster, num_updates, seed, seconds, _name(protocol))
     protocol(server)
     return server.trace()
+
+
+def _name(protocol: Protocol) -> str:
+    """A protocol's name for messages: its factory's, or its own."""
+    qualified = getattr(protocol, "__qualname__", repr(protocol))
+    module = getattr(protocol, "__module__", "") or ""
+    factory, _, rest = qualified.partition(".<locals>")
+    if not module.startswith("delayjax.cluster.protocols"):
+        return qualified.split(".")[-1]
+    if not rest:
+        raise TypeError(
+            f"`protocol` must be made first: protocols.{factory}(...), got the function"
+            f" {factory} itself."
+        )
+    return factory
 
 
 def _columns(arrivals: list[Arrival]) -> dict[str, np.ndarray]:

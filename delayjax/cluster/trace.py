@@ -14,6 +14,7 @@ import numpy as np
 from delayjax import base
 
 _CSV = ("update", "time_s", "worker", "read_version")
+_MOST_WORKERS = 10_000_000  # of a log that does not say how many there are
 
 
 class Dropped(NamedTuple):
@@ -77,8 +78,8 @@ class Trace:
         divisor: what the sum of an update's gradients is divided by, float64 [T]: their
             number, unless the protocol says otherwise.
         dropped: the gradients that were refused.
-        busy_seconds: how long each worker computed (and sent) until the last update,
-            in vain or not, float64 [P]; nan in a log.
+        busy_seconds: how long each worker computed until the last update, in vain or
+            not, float64 [P]; nan in a log.
     """
 
     num_workers: int
@@ -271,7 +272,8 @@ def load_trace(path: Path | str, *, num_workers: int | None = None) -> Trace:
 
     Args:
         path: a .npz or .csv file.
-        num_workers: of a .csv; by default the largest worker in it and one more.
+        num_workers: of a .csv; by default the largest worker in it and one more. A
+            .npz knows it.
 
     Returns:
         The trace. A log does not say when workers computed: `begun`, `arrived` and
@@ -296,7 +298,13 @@ def load_trace(path: Path | str, *, num_workers: int | None = None) -> Trace:
     if path.suffix == ".csv":
         return _read_csv(path, num_workers)
     if path.suffix == ".npz":
-        return _read_npz(path)
+        trace = _read_npz(path)
+        if num_workers not in (None, trace.num_workers):
+            raise ValueError(
+                f"`num_workers` must be {trace.num_workers}, as in {path}, got"
+                f" {num_workers}."
+            )
+        return trace
     raise ValueError(f"`path` must end in .npz or .csv, got {str(path)!r}.")
 
 
@@ -402,10 +410,9 @@ def _check_row(row: _Row, seconds: list[float], num_workers: int | None) -> None
             f"`read_version` must lie in 0 .. {update}, the versions there were before"
             f" update {update}, got {read_version}."
         )
-    last = 2**31 - 2 if num_workers is None else num_workers - 1
+    last = _MOST_WORKERS - 1 if num_workers is None else num_workers - 1
     if not 0 <= worker <= last:
-        known = "0, 1, ..." if num_workers is None else f"0 .. {last}"
-        raise ValueError(f"`worker` must be one of {known}, got {worker}.")
+        raise ValueError(f"`worker` must be one of 0 .. {last}, got {worker}.")
 
 
 def _allowed(seconds: list[float]) -> list[int]:

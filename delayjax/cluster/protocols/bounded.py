@@ -4,7 +4,7 @@ from heapq import heappop, heappush
 from typing import Literal
 
 from delayjax import base
-from delayjax.cluster.protocols.k_sync import check_positive
+from delayjax.cluster.protocols.k_sync import check_positive, check_workers
 from delayjax.cluster.server import Protocol, Server
 
 
@@ -51,6 +51,8 @@ def bounded_staleness(
         raise ValueError(f'`late` must be "drop", "restart" or "wait", got {late!r}.')
 
     def rule(server):
+        if late == "wait":  # who is held cannot deliver twice
+            check_workers("batch", batch, server)
         server.start_all()
         rules[late](server, bound, batch)
 

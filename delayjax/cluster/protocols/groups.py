@@ -59,7 +59,8 @@ def groups(
             for group in range(num_groups)
         ]
         team = _Teams(server, num_groups)
-        server.start_all()
+        for group, members in enumerate(team.members):
+            server.start_all(members if left[group] else ())
         for arrival in server:
             group = team.complete(arrival)
             if group is None:

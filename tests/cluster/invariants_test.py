@@ -1,0 +1,716 @@
+"""Laws that hold whatever the details: papers' A.3, and run times in closed form.
+
+Where there are some fifty comparisons of one kind they are at 4 standard errors.
+"""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.stats
+
+from delayjax import cluster
+from delayjax.cluster import protocols
+
+SEEDS = [1, 2, 3]
+MANY = range(20)
+P = 6
+
+# workers that differ, none a multiple of another
+STAGGERED = [cluster.constant(math.sqrt(prime)) for prime in (2, 3, 5, 7, 11, 13)]
+SPECS = {
+    "constant": cluster.Cluster(P, STAGGERED),
+    "exponential": cluster.Cluster(P, cluster.exponential(1.0)),
+    "lognormal": cluster.Cluster(P, cluster.lognormal(1.0, 0.2)),
+    "gamma": cluster.Cluster(P, cluster.gamma(1.0, 3.0)),
+    "pareto": cluster.Cluster(P, cluster.pareto(1.0, 3.0)),
+    "mixed": cluster.Cluster(
+        P, cluster.lognormal(1.0, 0.5), slowdown=(1, 1, 0.5, 2, 1.5, 9)
+    ),
+}
+
+
+def harmonic(n):
+    return sum(1 / i for i in range(1, n + 1))
+
+
+def ages(trace):
+    return trace.update - trace.read_version
+
+
+def assert_mean(samples, expected, deviations=4.0, edge=0.0):
+    """The mean of independent runs within so many of its standard errors."""
+    samples = np.asarray(samples, float)
+    error = samples.std(ddof=1) / math.sqrt(len(samples))
+    assert abs(samples.mean() - expected) <= deviations * error + edge
+
+
+# I1, I2, I4: (the rule, its mean staleness)
+MEANS = {
+    "ASGD": (protocols.k_async(1), P - 1),
+    "2-softsync": (protocols.n_softsync(2), (P - 1) / 3),
+    "4-softsync": (protocols.n_softsync(4), P - 1),
+    "k_batch_async(4)": (protocols.k_batch_async(4), (P - 1) / 4),
+    "k_batch_async(6)": (protocols.k_batch_async(6), (P - 1) / 6),
+    "k_async(2)": (protocols.k_async(2), P / 2 - 1),
+    "k_async(4)": (protocols.k_async(4), P / 4 - 1),
+    "groups(3)": (protocols.groups(3), 3 - 1),
+    "round_robin": (protocols.round_robin(), P - 1),
+}
+
+
+@pytest.mark.parametrize("law", SPECS)
+@pytest.mark.parametrize("name", MEANS)
+def test_the_mean_staleness_depends_on_no_service_law(name, law):
+    rule, mean = MEANS[name]
+    burn_in, num_updates = 60, 300
+    means, edge = [], 0.0
+    for seed in [0] if law == "constant" else MANY:
+        trace = cluster.simulate(SPECS[law], rule, num_updates, seed=seed)
+        means.append(ages(trace)[trace.update >= burn_in].mean())
+    if law == "constant":
+        # nothing is random: at both ends of the window P gradients are in flight
+        means *= 2
+        edge = P * (trace.max_staleness + 1) / (num_updates - burn_in)
+    assert_mean(means, mean, edge=edge)
+
+
+def last(positions, workers, num_workers):
+    """The last position of each worker, -1 without any."""
+    result = np.full(num_workers, -1)
+    result[workers] = positions
+    return result
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("law", SPECS)
+@pytest.mark.parametrize("k", [1, 2, 4, 6])
+def test_an_update_ages_every_gradient_in_flight(k, law, seed):
+    # the proof of I1 and I2, to the last gradient: sum of all ages, those in flight
+    # included, = updates times P - 1 (nobody idles) or P - K (K idle)
+    T = 333
+    trace = cluster.simulate(SPECS[law], protocols.k_batch_async(k), T, seed=seed)
+    flat = last(np.arange(len(trace.update)), trace.worker, P)
+    assert ages(trace).sum() + (T - (flat + 1) // k).sum() == (P - 1) * T
+    trace = cluster.simulate(SPECS[law], protocols.k_async(k), T, seed=seed)
+    flight = T - (last(trace.update, trace.worker, P) + 1)
+    assert ages(trace).sum() + flight.sum() == (P - k) * T
+    if k <= 2:
+        groups = 3 * k
+        trace = cluster.simulate(SPECS[law], protocols.groups(groups), T, seed=seed)
+        firsts = np.arange(0, P, P // groups)
+        kept = np.isin(trace.worker, firsts)
+        flight = T - (last(trace.update, trace.worker, P)[firsts] + 1)
+        assert ages(trace)[kept].sum() + flight.sum() == (groups - 1) * T
+
+
+@pytest.mark.parametrize("law", SPECS)
+@pytest.mark.parametrize(
+    "rule",
+    [
+        protocols.hardsync(),
+        protocols.k_sync(3),
+        protocols.k_batch_sync(4),
+        protocols.rennala(5),
+        protocols.ringmaster(1),
+        protocols.groups(1),
+        protocols.gradient_coding(2, 2),
+        protocols.mindflayer(2, 3.0),
+    ],
+    ids=lambda rule: rule.__qualname__.split(".")[0],
+)
+def test_who_waits_for_the_update_is_never_stale(law, rule):
+    for seed in SEEDS:
+        trace = cluster.simulate(SPECS[law], rule, 60, seed=seed)
+        assert (ages(trace) == 0).all() and trace.num_updates == 60
+
+
+def test_a_slower_group_is_staler_by_as_much():
+    # I4: two groups of period 1, one of 1 + d; (G - 1)(1 + d) for the slow one
+    for d in (0.5, 2.0, 7.0):
+        slow = [1.0] * 4 + [1.0 + d] * 2
+        spec = cluster.Cluster(P, cluster.lognormal(1.0, 0.01), slowdown=slow)
+        trace = cluster.simulate(spec, protocols.groups(3), 800, seed=1)
+        own = trace.summary().per_worker
+        assert abs(own[5] - 2 * (1 + d)) < 1
+        assert own[4] == own[5] > own[0]
+        law = trace.staleness_law(burn_in=50)
+        assert abs(law.mean - 2) < 0.1
+
+
+@pytest.mark.parametrize("law", SPECS)
+@pytest.mark.parametrize(
+    "rule",
+    [
+        protocols.bounded_staleness(2),
+        protocols.bounded_staleness(7),
+        protocols.ringmaster(4),
+        protocols.event_triggered(0.3),
+        protocols.rennala(1),
+    ],
+    ids=["drop(2)", "drop(7)", "ringmaster(4)", "event_triggered", "rennala(1)"],
+)
+def test_refused_gradients_take_their_share_of_the_ages(law, rule):
+    # I5, to the last gradient: every accepted one ages P - 1 others
+    for seed in SEEDS:
+        T = 300
+        trace = cluster.simulate(SPECS[law], rule, T, seed=seed)
+        dropped = trace.dropped
+        total = ages(trace).sum() + (dropped.version - dropped.read_version).sum()
+        read = np.maximum(
+            last(trace.update, trace.worker, P) + 1,
+            last(dropped.version, dropped.worker, P),
+        )
+        read = np.maximum(read, 0)
+        assert total + (T - read).sum() == (P - 1) * T
+        # so, the mean over all arrivals
+        arrivals = T + len(dropped.worker)
+        assert (
+            abs(total / arrivals - (P - 1) * T / arrivals)
+            < P * ((T - read).max() + 1) / arrivals
+        )
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 7])
+def test_equal_constant_times_make_a_round_robin(num_workers):
+    # I6, whether they start staggered or at once
+    tau = np.minimum(np.arange(50), num_workers - 1)
+
+    def staggered(rng, worker):
+        yield np.concatenate([[1.0 + worker / num_workers], np.ones(100)])
+
+    for service in (cluster.constant(1.0), staggered):
+        spec = cluster.Cluster(num_workers, service)
+        trace = cluster.simulate(spec, protocols.k_async(1), 50, seed=0)
+        np.testing.assert_array_equal(trace.staleness[:, 0], tau)
+        np.testing.assert_array_equal(trace.worker, np.arange(50) % num_workers)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 5])
+def test_memoryless_workers_are_geometrically_stale(num_workers):
+    # I7: P(tau = k) = (1/P)(1 - 1/P)^k
+    spec = cluster.Cluster(num_workers, cluster.exponential(2.0))
+    laws = [
+        cluster.simulate(spec, protocols.k_async(1), 1500, seed=seed)
+        .staleness_law(burn_in=60)
+        .pmf
+        for seed in MANY
+    ]
+    for k in range(12):
+        share = [pmf[k] if k < len(pmf) else 0.0 for pmf in laws]
+        assert_mean(share, (1 - 1 / num_workers) ** k / num_workers)
+
+
+def test_memoryless_workers_arrive_in_any_order_alike():
+    # consecutive pairs of workers are uniform: chi-square at 4 standard deviations
+    n, cells = 12_000, P**2
+    spec = SPECS["exponential"]
+    trace = cluster.simulate(spec, protocols.k_async(1), n, seed=1)
+    pairs = np.bincount(trace.worker[::2] * P + trace.worker[1::2], minlength=cells)
+    expected = n / 2 / cells
+    statistic = ((pairs - expected) ** 2 / expected).sum()
+    assert abs(statistic - (cells - 1)) < 4 * math.sqrt(2 * (cells - 1))
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_memoryless_k_async_is_fresh_with_probability_k_over_p(k):
+    # I8
+    fresh = []
+    for seed in MANY:
+        rule = protocols.k_async(k)
+        trace = cluster.simulate(SPECS["exponential"], rule, 800, seed=seed)
+        fresh.append((ages(trace)[trace.update >= 50] == 0).mean())
+    assert_mean(fresh, k / P)
+
+
+# I15
+
+
+@pytest.mark.parametrize("law", SPECS)
+def test_bounds_hold_and_are_reached(law):
+    spec, clocks = SPECS[law], {}
+    for bound in (0, 1, 4):
+        trace = cluster.simulate(spec, protocols.ssp(bound), 400, seed=1)
+        done = np.zeros(P, int)
+        spread = 0
+        for worker in trace.worker:
+            done[worker] += 1
+            spread = max(spread, done.max() - done.min())
+        clocks[bound] = spread
+    # a worker may start at `bound` ahead, and then ends its task
+    assert all(spread <= bound + 1 for bound, spread in clocks.items())
+    if law != "lognormal":  # regular workers do not drift so far
+        assert clocks == {0: 1, 1: 2, 4: 5}
+    for bound in (1, 4):
+        for late in ("drop", "restart", "wait"):
+            rule = protocols.bounded_staleness(bound, late=late)
+            trace = cluster.simulate(spec, rule, 400, seed=1)
+            assert trace.max_staleness <= bound
+            if late != "wait":
+                assert trace.max_staleness == bound
+        for stop in (False, True):
+            rule = protocols.ringmaster(bound, stop=stop)
+            assert cluster.simulate(spec, rule, 400, seed=1).max_staleness == bound - 1
+    trace = cluster.simulate(spec, protocols.ringleader(), 600, seed=1)
+    assert P - 1 <= trace.max_staleness <= 2 * P - 2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ringleader_s_bound_is_tight(seed):
+    spec = SPECS["exponential"]
+    trace = cluster.simulate(spec, protocols.ringleader(), 3000, seed=seed)
+    assert trace.max_staleness == 2 * P - 2
+    # a round: P updates, each of another worker, who delivers in every one of them
+    for first in range(0, 3000, P):
+        rows = (trace.update >= first) & (trace.update < first + P)
+        assert set(trace.worker[rows]) == set(range(P))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_softsync_s_staleness_of_regular_learners_stays_below_twice_n(seed):
+    # papers B.2, P = 30: {0, 1, 2} at n = 1; P(tau > 2n) negligible; mean (P - 1)/K
+    # with K = floor(P / n), so 29/7 at n = 4
+    spec = cluster.Cluster(30, cluster.lognormal(1.0, 0.2))
+    for n, num_updates in {1: 60, 4: 300, 15: 1000, 30: 2000}.items():
+        trace = cluster.simulate(spec, protocols.n_softsync(n), num_updates, seed=seed)
+        law = trace.staleness_law(burn_in=num_updates // 10)
+        assert (ages(trace) > 2 * n).mean() < 2e-3
+        assert abs(law.mean - 29 / (30 // n)) < 0.02 * 29 / (30 // n)
+    # memoryless ones: (1 - 1/P)^(2P + 1), about e^-2
+    spec = cluster.Cluster(30, cluster.exponential(1.0))
+    trace = cluster.simulate(spec, protocols.n_softsync(30), 8000, seed=seed)
+    beyond = (ages(trace)[400:] > 60).mean()
+    assert abs(beyond - (1 - 1 / 30) ** 61) < 0.03
+
+
+# Seconds an update takes. I9, B.3, B.12, B.14, E.12.
+
+
+def order_statistic(tail, k, n):
+    """E T_{k:n} of a law with P(T > t) = tail(t), by integration."""
+
+    def still_waiting(t):
+        return scipy.stats.binom.cdf(k - 1, n, 1 - tail(t))
+
+    return scipy.integrate.quad(still_waiting, 0, math.inf, limit=500)[0]
+
+
+def pareto_order_statistic(scale, shape, k, n):
+    log = math.lgamma
+    return scale * math.exp(
+        log(n + 1)
+        + log(n - k + 1 - 1 / shape)
+        - log(n - k + 1)
+        - log(n + 1 - 1 / shape)
+    )
+
+
+def exponential_order_statistic(mean, k, n):
+    return mean * (harmonic(n) - harmonic(n - k))
+
+
+def two_coded_clusters(mean, load, size):
+    """E of the later of two clusters of memoryless workers (B.14)."""
+    need = size - load + 1
+
+    def still_waiting(t):
+        done = scipy.stats.binom.sf(need - 1, size, -math.expm1(-t / mean))
+        return 1 - done**2
+
+    return load * scipy.integrate.quad(still_waiting, 0, math.inf)[0]
+
+
+EXPONENTIAL = cluster.exponential(2.0)
+SHIFTED = cluster.shifted_exponential(1.0, 2.0)
+PARETO = cluster.pareto(2.0, 3.0)
+UNIFORM = cluster.independent(lambda rng, size: rng.uniform(0.0, 2.0, size))
+LOGNORMAL = cluster.lognormal(1.0, 0.5)
+
+
+def lognormal_tail(t):
+    variance = math.log1p(0.25)
+    return scipy.stats.lognorm.sf(t, math.sqrt(variance), 0, math.exp(-variance / 2))
+
+
+# name: (service, P, rule, seconds per update)
+RUN_TIMES = {
+    **{
+        f"k_sync({k}), exponential": (
+            EXPONENTIAL,
+            *(5, protocols.k_sync(k), exponential_order_statistic(2.0, k, 5)),
+        )
+        for k in (1, 3, 5)
+    },
+    **{
+        f"k_sync({k}), shifted exponential": (
+            SHIFTED,
+            *(5, protocols.k_sync(k), 1 + exponential_order_statistic(2.0, k, 5)),
+        )
+        for k in (1, 4)
+    },
+    **{
+        f"k_sync({k}), Pareto": (
+            PARETO,
+            *(5, protocols.k_sync(k), pareto_order_statistic(2.0, 3.0, k, 5)),
+        )
+        for k in (1, 2, 4)
+    },
+    "hardsync, exponential": (
+        EXPONENTIAL,
+        *(7, protocols.hardsync(), 2.0 * harmonic(7)),
+    ),
+    "hardsync, uniform": (UNIFORM, 7, protocols.hardsync(), 2 * 7 / 8),
+    "hardsync, lognormal": (
+        LOGNORMAL,
+        *(4, protocols.hardsync(), order_statistic(lognormal_tail, 4, 4)),
+    ),
+    "k_sync(2), lognormal": (
+        LOGNORMAL,
+        *(4, protocols.k_sync(2), order_statistic(lognormal_tail, 2, 4)),
+    ),
+    "k_batch_sync(3), exponential": (
+        EXPONENTIAL,
+        *(4, protocols.k_batch_sync(3), 3 * 2.0 / 4),
+    ),
+    "k_batch_sync(4), exponential": (
+        EXPONENTIAL,
+        *(4, protocols.k_batch_sync(4), 4 * 2.0 / 4),
+    ),
+    "k_async(3), exponential": (
+        EXPONENTIAL,
+        *(5, protocols.k_async(3), exponential_order_statistic(2.0, 3, 5)),
+    ),
+    **{
+        f"k_batch_async({k}), {name}": (
+            law,
+            5,
+            protocols.k_batch_async(k),
+            k * mean / 5,
+        )
+        for k in (1, 4)
+        for name, law, mean in [
+            ("exponential", EXPONENTIAL, 2.0),
+            ("Pareto", PARETO, 3.0),
+            ("uniform", UNIFORM, 1.0),
+            ("shifted exponential", SHIFTED, 3.0),
+        ]
+    },
+    "ASGD, a law each": (
+        [EXPONENTIAL, PARETO, UNIFORM, cluster.constant(7.0)],
+        *(4, protocols.k_async(1), 1 / (1 / 2 + 1 / 3 + 1 + 1 / 7)),
+    ),
+    "ssp(0), exponential": (EXPONENTIAL, 4, protocols.ssp(0), 2.0 * harmonic(4) / 4),
+    "gradient coding, one cluster": (
+        EXPONENTIAL,
+        6,
+        protocols.gradient_coding(1, 3),
+        # the fourth of six, three times as much work
+        3 * exponential_order_statistic(2.0, 4, 6),
+    ),
+    "gradient coding, two clusters": (
+        EXPONENTIAL,
+        *(6, protocols.gradient_coding(2, 2), two_coded_clusters(2.0, 2, 3)),
+    ),
+    # a worker that may hang: B.12, (seconds of a trial) / p for a success; of an
+    # update with 4 trials
+    "MindFlayer, a hanging worker": (
+        cluster.infinite_bernoulli(1.0, 0.3),
+        *(1, protocols.mindflayer(4, 1.5), 4 * (0.7 * 1.0 + 0.3 * 1.5)),
+    ),
+    "MindFlayer, memoryless": (
+        EXPONENTIAL,
+        *(1, protocols.mindflayer(3, 0.8), 3 * 2.0 * -math.expm1(-0.4)),
+    ),
+}
+
+
+def simulated(name, num_updates, seed=1):
+    service, num_workers, rule, expected = RUN_TIMES[name]
+    spec = cluster.Cluster(num_workers, service)
+    return cluster.simulate(spec, rule, num_updates, seed=seed), expected
+
+
+@pytest.mark.parametrize("name", RUN_TIMES)
+def test_an_update_takes_as_long_as_the_formula_says(name):
+    # blocks much longer than a task, after the start
+    trace, expected = simulated(name, 4001)
+    blocks = np.diff(trace.seconds[::200])[1:] / 200
+    assert_mean(blocks, expected)
+    # standard errors of one per cent or so, lest the statement be empty
+    assert blocks.std() / math.sqrt(len(blocks)) < 0.03 * expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["k_sync(3), exponential", "k_batch_async(1), exponential"],
+)
+def test_a_hundred_thousand_updates_take_that_long_to_a_per_cent(name):
+    trace, expected = simulated(name, 100_000)
+    assert trace.num_updates == 100_000
+    assert abs(trace.seconds[-1] / 100_000 / expected - 1) < 0.01
+
+
+def test_used_workers_finish_sooner_than_new_ones():
+    # B.3: K-async is faster than E T_{K:P} where a used task ends sooner than a new
+    # one, here by far more than the error
+    for law, expected in {
+        UNIFORM: 2 * 3 / 6,
+        SHIFTED: 1 + exponential_order_statistic(2.0, 3, 5),
+    }.items():
+        spec = cluster.Cluster(5, law)
+        trace = cluster.simulate(spec, protocols.k_async(3), 3000, seed=1)
+        assert trace.seconds[-1] / 3000 < 0.95 * expected
+
+
+def test_a_success_costs_the_memoryless_worker_its_mean_whatever_is_allotted():
+    # E min(T, c) / P(T <= c) = Tm
+    for allotted in (0.1, 1.0, 10.0):
+        spec = cluster.Cluster(1, EXPONENTIAL)
+        rule = protocols.mindflayer(5, allotted)
+        trace = cluster.simulate(spec, rule, 4000, seed=1)
+        per_success = trace.seconds[-1] / trace.counts.sum()
+        assert abs(per_success / 2.0 - 1) < 4 / math.sqrt(trace.counts.sum())
+
+
+@pytest.mark.parametrize(("groups", "d"), [(2, 1.0), (4, 3.0), (4, 100.0)])
+def test_groups_share_a_straggler_s_work_where_data_is_dynamic(groups, d):
+    # B.8: time over that without delay 1 / (1 - d / (G (1 + d))); static: 1 + d
+    slow = [1.0 + d] * (8 // groups) + [1.0] * (8 - 8 // groups)
+    spec = cluster.Cluster(8, cluster.constant(1.0), slowdown=slow)
+    n = 400 * groups
+    dynamic = cluster.simulate(spec, protocols.groups(groups), n, seed=0)
+    ratio = dynamic.seconds[-1] / (n / groups)
+    expected = 1 / (1 - d / (groups * (1 + d)))
+    assert abs(ratio / expected - 1) < 0.01
+    static = cluster.simulate(spec, protocols.groups(groups, data="static"), n, seed=0)
+    assert math.isclose(static.seconds[-1] / (n / groups), 1 + d, rel_tol=1e-12)
+
+
+def test_a_serial_link_bounds_the_rate():
+    # E.12: min(nu, 1/s), s two messages a gradient
+    def rate(num_workers, transfer):
+        link = cluster.Communication(0.0, 1.0, 1 / transfer, serial=True)
+        spec = cluster.Cluster(num_workers, EXPONENTIAL, communication=link)
+        trace = cluster.simulate(spec, protocols.k_async(1), 4000, seed=1)
+        return trace.summary().updates_per_second
+
+    # saturated: eight workers of which each needs the link for 4 s of its 6
+    assert math.isclose(rate(8, 2.0), 1 / (2 * 2.0), rel_tol=0.01)
+    # idle: the messages are part of the round trip; 4000 updates, 3 standard errors
+    nu = 8 / (2.0 + 2e-3)
+    assert abs(rate(8, 1e-3) / nu - 1) < 3 / math.sqrt(4000)
+
+
+def test_full_synchrony_costs_p_harmonic_numbers():
+    # E.12: seconds a gradient, hardsync over ASGD: Har(P), and 1 + Exp(1): (1 + Har)/2
+    for law, expected in {
+        cluster.exponential(1.0): harmonic(8),
+        cluster.shifted_exponential(1.0, 1.0): (1 + harmonic(8)) / 2,
+    }.items():
+        spec = cluster.Cluster(8, law)
+        sync = cluster.simulate(spec, protocols.hardsync(), 3000, seed=1)
+        asynchronous = cluster.simulate(spec, protocols.k_async(1), 24_000, seed=1)
+        ratio = sync.seconds[-1] / asynchronous.seconds[-1]
+        assert abs(ratio / expected - 1) < 0.02
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rennala_and_ringmaster_gain_nothing_and_lose_nothing_by_slow_workers(seed):
+    # B.9, B.10: the time of n accepted gradients does not grow with their number
+    def seconds(num_slow, rule):
+        factors = [1.0] * 5 + [400.0] * num_slow
+        spec = cluster.Cluster(5 + num_slow, cluster.exponential(1.0), slowdown=factors)
+        return cluster.simulate(spec, rule, 300, seed=seed).seconds[-1]
+
+    for rule in (protocols.rennala(8), protocols.ringmaster(10)):
+        alone, crowded = seconds(0, rule), seconds(10, rule)
+        assert abs(crowded / alone - 1) < 0.1
+    # a barrier does: the largest of ten exponential times of mean 400
+    assert seconds(10, protocols.hardsync()) > 100 * seconds(0, protocols.hardsync())
+
+
+def test_ringmaster_refuses_more_with_more_workers():
+    shares = []
+    for num_workers in (3, 6, 12, 24):
+        spec = cluster.Cluster(num_workers, cluster.exponential(1.0))
+        trace = cluster.simulate(spec, protocols.ringmaster(4), 2000, seed=1)
+        shares.append(trace.summary().dropped / (2000 + trace.summary().dropped))
+    assert shares == sorted(shares) and shares[0] < 0.25 < 0.6 < shares[-1]
+
+
+# B.6: 200 workers for 200 s, a step takes 1 + Exp(1).
+
+
+def steps_of(rule):
+    spec = cluster.Cluster(200, cluster.shifted_exponential(1.0, 1.0))
+    trace = cluster.simulate(spec, rule, 10**6, seed=1, seconds=200.0)
+    assert trace.seconds[-1] <= 200
+    return trace.summary().gradients
+
+
+def test_sampled_barriers_lie_between_none_and_all():
+    steps = {
+        "BSP": steps_of(protocols.ssp(0)),
+        "pBSP(10)": steps_of(protocols.psp(10, 0)),
+        "pBSP(4)": steps_of(protocols.psp(4, 0)),
+        "pBSP(1)": steps_of(protocols.psp(1, 0)),
+        "ASP": steps_of(protocols.psp(0, 0)),
+    }
+    means = [own.mean() for own in steps.values()]
+    spreads = [own.std() for own in steps.values()]
+    assert means == sorted(means)
+    assert max(spreads[:3]) < spreads[3] < spreads[4]
+    # 200 / 2 and 200 / (1 + Har(200)) steps, the latter of one run and rounded down
+    assert abs(means[-1] - 100) < 1
+    assert abs(means[0] - 200 / (1 + harmonic(200))) < 3
+    assert np.ptp(steps["BSP"]) <= 1 and np.ptp(steps["ASP"]) > 20
+    # pSSP: the same sample with slack is faster
+    assert steps_of(protocols.psp(10, 4)).mean() > means[1]
+
+
+def test_slack_raises_the_rate_ever_less():
+    # B.5: increasing and concave
+    spec = cluster.Cluster(8, cluster.exponential(1.0))
+    rates = [
+        cluster.simulate(spec, protocols.ssp(bound), 8000, seed=1)
+        .summary()
+        .updates_per_second
+        for bound in (0, 1, 2, 4, 8, math.inf)
+    ]
+    assert rates == sorted(rates)
+    gains = np.diff(rates[:3])
+    assert gains[0] > gains[1] > 0
+
+
+# E.4: the law of staleness, predicted.
+
+
+PREDICTED = {
+    # law, its squared coefficient of variation
+    "exponential": (cluster.exponential(3.0), 1.0),
+    "gamma": (cluster.gamma(3.0, 4.0), 1 / 4),
+    "lognormal": (cluster.lognormal(3.0, 0.2), 0.04),
+    "shifted": (cluster.shifted_exponential(1.0, 1.0), 1 / 4),
+    "constant": (cluster.constant(2.0), 0.0),
+}
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 7])
+@pytest.mark.parametrize("name", PREDICTED)
+def test_the_predicted_law_has_its_moments(name, num_workers):
+    service, cv2 = PREDICTED[name]
+    law = cluster.staleness_law(cluster.Cluster(num_workers, service))
+    others = num_workers - 1
+    assert math.isclose(law.pmf.sum(), 1.0, rel_tol=1e-9)
+    assert abs(law.mean - others) < 1e-3 * num_workers
+    variance = others + others**2 * cv2
+    # the square of a coefficient of variation, from 100 000 draws
+    assert abs(law.variance - variance) <= 0.04 * variance + 1e-12
+    values = np.arange(len(law.pmf))
+    assert math.isclose(law.mean, values @ law.pmf, rel_tol=1e-9, abs_tol=1e-12)
+    assert math.isclose(
+        law.variance, (values - law.mean) ** 2 @ law.pmf, rel_tol=1e-9, abs_tol=1e-12
+    )
+
+
+def test_the_predicted_law_of_memoryless_workers_is_geometric():
+    for num_workers in (1, 3, 8):
+        spec = cluster.Cluster(num_workers, cluster.exponential(0.5))
+        pmf = cluster.staleness_law(spec).pmf
+        k = np.arange(len(pmf))
+        geometric = (1 - 1 / num_workers) ** k / num_workers
+        error = np.sqrt(geometric * (1 - geometric) / 100_000)
+        assert (abs(pmf - geometric) <= 5 * error + 1e-6).all()
+
+
+def test_the_predicted_law_of_constant_times_is_poisson():
+    law = cluster.staleness_law(cluster.Cluster(5, cluster.constant(3.0)))
+    poisson = scipy.stats.poisson.pmf(np.arange(len(law.pmf)), 4.0)
+    np.testing.assert_allclose(law.pmf, poisson, atol=1e-9)
+
+
+@pytest.mark.parametrize("slowdown", [None, (1, 1, 2, 5)])
+def test_the_predicted_law_of_memoryless_workers_is_measured(slowdown):
+    # exact for Poisson arrivals, of different rates too
+    spec = cluster.Cluster(4, cluster.exponential(1.0), slowdown=slowdown)
+    predicted = cluster.staleness_law(spec)
+    measured = [
+        cluster.simulate(spec, protocols.k_async(1), 1500, seed=seed).staleness_law(
+            burn_in=100
+        )
+        for seed in MANY
+    ]
+    assert_mean([law.mean for law in measured], predicted.mean)
+    for k in range(9):
+        assert_mean([law.pmf[k] for law in measured], predicted.pmf[k], edge=1e-3)
+
+
+@pytest.mark.parametrize("name", ["gamma", "lognormal", "shifted", "constant"])
+def test_the_predicted_law_of_regular_workers_is_too_wide(name):
+    spec = cluster.Cluster(6, PREDICTED[name][0])
+    trace = cluster.simulate(spec, protocols.k_async(1), 6000, seed=1)
+    measured, predicted = trace.staleness_law(burn_in=50), cluster.staleness_law(spec)
+    assert abs(measured.mean - predicted.mean) < 0.02 * predicted.mean
+    assert measured.variance < predicted.variance
+    if name == "constant":
+        assert measured.variance == 0
+
+
+def test_the_predicted_law_knows_workers_of_different_speed():
+    # the share of worker i is nu_i / nu, its gradients' mean (nu - nu_i) Tm_i
+    seconds = (1.0, 2.0, 4.0)
+    spec = cluster.Cluster(3, cluster.constant(1.0), slowdown=seconds)
+    law = cluster.staleness_law(spec)
+    nu = sum(1 / s for s in seconds)
+    k = np.arange(len(law.pmf))
+    pmf = sum(scipy.stats.poisson.pmf(k, (nu - 1 / s) * s) / (s * nu) for s in seconds)
+    np.testing.assert_allclose(law.pmf, pmf, atol=1e-9)
+    each = [cluster.constant(s) for s in seconds]
+    again = cluster.staleness_law(cluster.Cluster(3, each))
+    np.testing.assert_allclose(again.pmf, law.pmf, atol=1e-12)
+
+
+def test_the_prediction_is_drawn_from_its_seed():
+    spec = cluster.Cluster(3, cluster.pareto(1.0, 3.0))
+    first, again, other = (
+        cluster.staleness_law(spec, draws=2000, seed=seed) for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first.pmf, again.pmf)
+    assert not np.array_equal(first.pmf[:5], other.pmf[:5])
+
+
+@pytest.mark.parametrize(
+    ("spec", "keywords", "message"),
+    [
+        (
+            cluster.Cluster(
+                2, EXPONENTIAL, communication=cluster.Communication(latency_seconds=1.0)
+            ),
+            {},
+            "communication",
+        ),
+        (
+            cluster.Cluster(2, EXPONENTIAL, slowdown=[cluster.Slowdown(1, 2.0, 5.0)]),
+            {},
+            "worker 1",
+        ),
+        (cluster.Cluster(2, cluster.infinite_bernoulli(1.0, 0.5)), {}, "worker 0"),
+        (cluster.Cluster(2, EXPONENTIAL), {"draws": -1}, "`draws`.* -1"),
+        (cluster.Cluster(2, EXPONENTIAL), {"draws": 0}, "`draws`.* 0"),
+    ],
+)
+def test_what_the_prediction_does_not_cover_is_refused(spec, keywords, message):
+    with pytest.raises(ValueError, match=message):
+        cluster.staleness_law(spec, **keywords)
+
+
+def test_every_pair_of_laws_agrees_on_the_slow_workers_share():
+    # common random numbers aside: gradients in proportion to the rates
+    for law, factor in itertools.product(("gamma", "pareto"), (2.0, 5.0)):
+        service = SPECS[law].service
+        spec = cluster.Cluster(3, service, slowdown=(1.0, 1.0, factor))
+        trace = cluster.simulate(spec, protocols.k_async(1), 4000, seed=1)
+        share = trace.summary().gradients[2] / 4000
+        assert abs(share * (2 + 1 / factor) * factor - 1) < 0.1

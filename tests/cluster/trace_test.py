@@ -1,0 +1,564 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from delayjax import cluster
+from delayjax.cluster import protocols
+from tests.cluster import oracle
+
+SEEDS = [1, 2, 3]
+
+# traces of every shape: one gradient an update, several, different numbers, none
+RULES = {
+    "ASGD": protocols.k_async(1),
+    "2-softsync": protocols.n_softsync(2),
+    "ringleader": protocols.ringleader(),
+    "waiting": protocols.bounded_staleness(3, late="wait"),
+    "dropping": protocols.ringmaster(3),
+    "mindflayer": protocols.mindflayer(1, 0.2),
+    "groups": protocols.groups(2),
+    "triggered": protocols.event_triggered(0.4),
+    "coded": protocols.gradient_coding(2, 2),
+}
+# of which a .csv can hold
+LOGGABLE = [name for name in RULES if name != "mindflayer"]
+
+
+def simulate(name, *, seed=1, num_updates=60):
+    spec = cluster.Cluster(5, cluster.exponential(1.0), slowdown=(1, 1, 1, 1, 4))
+    return cluster.simulate(spec, RULES[name], num_updates, seed=seed)
+
+
+def by_hand(num_workers, updates, *, divisor=None):
+    """The trace of [(seconds, [(worker, read_version), ...]), ...]."""
+    flat = [(t, *row) for t, (_, rows) in enumerate(updates) for row in rows]
+    update, worker, read = np.array(flat, np.int32).reshape(-1, 3).T
+    unknown = np.full(len(flat), np.nan)
+    none = np.zeros(0, np.int32)
+    counts = np.array([len(rows) for _, rows in updates], float)
+    return cluster.Trace(
+        num_workers=num_workers,
+        seconds=np.array([seconds for seconds, _ in updates], np.float64),
+        update=update,
+        worker=worker,
+        read_version=read,
+        begun=unknown,
+        arrived=unknown,
+        divisor=counts if divisor is None else np.array(divisor, np.float64),
+        dropped=cluster.Dropped(none, none, none, np.zeros(0), np.zeros(0)),
+        busy_seconds=np.full(num_workers, np.nan),
+    )
+
+
+def assert_equal(one, other):
+    for field in dataclasses.fields(cluster.Trace):
+        if field.name == "dropped":
+            continue
+        left, right = getattr(one, field.name), getattr(other, field.name)
+        np.testing.assert_array_equal(left, right, err_msg=field.name)
+        assert np.asarray(left).dtype == np.asarray(right).dtype, field.name
+    for left, right in zip(one.dropped, other.dropped, strict=True):
+        np.testing.assert_array_equal(left, right)
+        assert left.dtype == right.dtype
+
+
+DTYPES = {
+    "seconds": np.float64,
+    "update": np.int32,
+    "worker": np.int32,
+    "read_version": np.int32,
+    "begun": np.float64,
+    "arrived": np.float64,
+    "divisor": np.float64,
+    "busy_seconds": np.float64,
+    "counts": np.int64,
+    "staleness": np.int32,
+    "workers": np.int32,
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_trace_has_the_types_and_the_shapes_that_it_says(name):
+    trace = simulate(name)
+    assert {f: getattr(trace, f).dtype for f in DTYPES} == DTYPES
+    T, M = trace.num_updates, len(trace.update)
+    assert T == 60 and trace.num_workers == 5
+    assert len(trace.seconds) == len(trace.divisor) == len(trace.counts) == T
+    assert trace.counts.sum() == M
+    for column in (trace.worker, trace.read_version, trace.begun, trace.arrived):
+        assert column.shape == (M,)
+    assert trace.busy_seconds.shape == (5,)
+    assert trace.staleness.shape == trace.workers.shape == (T, trace.counts.max())
+    dropped = trace.dropped
+    assert len({len(column) for column in dropped}) == 1
+    kinds = [column.dtype for column in dropped]
+    assert kinds == [np.int32, np.int32, np.int32, np.float64, np.float64]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", RULES)
+def test_times_and_versions_are_in_order(name, seed):
+    trace = simulate(name, seed=seed)
+    assert (np.diff(trace.seconds) >= 0).all() and (np.diff(trace.update) >= 0).all()
+    assert (trace.begun < trace.arrived).all()
+    assert (trace.arrived <= trace.seconds[trace.update]).all()
+    assert (trace.read_version >= 0).all()
+    assert (trace.read_version <= trace.update).all()
+    # the version read was there when the task began, and the next one was not
+    # before a worker that goes on at what it has
+    begun = np.searchsorted(trace.seconds, trace.begun, side="right")
+    assert (trace.read_version <= begun).all()
+    if name != "ringleader":
+        np.testing.assert_array_equal(trace.read_version, begun)
+    dropped = trace.dropped
+    at = np.searchsorted(trace.seconds, dropped.arrived)
+    np.testing.assert_array_equal(dropped.version, at)
+    assert (dropped.read_version <= dropped.version).all()
+    assert (dropped.begun < dropped.arrived).all()
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_staleness_is_padded_with_minus_one(name):
+    trace = simulate(name)
+    updates = oracle.updates_of(trace)
+    most = max(len(rows) for _, rows in updates)
+    staleness = [
+        [t - read for _, read in rows] + [-1] * (most - len(rows))
+        for t, (_, rows) in enumerate(updates)
+    ]
+    workers = [[w for w, _ in rows] + [-1] * (most - len(rows)) for _, rows in updates]
+    np.testing.assert_array_equal(trace.staleness, staleness)
+    np.testing.assert_array_equal(trace.workers, workers)
+    np.testing.assert_array_equal(trace.counts, [len(rows) for _, rows in updates])
+    assert trace.max_staleness == max(map(max, staleness))
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(("start", "stop"), [(0, 60), (7, 31), (59, 60), (13, 13)])
+def test_arrivals_are_the_rows_of_some_updates(name, start, stop):
+    trace = simulate(name)
+    rows = trace.arrivals(start, stop)
+    np.testing.assert_array_equal(rows.staleness, trace.staleness[start:stop])
+    np.testing.assert_array_equal(rows.worker, trace.workers[start:stop])
+    np.testing.assert_array_equal(
+        rows.divisor, trace.divisor[start:stop].astype(np.float32)
+    )
+    assert rows.staleness.dtype == rows.worker.dtype == np.int32
+    assert rows.divisor.dtype == np.float32
+
+
+@pytest.mark.parametrize("name", ["ASGD", "ringleader"])
+def test_arrivals_may_be_wider_than_the_trace(name):
+    trace = simulate(name)
+    most = trace.counts.max()
+    rows, wide = trace.arrivals(3, 20), trace.arrivals(3, 20, width=most + 4)
+    for narrow, padded in zip(rows[:2], wide[:2], strict=True):
+        np.testing.assert_array_equal(padded[:, :most], narrow)
+        assert padded.shape == (17, most + 4) and (padded[:, most:] == -1).all()
+    np.testing.assert_array_equal(wide.divisor, rows.divisor)
+    # what is there is never cut off
+    assert trace.arrivals(3, 20, width=1).staleness.shape == rows.staleness.shape
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 4), (0, 61), (5, 4), (61, 61)])
+def test_arrivals_beyond_the_trace_are_refused(start, stop):
+    with pytest.raises(ValueError, match=rf"`start`.* 60.* {start} and {stop}"):
+        simulate("ASGD").arrivals(start, stop)
+
+
+def slow_summary(trace):
+    """mean, p50, p99, max, per worker mean, gradients: by loops and sorting."""
+    ages = [
+        t - read
+        for t, (_, rows) in enumerate(oracle.updates_of(trace))
+        for _, read in rows
+    ]
+    per_worker = [[] for _ in range(trace.num_workers)]
+    for t, (_, rows) in enumerate(oracle.updates_of(trace)):
+        for w, read in rows:
+            per_worker[w].append(t - read)
+
+    def quantile(q):
+        place = q * (len(ages) - 1)
+        low, high = sorted(ages)[math.floor(place)], sorted(ages)[math.ceil(place)]
+        return low + (high - low) * (place - math.floor(place))
+
+    return (
+        sum(ages) / len(ages),
+        quantile(0.5),
+        quantile(0.99),
+        max(ages),
+        [sum(own) / len(own) if own else math.nan for own in per_worker],
+        [len(own) for own in per_worker],
+    )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", RULES)
+def test_the_summary_is_its_slow_recomputation(name, seed):
+    trace = simulate(name, seed=seed)
+    summary = trace.summary()
+    np.testing.assert_allclose(summary[:4], slow_summary(trace)[:4], rtol=1e-12)
+    np.testing.assert_allclose(summary.per_worker, slow_summary(trace)[4], rtol=1e-12)
+    np.testing.assert_array_equal(summary.gradients, slow_summary(trace)[5])
+    assert summary.gradients.dtype == np.int64
+    assert summary.dropped == len(trace.dropped.worker)
+    assert math.isclose(summary.updates_per_second, 60 / trace.seconds[-1])
+
+
+def test_a_worker_without_a_gradient_has_no_mean():
+    trace = by_hand(4, [(1.0, [(0, 0), (2, 0)]), (2.5, [(2, 0)]), (4.0, [(2, 2)])])
+    summary = trace.summary()
+    np.testing.assert_array_equal(summary.per_worker, [0, math.nan, 1 / 3, math.nan])
+    np.testing.assert_array_equal(summary.gradients, [1, 0, 3, 0])
+    assert (summary.mean, summary.p50, summary.max) == (0.25, 0.0, 1)
+    assert summary.updates_per_second == 3 / 4
+    assert math.isnan(summary.idle_share)
+
+
+# The engine's idle time against intervals that are known to the reader.
+
+
+def idle(times, rule, num_updates, **keywords):
+    spec = cluster.Cluster(len(times), oracle.given(times), **keywords)
+    trace = cluster.simulate(spec, rule, num_updates, seed=0)
+    return trace, trace.summary().idle_share
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nobody_idles_who_never_waits(seed):
+    times = np.random.default_rng(seed).exponential(1.0, (4, 300))
+    for rule in (
+        protocols.k_async(1),
+        protocols.k_batch_async(3),
+        protocols.k_batch_sync(2),
+        protocols.rennala(3),
+        protocols.ringmaster(2, stop=True),
+    ):
+        trace, share = idle(times, rule, 100)
+        assert abs(share) < 1e-12
+        np.testing.assert_allclose(trace.busy_seconds, trace.seconds[-1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_finishes_first_idles_until_the_round_is_over(seed, k):
+    times = np.random.default_rng(seed).exponential(1.0, (4, 300))
+    trace, share = idle(times, protocols.k_sync(k), 100)
+    rounds = np.sort(times[:, :100], axis=0)[k - 1]
+    busy = np.minimum(times[:, :100], rounds).sum(1)
+    np.testing.assert_allclose(trace.busy_seconds, busy, rtol=1e-12)
+    assert math.isclose(share, 1 - busy.sum() / (4 * rounds.sum()), rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["k_async", "ssp", "round_robin", "groups", "wait"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_idle_time_lies_between_a_gradient_and_the_next(name, seed):
+    # every task is applied: busy is the union of [begun, arrived], and of the tasks
+    # in hand at the end from when they began
+    rule = {
+        "k_async": protocols.k_async(3),
+        "ssp": protocols.ssp(1),
+        "round_robin": protocols.round_robin(),
+        "groups": protocols.groups(2),
+        "wait": protocols.bounded_staleness(2, late="wait"),
+    }[name]
+    times = np.random.default_rng(seed).exponential(1.0, (4, 400))
+    long, _ = idle(times, rule, 160)
+    short, share = idle(times, rule, 80)
+    end = short.seconds[-1]
+    begun, arrived = np.minimum(long.begun, end), np.minimum(long.arrived, end)
+    busy = np.bincount(long.worker, arrived - begun, minlength=4)
+    np.testing.assert_allclose(short.busy_seconds, busy, rtol=1e-12)
+    assert math.isclose(share, 1 - busy.sum() / (4 * end), rel_tol=1e-9)
+    assert 0 < share < 1
+
+
+@pytest.mark.parametrize("name", [*RULES, "rennala", "k_batch_async"])
+def test_what_comes_after_the_last_update_is_not_in_the_trace(name):
+    extreme = {
+        "rennala": protocols.rennala(20),
+        "k_batch_async": protocols.k_batch_async(4),
+    }
+    rule = (RULES | extreme)[name]
+    spec = cluster.Cluster(4, cluster.exponential(1.0))
+    for end in (9.0, 12.0, 15.0):
+        by_clock = cluster.simulate(spec, rule, 10_000, seed=1, seconds=end)
+        updates = by_clock.num_updates
+        assert 0 < updates < 10_000
+        assert_equal(by_clock, cluster.simulate(spec, rule, updates, seed=1))
+        assert (by_clock.busy_seconds <= by_clock.seconds[-1] * (1 + 1e-12)).all()
+
+
+def test_dropped_work_counts_as_busy():
+    times = np.random.default_rng(1).exponential(1.0, (4, 400))
+    trace, share = idle(times, protocols.event_triggered(0.3), 60)
+    assert len(trace.dropped.worker) > 0 and abs(share) < 1e-12
+
+
+def test_the_abandoned_part_of_a_trial_counts_as_busy():
+    times = [np.tile([1.0, 5.0], 6000), np.tile([0.5, 0.25], 6000)]
+    trace, share = idle(times, protocols.mindflayer(2, 2.0), 10)
+    # a round: 1 s and 2 s in vain; 0.5 s and 0.25 s
+    np.testing.assert_allclose(trace.busy_seconds, [30.0, 7.5], rtol=1e-12)
+    assert math.isclose(share, 1 - 37.5 / 60)
+
+
+def test_the_dead_idle():
+    times = np.ones((2, 200))
+    gone = [cluster.Slowdown(1, math.inf, 10.25, 20.0)]
+    trace, share = idle(times, protocols.k_async(1), 80, slowdown=gone)
+    end = trace.seconds[-1]
+    np.testing.assert_allclose(
+        trace.busy_seconds, [end, end - (20.0 - 10.25)], rtol=1e-12
+    )
+    assert math.isclose(share, 9.75 / (2 * end), rel_tol=1e-9)
+
+
+# The law of staleness.
+
+
+@pytest.mark.parametrize("burn_in", [0, 20])
+@pytest.mark.parametrize("name", RULES)
+def test_the_staleness_law_counts_the_ages(name, burn_in):
+    trace = simulate(name)
+    ages = [
+        t - read
+        for t, (_, rows) in enumerate(oracle.updates_of(trace))
+        for _, read in rows
+        if t >= burn_in
+    ]
+    law = trace.staleness_law(burn_in=burn_in)
+    pmf = [ages.count(k) / len(ages) for k in range(max(ages) + 1)]
+    np.testing.assert_allclose(law.pmf, pmf, rtol=1e-12)
+    mean = sum(ages) / len(ages)
+    assert math.isclose(law.mean, mean, rel_tol=1e-12, abs_tol=1e-12)
+    variance = sum((age - mean) ** 2 for age in ages) / len(ages)
+    assert math.isclose(law.variance, variance, rel_tol=1e-9, abs_tol=1e-12)
+    assert law.pmf.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("burn_in", "error"), [(60, ValueError), (-1, ValueError), (1.5, TypeError)]
+)
+def test_a_burn_in_that_leaves_nothing_is_refused(burn_in, error):
+    with pytest.raises(error, match=rf"`burn_in`.* {burn_in}"):
+        simulate("ASGD").staleness_law(burn_in=burn_in)
+
+
+# Files.
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", RULES)
+def test_npz_keeps_everything_to_the_bit(name, seed, tmp_path):
+    trace = simulate(name, seed=seed)
+    for path in (tmp_path / "trace.npz", str(tmp_path / "other.npz")):
+        trace.save(path)
+        again = cluster.load_trace(path)
+        assert_equal(trace, again)
+        assert type(again.num_workers) is int
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", LOGGABLE)
+def test_csv_keeps_updates_and_times_to_the_bit(name, seed, tmp_path):
+    trace = simulate(name, seed=seed)
+    path = tmp_path / "trace.csv"
+    trace.save(path)
+    again = cluster.load_trace(path, num_workers=5)
+    for field in ("seconds", "update", "worker", "read_version", "divisor"):
+        np.testing.assert_array_equal(getattr(again, field), getattr(trace, field))
+        assert getattr(again, field).dtype == getattr(trace, field).dtype
+    assert again.num_workers == 5
+    # a log doesn't know when workers computed
+    for column in (again.begun, again.arrived):
+        assert np.isnan(column).all() and column.shape == trace.update.shape
+    assert np.isnan(again.busy_seconds).all() and again.busy_seconds.shape == (5,)
+    assert again.summary().dropped == 0
+    np.testing.assert_array_equal(again.staleness, trace.staleness)
+    assert_equal(again, cluster.load_trace(str(path), num_workers=5))
+
+
+def test_awkward_times_survive_a_csv(tmp_path):
+    seconds = [5e-324, 0.1, 1 / 3, 1e22, 1.7976931348623157e308]
+    trace = by_hand(1, [(s, [(0, t)]) for t, s in enumerate(seconds)])
+    trace.save(tmp_path / "t.csv")
+    assert cluster.load_trace(tmp_path / "t.csv").seconds.tolist() == seconds
+
+
+def test_a_csv_is_plain_text_with_its_header(tmp_path):
+    trace = by_hand(3, [(0.5, [(2, 0)]), (1.25, [(0, 0), (1, 1)])])
+    trace.save(tmp_path / "t.csv")
+    text = (tmp_path / "t.csv").read_text()
+    assert text.split() == [
+        "update,time_s,worker,read_version",
+        *("0,0.5,2,0", "1,1.25,0,0", "1,1.25,1,1"),
+    ]
+
+
+def test_a_csv_holds_no_empty_update_and_no_divisor_of_its_own(tmp_path):
+    empty = by_hand(1, [(1.0, [(0, 0)]), (2.0, [])], divisor=[1.0, 0.0])
+    weighted = by_hand(1, [(1.0, [(0, 0)])], divisor=[0.5])
+    for trace in (empty, weighted):
+        with pytest.raises(ValueError, match=r"csv.*npz"):
+            trace.save(tmp_path / "t.csv")
+        assert not (tmp_path / "t.csv").exists()
+        trace.save(tmp_path / "t.npz")
+        assert_equal(trace, cluster.load_trace(tmp_path / "t.npz"))
+
+
+def test_a_csv_holds_no_trace_without_updates(tmp_path):
+    # its reader refuses one without rows
+    with pytest.raises(ValueError, match=r"csv.*npz"):
+        by_hand(2, []).save(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("name", ["t.txt", "t", "t.npz.gz"])
+def test_other_endings_are_refused(name, tmp_path):
+    (tmp_path / name).write_text("")
+    for call in (simulate("ASGD").save, cluster.load_trace):
+        with pytest.raises(ValueError, match=rf"`path`.*\.npz or \.csv.*{name}"):
+            call(tmp_path / name)
+
+
+HEADER = "update,time_s,worker,read_version"
+
+
+def load(tmp_path, text, **keywords):
+    path = tmp_path / "log.csv"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return cluster.load_trace(path, **keywords)
+
+
+GOOD = [(0.5, [(1, 0)]), (0.5, [(0, 0), (2, 1)]), (2.0, [(1, 1)])]
+GOOD_ROWS = ["0,0.5,1,0", "1,0.5,0,0", "1,0.5,2,1", "2,2.0,1,1"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join([HEADER, *GOOD_ROWS]),
+        "\n".join([HEADER, *GOOD_ROWS, ""]),
+        "\r\n".join([HEADER, *GOOD_ROWS, ""]),
+        "\ufeff" + "\n".join([HEADER, *GOOD_ROWS]),
+        "\n\n".join([HEADER, *GOOD_ROWS, "", ""]),
+        # further columns, another order, spaces, quotes
+        "\n".join(
+            [
+                "host,read_version,worker,time_s,update",
+                *("a,0,1,0.5,0", "b,0,0,0.5,1", "c,1,2,0.5,1", "d,1,1,2.0,2"),
+            ]
+        ),
+        "\n".join([HEADER, *(row.replace(",", ", ") for row in GOOD_ROWS)]),
+        "\n".join([HEADER, *(row + ",more" for row in GOOD_ROWS)]),
+        "\n".join([HEADER, '"0","0.5","1","0"', "1,5e-1,0,0", "1,.5,2,1", "2,2,1,1"]),
+    ],
+    ids=[
+        *("plain", "last newline", "CRLF", "BOM", "blank lines"),
+        *("columns", "spaces", "more values than columns", "spellings"),
+    ],
+)
+def test_a_log_may_look_like_this(text, tmp_path):
+    trace = load(tmp_path, text)
+    oracle.assert_same(trace, GOOD)
+    assert trace.num_workers == 3
+
+
+def test_more_workers_than_the_log_shows_may_be_declared(tmp_path):
+    trace = load(tmp_path, "\n".join([HEADER, *GOOD_ROWS]), num_workers=6)
+    assert trace.num_workers == 6
+    np.testing.assert_array_equal(trace.summary().gradients, [1, 2, 1, 0, 0, 0])
+
+
+BAD_ROWS = {
+    "starts at 1": (["1,0.5,0,0"], 1, "`update`"),
+    "a gap": (["0,0.5,0,0", "2,0.6,0,1"], 2, "`update`"),
+    "goes back": (["0,0.5,0,0", "1,0.6,0,1", "0,0.5,1,0"], 3, "`update`"),
+    "a negative update": (["-1,0.5,0,0"], 1, "`update`"),
+    "an update that is no integer": (["0,0.5,0,0", "1.5,0.6,0,0"], 2, "`update`"),
+    "an empty update": ([",0.5,0,0"], 1, "`update`"),
+    "time goes back": (["0,0.5,0,0", "1,0.4,0,1"], 2, "`time_s`"),
+    "a time is nan": (["0,0.5,0,0", "1,nan,0,1"], 2, "`time_s`"),
+    "a time is infinite": (["0,inf,0,0"], 1, "`time_s`"),
+    "a time is minus infinity": (["0,-inf,0,0"], 1, "`time_s`"),
+    "a time is no number": (["0,soon,0,0"], 1, "`time_s`"),
+    "a time is missing": (["0,0.5,0,0", "1"], 2, "`time_s`"),
+    "an update has two times": (["0,0.5,0,0", "0,0.6,1,0"], 2, "`time_s`"),
+    "a version of the future": (["0,0.5,0,1"], 1, "`read_version`"),
+    "a later version of the future": (
+        ["0,0.5,0,0", "1,0.6,0,1", "1,0.6,1,2"],
+        3,
+        "`read_version`",
+    ),
+    "a negative version": (["0,0.5,0,-1"], 1, "`read_version`"),
+    "a version that is no integer": (["0,0.5,0,zero"], 1, "`read_version`"),
+    "a negative worker": (["0,0.5,-2,0"], 1, "`worker`"),
+    "a worker that is no integer": (["0,0.5,1.0,0"], 1, "`worker`"),
+    "a worker beyond the declared": (["0,0.5,3,0", "1,0.5,4,0"], 2, "`worker`"),
+    "a worker beyond int32": (["0,0.5,3,0", "1,0.5,4294967296,0"], 2, "`worker`"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+@pytest.mark.parametrize("blank", ["", "\n"])
+def test_a_bad_row_is_named(name, blank, tmp_path):
+    rows, number, column = BAD_ROWS[name]
+    declared = 4 if "declared" in name else None
+    with pytest.raises(ValueError, match=rf"row {number}\b.*{column}"):
+        load(tmp_path, ("\n" + blank).join([HEADER, *rows]), num_workers=declared)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "update, time_s, worker, read_version"),
+        ("update,time_s,worker\n0,1,0", r"read_version"),
+        ("step,time,worker,read_version\n0,1,0,0", r"update, time_s"),
+        ("\n".join(GOOD_ROWS), r"lacks"),
+        (HEADER, r"no rows"),
+        (HEADER + "\n\n", r"no rows"),
+        (b"\xff\xfe\x00garbage", r"log\.csv"),
+    ],
+    ids=["empty", "a column", "two columns", "no header", "no rows", "blank", "binary"],
+)
+def test_a_file_that_is_no_log_is_refused(text, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "error"), [(0, ValueError), (-3, ValueError), (2.5, TypeError)]
+)
+def test_a_bad_number_of_workers_is_refused(num_workers, error, tmp_path):
+    with pytest.raises(error, match=rf"`num_workers`.* {num_workers}"):
+        load(tmp_path, "\n".join([HEADER, "0,1,0,0"]), num_workers=num_workers)
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz"])
+def test_a_file_that_is_not_there_says_so(kind, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        cluster.load_trace(tmp_path / f"none.{kind}")
+
+
+def test_an_npz_that_is_no_trace_is_refused(tmp_path):
+    np.savez(tmp_path / "other.npz", seconds=np.zeros(3))
+    (tmp_path / "text.npz").write_text("not an archive")
+    simulate("ASGD").save(tmp_path / "whole.npz")
+    whole = (tmp_path / "whole.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
+    for name in ("other", "text", "cut"):
+        with pytest.raises(ValueError, match=rf"{name}\.npz"):
+            cluster.load_trace(tmp_path / f"{name}.npz")
+
+
+def test_a_trace_without_updates_has_no_rates():
+    spec = cluster.Cluster(2, cluster.constant(5.0))
+    trace = cluster.simulate(spec, protocols.k_async(1), 10, seed=0, seconds=4.0)
+    assert trace.num_updates == 0 and trace.max_staleness == 0
+    assert trace.staleness.shape[0] == trace.counts.size == 0
+    summary = trace.summary()
+    assert math.isnan(summary.mean) and np.isnan(summary.per_worker).all()
+    assert summary.gradients.tolist() == [0, 0]
