@@ -79,8 +79,6 @@ def one_program(config: ConfigDict) -> None:
     (program,) = grid.programs(config)
     trainer = train.trainer(config, program, task)
     state = train.run(
-        config,
-        task,
         trainer,
         trainer.init(),
         save=lambda state: None,

@@ -83,7 +83,8 @@ def get_config() -> ConfigDict:
     )
     config.modulation = ConfigDict(
         dict(
-            law=("none",),  # none, inverse, polynomial, hinge, exponential
+            # none, inverse, polynomial, hinge, exponential; for arms capped, by_mean
+            law=("none",),
             placement=("after",),  # of the optimizer: after or before
             power=0.5,  # polynomial
             slope=10.0,  # hinge, per update
@@ -99,10 +100,43 @@ def get_config() -> ConfigDict:
         )
     )
 
-    config.seeds = (0, 1, 2)  # replicates; each is folded into the three seeds below
+    config.cluster = ConfigDict(
+        dict(
+            # protocols to compare, each on a simulated cluster of its own, with what it
+            # changes of the keys below or of task.batch_size:
+            # "n_softsync(15) workers=30 batch_size=4"; () trains under config.delay
+            arms=(),
+            workers=8,
+            # seconds a gradient: constant, exponential, shifted_exponential, gamma,
+            # lognormal, pareto, infinite_bernoulli, empirical, markov_stragglers
+            service="exponential(1.0)",
+            speeds="equal",  # linear, sqrt: worker i takes i + 1, sqrt(i + 1) times it
+            slow_workers=0,  # how many, the last ones, take slow_factor times as long
+            slow_factor=1.0,
+            latency_seconds=0.0,  # of a message
+            message_bytes=0.0,
+            bytes_per_second=0.0,  # of a link; 0 is infinitely fast
+            serial=False,  # whether the server handles one message at a time
+            # where an arm ends: in time, or in data; if both are 0, after config.steps
+            seconds=0.0,  # simulated
+            examples=0,  # in the gradients it has applied
+            evaluations=20,  # points of a curve, equal numbers of updates apart
+            read_spread=0.0,  # of a gradient's staleness, over which its read spreads
+        )
+    )
+    config.trace = ""  # a logged trace, .csv or .npz, in place of the arms
+    config.target = ConfigDict(
+        dict(
+            metric="train_loss",  # or another that is evaluated, or gradient_norm
+            value=0.0,  # seconds_to_target is the time until it is reached; 0: none
+        )
+    )
+
+    config.seeds = (0, 1, 2)  # replicates; each is folded into the four seeds below
     config.params_seed = 0  # initial parameters
     config.data_seed = 0  # order of the examples
     config.delay_seed = 0  # random delays
+    config.cluster_seed = 0  # service times
 
     config.steps = 1000  # updates
     config.chunk = 50  # updates in one compiled scan, between two looks by the host

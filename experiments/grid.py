@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from experiments import arms
+
 
 class Program(NamedTuple):
     """What is static: one compiled program trains all cells that share it."""
@@ -14,11 +16,12 @@ class Program(NamedTuple):
     optimizer: str
     compensation: str
     placement: str
+    arm: str = ""  # the protocol and its overrides; "" is a delay, not a cluster
 
     @property
     def name(self) -> str:
         """A name for files and progress lines."""
-        return "-".join(self)
+        return "-".join(filter(None, (*self[:3], arms.slug(self.arm))))
 
 
 class Cell(NamedTuple):
@@ -34,9 +37,12 @@ class Cell(NamedTuple):
 def programs(config: ConfigDict) -> list[Program]:
     """The programs of a config, in the order they are trained."""
     return [
-        Program(*choice)
-        for choice in itertools.product(
-            config.opt.name, config.compensation.name, config.modulation.placement
+        Program(*choice, arm)
+        for arm, *choice in itertools.product(
+            arms.names(config) or ("",),
+            config.opt.name,
+            config.compensation.name,
+            config.modulation.placement,
         )
     ]
 
@@ -46,8 +52,8 @@ def cells(config: ConfigDict, program: Program) -> Cell:
     compensated = program.compensation in ("dc", "dc_adaptive")
     axes = (
         config.opt[program.optimizer].learning_rate,
-        range(len(config.delay.law)),
-        config.delay.value,
+        (0,) if program.arm else range(len(config.delay.law)),
+        (0,) if program.arm else config.delay.value,
         range(len(config.modulation.law)),
         config.compensation.strength if compensated else (0.0,),
     )

@@ -6,6 +6,7 @@ The same command again goes on where the last one stopped.
 """
 
 import ast
+import dataclasses
 import os
 import sys
 import time
@@ -15,7 +16,18 @@ import jax
 from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
-from experiments import build, checkpoints, grid, progress, records, train
+from experiments import (
+    build,
+    checkpoints,
+    costs,
+    curves,
+    grid,
+    progress,
+    records,
+    train,
+)
+from experiments.course import Course
+from experiments.tasks.task import Task
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "A file in configs/.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "The folder to write to.")
@@ -32,18 +44,22 @@ def main(argv: list[str]) -> None:
         build.check(config)
         task = build.task(config)
         programs = grid.programs(config)
-        trainers = [train.trainer(config, program, task) for program in programs]
+        trainers = _trainers(config, task, programs)
         for program, trainer in zip(programs, trainers, strict=True):
-            train.check_memory(program, trainer)
+            costs.check_memory(program, trainer)
         if not config.dry_run:
             records.open_workdir(workdir, config)
+            for course in {trainer.course for trainer in trainers} - {None}:
+                records.write_trace(workdir, course, config.seeds[0])
     except (ValueError, TypeError, OSError) as error:
         sys.exit(f"error: {error}")
     for name, value in task.facts.items():
         progress.log.info("%s: %s", name, value)
     if config.dry_run:
         for program, trainer in zip(programs, trainers, strict=True):
-            _print_costs(program, train.costs(config, trainer, task))
+            _print_costs(program, costs.costs(trainer))
+            if trainer.course is not None:
+                _print_course(trainer.course)
         return
 
     def write_config(wall_seconds):
@@ -56,10 +72,12 @@ def main(argv: list[str]) -> None:
         )
 
     write_config(None)
-    rows = []
+    rows, curve = [], []
     try:
         for program, trainer in zip(programs, trainers, strict=True):
-            rows += _train(config, workdir, task, program, trainer)
+            own_rows, own_curve = _train(workdir, program, trainer)
+            rows += own_rows
+            curve += own_curve
     except train.InterruptionError as stop:
         write_config(time.monotonic() - started)
         progress.log.info("%s. The same command goes on from there.", stop)
@@ -70,21 +88,43 @@ def main(argv: list[str]) -> None:
     except checkpoints.OtherRunError as error:
         sys.exit(f"error: {error}")
     records.write_results(workdir, rows)
+    if curve:
+        records.write_curves(workdir, curve)
     write_config(time.monotonic() - started)
     _draw(workdir)
 
 
+def _trainers(
+    config: ConfigDict, task: Task, programs: list[grid.Program]
+) -> list[train.Trainer]:
+    """A trainer for each program; those of an arm share what its cluster did."""
+    tasks = {config.task.batch_size: task}
+    followed = {}  # arm -> its own config, and its course
+    for arm in {program.arm: None for program in programs if program.arm}:
+        own = build.for_arm(config, arm)
+        course = build.course(own, arm)
+        own.steps, own.chunk = course.steps, course.chunk
+        if own.task.batch_size not in tasks:
+            # evaluated by one compiled function
+            tasks[own.task.batch_size] = dataclasses.replace(
+                build.task(own), evaluate=task.evaluate
+            )
+        followed[arm] = own, course
+    trainers = []
+    for program in programs:
+        own, course = followed.get(program.arm, (config, None))
+        trainers.append(train.trainer(own, program, tasks[own.task.batch_size], course))
+    return trainers
+
+
 def _train(
-    config: ConfigDict,
-    workdir: Path,
-    task: train.Task,
-    program: grid.Program,
-    trainer: train.Trainer,
-) -> list[dict]:
-    """Trains one program and returns its rows of results.csv."""
+    workdir: Path, program: grid.Program, trainer: train.Trainer
+) -> tuple[list[dict], list[dict]]:
+    """Trains one program and returns its rows of results.csv and of curves.csv."""
+    config, course = trainer.config, trainer.course
     kept = checkpoints.Checkpoints(
         workdir / "checkpoints" / program.name,
-        max_delay=build.max_delay(config),
+        max_delay=trainer.max_delay,
         kept=config.checkpoints_kept,
     )
     # first, so that two states are never alive at once
@@ -96,12 +136,10 @@ def _train(
     else:
         done = "is done" if start == config.steps else "resumes"
         progress.log.info("%s %s at step %d", program.name, done, start)
-    metrics = records.Metrics(workdir, program, start)
+    metrics = records.Metrics(workdir, program, start, course)
     bar = progress.Bar(program.name, start, config.steps)
     try:
         state = train.run(
-            config,
-            task,
             trainer,
             state,
             save=kept.save,
@@ -115,7 +153,15 @@ def _train(
     final, counters = jax.device_get(
         (trainer.evaluate(state.params), train.counters(state))
     )
-    return records.results(config, program, counters, initial, final)
+    rows = records.results(config, program, counters, initial, final, course)
+    if course is None:
+        return rows, []
+    curve = curves.rows(records.settings(config, program), initial, metrics.rows())
+    if config.target.value:
+        rows = curves.with_target(
+            rows, curve, config.target.metric, config.target.value
+        )
+    return rows, curve
 
 
 def _draw(workdir: Path) -> None:
@@ -131,16 +177,28 @@ def _draw(workdir: Path) -> None:
     progress.log.info("report: %s", report.write(workdir))
 
 
-def _print_costs(program: grid.Program, costs: train.Costs) -> None:
+def _print_costs(program: grid.Program, cost: costs.Costs) -> None:
     mib = 2**20
     print(
-        f"{program.name}: {costs.cells} cells, compiled in"
-        f" {costs.compile_seconds:.1f} s\n"
-        f"  parameters of a cell   {costs.parameters:,}\n"
-        f"  history, all cells     {costs.history_bytes / mib:,.1f} MiB\n"
-        f"  checkpoint             {costs.state_bytes / mib:,.1f} MiB\n"
-        f"  FLOPs of an update     {costs.flops:.3g}\n"
-        f"  estimated peak memory  {costs.peak_bytes / mib:,.1f} MiB"
+        f"{program.name}: {cost.cells} cells, compiled in"
+        f" {cost.compile_seconds:.1f} s\n"
+        f"  parameters of a cell   {cost.parameters:,}\n"
+        f"  history, all cells     {cost.history_bytes / mib:,.1f} MiB\n"
+        f"  checkpoint             {cost.state_bytes / mib:,.1f} MiB\n"
+        f"  FLOPs of an update     {cost.flops:.3g}\n"
+        f"  estimated peak memory  {cost.peak_bytes / mib:,.1f} MiB"
+    )
+
+
+def _print_course(course: Course) -> None:
+    gradients = course.counts(0, course.steps)
+    print(
+        f"  gradients of an update {gradients.min()} to {gradients.max()}, mean"
+        f" {gradients.mean():.4g}\n"
+        f"  staleness              mean {course.mean_staleness:.4g}, at most"
+        f" {course.max_staleness} updates\n"
+        f"  updates                {course.steps:,}, evaluated every {course.chunk}\n"
+        f"  simulated              {course.seconds(course.steps).mean():,.6g} s"
     )
 
 
@@ -156,6 +214,8 @@ def _parse_flags(argv: list[str]) -> list[str]:
         return flags.FLAGS(argv)
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
         reason = " ".join(str(error).strip("\"'").split())
+        # what a config file itself refuses comes within a traceback
+        reason = reason.rpartition(" ValueError: ")[2]
         if isinstance(error, (AttributeError, KeyError)):
             reason = (
                 f"the config has no key {reason!r}; configs/default.py has them all"

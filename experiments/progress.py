@@ -1,6 +1,7 @@
 """A live bar on a terminal, plain log lines elsewhere."""
 
 import logging
+import statistics
 import sys
 import time
 from typing import Any
@@ -62,6 +63,8 @@ class Bar:
         if row["not_finite"]:
             numbers += f", {row['not_finite']} not finite"
         numbers += f", {row['steps_per_second']:.3g} steps/s"
+        if "seconds" in row:
+            numbers += f", {statistics.fmean(row['seconds']):,.5g} s simulated"
         if self._bar is not None:
             self._bar.update(self._task, completed=step, numbers=numbers)
             return

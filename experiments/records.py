@@ -1,4 +1,4 @@
-"""What a run leaves in its workdir: config.json, metrics.jsonl, results.csv, events."""
+"""What a run leaves in its workdir: config.json, metrics.jsonl, tables, events."""
 
 import csv
 import datetime
@@ -18,20 +18,26 @@ import numpy as np
 from ml_collections import ConfigDict
 from tensorboardX import SummaryWriter
 
-from experiments import grid
-from experiments.results import read_metrics
+import delayjax as dj
+from experiments import arms, grid
+from experiments import results as tables
+from experiments.course import Course
 from experiments.train import Chunk, Counters
 
 # What may differ between two commands that work on the same run.
 _NOT_THE_RUN = ("dry_run", "profile")
 
+_SETTING = (
+    *("task", "arm", "optimizer", "learning_rate", "delay_law", "delay"),
+    *("modulation", "placement", "compensation", "strength", "seed"),
+)
 COLUMNS = (
-    *("task", "optimizer", "learning_rate", "delay_law", "delay"),
-    *("modulation", "placement", "compensation", "strength", "seed", "steps"),
-    *("diverged", "diverged_step"),
-    *("train_loss", "test_loss", "train_accuracy", "test_accuracy"),
+    *_SETTING,
+    *("steps", "updates", "seconds", "seconds_to_target", "diverged", "diverged_step"),
+    *tables.EVALUATED,
     *("staleness_mean", "staleness_p99", "staleness_max", "clipped", "dropped"),
 )
+CURVE_COLUMNS = (*_SETTING, "step", "seconds", "examples", *tables.EVALUATED)
 
 
 def open_workdir(workdir: Path, config: ConfigDict) -> None:
@@ -97,7 +103,7 @@ def write_config(
                 name: importlib.metadata.version(name)
                 for name in ("jax", "jaxlib", "optax", "flax", "numpy")
             },
-            "delayjax": _own_version(),
+            "delayjax": dj.__version__,
         },
         "git": git_hash(),
         "devices": f"{len(jax.devices())} x {jax.devices()[0].device_kind}",
@@ -128,7 +134,13 @@ def git_hash() -> str:
 class Metrics:
     """One row a chunk in metrics.jsonl, and the same numbers as TensorBoard events."""
 
-    def __init__(self, workdir: Path, program: grid.Program, steps_kept: int):
+    def __init__(
+        self,
+        workdir: Path,
+        program: grid.Program,
+        steps_kept: int,
+        course: Course | None = None,
+    ):
         """Opens both; rows of `program` after update `steps_kept` are forgotten.
 
         Args:
@@ -136,12 +148,14 @@ class Metrics:
             program: whose rows these are.
             steps_kept: the update that the run resumes from, so that the file ends as
                 if it had never been interrupted.
+            course: of the program's arm.
         """
+        self._course = course
         self._path = workdir / "metrics.jsonl"
         self._program = program.name
         kept = [
             row
-            for row in read_metrics(self._path)
+            for row in tables.read_metrics(self._path)
             if row["program"] != program.name or row["step"] <= steps_kept
         ]
         _replace(self._path, "".join(json.dumps(row) + "\n" for row in kept))
@@ -154,21 +168,30 @@ class Metrics:
     ) -> dict[str, Any]:
         """Appends the numbers of a chunk and returns them."""
         live = counters.diverged_step < 0
-        losses = np.mean(chunk.loss, axis=0)
+        losses = np.mean(chunk.loss, axis=0, where=self._trained(step, chunk))
         counts = counters.staleness_counts.sum((0, 1))
         summary = staleness_summary(counts)
-        updates = max(int(counts.sum()), 1)
+        used = max(int(counts.sum()), 1)
         row = {
             "program": self._program,
             "step": step,
             "train_loss": _number(np.median(losses[live])) if live.any() else None,
             "not_finite": int((~live).sum()),
             **summary,
-            "clipped": int(counters.clipped.sum()) / updates,
-            "dropped": int(counters.dropped.sum()) / updates,
+            "clipped": int(counters.clipped.sum()) / used,
+            "dropped": int(counters.dropped.sum()) / used,
             "steps_per_second": len(chunk.loss) / seconds,
-            "losses": [[_number(loss) for loss in cells] for cells in losses],
+            "losses": _numbers(losses),
         }
+        if self._course is not None:
+            row |= {
+                "dropped": float(self._course.dropped_share(step).mean()),
+                "seconds": self._course.seconds(step).tolist(),
+                "examples": self._course.examples(step).tolist(),
+                "evaluation": {
+                    name: _numbers(values) for name, values in chunk.evaluation.items()
+                },
+            }
         with self._path.open("a") as file:
             file.write(json.dumps(row) + "\n")
         for key, value in row.items():
@@ -177,9 +200,20 @@ class Metrics:
         self._events.flush()
         return row
 
+    def rows(self) -> list[dict[str, Any]]:
+        """The program's rows so far."""
+        rows = tables.read_metrics(self._path)
+        return [row for row in rows if row["program"] == self._program]
+
     def close(self) -> None:
         """Closes the event file."""
         self._events.close()
+
+    def _trained(self, step: int, chunk: Chunk) -> Any:
+        """Which updates of a chunk had gradients, [chunk, seeds, 1]; all in a delay."""
+        if self._course is None:
+            return True
+        return self._course.counts(step - len(chunk.loss), step)[..., None] > 0
 
 
 def staleness_summary(counts: np.ndarray) -> dict[str, float]:
@@ -196,74 +230,117 @@ def staleness_summary(counts: np.ndarray) -> dict[str, float]:
     }
 
 
+def settings(config: ConfigDict, program: grid.Program) -> list[list[dict[str, Any]]]:
+    """What tells apart the rows of a program: a record for each seed and cell."""
+    cells = jax.tree.map(np.asarray, grid.cells(config, program))
+    # as the config has them: float32 cells would print as 0.009999999776
+    rates = config.opt[program.optimizer].learning_rate
+    rates = dict(zip(np.float32(rates), rates, strict=True))
+    strengths = (*config.compensation.strength, 0.0)
+    strengths = dict(zip(np.float32(strengths), strengths, strict=True))
+    delay_laws = (arms.LOGGED,) if program.arm else config.delay.law
+    return [
+        [
+            {
+                "task": config.task.name,
+                "arm": program.arm,
+                "optimizer": program.optimizer,
+                "learning_rate": rates[cells.learning_rate[c]],
+                "delay_law": delay_laws[cells.delay_law[c]],
+                "delay": f"{cells.delay[c]:g}",
+                "modulation": config.modulation.law[cells.modulation[c]],
+                "placement": program.placement,
+                "compensation": program.compensation,
+                "strength": strengths[cells.strength[c]],
+                "seed": seed,
+            }
+            for c in range(len(cells.delay))
+        ]
+        for seed in config.seeds
+    ]
+
+
 def results(
     config: ConfigDict,
     program: grid.Program,
     counters: Counters,
     initial: Mapping[str, jax.Array],
     final: Mapping[str, jax.Array],
+    course: Course | None = None,
 ) -> list[dict[str, Any]]:
     """The rows of one program for results.csv, one a seed and cell.
 
     A cell has diverged if its loss was not finite at some step, or if its training loss
     ends above where it began.
     """
-    cells = jax.tree.map(np.asarray, grid.cells(config, program))
-    # as the config has them: float32 cells would print as 0.009999999776
-    rates = dict(
-        zip(
-            np.float32(config.opt[program.optimizer].learning_rate),
-            config.opt[program.optimizer].learning_rate,
-            strict=True,
-        )
-    )
-    strengths = dict(
-        zip(
-            np.float32((*config.compensation.strength, 0.0)),
-            (*config.compensation.strength, 0.0),
-            strict=True,
-        )
-    )
+    steps = config.steps
     rows = []
-    for s, seed in enumerate(config.seeds):
-        for c in range(len(cells.delay)):
+    for s, of_seed in enumerate(settings(config, program)):
+        for c, setting in enumerate(of_seed):
             began, ends = initial["train_loss"][s, c], final["train_loss"][s, c]
-            rows.append(
-                {
-                    "task": config.task.name,
-                    "optimizer": program.optimizer,
-                    "learning_rate": rates[cells.learning_rate[c]],
-                    "delay_law": config.delay.law[cells.delay_law[c]],
-                    "delay": f"{cells.delay[c]:g}",
-                    "modulation": config.modulation.law[cells.modulation[c]],
-                    "placement": program.placement,
-                    "compensation": program.compensation,
-                    "strength": strengths[cells.strength[c]],
-                    "seed": seed,
-                    "steps": config.steps,
-                    "diverged": int(
-                        counters.diverged_step[s, c] >= 0 or not ends <= began
-                    ),
-                    "diverged_step": int(counters.diverged_step[s, c]),
-                    **{
-                        key: float(values[s, c])
-                        for key, values in final.items()
-                        if key in COLUMNS
-                    },
-                    **staleness_summary(counters.staleness_counts[s, c]),
-                    "clipped": int(counters.clipped[s, c]) / config.steps,
-                    "dropped": int(counters.dropped[s, c]) / config.steps,
-                }
-            )
+            stopped = int(counters.diverged_step[s, c])
+            row = setting | {
+                "steps": steps,
+                "updates": steps if stopped < 0 else stopped,
+                "diverged": int(stopped >= 0 or not ends <= began),
+                "diverged_step": stopped,
+                **{
+                    key: float(values[s, c])
+                    for key, values in final.items()
+                    if key in COLUMNS
+                },
+                **staleness_summary(counters.staleness_counts[s, c]),
+                "clipped": int(counters.clipped[s, c]) / steps,
+                "dropped": int(counters.dropped[s, c]) / steps,
+            }
+            if course is not None:
+                row["seconds"] = float(course.seconds(row["updates"])[s])
+                row["dropped"] = float(course.dropped_share(steps)[s])
+            rows.append(row)
     return rows
 
 
 def write_results(workdir: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Writes results.csv, whole or not at all."""
-    path = workdir / "results.csv"
+    _write_table(workdir / "results.csv", COLUMNS, rows)
+
+
+def write_curves(workdir: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes curves.csv, whole or not at all."""
+    _write_table(workdir / "curves.csv", CURVE_COLUMNS, rows)
+
+
+def write_trace(workdir: Path, course: Course, seed: int) -> None:
+    """Keeps the first seed's trace of an arm for the figures, traces/ARM-seedS.npz.
+
+    Raises:
+        ValueError: if another one is there already: the run cannot go on along it.
+    """
+    path = workdir / "traces" / f"{arms.slug(course.name)}-seed{seed}.npz"
+    trace = course.traces[0]
+    if path.exists():
+        there = dj.cluster.load_trace(path)
+        if not all(
+            np.array_equal(getattr(trace, name), getattr(there, name))
+            for name in ("seconds", "update", "worker", "read_version", "divisor")
+        ):
+            raise ValueError(
+                f"{path} is the trace of another run of {course.name!r}: the file"
+                " config.trace or the simulator has changed. Choose another --workdir."
+            )
+        return
+    path.parent.mkdir(exist_ok=True)
+    part = path.with_name(f"part-{path.name}")
+    trace.save(part)
+    part.replace(path)
+
+
+def _write_table(
+    path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]
+) -> None:
     part = path.with_suffix(".part")
     with part.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="")
+        writer = csv.DictWriter(file, columns, restval="")
         writer.writeheader()
         writer.writerows(rows)
     part.replace(path)
@@ -283,10 +360,8 @@ def _number(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _own_version() -> str:
-    import delayjax as dj
-
-    return dj.__version__
+def _numbers(table: Any) -> list[list[float | None]]:
+    return [[_number(value) for value in row] for row in table]
 
 
 def _replace(path: Path, text: str) -> None:

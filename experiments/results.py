@@ -14,44 +14,85 @@ METRICS = {
     "train_accuracy": "training accuracy",
     "test_accuracy": "test accuracy",
     "gap": "test loss - training loss",
+    "gradient_norm": "gradient norm",
+    "seconds_to_target": "time to the target",
 }
+EVALUATED = (
+    *("train_loss", "test_loss", "train_accuracy", "test_accuracy", "gradient_norm"),
+)
+"""What curves.csv may hold."""
 FIGURES = ("over_delay", "gap_over_delay", "best_step", "stability_map", "loss_curves")
+ARM_FIGURES = (
+    *("over_seconds", "over_updates", "over_examples", "arms"),
+    *("staleness", "gantt", "time_to_target"),
+)
+"""Figures of what clusters did."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One row of results.csv: a cell of the grid under one seed."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What was trained: a cell of the grid under one seed."""
 
     task: str
+    arm: str = ""  # the protocol and its overrides; "" is a delay, not a cluster
     optimizer: str
     learning_rate: float
-    delay_law: str
-    delay: float  # updates; the mean where the law is random
+    delay_law: str  # "trace" under an arm
+    delay: float  # updates; the mean where the law is random; 0 under an arm
     modulation: str
     placement: str
     compensation: str
     strength: float
     seed: int
-    steps: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row(Setting):
+    """One row of results.csv: how a cell ended.
+
+    Fields with a default are columns that a record may lack: delayjax 0.1.0 wrote none.
+    """
+
+    steps: int  # updates
+    updates: float = math.nan  # done until the end, or until it diverged
+    seconds: float = math.nan  # simulated, until the last update; nan without an arm
+    seconds_to_target: float = math.nan  # inf if never; nan without an arm or a target
     diverged: bool  # a training loss that is not finite counts too
     diverged_step: int  # -1 where it did not
     train_loss: float  # nan where the task has none, as are the next three
     test_loss: float
     train_accuracy: float
     test_accuracy: float
+    gradient_norm: float = math.nan  # of the training loss; nan without an arm
     staleness_mean: float  # updates, as are the next two
     staleness_p99: float
     staleness_max: float
-    clipped: float  # share of the updates, as is dropped
+    clipped: float  # share of the gradients, as is dropped
     dropped: float
 
     def value(self, metric: str) -> float:
         """A column, or the gap between test and training loss; nan if diverged."""
+        if metric == "seconds_to_target":  # inf if diverged
+            return self.seconds_to_target
         if self.diverged:
             return math.nan
         if metric == "gap":
             return self.test_loss - self.train_loss
         return getattr(self, metric)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation(Setting):
+    """One row of curves.csv: a cell on its way, under an arm."""
+
+    step: int  # updates done
+    seconds: float  # simulated
+    examples: int  # in the gradients applied
+    train_loss: float  # nan where the task has none, as are the next three
+    test_loss: float
+    train_accuracy: float
+    test_accuracy: float
+    gradient_norm: float  # of the training loss
 
 
 def read(path: Path | str) -> list[Row]:
@@ -61,30 +102,22 @@ def read(path: Path | str) -> list[Row]:
         FileNotFoundError: if there is none.
         ValueError: if columns or rows are missing, or a value cannot be read.
     """
-    path = Path(path)
-    _require(path)
-    fields = {field.name: field.type for field in dataclasses.fields(Row)}
-    rows = []
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        missing = [name for name in fields if name not in (reader.fieldnames or ())]
-        if missing:
-            raise ValueError(f"{path} lacks the columns {', '.join(missing)}.")
-        for record in reader:
-            values = {}
-            for name, kind in fields.items():
-                try:
-                    values[name] = _parse(record[name], kind)
-                except (TypeError, ValueError) as error:
-                    raise ValueError(
-                        f"{path}, line {reader.line_num}: `{name}` must be"
-                        f" {kind.__name__}, got {record[name]!r}."
-                    ) from error
-            values["diverged"] |= not math.isfinite(values["train_loss"])
-            rows.append(Row(**values))
-    if not rows:
-        raise ValueError(f"{path} has no rows: the run has not ended.")
-    return rows
+    return [
+        dataclasses.replace(
+            row, diverged=row.diverged or not math.isfinite(row.train_loss)
+        )
+        for row in _read(path, Row)
+    ]
+
+
+def read_curves(path: Path | str) -> list[Evaluation]:
+    """Reads a curves.csv: each arm, cell and seed by step, from step 0 on.
+
+    Raises:
+        FileNotFoundError: if there is none; only runs with arms have one.
+        ValueError: if columns or rows are missing, or a value cannot be read.
+    """
+    return _read(path, Evaluation)
 
 
 def read_metrics(path: Path | str) -> list[dict[str, Any]]:
@@ -120,6 +153,39 @@ def loss_unit(task: str) -> str:
     """The unit of a task's loss: cross entropies are in nats, others have none."""
     own = ":" in task and not task.startswith(("tokens:", "tfds:"))
     return "" if own or task == "quadratic" else "nats"
+
+
+def _read(path: Path | str, kind: type) -> list[Any]:
+    path = Path(path)
+    _require(path)
+    fields = dataclasses.fields(kind)
+    rows = []
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        there = reader.fieldnames or ()
+        missing = [
+            field.name
+            for field in fields
+            if field.name not in there and field.default is dataclasses.MISSING
+        ]
+        if missing:
+            raise ValueError(f"{path} lacks the columns {', '.join(missing)}.")
+        for record in reader:
+            values = {}
+            for field in fields:
+                if field.name not in there:
+                    continue
+                try:
+                    values[field.name] = _parse(record[field.name], field.type)
+                except (TypeError, ValueError) as error:
+                    raise ValueError(
+                        f"{path}, line {reader.line_num}: `{field.name}` must be"
+                        f" {field.type.__name__}, got {record[field.name]!r}."
+                    ) from error
+            rows.append(kind(**values))
+    if not rows:
+        raise ValueError(f"{path} has no rows: the run has not ended.")
+    return rows
 
 
 def _parse(text: str, kind: type) -> Any:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from experiments.results import METRICS, Row, recorded
+from experiments.results import METRICS, Row, Setting, recorded
 
 FEWEST_SEEDS = 3  # below it a spread says nothing
 
@@ -20,11 +20,29 @@ class Series(NamedTuple):
     placement: str  # "after" where there is no modulation
     compensation: str
     strength: float  # 0 where there is no compensation
+    arm: str = ""  # "" where it is a delay; a point then, at the delay 0
 
     @property
     def plain(self) -> "Series":
         """The same optimizer under the same delays, with no remedy against them."""
-        return Series(self.optimizer, self.delay_law, "none", "after", "none", 0.0)
+        return Series(
+            self.optimizer, self.delay_law, "none", "after", "none", 0.0, self.arm
+        )
+
+
+def series(setting: Setting) -> Series:
+    """The series that a row of results.csv or curves.csv belongs to."""
+    modulated = setting.modulation != "none"
+    compensated = setting.compensation != "none"
+    return Series(
+        setting.optimizer,
+        setting.delay_law,
+        setting.modulation,
+        setting.placement if modulated else "after",
+        setting.compensation,
+        setting.strength if compensated else 0.0,
+        setting.arm,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,23 +98,14 @@ def table(rows: Iterable[Row]) -> dict[Series, dict[float, dict[float, list[Row]
     """
     cells = {}
     for row in rows:
-        modulated, compensated = row.modulation != "none", row.compensation != "none"
-        series = Series(
-            row.optimizer,
-            row.delay_law,
-            row.modulation,
-            row.placement if modulated else "after",
-            row.compensation,
-            row.strength if compensated else 0.0,
-        )
-        cell = cells.setdefault(series, {}).setdefault(row.delay, {})
+        cell = cells.setdefault(series(row), {}).setdefault(row.delay, {})
         cell.setdefault(row.learning_rate, {}).setdefault(row.seed, row)
     return {
-        series: {
+        own: {
             delay: {rate: list(steps[rate].values()) for rate in sorted(steps)}
             for delay, steps in sorted(delays.items())
         }
-        for series, delays in cells.items()
+        for own, delays in cells.items()
     }
 
 
@@ -104,6 +113,8 @@ def label(series: Series, among: Iterable[Series], *, optimizer: bool = True) ->
     """A short name that tells a series from the others."""
     among = list(among)
     parts = [series.optimizer] if optimizer else []
+    if series.arm:
+        parts.append(series.arm)
     if series.modulation != "none":
         parts.append(f"{series.modulation} {series.placement}")
     if series.compensation != "none":
@@ -126,7 +137,7 @@ def curves(
     is an accuracy). One under which some seed diverged loses to all that did not; the
     smaller of two equal ones is taken. The fixed step size is the best one of the
     series' plain baseline (the series itself where that was not run) at its smallest
-    delay.
+    delay; of arms, the best one of the first arm's plain baseline.
 
     Args:
         rows: the rows of one run.
@@ -148,9 +159,11 @@ def curves(
         if not recorded(rows, value):
             raise ValueError(f"`{name}` is {value!r}, which the task does not record.")
     by_series = table(rows)
+    first_arm = next((own.arm for own in by_series), "")
     found = []
     for series, delays in by_series.items():
-        baseline = by_series.get(series.plain, delays)
+        first = series._replace(arm=first_arm)
+        baseline = by_series.get(first.plain) or by_series.get(first, delays)
         fixed = _best(baseline[min(baseline)], select_by)
         tried = tuple(sorted({rate for steps in delays.values() for rate in steps}))
         for retuned in (False, True):
@@ -195,13 +208,19 @@ def edge_warnings(curves: Sequence[Curve]) -> list[str]:
 
 
 def _best(steps: dict[float, list[Row]], select_by: str) -> float:
-    sign = -1.0 if select_by.endswith("accuracy") else 1.0
+    # where no step reaches the target, the loss still tells which came closest
+    keys = [select_by] + ["train_loss"] * (select_by == "seconds_to_target")
 
     def score(rate):
-        mean = statistics.fmean(row.value(select_by) for row in steps[rate])
-        return sign * mean if math.isfinite(mean) else math.inf
+        return [_score(steps[rate], key) for key in keys]
 
     return min(sorted(steps), key=score)
+
+
+def _score(rows: Sequence[Row], key: str) -> float:
+    sign = -1.0 if key.endswith("accuracy") else 1.0
+    mean = statistics.fmean(row.value(key) for row in rows)
+    return sign * mean if math.isfinite(mean) else math.inf
 
 
 def _point(
@@ -225,7 +244,7 @@ def _faults(curve: Curve) -> list[str]:
     if not curve.retuned:
         absent = [point.delay for point in curve.points if not point.values]
         rate = curve.points[0].learning_rate
-        text = f"the fixed step size {rate:.3g} was not run at {_delays(absent)}: add"
+        text = f"the fixed step size {rate:.3g} was not run{_at(curve, absent)}: add"
         return [f"{text} it to"] if absent else []
     smallest = f"{curve.steps_tried[0]:.3g}"
     found = []
@@ -243,17 +262,20 @@ def _faults(curve: Curve) -> list[str]:
             edges.setdefault(choice, []).append(point.delay)
     for (rate, edge), delays in edges.items():
         found.append(
-            f"the best step size at {_delays(delays)} is {rate:.3g}, the {edge} tried:"
+            f"the best step size{_at(curve, delays)} is {rate:.3g}, the {edge} tried:"
             f" add {'larger' if edge == 'largest' else 'smaller'} ones to"
         )
     if hopeless:
         found.append(
-            f"every step size diverged at {_delays(hopeless)}, down to {smallest}: add"
+            f"every step size diverged{_at(curve, hopeless)}, down to {smallest}: add"
             " smaller ones to"
         )
     return found
 
 
-def _delays(delays: Sequence[float]) -> str:
+def _at(curve: Curve, delays: Sequence[float]) -> str:
+    """At which delays something is wrong; an arm has but one point."""
+    if curve.series.arm or not delays:
+        return ""
     plural = "s" if len(delays) > 1 else ""
-    return f"delay{plural} {', '.join(f'{delay:g}' for delay in delays)}"
+    return f" at delay{plural} {', '.join(f'{delay:g}' for delay in delays)}"

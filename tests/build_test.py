@@ -54,6 +54,86 @@ def test_a_bad_config_is_refused_by_name(key, value, message):
         build.check(config)
 
 
+ARMS = ("hardsync()", "k_async(1)")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("cluster.arms", ("ksync",), r"config\.cluster\.arms: 'ksync' must be|'ksync'"),
+        ("cluster.arms", ("hardsync()", "hardsync( )"), "must not repeat an arm"),
+        ("trace", "log.csv", r"arms must be \(\) where config\.trace is given"),
+        ("delay.drop_above", 3, "drop_above does nothing under config.cluster.arms"),
+        ("delay.history_dtype", "bfloat16", "history_dtype does nothing under"),
+        ("cluster.evaluations", 0, "cluster.evaluations must be at least 1, got 0"),
+        ("cluster.seconds", -1.0, r"cluster.seconds must be non-negative, got -1\.0"),
+        ("cluster.examples", -1, "cluster.examples must be non-negative, got -1"),
+        ("cluster.bytes_per_second", -1.0, "bytes_per_second must be non-negative"),
+        ("cluster.read_spread", 1.5, r"read_spread must lie in \[0, 1\], got 1\.5"),
+        ("cluster.slow_factor", float("inf"), "cluster.slow_factor must be finite"),
+        ("target.metric", "loss", "config.target.metric must be among.*'loss'"),
+        ("select_by", "seconds_to_target", "target.value is 0, no target"),
+        ("figures", ("pie",), "config.figures must be among.*'gantt'.*'pie'"),
+    ],
+)
+def test_a_bad_config_of_arms_is_refused_by_name(key, value, message):
+    config = default.get_config()
+    config.cluster.arms = ARMS
+    build.check(config)
+    config.update_from_flattened_dict({key: value})
+    with pytest.raises(ValueError, match=message):
+        build.check(config)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("modulation.law", ("capped",)),
+        ("modulation.law", ("by_mean",)),
+        ("select_by", "gradient_norm"),
+        ("metric", "seconds_to_target"),
+        ("figures", ("over_seconds",)),
+    ],
+)
+def test_what_arms_alone_have_is_refused_without_them(key, value):
+    config = default.get_config()
+    config.update_from_flattened_dict({key: value})
+    with pytest.raises(ValueError, match=f"config.{key} must be among"):
+        build.check(config)
+    config.cluster.arms = ARMS
+    build.check(config)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("workers=0", "cluster.workers must be at least 1, got 0"),
+        ("workers=-3", "cluster.workers must be at least 1, got -3"),
+        ("workers=many", "'k_async.*workers=many': workers must be int, got 'many'"),
+        ("evaluations=0", "cluster.evaluations must be at least 1, got 0"),
+        ("slow_workers=9", "slow_workers must lie in 0 .. .* = 8, got 9"),
+        ("slow_workers=3 workers=2", "slow_workers must lie in 0 .. .* = 2, got 3"),
+        ("speeds=cubic", "speeds must be among 'equal', 'linear', 'sqrt', got 'cubic'"),
+        ("read_spread=2.0", "read_spread must lie in .*got 2.0"),
+        ("lr=0.1", "changes 'lr', but an arm can change"),
+    ],
+)
+def test_a_bad_change_of_an_arm_is_refused_before_anything_is_simulated(
+    change, message
+):
+    config = default.get_config()
+    config.cluster.arms = ("hardsync()", f"k_async(1) {change}")
+    with pytest.raises(ValueError, match=message):
+        build.check(config)
+
+
+def test_arms_have_chunks_of_their_own():
+    config = default.get_config()
+    config.steps = 70
+    config.cluster.arms = ARMS
+    build.check(config)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -68,6 +148,17 @@ def test_an_unknown_task_is_refused_by_name(name, message):
     config.task.name = name
     with pytest.raises(ValueError, match=message):
         build.task(config)
+
+
+def test_a_target_that_is_not_evaluated_is_refused():
+    config = default.get_config()
+    config.task.name, config.metric = "quadratic", "train_loss"
+    config.cluster.arms = ARMS
+    config.target.metric, config.target.value = "test_accuracy", 0.9
+    with pytest.raises(ValueError, match=r"target\.metric is 'test_accuracy', but"):
+        build.task(config)
+    config.target.metric = "gradient_norm"  # the runner's own
+    build.task(config)
 
 
 def one_update(tx, params, grads):

@@ -121,6 +121,7 @@ TABLE = {
     "scale_by_staleness, polynomial": (weigh(dj.modulation.polynomial(0.5)), age),
     "scale_by_staleness, hinge": (weigh(dj.modulation.hinge(2.0, 1)), age),
     "scale_by_staleness, exponential": (weigh(dj.modulation.exponential(0.2)), age),
+    "scale_by_staleness, capped": (weigh(dj.modulation.capped(1)), age),
     "scale_by_staleness, strongly typed": (weigh(strongly_typed), age),
     "drop_stale": (lambda tau: dj.drop_stale(optax.adam(0.1), 1), age),
     # arrays, as in a grid: a strong type, unlike Python's floats

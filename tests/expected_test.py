@@ -1,59 +1,12 @@
 """What a query names, and the number it answers."""
 
 import dataclasses
-import itertools
 import math
 
 import pytest
 
 from experiments import expected
-from experiments.results import Row
-
-ROW = Row(
-    task="digits_mlp",
-    optimizer="sgd",
-    learning_rate=0.1,
-    delay_law="constant",
-    delay=0.0,
-    modulation="none",
-    placement="after",
-    compensation="none",
-    strength=0.0,
-    seed=0,
-    steps=600,
-    diverged=False,
-    diverged_step=-1,
-    train_loss=0.5,
-    test_loss=0.6,
-    train_accuracy=0.9,
-    test_accuracy=0.8,
-    staleness_mean=0.0,
-    staleness_p99=0.0,
-    staleness_max=0.0,
-    clipped=0.0,
-    dropped=0.0,
-)
-
-
-def grid(loss, **changes):
-    """Rows whose training loss is a function of step size, delay and seed."""
-    return [
-        dataclasses.replace(
-            ROW,
-            learning_rate=rate,
-            delay=delay,
-            seed=seed,
-            train_loss=loss(rate, delay, seed),
-            diverged=not math.isfinite(loss(rate, delay, seed)),
-            **changes,
-        )
-        for rate, delay, seed in itertools.product((0.1, 0.2, 0.4), (0, 4), (0, 1, 2))
-    ]
-
-
-def best_at(rate_at_delay):
-    """A loss that is least at a given step size of each delay."""
-    return lambda rate, delay, seed: 0.1 + abs(math.log(rate / rate_at_delay[delay]))
+from tests.rows import best_at, grid
 
 
 def test_queries_name_what_was_measured():
@@ -111,6 +64,84 @@ def test_an_unknown_query_says_so(query, match):
     )
     with pytest.raises(ValueError, match=match):
         expected.measure(rows, query)
+
+
+ARMS = ("hardsync()", "k_sync(2) workers=4", "k_sync(2, limit=0.5) workers=30")
+
+
+def rows_of_arms():
+    """Three arms, the first also under a law; the third never reaches the target."""
+    rows = []
+    for i, arm in enumerate(ARMS):
+        own = {"delay_law": "trace", "arm": arm, "seconds": 100.0 + i, "dropped": 0.25}
+        loss = best_at({0: (0.4, 0.2, 0.1)[i], 4: 1.0})
+        cells = [row for row in grid(loss, **own) if row.delay == 0]
+        for row in cells:
+            reached = math.inf if i == 2 and row.seed == 1 else 10.0 * i + row.seed
+            rows.append(
+                dataclasses.replace(
+                    row,
+                    seconds_to_target=reached,
+                    gradient_norm=row.learning_rate,
+                    staleness_mean=row.learning_rate + row.seed,
+                )
+            )
+    law = [
+        dataclasses.replace(row, modulation="inverse", test_loss=0.9)
+        for row in rows
+        if row.arm == ARMS[0]
+    ]
+    return rows + law
+
+
+def test_queries_name_arms_by_name_beginning_and_number():
+    rows = rows_of_arms()
+
+    def measure(query):
+        return expected.measure(rows, query)
+
+    assert measure(f"learning_rate/sgd/arm={ARMS[1]}") == 0.2
+    assert measure("learning_rate/sgd/arm=k_sync(2,") == 0.1
+    assert measure("learning_rate/sgd/arm=2") == 0.1
+    assert measure("learning_rate/sgd/arm=k_sync(2)/fixed") == 0.4  # the first arm's
+    assert measure("learning_rate/sgd/arm=1,placement=after/modulation=none") == 0.2
+    assert measure("test_loss/sgd/arm=0,modulation=inverse") == pytest.approx(0.9)
+    assert measure("test_loss/sgd/arm=0") == pytest.approx(0.6)
+    assert measure("gradient_norm/sgd/arm=1/fixed") == pytest.approx(0.4)
+    assert measure("stable_step/sgd/arm=0") == 0.4
+
+
+def test_queries_know_the_clock_and_the_cluster():
+    rows = rows_of_arms()
+
+    def measure(query):
+        return expected.measure(rows, query)
+
+    assert measure("seconds/sgd/arm=1") == 101.0
+    assert measure("dropped/sgd/arm=1") == 0.25
+    assert measure("seconds_to_target/sgd/arm=1") == pytest.approx(10 + (0 + 1 + 2) / 3)
+    assert measure("seconds_to_target/sgd/arm=2") == math.inf
+    # at the chosen step; over seeds
+    assert measure("staleness_mean/sgd/arm=1") == pytest.approx(0.2 + 1)
+
+
+@pytest.mark.parametrize(
+    ("query", "match"),
+    [
+        ("train_loss/sgd/arm=k_sync(2", r"arm=k_sync\(2 names several .* workers=30"),
+        ("train_loss/sgd/arm=ssp", r"arm=ssp names none of .*: hardsync\(\);"),
+        ("train_loss/sgd/delay=0", "names several of the run's series"),
+        ("train_loss/sgd/modulation=inverse", "must have the form .*arm=A"),
+    ],
+)
+def test_an_unknown_arm_says_so(query, match):
+    with pytest.raises(ValueError, match=match):
+        expected.measure(rows_of_arms(), query)
+
+
+def test_a_run_without_arms_has_none_to_name():
+    with pytest.raises(ValueError, match=r"arm=0 names none .* it has none"):
+        expected.measure(grid(best_at({0: 0.2, 4: 0.2})), "train_loss/sgd/arm=0")
 
 
 def test_a_stable_step_is_below_the_first_that_diverges():

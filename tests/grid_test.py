@@ -1,3 +1,4 @@
+import importlib
 import itertools
 
 import jax
@@ -5,7 +6,7 @@ import numpy as np
 import pytest
 
 from configs import default
-from experiments import grid
+from experiments import build, grid
 
 
 def test_cells_are_the_product_of_the_tuples():
@@ -40,10 +41,38 @@ def test_what_is_static_makes_a_program_of_its_own():
     ]
 
 
-@pytest.mark.parametrize("config", ["char_lm", "compensation", "constant_delay"])
-def test_every_axis_of_a_shipped_config_has_one_length(config):
-    module = __import__(f"configs.{config}", fromlist=["get_config"])
-    loaded = module.get_config()
+def test_an_arm_is_static_and_its_cells_have_no_delay():
+    config = default.get_config()
+    config.opt.name = ("sgd", "adam")
+    config.delay.law, config.delay.value = ("constant", "uniform"), (0, 1, 2)
+    config.modulation.law = ("none", "inverse")
+    config.cluster.arms = ("hardsync()", "k_sync(2)  workers=4")
+    programs = grid.programs(config)
+    assert [(program.arm, program.optimizer) for program in programs] == [
+        *(("hardsync()", "sgd"), ("hardsync()", "adam")),
+        *(("k_sync(2) workers=4", "sgd"), ("k_sync(2) workers=4", "adam")),
+    ]
+    assert programs[-1].name == "adam-none-after-k_sync_2_workers=4"
+    cells = grid.cells(config, programs[0])
+    assert len(cells.delay) == len(config.opt.sgd.learning_rate) * 2
+    assert not cells.delay.any() and not cells.delay_law.any()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("char_lm", "compensation", "constant_delay", "modulation", "stability_edge"),
+        *("softsync", "softsync:tradeoff", "k_async", "k_async:shifted"),
+        *("k_async:pareto", "grouping", "barriers", "time_optimal"),
+        *("time_optimal:linear", "real_trace"),
+    ],
+)
+def test_a_shipped_config_is_sound_and_every_axis_of_it_has_one_length(name):
+    name, *argument = name.split(":")
+    module = importlib.import_module(f"configs.{name}")
+    loaded = module.get_config(*argument)
+    build.check(loaded)
+    build.task(loaded)
     for program in grid.programs(loaded):
         lengths = {leaf.shape for leaf in jax.tree.leaves(grid.cells(loaded, program))}
         assert len(lengths) == 1

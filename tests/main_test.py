@@ -1,6 +1,8 @@
 """The command line as a person uses it, in processes of its own."""
 
+import itertools
 import json
+import math
 import os
 import signal
 import subprocess
@@ -9,6 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from experiments import results
 
 ROOT = Path(__file__).parent.parent
 TINY = (
@@ -19,6 +23,17 @@ TINY = (
     "--config.steps=400",
     "--config.chunk=10",
     "--config.checkpoint_every=50",
+)
+ARMS = (
+    *("--config.task.name=breast_cancer", "--config.seeds=(0,1)"),
+    *("--config.opt.name=('sgd',)", "--config.opt.sgd.learning_rate=(0.01,0.03)"),
+    "--config.cluster.arms=('n_softsync(2) workers=4', 'hardsync() batch_size=2')",
+    "--config.cluster.workers=2",
+    "--config.cluster.examples=16000",
+    "--config.cluster.evaluations=40",
+    "--config.checkpoint_every=20",
+    "--config.target.value=0.5",
+    "--config.figures=('best_step',)",
 )
 
 
@@ -94,11 +109,57 @@ def test_another_config_in_the_same_workdir_is_refused(whole):
     assert "Traceback" not in output
 
 
+@pytest.fixture(scope="module")
+def whole_arms(tmp_path_factory):
+    """A run of two arms that nothing interrupted."""
+    workdir = tmp_path_factory.mktemp("arms")
+    code, output = finish(workdir, *ARMS)
+    assert code == 0, output
+    return workdir, output
+
+
+def test_a_run_of_arms_leaves_its_records_too(whole_arms):
+    workdir, output = whole_arms
+    rows = results.read(workdir / "results.csv")
+    # 16000 examples in updates of 2 gradients of 32, and of 2 gradients of 2
+    steps = {"n_softsync(2) workers=4": 250 - 250 % 6, "hardsync() batch_size=2": 4000}
+    assert {row.arm: row.steps for row in rows} == steps
+    curves = results.read_curves(workdir / "curves.csv")
+    for arm, last in steps.items():
+        own = [row for row in curves if (row.arm, row.seed) == (arm, 1)]
+        own = [row for row in own if row.learning_rate == 0.03]
+        assert [row.step for row in own] == list(range(0, last + 1, last // 40 or 1))
+        assert all(a.seconds < b.seconds for a, b in itertools.pairwise(own))
+        (end,) = (
+            row
+            for row in rows
+            if (row.arm, row.seed, row.learning_rate) == (arm, 1, 0.03)
+        )
+        assert (own[-1].train_loss, own[-1].seconds) == (end.train_loss, end.seconds)
+        assert own[-1].gradient_norm == end.gradient_norm
+        reached = (row.seconds for row in own if row.train_loss <= 0.5)
+        assert end.seconds_to_target == next(reached, math.inf)
+        assert own[-1].examples == pytest.approx(16000, rel=0.02)
+    assert {path.name for path in (workdir / "traces").iterdir()} == {
+        "n_softsync_2_workers=4-seed0.npz",
+        "hardsync_batch_size=2-seed0.npz",
+    }
+    assert "s simulated" in output
+
+
 @pytest.mark.parametrize(
-    ("how", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+    ("kind", "arguments", "how", "code"),
+    [
+        ("whole", TINY, signal.SIGTERM, 143),
+        ("whole", TINY, signal.SIGKILL, -signal.SIGKILL),
+        ("whole_arms", ARMS, signal.SIGKILL, -signal.SIGKILL),
+    ],
 )
-def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, whole, how, code):
-    process = start(tmp_path, *TINY)
+def test_an_interrupted_run_ends_as_if_it_had_not_been(
+    tmp_path, kind, arguments, how, code, request
+):
+    whole = request.getfixturevalue(kind)
+    process = start(tmp_path, *arguments)
     deadline = time.monotonic() + 120
     while not (tmp_path / "metrics.jsonl").exists() or len(metrics(tmp_path)) < 8:
         assert process.poll() is None and time.monotonic() < deadline
@@ -107,11 +168,13 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(tmp_path, whole, how, cod
     output, _ = process.communicate(timeout=120)
     assert process.returncode == code, output
     assert not (tmp_path / "results.csv").exists()
-    code, output = finish(tmp_path, *TINY)
+    code, output = finish(tmp_path, *arguments)
     assert code == 0 and "resumes at step" in output
     whole, _ = whole
     assert metrics(tmp_path) == metrics(whole)
-    assert (tmp_path / "results.csv").read_text() == (whole / "results.csv").read_text()
+    for name in ("results.csv", "curves.csv"):
+        if (whole / name).exists():
+            assert (tmp_path / name).read_text() == (whole / name).read_text()
 
 
 def test_dry_run_prints_costs_and_writes_nothing(tmp_path):
@@ -123,6 +186,19 @@ def test_dry_run_prints_costs_and_writes_nothing(tmp_path):
         "checkpoint",
         "FLOPs",
         "peak",
+    ):
+        assert words in output
+    assert not (tmp_path / "none").exists()
+
+
+def test_dry_run_says_what_the_clusters_do(tmp_path):
+    code, output = finish(tmp_path / "none", *ARMS, "--config.dry_run=True")
+    assert code == 0, output
+    for words in (
+        "gradients of an update 2 to 2, mean 2",
+        "staleness              mean 0, at most 0 updates",
+        "updates                246, evaluated every 6",
+        "simulated",
     ):
         assert words in output
     assert not (tmp_path / "none").exists()
@@ -150,6 +226,9 @@ def test_a_task_of_ones_own_is_found_where_the_command_runs(tmp_path):
         (("--config.opt.name=('adm',)",), "config.opt.name must be among"),
         (("--config.task.name=moon",), "config.task.name is no task: 'moon'"),
         (("stray",), "unknown argument 'stray'"),
+        (("--config=configs/k_async.py:x",), "error: k_async.py:x is none of exponen"),
+        (("--config.cluster.arms=('sync()',)",), "no protocol 'sync'. There are hards"),
+        (("--config.trace=no.csv",), "config.trace=no.csv cannot be read (No such fil"),
         (("--workdir=/proc/none",), "--workdir=/proc/none cannot be written"),
     ],
 )

@@ -26,6 +26,8 @@ LAWS = {
         dj.modulation.exponential(0.2),
         lambda tau: np.exp(-0.2 * tau),
     ),
+    "capped(4)": (dj.modulation.capped(4), lambda tau: min(1, 4 / max(1, tau))),
+    "capped(1)": (dj.modulation.capped(1), lambda tau: min(1, 1 / max(1, tau))),
 }
 
 
@@ -59,6 +61,19 @@ def test_law_is_its_formula(name):
     factors = jax.vmap(law)(jnp.arange(len(TAUS)))
     # a few roundings of float32
     np.testing.assert_allclose(factors, [formula(tau) for tau in TAUS], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_a_law_takes_the_mean_staleness_of_several_gradients(name):
+    law, formula = LAWS[name]
+    means = np.arange(40, dtype=np.float32) / 4 + 0.25
+    tx = dj.scale_by_staleness(law)
+
+    def scale(mean):
+        return tx.update(jnp.ones(()), tx.init(None), staleness=mean)[0]
+
+    factors = jax.vmap(scale)(means)
+    np.testing.assert_allclose(factors, [formula(mean) for mean in means], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -122,6 +137,7 @@ def test_a_strongly_typed_law_keeps_bfloat16_momentum_in_a_scan():
         (dj.modulation.polynomial, ([0.0, 0.5, 2.0],)),
         (dj.modulation.hinge, ([0.5, 10.0, 1.0], [0, 4, 20])),
         (dj.modulation.exponential, ([0.0, 0.2, 1.0],)),
+        (dj.modulation.capped, ([1, 4, 20],)),
     ],
 )
 def test_a_grid_of_law_parameters_is_one_program(make, values):
@@ -262,11 +278,17 @@ def test_a_staleness_of_another_tree_is_refused():
         ("slope", lambda bad: dj.modulation.hinge(bad, 4)),
         ("knee", lambda bad: dj.modulation.hinge(1.0, bad)),
         ("rate", lambda bad: dj.modulation.exponential(bad)),
+        ("workers", lambda bad: dj.modulation.capped(bad)),
     ],
 )
 def test_negative_and_non_finite_law_parameters_are_named(name, make, bad):
     with pytest.raises(ValueError, match=rf"`{name}` must be .*, got {bad}"):
         make(bad)
+
+
+def test_a_cap_of_no_workers_is_named():
+    with pytest.raises(ValueError, match=r"`workers` must be .*positive, got 0"):
+        dj.modulation.capped(0)
 
 
 @pytest.mark.parametrize("bad", ["0.5", [0.5], None])

@@ -11,7 +11,9 @@ from experiments import build
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-FIRST, OWN_TASK, RECIPES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+FIRST, CLUSTER, OWN_TASK, RECIPES = re.findall(
+    r"```python\n(.*?)```", README, re.DOTALL
+)
 
 
 def test_the_first_example_trains_and_is_short():
@@ -19,6 +21,15 @@ def test_the_first_example_trains_and_is_short():
     exec(FIRST, names)
     assert int(names["opt_state"].gradients.pushed) == 1
     assert len([line for line in FIRST.splitlines() if line.strip()]) <= 12
+
+
+def test_the_cluster_s_example_trains():
+    names = {}
+    exec(FIRST, names)
+    exec(CLUSTER, names)
+    seconds, loss = names["loss_over_time"]
+    assert seconds.shape == loss.shape == (1000,)
+    assert loss[-1] < 1e-3 * loss[0]
 
 
 def test_the_recipes_are_transformations():

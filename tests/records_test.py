@@ -5,8 +5,10 @@ import os
 import numpy as np
 import pytest
 
+import delayjax as dj
 from configs import default
 from experiments import grid, records, results
+from experiments.course import Course
 from experiments.train import Chunk, Counters
 
 PROGRAM = grid.Program("adam", "none", "after")
@@ -148,3 +150,126 @@ def test_results_are_tidy(tmp_path):
     assert [row["seed"] for row in rows[::4]] == ["5", "6"]
     assert rows[0]["test_loss"] == "" and rows[0]["test_accuracy"] == "0.5"
     assert not os.path.exists(tmp_path / "results.part")
+
+
+def tiny_course(*arrived, batch_size=4):
+    """Two updates of workers 0, 1, ..., at 1.5 and 2 s; one seed for each argument.
+
+    An argument holds how many gradients each update has, and how many are dropped
+    before the second.
+    """
+
+    def trace(counts, dropped):
+        update = np.repeat(np.arange(2, dtype=np.int32), counts)
+        worker = np.concatenate([np.arange(n, dtype=np.int32) for n in counts])
+        none = np.zeros(dropped, np.int32)
+        never = np.zeros(dropped)
+        return dj.cluster.Trace(
+            num_workers=4,
+            seconds=np.array([1.5, 2.0]),
+            update=update,
+            worker=worker,
+            read_version=0 * update,
+            begun=0.0 * update,
+            arrived=1.0 * update,
+            divisor=np.asarray(counts, np.float64),
+            dropped=dj.cluster.Dropped(none + 1, none, none, never, never),
+            busy_seconds=np.zeros(4),
+        )
+
+    traces = tuple(trace(counts, dropped) for counts, dropped in arrived)
+    return Course("k_async(1)", traces, 2, 2, batch_size)
+
+
+def arm_config(learning_rate=(0.01,), seeds=(5,)):
+    config = default.get_config()
+    config.opt.adam.learning_rate = learning_rate
+    config.seeds, config.steps = seeds, 2
+    config.cluster.arms = ("k_async(1)",)
+    return config
+
+
+ARM = PROGRAM._replace(arm="k_async(1)")
+
+
+def test_an_arm_s_rows_have_its_clock_and_its_share_of_dropped_gradients():
+    config = arm_config(seeds=(5, 6))
+    course = tiny_course(((1, 2), 1), ((2, 2), 0))
+    counters = tiny_counters(seeds=2, diverged=(-1,))
+    counters.diverged_step[1] = 1
+    metrics = {"train_loss": np.ones((2, 1)), "gradient_norm": np.full((2, 1), 3.0)}
+    first, second = records.results(config, ARM, counters, metrics, metrics, course)
+    assert (first["arm"], first["delay_law"], first["delay"]) == (
+        *("k_async(1)", "trace", "0"),
+    )
+    assert (first["updates"], first["seconds"], first["dropped"]) == (2, 2.0, 1 / 4)
+    # one update was done before the loss was not finite
+    assert (second["updates"], second["seconds"], second["dropped"]) == (1, 1.5, 0.0)
+    assert first["gradient_norm"] == 3.0
+
+
+def test_without_an_arm_its_columns_are_empty(tmp_path):
+    config = default.get_config()
+    config.opt.adam.learning_rate, config.delay.value = (0.1,), (4,)
+    config.seeds = (0,)
+    metrics = {"train_loss": np.ones((1, 1))}
+    records.write_results(
+        tmp_path, records.results(config, PROGRAM, tiny_counters(), metrics, metrics)
+    )
+    (row,) = results.read(tmp_path / "results.csv")
+    assert (row.arm, row.delay, row.updates) == ("", 4.0, config.steps)
+    assert np.isnan([row.seconds, row.seconds_to_target, row.gradient_norm]).all()
+
+
+def test_the_metrics_of_an_arm_hold_its_clock_and_its_evaluation(tmp_path):
+    course = tiny_course(((1, 2), 1), ((0, 2), 0))
+    losses = np.array([[[1.0], [9.0]], [[3.0], [5.0]]], np.float32)
+    evaluation = {"train_loss": np.array([[0.5], [np.nan]])}
+    chunk = Chunk(losses, 0 * losses, evaluation)
+    metrics = records.Metrics(tmp_path, ARM, 0, course)
+    row = metrics.write(2, chunk, tiny_counters(seeds=2), 1.0)
+    assert metrics.rows() == [row]
+    metrics.close()
+    # the second seed's first update had no gradient, and so no loss
+    assert row["losses"] == [[2.0], [5.0]]
+    assert row["seconds"] == [2.0, 2.0] and row["examples"] == [4 * 3, 4 * 2]
+    assert row["evaluation"] == {"train_loss": [[0.5], [None]]}
+    assert row["dropped"] == pytest.approx((1 / 4 + 0) / 2)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_mean_loss_of_a_delay_is_the_plain_mean(tmp_path, seed):
+    losses = np.random.default_rng(seed).normal(size=(50, 2, 7)).astype(np.float32)
+    chunk = Chunk(losses, np.zeros_like(losses, np.int32))
+    metrics = records.Metrics(tmp_path, PROGRAM, 0)
+    row = metrics.write(50, chunk, tiny_counters(2, 7, (-1,) * 7), 1.0)
+    metrics.close()
+    assert row["losses"] == np.mean(losses, axis=0).tolist()  # bit for bit
+
+
+def test_the_first_seed_s_trace_is_kept_and_no_other_takes_its_place(tmp_path):
+    course = tiny_course(((1, 2), 1), ((2, 2), 0))
+    for _ in range(2):
+        records.write_trace(tmp_path, course, 5)
+    path = tmp_path / "traces" / "k_async_1-seed5.npz"
+    assert [*path.parent.iterdir()] == [path]
+    kept = dj.cluster.load_trace(path)
+    np.testing.assert_array_equal(kept.counts, [1, 2])
+    with pytest.raises(ValueError, match=r"k_async_1-seed5\.npz is the trace of anoth"):
+        records.write_trace(tmp_path, tiny_course(((2, 2), 0)), 5)
+
+
+def test_curves_are_read_as_they_are_written(tmp_path):
+    config = arm_config((0.01, 0.03))
+    cells = records.settings(config, ARM)[0]
+    rows = [
+        cell | {"step": 2, "seconds": 1.5, "examples": 8, "train_loss": 0.25}
+        for cell in cells
+    ]
+    records.write_curves(tmp_path, rows)
+    first, second = results.read_curves(tmp_path / "curves.csv")
+    assert (first.arm, first.learning_rate, second.learning_rate) == (
+        *("k_async(1)", 0.01, 0.03),
+    )
+    assert (first.step, first.seconds, first.examples) == (2, 1.5, 8)
+    assert first.train_loss == 0.25 and np.isnan(first.test_accuracy)

@@ -10,7 +10,9 @@ import statistics
 
 import pytest
 
-from experiments import report
+from experiments import report, results
+from experiments.figures import staleness
+from tests.figures import arm_run
 
 HOSTILE = """Is <script>alert("1 & 2")</script> 'safe'?
 
@@ -85,6 +87,7 @@ class Page(html.parser.HTMLParser):
     def __init__(self, path):
         super().__init__()
         self.tags, self.text, self.open, self.rows = [], "", [], []
+        self.tables = []  # the caption of each, and its first row and last
         self.feed(path.read_text())
         self.close()
         assert self.open == [], "every element is closed"
@@ -93,6 +96,8 @@ class Page(html.parser.HTMLParser):
         self.tags.append((tag, dict(attributes)))
         if tag not in VOID:
             self.open.append(tag)
+        if tag == "table":
+            self.tables.append(["", len(self.rows), None])
         if tag == "tr":
             self.rows.append([])
         if tag in ("td", "th"):
@@ -100,15 +105,25 @@ class Page(html.parser.HTMLParser):
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
+        if tag == "table":
+            self.tables[-1][2] = len(self.rows)
 
     def handle_data(self, data):
         if "style" not in self.open:
             self.text += data
         if self.open and self.open[-1] in ("td", "th"):
             self.rows[-1][-1] += data
+        if self.open and self.open[-1] == "caption":
+            self.tables[-1][0] += data
 
     def all(self, tag):
         return [attributes for name, attributes in self.tags if name == tag]
+
+    def table(self, caption):
+        """The header of the table whose caption begins so, and its rows by name."""
+        ((_, start, stop),) = (own for own in self.tables if own[0].startswith(caption))
+        header, *rows = self.rows[start:stop]
+        return header, {row[0]: row[1:] for row in rows}
 
     def row(self, *first):
         (row,) = (row for row in self.rows if tuple(row[: len(first)]) == first)
@@ -263,6 +278,87 @@ def test_all_that_is_needed_to_repeat_the_run_is_there(tmp_path):
         ("figures", '["over_delay", "best_step", "loss_curves"]'),
     ):
         assert written.row(name) == [value]
+
+
+@pytest.fixture
+def with_arms(tmp_path):
+    folder = arm_run.workdir(tmp_path, figures=results.ARM_FIGURES)
+    (folder / "figures").mkdir()
+    for name in results.ARM_FIGURES:
+        (folder / "figures" / f"{name}.png").write_bytes(b"PNG")
+    return folder
+
+
+def test_every_figure_of_arms_has_a_text(with_arms):
+    images = page(with_arms).all("img")
+    assert len(images) == len(results.ARM_FIGURES)
+    assert len({image["alt"] for image in images}) == len(images)
+    assert "test accuracy" in images[0]["alt"]
+
+
+def test_the_cluster_of_each_arm_is_a_row_in_the_order_of_the_config(with_arms):
+    header, rows = page(with_arms).table("What each arm's cluster did")
+    assert header[:4] == ["arm", "workers", "gradients an update", "mean staleness"]
+    assert tuple(rows) == arm_run.ARMS
+    gradients = (2, 4, 1)
+    for (arm, trace), workers, count in zip(
+        arm_run.traces().items(), arm_run.WORKERS, gradients, strict=True
+    ):
+        summary = trace.summary()
+        assert rows[arm] == [
+            *(str(workers), str(count), f"{summary.mean:.4g}"),
+            f"{staleness.formula(arm, workers):.4g}",
+            *(f"{summary.p99:.4g}", str(summary.max)),
+            f"{summary.updates_per_second:.4g}",
+            *(f"{max(summary.idle_share, 0):.1%}", "0"),
+        ]
+
+
+def test_the_error_table_has_each_arm_under_each_law_at_both_steps(with_arms):
+    header, rows = page(with_arms).table("How each arm ended: test error (share)")
+    steps = ("step of the first arm", "best step")
+    laws = ("plain", "inverse after")
+    assert header[1:] == [f"{law}, {step}" for law in laws for step in steps]
+    first = arm_run.best(arm_run.ARMS[0], "none")
+    for arm in arm_run.ARMS:
+        expected = []
+        for law in arm_run.LAWS:
+            for rate in (first, arm_run.best(arm, law)):
+                values = [arm_run.loss(arm, law, rate, s) / 3 for s in arm_run.SEEDS]
+                mean, deviation = statistics.fmean(values), statistics.stdev(values)
+                expected.append(f"{mean:.4g}\u00a0\u00b1\u00a0{deviation:.2g}")
+        assert rows[arm] == expected
+
+
+def test_times_to_the_target_are_a_table_where_there_is_one(with_arms):
+    caption = "Simulated seconds to a training loss of 0.9"
+    _, rows = page(with_arms).table(caption)
+    for arm in arm_run.ARMS:
+        times = [10.0 + seed + arm_run.pace(arm) for seed in arm_run.SEEDS]
+        shown = f"{times[1]:.4g} ({times[0]:.4g} to {times[2]:.4g})"
+        missed = "not reached by 1 of 3" if arm == arm_run.ARMS[1] else shown
+        assert rows[arm] == [missed, shown]
+    config = json.loads((with_arms / "config.json").read_text())
+    config["config"]["target"]["value"] = 0.0
+    (with_arms / "config.json").write_text(json.dumps(config))
+    assert "Simulated seconds to" not in page(with_arms).text
+
+
+def test_results_of_arms_have_no_column_of_delays(with_arms):
+    header, rows = page(with_arms).table("At the best step size of each arm")
+    assert header[:2] == ["series", "best step size"]
+    for arm in arm_run.ARMS:
+        assert rows[f"sgd, {arm}"][0].startswith(f"{arm_run.best(arm, 'none'):g}")
+    assert "cluster_seed 14" in page(with_arms).row("random seeds")[0]
+
+
+def test_without_traces_the_report_does_without_their_table(with_arms):
+    for path in (with_arms / "traces").iterdir():
+        path.unlink()
+    written = page(with_arms)
+    assert "What each arm's cluster did" not in written.text
+    assert "is missing" in written.text  # among the warnings
+    assert "How each arm ended" in written.text
 
 
 def test_a_run_that_did_not_end_has_no_report(tmp_path):

@@ -1,6 +1,7 @@
 """The records of a run: what is read, and why what cannot be read cannot."""
 
 import csv
+import dataclasses
 import json
 import math
 
@@ -62,6 +63,36 @@ def test_a_diverged_row_has_no_value_whatever_is_written(tmp_path, loss):
     (row,) = read(tmp_path, [record(train_loss=loss, diverged=diverged)])
     assert row.diverged
     assert all(math.isnan(row.value(metric)) for metric in results.METRICS)
+
+
+def test_a_diverged_row_never_reaches_its_target(tmp_path):
+    changes = {"arm": "k_sync(2)", "seconds_to_target": "inf", "diverged": 1}
+    (row,) = read(tmp_path, [record() | changes])
+    assert row.arm == "k_sync(2)" and row.value("seconds_to_target") == math.inf
+
+
+def test_records_of_the_first_version_lack_the_columns_of_arms(tmp_path):
+    (row,) = read(tmp_path, [record()])
+    assert row.arm == "" and math.isnan(row.seconds) and math.isnan(row.gradient_norm)
+
+
+def test_curves_are_read_with_their_types(tmp_path):
+    setting = {
+        name: value
+        for name, value in record().items()
+        if name in {field.name for field in dataclasses.fields(results.Setting)}
+    }
+    metrics = {"train_loss": 0.5, "test_loss": "", "gradient_norm": "nan"}
+    curve = setting | {"arm": "k_sync(2)", "step": 3, "seconds": 1.5, "examples": 96}
+    curve |= {"train_accuracy": 0.75, "test_accuracy": ""} | metrics
+    path = tmp_path / "curves.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(curve))
+        writer.writeheader()
+        writer.writerow(curve)
+    (row,) = results.read_curves(path)
+    assert (row.arm, row.step, row.seconds, row.examples) == ("k_sync(2)", 3, 1.5, 96)
+    assert row.train_loss == 0.5 and math.isnan(row.gradient_norm)
 
 
 def test_a_table_that_cannot_be_read_says_why(tmp_path):

@@ -36,7 +36,7 @@ def run(config, **overrides):
         "report": lambda step, chunk, counters, seconds: chunks.append(chunk),
         "profile_dir": "",
     } | overrides
-    state = train.run(config, task, trainer, trainer.init(), **options)
+    state = train.run(trainer, trainer.init(), **options)
     return state, chunks
 
 
@@ -135,8 +135,6 @@ def test_the_whole_grid_is_compiled_once():
     (program,) = grid.programs(config)
     trainer = train.trainer(config, program, counted)
     train.run(
-        config,
-        counted,
         trainer,
         trainer.init(),
         save=lambda state: None,
@@ -144,36 +142,6 @@ def test_the_whole_grid_is_compiled_once():
         profile_dir="",
     )
     assert len(traces) == 1
-
-
-def test_the_grid_holds_no_second_history():
-    config = tiny_config(**{"delay.value": (0, 64), "task.width": 32})
-    task = build.task(config)
-    (program,) = grid.programs(config)
-    trainer = train.trainer(config, program, task)
-    costs = train.costs(config, trainer, task)
-    extra = costs.peak_bytes - costs.state_bytes
-    assert extra < 0.1 * costs.history_bytes, (extra, costs)
-
-
-def test_history_bytes_are_the_formula():
-    config = tiny_config(**{"delay.value": (0, 7)})
-    task = build.task(config)
-    (program,) = grid.programs(config)
-    trainer = train.trainer(config, program, task)
-    _, history = train.state_bytes(trainer)
-    parameters = 64 * 4 + 4 + 4 * 10 + 10
-    clocks = 2 * 4  # of the gradients' and of their ages' ring
-    assert history == 2 * 4 * 8 * (4 * parameters + 4) + clocks
-
-
-def test_a_history_larger_than_memory_is_refused_before_it_is_allocated():
-    config = tiny_config(**{"delay.max_delay": 10**9})
-    task = build.task(config)
-    (program,) = grid.programs(config)
-    trainer = train.trainer(config, program, task)
-    with pytest.raises(ValueError, match=r"GiB are the gradients' history.*max_delay"):
-        train.check_memory(program, trainer)
 
 
 @pytest.mark.parametrize("law", ["constant", "geometric"])
@@ -200,9 +168,10 @@ def test_dropped_gradients_are_counted():
 
 def test_batches_do_not_depend_on_where_a_chunk_begins():
     config = tiny_config()
-    task = build.task(config)
-    whole = train.batches(config, task, 0, 20)
-    parts = [train.batches(config, task, start, start + 10) for start in (0, 10)]
+    (program,) = grid.programs(config)
+    trainer = train.trainer(config, program, build.task(config))
+    whole = trainer.given(0, 20)
+    parts = [trainer.given(start, start + 10) for start in (0, 10)]
     jax.tree.map(
         lambda a, *b: np.testing.assert_array_equal(a, np.concatenate(b)), whole, *parts
     )

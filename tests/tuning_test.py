@@ -8,55 +8,10 @@ import numpy as np
 import pytest
 
 from experiments import tuning
-from experiments.results import Row
 from experiments.tuning import Series
+from tests.rows import ROW, best_at, grid
 
 PLAIN = Series("sgd", "constant", "none", "after", "none", 0.0)
-ROW = Row(
-    task="digits_mlp",
-    optimizer="sgd",
-    learning_rate=0.1,
-    delay_law="constant",
-    delay=0.0,
-    modulation="none",
-    placement="after",
-    compensation="none",
-    strength=0.0,
-    seed=0,
-    steps=600,
-    diverged=False,
-    diverged_step=-1,
-    train_loss=0.5,
-    test_loss=0.6,
-    train_accuracy=0.9,
-    test_accuracy=0.8,
-    staleness_mean=0.0,
-    staleness_p99=0.0,
-    staleness_max=0.0,
-    clipped=0.0,
-    dropped=0.0,
-)
-
-
-def grid(loss, *, rates=(0.1, 0.2, 0.4), delays=(0, 4), seeds=(0, 1, 2), **changes):
-    """Rows whose training loss is a function of step size, delay and seed."""
-    return [
-        dataclasses.replace(
-            ROW,
-            learning_rate=rate,
-            delay=delay,
-            seed=seed,
-            train_loss=loss(rate, delay, seed),
-            diverged=not math.isfinite(loss(rate, delay, seed)),
-            **changes,
-        )
-        for rate, delay, seed in itertools.product(rates, delays, seeds)
-    ]
-
-
-def best_at(rate_at_delay):
-    """A loss that is least at a given step size of each delay."""
-    return lambda rate, delay, seed: 0.1 + abs(math.log(rate / rate_at_delay[delay]))
 
 
 def pair(curves, series=PLAIN):
@@ -273,3 +228,93 @@ def test_names_tell_series_apart_and_nothing_more():
     assert tuning.label(PLAIN, among, optimizer=False) == "plain"
     assert tuning.label(law, among, optimizer=False) == "inverse before"
     assert tuning.label(late, [PLAIN, late]) == "sgd, geometric"
+
+
+ARMS = ("hardsync()", "k_async(1)")
+
+
+def grid_of_arms(best_rate, **changes):
+    """Rows of two arms, each with a step size of its own that is best."""
+    rows = []
+    for arm in ARMS:
+        loss = best_at({0: best_rate[arm]})
+        rows += grid(loss, delays=(0,), delay_law="trace", arm=arm, **changes)
+    return rows
+
+
+def test_each_arm_is_tuned_by_itself_and_fixed_at_the_first_arm_s_step():
+    plain = grid_of_arms({"hardsync()": 0.4, "k_async(1)": 0.1})
+    law = grid_of_arms(dict.fromkeys(ARMS, 0.2), modulation="inverse")
+    curves = tuning.curves(plain + law, "train_loss")
+    assert len(curves) == 2 * 4
+    for arm, best in zip(ARMS, (0.4, 0.1), strict=True):
+        series = PLAIN._replace(delay_law="trace", arm=arm)
+        fixed, tuned = pair(curves, series)
+        assert fixed.points[0].learning_rate == 0.4
+        assert tuned.points[0].learning_rate == best
+        fixed, tuned = pair(curves, series._replace(modulation="inverse"))
+        assert fixed.points[0].learning_rate == 0.4
+        assert tuned.points[0].learning_rate == 0.2
+
+
+def test_without_a_plain_baseline_the_first_arm_is_the_law_s_own():
+    best = {"hardsync()": 0.4, "k_async(1)": 0.1}
+    rows = grid_of_arms(best, modulation="inverse")
+    for curve in tuning.curves(rows, "train_loss"):
+        wanted = best[curve.series.arm] if curve.retuned else 0.4
+        assert curve.points[0].learning_rate == wanted
+
+
+def test_an_arm_on_the_edge_is_named_without_a_delay():
+    rows = grid_of_arms({"hardsync()": 0.4, "k_async(1)": 0.2})
+    (sentence,) = tuning.edge_warnings(tuning.curves(rows, "train_loss"))
+    assert sentence.startswith("sgd, hardsync(): the best step size is 0.4, the larges")
+
+
+def test_the_time_to_a_target_may_choose_the_step():
+    def loss(rate, delay, seed):
+        return rate
+
+    rows = grid(loss, delays=(0,), delay_law="trace", arm="hardsync()")
+    seconds = {0.1: math.inf, 0.2: 30.0, 0.4: 50.0}
+    rows = [
+        dataclasses.replace(row, seconds_to_target=seconds[row.learning_rate])
+        for row in rows
+    ]
+    found = tuning.curves(rows, "seconds_to_target", select_by="seconds_to_target")
+    assert [curve.points[0].mean for curve in found] == [30.0, 30.0]
+    (slowest,) = (
+        point
+        for curve in tuning.curves(rows, "seconds_to_target")
+        if curve.retuned
+        for point in curve.points
+    )
+    assert slowest.mean == math.inf and slowest.spread == (math.inf, math.inf)
+
+
+def test_where_no_step_reaches_the_target_the_loss_chooses():
+    rows = [
+        dataclasses.replace(row, seconds_to_target=math.inf)
+        for row in grid(best_at({0: 0.2}), delays=(0,), delay_law="trace", arm="k()")
+    ]
+    found = tuning.curves(rows, "train_loss", select_by="seconds_to_target")
+    assert [curve.points[0].learning_rate for curve in found] == [0.2, 0.2]
+
+
+def test_rows_of_both_tables_have_one_series():
+    (row,) = grid(
+        lambda *_: 1.0, rates=(0.1,), delays=(0,), seeds=(0,), arm="k_sync(2)"
+    )
+    assert tuning.series(row) == PLAIN._replace(arm="k_sync(2)")
+    unused = dataclasses.replace(row, placement="before", strength=3.0)
+    assert tuning.series(unused) == tuning.series(row)
+
+
+def test_names_tell_arms_apart():
+    arms = [PLAIN._replace(arm=arm) for arm in ARMS]
+    law = arms[1]._replace(modulation="inverse")
+    names = [tuning.label(series, [*arms, law]) for series in (*arms, law)]
+    assert names == [
+        *("sgd, hardsync()", "sgd, k_async(1)", "sgd, k_async(1), inverse after"),
+    ]
+    assert tuning.label(arms[0], arms, optimizer=False) == "hardsync()"

@@ -5,10 +5,25 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from experiments import results, tuning
-from experiments.figures import look, loss_curves, over_delay, stability_map
+from experiments.figures import (
+    arms,
+    gantt,
+    look,
+    loss_curves,
+    over_delay,
+    over_time,
+    stability_map,
+    staleness,
+    time_to_target,
+)
 from experiments.figures.run import Run, load
 
-_TUNED = ("over_delay", "gap_over_delay", "best_step")
+_OVER = {"over_seconds": "seconds", "over_updates": "step", "over_examples": "examples"}
+_TUNED = (
+    *("over_delay", "gap_over_delay", "best_step"),
+    *(*_OVER, "arms", "time_to_target"),
+)
+_TRACED = ("staleness", "gantt", "time_to_target")
 
 
 def draw(workdir: Path | str) -> list[Path]:
@@ -45,21 +60,34 @@ def warnings(workdir: Path | str) -> list[str]:
 
 def _lacking(run: Run, name: str) -> str:
     """Why a figure cannot be drawn; empty if it can."""
-    needs = {"over_delay": run.config["metric"], "gap_over_delay": "gap"}
-    if name in needs and not results.recorded(run.rows, needs[name]):
-        return (
-            f"{name} is not drawn: the task records no {results.METRICS[needs[name]]};"
-            " name another in config.metric, or leave the figure out of config.figures."
+    metric = run.config["metric"]
+    needs = {"over_delay": metric, "gap_over_delay": "gap", "arms": metric}
+    needs |= dict.fromkeys(_OVER, _shown_on_the_way(run))
+    if name in results.ARM_FIGURES and not run.arms:
+        reason = "the run has no config.cluster.arms; leave it out of config.figures."
+    elif name in needs and not results.recorded(run.rows, needs[name]):
+        reason = (
+            f"the task records no {results.METRICS[needs[name]]}; name another in"
+            " config.metric, or leave the figure out of config.figures."
         )
-    if name == "loss_curves" and not run.metrics:
-        return "loss_curves is not drawn: there is no row in metrics.jsonl."
-    return ""
+    elif name == "loss_curves" and not run.metrics:
+        reason = "there is no row in metrics.jsonl."
+    elif name == "time_to_target" and not run.config["target"]["value"]:
+        reason = "config.target.value is 0, no target."
+    elif name in _OVER and not run.has_evaluations:
+        reason = "curves.csv is missing."
+    elif name in _TRACED and (missing := run.missing_trace):
+        reason = f"{missing} is missing."
+    else:
+        return ""
+    return f"{name} is not drawn: {reason}"
 
 
 def _figure(run: Run, name: str) -> Figure:
+    config = run.config
     match name:
         case "over_delay":
-            return over_delay.metric(run.curves(run.config["metric"]), run.unit)
+            return over_delay.metric(run.curves(config["metric"]), run.unit)
         case "gap_over_delay":
             return over_delay.gap(run.curves("gap"), run.unit)
         case "best_step":
@@ -73,4 +101,34 @@ def _figure(run: Run, name: str) -> Figure:
             )
         case "loss_curves":
             return loss_curves.draw(run.metrics, run.unit)
+        case "over_seconds" | "over_updates" | "over_examples":
+            metric, target = _shown_on_the_way(run), config["target"]
+            marked = target["value"] if target["metric"] == metric else 0.0
+            return over_time.draw(
+                run.curves(config["select_by"]),
+                run.evaluations,
+                metric,
+                run.unit,
+                against=_OVER[name],
+                target=marked or None,
+            )
+        case "arms":
+            return arms.draw(run.curves(config["metric"]), run.unit)
+        case "staleness":
+            return staleness.draw(run.traces, staleness.formulas(run))
+        case "gantt":
+            return gantt.draw(run.traces)
+        case "time_to_target":
+            target = config["target"]
+            return time_to_target.draw(
+                run.curves("seconds_to_target"),
+                {arm: trace.num_workers for arm, trace in run.traces.items()},
+                f"{results.METRICS[target['metric']]} of {target['value']:g}",
+            )
     raise ValueError(f"unknown figure {name!r}.")
+
+
+def _shown_on_the_way(run: Run) -> str:
+    """The metric of figures over time: a time is no metric of parameters."""
+    metric = run.config["metric"]
+    return run.config["target"]["metric"] if metric == "seconds_to_target" else metric

@@ -7,10 +7,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    NullFormatter,
+    NullLocator,
+)
+from numpy.typing import ArrayLike
 
 from experiments import results
 
@@ -72,26 +80,29 @@ def sheet(
     notes: Sequence[str] = (),
     *,
     height: float = 2.8,
+    columns: int = 2,
     sharey: bool = True,
 ) -> tuple[Figure, list[Axes]]:
     """An empty figure: title, a panel for each name, legend below, notes at the foot.
 
     Args:
         title: the question that the figure answers.
-        panels: the titles of the panels, at most two in a row.
+        panels: the titles of the panels.
         handles: the legend's.
         notes: warnings; what does not fit is counted.
         height: of a panel, in inches.
+        columns: how many panels there are in a row, at most.
         sharey: whether panels have the same vertical axis.
     """
     panels = list(panels)
-    columns = min(len(panels), 2)
+    columns = min(len(panels), columns)
     rows = math.ceil(len(panels) / columns)
     lines = _note_lines(notes)
     widest = max((len(handle.get_label()) for handle in handles), default=0)
     legend_columns = 3 if widest <= 16 else 2 if widest <= 30 else 1
     foot = 0.18 * len(lines) + 0.1
     top = height * rows + 0.35 + 0.2 * math.ceil(len(handles) / legend_columns)
+    top += 0.2 * title.count("\n")
     figure = Figure(
         figsize=(_WIDTH, top + foot if lines else top), dpi=_DPI, layout="constrained"
     )
@@ -111,10 +122,19 @@ def sheet(
 
 
 def _note_lines(notes: Sequence[str]) -> list[str]:
-    shown = list(notes[:_NOTES_SHOWN])
+    shown = [_shortened(note) for note in notes[:_NOTES_SHOWN]]
     if len(notes) > _NOTES_SHOWN:
         shown.append(f"{len(notes) - _NOTES_SHOWN} more: see report.html.")
     return [line for note in shown for line in textwrap.wrap(note, 74)]
+
+
+def _shortened(note: str) -> str:
+    """A note about several things, "A; B; C; D: what", names the first two."""
+    names, colon, what = note.partition(": ")
+    listed = names.split("; ")
+    if len(listed) < 4:
+        return note
+    return f"{'; '.join(listed[:2])} and {len(listed) - 2} more{colon}{what}"
 
 
 def delay_ticks(axis: Any, delays: Sequence[float], position: Any) -> None:
@@ -137,11 +157,47 @@ def log_if_wide(axis: Axes, values: Iterable[float]) -> None:
         axis.set_yscale("log")
 
 
+def log_ticks(axis: Any, values: Iterable[float]) -> None:
+    """Labels 1, 2 and 5 times powers of ten, or the powers alone where these are many.
+
+    Args:
+        axis: an `XAxis` or `YAxis`, already logarithmic.
+        values: that it spans.
+    """
+    positive = [value for value in values if 0 < value < math.inf]
+    few = not positive or max(positive) < 200 * min(positive)
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(LogLocator(subs=range(2, 10)))
+    axis.set_minor_formatter(NullFormatter())
+
+
 def quantity(metric: str, unit: str) -> str:
-    """The words for a metric, with its unit."""
+    """The words for a metric, with its unit; `unit` is the loss's."""
+    own = {"gradient_norm": "", "seconds_to_target": "simulated s"}
     if metric.endswith("accuracy"):
-        return f"{results.METRICS[metric]} (share)"
-    return results.METRICS[metric] + in_unit(unit)
+        unit = "share"
+    return results.METRICS[metric] + in_unit(own.get(metric, unit))
+
+
+class Error(NamedTuple):
+    """A metric such that less is better: an accuracy is shown as what it misses."""
+
+    label: str
+    sign: float
+    offset: float
+
+    def of(self, values: ArrayLike) -> np.ndarray:
+        """The errors of these values of the metric."""
+        return self.offset + self.sign * np.asarray(values, float)
+
+
+def error(metric: str, unit: str) -> Error:
+    """How a metric is shown where small differences matter."""
+    label = quantity(metric, unit)
+    if metric.endswith("accuracy"):
+        return Error(label.replace("accuracy", "error"), -1.0, 1.0)
+    return Error(label, 1.0, 0.0)
 
 
 def in_unit(unit: str) -> str:

@@ -1,16 +1,29 @@
 """The records of a run, as its figures need them."""
 
+import dataclasses
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from experiments import results, tuning
-from experiments.results import Row
+import delayjax as dj
+from experiments import arms, results, tuning
+from experiments.results import Evaluation, Row
 from experiments.tuning import Curve
 
 
-class Run(NamedTuple):
-    """The records of a run."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """The records of a run.
 
+    Attributes:
+        workdir: its folder.
+        config: as it was run.
+        facts: of its task.
+        rows: of results.csv.
+        metrics: the rows of metrics.jsonl.
+    """
+
+    workdir: Path
     config: dict[str, Any]
     facts: dict[str, Any]
     rows: list[Row]
@@ -21,9 +34,49 @@ class Run(NamedTuple):
         """Of the loss; empty if it has none."""
         return results.loss_unit(self.config["task"]["name"])
 
+    @cached_property
+    def arms(self) -> list[str]:
+        """In the order of the config; none if the run has delays instead."""
+        return list(dict.fromkeys(row.arm for row in self.rows if row.arm))
+
+    @property
+    def has_evaluations(self) -> bool:
+        """Whether there is a curves.csv."""
+        return (self.workdir / "curves.csv").is_file()
+
+    @cached_property
+    def evaluations(self) -> list[Evaluation]:
+        """The rows of curves.csv.
+
+        Raises:
+            FileNotFoundError: if there is none; only runs with arms have one.
+            ValueError: if it cannot be read.
+        """
+        return results.read_curves(self.workdir / "curves.csv")
+
+    @property
+    def missing_trace(self) -> Path | None:
+        """The first trace that is not there."""
+        paths = map(self._trace_path, self.arms)
+        return next((path for path in paths if not path.is_file()), None)
+
+    @cached_property
+    def traces(self) -> dict[str, dj.cluster.Trace]:
+        """What the cluster of each arm did under the first seed.
+
+        Raises:
+            FileNotFoundError: if one is missing.
+            ValueError: if one cannot be read.
+        """
+        return {arm: dj.cluster.load_trace(self._trace_path(arm)) for arm in self.arms}
+
     def curves(self, metric: str) -> list[Curve]:
         """A metric over delay, the step size chosen as the config says."""
         return tuning.curves(self.rows, metric, select_by=self.config["select_by"])
+
+    def _trace_path(self, arm: str) -> Path:
+        name = f"{arms.slug(arm)}-seed{self.config['seeds'][0]}.npz"
+        return self.workdir / "traces" / name
 
 
 def load(workdir: Path | str) -> Run:
@@ -35,13 +88,15 @@ def load(workdir: Path | str) -> Run:
     """
     workdir = Path(workdir)
     record = results.read_config(workdir)
-    unknown = set(record["config"]["figures"]) - set(results.FIGURES)
+    known = (*results.FIGURES, *results.ARM_FIGURES)
+    unknown = set(record["config"]["figures"]) - set(known)
     if unknown:
         raise ValueError(
-            f"config.figures must be among {', '.join(results.FIGURES)}, got"
+            f"config.figures must be among {', '.join(known)}, got"
             f" {', '.join(sorted(unknown))}."
         )
     return Run(
+        workdir,
         record["config"],
         record["facts"],
         results.read(workdir / "results.csv"),

@@ -1,7 +1,6 @@
 """One self-contained report.html of a run."""
 
 import base64
-import html
 import json
 import math
 import shlex
@@ -11,30 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from experiments import expected, figures, results, tuning
+from experiments.figures.run import Run, load
+from experiments.report import arms, page
 from experiments.results import Row
 from experiments.tuning import Point
 
-_CSS = """
-:root { color-scheme: light dark; --text: #1a1a1a; --page: #ffffff; --line: #c8c8c8;
-  --soft: #f2f2f2; --note: #8f3200; }
-@media (prefers-color-scheme: dark) { :root { --text: #e6e6e6; --page: #161616;
-  --line: #4a4a4a; --soft: #242424; --note: #ffa366; } }
-body { margin: 0 auto; max-width: 60rem; padding: 1rem; background: var(--page);
-  color: var(--text); font: 1rem/1.5 system-ui, sans-serif; }
-h1 { line-height: 1.2; }
-h2 { margin-top: 2.5rem; }
-pre { padding: 0.75rem; overflow-x: auto; background: var(--soft); }
-figure { margin: 1.5rem 0; }
-img { max-width: 100%; height: auto; background: #ffffff; }
-.scroll { overflow-x: auto; margin: 1.5rem 0; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-caption { padding-bottom: 0.5rem; text-align: left; font-weight: bold; }
-th, td { padding: 0.25rem 0.75rem; border-bottom: 1px solid var(--line);
-  text-align: left; vertical-align: top; }
-thead th { background: var(--soft); }
-.warnings { color: var(--note); }
-"""
-# for those who cannot see the figures; {metric} is the one over_delay shows
+# for those who cannot see the figures; {metric} is config.metric
 _TEXTS = {
     "over_delay": "Line chart of {metric} against staleness, at a fixed step size and"
     " at the one re-tuned for each delay. The table of results has its numbers.",
@@ -45,6 +26,27 @@ _TEXTS = {
     "stability_map": "Map of the final training loss over step size and staleness."
     " Diverged cells are black; where it is known, a line is the computed limit.",
     "loss_curves": "Line chart of the median training loss over the updates.",
+    "over_seconds": "Line chart of {metric} of each arm at its best step size against"
+    " simulated seconds: the median and the range of the seeds. An accuracy is shown as"
+    " an error.",
+    "over_updates": "Line chart of {metric} of each arm at its best step size against"
+    " the number of updates: the median and the range of the seeds. An accuracy is"
+    " shown as an error.",
+    "over_examples": "Line chart of {metric} of each arm at its best step size against"
+    " the number of examples in its gradients: the median and the range of the seeds."
+    " An accuracy is shown as an error.",
+    "arms": "Dot plot of {metric} at the end, arms as rows and laws as colours, at the"
+    " step size that is best for the first arm and at each one's own best: the mean and"
+    " the range of the seeds. An accuracy is shown as an error. A table below has the"
+    " numbers.",
+    "staleness": "Histograms of the staleness of each arm's gradients, with their mean"
+    " and the mean that theory gives, under the first seed. The table of arms has the"
+    " numbers.",
+    "gantt": "Chart of what the workers do in the first seconds, under the first seed:"
+    " bars of computing, idle gaps, dropped gradients, and updates as ticks.",
+    "time_to_target": "Line chart of the simulated seconds to the target against the"
+    " number of workers, both axes logarithmic, for each arm at its best step size: the"
+    " mean and the range of the seeds. A table below has the numbers.",
 }
 
 
@@ -62,35 +64,26 @@ def write(workdir: Path | str) -> Path:
         ValueError: if a record cannot be read.
     """
     workdir = Path(workdir)
-    record = results.read_config(workdir)
-    rows = results.read(workdir / "results.csv")
+    record, run = results.read_config(workdir), load(workdir)
     question, *rest = _paragraphs(record["docstring"]) or [str(workdir)]
     body = "\n".join(
         [
-            f"<header>\n<h1>{_text(question)}</h1>",
-            *(_paragraph(text) for text in rest),
+            f"<header>\n<h1>{page.text(question)}</h1>",
+            *map(_paragraph, rest),
             "</header>",
-            _section("Command", f"<pre><code>{_text(_command(record))}</code></pre>"),
+            page.section(
+                "Command", f"<pre><code>{page.text(_command(record))}</code></pre>"
+            ),
             _warnings(figures.warnings(workdir)),
-            _section("Figures", *_figures(workdir, record["config"])),
-            _section("Results", _results(rows, record["config"]["select_by"])),
-            _expected(record, rows),
-            _section("What ran", _provenance(record), _config(record["config"])),
+            page.section("Figures", *_figures(workdir, record["config"])),
+            page.section("Results", *arms.tables(run), _results(run)),
+            _expected(record, run.rows),
+            page.section("What ran", _provenance(record), _config(record["config"])),
         ]
     )
-    page = (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_text(question)}</title>\n<style>{_CSS}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
-    )
     path = workdir / "report.html"
-    path.write_text(page, encoding="utf-8")
+    path.write_text(page.document(question, body), encoding="utf-8")
     return path
-
-
-def _text(value: Any) -> str:
-    return html.escape(str(value))
 
 
 def _paragraphs(docstring: str) -> list[str]:
@@ -99,38 +92,10 @@ def _paragraphs(docstring: str) -> list[str]:
     return [part if part.startswith(" ") else " ".join(part.split()) for part in parts]
 
 
-def _paragraph(text: str) -> str:
-    if text.startswith(" "):
-        return f"<pre><code>{_text(textwrap.dedent(text))}</code></pre>"
-    return f"<p>{_text(text)}</p>"
-
-
-def _section(title: str, *parts: str) -> str:
-    name = title.lower().replace(" ", "-")
-    return "\n".join(
-        [
-            f'<section aria-labelledby="{name}">\n<h2 id="{name}">{title}</h2>',
-            *parts,
-            "</section>",
-        ]
-    )
-
-
-def _table(caption: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table whose first column names its rows."""
-    head = "".join(f'<th scope="col">{_text(name)}</th>' for name in header)
-    body = "\n".join(
-        f'<tr><th scope="row">{_text(first)}</th>'
-        + "".join(f"<td>{_text(value)}</td>" for value in others)
-        + "</tr>"
-        for first, *others in rows
-    )
-    # a wide table scrolls alone, by keyboard too
-    return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{_text(caption)}">'
-        f"\n<table>\n<caption>{_text(caption)}</caption>\n"
-        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>"
-    )
+def _paragraph(words: str) -> str:
+    if words.startswith(" "):
+        return f"<pre><code>{page.text(textwrap.dedent(words))}</code></pre>"
+    return f"<p>{page.text(words)}</p>"
 
 
 def _command(record: Mapping[str, Any]) -> str:
@@ -140,8 +105,8 @@ def _command(record: Mapping[str, Any]) -> str:
 def _warnings(sentences: Sequence[str]) -> str:
     if not sentences:
         return ""
-    items = "\n".join(f"<li>{_text(sentence)}</li>" for sentence in sentences)
-    return _section("Warnings", f'<ul class="warnings">\n{items}\n</ul>')
+    items = "\n".join(f"<li>{page.text(sentence)}</li>" for sentence in sentences)
+    return page.section("Warnings", f'<ul class="warnings">\n{items}\n</ul>')
 
 
 def _figures(workdir: Path, config: Mapping[str, Any]) -> list[str]:
@@ -149,28 +114,30 @@ def _figures(workdir: Path, config: Mapping[str, Any]) -> list[str]:
     for name in config["figures"]:
         path = workdir / "figures" / f"{name}.png"
         if not path.is_file():
-            parts.append(f"<p>{_text(name)} was not drawn.</p>")
+            parts.append(f"<p>{page.text(name)} was not drawn.</p>")
             continue
         data = base64.b64encode(path.read_bytes()).decode()
-        text = _TEXTS[name].format(metric=results.METRICS.get(config["metric"]))
+        said = page.text(
+            _TEXTS[name].format(metric=results.METRICS.get(config["metric"]))
+        )
         parts.append(
-            f'<figure>\n<img src="data:image/png;base64,{data}" alt="{_text(text)}">\n'
-            f"<figcaption>{_text(text)}</figcaption>\n</figure>"
+            f'<figure>\n<img src="data:image/png;base64,{data}" alt="{said}">\n'
+            f"<figcaption>{said}</figcaption>\n</figure>"
         )
     return parts
 
 
-def _results(rows: Sequence[Row], select_by: str) -> str:
-    table = tuning.table(rows)
+def _results(run: Run) -> str:
+    table, select_by = tuning.table(run.rows), run.config["select_by"]
     names = [
         name
         for name in ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
-        if results.recorded(rows, name)
+        if results.recorded(run.rows, name)
     ]
     tuned = {
         name: {
             (curve.series, point.delay): point
-            for curve in tuning.curves(rows, name, select_by=select_by)
+            for curve in run.curves(name)
             if curve.retuned
             for point in curve.points
         }
@@ -186,19 +153,21 @@ def _results(rows: Sequence[Row], select_by: str) -> str:
             lines.append(
                 [
                     tuning.label(series, table),
-                    f"{delay:g}",
+                    *([] if run.arms else [f"{delay:g}"]),
                     f"{points[0].learning_rate:.4g}{edge}",
                     *map(_mean, points),
                     f"{share:.0%}",
                 ]
             )
-    return _table(
-        "At the best step size of each delay, mean and standard deviation over"
-        f" {len({row.seed for row in rows})} seeds, chosen by"
-        f" {results.METRICS[select_by]}; the share of all cells of that delay, at any"
+    each = "arm" if run.arms else "delay"
+    return page.table(
+        f"At the best step size of each {each}, mean and standard deviation over"
+        f" {len({row.seed for row in run.rows})} seeds, chosen by"
+        f" {results.METRICS[select_by]}; the share of all cells of that {each}, at any"
         " step size, that diverged",
         [
-            *("series", "delay (updates)", "best step size"),
+            *(["series"] if run.arms else ["series", "delay (updates)"]),
+            "best step size",
             *(results.METRICS[name] for name in names),
             "diverged",
         ],
@@ -230,9 +199,9 @@ def _expected(record: Mapping[str, Any], rows: Sequence[Row]) -> str:
             continue
         measured = "none" if math.isnan(value) else f"{value:.4g}"
         lines.append([query, shown, measured, _verdict(wanted, value, bounds)])
-    return _section(
+    return page.section(
         "Expected and measured",
-        _table(
+        page.table(
             "What the config wrote down beforehand, and this run",
             ["quantity", "expected", "measured", "verdict"],
             lines,
@@ -258,9 +227,11 @@ def _provenance(record: Mapping[str, Any]) -> str:
     config = record["config"]
     seeds = [f"replicates {', '.join(map(str, config['seeds']))}"]
     seeds += [
-        f"{name} {config[name]}" for name in ("params_seed", "data_seed", "delay_seed")
+        f"{name} {config[name]}"
+        for name in ("params_seed", "data_seed", "delay_seed", "cluster_seed")
+        if name in config  # delayjax 0.1.0 had no clusters
     ]
-    return _table(
+    return page.table(
         "Run",
         ["what", "value"],
         [
@@ -277,7 +248,7 @@ def _provenance(record: Mapping[str, Any]) -> str:
 
 
 def _config(config: Mapping[str, Any]) -> str:
-    return _table(
+    return page.table(
         "Config",
         ["key", "value"],
         [line for line in _flat(config) if not line[0].startswith("expected")],

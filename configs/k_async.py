@@ -1,0 +1,54 @@
+"""How many gradients should an update wait for, and of whom?
+
+The four schemes of Dutta et al. (arXiv:1803.01113) with eight workers: an update after
+the gradients of K distinct workers or after any K, with the rest cancelled (sync) or
+left to go on (async). Softmax regression on scikit-learn's digits, everyone for the
+same simulated time, each arm at its best step size. Arms that are the same are run
+once: K = 1 has two, and K = 8 distinct workers are all of them.
+
+Service times are exponential with mean 1 s; `:shifted` adds one second to each, and
+`:pareto` has P(T > t) = 1 / t^2, of infinite variance.
+
+    python -m experiments.main --config=configs/k_async.py --workdir=runs/k_async
+    python -m experiments.main --config=configs/k_async.py:shifted \
+        --workdir=runs/k_async_shifted
+    python -m experiments.main --config=configs/k_async.py:pareto \
+        --workdir=runs/k_async_pareto
+"""
+
+from ml_collections import ConfigDict
+
+from configs import default
+
+SERVICES = {
+    "exponential": "exponential(1.0)",
+    "shifted": "shifted_exponential(1.0, 1.0)",
+    "pareto": "pareto(1.0, 2.0)",
+}
+
+
+def get_config(service: str = "exponential") -> ConfigDict:
+    """Thirteen arms under one law of service times."""
+    if service not in SERVICES:
+        raise ValueError(f"k_async.py:{service} is none of {', '.join(SERVICES)}.")
+    config = default.get_config()
+    config.task.depth = 0
+    config.task.batch_size = 4
+    config.opt.name = ("sgd",)
+    config.opt.sgd.learning_rate = (0.1, 0.3, 1.0, 3.0, 10.0)
+    config.cluster.workers = 8
+    config.cluster.service = SERVICES[service]
+    config.cluster.seconds = 300.0
+    config.cluster.arms = (
+        *("k_sync(1)", "k_async(1)"),
+        *(
+            f"{scheme}({k})"
+            for k in (2, 4)
+            for scheme in ("k_sync", "k_batch_sync", "k_async", "k_batch_async")
+        ),
+        *("k_sync(8)", "k_batch_sync(8)", "k_batch_async(8)"),
+    )
+    config.checkpoint_every = 1000
+    config.figures = ("over_seconds", "over_updates", "staleness", "loss_curves")
+    config.expected = ConfigDict()
+    return config

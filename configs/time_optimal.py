@@ -1,0 +1,55 @@
+"""Which asynchronous method is fastest when most workers are slow?
+
+Worker i takes sqrt(i) times as long as the first, and there are 8, 32 or 128 of them:
+more workers are more gradients a second, but older ones. Logistic regression on breast
+cancer data, one example a gradient, the simulated time until the norm of the full
+gradient is below a target, each arm at the step size that gets there first. Plain ASGD,
+with its steps also capped at P / tau (Mishchenko et al., arXiv:2206.07638), against
+Rennala (arXiv:2305.12387), Ringmaster without and with calculation stops
+(arXiv:2501.16168), Ringleader (arXiv:2509.22860) and MindFlayer (arXiv:2410.04285).
+`:linear` makes worker i take i times as long.
+
+    python -m experiments.main --config=configs/time_optimal.py \
+        --workdir=runs/time_optimal
+    python -m experiments.main --config=configs/time_optimal.py:linear \
+        --workdir=runs/time_optimal_linear
+"""
+
+from ml_collections import ConfigDict
+
+from configs import default
+
+
+def get_config(speeds: str = "sqrt") -> ConfigDict:
+    """Six protocols on clusters of three sizes."""
+    config = default.get_config()
+    config.task.name = "breast_cancer"
+    config.task.batch_size = 1
+    config.task.l2 = 0.1
+    config.opt.name = ("sgd",)
+    config.opt.sgd.learning_rate = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+    config.modulation.law = ("none", "capped")
+    config.cluster.service = "shifted_exponential(0.5, 0.5)"
+    config.cluster.speeds = speeds
+    config.cluster.seconds = 300.0
+    config.cluster.evaluations = 50
+    config.cluster.arms = tuple(
+        f"{protocol} workers={workers}"
+        for workers in (8, 32, 128)
+        for protocol in (
+            "k_async(1)",
+            "rennala(8)",
+            "ringmaster(16)",
+            "ringmaster(16, stop=True)",
+            "ringleader()",
+            "mindflayer(1, 4.0)",
+        )
+    )
+    config.metric = "gradient_norm"
+    config.target.metric = "gradient_norm"
+    config.target.value = 0.05
+    config.select_by = "seconds_to_target"
+    config.checkpoint_every = 1000
+    config.figures = ("time_to_target", "over_seconds", "staleness")
+    config.expected = ConfigDict()
+    return config

@@ -1,0 +1,646 @@
+"""AdaSync against an event loop and a server in plain Python."""
+
+import functools
+import heapq
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+
+SCHEMES = ["k_sync", "k_batch_sync", "k_async", "k_batch_async"]
+schemes = pytest.mark.parametrize("scheme", SCHEMES)
+seeds = pytest.mark.parametrize("seed", [1, 2, 3])
+
+WORKERS, UPDATES, DEPTH = 6, 60, 60
+SLOW = [1.0, 1.0, 1.5, 1.0, 3.0, 0.5]
+CLUSTER = dj.cluster.Cluster(WORKERS, dj.cluster.exponential(1.0), slowdown=SLOW)
+
+
+def service_table(seed, draws=1000):
+    """Seconds of each worker's tasks, in order: every worker has its own stream."""
+    streams = [np.random.SeedSequence(seed, spawn_key=(w,)) for w in range(WORKERS)]
+    return [
+        factor * np.random.default_rng(stream).exponential(1.0, draws)
+        for factor, stream in zip(SLOW, streams, strict=True)
+    ]
+
+
+def dutta(scheme, tasks):
+    """Dutta et al.'s schemes (papers B.3), event by event.
+
+    `tasks[w]` yields the seconds of worker w's tasks. A generator that is sent the K of
+    each update and yields its time and the (worker, version read) of its gradients.
+    """
+    workers = range(len(tasks))
+    cancelled = scheme in ("k_sync", "k_batch_sync")  # the rest, at an update
+    distinct = scheme in ("k_sync", "k_async")  # learners: who is done idles
+    events, now, row = [], 0.0, None
+
+    def start(worker, version):
+        heapq.heappush(events, (now + next(tasks[worker]), worker, version))
+
+    for worker in workers:
+        start(worker, 0)
+    for t in itertools.count():
+        size = yield now, row
+        row = []
+        while len(row) < size:
+            now, worker, version = heapq.heappop(events)
+            row.append((worker, version))
+            if not distinct and len(row) < size:
+                start(worker, t)
+        if cancelled:
+            events.clear()
+            restarted = workers
+        else:
+            restarted = [w for w, _ in row] if distinct else [row[-1][0]]
+        for worker in restarted:
+            start(worker, t + 1)
+
+
+def rule(scheme, workers, initial_k, fall):
+    """Papers B.4: the K of least error per time once the loss has fallen `fall` times.
+
+    K^2 / (P - K) (sync, async) or K^2 (the batch variants) grows by `fall`.
+    """
+    if "batch" in scheme:
+        k = initial_k * math.sqrt(fall)
+    elif initial_k == workers:
+        k = workers
+    else:
+        c = initial_k**2 / (workers - initial_k) * fall
+        # the positive root of K^2 + c K - c P
+        k = 2 * workers / (1 + math.sqrt(1 + 4 * workers / c))
+    return min(max(round(k), 1), workers)
+
+
+class Chooser:
+    """K from the mean losses of the first interval and of the last; it never falls."""
+
+    def __init__(self, scheme, workers, initial_k, interval_seconds):
+        self.rule = functools.partial(rule, scheme, workers, initial_k)
+        self.k, self.interval_seconds = initial_k, interval_seconds
+        self.begin, self.losses, self.first = 0.0, [], None
+
+    def after(self, now, loss):
+        """Counts an update in that was done `now`."""
+        self.losses.append(loss)
+        if now - self.begin >= self.interval_seconds:
+            mean = sum(self.losses) / len(self.losses)
+            self.first = mean if self.first is None else self.first
+            self.k = max(self.k, self.rule(self.first / mean))
+            self.begin, self.losses = now, []
+
+
+def serve(scheme, tasks, chooser, train, updates=UPDATES):
+    """For each update its K, time and gradients; `train(t, row)` returns its loss."""
+    history, cluster = [], dutta(scheme, tasks)
+    next(cluster)
+    for t in range(updates):
+        k = chooser.k
+        now, row = cluster.send(k)
+        history.append((k, now, row))
+        chooser.after(now, float(train(t, row)))
+    return history
+
+
+def assert_schedule(reports, history):
+    """Who delivered, at which version, when: all that does not depend on gradients."""
+    ks, times, rows = zip(*history, strict=True)
+    np.testing.assert_array_equal(reports.k, ks)
+    # the library's clocks are in float32
+    np.testing.assert_allclose(
+        np.cumsum(reports.seconds, dtype=float), times, rtol=1e-5
+    )
+    for t, row in enumerate(rows):
+        workers = [worker for worker, _ in row]
+        padding = [-1] * (WORKERS - len(row))
+        assert reports.workers[t].tolist() == workers + padding
+        ages = [t - version for _, version in row]
+        np.testing.assert_allclose(reports.staleness[t], np.mean(ages), rtol=1e-6)
+
+
+def given(params, batch, key):
+    """No gradient; the loss is given, and what was read stands in the slot's place."""
+    del key
+    read = batch["slot"] * params
+    return jnp.zeros_like(params), {"loss": batch["loss"], "read": read}
+
+
+def counting():
+    """Under which the parameters are their own version number."""
+    return optax.stateless(lambda updates, params: optax.tree.ones_like(updates))
+
+
+def adasync(scheme, *, seed, initial_k=2, interval_seconds=4.0, **options):
+    options = dict(cluster=CLUSTER, grad_fn=given, tx=counting()) | options
+    return dj.adasync(
+        **options,
+        scheme=scheme,
+        initial_k=initial_k,
+        interval_seconds=interval_seconds,
+        loss=lambda metrics: metrics["loss"],
+        seed=seed,
+    )
+
+
+def given_batches(losses):
+    shape = len(losses), WORKERS
+    return {
+        "loss": np.broadcast_to(np.float32(losses)[:, None], shape),
+        "slot": np.broadcast_to(np.eye(WORKERS, dtype=np.float32), (*shape, WORKERS)),
+    }
+
+
+KEY = jax.random.key(5)
+START = jnp.zeros(())
+
+
+@functools.cache
+def scanner(scheme, **options):
+    """One program for all seeds: their service times are in the state."""
+    step = adasync(scheme, seed=0, **options).step
+    return jax.jit(lambda state, batches: jax.lax.scan(step, state, batches))
+
+
+def falling(seed):
+    """Losses that fall to a hundredth, with noise: some intervals rise."""
+    noise = np.random.default_rng(seed).uniform(0.6, 1.4, UPDATES)
+    return noise * 0.01 ** (np.arange(UPDATES) / UPDATES)
+
+
+@schemes
+@seeds
+def test_adasync_is_an_event_loop_whose_k_follows_the_loss(scheme, seed):
+    losses = falling(seed)
+    chooser = Chooser(scheme, WORKERS, 2, 4.0)
+    tasks = [iter(row) for row in service_table(seed)]
+    history = serve(scheme, tasks, chooser, lambda t, row: losses[t])
+    assert len({k for k, _, _ in history}) >= 3  # or nothing is proven about K
+
+    options = dict(max_staleness=DEPTH)
+    state = adasync(scheme, seed=seed, **options).init(START, KEY)
+    _, reports = scanner(scheme, **options)(state, given_batches(losses))
+    assert_schedule(reports, history)
+    # each gradient is taken at its own version
+    for t, (k, _, row) in enumerate(history):
+        read = np.zeros(WORKERS)
+        read[:k] = [version / k for _, version in row]
+        np.testing.assert_allclose(reports.metrics["read"][t], read, rtol=1e-6)
+    assert not reports.clipped.any()
+    late = any(
+        version < t for t, (_, _, row) in enumerate(history) for _, version in row
+    )
+    assert late == (scheme in ("k_async", "k_batch_async"))
+
+
+FOR_EVER = dict(max_staleness=DEPTH, interval_seconds=math.inf)
+FIXED = {
+    "k_sync": dj.cluster.protocols.k_sync,
+    "k_batch_sync": dj.cluster.protocols.k_batch_sync,
+    "k_async": dj.cluster.protocols.k_async,
+    "k_batch_async": dj.cluster.protocols.k_batch_async,
+}
+
+
+@schemes
+@pytest.mark.parametrize("k", [1, 4, WORKERS])
+def test_a_fixed_k_does_what_the_cluster_s_protocol_does(scheme, k):
+    # K stands in the state
+    state = adasync(scheme, seed=k, initial_k=k, **FOR_EVER).init(START, KEY)
+    _, reports = scanner(scheme, **FOR_EVER)(state, given_batches(falling(k)))
+    trace = dj.cluster.simulate(CLUSTER, FIXED[scheme](k), UPDATES, seed=k)
+    np.testing.assert_array_equal(reports.k, k)
+    seconds = np.cumsum(reports.seconds, dtype=float)
+    np.testing.assert_allclose(seconds, trace.seconds, rtol=1e-5)
+    np.testing.assert_array_equal(reports.workers[:, :k], trace.workers)
+    ages = trace.staleness.mean(axis=1)
+    np.testing.assert_allclose(reports.staleness, ages, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("service", "seed"),
+    [
+        (dj.cluster.pareto(1.0, 1.5), 1),
+        (dj.cluster.lognormal(2.0, 0.05), 2),
+        (dj.cluster.markov_stragglers(dj.cluster.gamma(1.0, 4.0), 8.0, 0.1, 0.3), 3),
+    ],
+    ids=["pareto", "lognormal", "stragglers"],
+)
+def test_any_law_of_service_times_is_the_cluster_s(service, seed):
+    cluster = dj.cluster.Cluster(
+        WORKERS, service, slowdown=[dj.cluster.Slowdown((1, 4), 2.5)]
+    )
+    options = dict(initial_k=3, **FOR_EVER)
+    training = adasync("k_batch_async", cluster=cluster, seed=seed, **options)
+    state = training.init(START, KEY)
+    batches = given_batches(np.ones(UPDATES))
+    _, reports = scanner("k_batch_async", **FOR_EVER)(state, batches)
+    protocol = dj.cluster.protocols.k_batch_async(3)
+    trace = dj.cluster.simulate(cluster, protocol, UPDATES, seed=seed)
+    seconds = np.cumsum(reports.seconds, dtype=float)
+    np.testing.assert_allclose(seconds, trace.seconds, rtol=1e-5)
+    np.testing.assert_array_equal(reports.workers[:, :3], trace.workers)
+
+
+def squares(params, batch, key):
+    """A noisy least-squares fit: metrics are its loss."""
+    noise = (jax.random.key_data(key) % 1024).astype(jnp.float32) / 4096
+
+    def loss(params):
+        error = batch["x"] @ params["w"] + params["b"] - batch["y"]
+        return jnp.mean(error**2) + jnp.sum(noise * params["w"])
+
+    value, grads = jax.value_and_grad(loss)(params)
+    return grads, {"loss": value}
+
+
+PARAMS = {"w": jnp.array([3.0, -4.0]), "b": jnp.array(2.0, jnp.float32)}
+TX = optax.chain(
+    optax.sgd(0.05, momentum=0.5), dj.scale_by_staleness(dj.modulation.inverse)
+)
+
+
+@functools.cache
+def squares_batches():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(UPDATES, WORKERS, 5, 2)).astype(np.float32)
+    noise = rng.normal(size=x.shape[:-1])
+    y = (x @ np.array([1.0, 0.5]) + 0.1 * noise).astype(np.float32)
+    return {"x": x, "y": y}
+
+
+one_gradient = jax.jit(squares)
+
+
+def pick(tree, i):
+    return jax.tree.map(lambda x: x[i], tree)
+
+
+@pytest.mark.parametrize("scheme", ["k_sync", "k_batch_async"])
+def test_adasync_trains_as_a_server_that_keeps_every_version(scheme):
+    """The loop is closed: K follows the loss that the gradients lead to."""
+    batches, versions = squares_batches(), [PARAMS]
+    opt_state = TX.init(PARAMS)
+    update = jax.jit(TX.update)
+
+    def train(t, row):
+        nonlocal opt_state
+        results = []
+        for slot, (_, version) in enumerate(row):
+            key = jax.random.fold_in(jax.random.fold_in(KEY, t), slot)
+            batch = pick(batches, (t, slot))
+            results.append(one_gradient(versions[version], batch, key))
+        mean = jax.tree.map(lambda *x: sum(x) / len(row), *results)
+        age = jnp.float32(np.mean([t - version for _, version in row]))
+        updates, opt_state = update(mean[0], opt_state, versions[t], staleness=age)
+        versions.append(optax.apply_updates(versions[t], updates))
+        return mean[1]["loss"]
+
+    chooser = Chooser(scheme, WORKERS, 1, 2.0)
+    tasks = [iter(row) for row in service_table(1)]
+    history = serve(scheme, tasks, chooser, train)
+    assert history[0][0] == 1 < history[-1][0]  # or nothing is proven about K
+
+    options = dict(initial_k=1, interval_seconds=2.0, max_staleness=DEPTH)
+    training = adasync(scheme, seed=1, grad_fn=squares, tx=TX, **options)
+
+    @jax.jit
+    def scan(state, batches):
+        def body(state, batch):
+            state, report = training.step(state, batch)
+            return state, (state.params, report)
+
+        return jax.lax.scan(body, state, batches)
+
+    _, (path, reports) = scan(training.init(PARAMS, KEY), batches)
+    assert_schedule(reports, history)
+    for t, params in enumerate(versions[1:]):
+        # other fusions than a step at a time, sixty times
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5),
+            pick(path, t),
+            params,
+        )
+
+
+def test_a_fixed_k_is_replay_of_the_same_cluster():
+    batches = squares_batches()
+    training = adasync(
+        "k_async", seed=2, grad_fn=squares, tx=TX, initial_k=3, **FOR_EVER
+    )
+    scan = jax.jit(lambda s, x: jax.lax.scan(training.step, s, x))
+    state, reports = scan(training.init(PARAMS, KEY), batches)
+    trace = dj.cluster.simulate(
+        CLUSTER, dj.cluster.protocols.k_async(3), UPDATES, seed=2
+    )
+    replay = dj.replay(trace, squares, TX)
+    first = jax.tree.map(lambda x: x[:, :3], batches)
+    replayed, same = replay.run(replay.init(PARAMS, KEY), first)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
+    jax.tree.map(close, state.params, replayed.params)
+    close(reports.staleness, same.staleness)
+    close(reports.metrics["loss"], same.metrics["loss"])
+
+
+@functools.cache
+def chooser_of(scheme, initial_k):
+    """Losses of intervals of one update each -> K of the updates, and of the next."""
+    cluster = dj.cluster.Cluster(8, dj.cluster.exponential(1.0))
+
+    def loss_alone(params, batch, key):
+        return params, {"loss": batch}
+
+    options = dict(initial_k=initial_k, interval_seconds=1e-6, max_staleness=1)
+    training = adasync(scheme, seed=0, cluster=cluster, grad_fn=loss_alone, **options)
+    step = jax.jit(training.step)
+
+    def choices(losses):
+        state, ks = training.init(START, KEY), []
+        for loss in losses:
+            state, report = step(state, np.full(8, loss, np.float32))
+            ks.append(int(report.k))
+        return [*ks, int(state.k)]
+
+    return choices
+
+
+@schemes
+@pytest.mark.parametrize("initial_k", [1, 3, 8])
+def test_k_is_the_papers_and_stays_among_the_workers(scheme, initial_k):
+    losses = [1.0, 0.5, 0.2, 0.05, 1e-3]
+    expected = [rule(scheme, 8, initial_k, 1 / loss) for loss in losses]
+    # the K of the first update and the one chosen after it are the initial one
+    assert chooser_of(scheme, initial_k)(losses) == [initial_k, *expected]
+    assert expected[0] == initial_k
+
+
+@schemes
+@pytest.mark.parametrize("last", [1e-8, 1e-10, 0.0])
+def test_a_loss_of_next_to_nothing_waits_for_all_workers(scheme, last):
+    assert chooser_of(scheme, 3)([1.0, last, last]) == [3, 3, 8, 8]
+
+
+@schemes
+def test_k_never_falls_whatever_the_loss_does(scheme):
+    losses = [1.0, 0.25, 9.0, math.nan, -1.0, math.inf, 0.25]
+    higher = rule(scheme, 8, 3, 4.0)
+    assert 3 < higher < 8
+    assert chooser_of(scheme, 3)(losses) == [3, 3, *[higher] * 6]
+
+
+@pytest.mark.parametrize("scheme", ["k_sync", "k_batch_async"])
+def test_times_start_anew_behind_the_last_draw(scheme):
+    draws, options = 7, dict(max_staleness=DEPTH)
+    losses = falling(1)
+    chooser = Chooser(scheme, WORKERS, 2, 4.0)
+    tasks = [itertools.cycle(row[:draws]) for row in service_table(1)]
+    history = serve(scheme, tasks, chooser, lambda t, row: losses[t])
+    training = adasync(scheme, seed=1, draws=draws, **options)
+    state = training.init(START, KEY)
+    assert state.service.shape == (WORKERS, draws)
+    _, reports = scanner(scheme, **options)(state, given_batches(losses))
+    assert_schedule(reports, history)
+
+
+def test_an_older_gradient_is_taken_at_the_oldest_version_kept():
+    losses, depth = falling(1), 2
+    state = adasync("k_async", seed=1, max_staleness=depth).init(START, KEY)
+    scan = scanner("k_async", max_staleness=depth)
+    _, reports = scan(state, given_batches(losses))
+    chooser = Chooser("k_async", WORKERS, 2, 4.0)
+    tasks = [iter(row) for row in service_table(1)]
+    history = serve("k_async", tasks, chooser, lambda t, row: losses[t])
+    for t, (k, _, row) in enumerate(history):
+        read = np.zeros(WORKERS)
+        read[:k] = [max(version, t - depth) / k for _, version in row]
+        np.testing.assert_allclose(reports.metrics["read"][t], read, rtol=1e-6)
+        assert reports.clipped[t] == sum(t - version > depth for _, version in row)
+    assert reports.clipped.sum() > 0
+
+
+def types(tree):
+    return jax.tree.map(jax.typeof, tree)
+
+
+def training_of(rate, interval_seconds, seed, scheme="k_batch_async"):
+    tx = optax.chain(
+        optax.sgd(rate, momentum=0.5), dj.scale_by_staleness(dj.modulation.inverse)
+    )
+    return adasync(
+        scheme,
+        grad_fn=squares,
+        tx=tx,
+        seed=seed,
+        initial_k=1,
+        interval_seconds=interval_seconds,
+        max_staleness=DEPTH,
+    )
+
+
+def test_step_sizes_intervals_and_seeds_are_one_program():
+    """A grid: each cell has its own step size, interval, service times and key."""
+    batches, traced = squares_batches(), []
+    rates, intervals = jnp.array([0.02, 0.05, 0.05]), jnp.array([1.0, 3.0, jnp.inf])
+    states = [
+        training_of(rates[cell], intervals[cell], seed=cell).init(
+            PARAMS, jax.random.key(cell)
+        )
+        for cell in range(3)
+    ]
+
+    def step(state, batch, rate, interval):
+        return training_of(rate, interval, seed=0).step(state, batch)
+
+    @jax.jit
+    def alone(state, rate, interval):
+        traced.append(rate)
+        return jax.lax.scan(lambda s, x: step(s, x, rate, interval), state, batches)
+
+    axes = dj.ring.vmap_axes(jax.eval_shape(lambda: states[0]))
+    together = jax.vmap(step, (axes, None, 0, 0), (axes, 0))
+
+    @jax.jit
+    def grid(state):
+        def body(state, batch):
+            return together(state, batch, rates, intervals)
+
+        return jax.lax.scan(body, state, batches)
+
+    # rings share their clock
+    stacked = jax.tree.map(
+        lambda axis, *x: x[0] if axis is None else jnp.stack(x),
+        axes,
+        *states,
+        is_leaf=lambda x: x is None,
+    )
+    state, reports = grid(stacked)
+    assert state.versions.pushed.shape == ()
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
+    for cell in range(3):
+        own, own_reports = alone(states[cell], rates[cell], intervals[cell])
+        jax.tree.map(close, pick(state.params, cell), own.params)
+        np.testing.assert_array_equal(reports.k[:, cell], own_reports.k)
+        close(reports.seconds[:, cell], own_reports.seconds)
+        close(reports.metrics["loss"][:, cell], own_reports.metrics["loss"])
+    assert len(traced) == 1
+    assert len({int(k) for k in reports.k[-1]}) > 1  # or nothing is proven about them
+
+
+@schemes
+def test_a_step_returns_the_types_that_init_gave(scheme):
+    params = PARAMS | {"narrow": jnp.ones(2, jnp.bfloat16), "nothing": {}}
+
+    def grads_of_all(params, batch, key):
+        grads, metrics = squares({name: params[name] for name in PARAMS}, batch, key)
+        return params | grads, metrics
+
+    training = adasync(scheme, seed=0, grad_fn=grads_of_all, tx=TX, max_staleness=2)
+    shapes = jax.eval_shape(training.init, params, KEY)
+    assert types(shapes) == types(training.init(params, KEY))
+    state, report = jax.eval_shape(training.step, shapes, pick(squares_batches(), 0))
+    assert types(state) == types(shapes)
+    assert (report.k.dtype, report.seconds.dtype) == (jnp.int32, jnp.float32)
+    assert (report.staleness.dtype, report.staleness.shape) == (jnp.float32, ())
+
+
+@pytest.mark.parametrize("scheme", ["k_sync", "k_async"])
+def test_a_state_may_be_donated_and_what_the_user_gave_may_not(scheme):
+    params, key = jax.tree.map(jnp.copy, PARAMS), jax.random.key(3)
+    training = training_of(0.1, 2.0, 0, scheme)
+    state = training.init(params, key)
+    step = jax.jit(training.step, donate_argnums=0)
+    step(state, pick(squares_batches(), 0))
+    assert state.service.is_deleted()
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves((params, key)))
+
+
+@pytest.mark.parametrize(("scheme", "kept"), [("k_sync", 0), ("k_async", 4)])
+def test_a_state_keeps_as_many_versions_as_may_be_read(scheme, kept):
+    big = {"w": jnp.zeros((100, 20))}
+    training = adasync(scheme, seed=0, draws=16, max_staleness=3)
+    state = jax.eval_shape(training.init, big, KEY)
+    nbytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state.versions))
+    assert nbytes == kept * big["w"].nbytes + 4
+    rest = jax.tree.leaves(state._replace(versions=(), params=()))
+    assert max(x.size for x in rest) == 16 * WORKERS
+
+
+def construct(**options):
+    defaults = dict(
+        cluster=CLUSTER,
+        grad_fn=given,
+        tx=counting(),
+        scheme="k_sync",
+        initial_k=2,
+        interval_seconds=1.0,
+        loss=lambda metrics: metrics["loss"],
+        seed=0,
+    )
+    return dj.adasync(**(defaults | options))
+
+
+def exponential_cluster(**options):
+    return dj.cluster.Cluster(2, dj.cluster.exponential(1.0), **options)
+
+
+def narrow_batch():
+    training = construct()
+    batch = pick(given_batches([1.0]), 0)
+    batch = jax.tree.map(lambda x: x[:2], batch)
+    jax.eval_shape(training.step, jax.eval_shape(training.init, START, KEY), batch)
+
+
+Link = dj.cluster.Communication
+
+BAD = {
+    "no cluster": (lambda: construct(cluster=8), TypeError, r"`cluster` .* got 8"),
+    "gradients that are no function": (
+        lambda: construct(grad_fn=3),
+        TypeError,
+        r"`grad_fn` .* got 3",
+    ),
+    "no optimizer": (lambda: construct(tx=0.1), TypeError, r"`tx` .* got 0\.1"),
+    "a loss that is a number": (
+        lambda: construct(loss=0.5),
+        TypeError,
+        r"`loss` .* got 0\.5",
+    ),
+    "an unknown scheme": (
+        lambda: construct(scheme="sync"),
+        ValueError,
+        r"`scheme` .*k_batch_async.* got 'sync'",
+    ),
+    "K of 0": (lambda: construct(initial_k=0), ValueError, r"`initial_k` .* got 0"),
+    "K beyond P": (lambda: construct(initial_k=7), ValueError, r"1 \.\. 6.* got 7"),
+    "half a K": (
+        lambda: construct(initial_k=1.5),
+        TypeError,
+        r"`initial_k` .* got 1\.5",
+    ),
+    **{
+        f"an interval of {bad}": (
+            lambda bad=bad: construct(interval_seconds=bad),
+            ValueError,
+            rf"`interval_seconds` .* got {bad}",
+        )
+        for bad in (0.0, -1.0, math.nan)
+    },
+    "no draws": (lambda: construct(draws=0), ValueError, r"`draws` .* got 0"),
+    "a negative depth": (
+        lambda: construct(scheme="k_async", max_staleness=-1),
+        ValueError,
+        r"`max_staleness` .* got -1",
+    ),
+    "half a version of depth": (
+        lambda: construct(scheme="k_async", max_staleness=1.5),
+        TypeError,
+        r"`max_staleness` .* got 1\.5",
+    ),
+    "a seed that is none": (
+        lambda: construct(seed=1.5),
+        TypeError,
+        r"`seed` .* got 1\.5",
+    ),
+    "messages that take time": (
+        lambda: construct(
+            cluster=exponential_cluster(communication=Link(latency_seconds=1.0))
+        ),
+        ValueError,
+        r"`cluster` must be without communication",
+    ),
+    "speeds that change": (
+        lambda: construct(
+            cluster=exponential_cluster(
+                slowdown=[dj.cluster.Slowdown(1, 2.0, start_seconds=9.0)]
+            )
+        ),
+        ValueError,
+        r"`cluster` must have constant speeds.* worker 1",
+    ),
+    "tasks that never end": (
+        lambda: construct(
+            cluster=dj.cluster.Cluster(2, dj.cluster.infinite_bernoulli(1.0, 0.5))
+        ),
+        ValueError,
+        r"`cluster` must have .*finite times.* worker 0",
+    ),
+    "a batch of two for six workers": (
+        narrow_batch,
+        ValueError,
+        r"batches .* leading axis of 6, .* got shape \(2,\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_argument_is_named_with_its_value(name):
+    call, error, message = BAD[name]
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,254 @@
+"""Histograms of staleness, and the means that theory gives."""
+
+import inspect
+import math
+import types
+
+import numpy as np
+import pytest
+
+from delayjax import cluster
+from delayjax.cluster import protocols
+from experiments import arms, build
+from experiments.figures import staleness
+from experiments.figures.run import load
+from tests.figures import arm_run
+from tests.figures.legible import check_legible, legend, texts
+
+P = 8
+# of every protocol with a formula, at least one
+KNOWN = {
+    "hardsync()": 0.0,
+    "n_softsync(1)": (P - 1) / P,
+    "n_softsync(3)": (P - 1) / 2,  # K = 8 // 3
+    "n_softsync(n=8)": P - 1.0,
+    "k_sync(3)": 0.0,
+    "k_batch_sync(3)": 0.0,
+    "k_async(2)": P / 2 - 1,
+    "k_batch_async(2)": (P - 1) / 2,
+    "ssp(0)": (P - 1) / 2,
+    "ssp(inf)": P - 1.0,
+    "psp(0, 3)": P - 1.0,
+    "psp(2, inf)": P - 1.0,
+    "psp(7, 0)": (P - 1) / 2,
+    "psp(0, 0, poll_seconds=1.0)": P - 1.0,
+    "round_robin()": P - 1.0,
+    "groups(1)": 0.0,
+    "groups(4)": 3.0,
+    "groups(8, data='dynamic')": P - 1.0,
+    "rennala(4)": 0.0,
+    "mindflayer(2, 1.0)": 0.0,
+    "gradient_coding(2, 2, dynamic=True)": 0.0,
+    "event_triggered(0.25)": (P - 1) / 4,
+}
+UNKNOWN = (
+    *(
+        "ssp(2)",
+        "psp(2, 1)",
+        "psp(7, 0, poll_seconds=1.0)",
+        "groups(3)",
+        "groups(2, data='static')",
+    ),
+    *("progressive_groups(8)", "ringmaster(4)", "ringleader()", "bounded_staleness(4)"),
+)
+
+
+def simulated(arm, updates=3000):
+    """On workers that differ in speed: the means hold for any."""
+    machine = cluster.Cluster(
+        P, cluster.gamma(1.0, 2.0), slowdown=[1.0, 2.0] * (P // 2)
+    )
+    return cluster.simulate(machine, build.protocol(arms.parse(arm)), updates, seed=1)
+
+
+@pytest.mark.parametrize(("arm", "mean"), KNOWN.items())
+def test_theory_gives_the_mean_that_a_simulation_has(arm, mean):
+    assert staleness.formula(arm, P) == mean
+    trace = simulated(arm)
+    # what the gradients in flight at the end have aged is missing, and the beginning
+    slack = 2 * P * (trace.max_staleness + 1) / len(trace.worker)
+    if arm.startswith("event"):  # who uploads is drawn: four standard errors
+        ages = trace.update - trace.read_version
+        slack += 4 * ages.std() / math.sqrt(len(ages))
+    assert trace.summary().mean == pytest.approx(mean, abs=slack)
+
+
+@pytest.mark.parametrize("arm", UNKNOWN)
+def test_where_theory_has_no_formula_there_is_none(arm):
+    assert staleness.formula(arm, P) is None
+
+
+@pytest.mark.parametrize("name", staleness._MEANS)
+def test_formulas_take_what_their_protocols_take(name):
+    def arguments(function):
+        return [
+            (p.name, p.default) for p in inspect.signature(function).parameters.values()
+        ]
+
+    assert arguments(staleness._MEANS[name])[1:] == arguments(getattr(protocols, name))
+
+
+def test_the_formulas_of_a_run_are_those_of_its_clusters(tmp_path):
+    run = load(arm_run.workdir(tmp_path, figures=["staleness"]))
+    assert staleness.formulas(run) == {
+        arm: staleness.formula(arm, workers)
+        for arm, workers in zip(arm_run.ARMS, arm_run.WORKERS, strict=True)
+    }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"service": "infinite_bernoulli(1.0, 0.1)", "serial": False},
+        {"service": "constant(1.0)", "serial": True},
+    ],
+)
+def test_workers_that_hang_or_queue_have_no_formula(tmp_path, changes):
+    run = load(arm_run.workdir(tmp_path, figures=["staleness"], cluster=changes))
+    assert set(staleness.formulas(run).values()) == {None}
+
+
+@pytest.mark.parametrize(
+    "change", ["service=infinite_bernoulli(1.0, 0.1)", "serial=True", "workers=4"]
+)
+def test_an_arm_may_have_a_cluster_of_its_own(change):
+    arm = f"k_async(1) {change}"
+    cluster_of_all = {"service": "constant(1.0)", "serial": False}
+    run = types.SimpleNamespace(
+        config={"cluster": cluster_of_all}, traces={arm: stale([1, 1])}
+    )
+    known = change.startswith("workers")
+    assert staleness.formulas(run) == {arm: 0.0 if known else None}  # of one worker
+
+
+def stale(ages):
+    """A trace of these staleness values, one gradient an update."""
+    update = np.arange(len(ages), dtype=np.int32) + max(ages)
+    first = np.arange(
+        max(ages), dtype=np.int32
+    )  # fresh ones, so that there are versions
+    every = np.concatenate([first, update])
+    none = np.zeros(0, np.int32)
+    return cluster.Trace(
+        num_workers=1,
+        seconds=every.astype(float),
+        update=every,
+        worker=np.zeros(len(every), np.int32),
+        read_version=np.concatenate([first, update - np.asarray(ages, np.int32)]),
+        begun=every.astype(float),
+        arrived=every.astype(float),
+        divisor=np.ones(len(every)),
+        dropped=cluster.Dropped(none, none, none, np.zeros(0), np.zeros(0)),
+        busy_seconds=np.zeros(1),
+    )
+
+
+def heights(axis):
+    """Of the bars of each row, from its base line."""
+    return [
+        patch.get_data().baseline - np.asarray(patch.get_data().values)
+        for patch in axis.patches
+    ]
+
+
+def test_bars_are_as_high_as_their_shares():
+    (axis,) = staleness.draw({"trace": stale([3, 3, 3, 1, 1, 2])}).axes
+    (own,) = heights(axis)
+    counts = np.asarray([3, 2, 1, 3])  # three fresh ones precede
+    np.testing.assert_allclose(own[:4] / own.max(), counts / counts.max())
+
+
+def test_bars_of_a_wide_axis_have_areas_as_their_shares():
+    trace = stale([0] * 4 + [128] * 4 + [200] * 8)
+    (axis,) = staleness.draw({"trace": trace}).axes
+    assert axis.get_xscale() == "function"
+    (patch,) = axis.patches
+    edges = np.asarray(patch.get_data().edges)
+    ages = trace.update - trace.read_version
+    widths = np.diff(np.log2(1 + edges))
+    areas = heights(axis)[0] * widths
+    np.testing.assert_allclose(
+        areas / areas.sum(), np.histogram(ages, edges)[0] / len(ages), atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("last", [1.0, 7.0, 90.5, 3000.0])
+def test_bins_hold_whole_numbers_up_to_the_last(last, wide):
+    edges = staleness.bins(last, wide=wide)
+    assert edges[0] == -0.5 and edges[-2] < last <= edges[-1]
+    np.testing.assert_array_equal(edges % 1.0, 0.5)
+    widths = np.diff(edges)
+    if wide:
+        octaves = np.diff(np.log2(1 + edges))
+        assert octaves.min() >= 0.25
+        one_less = np.log2((edges[1:]) / (1 + edges[:-1]))
+        assert (one_less[widths > 1] < 0.25).all()  # no wider than it need be
+    else:
+        np.testing.assert_array_equal(widths, 1.0)
+
+
+def test_the_mean_and_the_theory_are_marked_and_written():
+    traces = arm_run.traces()
+    theory = dict(zip(traces, (1.5, None, 7.0), strict=True))
+    figure = staleness.draw(traces, theory)
+    (axis,) = figure.axes
+    means = [line.get_xdata()[0] for line in axis.lines if line.get_linewidth() == 2.2]
+    assert means == [trace.summary().mean for trace in traces.values()]
+    diamonds = [
+        (line.get_ydata()[0], line.get_xdata()[0])
+        for line in axis.lines
+        if line.get_marker() == "D"
+    ]
+    assert diamonds == [(0, 1.5), (2, 7.0)]
+    first, second, third = (f"{mean:.3g}" for mean in means)
+    written = {f"{first} (1.5)", second, f"{third} (7)", "mean (theory)"}
+    assert written <= set(texts(figure))
+    assert legend(figure) == ["share of its gradients", "mean", "theory"]
+    check_legible(figure)
+
+
+def test_without_theory_none_is_promised():
+    figure = staleness.draw(arm_run.traces())
+    assert legend(figure) == ["share of its gradients", "mean"]
+    assert not any("theory" in text for text in texts(figure))
+
+
+def test_arms_are_rows_in_the_order_of_the_config():
+    (axis,) = staleness.draw(arm_run.traces()).axes
+    labels = [text.get_text() for text in axis.get_yticklabels()]
+    assert labels == list(arm_run.ARMS)
+    assert list(axis.get_yticks()) == sorted(axis.get_yticks())
+    bottom, top = axis.get_ylim()
+    assert bottom > top
+
+
+def test_what_lies_beyond_the_axis_is_told():
+    usual = stale([1] * 300)
+    (axis,) = staleness.draw({"a()": usual}).axes
+    assert axis.get_xlabel() == "staleness (updates)"
+    within = stale([1] * 19 + [2])  # beyond the percentile, not beyond its bin
+    assert 1 < within.summary().p99 < 2
+    (axis,) = staleness.draw({"a()": within}).axes
+    assert axis.get_xlabel() == "staleness (updates)"
+    (axis,) = staleness.draw({"a()": stale([1] * 300 + [9])}).axes
+    assert axis.get_xlabel() == "staleness (updates), at most 1 % beyond"
+
+
+def test_a_trace_without_gradients_has_an_empty_row():
+    empty = stale([0])
+    none = np.zeros(0, np.int32)
+    fields = dict(update=none, worker=none, read_version=none)
+    floats = dict(begun=np.zeros(0), arrived=np.zeros(0))
+    empty = cluster.Trace(**{**vars(empty), **fields, **floats})
+    figure = staleness.draw({"mindflayer(1, 0.1)": empty, "hardsync()": stale([0, 0])})
+    assert "none" in texts(figure)
+    check_legible(figure)
+
+
+def test_many_arms_with_long_names_are_legible():
+    trace = stale([0, 5, 300] * 20)
+    traces = {
+        f"ringmaster({k}, stop=True) workers={8 * k}": trace for k in range(1, 19)
+    }
+    check_legible(staleness.draw(traces, dict.fromkeys(traces, 254.0)))
