@@ -8,6 +8,12 @@ its share, and one group has to wait for the straggler. All arms use the same nu
 examples, an MLP on scikit-learn's digits; plain steps and steps divided by staleness.
 
     python -m experiments.main --config=configs/grouping.py --workdir=runs/grouping
+
+About WALL on two cores. Seen (2026-11-21, commit COMMIT, jax 0.10.2):
+The straggler makes the synchronous run 3.4 times as long; two groups 1.5, four 1.14,
+sixteen nothing. With static data it is 3.4 times whatever the number of groups. At the
+synchronous step sizes plain groups diverge from four on, divided by staleness they do
+not; with the step tuned for each they all end at the same accuracy.
 """
 
 from ml_collections import ConfigDict
@@ -35,5 +41,16 @@ def get_config() -> ConfigDict:
     )
     config.checkpoint_every = 1000
     config.figures = ("over_seconds", "arms", "gantt", "loss_curves")
-    config.expected = ConfigDict()
+    config.expected = ConfigDict(
+        {
+            "seconds/sgd/arm=0": 249,
+            "seconds/sgd/arm=groups(1)": 840,
+            "seconds/sgd/arm=groups(2)": 375,
+            "seconds/sgd/arm=groups(4)": 284,
+            "seconds/sgd/arm=groups(16)": 221,
+            "seconds/sgd/arm=groups(16, data='static')": 840,
+            "test_accuracy/sgd/arm=groups(1)": 0.961,
+            "test_accuracy/sgd/arm=groups(16)": 0.959,
+        }
+    )
     return config

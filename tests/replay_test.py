@@ -298,6 +298,8 @@ SGD = optax.sgd(0.1)
 MOMENTUM = optax.sgd(0.1, momentum=0.5)
 ADAM = optax.adam(0.05)
 LATE = dj.scale_by_staleness(dj.modulation.inverse)
+# a law that tells 0 from 1
+KARDAM = dj.scale_by_staleness(dj.modulation.polynomial(1.0))
 CONSTANT = dj.compensate_delay(0.5)
 ADAPTIVE = dj.compensate_delay(0.5, adaptive=True, decay=0.75)
 BOTH = optax.chain(ADAPTIVE, LATE)
@@ -320,10 +322,10 @@ OPTIONS = {
     "rate over staleness": dict(tx=SGD, each=LATE),
     "DC-ASGD-c": dict(tx=SGD, each=CONSTANT),
     "both": dict(tx=ADAM, each=BOTH),
-    "one chain": dict(tx=optax.chain(ADAPTIVE, ADAM, LATE)),
-    "mean staleness": dict(tx=optax.chain(SGD, LATE)),
-    "large ones": dict(tx=MOMENTUM, each=ADAPTIVE, accept=large),
-    "young ones": dict(tx=MOMENTUM, each=LATE, accept=young),
+    "one chain": dict(tx=optax.chain(ADAPTIVE, ADAM, KARDAM)),
+    "mean staleness": dict(tx=optax.chain(SGD, KARDAM)),
+    "large ones": dict(tx=optax.chain(MOMENTUM, KARDAM), each=ADAPTIVE, accept=large),
+    "young ones": dict(tx=MOMENTUM, each=KARDAM, accept=young),
 }
 
 

@@ -17,6 +17,7 @@ from experiments.figures import look, names
 _PANELS = 4
 _WORKERS = 16
 _TASKS, _MOST_TASKS = 6, 24  # of a typical and of the fastest worker
+_LABELS = 6  # of workers, for which there is room
 _BAR = 0.7  # height, in rows
 _STRIP = (-1.8, -0.8)  # of the updates, in rows
 _UPDATE = look.COLOURS[6]
@@ -51,6 +52,7 @@ def draw(traces: Mapping[str, dj.cluster.Trace]) -> Figure:
     parts = {arm: bars(trace, workers[arm]) for arm, trace in shown.items()}
     end = max(window(own) for own in parts.values())
     logged = any(np.isnan(own.begun).any() for own in parts.values())
+    most = max(map(len, workers.values()))
     title = "What do the workers do?"
     if len(shown) < len(traces):
         title += f"\n(the first {len(shown)} of {len(traces)} arms)"
@@ -58,13 +60,13 @@ def draw(traces: Mapping[str, dj.cluster.Trace]) -> Figure:
         title,
         ["" if len(traces) == 1 else str(short[arm]) for arm in shown],
         _handles(shown.values(), parts.values(), logged=logged),
-        height=0.7 + 0.11 * max(map(len, workers.values())),
+        height=0.75 + max(0.11 * most, 0.2 * min(most, _LABELS)),
         columns=1,
         sharey=False,
     )
     for axis, arm in zip(axes, shown, strict=True):
         _plot(axis, shown[arm], parts[arm], end)
-        rows = range(0, len(workers[arm]), math.ceil(len(workers[arm]) / 6))
+        rows = range(0, len(workers[arm]), math.ceil(len(workers[arm]) / _LABELS))
         axis.set_yticks(rows, [f"{workers[arm][row]}" for row in rows])
         axis.set_ylim(len(workers[arm]) - 0.4, -2.0)
         axis.set_xlim(0.0, end)

@@ -22,7 +22,7 @@ _AXES = {
     "step": ("Which arm needs the fewest updates?", "updates"),
     "examples": ("Which arm needs the fewest examples?", "examples"),
 }
-_WIDE = 4.0  # a factor between the ends of arms that takes a logarithmic axis
+_WIDE = 3.0  # a factor between the ends of arms that takes a logarithmic axis
 _BEHIND = {"color": "0.82", "linewidth": 1.0}
 _TARGET = {"color": "0.4", "linewidth": 1.0, "linestyle": (0, (2, 2))}
 
