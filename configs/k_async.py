@@ -15,7 +15,7 @@ Service times are exponential with mean 1 s; `:shifted` adds one second to each,
     python -m experiments.main --config=configs/k_async.py:pareto \
         --workdir=runs/k_async_pareto
 
-About WALL on two cores each. Seen (2026-11-21, commit COMMIT, jax 0.10.2):
+About 30 seconds on two cores each. Seen (2026-11-21, commit 802ecc29f384, jax 0.10.2):
 K = 2 is best in 300 s: enough gradients an update to be quiet, without the stragglers.
 An update of k_sync(4) takes 0.634 s, as 1/5 + 1/6 + 1/7 + 1/8 says for exponential
 times, one of k_batch_async(4) 0.5 s under any law; the mean staleness is P/K - 1 and

@@ -14,7 +14,7 @@ Rennala (arXiv:2305.12387), Ringmaster without and with calculation stops
     python -m experiments.main --config=configs/time_optimal.py:linear \
         --workdir=runs/time_optimal_linear
 
-About WALL on two cores. Seen (2026-11-21, commit COMMIT, jax 0.10.2):
+About 30 seconds on two cores. Seen (2026-11-21, commit 802ecc29f384, jax 0.10.2):
 With its step tuned plain ASGD is among the fastest, and the cap at P / tau changes
 nothing. Rennala's time does not depend on how many slow workers are added, as proved,
 but a batch of 8 is more than this target needs; stopping late computations makes

@@ -87,7 +87,7 @@ def adasync(
     interval_seconds: ArrayLike,
     loss: Callable[[Any], ArrayLike],
     seed: int,
-    max_staleness: int = 0,
+    max_staleness: int | None = None,
     draws: int = 1024,
 ) -> AdaSync:
     """Waits for few gradients at first and for more as the loss falls.
@@ -114,15 +114,16 @@ def adasync(
         interval_seconds: between two choices; `math.inf` keeps K. May be traced.
         loss: metrics -> the loss.
         seed: of the service times; those of `cluster.simulate` with the same seed.
-        max_staleness: how old a version may be, in updates, for the asynchronous
-            schemes. An older gradient is taken at the oldest version kept, and counted
-            in the report's `clipped`.
+        max_staleness: how old a version may be, in updates; needed for the asynchronous
+            schemes alone. An older gradient is taken at the oldest version kept, and
+            counted in the report's `clipped`.
         draws: service times kept for each worker; from their end they start anew.
 
     Returns:
         `init(params, key)` and `step(state, batches)` for a scan of your own, with
         batches [P, ...] of which the first K are used. The state holds
-        (max_staleness + 1) parameter trees, none if it is 0, and P x draws times. A
+        (max_staleness + 1) parameter trees, none for the
+        synchronous schemes, and P x draws times. A
         step costs K gradients one after the other, and O(K P) for the clocks.
 
     Raises:
@@ -167,8 +168,14 @@ def adasync(
         )
     if base.check_bound("draws", draws) == 0:
         raise ValueError("`draws` must be at least 1, got 0.")
+    base.check_bound("seed", seed)
     service = _service(cluster, draws, seed)
     restarts, goes_on = _SCHEMES[scheme]
+    if max_staleness is None and not restarts:
+        raise ValueError(
+            f"`max_staleness` must be given for `{scheme}`, got None: it fixes how many"
+            " versions are kept. The mean staleness is at most P - 1."
+        )
     plan = _Plan(
         grad_fn=grad_fn,
         tx=base.as_transformation("tx", tx),
@@ -176,7 +183,7 @@ def adasync(
         restarts=restarts,
         goes_on=goes_on,
         workers=cluster.workers,
-        depth=0 if restarts else base.check_bound("max_staleness", max_staleness),
+        depth=0 if restarts else base.check_bound("max_staleness", max_staleness or 0),
         initial_k=initial_k,
         interval_seconds=interval_seconds,
     )
@@ -207,20 +214,21 @@ def _init(
     plan: _Plan, service: np.ndarray, params: Any, key: jax.Array
 ) -> AdaSyncState:
     # copies: the state may be donated, and what the caller gave is not
-    params, key = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), (params, key))
-    zero = jnp.zeros((), jnp.float32)
+    params = jax.tree.map(
+        lambda leaf: jnp.array(leaf, jnp.result_type(leaf), copy=True), params
+    )
     return AdaSyncState(
         params=params,
         versions=rings.init(params if plan.depth else (), plan.depth + 1),
         opt_state=plan.tx.init(params),
-        key=key,
+        key=jnp.copy(key),
         service=jnp.asarray(service),
         remaining=jnp.asarray(service[:, 0]),
         read_version=jnp.zeros(plan.workers, jnp.int32),
         tasks=jnp.ones(plan.workers, jnp.int32),
         k=jnp.asarray(plan.initial_k, jnp.int32),
-        elapsed=zero,
-        loss_sum=zero,
+        elapsed=jnp.zeros((), jnp.float32),
+        loss_sum=jnp.zeros((), jnp.float32),
         loss_updates=jnp.zeros((), jnp.int32),
         first_loss=jnp.full((), jnp.nan, jnp.float32),
     )
@@ -281,7 +289,7 @@ def _wait(
     def arrive(slot, carry):
         clocks, workers, read_versions, seconds = carry
         remaining, read_version, tasks = clocks
-        worker = jnp.argmin(remaining)
+        worker = jnp.argmin(remaining).astype(jnp.int32)
         waited = remaining[worker]
         workers = workers.at[slot].set(worker)
         read_versions = read_versions.at[slot].set(read_version[worker])
@@ -338,7 +346,8 @@ def _choose(
         wanted = jnp.asarray(workers)
     else:  # the positive root of K^2 + c K - c P
         c = initial**2 / (workers - initial) * ratio
-        wanted = 0.5 * (jnp.sqrt(c**2 + 4.0 * c * workers) - c)
+        # not (sqrt(c^2 + 4 c P) - c) / 2, which is lost in rounding for large c
+        wanted = 2.0 * workers / (1.0 + jnp.sqrt(1.0 + 4.0 * workers / c))
     wanted = jnp.where(wanted > 0, wanted, 0.0)  # a loss of nan chooses nothing
     k = jnp.clip(jnp.round(wanted), state.k, plan.workers).astype(jnp.int32)
     return state._replace(

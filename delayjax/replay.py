@@ -239,6 +239,11 @@ def replay(
                 f"`run` follows one trace, got {len(traces)}: map `step` over them."
             )
         start = int(state.versions.pushed)
+        if not jax.tree.leaves(batches):
+            raise ValueError(
+                "`batches` must have leaves, whose leading axis says how many updates"
+                f" to run, got {batches!r}: scan `step` where no data is needed."
+            )
         updates = len(jax.tree.leaves(batches)[0])
         left = traces[0].num_updates - start
         if updates > left:
@@ -253,7 +258,7 @@ def replay(
 
 def _init(plan: _Plan, params: Any, key: jax.Array) -> ReplayState:
     # copies: the state is donated, and what the caller gave is not
-    params, key = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), (params, key))
+    params, key = jax.tree.map(_copy, params), jnp.copy(key)
     applied = jnp.zeros((), jnp.int32)
     return ReplayState(
         params=params,
@@ -282,7 +287,9 @@ def _step(
         if plan.accept is not None:
             divisor = jnp.maximum(gathered.used, 1)
         direction = jax.tree.map(
-            lambda total: (total / divisor).astype(total.dtype), gathered.total
+            lambda total, leaf: (total / divisor).astype(leaf.dtype),
+            gathered.total,
+            state.params,
         )
         combine_state = state.combine_state
     else:
@@ -345,8 +352,8 @@ def _gather(
     def nothing():
         zeros = jnp.zeros((), jnp.int32)
         return _Gathered(
-            total=() if plan.combine else optax.tree.zeros_like(state.params),
-            metrics=optax.tree.zeros_like(_metrics(plan, state.params, batches, key)),
+            total=() if plan.combine else jax.tree.map(_zeros, state.params),
+            metrics=jax.tree.map(_zeros, _metrics(plan, state.params, batches, key)),
             staleness=zeros,
             there=zeros,
             used=zeros,
@@ -392,7 +399,6 @@ def _take(
         values, metrics = _over(plan.grad_fn, (0, 0, 0), plan.chunk)(
             version.params, batches, keys
         )
-    base.check_gradients("replay", values)
     used = there
     if plan.accept is not None:
         ages = jnp.where(there, state.applied - version.applied, 0)
@@ -419,7 +425,7 @@ def _add(
         total=total,
         metrics=_add_up(gathered.metrics, gradients.metrics, there),
         staleness=gathered.staleness
-        + jnp.where(gradients.used, gradients.staleness, 0).sum(),
+        + jnp.where(gradients.used, gradients.staleness, 0).sum(dtype=jnp.int32),
         there=gathered.there + gradients.there.sum(dtype=jnp.int32),
         used=gathered.used + gradients.used.sum(dtype=jnp.int32),
         each_state=each_state,
@@ -500,9 +506,19 @@ def _add_up(total: Any, values: Any, used: jax.Array | None) -> Any:
         if used is not None:
             mask = used.reshape(-1, *(1 for _ in leaf.shape[1:]))
             leaf = jnp.where(mask, leaf, jnp.zeros_like(leaf))
-        return total + leaf.sum(0, dtype=leaf.dtype)
+        return total + leaf.sum(0, dtype=total.dtype)
 
     return jax.tree.map(add, total, values)
+
+
+def _copy(leaf: Any) -> jax.Array:
+    """A copy of its own, strongly typed, as updates will leave it."""
+    return jnp.array(leaf, jnp.result_type(leaf), copy=True)
+
+
+def _zeros(leaf: jax.Array) -> jax.Array:
+    """The beginning of a sum of values like `leaf`; narrow floats add up in float32."""
+    return jnp.zeros_like(leaf, dtype=jnp.promote_types(leaf.dtype, jnp.float32))
 
 
 def _metrics(plan: _Plan, params: Any, batches: Any, key: jax.Array) -> Any:
@@ -515,11 +531,16 @@ def _metrics(plan: _Plan, params: Any, batches: Any, key: jax.Array) -> Any:
             f" {jax.tree.structure(result)}: metrics may be {{}}."
         )
     gradients, metrics = result
-    if jax.tree.structure(gradients) != jax.tree.structure(params):
+    base.check_gradients("replay", gradients)
+
+    def kinds(tree):
+        return jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", tree)
+
+    if kinds(gradients) != kinds(params):
         raise TypeError(
             "`grad_fn` must return gradients like the parameters, got"
-            f" {jax.tree.structure(gradients)} for {jax.tree.structure(params)}: is it"
-            " (value, gradients) from jax.value_and_grad?"
+            f" {kinds(gradients)} for {kinds(params)}: is it (value, gradients) from"
+            " jax.value_and_grad?"
         )
     return metrics
 

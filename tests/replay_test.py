@@ -513,7 +513,7 @@ def log():
         told = {
             "staleness": staleness,
             "worker": worker,
-            "moved": params["version"] - stale_params["version"],
+            "moved": jnp.float32(params["version"] - stale_params["version"]),
         }
         rows = {name: rows[name].at[place].set(told[name]) for name in rows}
         return updates, (place + 1, rows)
@@ -962,7 +962,8 @@ def test_an_update_without_gradients_that_were_accepted_touches_nothing():
     assert state.versions.pushed == trace.num_updates
 
 
-def test_staleness_counts_the_updates_that_were_applied():
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+def test_staleness_counts_the_updates_that_were_applied(spread):
     accepted = np.random.default_rng(1).random(30) < 0.5
     trace = trace_of([[(0, max(0, t - 4))] for t in range(30)])
 
@@ -970,7 +971,11 @@ def test_staleness_counts_the_updates_that_were_applied():
         return params * 0 + batch, {}
 
     replay = dj.replay(
-        trace, flag, counting(), accept=lambda grads, staleness: grads > 0
+        trace,
+        flag,
+        counting(),
+        accept=lambda grads, staleness: grads > 0,
+        read_spread=spread,
     )
     batches = accepted[:, None].astype(np.float32)
     path, reports, _ = follower(replay)(trace, batches, params=jnp.zeros(()))
