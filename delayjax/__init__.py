@@ -19,5 +19,7 @@ from delayjax.modulation import scale_by_staleness as scale_by_staleness
 from delayjax.replay import Replay as Replay
 from delayjax.replay import ReplayState as ReplayState
 from delayjax.replay import replay as replay
+from delayjax.ring import resize_history as resize_history
+from delayjax.ring import strip_history as strip_history
 
 __version__ = "0.1.0"

@@ -141,8 +141,9 @@ def delayed(
     ):
         base.check_gradients("delayed", updates)
         step = state.gradients.pushed
+        kept = step - state.gradients.first  # fewer than steps once it was resized
         asked = jax.tree.map(lambda d: _ask(d, step), delay, is_leaf=callable)
-        oldest = deepest if warmup == "zeros" else step
+        oldest = deepest if warmup == "zeros" else kept
         tau = jax.tree.map(
             lambda asked, bound: jnp.clip(asked, 0, jnp.minimum(oldest, bound)),
             per_leaf("delay", asked, updates),
@@ -181,7 +182,7 @@ def delayed(
         )
         if warmup == "skip" and deepest > 0:
             nothing = optax.tree.zeros_like(stale_updates)
-            full = step >= deepest
+            full = kept >= deepest
             stale_updates = optax.tree.where(full, stale_updates, nothing)
             inner_state = optax.tree.where(full, inner_state, state.inner_state)
         return stale_updates, DelayedState(staleness, gradients, origins, inner_state)
@@ -341,22 +342,6 @@ def _kept(tree: Any, max_delay: Any) -> Any:
     return jax.tree.map(lambda leaf, bound: leaf if bound > 0 else None, tree, bounds)
 
 
-def _written(stored: Any, ring: rings.Ring) -> tuple[Any, rings.Ring]:
-    """An item read, and the ring as it is when that is used.
-
-    XLA on a CPU would fuse the write into the sum over the workers that follows, and
-    keep the old ring beside the new one.
-    """
-    items, item = jax.tree.flatten(stored)
-    slots, structure = jax.tree.flatten(ring.slots)
-    for i, pair in enumerate(zip(items, slots, strict=True)):
-        # a barrier gives what passes it one type: what is shared must stay so
-        if base.varies_over(pair[0]) == base.varies_over(pair[1]):
-            items[i], slots[i] = jax.lax.optimization_barrier(pair)
-    slots = jax.tree.unflatten(structure, slots)
-    return jax.tree.unflatten(item, items), ring._replace(slots=slots)
-
-
 def _init(storage: rings.Storage, tree: Any, max_delay: Any) -> rings.Ring:
     capacity = jax.tree.map(lambda bound: bound + 1, max_delay)
     return storage.init(_kept(tree, max_delay), capacity)
@@ -375,6 +360,11 @@ def _remember(
         ) from error
     stored = storage.read(ring, tau)
     if base.is_axis("workers"):
-        stored, ring = _written(stored, ring)
+        # It always has been. But read and write, with nothing between them, would be
+        # fused on a CPU with the sum over the workers that follows: the ring would be
+        # written twice, whole. (Alone, it would round `inner` differently.)
+        stored = optax.tree.where(
+            ring.pushed > 0, stored, optax.tree.zeros_like(stored)
+        )
     stale = jax.tree.map(lambda new, old: new if old is None else old, fresh, stored)
     return ring, stale

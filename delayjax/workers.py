@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -149,27 +150,23 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
     def init_fn(state, batch, own=False):
         plan = plans.make(state, batch, own)
 
-        leaves, structure = jax.tree.flatten(state)
-        specs = [_spec_on(mesh, leaf) for leaf in leaves]
+        def place(leaf, axes):
+            shape = (*plans.sizes(axes), *jnp.shape(leaf))
+            spec = _spec_on(mesh, leaf)
+            held = NamedSharding(mesh, P(*axes, *spec))
+            if _is_on_host(leaf):  # it may not fit on a device
+                whole = np.broadcast_to(np.asarray(leaf), shape)
+                leaf = jax.make_array_from_callback(
+                    shape, held.with_memory_kind("pinned_host"), whole.__getitem__
+                )
+                return jax.device_put(leaf, jax.memory.Space.Host)
+            leaf = _put(_copy(leaf), NamedSharding(mesh, spec))
+            if not axes:
+                return leaf
+            widen = jax.jit(jnp.broadcast_to, static_argnums=1, out_shardings=held)
+            return widen(leaf, shape)
 
-        def hold(leaves):
-            return tuple(
-                jnp.broadcast_to(leaf, (*plans.sizes(axes), *leaf.shape))
-                for leaf, axes in zip(leaves, plan.state, strict=True)
-            )
-
-        placed = [
-            _put(_copy(leaf), NamedSharding(mesh, spec))
-            for leaf, spec in zip(leaves, specs, strict=True)
-        ]
-        held = jax.jit(
-            hold,
-            out_shardings=tuple(
-                NamedSharding(mesh, P(*axes, *spec))
-                for axes, spec in zip(plan.state, specs, strict=True)
-            ),
-        )(placed)
-        return Split(jax.tree.unflatten(structure, held), plan.state)
+        return Split(_map(place, state, plan.state), plan.state)
 
     def step_fn(split, batch):
         plan = plans.of(split, batch)
@@ -258,7 +255,9 @@ def shardings(split: Split, mesh: Mesh) -> Split:
                     f"`mesh` must have an axis {name!r} whose size divides the {count}"
                     f" workers, got {mesh.shape[name]}."
                 )
-        return NamedSharding(mesh, P(*axes, *_spec_on(mesh, leaf)[len(axes) :]))
+        spec = P(*axes, *_spec_on(mesh, leaf)[len(axes) :])
+        kind = "pinned_host" if _is_on_host(leaf) else None
+        return NamedSharding(mesh, spec, memory_kind=kind)
 
     return Split(_map(place, split.state, split.axes), split.axes)
 
@@ -533,6 +532,12 @@ def _spec_on(mesh: Mesh, leaf: Any) -> P:
     if isinstance(sharding, NamedSharding) and sharding.mesh == mesh:
         return sharding.spec
     return P()
+
+
+def _is_on_host(leaf: Any) -> bool:
+    """Whether an array is a part of a history in the host's memory."""
+    sharding = getattr(leaf, "sharding", None)
+    return getattr(sharding, "memory_kind", None) == "pinned_host"
 
 
 def _check_mesh(mesh: Mesh, names: tuple[str, ...]) -> None:

@@ -16,11 +16,16 @@ class Ring(NamedTuple):
 
     slots: Any  # the item's tree; each leaf [capacity, *shape], narrow floats as `Bits`
     pushed: jax.Array  # items pushed so far, int32 []
+    first: jax.Array  # how many of them were lost before the oldest kept, int32 []
+
+
+class Packed:
+    """Slots in another form than their items', of which they tell `shape`, `dtype`."""
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Bits:
+class Bits(Packed):
     """Slots of a floating-point type narrower than 32 bits, kept as their bits.
 
     XLA computes with such types in float32 on a CPU. It would convert the whole ring,
@@ -69,18 +74,26 @@ def init(tree: Any, capacity: Any) -> Ring:
         >>> [float(read(ring, age)) for age in (0, 1, 2)]
         [4.0, 3.0, 2.0]
     """
+    return init_by(empty_slots, tree, capacity)
 
-    def empty(depth, leaf):
+
+def init_by(empty: Callable[..., jax.Array], tree: Any, capacity: Any) -> Ring:
+    """`init`, by a function of one item's zeros and the number of slots."""
+
+    def make(depth, leaf):
         # not jnp.zeros(shape): that forgets the leaf's sharding and its varying axes
         dtype = jnp.result_type(leaf)
-        zeros = jnp.zeros_like(leaf, dtype=_bits_type(dtype) or dtype)
-        slots = jnp.broadcast_to(zeros, (depth, *zeros.shape))
-        return Bits(slots, dtype) if _bits_type(dtype) else slots
+        zeros = jnp.zeros_like(leaf, dtype=bits_type(dtype) or dtype)
+        slots = empty(zeros, depth)
+        return Bits(slots, dtype) if bits_type(dtype) else slots
 
-    depths = _broadcast("capacity", jax.tree.map(_check_capacity, capacity), tree)
-    return Ring(
-        slots=jax.tree.map(empty, depths, tree), pushed=jnp.zeros((), jnp.int32)
-    )
+    slots = jax.tree.map(make, _depths(capacity, tree), tree)
+    return Ring(slots, *(jnp.zeros((), jnp.int32) for _ in range(2)))
+
+
+def empty_slots(zeros: jax.Array, capacity: int) -> jax.Array:
+    """Zeros, [capacity, *shape], each sharded as the item is."""
+    return jnp.broadcast_to(zeros, (capacity, *zeros.shape))
 
 
 def push(ring: Ring, tree: Any) -> Ring:
@@ -103,18 +116,27 @@ def push(ring: Ring, tree: Any) -> Ring:
         >>> float(read(ring, 0)), int(ring.pushed)
         (5.0, 1)
     """
-    _check_item(ring, tree)
+    return push_by(write_slot, ring, tree)
 
-    def write(slots, leaf):
+
+def push_by(write: Callable[..., jax.Array], ring: Ring, tree: Any) -> Ring:
+    """`push`, by a function of slots, one item and the slot that it goes to."""
+    check_item(ring.slots, tree)
+
+    def put(slots, leaf):
         leaf = jnp.asarray(leaf, slots.dtype)
         if isinstance(slots, Bits):
             leaf = jax.lax.bitcast_convert_type(leaf, slots.bits.dtype)
-            return dataclasses.replace(slots, bits=write(slots.bits, leaf))
-        slot = ring.pushed % slots.shape[0]
-        return jax.lax.dynamic_update_index_in_dim(slots, leaf, slot, axis=0)
+            return dataclasses.replace(slots, bits=put(slots.bits, leaf))
+        return write(slots, leaf, ring.pushed % slots.shape[0])
 
-    slots = jax.tree.map(write, ring.slots, tree, is_leaf=_is_bits)
-    return Ring(slots, ring.pushed + 1)
+    slots = jax.tree.map(put, ring.slots, tree, is_leaf=is_packed)
+    return ring._replace(slots=slots, pushed=ring.pushed + 1)
+
+
+def write_slot(slots: jax.Array, item: jax.Array, slot: jax.Array) -> jax.Array:
+    """[capacity, *shape] with an item, [*shape], in a slot, []."""
+    return jax.lax.dynamic_update_index_in_dim(slots, item, slot, axis=0)
 
 
 def read(ring: Ring, age: Any) -> Any:
@@ -142,10 +164,15 @@ def read(ring: Ring, age: Any) -> Any:
         >>> float(read(ring, 1)), float(read(ring, jnp.asarray(7)))  # the oldest is 1
         (1.0, 1.0)
     """
+    return read_by(read_slot, ring, age)
 
-    def read_leaf(slots, leaf_age):
+
+def read_by(read: Callable[..., jax.Array], ring: Ring, age: Any) -> Any:
+    """`read`, by a function of slots and the slot that is wanted."""
+
+    def take(slots, leaf_age):
         if isinstance(slots, Bits):
-            bits = read_leaf(slots.bits, leaf_age)
+            bits = take(slots.bits, leaf_age)
             return jax.lax.bitcast_convert_type(bits, slots.dtype)
         capacity = slots.shape[0]
         if isinstance(leaf_age, int) and not 0 <= leaf_age < capacity:
@@ -153,21 +180,27 @@ def read(ring: Ring, age: Any) -> Any:
                 f"`age` must lie in [0, {capacity - 1}], the ring's depth, got"
                 f" {leaf_age}: make the ring deeper with a larger capacity."
             )
-        slot = (ring.pushed - 1 - jnp.clip(leaf_age, 0, capacity - 1)) % capacity
-        if slot.ndim > 0:
-            return jnp.take_along_axis(slots, slot[None], axis=0)[0]
-        return jax.lax.dynamic_index_in_dim(slots, slot, axis=0, keepdims=False)
+        past = jnp.clip(leaf_age, 0, capacity - 1)
+        return read(slots, (ring.pushed - 1 - past) % capacity)
 
-    item = jax.tree.map(lambda _: 0, ring.slots, is_leaf=_is_bits)
-    ages = _broadcast("age", age, item)
-    return jax.tree.map(read_leaf, ring.slots, ages, is_leaf=_is_bits)
+    item = jax.tree.map(lambda _: 0, ring.slots, is_leaf=is_packed)
+    ages = broadcast("age", age, item)
+    return jax.tree.map(take, ring.slots, ages, is_leaf=is_packed)
 
 
-def cast(dtype: DTypeLike) -> Storage:
+def read_slot(slots: jax.Array, slot: jax.Array) -> jax.Array:
+    """The item [*shape] in a slot, [], or in a slot for each coordinate, [*shape]."""
+    if slot.ndim > 0:
+        return jnp.take_along_axis(slots, slot[None], axis=0)[0]
+    return jax.lax.dynamic_index_in_dim(slots, slot, axis=0, keepdims=False)
+
+
+def cast(dtype: DTypeLike, *, storage: Storage | None = None) -> Storage:
     """A history kept in a lower precision.
 
     Args:
         dtype: the floating-point type to store, `jnp.bfloat16` say.
+        storage: where, `on_host()` or `sharded(...)`; by default on the device.
 
     Returns:
         A storage for `delayed(..., history=cast(dtype))`: half the memory of float32
@@ -175,7 +208,8 @@ def cast(dtype: DTypeLike) -> Storage:
         `dtype`; `delayed` casts it back.
 
     Raises:
-        TypeError: if `dtype`, or a leaf to be stored, is not real floating point.
+        TypeError: if `dtype`, or a leaf to be stored, is not real floating point, or
+            `storage` is no storage.
 
     Example:
         >>> storage = cast(jnp.bfloat16)
@@ -185,6 +219,11 @@ def cast(dtype: DTypeLike) -> Storage:
     """
     if not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"`dtype` must be a floating-point type, got {dtype!r}.")
+    kept = plain if storage is None else storage
+    if not isinstance(kept, Storage):
+        raise TypeError(
+            f"`storage` must be a storage such as ring.on_host(), got {storage!r}."
+        )
 
     def check(tree):
         for path, leaf in jax.tree.leaves_with_path(tree):
@@ -197,13 +236,13 @@ def cast(dtype: DTypeLike) -> Storage:
     def init_fn(tree, capacity):
         check(tree)
         zeros = optax.tree.zeros_like(tree)  # `tree` may hold shapes alone
-        return init(optax.tree.cast(zeros, dtype), capacity)
+        return kept.init(optax.tree.cast(zeros, dtype), capacity)
 
     def push_fn(ring, tree):
         check(tree)
-        return push(ring, optax.tree.cast(tree, dtype))
+        return kept.push(ring, optax.tree.cast(tree, dtype))
 
-    return Storage(init_fn, push_fn, read)
+    return Storage(init_fn, push_fn, kept.read)
 
 
 def vmap_axes(tree: Any) -> Any:
@@ -216,15 +255,16 @@ def vmap_axes(tree: Any) -> Any:
         tree: a state, or its shapes from `jax.eval_shape`, that may hold rings.
 
     Returns:
-        A tree like it: None at each ring's `pushed`, 0 everywhere else.
+        A tree like it: None at each ring's `pushed` and `first`, 0 everywhere else.
 
     Example:
         >>> vmap_axes(init(jnp.zeros(2), 4))
-        Ring(slots=0, pushed=None)
+        Ring(slots=0, pushed=None, first=None)
     """
+    clocks = [jax.tree_util.GetAttrKey(name) for name in ("pushed", "first")]
 
     def is_clock(path):
-        return bool(path) and path[-1] == jax.tree_util.GetAttrKey("pushed")
+        return bool(path) and path[-1] in clocks
 
     return jax.tree.map_with_path(lambda path, _: None if is_clock(path) else 0, tree)
 
@@ -233,21 +273,29 @@ plain = Storage(init, push, read)
 """The default: slots in device memory, in each leaf's own dtype and sharding."""
 
 
-def _check_capacity(capacity: Any) -> int:
+def check_integer(name: str, value: Any, *, at_least: int) -> int:
+    """`value` as a static integer: a number of items, of workers, of bytes."""
     try:
-        if isinstance(capacity, bool):
+        if isinstance(value, bool):
             raise TypeError
-        depth = operator.index(capacity)
+        number = operator.index(value)
     except (TypeError, jax.errors.TracerIntegerConversionError):
-        raise TypeError(
-            f"`capacity` must be a static integer number of items, got {capacity!r}."
-        ) from None
-    if depth < 1:
-        raise ValueError(f"`capacity` must be at least 1, got {depth}.")
-    return depth
+        raise TypeError(f"`{name}` must be a static integer, got {value!r}.") from None
+    if number < at_least:
+        raise ValueError(f"`{name}` must be at least {at_least}, got {number}.")
+    return number
 
 
-def _broadcast(name: str, prefix: ArrayLike | Any, tree: Any) -> Any:
+def _depths(capacity: Any, tree: Any) -> Any:
+    """A static number of items for each leaf of an item's tree."""
+    checked = jax.tree.map(
+        lambda depth: check_integer("capacity", depth, at_least=1), capacity
+    )
+    return broadcast("capacity", checked, tree)
+
+
+def broadcast(name: str, prefix: ArrayLike | Any, tree: Any) -> Any:
+    """`prefix` with one value for each leaf of an item's tree."""
     try:
         return jax.tree.broadcast(prefix, tree)
     except ValueError as error:
@@ -257,8 +305,9 @@ def _broadcast(name: str, prefix: ArrayLike | Any, tree: Any) -> Any:
         ) from error
 
 
-def _check_item(ring: Ring, tree: Any) -> None:
-    expected = jax.tree.structure(ring.slots, is_leaf=_is_bits)
+def check_item(slots: Any, tree: Any) -> None:
+    """Checks that an item is like those that the slots were made for."""
+    expected = jax.tree.structure(slots, is_leaf=is_packed)
     got = jax.tree.structure(tree)
     if expected != got:
         raise ValueError(
@@ -266,26 +315,27 @@ def _check_item(ring: Ring, tree: Any) -> None:
             f" {got}."
         )
     leaves = jax.tree.leaves_with_path(tree)
-    all_slots = jax.tree.leaves(ring.slots, is_leaf=_is_bits)
-    for (path, leaf), slots in zip(leaves, all_slots, strict=True):
-        if jnp.shape(leaf) != slots.shape[1:]:
+    each = jax.tree.leaves(slots, is_leaf=is_packed)
+    for (path, leaf), held in zip(leaves, each, strict=True):
+        if jnp.shape(leaf) != held.shape[1:]:
             raise ValueError(
                 f"`tree` must have the shapes the ring was made for: {_name(path)} is"
-                f" {jnp.shape(leaf)}, its slots hold {slots.shape[1:]}."
+                f" {jnp.shape(leaf)}, its slots hold {held.shape[1:]}."
             )
-        if jnp.promote_types(jnp.result_type(leaf), slots.dtype) != slots.dtype:
+        if jnp.promote_types(jnp.result_type(leaf), held.dtype) != held.dtype:
             raise TypeError(
                 f"`tree` would lose precision: {_name(path)} is"
-                f" {jnp.result_type(leaf)}, its slots hold {slots.dtype}. Cast it, or"
+                f" {jnp.result_type(leaf)}, its slots hold {held.dtype}. Cast it, or"
                 " say so with `cast`."
             )
 
 
-def _is_bits(node: Any) -> bool:
-    return isinstance(node, Bits)
+def is_packed(node: Any) -> bool:
+    """Whether a node of a tree of slots is one leaf's."""
+    return isinstance(node, Packed)
 
 
-def _bits_type(dtype: Any) -> Any:
+def bits_type(dtype: Any) -> Any:
     """The unsigned integers as wide as a narrow floating-point type, else None."""
     width = jnp.dtype(dtype).itemsize
     if jnp.issubdtype(dtype, jnp.floating) and width < 4:

@@ -223,7 +223,7 @@ def test_a_batched_clock_scatters():
 def test_vmap_axes_marks_every_clock_in_a_state_and_nothing_else():
     state = {"a": [dj.ring.init(jnp.zeros(2), 2)], "pushed": jnp.zeros(3)}
     assert dj.ring.vmap_axes(state) == {
-        "a": [dj.ring.Ring(slots=0, pushed=None)],
+        "a": [dj.ring.Ring(slots=0, pushed=None, first=None)],
         "pushed": 0,
     }
 

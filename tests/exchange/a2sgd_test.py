@@ -1,0 +1,271 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+from tests.exchange.driving import (
+    WORKERS,
+    as_workers,
+    bytes_summed,
+    drive,
+    executions,
+    owners,
+    program,
+    types_inside,
+)
+
+STEPS = 30
+IDENTITY = optax.identity()
+PARAMS = {"w": jnp.zeros((5, 3), jnp.float32), "b": jnp.float32(0)}
+seeds = pytest.mark.parametrize("seed", [1, 2, 3])
+
+
+def normal(seed, *, steps=STEPS, workers=WORKERS):
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(
+        lambda p: rng.normal(size=(steps, workers, *p.shape)).astype(np.float32), PARAMS
+    )
+
+
+def flat(tree):
+    """[..., 16]: the whole gradient of each worker, in float64."""
+    w, b = (np.asarray(tree[name], np.float64) for name in ("w", "b"))
+    return np.concatenate([w.reshape(*b.shape, 15), b[..., None]], axis=-1)
+
+
+def signs_mean(g, positive):
+    """mu+ or mu- of one vector, entry by entry."""
+    part = [abs(x) for x in g if (x >= 0) == positive]
+    return sum(part) / len(part) if part else 0.0
+
+
+def encode(g, plus, minus):
+    return np.asarray([plus if x >= 0 else -minus for x in g])
+
+
+def exchanged(grads):
+    """D.13 for the gradients [P, n] of one step."""
+    own = [(signs_mean(g, True), signs_mean(g, False)) for g in grads]
+    common = np.mean(own, axis=0)
+    return np.stack(
+        [
+            g - encode(g, *mu) + encode(g, *common)
+            for g, mu in zip(grads, own, strict=True)
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("execution", "seed"),
+    [("simulate", 1), ("simulate", 2), ("simulate", 3), ("run", 1)],
+)
+def test_gradients_are_those_of_the_paper_s_equations(execution, seed):
+    grads = normal(seed)
+    _, seen = drive(execution, dj.exchange.a2sgd(IDENTITY), grads, PARAMS, own=True)
+    expected = np.stack([exchanged(step) for step in flat(grads)])
+    np.testing.assert_allclose(flat(seen), expected, rtol=1e-5, atol=1e-6)
+
+
+@executions
+def test_replicas_follow_a_loop_over_workers(execution):
+    """Momentum on quadratics with minima of their own: f_p(x) = |x - b_p|^2 / 2."""
+    tx = dj.exchange.a2sgd(optax.sgd(0.1, momentum=0.9))
+    minima = np.random.default_rng(1).normal(size=(WORKERS, 6))
+
+    def step(state, minimum):
+        x, opt_state = state
+        grad = jax.grad(lambda x: jnp.sum((x - minimum) ** 2) / 2)(dj.workers.vary(x))
+        updates, opt_state = tx.update(grad, opt_state, x)
+        return (optax.apply_updates(x, updates), opt_state), {}
+
+    held = as_workers(execution, step)
+    start = jnp.zeros(6)
+    batch = jnp.asarray(minima, jnp.float32)
+    split = held.init((start, tx.init(start)), batch, own=True)
+    split, _ = jax.lax.scan(lambda s, _: held.step(s, batch), split, length=STEPS)
+
+    x, velocity = np.zeros((WORKERS, 6)), np.zeros((WORKERS, 6))
+    for _ in range(STEPS):
+        velocity = 0.9 * velocity + exchanged(x - minima)
+        x = x - 0.1 * velocity
+    np.testing.assert_allclose(split.state[0], x, rtol=1e-4, atol=1e-5)
+    assert np.ptp(x, axis=0).min() > 0.1
+
+
+@seeds
+def test_each_sign_has_the_common_mean_and_the_worker_s_residual(seed):
+    grads = normal(seed, steps=1)
+    _, seen = drive("simulate", dj.exchange.a2sgd(IDENTITY), grads, PARAMS, own=True)
+    before, after = flat(grads)[0], flat(seen)[0]
+    for chosen, sign in ((before >= 0, 1), (before < 0, -1)):
+        means = [row[own].mean() for row, own in zip(before, chosen, strict=True)]
+        for p, own in enumerate(chosen):
+            # to the rounding of float32
+            np.testing.assert_allclose(after[p][own].mean(), np.mean(means), rtol=1e-5)
+            np.testing.assert_allclose(
+                after[p][own] - np.mean(means), before[p][own] - means[p], atol=1e-6
+            )
+        assert (sign * np.asarray(means) > 0).all()
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_workers_that_agree_keep_their_gradient_bitwise(workers):
+    tx = dj.exchange.a2sgd(IDENTITY)
+    grad = jnp.asarray(np.random.default_rng(1).normal(size=100), jnp.float32)
+
+    def step(_):
+        return tx.update(grad, tx.init(grad))[0]
+
+    seen = jax.vmap(step, axis_name="workers")(jnp.arange(workers))
+    np.testing.assert_array_equal(seen, np.stack([grad] * workers))
+
+
+def test_a_zero_is_positive_and_a_sign_that_lacks_counts_as_zero():
+    tx = dj.exchange.a2sgd(IDENTITY)
+    grads = jnp.asarray([[0.0, 4.0, 0.0, 4.0], [-8.0, -8.0, 2.0, -8.0]])
+    seen = jax.vmap(lambda g: tx.update(g, ())[0], axis_name="workers")(grads)
+    # mu+ = 2 and 2, mu- = 0 and 8
+    np.testing.assert_array_equal(seen, [[0, 4, 0, 4], [-4, -4, 2, -4]])
+
+
+def test_means_are_taken_in_float32_whatever_the_gradient():
+    """1 + 1 + ... stops at 256 in bfloat16."""
+    tx = dj.exchange.a2sgd(IDENTITY)
+    grads = jnp.stack([jnp.ones(1000), 3 * jnp.ones(1000)]).astype(jnp.bfloat16)
+    seen = jax.vmap(lambda g: tx.update(g, ())[0], axis_name="workers")(grads)
+    assert seen.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(seen, 2 * np.ones((2, 1000)))
+
+
+@executions
+def test_replicas_drift_apart_by_their_residuals(execution):
+    """Constant gradients: after T steps of eta the replicas are eta T g' apart."""
+    constant = jax.tree.map(lambda g: np.repeat(g[:1], STEPS, axis=0), normal(1))
+    tx = dj.exchange.a2sgd(optax.sgd(0.5))
+    split, _ = drive(execution, tx, constant, PARAMS, own=True)
+    expected = -0.5 * STEPS * exchanged(flat(constant)[0])
+    np.testing.assert_allclose(flat(split.state[0]), expected, rtol=1e-4, atol=1e-4)
+    assert np.ptp(expected, axis=0).min() > 1.0
+    assert all(jax.tree.leaves(owners(split)[0]))
+
+
+@executions
+def test_parameters_that_are_meant_to_be_shared_are_refused(execution):
+    with pytest.raises(ValueError, match=r"\['w'\].* would drift apart.*own="):
+        drive(execution, dj.exchange.a2sgd(optax.sgd(0.5)), normal(1), PARAMS)
+
+
+def test_simulate_and_run_agree_on_adam_and_in_bfloat16():
+    params = PARAMS | {"half": jnp.ones((5,), jnp.bfloat16)}
+    rng = np.random.default_rng(1)
+    grads = jax.tree.map(
+        lambda p: jnp.asarray(rng.normal(size=(STEPS, WORKERS, *p.shape)), p.dtype),
+        params,
+    )
+    tx = dj.exchange.a2sgd(optax.adam(0.1))
+    simulated, ran = (
+        drive(execution, tx, grads, params, own=(True, False))
+        for execution in ("simulate", "run")
+    )
+    assert simulated[0].axes == ran[0].axes
+
+    def close(a, b):
+        assert a.dtype == b.dtype
+        # float32 sums in another order may round a bfloat16 differently
+        tolerance = 2.0**-6 if a.dtype == jnp.bfloat16 else 1e-5
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+    jax.tree.map(close, simulated, ran)
+
+
+def test_a_state_made_inside_of_a_mesh_begins_as_what_it_becomes():
+    before, after = types_inside(dj.exchange.a2sgd(optax.adam(0.1)), PARAMS)
+    assert before == after
+
+
+@seeds
+def test_on_noise_replicas_drift_as_far_as_with_no_exchange_at_all(seed):
+    """Without exchange the variance at curvature h is eta / (h (2 - eta h)), and
+    (1 - 1 / P) of that lies between replicas; two means of a hundred entries change
+    little of it.
+    """
+    eta, workers, curvature = 0.5, 8, jnp.geomspace(0.5, 1.0, 100, dtype=jnp.float32)
+    tx = dj.exchange.a2sgd(optax.sgd(eta))
+    noise = np.random.default_rng(seed).normal(size=(1500, workers, 100))
+
+    def replica(noise):
+        def step(state, noise):
+            x, opt_state = state
+            updates, opt_state = tx.update(curvature * x + noise, opt_state, x)
+            return (optax.apply_updates(x, updates), opt_state), x
+
+        x = jnp.zeros(100, jnp.float32)
+        return jax.lax.scan(step, (x, tx.init(x)), noise)[1]
+
+    run = jax.jit(jax.vmap(replica, in_axes=1, axis_name="workers"))
+    apart = run(jnp.asarray(noise, jnp.float32))[:, 100:].var(axis=0).mean()
+    alone = np.mean(eta / (curvature * (2 - eta * curvature)))
+    np.testing.assert_allclose(apart, (1 - 1 / workers) * alone, rtol=0.05)
+
+
+@pytest.mark.parametrize("entries", [10, 10_000])
+def test_two_numbers_travel_whatever_the_size_of_the_model(entries):
+    compiled = program(
+        dj.exchange.a2sgd(optax.sgd(0.1)),
+        {"w": jnp.zeros(entries, jnp.bfloat16), "b": jnp.zeros(3, jnp.float32)},
+        own=True,
+    )
+    assert bytes_summed(compiled) == 2 * 4
+
+
+def test_the_worker_s_own_extra_arguments_come_through():
+    told = {}
+
+    def update(updates, state, params=None, **extra_args):
+        told.update(extra_args)
+        return updates, state
+
+    recorder = optax.GradientTransformationExtraArgs(lambda _: (), update)
+    tx = dj.exchange.a2sgd(recorder)
+    extras = {"staleness": 3, "stale_params": "hers", "worker": 2}
+    jax.vmap(lambda g: tx.update(g, (), **extras)[0], axis_name="workers")(jnp.ones(2))
+    assert told == extras
+
+
+def test_an_inner_that_is_no_transformation_is_refused():
+    with pytest.raises(TypeError, match="`inner` must be an Optax transformation"):
+        dj.exchange.a2sgd(None)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "message"),
+    [
+        (jnp.complex64, "needs real gradients, which have signs, got complex64"),
+        (jnp.int32, "needs floating-point gradients, got int"),
+    ],
+)
+def test_gradients_without_signs_are_refused(dtype, message):
+    tx = dj.exchange.a2sgd(IDENTITY)
+    with pytest.raises(TypeError, match=message):
+        jax.vmap(lambda g: tx.update(g, ())[0], axis_name="workers")(
+            jnp.ones((2, 3), dtype)
+        )
+
+
+def test_without_the_axis_the_remedy_is_named():
+    tx = dj.exchange.a2sgd(IDENTITY)
+    with pytest.raises(NameError, match=r"workers\.simulate"):
+        tx.update(jnp.ones(3), ())
+
+
+def test_gradients_summed_already_are_refused():
+    tx = dj.exchange.a2sgd(IDENTITY)
+
+    def step(x, batch):
+        return tx.update(jax.grad(lambda x: (x * batch).sum())(x), ())[0], {}
+
+    with pytest.raises(ValueError, match=r"exchange\.a2sgd.*summed already"):
+        as_workers("run", step).init(jnp.ones(()), jnp.ones(WORKERS))

@@ -1,0 +1,103 @@
+"""A worker's step, simulated or on four devices, and what its program sends."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+import delayjax as dj
+
+WORKERS = 4
+# parameters and gradients whose dtypes differ
+MIXED = pytest.mark.parametrize(
+    ("dtype", "grad_dtype"),
+    [(jnp.float32, jnp.bfloat16), (jnp.bfloat16, jnp.float32)],
+)
+SIZES = {"f64": 8, "f32": 4, "bf16": 2, "s32": 4, "pred": 1}
+
+executions = pytest.mark.parametrize("execution", ["simulate", "run"])
+
+
+def as_workers(execution, step):
+    if execution == "simulate":
+        return dj.workers.simulate(step, WORKERS)
+    mesh = jax.make_mesh((WORKERS,), ("workers",), axis_types=(AxisType.Auto,))
+    return dj.workers.run(step, mesh)
+
+
+def fed(tx, staleness=None):
+    """A step whose gradient, and perhaps its age, is the batch; it reports updates."""
+
+    def step(state, batch):
+        params, opt_state = state
+        grads, extras = batch if staleness else (batch, {})
+        dj.workers.vary(params)
+        updates, opt_state = tx.update(grads, opt_state, params, **extras)
+        return (optax.apply_updates(params, updates), opt_state), updates
+
+    return step
+
+
+def drive(execution, tx, batches, params, *, own=False, staleness=False):
+    """Feeds `tx` gradients [T, P, ...]: the split after T steps, and all updates.
+
+    The scan refuses a carry whose type changes, and donates the split.
+    """
+    held = as_workers(execution, fed(tx, staleness))
+    first = jax.tree.map(lambda leaf: leaf[0], batches)
+    split = held.init((params, tx.init(params)), first, own)
+    program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)
+    return program(split, batches)
+
+
+def lowered(tx, params, *, own=False):
+    """The donated step of four devices, before its collectives are combined."""
+    held = as_workers("run", fed(tx))
+    grads = jax.tree.map(lambda p: jnp.zeros((WORKERS, *p.shape), p.dtype), params)
+    split = held.init((params, tx.init(params)), grads, own)
+    step = jax.jit(lambda s, g: held.step(s, g)[0], donate_argnums=0)
+    return step.lower(split, grads)
+
+
+def program(tx, params, *, own=False):
+    """The same, compiled."""
+    return lowered(tx, params, own=own).compile()
+
+
+def types_inside(tx, params):
+    """Types of a state made inside of `shard_map`, and of that after a step."""
+    types = []
+
+    def worker(params):
+        state = tx.init(params)
+        grads = dj.workers.vary(params)
+        types.extend([state, tx.update(grads, state, params)[1]])
+        return ()
+
+    mesh = jax.make_mesh((WORKERS,), ("workers",), axis_types=(AxisType.Auto,))
+    everywhere = jax.shard_map(worker, mesh=mesh, in_specs=P(), out_specs=P())
+    jax.eval_shape(everywhere, params)
+    return [jax.tree.map(jax.typeof, state) for state in types]
+
+
+def bytes_summed(program):
+    """Bytes that one device hands to the all-reduces of a compiled program."""
+    results = re.findall(r"= (\(?[^=]*?) all-reduce(?:-start)?\(", program.as_text())
+    shapes = [shape for r in results for shape in re.findall(r"(\w+)\[([\d,]*)\]", r)]
+    total = 0
+    for kind, sizes in shapes:
+        entries = 1
+        for size in filter(None, sizes.split(",")):
+            entries *= int(size)
+        total += entries * SIZES[kind]
+    return total
+
+
+def owners(split):
+    """Which leaves differ between workers, a tree of bools like the state."""
+    structure = jax.tree.structure(split.state)
+    return jax.tree.unflatten(structure, [bool(axes) for axes in split.axes])

@@ -1,0 +1,157 @@
+"""Histories of another depth: the same items at the same ages, and no others."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+
+GRADIENTS = jnp.arange(1.0, 31.0)
+
+
+def filled(capacity, pushes):
+    ring = dj.ring.init({"a": jnp.zeros(2), "b": jnp.zeros((), jnp.bfloat16)}, capacity)
+    for i in range(1, pushes + 1):
+        item = {"a": jnp.full(2, float(i)), "b": jnp.asarray(-i, jnp.bfloat16)}
+        ring = dj.ring.push(ring, item)
+    return ring
+
+
+@pytest.mark.parametrize("pushes", [0, 1, 3, 7, 8])
+@pytest.mark.parametrize("depths", [(3, 5), (5, 3), (1, 4), (4, 1), (4, 4)])
+def test_every_item_that_both_can_hold_keeps_its_age(depths, pushes):
+    before, after = depths
+    ring = dj.ring.resize(filled(before, pushes), filled(after, 0))
+    assert ring.pushed == pushes
+    for age in range(after):
+        kept = age < min(before, pushes)
+        read = dj.ring.read(ring, age)
+        np.testing.assert_array_equal(read["a"], (pushes - age) * kept)
+        assert read["b"] == -(pushes - age) * kept
+
+
+@pytest.mark.parametrize("pushes", [1, 4, 9])
+def test_first_says_from_where_on_there_are_items(pushes):
+    deeper = dj.ring.resize(filled(3, pushes), filled(8, 0))
+    assert deeper.first == max(0, pushes - 3)
+    # and what is less deep again has all that it can hold
+    back = dj.ring.resize(deeper, filled(2, 0))
+    chex.assert_trees_all_equal(dj.ring.read(back, 0), dj.ring.read(deeper, 0))
+
+
+def used(tx, state, start, stop):
+    """The gradients that SGD with rate 1 uses, and the staleness it is told."""
+    gradients, told = [], []
+    for gradient in GRADIENTS[start:stop]:
+        update, state = tx.update(gradient, state)
+        gradients.append(-float(update))
+        told.append(int(dj.staleness(state)))
+    return gradients, told, state
+
+
+@pytest.mark.parametrize("pushes", [0, 1, 2, 5, 6])
+def test_a_delay_that_the_old_history_could_hold_is_untouched(pushes):
+    old, new = (dj.delayed(optax.sgd(1.0), 2, max_delay=depth) for depth in (2, 6))
+    expected = used(old, old.init(0.0), 0, 20)
+    first, told, state = used(old, old.init(0.0), 0, pushes)
+    state = dj.resize_history(state, new.init(0.0))
+    then, told_then, _ = used(new, state, pushes, 20)
+    assert (first + then, told + told_then) == expected[:2]
+
+
+@pytest.mark.parametrize("warmup", ["fresh", "skip", "zeros"])
+@pytest.mark.parametrize("pushes", [1, 3, 9])
+def test_a_longer_delay_warms_up_from_what_was_kept(pushes, warmup):
+    old = dj.delayed(optax.sgd(1.0), 2, warmup=warmup)
+    new = dj.delayed(optax.sgd(1.0), 5, warmup=warmup)
+    _, _, state = used(old, old.init(0.0), 0, pushes)
+    state = dj.resize_history(state, new.init(0.0))
+    gradients, _, _ = used(new, state, pushes, pushes + 8)
+    # a history of depth 2 holds three gradients
+    oldest = max(0, pushes - 3)
+    for t, gradient in enumerate(gradients, start=pushes):
+        late = {
+            "fresh": max(t - 5, oldest),
+            "skip": t - 5 if t - 5 >= oldest else None,
+            "zeros": t - 5 if t - 5 >= oldest else None,
+        }[warmup]
+        assert gradient == (0 if late is None else GRADIENTS[late])
+
+
+def test_a_delay_of_zero_gets_a_history_and_loses_it_again():
+    params = {"a": jnp.zeros(()), "b": jnp.zeros(2)}
+    shallow, deep = (
+        dj.delayed(optax.sgd(1.0), {"a": 1, "b": d}, max_delay={"a": 1, "b": d})
+        for d in (0, 3)
+    )
+    state = shallow.init(params)
+    for i in range(4):
+        item = {"a": jnp.asarray(i + 1.0), "b": jnp.full(2, i + 1.0)}
+        _, state = shallow.update(item, state)
+    deeper = dj.resize_history(state, deep.init(params))
+    assert deeper.gradients.first == 4  # nothing was kept of "b"
+    updates, deeper = deep.update(jax.tree.map(lambda x: x + 5.0, params), deeper)
+    # so "a" has nothing that is known to be whole, either: all is fresh
+    chex.assert_trees_all_equal(updates, jax.tree.map(lambda x: x - 5.0, params))
+    again = dj.resize_history(deeper, shallow.init(params))
+    chex.assert_trees_all_equal_shapes_and_dtypes(again, state)
+
+
+def test_a_stripped_state_goes_on_at_its_step_and_warms_up():
+    tx = dj.delayed(
+        optax.adam(0.1), dj.delays.from_trace([0, 1, 2, 3] * 5), max_delay=3
+    )
+    state = tx.init(0.0)
+    for gradient in GRADIENTS[:9]:
+        _, state = tx.update(gradient, state)
+    stripped = dj.strip_history(state)
+    assert len(jax.tree.leaves(stripped)) < len(jax.tree.leaves(state))
+    back = dj.resize_history(stripped, tx.init(0.0))
+    chex.assert_trees_all_equal(back.inner_state, state.inner_state)
+    told = []
+    for gradient in GRADIENTS[9:16]:
+        _, back = tx.update(gradient, back)
+        told.append(int(dj.staleness(back)))
+    delays = [[0, 1, 2, 3][t % 4] for t in range(9, 16)]  # of steps 9, 10, ...
+    assert told == [min(delay, since) for since, delay in enumerate(delays)]
+
+
+def test_the_histories_of_workers_are_resized_as_one_s_is():
+    def step_of(tx):
+        def step(state, batch):
+            params, opt_state = state
+            grads = dj.workers.vary(params) * 0 + batch
+            updates, opt_state = tx.update(grads, opt_state, params)
+            return (optax.apply_updates(params, updates), opt_state), {}
+
+        return step
+
+    def made(depth):
+        tx = dj.delayed(dj.exchange.mean(optax.sgd(1.0)), 1, max_delay=depth)
+        workers = dj.workers.simulate(step_of(tx), 3)
+        return workers, workers.init((jnp.zeros(()), tx.init(jnp.zeros(()))), BATCH)
+
+    BATCH = jnp.arange(3.0)
+    (shallow, split), (deep, like) = made(1), made(4)
+    for i in range(4):
+        split, _ = shallow.step(split, BATCH + i)
+    expected, _ = shallow.step(split, BATCH)
+    resized = dj.resize_history(split, like)
+    assert resized.state[1].gradients.slots.shape == (3, 5)
+    got, _ = deep.step(resized, BATCH)
+    chex.assert_trees_all_equal(got.state[0], expected.state[0])
+
+
+def test_states_that_differ_otherwise_are_refused():
+    params = jnp.zeros(3)
+    state = dj.delayed(optax.sgd(0.1), 2).init(params)
+    with pytest.raises(ValueError, match="the same transformation"):
+        dj.resize_history(state, dj.delayed(optax.adam(0.1), 2).init(params))
+    with pytest.raises(ValueError, match=r"alone: .*\[5, 4\], and was .*\[3, 3\]"):
+        dj.resize_history(state, dj.delayed(optax.sgd(0.1), 4).init(jnp.zeros(4)))
+    narrow = dj.delayed(optax.sgd(0.1), 2, history=dj.ring.cast(jnp.bfloat16))
+    with pytest.raises(ValueError, match=r"of the same items|depth alone"):
+        dj.ring.resize(state.gradients, narrow.init(params).gradients)

@@ -1,0 +1,183 @@
+"""A history of which each device keeps a part reads as the whole one does."""
+
+import re
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+
+AUTO = jax.sharding.AxisType.Auto
+DEVICES = 4
+PARAMS = {
+    "w": jnp.zeros((3, 5)),
+    "b": jnp.zeros((), jnp.bfloat16),
+    "e": [jnp.zeros(300), jnp.zeros((2, 0))],
+}
+
+
+def mesh_of(devices, axis="data"):
+    return jax.make_mesh(
+        (devices,), (axis,), axis_types=(AUTO,), devices=jax.devices()[:devices]
+    )
+
+
+def gradients(step):
+    key = jax.random.fold_in(jax.random.key(0), step)
+    return jax.tree.map(
+        lambda x: jax.random.normal(key, x.shape).astype(x.dtype), PARAMS
+    )
+
+
+def nbytes_on_one(tree):
+    return sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves(tree))
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4])
+@pytest.mark.parametrize("bucket_bytes", [0, 100, 4 * 2**20])
+def test_in_a_plain_jit_it_is_the_plain_history(devices, bucket_bytes):
+    storage = dj.ring.sharded("data", mesh=mesh_of(devices), bucket_bytes=bucket_bytes)
+    plain = dj.delayed(optax.identity(), 2)
+    cut = dj.delayed(optax.identity(), 2, history=storage)
+    states = [plain.init(PARAMS), cut.init(PARAMS)]
+    updates = [jax.jit(tx.update, donate_argnums=1) for tx in (plain, cut)]
+    for step in range(6):
+        (a, states[0]), (b, states[1]) = (
+            update(gradients(step), state)
+            for update, state in zip(updates, states, strict=True)
+        )
+        chex.assert_trees_all_equal(a, b, strict=True)
+        slots = states[1].gradients.slots
+        total = sum(x.nbytes for x in jax.tree.leaves(slots))
+        assert nbytes_on_one(slots) * devices == total
+
+
+def test_bytes_a_device_fall_as_one_over_n():
+    params = jnp.zeros(2**18)
+    held = {
+        n: nbytes_on_one(dj.ring.sharded("data", mesh=mesh_of(n)).init(params, 5).slots)
+        for n in (1, 2, 4)
+    }
+    assert held == {n: 5 * params.nbytes // n for n in (1, 2, 4)}
+
+
+def test_a_donated_step_gathers_one_item_and_copies_no_history():
+    n, depth = 2**18, 16
+    tx = dj.delayed(
+        optax.sgd(0.1), depth, history=dj.ring.sharded("data", mesh=mesh_of(DEVICES))
+    )
+    params = jnp.zeros(n)
+    state = tx.init(params)
+    program = jax.jit(tx.update, donate_argnums=1).lower(params, state).compile()
+    gathered = re.findall(r" (f32\[[\d,]+\])\S* all-gather\(", program.as_text())
+    assert [np.prod(eval(g[3:])) for g in gathered] == [n]
+    assert program.memory_analysis().temp_size_in_bytes <= 3 * params.nbytes
+    assert "all-to-all" not in program.as_text()
+
+
+def step_of(tx):
+    def step(state, batch):
+        params, opt_state = state
+        own = dj.workers.vary(params)
+        grads = jax.tree.map(lambda x: jnp.cos(x) * batch.astype(x.dtype), own)
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return (optax.apply_updates(params, updates), opt_state), {}
+
+    return step
+
+
+def trained(make, history):
+    tx = dj.exchange.mean(dj.delayed(optax.adam(0.1), 3, history=history))
+    workers = make(step_of(tx))
+    split = workers.init((PARAMS, tx.init(PARAMS)), jnp.zeros(DEVICES))
+    step = jax.jit(workers.step, donate_argnums=0)
+    for i in range(8):
+        split, _ = step(split, jnp.arange(DEVICES) - i * 1.0)
+    return split.state
+
+
+BOTH = {
+    "simulate": lambda step: dj.workers.simulate(step, DEVICES),
+    "run": lambda step: dj.workers.run(step, mesh_of(DEVICES, "workers")),
+}
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_behind_the_mean_workers_keep_one_history_together(name):
+    whole = trained(BOTH[name], None)
+    cut = trained(BOTH[name], dj.ring.sharded("workers", num_workers=DEVICES))
+    chex.assert_trees_all_close(cut[0], whole[0], rtol=1e-5)
+    assert all(x.shape[0] == DEVICES for x in cut[1].gradients.slots.buckets)
+    held = sum(x.nbytes for x in jax.tree.leaves(cut[1].gradients.slots))
+    # padded to rows of 128 and 256 of these for each of two dtypes; four slots
+    assert held == 4 * 256 * 128 * (4 + 2)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_gradients_that_differ_are_refused(name):
+    tx = dj.delayed(
+        dj.exchange.mean(optax.sgd(0.1)),
+        2,
+        history=dj.ring.sharded("workers", num_workers=DEVICES),
+    )
+    workers = BOTH[name](step_of(tx))
+    with pytest.raises(ValueError, match="take the mean before the history"):
+        workers.init((PARAMS, tx.init(PARAMS)), jnp.zeros(DEVICES))
+
+
+def test_without_the_axis_or_with_another_size_the_remedy_is_named():
+    storage = dj.ring.sharded("workers", num_workers=2)
+    ring = storage.init(PARAMS, 2)
+    with pytest.raises(NameError, match=r"no axis .*pass `mesh`"):
+        storage.push(ring, PARAMS)
+    tx = dj.exchange.mean(dj.delayed(optax.sgd(0.1), 1, history=storage))
+    workers = BOTH["simulate"](step_of(tx))
+    with pytest.raises(ValueError, match=r"`num_workers` must be the size .* 4, got 2"):
+        workers.init((PARAMS, tx.init(PARAMS)), jnp.zeros(DEVICES))
+
+
+EXPLICIT = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Explicit,))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({}, ValueError, "either `mesh`"),
+        ({"mesh": mesh_of(1), "num_workers": 2}, ValueError, "either `mesh`"),
+        ({"mesh": "all"}, TypeError, "must be a jax.sharding.Mesh, got 'all'"),
+        ({"mesh": mesh_of(1, "other")}, ValueError, "must have an axis 'data'"),
+        ({"mesh": EXPLICIT}, ValueError, "type Auto"),
+        ({"num_workers": 0}, ValueError, "at least 1, got 0"),
+        ({"num_workers": 1.5}, TypeError, "static integer, got 1.5"),
+        ({"num_workers": 2, "bucket_bytes": -1}, ValueError, "at least 0, got -1"),
+    ],
+)
+def test_a_bad_argument_is_named_with_its_value(options, error, message):
+    with pytest.raises(error, match=message):
+        dj.ring.sharded("data", **options)
+
+
+def test_a_depth_or_an_age_a_leaf_is_refused():
+    storage = dj.ring.sharded("data", mesh=mesh_of(2))
+    capacity = jax.tree.map(lambda _: 2, PARAMS)
+    with pytest.raises(TypeError, match="one integer for all leaves"):
+        storage.init(PARAMS, capacity)
+    ring = storage.push(storage.init(PARAMS, 2), PARAMS)
+    with pytest.raises(ValueError, match="one integer for all leaves"):
+        storage.read(ring, jax.tree.map(lambda _: 0, PARAMS))
+    with pytest.raises(ValueError, match="must have the shapes"):
+        storage.push(ring, PARAMS | {"w": jnp.zeros((5, 3))})
+
+
+def test_it_is_resized_as_any_other():
+    storage = dj.ring.sharded("data", mesh=mesh_of(2))
+    ring = storage.init(PARAMS, 2)
+    for step in range(4):
+        ring = storage.push(ring, gradients(step))
+    ring = dj.ring.resize(ring, storage.init(PARAMS, 5))
+    for age in range(2):
+        chex.assert_trees_all_equal(storage.read(ring, age), gradients(3 - age))
