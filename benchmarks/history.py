@@ -4,6 +4,8 @@
 
 SGD on 10M float32 parameters; medians of steps that take turns. "limit" is a donated
 program that writes one slot, reads one slot and updates: no history can cost less.
+"copy" is the bytes that the step has to move at the bandwidth that a plain copy on this
+device reaches, measured beside it.
 """
 
 import argparse
@@ -56,6 +58,11 @@ def limit(size: int, delay: int, grads: jax.Array) -> Contender:
     return Contender(step, (jnp.zeros(size), slots, jnp.zeros((), jnp.int32)), grads)
 
 
+def copy(size: int) -> Contender:
+    """An array read and one written."""
+    return Contender(jnp.negative, jnp.ones(size))
+
+
 def tuple_fifo(size: int, delay: int, grads: jax.Array) -> Contender:
     """As users write it: a tuple of gradients in the state, shifted at each step."""
 
@@ -83,7 +90,7 @@ def read_then_overwrite(size: int, delay: int, grads: jax.Array) -> Contender:
 def history_table(size: int, delays: list[int], rounds: int) -> None:
     """The delayed step beside the plain step and its limit, all taking turns."""
     grads = jnp.full(size, 1e-3)
-    contenders = {"plain": plain(size, grads)}
+    contenders = {"plain": plain(size, grads), "copy": copy(size)}
     for delay in delays:
         contenders[f"delayed {delay}"] = delayed(size, delay, grads)
         contenders[f"limit {delay}"] = limit(size, delay, grads)
@@ -92,11 +99,15 @@ def history_table(size: int, delays: list[int], rounds: int) -> None:
     accessed = {name: costs["bytes accessed"] for name, costs in analyses.items()}
     item = 4 * size  # bytes of one gradient
 
-    print(
-        "| delay | plain ms | delayed ms | limit ms | delayed / limit | GB/s |", end=""
-    )
+    bandwidth = 2 * item / t["copy"]  # bytes/s
+    # gradient and parameters read, parameters written; a slot written and one read
+    least = 5 * item / bandwidth
+
+    print(f"A copy reaches {bandwidth / 1e9:.1f} GB/s.\n")
+    print("| delay | plain ms | delayed ms | limit ms | delayed / limit |", end="")
+    print(" delayed / copy | GB/s |", end="")
     print(" bytes / (plain + write + read) | temporary / gradient |")
-    print("|---" * 8 + "|")
+    print("|---" * 9 + "|")
     for delay in delays:
         ours, bound = f"delayed {delay}", f"limit {delay}"
         memory = contenders[ours].compiled.memory_analysis()
@@ -106,6 +117,7 @@ def history_table(size: int, delays: list[int], rounds: int) -> None:
             f"{1e3 * t[ours]:.2f}",
             f"{1e3 * t[bound]:.2f}",
             f"{t[ours] / t[bound]:.2f}",
+            f"{t[ours] / least:.2f}",
             f"{accessed[ours] / t[ours] / 1e9:.1f}",
             f"{accessed[ours] / (accessed['plain'] + 2 * item):.3f}",
             f"{memory.temp_size_in_bytes / item:.3f}",
