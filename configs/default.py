@@ -32,6 +32,8 @@ def get_config() -> ConfigDict:
             heads=4,  # Transformer: attention heads
             context=64,  # Transformer: tokens it sees
             vocab=256,  # tokens: size of the vocabulary
+            image_size=224,  # tfds: what images of varying size are cut to, pixels
+            dtype="float32",  # Transformer, ResNets: compute in it, or in bfloat16
             l2=1e-3,  # breast_cancer: penalty (l2 / 2) |w|^2
             eigenvalues=(0.1, 1.0),  # quadratic: curvatures
             noise=0.0,  # quadratic: standard deviation of the gradient noise

@@ -1,6 +1,6 @@
 """Where the workers of a program run: simulated on one device, or on several."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
 
 import delayjax as dj
+from experiments import overlap
 
 AXIS = "workers"
 
@@ -22,9 +23,15 @@ class Execution(NamedTuple):
     place: Callable[[Any], Any]  # what a chunk is given, [chunk, ...] -> on the devices
     shapes: Callable[[Any], Any]  # a state's shapes -> the same with their shardings
     everywhere: jax.sharding.Sharding  # of what every device, and process, has whole
+    fed: jax.sharding.Sharding  # of what a chunk is given
+    options: dict[str, bool | int]  # of the compiler
 
 
-def of(config: ConfigDict, step: Callable[[Any, Any], tuple[Any, Any]]) -> Execution:
+def of(
+    config: ConfigDict,
+    step: Callable[[Any, Any], tuple[Any, Any]],
+    there: Sequence[jax.Device] | None = None,
+) -> Execution:
     """The execution that a config asks for.
 
     One worker has no axis, and takes the step as it is. Several have one, `AXIS`; what
@@ -34,19 +41,25 @@ def of(config: ConfigDict, step: Callable[[Any, Any], tuple[Any, Any]]) -> Execu
     Args:
         config: `execution` and `mesh.workers` say which.
         step: (state, given) -> (state, metrics) of one worker.
+        there: see `devices`.
     """
     workers = config.mesh.workers
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     if config.execution == "simulate":
         if workers == 1:
-            return Execution(lambda state, given: state, step, _as_it_is, _on_one, here)
-        simulated = dj.workers.simulate(step, workers)
-        return Execution(simulated.init, simulated.step, _as_it_is, _on_one, here)
-    mesh = devices(config)
-    everywhere = NamedSharding(mesh, P())
+            simulated = dj.workers.Workers(lambda state, given: state, step)
+        else:
+            simulated = dj.workers.simulate(step, workers)
+        return Execution(*simulated, _as_it_is, _on_one, here, here, {})
+    mesh = devices(config, there)
+    on_mesh = (
+        NamedSharding(mesh, P()),
+        NamedSharding(mesh, P(None, AXIS)),
+        overlap.options(mesh.devices.flat[0].platform),
+    )
 
     def place(given):
-        return jax.tree.map(lambda leaf: _place(leaf, mesh), given)
+        return jax.tree.map(lambda leaf: _place(leaf, mesh, workers), given)
 
     def shapes(split):
         placed = dj.workers.shardings(split, mesh)
@@ -60,32 +73,36 @@ def of(config: ConfigDict, step: Callable[[Any, Any], tuple[Any, Any]]) -> Execu
 
     if mesh.size == workers:
         own = dj.workers.run(step, mesh)
-        return Execution(own.init, own.step, place, shapes, everywhere)
+        return Execution(*own, place, shapes, *on_mesh)
     several = dj.workers.simulate(step, workers)
 
     def init(state, given):
         split = several.init(state, given)
         return jax.device_put(split, dj.workers.shardings(split, mesh))
 
-    return Execution(init, several.step, place, shapes, everywhere)
+    return Execution(init, several.step, place, shapes, *on_mesh)
 
 
-def devices(config: ConfigDict) -> Mesh:
+def devices(config: ConfigDict, there: Sequence[jax.Device] | None = None) -> Mesh:
     """The mesh of `config.execution=run`: a device a worker, or as many as divide them.
+
+    Args:
+        config: `mesh.workers` says how many workers there are.
+        there: devices to choose from; None for all that this program sees.
 
     Raises:
         ValueError: if the devices do not divide the workers.
     """
-    workers, there = config.mesh.workers, jax.device_count()
-    count = min(workers, there)
+    workers, there = config.mesh.workers, there or jax.devices()
+    count = min(workers, len(there))
     if workers % count:
         raise ValueError(
-            f"config.mesh.workers={workers} must be a multiple of the {there} devices,"
-            " or no more than these: each device takes the steps of equally many"
-            " workers."
+            f"config.mesh.workers={workers} must be a multiple of the {len(there)}"
+            " devices, or no more than these: each device takes the steps of equally"
+            " many workers."
         )
     return jax.make_mesh(
-        (count,), (AXIS,), axis_types=(AxisType.Auto,), devices=jax.devices()[:count]
+        (count,), (AXIS,), axis_types=(AxisType.Auto,), devices=there[:count]
     )
 
 
@@ -94,10 +111,29 @@ def held(state: Any) -> Any:
     return state.state if isinstance(state, dj.workers.Split) else state
 
 
-def _place(leaf: np.ndarray, mesh: Mesh) -> jax.Array:
-    """[chunk, workers, ...] to the workers' devices, of each process its own part."""
+def own(fed: jax.sharding.Sharding, workers: int) -> np.ndarray:
+    """The workers that this process feeds, in order: all where they are simulated.
+
+    Args:
+        fed: as of `Execution`.
+        workers: of all processes.
+    """
+    parts = fed.addressable_devices_indices_map((1, workers)).values()
+    return np.unique(np.concatenate([np.arange(workers)[part[1]] for part in parts]))
+
+
+def _place(leaf: np.ndarray, mesh: Mesh, workers: int) -> jax.Array:
+    """[chunk, own workers, ...] of each process as [chunk, workers, ...] of all."""
     sharding = NamedSharding(mesh, P(None, AXIS))
-    return jax.make_array_from_callback(leaf.shape, sharding, lambda part: leaf[part])
+    here = own(sharding, workers)
+
+    def of_device(part):
+        first, last, _ = part[1].indices(workers)
+        at = int(np.searchsorted(here, first))  # a device's workers are neighbours
+        return leaf[:, at : at + last - first]
+
+    shape = leaf.shape[0], workers, *leaf.shape[2:]
+    return jax.make_array_from_callback(shape, sharding, of_device)
 
 
 def _as_it_is(given: Any) -> Any:

@@ -28,13 +28,15 @@ from experiments import (
     processes,
     progress,
     records,
+    throughput,
     train,
 )
 from experiments.course import Course
 from experiments.tasks.task import Task
+from experiments.workdir import Workdir
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "A file in configs/.")
-_WORKDIR = flags.DEFINE_string("workdir", None, "The folder to write to.")
+_WORKDIR = flags.DEFINE_string("workdir", None, "The folder to write to; gs:// too.")
 _DISTRIBUTED = flags.DEFINE_bool(
     "distributed", False, "Several processes: the same command on every host."
 )
@@ -46,6 +48,12 @@ _PROCESS_ID = flags.DEFINE_integer("process_id", None, "Likewise, which this is.
 _TIMEOUT = flags.DEFINE_integer(
     "timeout_seconds", 100, "How long a process may be silent, or late at the start."
 )
+_COMPILE_CACHE = flags.DEFINE_string(
+    "compile_cache",
+    None,
+    "A folder that keeps compiled programs, as does JAX's own"
+    " JAX_COMPILATION_CACHE_DIR; gs:// too.",
+)
 
 
 def main(argv: list[str]) -> None:
@@ -54,7 +62,11 @@ def main(argv: list[str]) -> None:
         sys.exit(f"error: unknown argument {argv[1]!r}: flags start with --config.")
     progress.start_log()
     started = time.monotonic()
-    config, workdir = _CONFIG.value, Path(_WORKDIR.value)
+    config, workdir = _CONFIG.value, Workdir(_WORKDIR.value)
+    if _COMPILE_CACHE.value:
+        jax.config.update("jax_compilation_cache_dir", _COMPILE_CACHE.value)
+        # the quickly compiled too: a short run consists of them
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     try:
         if _DISTRIBUTED.value:
             processes.join(
@@ -64,16 +76,11 @@ def main(argv: list[str]) -> None:
                 timeout_seconds=_TIMEOUT.value,
             )
         processes.check_agreement(config)
-        build.check(config)
-        task = build.task(config)
-        programs = grid.programs(config)
-        trainers = _trainers(config, task, programs)
-        for program, trainer in zip(programs, trainers, strict=True):
-            costs.check_memory(program, trainer)
+        task, programs, trainers = processes.together(lambda: _prepare(config))
         if not config.dry_run:
             processes.first_does(lambda: _open(workdir, config, trainers))
     except (ValueError, TypeError, OSError) as error:
-        sys.exit(f"error: {error}")
+        sys.exit(f"error: {workdir.shown(error)}")
     for name, value in task.facts.items():
         progress.log.info("%s: %s", name, value)
     if config.dry_run:
@@ -88,18 +95,19 @@ def main(argv: list[str]) -> None:
     def write_config(wall_seconds):
         if processes.is_first():
             records.write_config(
-                workdir,
+                workdir.local,
                 config,
                 docstring=_docstring(),
                 facts=task.facts,
                 wall_seconds=wall_seconds,
             )
+        workdir.upload()
 
     write_config(None)
     rows, curve = [], []
     try:
         for program, trainer in zip(programs, trainers, strict=True):
-            own_rows, own_curve = _train(workdir, program, trainer)
+            own_rows, own_curve = _train(workdir, program, trainer, task)
             rows += own_rows
             curve += own_curve
     except train.InterruptionError as stop:
@@ -113,17 +121,34 @@ def main(argv: list[str]) -> None:
         sys.exit(f"error: {error}")
     write_config(time.monotonic() - started)
     if processes.is_first():
-        records.write_results(workdir, rows)
+        records.write_results(workdir.local, rows)
         if curve:
-            records.write_curves(workdir, curve)
+            records.write_curves(workdir.local, curve)
         _draw(workdir)
+        workdir.upload()
 
 
-def _open(workdir: Path, config: ConfigDict, trainers: Iterable[train.Trainer]) -> None:
+def _prepare(
+    config: ConfigDict,
+) -> tuple[Task, list[grid.Program], list[train.Trainer]]:
+    """What a config asks for, checked."""
+    build.check(config)
+    task = build.task(config)
+    programs = grid.programs(config)
+    trainers = _trainers(config, task, programs)
+    for program, trainer in zip(programs, trainers, strict=True):
+        costs.check_memory(program, trainer)
+    return task, programs, trainers
+
+
+def _open(
+    workdir: Workdir, config: ConfigDict, trainers: Iterable[train.Trainer]
+) -> None:
     """Begins the records, or checks that they are of this run."""
-    records.open_workdir(workdir, config)
+    workdir.download()
+    records.open_workdir(workdir.local, config)
     for course in {trainer.course for trainer in trainers} - {None}:
-        records.write_trace(workdir, course, config.seeds[0])
+        records.write_trace(workdir.local, course, config.seeds[0])
 
 
 def _trainers(
@@ -150,12 +175,12 @@ def _trainers(
 
 
 def _train(
-    workdir: Path, program: grid.Program, trainer: train.Trainer
+    workdir: Workdir, program: grid.Program, trainer: train.Trainer, task: Task
 ) -> tuple[list[dict], list[dict]]:
     """Trains one program and returns its rows of results.csv and of curves.csv."""
     config, course = trainer.config, trainer.course
     kept = checkpoints.Checkpoints(
-        workdir / "checkpoints" / program.name,
+        workdir.checkpoints / program.name,
         max_delay=trainer.max_delay,
         kept=config.checkpoints_kept,
     )
@@ -171,7 +196,9 @@ def _train(
     with contextlib.ExitStack() as stack:
         stack.callback(kept.close)
         if processes.is_first():
-            metrics = records.Metrics(workdir, program, start, course)
+            # an arm's updates are of different numbers of gradients
+            work = throughput.of(config, program, task) if course is None else None
+            metrics = records.Metrics(workdir.local, program, start, course, work)
             stack.callback(metrics.close)
             bar = progress.Bar(program.name, start, config.steps)
             stack.callback(bar.close)
@@ -180,12 +207,16 @@ def _train(
             if processes.is_first():
                 bar.update(metrics.write(*chunk))
 
+        def save(state):
+            workdir.upload()  # the rows first: none may lack up to a checkpoint
+            kept.save(state)
+
         state = train.run(
             trainer,
             state,
-            save=kept.save,
+            save=save,
             report=report,
-            profile_dir=str(workdir / "profile"),
+            profile_dir=str(workdir.local / "profile"),
         )
     final, counters = jax.device_get(
         (trainer.evaluate(execution.held(state).params), trainer.counters(state))
@@ -201,17 +232,17 @@ def _train(
     return rows, curve
 
 
-def _draw(workdir: Path) -> None:
+def _draw(workdir: Workdir) -> None:
     """Figures and report, from the records alone."""
     # matplotlib takes seconds to import: not before training
     from experiments import figures, report
 
-    for sentence in figures.warnings(workdir):
-        progress.log.warning("%s", sentence)
-    for path in figures.draw(workdir):
-        progress.log.info("figure: %s", path)
-    progress.log.info("results: %s", workdir / "results.csv")
-    progress.log.info("report: %s", report.write(workdir))
+    for sentence in figures.warnings(workdir.local):
+        progress.log.warning("%s", workdir.shown(sentence))
+    drawn = [("figure", path) for path in figures.draw(workdir.local)]
+    results = "results", workdir.local / "results.csv"
+    for what, path in (*drawn, results, ("report", report.write(workdir.local))):
+        progress.log.info("%s: %s", what, workdir.shown(path))
 
 
 def _print_costs(program: grid.Program, cost: costs.Costs) -> None:

@@ -63,6 +63,11 @@ class Bar:
         if row["not_finite"]:
             numbers += f", {row['not_finite']} not finite"
         numbers += f", {row['steps_per_second']:.3g} steps/s"
+        for unit in ("examples", "tokens"):
+            if f"{unit}_per_second" in row:
+                numbers += f", {row[f'{unit}_per_second']:,.4g} {unit}/s"
+        if row.get("mfu") is not None:
+            numbers += f", MFU {row['mfu']:.1%}"
         if "seconds" in row:
             numbers += f", {statistics.fmean(row['seconds']):,.5g} s simulated"
         if self._bar is not None:

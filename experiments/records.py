@@ -15,11 +15,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 from tensorboardX import SummaryWriter
 
 import delayjax as dj
-from experiments import arms, grid
+from experiments import arms, grid, throughput
 from experiments import results as tables
 from experiments.course import Course
 from experiments.train import Chunk, Counters
@@ -60,12 +61,12 @@ def open_workdir(workdir: Path, config: ConfigDict) -> None:
     if not path.exists():
         return
     try:
-        there = flat(json.loads(path.read_text())["config"])
+        there = flatten_dict(json.loads(path.read_text())["config"], sep=".")
     except (json.JSONDecodeError, KeyError) as error:
         raise ValueError(
             f"{path} cannot be read ({error}): choose another --workdir."
         ) from error
-    here = flat(json.loads(json.dumps(config.to_dict())))
+    here = flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
     differences = [
         f"  {key}: {there.get(key, 'absent')} there, {here.get(key, 'absent')} now"
         for key in sorted({*there, *here})
@@ -140,6 +141,7 @@ class Metrics:
         program: grid.Program,
         steps_kept: int,
         course: Course | None = None,
+        work: throughput.Work | None = None,
     ):
         """Opens both; rows of `program` after update `steps_kept` are forgotten.
 
@@ -149,8 +151,9 @@ class Metrics:
             steps_kept: the update that the run resumes from, so that the file ends as
                 if it had never been interrupted.
             course: of the program's arm.
+            work: of an update, for what is trained on a second; None writes none.
         """
-        self._course = course
+        self._course, self._work = course, work
         self._path = workdir / "metrics.jsonl"
         self._program = program.name
         kept = [
@@ -172,6 +175,7 @@ class Metrics:
         counts = counters.staleness_counts.sum((0, 1))
         summary = staleness_summary(counts)
         used = max(int(counts.sum()), 1)
+        steps_per_second = len(chunk.loss) / seconds
         row = {
             "program": self._program,
             "step": step,
@@ -180,7 +184,8 @@ class Metrics:
             **summary,
             "clipped": int(counters.clipped.sum()) / used,
             "dropped": int(counters.dropped.sum()) / used,
-            "steps_per_second": len(chunk.loss) / seconds,
+            "steps_per_second": steps_per_second,
+            **(self._work.rates(steps_per_second) if self._work else {}),
             "losses": _numbers(losses),
         }
         if self._course is not None:
@@ -345,16 +350,6 @@ def _write_table(
         writer.writeheader()
         writer.writerows(rows)
     part.replace(path)
-
-
-def flat(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """A tree of dicts as one, with dots in its keys."""
-    if not isinstance(tree, dict):
-        return {prefix: tree}
-    rows = {}
-    for key, value in tree.items():
-        rows |= flat(value, f"{prefix}.{key}" if prefix else key)
-    return rows
 
 
 def _number(value: Any) -> float | None:

@@ -3,7 +3,7 @@
 import functools
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -67,6 +67,7 @@ class Trainer(NamedTuple):
     summary: Callable[[Any, Chunk], tuple[Chunk, Counters]]
     counters: Callable[[Any], Counters]  # of a state, likewise
     shapes: Callable[[], Any]  # of the state, with shardings: what a checkpoint becomes
+    given_shapes: Callable[[], Any]  # of what `run_chunk` scans over, likewise
     config: ConfigDict  # the program's own: an arm has other steps and chunks
     max_delay: int  # the largest staleness there can be, in updates
     course: Course | None  # of the arm; None under a delay
@@ -77,6 +78,7 @@ def trainer(
     program: grid.Program,
     task: Task,
     course: Course | None = None,
+    devices: Sequence[jax.Device] | None = None,
 ) -> Trainer:
     """Builds the functions of one program. Nothing is compiled yet.
 
@@ -89,6 +91,7 @@ def trainer(
         program: what is trained.
         task: what is minimised.
         course: what the cluster of the program's arm does; None where it has none.
+        devices: to run on, or to compile for; None for those that there are.
     """
     cells, several = grid.cells(config, program), config.mesh.workers > 1
     replicates = jnp.asarray(config.seeds, jnp.int32)
@@ -151,12 +154,27 @@ def trainer(
     def step_all(state, given):
         return step(replicates, cells, state, given)
 
-    executed = execution.of(config, step_all)
+    executed = execution.of(config, step_all, devices)
 
     def given(start, stop):
-        return executed.place(rule.given(start, stop))
+        own = execution.own(executed.fed, config.mesh.workers)
+        return executed.place(rule.given(start, stop, own))
 
-    @functools.partial(jax.jit, donate_argnums=0)
+    @functools.cache
+    def given_of_one_step():
+        """The shapes; of several workers one is drawn for."""
+
+        def of_all(leaf):
+            shape = leaf.shape[1:]
+            if several:
+                shape = config.mesh.workers, *shape[1:]
+            return jax.ShapeDtypeStruct(shape, leaf.dtype)
+
+        return jax.tree.map(of_all, rule.given(0, 1, np.arange(1)))
+
+    @functools.partial(
+        jax.jit, donate_argnums=0, compiler_options=executed.options or None
+    )
     def run_chunk(state, given):
         return jax.lax.scan(executed.step, state, given)
 
@@ -172,12 +190,19 @@ def trainer(
     begin = jax.jit(lambda: init(replicates, cells), compiler_options=quickly)
 
     def hold(state):
-        one_step = jax.tree.map(lambda leaf: leaf[0], rule.given(0, 1))
-        return executed.init(state, one_step)
+        return executed.init(state, given_of_one_step())
 
+    @functools.cache
     def shapes():
         made = jax.eval_shape(lambda: hold(init(replicates, cells)))
         return executed.shapes(made)
+
+    def given_shapes():
+        def of_chunk(leaf):
+            shape = config.chunk, *leaf.shape
+            return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=executed.fed)
+
+        return jax.tree.map(of_chunk, given_of_one_step())
 
     return Trainer(
         init=lambda: hold(begin()),
@@ -188,6 +213,7 @@ def trainer(
         summary=jax.jit(summary, out_shardings=executed.everywhere),
         counters=jax.jit(counters, out_shardings=executed.everywhere),
         shapes=shapes,
+        given_shapes=given_shapes,
         config=config,
         max_delay=rule.depth,
         course=course,

@@ -34,8 +34,10 @@ class Rule(NamedTuple):
     init: Callable[[jax.Array, Cell, Any], Any]  # replicate, cell, params -> opt_state
     # replicate, cell, step, params, opt_state, given -> what it does
     update: Callable[[jax.Array, Cell, jax.Array, Any, Any, Any], Update]
-    # start, stop -> what updates start .. stop - 1 are given, [stop - start, seeds, ..]
-    given: Callable[[int, int], Any]
+    # start, stop -> what updates start .. stop - 1 are given, [steps, seeds, ...];
+    # of several workers [steps, workers, seeds, ...], and with a third argument,
+    # some workers' numbers, what these alone are given
+    given: Callable[..., Any]
 
 
 def delayed(config: ConfigDict, program: Program, task: Task) -> Rule:
@@ -59,18 +61,15 @@ def delayed(config: ConfigDict, program: Program, task: Task) -> Rule:
         ages = jnp.where(step < later, -1, tau + later)
         return Update(moved, opt_state, loss, tau + later, ages, asked > tau)
 
-    def given(start, stop):
-        batches = [
-            task.batches(data_seed(config, seed), start, stop) for seed in config.seeds
-        ]
+    def given(start, stop, own=None):
+        seeds = [data_seed(config, seed) for seed in config.seeds]
         workers = config.mesh.workers
         if workers == 1:
+            batches = [task.batches(seed, start, stop) for seed in seeds]
             return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *batches)
+        batches = [_of_workers(task, seed, start, stop, workers, own) for seed in seeds]
         # [steps, workers, seeds, examples of a worker, ...]
-        return jax.tree.map(
-            lambda *leaves: np.stack([_divided(x, workers) for x in leaves], axis=2),
-            *batches,
-        )
+        return jax.tree.map(lambda *leaves: np.stack(leaves, axis=2), *batches)
 
     return Rule(build.max_delay(config) + later, init, update, given)
 
@@ -109,8 +108,9 @@ def replayed(config: ConfigDict, program: Program, task: Task, course: Course) -
             clipped=jnp.zeros((), bool),
         )
 
-    def given(start, stop):
+    def given(start, stop, own=None):
         """Gradient g of a seed, in the order of the trace, is taken on its batch g."""
+        del own  # the arm's workers are simulated in one
         arrivals = course.arrivals(start, stop)
         firsts, lasts = course.gradients(start), course.gradients(stop)
         batches = []
@@ -123,6 +123,24 @@ def replayed(config: ConfigDict, program: Program, task: Task, course: Course) -
         return arrivals, stacked
 
     return Rule(course.max_staleness, init, update, given)
+
+
+def _of_workers(
+    task: Task, seed: int, start: int, stop: int, workers: int, own: np.ndarray | None
+) -> Any:
+    """Batches [steps, own workers, examples of a worker, ...]; None is all workers.
+
+    Worker w has the examples w n .. (w + 1) n - 1 of each batch, whoever draws them.
+    """
+    if own is None or len(own) == workers:
+        whole = task.batches(seed, start, stop)
+        return jax.tree.map(lambda x: _divided(x, workers), whole)
+    if task.examples is None:  # they cannot be drawn apart
+        whole = task.batches(seed, start, stop)
+        return jax.tree.map(lambda x: _divided(x, workers)[:, own], whole)
+    examples = _divided(np.arange(task.examples)[None], workers)[0, own]
+    drawn = task.batches(seed, start, stop, examples.ravel())
+    return jax.tree.map(lambda x: _divided(x, len(own)), drawn)
 
 
 def _divided(batches: np.ndarray, workers: int) -> np.ndarray:

@@ -1,9 +1,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
 import delayjax as dj
+from experiments import processes
 from experiments.checkpoints import Checkpoints, OtherRunError
 from experiments.train import TrainState
 
@@ -72,3 +75,74 @@ def test_a_checkpoint_of_another_max_delay_is_refused_naming_both(tmp_path):
     ):
         opened(tmp_path / "c", max_delay=5).restore(state_at(0, max_delay=5))
     assert (tmp_path / "c" / "10").exists()
+
+
+ADAM = optax.adam(0.1).init({"w": jnp.zeros(2)})
+SGD = optax.sgd(0.1, momentum=0.9).init({"w": jnp.zeros(2)})
+OTHERS = {
+    "width": (
+        {"params": {"w": jnp.zeros(7, jnp.bfloat16)}},
+        r"params\.w is bfloat16\[2\] there, bfloat16\[7\] now\.",
+    ),
+    "dtype": (
+        {"params": {"w": jnp.zeros(2)}},
+        r"params\.w is bfloat16\[2\] there, float32\[2\] now\.",
+    ),
+    "optimizer": (
+        {"opt_state": SGD},
+        r"opt_state\.0\.trace\.w is absent there, float32\[2\] now;"
+        r" opt_state\.0\.count is int32\[\] there, absent now;.*and 1 more\.",
+    ),
+    "workers": (
+        {"clipped": jnp.zeros(4, jnp.int32)},
+        r"clipped is int32\[\] there, int32\[4\] now\.",
+    ),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_checkpoint_of_other_leaves_is_refused_with_both_and_nothing_moved(
+    tmp_path, other
+):
+    changes, message = OTHERS[other]
+    saved = opened(tmp_path / "c")
+    saved.save(state_at(10)._replace(opt_state=ADAM))
+    saved.close()
+    like = state_at(0)._replace(**({"opt_state": ADAM} | changes))
+    with pytest.raises(OtherRunError, match=message + ".*choose another --workdir"):
+        opened(tmp_path / "c").restore(like)
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+    assert (tmp_path / "c" / "10").exists()
+
+
+def test_what_another_process_cannot_read_is_passed_over_here_too(
+    tmp_path, monkeypatch, caplog
+):
+    saved = opened(tmp_path / "c")
+    saved.save(state_at(10))
+    saved.save(state_at(20))
+    answers = iter([True, False])  # of step 20, of step 10
+    monkeypatch.setattr(processes, "any_of", lambda flag: next(answers) or flag)
+    with caplog.at_level("WARNING", logger="experiments"):
+        assert_same(saved.restore(state_at(0)), state_at(10))
+    assert "step 20" in caplog.text and "another process cannot" in caplog.text
+
+
+def test_a_state_goes_from_four_devices_to_two_and_back(tmp_path):
+    def placed(count):
+        mesh = jax.make_mesh((count,), ("x",), devices=jax.devices()[:count])
+        sharding = NamedSharding(mesh, PartitionSpec("x"))
+        return jax.device_put({"w": jnp.arange(8.0)}, sharding)
+
+    def like(count):
+        return jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
+            state_at(0)._replace(params=placed(count)),
+        )
+
+    saved = opened(tmp_path / "c")
+    saved.save(state_at(10)._replace(params=placed(4)))
+    on_two = saved.restore(like(2))
+    assert len(on_two.params["w"].devices()) == 2
+    saved.save(on_two._replace(step=jnp.int32(20)))
+    assert_same(saved.restore(like(4)).params, placed(4))

@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -66,7 +67,8 @@ def metrics(workdir):
     text = (workdir / "metrics.jsonl").read_text()
     rows = [json.loads(line) for line in text.splitlines()]
     for row in rows:
-        del row["steps_per_second"]
+        for unit in ("steps", "examples"):
+            row.pop(f"{unit}_per_second", None)
     return rows
 
 
@@ -107,6 +109,30 @@ def test_another_config_in_the_same_workdir_is_refused(whole):
     code, output = finish(workdir, *TINY, "--config.delay.max_delay=9")
     assert code == 1 and "delay.max_delay: None there, 9 now" in output
     assert "Traceback" not in output
+
+
+def test_a_checkpoint_of_another_state_is_refused_and_stays(whole, tmp_path):
+    shutil.copytree(whole[0], tmp_path / "run")
+    (tmp_path / "run" / "config.json").unlink()  # it would have refused before
+    code, output = finish(tmp_path / "run", *TINY, "--config.task.width=16")
+    assert code == 1 and "Traceback" not in output
+    # two seeds, four cells, a history of max_delay + 1 = 5 gradients
+    there, now = (f"float32[2, 4, 5, {width}]" for width in (8, 16))
+    assert f"slots.Dense_0.bias is {there} there, {now} now" in output
+    left = {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()}
+    assert left == {"adam-none-after"}
+    assert (tmp_path / "run" / "checkpoints" / "adam-none-after" / "400").exists()
+
+
+def test_programs_are_compiled_once_where_they_are_kept(tmp_path):
+    kept = tmp_path / "compiled"
+    programs = []
+    for name in ("first", "second"):
+        arguments = (*TINY, "--config.steps=50", f"--compile_cache={kept}")
+        code, output = finish(tmp_path / name, *arguments)
+        assert code == 0, output
+        programs.append({path.name for path in kept.glob("*-cache")})
+    assert programs[0] and programs[1] == programs[0]
 
 
 @pytest.fixture(scope="module")

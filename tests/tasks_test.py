@@ -23,6 +23,8 @@ from experiments.tasks import (
     batches,
     breast_cancer,
     char_lm,
+    classification,
+    crops,
     digits,
     images,
     language,
@@ -88,7 +90,15 @@ def write_shard(path, numbers):
     return path
 
 
-def prepare_images(data_dir, *, splits, features=None, name="tiny_images"):
+def tiny_image(number):
+    image = np.full((8, 8, 1), 60 * (number % 4), np.uint8)
+    image[0, 0] = number
+    return image
+
+
+def prepare_images(
+    data_dir, *, splits, features=None, name="tiny_images", image_of=tiny_image
+):
     """Writes a data set in TFDS's own format; a pixel of each image is its number."""
     import tensorflow_datasets as tfds
 
@@ -104,9 +114,7 @@ def prepare_images(data_dir, *, splits, features=None, name="tiny_images"):
 
     def examples(self, numbers):
         for number in numbers:
-            image = np.full((8, 8, 1), 60 * (number % 4), np.uint8)
-            image[0, 0] = number
-            row = {"image": image, "label": number % 4, "number": number}
+            row = {"image": image_of(number), "label": number % 4, "number": number}
             yield number, {key: row[key] for key in features}
 
     def generators(self, downloads):
@@ -247,6 +255,34 @@ def test_batches_are_a_pure_function_of_seed_and_steps(task):
         parts = task.batches(1, 0, cut), task.batches(1, cut, 6)
         joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
         chex.assert_trees_all_equal(whole, joined)
+
+
+@pytest.mark.parametrize("part", [slice(0, 3), slice(3, 8), np.array([6, 1])])
+@pytest.mark.parametrize(
+    "name", ["digits_mlp", "digits_cnn", "breast_cancer", "char_lm", "tokens", "tfds"]
+)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_part_of_a_batch_is_what_the_whole_has_there(make, name, part, seed):
+    task = make(name)
+    whole = task.batches(seed, 2, 25)  # past the end of an epoch of `tfds`
+    assert {len(leaf[0]) for leaf in jax.tree.leaves(whole)} == {task.examples}
+    expected = jax.tree.map(lambda leaf: leaf[:, part], whole)
+    chex.assert_trees_all_equal(task.batches(seed, 2, 25, part), expected)
+
+
+@pytest.mark.parametrize("name", ["digits_mlp", "breast_cancer"])
+def test_a_part_of_the_full_batch_is_cut_from_it_too(make, name):
+    task, part = make(name, batch_size=0), np.array([5, 400, 7])
+    whole = task.batches(1, 0, 2)
+    assert task.examples == len(jax.tree.leaves(whole)[0][0])
+    expected = jax.tree.map(lambda leaf: leaf[:, part], whole)
+    chex.assert_trees_all_equal(task.batches(1, 0, 2, part), expected)
+
+
+@pytest.mark.parametrize("name", ["char_lm", "tokens"])
+def test_a_batch_of_windows_predicts_context_tokens_each(make, name):
+    task = make(name, context=12)
+    assert task.tokens == task.batches(0, 0, 1)[0, :, 1:].size == 8 * 12
 
 
 def test_steps_and_seeds_have_batches_of_their_own(task):
@@ -664,6 +700,93 @@ def test_other_images_are_held_out_where_there_is_no_test_split(
     assert len(np.unique(numbers_of(task.batches(0, 0, 5)))) == train
 
 
+# photographs: images of varying size
+
+
+def photograph(number):
+    """Its number in one channel, and in the others x and y, of a size of its own."""
+    from PIL import Image
+
+    y, x = np.mgrid[: 40 + number, : 90 - 2 * number]
+    image = np.stack([0 * x + 10 * number, x, y], axis=-1)
+    return Image.fromarray(image.astype(np.uint8))
+
+
+@pytest.fixture(scope="module")
+def photo_dir(tmp_path_factory):
+    import tensorflow_datasets as tfds
+
+    directory = tmp_path_factory.mktemp("photos")
+    prepare_images(
+        directory,
+        splits={"train": range(12), "validation": range(12, 17)},
+        features={
+            "image": tfds.features.Image(shape=(None, None, 3)),
+            "label": tfds.features.ClassLabel(num_classes=4),
+        },
+        name="photos",
+        image_of=photograph,
+    )
+    return str(directory)
+
+
+def photos(directory, **options):
+    sizes = dict(batch_size=8, image_size=32) | options
+    return images.make(configured(name="tfds:photos", data_dir=directory, **sizes))
+
+
+def test_photographs_are_cut_and_seen_once_an_epoch_with_their_labels(photo_dir):
+    batch = photos(photo_dir).batches(1, 0, 3)
+    assert batch["image"].shape == (3, 8, 32, 32, 3)
+    assert batch["image"].dtype == np.uint8
+    numbers = batch["image"][..., 0, 0, 0] // 10
+    np.testing.assert_array_equal(batch["label"], numbers % 4)
+    epochs = np.sort(numbers.reshape(2, 12))
+    np.testing.assert_array_equal(epochs, [range(12), range(12)])
+    boxes = {image[..., 1:].tobytes() for image in batch["image"].reshape(24, -1, 3)}
+    assert len(boxes) == 24  # an example is cut anew in each epoch
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_photograph_s_cut_does_not_depend_on_who_draws_it(photo_dir, seed):
+    batches = photos(photo_dir).batches
+    whole = batches(seed, 0, 4)
+    chex.assert_trees_all_equal(whole, batches(seed, 0, 4))
+    later = jax.tree.map(lambda leaf: leaf[3:], whole)
+    chex.assert_trees_all_equal(later, batches(seed, 3, 4))
+    for part in (slice(2, 5), np.array([7, 0])):
+        expected = jax.tree.map(lambda leaf, part=part: leaf[:, part], whole)
+        chex.assert_trees_all_equal(batches(seed, 0, 4, part), expected)
+    assert not np.array_equal(whole["image"], batches(seed + 1, 0, 4)["image"])
+
+
+def test_no_photograph_but_those_of_the_part_is_cut(photo_dir, monkeypatch):
+    task, cut = photos(photo_dir), []
+    monkeypatch.setattr(
+        crops, "for_training", lambda image, rng, size: cut.append(1) or image[:8, :8]
+    )
+    task.batches(0, 0, 3, np.array([1, 6]))
+    assert len(cut) == 3 * 2
+
+
+def test_the_middle_of_photographs_is_evaluated(photo_dir, monkeypatch):
+    seen = {}
+
+    def classify(model, batches, train, test, facts, *, examples):
+        seen.update(model=model, train=train, test=test, examples=examples)
+
+    monkeypatch.setattr(classification, "classify", classify)
+    monkeypatch.setattr(images, "EVALUATED_BYTES", 7 * 32 * 32 * 3)
+    photos(photo_dir, dtype="bfloat16")
+    assert seen["model"] == models.ResNet50(classes=4, dtype=jnp.bfloat16)
+    assert seen["examples"] == 8
+    assert [len(seen[split]["label"]) for split in ("train", "test")] == [7, 5]
+    for image in (*seen["train"]["image"], *seen["test"]["image"]):
+        number = image[0, 0, 0] // 10
+        expected = crops.for_evaluation(np.asarray(photograph(number)), 32)
+        np.testing.assert_array_equal(image, expected)
+
+
 # networks
 
 
@@ -702,6 +825,73 @@ def test_resnet20_has_the_parameters_of_the_paper():
     assert jax.eval_shape(model.apply, {"params": params}, images).shape == (1, 10)
 
 
+def test_resnet50_has_the_parameters_of_the_paper():
+    photographs = jax.ShapeDtypeStruct((2, 224, 224, 3), jnp.uint8)
+    model = models.ResNet50(classes=1000)
+    params = jax.eval_shape(model.init, jax.random.key(0), photographs)["params"]
+    kernels, scales, before = 7 * 7 * 3 * 64, 2 * 64, 64
+    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        after = 4 * width
+        kernels += before * width + (blocks - 1) * after * width  # the first 1 x 1
+        kernels += blocks * (9 * width**2 + width * after)
+        kernels += before * after  # the shortcut of the first block
+        scales += 2 * (blocks * (2 * width + after) + after)
+        before = after
+    total = sum(leaf.size for leaf in jax.tree.leaves(params))
+    assert total == kernels + scales + 2048 * 1000 + 1000
+    assert total == 25_557_032  # as many as with BatchNorm
+    assert jax.eval_shape(model.apply, {"params": params}, photographs).shape == (
+        *(2, 1000),
+    )
+
+
+def test_a_bottleneck_begins_as_its_shortcut():
+    x = jax.random.normal(jax.random.key(0), (1, 4, 4, 128))
+    block = models.BottleneckBlock(channels=32, stride=1)
+    out, _ = jax.jit(block.init_with_output)(jax.random.key(1), x)
+    np.testing.assert_array_equal(out, nn.relu(x))
+
+
+def test_the_transformer_in_bfloat16_is_that_in_float32_but_for_rounding():
+    sizes = dict(vocab=7, context=10, width=32, depth=1, heads=2)
+    plain = models.Transformer(**sizes)
+    half = models.Transformer(**sizes, dtype=jnp.bfloat16)
+    tokens = jnp.arange(20).reshape(2, 10) % 7
+    params = jax.jit(plain.init)(jax.random.key(0), tokens)
+    ours, theirs = (jax.jit(model.apply)(params, tokens) for model in (half, plain))
+    assert ours.dtype == jnp.float32
+    error = jnp.linalg.norm(ours - theirs) / jnp.linalg.norm(theirs)
+    # bfloat16 has 8 bits: it rounds by 2^-9, and some ten roundings follow each other
+    assert 1e-4 < error < 0.05
+
+
+@pytest.mark.parametrize(
+    ("network", "x"),
+    [
+        (
+            functools.partial(models.Transformer, 7, 10, 32, 2, 2),
+            jnp.zeros((2, 10), int),
+        ),
+        (functools.partial(models.ResNet20, 5), jnp.zeros((2, 32, 32, 3), jnp.uint8)),
+        (functools.partial(models.ResNet50, 5), jnp.zeros((2, 64, 64, 3), jnp.uint8)),
+    ],
+)
+def test_in_bfloat16_products_are_and_parameters_and_logits_are_not(network, x):
+    half, key = network(dtype=jnp.bfloat16), jax.random.key(0)
+    params = jax.eval_shape(half.init, key, x)
+    plain = jax.eval_shape(network(dtype=jnp.float32).init, key, x)
+    chex.assert_trees_all_equal_shapes_and_dtypes(params, plain)
+    assert jax.eval_shape(half.apply, params, x).dtype == jnp.float32
+    products = [
+        equation
+        for equation in jax.make_jaxpr(half.apply)(params, x).jaxpr.eqns
+        if equation.primitive.name in ("dot_general", "conv_general_dilated")
+    ]
+    inputs = [equation.invars[1].aval.dtype for equation in products]
+    kernels = len([leaf for leaf in jax.tree.leaves(params) if leaf.ndim > 1])
+    assert inputs.count(jnp.bfloat16) >= kernels - 2  # not the last of a ResNet
+
+
 # what is refused
 
 
@@ -729,6 +919,9 @@ def test_resnet20_has_the_parameters_of_the_paper():
         ("tokens", dict(context=2000), r"0\.bin has 3000 tokens, and needs 4002"),
         ("tfds", dict(batch_size=0), r"task\.batch_size must be at least 1, got 0"),
         ("tfds", dict(batch_size=61), r"batch_size must not exceed.*got 61 of 60"),
+        ("tfds", dict(image_size=31), r"task\.image_size must be at least 32, got 31"),
+        ("tfds", dict(dtype="float16"), r"dtype must be 'float32' or .*got 'float16'"),
+        ("tokens", dict(dtype="int8"), r"dtype must be 'float32' or .*got 'int8'"),
     ],
 )
 def test_bad_options_are_refused(make, name, options, match):
@@ -767,7 +960,7 @@ def test_a_token_beyond_the_vocabulary_is_refused(tmp_path, place):
     tokens.make(config)
 
 
-@pytest.mark.parametrize("package", ["grain", "tensorflow_datasets"])
+@pytest.mark.parametrize("package", ["grain", "tensorflow_datasets", "PIL"])
 def test_missing_packages_are_named(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     with pytest.raises(ValueError, match=rf"{package}.*pip install -e '\.\[tfds\]'"):
@@ -813,10 +1006,12 @@ def test_a_data_set_in_tensorflows_format_is_refused(tmp_path):
         ),
         (
             lambda tfds: {
-                "image": tfds.features.Tensor(shape=(None, 8, 1), dtype=np.uint8),
+                "image": tfds.features.Tensor(
+                    shape=(None, 8, None), dtype=np.uint8, encoding="zlib"
+                ),
                 "label": tfds.features.ClassLabel(num_classes=4),
             },
-            "must have uint8 images of one size",
+            r"must have uint8 images, .* \(1 or 3 where sizes vary\)",
         ),
     ],
 )
@@ -835,7 +1030,7 @@ def test_heavy_packages_wait_until_a_task_needs_them():
         "import sys\n"
         "from experiments.tasks import digits, breast_cancer, quadratic, char_lm\n"
         "from experiments.tasks import tokens, images\n"
-        "heavy = {'sklearn', 'tensorflow_datasets', 'grain', 'tensorflow'}\n"
+        "heavy = {'sklearn', 'tensorflow_datasets', 'grain', 'tensorflow', 'PIL'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     run = subprocess.run(

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from delayjax import base
 
@@ -55,6 +56,7 @@ def average(
     axis_name: base.AxisName,
     weight: base.Law | None,
     bucket_bytes: int,
+    apart: bool = False,
 ) -> tuple[Any, Any]:
     """The mean gradient and the mean staleness of all workers.
 
@@ -64,10 +66,11 @@ def average(
         axis_name: of the workers.
         weight: staleness -> weight in both means; None weighs all the same.
         bucket_bytes: see `sums`.
+        apart: likewise.
     """
     workers = workers_of(axis_name)
     if staleness is None and weight is None:
-        total = sums(updates, axis_name, bucket_bytes)
+        total = sums(updates, axis_name, bucket_bytes, apart=apart)
         return jax.tree.map(lambda leaf: leaf / workers, total), jnp.int32(0)
     age = base.check_staleness(
         "exchange", 0 if staleness is None else staleness, mean=True
@@ -90,6 +93,7 @@ def average(
         (weighted, jax.tree.map(jnp.multiply, weights, age), weights),
         axis_name,
         bucket_bytes,
+        apart=apart,
     )
     shares = jax.tree.map(lambda share: jnp.where(share > 0, share, 1.0), shares)
     mean = jax.tree.map(
@@ -103,7 +107,9 @@ def average(
     return mean, staleness
 
 
-def sums(tree: Any, axis_name: base.AxisName, bucket_bytes: int) -> Any:
+def sums(
+    tree: Any, axis_name: base.AxisName, bucket_bytes: int, *, apart: bool = False
+) -> Any:
     """The sum of each leaf over the workers.
 
     Args:
@@ -113,27 +119,45 @@ def sums(tree: Any, axis_name: base.AxisName, bucket_bytes: int) -> Any:
             many as make up one such bucket. Larger ones are sent as they are: a
             compiler hides a whole collective, not pieces that must be put together.
             All are where the mesh has further axes.
+        apart: whether joining comes before all sums, and what is made of a sum after
+            all of them. For sums that have the whole step to hide in: on a TPU they
+            cannot do so behind such arithmetic, yet would be scheduled there. Sums that
+            wait for this step's gradients start earlier without.
     """
     tree = base.as_own(tree, axis_name)
+    fence = jax.lax.optimization_barrier if apart else _as_they_are
     mesh = jax.sharding.get_abstract_mesh()
     if not mesh.manual_axes:  # simulated: nothing is sent
-        return jax.lax.psum(tree, axis_name)
+        return fence(jax.lax.psum(tree, axis_name))
     if any(
         mesh.shape[name] > 1 for name in mesh.axis_names if name not in mesh.manual_axes
     ):
         bucket_bytes = 0  # joined, leaves would lose their sharding over these
     leaves, structure = jax.tree.flatten(tree)
+    buckets = _buckets(leaves, bucket_bytes)
+    joined = fence(
+        {
+            n: jnp.concatenate([leaves[i].ravel() for i in bucket])
+            for n, bucket in enumerate(buckets)
+            if len(bucket) > 1
+        }
+    )
+    # a fence around what is sent as it is would change when that is sent
+    sent = [joined.get(n, leaves[bucket[0]]) for n, bucket in enumerate(buckets)]
+    came = fence([jax.lax.psum(leaf, axis_name) for leaf in sent])
     summed: list[Any] = [None] * len(leaves)
-    for bucket in _buckets(leaves, bucket_bytes):
+    for bucket, total in zip(buckets, came, strict=True):
         if len(bucket) == 1:
-            summed[bucket[0]] = jax.lax.psum(leaves[bucket[0]], axis_name)
+            summed[bucket[0]] = total
             continue
-        joined = jnp.concatenate([leaves[i].ravel() for i in bucket])
-        joined, start = jax.lax.psum(joined, axis_name), 0
-        for i in bucket:
-            part = joined[start : start + leaves[i].size]
-            summed[i], start = part.reshape(leaves[i].shape), start + leaves[i].size
+        ends = np.cumsum([leaves[i].size for i in bucket])
+        for i, part in zip(bucket, jnp.split(total, ends[:-1]), strict=True):
+            summed[i] = part.reshape(leaves[i].shape)
     return jax.tree.unflatten(structure, summed)
+
+
+def _as_they_are(arrays: Any) -> Any:
+    return arrays
 
 
 def _buckets(leaves: list[jax.Array], bucket_bytes: int) -> list[list[int]]:

@@ -106,10 +106,8 @@ def overlapped_mean(
             axis_name=axis_name,
             weight=weight,
             bucket_bytes=bucket_bytes,
+            apart=True,
         )
-        # all sums, then the optimizer: on a TPU its arithmetic would be scheduled into
-        # the last sum, which then is not hidden
-        mean = jax.lax.optimization_barrier(mean)
         handed: dict[str, Any] = {"staleness": age + 1}
         snapshot = ()
         if keep_params:

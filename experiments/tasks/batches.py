@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from experiments.tasks.task import WHOLE
+
 
 def split(config: ConfigDict, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Which of `size` examples are trained on and which are held out.
@@ -37,9 +39,7 @@ def split(config: ConfigDict, size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.sort(order[held_out:]), np.sort(order[:held_out])
 
 
-def shuffled(
-    examples: Mapping[str, np.ndarray], batch_size: int
-) -> Callable[[int, int, int], Any]:
+def shuffled(examples: Mapping[str, np.ndarray], batch_size: int) -> Callable[..., Any]:
     """Batches that go through the examples epoch by epoch, in a new order each time.
 
     Step t takes positions t b .. t b + b - 1 of the endless row of permutations
@@ -54,8 +54,8 @@ def shuffled(
         batch_size: examples a step, b; 0 is all of them at every step, in place.
 
     Returns:
-        batches(seed, start, stop) -> arrays [stop - start, b, ...]. The full batch is a
-        read-only view that takes no memory.
+        batches(seed, start, stop, part=WHOLE) -> arrays [stop - start, b, ...], or of
+        the `part` of b. The full batch is a read-only view that takes no memory.
 
     Raises:
         ValueError: if `batch_size` is negative or exceeds the number of examples.
@@ -72,14 +72,15 @@ def shuffled(
             f" examples, got {batch_size}; 0 is the full batch."
         )
 
-    def full_batch(seed, start, stop):
+    def full_batch(seed, start, stop, part=WHOLE):
         del seed
+        chosen = {name: array[part] for name, array in examples.items()}
         return {
             name: np.broadcast_to(array, (stop - start, *array.shape))
-            for name, array in examples.items()
+            for name, array in chosen.items()
         }
 
-    def some(seed, start, stop):
+    def some(seed, start, stop, part=WHOLE):
         first, last = start * batch_size // size, (stop * batch_size - 1) // size
         order = np.concatenate(
             [
@@ -89,6 +90,6 @@ def shuffled(
         )
         chosen = order[start * batch_size - first * size :]
         chosen = chosen[: (stop - start) * batch_size].reshape(-1, batch_size)
-        return {name: array[chosen] for name, array in examples.items()}
+        return {name: array[chosen[:, part]] for name, array in examples.items()}
 
     return some if batch_size else full_batch

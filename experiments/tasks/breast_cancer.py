@@ -79,6 +79,7 @@ def make(config: ConfigDict) -> Task:
             "optimum_loss": optimum_loss,
             "sharpness": sharpness,
         },
+        examples=config.batch_size or len(train_rows),
     )
 
 

@@ -14,19 +14,22 @@ from experiments.tasks.task import Task
 
 def classify(
     model: nn.Module,
-    batches: Callable[[int, int, int], Any],
+    batches: Callable[..., Any],
     train: Mapping[str, np.ndarray],
     test: Mapping[str, np.ndarray],
     facts: Mapping[str, float | str],
+    *,
+    examples: int,
 ) -> Task:
     """The task of telling apart the classes of images.
 
     Args:
         model: images [batch, ...] -> logits [batch, classes].
-        batches: training batches {"image": ..., "label": int32}.
+        batches: training batches {"image": ..., "label": int32}, or parts of them.
         train: the training examples that are evaluated, one leading axis.
         test: the held-out examples.
         facts: the task's.
+        examples: in a batch.
 
     Returns:
         The task; its parameters are the model's.
@@ -59,4 +62,5 @@ def classify(
         batches=batches,
         evaluate=evaluate,
         facts=facts,
+        examples=examples,
     )

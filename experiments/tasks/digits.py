@@ -38,4 +38,5 @@ def _task(config: ConfigDict, model: nn.Module) -> Task:
             "train_examples": len(train["label"]),
             "test_examples": len(test["label"]),
         },
+        examples=config.batch_size or len(train["label"]),
     )

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments.tasks import classification, models
-from experiments.tasks.task import Task, at_least
+from experiments.tasks import classification, crops, models
+from experiments.tasks.task import WHOLE, Task, activations, at_least
 
 EVALUATED_EXAMPLES = 10_000
 EVALUATED_BYTES = 64 * 2**20
@@ -16,29 +16,36 @@ examples are part of the compiled program."""
 
 
 def make(config: ConfigDict) -> Task:
-    """ResNet-20 on `tfds:NAME`, with no augmentation.
+    """ResNet-20 or ResNet-50 on `tfds:NAME`, by whether its images are of one size.
+
+    Images of one size go to ResNet-20 as they are. Images of varying size go to
+    ResNet-50, cut to `image_size`: a random box, every other one mirrored, drawn anew
+    for each example and epoch; in evaluation the middle.
 
     The set must be on disk as array_record: `python -m experiments.prepare NAME`. Its
     examples are read as they are needed, in an order drawn anew each epoch. The split
     "test", or else "validation", is held out, or else the last `test_fraction` of
-    "train".
+    "train". Of both the first `EVALUATED_EXAMPLES` are evaluated, or as many as fit
+    into `EVALUATED_BYTES`: 445 of 224 x 224 pixels, so that an accuracy of theirs is
+    known to about 2 points.
 
     Args:
-        config: the task's section; uses `batch_size`, `data_dir` and `test_fraction`.
-            NAME may carry a configuration and a version, as in
-            "cifar10_corrupted/fog_3:1.0.0".
+        config: the task's section; uses `batch_size`, `data_dir`, `test_fraction`,
+            `image_size` and `dtype`. NAME may carry a configuration and a version, as
+            in "cifar10_corrupted/fog_3:1.0.0".
 
     Returns:
         The task. A batch is uint8 {"image"} and int32 {"label"}.
 
     Raises:
         FileNotFoundError: if the set is not prepared as array_record.
-        ValueError: if it is unknown, is not one of labelled images of one size, has
-            fewer training examples than `batch_size`, or needs missing packages.
+        ValueError: if it is unknown, is not one of labelled images, has fewer training
+            examples than `batch_size`, or needs missing packages.
     """
     os.environ.setdefault("NO_GCE_CHECK", "true")  # or TFDS asks the network for GCE
     try:
         import grain
+        import PIL  # noqa: F401, cuts images
         import tensorflow_datasets as tfds
     except ImportError as error:
         raise ValueError(
@@ -50,6 +57,9 @@ def make(config: ConfigDict) -> Task:
     batch_size = at_least(config, "batch_size", 1)
     builder = _prepared_builder(tfds, name, config.data_dir)
     shape, classes = _image_and_classes(name, builder.info.features)
+    varying = None in shape
+    size = at_least(config, "image_size", 32)
+    pixels = (size, size, shape[-1]) if varying else shape
     sources = {
         split: builder.as_data_source(which)
         for split, which in _splits(builder.info.splits, config.test_fraction).items()
@@ -59,28 +69,45 @@ def make(config: ConfigDict) -> Task:
             "config.task.batch_size must not exceed the number of training examples,"
             f" got {batch_size} of {len(sources['train'])}."
         )
-    fit = max(1, min(EVALUATED_EXAMPLES, EVALUATED_BYTES // int(np.prod(shape))))
+    fit = max(1, min(EVALUATED_EXAMPLES, EVALUATED_BYTES // int(np.prod(pixels))))
+
+    def for_evaluation(image):
+        return crops.for_evaluation(image, size) if varying else image
+
     evaluated = {
         split: _stack(
-            [_image_and_label(source[i]) for i in range(min(fit, len(source)))]
+            [
+                _with_label(example, for_evaluation(example["image"]))
+                for example in (source[i] for i in range(min(fit, len(source))))
+            ]
         )
         for split, source in sources.items()
     }
 
-    def batches(seed, start, stop):
+    def batches(seed, start, stop, part=WHOLE):
         endless = (
-            grain.MapDataset.source(sources["train"])
-            .seed(seed)
-            .shuffle()
-            .repeat()
-            .map(_image_and_label)
-            .batch(batch_size)
+            grain.MapDataset.source(sources["train"]).seed(seed).shuffle().repeat()
         )
-        # the iterator reads ahead in threads; the order stays that of the slice
-        return _stack(list(endless.slice(slice(start, stop)).to_iter_dataset()))
 
+        def read(place):
+            # a place in the endless row is an example in an epoch
+            example = endless[int(place)]
+            image = example["image"]
+            if varying:
+                rng = np.random.default_rng([seed, place])
+                image = crops.for_training(image, rng, size)
+            return _with_label(example, image)
+
+        places = np.arange(start * batch_size, stop * batch_size)
+        places = places.reshape(-1, batch_size)[:, part]
+        # the iterator reads ahead in threads; the order stays that of the places
+        read_ahead = grain.MapDataset.source(places.ravel()).map(read).to_iter_dataset()
+        examples = _stack(list(read_ahead))
+        return jax.tree.map(lambda x: x.reshape(*places.shape, *x.shape[1:]), examples)
+
+    network = models.ResNet50 if varying else models.ResNet20
     return classification.classify(
-        models.ResNet20(classes=classes),
+        network(classes=classes, dtype=activations(config)),
         batches,
         evaluated["train"],
         evaluated["test"],
@@ -90,6 +117,7 @@ def make(config: ConfigDict) -> Task:
             "evaluated_train_examples": len(evaluated["train"]["label"]),
             "evaluated_test_examples": len(evaluated["test"]["label"]),
         },
+        examples=batch_size,
     )
 
 
@@ -123,10 +151,11 @@ def _image_and_classes(name, features):
             f" classes), got {features}."
         )
     shape = features["image"].shape
-    if len(shape) != 3 or None in shape or features["image"].np_dtype != np.uint8:
+    known = len(shape) == 3 and (None not in shape or shape[-1] in (1, 3))
+    if not known or features["image"].np_dtype != np.uint8:
         raise ValueError(
-            f"config.task.name: {name!r} must have uint8 images of one size, height x"
-            f" width x channels, got {features['image']}."
+            f"config.task.name: {name!r} must have uint8 images, height x width x"
+            f" channels (1 or 3 where sizes vary), got {features['image']}."
         )
     return shape, features["label"].num_classes
 
@@ -139,8 +168,8 @@ def _splits(splits, test_fraction):
     return {"train": f"train[:{percent}%]", "test": f"train[{percent}%:]"}
 
 
-def _image_and_label(example):
-    return {"image": example["image"], "label": np.int32(example["label"])}
+def _with_label(example, image):
+    return {"image": image, "label": np.int32(example["label"])}
 
 
 def _stack(trees):

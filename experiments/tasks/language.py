@@ -9,7 +9,7 @@ import optax
 from ml_collections import ConfigDict
 
 from experiments.tasks import models
-from experiments.tasks.task import Task, at_least
+from experiments.tasks.task import WHOLE, Task, activations, at_least
 
 EVALUATED_TOKENS = 12_288
 """Tokens predicted in an evaluation, of the training text and of the held-out one."""
@@ -29,8 +29,8 @@ def predict_next(
     Evaluation windows are fixed: evenly spread, and no token is predicted twice.
 
     Args:
-        config: the task's section; uses `batch_size`, `context`, `width`, `depth` and
-            `heads`.
+        config: the task's section; uses `batch_size`, `context`, `width`, `depth`,
+            `heads` and `dtype`.
         train: texts, integers [length] each, at least `context` + 1 tokens long.
         test: the held-out texts, as long.
         vocab: tokens are 0 .. vocab - 1.
@@ -56,6 +56,7 @@ def predict_next(
         width=width,
         depth=at_least(config, "depth", 1),
         heads=heads,
+        dtype=activations(config),
     )
     choices = _number_of_windows(train, context + 1, stride=1)
     fixed = {
@@ -72,13 +73,14 @@ def predict_next(
         targets = jax.nn.one_hot(windows[:, 1:], vocab)
         return optax.softmax_cross_entropy(logits, targets).mean()
 
-    def batches(seed, start, stop):
+    def batches(seed, start, stop, part=WHOLE):
+        # the numbers of all windows are drawn, and those of the part are read
         chosen = [
-            np.random.default_rng([seed, step]).integers(choices, size=batch_size)
+            np.random.default_rng([seed, step]).integers(choices, size=batch_size)[part]
             for step in range(start, stop)
         ]
         windows = _windows(train, context + 1, np.concatenate(chosen), stride=1)
-        return windows.reshape(stop - start, batch_size, context + 1)
+        return windows.reshape(stop - start, -1, context + 1)
 
     def evaluate(params):
         def of_one(window):
@@ -89,7 +91,15 @@ def predict_next(
             for name, windows in fixed.items()
         }
 
-    return Task(init, loss, batches, evaluate, facts)
+    return Task(
+        init,
+        loss,
+        batches,
+        evaluate,
+        facts,
+        examples=batch_size,
+        tokens=batch_size * context,
+    )
 
 
 def _number_of_windows(texts, length, *, stride):

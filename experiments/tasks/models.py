@@ -1,4 +1,11 @@
-"""The networks, as flax.linen modules without mutable state."""
+"""The networks, as flax.linen modules without mutable state.
+
+Those with a `dtype` compute in it; parameters, normalisations' sums and logits are
+float32.
+"""
+
+import functools
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -63,15 +70,16 @@ class ResidualBlock(nn.Module):
 
     channels: int
     stride: int
+    dtype: Any = jnp.float32
 
     @nn.compact
     def __call__(self, x):
-        """float32 [batch, height, width, any] -> [batch, ..., channels]."""
+        """`dtype` [batch, height, width, any] -> [batch, ..., channels]."""
+        conv = functools.partial(nn.Conv, use_bias=False, dtype=self.dtype)
+        norm = functools.partial(nn.GroupNorm, num_groups=8, dtype=self.dtype)
         strides = (self.stride, self.stride)
-        y = nn.Conv(self.channels, (3, 3), strides, use_bias=False)(x)
-        y = nn.relu(nn.GroupNorm(num_groups=8)(y))
-        y = nn.Conv(self.channels, (3, 3), use_bias=False)(y)
-        y = nn.GroupNorm(num_groups=8)(y)
+        y = nn.relu(norm()(conv(self.channels, (3, 3), strides)(x)))
+        y = norm()(conv(self.channels, (3, 3))(y))
         # option A: subsample, and zeros for the new channels; no parameters
         x = x[:, :: self.stride, :: self.stride]
         x = jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, self.channels - x.shape[-1])))
@@ -91,18 +99,74 @@ class ResNet20(nn.Module):
     """
 
     classes: int
+    dtype: Any = jnp.float32
 
     @nn.compact
     def __call__(self, images):
         """uint8 [batch, height, width, any] -> logits [batch, classes]."""
-        x = images.astype(jnp.float32) / 127.5 - 1.0
-        x = nn.Conv(16, (3, 3), use_bias=False)(x)
-        x = nn.relu(nn.GroupNorm(num_groups=8)(x))
+        x = _from_pixels(images, self.dtype)
+        x = nn.Conv(16, (3, 3), use_bias=False, dtype=self.dtype)(x)
+        x = nn.relu(nn.GroupNorm(num_groups=8, dtype=self.dtype)(x))
         for channels in (16, 32, 64):
             for block in range(3):
                 stride = 2 if block == 0 and channels > 16 else 1
-                x = ResidualBlock(channels, stride)(x)
-        return nn.Dense(self.classes)(x.mean((1, 2)))
+                x = ResidualBlock(channels, stride, self.dtype)(x)
+        return nn.Dense(self.classes)(x.astype(jnp.float32).mean((1, 2)))
+
+
+class BottleneckBlock(nn.Module):
+    """1 x 1, 3 x 3 and 1 x 1 convolutions beside a shortcut (He et al., fig. 5).
+
+    The 3 x 3 has the stride. The last scale starts at zero, so that a block begins as
+    its shortcut (Goyal et al., section 5.1).
+    """
+
+    channels: int
+    stride: int
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x):
+        """`dtype` [batch, height, width, any] -> [batch, ..., 4 channels]."""
+        conv = functools.partial(nn.Conv, use_bias=False, dtype=self.dtype)
+        norm = functools.partial(nn.GroupNorm, num_groups=32, dtype=self.dtype)
+        strides, widened = (self.stride, self.stride), 4 * self.channels
+        y = nn.relu(norm()(conv(self.channels, (1, 1))(x)))
+        y = nn.relu(norm()(conv(self.channels, (3, 3), strides)(y)))
+        y = norm(scale_init=nn.initializers.zeros)(conv(widened, (1, 1))(y))
+        if x.shape != y.shape:  # option B: a projection where the shape changes
+            x = norm()(conv(widened, (1, 1), strides)(x))
+        return nn.relu(x + y)
+
+
+class ResNet50(nn.Module):
+    """The 50-layer residual network for photographs, with GroupNorm.
+
+    3, 4, 6 and 3 blocks of 64, 128, 256 and 512 channels, four times as many between
+    them. GroupNorm of 32 groups takes the place of BatchNorm, as in `ResNet20`.
+
+    References:
+        He, Zhang, Ren and Sun, Deep residual learning for image recognition, 2015,
+        arXiv:1512.03385, table 1.
+        Wu and He, Group normalization, 2018, arXiv:1803.08494.
+        Goyal et al., Accurate, large minibatch SGD, 2017, arXiv:1706.02677.
+    """
+
+    classes: int
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, images):
+        """uint8 [batch, height, width, any] -> logits [batch, classes]."""
+        x = _from_pixels(images, self.dtype)
+        x = nn.Conv(64, (7, 7), (2, 2), use_bias=False, dtype=self.dtype)(x)
+        x = nn.relu(nn.GroupNorm(num_groups=32, dtype=self.dtype)(x))
+        x = nn.max_pool(x, (3, 3), (2, 2), "SAME")
+        for channels, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+            for block in range(blocks):
+                stride = 2 if block == 0 and channels > 64 else 1
+                x = BottleneckBlock(channels, stride, self.dtype)(x)
+        return nn.Dense(self.classes)(x.astype(jnp.float32).mean((1, 2)))
 
 
 class TransformerBlock(nn.Module):
@@ -112,22 +176,25 @@ class TransformerBlock(nn.Module):
     """
 
     heads: int
+    dtype: Any = jnp.float32
 
     @nn.compact
     def __call__(self, x):
-        """float32 [batch, length, width] -> the same."""
+        """`dtype` [batch, length, width] -> the same."""
         batch, length, width = x.shape
-        y = nn.LayerNorm()(x)
+        dense = functools.partial(nn.Dense, use_bias=False, dtype=self.dtype)
+        norm = functools.partial(nn.LayerNorm, dtype=self.dtype)
+        y = norm()(x)
         q, k, v = (
-            nn.Dense(width, use_bias=False, name=name)(y).reshape(
+            dense(width, name=name)(y).reshape(
                 batch, length, self.heads, width // self.heads
             )
             for name in ("query", "key", "value")
         )
         y = jax.nn.dot_product_attention(q, k, v, is_causal=True)
-        x += nn.Dense(width, use_bias=False, name="out")(y.reshape(x.shape))
-        y = nn.Dense(4 * width, use_bias=False)(nn.LayerNorm()(x))
-        return x + nn.Dense(width, use_bias=False)(nn.gelu(y))
+        x += dense(width, name="out")(y.reshape(x.shape))
+        y = dense(4 * width)(norm()(x))
+        return x + dense(width)(nn.gelu(y))
 
 
 class Transformer(nn.Module):
@@ -138,13 +205,21 @@ class Transformer(nn.Module):
     width: int
     depth: int
     heads: int
+    dtype: Any = jnp.float32
 
     @nn.compact
     def __call__(self, tokens):
         """int32 [batch, length <= context] -> logits [batch, length, vocab]."""
-        embed = nn.Embed(self.vocab, self.width)
-        positions = nn.Embed(self.context, self.width)(jnp.arange(tokens.shape[1]))
-        x = embed(tokens) + positions[None]
+        embed = nn.Embed(self.vocab, self.width, dtype=self.dtype)
+        places = nn.Embed(self.context, self.width, dtype=self.dtype)
+        x = embed(tokens) + places(jnp.arange(tokens.shape[1]))[None]
         for _ in range(self.depth):
-            x = TransformerBlock(self.heads)(x)
-        return embed.attend(nn.LayerNorm()(x))
+            x = TransformerBlock(self.heads, self.dtype)(x)
+        x = nn.LayerNorm(dtype=self.dtype)(x)
+        embedding = embed.embedding.astype(self.dtype)
+        return jnp.dot(x, embedding.T, preferred_element_type=jnp.float32)
+
+
+def _from_pixels(images, dtype):
+    """uint8 0 .. 255 as -1 .. 1."""
+    return (images.astype(jnp.float32) / 127.5 - 1.0).astype(dtype)

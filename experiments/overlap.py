@@ -1,0 +1,50 @@
+"""Compiler options under which communication hides behind computation.
+
+For `jax.jit(step, compiler_options=overlap.TPU)`, or
+`jax.jit(step).lower(...).compile(compiler_options=overlap.TPU)`. An option that a
+backend does not know is refused, so each platform has its own.
+
+They decide what `dj.exchange.overlapped_mean` gains: without them its sums stand still
+in front of the step. What is wanted of a compiler is the same everywhere: collectives
+that start and end in two places, a schedule with computation in between, and sums left
+as the exchange has cut them. A merged sum waits for the last gradient in it and has to
+come home whole before the first is used.
+"""
+
+TPU: dict[str, bool | int] = {
+    # all-reduces may start and end in two places, and the scheduler moves these apart
+    "xla_enable_async_all_reduce": True,
+    # a collective advances within the fusions that compute matrix products; without
+    # this and the next, one that was to be asynchronous is turned back
+    "xla_tpu_enable_async_collective_fusion": True,  # the default of libtpu 0.0.42
+    "xla_tpu_enable_async_collective_fusion_fuse_all_reduce": True,
+    # within several of them one after the other: one may be too short
+    "xla_tpu_enable_async_collective_fusion_multiple_steps": True,  # the default, too
+    # all-reduces up to this size are merged; merged ones are not fused
+    "xla_jf_crs_combiner_threshold_in_bytes": 0,
+}
+"""For TPUs; read off programs compiled for v5e, with libtpu 0.0.42.1."""
+
+GPU: dict[str, bool | int] = {
+    # collectives start early and are awaited late; they are asynchronous anyway
+    "xla_gpu_enable_latency_hiding_scheduler": True,
+    # all-reduces up to this size are merged
+    "xla_gpu_all_reduce_combine_threshold_bytes": 0,
+}
+"""For GPUs; names known to jaxlib 0.10.2 and 0.12.0.1. Nothing was timed with them.
+
+Pipelined collectives (`xla_gpu_enable_pipelined_all_reduce`) are not among them: they
+move a collective into the next round of a loop, as the outbox does already, and are
+gone in jaxlib 0.12. A larger `xla_gpu_experimental_parallel_collective_overlap_limit`
+(1) lets several collectives be under way at once.
+"""
+
+
+def options(platform: str) -> dict[str, bool | int]:
+    """The options of a platform, `jax.Device.platform`: none on a CPU.
+
+    Example:
+        >>> options("cpu")
+        {}
+    """
+    return dict({"tpu": TPU, "gpu": GPU}.get(platform, {}))

@@ -1,0 +1,137 @@
+"""How much is trained on a second, and what share of the chips' peak that is."""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+from ml_collections import ConfigDict
+
+from experiments import execution, grid
+from experiments.tasks.task import Task
+
+_TPUS = {"v4": 275e12, "v5e": 197e12, "v5p": 459e12, "v6e": 918e12}
+_A100, _H100_SXM, _H100_PCIE, _H200 = 312e12, 1979e12 / 2, 1513e12 / 2, 1979e12 / 2
+PEAK_FLOPS = {
+    "TPU v4": _TPUS["v4"],
+    "TPU v5e": _TPUS["v5e"],
+    "TPU v5 lite": _TPUS["v5e"],
+    "TPU v5p": _TPUS["v5p"],
+    "TPU v5": _TPUS["v5p"],
+    "TPU v6e": _TPUS["v6e"],
+    "TPU v6 lite": _TPUS["v6e"],
+    "NVIDIA A100-SXM4-40GB": _A100,
+    "NVIDIA A100-SXM4-80GB": _A100,
+    "NVIDIA A100-PCIE-40GB": _A100,
+    "NVIDIA A100 80GB PCIe": _A100,
+    "NVIDIA H100 80GB HBM3": _H100_SXM,
+    "NVIDIA H100 PCIe": _H100_PCIE,
+    "NVIDIA H200": _H200,
+}
+"""Dense bfloat16 FLOP/s of a device, by `jax.Device.device_kind`.
+
+TPUs: the pages "TPU v4", "TPU v5e", "TPU v5p" and "TPU v6e" of
+https://cloud.google.com/tpu/docs, "peak compute per chip (bf16)"; the kinds' names are
+those of `jax.experimental.pallas.tpu.get_tpu_info`. GPUs: NVIDIA's data sheets of the
+A100, the H100 and the H200, "BFLOAT16 Tensor Core"; for the last two they are given
+with sparsity, which doubles them. A kind that is not here has no peak.
+"""
+
+
+class Work(NamedTuple):
+    """What an update goes through, of all cells together."""
+
+    examples: int | None  # None, here and below: it is not known
+    tokens: int | None
+    flops: float | None  # see `flops_of_an_example`
+    peak_flops: float | None  # of all devices, a second
+
+    def rates(self, steps_per_second: float) -> dict[str, float | None]:
+        """What is known of examples, tokens and MFU, by the names of the metrics.
+
+        MFU, model FLOPs utilisation, is the share of the devices' bfloat16 peak:
+
+            mfu = flops * steps_per_second / peak_flops
+
+        Example:
+            >>> Work(8, 512, 1e12, 200e12).rates(50.0)["mfu"]
+            0.25
+            >>> Work(8, 512, None, None).rates(2.0)["tokens_per_second"]
+            1024.0
+
+        References:
+            Chowdhery et al., PaLM, 2022, arXiv:2204.02311, appendix B.
+        """
+        rates = {}
+        if self.examples is not None:
+            rates["examples_per_second"] = self.examples * steps_per_second
+        if self.tokens is not None:
+            rates["tokens_per_second"] = self.tokens * steps_per_second
+        rates["mfu"] = None
+        if self.flops is not None and self.peak_flops is not None:
+            rates["mfu"] = self.flops * steps_per_second / self.peak_flops
+        return rates
+
+
+def of(config: ConfigDict, program: grid.Program, task: Task) -> Work:
+    """The work of one update of a program, on the devices that it runs on."""
+    cells = len(config.seeds) * len(grid.cells(config, program).delay)
+    devices = jax.local_devices()[:1]
+    if config.execution == "run":
+        devices = execution.devices(config).devices.flat
+    peaks = [PEAK_FLOPS.get(device.device_kind) for device in devices]
+    peak = None if None in peaks else sum(peaks)
+    flops = None
+    if peak is not None and task.examples is not None:  # else nobody asks
+        flops = cells * task.examples * flops_of_an_example(task)
+
+    def of_all(count):
+        return None if count is None else cells * count
+
+    return Work(of_all(task.examples), of_all(task.tokens), flops, peak)
+
+
+def flops_of_an_example(task: Task) -> float:
+    """FLOPs of a training step for one example, as the model's formula has them.
+
+        3 * sum over the loss's matrix products and convolutions of 2 * multiply-adds
+
+    a backward pass being two of each. For a Transformer that is 6 N a token, N the
+    weights in products, and the attention's own products. What a compiler adds, by
+    recomputing, or saves does not count, nor do other operations.
+
+    Args:
+        task: with `examples`.
+    """
+    params = jax.eval_shape(task.init, jax.random.key(0))
+    example = jax.tree.map(lambda x: x[0], task.batches(0, 0, 1, slice(0, 1)))
+    return 3.0 * _products(jax.make_jaxpr(task.loss)(params, example).jaxpr)
+
+
+def _products(jaxpr: Any) -> int:
+    """FLOPs of the products in a jaxpr; a scan's body counts once for each step."""
+    total = 0
+    for equation in jaxpr.eqns:
+        params = equation.params
+        inputs = [variable.aval for variable in equation.invars]
+        outputs = [variable.aval for variable in equation.outvars]
+        match equation.primitive.name:
+            case "dot_general":
+                (contracted, _), _ = params["dimension_numbers"]
+                depth = math.prod(inputs[0].shape[axis] for axis in contracted)
+                total += 2 * outputs[0].size * depth
+            case "conv_general_dilated":
+                features = params["dimension_numbers"].rhs_spec[0]
+                depth = inputs[1].size // inputs[1].shape[features]
+                total += 2 * outputs[0].size * depth
+        inner = sum(_products(body) for body in _bodies(params))
+        total += params.get("length", 1) * inner
+    return total
+
+
+def _bodies(params: dict[str, Any]) -> list[Any]:
+    """The jaxprs among the parameters of an equation."""
+    values = []
+    for value in params.values():
+        values += value if isinstance(value, (tuple, list)) else [value]
+    bodies = [getattr(value, "jaxpr", value) for value in values]
+    return [body for body in bodies if hasattr(body, "eqns")]

@@ -1,0 +1,383 @@
+"""Steps compiled for TPUs where there are none; without libtpu, what is said then."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import delayjax as dj
+from configs import char_lm, default
+from experiments import build, compile_pod, overlap
+
+ROOT = Path(__file__).parent.parent
+SMALL = "v5e:2x2"
+WIDTH, ROWS, LAYERS, CAPACITY = 256, 1024, 3, 5
+MATRIX = 4 * WIDTH**2  # bytes
+
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None,
+    reason="libtpu is not installed: pip install -e '.[tpu]'",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_tpu():
+    # with libtpu, a TPU is sought otherwise, once
+    jax.config.update("jax_platforms", "cpu")
+
+
+def mesh_of(topology):
+    there = compile_pod.devices(topology)
+    return jax.make_mesh(
+        (len(there),), ("workers",), axis_types=(AxisType.Auto,), devices=there
+    )
+
+
+def shape(mesh, spec, *sizes, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(sizes, dtype, sharding=NamedSharding(mesh, spec))
+
+
+def examined(step, arguments, topology=SMALL, options=overlap.TPU):
+    jitted = jax.jit(step, donate_argnums=0, compiler_options=options or None)
+    return compile_pod.examine(jitted, arguments, topology)
+
+
+def perceptron(params, x):
+    y = x
+    for layer in params:
+        y = jnp.tanh(y @ layer)
+    return jnp.mean(jnp.square(y.astype(jnp.float32)))
+
+
+def trained(tx, *, layers=1, width, rows, topology, dtype=jnp.float32):
+    """A perceptron's step by the library alone, compiled; `rows` are of a worker."""
+
+    def step(state, x):
+        params, opt_state = state
+        grads = jax.grad(perceptron)(dj.workers.vary(params), x)
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return (optax.apply_updates(params, updates), opt_state), {}
+
+    mesh = mesh_of(topology)
+    workers = dj.workers.run(step, mesh)
+    x = shape(mesh, P("workers"), mesh.size, rows, width, dtype=dtype)
+
+    def begin():
+        params = [jnp.zeros((width, width), dtype)] * layers
+        return workers.init((params, tx.init(params)), x)
+
+    split = jax.eval_shape(begin)
+    placed = dj.workers.shardings(split, mesh)
+    state = jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(
+            leaf.shape, leaf.dtype, sharding=sharding
+        ),
+        split,
+        placed,
+    )
+    return examined(workers.step, (state, x), topology)
+
+
+def assert_hidden_at_no_more_bytes(fresh, late, gradient_bytes):
+    """What `overlapped_mean` promises on a TPU, beside `mean`."""
+    # sums of a number, the loss, are no gradient
+    exposed, *more = (
+        [c for c in found.collectives if not c.hidden and c.num_bytes > 4]
+        for found in (fresh, late)
+    )
+    assert exposed
+    assert more == [[]]
+    assert late.sent_bytes(hidden=True) == late.updates * gradient_bytes
+    assert late.bytes_accessed <= 1.1 * (fresh.bytes_accessed + 2 * gradient_bytes)
+
+
+@needs_libtpu
+def test_a_perceptron_s_overlapped_gradients_hide_and_the_last_of_fresh_ones_does_not():
+    """4 layers of 4096^2, 2048 rows a device, bfloat16, Adam.
+
+    XLA counts no more than 1.1 x the bytes of the synchronous step with a gradient
+    written and read. Not so where sums start after new gradients have been written over
+    the old ones, which it then copies: with SGD (3889 MiB, and 3661 were allowed) and
+    at 4096 rows. Below 1024 there is too little to compute for all of them to hide.
+    """
+    width = 4096
+
+    def by(exchange):
+        return trained(
+            exchange(optax.adam(0.001)),
+            **dict(layers=4, width=width, rows=2048, topology="v5e:4x4"),
+            dtype=jnp.bfloat16,
+        )
+
+    fresh, late = by(dj.exchange.mean), by(dj.exchange.overlapped_mean)
+    assert_hidden_at_no_more_bytes(fresh, late, 4 * 2 * width**2)
+    # even so, all but the last hide behind the rest of the backward pass
+    assert fresh.sent_bytes(hidden=True) == 3 * 2 * width**2
+
+
+def transformer(**changes):
+    """The shipped char LM, wider: with work to hide behind. One block, for time."""
+    config = char_lm.get_config()
+    rates = {"opt.name": ("sgd",), "opt.sgd.learning_rate": (0.1,), "seeds": (0,)}
+    sizes = {"task.batch_size": 16 * 64, "task.width": 128, "task.context": 128}
+    sizes["task.depth"] = 1
+    config.update_from_flattened_dict(
+        rates | sizes | {"delay.value": (0,), "chunk": 10} | changes
+    )
+    return config
+
+
+@needs_libtpu
+def test_the_char_lm_s_overlapped_gradients_hide_and_fresh_ones_do_not():
+    """What the runner runs: 10 updates of 64 x 128 tokens a device, in a scan.
+
+    Fresh gradients go in one bucket, which waits for the last of them: nothing of it is
+    hidden. For an asynchronous collective XLA counts 16 MiB of on-chip memory, written
+    and read, whatever its size. At the shipped width of 32 that is more than the tenth
+    (75 MiB, and 46 were allowed); at a width of 256, in 4 blocks, it takes the place of
+    activations (6312 MiB, and 5793 were allowed).
+    """
+    config = transformer()
+    params = jax.eval_shape(build.task(config).init, jax.random.key(0))
+    gradient_bytes = 4 * sum(leaf.size for leaf in jax.tree.leaves(params))
+    fresh, late = (
+        next(compile_pod.reports(transformer(exchange=exchange), "v5e:4x4"))
+        for exchange in ("mean", "overlapped_mean")
+    )
+    # a number for the weights, and one for the staleness, travel with the gradient
+    assert_hidden_at_no_more_bytes(fresh, late, gradient_bytes + 2 * 4)
+    assert fresh.sent_bytes(hidden=True) == 0
+
+
+@needs_libtpu
+@pytest.mark.parametrize(
+    "topology, devices", [(SMALL, 4), ("v5e:4x4", 16), ("v5e:16x16", 256)]
+)
+def test_of_a_sharded_history_a_device_holds_its_part(topology, devices):
+    depth, width, rows = 7, 512, 8
+    history = dj.ring.sharded("workers", num_workers=devices)
+    late = dj.delayed(optax.sgd(0.01), depth, history=history)
+    report = trained(dj.exchange.mean(late), width=width, rows=rows, topology=topology)
+    slots = (depth + 1) * 4 * width**2 // devices
+    # and a few numbers: clocks, the age at which each gradient was handed in
+    assert 0 <= report.history_bytes - slots <= 64
+    # parameters, the history and the worker's examples, scalars in tiles
+    held = 4 * width**2 + slots + 4 * rows * width
+    assert report.argument_bytes == pytest.approx(held, abs=8192)
+    assert report.collectives  # what is read of it is gathered
+
+
+def gradient(weight, x):
+    """Of LAYERS products, one more."""
+    weight = dj.workers.vary(weight)
+    for _ in range(LAYERS):
+        x = jnp.tanh(x @ weight)
+    return x.T @ x
+
+
+def late(state, x):
+    weight, outbox = state
+    mean = jax.lax.psum(outbox[0], "workers")
+    return (weight - mean, gradient(weight, x)[None]), x
+
+
+def over(mesh, step):
+    """A step on all devices, and the shapes that it takes."""
+    state = (P(), P("workers"))
+    specs = (state, P("workers"))
+    held = shape(mesh, P(), WIDTH, WIDTH), shape(mesh, P("workers"), 4, WIDTH, WIDTH)
+    batch = shape(mesh, P("workers"), 4 * ROWS, WIDTH)
+    mapped = jax.shard_map(step, mesh=mesh, in_specs=specs, out_specs=specs)
+    return mapped, (held, batch)
+
+
+@needs_libtpu
+def test_a_sum_of_what_is_there_already_is_hidden_by_the_products():
+    report = examined(*over(mesh_of(SMALL), late))
+    (one,) = report.collectives
+    assert (one.kind, one.num_bytes, one.group_size) == ("all-reduce", MATRIX, 4)
+    product = 2 * ROWS * WIDTH**2
+    assert one.hidden
+    assert one.spanned_flops >= product
+    assert one.flops_share == pytest.approx(
+        one.spanned_flops / ((LAYERS + 1) * product), rel=0.01
+    )
+    assert report.flops == pytest.approx((LAYERS + 1) * product, rel=0.01)
+    assert report.sent_bytes(hidden=True) == MATRIX
+    assert report.sent_bytes(hidden=False) == 0
+    # the weight and its outbox are donated, the batch is not
+    assert report.argument_bytes == 2 * MATRIX + 4 * ROWS * WIDTH
+    assert report.output_bytes == pytest.approx(4 * ROWS * WIDTH, rel=0.01)
+    assert (report.devices, report.history_bytes, report.host_bytes) == (4, 0, 0)
+
+
+@needs_libtpu
+def test_without_the_options_the_same_sum_is_on_the_critical_path():
+    report = examined(*over(mesh_of(SMALL), late), options={})
+    (one,) = report.collectives
+    assert not one.asynchronous
+    assert report.sent_bytes(hidden=False) == MATRIX
+    assert f"0 hidden, {MATRIX:,} on the critical path" in compile_pod.table(report)
+
+
+@needs_libtpu
+def test_histories_are_counted_on_the_device_that_holds_them():
+    ring = jax.eval_shape(lambda: dj.ring.init(jnp.zeros((4, WIDTH, WIDTH)), CAPACITY))
+    mesh, clock = mesh_of(SMALL), 4 * len(jax.tree.leaves(ring._replace(slots=())))
+    placed = jax.tree.map(
+        lambda x: shape(
+            mesh, P(None, "workers") if x.ndim > 1 else P(), *x.shape, dtype=x.dtype
+        ),
+        ring,
+    )
+
+    def step(ring, x):
+        return dj.ring.push(ring, dj.ring.read(ring, 1) + x)
+
+    item = shape(mesh, P("workers"), 4, WIDTH, WIDTH)
+    report = examined(step, (placed, item))
+    assert report.history_bytes == CAPACITY * MATRIX + clock
+    assert report.collectives == ()
+    assert "sends" not in compile_pod.table(report)
+
+
+@needs_libtpu
+def test_what_does_not_fit_is_refused_with_its_sizes():
+    rows = shape(mesh_of(SMALL), P(), 5 * 2**10, 2**20)  # 20 GiB
+    with pytest.raises(
+        compile_pod.PodError, match=r"15\.75 GiB: its arguments are 20\.00 GiB.*history"
+    ):
+        examined(lambda x: x + 1, (rows,))
+
+
+@needs_libtpu
+@pytest.mark.parametrize(
+    "topology, devices",
+    [("v5e:2x2", 4), ("v4:2x2x2", 8), ("v5e:4x4", 16), ("v6e:16x16", 256)],
+)
+def test_a_topology_has_its_devices(topology, devices):
+    assert len(compile_pod.devices(topology)) == devices
+
+
+@pytest.mark.parametrize(
+    "topology", ["", "v5e", "v5e:4", "v5e:32x32", "v0:2x2", "v5e:axb"]
+)
+def test_an_unknown_topology_is_named_beside_examples(topology):
+    with pytest.raises(compile_pod.PodError, match=rf"v5e:16x16.*; got '{topology}'"):
+        compile_pod.devices(topology)
+
+
+@needs_libtpu
+def test_a_topology_that_cannot_be_is_named():
+    with pytest.raises(compile_pod.PodError, match=r"got 'v5e:3x3'.*not divisible"):
+        compile_pod.devices("v5e:3x3")
+
+
+def test_without_libtpu_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(compile_pod.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(compile_pod.PodError, match=r"pip install -e '\.\[tpu\]'"):
+        compile_pod.devices("v5e:4x4")
+
+
+def tiny(**changes):
+    config = default.get_config()
+    config.update_from_flattened_dict(
+        {
+            "seeds": (0,),
+            "delay.value": (3,),
+            "opt.name": ("sgd", "adam"),
+            "opt.sgd.learning_rate": (0.1,),
+            "opt.adam.learning_rate": (0.001, 0.01),
+        }
+        | changes
+    )
+    return config
+
+
+@needs_libtpu
+@pytest.mark.parametrize("workers", [1, 8], ids=["one a device", "two a device"])
+def test_the_command_prints_a_table_and_writes_all_of_it(workers, tmp_path, capsys):
+    config, path = tiny(**{"mesh.workers": workers}), tmp_path / "reports.json"
+    compile_pod.main(config, SMALL, str(path))
+    said, written = capsys.readouterr().out, json.loads(path.read_text())
+    names = ["sgd-none-after", "adam-none-after"]
+    assert [report["program"] for report in written] == names
+    assert [f"{name} on {SMALL}: 4 devices" in said for name in names] == [True, True]
+    params = jax.eval_shape(build.task(config).init, jax.random.key(0))
+    size = 4 * sum(leaf.size for leaf in jax.tree.leaves(params))
+    for report, cells in zip(written, (1, 2), strict=True):
+        assert (report["devices"], report["updates"]) == (4, config.chunk)
+        # of each cell and worker on a device four gradients, and how many were pushed
+        slots = report["history_bytes"] - 4 * size * cells * max(1, workers // 4)
+        assert 0 < slots <= 64
+        sent = report["collectives"]
+        # a gradient, and a few numbers
+        assert 0 < sum(c["num_bytes"] for c in sent) - size * cells <= 64 * cells
+        kinds = {(c["kind"], c["group_size"], c["times"]) for c in sent}
+        assert kinds == {("all-reduce", 4, config.chunk)}
+        assert report["needed_bytes"] == sum(
+            report[f"{name}_bytes"] for name in ("argument", "output", "temp")
+        )
+    assert config.mesh.workers == workers  # a copy's were set
+
+
+@needs_libtpu
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"mesh.workers": 6}, "mesh.workers=6 must be a multiple of the 4 devices"),
+        ({"task.batch_size": 6}, "workers=4 must divide config.task.batch_size, got 6"),
+        ({"cluster.arms": ("hardsync()",)}, "arms .*nothing to compile for a pod"),
+        (
+            {"task.width": 2**20, "delay.value": (4000,)},
+            "sgd-none-after does not fit a device of v5e:2x2.* GiB are histories",
+        ),
+    ],
+    ids=["workers", "batch", "arms", "memory"],
+)
+def test_the_command_fails_where_a_config_does_not_fit(changes, said):
+    with pytest.raises(SystemExit, match=f"error: .*{said}"):
+        compile_pod.main(tiny(**changes), SMALL)
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (("--topology=v5e:32x32",), "got 'v5e:32x32'"),
+        (("--topology=v5e:4x4", "--config.lrr=1"), "lrr"),
+        (("--topology=v5e:4x4", "extra"), "unknown argument 'extra'"),
+        ((), "--topology"),
+    ],
+    ids=["topology", "key", "argument", "missing"],
+)
+def test_a_mistyped_command_is_one_line(arguments, said):
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "experiments.compile_pod"),
+            *("--config=configs/default.py", *arguments),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert said in done.stderr
+
+
+def test_options_of_gpus_are_known_and_those_of_cpus_are_none():
+    lowered = jax.jit(jnp.tanh).lower(1.0)
+    lowered.compile(compiler_options=overlap.options("gpu"))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="No such compile option"):
+        lowered.compile(compiler_options={"xla_gpu_enable_nothing": True})
+    assert overlap.options("tpu") == overlap.TPU
+    assert overlap.options("cpu") == {}

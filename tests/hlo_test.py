@@ -1,0 +1,389 @@
+"""Collectives and FLOPs of modules written by hand, and of modules that XLA made."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from experiments import hlo
+
+M, K, N = 8, 32, 16  # of a product; its FLOPs are more than its bytes
+PRODUCT = 2.0 * M * K * N
+MINE = P("workers")
+
+# sums of f32[64]: 256 bytes
+STARTED = """
+  %x = f32[64]{0} parameter(0)
+  %a = f32[8,32]{1,0} parameter(1)
+  %b = f32[32,16]{1,0} parameter(2)
+  %go = f32[64]{0} all-reduce-start(%x), replica_groups={{0,1},{2,3}}, to_apply=%sum
+"""
+PRODUCT_LINE = """
+  %c = f32[8,16]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+"""
+DONE = """
+  %came = f32[64]{0} all-reduce-done(%go)
+"""
+RESULT = """
+  ROOT %both = (f32[64]{0}, f32[8,16]{1,0}) tuple(%came, %c)
+"""
+
+
+def module(entry, *computations, header="num_partitions=4"):
+    """A module whose entry computation has these lines."""
+    called = "\n".join(
+        f"%{name} (p: f32[]) -> f32[] {{{lines}}}" for name, lines in computations
+    )
+    text = f"HloModule m, is_scheduled=true, {header}\n{called}\nENTRY %main () {{"
+    return hlo.parse(f"{text}{entry}}}")
+
+
+def collectives(*arguments, **keywords):
+    return hlo.collectives(module(*arguments, **keywords))
+
+
+def only(found):
+    (one,) = found
+    return one
+
+
+def compiled(function, *arguments):
+    """A module that XLA made, and the FLOPs that it counts itself."""
+    program = jax.jit(function).lower(*arguments).compile()
+    counted = program.cost_analysis().get("flops", 0.0)
+    return hlo.parse(program.as_text()), counted
+
+
+def float32(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def over_workers(function, in_specs=MINE, out_specs=MINE):
+    mesh = jax.make_mesh((4,), ("workers",), axis_types=(AxisType.Auto,))
+    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
+
+
+def test_a_product_between_start_and_end_hides_a_sum():
+    one = only(collectives(STARTED + PRODUCT_LINE + DONE + RESULT))
+    assert one == hlo.Collective(
+        kind="all-reduce",
+        name="go",
+        num_bytes=4 * 64,
+        dtype="f32",
+        group_size=2,
+        asynchronous=True,
+        times=1,
+        spanned_flops=PRODUCT,
+        flops_share=1.0,
+    )
+    assert one.hidden
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        PRODUCT_LINE + STARTED + DONE + RESULT,
+        STARTED + DONE + PRODUCT_LINE + RESULT,
+    ],
+    ids=["product before", "product after"],
+)
+def test_a_product_outside_of_start_and_end_hides_nothing(lines):
+    one = only(collectives(lines))
+    assert one.asynchronous
+    assert one.spanned_flops == 0
+    assert not one.hidden
+
+
+def test_a_plain_sum_is_synchronous():
+    line = "\n  %came = f32[64]{0} all-reduce(%x), replica_groups={}, to_apply=%sum\n"
+    start = STARTED[: STARTED.index("  %go")]
+    one = only(collectives(start + line + PRODUCT_LINE + RESULT))
+    assert (one.asynchronous, one.hidden) == (False, False)
+    assert one.group_size == 4  # {}: all devices
+
+
+def test_less_than_a_flop_a_byte_hides_nothing():
+    wide = STARTED.replace("f32[64]{0}", "f32[2049]{0}")  # 8196 bytes, 8192 FLOPs
+    one = only(collectives(wide + PRODUCT_LINE + DONE))
+    assert one.spanned_flops == PRODUCT == one.num_bytes - 4
+    assert not one.hidden
+    enough = STARTED.replace("f32[64]{0}", "f32[2048]{0}")
+    assert only(collectives(enough + PRODUCT_LINE + DONE)).hidden
+
+
+def test_a_wrapped_collective_is_found_in_what_is_started():
+    wrapped = (
+        "wrapped",
+        """
+  %p = f32[64]{0} parameter(0)
+  ROOT %cut = f32[16]{0} reduce-scatter(%p), replica_groups=[1,4]<=[4], dimensions={0}
+""",
+    )
+    started = STARTED[: STARTED.index("  %go")] + (
+        "  %go = ((f32[64]), f32[16]{0}, u32[]) async-start(%x), calls=%wrapped\n"
+        "  %on = ((f32[64]), f32[16]{0}, u32[]) async-update(%go)\n"
+    )
+    done = "\n  %came = f32[16]{0} async-done(%on)\n"
+    one = only(collectives(started + PRODUCT_LINE + done + RESULT, wrapped))
+    assert (one.kind, one.name) == ("reduce-scatter", "go")
+    assert one.num_bytes == 4 * 64  # what goes in is larger than what comes out
+    assert one.group_size == 4
+    assert one.spanned_flops == PRODUCT
+
+
+def test_what_no_instruction_here_awaits_is_under_way_to_the_end():
+    one = only(collectives(STARTED + PRODUCT_LINE))
+    assert (one.asynchronous, one.spanned_flops) == (True, PRODUCT)
+
+
+# a TPU's: the sum goes through fusions, and ends in one
+CHAIN = (
+    (
+        "begin",
+        """
+  %p = bf16[512]{0} parameter(0)
+  %r.1 = bf16[512]{0} all-reduce(%p), channel_id=1, replica_groups={{0,1,2,3}},
+ frontend_attributes={chain_id="7"}
+  ROOT %t = (bf16[512]{0}, u32[]{:S(2)}) custom-call(%p, %r.1)
+""".replace(",\n ", ", "),
+    ),
+    (
+        "product",
+        """
+  %p = bf16[512]{0:T(1024)(128)(2,1)} parameter(0)
+  %a = bf16[8,32]{1,0:T(8,128)(2,1)S(1)} parameter(1)
+  %b = bf16[32,16]{1,0:T(8,128)(2,1)} parameter(2)
+  %c = bf16[8,16]{1,0} convolution(%a, %b), dim_labels=bf_io->bf
+  %r.2 = bf16[512]{0} all-reduce(%p), channel_id=1, replica_groups={{0,1,2,3}},
+ frontend_attributes={chain_id="7"}
+  ROOT %t = (bf16[8,16]{1,0}, bf16[512]{0}) tuple(%c, %r.2)
+""".replace(",\n ", ", "),
+    ),
+)
+CHAINED = """
+  %x = bf16[512]{0} parameter(0)
+  %a = bf16[8,32]{1,0} parameter(1)
+  %b = bf16[32,16]{1,0} parameter(2)
+  %async-collective-start = (bf16[512]{0}, /*index=1*/u32[]) fusion(%x), calls=%begin
+  %other = bf16[8,16]{1,0} convolution(%a, %b), dim_labels=bf_io->bf
+  %f.1 = (bf16[8,16], bf16[512]) fusion(%x, %a, /*index=2*/%b), calls=%product
+  %f.2 = (bf16[8,16], bf16[512]) fusion(%x, %a, /*index=2*/%b), calls=%product
+  %async-collective-done = bf16[512]{0} fusion(%x), calls=%begin
+"""
+
+
+def test_a_tpu_chain_is_one_sum_hidden_by_the_products_that_carry_it():
+    one = only(collectives(CHAINED, *CHAIN))
+    assert one.name == "async-collective-start"
+    assert (one.num_bytes, one.dtype, one.group_size) == (2 * 512, "bf16", 4)
+    assert one.spanned_flops == 2 * PRODUCT  # not the one that stands by itself
+    assert one.flops_share == 2 / 3
+    assert one.hidden
+
+
+def test_a_tpu_chain_without_products_is_not_hidden():
+    lines = [line for line in CHAINED.splitlines() if "%f." not in line]
+    one = only(collectives("\n".join([*lines, ""]), *CHAIN))
+    assert (one.asynchronous, one.hidden) == (True, False)
+
+
+def test_one_fusion_hides_a_sum_only_if_it_holds_a_product():
+    lines = CHAINED.splitlines(keepends=True)
+    alone = "".join(
+        line for line in lines if "start" not in line and "done" not in line
+    )
+    held = [(name, body.replace('chain_id="7"', "")) for name, body in CHAIN]
+    assert [c.spanned_flops for c in collectives(alone, *held)] == 2 * [PRODUCT]
+    cut = "".join(line for line in lines if "%f." not in line)
+    assert [c.asynchronous for c in collectives(cut, *held)] == [False, False]
+
+
+BODY = ("body", STARTED + PRODUCT_LINE + DONE)
+LIMIT = ("limit", "\n  %n = s32[] constant(5)\n  %lt = pred[] compare(%i, %n)")
+
+
+@pytest.mark.parametrize(
+    "loop, limit",
+    [
+        ('backend_config={"known_trip_count":{"n":"5"}}', ""),
+        ("", ", direction=LT\n"),  # as TPUs print it
+    ],
+    ids=["said", "compared"],
+)
+def test_what_is_in_a_loop_counts_with_it(loop, limit):
+    line = f"\n  %w = (f32[]) while(%t), condition=%limit, body=%body, {loop}\n"
+    condition = (LIMIT[0], LIMIT[1] + (limit or "\n"))
+    one = only(collectives(line, BODY, condition))
+    assert (one.times, one.spanned_flops, one.flops_share) == (5, PRODUCT, 1.0)
+    assert one.hidden
+    assert hlo.flops(module(line, BODY, condition)) == 5 * PRODUCT
+
+
+def test_a_loop_of_unknown_length_counts_once():
+    line = "\n  %w = (f32[]) while(%t), condition=%limit, body=%body\n"
+    condition = ("limit", "\n  %go = pred[] get-tuple-element(%t), index=1\n")
+    assert only(collectives(line, BODY, condition)).times == 1
+    assert hlo.flops(module(line, BODY, condition)) == PRODUCT
+
+
+def test_calls_and_branches_are_looked_into():
+    lines = """
+  %w = f32[] call(%t), to_apply=%body
+  %v = f32[] conditional(%i, %t, %t), branch_computations={%body, %idle}
+  %u = f32[] conditional(%i, %t, %t), true_computation=%idle, false_computation=%body
+"""
+    idle = ("idle", "\n  ROOT %p = f32[] parameter(0)\n")
+    assert len(collectives(lines, BODY, idle)) == 3
+    # a conditional runs one of its branches
+    assert hlo.flops(module(lines, BODY, idle)) == 3 * PRODUCT
+
+
+@pytest.mark.parametrize(
+    "groups, size",
+    [
+        ("{}", 4),
+        ("{{0,2},{1,3}}", 2),
+        ("[2,2]<=[4]", 2),
+        ("[1,4]<=[2,2]T(1,0)", 4),
+        ("mesh['g'=2,'m'=3] {'m'}", 3),
+        ("mesh['g'=2,'m'=3] {'g','m'}", 6),
+        ("mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'a'}", 4),
+        ("mesh['a'=2,'b'=8] {'a','b':(1)4}", 8),
+    ],
+)
+def test_the_devices_of_a_group_are_counted(groups, size):
+    line = "\n  %x = f32[4]{0} parameter(0)\n  %y = f32[4]{0} all-reduce(%x)"
+    one = only(collectives(f"{line}, replica_groups={groups}, to_apply=%sum\n"))
+    assert one.group_size == size
+
+
+@pytest.mark.parametrize("header, size", [("replica_count=3", 3), ("entry=x", 1)])
+def test_the_header_says_how_many_devices_there_are(header, size):
+    line = "\n  %x = f32[4]{0} parameter(0)\n  %y = f32[4]{0} all-reduce(%x), a={}\n"
+    assert only(collectives(line, header=header)).group_size == size
+
+
+@pytest.mark.parametrize(
+    "shape, size",
+    [
+        ("f32[]", 4),
+        ("pred[7]{0}", 7),
+        ("bf16[0,5]{1,0}", 0),
+        ("s4[10]{0:T(128)}", 5),
+        ("f8e4m3fn[<=6]{0}", 6),
+        ("(c64[2], token[], (u32[3]{0:S(2)}))", 28),
+    ],
+)
+def test_bytes_of_a_type(shape, size):
+    assert hlo.shape_bytes(shape) == size
+
+
+def test_a_text_that_is_no_module_is_refused():
+    with pytest.raises(ValueError, match="no ENTRY"):
+        hlo.parse("nothing")
+
+
+def test_a_sum_over_four_devices_is_one_all_reduce():
+    summed = over_workers(lambda x: jax.lax.psum(x, "workers"), out_specs=P())
+    one = only(hlo.collectives(compiled(summed, float32(8, 6))[0]))
+    assert (one.kind, one.dtype, one.group_size) == ("all-reduce", "f32", 4)
+    assert one.num_bytes == 4 * 2 * 6  # of a device
+    assert (one.asynchronous, one.times) == (False, 1)
+
+
+def test_merged_sums_are_one_with_the_bytes_of_all():
+    summed = over_workers(lambda *x: jax.lax.psum(x, "workers"), out_specs=P())
+    module, _ = compiled(summed, float32(8, 6), float32(4))
+    found = hlo.collectives(module)
+    assert len(found) == 1  # XLA merges them on a CPU
+    assert found[0].num_bytes == 4 * (2 * 6 + 1)
+
+
+@pytest.mark.parametrize(
+    "kind, function, size",
+    [
+        ("all-gather", lambda x: jax.lax.all_gather(x, "workers"), 4 * 4 * 4 * 6),
+        ("reduce-scatter", lambda x: jax.lax.psum_scatter(x, "workers"), 4 * 4 * 6),
+        ("all-to-all", lambda x: jax.lax.all_to_all(x, "workers", 0, 0), 4 * 4 * 6),
+        (
+            "collective-permute",
+            lambda x: jax.lax.ppermute(
+                x, "workers", [(i, (i + 1) % 4) for i in range(4)]
+            ),
+            4 * 4 * 6,
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_every_kind_is_found_with_its_bytes(kind, function, size):
+    module, _ = compiled(over_workers(function), float32(16, 6))
+    one = only(hlo.collectives(module))
+    assert (one.kind, one.num_bytes, one.group_size) == (kind, size, 4)
+
+
+def test_groups_of_two_axes_are_those_of_the_axis():
+    mesh = jax.make_mesh((2, 2), ("groups", "members"), axis_types=2 * (AxisType.Auto,))
+    both = NamedSharding(mesh, P(("groups", "members")))
+    rows = jax.ShapeDtypeStruct((16, 6), jnp.float32, sharding=both)
+    members = jax.shard_map(
+        lambda x: jax.lax.psum(x, "members"),
+        mesh=mesh,
+        in_specs=P(("groups", "members")),
+        out_specs=P("groups"),
+    )
+    module, _ = compiled(members, rows)
+    assert only(hlo.collectives(module)).group_size == 2
+
+
+def test_a_scan_repeats_its_sums():
+    def steps(x):
+        def body(x, _):
+            mine = jax.lax.pcast(x @ x, "workers", to="varying")
+            return jax.lax.psum(mine, "workers"), None
+
+        return jax.lax.scan(body, x, length=5)[0]
+
+    module, _ = compiled(over_workers(steps, P(), P()), float32(16, 16))
+    assert only(hlo.collectives(module)).times == 5
+    assert hlo.flops(module) == pytest.approx(5 * 2 * 16**3, rel=0.01)
+
+
+CONVOLUTION = functools.partial(
+    jax.lax.conv_general_dilated, dimension_numbers=("NHWC", "HWIO", "NHWC")
+)
+
+
+@pytest.mark.parametrize(
+    "function, shapes",
+    [
+        (jnp.matmul, [(64, 32), (32, 16)]),
+        (functools.partial(jnp.einsum, "bij,bkj->bik"), [(5, 64, 32), (5, 16, 32)]),
+        *(
+            (functools.partial(CONVOLUTION, **window), [(2, 12, 13, 4), kernel])
+            for kernel, window in [
+                ((3, 2, 4, 8), dict(window_strides=(1, 1), padding="VALID")),
+                ((3, 2, 4, 8), dict(window_strides=(2, 3), padding="SAME")),
+                (
+                    (3, 2, 4, 8),
+                    dict(
+                        window_strides=(1, 1),
+                        padding=((1, 2), (0, 1)),
+                        lhs_dilation=(2, 1),
+                        rhs_dilation=(1, 2),
+                    ),
+                ),
+                (
+                    (3, 2, 1, 8),
+                    dict(window_strides=(1, 1), padding="SAME", feature_group_count=4),
+                ),
+            ]
+        ),
+    ],
+)
+def test_flops_are_those_that_xla_counts(function, shapes):
+    module, counted = compiled(function, *(float32(*shape) for shape in shapes))
+    assert hlo.flops(module) == pytest.approx(counted, rel=0.02)
+    assert counted > 10_000

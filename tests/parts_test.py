@@ -1,0 +1,171 @@
+"""What processes draw for their own workers is what one process draws for all."""
+
+import dataclasses
+import os
+import socket
+import subprocess
+import sys
+import types
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from experiments import build, execution, grid, update
+from tests.main_test import ROOT
+from tests.train_test import tiny_config
+
+DIVIDED = [
+    [[0, 1, 2, 3]],
+    [[0, 1], [2, 3]],
+    [[0, 3], [1, 2]],  # a mesh need not follow the order of the processes
+    [[0], [1], [2], [3]],
+]
+
+
+def rule_of(config, task=None):
+    (program,) = grid.programs(config)
+    return update.delayed(config, program, task or build.task(config))
+
+
+@pytest.mark.parametrize("processes", DIVIDED)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"task.name": "breast_cancer"},
+        {"task.name": "char_lm", "task.heads": 2, "metric": "test_loss"},
+    ],
+)
+def test_the_parts_of_all_processes_are_the_batch_of_one(processes, changes):
+    rule = rule_of(tiny_config(**changes, **{"mesh.workers": 4}))
+    whole = rule.given(5, 8)
+    parts = [rule.given(5, 8, np.array(own)) for own in processes]
+    order = np.argsort(np.concatenate(processes))
+    joined = jax.tree.map(lambda *leaves: np.concatenate(leaves, 1)[:, order], *parts)
+    chex.assert_trees_all_equal(joined, whole)
+
+
+def test_workers_have_the_batch_of_one_worker_in_its_order():
+    config = tiny_config()
+    one = rule_of(config).given(2, 4)  # [steps, seeds, examples, ...]
+    config.mesh.workers = 4
+    four = rule_of(config).given(2, 4)  # [steps, workers, seeds, examples, ...]
+
+    def joined(leaf):
+        leaf = np.moveaxis(leaf, 1, 2)
+        return leaf.reshape(*leaf.shape[:2], -1, *leaf.shape[4:])
+
+    chex.assert_trees_all_equal(jax.tree.map(joined, four), one)
+
+
+def test_a_process_asks_for_the_examples_of_its_own_workers_alone():
+    config = tiny_config(**{"mesh.workers": 4})
+    task, asked = build.task(config), []
+
+    def batches(*arguments):
+        asked.append(arguments[3:])
+        return task.batches(*arguments)
+
+    rule = rule_of(config, dataclasses.replace(task, batches=batches))
+    rule.given(0, 1, np.array([0, 3]))
+    for (part,) in asked:  # a batch is 8 examples, two for each worker
+        np.testing.assert_array_equal(part, [0, 1, 6, 7])
+    assert len(asked) == len(config.seeds)
+
+
+def test_of_a_task_that_draws_whole_batches_each_process_keeps_its_part():
+    config = tiny_config(**{"mesh.workers": 4})
+    task = build.task(config)
+    whole_only = dataclasses.replace(
+        task,
+        batches=lambda seed, start, stop: task.batches(seed, start, stop),
+        examples=None,
+    )
+    own = np.array([1, 2])
+    chex.assert_trees_all_equal(
+        rule_of(config, whole_only).given(0, 3, own), rule_of(config).given(0, 3, own)
+    )
+
+
+def test_examples_that_the_workers_do_not_divide_are_refused():
+    config = tiny_config(**{"mesh.workers": 4})
+    config.task.batch_size = 6
+    with pytest.raises(ValueError, match=r"workers=4 must divide the examples.*6"):
+        rule_of(config).given(0, 1, np.array([0]))
+
+
+def test_own_workers_are_those_of_own_devices():
+    parts = {"a": slice(4, 6), "b": slice(0, 2)}
+    fed = types.SimpleNamespace(
+        addressable_devices_indices_map=lambda shape: {
+            device: (slice(None), part) for device, part in parts.items()
+        }
+    )
+    np.testing.assert_array_equal(execution.own(fed, 8), [0, 1, 4, 5])
+    one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    np.testing.assert_array_equal(execution.own(one, 3), [0, 1, 2])
+
+
+IN_A_PROCESS = """
+import sys
+
+import jax
+
+jax.config.update("jax_num_cpu_devices", 2)
+jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
+
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+from configs import default
+from experiments import build, execution, grid, update
+
+workers = 8
+config = default.get_config()
+config.task.batch_size = 16
+config.mesh.workers = workers
+(program,) = grid.programs(config)
+rule = update.delayed(config, program, build.task(config))
+whole = rule.given(3, 6)
+for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
+    mesh = Mesh(np.array(jax.devices())[order], (execution.AXIS,))
+    own = execution.own(NamedSharding(mesh, P(None, execution.AXIS)), workers)
+    assert len(own) == workers // 2, own
+    given = rule.given(3, 6, own)
+
+    def check(leaf, expected):
+        placed = execution._place(leaf, mesh, workers)
+        assert placed.shape == expected.shape
+        assert len(placed.addressable_shards) == 2
+        for shard in placed.addressable_shards:
+            np.testing.assert_array_equal(shard.data, expected[shard.index])
+
+    jax.tree.map(check, given, whole)
+print("alike")
+"""
+
+
+def test_two_processes_place_the_batch_of_one_from_their_own_parts():
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        address = f"localhost:{probe.getsockname()[1]}"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", IN_A_PROCESS, address, str(i)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
+        )
+        for i in range(2)
+    ]
+    try:
+        outputs = [process.communicate(timeout=120)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert all(output.endswith("alike\n") for output in outputs)

@@ -1,0 +1,145 @@
+"""Rates are counts a second, FLOPs the textbook's; an unknown chip has no MFU."""
+
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import build, execution, grid, progress, records, throughput
+from experiments.tasks import language, models
+from experiments.tasks.task import Task
+from experiments.train import Chunk
+from tests.records_test import PROGRAM, tiny_counters
+from tests.tasks_test import configured
+from tests.train_test import tiny_config
+
+
+def transformer(**options):
+    text = [np.arange(4000) % 50]
+    config = configured(**options)
+    return language.predict_next(config, text, text, vocab=50, facts={})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("width", "depth", "context"), [(16, 1, 16), (32, 3, 24)])
+def test_a_transformer_costs_six_flops_a_weight_and_token(width, depth, context, dtype):
+    sizes = dict(width=width, depth=depth, context=context)
+    task = transformer(**sizes, dtype=dtype, heads=2, batch_size=8)
+    weights = 12 * depth * width**2 + 50 * width  # positions are in no product
+    attention = 12 * depth * width * context**2  # PaLM, appendix B
+    expected = 6 * weights * context + attention
+    assert throughput.flops_of_an_example(task) == expected
+
+
+def test_resnet50_costs_four_billion_multiply_adds_forward():
+    model = models.ResNet50(classes=1000)
+    image = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.uint8)
+    params = jax.eval_shape(model.init, jax.random.key(0), image)["params"]
+    task = Task(
+        init=lambda key: params,
+        loss=lambda params, image: model.apply({"params": params}, image).mean(),
+        batches=lambda seed, start, stop, part: np.zeros((1, 1, 224, 224, 3), np.uint8),
+        evaluate=lambda params: {},
+        examples=1,
+    )
+    per_place = {  # side -> weights of the convolutions whose output has it
+        112: 49 * 3 * 64,
+        56: 64 * 256 + 64**2 + 2 * 256 * 64 + 3 * (9 * 64**2 + 64 * 256) + 256 * 128,
+    }
+    for side, width, blocks, before in ((28, 128, 4, 256), (14, 256, 6, 512)):
+        per_place[side] = _stage(width, blocks, before) + 4 * width * 2 * width
+    per_place[7] = _stage(512, 3, 1024)
+    expected = sum(side**2 * weights for side, weights in per_place.items())
+    expected += 2048 * 1000
+    assert throughput.flops_of_an_example(task) == 3 * 2 * expected
+    assert expected == pytest.approx(4.1e9, rel=0.01)
+
+
+def _stage(width, blocks, before):
+    """Weights at a stage's own side; the first 1 x 1 is still at the side before."""
+    shortcut = before * 4 * width
+    rest = (blocks - 1) * 4 * width * width
+    return shortcut + rest + blocks * (9 * width**2 + 4 * width * width)
+
+
+def test_a_scan_s_products_count_at_each_of_its_steps():
+    def loss(w, x):
+        return jax.lax.scan(lambda c, _: (c @ w, None), x, length=7)[0].sum()
+
+    task = Task(
+        init=lambda key: jnp.zeros((5, 5)),
+        loss=loss,
+        batches=lambda seed, start, stop, part: np.zeros((1, 1, 5), np.float32),
+        evaluate=lambda w: {},
+        examples=1,
+    )
+    assert throughput.flops_of_an_example(task) == 3 * 7 * 2 * 5 * 5
+
+
+@pytest.mark.parametrize("steps_per_second", [0.5, 40.0])
+def test_rates_are_counts_times_steps_a_second(steps_per_second):
+    work = throughput.Work(examples=6, tokens=96, flops=3e12, peak_flops=1e15)
+    assert work.rates(steps_per_second) == {
+        "examples_per_second": 6 * steps_per_second,
+        "tokens_per_second": 96 * steps_per_second,
+        "mfu": 3e12 * steps_per_second / 1e15,
+    }
+    nothing = throughput.Work(None, None, 3e12, None)
+    assert nothing.rates(steps_per_second) == {"mfu": None}
+
+
+def test_a_cpu_has_no_peak_and_every_kind_one_that_is_positive():
+    config = tiny_config()
+    work = throughput.of(config, PROGRAM, build.task(config))
+    cells = 2 * 2 * 2  # seeds, steps, delays
+    assert work == throughput.Work(8 * cells, None, None, None)
+    assert all(1e14 < peak < 1e15 for peak in throughput.PEAK_FLOPS.values())
+    assert jax.devices()[0].device_kind not in throughput.PEAK_FLOPS
+
+
+@pytest.mark.parametrize("execution_", ["simulate", "run"])
+def test_the_peak_is_that_of_all_devices_and_the_work_that_of_all_cells(
+    monkeypatch, execution_
+):
+    v5e, other = (
+        types.SimpleNamespace(device_kind=kind) for kind in ("TPU v5 lite", "TPU v99")
+    )
+    there = [v5e] * 4
+
+    def mesh(config):
+        return types.SimpleNamespace(devices=np.array(there))
+
+    monkeypatch.setattr(execution, "devices", mesh)
+    monkeypatch.setattr(jax, "local_devices", lambda: there)
+    config = tiny_config(**{"execution": execution_, "mesh.workers": 4})
+    task = transformer(batch_size=8)
+    (program,) = grid.programs(config)
+    work = throughput.of(config, program, task)
+    used = 4 if execution_ == "run" else 1
+    assert work.peak_flops == used * 197e12
+    assert work.tokens == 8 * 8 * 16  # cells, examples, tokens of each
+    assert work.flops == 8 * 8 * throughput.flops_of_an_example(task)
+    there = [other] if used == 1 else [v5e, other]
+    assert throughput.of(config, program, task).peak_flops is None
+
+
+def test_metrics_and_progress_say_tokens_a_second_and_mfu(tmp_path, caplog):
+    work = throughput.Work(examples=8, tokens=512, flops=1e12, peak_flops=100e12)
+    metrics = records.Metrics(tmp_path, PROGRAM, 0, work=work)
+    chunk = Chunk(np.ones((10, 1, 1), np.float32), np.zeros((10, 1, 1), np.int32))
+    row = metrics.write(10, chunk, tiny_counters(), 0.25)  # 40 steps a second
+    metrics.close()
+    assert (row["tokens_per_second"], row["mfu"]) == (512 * 40, pytest.approx(0.4))
+    with caplog.at_level("INFO", logger="experiments"):
+        progress.Bar("name", 0, 10).update(row)
+    assert "320 examples/s, 2.048e+04 tokens/s, MFU 40.0%" in caplog.text
+
+
+def test_without_work_the_metrics_are_as_they_were(tmp_path):
+    metrics = records.Metrics(tmp_path, PROGRAM, 0)
+    chunk = Chunk(np.ones((10, 1, 1), np.float32), np.zeros((10, 1, 1), np.int32))
+    row = metrics.write(10, chunk, tiny_counters(), 1.0)
+    metrics.close()
+    assert "mfu" not in row and row["steps_per_second"] == 10.0
