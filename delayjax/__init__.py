@@ -1,5 +1,6 @@
 """Delayed-gradient optimization in JAX: what lateness costs, and which cure works."""
 
+from delayjax import averaging as averaging
 from delayjax import cluster as cluster
 from delayjax import combine as combine
 from delayjax import compensation as compensation

@@ -72,8 +72,8 @@ def of(
         )
 
     if mesh.size == workers:
-        own = dj.workers.run(step, mesh)
-        return Execution(*own, place, shapes, *on_mesh)
+        each = dj.workers.run(step, mesh)
+        return Execution(*each, place, shapes, *on_mesh)
     several = dj.workers.simulate(step, workers)
 
     def init(state, given):
@@ -91,10 +91,17 @@ def devices(config: ConfigDict, there: Sequence[jax.Device] | None = None) -> Me
         there: devices to choose from; None for all that this program sees.
 
     Raises:
-        ValueError: if the devices do not divide the workers.
+        ValueError: if the devices do not divide the workers, or these leave a process
+            without a device.
     """
     workers, there = config.mesh.workers, there or jax.devices()
     count = min(workers, len(there))
+    idle = set(range(jax.process_count())) - {d.process_index for d in there[:count]}
+    if idle:
+        raise ValueError(
+            f"config.mesh.workers={workers} leaves the processes {sorted(idle)} without"
+            f" a device, of {len(there)} in all: start fewer, or take more workers."
+        )
     if workers % count:
         raise ValueError(
             f"config.mesh.workers={workers} must be a multiple of the {len(there)}"

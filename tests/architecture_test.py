@@ -14,7 +14,7 @@ LIBRARY = Path(dj.__file__).parent
 ROOT = Path(__file__).parents[1]
 
 FLOORS = {
-    0: {"base", "ring", "delays", "cluster", "stability"},
+    0: {"base", "collectives", "ring", "delays", "cluster", "stability"},
     1: {
         *("delayed", "modulation", "compensation", "momentum", "combine"),
         *("filters", "exchange", "averaging"),
@@ -23,7 +23,7 @@ FLOORS = {
     3: {"__init__"},
 }
 FLOOR_OF = {module: floor for floor, modules in FLOORS.items() for module in modules}
-SIDEWAYS = {("delays", "base"), ("cluster", "base")}
+SIDEWAYS = {("delays", "base"), ("cluster", "base"), ("collectives", "base")}
 # scipy comes with jax
 ALLOWED = {"delayjax", "jax", "numpy", "optax", "scipy"} | sys.stdlib_module_names
 
@@ -187,6 +187,9 @@ def test_the_root_hands_out_the_design_s_names():
     names = {
         *("delayed", "delay_gradients", "staleness"),
         *("exchange.mean", "exchange.overlapped_mean"),
+        *("averaging.easgd", "averaging.wagma", "averaging.gossip"),
+        *("averaging.local_sgd", "averaging.delayed_average"),
+        *("strip_history", "resize_history", "ring.sharded", "ring.on_host"),
         *("workers.vary", "workers.simulate", "workers.run"),
         *("scale_by_staleness", "drop_stale", "compensate_delay", "gap_aware"),
         *("ring.init", "ring.push", "ring.read", "ring.cast"),

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax import base
-from delayjax.exchange import all_reduce
+from delayjax import base, collectives
 
 
 def a2sgd(
@@ -62,11 +61,11 @@ def a2sgd(
         return inner.init(base.as_own(params, axis_name))
 
     def update_fn(updates, state, params=None, **extra_args):
-        all_reduce.check_fresh("exchange.a2sgd", updates, axis_name)
+        collectives.check_fresh("exchange.a2sgd", updates, axis_name)
         _check_real(updates)
-        workers = all_reduce.workers_of(axis_name)
+        workers = collectives.workers_of(axis_name)
         own = _means(updates)
-        common = all_reduce.sums(own, axis_name, all_reduce.BUCKET_BYTES)
+        common = collectives.sums(own, axis_name, collectives.BUCKET_BYTES)
         plus, minus = common / workers - own
         updates = jax.tree.map(
             lambda g: (g + jnp.where(g >= 0, plus, -minus)).astype(g.dtype), updates

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax import base
-from delayjax.exchange import all_reduce
+from delayjax import base, collectives
 
 Compressor = Callable[[Any, jax.Array], tuple[Any, Callable[[Any], Any]]]
 """(tree, step int32 []) -> the arrays that travel, and what makes a tree of them: a
@@ -29,7 +28,7 @@ def error_feedback(
     compress: Compressor,
     *,
     axis_name: base.AxisName = "workers",
-    bucket_bytes: int = all_reduce.BUCKET_BYTES,
+    bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> optax.GradientTransformationExtraArgs:
     """Averages compressed updates; what compression leaves out is sent later.
 
@@ -103,8 +102,8 @@ def error_feedback(
         )
 
     def update_fn(updates, state, params=None, **extra_args):
-        all_reduce.check_fresh("exchange.error_feedback", updates, axis_name)
-        workers = all_reduce.workers_of(axis_name)
+        collectives.check_fresh("exchange.error_feedback", updates, axis_name)
+        workers = collectives.workers_of(axis_name)
         own, inner_state = inner.update(
             updates, state.inner_state, params, **extra_args
         )
@@ -116,7 +115,7 @@ def error_feedback(
             restore(message),
             state.error,
         )
-        total = all_reduce.sums(message, axis_name, bucket_bytes)
+        total = collectives.sums(message, axis_name, bucket_bytes)
         mean = restore(jax.tree.map(lambda leaf: leaf / workers, total))
         return optax.tree.cast_like(mean, whole), ErrorFeedbackState(
             step=state.step + 1,

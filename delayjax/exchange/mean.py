@@ -2,8 +2,8 @@
 
 import optax
 
-from delayjax import base
-from delayjax.exchange import all_reduce
+from delayjax import base, collectives
+from delayjax.exchange import average
 
 
 def mean(
@@ -11,7 +11,7 @@ def mean(
     *,
     axis_name: base.AxisName = "workers",
     weight: base.Law | None = None,
-    bucket_bytes: int = all_reduce.BUCKET_BYTES,
+    bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> optax.GradientTransformationExtraArgs:
     """Feeds `inner` the mean of the workers' gradients.
 
@@ -71,8 +71,8 @@ def mean(
         del stale_params, worker
         fresh = staleness is None and params is not None
         handed = {"stale_params": params} if fresh else {}
-        all_reduce.check_fresh("exchange.mean", updates, axis_name)
-        updates, staleness = all_reduce.average(
+        collectives.check_fresh("exchange.mean", updates, axis_name)
+        updates, staleness, _ = average.average(
             updates,
             staleness,
             axis_name=axis_name,

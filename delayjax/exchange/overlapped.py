@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax import base
-from delayjax.exchange import all_reduce
+from delayjax import base, collectives
+from delayjax.exchange import average
 
 
 class OverlappedState(NamedTuple):
@@ -27,7 +27,7 @@ def overlapped_mean(
     axis_name: base.AxisName = "workers",
     keep_params: bool = False,
     weight: base.Law | None = None,
-    bucket_bytes: int = all_reduce.BUCKET_BYTES,
+    bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> optax.GradientTransformationExtraArgs:
     """Feeds `inner` the mean of the workers' gradients of the step before.
 
@@ -99,14 +99,14 @@ def overlapped_mean(
         **extra_args,
     ):
         del worker
-        all_reduce.check_fresh("exchange.overlapped_mean", updates, axis_name)
-        mean, age = all_reduce.average(
+        collectives.check_fresh("exchange.overlapped_mean", updates, axis_name)
+        mean, age, updates = average.average(
             state.outbox,
             None if staleness is None else state.age,
             axis_name=axis_name,
             weight=weight,
             bucket_bytes=bucket_bytes,
-            apart=True,
+            meanwhile=updates,
         )
         handed: dict[str, Any] = {"staleness": age + 1}
         snapshot = ()

@@ -9,8 +9,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax import base
-from delayjax.exchange import all_reduce
+from delayjax import base, collectives
 
 Participation = Callable[[jax.Array], ArrayLike]
 """step (int32 []) -> whether this worker takes part, bool []."""
@@ -39,7 +38,7 @@ def partial_mean(
     *,
     carry_once: bool = False,
     axis_name: base.AxisName = "workers",
-    bucket_bytes: int = all_reduce.BUCKET_BYTES,
+    bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> optax.GradientTransformationExtraArgs:
     """Feeds `inner` the gradients that are there in time, and late ones later.
 
@@ -130,8 +129,8 @@ def partial_mean(
         **extra_args,
     ):
         del stale_params, worker
-        all_reduce.check_fresh("exchange.partial_mean", updates, axis_name)
-        workers = all_reduce.workers_of(axis_name)
+        collectives.check_fresh("exchange.partial_mean", updates, axis_name)
+        workers = collectives.workers_of(axis_name)
         in_time = _check_answer(participates(state.step))
         fresh = Carried(updates, jnp.int32(1), _age(staleness))
         carried = state.carried
@@ -145,7 +144,7 @@ def partial_mean(
             gradients=optax.tree.cast_like(sent.gradients, updates),
             held=sent.held.astype(jnp.float32),  # beside the ages in one bucket
         )
-        total = all_reduce.sums(sent, axis_name, bucket_bytes)
+        total = collectives.sums(sent, axis_name, bucket_bytes)
         age = total.ages / jnp.maximum(total.held, 1.0)
         moves, inner_state = inner.update(
             jax.tree.map(lambda leaf: leaf / workers, total.gradients),
@@ -270,7 +269,7 @@ def _lateness(
     table = jnp.asarray(seconds - seconds.min(axis=1, keepdims=True), jnp.float32)
 
     def row_and_own(step):
-        workers = all_reduce.workers_of(axis_name)
+        workers = collectives.workers_of(axis_name)
         if workers != table.shape[1]:
             raise ValueError(
                 f"`seconds` must have one column for each of the {workers} workers on"

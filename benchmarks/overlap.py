@@ -1,0 +1,388 @@
+"""How much of a slow all-reduce hides behind computation when it is one step late.
+
+    python -m benchmarks.overlap --figure=overlap.png
+
+Two processes train a multilayer perceptron with SGD, over a link that is made for it
+(`benchmarks.slow_link`, which needs root), by gloo. Steps that take turns:
+
+    compute         no communication: each process on its own
+    communication   `exchange.mean` of a gradient that is there already
+    synchronous     `exchange.mean`: at best the sum of the two
+    overlapped      `exchange.overlapped_mean`: at best the longer of the two
+
+The batch is chosen so that computing takes about as long as communicating. A step takes
+as long as on the slower process; both begin at the same moment.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+import delayjax as dj
+from benchmarks.side_by_side import Contender, heading
+from benchmarks.slow_link import slow_link
+from experiments.figures import look
+
+RATE = 0.01
+LAYERS = 4
+PORT = 1234  # in a namespace of its own
+TARGET = 1.15  # of overlapped / max(compute, communication)
+COMPARABLE = 2.0  # the largest quotient of compute and communication that it holds for
+STEPS = "compute", "communication", "synchronous", "overlapped"
+
+
+class Cell(NamedTuple):
+    """A model on a link: what was measured."""
+
+    latency_seconds: float
+    parameters: int
+    examples: int  # of each process, in a step
+    seconds: Mapping[str, Sequence[float]]  # of each kind of step, by round
+
+    def median(self, step: str) -> float:
+        """Seconds that a step of this kind takes."""
+        return statistics.median(self.seconds[step])
+
+    def ratio(self, step: str) -> float:
+        """Its time over max(compute, communication): the median of rounds."""
+        pairs = zip(
+            *(self.seconds[name] for name in (step, "compute", "communication")),
+            strict=True,
+        )
+        return statistics.median(took / max(least) for took, *least in pairs)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether there is about as much to compute as to communicate."""
+        quotient = self.median("compute") / self.median("communication")
+        return 1 / COMPARABLE <= quotient <= COMPARABLE
+
+
+# What each of the two processes does.
+
+
+def perceptron(parameters: int, key: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
+    """Square layers, weights and biases, of about so many numbers in all."""
+    width = round(math.sqrt(parameters / LAYERS))
+    keys = jax.random.split(key, LAYERS)
+    return [
+        (jax.random.normal(k, (width, width)) / math.sqrt(width), jnp.zeros(width))
+        for k in keys
+    ]
+
+
+def loss(params: Any, batch: jax.Array) -> jax.Array:
+    """Of an autoencoder."""
+    x = batch
+    for weights, biases in params:
+        x = jax.nn.relu(x @ weights + biases)
+    return jnp.mean((x - batch) ** 2)
+
+
+def trained_by(tx: optax.GradientTransformation) -> dj.workers.Step:
+    """One worker's step."""
+
+    def step(state, batch):
+        params, opt_state = state
+        grads = jax.grad(loss)(dj.workers.vary(params), batch)
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return (optax.apply_updates(params, updates), opt_state), {}
+
+    return step
+
+
+def sent_by(tx: optax.GradientTransformation) -> dj.workers.Step:
+    """The same with a gradient that is there already: nothing but the exchange."""
+
+    def step(state, batch):
+        del batch
+        params, opt_state, grads = state
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return (optax.apply_updates(params, updates), opt_state, grads), {}
+
+    return step
+
+
+class Pair:
+    """This process and the other."""
+
+    def __init__(self, latency_seconds: float, epoch: float):
+        """`epoch`: a moment of the monotonic clock, which both processes read."""
+        self.mesh = jax.make_mesh((2,), ("workers",), axis_types=(AxisType.Auto,))
+        self._latency, self._epoch = latency_seconds, epoch
+        self._largest = jax.jit(
+            jax.shard_map(
+                lambda x: jax.lax.pmax(x[0], "workers"),
+                mesh=self.mesh,
+                in_specs=P("workers"),
+                out_specs=P(),
+            )
+        )
+
+    def own(self, values: np.ndarray) -> jax.Array:
+        """[2, *shape] of each process's values [*shape]."""
+        sharding = NamedSharding(self.mesh, P("workers"))
+        return jax.make_array_from_process_local_data(sharding, values[None])
+
+    def larger(self, value: int) -> int:
+        """The larger of the two processes' values."""
+        return int(self._largest(self.own(np.int32(value))))
+
+    def seconds(self, contender: Contender) -> float:
+        """Of a step that both processes begin at the same moment."""
+        soon = time.monotonic() - self._epoch + 4 * self._latency + 0.01
+        begin = self._epoch + self.larger(math.ceil(1e3 * soon)) / 1e3
+        time.sleep(max(0.0, begin - time.monotonic()))
+        return contender.seconds()
+
+    def agreed(self, contender: Contender) -> float:
+        """The least of two rounds after one to warm up, on the slower process."""
+        times = [self.seconds(contender) for _ in range(3)][1:]
+        return self.larger(round(1e6 * min(times))) / 1e6
+
+
+def computing(params: Any, batch: np.ndarray) -> Contender:
+    """The step without communication, on this process alone."""
+
+    def step(params, batch):
+        grads = jax.grad(loss)(params, batch)
+        return optax.tree.add_scale(params, -RATE, grads)
+
+    return Contender(step, jax.tree.map(jnp.copy, params), jnp.asarray(batch))
+
+
+def exchanging(
+    pair: Pair, step: dj.workers.Step, state: Any, batch: jax.Array, own: Any = False
+) -> Contender:
+    """A step of both processes."""
+    both = dj.workers.run(step, pair.mesh)
+    split = both.init(state, batch, own)
+    return Contender(lambda split, batch: both.step(split, batch)[0], split, batch)
+
+
+def measured(
+    pair: Pair, parameters: int, seconds: float, bucket_bytes: int
+) -> dict[str, Any]:
+    """Times of all steps of a model, by round.
+
+    Args:
+        pair: of processes.
+        parameters: of the model, about.
+        seconds: that the rounds may take in all.
+        bucket_bytes: of the exchange.
+    """
+    params = perceptron(parameters, jax.random.key(0))
+    width = params[0][0].shape[0]
+    rng = np.random.default_rng(jax.process_index())
+
+    def batch_of(examples):
+        return rng.standard_normal((examples, width), np.float32)
+
+    exact = dj.exchange.mean(optax.sgd(RATE), bucket_bytes=bucket_bytes)
+    late = dj.exchange.overlapped_mean(optax.sgd(RATE), bucket_bytes=bucket_bytes)
+    contenders = {
+        "communication": exchanging(
+            pair,
+            sent_by(exact),
+            (params, exact.init(params), optax.tree.ones_like(params)),
+            pair.own(batch_of(1)),
+            own=(False, False, True),
+        )
+    }
+    to_send = pair.agreed(contenders["communication"])
+    examples = 64
+    for _ in range(2):
+        took = pair.agreed(computing(params, batch_of(examples)))
+        examples = 8 * max(1, min(round(examples * to_send / took / 8), 2**12))
+
+    batch = batch_of(examples)
+    contenders["compute"] = computing(params, batch)
+    for name, tx in (("synchronous", exact), ("overlapped", late)):
+        state = params, tx.init(params)
+        contenders[name] = exchanging(pair, trained_by(tx), state, pair.own(batch))
+    rounds = pair.larger(max(5, min(40, int(seconds / (5 * to_send)))))
+    times: dict[str, list[float]] = {name: [] for name in STEPS}
+    for turn in range(1 + rounds):
+        for name in STEPS:
+            took = pair.seconds(contenders[name])
+            if turn:  # the first warms up
+                times[name].append(took)
+    size = sum(leaf.size for leaf in jax.tree.leaves(params))
+    return {"parameters": size, "examples": examples, "seconds": times}
+
+
+def work(args: argparse.Namespace) -> None:
+    """One of the two processes: prints a line of JSON for each model."""
+    jax.distributed.initialize(args.coordinator, 2, args.rank)
+    pair = Pair(args.latency, args.epoch)
+    for parameters in args.parameters:
+        result = measured(pair, parameters, args.seconds, args.bucket_bytes)
+        print(json.dumps(result), flush=True)
+
+
+# What the program does that starts them.
+
+
+def run_pair(args: argparse.Namespace, latency: float) -> list[Cell]:
+    """All models over a link of this latency, in seconds."""
+    with slow_link(latency_seconds=latency, bytes_per_second=args.bandwidth) as link:
+        processes = [
+            link.popen(
+                rank,
+                [
+                    *(sys.executable, "-m", "benchmarks.overlap", f"--rank={rank}"),
+                    f"--coordinator={link.addresses[0]}:{PORT}",
+                    f"--latency={latency}",
+                    f"--epoch={time.monotonic()}",
+                    f"--seconds={args.seconds}",
+                    f"--bucket_bytes={args.bucket_bytes}",
+                    *("--parameters", *map(str, args.parameters)),
+                ],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in (0, 1)
+        ]
+        both = [
+            [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+            for text in outputs(processes)
+        ]
+    return [merged(latency, *results) for results in zip(*both, strict=True)]
+
+
+def outputs(processes: Sequence[subprocess.Popen[str]]) -> list[str]:
+    """What processes print; where one fails the others are killed."""
+    with concurrent.futures.ThreadPoolExecutor(len(processes)) as pool:
+        running = {pool.submit(process.communicate): process for process in processes}
+        for done in concurrent.futures.as_completed(running):
+            if running[done].returncode:
+                for process in processes:
+                    process.kill()
+                raise RuntimeError(f"A process failed:\n{done.result()[1][-4000:]}")
+        return [done.result()[0] for done in running]
+
+
+def merged(latency: float, one: dict[str, Any], other: dict[str, Any]) -> Cell:
+    """A step takes as long as on the slower process."""
+    seconds = {
+        name: [max(pair) for pair in zip(times, other["seconds"][name], strict=True)]
+        for name, times in one["seconds"].items()
+    }
+    return Cell(latency, one["parameters"], one["examples"], seconds)
+
+
+def row(cell: Cell) -> str:
+    """A cell as a line of the table."""
+    columns = (
+        f"{1e3 * cell.latency_seconds:g}",
+        f"{cell.parameters / 1e6:.2g}M",
+        f"{cell.examples}",
+        *(f"{1e3 * cell.median(step):.1f}" for step in STEPS),
+        f"{cell.ratio('synchronous'):.2f}",
+        f"{cell.ratio('overlapped'):.2f}",
+    )
+    return f"| {' | '.join(columns)} |"
+
+
+def verdict(cells: Sequence[Cell]) -> str:
+    """Where the target is met."""
+    asked = [cell for cell in cells if cell.comparable]
+    met = [cell for cell in asked if cell.ratio("overlapped") <= TARGET]
+    return (
+        f"overlapped <= {TARGET} x max(compute, communication) in {len(met)} of the"
+        f" {len(asked)} rows where the two are within {COMPARABLE:g} x of each other"
+    )
+
+
+@look.STYLED
+def draw(cells: Sequence[Cell], bytes_per_second: float) -> Figure:
+    """Both steps over the longer of compute and communication, by latency."""
+    sizes = list(dict.fromkeys(cell.parameters for cell in cells))
+    names = {"synchronous": look.style(1), "overlapped": look.style(0)}
+    handles = [
+        Line2D([], [], color=own.colour, marker=own.marker, ls=own.dashes, label=name)
+        for name, own in names.items()
+    ]
+    bits = 8e-6 * bytes_per_second
+    figure, axes = look.sheet(
+        f"Late by one step, an all-reduce hides\n(two processes, {bits:g} Mbit/s)",
+        [f"{size / 1e6:.2g}M parameters" for size in sizes],
+        handles,
+        columns=len(sizes),
+    )
+    for axis, size in zip(axes, sizes, strict=True):
+        shown = [cell for cell in cells if cell.parameters == size]
+        for name, own in names.items():
+            axis.plot(
+                [1e3 * cell.latency_seconds for cell in shown],
+                [cell.ratio(name) for cell in shown],
+                color=own.colour,
+                marker=own.marker,
+                linestyle=own.dashes,
+            )
+        axis.axhline(1.0, color="0.3", lw=0.8, zorder=0)
+        axis.set_xlabel("latency (ms)")
+    largest = max(cell.ratio(name) for cell in cells for name in names)
+    axes[0].set_ylim(0.0, 1.08 * largest)  # all share it
+    axes[0].set_ylabel("step time /\nmax(compute, communication)")
+    return figure
+
+
+def main() -> None:
+    """Prints the table and draws it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--parameters", type=int, nargs="+", default=[10**5, 10**6, 10**7]
+    )
+    parser.add_argument(
+        *("--latencies", "--ms"),
+        type=float,
+        nargs="+",
+        default=[0.0, 10.0, 40.0],
+        help="ms, one way",
+    )
+    parser.add_argument("--bandwidth", type=float, default=12.5e6, help="bytes/s")
+    parser.add_argument("--seconds", type=float, default=30.0, help="a row, about")
+    parser.add_argument("--bucket_bytes", type=int, default=4 * 2**20)
+    parser.add_argument("--figure", help="a picture to write (PNG)")
+    for name, kind in (("rank", int), ("coordinator", str), ("latency", float)):
+        parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
+    parser.add_argument("--epoch", type=float, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.rank is not None:
+        work(args)
+        return
+    print(f"{heading()}; two processes, {args.bandwidth / 1e6:g} MB/s, SGD, medians\n")
+    columns: list[str] = ["latency ms", "parameters", "examples"]
+    columns += [f"{step} ms" for step in STEPS]
+    columns += ["synchronous / max", "overlapped / max"]
+    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|", flush=True)
+    cells = []
+    for latency in args.latencies:
+        for cell in run_pair(args, latency / 1e3):
+            cells.append(cell)
+            print(row(cell), flush=True)
+    print(f"\n{verdict(cells)}")
+    if args.figure:
+        print(look.save(draw(cells, args.bandwidth), args.figure))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+"""Averages that arrive some steps after they were begun: DaSGD, LOSCAR, DGA."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
+
+from delayjax import base, ring
+from delayjax.averaging import replicas
+
+Merge = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+"""(x^i, x^i_(k) that the average was begun with, xm_(k)) -> x^i, of each leaf."""
+
+
+class DelayedAverageState(NamedTuple):
+    """State of `delayed_average`."""
+
+    step: jax.Array  # updates done, int32 []
+    begun: Any  # x^i_(k): the worker's model in the average in flight; () if none is
+    inner_state: Any  # the worker's own
+
+
+class DgaState(NamedTuple):
+    """State of `dga`."""
+
+    step: jax.Array  # updates done, int32 []
+    outbox: Any  # the worker's update whose mean arrives next
+    later: Any  # ring of its updates behind that; () at a delay of 1
+    inner_state: Any  # the worker's own
+
+
+def overwriting(own: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
+    """x^i <- xm_(k): the steps since then are lost.
+
+    Args:
+        own: x^i, a leaf.
+        begun: x^i_(k), the worker's model when the average was begun.
+        mean: xm_(k), the average.
+
+    Example:
+        >>> print(overwriting(jnp.float32(5), jnp.float32(3), jnp.float32(2)))
+        2.0
+    """
+    del own, begun
+    return mean
+
+
+def corrected(own: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
+    """x^i <- xm_(k) + (x^i - x^i_(k)): no step is lost, the workers' mean stays.
+
+    Args:
+        own: x^i, a leaf.
+        begun: x^i_(k), the worker's model when the average was begun.
+        mean: xm_(k), the average.
+
+    Example:
+        >>> print(corrected(jnp.float32(5), jnp.float32(3), jnp.float32(2)))
+        4.0
+    """
+    return mean + (own - begun)
+
+
+def blended(share: ArrayLike) -> Merge:
+    """x^i <- xi x^i + (1 - xi) xm_(k).
+
+    Args:
+        share: xi, in [0, 1), the worker's own; at 0 the average overwrites. May be
+            traced.
+
+    Raises:
+        TypeError: if `share` is not a number.
+        ValueError: if it is not in [0, 1).
+
+    Example:
+        >>> print(blended(0.5)(jnp.float32(5), jnp.float32(3), jnp.float32(2)))
+        3.5
+    """
+    base.check_number("share", share, below=1.0)
+
+    def merge(own, begun, mean):
+        del begun
+        return share * own + (1 - share) * mean
+
+    return merge
+
+
+def delayed_average(
+    inner: optax.GradientTransformation,
+    delay: int,
+    *,
+    period: int,
+    merge: Merge = corrected,
+    axis_name: base.AxisName = "workers",
+) -> optax.GradientTransformationExtraArgs:
+    """DaSGD: an average begun after step k is merged d local steps later.
+
+        x^i <- x^i + U(g^i)                          at every step
+        xm_(k) = (1/P) sum_j x^j_(k)                 begun where `period` divides k
+        x^i <- merge(x^i, x^i_(k), xm_(k))           after step k + d
+
+    with x^i_(k) the model after k steps. In d steps an average has time to travel.
+
+    | method | merge |
+    |---|---|
+    | DaSGD | `blended(xi)`; `overwriting` is xi = 0 |
+    | LOSCAR | `corrected` |
+
+    Args:
+        inner: the worker's own optimizer. It receives its worker's extra arguments as
+            they come.
+        delay: d, in steps, at most `period`; 0 averages at once. Static.
+        period: H, steps from one average to the next. Static.
+        merge: a function of leaves; see `Merge`. Overwriting loses d local steps each
+            period, blending (1 - xi) d of them, correcting none: then the mean of the
+            workers' models moves by the mean of their local steps, and by nothing else.
+        axis_name: of the workers; several names for several axes.
+
+    Returns:
+        A transformation such that `params + updates` is x^i. Its state holds one model
+        a worker (none at delay 0) and `inner`. Sends one model, by an all-reduce, every
+        `period` steps; a worker waits for what the slowest had done d steps ago. The
+        sum depends on nothing that its step computes; a compiler may hide it behind the
+        gradient at period 1, and not in the branch that it is in at longer ones.
+
+    Raises:
+        TypeError: if `inner` is no transformation, `delay` or `period` no static
+            integer, `merge` no function, or (in `update`) `params` is missing or a
+            gradient is not floating point.
+        NameError: in `update`, if there is no such axis.
+        ValueError: if `delay` is negative or above `period`, `period` below 1, or (in
+            `update`) a gradient is summed over the workers already.
+
+    Example:
+        >>> tx = delayed_average(optax.sgd(1.0), 1, period=1)
+        >>> def two_steps(grad):
+        ...     first, state = tx.update(grad, tx.init(grad), 0 * grad)
+        ...     return first, first + tx.update(grad, state, first)[0]
+        >>> jax.vmap(two_steps, axis_name="workers")(jnp.asarray([1.0, 3.0]))
+        (Array([-1., -3.], dtype=float32), Array([-3., -5.], dtype=float32))
+
+    References:
+        Zhou et al. (DaSGD), 2020, arXiv:2006.00441, for the delayed average; its blend
+        as commonly reported. LOSCAR, 2026, arXiv:2605.20866, for the corrected merge.
+    """
+    inner = base.as_transformation("inner", inner)
+    base.as_names(axis_name)
+    delay = base.check_bound("delay", delay)
+    period = base.check_bound("period", period, at_least=1)
+    if delay > period:
+        raise ValueError(
+            f"`delay` must be at most `period`, {period}, got {delay}: one average is"
+            " in flight at a time. Use averaging.dga for longer delays."
+        )
+    if not callable(merge):
+        raise TypeError(
+            f"`merge` must be a function, got {merge!r}: pass averaging.corrected,"
+            " averaging.overwriting or averaging.blended(share)."
+        )
+
+    def merged(model, begun):
+        if period == 1 and delay > 0:
+            mean, model = replicas.mean_beside(model, begun, axis_name)
+        else:
+            mean = replicas.mean(begun, axis_name)
+        return optax.tree.cast_like(jax.tree.map(merge, model, begun, mean), model)
+
+    def init_fn(params):
+        own = base.as_own(params, axis_name)
+        return DelayedAverageState(
+            step=jnp.zeros((), jnp.int32),
+            begun=jax.tree.map(jnp.copy, own) if delay else (),
+            inner_state=inner.init(own),
+        )
+
+    def update_fn(updates, state, params=None, **extra_args):
+        model, inner_state = replicas.local_step(
+            *("averaging.delayed_average", inner, updates, state.inner_state, params),
+            *(axis_name, extra_args),
+        )
+        done = state.step + 1
+        begun = state.begun
+        if delay == 0:
+            mixed = replicas.when(
+                replicas.due(done, period), lambda x: merged(x, x), model, axis_name
+            )
+        else:
+            # before the first average was begun, that of equal models would arrive
+            arrives = (done >= period + delay) & ((done - delay) % period == 0)
+            if period == 1:  # in no branch, where nothing could hide the sum
+                arrived = merged(model, begun)
+                mixed = optax.tree.where(arrives, arrived, model)
+            else:
+                mixed = replicas.when(
+                    arrives, lambda x: merged(x, begun), model, axis_name
+                )
+            begun = optax.tree.where(done % period == 0, mixed, begun)
+        return replicas.towards(mixed, params), DelayedAverageState(
+            done, begun, inner_state
+        )
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def dga(
+    inner: optax.GradientTransformation,
+    delay: int,
+    *,
+    axis_name: base.AxisName = "workers",
+) -> optax.GradientTransformationExtraArgs:
+    """DGA: a worker's own update now, in its place the mean of all d steps later.
+
+        u_t = U(g^i_t)
+        x^i <- x^i + u_t + (mean_j u^j_{t-d} - u_{t-d})
+
+    so with SGD x^i <- x^i - eta g_t + eta (g_{t-d} - gbar_{t-d}). Models differ by
+    their own last d updates, and by nothing else.
+
+    Args:
+        inner: the worker's own optimizer. It receives its worker's extra arguments as
+            they come.
+        delay: d, in steps, at least 1. Static. Without delay there is nothing to
+            correct: that is `exchange.mean`.
+        axis_name: of the workers; several names for several axes.
+
+    Returns:
+        A transformation such that `params + updates` is x^i. Its state holds d updates
+        and an outbox (one update at d = 1) and `inner`, all the worker's own. Sends one
+        update tree a step, by an all-reduce that depends on nothing that its step
+        computes: a compiler may hide it behind the gradient. A worker waits for what
+        the slowest had done d steps ago.
+
+    Raises:
+        TypeError: if `inner` is no transformation, `delay` no static integer, or (in
+            `update`) `params` is missing or a gradient is not floating point.
+        NameError: in `update`, if there is no such axis.
+        ValueError: if `delay` is below 1, or (in `update`) a gradient is summed over
+            the workers already.
+
+    Example:
+        >>> tx = dga(optax.sgd(1.0), 1)
+        >>> def two_steps(grad):
+        ...     first, state = tx.update(grad, tx.init(grad), 0 * grad)
+        ...     return first, first + tx.update(0 * grad, state, first)[0]
+        >>> jax.vmap(two_steps, axis_name="workers")(jnp.asarray([1.0, 3.0]))
+        (Array([-1., -3.], dtype=float32), Array([-2., -2.], dtype=float32))
+
+    References:
+        Zhu et al., Delayed gradient averaging, NeurIPS 2021, as commonly reported.
+    """
+    inner = base.as_transformation("inner", inner)
+    base.as_names(axis_name)
+    delay = base.check_bound("delay", delay, at_least=1)
+
+    def init_fn(params):
+        own = base.as_own(params, axis_name)
+        return DgaState(
+            step=jnp.zeros((), jnp.int32),
+            outbox=optax.tree.zeros_like(own),
+            later=ring.init(own, delay) if delay > 1 else (),
+            inner_state=inner.init(own),
+        )
+
+    def update_fn(updates, state, params=None, **extra_args):
+        model, inner_state = replicas.local_step(
+            *("averaging.dga", inner, updates, state.inner_state, params),
+            *(axis_name, extra_args),
+        )
+        own = replicas.towards(model, params)
+        mean, own = replicas.mean_beside(own, state.outbox, axis_name)
+        moves = jax.tree.map(lambda u, m, o: u + (m - o), own, mean, state.outbox)
+        later, outbox = state.later, own
+        if delay > 1:  # not read yet are zeros: before the first nothing is corrected
+            later = ring.push(later, own)
+            outbox = ring.read(later, delay - 1)
+        return moves, DgaState(state.step + 1, outbox, later, inner_state)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)

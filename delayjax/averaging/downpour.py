@@ -1,0 +1,183 @@
+"""Pushing what was learnt to a centre and pulling the centre: the DOWNPOUR family."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
+
+from delayjax import base
+from delayjax.averaging import centre as centres
+from delayjax.averaging import replicas
+
+
+class DownpourState(NamedTuple):
+    """State of `downpour`."""
+
+    step: jax.Array  # updates done, int32 []
+    centre: Any  # xc, the same on all workers
+    server_state: Any  # of the server's optimizer, likewise
+    average: Any  # z, the mean of the centre over time, likewise; () if none is kept
+    pushed: Any  # v^i: the worker's updates since it last pulled
+    inner_state: Any  # the worker's own
+
+
+def downpour(
+    inner: optax.GradientTransformation,
+    *,
+    period: ArrayLike = 1,
+    server: optax.GradientTransformation | None = None,
+    average: optax.ScalarOrSchedule | None = None,
+    turn: centres.Turn | None = None,
+    axis_name: str = "workers",
+) -> optax.GradientTransformationExtraArgs:
+    """DOWNPOUR: workers push the sum of their updates, and pull the centre.
+
+        u    = U(g^i),    x^i <- x^i + u,    v^i <- v^i + u
+        xc  <- xc + server(v^i),    x^i <- xc,    v^i <- 0
+
+    the second line where `period` divides t + 1. Unlike in elastic averaging nothing of
+    the worker's own model is left after it.
+
+    | method | options |
+    |---|---|
+    | DOWNPOUR | `turn=first_come(seconds)` |
+    | MDOWNPOUR | `inner=optax.scale(-eta), server=optax.trace(beta)`, period 1 |
+    | ADOWNPOUR | `average=lambda k: 1 / (k + 1)` |
+    | MVADOWNPOUR | `average=0.001` |
+    | DPSGD, two levels | workers over `"workers"`, and on each threads that share its
+      model: `inner=dj.delayed(dj.exchange.mean(optax.sgd(eta), axis_name="threads"),
+      delay, max_delay=...)`, eta of all threads together, a delay drawn on each |
+
+    Args:
+        inner: the worker's own optimizer. It receives its worker's extra arguments as
+            they come.
+        period: H, local steps from one push to the next. May be traced.
+        server: what is made of a push at the centre; by default it is added.
+        average: a, a number in (0, 1] or a schedule of the exchanges done, k = 0, 1,
+            ...: z <- z + a (xc - z) after each. By default no z is kept.
+        turn: `round_robin()`, `first_come(seconds)`, or a function of the step: pushes
+            are added one after the other, and each worker pulls right after its own.
+            By default all push at once, their sum, and then pull.
+        axis_name: of the workers, one name.
+
+    Returns:
+        A transformation such that `params + updates` is x^i. Its state holds the centre
+        and the server's once, and on each worker one tree of updates and `inner`. The
+        model to evaluate is `state.centre`, or `state.average`. At an exchange a worker
+        sends one model and receives one; in turn nobody waits for another's gradient.
+        Here all workers then gather the P pushes: each holds 2 P models meanwhile.
+
+    Raises:
+        TypeError: if `inner` or `server` is no transformation, `turn` no function,
+            `average` neither a number nor a schedule, or (in `update`) `params` is
+            missing or a gradient is not floating point.
+        NameError: in `update`, if there is no such axis.
+        ValueError: if `period` is below 1, `average` not in (0, 1], or (in `update`) a
+            gradient is summed over the workers already.
+
+    Example:
+        >>> tx = downpour(optax.sgd(1.0), turn=centres.round_robin())
+        >>> def step(grad):
+        ...     updates, state = tx.update(grad, tx.init(0 * grad), 0 * grad)
+        ...     return updates, state.centre
+        >>> jax.vmap(step, axis_name="workers")(jnp.asarray([1.0, 3.0]))
+        (Array([-1., -4.], dtype=float32), Array([-4., -4.], dtype=float32))
+
+    References:
+        Dean et al. (DistBelief), NIPS 2012; as in Zhang, Choromanska and LeCun (EASGD),
+        NIPS 2015, arXiv:1412.6651, and its code sixin-zh/mpiT. The forms with momentum
+        and averages as commonly reported. Mohamad, Alamri and Bouchachia (DPSGD),
+        Machine Learning 2022, arXiv:2210.02882, its loop likewise.
+    """
+    inner = base.as_transformation("inner", inner)
+    axis_name = replicas.check_axis("averaging.downpour", axis_name)
+    period = replicas.check_period("period", period)
+    at_centre = base.as_transformation(
+        "server", optax.identity() if server is None else server
+    )
+    if average is not None and not callable(average):
+        base.check_number("average", average, positive=True)
+        if base.is_concrete(average) and average > 1:
+            raise ValueError(f"`average` must be in (0, 1], got {average}.")
+    if turn is not None and not callable(turn):
+        raise TypeError(
+            f"`turn` must be a function of the step, got {turn!r}: pass"
+            " averaging.round_robin() or averaging.first_come(seconds)."
+        )
+
+    def init_fn(params):
+        own = base.as_own(params, axis_name)
+        return DownpourState(
+            step=jnp.zeros((), jnp.int32),
+            centre=jax.tree.map(jnp.copy, params),  # all may be donated
+            server_state=at_centre.init(params),
+            average=() if average is None else jax.tree.map(jnp.copy, params),
+            pushed=optax.tree.zeros_like(own),
+            inner_state=inner.init(own),
+        )
+
+    def update_fn(updates, state, params=None, **extra_args):
+        model, inner_state = replicas.local_step(
+            *("averaging.downpour", inner, updates, state.inner_state, params),
+            *(axis_name, extra_args),
+        )
+        pushed = jax.tree.map(jnp.add, state.pushed, replicas.towards(model, params))
+
+        def serve(centre, server_state, push):
+            moves, server_state = at_centre.update(push, server_state, centre)
+            return optax.apply_updates(centre, moves), server_state
+
+        def visit(shared, push, worker, there):
+            del worker
+            after = optax.tree.where(there, serve(shared[0], shared[1], push), shared)
+            return after, after[0]
+
+        def exchange(state, model):
+            shared = state.centre, state.server_state
+            if turn is None:
+                push = replicas.total(state.pushed, axis_name)
+                shared = serve(shared[0], shared[1], push)
+                pulled, there = shared[0], jnp.ones((), bool)
+            else:
+                shared, pulled, there = centres.in_turn(
+                    visit, shared, state.pushed, turn, state.step, axis_name
+                )
+            z = state.average
+            if average is not None:
+                exchanges = state.step // period
+                share = average(exchanges) if callable(average) else average
+                z = jax.tree.map(
+                    lambda z, c: (z + share * (c - z)).astype(z.dtype), z, shared[0]
+                )
+            kept = jax.tree.map(lambda v: jnp.where(there, 0, v), state.pushed)
+            mixed = optax.tree.where(there, pulled, model)
+            state = state._replace(
+                centre=shared[0], server_state=shared[1], average=z, pushed=kept
+            )
+            return state, mixed
+
+        def go_on(state, model):
+            return state, model
+
+        held = replicas.typed_beyond(
+            state._replace(pushed=base.as_own(pushed, axis_name), inner_state=()),
+            *(model, axis_name),
+        )
+        model = base.as_own(model, axis_name)
+        due = replicas.due(state.step + 1, period)
+        if due is True:
+            held, mixed = exchange(held, model)
+        else:
+
+            def typed(state, model):
+                state, mixed = exchange(state, model)
+                return state, base.as_own(mixed, axis_name)
+
+            held, mixed = jax.lax.cond(due, typed, go_on, held, model)
+        return replicas.towards(mixed, params), held._replace(
+            step=state.step + 1, inner_state=inner_state
+        )
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)

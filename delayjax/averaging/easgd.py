@@ -1,0 +1,387 @@
+"""Replicas tied to a centre by springs: the EASGD family."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.typing import ArrayLike
+
+from delayjax import base, collectives, ring
+from delayjax.averaging import centre as centres
+from delayjax.averaging import replicas
+
+
+class Races(NamedTuple):
+    """What goes wrong at a centre without a lock, as functions: see `races`."""
+
+    max_age: int  # of what is read, in visits
+    # (step int32 [], worker int32 [], tree) -> a tree of int32 like it: what age each
+    # coordinate is read at, and of bool: whether its write is lost
+    ages: Callable[[jax.Array, jax.Array, Any], Any]
+    lost: Callable[[jax.Array, jax.Array, Any], Any]
+
+
+class EasgdState(NamedTuple):
+    """State of `easgd`."""
+
+    step: jax.Array  # updates done, int32 []
+    centre: Any  # xc, the same on all workers
+    versions: Any  # the centre after each of the last visits; () with a lock
+    inner_state: Any  # the worker's own
+
+
+def easgd(
+    inner: optax.GradientTransformation,
+    *,
+    moving_rate: ArrayLike | None = None,
+    period: ArrayLike = 1,
+    turn: centres.Turn | None = None,
+    unlocked: Races | None = None,
+    axis_name: str = "workers",
+) -> optax.GradientTransformationExtraArgs:
+    """Elastic averaging: each worker and the centre move towards each other.
+
+    On worker i, with U(g) the step of its own optimizer at its own x^i, and where
+    `period` divides t
+
+        d^i  = al (x^i - xc)
+        x^i <- x^i + U(g^i) - d^i
+        xc  <- xc + d^i,    of all workers
+
+    and elsewhere x^i <- x^i + U(g^i). What the worker loses to the spring the centre
+    gains: x^1 + ... + x^P + xc is conserved but for the local steps. All workers read
+    the same xc (synchronous), or, in turn, each what those before it have left.
+
+    The family, under its papers' names:
+
+    | method | options |
+    |---|---|
+    | synchronous EASGD; Sync EASGD | none |
+    | asynchronous EASGD; Async EASGD | `turn=first_come(seconds)` |
+    | round-robin EASGD; Original EASGD | `turn=round_robin()` |
+    | MEASGD; Async MEASGD | `inner=optax.sgd(eta, momentum=beta)` |
+    | EAMSGD | `inner=optax.chain(optax.scale(-eta), optax.trace(beta))`, gradients at
+      `look_ahead(params, opt_state, beta)` |
+    | EA-wild; Hogwild EASGD | `turn=first_come(seconds), unlocked=races(key, age)` |
+    | DOWNPOUR, MDOWNPOUR, ADOWNPOUR, MVADOWNPOUR | `downpour(...)` |
+    | Async SGD; Async MSGD | `dj.replay` of a trace of `k_async(1)`, `optax.sgd(eta)`;
+      with `momentum=beta` |
+    | Hogwild!; Hogwild SGD | the same with `read_spread=1.0` |
+
+    Args:
+        inner: the worker's own optimizer. It receives its worker's extra arguments as
+            they come.
+        moving_rate: al = eta rho, the share of the distance moved at an exchange; 0.9
+            / P by default, beta / P with the paper's beta. May be traced.
+        period: H, local steps from one exchange to the next; tau in the paper. May be
+            traced.
+        turn: `round_robin()`, `first_come(seconds)`, or a function of the step. By
+            default all workers meet the centre at once.
+        unlocked: `races(key, max_age)`: the centre is read and written without a lock.
+            Needs `turn`.
+        axis_name: of the workers, one name.
+
+    Returns:
+        A transformation such that `params + updates` is x^i. Its state holds the centre
+        once, with races max_age + 1 times more, and `inner` on each worker. The model
+        to evaluate is `state.centre`. At an exchange a synchronous worker sends one
+        model and all wait for the slowest; in turn a server sends and receives P of
+        them one by one and nobody waits for another's gradient. Here all workers then
+        gather the P models and do the server's part: each holds 2 P models meanwhile.
+
+    Warns:
+        UserWarning: in `update`, if the moving rate is outside of the range that is
+            stable at small step sizes; see `moving_rate_limit`.
+
+    Raises:
+        TypeError: if `inner` is no transformation, `turn` no function, `unlocked` no
+            races, or (in `update`) `params` is missing or a gradient is not floating
+            point.
+        NameError: in `update`, if there is no such axis.
+        ValueError: if `moving_rate` is negative, `period` below 1, races have no
+            `turn`, or (in `update`) a gradient is summed over the workers already.
+
+    Example:
+        >>> tx = easgd(optax.sgd(1.0), moving_rate=0.25)
+        >>> def step(x, grad):
+        ...     state = tx.init(jnp.zeros(()))  # the centre starts at 0
+        ...     updates, state = tx.update(grad, state, x)
+        ...     return x + updates, state.centre
+        >>> jax.vmap(step, axis_name="workers")(jnp.asarray([4.0, 8.0]), jnp.zeros(2))
+        (Array([3., 6.], dtype=float32), Array([3., 3.], dtype=float32))
+
+    References:
+        Zhang, Choromanska and LeCun, Deep learning with elastic averaging SGD, NIPS
+        2015, arXiv:1412.6651, eqs. (5) and (6), algorithms 1 and 2.
+        You, Buluc and Demmel, Scaling deep learning on GPU and Knights Landing
+        clusters, SC 2017, arXiv:1708.02983, for the variants' names.
+        Wongpanich, You and Demmel (EA-wild), HPC Asia 2020; its pseudo-code is not
+        public, and races are our reconstruction.
+    """
+    inner = base.as_transformation("inner", inner)
+    axis_name = replicas.check_axis("averaging.easgd", axis_name)
+    if moving_rate is not None:
+        base.check_number("moving_rate", moving_rate)
+    period = replicas.check_period("period", period)
+    if turn is not None and not callable(turn):
+        raise TypeError(
+            f"`turn` must be a function of the step, got {turn!r}: pass"
+            " averaging.round_robin() or averaging.first_come(seconds)."
+        )
+    if unlocked is not None and not isinstance(unlocked, Races):
+        raise TypeError(
+            f"`unlocked` must be averaging.races(key, max_age), got {unlocked!r}."
+        )
+    if unlocked is not None and turn is None:
+        raise ValueError(
+            "`unlocked` needs `turn`: workers that meet the centre all at once do not"
+            " race. Pass turn=averaging.first_come(seconds) or round_robin()."
+        )
+
+    def init_fn(params):
+        centre = jax.tree.map(jnp.copy, params)  # both may be donated
+        versions = ()
+        if unlocked is not None:
+            versions = ring.push(ring.init(params, unlocked.max_age + 1), params)
+        return EasgdState(
+            step=jnp.zeros((), jnp.int32),
+            centre=centre,
+            versions=versions,
+            inner_state=inner.init(base.as_own(params, axis_name)),
+        )
+
+    def update_fn(updates, state, params=None, **extra_args):
+        model, inner_state = replicas.local_step(
+            *("averaging.easgd", inner, updates, state.inner_state, params),
+            *(axis_name, extra_args),
+        )
+        rate = _rate_of(moving_rate, turn, axis_name)
+
+        def pull(x, centre):
+            return jax.tree.map(
+                lambda x, c: (rate * (x - c)).astype(c.dtype), x, centre
+            )
+
+        def meet(centre, versions):
+            if turn is None:
+                pulled = pull(params, centre)
+                gained = replicas.total(pulled, axis_name)
+                return pulled, jax.tree.map(jnp.add, centre, gained), versions
+            visit = _visit(pull, unlocked, state.step)
+            (centre, versions), seen, there = centres.in_turn(
+                visit, (centre, versions), params, turn, state.step, axis_name
+            )
+            return _where(there, pull(params, seen)), centre, versions
+
+        def stay(centre, versions):
+            nothing = optax.tree.zeros_like(base.as_own(centre, axis_name))
+            return nothing, centre, versions
+
+        shared = replicas.typed_beyond((state.centre, state.versions), model, axis_name)
+        due = replicas.due(state.step, period)
+        if due is True:
+            pulled, centre, versions = meet(*shared)
+        else:
+            pulled, centre, versions = jax.lax.cond(due, meet, stay, *shared)
+        mixed = jax.tree.map(jnp.subtract, model, pulled)
+        return replicas.towards(mixed, params), EasgdState(
+            state.step + 1, centre, versions, inner_state
+        )
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
+    """EA-wild: what a worker reads and writes at a centre that has no lock.
+
+        xc_read = each coordinate of xc as it was a(coordinate) visits ago,
+                  a uniform on 0, ..., max_age
+        xc     <- xc + d where the write is not lost
+
+    Others write while a worker reads, so what it reads mixes versions that never were
+    there as one. A lost write moves the worker and not the centre. At age 0, none lost,
+    there is a lock.
+
+    Args:
+        key: a PRNG key; a visit draws from step, worker and coordinate.
+        max_age: of what is read, in visits of any worker; about P - 1 where all are as
+            fast. Static.
+        lost: the probability that a coordinate's write is lost, in [0, 1). May be
+            traced.
+
+    Returns:
+        The `unlocked` of `easgd`.
+
+    Raises:
+        TypeError: if `max_age` is not a static integer or `lost` not a number.
+        ValueError: if `max_age` is negative or `lost` not in [0, 1).
+
+    Example:
+        >>> wild = races(jax.random.key(0), 2, lost=0.5)
+        >>> wild.ages(0, 0, jnp.zeros(6))
+        Array([1, 0, 0, 1, 1, 0], dtype=int32)
+        >>> wild.lost(0, 0, jnp.zeros(6))
+        Array([False,  True,  True, False, False, False], dtype=bool)
+
+    References:
+        Niu et al. (Hogwild!), NIPS 2011, arXiv:1106.5730, for the races. Wongpanich,
+        You and Demmel (EA-wild), HPC Asia 2020; a reconstruction.
+    """
+    max_age = base.check_bound("max_age", max_age)
+    base.check_number("lost", lost, below=1.0)
+
+    def each(draw, event):
+        def drawn(step, worker, tree):
+            visit = jax.random.fold_in(jax.random.fold_in(key, step), worker)
+            leaves, structure = jax.tree.flatten(tree)
+            keys = jax.random.split(jax.random.fold_in(visit, event), len(leaves))
+            return jax.tree.unflatten(structure, map(draw, keys, leaves))
+
+        return drawn
+
+    def age(key, leaf):
+        return jax.random.randint(key, leaf.shape, 0, max_age + 1, jnp.int32)
+
+    def is_lost(key, leaf):
+        return jax.random.uniform(key, leaf.shape, jnp.float32) < lost
+
+    return Races(max_age, ages=each(age, 0), lost=each(is_lost, 1))
+
+
+def moving_rate_limit(
+    num_workers: int, *, step_size: ArrayLike = 0.0, in_turn: bool = False
+) -> ArrayLike:
+    """The largest moving rate at which elastic averaging is stable on a quadratic.
+
+        all at once   al <= (4 - 2 a) / (2 + 2 P - P a)
+        in turn       al <= (4 - 2 a) / (4 - a),             for every P
+
+    with a = eta h, step size times curvature, in [0, 2). Both are the same at P = 1.
+    The first is exact; the second is enough for every P and needed at P = 1 alone: many
+    workers in turn stay stable a little above it.
+
+    Args:
+        num_workers: P.
+        step_size: a = eta h. At 0, the default, the limit for small steps, which no
+            larger a exceeds.
+        in_turn: whether the workers come to the centre one after the other.
+
+    Raises:
+        TypeError: if `num_workers` is no integer or `step_size` no number.
+        ValueError: if `num_workers` is below 1 or `step_size` not in [0, 2).
+
+    Example:
+        >>> moving_rate_limit(4), moving_rate_limit(4, in_turn=True)
+        (0.4, 1.0)
+
+    References:
+        Zhang, Choromanska and LeCun, NIPS 2015, arXiv:1412.6651, section 4 (in turn).
+        All at once: the eigenvalues of (xm, xc) -> ((1 - a - al) xm + al xc,
+        P al xm + (1 - P al) xc); ours.
+    """
+    workers = base.check_bound("num_workers", num_workers, at_least=1)
+    base.check_number("step_size", step_size, below=2.0)
+    a = step_size
+    return (4 - 2 * a) / (4 - a if in_turn else 2 + 2 * workers - workers * a)
+
+
+def look_ahead(params: Any, opt_state: Any, momentum: ArrayLike) -> Any:
+    """EAMSGD: where a worker takes its gradient, a velocity ahead.
+
+        v^i <- beta v^i - eta grad F(x^i + beta v^i)
+        x^i <- x^i + v^i
+
+    The velocity is that of `optax.trace(beta)` behind `optax.scale(-eta)`, so that it
+    is in the units of updates.
+
+    Args:
+        params: x^i.
+        opt_state: the state of any transformation with one `optax.trace` in it.
+        momentum: beta, that of the trace. May be traced.
+
+    Returns:
+        x^i + beta v^i, like `params`.
+
+    Raises:
+        TypeError: if `momentum` is not a number.
+        ValueError: if it is not in [0, 1), or there is no trace in the state, or
+            several.
+
+    Example:
+        >>> tx = easgd(optax.chain(optax.scale(-0.1), optax.trace(0.5)))
+        >>> state = tx.init(jnp.ones(2))
+        >>> look_ahead(jnp.ones(2), state, 0.5)  # at rest
+        Array([1., 1.], dtype=float32)
+
+    References:
+        Zhang, Choromanska and LeCun (EAMSGD), NIPS 2015, arXiv:1412.6651, algorithm 2.
+    """
+    base.check_number("momentum", momentum, below=1.0)
+
+    def is_trace(node):
+        return isinstance(node, optax.TraceState)
+
+    found = list(filter(is_trace, jax.tree.leaves(opt_state, is_leaf=is_trace)))
+    if len(found) != 1:
+        raise ValueError(
+            f"`opt_state` must hold one velocity, got {len(found)}: make the inner"
+            " optimizer optax.chain(optax.scale(-eta), optax.trace(beta))."
+        )
+    return jax.tree.map(
+        lambda x, v: (x + momentum * v).astype(x.dtype), params, found[0].trace
+    )
+
+
+def _visit(
+    pull: Callable[[Any, Any], Any], unlocked: Races | None, step: jax.Array
+) -> centres.Visit:
+    """One worker's visit: what it reads of the centre, and what it adds to it."""
+
+    def visit(shared, model, worker, there):
+        centre, versions = shared
+        if unlocked is None:
+            gained = _where(there, pull(model, centre))
+            return (jax.tree.map(jnp.add, centre, gained), versions), centre
+        ages = jax.tree.map(
+            lambda age: jnp.minimum(age, versions.pushed - 1),
+            unlocked.ages(step, worker, centre),
+        )
+        seen = ring.read(versions, ages)
+        lost = unlocked.lost(step, worker, centre)
+        gained = jax.tree.map(
+            lambda d, lost: jnp.where(there & ~lost, d, 0), pull(model, seen), lost
+        )
+        centre = jax.tree.map(jnp.add, centre, gained)
+        # no select over the history: who is not there puts back what its slot held
+        oldest = ring.read(versions, unlocked.max_age)
+        after = ring.push(versions, optax.tree.where(there, centre, oldest))
+        return (centre, after._replace(pushed=versions.pushed + there)), seen
+
+    return visit
+
+
+def _where(there: jax.Array, tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.where(there, leaf, 0), tree)
+
+
+def _rate_of(
+    moving_rate: ArrayLike | None, turn: centres.Turn | None, axis_name: str
+) -> ArrayLike:
+    """al, of which an unstable one is warned of."""
+    workers = collectives.workers_of(axis_name)
+    if moving_rate is None:
+        return 0.9 / workers
+    limit = moving_rate_limit(workers, in_turn=turn is not None)
+    if base.is_concrete(moving_rate) and np.asarray(moving_rate) > limit:
+        warnings.warn(
+            f"`moving_rate` {moving_rate} is above {limit:.4g}, the limit of stability"
+            f" of {workers} workers at small step sizes"
+            f" ({'in turn' if turn is not None else 'all at once'}): see"
+            " averaging.moving_rate_limit, or leave it at 0.9 / P.",
+            stacklevel=2,
+        )
+    return moving_rate

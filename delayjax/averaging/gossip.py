@@ -1,0 +1,460 @@
+"""Averages with a few others and no centre: gossip, D-PSGD, AD-PSGD, SGP."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
+
+from delayjax import base, collectives
+from delayjax.averaging import centre as centres
+from delayjax.averaging import replicas
+
+Sends = Callable[[jax.Array], ArrayLike]
+"""step (int32 []) -> whether this worker sends in that step, bool []."""
+
+
+class GossipState(NamedTuple):
+    """State of `gossip`, `d_psgd` and `ad_psgd`."""
+
+    step: jax.Array  # updates done, int32 []
+    inner_state: Any  # the worker's own
+
+
+class SgpState(NamedTuple):
+    """State of `sgp`."""
+
+    step: jax.Array  # updates done, int32 []
+    weight: jax.Array  # w^i, the worker's own, float []
+    inner_state: Any  # the worker's own
+
+
+def gossip(
+    key: jax.Array,
+    inner: optax.GradientTransformation,
+    *,
+    push: bool = False,
+    period: ArrayLike = 1,
+    axis_name: str = "workers",
+) -> optax.GradientTransformationExtraArgs:
+    """Gossiping SGD: each worker averages with one that it draws.
+
+        x'^i = x^i + U(g^i)
+        pull:  x^i <- (x'^i + x'^j) / 2
+        push:  x^i <- (x'^i + sum_{k in S_i} x'^k) / (1 + |S_i|)
+
+    where `period` divides t + 1, else x^i <- x'^i. Worker i draws j uniformly among the
+    others, for itself; S_i are those that drew i. The mean of the models is not
+    conserved, only expected to be.
+
+    Args:
+        key: a PRNG key; worker i's draw of step t uses `fold_in(fold_in(key, t), i)`.
+        inner: the worker's own optimizer. It receives its worker's extra arguments as
+            they come.
+        push: whether a worker's model goes to the one drawn, and not the other way.
+        period: H, local steps from one exchange to the next. May be traced.
+        axis_name: of the workers, one name.
+
+    Returns:
+        A transformation such that `params + updates` is x^i. Its state is `inner` on
+        each worker. In a cluster a worker sends one model an exchange and waits for
+        nobody. Here, where who sends to whom is known at compile time alone, all gather
+        all: each holds P models meanwhile.
+
+    Raises:
+        TypeError: if `inner` is no transformation, `period` no integer, or (in
+            `update`) `params` is missing or a gradient is not floating point.
+        NameError: in `update`, if there is no such axis.
+        ValueError: if `period` is below 1, or (in `update`) there is one worker alone,
+            or a gradient is summed over the workers already.
+
+    Example:
+        >>> tx = gossip(jax.random.key(0), optax.sgd(1.0))
+        >>> def step(x):  # each of two draws the other
+        ...     return x + tx.update(jnp.zeros(()), tx.init(x), x)[0]
+        >>> jax.vmap(step, axis_name="workers")(jnp.asarray([1.0, 3.0]))
+        Array([2., 2.], dtype=float32)
+
+    References:
+        Jin, Yuan, Iandola and Keutzer, How to scale distributed deep learning?, 2016,
+        arXiv:1611.04581; the period as commonly reported.
+    """
+    inner = base.as_transformation("inner", inner)
+    axis_name = replicas.check_axis("averaging.gossip", axis_name)
+    period = replicas.check_period("period", period)
+
+    def mix(step):
+        workers, rank = _neighbourhood("averaging.gossip", axis_name)
+        own = jax.random.fold_in(jax.random.fold_in(key, step), rank)
+        hop = jax.random.randint(own, (), 1, workers, jnp.int32)
+        peer = (rank + hop) % workers
+
+        def pull(model):
+            models = centres.gather(model, axis_name)
+            return jax.tree.map(lambda x, all_x: (x + all_x[peer]) / 2, model, models)
+
+        def receive(model):
+            models, drawn = centres.gather((model, peer), axis_name)
+            counts = (drawn == rank) | (jnp.arange(workers) == rank)
+
+            def mean(all_x):
+                share = counts.astype(all_x.dtype) / counts.sum().astype(all_x.dtype)
+                return jnp.tensordot(share, all_x, 1, precision="highest")
+
+            return jax.tree.map(mean, models)
+
+        return receive if push else pull
+
+    return _after_the_step("averaging.gossip", inner, mix, period, axis_name)
+
+
+def d_psgd(
+    inner: optax.GradientTransformation,
+    *,
+    overlap: bool = True,
+    period: ArrayLike = 1,
+    axis_name: str = "workers",
+) -> optax.GradientTransformationExtraArgs:
+    """D-PSGD: each worker averages with its two neighbours on a ring.
+
+        x^i <- (x^{i-1} + x^i + x^{i+1}) / 3 + U(g^i)
+
+    or, without `overlap`, the same mean of the models after their local steps. Where
+    `period` does not divide t + 1 nothing is mixed. The mean of the models is
+    conserved.
+
+    Args:
+        inner: the worker's own optimizer. It receives its worker's extra arguments as
+            they come.
+        overlap: whether the models are mixed as they were before the local step, which
+            hides the exchange behind the gradient.
+        period: H, local steps from one exchange to the next. May be traced.
+        axis_name: of the workers, one name.
+
+    Returns:
+        A transformation such that `params + updates` is x^i. Its state is `inner` on
+        each worker. A worker sends its model to two others an exchange, and waits for
+        both.
+
+    Raises:
+        TypeError: if `inner` is no transformation, `period` no integer, or (in
+            `update`) `params` is missing or a gradient is not floating point.
+        NameError: in `update`, if there is no such axis.
+        ValueError: if `period` is below 1, or (in `update`) there is one worker alone,
+            or a gradient is summed over the workers already.
+
+    Example:
+        >>> tx = d_psgd(optax.sgd(1.0))
+        >>> def step(x):
+        ...     return x + tx.update(jnp.zeros(()), tx.init(x), x)[0]
+        >>> jax.vmap(step, axis_name="workers")(jnp.asarray([3.0, 0.0, 0.0, 6.0]))
+        Array([3., 1., 2., 3.], dtype=float32)
+
+    References:
+        Lian et al., Can decentralized algorithms outperform centralized algorithms?,
+        NIPS 2017, arXiv:1705.09056, algorithm 1, with the ring of the code
+        Shigangli/WAGMA-SGD, which mixes after the local step.
+    """
+    inner = base.as_transformation("inner", inner)
+    axis_name = replicas.check_axis("averaging.d_psgd", axis_name)
+    period = replicas.check_period("period", period)
+
+    def mix(step):
+        del step
+        _neighbourhood("averaging.d_psgd", axis_name)
+
+        def on_a_ring(model):
+            before, after = (_sent(model, hop, axis_name) for hop in (1, -1))
+            return jax.tree.map(lambda a, x, b: (a + x + b) / 3, before, model, after)
+
+        return on_a_ring
+
+    around = _beside_the_step if overlap else _after_the_step
+    return around("averaging.d_psgd", inner, mix, period, axis_name)
+
+
+def ad_psgd(
+    key: jax.Array,
+    inner: optax.GradientTransformation,
+    *,
+    period: ArrayLike = 1,
+    axis_name: str = "workers",
+) -> optax.GradientTransformationExtraArgs:
+    """AD-PSGD: pairs of workers average, while each computes a gradient.
+
+        x^i <- (x^i + x^{j(i, t)}) / 2 + U(g^i)
+
+    with g^i taken at x^i before the average. Workers of even rank are active and draw
+    a partner among the odd ones, all at once and without clashes: i + 2 m(t) + 1 of
+    rank i, m uniform on 0, ..., P / 2 - 1. The mean of the models is conserved.
+
+    Args:
+        key: a PRNG key; the draw of step t uses `fold_in(key, t)`.
+        inner: the worker's own optimizer. It receives its worker's extra arguments as
+            they come.
+        period: H, local steps from one exchange to the next. May be traced.
+        axis_name: of the workers, one name.
+
+    Returns:
+        A transformation such that `params + updates` is x^i. Its state is `inner` on
+        each worker. A worker sends its model to one other an exchange, beside the
+        gradient, and waits for nobody's.
+
+    Raises:
+        TypeError: if `inner` is no transformation, `period` no integer, or (in
+            `update`) `params` is missing or a gradient is not floating point.
+        NameError: in `update`, if there is no such axis.
+        ValueError: if `period` is below 1, or (in `update`) the number of workers is
+            odd, or a gradient is summed over the workers already.
+
+    Example:
+        >>> tx = ad_psgd(jax.random.key(0), optax.sgd(1.0))
+        >>> def step(x):
+        ...     return x + tx.update(jnp.zeros(()), tx.init(x), x)[0]
+        >>> jax.vmap(step, axis_name="workers")(jnp.asarray([1.0, 3.0]))
+        Array([2., 2.], dtype=float32)
+
+    References:
+        Lian et al., Asynchronous decentralized parallel SGD, ICML 2018,
+        arXiv:1710.06952, algorithm 1, in rounds; even and odd ranks as in the code
+        Shigangli/WAGMA-SGD.
+    """
+    inner = base.as_transformation("inner", inner)
+    axis_name = replicas.check_axis("averaging.ad_psgd", axis_name)
+    period = replicas.check_period("period", period)
+
+    def mix(step):
+        workers, _ = _neighbourhood("averaging.ad_psgd", axis_name)
+        if workers % 2:
+            raise ValueError(
+                f"`averaging.ad_psgd` pairs the workers and needs an even number, got"
+                f" {workers}."
+            )
+
+        def paired(match):
+            hop = 2 * match + 1
+            pairs = [(i, (i + hop) % workers) for i in range(0, workers, 2)]
+            both = pairs + [(j, i) for i, j in pairs]
+
+            def average(model):
+                other = jax.lax.ppermute(model, axis_name, both)
+                return jax.tree.map(lambda x, y: (x + y) / 2, model, other)
+
+            return average
+
+        def in_pairs(model):
+            drawn = jax.random.fold_in(key, step)
+            match = jax.random.randint(drawn, (), 0, workers // 2, jnp.int32)
+            return jax.lax.switch(match, [*map(paired, range(workers // 2))], model)
+
+        return in_pairs
+
+    return _beside_the_step("averaging.ad_psgd", inner, mix, period, axis_name)
+
+
+def sgp(
+    inner: optax.GradientTransformation,
+    *,
+    peers: int = 1,
+    sends: Sends | None = None,
+    period: ArrayLike = 1,
+    axis_name: str = "workers",
+) -> optax.GradientTransformationExtraArgs:
+    """SGP: stochastic gradient push on an exponential graph.
+
+    The worker's model z^i is a sum x^i over its weight w^i, 1 at the start. With
+    shares c = 1 / (1 + peers),
+
+        x'^i = w^i z^i + U(g^i)
+        x^i <- c x'^i + c sum_k x'^{i - h_k},    w^i <- c w^i + c sum_k w^{i - h_k}
+        z^i  = x^i / w^i
+
+    with hops h_k = 2^((r + k) mod L), k = 0, ..., peers - 1, at the r-th exchange, L =
+    log2 P rounded up. Who does not send keeps its whole share, and those that it would
+    have sent to do without it: sums of x and w over the workers are conserved whoever
+    sends. If all do, w stays 1.
+
+    Args:
+        inner: the worker's own optimizer. It receives its worker's extra arguments as
+            they come.
+        peers: to how many others a worker sends, 1 or more, up to L.
+        sends: step -> whether this worker sends, as a rule of `exchange.partial_mean`
+            says who is in time. By default all do.
+        period: H, local steps from one exchange to the next; 2 is the variant that
+            stands for SwarmSGD in WAGMA's comparison. May be traced.
+        axis_name: of the workers, one name.
+
+    Returns:
+        A transformation such that `params + updates` is z^i. Its state holds w^i and
+        `inner`, the worker's own. A worker sends `peers` models and weights an
+        exchange, and waits for those that send to it.
+
+    Raises:
+        TypeError: if `inner` is no transformation, `peers` or `period` no integer,
+            `sends` no function, or (in `update`) its answer no bool, `params` is
+            missing or a gradient is not floating point.
+        NameError: in `update`, if there is no such axis.
+        ValueError: if `peers` or `period` is below 1, or (in `update`) there is one
+            worker alone, `peers` is above L, or a gradient is summed over the workers
+            already.
+
+    Example:
+        >>> def second_alone(step):
+        ...     return jax.lax.axis_index("workers") == 1
+        >>> tx = sgp(optax.sgd(1.0), sends=second_alone)
+        >>> def step(z):
+        ...     updates, state = tx.update(jnp.zeros(()), tx.init(z), z)
+        ...     return z + updates, state.weight
+        >>> jax.vmap(step, axis_name="workers")(jnp.asarray([1.0, 4.0]))
+        (Array([2., 4.], dtype=float32), Array([1.5, 0.5], dtype=float32))
+
+    References:
+        Assran, Loizou, Ballas and Rabbat, Stochastic gradient push for distributed deep
+        learning, ICML 2019, arXiv:1811.10792, algorithm 1; hops and shares of two peers
+        as in the code Shigangli/WAGMA-SGD. That a worker may be silent is ours.
+    """
+    inner = base.as_transformation("inner", inner)
+    axis_name = replicas.check_axis("averaging.sgp", axis_name)
+    peers = base.check_bound("peers", peers, at_least=1)
+    period = replicas.check_period("period", period)
+    if sends is not None and not callable(sends):
+        raise TypeError(
+            f"`sends` must be a function of the step, got {sends!r}: pass"
+            " exchange.solo(seconds) or your own."
+        )
+
+    def init_fn(params):
+        own = base.as_own(params, axis_name)
+        kind = jnp.result_type(jnp.float32, *jax.tree.leaves(params))
+        return SgpState(
+            step=jnp.zeros((), jnp.int32),
+            weight=base.as_own(jnp.ones((), kind), axis_name),
+            inner_state=inner.init(own),
+        )
+
+    def update_fn(updates, state, params=None, **extra_args):
+        model, inner_state = replicas.local_step(
+            *("averaging.sgp", inner, updates, state.inner_state, params),
+            *(axis_name, extra_args),
+        )
+        workers, _ = _neighbourhood("averaging.sgp", axis_name)
+        exponents = (workers - 1).bit_length()
+        if peers > exponents:
+            raise ValueError(
+                f"`peers` must be at most {exponents}, the hops that {workers} workers"
+                f" have, got {peers}."
+            )
+        sending = True if sends is None else _check_sends(sends(state.step))
+        share = 1 / (1 + peers)
+
+        def scaled(tree, factor):
+            return jax.tree.map(lambda x: (x * factor).astype(x.dtype), tree)
+
+        def over(first):
+            hops = [2 ** ((first + k) % exponents) for k in range(peers)]
+
+            def push(sum_and_weight):
+                out = scaled(sum_and_weight, jnp.where(sending, share, 0.0))
+                kept = scaled(sum_and_weight, jnp.where(sending, share, 1.0))
+                for hop in hops:
+                    kept = jax.tree.map(jnp.add, kept, _sent(out, hop, axis_name))
+                return kept
+
+            return push
+
+        def exchange(sum_and_weight):
+            pushes = [*map(over, range(exponents))]
+            exchanges = state.step // period
+            return jax.lax.switch(exchanges % exponents, pushes, sum_and_weight)
+
+        # w z + U: what U adds to the sum is not weighed
+        total = jax.tree.map(
+            lambda z, x: (state.weight * z + (x - z)).astype(z.dtype), params, model
+        )
+        total, weight = replicas.when(
+            replicas.due(state.step + 1, period),
+            exchange,
+            (total, state.weight),
+            axis_name,
+        )
+        mixed = jax.tree.map(lambda x: (x / weight).astype(x.dtype), total)
+        return replicas.towards(mixed, params), SgpState(
+            state.step + 1, weight, inner_state
+        )
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def _after_the_step(
+    needed_by: str, inner: Any, mix: Any, period: Any, axis_name: str
+) -> optax.GradientTransformationExtraArgs:
+    """x^i <- mix(x + U(g))^i."""
+
+    def mixed(step, params, model):
+        del params
+        due = replicas.due(step + 1, period)
+        return replicas.when(due, mix(step), model, axis_name)
+
+    return _gossiping(needed_by, inner, mixed, axis_name)
+
+
+def _beside_the_step(
+    needed_by: str, inner: Any, mix: Any, period: Any, axis_name: str
+) -> optax.GradientTransformationExtraArgs:
+    """x^i <- mix(x)^i + U(g^i)."""
+
+    def mixed(step, params, model):
+        due = replicas.due(step + 1, period)
+        before = replicas.when(due, mix(step), params, axis_name)
+        return jax.tree.map(lambda m, x, p: m + (x - p), before, model, params)
+
+    return _gossiping(needed_by, inner, mixed, axis_name)
+
+
+def _gossiping(
+    needed_by: str, inner: Any, mixed: Callable[..., Any], axis_name: str
+) -> optax.GradientTransformationExtraArgs:
+    """The transformation whose model is `mixed(step, params, model)`."""
+
+    def init_fn(params):
+        own = base.as_own(params, axis_name)
+        return GossipState(jnp.zeros((), jnp.int32), inner.init(own))
+
+    def update_fn(updates, state, params=None, **extra_args):
+        model, inner_state = replicas.local_step(
+            *(needed_by, inner, updates, state.inner_state, params),
+            *(axis_name, extra_args),
+        )
+        after = mixed(state.step, params, model)
+        return replicas.towards(after, params), GossipState(state.step + 1, inner_state)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def _neighbourhood(needed_by: str, axis_name: str) -> tuple[int, jax.Array]:
+    """How many workers there are, and which this is."""
+    workers = collectives.workers_of(axis_name)
+    if workers == 1:
+        raise ValueError(f"`{needed_by}` needs two workers or more, got 1.")
+    return workers, jax.lax.axis_index(axis_name)
+
+
+def _sent(tree: Any, hop: int, axis_name: str) -> Any:
+    """What arrives where rank i sends to rank i + hop."""
+    workers = jax.lax.axis_size(axis_name)
+    over = [(rank, (rank + hop) % workers) for rank in range(workers)]
+    return jax.lax.ppermute(tree, axis_name, over)
+
+
+def _check_sends(answer: ArrayLike) -> jax.Array:
+    answer = jnp.asarray(answer)
+    if answer.dtype != jnp.bool_:
+        raise TypeError(f"`sends(step)` must be a bool, got {answer.dtype}.")
+    if answer.ndim != 0:
+        raise ValueError(
+            f"`sends(step)` must be a scalar, got shape {answer.shape}: it is asked on"
+            " each worker for that worker alone."
+        )
+    return answer

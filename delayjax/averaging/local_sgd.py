@@ -1,0 +1,213 @@
+"""Local steps, and a mean of all models now and then."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
+
+from delayjax import base
+from delayjax.averaging import replicas
+
+
+class LocalSgdState(NamedTuple):
+    """State of `local_sgd`."""
+
+    step: jax.Array  # updates done, int32 []
+    inner_state: Any  # the worker's own
+
+
+class AdaptivePeriodState(NamedTuple):
+    """State of `adaptive_period`."""
+
+    step: jax.Array  # updates done, int32 []
+    period: jax.Array  # H, in steps, int32 []
+    local_steps: jax.Array  # since the last average, int32 []
+    disagreement: jax.Array  # V at the last average, float []
+    sampled: jax.Array  # the sum of V / eta over the averages that set C2, float []
+    samples: jax.Array  # how many they are, int32 []
+    inner_state: Any  # the worker's own
+
+
+def local_sgd(
+    inner: optax.GradientTransformation,
+    *,
+    period: ArrayLike,
+    axis_name: base.AxisName = "workers",
+) -> optax.GradientTransformationExtraArgs:
+    """Local SGD: every `period` steps all models are replaced by their mean.
+
+        x'^i = x^i + U(g^i)
+        x^i <- (1/P) sum_j x'^j   where `period` divides t + 1,    else x'^i
+
+    Args:
+        inner: the worker's own optimizer, whose state is not averaged. It receives its
+            worker's extra arguments as they come.
+        period: H, local steps from one average to the next; 1 averages models at every
+            step. May be traced.
+        axis_name: of the workers; several names for several axes.
+
+    Returns:
+        A transformation such that `params + updates` is x^i. Its state is `inner` on
+        each worker. Sends one model, by an all-reduce, every `period` steps, in which
+        all wait for the slowest.
+
+    Raises:
+        TypeError: if `inner` is no transformation, `period` no integer, or (in
+            `update`) `params` is missing or a gradient is not floating point.
+        NameError: in `update`, if there is no such axis.
+        ValueError: if `period` is below 1, or (in `update`) a gradient is summed over
+            the workers already.
+
+    Example:
+        >>> tx = local_sgd(optax.sgd(1.0), period=2)
+        >>> def two_steps(grad):
+        ...     first, state = tx.update(grad, tx.init(grad), 0 * grad)
+        ...     return first, first + tx.update(grad, state, first)[0]
+        >>> jax.vmap(two_steps, axis_name="workers")(jnp.asarray([1.0, 3.0]))
+        (Array([-1., -3.], dtype=float32), Array([-4., -4.], dtype=float32))
+
+    References:
+        Stich, Local SGD converges fast and communicates little, ICLR 2019,
+        arXiv:1805.09767, algorithm 1.
+    """
+    inner = base.as_transformation("inner", inner)
+    base.as_names(axis_name)
+    period = replicas.check_period("period", period)
+
+    def init_fn(params):
+        own = base.as_own(params, axis_name)
+        return LocalSgdState(jnp.zeros((), jnp.int32), inner.init(own))
+
+    def update_fn(updates, state, params=None, **extra_args):
+        model, inner_state = replicas.local_step(
+            *("averaging.local_sgd", inner, updates, state.inner_state, params),
+            *(axis_name, extra_args),
+        )
+        mixed = replicas.when(
+            replicas.due(state.step + 1, period),
+            lambda model: replicas.mean(model, axis_name),
+            model,
+            axis_name,
+        )
+        return replicas.towards(mixed, params), LocalSgdState(
+            state.step + 1, inner_state
+        )
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def adaptive_period(
+    inner: optax.GradientTransformation,
+    learning_rate: optax.ScalarOrSchedule,
+    *,
+    sampling_steps: ArrayLike,
+    period: int = 4,
+    axis_name: base.AxisName = "workers",
+) -> optax.GradientTransformationExtraArgs:
+    """ADPSGD: local SGD whose period keeps the models' spread in line with the rate.
+
+        V   = (1/P) sum_i |x'^i - xm|^2              at each average
+        C2  = mean of V / eta over the averages of the first `sampling_steps` steps
+        H  <- H + 1  if V < 0.7 eta C2,   H - 1  if V > 1.3 eta C2    from then on
+
+    H is at least 1. It starts small and stays so while C2 is sampled: averages are
+    frequent early, when models move far, and rare late.
+
+    Args:
+        inner: the worker's own optimizer, as in `local_sgd`.
+        learning_rate: eta, that of `inner`, a number or a schedule of the step.
+        sampling_steps: a quarter of the run in the paper. May be traced.
+        period: H at the start.
+        axis_name: of the workers; several names for several axes.
+
+    Returns:
+        A transformation such that `params + updates` is x^i. Its state tells `period`,
+        `disagreement` (V) and what C2 is made of, all shared, and holds `inner` on each
+        worker. Sends one model, and one number, every `period` steps, in which all wait
+        for the slowest.
+
+    Raises:
+        TypeError: if `inner` is no transformation, `learning_rate` neither a number nor
+            a schedule, a number of steps no integer, or (in `update`) `params` is
+            missing or a gradient is not floating point.
+        NameError: in `update`, if there is no such axis.
+        ValueError: if `learning_rate` is not positive, a number of steps is below 1, or
+            (in `update`) a gradient is summed over the workers already.
+
+    Example:
+        >>> tx = adaptive_period(optax.sgd(1.0), 1.0, sampling_steps=1, period=1)
+        >>> def three_steps(grad):
+        ...     x, state = jnp.zeros(()), tx.init(grad)
+        ...     for size in (1.0, 0.1, 0.1):  # they agree better from step 1 on
+        ...         updates, state = tx.update(size * grad, state, x)
+        ...         x += updates
+        ...     return state.period
+        >>> jax.vmap(three_steps, axis_name="workers")(jnp.asarray([1.0, 3.0]))
+        Array([2, 2], dtype=int32)
+
+    References:
+        Jiang and Agrawal, Adaptive periodic averaging, 2020, arXiv:2007.06134. The
+        factors and the first H are as commonly reported.
+    """
+    inner = base.as_transformation("inner", inner)
+    base.as_names(axis_name)
+    if not callable(learning_rate):
+        base.check_number("learning_rate", learning_rate, positive=True)
+    sampling_steps = replicas.check_period("sampling_steps", sampling_steps)
+    period = base.check_bound("period", period, at_least=1)
+
+    def init_fn(params):
+        own = base.as_own(params, axis_name)
+        nothing = jnp.zeros((), jnp.result_type(jnp.float32, *jax.tree.leaves(params)))
+        return AdaptivePeriodState(
+            step=jnp.zeros((), jnp.int32),
+            period=jnp.asarray(period, jnp.int32),
+            local_steps=jnp.zeros((), jnp.int32),
+            disagreement=nothing,
+            sampled=nothing,
+            samples=jnp.zeros((), jnp.int32),
+            inner_state=inner.init(own),
+        )
+
+    def update_fn(updates, state, params=None, **extra_args):
+        model, inner_state = replicas.local_step(
+            *("averaging.adaptive_period", inner, updates, state.inner_state, params),
+            *(axis_name, extra_args),
+        )
+        rate = learning_rate(state.step) if callable(learning_rate) else learning_rate
+        kind = state.disagreement.dtype
+        rate = jnp.asarray(rate, kind)
+
+        def average(model, state):
+            middle = replicas.mean(model, axis_name)
+            apart = optax.tree.sub(model, middle)
+            squares = jnp.asarray(optax.tree.norm(apart, squared=True), kind)
+            spread = replicas.mean(squares, axis_name)
+            sampling = state.step < sampling_steps
+            goal = rate * state.sampled / jnp.maximum(state.samples, 1)
+            change = (spread < 0.7 * goal).astype(jnp.int32) - (spread > 1.3 * goal)
+            known = ~sampling & (state.samples > 0)
+            state = state._replace(
+                period=jnp.maximum(state.period + jnp.where(known, change, 0), 1),
+                local_steps=jnp.zeros_like(state.local_steps),
+                disagreement=spread,
+                sampled=state.sampled + jnp.where(sampling, spread / rate, 0),
+                samples=state.samples + sampling.astype(jnp.int32),
+            )
+            return base.as_own(middle, axis_name), state
+
+        def go_on(model, state):
+            return model, state._replace(local_steps=state.local_steps + 1)
+
+        mixed, clock = jax.lax.cond(
+            state.local_steps + 1 >= state.period,
+            *(average, go_on),
+            *(base.as_own(model, axis_name), state._replace(inner_state=())),
+        )
+        return replicas.towards(mixed, params), clock._replace(
+            step=state.step + 1, inner_state=inner_state
+        )
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)

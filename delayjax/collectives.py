@@ -1,0 +1,183 @@
+"""Sums over the workers' axis, small leaves together."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from delayjax import base
+
+BUCKET_BYTES = 4 * 2**20
+"""Leaves of at least so many bytes travel alone, smaller ones together."""
+
+
+def workers_of(axis_name: base.AxisName) -> int:
+    """How many workers there are along an axis, or along several.
+
+    Raises:
+        NameError: if there is no such axis.
+    """
+    try:
+        return math.prod(jax.lax.axis_size(name) for name in base.as_names(axis_name))
+    except NameError:
+        raise NameError(
+            f"There is no axis {axis_name!r} here: take the step in workers.simulate"
+            " or workers.run, or under vmap, shard_map or pmap with"
+            f" axis_name={axis_name!r}."
+        ) from None
+
+
+def check_fresh(needed_by: str, updates: Any, axis_name: base.AxisName) -> None:
+    """Checks that gradients are floating point and not summed over the workers already.
+
+    Raises:
+        TypeError: if one is not floating point.
+        ValueError: if one is the same on all workers, naming the first.
+    """
+    base.check_gradients(needed_by, updates)
+    # where nothing varies (vmap, pmap), no type tells what is summed
+    names = base.varies_over(base.as_own(jnp.zeros(()), axis_name))
+    for path, leaf in jax.tree.leaves_with_path(updates):
+        if names & set(base.as_names(axis_name)) - base.varies_over(leaf):
+            where = jax.tree_util.keystr(path) or "the root"
+            raise ValueError(
+                f"`{needed_by}` got a gradient that is the same on all workers, at"
+                f" {where}: it is summed already. Take it at workers.vary(params),"
+                " exchange it once, and put optax.MultiSteps inside of the exchange."
+            )
+
+
+def sums(tree: Any, axis_name: base.AxisName, bucket_bytes: int) -> Any:
+    """The sum of each leaf over the workers.
+
+    Args:
+        tree: arrays.
+        axis_name: of the workers.
+        bucket_bytes: leaves smaller than this are sent together, flat and joined, as
+            many as make up one such bucket. Larger ones are sent as they are: a
+            compiler hides a whole collective, not pieces that must be put together.
+            All are where the mesh has further axes.
+    """
+    tree = base.as_own(tree, axis_name)
+    if not _is_sent():
+        return jax.lax.psum(tree, axis_name)
+    parcels = _Parcels(tree, bucket_bytes)
+    return parcels.open(jax.lax.psum(parcels.all(), axis_name))
+
+
+def sums_beside(
+    meanwhile: Any, tree: Any, axis_name: base.AxisName, bucket_bytes: int
+) -> tuple[Any, Any]:
+    """`sums` of `tree`, and `meanwhile`, which is computed while they are under way.
+
+    For sums that have the whole step to hide in. Joining comes before all of them, and
+    what is made of one after all of them: a TPU cannot hide a sum behind such
+    arithmetic, yet would schedule it there. Sums that wait for this step's gradients
+    are better off without: they could not start until the last one is there.
+    """
+    tree = base.as_own(tree, axis_name)
+    if not _is_sent():
+        return jax.lax.psum(tree, axis_name), meanwhile
+    parcels = _Parcels(tree, bucket_bytes)
+    # a fence around what is sent as it is would change when that is sent
+    joined = jax.lax.optimization_barrier(parcels.joined)
+    sent = parcels.all(joined)
+    came = [jax.lax.psum(parcel, axis_name) for parcel in sent]
+    came = jax.lax.optimization_barrier(came)
+    came, meanwhile = _kept_apart(sent, came, meanwhile)
+    return parcels.open(came), meanwhile
+
+
+def _is_sent() -> bool:
+    """Whether workers are devices; simulated ones send nothing."""
+    return bool(jax.sharding.get_abstract_mesh().manual_axes)
+
+
+def _kept_apart(
+    sent: list[jax.Array], came: list[jax.Array], meanwhile: Any
+) -> tuple[list[jax.Array], Any]:
+    """`came` and `meanwhile`; on CPUs each is known only when both are.
+
+    XLA gives out a CPU's memory as if a program ran in the order in which it is
+    written. The memory of what is sent, and that in which the sum arrives, would go to
+    results of the computation beside it, which would then wait for the sum. So all of
+    it stays in use till both are done: by a loop that is never entered, which the
+    compiler cannot know.
+    """
+
+    def on_cpu(sent, came, meanwhile):
+        first = next(leaf for leaf in came if leaf.size).ravel()[0]
+        bits = jax.lax.bitcast_convert_type(first.astype(jnp.float32), jnp.int32)
+
+        def body(carry):
+            _, sent, came, meanwhile = carry
+            some = sum(x.ravel()[0].astype(jnp.float32) for x in sent if x.size)
+            return (
+                jnp.zeros_like(carry[0]),
+                [-x for x in sent],
+                [-x for x in came],
+                jax.tree.map(lambda x: x * some.astype(x.dtype), meanwhile),
+            )
+
+        carry = (bits | 1) == 0, sent, came, meanwhile
+        return jax.lax.while_loop(lambda carry: carry[0], body, carry)[2:]
+
+    if not any(leaf.size for leaf in came):
+        return came, meanwhile
+    return jax.lax.platform_dependent(
+        *(sent, came, meanwhile),
+        cpu=on_cpu,
+        default=lambda sent, came, meanwhile: (came, meanwhile),
+    )
+
+
+class _Parcels:
+    """A tree's leaves as what is sent: small ones joined, large ones as they are."""
+
+    def __init__(self, tree: Any, bucket_bytes: int):
+        mesh = jax.sharding.get_abstract_mesh()
+        others = set(mesh.axis_names) - set(mesh.manual_axes)
+        if any(mesh.shape[name] > 1 for name in others):
+            bucket_bytes = 0  # joined, leaves would lose their sharding over these
+        self._leaves, self._structure = jax.tree.flatten(tree)
+        self._buckets = _buckets(self._leaves, bucket_bytes)
+        self.joined = {
+            n: jnp.concatenate([self._leaves[i].ravel() for i in bucket])
+            for n, bucket in enumerate(self._buckets)
+            if len(bucket) > 1
+        }
+
+    def all(self, joined: dict[int, jax.Array] | None = None) -> list[jax.Array]:
+        """In order; with `joined` for what was joined."""
+        joined = self.joined if joined is None else joined
+        return [
+            joined.get(n, self._leaves[bucket[0]])
+            for n, bucket in enumerate(self._buckets)
+        ]
+
+    def open(self, parcels: list[jax.Array]) -> Any:
+        """A tree of what came."""
+        leaves: list[Any] = [None] * len(self._leaves)
+        for bucket, parcel in zip(self._buckets, parcels, strict=True):
+            start = 0
+            for i in bucket:
+                like = self._leaves[i]
+                part = parcel if len(bucket) == 1 else parcel[start : start + like.size]
+                leaves[i], start = part.reshape(like.shape), start + like.size
+        return jax.tree.unflatten(self._structure, leaves)
+
+
+def _buckets(leaves: list[jax.Array], bucket_bytes: int) -> list[list[int]]:
+    """Indices of leaves that travel together: of one dtype, up to a bucket's bytes."""
+    buckets: list[list[int]] = []
+    filling: dict[Any, tuple[list[int], int]] = {}  # dtype -> its last bucket, bytes
+    for i, leaf in enumerate(leaves):
+        bucket, held = filling.get(leaf.dtype, ([], 0))
+        if not bucket or held + leaf.nbytes > bucket_bytes:
+            bucket, held = [], 0
+            buckets.append(bucket)
+        bucket.append(i)
+        if leaf.nbytes < bucket_bytes:
+            filling[leaf.dtype] = bucket, held + leaf.nbytes
+    return buckets

@@ -1,0 +1,71 @@
+"""The mean gradient of the workers and its staleness."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from delayjax import base, collectives
+
+
+def average(
+    updates: Any,
+    staleness: Any,
+    *,
+    axis_name: base.AxisName,
+    weight: base.Law | None,
+    bucket_bytes: int,
+    meanwhile: Any = None,
+) -> tuple[Any, Any, Any]:
+    """The mean gradient and the mean staleness of all workers, and `meanwhile`.
+
+    Args:
+        updates: a worker's gradient.
+        staleness: its own, one or a tree; None where it was told none.
+        axis_name: of the workers.
+        weight: staleness -> weight in both means; None weighs all the same.
+        bucket_bytes: see `collectives.sums`.
+        meanwhile: what is computed while the sums are under way; None where they have
+            to come first.
+    """
+
+    def sums(tree):
+        if meanwhile is None:
+            return collectives.sums(tree, axis_name, bucket_bytes), None
+        return collectives.sums_beside(meanwhile, tree, axis_name, bucket_bytes)
+
+    workers = collectives.workers_of(axis_name)
+    if staleness is None and weight is None:
+        total, done = sums(updates)
+        mean = jax.tree.map(lambda leaf: leaf / workers, total)
+        return mean, jnp.int32(0), done
+    age = base.check_staleness(
+        "exchange", 0 if staleness is None else staleness, mean=True
+    )
+    # as exact as the gradients, and no less than float32
+    leaves = jax.tree.leaves(updates)
+    wide = jnp.finfo(jnp.result_type(jnp.float32, *leaves)).dtype
+    weights = jax.tree.map(
+        lambda tau: jnp.asarray(
+            1.0 if weight is None else weight(tau.astype(wide)), wide
+        ),
+        age,
+    )
+    weighted = jax.tree.map(
+        lambda leaf, w: leaf * w.astype(leaf.dtype),
+        updates,
+        base.broadcast("staleness", weights, updates),
+    )
+    (total, ages, shares), done = sums(
+        (weighted, jax.tree.map(jnp.multiply, weights, age), weights)
+    )
+    shares = jax.tree.map(lambda share: jnp.where(share > 0, share, 1.0), shares)
+    mean = jax.tree.map(
+        lambda leaf, share: leaf / share.astype(leaf.dtype),
+        total,
+        base.broadcast("staleness", shares, updates),
+    )
+    staleness = jax.tree.map(
+        lambda total, share: (total / share).astype(jnp.float32), ages, shares
+    )
+    return mean, staleness, done

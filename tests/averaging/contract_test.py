@@ -1,0 +1,258 @@
+"""One table of every method that averages, and what each of them promises."""
+
+import functools
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+from delayjax import averaging
+from tests.averaging.methods import methods
+from tests.exchange.driving import (
+    WORKERS,
+    bytes_summed,
+    drive,
+    owners,
+    program,
+    types_inside,
+)
+
+STEPS = 9  # the last is not the end of a period of two
+TABLE = methods(WORKERS)
+members = pytest.mark.parametrize("name", TABLE)
+STATIC = ["adaptive_period", "delayed_average", "delayed_average, at once", "dga"]
+# one of each method and two histories: all follow numpy in both executions elsewhere
+ALONE = [n for n in TABLE if "," not in n] + ["easgd, unlocked", "wagma, late"]
+# these add up what the workers learn, or weigh what is late apart
+OTHERWISE = ["easgd", "downpour", "wagma, late", "sgp, some silent"]
+
+PARAMS = {
+    "w": jnp.asarray(np.random.default_rng(2).normal(size=(3, 2)), jnp.float32),
+    "b": jnp.ones((4,), jnp.bfloat16),
+    "c": jnp.float32(0.5),
+}
+GRADS = jax.tree.map(
+    lambda p: jnp.asarray(
+        np.random.default_rng(3).normal(size=(STEPS, WORKERS, *p.shape)), p.dtype
+    ),
+    PARAMS,
+)
+GRADS["c"] = GRADS["c"].astype(jnp.bfloat16)  # narrower than its parameter
+OWN = (True, False)  # parameters are replicas
+
+
+def build(name, period=2, inner=None):
+    return TABLE[name](optax.adam(0.1) if inner is None else inner, period)
+
+
+@functools.cache
+def driven(name, execution):
+    """The split after all steps, by a scan, which refuses a carry of another type."""
+    return drive(execution, build(name), GRADS, PARAMS, own=OWN)
+
+
+def test_the_table_has_every_method():
+    methods = {
+        name
+        for name, value in inspect.getmembers(averaging, inspect.isfunction)
+        if inspect.signature(value).return_annotation
+        is optax.GradientTransformationExtraArgs
+    }
+    assert methods == {name.split(",")[0] for name in TABLE}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_simulate_and_run_agree(name):
+    simulated, ran = driven(name, "simulate"), driven(name, "run")
+    assert simulated[0].axes == ran[0].axes
+
+    def close(a, b):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        if a.dtype == jnp.uint16:  # a history's bits
+            a, b = a.view(jnp.bfloat16), b.view(jnp.bfloat16)
+        # sums in another order; in bfloat16 a unit in the last of 8 bits, some times
+        tolerance = 2.0**-5 if a.dtype == jnp.bfloat16 else 1e-4
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+    jax.tree.map(close, simulated, ran)
+
+
+@members
+def test_models_and_moments_are_the_workers_own_and_the_schedule_is_shared(name):
+    split, _ = driven(name, "simulate")
+    params, state = owners(split)
+    assert all(jax.tree.leaves(params))
+    (adam, *_) = state.inner_state
+    assert all(jax.tree.leaves((adam.mu, adam.nu)))
+    assert not any((state.step, adam.count))
+    for shared in ("centre", "versions", "server_state", "average", "period"):
+        assert not any(jax.tree.leaves(getattr(state, shared, ())))
+    for own in ("begun", "outbox", "pushed", "weight"):
+        assert all(jax.tree.leaves(getattr(state, own, ())))
+
+
+@pytest.mark.parametrize(
+    "name", ["easgd", "downpour", "local_sgd", "delayed_average", "dga"]
+)
+def test_a_step_on_devices_sends_one_model(name):
+    params = {"w": jnp.zeros((8, 4)), "b": jnp.zeros(3)}
+    step = program(build(name, 1, optax.sgd(0.1)), params, own=OWN)
+    assert bytes_summed(step) == 4 * 35
+    assert "all-gather" not in step.as_text()
+
+
+@members
+def test_updates_have_the_parameters_types(name):
+    split, updates = driven(name, "simulate")
+    for leaf, after, update in zip(
+        *map(jax.tree.leaves, (PARAMS, split.state[0], updates)), strict=True
+    ):
+        assert leaf.dtype == after.dtype == update.dtype
+        assert np.isfinite(np.asarray(after, np.float32)).all()
+        assert np.ptp(np.asarray(after, np.float32), axis=0).max() > 0
+
+
+@members
+def test_a_state_made_inside_of_a_mesh_begins_as_what_it_becomes(name):
+    tx = build(name)
+
+    def own(params):
+        return tx.init(dj.workers.vary(params))
+
+    inside = optax.GradientTransformationExtraArgs(
+        own, lambda g, s, p=None, **_: tx.update(g, s, dj.workers.vary(PARAMS))
+    )
+    before, after = types_inside(inside, PARAMS)
+    assert before == after
+
+
+@pytest.mark.parametrize("name", [n for n in TABLE if n not in STATIC])
+def test_a_period_may_be_traced(name):
+    def trained(period):
+        tx = build(name, period)
+        return drive("simulate", tx, GRADS, PARAMS, own=OWN)[0].state
+
+    types = jax.eval_shape(trained, jnp.int32(2))
+    assert types == jax.eval_shape(lambda: driven(name, "simulate")[0].state)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in TABLE if not {n, n.split(",")[0]} & set(OTHERWISE)]
+)
+def test_workers_that_agree_go_the_way_of_one(name):
+    params = {"w": PARAMS["w"]}
+    grads = {"w": jnp.broadcast_to(GRADS["w"][:, :1], GRADS["w"].shape)}
+    inner = optax.sgd(0.1, momentum=0.9)
+    split, _ = drive("simulate", build(name, inner=inner), grads, params, own=OWN)
+    x, state = params, inner.init(params)
+    for t in range(STEPS):
+        updates, state = inner.update({"w": grads["w"][t, 0]}, state, x)
+        x = optax.apply_updates(x, updates)
+    for own in split.state[0]["w"]:
+        np.testing.assert_allclose(own, x["w"], rtol=1e-5, atol=1e-5)
+
+
+@members
+def test_inner_is_told_what_its_worker_is(name):
+    inner = optax.chain(
+        dj.drop_stale(optax.sgd(1.0), 1), optax.scale(1.0)
+    )  # needs staleness=
+    tx = build(name, inner=inner)
+
+    def one(x, staleness):
+        grads = jnp.ones_like(x)
+        return tx.update(grads, tx.init(x), x, staleness=staleness, weather="fair")[0]
+
+    over = jax.vmap(one, in_axes=(0, None), axis_name="workers")
+    still, moving = over(jnp.zeros(4), 5), over(jnp.zeros(4), 0)
+    np.testing.assert_array_equal(still, np.zeros(4))
+    assert (np.asarray(moving) < 0).any()
+
+
+@members
+def test_an_empty_tree_stays_empty(name):
+    empty = {"layer": {}, "head": ()}
+    tx = build(name)
+
+    def one(_):
+        updates, state = tx.update(empty, tx.init(empty), empty)
+        assert updates == empty
+        assert jax.tree.structure(state) == jax.tree.structure(tx.init(empty))
+        return ()
+
+    jax.vmap(one, axis_name="workers")(jnp.zeros(4))
+
+
+def over_workers(name, step):
+    return jax.vmap(functools.partial(step, build(name)), axis_name="workers")
+
+
+@members
+def test_an_axis_that_is_not_there_is_named(name):
+    tx, x = build(name), jnp.ones(2)
+    with pytest.raises(NameError, match=r"no axis 'workers' here: take the step in"):
+        tx.update(x, tx.init(x), x)
+
+
+@members
+def test_parameters_must_be_given(name):
+    def step(tx, x):
+        return tx.update(x, tx.init(x))
+
+    with pytest.raises(TypeError, match="needs the extra argument `params`"):
+        over_workers(name, step)(jnp.ones(4))
+
+
+@members
+def test_gradients_must_be_floating_point(name):
+    def step(tx, x):
+        return tx.update(jnp.int32(1), tx.init(x), x)
+
+    with pytest.raises(TypeError, match="needs floating-point gradients, got int32"):
+        over_workers(name, step)(jnp.ones(4))
+
+
+@members
+def test_parameters_that_are_not_said_to_be_own_are_refused(name):
+    """Their gradient is summed over the workers, or they would drift apart."""
+    tx = build(name)
+
+    def step(state, batch):
+        x, opt_state = state
+        grad = jax.grad(lambda x: jnp.sum((x - batch) ** 2))(x)
+        updates, opt_state = tx.update(grad, opt_state, x)
+        return (optax.apply_updates(x, updates), opt_state), {}
+
+    held = dj.workers.simulate(step, 4)
+    x = jnp.zeros(2)
+    with pytest.raises(
+        ValueError, match=r"same on all workers|drift apart|sums a grad"
+    ):
+        held.init((x, tx.init(x)), jnp.ones((4, 2)))
+
+
+@members
+def test_states_are_made_of_shapes_as_of_arrays(name):
+    tx = build(name)
+    shapes = jax.eval_shape(tx.init, jax.eval_shape(lambda: PARAMS))
+    held = tx.init(PARAMS)
+    assert jax.tree.structure(shapes) == jax.tree.structure(held)
+    for a, b in zip(jax.tree.leaves(shapes), jax.tree.leaves(held), strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+
+
+@members
+def test_no_part_of_a_state_is_the_parameters_own_memory(name):
+    """Both are donated: one buffer cannot be, twice."""
+    params = jax.tree.map(jnp.copy, PARAMS)
+    state = build(name).init(params)
+    parts = {leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(params)}
+    held = [
+        leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(state) if leaf.size
+    ]
+    assert not parts & set(held)

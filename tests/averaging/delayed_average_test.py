@@ -1,0 +1,200 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from delayjax import averaging
+from tests.averaging.driving import (
+    CURVATURE,
+    ETA,
+    MINIMA,
+    NOISE,
+    START,
+    STEPS,
+    assert_follows,
+    gradient,
+    replicas,
+    train,
+)
+from tests.exchange.driving import WORKERS, executions
+
+
+def sgd():
+    return optax.sgd(ETA)
+
+
+def blended(share):
+    return lambda own, begun, mean: share * own + (1 - share) * mean
+
+
+def late(merge, *, delay, period, momentum=0.0):
+    """D.9, with a dictionary of when an average arrives: (its models, their mean)."""
+    x, v, xs, arriving = replicas(), np.zeros((WORKERS, 5)), [], {}
+    for t in range(STEPS):
+        v = momentum * v - ETA * gradient(t, x)
+        x = x + v
+        done = t + 1
+        if delay and done in arriving:
+            x = merge(x, *arriving.pop(done))
+        if done % period == 0:
+            arriving[done + delay] = x, np.tile(x.mean(axis=0), (WORKERS, 1))
+        if not delay and done in arriving:
+            x = merge(x, *arriving.pop(done))
+        xs.append(x)
+    return np.stack(xs)
+
+
+def corrected_gradients(delay, *, momentum=0.0):
+    """DGA: own updates at once, the others' `delay` steps later in their place."""
+    x, v, xs, made = replicas(), np.zeros((WORKERS, 5)), [], []
+    for t in range(STEPS):
+        v = momentum * v - ETA * gradient(t, x)
+        made.append(v)
+        x = x + v
+        if t >= delay:
+            x = x + made[t - delay].mean(axis=0) - made[t - delay]
+        xs.append(x)
+    return np.stack(xs)
+
+
+MERGES = {
+    "overwriting": (averaging.overwriting, lambda own, begun, mean: mean),
+    "corrected": (averaging.corrected, lambda own, begun, mean: mean + own - begun),
+    "blended": (averaging.blended(0.25), blended(0.25)),
+}
+
+
+@executions
+@pytest.mark.parametrize(
+    ("merge", "delay", "period"),
+    [
+        ("overwriting", 1, 4),
+        ("corrected", 3, 4),
+        ("blended", 4, 4),
+        ("corrected", 1, 1),
+        ("blended", 0, 3),
+    ],
+)
+def test_models_follow_the_loop_of_averages_in_flight(execution, merge, delay, period):
+    ours, theirs = MERGES[merge]
+    xs, _ = train(
+        execution,
+        lambda: averaging.delayed_average(
+            optax.sgd(ETA, momentum=0.5), delay, period=period, merge=ours
+        ),
+    )
+    assert_follows(xs, late(theirs, delay=delay, period=period, momentum=0.5))
+
+
+@executions
+@pytest.mark.parametrize("delay", [1, 3])
+def test_dga_follows_the_loop_of_its_updates(execution, delay):
+    xs, _ = train(execution, lambda: averaging.dga(optax.sgd(ETA, momentum=0.5), delay))
+    assert_follows(xs, corrected_gradients(delay, momentum=0.5))
+
+
+def plain_sgd():
+    """The path of SGD with the workers' mean gradient, whose mean model it is."""
+    x, xs = START, []
+    for t in range(STEPS):
+        x = x - ETA * (CURVATURE * (x - MINIMA.mean(axis=0)) + NOISE[t].mean(axis=0))
+        xs.append(x)
+    return np.stack(xs)
+
+
+@pytest.mark.parametrize(("delay", "period"), [(1, 1), (2, 4), (4, 4), (0, 3)])
+def test_a_corrected_merge_leaves_the_mean_on_the_path_of_plain_sgd(delay, period):
+    """All curvatures are the same: the mean gradient is that of the mean model."""
+    xs, _ = train(
+        "simulate", lambda: averaging.delayed_average(sgd(), delay, period=period)
+    )
+    np.testing.assert_allclose(xs.mean(axis=1), plain_sgd(), rtol=1e-11, atol=1e-12)
+    if delay:
+        assert np.ptp(xs[-1], axis=0).max() > 1e-3
+
+
+@pytest.mark.parametrize("delay", [1, 4])
+def test_dga_leaves_the_mean_on_the_path_of_plain_sgd(delay):
+    xs, _ = train("simulate", lambda: averaging.dga(sgd(), delay))
+    np.testing.assert_allclose(xs.mean(axis=1), plain_sgd(), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("delay", [1, 2, 5])
+def test_models_of_dga_differ_by_their_last_updates_alone(delay):
+    xs, _ = train("simulate", lambda: averaging.dga(sgd(), delay))
+    before = np.concatenate([replicas()[None], xs[:-1]])
+    made = np.stack([-ETA * gradient(t, x) for t, x in enumerate(before)])
+    own = made - made.mean(axis=1, keepdims=True)
+    for t in (delay, 17, STEPS - 1):
+        expected = own[t - delay + 1 : t + 1].sum(axis=0)
+        apart = xs[t] - xs[t].mean(axis=0)
+        np.testing.assert_allclose(apart, expected, rtol=1e-10, atol=1e-12)
+
+
+def steps_left(merge, *, delay, period, rounds=10):
+    """How far a worker comes whose every local step is 1, all workers alike."""
+    tx = averaging.delayed_average(optax.sgd(1.0), delay, period=period, merge=merge)
+
+    def run(x):
+        def step(carry, _):
+            x, state = carry
+            updates, state = tx.update(-jnp.ones(()), state, x)
+            return (x + updates, state), None
+
+        steps = rounds * period + delay
+        return jax.lax.scan(step, (x, tx.init(x)), length=steps)[0][0]
+
+    return float(jax.vmap(run, axis_name="workers")(jnp.zeros(2))[0])
+
+
+@pytest.mark.parametrize(("delay", "period"), [(1, 4), (3, 4), (2, 2)])
+def test_overwriting_and_blending_lose_steps_and_correcting_none(delay, period):
+    """d of each round's, (1 - xi) d of them, none."""
+    rounds = 10
+    for merge, lost in (
+        (averaging.overwriting, delay),
+        (averaging.blended(0.25), 0.75 * delay),
+        (averaging.corrected, 0),
+    ):
+        seen = steps_left(merge, delay=delay, period=period, rounds=rounds)
+        expected = rounds * period + delay - rounds * lost
+        np.testing.assert_allclose(seen, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (
+            lambda: averaging.delayed_average(None, 1, period=2),
+            TypeError,
+            "`inner` must be an Optax",
+        ),
+        (
+            lambda: averaging.delayed_average(sgd(), 3, period=2),
+            ValueError,
+            "`delay` must be at most `period`, 2, got 3",
+        ),
+        (
+            lambda: averaging.delayed_average(sgd(), -1, period=2),
+            ValueError,
+            "`delay` must be non-negative, got -1",
+        ),
+        (
+            lambda: averaging.delayed_average(sgd(), 0, period=0),
+            ValueError,
+            "`period` must be at least 1, got 0",
+        ),
+        (
+            lambda: averaging.delayed_average(sgd(), 1, period=2, merge="blend"),
+            TypeError,
+            "`merge` must be a function, got 'blend'",
+        ),
+        (lambda: averaging.blended(1.0), ValueError, r"`share` must be in \[0, 1.0\)"),
+        (lambda: averaging.dga(sgd(), 0), ValueError, "`delay` must be at least 1"),
+        (lambda: averaging.dga(None, 1), TypeError, "`inner` must be an Optax"),
+    ],
+)
+def test_bad_arguments_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

@@ -1,0 +1,55 @@
+"""Replicas on quadratics with minima of their own, in float64; and in numpy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from tests.exchange.driving import WORKERS, as_workers
+
+STEPS = 50
+ETA = 0.1
+CURVATURE = np.asarray([1.0, 0.5, 2.0, 0.1, 1.5])
+START = np.asarray([1.0, -2.0, 0.5, 3.0, 0.0])
+MINIMA = np.random.default_rng(0).normal(size=(WORKERS, 5))
+NOISE = np.random.default_rng(1).normal(size=(STEPS, WORKERS, 5))
+
+
+def gradient(t, x):
+    """Of every worker's own quadratic, with its noise of step t, [P, n]."""
+    return CURVATURE * (x - MINIMA) + NOISE[t]
+
+
+def replicas():
+    """x [P, n] at the start, all the same."""
+    return np.tile(START, (WORKERS, 1))
+
+
+def train(execution, make, *, at=lambda params, opt_state: params):
+    """x [T, P, n] after each step, and the split after the last, in float64."""
+    with jax.enable_x64(True):
+        tx = make()
+
+        def step(state, batch):
+            x, opt_state = state
+            minimum, noise = batch
+            grad = jnp.asarray(CURVATURE) * (at(x, opt_state) - minimum) + noise
+            updates, opt_state = tx.update(grad, opt_state, x)
+            x = optax.apply_updates(x, updates)
+            return (x, opt_state), x
+
+        held = as_workers(execution, step)
+        start = jnp.asarray(START)
+        batches = jnp.asarray(np.stack([np.tile(MINIMA, (STEPS, 1, 1)), NOISE], 2))
+        batches = batches[:, :, 0], batches[:, :, 1]
+        first = jax.tree.map(lambda leaf: leaf[0], batches)
+        split = held.init((start, tx.init(start)), first, (True, False))
+        program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)
+        split, xs = program(split, batches)
+        return np.asarray(xs), split
+
+
+def assert_follows(seen, expected):
+    """To the rounding of float64, over all steps."""
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(seen, expected, rtol=1e-10, atol=1e-10)

@@ -1,0 +1,417 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from delayjax import averaging
+from tests.averaging.driving import (
+    ETA,
+    STEPS,
+    assert_follows,
+    gradient,
+    replicas,
+    train,
+)
+from tests.exchange.driving import WORKERS, executions
+
+SECONDS = np.random.default_rng(5).random((7, WORKERS))
+SECONDS[2, 1] = SECONDS[4, 0] = SECONDS[4, 3] = np.inf  # not every worker every time
+
+
+def wild(max_age=3, lost=0.0):
+    return averaging.races(jax.random.key(3), max_age, lost=lost)
+
+
+def sgd():
+    return optax.sgd(ETA)
+
+
+def together(t):
+    return None
+
+
+def by_rank(t):
+    return list(range(WORKERS))
+
+
+def by_arrival(t):
+    row = SECONDS[t % len(SECONDS)]
+    return [p for p in np.argsort(row, kind="stable") if np.isfinite(row[p])]
+
+
+def elastic(
+    order, *, rate=0.9 / WORKERS, period=1, momentum=0.0, ahead=0.0, races=None
+):
+    """D.3: every worker's model, and the centre, step by step; `order` of visits."""
+    x, v = replicas(), np.zeros((WORKERS, 5))
+    centre, versions, xs = x[0].copy(), [x[0].copy()], []
+    for t in range(STEPS):
+        v = momentum * v - ETA * gradient(t, x + ahead * v)
+        d = np.zeros_like(x)
+        if t % period == 0:
+            visitors = order(t)
+            if visitors is None:
+                d = rate * (x - centre)
+                centre = centre + d.sum(axis=0)
+            for i in visitors or []:
+                read, written = centre, True
+                if races is not None:
+                    with jax.enable_x64(True):
+                        like = jnp.zeros(5)
+                        ages = np.asarray(races.ages(jnp.int32(t), jnp.int32(i), like))
+                        lost = races.lost(jnp.int32(t), jnp.int32(i), like)
+                        written = ~np.asarray(lost)
+                    ages = np.minimum(ages, len(versions) - 1)
+                    read = [versions[-1 - age][n] for n, age in enumerate(ages)]
+                d[i] = rate * (x[i] - read)
+                centre = centre + np.where(written, d[i], 0)
+                versions.append(centre)
+        x = x + v - d
+        xs.append(x)
+    return np.stack(xs), centre
+
+
+FAMILY = {
+    "synchronous": (lambda: averaging.easgd(sgd()), lambda: elastic(together)),
+    "synchronous, H = 4": (
+        lambda: averaging.easgd(sgd(), moving_rate=0.1, period=4),
+        lambda: elastic(together, rate=0.1, period=4),
+    ),
+    "round robin": (
+        lambda: averaging.easgd(sgd(), turn=averaging.round_robin()),
+        lambda: elastic(by_rank),
+    ),
+    "asynchronous, H = 3": (
+        lambda: averaging.easgd(
+            sgd(), moving_rate=0.3, period=3, turn=averaging.first_come(SECONDS)
+        ),
+        lambda: elastic(by_arrival, rate=0.3, period=3),
+    ),
+    "MEASGD": (
+        lambda: averaging.easgd(
+            optax.sgd(ETA, momentum=0.9), turn=averaging.first_come(SECONDS)
+        ),
+        lambda: elastic(by_arrival, momentum=0.9),
+    ),
+    "EA-wild": (
+        lambda: averaging.easgd(sgd(), turn=averaging.round_robin(), unlocked=wild()),
+        lambda: elastic(by_rank, races=wild()),
+    ),
+}
+EAMSGD = (
+    lambda: averaging.easgd(optax.chain(optax.scale(-ETA), optax.trace(0.9)), period=2),
+    lambda: elastic(together, momentum=0.9, ahead=0.9, period=2),
+)
+
+
+@executions
+@pytest.mark.parametrize("name", FAMILY)
+def test_models_and_centre_follow_the_paper_s_loop(execution, name):
+    make, loop = FAMILY[name]
+    xs, split = train(execution, make)
+    expected, centre = loop()
+    assert_follows(xs, expected)
+    assert_follows(split.state[1].centre, centre)
+
+
+@executions
+def test_eamsgd_takes_its_gradient_a_velocity_ahead(execution):
+    make, loop = EAMSGD
+    xs, split = train(
+        execution, make, at=lambda x, state: averaging.look_ahead(x, state, 0.9)
+    )
+    expected, centre = loop()
+    assert_follows(xs, expected)
+    assert_follows(split.state[1].centre, centre)
+
+
+@executions
+def test_lost_writes_and_absent_workers_race_as_in_the_loop(execution):
+    races = wild(max_age=5, lost=0.3)
+    turn = averaging.first_come(SECONDS)
+    xs, split = train(
+        execution, lambda: averaging.easgd(sgd(), turn=turn, unlocked=races)
+    )
+    expected, centre = elastic(by_arrival, races=races)
+    assert_follows(xs, expected)
+    assert_follows(split.state[1].centre, centre)
+    assert np.abs(xs - elastic(by_arrival)[0]).max() > 0.1
+
+
+def exchange_alone(turn, *, races=None, rate=0.2, workers=8, steps=20, seed=1):
+    """Sums over workers and centre [T, n], and the models, of exchanges alone."""
+    with jax.enable_x64(True):
+        tx = averaging.easgd(
+            optax.sgd(ETA), moving_rate=rate, turn=turn, unlocked=races
+        )
+        start = jnp.asarray(np.random.default_rng(seed).normal(size=(workers, 3)))
+
+        def run(x):
+            state = tx.init(jnp.zeros(3))
+
+            def step(carry, _):
+                x, state = carry
+                updates, state = tx.update(jnp.zeros(3), state, x)
+                x = x + updates
+                return (x, state), jax.lax.psum(x, "workers") + state.centre
+
+            (x, _), sums = jax.lax.scan(step, (x, state), length=steps)
+            return x, sums
+
+        x, sums = jax.jit(jax.vmap(run, axis_name="workers"))(start)
+        return np.asarray(start), np.asarray(x), np.asarray(sums[0])
+
+
+ORDERS = {
+    "together": None,
+    "by rank": averaging.round_robin(),
+    "by arrival": averaging.first_come(np.random.default_rng(0).random((20, 8))),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_an_elastic_exchange_conserves_the_sum_of_models_and_centre(order, seed):
+    start, x, sums = exchange_alone(ORDERS[order], seed=seed)
+    expected = np.broadcast_to(start.sum(axis=0), sums.shape)  # the centre is at 0
+    np.testing.assert_allclose(sums, expected, rtol=1e-12, atol=1e-12)
+    assert np.ptp(x, axis=0).max() < 0.1 * np.ptp(start, axis=0).max()
+
+
+def test_races_conserve_the_sum_and_lost_writes_do_not():
+    turn = averaging.round_robin()
+    start, _, sums = exchange_alone(turn, races=wild())
+    np.testing.assert_allclose(sums[-1], start.sum(axis=0), rtol=1e-12, atol=1e-12)
+    _, _, sums = exchange_alone(turn, races=wild(lost=0.3))
+    assert np.abs(sums[-1] - start.sum(axis=0)).min() > 1e-3
+
+
+def test_races_without_age_are_a_lock():
+    turn = averaging.round_robin()
+    _, locked, _ = exchange_alone(turn)
+    _, raced, _ = exchange_alone(turn, races=wild(max_age=0))
+    np.testing.assert_array_equal(locked, raced)
+    _, raced, _ = exchange_alone(turn, races=wild(max_age=2))
+    assert np.abs(locked - raced).max() > 1e-3
+
+
+def together_matrix(workers, a, rate):
+    """All workers and the centre on a quadratic, all at once, [P + 1, P + 1]."""
+    matrix = (1 - a - rate) * np.eye(workers + 1)
+    matrix[:-1, -1] = matrix[-1, :-1] = rate
+    matrix[-1, -1] = 1 - workers * rate
+    return matrix
+
+
+def in_turn_matrix(workers, a, rate):
+    """The same, by rank: a worker reads what those before it have left."""
+    matrix = np.eye(workers + 1)
+    for i in range(workers):
+        visit = np.eye(workers + 1)
+        visit[i, i], visit[i, -1] = 1 - a - rate, rate
+        visit[-1, i], visit[-1, -1] = rate, 1 - rate
+        matrix = visit @ matrix
+    return matrix
+
+
+def radius(matrix):
+    return np.abs(np.linalg.eigvals(matrix)).max()
+
+
+@pytest.mark.parametrize("a", [0.01, 0.5, 1.0, 1.9])
+@pytest.mark.parametrize("workers", [1, 2, 4, 16])
+def test_the_limit_all_at_once_is_the_edge_of_stability(workers, a):
+    limit = averaging.moving_rate_limit(workers, step_size=a)
+    assert radius(together_matrix(workers, a, 0.999 * limit)) < 1
+    assert radius(together_matrix(workers, a, 1.001 * limit)) > 1
+
+
+@pytest.mark.parametrize("a", [0.01, 0.5, 1.0, 1.9])
+@pytest.mark.parametrize("workers", [1, 2, 4, 16])
+def test_the_limit_in_turn_is_stable_and_the_edge_for_one_worker(workers, a):
+    limit = averaging.moving_rate_limit(workers, step_size=a, in_turn=True)
+    assert radius(in_turn_matrix(workers, a, 0.999 * limit)) < 1
+    if workers == 1:
+        assert radius(in_turn_matrix(workers, a, 1.001 * limit)) > 1
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_the_library_is_stable_below_the_limit_and_not_above(factor):
+    a, workers = 0.5, 8
+    rate = factor * averaging.moving_rate_limit(workers, step_size=a)
+
+    def run(x):
+        tx = averaging.easgd(optax.sgd(a), moving_rate=jnp.float32(rate))
+        state = tx.init(jnp.float32(1))
+
+        def step(carry, _):
+            x, state = carry
+            updates, state = tx.update(x, state, x)  # curvature 1
+            return (x + updates, state), None
+
+        return jax.lax.scan(step, (x, state), length=300)[0][0]
+
+    x = jax.jit(jax.vmap(run, axis_name="workers"))(jnp.arange(1.0, 1 + workers))
+    assert (np.abs(x).max() > 1e3) == (factor > 1)
+
+
+def stationary(workers, a, rate):
+    """Variances of the workers' mean and of the centre, noise of variance 1 (D.3)."""
+    step = np.asarray([[1 - a - rate, rate], [workers * rate, 1 - workers * rate]])
+    noise = np.diag([a**2 / workers, 0.0])
+    flat = np.linalg.solve(np.eye(4) - np.kron(step, step), noise.ravel())
+    return np.diag(flat.reshape(2, 2))
+
+
+def test_the_centre_varies_less_than_the_mean_worker_as_the_equation_says():
+    workers, a, seeds, steps = 8, 0.2, 4000, 200
+    tx = averaging.easgd(optax.sgd(a))
+
+    def run(key):
+        def step(carry, t):
+            x, state = carry
+            noise = jax.random.normal(jax.random.fold_in(key, t))
+            updates, state = tx.update(x + noise, state, x)
+            return (x + updates, state), None
+
+        zero = jnp.zeros(())
+        (x, state), _ = jax.lax.scan(step, (zero, tx.init(zero)), jnp.arange(steps))
+        return jax.lax.pmean(x, "workers"), state.centre
+
+    keys = jax.random.split(jax.random.key(0), (seeds, workers))
+    means, centres = jax.jit(jax.vmap(jax.vmap(run, axis_name="workers")))(keys)
+    mean, centre = stationary(workers, a, 0.9 / workers)
+    # a variance of n draws has a deviation of sqrt(2 / n): four of them
+    tolerance = 4 * np.sqrt(2 / seeds)
+    np.testing.assert_allclose(np.var(means[:, 0]), mean, rtol=tolerance)
+    np.testing.assert_allclose(np.var(centres[:, 0]), centre, rtol=tolerance)
+    assert centre < mean < a / ((2 - a) * workers)
+
+
+def test_a_moving_rate_that_cannot_be_stable_is_warned_of():
+    tx = averaging.easgd(optax.sgd(0.1), moving_rate=0.6)
+
+    def step(x):
+        return tx.update(x, tx.init(x), x)[0]
+
+    with pytest.warns(UserWarning, match=r"`moving_rate` 0.6 is above 0.4, the limit"):
+        jax.vmap(step, axis_name="workers")(jnp.ones(4))
+    jax.vmap(step, axis_name="workers")(jnp.ones(2))  # 2 / 3
+
+
+def test_a_moving_rate_in_turn_is_warned_of_above_one():
+    def step(x, rate):
+        tx = averaging.easgd(
+            optax.sgd(0.1), moving_rate=rate, turn=averaging.round_robin()
+        )
+        return tx.update(x, tx.init(x), x)[0]
+
+    over = jax.vmap(step, in_axes=(0, None), axis_name="workers")
+    with pytest.warns(UserWarning, match=r"above 1, the limit .* \(in turn\)"):
+        jax.vmap(lambda x: step(x, 1.5), axis_name="workers")(jnp.ones(4))
+    jax.jit(over)(jnp.ones(4), 1.5)  # traced: not known
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: averaging.easgd(None), TypeError, "`inner` must be an Optax"),
+        (
+            lambda: averaging.easgd(sgd(), moving_rate=-0.1),
+            ValueError,
+            "`moving_rate` must be finite and non-negative, got -0.1",
+        ),
+        (
+            lambda: averaging.easgd(sgd(), period=0),
+            ValueError,
+            "`period` must be at least 1, got 0",
+        ),
+        (
+            lambda: averaging.easgd(sgd(), period=jnp.int32(0)),
+            ValueError,
+            "`period` must be at least 1, got 0",
+        ),
+        (
+            lambda: averaging.easgd(sgd(), period=jnp.float32(2)),
+            TypeError,
+            "`period` must be an integer, got float32",
+        ),
+        (lambda: averaging.easgd(sgd(), turn=1), TypeError, "`turn` must be a func"),
+        (
+            lambda: averaging.easgd(sgd(), unlocked=3),
+            TypeError,
+            r"`unlocked` must be averaging.races\(key, max_age\), got 3",
+        ),
+        (
+            lambda: averaging.easgd(sgd(), unlocked=wild()),
+            ValueError,
+            "`unlocked` needs `turn`",
+        ),
+        (
+            lambda: averaging.easgd(sgd(), axis_name=("a", "b")),
+            TypeError,
+            "`axis_name` of `averaging.easgd` must be one name",
+        ),
+        (lambda: wild(max_age=-1), ValueError, "`max_age` must be non-negative"),
+        (lambda: wild(lost=1.0), ValueError, r"`lost` must be in \[0, 1.0\)"),
+        (
+            lambda: averaging.moving_rate_limit(0),
+            ValueError,
+            "`num_workers` must be at least 1",
+        ),
+        (
+            lambda: averaging.moving_rate_limit(2, step_size=2.0),
+            ValueError,
+            r"`step_size` must be in \[0, 2.0\)",
+        ),
+        (
+            lambda: averaging.look_ahead(jnp.ones(2), optax.EmptyState(), 0.9),
+            ValueError,
+            "`opt_state` must hold one velocity, got 0",
+        ),
+        (
+            lambda: averaging.look_ahead(jnp.ones(2), (), 1.0),
+            ValueError,
+            "`momentum` must be in",
+        ),
+        (
+            lambda: averaging.first_come(["soon"]),
+            TypeError,
+            "`seconds` must hold real numbers",
+        ),
+        (
+            lambda: averaging.first_come([1.0]),
+            ValueError,
+            r"`seconds` must have shape \[T, P\]",
+        ),
+        (
+            lambda: averaging.first_come([[np.nan]]),
+            ValueError,
+            "`seconds` must be numbers, got nan",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("turn", "error", "message"),
+    [
+        (
+            averaging.first_come([[1.0, 2.0]]),
+            ValueError,
+            "one column for each of the 4",
+        ),
+        (lambda step: 0.5, TypeError, r"`turn\(step\)` must be an integer"),
+        (lambda step: jnp.arange(4), ValueError, r"`turn\(step\)` must be a scalar"),
+    ],
+)
+def test_a_turn_that_says_something_else_is_refused(turn, error, message):
+    tx = averaging.easgd(sgd(), turn=turn)
+    with pytest.raises(error, match=message):
+        jax.vmap(lambda x: tx.update(x, tx.init(x), x)[0], axis_name="workers")(
+            jnp.ones(4)
+        )

@@ -1,0 +1,197 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from delayjax import averaging
+from tests.averaging.driving import (
+    ETA,
+    STEPS,
+    assert_follows,
+    gradient,
+    replicas,
+    train,
+)
+from tests.exchange.driving import WORKERS, executions, program
+
+
+def rate(step):
+    """Exact in float32, in which Optax has it."""
+    return 0.125 / (1 + (step >= 25))
+
+
+def sgd():
+    return optax.sgd(ETA)
+
+
+def periodic(period, *, momentum=0.0):
+    """W is the mean of all every `period` steps, and nothing in between."""
+    x, v, xs = replicas(), np.zeros((WORKERS, 5)), []
+    for t in range(STEPS):
+        v = momentum * v - ETA * gradient(t, x)
+        due = (t + 1) % period == 0
+        matrix = np.full((4, 4), 0.25) if due else np.eye(4)
+        x = matrix @ (x + v)
+        xs.append(x)
+    return np.stack(xs)
+
+
+def adaptive(rate, *, sampling_steps, period):
+    """D.8; also each period at its average, and each V."""
+    x, xs, waited, ratios, periods, spreads = replicas(), [], 0, [], [], []
+    for t in range(STEPS):
+        eta = rate(t)
+        x, waited = x - eta * gradient(t, x), waited + 1
+        if waited == period:
+            middle = x.mean(axis=0)
+            spread = np.mean(np.sum((x - middle) ** 2, axis=1))
+            if t < sampling_steps:
+                ratios.append(spread / eta)
+            elif spread < 0.7 * eta * np.mean(ratios):
+                period += 1
+            elif spread > 1.3 * eta * np.mean(ratios):
+                period = max(1, period - 1)
+            x, waited = np.tile(middle, (WORKERS, 1)), 0
+            periods.append(period)
+            spreads.append(spread)
+        xs.append(x)
+    return np.stack(xs), periods, spreads
+
+
+@executions
+@pytest.mark.parametrize(("period", "momentum"), [(1, 0.0), (4, 0.9), (7, 0.0)])
+def test_models_follow_the_mixing_matrices(execution, period, momentum):
+    def make():
+        return averaging.local_sgd(
+            optax.sgd(ETA, momentum=momentum or None), period=period
+        )
+
+    xs, _ = train(execution, make)
+    assert_follows(xs, periodic(period, momentum=momentum))
+
+
+@executions
+@pytest.mark.parametrize("period", [1, 3])
+def test_an_adaptive_period_follows_the_paper_s_loop(execution, period):
+    xs, split = train(
+        execution,
+        lambda: averaging.adaptive_period(
+            optax.sgd(rate), rate, sampling_steps=12, period=period
+        ),
+    )
+    expected, periods, spreads = adaptive(rate, sampling_steps=12, period=period)
+    assert_follows(xs, expected)
+    state = split.state[1]
+    assert state.period == periods[-1]
+    np.testing.assert_allclose(state.disagreement, spreads[-1], rtol=1e-10)
+    assert len(set(periods)) > 1
+
+
+def periods_of(sizes, *, period, sampling_steps):
+    """The period after each step, of two workers whose steps differ by so much."""
+    tx = averaging.adaptive_period(
+        optax.sgd(1.0), 1.0, sampling_steps=sampling_steps, period=period
+    )
+
+    def run(sign):
+        def step(carry, size):
+            x, state = carry
+            updates, state = tx.update(sign * size, state, x)
+            return (x + updates, state), state.period
+
+        zero = jnp.zeros(())
+        return jax.lax.scan(step, (zero, tx.init(zero)), jnp.asarray(sizes))[1]
+
+    both = jax.vmap(run, axis_name="workers")(jnp.asarray([1.0, -1.0]))
+    np.testing.assert_array_equal(*both)
+    return both[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("factor", "change"), [(0.69, 1), (0.71, 0), (1.0, 0), (1.29, 0), (1.31, -1)]
+)
+def test_the_period_moves_where_the_spread_leaves_its_band(factor, change):
+    # the steps of two workers add up to a spread of size^2
+    sizes = [0.5, 0.5, *[0.5 * np.sqrt(factor)] * 2]
+    assert periods_of(sizes, period=2, sampling_steps=2) == [2, 2, 2, 2 + change]
+
+
+def test_the_period_stays_while_it_is_sampled_and_never_falls_below_one():
+    assert periods_of([1.0, 0.1, 5.0, 0.1], period=1, sampling_steps=4) == [1] * 4
+    assert periods_of([1.0, 9.0, 9.0, 9.0], period=1, sampling_steps=1) == [1] * 4
+    assert periods_of([1.0, 1.0, 0.5], period=1, sampling_steps=2) == [1, 1, 2]
+
+
+def test_a_run_without_a_sample_keeps_its_period():
+    """The first average comes after the sampling: there is nothing to compare with."""
+    assert periods_of([1.0] * 6, period=3, sampling_steps=1) == [3] * 6
+
+
+def test_workers_of_two_axes_average_over_one_or_both():
+    def step(x, axis_name):
+        tx = averaging.local_sgd(sgd(), period=1, axis_name=axis_name)
+        return x + tx.update(jnp.zeros(()), tx.init(x), x)[0]
+
+    x = jnp.arange(4.0).reshape(2, 2)
+    for names, expected in (
+        ("members", [[0.5, 0.5], [2.5, 2.5]]),
+        ("groups", [[1.0, 2.0], [1.0, 2.0]]),
+        (("groups", "members"), [[1.5, 1.5], [1.5, 1.5]]),
+    ):
+        inner = jax.vmap(lambda x, n=names: step(x, n), axis_name="members")
+        seen = jax.vmap(inner, axis_name="groups")(x)
+        np.testing.assert_array_equal(seen, expected)
+
+
+def test_a_step_on_devices_sends_one_model_at_the_period_s_end_alone():
+    params = {"w": jnp.zeros((8, 4)), "b": jnp.zeros(3)}
+    text = program(
+        averaging.local_sgd(sgd(), period=3), params, own=(True, False)
+    ).as_text()
+    entry = text[text.index("ENTRY") :]
+    assert "all-reduce" not in entry  # it is in a branch
+    assert "conditional" in entry
+    assert text.count(" all-reduce(") == 1
+    assert "f32[35]" in text  # all leaves together
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: averaging.local_sgd(None, period=2), TypeError, "`inner` must be an"),
+        (
+            lambda: averaging.local_sgd(sgd(), period=0),
+            ValueError,
+            "`period` must be at least 1, got 0",
+        ),
+        (
+            lambda: averaging.local_sgd(sgd(), period=1.5),
+            TypeError,
+            "`period` must be a static integer, got 1.5",
+        ),
+        (
+            lambda: averaging.local_sgd(sgd(), period=jnp.ones(2, int)),
+            ValueError,
+            "`period` must be a scalar",
+        ),
+        (
+            lambda: averaging.adaptive_period(sgd(), 0.0, sampling_steps=1),
+            ValueError,
+            "`learning_rate` must be finite and positive",
+        ),
+        (
+            lambda: averaging.adaptive_period(sgd(), 0.1, sampling_steps=0),
+            ValueError,
+            "`sampling_steps` must be at least 1, got 0",
+        ),
+        (
+            lambda: averaging.adaptive_period(sgd(), 0.1, sampling_steps=1, period=0),
+            ValueError,
+            "`period` must be at least 1, got 0",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

@@ -1,0 +1,68 @@
+"""Every method that averages, for so many workers."""
+
+import jax
+import numpy as np
+import optax
+
+from delayjax import averaging
+
+KEY = jax.random.key(1)
+
+
+def some(step):
+    """Two of three workers, others at each step."""
+    return (jax.lax.axis_index("workers") + step) % 3 > 0
+
+
+def methods(workers):
+    """{name: (inner, period) -> transformation}; a name's first part is the method."""
+    seconds = np.random.default_rng(0).random((9, workers))
+    late = np.random.default_rng(1).integers(0, 2, (9, workers))
+    return {
+        "easgd": lambda inner, h: averaging.easgd(inner, period=h),
+        "easgd, in turn": lambda inner, h: averaging.easgd(
+            inner, period=h, turn=averaging.first_come(seconds)
+        ),
+        "easgd, unlocked": lambda inner, h: averaging.easgd(
+            inner,
+            period=h,
+            turn=averaging.round_robin(),
+            unlocked=averaging.races(KEY, 2, lost=0.1),
+        ),
+        "downpour": lambda inner, h: averaging.downpour(inner, period=h),
+        "downpour, averaged": lambda inner, h: averaging.downpour(
+            inner,
+            period=h,
+            server=optax.trace(0.5),
+            average=0.1,
+            turn=averaging.first_come(seconds),
+        ),
+        "wagma": lambda inner, h: averaging.wagma(inner, period=h),
+        "wagma, late": lambda inner, h: averaging.wagma(
+            inner, period=h, lateness=averaging.late_by(late)
+        ),
+        "gossip": lambda inner, h: averaging.gossip(KEY, inner, period=h),
+        "gossip, push": lambda inner, h: averaging.gossip(
+            KEY, inner, push=True, period=h
+        ),
+        "d_psgd": lambda inner, h: averaging.d_psgd(inner, period=h),
+        "d_psgd, after the step": lambda inner, h: averaging.d_psgd(
+            inner, overlap=False, period=h
+        ),
+        "ad_psgd": lambda inner, h: averaging.ad_psgd(KEY, inner, period=h),
+        "sgp": lambda inner, h: averaging.sgp(inner, period=h),
+        "sgp, some silent": lambda inner, h: averaging.sgp(
+            inner, peers=2, sends=some, period=h
+        ),
+        "local_sgd": lambda inner, h: averaging.local_sgd(inner, period=h),
+        "adaptive_period": lambda inner, h: averaging.adaptive_period(
+            inner, 0.1, sampling_steps=3, period=h
+        ),
+        "delayed_average": lambda inner, h: averaging.delayed_average(
+            inner, 1, period=h
+        ),
+        "delayed_average, at once": lambda inner, h: averaging.delayed_average(
+            inner, 0, period=h
+        ),
+        "dga": lambda inner, h: averaging.dga(inner, h),
+    }
