@@ -102,7 +102,9 @@ def rows(workdir: Path) -> list[dict]:
     with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
         for line in (workdir / "metrics.jsonl").read_text().splitlines():
             row = json.loads(line)
-            del row["steps_per_second"]
+            clock = [name for name in row if name.endswith("_per_second")]
+            for name in (*clock, "mfu"):
+                row.pop(name, None)
             found.append(row)
     return found
 

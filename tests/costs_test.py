@@ -48,7 +48,7 @@ def test_the_grid_holds_no_second_history(changes):
 def test_history_bytes_are_the_formula():
     _, trainer = built(**{"delay.value": (0, 7)})
     _, history = costs.state_bytes(trainer)
-    clocks = 2 * 4  # of the gradients' and of their ages' ring
+    clocks = 2 * 8  # of the gradients' and of their ages' ring
     assert history == 2 * 4 * 8 * (4 * PARAMETERS + 4) + clocks
 
 
@@ -57,7 +57,7 @@ def test_the_history_of_an_arm_is_as_deep_as_its_trace():
     _, history = costs.state_bytes(trainer)
     depth = 5 - 1  # round robin: every gradient is P - 1 updates late
     assert trainer.max_delay == depth
-    assert history == 2 * 2 * (depth + 1) * 4 * PARAMETERS + 4
+    assert history == 2 * 2 * (depth + 1) * 4 * PARAMETERS + 8
 
 
 def test_a_history_larger_than_memory_is_refused_before_it_is_allocated():
