@@ -14,9 +14,9 @@ import delayjax as dj
 AUTO = jax.sharding.AxisType.Auto
 DEVICES = 4
 PARAMS = {
-    "w": jnp.zeros((3, 5)),
+    "w": jnp.zeros((3, 5), jnp.float32),
     "b": jnp.zeros((), jnp.bfloat16),
-    "e": [jnp.zeros(300), jnp.zeros((2, 0))],
+    "e": [jnp.zeros(300, jnp.float32), jnp.zeros((2, 0), jnp.float32)],
 }
 
 
@@ -57,7 +57,7 @@ def test_in_a_plain_jit_it_is_the_plain_history(devices, bucket_bytes):
 
 
 def test_bytes_a_device_fall_as_one_over_n():
-    params = jnp.zeros(2**18)
+    params = jnp.zeros(2**18, jnp.float32)
     held = {
         n: nbytes_on_one(dj.ring.sharded("data", mesh=mesh_of(n)).init(params, 5).slots)
         for n in (1, 2, 4)
@@ -70,7 +70,7 @@ def test_a_donated_step_gathers_one_item_and_copies_no_history():
     tx = dj.delayed(
         optax.sgd(0.1), depth, history=dj.ring.sharded("data", mesh=mesh_of(DEVICES))
     )
-    params = jnp.zeros(n)
+    params = jnp.zeros(n, jnp.float32)
     state = tx.init(params)
     program = jax.jit(tx.update, donate_argnums=1).lower(params, state).compile()
     gathered = re.findall(r" (f32\[[\d,]+\])\S* all-gather\(", program.as_text())
