@@ -220,6 +220,31 @@ def check_number(
         raise ValueError(f"`{name}` must be {interval}, got {value}.")
 
 
+def check_answer(name: str, answer: Any, *kinds: Any) -> jax.Array:
+    """What a function says of this worker alone, as a scalar array.
+
+    Args:
+        name: the call that it answers.
+        answer: of that call.
+        *kinds: what it may be: `jnp.integer`, `jnp.bool_`.
+
+    Raises:
+        TypeError: if it is of none of these kinds.
+        ValueError: if it is no scalar.
+    """
+    answer = jnp.asarray(answer)
+    if not any(jnp.issubdtype(answer.dtype, kind) for kind in kinds):
+        names = {jnp.integer: "an integer", jnp.bool_: "a bool"}
+        what = " or ".join(names[kind] for kind in kinds)
+        raise TypeError(f"`{name}` must be {what}, got {answer.dtype}.")
+    if answer.ndim != 0:
+        raise ValueError(
+            f"`{name}` must be a scalar, got shape {answer.shape}: it is asked on each"
+            " worker for that worker alone."
+        )
+    return answer
+
+
 def check_gradients(needed_by: str, updates: Any) -> None:
     """Checks that every gradient is floating point or complex.
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from delayjax import base
 
@@ -26,6 +27,48 @@ def workers_of(axis_name: base.AxisName) -> int:
             " or workers.run, or under vmap, shard_map or pmap with"
             f" axis_name={axis_name!r}."
         ) from None
+
+
+def check_table(name: str, table: Any, kinds: str = "fiu") -> Any:
+    """A table of numbers [T, P], a row for each step and a column for each worker.
+
+    Args:
+        name: of the argument.
+        table: anything like an array; as it is where it is traced.
+        kinds: of NumPy's dtypes: "fiu" for real numbers, "iu" for whole ones.
+
+    Raises:
+        TypeError: if it holds no such numbers.
+        ValueError: if it has not two dimensions or is empty.
+    """
+    table = np.asarray(table) if base.is_concrete(table) else table
+    if table.dtype.kind not in kinds:
+        numbers = "real numbers" if "f" in kinds else "whole numbers"
+        raise TypeError(f"`{name}` must hold {numbers}, got {table.dtype}.")
+    if table.ndim != 2 or table.size == 0:
+        raise ValueError(
+            f"`{name}` must have shape [T, P], a row for each step and a column for"
+            f" each worker, got {table.shape}."
+        )
+    return table
+
+
+def row_of(
+    name: str, table: jax.Array, step: Any, axis_name: base.AxisName
+) -> tuple[jax.Array, jax.Array]:
+    """A step's row [P] of a table [T, P], which starts anew; and this worker's number.
+
+    Raises:
+        NameError: if there is no such axis.
+        ValueError: if P is not the number of workers.
+    """
+    workers = workers_of(axis_name)
+    if workers != table.shape[1]:
+        raise ValueError(
+            f"`{name}` must have one column for each of the {workers} workers on axis"
+            f" {axis_name!r}, got {table.shape[1]}."
+        )
+    return table[step % table.shape[0]], jax.lax.axis_index(axis_name)
 
 
 def check_fresh(needed_by: str, updates: Any, axis_name: base.AxisName) -> None:
@@ -112,7 +155,8 @@ def _kept_apart(
 
         def body(carry):
             _, sent, came, meanwhile = carry
-            some = sum(x.ravel()[0].astype(jnp.float32) for x in sent if x.size)
+            firsts = [x.ravel()[0].astype(jnp.float32) for x in sent if x.size]
+            some = jnp.stack(firsts).sum()
             return (
                 jnp.zeros_like(carry[0]),
                 [-x for x in sent],
@@ -152,7 +196,7 @@ class _Parcels:
         """In order; with `joined` for what was joined."""
         joined = self.joined if joined is None else joined
         return [
-            joined.get(n, self._leaves[bucket[0]])
+            joined[n] if n in joined else self._leaves[bucket[0]]
             for n, bucket in enumerate(self._buckets)
         ]
 

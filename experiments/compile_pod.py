@@ -13,7 +13,6 @@ extra.
 import collections
 import importlib.util
 import json
-import math
 import os
 import re
 import sys
@@ -23,13 +22,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 from absl import app, flags
 from jax.experimental import topologies
 from ml_collections import ConfigDict, config_flags
 
-import delayjax as dj
-from experiments import arms, build, grid, hlo, train
+from experiments import arms, build, costs, grid, hlo, train
 
 
 class PodError(Exception):
@@ -198,7 +195,7 @@ def examine(
         hbm_bytes=int(_chip(topology).hbm_gib * 2**30),
         compile_seconds=seconds,
         argument_bytes=memory.argument_size_in_bytes,
-        history_bytes=_bytes(_rings(arguments)),
+        history_bytes=costs.device_bytes(costs.rings(arguments)),
         output_bytes=memory.output_size_in_bytes - memory.alias_size_in_bytes,
         temp_bytes=memory.temp_size_in_bytes + memory.generated_code_size_in_bytes,
         host_bytes=memory.host_argument_size_in_bytes
@@ -302,24 +299,11 @@ def _chip(topology: str) -> Chip:
     return CHIPS[topology.partition(":")[0]]
 
 
-def _rings(tree: Any) -> list[dj.ring.Ring]:
-    def is_ring(node):
-        return isinstance(node, dj.ring.Ring)
-
-    return [node for node in jax.tree.leaves(tree, is_leaf=is_ring) if is_ring(node)]
-
-
-def _bytes(shapes: Any) -> int:
-    """Bytes in the memory of one device."""
-    return sum(
-        math.prod(x.sharding.shard_shape(x.shape)) * np.dtype(x.dtype).itemsize
-        for x in jax.tree.leaves(shapes)
-        if x.sharding.memory_kind in (None, "device")
-    )
-
-
 def _too_large(program: str, topology: str, arguments: Any, found: str) -> str:
-    held, history = _bytes(arguments), _bytes(_rings(arguments))
+    held, history = (
+        costs.device_bytes(arguments),
+        costs.device_bytes(costs.rings(arguments)),
+    )
     return (
         f"{program or 'The step'} does not fit a device of {topology}, which has"
         f" {_chip(topology).hbm_gib} GiB: its arguments are {held / 2**30:.2f} GiB, of"

@@ -29,14 +29,25 @@ class Costs(NamedTuple):
 def state_bytes(trainer: Trainer) -> tuple[int, int]:
     """Bytes of a program's state, and of the histories in it."""
     state = execution.held(trainer.shapes())
-    rings = [
-        node
-        for node in jax.tree.leaves(
-            state.opt_state, is_leaf=lambda x: isinstance(x, dj.ring.Ring)
-        )
-        if isinstance(node, dj.ring.Ring)
-    ]
-    return _bytes(state), _bytes(rings)
+    return _bytes(state), _bytes(rings(state))
+
+
+def rings(tree: Any) -> list[dj.ring.Ring]:
+    """The histories in a state."""
+
+    def is_ring(node):
+        return isinstance(node, dj.ring.Ring)
+
+    return [node for node in jax.tree.leaves(tree, is_leaf=is_ring) if is_ring(node)]
+
+
+def device_bytes(shapes: Any) -> int:
+    """Bytes in the memory of one device, of shapes with shardings."""
+    return sum(
+        math.prod(x.sharding.shard_shape(x.shape)) * np.dtype(x.dtype).itemsize
+        for x in jax.tree.leaves(shapes)
+        if x.sharding.memory_kind in (None, "device")
+    )
 
 
 def check_memory(program: Program, trainer: Trainer) -> None:
@@ -45,11 +56,13 @@ def check_memory(program: Program, trainer: Trainer) -> None:
     Raises:
         ValueError: with the sizes and the remedies.
     """
-    total, history = state_bytes(trainer)
+    state = execution.held(trainer.shapes())
+    total, history = device_bytes(state), device_bytes(rings(state))
     stats = jax.local_devices()[0].memory_stats() or {}
-    memory = stats.get("bytes_limit") or (
-        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    )
+    memory = stats.get("bytes_limit")
+    if memory is None:  # CPUs: those that take part have the host's together
+        host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        memory = host // len(state.step.sharding.addressable_devices)
     taken = 0
     remedy = (
         "Lower config.delay.max_delay, halve the history with"
@@ -57,8 +70,7 @@ def check_memory(program: Program, trainer: Trainer) -> None:
     )
     if trainer.course is not None:
         # the gradients of an update are taken at once
-        params = execution.held(trainer.shapes()).params
-        taken = trainer.course.width * _bytes(params)
+        taken = trainer.course.width * device_bytes(state.params)
         remedy = (
             f"Its gradients are up to {trainer.max_delay} updates old, and"
             f" {trainer.course.width} are taken at once: take fewer workers, refuse the"
@@ -66,7 +78,7 @@ def check_memory(program: Program, trainer: Trainer) -> None:
         )
     if total + taken > memory:
         raise ValueError(
-            f"The state of program {program.name} needs"
+            f"The state of program {program.name} needs on a device"
             f" {(total + taken) / 2**30:.1f} GiB, of which {history / 2**30:.1f} GiB"
             f" are the gradients' history; the device has {memory / 2**30:.1f} GiB."
             f" {remedy}, or train fewer cells at once."
@@ -76,7 +88,7 @@ def check_memory(program: Program, trainer: Trainer) -> None:
 def costs(trainer: Trainer) -> Costs:
     """Compiles a program and reads its costs off, without running it."""
     state = trainer.shapes()
-    chunk = jax.eval_shape(lambda: trainer.given(0, trainer.config.chunk))
+    chunk = trainer.given_shapes()
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), chunk)
     started = time.perf_counter()
     compiled = trainer.run_chunk.lower(state, chunk).compile()

@@ -59,7 +59,7 @@ def of(
     )
 
     def place(given):
-        return jax.tree.map(lambda leaf: _place(leaf, mesh, workers), given)
+        return jax.tree.map(lambda leaf: _place(leaf, on_mesh[1], workers), given)
 
     def shapes(split):
         placed = dj.workers.shardings(split, mesh)
@@ -129,10 +129,9 @@ def own(fed: jax.sharding.Sharding, workers: int) -> np.ndarray:
     return np.unique(np.concatenate([np.arange(workers)[part[1]] for part in parts]))
 
 
-def _place(leaf: np.ndarray, mesh: Mesh, workers: int) -> jax.Array:
+def _place(leaf: np.ndarray, fed: NamedSharding, workers: int) -> jax.Array:
     """[chunk, own workers, ...] of each process as [chunk, workers, ...] of all."""
-    sharding = NamedSharding(mesh, P(None, AXIS))
-    here = own(sharding, workers)
+    here = own(fed, workers)
 
     def of_device(part):
         first, last, _ = part[1].indices(workers)
@@ -140,7 +139,7 @@ def _place(leaf: np.ndarray, mesh: Mesh, workers: int) -> jax.Array:
         return leaf[:, at : at + last - first]
 
     shape = leaf.shape[0], workers, *leaf.shape[2:]
-    return jax.make_array_from_callback(shape, sharding, of_device)
+    return jax.make_array_from_callback(shape, fed, of_device)
 
 
 def _as_it_is(given: Any) -> Any:

@@ -1,9 +1,12 @@
 """What a program costs is known before it runs, and what cannot fit is refused."""
 
+import bisect
+
+import jax
 import pytest
 
 from configs import default
-from experiments import build, costs, grid, train
+from experiments import build, costs, execution, grid, train
 
 PARAMETERS = 64 * 4 + 4 + 4 * 10 + 10  # of an MLP with 4 hidden units
 
@@ -77,3 +80,35 @@ def test_an_arm_larger_than_memory_is_refused(arm, monkeypatch):
     monkeypatch.setattr(costs.os, "sysconf", pages.get)
     with pytest.raises(ValueError, match=r"100 are taken|99 updates old.*workers"):
         costs.check_memory(program, trainer)
+
+
+def test_what_a_device_holds_must_fit_in_it_not_what_all_hold(monkeypatch):
+    program, trainer = built(**{"mesh.workers": 8, "execution": "run"})
+    state = execution.held(trainer.init())
+    first, *others = state.step.sharding.device_set
+    held = sum(
+        shard.data.nbytes
+        for leaf in jax.tree.leaves(state)
+        for shard in leaf.addressable_shards
+        if shard.device == first
+    )
+    total, history = costs.state_bytes(trainer)
+    assert len(others) == 3
+    assert held < total - 0.7 * history  # two of eight workers' histories
+    assert _limit(program, trainer, 4, monkeypatch) == held
+
+
+def _limit(program, trainer, devices, monkeypatch):
+    """The smallest memory of a device that is enough, found by trying."""
+
+    def enough(memory):
+        pages = {"SC_PHYS_PAGES": memory * devices, "SC_PAGE_SIZE": 1}
+        with monkeypatch.context() as patch:
+            patch.setattr(costs.os, "sysconf", pages.get)
+            try:
+                costs.check_memory(program, trainer)
+            except ValueError:
+                return False
+        return True
+
+    return bisect.bisect_left(range(10**7), True, key=enough)

@@ -1,5 +1,7 @@
 """A folder in a bucket, which is here a file system in memory that fsspec has."""
 
+from typing import ClassVar
+
 import fsspec
 import pytest
 from etils import epath
@@ -12,9 +14,9 @@ class Bucket(MemoryFileSystem):
     """What gs:// names here. As there, what is opened for writing begins anew."""
 
     protocol = ("gcs",)
-    store = {}  # noqa: RUF012
-    pseudo_dirs = [""]  # noqa: RUF012
-    written = []  # noqa: RUF012
+    store: ClassVar = {}
+    pseudo_dirs: ClassVar = [""]
+    written: ClassVar = []
 
     @classmethod
     def _strip_protocol(cls, path):

@@ -65,27 +65,15 @@ def first_come(seconds: ArrayLike, *, axis_name: str = "workers") -> Turn:
         You, Buluc and Demmel, SC 2017, arXiv:1708.02983 (FCFS).
     """
     name = replicas.check_axis("averaging.first_come", axis_name)
-    table = np.asarray(seconds)
-    if table.dtype.kind not in "fiu":
-        raise TypeError(f"`seconds` must hold real numbers, got {table.dtype}.")
-    if table.ndim != 2 or table.size == 0:
-        raise ValueError(
-            "`seconds` must have shape [T, P], a row for each step and a column for"
-            f" each worker, got {table.shape}."
-        )
+    table = collectives.check_table("seconds", seconds)
     if np.isnan(table).any():
         raise ValueError("`seconds` must be numbers, got nan: inf stays away.")
     places = np.argsort(np.argsort(table, axis=1, kind="stable"), axis=1)
     queue = jnp.asarray(np.where(np.isinf(table), -1, places), jnp.int32)
 
     def turn(step):
-        workers = collectives.workers_of(name)
-        if workers != queue.shape[1]:
-            raise ValueError(
-                f"`seconds` must have one column for each of the {workers} workers on"
-                f" axis {name!r}, got {queue.shape[1]}."
-            )
-        return queue[step % queue.shape[0], jax.lax.axis_index(name)]
+        row, own = collectives.row_of("seconds", queue, step, name)
+        return row[own]
 
     return turn
 
@@ -110,7 +98,7 @@ def in_turn(
     Returns:
         The centre after all visits, what this worker took, and whether it was there.
     """
-    place = _check_place(turn(step))
+    place = base.check_answer("turn(step)", turn(step), jnp.integer)
     offers, places = gather((offer, place), axis_name)
     queue = jnp.argsort(places)  # stable: equal ones by rank
 
@@ -137,15 +125,3 @@ def _row(tree: Any, worker: jax.Array) -> Any:
     return jax.tree.map(
         lambda rows: jax.lax.dynamic_index_in_dim(rows, worker, keepdims=False), tree
     )
-
-
-def _check_place(place: ArrayLike) -> jax.Array:
-    place = jnp.asarray(place)
-    if not jnp.issubdtype(place.dtype, jnp.integer):
-        raise TypeError(f"`turn(step)` must be an integer, got {place.dtype}.")
-    if place.ndim != 0:
-        raise ValueError(
-            f"`turn(step)` must be a scalar, got shape {place.shape}: it is asked on"
-            " each worker for that worker alone."
-        )
-    return place

@@ -346,7 +346,9 @@ def sgp(
                 f"`peers` must be at most {exponents}, the hops that {workers} workers"
                 f" have, got {peers}."
             )
-        sending = True if sends is None else _check_sends(sends(state.step))
+        sending = True
+        if sends is not None:
+            sending = base.check_answer("sends(step)", sends(state.step), jnp.bool_)
         share = 1 / (1 + peers)
 
         def scaled(tree, factor):
@@ -446,15 +448,3 @@ def _sent(tree: Any, hop: int, axis_name: str) -> Any:
     workers = jax.lax.axis_size(axis_name)
     over = [(rank, (rank + hop) % workers) for rank in range(workers)]
     return jax.lax.ppermute(tree, axis_name, over)
-
-
-def _check_sends(answer: ArrayLike) -> jax.Array:
-    answer = jnp.asarray(answer)
-    if answer.dtype != jnp.bool_:
-        raise TypeError(f"`sends(step)` must be a bool, got {answer.dtype}.")
-    if answer.ndim != 0:
-        raise ValueError(
-            f"`sends(step)` must be a scalar, got shape {answer.shape}: it is asked on"
-            " each worker for that worker alone."
-        )
-    return answer

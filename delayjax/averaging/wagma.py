@@ -127,7 +127,9 @@ def wagma(
         sent, buffer, late = state.sent, model, jnp.int32(0)
         if lateness is not None:
             sent = ring.push(sent, model)
-            late = _check_lateness(lateness(state.step))
+            late = lateness(state.step)
+            late = base.check_answer("lateness(step)", late, jnp.integer, jnp.bool_)
+            late = late.astype(jnp.int32)
             buffer = ring.read(sent, jnp.clip(late, 0, state.step + 1))
 
         def in_groups(bits):
@@ -187,24 +189,11 @@ def late_by(table: ArrayLike, *, axis_name: str = "workers") -> Lateness:
         Array([1, 0], dtype=int32)
     """
     name = replicas.check_axis("averaging.late_by", axis_name)
-    steps = jnp.asarray(table)
-    if not jnp.issubdtype(steps.dtype, jnp.integer):
-        raise TypeError(f"`table` must hold whole numbers, got {steps.dtype}.")
-    if steps.ndim != 2 or steps.size == 0:
-        raise ValueError(
-            "`table` must have shape [T, P], a row for each step and a column for each"
-            f" worker, got {steps.shape}."
-        )
-    steps = steps.astype(jnp.int32)
+    steps = jnp.asarray(collectives.check_table("table", table, "iu"), jnp.int32)
 
     def lateness(step):
-        workers = collectives.workers_of(name)
-        if workers != steps.shape[1]:
-            raise ValueError(
-                f"`table` must have one column for each of the {workers} workers on"
-                f" axis {name!r}, got {steps.shape[1]}."
-            )
-        return steps[step % steps.shape[0], jax.lax.axis_index(name)]
+        row, own = collectives.row_of("table", steps, step, name)
+        return row[own]
 
     return lateness
 
@@ -244,17 +233,3 @@ def _butterflies(workers: int, group_size: int | None) -> list[tuple[int, ...]]:
 
 def _is_power_of_two(number: int) -> bool:
     return number & (number - 1) == 0
-
-
-def _check_lateness(late: ArrayLike) -> jax.Array:
-    late = jnp.asarray(late)
-    if not (late.dtype == jnp.bool_ or jnp.issubdtype(late.dtype, jnp.integer)):
-        raise TypeError(
-            f"`lateness(step)` must be an integer or a bool, got {late.dtype}."
-        )
-    if late.ndim != 0:
-        raise ValueError(
-            f"`lateness(step)` must be a scalar, got shape {late.shape}: it is asked on"
-            " each worker for that worker alone."
-        )
-    return late.astype(jnp.int32)

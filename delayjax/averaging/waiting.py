@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax import base
+from delayjax import base, collectives
 
 Waits = Callable[[int, int], Any]
 """(step, P) -> bool [P, P]: whether worker i needs what worker j has made at this step
@@ -191,14 +191,7 @@ def wait_avoiding(
 
 
 def _check_seconds(seconds: ArrayLike) -> np.ndarray:
-    table = np.asarray(seconds)
-    if table.dtype.kind not in "fiu":
-        raise TypeError(f"`seconds` must hold real numbers, got {table.dtype}.")
-    if table.ndim != 2 or table.size == 0:
-        raise ValueError(
-            "`seconds` must have shape [T, P], a row for each step and a column for"
-            f" each worker, got {table.shape}."
-        )
+    table = collectives.check_table("seconds", seconds)
     if not (np.isfinite(table) & (table >= 0)).all():
         raise ValueError("`seconds` must be finite and non-negative.")
     return table.astype(np.float64)

@@ -131,7 +131,8 @@ def partial_mean(
         del stale_params, worker
         collectives.check_fresh("exchange.partial_mean", updates, axis_name)
         workers = collectives.workers_of(axis_name)
-        in_time = _check_answer(participates(state.step))
+        in_time = participates(state.step)
+        in_time = base.check_answer("participates(step)", in_time, jnp.bool_)
         fresh = Carried(updates, jnp.int32(1), _age(staleness))
         carried = state.carried
         carried = carried._replace(ages=carried.ages + carried.held)  # a step older
@@ -250,16 +251,7 @@ def _lateness(
     seconds: Any, axis_name: base.AxisName
 ) -> Callable[[Any], tuple[jax.Array, jax.Array]]:
     """Of a step: how much later than the first each worker is, [P]; which this is."""
-    if base.is_concrete(seconds):
-        seconds = np.asarray(seconds)
-    kind = seconds.dtype
-    if not (jnp.issubdtype(kind, jnp.floating) or jnp.issubdtype(kind, jnp.integer)):
-        raise TypeError(f"`seconds` must hold real numbers, got {kind}.")
-    if seconds.ndim != 2 or seconds.size == 0:
-        raise ValueError(
-            "`seconds` must have shape [T, P], a row for each step and a column for"
-            f" each worker, got {seconds.shape}."
-        )
+    seconds = collectives.check_table("seconds", seconds)
     if base.is_concrete(seconds) and not np.isfinite(seconds).all():
         raise ValueError(
             "`seconds` must be finite, got nan or inf: put what is later than all"
@@ -268,28 +260,7 @@ def _lateness(
     # in the table's own precision: on a clock small differences of large times count
     table = jnp.asarray(seconds - seconds.min(axis=1, keepdims=True), jnp.float32)
 
-    def row_and_own(step):
-        workers = collectives.workers_of(axis_name)
-        if workers != table.shape[1]:
-            raise ValueError(
-                f"`seconds` must have one column for each of the {workers} workers on"
-                f" axis {axis_name!r}, got {table.shape[1]}."
-            )
-        return table[step % table.shape[0]], jax.lax.axis_index(axis_name)
-
-    return row_and_own
-
-
-def _check_answer(answer: ArrayLike) -> jax.Array:
-    answer = jnp.asarray(answer)
-    if answer.dtype != jnp.bool_:
-        raise TypeError(f"`participates(step)` must be a bool, got {answer.dtype}.")
-    if answer.ndim != 0:
-        raise ValueError(
-            f"`participates(step)` must be a scalar, got shape {answer.shape}: it is"
-            " asked on each worker for that worker alone."
-        )
-    return answer
+    return lambda step: collectives.row_of("seconds", table, step, axis_name)
 
 
 def _age(staleness: Any) -> jax.Array:

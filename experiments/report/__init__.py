@@ -5,9 +5,11 @@ import json
 import math
 import shlex
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from flax.traverse_util import flatten_dict
 
 from experiments import expected, figures, results, tuning
 from experiments.figures.run import Run, load
@@ -254,13 +256,9 @@ def _config(config: Mapping[str, Any]) -> str:
     return page.table(
         "Config",
         ["key", "value"],
-        [line for line in _flat(config) if not line[0].startswith("expected")],
+        [
+            (key, json.dumps(value))
+            for key, value in flatten_dict(config, sep=".").items()
+            if not key.startswith("expected")
+        ],
     )
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", json.dumps(value)

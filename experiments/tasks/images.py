@@ -1,5 +1,6 @@
 """Any image classification set of TensorFlow Datasets, read without TensorFlow."""
 
+import importlib
 import os
 
 import jax
@@ -45,8 +46,9 @@ def make(config: ConfigDict) -> Task:
     os.environ.setdefault("NO_GCE_CHECK", "true")  # or TFDS asks the network for GCE
     try:
         import grain
-        import PIL  # noqa: F401, cuts images
         import tensorflow_datasets as tfds
+
+        importlib.import_module("PIL")  # `crops` cuts images with it
     except ImportError as error:
         raise ValueError(
             f"config.task.name: {config.name!r} needs packages that are not installed"

@@ -8,33 +8,21 @@ import delayjax as dj
 from delayjax import averaging
 from tests.averaging.driving import (
     ETA,
+    SECONDS,
     STEPS,
     assert_follows,
+    by_arrival,
+    by_rank,
+    everyone_at_once,
     gradient,
     replicas,
     train,
 )
 from tests.exchange.driving import WORKERS, executions
 
-SECONDS = np.random.default_rng(5).random((7, WORKERS))
-SECONDS[2, 1] = SECONDS[4, 0] = np.inf  # not every worker every time
-
 
 def sgd():
     return optax.sgd(ETA)
-
-
-def everyone_at_once(t):
-    return None
-
-
-def by_rank(t):
-    return list(range(WORKERS))
-
-
-def by_arrival(t):
-    row = SECONDS[t % len(SECONDS)]
-    return [p for p in np.argsort(row, kind="stable") if np.isfinite(row[p])]
 
 
 def push_and_pull(order, *, period=1, momentum=0.0, at_server=0.0, average=None):

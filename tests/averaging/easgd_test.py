@@ -7,16 +7,17 @@ import pytest
 from delayjax import averaging
 from tests.averaging.driving import (
     ETA,
+    SECONDS,
     STEPS,
     assert_follows,
+    by_arrival,
+    by_rank,
+    everyone_at_once,
     gradient,
     replicas,
     train,
 )
 from tests.exchange.driving import WORKERS, executions
-
-SECONDS = np.random.default_rng(5).random((7, WORKERS))
-SECONDS[2, 1] = SECONDS[4, 0] = SECONDS[4, 3] = np.inf  # not every worker every time
 
 
 def wild(max_age=3, lost=0.0):
@@ -25,19 +26,6 @@ def wild(max_age=3, lost=0.0):
 
 def sgd():
     return optax.sgd(ETA)
-
-
-def together(t):
-    return None
-
-
-def by_rank(t):
-    return list(range(WORKERS))
-
-
-def by_arrival(t):
-    row = SECONDS[t % len(SECONDS)]
-    return [p for p in np.argsort(row, kind="stable") if np.isfinite(row[p])]
 
 
 def elastic(
@@ -73,10 +61,10 @@ def elastic(
 
 
 FAMILY = {
-    "synchronous": (lambda: averaging.easgd(sgd()), lambda: elastic(together)),
+    "synchronous": (lambda: averaging.easgd(sgd()), lambda: elastic(everyone_at_once)),
     "synchronous, H = 4": (
         lambda: averaging.easgd(sgd(), moving_rate=0.1, period=4),
-        lambda: elastic(together, rate=0.1, period=4),
+        lambda: elastic(everyone_at_once, rate=0.1, period=4),
     ),
     "round robin": (
         lambda: averaging.easgd(sgd(), turn=averaging.round_robin()),
@@ -101,7 +89,7 @@ FAMILY = {
 }
 EAMSGD = (
     lambda: averaging.easgd(optax.chain(optax.scale(-ETA), optax.trace(0.9)), period=2),
-    lambda: elastic(together, momentum=0.9, ahead=0.9, period=2),
+    lambda: elastic(everyone_at_once, momentum=0.9, ahead=0.9, period=2),
 )
 
 

@@ -8,6 +8,7 @@ import delayjax as dj
 from tests.exchange.driving import (
     WORKERS,
     as_workers,
+    assert_agree,
     bytes_summed,
     drive,
     executions,
@@ -170,15 +171,7 @@ def test_simulate_and_run_agree_on_adam_and_in_bfloat16():
         for execution in ("simulate", "run")
     )
     assert simulated[0].axes == ran[0].axes
-
-    def close(a, b):
-        assert a.dtype == b.dtype
-        # float32 sums in another order may round a bfloat16 differently
-        tolerance = 2.0**-6 if a.dtype == jnp.bfloat16 else 1e-5
-        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
-
-    jax.tree.map(close, simulated, ran)
+    assert_agree(simulated, ran, narrow=2.0**-6, wide=1e-5)
 
 
 def test_a_state_made_inside_of_a_mesh_begins_as_what_it_becomes():

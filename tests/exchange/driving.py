@@ -4,6 +4,7 @@ import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 from jax.sharding import AxisType
@@ -101,3 +102,15 @@ def owners(split):
     """Which leaves differ between workers, a tree of bools like the state."""
     structure = jax.tree.structure(split.state)
     return jax.tree.unflatten(structure, [bool(axes) for axes in split.axes])
+
+
+def assert_agree(ours, theirs, *, narrow, wide):
+    """Equal but for sums in another order, in bfloat16 (`narrow`) and wider."""
+
+    def close(a, b):
+        assert a.dtype == b.dtype
+        tolerance = narrow if a.dtype == jnp.bfloat16 else wide
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+    jax.tree.map(close, ours, theirs)

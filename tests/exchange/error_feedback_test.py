@@ -9,6 +9,7 @@ from tests.exchange.driving import (
     MIXED,
     WORKERS,
     as_workers,
+    assert_agree,
     bytes_summed,
     drive,
     executions,
@@ -258,15 +259,7 @@ def test_simulate_and_run_agree_on_adam_and_in_bfloat16():
         drive(execution, tx, grads, params) for execution in ("simulate", "run")
     )
     assert simulated[0].axes == ran[0].axes
-
-    def close(a, b):
-        assert a.dtype == b.dtype
-        # bfloat16: the four summands are rounded in another order
-        tolerance = 2.0**-5 if a.dtype == jnp.bfloat16 else 1e-4
-        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
-
-    jax.tree.map(close, simulated, ran)
+    assert_agree(simulated, ran, narrow=2.0**-5, wide=1e-4)
 
 
 @MIXED

@@ -11,6 +11,7 @@ from tests.exchange.driving import (
     MIXED,
     WORKERS,
     as_workers,
+    assert_agree,
     bytes_summed,
     drive,
     executions,
@@ -182,15 +183,7 @@ def test_simulate_and_run_agree_in_bfloat16_too():
         drive(execution, tx, grads, params) for execution in ("simulate", "run")
     )
     assert simulated[0].axes == ran[0].axes
-
-    def close(a, b):
-        assert a.dtype == b.dtype
-        # bfloat16: the four summands are rounded in another order
-        tolerance = 2.0**-6 if a.dtype == jnp.bfloat16 else 1e-5
-        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
-
-    jax.tree.map(close, simulated, ran)
+    assert_agree(simulated, ran, narrow=2.0**-6, wide=1e-5)
 
 
 @MIXED
