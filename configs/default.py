@@ -70,6 +70,12 @@ def get_config() -> ConfigDict:
             muon=dict(
                 learning_rate=(0.001, 0.003, 0.01, 0.03, 0.1), beta=0.95, nesterov=True
             ),
+            lars=dict(
+                learning_rate=(1.0, 3.0, 10.0, 30.0),
+                momentum=0.9,
+                weight_decay=0.0,
+                trust_coefficient=0.001,
+            ),
         )
     )
 
@@ -104,13 +110,15 @@ def get_config() -> ConfigDict:
 
     config.cluster = ConfigDict(
         dict(
-            # protocols to compare, each on a simulated cluster of its own, with what it
-            # changes of the keys below or of task.batch_size:
+            # protocols, and methods whose workers average models of their own, to
+            # compare, each on a simulated cluster of its own, with what it changes of
+            # the keys below, of task.batch_size or of opt.warmup_steps:
             # "n_softsync(15) workers=30 batch_size=4"; () trains under config.delay
             arms=(),
             workers=8,
             # seconds a gradient: constant, exponential, shifted_exponential, gamma,
-            # lognormal, pareto, infinite_bernoulli, empirical, markov_stragglers
+            # lognormal, pareto, infinite_bernoulli, empirical, markov_stragglers,
+            # sleepers
             service="exponential(1.0)",
             speeds="equal",  # linear, sqrt: worker i takes i + 1, sqrt(i + 1) times it
             slow_workers=0,  # how many, the last ones, take slow_factor times as long
@@ -131,6 +139,14 @@ def get_config() -> ConfigDict:
         dict(
             metric="train_loss",  # or another that is evaluated, or gradient_norm
             value=0.0,  # seconds_to_target is the time until it is reached; 0: none
+        )
+    )
+
+    config.over = ConfigDict(
+        dict(  # of the figure over_option
+            option="workers",  # in which arms differ: what stands along the axis
+            label="",  # how it is called there; "" is its name
+            panels="",  # another one, each of whose values has a panel
         )
     )
 

@@ -72,11 +72,11 @@ def get_config(speeds: str = "sqrt") -> ConfigDict:
             "mindflayer(1, 4.0)",
         )
     )
-    config.metric = "gradient_norm"
+    config.metric = "seconds_to_target"
     config.target.metric = "gradient_norm"
     config.target.value = 0.05
     config.select_by = "seconds_to_target"
     config.checkpoint_every = 1000
-    config.figures = ("time_to_target", "over_seconds", "staleness")
+    config.figures = ("over_option", "over_seconds", "staleness")
     config.expected = ConfigDict(EXPECTED[speeds])
     return config

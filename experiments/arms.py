@@ -3,6 +3,7 @@
 import ast
 import math
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -143,6 +144,48 @@ def find(wanted: str, names: list[str]) -> str:
             f" {'; '.join(matches or names) or 'it has none'}."
         )
     return matches[0]
+
+
+def options(name: str, config: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of an arm by name: of its protocol, its cluster and its task.
+
+    Args:
+        name: the arm's.
+        config: what it does not change is as there.
+
+    Example:
+        >>> config = {"cluster": {"workers": 8}, "task": {"batch_size": 32}}
+        >>> options("wagma(period=11) workers=16", config)
+        {'batch_size': 32, 'workers': 16, 'period': 11}
+    """
+    found = {**config["task"], **config["cluster"]}
+    if name != LOGGED:
+        arm = parse(name)
+        found |= arm.protocol.options | arm.changes
+    return {
+        key: value
+        for key, value in found.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+
+
+def without(name: str, option: str) -> str:
+    """An arm's name without one of its options or changes.
+
+    Example:
+        >>> without("wagma(4, period=11) workers=16", "period")
+        'wagma(4) workers=16'
+        >>> without("wagma(4, period=11) workers=16", "workers")
+        'wagma(4, period=11)'
+    """
+
+    def kept(parts):
+        return [part for part in parts if not part.strip().startswith(f"{option}=")]
+
+    protocol, *changes = split(name)
+    called, _, arguments = protocol.partition("(")
+    arguments = ",".join(kept(split(arguments.removesuffix(")"), ","))).strip()
+    return " ".join([f"{called}({arguments})", *kept(changes)])
 
 
 def slug(name: str) -> str:

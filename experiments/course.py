@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 import delayjax as dj
+from experiments.timetable import Timetable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Course:
         steps: updates that are followed, a multiple of `chunk`.
         chunk: updates between two evaluations.
         batch_size: examples in a gradient.
+        timetables: one a seed, of workers with models of their own; none where the
+            workers read a server's.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Course:
     steps: int
     chunk: int
     batch_size: int
+    timetables: tuple[Timetable, ...] = ()
 
     @property
     def workers(self) -> int:
@@ -123,6 +127,32 @@ def simulated(
     steps, chunk = _chunks(int(fitting), evaluations)
     traces = tuple(simulate(steps, math.inf) for simulate in simulators)
     return Course(name, traces, steps, chunk, batch_size)
+
+
+def timed(
+    name: str,
+    timetables: Sequence[Callable[[int], Timetable]],
+    budget: Budget,
+    *,
+    evaluations: int,
+    batch_size: int,
+) -> Course:
+    """Workers with models of their own, for as many steps as fit; see `simulated`.
+
+    Args:
+        name: the arm's.
+        timetables: one a seed, of so many steps.
+        budget: likewise.
+        evaluations: likewise.
+        batch_size: likewise.
+    """
+    simulators = [lambda steps, _, of=of: of(steps).trace for of in timetables]
+    course = simulated(
+        name, simulators, budget, evaluations=evaluations, batch_size=batch_size
+    )
+    return dataclasses.replace(
+        course, timetables=tuple(of(course.steps) for of in timetables)
+    )
 
 
 def logged(

@@ -185,7 +185,7 @@ def _train(
         kept=config.checkpoints_kept,
     )
     # first, so that two states are never alive at once
-    initial = jax.device_get(trainer.evaluate(execution.held(trainer.init()).params))
+    initial = jax.device_get(trainer.evaluate(trainer.init()))
     state = kept.restore(trainer.shapes())
     start = 0 if state is None else int(execution.held(state).step)
     if state is None:
@@ -218,9 +218,7 @@ def _train(
             report=report,
             profile_dir=str(workdir.local / "profile"),
         )
-    final, counters = jax.device_get(
-        (trainer.evaluate(execution.held(state).params), trainer.counters(state))
-    )
+    final, counters = jax.device_get((trainer.evaluate(state), trainer.counters(state)))
     rows = records.results(config, program, counters, initial, final, course)
     if course is None:
         return rows, []

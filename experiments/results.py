@@ -24,7 +24,7 @@ EVALUATED = (
 FIGURES = ("over_delay", "gap_over_delay", "best_step", "stability_map", "loss_curves")
 ARM_FIGURES = (
     *("over_seconds", "over_updates", "over_examples", "arms"),
-    *("staleness", "update_times", "gantt", "time_to_target"),
+    *("staleness", "update_times", "gantt", "over_option"),
 )
 """Figures of what clusters did."""
 

@@ -12,7 +12,6 @@ import numpy as np
 import optax
 from ml_collections import ConfigDict
 
-import delayjax as dj
 from experiments import execution, grid, processes, update
 from experiments.course import Course
 from experiments.tasks.task import Task
@@ -60,7 +59,7 @@ class Trainer(NamedTuple):
     # a `TrainState`; under several workers the `Split` of one
     init: Callable[[], Any]
     run_chunk: Callable[[Any, Any], tuple[Any, Chunk]]
-    evaluate: Callable[[Any], dict[str, jax.Array]]  # params -> metrics
+    evaluate: Callable[[Any], dict[str, jax.Array]]  # state -> metrics
     step: Callable[[Any, Any], tuple[Any, Chunk]]  # one update, for costs
     given: Callable[[int, int], Any]  # start, stop -> what `run_chunk` scans over
     # state, chunk -> what is reported, the same in every process
@@ -97,15 +96,17 @@ def trainer(
     replicates = jnp.asarray(config.seeds, jnp.int32)
     if course is None:
         rule = update.delayed(config, program, task)
+    elif course.timetables:
+        rule = update.averaged(config, program, task, course)
     else:
         rule = update.replayed(config, program, task, course)
 
     def init_cell(replicate, cell):
         key = jax.random.fold_in(jax.random.key(config.params_seed), replicate)
-        params = task.init(key)
+        params, opt_state = rule.init(replicate, cell, task.init(key))
         return TrainState(
             step=jnp.zeros((), jnp.int32),
-            opt_state=rule.init(replicate, cell, params),
+            opt_state=opt_state,
             staleness_counts=jnp.zeros(rule.depth + 1, jnp.int32),
             clipped=jnp.zeros((), jnp.int32),
             params=params,
@@ -140,7 +141,9 @@ def trainer(
         ), Chunk(jnp.where(live, moved.loss, jnp.nan), moved.staleness)
 
     one = jax.eval_shape(init_cell, replicates[0], jax.tree.map(lambda x: x[0], cells))
-    axes = dj.ring.vmap_axes(one)._replace(step=None)
+    axes = TrainState(*(0 for _ in one))._replace(
+        step=None, opt_state=rule.vmap_axes(one.opt_state)
+    )
 
     def over_cells_and_seeds(function, in_axes, out_axes, given_axes=()):
         over_cells = jax.vmap(
@@ -187,6 +190,11 @@ def trainer(
             chunk = chunk._replace(loss=chunk.loss.mean(1))
         return chunk, counters(state)
 
+    @jax.jit
+    def model(state):
+        return rule.model(state.params, state.opt_state)
+
+    evaluate = _evaluator(task.evaluate, with_gradient=course is not None)
     begin = jax.jit(lambda: init(replicates, cells), compiler_options=quickly)
 
     def hold(state):
@@ -207,7 +215,7 @@ def trainer(
     return Trainer(
         init=lambda: hold(begin()),
         run_chunk=run_chunk,
-        evaluate=_evaluator(task.evaluate, with_gradient=course is not None),
+        evaluate=lambda state: evaluate(model(execution.held(state))),
         step=jax.jit(executed.step, donate_argnums=0),
         given=given,
         summary=jax.jit(summary, out_shardings=executed.everywhere),
@@ -333,8 +341,7 @@ def run(
             started = time.perf_counter()
             state, chunk = run_chunk(state, following)
             if trainer.course is not None:
-                params = execution.held(state).params
-                chunk = chunk._replace(evaluation=trainer.evaluate(params))
+                chunk = chunk._replace(evaluation=trainer.evaluate(state))
             if stop < config.steps:  # the host draws the next chunk meanwhile
                 following = trainer.given(stop, stop + config.chunk)
             chunk, counted = jax.device_get(trainer.summary(state, chunk))

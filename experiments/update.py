@@ -31,13 +31,18 @@ class Rule(NamedTuple):
     """How cells are updated."""
 
     depth: int  # the largest staleness, in updates
-    init: Callable[[jax.Array, Cell, Any], Any]  # replicate, cell, params -> opt_state
+    # replicate, cell, params -> the same as they are trained, opt_state
+    init: Callable[[jax.Array, Cell, Any], tuple[Any, Any]]
     # replicate, cell, step, params, opt_state, given -> what it does
     update: Callable[[jax.Array, Cell, jax.Array, Any, Any, Any], Update]
+    # params, opt_state -> the model to evaluate, leaves [seeds, cells, ...]
+    model: Callable[[Any, Any], Any]
     # start, stop -> what updates start .. stop - 1 are given, [steps, seeds, ...];
     # of several workers [steps, workers, seeds, ...], and with a third argument,
     # some workers' numbers, what these alone are given
     given: Callable[..., Any]
+    # of the opt_state, over cells and seeds
+    vmap_axes: Callable[[Any], Any] = dj.ring.vmap_axes
 
 
 def delayed(config: ConfigDict, program: Program, task: Task) -> Rule:
@@ -49,7 +54,8 @@ def delayed(config: ConfigDict, program: Program, task: Task) -> Rule:
     later = int(overlapped)
 
     def init(replicate, cell, params):
-        return build.transformation(config, program, cell, replicate).init(params)
+        tx = build.transformation(config, program, cell, replicate)
+        return params, tx.init(params)
 
     def update(replicate, cell, step, params, opt_state, batch):
         tx = build.transformation(config, program, cell, replicate)
@@ -71,7 +77,7 @@ def delayed(config: ConfigDict, program: Program, task: Task) -> Rule:
         # [steps, workers, seeds, examples of a worker, ...]
         return jax.tree.map(lambda *leaves: np.stack(leaves, axis=2), *batches)
 
-    return Rule(build.max_delay(config) + later, init, update, given)
+    return Rule(build.max_delay(config) + later, init, update, _parameters, given)
 
 
 def replayed(config: ConfigDict, program: Program, task: Task, course: Course) -> Rule:
@@ -93,7 +99,7 @@ def replayed(config: ConfigDict, program: Program, task: Task, course: Course) -
         return state._replace(params=None, key=None)
 
     def init(replicate, cell, params):
-        return kept(training(cell).init(params, key(replicate)))
+        return params, kept(training(cell).init(params, key(replicate)))
 
     def update(replicate, cell, step, params, opt_state, given):
         del step
@@ -122,7 +128,116 @@ def replayed(config: ConfigDict, program: Program, task: Task, course: Course) -
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *batches)
         return arrivals, stacked
 
-    return Rule(course.max_staleness, init, update, given)
+    return Rule(course.max_staleness, init, update, _parameters, given)
+
+
+def averaged(config: ConfigDict, program: Program, task: Task, course: Course) -> Rule:
+    """Every worker takes a step of its own model; the method of the arm mixes them."""
+    workers, method = course.workers, build.method(config, course.name)
+
+    # who meets whom is the same under all seeds, or every meeting that can be would be
+    # computed; what workers learn, and when they are done, is not
+    key = jax.random.key(config.cluster_seed)
+
+    def transformation(cell, now):
+        inner = build.optimizer(config, program, cell)
+        return method.transformation(inner, now, workers, key)
+
+    def simulated(cell):
+        def step(state, given):
+            params, tx_state = state
+            now, batch = given
+            tx = transformation(cell, now)
+            loss, grads = jax.value_and_grad(task.loss)(dj.workers.vary(params), batch)
+            updates, tx_state = tx.update(grads, tx_state, params)
+            return (optax.apply_updates(params, updates), tx_state), loss
+
+        return dj.workers.simulate(step, workers)
+
+    def init(replicate, cell, params):
+        del replicate
+        first = jax.tree.map(lambda leaf: leaf[0, 0], given(0, 1))
+        try:
+            tx_state = transformation(cell, build.Now()).init(params)
+            split = simulated(cell).init(
+                (params, tx_state), first, own=(method.model != "shared", False)
+            )
+        except (TypeError, ValueError) as error:
+            where = f"config.cluster.arms: {course.name!r}"
+            raise ValueError(f"{where}: {error}") from error
+        params, tx_state = split.state
+        # parameters stand beside it, where a diverged cell's are masked
+        return params, dj.workers.Split(tx_state, split.axes)
+
+    def update(replicate, cell, step, params, opt_state, given):
+        del replicate
+        now, _ = given
+        # the same in all cells, so that what is done every few steps is done then alone
+        tx_state = _with_clock(opt_state.state, step)
+        split = dj.workers.Split((params, tx_state), opt_state.axes)
+        split, losses = simulated(cell).step(split, given)
+        params, tx_state = split.state
+        there = now.place >= 0
+        ages = jnp.where(there, now.behind, -1)
+        count = jnp.maximum(there.sum(), 1)
+        return Update(
+            params=params,
+            opt_state=dj.workers.Split(tx_state, opt_state.axes),
+            loss=jnp.where(there, losses, 0.0).sum() / count,
+            staleness=jnp.where(there, now.behind, 0).sum() / count,
+            ages=ages,
+            clipped=jnp.zeros((), bool),
+        )
+
+    def model(params, opt_state):
+        match method.model:
+            case "centre":
+                return optax.tree.get(opt_state.state, "centre")
+            case "mean":
+                return jax.tree.map(lambda leaf: leaf.mean(axis=2), params)
+        return params
+
+    def given(start, stop, own=None):
+        """Gradient g of a seed, in the order of steps and workers, has its batch g."""
+        del own  # the arm's workers are simulated in one
+        rows, batches = [], []
+        for seed, table in zip(config.seeds, course.timetables, strict=True):
+            there = table.there[start:stop]
+            first = int(table.there[:start].sum())
+            last = first + max(int(there.sum()), 1)
+            drawn = task.batches(data_seed(config, seed), first, last)
+            batches.append(jax.tree.map(lambda x, there=there: _into(x, there), drawn))
+            own_rows = (table.place, table.behind, table.in_time)
+            rows.append(build.Now(*(field[start:stop] for field in own_rows)))
+        # [steps, seeds, workers, ...]
+        stacked = [
+            jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *trees)
+            for trees in (rows, batches)
+        ]
+        return tuple(stacked)
+
+    def vmap_axes(opt_state):
+        # a history of the centre counts visits, of which seeds have different numbers
+        own_clocks = method.model == "centre"
+        return 0 if own_clocks else dj.ring.vmap_axes(opt_state)
+
+    return Rule(course.max_staleness, init, update, model, given, vmap_axes)
+
+
+def _with_clock(tx_state: Any, step: jax.Array) -> Any:
+    """A state whose shared clocks are `step`."""
+
+    def is_clock(path, leaf):
+        del path
+        return leaf.ndim == 0
+
+    clocks = optax.tree.get_all_with_path(tx_state, "step", is_clock)
+    return optax.tree.set(tx_state, is_clock, step=step) if clocks else tx_state
+
+
+def _parameters(params: Any, opt_state: Any) -> Any:
+    del opt_state
+    return params
 
 
 def _of_workers(

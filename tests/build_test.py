@@ -175,6 +175,7 @@ OPTIMIZERS = {
     "adamw": optax.adamw(0.02, weight_decay=1e-4),
     "lion": optax.lion(0.02, b2=0.99, weight_decay=0.0),
     "muon": optax.contrib.muon(0.02, consistent_rms=0.2),
+    "lars": optax.lars(0.02),
 }
 
 

@@ -99,7 +99,10 @@ def test_an_arm_changes_its_own_config_alone():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("k_sink(2)", r"no protocol 'k_sink'. There are hardsync, n_softsync, k_sync"),
+        (
+            "k_sink(2)",
+            r"no protocol or method 'k_sink'. There are hardsync, n_softsync, k_sync",
+        ),
         ("k_sync()", r"arms: 'k_sync\(\)': .*missing 1 required positional.*'k'"),
         ("k_sync(0)", r"arms: 'k_sync\(0\)': `k` must be at least 1"),
         ("k_sync(9)", r"arms: 'k_sync\(9\)': `k` must lie in 1 .. 8, the number of"),

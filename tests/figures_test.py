@@ -71,8 +71,8 @@ def test_figures_of_arms_show_the_records(tmp_path):
         for trace, theory in zip(run.traces.values(), (1.5, 0.0, 7.0), strict=True)
     ]
     assert set(means) <= set(texts(figure))
-    figure = figures._figure(run, "time_to_target")
-    assert "How long to a training loss of 0.9?" in texts(figure)
+    figure = figures._figure(run, "over_option")
+    assert "How does each arm end?" in texts(figure)
     places = {tuple(line.get_xdata()) for line in figure.axes[0].lines}
     assert places == {(4,), (8,)}
     assert len(figures._figure(run, "gantt").axes) == 3
@@ -171,9 +171,8 @@ def test_what_a_run_with_arms_lacks_is_told(tmp_path):
         for sentence in figures.warnings(folder)
         if " is not drawn: " in sentence
     }
-    assert set(told) == set(results.ARM_FIGURES) - {"arms"}
+    assert set(told) == set(results.ARM_FIGURES) - {"arms", "over_option"}
     assert "curves.csv is missing" in told["over_seconds"]
-    assert "config.target.value is 0" in told["time_to_target"]
     assert gone.name in told["gantt"] and gone.name in told["staleness"]
 
 

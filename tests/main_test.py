@@ -253,7 +253,7 @@ def test_a_task_of_ones_own_is_found_where_the_command_runs(tmp_path):
         (("--config.task.name=moon",), "config.task.name is no task: 'moon'"),
         (("stray",), "unknown argument 'stray'"),
         (("--config=configs/k_async.py:x",), "error: k_async.py:x is none of exponen"),
-        (("--config.cluster.arms=('sync()',)",), "no protocol 'sync'. There are hards"),
+        (("--config.cluster.arms=('sync()',)",), "no protocol or method 'sync'. There"),
         (("--config.trace=no.csv",), "config.trace=no.csv cannot be read (No such fil"),
         (("--workdir=/proc/none",), "--workdir=/proc/none cannot be written"),
     ],

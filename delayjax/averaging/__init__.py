@@ -1,8 +1,11 @@
 """Models over the workers' axis: replicas that average, and when."""
 
 from delayjax.averaging.centre import Turn as Turn
+from delayjax.averaging.centre import WhenThereState as WhenThereState
 from delayjax.averaging.centre import first_come as first_come
 from delayjax.averaging.centre import round_robin as round_robin
+from delayjax.averaging.centre import rounds as rounds
+from delayjax.averaging.centre import when_there as when_there
 from delayjax.averaging.delayed_average import (
     DelayedAverageState as DelayedAverageState,
 )
@@ -16,11 +19,9 @@ from delayjax.averaging.delayed_average import overwriting as overwriting
 from delayjax.averaging.downpour import DownpourState as DownpourState
 from delayjax.averaging.downpour import downpour as downpour
 from delayjax.averaging.easgd import EasgdState as EasgdState
-from delayjax.averaging.easgd import Races as Races
 from delayjax.averaging.easgd import easgd as easgd
 from delayjax.averaging.easgd import look_ahead as look_ahead
 from delayjax.averaging.easgd import moving_rate_limit as moving_rate_limit
-from delayjax.averaging.easgd import races as races
 from delayjax.averaging.gossip import GossipState as GossipState
 from delayjax.averaging.gossip import Sends as Sends
 from delayjax.averaging.gossip import SgpState as SgpState
@@ -38,8 +39,13 @@ from delayjax.averaging.wagma import late_by as late_by
 from delayjax.averaging.wagma import wagma as wagma
 from delayjax.averaging.waiting import WaitAvoiding as WaitAvoiding
 from delayjax.averaging.waiting import Waits as Waits
+from delayjax.averaging.waiting import all_reduce_seconds as all_reduce_seconds
+from delayjax.averaging.waiting import alone as alone
 from delayjax.averaging.waiting import everyone as everyone
 from delayjax.averaging.waiting import finish_times as finish_times
+from delayjax.averaging.waiting import group_seconds as group_seconds
 from delayjax.averaging.waiting import neighbours as neighbours
 from delayjax.averaging.waiting import nobody as nobody
 from delayjax.averaging.waiting import wait_avoiding as wait_avoiding
+from delayjax.averaging.wild import Races as Races
+from delayjax.averaging.wild import races as races

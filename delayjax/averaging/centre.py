@@ -1,11 +1,12 @@
 """A model that all workers share, and the queue in which they come to it."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.typing import ArrayLike
 
 from delayjax import base, collectives
@@ -17,6 +18,13 @@ the lower come first, equal ones by rank, and who has a negative one stays away.
 
 Visit = Callable[[Any, Any, jax.Array, jax.Array], tuple[Any, Any]]
 """(centre, offer, worker int32 [], there bool []) -> (centre, what the worker takes)"""
+
+
+class WhenThereState(NamedTuple):
+    """State of `when_there`."""
+
+    step: jax.Array  # rounds done, int32 []
+    inner_state: Any  # the worker's own, since it was last there
 
 
 def round_robin(*, axis_name: str = "workers") -> Turn:
@@ -45,7 +53,8 @@ def first_come(seconds: ArrayLike, *, axis_name: str = "workers") -> Turn:
 
     Args:
         seconds: float [T, P], when each worker arrives, compared within a step only;
-            inf stays away. From its end the table starts anew.
+            inf stays away. From its end the table starts anew. See `rounds` for that of
+            a cluster's trace.
         axis_name: of the P workers.
 
     Returns:
@@ -76,6 +85,118 @@ def first_come(seconds: ArrayLike, *, axis_name: str = "workers") -> Turn:
         return row[own]
 
     return turn
+
+
+def rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
+    """Cuts visits to a centre into rounds in which each worker comes at most once.
+
+    A round ends before the first worker that has been there in it. Between two visits a
+    worker's model depends on itself alone, so training round by round is training visit
+    by visit: asynchronous EASGD and DOWNPOUR along a trace, exactly.
+
+        trace = dj.cluster.simulate(cluster, dj.cluster.protocols.k_async(1), n, seed=0)
+        visits = rounds(trace.worker, trace.num_workers)
+        turn = first_come(visits)
+        tx = easgd(when_there(inner, turn), turn=turn)
+
+    Round r is over at trace.seconds[last], `last` the largest finite entry of row r. A
+    worker's k-th step takes the batch of its k-th finite entry. For H local steps from
+    one visit to the next let a gradient of the trace take the time of H, and pass
+    np.repeat(visits, H, axis=0) to `first_come` and period=H to the method.
+
+    Args:
+        workers: int [n], who came to the centre at visit 0, 1, 2, ...: the `worker` of
+            a trace with one gradient an update.
+        num_workers: P.
+
+    Returns:
+        float64 [R, P]: the number of the visit that worker p makes in round r, inf
+        where it makes none. In a round of training P gradients are computed and as many
+        used as it has visits: P of workers that are all as fast, but sqrt(pi P / 2), at
+        large P, where times are exponential.
+
+    Raises:
+        TypeError: if `workers` does not hold integers, or `num_workers` is none.
+        ValueError: if `workers` has not one dimension, is empty or names a worker
+            outside 0 .. P - 1, or P is below 1.
+
+    Example:
+        >>> rounds([0, 1, 0, 0, 2, 1], 3)
+        array([[ 0.,  1., inf],
+               [ 2., inf, inf],
+               [ 3.,  5.,  4.]])
+    """
+    num_workers = base.check_bound("num_workers", num_workers, at_least=1)
+    came = np.asarray(workers)
+    if came.ndim != 1 or came.size == 0:
+        raise ValueError(
+            "`workers` must have shape [n], a worker for each visit, got"
+            f" {came.shape}: pass trace.worker."
+        )
+    if came.dtype.kind not in "iu":
+        raise TypeError(f"`workers` must hold integers, got {came.dtype}.")
+    if came.min() < 0 or came.max() >= num_workers:
+        raise ValueError(
+            f"`workers` must lie in 0 .. {num_workers - 1}, got {came.min()} and"
+            f" {came.max()}."
+        )
+    table: list[np.ndarray] = []
+    for visit, worker in enumerate(came.tolist()):
+        if not table or np.isfinite(table[-1][worker]):
+            table.append(np.full(num_workers, np.inf))
+        table[-1][worker] = visit
+    return np.stack(table)
+
+
+def when_there(
+    inner: optax.GradientTransformation, turn: Turn, *, axis_name: str = "workers"
+) -> optax.GradientTransformation:
+    """A worker's own optimizer that takes a step only when the worker comes.
+
+        u = U(g^i) where turn(t) >= 0, else 0, and the state of U stays as it is
+
+    With the `turn` of the method around it, a worker's clock counts its own visits: see
+    `rounds`. (`optax.transforms.conditionally_mask` does the same where no types are
+    checked; a state that is shared at first it cannot turn into the workers' own.)
+
+    Args:
+        inner: the worker's own optimizer. It is also called where the worker stays
+            away, to no effect.
+        turn: as that of `easgd` and `downpour`.
+        axis_name: of the workers.
+
+    Returns:
+        The `inner` of `easgd` and `downpour`. Its state is that of `inner`, the
+        worker's own, and the rounds done. A step selects between the states before and
+        after: one that holds a history costs its whole size each time.
+
+    Raises:
+        TypeError: if `inner` is no transformation or `turn` no function.
+
+    Example:
+        >>> turn = first_come([[0.0, float("inf")]])
+        >>> tx = when_there(optax.sgd(1.0), turn)
+        >>> jax.vmap(lambda g: tx.update(g, tx.init(g))[0], axis_name="workers")(
+        ...     jnp.ones(2))
+        Array([-1.,  0.], dtype=float32)
+    """
+    inner = base.as_transformation("inner", inner)
+    name = replicas.check_axis("averaging.when_there", axis_name)
+    check_turn(turn)
+
+    def init_fn(params):
+        inner_state = base.as_own(inner.init(params), name)  # counters, too
+        return WhenThereState(jnp.zeros((), jnp.int32), inner_state)
+
+    def update_fn(updates, state, params=None, **extra_args):
+        place = base.check_answer("turn(step)", turn(state.step), jnp.integer)
+        moves, inner_state = inner.update(
+            updates, state.inner_state, params, **extra_args
+        )
+        kept = optax.tree.where(place >= 0, inner_state, state.inner_state)
+        return only(place >= 0, moves), WhenThereState(state.step + 1, kept)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 
 
 def in_turn(
@@ -119,6 +240,24 @@ def gather(tree: Any, axis_name: str) -> Any:
         lambda leaf: jax.lax.all_gather(leaf, axis_name, to=to),
         base.as_own(tree, axis_name),
     )
+
+
+def only(there: jax.Array, tree: Any) -> Any:
+    """`tree` where a worker is there, zeros where it stays away."""
+    return jax.tree.map(lambda leaf: jnp.where(there, leaf, 0), tree)
+
+
+def check_turn(turn: Any) -> None:
+    """Checks that `turn` may be one.
+
+    Raises:
+        TypeError: if it is no function.
+    """
+    if not callable(turn):
+        raise TypeError(
+            f"`turn` must be a function of the step, got {turn!r}: pass"
+            " averaging.round_robin() or averaging.first_come(seconds)."
+        )
 
 
 def _row(tree: Any, worker: jax.Array) -> Any:

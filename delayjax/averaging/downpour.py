@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from delayjax import base
 from delayjax.averaging import centre as centres
-from delayjax.averaging import replicas
+from delayjax.averaging import replicas, wild
 
 
 class DownpourState(NamedTuple):
@@ -17,6 +17,7 @@ class DownpourState(NamedTuple):
 
     step: jax.Array  # updates done, int32 []
     centre: Any  # xc, the same on all workers
+    versions: Any  # the centre after each of the last visits; () with a lock
     server_state: Any  # of the server's optimizer, likewise
     average: Any  # z, the mean of the centre over time, likewise; () if none is kept
     pushed: Any  # v^i: the worker's updates since it last pulled
@@ -30,6 +31,7 @@ def downpour(
     server: optax.GradientTransformation | None = None,
     average: optax.ScalarOrSchedule | None = None,
     turn: centres.Turn | None = None,
+    unlocked: wild.Races | None = None,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """DOWNPOUR: workers push the sum of their updates, and pull the centre.
@@ -42,7 +44,10 @@ def downpour(
 
     | method | options |
     |---|---|
-    | DOWNPOUR | `turn=first_come(seconds)` |
+    | DOWNPOUR | `turn=first_come(seconds)`; along a cluster's trace, each worker with
+      its own clock: see `rounds` |
+    | Hogwild SGD with local models | `turn=first_come(seconds), unlocked=races(key,
+      age)` |
     | MDOWNPOUR | `inner=optax.scale(-eta), server=optax.trace(beta)`, period 1 |
     | ADOWNPOUR | `average=lambda k: 1 / (k + 1)` |
     | MVADOWNPOUR | `average=0.001` |
@@ -60,22 +65,26 @@ def downpour(
         turn: `round_robin()`, `first_come(seconds)`, or a function of the step: pushes
             are added one after the other, and each worker pulls right after its own.
             By default all push at once, their sum, and then pull.
+        unlocked: `races(key, max_age, lost=...)`: pushes and pulls without a lock. What
+            a worker pulls mixes versions of the centre, age 0 being that with its own
+            push; of a push the lost coordinates are 0, to the server too. Needs `turn`.
         axis_name: of the workers, one name.
 
     Returns:
         A transformation such that `params + updates` is x^i. Its state holds the centre
-        and the server's once, and on each worker one tree of updates and `inner`. The
-        model to evaluate is `state.centre`, or `state.average`. At an exchange a worker
-        sends one model and receives one; in turn nobody waits for another's gradient.
-        Here all workers then gather the P pushes: each holds 2 P models meanwhile.
+        and the server's once, with races max_age + 1 times more, and on each worker one
+        tree of updates and `inner`. The model to evaluate is `state.centre`, or
+        `state.average`. At an exchange a worker sends one model and receives one; in
+        turn nobody waits for another's gradient. Here all workers then gather the P
+        pushes: each holds 2 P models meanwhile.
 
     Raises:
         TypeError: if `inner` or `server` is no transformation, `turn` no function,
-            `average` neither a number nor a schedule, or (in `update`) `params` is
-            missing or a gradient is not floating point.
+            `unlocked` no races, `average` neither a number nor a schedule, or (in
+            `update`) `params` is missing or a gradient is not floating point.
         NameError: in `update`, if there is no such axis.
-        ValueError: if `period` is below 1, `average` not in (0, 1], or (in `update`) a
-            gradient is summed over the workers already.
+        ValueError: if `period` is below 1, `average` not in (0, 1], races have no
+            `turn`, or (in `update`) a gradient is summed over the workers already.
 
     Example:
         >>> tx = downpour(optax.sgd(1.0), turn=centres.round_robin())
@@ -90,6 +99,8 @@ def downpour(
         NIPS 2015, arXiv:1412.6651, and its code sixin-zh/mpiT. The forms with momentum
         and averages as commonly reported. Mohamad, Alamri and Bouchachia (DPSGD),
         Machine Learning 2022, arXiv:2210.02882, its loop likewise.
+        You, Buluc and Demmel, SC 2017, arXiv:1708.02983, for Hogwild SGD; that its
+        workers keep models between pushes, and how they race, is a reconstruction.
     """
     inner = base.as_transformation("inner", inner)
     axis_name = replicas.check_axis("averaging.downpour", axis_name)
@@ -101,17 +112,16 @@ def downpour(
         base.check_number("average", average, positive=True)
         if base.is_concrete(average) and average > 1:
             raise ValueError(f"`average` must be in (0, 1], got {average}.")
-    if turn is not None and not callable(turn):
-        raise TypeError(
-            f"`turn` must be a function of the step, got {turn!r}: pass"
-            " averaging.round_robin() or averaging.first_come(seconds)."
-        )
+    if turn is not None:
+        centres.check_turn(turn)
+    wild.check("unlocked", unlocked, turn)
 
     def init_fn(params):
         own = base.as_own(params, axis_name)
         return DownpourState(
             step=jnp.zeros((), jnp.int32),
             centre=jax.tree.map(jnp.copy, params),  # all may be donated
+            versions=wild.begun(unlocked, params),
             server_state=at_centre.init(params),
             average=() if average is None else jax.tree.map(jnp.copy, params),
             pushed=optax.tree.zeros_like(own),
@@ -130,18 +140,24 @@ def downpour(
             return optax.apply_updates(centre, moves), server_state
 
         def visit(shared, push, worker, there):
-            del worker
-            after = optax.tree.where(there, serve(shared[0], shared[1], push), shared)
-            return after, after[0]
+            centre, server_state, versions = shared
+            push = wild.landed(unlocked, push, state.step, worker)
+            centre, server_state = optax.tree.where(
+                there, serve(centre, server_state, push), (centre, server_state)
+            )
+            versions = wild.recorded(unlocked, centre, versions, there)
+            pulled = wild.read(unlocked, centre, versions, state.step, worker)
+            return (centre, server_state, versions), pulled
 
         def exchange(state, model):
-            shared = state.centre, state.server_state
+            versions = state.versions
             if turn is None:
                 push = replicas.total(state.pushed, axis_name)
-                shared = serve(shared[0], shared[1], push)
-                pulled, there = shared[0], jnp.ones((), bool)
+                centre, server_state = serve(state.centre, state.server_state, push)
+                pulled, there = centre, jnp.ones((), bool)
             else:
-                shared, pulled, there = centres.in_turn(
+                shared = state.centre, state.server_state, versions
+                (centre, server_state, versions), pulled, there = centres.in_turn(
                     visit, shared, state.pushed, turn, state.step, axis_name
                 )
             z = state.average
@@ -149,12 +165,16 @@ def downpour(
                 exchanges = state.step // period
                 share = average(exchanges) if callable(average) else average
                 z = jax.tree.map(
-                    lambda z, c: (z + share * (c - z)).astype(z.dtype), z, shared[0]
+                    lambda z, c: (z + share * (c - z)).astype(z.dtype), z, centre
                 )
             kept = jax.tree.map(lambda v: jnp.where(there, 0, v), state.pushed)
             mixed = optax.tree.where(there, pulled, model)
             state = state._replace(
-                centre=shared[0], server_state=shared[1], average=z, pushed=kept
+                centre=centre,
+                versions=versions,
+                server_state=server_state,
+                average=z,
+                pushed=kept,
             )
             return state, mixed
 

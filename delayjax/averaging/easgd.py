@@ -1,7 +1,6 @@
 """Replicas tied to a centre by springs: the EASGD family."""
 
 import warnings
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -10,19 +9,9 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax import base, collectives, ring
+from delayjax import base, collectives
 from delayjax.averaging import centre as centres
-from delayjax.averaging import replicas
-
-
-class Races(NamedTuple):
-    """What goes wrong at a centre without a lock, as functions: see `races`."""
-
-    max_age: int  # of what is read, in visits
-    # (step int32 [], worker int32 [], tree) -> a tree of int32 like it: what age each
-    # coordinate is read at, and of bool: whether its write is lost
-    ages: Callable[[jax.Array, jax.Array, Any], Any]
-    lost: Callable[[jax.Array, jax.Array, Any], Any]
+from delayjax.averaging import replicas, wild
 
 
 class EasgdState(NamedTuple):
@@ -40,7 +29,7 @@ def easgd(
     moving_rate: ArrayLike | None = None,
     period: ArrayLike = 1,
     turn: centres.Turn | None = None,
-    unlocked: Races | None = None,
+    unlocked: wild.Races | None = None,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """Elastic averaging: each worker and the centre move towards each other.
@@ -61,7 +50,8 @@ def easgd(
     | method | options |
     |---|---|
     | synchronous EASGD; Sync EASGD | none |
-    | asynchronous EASGD; Async EASGD | `turn=first_come(seconds)` |
+    | asynchronous EASGD; Async EASGD | `turn=first_come(seconds)`; along a cluster's
+      trace, each worker with its own clock: see `rounds` |
     | round-robin EASGD; Original EASGD | `turn=round_robin()` |
     | MEASGD; Async MEASGD | `inner=optax.sgd(eta, momentum=beta)` |
     | EAMSGD | `inner=optax.chain(optax.scale(-eta), optax.trace(beta))`, gradients at
@@ -127,30 +117,15 @@ def easgd(
     if moving_rate is not None:
         base.check_number("moving_rate", moving_rate)
     period = replicas.check_period("period", period)
-    if turn is not None and not callable(turn):
-        raise TypeError(
-            f"`turn` must be a function of the step, got {turn!r}: pass"
-            " averaging.round_robin() or averaging.first_come(seconds)."
-        )
-    if unlocked is not None and not isinstance(unlocked, Races):
-        raise TypeError(
-            f"`unlocked` must be averaging.races(key, max_age), got {unlocked!r}."
-        )
-    if unlocked is not None and turn is None:
-        raise ValueError(
-            "`unlocked` needs `turn`: workers that meet the centre all at once do not"
-            " race. Pass turn=averaging.first_come(seconds) or round_robin()."
-        )
+    if turn is not None:
+        centres.check_turn(turn)
+    wild.check("unlocked", unlocked, turn)
 
     def init_fn(params):
-        centre = jax.tree.map(jnp.copy, params)  # both may be donated
-        versions = ()
-        if unlocked is not None:
-            versions = ring.push(ring.init(params, unlocked.max_age + 1), params)
         return EasgdState(
             step=jnp.zeros((), jnp.int32),
-            centre=centre,
-            versions=versions,
+            centre=jax.tree.map(jnp.copy, params),  # both may be donated
+            versions=wild.begun(unlocked, params),
             inner_state=inner.init(base.as_own(params, axis_name)),
         )
 
@@ -166,16 +141,24 @@ def easgd(
                 lambda x, c: (rate * (x - c)).astype(c.dtype), x, centre
             )
 
+        def visit(shared, model, worker, there):
+            centre, versions = shared
+            seen = wild.read(unlocked, centre, versions, state.step, worker)
+            moved = centres.only(there, pull(model, seen))
+            moved = wild.landed(unlocked, moved, state.step, worker)
+            centre = jax.tree.map(jnp.add, centre, moved)
+            versions = wild.recorded(unlocked, centre, versions, there)
+            return (centre, versions), seen
+
         def meet(centre, versions):
             if turn is None:
                 pulled = pull(params, centre)
                 gained = replicas.total(pulled, axis_name)
                 return pulled, jax.tree.map(jnp.add, centre, gained), versions
-            visit = _visit(pull, unlocked, state.step)
             (centre, versions), seen, there = centres.in_turn(
                 visit, (centre, versions), params, turn, state.step, axis_name
             )
-            return _where(there, pull(params, seen)), centre, versions
+            return centres.only(there, pull(params, seen)), centre, versions
 
         def stay(centre, versions):
             nothing = optax.tree.zeros_like(base.as_own(centre, axis_name))
@@ -193,63 +176,6 @@ def easgd(
         )
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
-
-
-def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
-    """EA-wild: what a worker reads and writes at a centre that has no lock.
-
-        xc_read = each coordinate of xc as it was a(coordinate) visits ago,
-                  a uniform on 0, ..., max_age
-        xc     <- xc + d where the write is not lost
-
-    Others write while a worker reads, so what it reads mixes versions that never were
-    there as one. A lost write moves the worker and not the centre. At age 0, none lost,
-    there is a lock.
-
-    Args:
-        key: a PRNG key; a visit draws from step, worker and coordinate.
-        max_age: of what is read, in visits of any worker; about P - 1 where all are as
-            fast. Static.
-        lost: the probability that a coordinate's write is lost, in [0, 1). May be
-            traced.
-
-    Returns:
-        The `unlocked` of `easgd`.
-
-    Raises:
-        TypeError: if `max_age` is not a static integer or `lost` not a number.
-        ValueError: if `max_age` is negative or `lost` not in [0, 1).
-
-    Example:
-        >>> wild = races(jax.random.key(0), 2, lost=0.5)
-        >>> wild.ages(0, 0, jnp.zeros(6))
-        Array([1, 0, 0, 1, 1, 0], dtype=int32)
-        >>> wild.lost(0, 0, jnp.zeros(6))
-        Array([False,  True,  True, False, False, False], dtype=bool)
-
-    References:
-        Niu et al. (Hogwild!), NIPS 2011, arXiv:1106.5730, for the races. Wongpanich,
-        You and Demmel (EA-wild), HPC Asia 2020; a reconstruction.
-    """
-    max_age = base.check_bound("max_age", max_age)
-    base.check_number("lost", lost, below=1.0)
-
-    def each(draw, event):
-        def drawn(step, worker, tree):
-            visit = jax.random.fold_in(jax.random.fold_in(key, step), worker)
-            leaves, structure = jax.tree.flatten(tree)
-            keys = jax.random.split(jax.random.fold_in(visit, event), len(leaves))
-            return jax.tree.unflatten(structure, map(draw, keys, leaves))
-
-        return drawn
-
-    def age(key, leaf):
-        return jax.random.randint(key, leaf.shape, 0, max_age + 1, jnp.int32)
-
-    def is_lost(key, leaf):
-        return jax.random.uniform(key, leaf.shape, jnp.float32) < lost
-
-    return Races(max_age, ages=each(age, 0), lost=each(is_lost, 1))
 
 
 def moving_rate_limit(
@@ -334,38 +260,6 @@ def look_ahead(params: Any, opt_state: Any, momentum: ArrayLike) -> Any:
     return jax.tree.map(
         lambda x, v: (x + momentum * v).astype(x.dtype), params, found[0].trace
     )
-
-
-def _visit(
-    pull: Callable[[Any, Any], Any], unlocked: Races | None, step: jax.Array
-) -> centres.Visit:
-    """One worker's visit: what it reads of the centre, and what it adds to it."""
-
-    def visit(shared, model, worker, there):
-        centre, versions = shared
-        if unlocked is None:
-            gained = _where(there, pull(model, centre))
-            return (jax.tree.map(jnp.add, centre, gained), versions), centre
-        ages = jax.tree.map(
-            lambda age: jnp.minimum(age, versions.pushed - 1),
-            unlocked.ages(step, worker, centre),
-        )
-        seen = ring.read(versions, ages)
-        lost = unlocked.lost(step, worker, centre)
-        gained = jax.tree.map(
-            lambda d, lost: jnp.where(there & ~lost, d, 0), pull(model, seen), lost
-        )
-        centre = jax.tree.map(jnp.add, centre, gained)
-        # no select over the history: who is not there puts back what its slot held
-        oldest = ring.read(versions, unlocked.max_age)
-        after = ring.push(versions, optax.tree.where(there, centre, oldest))
-        return (centre, after._replace(pushed=versions.pushed + there)), seen
-
-    return visit
-
-
-def _where(there: jax.Array, tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.where(there, leaf, 0), tree)
 
 
 def _rate_of(

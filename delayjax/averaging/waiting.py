@@ -6,11 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax import base, collectives
+from delayjax import base, cluster, collectives
 
 Waits = Callable[[int, int], Any]
 """(step, P) -> bool [P, P]: whether worker i needs what worker j has made at this step
 before it goes on."""
+
+Seconds = Callable[[int], float]
+"""step -> what the exchange of that step takes."""
 
 
 class WaitAvoiding(NamedTuple):
@@ -20,61 +23,98 @@ class WaitAvoiding(NamedTuple):
     seconds: np.ndarray  # float64 [T, P]: when a worker goes on to its next step
 
 
-def finish_times(seconds: ArrayLike, waits: Waits, *, lag: int = 0) -> np.ndarray:
+def finish_times(
+    seconds: ArrayLike,
+    waits: Waits,
+    *,
+    lag: int = 0,
+    exchange_seconds: Seconds | float = 0.0,
+) -> np.ndarray:
     """When each worker goes on to its next step, in seconds from the start.
 
         done[t, i] = on[t - 1, i] + seconds[t, i]
-        on[t, i]   = max( done[t, i], done[t - lag, j] of all j that i waits for )
+        came[t, i] = c + max( came[t - 1, i], sent[t, j] of all j that i waits for )
+        on[t, i]   = max( done[t, i], came[t - lag, i] )
 
-    | method | waits |
-    |---|---|
-    | Allreduce-SGD | `everyone(1)` |
-    | local SGD, synchronous EASGD, WAGMA of period H | `everyone(H)` |
-    | delayed averages, DGA (H = 1) | `everyone(H)`, `lag=d` |
-    | D-PSGD | `neighbours(1, -1)` |
-    | SGP of 8 workers | `neighbours(1, 2, 4, together=False)` |
-    | asynchronous EASGD, EA-wild, DOWNPOUR, AD-PSGD, gossip | `nobody` |
+    At lag 0 sent = done; else sent = on, for what is used later is sent when its worker
+    goes on, beside the next step. c is what an exchange takes; those of a worker follow
+    each other, for its link carries one at a time. Who waits for nobody at a step has
+    no exchange in it: came stays as it was, and holds the worker up no second time.
 
-    Sending takes no time here: add it to `seconds`, bytes over bandwidth, as the
-    method's docstring counts them.
+    Of messages of n bytes at b bytes a second and a latency l (`latency_seconds`):
+
+    | method | waits | exchange_seconds |
+    |---|---|---|
+    | Allreduce-SGD | `everyone(1)` | `all_reduce_seconds` |
+    | local SGD, synchronous EASGD, period H | `everyone(H)` | `all_reduce_seconds` |
+    | DaSGD; DGA (H = 1) | `everyone(H)`, `lag=d` | `all_reduce_seconds` |
+    | D-PSGD | `neighbours(1, -1)`, `lag=1` | l + 2 n / b |
+    | D-PSGD, `overlap=False` | `neighbours(1, -1)` | l + 2 n / b |
+    | SGP of 8 workers | `neighbours(1, 2, 4, together=False)` | l + n / b |
+    | SGP, several peers | `neighbours` of the step's hops | l + peers n / b |
+    | AD-PSGD | `alone`, `lag=1` | l + n / b |
+    | gossip | `alone` | l + n / b |
+    | WAGMA | see `wait_avoiding` | `group_seconds`, `all_reduce_seconds` |
+    | asynchronous EASGD, EA-wild, DOWNPOUR | see `rounds` | the cluster's own |
+    | no exchange at all | `nobody` | |
 
     Args:
         seconds: float [T, P], what each step takes each worker, as drawn from a service
             law of `dj.cluster`.
-        waits: see `Waits`.
-        lag: in steps. Static.
+        waits: see `Waits`. A function of one's own where exchanges have a period, say
+            `lambda t, workers: alone(t, workers) & ((t + 1) % 4 == 0)`.
+        lag: steps from an exchange's start to its use. Static.
+        exchange_seconds: c, or a function of the step, t -> c.
 
     Returns:
         float64 [T, P].
 
     Raises:
-        TypeError: if `seconds` holds no real numbers or `waits` is no function.
+        TypeError: if `seconds` holds no real numbers, `waits` is no function or
+            `exchange_seconds` neither a number nor one.
         ValueError: if `seconds` has not two dimensions, is empty, negative or not
-            finite, or `lag` is negative.
+            finite, `lag` or an exchange's time negative, or the answer of `waits` is
+            not [P, P].
 
     Example:
         >>> seconds = [[1.0, 3.0], [3.0, 1.0]]
         >>> finish_times(seconds, everyone(1))[-1]
         array([6., 6.])
-        >>> finish_times(seconds, everyone(2))[-1]
-        array([4., 4.])
+        >>> finish_times(seconds, everyone(2), exchange_seconds=0.5)[-1]
+        array([4.5, 4.5])
+
+    References:
+        Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005, for time as latency and
+        bytes over bandwidth. That a worker's exchanges follow each other, and the
+        table, are ours.
     """
     table = _check_seconds(seconds)
     if not callable(waits):
         raise TypeError(
             f"`waits` must be a function of step and workers, got {waits!r}: pass"
-            " averaging.everyone(period), averaging.neighbours(...) or"
-            " averaging.nobody."
+            " averaging.everyone(period), averaging.neighbours(...), averaging.alone"
+            " or averaging.nobody."
         )
     lag = base.check_bound("lag", lag)
     steps, workers = table.shape
-    done, on = np.zeros_like(table), np.zeros_like(table)
+    takes = _at_each("exchange_seconds", exchange_seconds, steps)
+    came, on = np.zeros_like(table), np.zeros_like(table)
+
+    def exchange(t, sent):
+        needs = _check_waits(waits(t, workers), workers)
+        before = came[t - 1] if t else np.zeros(workers)
+        begun = np.maximum(before, np.where(needs, sent, 0.0).max(axis=1))
+        came[t] = np.where(needs.any(axis=1), takes[t] + begun, before)
+
     for t in range(steps):
-        done[t] = table[t] + (on[t - 1] if t else 0.0)
-        on[t] = done[t]
+        done = table[t] + (on[t - 1] if t else 0.0)
+        if lag == 0:
+            exchange(t, done)
+        on[t] = done
         if t >= lag:
-            waited = np.where(waits(t - lag, workers), done[t - lag], 0.0)
-            on[t] = np.maximum(on[t], waited.max(axis=1))
+            on[t] = np.maximum(done, came[t - lag])
+        if lag > 0:
+            exchange(t, on[t])
     return on
 
 
@@ -129,8 +169,27 @@ def neighbours(*hops: int, together: bool = True) -> Waits:
     return waits
 
 
+def alone(step: int, workers: int) -> np.ndarray:
+    """A worker waits for what it sends and receives itself, and for no other's step.
+
+    With a lag its own message is under way beside the next steps, and holds it up where
+    it takes longer than they do.
+
+    Args:
+        step: of the schedule.
+        workers: P.
+
+    Example:
+        >>> alone(0, 2).astype(int)
+        array([[1, 0],
+               [0, 1]])
+    """
+    del step
+    return np.eye(workers, dtype=bool)
+
+
 def nobody(step: int, workers: int) -> np.ndarray:
-    """A worker never waits.
+    """A worker never waits, not even for a message of its own: there is none.
 
     Args:
         step: of the schedule.
@@ -145,22 +204,38 @@ def nobody(step: int, workers: int) -> np.ndarray:
 
 
 def wait_avoiding(
-    seconds: ArrayLike, *, period: int = 11, slack_seconds: float = 0.0
+    seconds: ArrayLike,
+    *,
+    period: int = 11,
+    slack_seconds: float = 0.0,
+    exchange_seconds: Seconds | float = 0.0,
 ) -> WaitAvoiding:
     """How late each worker's model is for WAGMA's sums, from service times.
 
-    The first worker to have done step t starts all sums of that step: into them goes
-    what each has done by then. Where `period` divides t + 1 all wait for all.
+        made[t, i] = on[t - 1, i] + seconds[t, i]
+        on[t, i]   = made[t, i] + c(t)                 within a period
+        on[t, i]   = max over j of made[t, j] + c(t)   where `period` divides t + 1
+
+    The first worker to have made its model of step t starts all sums of that step: into
+    them goes what each has made by then. It is behind by the models of this step and of
+    those before it that it makes later. c(t) is what the exchange of step t takes. A
+    group's is paid for by each worker once its own model is made, late or not, for its
+    log2 S messages are its own; that it waits for its partners' messages, or that those
+    of a late worker may have been sent for it meanwhile, is left out. At the period's
+    end all enter one all-reduce.
 
     Args:
         seconds: float [T, P], what each step takes each worker.
         period: H, that of `wagma`.
         slack_seconds: what the start takes to reach the others: who comes within it is
             on time.
+        exchange_seconds: c, or a function of the step: `lambda t: all_reduce_seconds(
+            link, P) if (t + 1) % H == 0 else group_seconds(link, S)`.
 
     Returns:
         `behind`, for `late_by`, 0 at the period's end and at most period - 1; and the
-        times at which the workers go on, those of `everyone(period)`.
+        times at which the workers go on, those of `everyone(period)` where exchanges
+        take no time.
 
     Raises:
         TypeError, ValueError: as `finish_times` does, or if `period` is below 1 or
@@ -177,17 +252,87 @@ def wait_avoiding(
     """
     table = _check_seconds(seconds)
     base.check_number("slack_seconds", slack_seconds)
-    on = finish_times(table, everyone(period))
+    period = base.check_bound("period", period, at_least=1)
     steps, workers = table.shape
-    done = np.concatenate([np.zeros((1, workers)), on[:-1]]) + table
+    ends = (np.arange(steps) + 1) % period == 0
+    takes = _at_each("exchange_seconds", exchange_seconds, steps)
+    on = finish_times(
+        table + np.where(ends, 0.0, takes)[:, None],
+        everyone(period),
+        exchange_seconds=lambda step: takes[step],
+    )
+    made = np.concatenate([np.zeros((1, workers)), on[:-1]]) + table
     behind = np.zeros(table.shape, np.int32)
-    for t in range(steps):
-        if (t + 1) % period == 0:
-            continue
-        starts = done[t].min() + slack_seconds
-        first = t - t % period  # all have done what comes before
-        behind[t] = (done[first : t + 1] > starts).sum(axis=0)
+    for t in np.flatnonzero(~ends):
+        starts = made[t].min() + slack_seconds
+        first = t - t % period  # all have made what comes before
+        behind[t] = (made[first : t + 1] > starts).sum(axis=0)
     return WaitAvoiding(behind, on)
+
+
+def all_reduce_seconds(communication: cluster.Communication, num_workers: int) -> float:
+    """What a sum over all workers takes: reduce-scatter, then all-gather.
+
+        2 ceil(log2 P) latency + 2 (1 - 1 / P) bytes / rate
+
+    Args:
+        communication: of each worker's link; whether its server is serial does not
+            matter, for there is none.
+        num_workers: P.
+
+    Returns:
+        Seconds; 0 for one worker.
+
+    Raises:
+        TypeError: if `communication` is none, or `num_workers` no integer.
+        ValueError: if P is below 1.
+
+    Example:
+        >>> link = cluster.Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
+        >>> all_reduce_seconds(link, 4)  # 2 * 2 * 1 + 2 * 3 / 4 * 4
+        10.0
+
+    References:
+        Thakur, Rabenseifner and Gropp, Optimization of collective communication
+        operations in MPICH, IJHPCA 19(1), 2005 (recursive halving, then doubling).
+    """
+    _check_communication(communication)
+    workers = base.check_bound("num_workers", num_workers, at_least=1)
+    latencies = 2 * (workers - 1).bit_length()
+    models = 2 * (1 - 1 / workers)
+    return (
+        latencies * communication.latency_seconds
+        + models * communication.transfer_seconds
+    )
+
+
+def group_seconds(communication: cluster.Communication, group_size: int) -> float:
+    """What a sum over a group of `wagma` takes: log2 S models, one after the other.
+
+        log2(S) (latency + bytes / rate)
+
+    Args:
+        communication: of each worker's link.
+        group_size: S, a power of two.
+
+    Returns:
+        Seconds; 0 for one worker.
+
+    Raises:
+        TypeError: if `communication` is none, or `group_size` no integer.
+        ValueError: if S is below 1 or no power of two.
+
+    Example:
+        >>> link = cluster.Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
+        >>> group_seconds(link, 4)
+        10.0
+    """
+    _check_communication(communication)
+    size = base.check_bound("group_size", group_size, at_least=1)
+    if size & (size - 1):
+        raise ValueError(f"`group_size` must be a power of two, got {size}.")
+    message = communication.latency_seconds + communication.transfer_seconds
+    return (size.bit_length() - 1) * message
 
 
 def _check_seconds(seconds: ArrayLike) -> np.ndarray:
@@ -195,3 +340,31 @@ def _check_seconds(seconds: ArrayLike) -> np.ndarray:
     if not (np.isfinite(table) & (table >= 0)).all():
         raise ValueError("`seconds` must be finite and non-negative.")
     return table.astype(np.float64)
+
+
+def _at_each(name: str, value: Any, steps: int) -> np.ndarray:
+    """A time, or a function of the step, at each of so many steps, float64 [T]."""
+    if not callable(value):
+        base.check_number(name, value)
+        return np.full(steps, float(value))
+    times = [value(step) for step in range(steps)]
+    for step, time in enumerate(times):
+        base.check_number(f"{name}({step})", time)
+    return np.asarray(times, np.float64)
+
+
+def _check_waits(answer: Any, workers: int) -> np.ndarray:
+    needs = np.asarray(answer, bool)
+    if needs.shape != (workers, workers):
+        raise ValueError(
+            "`waits` must answer with a matrix [P, P], who waits for whom, of the"
+            f" {workers} workers, got shape {needs.shape}."
+        )
+    return needs
+
+
+def _check_communication(communication: Any) -> None:
+    if not isinstance(communication, cluster.Communication):
+        raise TypeError(
+            f"`communication` must be a cluster.Communication, got {communication!r}."
+        )

@@ -18,6 +18,7 @@ from delayjax.cluster.services import lognormal as lognormal
 from delayjax.cluster.services import markov_stragglers as markov_stragglers
 from delayjax.cluster.services import pareto as pareto
 from delayjax.cluster.services import shifted_exponential as shifted_exponential
+from delayjax.cluster.services import sleepers as sleepers
 from delayjax.cluster.staleness import staleness_law as staleness_law
 from delayjax.cluster.trace import Arrivals as Arrivals
 from delayjax.cluster.trace import Dropped as Dropped

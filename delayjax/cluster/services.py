@@ -25,6 +25,7 @@ from delayjax import base
 Service = Callable[[np.random.Generator, int], Iterator[np.ndarray]]
 """(the worker's generator, worker) -> blocks of seconds, float64 [n]."""
 
+_SHARED = 2**32 - 1  # no worker has this number
 _FIRST, _LONGEST = 8, 512  # tasks in a block: few at first, for many workers do few
 
 
@@ -269,6 +270,55 @@ def markov_stragglers(
                 factors[task] = slowdown if slow else 1.0
                 slow = draw >= leave if slow else draw < enter
             yield block * factors
+
+    return law
+
+
+def sleepers(
+    seconds: float, sleep_seconds: float, workers: int, *, asleep: int = 2
+) -> Service:
+    """Some workers sleep at each task, others at the next: WAGMA's imbalance.
+
+        T = seconds + sleep_seconds  on the workers drawn for task k, else seconds
+
+    For each k `asleep` numbers are drawn uniformly from 0, ..., workers - 1, perhaps
+    the same, and alike for all workers; so this law is not independent between them.
+
+    Args:
+        seconds: of a task.
+        sleep_seconds: what a sleeper takes longer; 0.32 in the paper.
+        workers: P, of the whole cluster.
+        asleep: how many numbers are drawn.
+
+    Raises:
+        TypeError: if `workers` or `asleep` is no integer.
+        ValueError: if a time is not positive and finite, `workers` is below 1 or
+            `asleep` negative.
+
+    Example:
+        >>> law = sleepers(1.0, 0.5, 2, asleep=1)
+        >>> first, second = (next(law(np.random.default_rng(0), w)) for w in (0, 1))
+        >>> sorted(set((first + second).tolist()))  # one of the two sleeps
+        [2.5]
+
+    References:
+        Li et al. (WAGMA-SGD), 2021, arXiv:2005.00124, and its code
+        Shigangli/WAGMA-SGD: two of P ranks sleep 0.32 s, from a seed that all share.
+    """
+    base.check_number("seconds", seconds, positive=True)
+    base.check_number("sleep_seconds", sleep_seconds, positive=True)
+    workers = base.check_bound("workers", workers, at_least=1)
+    asleep = base.check_bound("asleep", asleep)
+
+    def law(rng, worker):
+        # the worker's own seed, without what tells it from the others'
+        own = rng.bit_generator.seed_seq
+        all_of_them = (_SHARED, *own.spawn_key[1:])
+        seeds = np.random.SeedSequence(own.entropy, spawn_key=all_of_them)
+        shared = np.random.default_rng(seeds)
+        for size in _sizes():
+            drawn = shared.integers(workers, size=(size, asleep))
+            yield seconds + sleep_seconds * (drawn == worker).any(axis=1)
 
     return law
 

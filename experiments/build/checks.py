@@ -6,7 +6,7 @@ import jax
 from ml_collections import ConfigDict
 
 from experiments import arms, results
-from experiments.build.clusters import SPEEDS, for_arm
+from experiments.build.clusters import SPEEDS, for_arm, method
 from experiments.build.training import OPTIMIZERS, max_delay
 from experiments.execution import devices
 
@@ -119,12 +119,50 @@ def _check_arms(config: ConfigDict, names: list[str]) -> None:
             )
     for name in names:
         _check_cluster(for_arm(config, name).cluster)
+        _check_method(config, name)
+    if "over_option" in config.figures:
+        _check_options(config, names)
     _choices("target.metric", (config.target.metric,), results.EVALUATED)
     if config.select_by == "seconds_to_target" and not config.target.value:
         raise ValueError(
             "config.select_by is 'seconds_to_target', but config.target.value is 0, no"
             " target: --config.target.value=0.1."
         )
+
+
+def _check_method(config: ConfigDict, name: str) -> None:
+    """Who has a model of its own has no gradient that is late."""
+    if method(config, name) is None:
+        return
+    for key in ("modulation.law", "compensation.name"):
+        section, _, option = key.partition(".")
+        if config[section][option] != ("none",):
+            raise ValueError(
+                f"config.{key} must be ('none',) where {name!r} is among"
+                " config.cluster.arms, whose workers use gradients as they take them,"
+                f" got {config[section][option]}."
+            )
+    if config.cluster.read_spread:
+        raise ValueError(
+            f"config.cluster.read_spread does nothing for {name!r}, got"
+            f" {config.cluster.read_spread}: take ea_wild() or hogwild_sgd()."
+        )
+
+
+def _check_options(config: ConfigDict, names: list[str]) -> None:
+    for key in filter(None, (config.over.option, config.over.panels)):
+        for name in names:
+            there = {
+                option: value
+                for option, value in arms.options(name, config.to_dict()).items()
+                if value > 0
+            }
+            if key not in there:
+                raise ValueError(
+                    f"config.over: {name!r} has no positive number {key!r}, only"
+                    f" {', '.join(there)}: name it in each of config.cluster.arms, as"
+                    f" {key}=8, or leave over_option out of config.figures."
+                )
 
 
 def _check_cluster(section: ConfigDict) -> None:

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 import delayjax as dj
 from experiments import arms
 from experiments import course as courses
+from experiments.build.methods import METHODS, Method
 from experiments.course import Budget, Course
 
 PROTOCOLS = {
@@ -46,6 +47,7 @@ SERVICES = {
         dj.cluster.infinite_bernoulli,
         dj.cluster.empirical,
         dj.cluster.markov_stragglers,
+        dj.cluster.sleepers,
     )
 }
 SPEEDS = {
@@ -65,14 +67,15 @@ def for_arm(config: ConfigDict, name: str) -> ConfigDict:
     own = config.copy_and_resolve_references()
     if name == arms.LOGGED:
         return own
-    known = (*(key for key in config.cluster if key != "arms"), "batch_size")
+    sections = {"batch_size": own.task, "warmup_steps": own.opt}
+    known = (*(key for key in config.cluster if key != "arms"), *sections)
     for key, value in arms.parse(name).changes.items():
         if key not in known:
             raise ValueError(
                 f"config.cluster.arms: {name!r} changes {key!r}, but an arm can change"
                 f" {', '.join(known)} alone."
             )
-        section = own.task if key == "batch_size" else own.cluster
+        section = sections.get(key, own.cluster)
         try:
             section[key] = value
         except TypeError:
@@ -89,8 +92,23 @@ def protocol(arm: arms.Arm) -> Callable:
     Raises:
         ValueError: if there is no such protocol, or it does not take these arguments.
     """
-    where = f"config.cluster.arms: {arm.name!r}"
-    return _make(where, "protocol", PROTOCOLS, arm.protocol)
+    known = PROTOCOLS | METHODS  # the latter to be named
+    return _make(_where(arm), "protocol or method", known, arm.protocol)
+
+
+def method(config: ConfigDict, name: str) -> Method | None:
+    """How the workers of an arm mix models of their own; None where they have none.
+
+    Raises:
+        ValueError: if the method does not take these arguments.
+    """
+    if name == arms.LOGGED or (arm := arms.parse(name)).protocol.name not in METHODS:
+        return None
+    return _make(_where(arm), "method", METHODS, arm.protocol)
+
+
+def _where(arm: arms.Arm) -> str:
+    return f"config.cluster.arms: {arm.name!r}"
 
 
 def cluster(config: ConfigDict) -> dj.cluster.Cluster:
@@ -165,16 +183,19 @@ def course(config: ConfigDict, name: str) -> Course:
     """
     if name == arms.LOGGED:
         return _logged(config)
-    rule, machine = protocol(arms.parse(name)), cluster(config)
+    machine, mixing = cluster(config), method(config, name)
+    rule = None if mixing else protocol(arms.parse(name))
 
     def simulator(seed):
         mixed = np.random.SeedSequence([config.cluster_seed, seed]).generate_state(1)
+        if mixing:
+            return lambda steps: mixing.timetable(machine, steps, int(mixed[0]))
         return lambda updates, seconds: dj.cluster.simulate(
             machine, rule, updates, seed=int(mixed[0]), seconds=seconds
         )
 
     try:
-        return courses.simulated(
+        return (courses.timed if mixing else courses.simulated)(
             name,
             [simulator(seed) for seed in config.seeds],
             _budget(config),

@@ -12,7 +12,7 @@ import delayjax as dj
 from experiments.course import Course
 from experiments.grid import Cell, Program
 
-OPTIMIZERS = ("sgd", "adam", "adamw", "lion", "muon")
+OPTIMIZERS = ("sgd", "adam", "adamw", "lion", "muon", "lars")
 
 
 def max_delay(config: ConfigDict) -> int:
@@ -130,6 +130,13 @@ def optimizer(
                 beta=options.beta,
                 nesterov=options.nesterov,
                 consistent_rms=0.2,  # updates as large as Adam's, whatever the shape
+            )
+        case "lars":
+            return optax.lars(
+                rate,
+                options.weight_decay,
+                trust_coefficient=options.trust_coefficient,
+                momentum=options.momentum,
             )
 
 

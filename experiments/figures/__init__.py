@@ -5,16 +5,17 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from experiments import results, theory, tuning
+from experiments.arms import options
 from experiments.figures import (
     arms,
     gantt,
     look,
     loss_curves,
     over_delay,
+    over_option,
     over_time,
     stability_map,
     staleness,
-    time_to_target,
     update_times,
 )
 from experiments.figures.run import Run, load
@@ -22,9 +23,9 @@ from experiments.figures.run import Run, load
 _OVER = {"over_seconds": "seconds", "over_updates": "step", "over_examples": "examples"}
 _TUNED = (
     *("over_delay", "gap_over_delay", "best_step"),
-    *(*_OVER, "arms", "time_to_target"),
+    *(*_OVER, "arms", "over_option"),
 )
-_TRACED = ("staleness", "update_times", "gantt", "time_to_target")
+_TRACED = ("staleness", "update_times", "gantt")
 
 
 def draw(workdir: Path | str) -> list[Path]:
@@ -62,7 +63,8 @@ def warnings(workdir: Path | str) -> list[str]:
 def _lacking(run: Run, name: str) -> str:
     """Why a figure cannot be drawn; empty if it can."""
     metric = run.config["metric"]
-    needs = {"over_delay": metric, "gap_over_delay": "gap", "arms": metric}
+    needs = dict.fromkeys(("over_delay", "arms", "over_option"), metric)
+    needs["gap_over_delay"] = "gap"
     needs |= dict.fromkeys(_OVER, _shown_on_the_way(run))
     if name in results.ARM_FIGURES and not run.arms:
         reason = "the run has no config.cluster.arms; leave it out of config.figures."
@@ -73,8 +75,6 @@ def _lacking(run: Run, name: str) -> str:
         )
     elif name == "loss_curves" and not run.metrics:
         reason = "there is no row in metrics.jsonl."
-    elif name == "time_to_target" and not run.config["target"]["value"]:
-        reason = "config.target.value is 0, no target."
     elif name in _OVER and not run.has_evaluations:
         reason = "curves.csv is missing."
     elif name in _TRACED and (missing := run.missing_trace):
@@ -121,12 +121,15 @@ def _figure(run: Run, name: str) -> Figure:
             return update_times.draw(run.traces, run.theory(theory.update_seconds))
         case "gantt":
             return gantt.draw(run.traces)
-        case "time_to_target":
-            target = config["target"]
-            return time_to_target.draw(
-                run.curves("seconds_to_target"),
-                {arm: trace.num_workers for arm, trace in run.traces.items()},
-                f"{results.METRICS[target['metric']]} of {target['value']:g}",
+        case "over_option":
+            metric, target = config["metric"], config["target"]
+            words = f"{results.METRICS[target['metric']]} of {target['value']:g}"
+            return over_option.draw(
+                run.curves(metric),
+                {arm: options(arm, config) for arm in run.arms},
+                **config["over"],
+                target=words if metric == "seconds_to_target" else "",
+                unit=run.unit,
             )
     raise ValueError(f"unknown figure {name!r}.")
 

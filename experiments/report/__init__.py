@@ -49,9 +49,9 @@ _TEXTS = {
     " of arms has the numbers.",
     "gantt": "Chart of what the workers do in the first seconds, under the first seed:"
     " bars of computing, idle gaps, dropped gradients, and updates as ticks.",
-    "time_to_target": "Line chart of the simulated seconds to the target against the"
-    " number of workers, both axes logarithmic, for each arm at its best step size: the"
-    " mean and the range of the seeds. A table below has the numbers.",
+    "over_option": "Line chart of what each arm reached at its best step size against a"
+    " number in which the arms differ: the mean and the range of the seeds. A table"
+    " below has the numbers.",
 }
 
 

@@ -25,11 +25,27 @@ def sgd():
     return optax.sgd(ETA)
 
 
-def push_and_pull(order, *, period=1, momentum=0.0, at_server=0.0, average=None):
+def wild(max_age=3, lost=0.0):
+    return averaging.races(jax.random.key(3), max_age, lost=lost)
+
+
+def raced(races, t, i, size=5):
+    """Of each coordinate, how many visits ago it is read, and whether it is written."""
+    if races is None:
+        return np.zeros(size, int), np.ones(size, bool)
+    with jax.enable_x64(True):
+        visit = jnp.int32(t), jnp.int32(i), jnp.zeros(size)
+        return np.asarray(races.ages(*visit)), ~np.asarray(races.lost(*visit))
+
+
+def push_and_pull(
+    order, *, period=1, momentum=0.0, at_server=0.0, average=None, races=None
+):
     """D.2: models, centre, and its average z; `order` of the pushes."""
     x, v = replicas(), np.zeros((WORKERS, 5))
     pushes, velocity = np.zeros((WORKERS, 5)), np.zeros(5)
     centre, z, xs, exchanges = x[0].copy(), x[0].copy(), [], 0
+    versions = [centre]
     for t in range(STEPS):
         v = momentum * v - ETA * gradient(t, x)
         x, pushes = x + v, pushes + v
@@ -40,9 +56,13 @@ def push_and_pull(order, *, period=1, momentum=0.0, at_server=0.0, average=None)
                 centre = centre + velocity
                 x, pushes = np.tile(centre, (WORKERS, 1)), np.zeros_like(pushes)
             for i in visitors or []:
-                velocity = at_server * velocity + pushes[i]
+                ages, written = raced(races, t, i)
+                velocity = at_server * velocity + np.where(written, pushes[i], 0)
                 centre = centre + velocity
-                x[i], pushes[i] = centre, 0
+                versions.append(centre)
+                ages = np.minimum(ages, len(versions) - 1)
+                x[i] = [versions[-1 - age][n] for n, age in enumerate(ages)]
+                pushes[i] = 0
             if average is not None:
                 z = z + average(exchanges) * (centre - z)
             exchanges += 1
@@ -85,6 +105,29 @@ FAMILY = {
         lambda: averaging.downpour(sgd(), average=0.25, turn=averaging.round_robin()),
         lambda: push_and_pull(by_rank, average=lambda k: 0.25),
     ),
+    "Hogwild SGD with local models": (
+        lambda: averaging.downpour(
+            sgd(), turn=averaging.first_come(SECONDS), unlocked=wild(5, lost=0.3)
+        ),
+        lambda: push_and_pull(by_arrival, races=wild(5, lost=0.3)),
+    ),
+    "the same, H = 3, momentum at the server, averaged": (
+        lambda: averaging.downpour(
+            sgd(),
+            period=3,
+            server=optax.trace(0.5),
+            average=0.25,
+            turn=averaging.round_robin(),
+            unlocked=wild(2, lost=0.3),
+        ),
+        lambda: push_and_pull(
+            by_rank,
+            period=3,
+            at_server=0.5,
+            average=lambda k: 0.25,
+            races=wild(2, lost=0.3),
+        ),
+    ),
 }
 
 
@@ -99,6 +142,54 @@ def test_models_and_centre_follow_the_paper_s_loop(execution, name):
     assert_follows(state.centre, centre)
     for leaf in jax.tree.leaves(state.average):
         assert_follows(leaf, z)
+
+
+def pushed_blindly(races, *, workers=8, steps=20):
+    """Centres [T, n], models [T, P, n], and what was pushed [T, P, n].
+
+    Gradients do not depend on models.
+    """
+    moves = np.random.default_rng(1).normal(size=(steps, workers, 3))
+    with jax.enable_x64(True):
+        tx = averaging.downpour(
+            optax.sgd(1.0), turn=averaging.round_robin(), unlocked=races
+        )
+
+        def step(carry, move):
+            x, state = carry
+            updates, state = tx.update(-move, state, x)
+            return (x + updates, state), (state.centre, x + updates)
+
+        def run(moves):
+            return jax.lax.scan(step, (jnp.zeros(3), tx.init(jnp.zeros(3))), moves)[1]
+
+        over = jax.jit(jax.vmap(run, in_axes=1, out_axes=1, axis_name="workers"))
+        centres, xs = over(jnp.asarray(moves))
+        return np.asarray(centres)[:, 0], np.asarray(xs), moves
+
+
+def test_races_lose_no_push_however_old_what_is_read():
+    centres, xs, moves = pushed_blindly(wild(7))
+    np.testing.assert_allclose(centres, moves.sum(axis=1).cumsum(axis=0), rtol=1e-12)
+    assert np.abs(xs - centres[:, None]).max() > 1
+
+
+def test_a_lost_write_is_a_push_s_coordinate_that_the_centre_never_gets():
+    races = wild(0, lost=0.4)
+    centres, _, moves = pushed_blindly(races)
+    written = np.asarray(
+        [[raced(races, t, i, 3)[1] for i in range(8)] for t in range(20)]
+    )
+    kept = np.where(written, moves, 0).sum(axis=1)
+    np.testing.assert_allclose(centres, kept.cumsum(axis=0), rtol=1e-12, atol=1e-12)
+    assert 0.5 < written.mean() < 0.7
+
+
+def test_races_without_age_are_a_lock():
+    for locked, raced_for in zip(
+        pushed_blindly(None), pushed_blindly(wild(0)), strict=True
+    ):
+        np.testing.assert_array_equal(locked, raced_for)
 
 
 @executions
@@ -185,6 +276,18 @@ def test_one_worker_s_push_is_its_own_step():
             "`average` must be finite and positive",
         ),
         (lambda: averaging.downpour(sgd(), turn=0), TypeError, "`turn` must be a func"),
+        (
+            lambda: averaging.downpour(
+                sgd(), turn=averaging.round_robin(), unlocked=True
+            ),
+            TypeError,
+            r"`unlocked` must be averaging.races\(key, max_age\), got True",
+        ),
+        (
+            lambda: averaging.downpour(sgd(), unlocked=wild()),
+            ValueError,
+            "`unlocked` needs `turn`",
+        ),
     ],
 )
 def test_bad_arguments_are_named(make, error, message):

@@ -341,8 +341,6 @@ def test_a_moving_rate_in_turn_is_warned_of_above_one():
             TypeError,
             "`axis_name` of `averaging.easgd` must be one name",
         ),
-        (lambda: wild(max_age=-1), ValueError, "`max_age` must be non-negative"),
-        (lambda: wild(lost=1.0), ValueError, r"`lost` must be in \[0, 1.0\)"),
         (
             lambda: averaging.moving_rate_limit(0),
             ValueError,

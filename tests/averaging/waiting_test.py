@@ -1,3 +1,4 @@
+import heapq
 import math
 
 import numpy as np
@@ -9,18 +10,56 @@ from delayjax import averaging
 SECONDS = np.random.default_rng(0).exponential(size=(40, 6))
 
 
-def events(seconds, needs, *, lag=0):
-    """When each worker goes on, from what it needs: (step, worker) -> workers."""
-    done, on = {}, {}
-    for t, row in enumerate(seconds):
-        for i, own in enumerate(row):
-            done[t, i] = own + on.get((t - 1, i), 0.0)
-        for i in range(len(row)):
-            waited = [done[t - lag, j] for j in needs(t - lag, i)] if t >= lag else []
-            on[t, i] = max([done[t, i], *waited])
-    return np.asarray(
-        [[on[t, i] for i in range(len(row))] for t in range(len(seconds))]
-    )
+def events(seconds, needs, *, lag=0, cost=lambda t: 0.0):
+    """When each worker goes on, by an event loop of workers and a link of each.
+
+    `needs`: (step, worker) -> workers; `cost`: of a step's exchange.
+    """
+    steps, workers = seconds.shape
+    on = np.full(seconds.shape, np.nan)
+    queue = sorted((own, "done", i) for i, own in enumerate(seconds[0]))
+    at, computing = [0] * workers, [True] * workers  # each worker's step
+    first, busy = [0] * workers, [False] * workers  # exchange that its link has next
+    sent, came = set(), set()
+
+    def go_on(now, i):
+        on[at[i], i] = now
+        if lag:
+            sent.add((at[i], i))
+        at[i] += 1
+        if at[i] < steps:
+            heapq.heappush(queue, (now + seconds[at[i], i], "done", i))
+            computing[i] = True
+
+    def settle(now):
+        """What may begin now; whether anything did."""
+        moved = False
+        for i in range(workers):
+            t = first[i]
+            if not busy[i] and t < steps and all((t, j) in sent for j in needs(t, i)):
+                busy[i] = moved = True
+                seconds_taken = cost(t) if len(needs(t, i)) else 0.0
+                heapq.heappush(queue, (now + seconds_taken, "came", i))
+            t = at[i]
+            if t < steps and not computing[i]:
+                free = t < lag or not len(needs(t - lag, i))
+                if free or (t - lag, i) in came:
+                    go_on(now, i)
+                    moved = True
+        return moved
+
+    while queue:
+        now, what, i = heapq.heappop(queue)
+        if what == "done":
+            computing[i] = False
+            if not lag:
+                sent.add((at[i], i))
+        else:
+            came.add((first[i], i))
+            busy[i], first[i] = False, first[i] + 1
+        while settle(now):
+            pass
+    return on
 
 
 RULES = {
@@ -31,22 +70,100 @@ RULES = {
     ),
     "neighbours": (
         averaging.neighbours(1, -1),
-        lambda t, i: [(i - 1) % 6, (i + 1) % 6],
+        lambda t, i: [i, (i - 1) % 6, (i + 1) % 6],
     ),
     "a neighbour in turn": (
         averaging.neighbours(1, 2, together=False),
-        lambda t, i: [(i - [1, 2][t % 2]) % 6],
+        lambda t, i: [i, (i - [1, 2][t % 2]) % 6],
+    ),
+    "alone": (averaging.alone, lambda t, i: [i]),
+    "alone, every third step": (
+        lambda t, workers: averaging.alone(t, workers) & (t % 3 == 0),
+        lambda t, i: [i] if t % 3 == 0 else [],
     ),
     "nobody": (averaging.nobody, lambda t, i: []),
 }
+# the slowest of six exponential times of mean 1 is 2.45 on average
+COSTS = {
+    "free": (0.0, lambda t: 0.0),
+    "cheap": (0.3, lambda t: 0.3),
+    "dear": (2.5, lambda t: 2.5),
+    "dear at every fifth": (
+        lambda t: 2.5 if (t + 1) % 5 == 0 else 0.3,
+        lambda t: 2.5 if (t + 1) % 5 == 0 else 0.3,
+    ),
+}
 
 
+@pytest.mark.parametrize("cost", COSTS)
 @pytest.mark.parametrize("lag", [0, 1, 3])
 @pytest.mark.parametrize("name", RULES)
-def test_workers_go_on_when_they_have_what_they_need(name, lag):
+def test_workers_go_on_when_they_have_what_they_need(name, lag, cost):
     waits, needs = RULES[name]
-    seen = averaging.finish_times(SECONDS, waits, lag=lag)
-    np.testing.assert_allclose(seen, events(SECONDS, needs, lag=lag), rtol=1e-13)
+    takes, at_each = COSTS[cost]
+    seen = averaging.finish_times(SECONDS, waits, lag=lag, exchange_seconds=takes)
+    expected = events(SECONDS, needs, lag=lag, cost=at_each)
+    np.testing.assert_allclose(seen, expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("compute", [1.0, 3.0])
+@pytest.mark.parametrize("lag", [1, 2, 5])
+@pytest.mark.parametrize("waits", [averaging.alone, averaging.everyone(1)])
+def test_behind_the_steps_the_slower_of_step_and_exchange_sets_the_pace(
+    waits, lag, compute
+):
+    seen = averaging.finish_times(
+        np.full((60, 3), compute), waits, lag=lag, exchange_seconds=2.0
+    )
+    np.testing.assert_allclose(np.diff(seen, axis=0)[20:], max(compute, 2.0))
+
+
+@pytest.mark.parametrize("waits", [averaging.alone, averaging.everyone(1)])
+def test_without_a_lag_an_exchange_adds_to_its_step(waits):
+    seen = averaging.finish_times(np.ones((60, 3)), waits, exchange_seconds=2.0)
+    expected = np.tile(3.0 * np.arange(1, 61)[:, None], 3)
+    np.testing.assert_allclose(seen, expected, rtol=1e-13)
+
+
+def test_an_exchange_nobody_has_takes_no_time():
+    seen = averaging.finish_times(SECONDS, averaging.nobody, exchange_seconds=9.0)
+    np.testing.assert_array_equal(
+        seen, averaging.finish_times(SECONDS, averaging.nobody)
+    )
+
+
+@pytest.mark.parametrize("period", [1, 4, 8])
+def test_a_period_pays_its_slowest_worker_and_one_exchange(period):
+    seen = averaging.finish_times(
+        SECONDS, averaging.everyone(period), exchange_seconds=0.7
+    )
+    slowest = SECONDS.reshape(-1, period, 6).sum(axis=1).max(axis=1)
+    np.testing.assert_allclose(
+        seen[period - 1 :: period, 0], np.cumsum(slowest + 0.7), rtol=1e-12
+    )
+
+
+LINK = dj.cluster.Communication(0.25, message_bytes=48.0, bytes_per_second=32.0)
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 3, 10])
+def test_an_all_reduce_halves_what_it_sends_and_doubles_it_again(exponent):
+    """Phase by phase: half of the model, a quarter, ..., and back."""
+    halves = [0.25 + 1.5 / 2**phase for phase in range(1, exponent + 1)]
+    seen = averaging.all_reduce_seconds(LINK, 2**exponent)
+    assert math.isclose(seen, 2 * sum(halves), rel_tol=1e-13)
+
+
+def test_an_all_reduce_of_any_number_lies_between_those_of_powers_of_two():
+    seen = [averaging.all_reduce_seconds(LINK, workers) for workers in range(4, 9)]
+    assert seen == sorted(seen)
+    assert math.isclose(seen[1], 2 * 3 * 0.25 + 2 * (4 / 5) * 1.5, rel_tol=1e-13)
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 3])
+def test_a_group_s_sum_is_a_whole_model_for_each_bit(exponent):
+    bits = [0.25 + 48.0 / 32.0 for _ in range(exponent)]
+    assert averaging.group_seconds(LINK, 2**exponent) == sum(bits)
 
 
 def test_waiting_for_nobody_takes_the_slowest_worker_s_own_time():
@@ -78,32 +195,59 @@ def test_step_synchronous_times_are_those_of_the_simulated_cluster():
     np.testing.assert_allclose(seen.max(axis=1), trace.seconds, rtol=1e-12)
 
 
-def late_by_events(seconds, period, slack):
-    """Age of what each worker has in its buffer when the first one starts the sum."""
-    needs = [averaging.everyone(period)]
-    on = averaging.finish_times(seconds, *needs)
-    behind = np.zeros(seconds.shape, int)
-    for t in range(len(seconds)):
-        if (t + 1) % period == 0:
-            continue
-        done = [
-            [on[k - 1, i] + seconds[k, i] if k else seconds[k, i] for k in range(t + 1)]
-            for i in range(seconds.shape[1])
-        ]
-        start = min(times[t] for times in done) + slack
-        for i, times in enumerate(done):
-            newest = max([k for k, time in enumerate(times) if time <= start] + [-1])
-            behind[t, i] = t - newest
-    return behind
+def late_by_events(seconds, period, slack, cost):
+    """Ages of the models in the buffers when the first one starts, and the times."""
+    steps, workers = seconds.shape
+    now, made, behind, on = np.zeros(workers), [], np.zeros((steps, workers), int), []
+    for t in range(steps):
+        made.append(now + seconds[t])
+        if (t + 1) % period:
+            now = made[t] + cost(t)
+            start = min(made[t]) + slack
+            for i in range(workers):
+                newest = max([k for k in range(t + 1) if made[k][i] <= start] + [-1])
+                behind[t, i] = t - newest
+        else:
+            now = np.full(workers, max(made[t]) + cost(t))
+        on.append(now)
+    return behind, np.stack(on)
 
 
+@pytest.mark.parametrize("cost", COSTS)
 @pytest.mark.parametrize(("period", "slack"), [(11, 0.0), (5, 0.5), (1, 0.0)])
-def test_a_buffer_holds_what_its_worker_had_done_when_the_sum_started(period, slack):
-    seen = averaging.wait_avoiding(SECONDS, period=period, slack_seconds=slack)
-    np.testing.assert_array_equal(seen.behind, late_by_events(SECONDS, period, slack))
+def test_a_buffer_holds_what_its_worker_had_made_when_the_sum_started(
+    period, slack, cost
+):
+    takes, at_each = COSTS[cost]
+    seen = averaging.wait_avoiding(
+        SECONDS, period=period, slack_seconds=slack, exchange_seconds=takes
+    )
+    behind, on = late_by_events(SECONDS, period, slack, at_each)
+    np.testing.assert_array_equal(seen.behind, behind)
+    np.testing.assert_allclose(seen.seconds, on, rtol=1e-12)
     assert seen.behind.max() <= max(period - 1, 0)
-    if period > 1:
+    if period > 1 and cost in ("free", "cheap"):
         assert seen.behind.max() > 1
+
+
+def test_where_exchanges_take_no_time_avoiding_waits_at_the_period_s_end_alone():
+    seen = averaging.wait_avoiding(SECONDS, period=5).seconds
+    np.testing.assert_array_equal(
+        seen, averaging.finish_times(SECONDS, averaging.everyone(5))
+    )
+
+
+def test_a_period_of_equal_workers_pays_its_group_sums_and_one_of_all():
+    group = averaging.group_seconds(LINK, 4)
+    of_all = averaging.all_reduce_seconds(LINK, 16)
+    seen = averaging.wait_avoiding(
+        np.full((33, 16), 2.0),
+        period=11,
+        exchange_seconds=lambda t: of_all if (t + 1) % 11 == 0 else group,
+    )
+    expected = 3 * (11 * 2.0 + 10 * group + of_all)
+    np.testing.assert_allclose(seen.seconds[-1], expected, rtol=1e-13)
+    assert not seen.behind.any()
 
 
 def two_sleepers(rng, steps, workers):
@@ -157,6 +301,52 @@ def test_the_throughput_of_waiting_less_is_the_paper_s_ratio(workers):
             lambda: averaging.finish_times([[1.0]], averaging.nobody, lag=-1),
             ValueError,
             "`lag` must be non-negative, got -1",
+        ),
+        (
+            lambda: averaging.finish_times([[1.0]], lambda t, workers: [True]),
+            ValueError,
+            r"`waits` must answer with a matrix \[P, P\], .* got shape \(1,\)",
+        ),
+        (
+            lambda: averaging.finish_times(
+                [[1.0]], averaging.alone, exchange_seconds=-1.0
+            ),
+            ValueError,
+            "`exchange_seconds` must be finite and non-negative, got -1.0",
+        ),
+        (
+            lambda: averaging.finish_times(
+                [[1.0], [1.0]], averaging.alone, exchange_seconds=lambda t: -t
+            ),
+            ValueError,
+            r"`exchange_seconds\(1\)` must be finite and non-negative, got -1",
+        ),
+        (
+            lambda: averaging.finish_times(
+                [[1.0]], averaging.alone, exchange_seconds="soon"
+            ),
+            TypeError,
+            "`exchange_seconds` must be a number, got 'soon'",
+        ),
+        (
+            lambda: averaging.all_reduce_seconds(1.0, 4),
+            TypeError,
+            "`communication` must be a cluster.Communication, got 1.0",
+        ),
+        (
+            lambda: averaging.all_reduce_seconds(LINK, 0),
+            ValueError,
+            "`num_workers` must be at least 1, got 0",
+        ),
+        (
+            lambda: averaging.group_seconds(None, 4),
+            TypeError,
+            "`communication` must be a cluster.Communication, got None",
+        ),
+        (
+            lambda: averaging.group_seconds(LINK, 6),
+            ValueError,
+            "`group_size` must be a power of two, got 6",
         ),
         (lambda: averaging.everyone(0), ValueError, "`period` must be at least 1"),
         (lambda: averaging.neighbours(), TypeError, "`hops` must be one or more"),

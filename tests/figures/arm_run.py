@@ -150,6 +150,7 @@ def workdir(folder, *, figures, reached=reached, **changes):
         "cluster": default.get_config().cluster.to_dict()
         | {"arms": ARMS, "workers": WORKERS[0]},
         "target": {"metric": "train_loss", "value": 0.9},
+        "over": {"option": "workers", "label": "", "panels": ""},
         "seeds": SEEDS,
         "params_seed": 11,
         "data_seed": 12,

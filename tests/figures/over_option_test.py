@@ -1,4 +1,4 @@
-"""Times to a target stand over the number of workers that took them."""
+"""What arms reach stands over the number in which they differ."""
 
 import math
 import statistics
@@ -6,7 +6,7 @@ import statistics
 import numpy as np
 
 from experiments import tuning
-from experiments.figures import time_to_target
+from experiments.figures import over_option
 from tests.figures import arm_run
 from tests.figures.arm_run import RATES, SEEDS
 from tests.figures.legible import check_legible, legend, texts
@@ -29,12 +29,15 @@ def seconds(arm, law, rate, seed):
     return best * (1 + abs(math.log(rate / best_step(arm))))
 
 
-def draw(names=NAMES, workers=WORKERS, laws=("none",), seconds=seconds):
+def draw(names=NAMES, workers=WORKERS, laws=("none",), seconds=seconds, **keywords):
     rows = arm_run.rows(
         lambda *cell: 1.0, seconds, over=arm_run.cells(names=names, laws=laws)
     )
     curves = tuning.curves(rows, "seconds_to_target", select_by="seconds_to_target")
-    return time_to_target.draw(curves, workers, "gradient norm of 0.1")
+    options = {name: {"workers": count} for name, count in workers.items()}
+    return over_option.draw(
+        curves, options, option="workers", target="gradient norm of 0.1", **keywords
+    )
 
 
 def test_points_are_means_over_seeds_at_the_step_that_is_fastest():

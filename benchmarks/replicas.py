@@ -1,0 +1,312 @@
+"""What averaging of replicas costs a step, beside its limit and what users write.
+
+    python -m benchmarks.replicas
+
+64 replicas of the runner's digits MLP, simulated on one device; SGD, medians of steps
+that take turns. PERIOD steps are one compiled, donated loop: what a call costs is
+nobody's, and who averages once a period does so once in it. "limit" is the same loop
+without averaging, a gradient of all examples at the parameters of their replicas, and
+for the averages the bytes that have to be moved, at the bandwidth that a copy of the
+replicas reaches beside it. A step is to take 1.2 x that at most; an average that the
+compiler makes in the same pass as the local step comes below it.
+
+NumPy has the same method on arrays of all replicas, with a gradient written by hand;
+PyTorch, if it is installed, has a module for each replica and autograd. Both run on
+the CPU, PyTorch on one thread. Memory is that of one compiled step, in models a
+replica; what "none" needs is not the average's.
+"""
+
+import argparse
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import delayjax as dj
+from benchmarks.side_by_side import Contender, Run, heading, medians
+from configs import default
+from experiments import build
+
+WORKERS = 64
+PERIOD = 8  # local steps from one average of all to the next
+GROUP = 8  # sqrt(WORKERS): two patterns, neighbours and those GROUP apart
+DELAY = 4  # of averages that arrive later, in steps
+RATE = 0.1
+PULL = 0.9 / WORKERS  # of the springs: the library's default
+COPIES = 64  # in one call, which costs as much as several of them
+PEERS = ("local_sgd", "easgd", "wagma")
+
+
+class Method(NamedTuple):
+    """A method, and the least that it moves a step beside the local step."""
+
+    tx: optax.GradientTransformation
+    # what is read and written, in models a replica: by a pass of its own, for no mean
+    # is known before all that enter it have made their step
+    models: float
+
+
+def methods() -> dict[str, Method]:
+    """The library's, each with what it has to move and why."""
+    averaging, inner, key = dj.averaging, optax.sgd(RATE), jax.random.key(0)
+    seconds = np.random.default_rng(0).exponential(size=(1000, WORKERS))
+    in_turn = averaging.first_come(seconds)
+    centre = 2 / WORKERS  # read and written
+    return {
+        # in one step of the period all models are read and overwritten
+        "local_sgd": Method(averaging.local_sgd(inner, period=PERIOD), 2 / PERIOD),
+        # each model read and written, and the centre
+        "easgd": Method(averaging.easgd(inner), 2 + centre),
+        # the same, one after the other
+        "easgd, in turn": Method(averaging.easgd(inner, turn=in_turn), 2 + centre),
+        # updates read and set to zero, models overwritten; the centre
+        "downpour": Method(averaging.downpour(inner), 2 + 1 + centre),
+        # each model read and overwritten, by its group's mean or that of all
+        "wagma": Method(averaging.wagma(inner, group_size=GROUP, period=PERIOD), 2),
+        # a replica's own and the drawn one read, their mean written
+        "gossip": Method(averaging.gossip(key, inner), 3),
+        # along the ring each model is read once, and written
+        "d_psgd": Method(averaging.d_psgd(inner), 2),
+        # a pair read, and its mean written twice
+        "ad_psgd": Method(averaging.ad_psgd(key, inner), 2),
+        # along the hops each model is read once, and written
+        "sgp": Method(averaging.sgp(inner), 2),
+        # in one step of the period the models are copied; in another the copies are
+        # read for their mean, and again with the models, which are written
+        "delayed_average": Method(
+            averaging.delayed_average(inner, DELAY, period=PERIOD), (2 + 4) / PERIOD
+        ),
+        # the outbox read for its mean, and again with the models, which are written; a
+        # slot of the history written, another read into the outbox
+        "dga": Method(averaging.dga(inner, DELAY), 4 + 1 + 2),
+    }
+
+
+class Problem(NamedTuple):
+    """A model to be replicated, and a batch for each replica."""
+
+    params: Any  # of one
+    loss: Callable[[Any, Any], jax.Array]
+    batch: Any  # leaves [WORKERS, examples, ...]
+
+    @property
+    def size(self) -> int:
+        """Parameters of all replicas."""
+        return WORKERS * sum(leaf.size for leaf in jax.tree.leaves(self.params))
+
+
+def digits(examples: int) -> Problem:
+    """The runner's default network on scikit-learn's digits."""
+    config = default.get_config()
+    config.task.batch_size = examples
+    task = build.task(config)
+    batch = jax.tree.map(jnp.asarray, task.batches(0, 0, WORKERS))
+    return Problem(task.init(jax.random.key(0)), task.loss, batch)
+
+
+class Compiled(NamedTuple):
+    """A step `(state, batch) -> state`, donated."""
+
+    period: Contender  # as many steps as it has, for the time
+    step: Contender  # one of them, for the memory
+
+
+def compiled(step: Callable[[Any, Any], Any], state: Any, batch: Any) -> Compiled:
+    """One step, and a loop of them."""
+
+    def period(state, batch):
+        return jax.lax.fori_loop(0, PERIOD, lambda _, state: step(state, batch), state)
+
+    return Compiled(Contender(period, state, batch), Contender(step, state, batch))
+
+
+def simulated(problem: Problem, tx: optax.GradientTransformation) -> Compiled:
+    """All workers of a method on one device."""
+
+    def of_one(state, batch):
+        params, opt_state = state
+        grads = jax.grad(problem.loss)(params, batch)
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return (optax.apply_updates(params, updates), opt_state), {}
+
+    workers = dj.workers.simulate(of_one, WORKERS)
+    state = problem.params, tx.init(problem.params)
+    split = workers.init(state, problem.batch, own=(True, False))
+    return compiled(lambda *args: workers.step(*args)[0], split, problem.batch)
+
+
+def gradient(problem: Problem) -> Compiled:
+    """Local steps and no average, as one would write them."""
+
+    def step(params, batch):
+        grads = jax.vmap(jax.grad(problem.loss))(params, batch)
+        return optax.tree.add_scale(params, -RATE, grads)
+
+    def of_all(leaf):
+        return jnp.repeat(leaf[None], WORKERS, axis=0)
+
+    return compiled(step, jax.tree.map(of_all, problem.params), problem.batch)
+
+
+def copies(size: int) -> Contender:
+    """An array read and one written, again and again."""
+
+    def many(x):
+        return jax.lax.fori_loop(0, COPIES, lambda _, x: -x, x)
+
+    return Contender(many, jnp.ones(size))
+
+
+def on_host(problem: Problem) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Images [WORKERS, examples, 64], labels, and the leaves of one model."""
+    images, labels = map(np.array, (problem.batch["image"], problem.batch["label"]))
+    leaves = [np.array(leaf) for leaf in jax.tree.leaves(problem.params)]
+    return images.reshape(*labels.shape, -1), labels, leaves
+
+
+def in_numpy(method: str, problem: Problem) -> Run:
+    """A period on arrays of all replicas."""
+    images, labels, centres = on_host(problem)
+    targets = np.eye(10, dtype=np.float32)[labels]
+    leaves = [np.repeat(leaf[None], WORKERS, axis=0) for leaf in centres]
+
+    def gradients():
+        b_0, w_0, b_1, w_1 = leaves
+        hidden = np.maximum(images @ w_0 + b_0[:, None], 0)
+        logits = hidden @ w_1 + b_1[:, None]
+        odds = np.exp(logits - logits.max(-1, keepdims=True))
+        errors = odds / odds.sum(-1, keepdims=True) - targets
+        errors /= images.shape[1]
+        back = (errors @ w_1.swapaxes(1, 2)) * (hidden > 0)
+        of_w_0, of_w_1 = images.swapaxes(1, 2) @ back, hidden.swapaxes(1, 2) @ errors
+        return back.sum(1), of_w_0, errors.sum(1), of_w_1
+
+    def period():
+        for t in range(PERIOD):
+            for models, grads, centre in zip(leaves, gradients(), centres, strict=True):
+                pulled = PULL * (models - centre) if method == "easgd" else None
+                models -= RATE * grads
+                if pulled is not None:
+                    models -= pulled
+                    centre += pulled.sum(0)
+                elif t == PERIOD - 1:
+                    models[:] = models.mean(0)
+                elif method == "wagma":
+                    groups = models.reshape(-1, GROUP, *models.shape[1:])
+                    groups[:] = groups.mean(1 - t % 2, keepdims=True)
+        return leaves
+
+    return Run(period)
+
+
+def in_torch(method: str, problem: Problem, torch: Any) -> Run:
+    """A period of modules, one for each replica, eagerly."""
+    images, labels, (b_0, w_0, b_1, w_1) = on_host(problem)
+    examples = list(zip(*map(torch.tensor, (images, labels.astype(int))), strict=True))
+    centres = [torch.tensor(leaf) for leaf in (w_0.T, b_0, w_1.T, b_1)]
+
+    def module():
+        made = torch.nn.Sequential(
+            torch.nn.Linear(*w_0.shape), torch.nn.ReLU(), torch.nn.Linear(*w_1.shape)
+        )
+        for parameter, start in zip(made.parameters(), centres, strict=True):
+            parameter.data.copy_(start)
+        return made
+
+    modules = [module() for _ in range(WORKERS)]
+    parameters = list(zip(*(m.parameters() for m in modules), strict=True))
+
+    def averaged(t, models, centre):
+        pulled = [PULL * (x - centre) for x in models] if method == "easgd" else []
+        for x in models:
+            x.sub_(x.grad, alpha=RATE)
+        for x, d in zip(models, pulled, strict=False):
+            x.sub_(d)
+            centre.add_(d)
+        groups = []
+        if method != "easgd" and t == PERIOD - 1:
+            groups = [models]
+        elif method == "wagma":
+            ways = [models[GROUP * g :][:GROUP] for g in range(GROUP)]
+            groups = [models[g::GROUP] for g in range(GROUP)] if t % 2 else ways
+        for group in groups:
+            mean = torch.stack(group).mean(0)
+            for x in group:
+                x.copy_(mean)
+
+    def period():
+        for t in range(PERIOD):
+            for model, (image, label) in zip(modules, examples, strict=True):
+                model.zero_grad()
+                torch.nn.functional.cross_entropy(model(image), label).backward()
+            with torch.no_grad():
+                for models, centre in zip(parameters, centres, strict=True):
+                    averaged(t, models, centre)
+        return parameters
+
+    return Run(period)
+
+
+def table(problem: Problem, rounds: int, torch: Any) -> None:
+    """Every method beside its limit and its peers, all taking turns."""
+    rows = methods()
+    ours = {name: simulated(problem, method.tx) for name, method in rows.items()}
+    ours["none"] = gradient(problem)
+    contenders: dict[str, Contender | Run] = {}
+    for name in PEERS:
+        contenders[f"{name} in NumPy"] = in_numpy(name, problem)
+        if torch is not None:
+            contenders[f"{name} in PyTorch"] = in_torch(name, problem, torch)
+    # whoever comes right after these pays for threads asleep and a cold cache
+    contenders["waking"] = ours["none"].period
+    contenders |= {name: steps.period for name, steps in ours.items()}
+    contenders["copies"] = copies(problem.size)
+    t = medians(contenders, rounds=rounds)
+
+    item = 4 * problem.size  # bytes of all replicas
+    bandwidth = 2 * item * COPIES / t["copies"]  # bytes/s
+    print(f" A copy of the replicas reaches {bandwidth / 1e9:.1f} GB/s.\n")
+    print("| method | step ms | limit ms | step / limit | step / NumPy |", end="")
+    print(" step / eager PyTorch | state / PN | temporaries / PN |")
+    print("|---" * 8 + "|")
+    for name, steps in ours.items():
+        columns = [f"{1e3 * t[name] / PERIOD:.3f}", "-", "-"]
+        if name in rows:
+            limit = t["none"] + PERIOD * rows[name].models * item / bandwidth
+            columns[1:] = f"{1e3 * limit / PERIOD:.3f}", f"{t[name] / limit:.2f}"
+        for peer in (f"{name} in NumPy", f"{name} in PyTorch"):
+            columns.append(f"{t[name] / t[peer]:.3f}" if peer in t else "-")
+        memory = steps.step.compiled.memory_analysis()
+        for size in (memory.output_size_in_bytes, memory.temp_size_in_bytes):
+            columns.append(f"{size / item:.3f}")
+        print(f"| {name} | " + " | ".join(columns) + " |")
+
+
+def main() -> None:
+    """Prints a table for each number of examples."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=30, help="periods of each")
+    parser.add_argument(
+        "--batch", type=int, nargs="+", default=[32, 4], help="examples a replica"
+    )
+    args = parser.parse_args()
+    try:
+        import torch  # of no extra of ours
+
+        torch.set_num_threads(1)  # for operators this small more are slower
+    except ImportError as error:
+        torch = None
+        print(f"No PyTorch ({error}): pip install torch fills its column.\n")
+    print(f"{heading()}; SGD, medians")
+    for examples in args.batch:
+        problem = digits(examples)
+        each = f"{problem.size // WORKERS:,} float32 parameters, {examples} examples"
+        print(f"\n{WORKERS} replicas of {each} each.", end="")
+        table(problem, args.rounds, torch)
+
+
+if __name__ == "__main__":
+    main()

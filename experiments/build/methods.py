@@ -1,0 +1,372 @@
+"""Methods whose workers have models of their own, by their papers' names."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+
+import delayjax as dj
+from experiments import timetable
+from experiments.timetable import Timetable
+
+_PERIOD = 10
+"""Steps after which eager-SGD's workers wait for each other."""
+
+
+class Now(NamedTuple):
+    """What a worker is told of a step; see `Timetable`. None where nobody asks yet."""
+
+    place: Any = None  # int32 []
+    behind: Any = None  # int32 []
+    in_time: Any = None  # bool []
+
+
+class Method(NamedTuple):
+    """How models are mixed, and what that costs in a cluster."""
+
+    # local optimizer, now, P, key -> a transformation over the axis "workers"
+    transformation: Callable[[Any, Now, int, jax.Array], Any]
+    # cluster, steps, seed -> what happens when
+    timetable: Callable[[dj.cluster.Cluster, int, int], Timetable]
+    model: str = "mean"  # to evaluate: "mean", "centre" or "shared", there is but one
+
+
+def allreduce_sgd() -> Method:
+    """Gradients are averaged at each step: one model."""
+    return Method(
+        lambda inner, now, workers, key: dj.exchange.mean(inner),
+        _in_step(dj.averaging.everyone(1), dj.averaging.all_reduce_seconds),
+        "shared",
+    )
+
+
+def eager_sgd(trigger: str = "majority") -> Method:
+    """Gradients are averaged without those that come late, which count later."""
+    if trigger not in ("solo", "majority"):
+        raise ValueError(f"`trigger` must be 'solo' or 'majority', got {trigger!r}.")
+
+    def make(inner, now, workers, key):
+        del workers, key
+        return dj.exchange.partial_mean(inner, lambda step: now.in_time)
+
+    def times(cluster, steps, seed):
+        seconds = timetable.service_seconds(cluster, steps, seed=seed)
+        drawn = np.random.default_rng(seed).integers(cluster.workers, size=steps)
+        resync = dj.averaging.everyone(_PERIOD)
+
+        def waits(step, workers):
+            matrix = resync(step, workers)
+            if trigger == "majority":
+                matrix[:, drawn[step]] = True
+            return matrix | np.eye(workers, dtype=bool)
+
+        cost = dj.averaging.all_reduce_seconds(_link(cluster), cluster.workers)
+        on = dj.averaging.finish_times(seconds, waits, exchange_seconds=cost)
+        table = timetable.together(seconds, on)
+        first = table.arrived.min(axis=1)
+        if trigger == "majority":
+            first = table.arrived[np.arange(steps), drawn]
+        in_time = table.arrived <= first[:, None]
+        return timetable.together(seconds, on, in_time=in_time)
+
+    return Method(make, times, "shared")
+
+
+def local_sgd(period: int) -> Method:
+    """Models are averaged every few steps."""
+
+    def make(inner, now, workers, key):
+        del now, workers, key
+        return dj.averaging.local_sgd(inner, period=period)
+
+    return Method(
+        make,
+        _in_step(dj.averaging.everyone(period), dj.averaging.all_reduce_seconds),
+    )
+
+
+def dasgd(period: int, delay: int, merge: str = "corrected") -> Method:
+    """The average arrives a few steps after it was begun."""
+    merges = {"corrected": dj.averaging.corrected}
+    merges["overwriting"] = dj.averaging.overwriting
+    if merge not in merges:
+        raise ValueError(f"`merge` must be among {', '.join(merges)}, got {merge!r}.")
+
+    def make(inner, now, workers, key):
+        del now, workers, key
+        return dj.averaging.delayed_average(
+            inner, delay, period=period, merge=merges[merge]
+        )
+
+    return Method(
+        make,
+        _in_step(
+            dj.averaging.everyone(period), dj.averaging.all_reduce_seconds, lag=delay
+        ),
+    )
+
+
+def dga(delay: int = 1) -> Method:
+    """Every step's mean update arrives a few steps later."""
+    return Method(
+        lambda inner, now, workers, key: dj.averaging.dga(inner, delay),
+        _in_step(dj.averaging.everyone(1), dj.averaging.all_reduce_seconds, lag=delay),
+    )
+
+
+def d_psgd() -> Method:
+    """Models are averaged with both neighbours' on a ring, beside the gradient."""
+    return Method(
+        lambda inner, now, workers, key: dj.averaging.d_psgd(inner),
+        _in_step(dj.averaging.neighbours(1, -1), _messages(2), lag=1),
+    )
+
+
+def ad_psgd() -> Method:
+    """Pairs of workers average their models, beside the gradient."""
+    return Method(
+        lambda inner, now, workers, key: dj.averaging.ad_psgd(key, inner),
+        _in_step(dj.averaging.alone, _messages(1), lag=1),
+    )
+
+
+def gossip(push: bool = False, period: int = 1) -> Method:
+    """Models are averaged with a random worker's."""
+
+    def make(inner, now, workers, key):
+        del now, workers
+        return dj.averaging.gossip(key, inner, push=push, period=period)
+
+    return Method(make, _in_step(_every(period, dj.averaging.alone), _messages(1)))
+
+
+def sgp(peers: int = 1) -> Method:
+    """Shares of models are pushed along an exponential graph."""
+
+    def times(cluster, steps, seed):
+        hops = [2**k for k in range((cluster.workers - 1).bit_length())]
+        rows = [[hops[(t + k) % len(hops)] for k in range(peers)] for t in range(steps)]
+
+        def waits(step, workers):
+            return dj.averaging.neighbours(*rows[step])(step, workers)
+
+        return _in_step(waits, _messages(peers))(cluster, steps, seed)
+
+    return Method(
+        lambda inner, now, workers, key: dj.averaging.sgp(inner, peers=peers), times
+    )
+
+
+def wagma(group_size: int | None = None, period: int = 11) -> Method:
+    """Models are averaged in groups that change, without waiting for the late."""
+
+    def make(inner, now, workers, key):
+        del workers, key
+        return dj.averaging.wagma(
+            inner,
+            group_size=group_size,
+            period=period,
+            lateness=lambda step: now.behind,
+            max_lateness=max(period - 1, 1),
+        )
+
+    def times(cluster, steps, seed):
+        link, workers = _link(cluster), cluster.workers
+        members = group_size or 2 ** math.ceil(math.log2(workers) / 2)
+        among_all = dj.averaging.all_reduce_seconds(link, workers)
+        in_groups = dj.averaging.group_seconds(link, members)
+        seconds = timetable.service_seconds(cluster, steps, seed=seed)
+        behind, on = dj.averaging.wait_avoiding(
+            seconds,
+            period=period,
+            exchange_seconds=lambda step: (
+                in_groups if (step + 1) % period else among_all
+            ),
+        )
+        return timetable.together(seconds, on, behind=behind)
+
+    return Method(make, times)
+
+
+def sync_easgd(
+    period: int = 1, moving_rate: float | None = None, momentum: float = 0.0
+) -> Method:
+    """All workers and the centre pull at each other at once."""
+
+    def make(inner, now, workers, key):
+        del now, workers, key
+        return dj.averaging.easgd(
+            _with_momentum(inner, momentum), moving_rate=moving_rate, period=period
+        )
+
+    return Method(
+        make,
+        _in_step(dj.averaging.everyone(period), dj.averaging.all_reduce_seconds),
+        "centre",
+    )
+
+
+def original_easgd(period: int = 1, moving_rate: float | None = None) -> Method:
+    """A worker after the other and the centre pull at each other, by rank."""
+    return _elastic(period, moving_rate, 0.0, by_rank=True)
+
+
+def async_easgd(period: int = 1, moving_rate: float | None = None) -> Method:
+    """Workers and the centre pull at each other as they come."""
+    return _elastic(period, moving_rate, 0.0)
+
+
+def async_measgd(
+    period: int = 1, moving_rate: float | None = None, momentum: float = 0.9
+) -> Method:
+    """`async_easgd` of workers with momentum."""
+    return _elastic(period, moving_rate, momentum)
+
+
+def ea_wild(
+    period: int = 1,
+    moving_rate: float | None = None,
+    momentum: float = 0.0,
+    max_age: int | None = None,
+    lost: float = 0.0,
+) -> Method:
+    """`async_easgd` without a lock: Hogwild EASGD."""
+    return _elastic(period, moving_rate, momentum, wild=(max_age, lost))
+
+
+def async_sgd(period: int = 1) -> Method:
+    """Updates of local steps are pushed to a centre, which is pulled: DOWNPOUR."""
+    return _pushing(period, 0.0)
+
+
+def async_msgd(period: int = 1, momentum: float = 0.9) -> Method:
+    """`async_sgd` with momentum at the centre: MDOWNPOUR."""
+    return _pushing(period, momentum)
+
+
+def hogwild_sgd(
+    period: int = 1, max_age: int | None = None, lost: float = 0.0
+) -> Method:
+    """`async_sgd` without a lock."""
+    return _pushing(period, 0.0, wild=(max_age, lost))
+
+
+METHODS = {
+    method.__name__: method
+    for method in (
+        *(allreduce_sgd, eager_sgd, local_sgd, dasgd, dga),
+        *(d_psgd, ad_psgd, gossip, sgp, wagma),
+        *(sync_easgd, original_easgd, async_easgd, async_measgd, ea_wild),
+        *(async_sgd, async_msgd, hogwild_sgd),
+    )
+}
+
+
+def _elastic(
+    period: int,
+    moving_rate: float | None,
+    momentum: float,
+    *,
+    by_rank: bool = False,
+    wild: tuple[int | None, float] | None = None,
+) -> Method:
+    def make(inner, now, workers, key):
+        return dj.averaging.easgd(
+            _if_there(_with_momentum(inner, momentum), now),
+            moving_rate=moving_rate,
+            period=period,
+            turn=lambda step: now.place,
+            unlocked=_races(wild, workers, key),
+        )
+
+    return Method(
+        make, _in_turn(period, by_rank, wild is None, visit_first=True), "centre"
+    )
+
+
+def _pushing(
+    period: int, momentum: float, *, wild: tuple[int | None, float] | None = None
+) -> Method:
+    def make(inner, now, workers, key):
+        return dj.averaging.downpour(
+            _if_there(inner, now),
+            period=period,
+            server=optax.trace(momentum) if momentum else None,
+            turn=lambda step: now.place,
+            unlocked=_races(wild, workers, key),
+        )
+
+    return Method(
+        make, _in_turn(period, False, wild is None, visit_first=False), "centre"
+    )
+
+
+def _races(
+    wild: tuple[int | None, float] | None, workers: int, key: jax.Array
+) -> dj.averaging.Races | None:
+    if wild is None:
+        return None
+    max_age, lost = wild
+    age = workers - 1 if max_age is None else max_age
+    return dj.averaging.races(key, age, lost=lost)
+
+
+def _with_momentum(inner: Any, momentum: float) -> Any:
+    return optax.chain(inner, optax.trace(momentum)) if momentum else inner
+
+
+def _if_there(inner: Any, now: Now) -> Any:
+    return dj.averaging.when_there(inner, lambda step: now.place)
+
+
+def _in_step(waits: Any, exchange: Any, *, lag: int = 0) -> Callable:
+    def times(cluster, steps, seed):
+        seconds = timetable.service_seconds(cluster, steps, seed=seed)
+        on = dj.averaging.finish_times(
+            seconds,
+            waits,
+            lag=lag,
+            exchange_seconds=exchange(_link(cluster), cluster.workers),
+        )
+        return timetable.together(seconds, on)
+
+    return times
+
+
+def _in_turn(
+    period: int, by_rank: bool, locked: bool, *, visit_first: bool
+) -> Callable:
+    def times(cluster, steps, seed):
+        link = _link(cluster)
+        # without a lock the centre serves all at once
+        link = dataclasses.replace(link, serial=link.serial and locked)
+        return timetable.in_turn(
+            dataclasses.replace(cluster, communication=link),
+            steps,
+            seed=seed,
+            period=period,
+            by_rank=by_rank,
+            visit_first=visit_first,
+        )
+
+    return times
+
+
+def _every(period: int, waits: Any) -> Any:
+    def due(step, workers):
+        return waits(step, workers) & ((step + 1) % period == 0)
+
+    return due
+
+
+def _messages(count: int) -> Callable:
+    """Seconds of so many models that a worker sends at once, one link for all."""
+    return lambda link, workers: link.latency_seconds + count * link.transfer_seconds
+
+
+def _link(cluster: dj.cluster.Cluster) -> dj.cluster.Communication:
+    return cluster.communication or dj.cluster.Communication()
