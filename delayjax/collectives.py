@@ -103,7 +103,7 @@ def sums(tree: Any, axis_name: base.AxisName, bucket_bytes: int) -> Any:
             All are where the mesh has further axes.
     """
     tree = base.as_own(tree, axis_name)
-    if not _is_sent():
+    if not is_sent():
         return jax.lax.psum(tree, axis_name)
     parcels = _Parcels(tree, bucket_bytes)
     return parcels.open(jax.lax.psum(parcels.all(), axis_name))
@@ -120,7 +120,7 @@ def sums_beside(
     are better off without: they could not start until the last one is there.
     """
     tree = base.as_own(tree, axis_name)
-    if not _is_sent():
+    if not is_sent():
         return jax.lax.psum(tree, axis_name), meanwhile
     parcels = _Parcels(tree, bucket_bytes)
     # a fence around what is sent as it is would change when that is sent
@@ -132,7 +132,7 @@ def sums_beside(
     return parcels.open(came), meanwhile
 
 
-def _is_sent() -> bool:
+def is_sent() -> bool:
     """Whether workers are devices; simulated ones send nothing."""
     return bool(jax.sharding.get_abstract_mesh().manual_axes)
 

@@ -160,12 +160,13 @@ def delayed_average(
             " averaging.overwriting or averaging.blended(share)."
         )
 
-    def merged(model, begun):
-        if period == 1 and delay > 0:
+    def merged(due, model, begun):
+        if period == 1 and delay > 0:  # in no branch, where nothing could hide the sum
             mean, model = replicas.mean_beside(model, begun, axis_name)
         else:
-            mean = replicas.mean(begun, axis_name)
-        return optax.tree.cast_like(jax.tree.map(merge, model, begun, mean), model)
+            mean = replicas.mean_when(due, begun, axis_name)
+        mixed = optax.tree.cast_like(jax.tree.map(merge, model, begun, mean), model)
+        return optax.tree.where(due, mixed, model)
 
     def init_fn(params):
         own = base.as_own(params, axis_name)
@@ -183,19 +184,11 @@ def delayed_average(
         done = state.step + 1
         begun = state.begun
         if delay == 0:
-            mixed = replicas.when(
-                replicas.due(done, period), lambda x: merged(x, x), model, axis_name
-            )
+            mixed = merged(replicas.due(done, period), model, model)
         else:
             # before the first average was begun, that of equal models would arrive
             arrives = (done >= period + delay) & ((done - delay) % period == 0)
-            if period == 1:  # in no branch, where nothing could hide the sum
-                arrived = merged(model, begun)
-                mixed = optax.tree.where(arrives, arrived, model)
-            else:
-                mixed = replicas.when(
-                    arrives, lambda x: merged(x, begun), model, axis_name
-                )
+            mixed = merged(arrives, model, begun)
             begun = optax.tree.where(done % period == 0, mixed, begun)
         return replicas.towards(mixed, params), DelayedAverageState(
             done, begun, inner_state

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.typing import ArrayLike
 
@@ -233,21 +234,18 @@ def ad_psgd(
                 f" {workers}."
             )
 
-        def paired(match):
-            hop = 2 * match + 1
-            pairs = [(i, (i + hop) % workers) for i in range(0, workers, 2)]
-            both = pairs + [(j, i) for i, j in pairs]
-
-            def average(model):
-                other = jax.lax.ppermute(model, axis_name, both)
-                return jax.tree.map(lambda x, y: (x + y) / 2, model, other)
-
-            return average
+        ranks = np.arange(workers)
+        active = np.where(ranks % 2, -1, 1)  # to the right of it, and to the left
+        partners = [
+            (ranks + active * (2 * match + 1)) % workers
+            for match in range(workers // 2)
+        ]
 
         def in_pairs(model):
             drawn = jax.random.fold_in(key, step)
             match = jax.random.randint(drawn, (), 0, workers // 2, jnp.int32)
-            return jax.lax.switch(match, [*map(paired, range(workers // 2))], model)
+            other = _received(model, partners, match, axis_name)
+            return jax.tree.map(lambda x, y: (x + y) / 2, model, other)
 
         return in_pairs
 
@@ -354,22 +352,16 @@ def sgp(
         def scaled(tree, factor):
             return jax.tree.map(lambda x: (x * factor).astype(x.dtype), tree)
 
-        def over(first):
-            hops = [2 ** ((first + k) % exponents) for k in range(peers)]
-
-            def push(sum_and_weight):
-                out = scaled(sum_and_weight, jnp.where(sending, share, 0.0))
-                kept = scaled(sum_and_weight, jnp.where(sending, share, 1.0))
-                for hop in hops:
-                    kept = jax.tree.map(jnp.add, kept, _sent(out, hop, axis_name))
-                return kept
-
-            return push
+        sources = [(np.arange(workers) - 2**e) % workers for e in range(exponents)]
 
         def exchange(sum_and_weight):
-            pushes = [*map(over, range(exponents))]
-            exchanges = state.step // period
-            return jax.lax.switch(exchanges % exponents, pushes, sum_and_weight)
+            out = scaled(sum_and_weight, jnp.where(sending, share, 0.0))
+            kept = scaled(sum_and_weight, jnp.where(sending, share, 1.0))
+            first = state.step // period
+            for k in range(peers):
+                came = _received(out, sources, (first + k) % exponents, axis_name)
+                kept = jax.tree.map(jnp.add, kept, came)
+            return kept
 
         # w z + U: what U adds to the sum is not weighed
         total = jax.tree.map(
@@ -441,6 +433,30 @@ def _neighbourhood(needed_by: str, axis_name: str) -> tuple[int, jax.Array]:
     if workers == 1:
         raise ValueError(f"`{needed_by}` needs two workers or more, got 1.")
     return workers, jax.lax.axis_index(axis_name)
+
+
+def _received(
+    tree: Any, sources: list[np.ndarray], chosen: jax.Array, axis_name: str
+) -> Any:
+    """What arrives from worker sources[chosen][i], of worker i.
+
+    Args:
+        tree: what each worker sends.
+        sources: permutations of the workers.
+        chosen: one of them, the same on all workers.
+        axis_name: of the workers.
+    """
+    if not collectives.is_sent():
+        rank = jnp.asarray(sources)[chosen, jax.lax.axis_index(axis_name)]
+        return jax.tree.map(
+            lambda leaf: jax.lax.all_gather(leaf, axis_name)[rank], tree
+        )
+
+    def over(source):
+        pairs = sorted((int(j), i) for i, j in enumerate(source))
+        return lambda tree: jax.lax.ppermute(tree, axis_name, pairs)
+
+    return jax.lax.switch(chosen, [*map(over, sources)], base.as_own(tree, axis_name))
 
 
 def _sent(tree: Any, hop: int, axis_name: str) -> Any:

@@ -85,12 +85,9 @@ def local_sgd(
             *("averaging.local_sgd", inner, updates, state.inner_state, params),
             *(axis_name, extra_args),
         )
-        mixed = replicas.when(
-            replicas.due(state.step + 1, period),
-            lambda model: replicas.mean(model, axis_name),
-            model,
-            axis_name,
-        )
+        due = replicas.due(state.step + 1, period)
+        middle = replicas.mean_when(due, model, axis_name)
+        mixed = optax.tree.where(due, middle, model)
         return replicas.towards(mixed, params), LocalSgdState(
             state.step + 1, inner_state
         )

@@ -80,6 +80,22 @@ def when(
     return jax.lax.cond(due, mixed, lambda model: model, model)
 
 
+def mean_when(due: Any, tree: Any, axis_name: base.AxisName) -> Any:
+    """The `mean` where `due`, a bool that all workers share, else zeros.
+
+    What goes through the branches is one model, not a model of each worker, which would
+    be written out there.
+    """
+    if due is True:
+        return mean(tree, axis_name)
+
+    def averaged(tree):
+        return base.as_own(mean(tree, axis_name), axis_name)
+
+    tree = base.as_own(tree, axis_name)
+    return jax.lax.cond(due, averaged, optax.tree.zeros_like, tree)
+
+
 def typed_beyond(tree: Any, model: Any, axis_name: str) -> Any:
     """`tree`, what workers share, as different over the model's further axes.
 
