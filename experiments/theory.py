@@ -68,6 +68,23 @@ def _pareto(workers: int, k: int, scale_seconds: float, shape: float) -> float:
     )
 
 
+def _sleepers(
+    count: int,
+    k: int,
+    /,
+    seconds: float,
+    sleep_seconds: float,
+    workers: int,
+    *,
+    asleep: int = 2,
+) -> float | None:
+    if k == count == workers:  # the sleepers are waited for
+        return seconds + sleep_seconds * (asleep > 0)
+    if k == count == 1:
+        return seconds + sleep_seconds * (1 - (1 - 1 / workers) ** asleep)
+    return None
+
+
 # E T_{K:P}: the seconds until K of P workers that started together have finished
 # (Dutta et al., arXiv:1803.01113)
 _SLOWEST = {
@@ -79,6 +96,7 @@ _SLOWEST = {
         shift_seconds + mean_seconds * _harmonic(workers, k)
     ),
     "pareto": _pareto,
+    "sleepers": _sleepers,
 }
 
 
@@ -132,6 +150,10 @@ _SECONDS = {
     "k_batch_async": lambda times, k: times.renewal(k),
     "ssp": lambda times, bound: times.ssp(bound),
     "event_triggered": lambda times, probability: times.renewal(1 / probability),
+    # a step of all workers: who wait for each other in each, or never
+    "allreduce_sgd": lambda times: times.slowest(times.workers),
+    "ad_psgd": lambda times: times.renewal(times.workers),
+    "gossip": lambda times, push=False, period=1: times.renewal(times.workers),
 }
 
 

@@ -11,6 +11,8 @@ from delayjax import cluster
 from delayjax.cluster import protocols
 from experiments import arms, build, theory
 from experiments.build import clusters
+from experiments.build.methods import METHODS
+from tests import timetable_test
 
 P = 8
 # of every protocol with a formula, at least one
@@ -116,6 +118,24 @@ def test_seconds_are_the_mean_of_a_long_simulation(case, seconds):
     assert trace.seconds[-1] / 100_000 == pytest.approx(seconds, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("arm", "service", "seconds"),
+    [
+        ("allreduce_sgd()", "exponential(1.0)", math.fsum(1 / k for k in range(1, 9))),
+        ("allreduce_sgd()", "sleepers(0.4, 0.32, 8)", 0.72),
+        ("ad_psgd()", "sleepers(0.4, 0.32, 8)", 0.4 + 0.32 * (1 - (7 / 8) ** 2)),
+        ("gossip()", "gamma(2.0, 3.0)", 2.0),
+    ],
+)
+def test_seconds_of_replicas_are_the_mean_of_a_long_timetable(arm, service, seconds):
+    free = {"latency_seconds": 0.0, "message_bytes": 0.0}
+    found = timetable_test.of(arm, 10_000, service=service, **free).seconds[-1]
+    assert found / 10_000 == pytest.approx(seconds, rel=0.01)
+    known = theory.update_seconds(arm, section(service=service, workers=8))
+    assert known is None or known == pytest.approx(seconds, rel=1e-12)
+    assert (known is None) == service.startswith("gamma")
+
+
 def test_the_last_of_heavy_tails_may_take_for_ever():
     # E T_{P:P} of P(T > t) = t^-a is infinite for a <= 1, E T_{P-1:P} for a <= 1/2
     heavy = section(service="pareto(1.0, 0.5)")
@@ -143,7 +163,8 @@ def test_formulas_take_what_their_protocols_take(table):
         ]
 
     for name, formula in table.items():
-        assert arguments(formula)[1:] == arguments(getattr(protocols, name))
+        named = METHODS.get(name) or getattr(protocols, name)
+        assert arguments(formula)[1:] == arguments(named)
 
 
 @pytest.mark.parametrize("name", theory._SLOWEST)

@@ -170,6 +170,24 @@ def test_a_task_may_take_what_its_batch_says():
     np.testing.assert_array_equal(draw(law, 5000, worker=4), expected)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_ranks_are_drawn_for_each_task_and_all_workers_know_which(seed):
+    law, workers = cluster.sleepers(1.0, 0.5, 4), 4
+    spec = cluster.Cluster(workers, law)
+    seconds = np.stack([spec.draw(w, DRAWS, seed=seed) for w in range(workers)])
+    assert set(np.unique(seconds)) == {1.0, 1.5}
+    asleep = (seconds > 1.0).sum(axis=0)
+    assert set(asleep) == {1, 2}  # perhaps the same
+    same = (asleep == 1).mean()
+    assert abs(same - 1 / 4) < 5 * math.sqrt(1 / 4 * 3 / 4 / DRAWS)
+    others = np.stack(
+        [spec.draw(w, DRAWS, seed=seed, stream=1) for w in range(workers)]
+    )
+    for different in (others, np.roll(seconds, 1, axis=1)):
+        assert (different != seconds).any(axis=0).mean() > 0.5
+    assert set((others > 1.0).sum(axis=0)) == {1, 2}
+
+
 def durations(trace, worker):
     """The worker's tasks that arrived, in order: arrived - begun."""
     own = trace.worker == worker
@@ -342,6 +360,14 @@ def test_rescaling_all_seconds_changes_no_staleness(scale):
             lambda: cluster.markov_stragglers(1.0, 2.0, 0.1, 0.1),
             TypeError,
             r"`service`.* 1\.0",
+        ),
+        (lambda: cluster.sleepers(1.0, 0.0, 4), ValueError, r"`sleep_seconds`.* 0"),
+        (lambda: cluster.sleepers(0.0, 1.0, 4), ValueError, r"`seconds`.* 0"),
+        (lambda: cluster.sleepers(1.0, 1.0, 0), ValueError, r"`workers`.* 0"),
+        (
+            lambda: cluster.sleepers(1.0, 1.0, 4, asleep=-1),
+            ValueError,
+            r"`asleep`.* -1",
         ),
         (lambda: cluster.independent(3), TypeError, r"`draw`.* 3"),
         (lambda: cluster.by_batch(None), TypeError, r"`seconds_of`.* None"),
