@@ -1,6 +1,7 @@
 """Sums over the workers' axis, small leaves together."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -185,7 +186,7 @@ class _Parcels:
         if any(mesh.shape[name] > 1 for name in others):
             bucket_bytes = 0  # joined, leaves would lose their sharding over these
         self._leaves, self._structure = jax.tree.flatten(tree)
-        self._buckets = _buckets(self._leaves, bucket_bytes)
+        self._buckets = buckets(self._leaves, bucket_bytes)
         self.joined = {
             n: jnp.concatenate([self._leaves[i].ravel() for i in bucket])
             for n, bucket in enumerate(self._buckets)
@@ -212,16 +213,22 @@ class _Parcels:
         return jax.tree.unflatten(self._structure, leaves)
 
 
-def _buckets(leaves: list[jax.Array], bucket_bytes: int) -> list[list[int]]:
-    """Indices of leaves that travel together: of one dtype, up to a bucket's bytes."""
-    buckets: list[list[int]] = []
+def buckets(leaves: Sequence[Any], bucket_bytes: int) -> list[list[int]]:
+    """Indices of leaves that go together: of one dtype, up to a bucket's bytes.
+
+    Args:
+        leaves: arrays or their shapes.
+        bucket_bytes: who has as many or more goes alone.
+    """
+    found: list[list[int]] = []
     filling: dict[Any, tuple[list[int], int]] = {}  # dtype -> its last bucket, bytes
     for i, leaf in enumerate(leaves):
+        nbytes = leaf.size * leaf.dtype.itemsize
         bucket, held = filling.get(leaf.dtype, ([], 0))
-        if not bucket or held + leaf.nbytes > bucket_bytes:
+        if not bucket or held + nbytes > bucket_bytes:
             bucket, held = [], 0
-            buckets.append(bucket)
+            found.append(bucket)
         bucket.append(i)
-        if leaf.nbytes < bucket_bytes:
-            filling[leaf.dtype] = bucket, held + leaf.nbytes
-    return buckets
+        if nbytes < bucket_bytes:
+            filling[leaf.dtype] = bucket, held + nbytes
+    return found

@@ -1,14 +1,15 @@
 """A fixed-capacity history of pytrees, written and read in place."""
 
 import dataclasses
-import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike, DTypeLike
+from jax.typing import DTypeLike
+
+from delayjax import base
 
 
 class Ring(NamedTuple):
@@ -184,7 +185,7 @@ def read_by(read: Callable[..., jax.Array], ring: Ring, age: Any) -> Any:
         return read(slots, (ring.pushed - 1 - past) % capacity)
 
     item = jax.tree.map(lambda _: 0, ring.slots, is_leaf=is_packed)
-    ages = broadcast("age", age, item)
+    ages = base.broadcast("age", age, item)
     return jax.tree.map(take, ring.slots, ages, is_leaf=is_packed)
 
 
@@ -273,36 +274,12 @@ plain = Storage(init, push, read)
 """The default: slots in device memory, in each leaf's own dtype and sharding."""
 
 
-def check_integer(name: str, value: Any, *, at_least: int) -> int:
-    """`value` as a static integer: a number of items, of workers, of bytes."""
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)
-    except (TypeError, jax.errors.TracerIntegerConversionError):
-        raise TypeError(f"`{name}` must be a static integer, got {value!r}.") from None
-    if number < at_least:
-        raise ValueError(f"`{name}` must be at least {at_least}, got {number}.")
-    return number
-
-
 def _depths(capacity: Any, tree: Any) -> Any:
     """A static number of items for each leaf of an item's tree."""
     checked = jax.tree.map(
-        lambda depth: check_integer("capacity", depth, at_least=1), capacity
+        lambda depth: base.check_bound("capacity", depth, at_least=1), capacity
     )
-    return broadcast("capacity", checked, tree)
-
-
-def broadcast(name: str, prefix: ArrayLike | Any, tree: Any) -> Any:
-    """`prefix` with one value for each leaf of an item's tree."""
-    try:
-        return jax.tree.broadcast(prefix, tree)
-    except ValueError as error:
-        raise ValueError(
-            f"`{name}` must be one value or a prefix of the item's tree"
-            f" {jax.tree.structure(tree)}, got {prefix!r}."
-        ) from error
+    return base.broadcast("capacity", checked, tree)
 
 
 def check_item(slots: Any, tree: Any) -> None:

@@ -9,10 +9,8 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from delayjax import base, collectives
 from delayjax.ring import ring as rings
-
-BUCKET_BYTES = 4 * 2**20
-"""Leaves of at least so many bytes are kept alone, smaller ones together."""
 
 COLUMNS = 128  # as wide as a tile of a TPU's memory: slots of rows waste none of it
 EVEN = 256
@@ -26,6 +24,11 @@ class Item(NamedTuple):
     structure: Any
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[Any, ...]
+
+    def buckets(self, bucket_bytes: int) -> list[list[int]]:
+        """Indices of leaves that are kept together."""
+        leaves = map(jax.ShapeDtypeStruct, self.shapes, self.dtypes)
+        return collectives.buckets(list(leaves), bucket_bytes)
 
 
 @jax.tree_util.register_dataclass
@@ -44,7 +47,7 @@ def sharded(
     *,
     mesh: Mesh | None = None,
     num_workers: int | None = None,
-    bucket_bytes: int = BUCKET_BYTES,
+    bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> rings.Storage:
     """A history of which each of n devices keeps 1/n.
 
@@ -104,12 +107,12 @@ def sharded(
             "`sharded` needs either `mesh`, for a plain jit, or `num_workers`, for the"
             f" step of one worker, got mesh={mesh!r}, num_workers={num_workers!r}."
         )
-    bucket_bytes = rings.check_integer("bucket_bytes", bucket_bytes, at_least=0)
+    bucket_bytes = base.check_bound("bucket_bytes", bucket_bytes)
     if mesh is not None:
         cut = _ByMesh(names, mesh)
     else:
         cut = _ByWorkers(
-            names, rings.check_integer("num_workers", num_workers, at_least=1)
+            names, base.check_bound("num_workers", num_workers, at_least=1)
         )
     rows_even = math.lcm(cut.devices, EVEN)
 
@@ -222,7 +225,7 @@ class _ByWorkers:
                 f" {self.devices}."
             )
         for path, leaf in jax.tree.leaves_with_path(tree):
-            if set(self._names) & _varying(leaf):
+            if set(self._names) & base.varies_over(leaf):
                 where = jax.tree_util.keystr(path) or "the root"
                 raise ValueError(
                     f"`{name}` must be the same for all workers that keep one history"
@@ -252,7 +255,7 @@ class _ByWorkers:
         """All workers' rows."""
         for name in reversed(self._names):
             # under `vmap` they are not typed as the same, but no longer batched
-            to = "invarying" if name in _varying(rows) else "varying"
+            to = "invarying" if name in base.varies_over(rows) else "varying"
             rows = jax.lax.all_gather(rows, name, tiled=True, to=to)
         return rows
 
@@ -296,13 +299,13 @@ def _join(
         flat = jnp.pad(flat, (0, -flat.size % (rows_even * COLUMNS)))
         return flat.reshape(-1, COLUMNS)
 
-    return [rows_of(bucket) for bucket in _buckets(item, bucket_bytes)]
+    return [rows_of(bucket) for bucket in item.buckets(bucket_bytes)]
 
 
 def _apart(rows: list[jax.Array], item: Item, bucket_bytes: int) -> Any:
     """The item whose leaves were joined to these rows."""
     leaves: list[Any] = [None] * len(item.shapes)
-    for bucket, joined in zip(_buckets(item, bucket_bytes), rows, strict=True):
+    for bucket, joined in zip(item.buckets(bucket_bytes), rows, strict=True):
         dtype = item.dtypes[bucket[0]]
         flat = joined.ravel()
         if rings.bits_type(dtype):
@@ -315,22 +318,6 @@ def _apart(rows: list[jax.Array], item: Item, bucket_bytes: int) -> Any:
     return jax.tree.unflatten(item.structure, leaves)
 
 
-def _buckets(item: Item, bucket_bytes: int) -> list[list[int]]:
-    """Indices of leaves that are kept together: of one dtype, as many as fit."""
-    buckets: list[list[int]] = []
-    filling: dict[Any, tuple[list[int], int]] = {}  # dtype -> its last bucket, bytes
-    for i, (shape, dtype) in enumerate(zip(item.shapes, item.dtypes, strict=True)):
-        nbytes = math.prod(shape) * dtype.itemsize
-        bucket, held = filling.get(dtype, ([], 0))
-        if not bucket or held + nbytes > bucket_bytes:
-            bucket, held = [], 0
-            buckets.append(bucket)
-        bucket.append(i)
-        if nbytes < bucket_bytes:
-            filling[dtype] = bucket, held + nbytes
-    return buckets
-
-
 def _is_one(tree: Any) -> bool:
     return jax.tree_util.treedef_is_leaf(jax.tree.structure(tree))
 
@@ -341,7 +328,3 @@ def _size(names: tuple[str, ...]) -> int | None:
         return math.prod(jax.lax.axis_size(name) for name in names)
     except NameError:
         return None
-
-
-def _varying(leaf: Any) -> frozenset[str]:
-    return jax.typeof(leaf).manual_axis_type.varying

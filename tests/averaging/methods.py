@@ -37,6 +37,13 @@ def methods(workers):
             average=0.1,
             turn=averaging.first_come(seconds),
         ),
+        "downpour, unlocked": lambda inner, h: averaging.downpour(
+            inner,
+            period=h,
+            server=optax.trace(0.5),
+            turn=averaging.first_come(seconds),
+            unlocked=averaging.races(KEY, 2, lost=0.1),
+        ),
         "wagma": lambda inner, h: averaging.wagma(inner, period=h),
         "wagma, late": lambda inner, h: averaging.wagma(
             inner, period=h, lateness=averaging.late_by(late)

@@ -153,7 +153,7 @@ EXPLICIT = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Expl
         ({"mesh": EXPLICIT}, ValueError, "type Auto"),
         ({"num_workers": 0}, ValueError, "at least 1, got 0"),
         ({"num_workers": 1.5}, TypeError, "static integer, got 1.5"),
-        ({"num_workers": 2, "bucket_bytes": -1}, ValueError, "at least 0, got -1"),
+        ({"num_workers": 2, "bucket_bytes": -1}, ValueError, "non-negative, got -1"),
     ],
 )
 def test_a_bad_argument_is_named_with_its_value(options, error, message):
