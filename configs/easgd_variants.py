@@ -26,7 +26,9 @@ def get_config() -> ConfigDict:
     config = default.get_config()
     config.task.batch_size = 4
     config.opt.name = ("sgd",)
-    config.opt.sgd.learning_rate = (*(0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),)
+    config.opt.sgd.learning_rate = (
+        *(0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+    )
     config.cluster.workers = 8
     config.cluster.service = "lognormal(1.0, 0.2)"
     config.cluster.message_bytes = 9_640.0  # 2,410 parameters, float32

@@ -62,22 +62,12 @@ class Timetable:
 def service_seconds(
     cluster: dj.cluster.Cluster, steps: int, *, seed: int
 ) -> np.ndarray:
-    """What each step takes each worker, float64 [T, P].
-
-    Raises:
-        ValueError: if a worker's speed differs from the others' or changes: who waits
-            for nobody would not stay in step.
-    """
-    factors = {speed.factors for speed in cluster.speeds()}
-    if len(factors) > 1 or len(next(iter(factors))) > 1:
-        raise ValueError(
-            "its workers take their steps together, and must be equally fast: leave"
-            " config.cluster.speeds='equal' and slow_workers=0, or take a method that"
-            " meets a centre in turn, such as async_easgd."
-        )
-    ((factor,),) = factors
-    own = [cluster.draw(p, steps, seed=seed) for p in range(cluster.workers)]
-    return factor * np.stack(own, axis=1)
+    """What each step takes each worker, float64 [T, P]."""
+    own = [
+        speed.factors[0] * cluster.draw(worker, steps, seed=seed)
+        for worker, speed in enumerate(cluster.speeds())
+    ]
+    return np.stack(own, axis=1)
 
 
 def together(

@@ -176,9 +176,18 @@ def test_a_trace_has_the_gradients_of_each_step():
     np.testing.assert_allclose(busy, (found.arrived - found.begun).sum(axis=0))
 
 
-def test_who_waits_for_nobody_and_stays_in_step_must_be_as_fast():
-    for change in ({"slow_workers": 1, "slow_factor": 2.0}, {"speeds": "sqrt"}):
+@pytest.mark.parametrize("change", [{"slow_workers": 1}, {"speeds": "sqrt"}])
+def test_who_waits_for_nobody_and_stays_in_step_must_be_as_fast(change):
+    change = {"slow_factor": 2.0} | change
+    for arm in ("gossip()", "ad_psgd()"):
         with pytest.raises(ValueError, match=r"equally fast.*async_easgd"):
-            of("gossip()", 10, **change)
+            of(arm, 10, **change)
     slower = of("gossip()", 10, slow_workers=P, slow_factor=3.0).seconds[-1]
     assert math.isclose(slower, 10 * (3 * T + LATENCY + TRANSFER))
+
+
+def test_where_workers_wait_the_slowest_sets_the_pace():
+    for arm in ("allreduce_sgd()", "d_psgd()", "wagma(period=4)", "eager_sgd()"):
+        slow = of(arm, 400, slow_workers=1, slow_factor=3.0, latency_seconds=0.0)
+        pace = 3 * T + (RING - 6 * LATENCY) * (arm == "allreduce_sgd()")
+        assert math.isclose(slow.seconds[-1], 400 * pace, rel_tol=0.15), arm

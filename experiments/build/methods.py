@@ -13,9 +13,6 @@ import delayjax as dj
 from experiments import timetable
 from experiments.timetable import Timetable
 
-_PERIOD = 10
-"""Steps after which eager-SGD's workers wait for each other."""
-
 
 class Now(NamedTuple):
     """What a worker is told of a step; see `Timetable`. None where nobody asks yet."""
@@ -44,8 +41,11 @@ def allreduce_sgd() -> Method:
     )
 
 
-def eager_sgd(trigger: str = "majority") -> Method:
-    """Gradients are averaged without those that come late, which count later."""
+def eager_sgd(trigger: str = "majority", period: int = 10) -> Method:
+    """Gradients are averaged without those that come late, which count later.
+
+    All wait for all at the end of each period: so long a worker may lag behind.
+    """
     if trigger not in ("solo", "majority"):
         raise ValueError(f"`trigger` must be 'solo' or 'majority', got {trigger!r}.")
 
@@ -56,7 +56,7 @@ def eager_sgd(trigger: str = "majority") -> Method:
     def times(cluster, steps, seed):
         seconds = timetable.service_seconds(cluster, steps, seed=seed)
         drawn = np.random.default_rng(seed).integers(cluster.workers, size=steps)
-        resync = dj.averaging.everyone(_PERIOD)
+        resync = dj.averaging.everyone(period)
 
         def waits(step, workers):
             matrix = resync(step, workers)
@@ -130,7 +130,7 @@ def ad_psgd() -> Method:
     """Pairs of workers average their models, beside the gradient."""
     return Method(
         lambda inner, now, workers, key: dj.averaging.ad_psgd(key, inner),
-        _in_step(dj.averaging.alone, _messages(1), lag=1),
+        _in_step(dj.averaging.alone, _messages(1), lag=1, in_company=False),
     )
 
 
@@ -141,7 +141,8 @@ def gossip(push: bool = False, period: int = 1) -> Method:
         del now, workers
         return dj.averaging.gossip(key, inner, push=push, period=period)
 
-    return Method(make, _in_step(_every(period, dj.averaging.alone), _messages(1)))
+    alone = _every(period, dj.averaging.alone)
+    return Method(make, _in_step(alone, _messages(1), in_company=False))
 
 
 def sgp(peers: int = 1) -> Method:
@@ -323,8 +324,18 @@ def _if_there(inner: Any, now: Now) -> Any:
     return dj.averaging.when_there(inner, lambda step: now.place)
 
 
-def _in_step(waits: Any, exchange: Any, *, lag: int = 0) -> Callable:
+def _in_step(
+    waits: Any, exchange: Any, *, lag: int = 0, in_company: bool = True
+) -> Callable:
+    """Who waits for nobody, and is not `in_company`, must be as fast as all others."""
+
     def times(cluster, steps, seed):
+        if not in_company and len({speed.factors for speed in cluster.speeds()}) > 1:
+            raise ValueError(
+                "its workers take their steps together and wait for nobody, so they"
+                " must be equally fast: leave config.cluster.speeds='equal' and"
+                " slow_workers=0, or take a method that meets a centre, as async_easgd."
+            )
         seconds = timetable.service_seconds(cluster, steps, seed=seed)
         on = dj.averaging.finish_times(
             seconds,
