@@ -5,7 +5,7 @@ computation over communication from 100 down to 1. An all-reduce is 2 log2 P mes
 one after the other, a visit to the centre of EA-wild is two. Batches of 2, 8 and 32 on
 each worker. Both with SGD and with LARS, momentum and a warm-up of 20 steps,
 each at its best step: the simulated time until an MLP on scikit-learn's digits has a
-training loss of 0.2.
+training loss of 0.3.
 
     python -m experiments.main --config=configs/sync_or_async.py \
         --workdir=runs/sync_or_async
@@ -19,24 +19,24 @@ from configs import default
 
 
 def get_config() -> ConfigDict:
-    """24 arms, two optimizers each."""
+    """18 arms, two optimizers each."""
     config = default.get_config()
     config.opt.name = ("sgd", "lars")
     config.opt.warmup_steps = 20
     config.opt.sgd.momentum = 0.9
-    config.opt.sgd.learning_rate = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-    config.opt.lars.learning_rate = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+    config.opt.sgd.learning_rate = (0.01, 0.03, 0.1, 0.3, 1.0)
+    config.opt.lars.learning_rate = (3.0, 10.0, 30.0, 100.0)
     config.cluster.workers = 16
     config.cluster.service = "lognormal(1.0, 0.3)"
-    config.cluster.seconds = 600.0
-    config.cluster.evaluations = 60
+    config.cluster.seconds = 500.0
+    config.cluster.evaluations = 50
     config.cluster.arms = tuple(
         f"{method}() latency_seconds={latency} batch_size={batch}"
         for batch in (2, 8, 32)
-        for latency in (0.01, 0.1, 0.3, 1.0)
+        for latency in (0.01, 0.1, 1.0)
         for method in ("allreduce_sgd", "ea_wild")
     )
-    config.target.value = 0.2
+    config.target.value = 0.3
     config.metric = config.select_by = "seconds_to_target"
     config.over.option = "latency_seconds"
     config.over.label = "communication / computation"

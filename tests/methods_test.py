@@ -211,3 +211,29 @@ def test_what_cannot_be_trained_is_refused_before_any_work(arm, changes, message
         course = build.course(own, program.arm)
         own.steps, own.chunk = course.steps, course.chunk
         train.trainer(own, program, build.task(own), course)
+
+
+def test_late_models_in_a_sum_are_as_old_as_the_cluster_says():
+    """WAGMA-SGD of pairs by hand, along its timetable, in float64."""
+    rate, period, steps = 0.1, 5, 40
+    quiet = {"task.noise": 0.0, "opt.sgd.momentum": 0.0, "seeds": (3,)}
+    service = {"cluster.service": "exponential(1.0)", "opt.sgd.learning_rate": (rate,)}
+    config = arm_config(f"wagma(2, period={period})", steps=steps, **quiet, **service)
+    trainer, state, _ = trained(config)
+    behind = trainer.course.timetables[0].behind
+    assert behind.max() > 1
+    (start,) = jax.tree.leaves(execution.held(trainer.init()).params)
+    models = np.asarray(start[0, 0], np.float64)  # [workers, dimensions]
+    made = [models]
+    for t in range(trainer.course.steps):
+        own = models - rate * CURVATURES * models
+        made.append(own)
+        sent = np.stack([made[t + 1 - behind[t, w]][w] for w in range(4)])
+        partner = np.arange(4) ^ (1 << t % 2)
+        late = behind[t][:, None] > 0
+        total = sent + sent[partner]
+        models = np.where(late, (total + own) / 3, total / 2)
+        if (t + 1) % period == 0:
+            models = np.tile(own.mean(axis=0), (4, 1))
+    (found,) = jax.tree.leaves(execution.held(state).params)
+    np.testing.assert_allclose(found[0, 0], models, rtol=2e-4)
