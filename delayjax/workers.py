@@ -60,7 +60,8 @@ def simulate(
         `init(state, batch, own=False)` makes the `Split` of a state: `state` is one
         worker's, made outside of any axis, `batch` one step's for all workers, leaves
         [P, ...] (arrays or shapes), and `own` says which parts differ between workers
-        from the start, a prefix tree of bools: True where replicas are trained.
+        from the start, a prefix tree: True where replicas are trained, or the name of
+        the one axis along which they differ.
         `step(split, batch)` takes one step; `jit` it with the split donated, or scan
         it. Of the metrics those that differ between workers are [P, ...].
 
@@ -308,12 +309,17 @@ class _Plans:
         Args:
             state: arrays or shapes.
             batch: of all workers.
-            own: a prefix tree of bools: what differs from the start.
+            own: a prefix tree: what differs from the start, along which axis.
         """
         own = jax.tree.leaves(base.broadcast("own", own, state))
-        if not all(isinstance(is_own, bool) for is_own in own):
-            raise TypeError(f"`own` must hold True and False alone, got {own}.")
-        return self._plan(state, batch, tuple(self.names if o else () for o in own))
+        axes_of = {True: self.names, False: ()} | {name: (name,) for name in self.names}
+        for given in own:
+            if not isinstance(given, (bool, str)) or given not in axes_of:
+                raise TypeError(
+                    "`own` must hold True, False or a name among"
+                    f" {', '.join(self.names)}, got {given!r}."
+                )
+        return self._plan(state, batch, tuple(axes_of[given] for given in own))
 
     def of(self, split: Split, batch: Any) -> _Plan:
         """The plan by which a state has been split."""

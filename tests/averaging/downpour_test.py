@@ -221,7 +221,9 @@ def test_two_levels_are_workers_around_a_server_and_threads_in_each(execution):
             mesh = jax.make_mesh((groups, threads), names, axis_types=kinds)
             held = dj.workers.run(step, mesh, axis_name=names)
         start = jnp.zeros(3)
-        split = held.init((start, tx.init(start)), rates[0], (True, False))
+        # the threads of a worker share its model, in one copy
+        split = held.init((start, tx.init(start)), rates[0], ("workers", False))
+        assert split.state[0].shape == (groups, 3)
         xs = jax.lax.scan(held.step, split, jnp.asarray(rates))[1]
 
     x, centre, made = np.zeros((groups, 3)), np.zeros(3), []
@@ -238,9 +240,7 @@ def test_two_levels_are_workers_around_a_server_and_threads_in_each(execution):
         if t % 4 == 3:
             centre = centre + (x - centre).sum(axis=0)
             x = np.tile(centre, (groups, 1))
-        seen = np.asarray(xs[t])
-        seen = seen if seen.ndim == 2 else seen[:, 0]
-        assert_follows(seen, x)
+        assert_follows(np.asarray(xs[t]), x)
 
 
 def test_one_worker_s_push_is_its_own_step():
