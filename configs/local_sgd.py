@@ -8,7 +8,12 @@ step.
 
     python -m experiments.main --config=configs/local_sgd.py --workdir=runs/local_sgd
 
-About 4 minutes on two cores.
+About 5 minutes on two cores. Seen (2026-11-21, commit 966d24850563, jax 0.10.2):
+Averaging every 8 steps is best, 0.19 nats ahead of averaging gradients at each: fewer
+waits buy 440 steps in place of 180, and from 16 steps on the models are too far apart.
+An average that comes 4 steps late takes no time (560 steps) and costs nothing to speak
+of; DGA's, which is sent at every step, fills the link. (Python 3.11.7; the text differs
+a little from Python to Python.)
 """
 
 from ml_collections import ConfigDict
@@ -36,5 +41,17 @@ def get_config() -> ConfigDict:
     )
     config.metric = "test_loss"
     config.checkpoint_every = 1000
-    config.figures = ("over_seconds", "arms", "update_times")
+    config.figures = ("arms", "over_seconds", "update_times")
+    config.expected = ConfigDict(
+        {
+            "updates/adam/arm=allreduce_sgd()": 180,
+            "updates/adam/arm=local_sgd(period=8)": 440,
+            "updates/adam/arm=dasgd(period=8, delay=4)": 560,
+            "test_loss/adam/arm=allreduce_sgd()": 2.29,
+            "test_loss/adam/arm=local_sgd(period=1)": 2.28,
+            "test_loss/adam/arm=local_sgd(period=8)": 2.1,
+            "test_loss/adam/arm=local_sgd(period=32)": 2.14,
+            "test_loss/adam/arm=dasgd(period=8, delay=4)": 2.1,
+        }
+    )
     return config
