@@ -10,7 +10,7 @@ where the centre has a lock; all have 400 simulated seconds and their own best s
 
 About 3 minutes on two cores. Seen (2026-11-21, commit 0a70363d8eed, jax 0.10.2):
 Elastic averaging ends at 4 to 8 % test error whether workers meet the centre after 1 or
-64 steps, with a lock or without (EA-wild), and with momentum at 4 to 5 %. What is pushed
+64 steps, with a lock or without (EA-wild); with momentum at 4 to 5 %. What is pushed
 and forgotten fails from 16 steps on, 19 to 24 %, and 45 to 54 % at 64: its pushes of 8
 workers add up. At every step the lock costs time: async_easgd takes 260 steps in 400 s,
 ea_wild 357.
