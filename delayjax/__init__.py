@@ -8,6 +8,7 @@ from delayjax import delays as delays
 from delayjax import exchange as exchange
 from delayjax import modulation as modulation
 from delayjax import ring as ring
+from delayjax import stability as stability
 from delayjax import workers as workers
 from delayjax.adasync import adasync as adasync
 from delayjax.compensation import compensate_delay as compensate_delay

@@ -1,0 +1,175 @@
+"""The linear recursion that an optimizer is on one curvature."""
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from delayjax import base
+
+Delay = int | ArrayLike
+"""How late each gradient is: an int, or the probabilities of 0, 1, 2, ... updates."""
+
+_ROUNDING = 1e-6  # of a sum of probabilities, as float32 leaves it
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Recursion:
+    """One coordinate x of curvature lambda under delayed gradients, a = eta lambda.
+
+    At update t a staleness k is drawn with probability p_k, and
+
+        y_t     = (1 - c) x_{t-k} + c x_t                 the gradient over lambda
+        m_t     = beta m_{t-1} + y_t
+        x_{t+1} = x_t - a w_k m_t                         heavy ball
+        x_{t+1} = x_t - a w_k (y_t + beta m_t)            Nesterov
+
+    which is x_t - a w_k (lead y_t + carried m_{t-1}) for both. The mean of x consists
+    of the powers z^t of the roots of
+
+        D(z) = (z - 1)(1 - beta/z) + a N(z),    N(z) = sum_j n_j z^-j.
+    """
+
+    ages: np.ndarray  # k where p_k > 0, int64 [n]
+    chances: np.ndarray  # p_k, float64 [n]
+    weights: np.ndarray  # w_k, float64 [n]
+    momentum: float  # beta
+    nesterov: bool
+    compensation: float  # c
+
+    @classmethod
+    def of(
+        cls,
+        delay: Delay,
+        *,
+        momentum: float,
+        nesterov: bool,
+        modulation: Callable[[int], float] | None,
+        compensation: float,
+    ) -> "Recursion":
+        """Checks and collects; the arguments are those of `step_limit`."""
+        ages, chances = _law(delay)
+        base.check_number("momentum", momentum, below=1)
+        base.check_number("compensation", compensation)
+        return cls(
+            ages=ages,
+            chances=chances,
+            weights=_weights(modulation, ages),
+            momentum=float(momentum),
+            nesterov=bool(nesterov),
+            compensation=float(compensation),
+        )
+
+    @property
+    def lead(self) -> float:
+        """What an update takes of its own gradient."""
+        return 1 + self.momentum if self.nesterov else 1.0
+
+    @property
+    def carried(self) -> float:
+        """What an update takes of the momentum before it."""
+        return self.momentum**2 if self.nesterov else self.momentum
+
+    @property
+    def mean_weight(self) -> float:
+        """sum_k p_k w_k; exact where all w_k are equal."""
+        first = self.weights[0]
+        return float(first + self.chances @ (self.weights - first))
+
+    @functools.cached_property
+    def response(self) -> np.ndarray:
+        """n_0, n_1, ..., float64; the last is not zero."""
+        law = self.dense(self.chances)
+        heard = (1 - self.compensation) * law
+        heard[0] += self.compensation
+        after = [self.lead, self.carried - self.lead * self.momentum]
+        response = self.mean_weight * np.convolve(after, heard)
+        # late gradients that count less than the momentum they leave behind
+        excess = self.dense(self.chances * (self.weights - self.mean_weight))
+        excess *= self.lead * (1 - self.compensation)
+        response += np.convolve([1, -self.momentum], excess)
+        return np.trim_zeros(response, "b")
+
+    def dense(self, values: np.ndarray) -> np.ndarray:
+        """`values` of the `ages` as a row over staleness 0, 1, 2, ..."""
+        row = np.zeros(self.ages[-1] + 1)
+        row[self.ages] = values
+        return row
+
+    def polynomial(self, step: float) -> np.ndarray:
+        """D(z)/z in powers of 1/z: 1, ..., float64; the last is not zero."""
+        still = np.convolve([1, -1], [1, -self.momentum])
+        response = self.response
+        result = np.zeros(max(len(still), len(response) + 1))
+        result[: len(still)] = still
+        result[1 : len(response) + 1] += step * response
+        return np.trim_zeros(result, "b")
+
+
+def _law(delay: Delay) -> tuple[np.ndarray, np.ndarray]:
+    """Which delays there are, and how probable they are."""
+    if np.ndim(delay) == 0:
+        tau = _updates(delay)
+        return np.array([tau]), np.ones(1)
+    chances = np.asarray(delay, np.float64)
+    if chances.ndim != 1:
+        raise ValueError(
+            "`delay` must be an integer number of updates, or a row of the"
+            f" probabilities of 0, 1, 2, ..., got shape {chances.shape}."
+        )
+    if not (np.isfinite(chances).all() and (chances >= 0).all()):
+        worst = chances[~(np.isfinite(chances) & (chances >= 0))][0]
+        raise ValueError(
+            f"`delay` must hold finite, non-negative probabilities, got {worst}."
+        )
+    total = chances.sum()
+    if abs(total - 1) > _ROUNDING:
+        raise ValueError(
+            f"`delay` must hold probabilities that sum to 1, got {total:.9g}: lengthen"
+            " a law that was cut off, or divide by the sum."
+        )
+    ages = np.flatnonzero(chances)
+    return ages, chances[ages] / total
+
+
+def _updates(delay: Any) -> int:
+    try:
+        if isinstance(delay, (bool, np.bool_)):
+            raise TypeError
+        tau = operator.index(delay)
+    except TypeError:
+        raise TypeError(
+            "`delay` must be an integer number of updates, or a row of the"
+            f" probabilities of 0, 1, 2, ..., got {delay!r}."
+        ) from None
+    if tau < 0:
+        raise ValueError(f"`delay` must be non-negative, got {tau}.")
+    return tau
+
+
+def _weights(modulation: Callable[[int], float] | None, ages: np.ndarray) -> np.ndarray:
+    if modulation is None:
+        return np.ones(len(ages))
+    if not callable(modulation):
+        raise TypeError(
+            "`modulation` must be a function from staleness to a factor, as"
+            f" modulation.inverse is, got {modulation!r}."
+        )
+    with np.errstate(all="ignore"):  # what is not finite is refused below
+        weights = np.asarray([float(modulation(k)) for k in ages.astype(np.int32)])
+    for age, weight in zip(ages, weights, strict=True):
+        if not 0 <= weight < np.inf:
+            raise ValueError(
+                "`modulation` must give finite, non-negative factors, got"
+                f" {weight} for staleness {age}."
+            )
+    if not weights.any():
+        raise ValueError(
+            "`modulation` must let some gradients pass, got the factor 0 for every"
+            " staleness that occurs."
+        )
+    return weights

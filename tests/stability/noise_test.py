@@ -1,0 +1,183 @@
+"""Stationary variances: closed forms, integrals, matrices, and simulated paths."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy import integrate, signal
+
+import delayjax as dj
+from delayjax import stability
+from delayjax.stability import moments
+from tests.stability import updates
+
+SEEDS = [1, 2, 3]
+
+
+def test_without_delay_and_with_a_delay_of_one_the_variance_is_rational():
+    for share in (0.1, 0.5, 0.95, 0.9999):
+        a = 2 * share
+        expected = 1 / (a * (2 - a))
+        np.testing.assert_allclose(stability.stationary_variance(a, 0), expected)
+        a = share
+        expected = (1 + a) / (a * (1 - a) * (2 + a))
+        np.testing.assert_allclose(stability.stationary_variance(a, 1), expected)
+
+
+@pytest.mark.parametrize("tau", [0, 2, 5, 31])
+@pytest.mark.parametrize("share", [0.2, 0.6, 0.9])
+def test_the_variance_of_a_fixed_delay_is_an_integral(tau, share):
+    a = share * stability.step_limit(tau)
+
+    def power(w):
+        return 1 / abs(np.exp(1j * w) - 1 + a * np.exp(-1j * w * tau)) ** 2
+
+    whole, _ = integrate.quad(power, 0, np.pi, limit=500, epsabs=0, epsrel=1e-11)
+    variance = stability.stationary_variance(a, tau)
+    np.testing.assert_allclose(variance, whole / np.pi, rtol=1e-9)
+
+
+def test_long_delays_vary_as_the_delay_equation_does():
+    # (1/2a) (1 + sin(a s))/cos(a s) of a delay s = tau + 1/2, well inside
+    for tau in (5, 20, 200):
+        a = 0.5 * stability.step_limit(tau)
+        late = a * (tau + 0.5)
+        expected = (1 + math.sin(late)) / math.cos(late) / (2 * a)
+        variance = stability.stationary_variance(a, tau)
+        np.testing.assert_allclose(variance, expected, rtol=0.2 / tau)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_variance_of_any_law_solves_the_moment_equation(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(15):
+        law = updates.a_law(rng, 5)
+        options = updates.options_of(rng, 5)
+        limit = stability.step_limit(law, criterion="mean_square", **options)
+        for share in (0.1, 0.9, 0.999):
+            step, noise = share * limit, rng.uniform(0.1, 2)
+            variance = stability.stationary_variance(step, law, noise=noise, **options)
+            expected = updates.variance(step, law, noise=noise, **options)
+            np.testing.assert_allclose(variance, expected, rtol=1e-6)
+
+
+def test_where_a_step_is_unstable_the_variance_is_infinite():
+    geometric = 0.5 ** np.arange(1, 60)
+    geometric /= geometric.sum()
+    cases = (
+        *((3, {}), (3, {"momentum": 0.9}), (3, {"modulation": dj.modulation.inverse})),
+        *((3, {"compensation": 0.3}), (geometric, {}), (geometric, {"momentum": 0.5})),
+    )
+    for delay, options in cases:
+        limit = stability.step_limit(delay, criterion="mean_square", **options)
+        variances = [
+            stability.stationary_variance(share * limit, delay, **options)
+            for share in (0.5, 0.9, 0.99, 0.9999, 1.0001, 1.5, 100.0)
+        ]
+        assert variances[:4] == sorted(variances[:4])
+        assert np.isfinite(variances[:4]).all()
+        assert variances[4:] == [math.inf] * 3
+        assert variances[3] > 1000 * variances[0] / 5
+        # a flat direction wanders off
+        assert stability.stationary_variance(0, delay, **options) == math.inf
+
+
+def test_noise_counts_squared_and_weights_act_on_it():
+    one = stability.stationary_variance(0.1, 4)
+    three = stability.stationary_variance(0.1, 4, noise=3.0)
+    np.testing.assert_allclose(three, 9 * one, rtol=1e-14)
+    # half the weight is half the step, and half the noise
+    half = stability.stationary_variance(0.2, 4, modulation=lambda k: 0.5)
+    np.testing.assert_allclose(half, one / 4, rtol=1e-14)
+    assert stability.stationary_variance(0.1, 4, noise=0.0) == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_autocovariances_are_means_over_the_circle(seed):
+    rng = np.random.default_rng(seed)
+    z = np.exp(2j * np.pi * np.arange(20_000) / 20_000)
+    for _ in range(10):
+        zeros = rng.uniform(-0.98, 0.98, rng.integers(1, 12))
+        polynomial = np.poly(zeros)
+        weight = 1 / np.abs(np.polyval(polynomial, z)) ** 2
+        expected = [(z**lag * weight).mean().real for lag in range(16)]
+        found = moments.autocovariances(polynomial, 15)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * expected[0])
+        outside = np.poly([*zeros, rng.choice([-1, 1]) * rng.uniform(1.001, 2)])
+        assert moments.autocovariances(outside, 15) is None
+
+
+# 64 paths of 10^6 updates: a mode of modulus r forgets in 1/(1 - r) updates, at 0.95 of
+# the limit less than 200; so some 10^5 independent squares, sqrt(2 / 10^5) = 0.4 %
+@pytest.mark.parametrize(("tau", "share"), [(0, 0.5), (1, 0.95), (4, 0.5), (4, 0.95)])
+def test_paths_of_a_fixed_delay_have_the_variance(tau, share):
+    a = share * stability.step_limit(tau)
+    rng = np.random.default_rng(tau)
+    # x_t - x_{t-1} + a x_{t-1-tau} = xi_t
+    recursion = np.zeros(tau + 2)
+    recursion[:2] = 1, -1
+    recursion[tau + 1] += a
+    squares = [
+        np.mean(signal.lfilter([0.3], recursion, rng.normal(size=10**6))[1000:] ** 2)
+        for _ in range(64)
+    ]
+    expected = stability.stationary_variance(a, tau, noise=0.3)
+    np.testing.assert_allclose(np.mean(squares), expected, rtol=0.01)
+
+
+LAW = [0.3, 0.0, 0.2, 0.0, 0.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("momentum", "nesterov", "compensation", "law"),
+    [
+        (0.0, False, 0.0, None),
+        (0.6, False, 0.0, None),
+        (0.6, True, 0.0, None),
+        (0.6, False, 0.0, dj.modulation.inverse),
+        (0.0, False, 0.4, dj.modulation.polynomial(0.5)),
+    ],
+)
+def test_paths_of_random_delays_have_the_variance(
+    momentum, nesterov, compensation, law
+):
+    options = {
+        "momentum": momentum,
+        "nesterov": nesterov,
+        "compensation": compensation,
+        "modulation": law,
+    }
+    limit = stability.step_limit(LAW, criterion="mean_square", **options)
+    step = 0.7 * limit
+    tx = optax.sgd(step, momentum=momentum, nesterov=nesterov)
+    if law is not None:
+        tx = optax.chain(tx, dj.scale_by_staleness(law))
+    paths, steps, burn_in = 2048, 6000, 500
+    key = jax.random.key(1)
+    # the gradient's noise is drawn as it is used: each update has its own
+
+    def update(carry, key):
+        window, opt_state = carry
+        drawing, noising = jax.random.split(key)
+        ages = jnp.arange(len(LAW))
+        age = jax.random.choice(drawing, ages, (paths,), p=jnp.array(LAW))
+        stale = jnp.take_along_axis(window, age[None], axis=0)[0]
+        mean = (1 - compensation) * stale + compensation * window[0]
+        grads = mean + jax.random.normal(noising, (paths,)) / step
+        updates_, opt_state = jax.vmap(
+            lambda g, s, tau: tx.update(g, s, staleness=tau)
+        )(grads, opt_state, age)
+        fresh = window[0] + updates_
+        window = jnp.concatenate([fresh[None], window[:-1]])
+        return (window, opt_state), jnp.mean(fresh**2)
+
+    window = jnp.zeros((len(LAW), paths))
+    carry = window, jax.vmap(tx.init)(window[0])
+    _, squares = jax.jit(lambda keys: jax.lax.scan(update, carry, keys))(
+        jax.random.split(key, steps)
+    )
+    expected = stability.stationary_variance(step, LAW, **options)
+    np.testing.assert_allclose(squares[burn_in:].mean(), expected, rtol=0.01)

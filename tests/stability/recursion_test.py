@@ -1,0 +1,152 @@
+"""What may be asked: laws, numbers and functions, and how the others are refused."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import delayjax as dj
+from delayjax import cluster, stability
+
+ALL = {
+    "step_limit": stability.step_limit,
+    "critical_step": stability.critical_step,
+    "roots": lambda *args, **options: stability.roots(0.1, *args, **options),
+    "spectral_radius": lambda *args, **options: stability.spectral_radius(
+        0.1, *args, **options
+    ),
+    "stationary_variance": lambda *args, **options: stability.stationary_variance(
+        0.1, *args, **options
+    ),
+}
+# (delay, options): what is said of it
+REFUSED = {
+    "a negative delay": (-1, {}, ValueError, "`delay` must be non-negative, got -1"),
+    "a delay and a half": (1.5, {}, TypeError, "`delay` must be an integer .*got 1.5"),
+    "a bool": (True, {}, TypeError, "`delay` must be an integer .*got True"),
+    "no law": ("late", {}, TypeError, "`delay` must be an integer .*got 'late'"),
+    "a table": ([[0.5, 0.5]], {}, ValueError, r"a row of .*got shape \(1, 2\)"),
+    "too little": ([0.5, 0.4], {}, ValueError, "sum to 1, got 0.9: lengthen a law"),
+    "too much": ([0.5, 0.6], {}, ValueError, "sum to 1, got 1.1: .* divide by the sum"),
+    "nothing": ([], {}, ValueError, "sum to 1, got 0"),
+    "a negative chance": ([1.5, -0.5], {}, ValueError, "non-negative .*got -0.5"),
+    "no number": ([1.0, math.nan], {}, ValueError, "finite, .*got nan"),
+    "without end": ([0.5, math.inf], {}, ValueError, "finite, .*got inf"),
+    "all is kept": (
+        1,
+        {"momentum": 1.0},
+        ValueError,
+        r"`momentum` .*\[0, 1\), got 1.0",
+    ),
+    "less than nothing": (1, {"momentum": -0.1}, ValueError, "`momentum` .*got -0.1"),
+    "momentum None": (1, {"momentum": None}, TypeError, "`momentum` must be a number"),
+    "against it": (1, {"compensation": -1.0}, ValueError, "`compensation` .*got -1.0"),
+    "beyond all": (
+        1,
+        {"compensation": math.inf},
+        ValueError,
+        "`compensation` .*got inf",
+    ),
+    "a factor": (1, {"modulation": 0.5}, TypeError, "`modulation` .*got 0.5"),
+    "uphill": (1, {"modulation": lambda k: -k}, ValueError, "got -1.0 for staleness 1"),
+    "1/0": (
+        [0.5, 0.5],
+        {"modulation": lambda k: 1 / k},
+        ValueError,
+        "got inf for .* 0",
+    ),
+    "all dropped": (
+        3,
+        {"modulation": lambda k: k < 3},
+        ValueError,
+        "some gradients pass",
+    ),
+}
+
+
+@pytest.mark.parametrize("function", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_what_is_no_law_no_momentum_and_no_weight_is_refused(function, case):
+    delay, options, error, message = case
+    with pytest.raises(error, match=message):
+        function(delay, **options)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [stability.roots, stability.spectral_radius, stability.stationary_variance],
+)
+def test_steps_are_finite_and_not_negative(function):
+    for step in (-0.1, math.nan, math.inf):
+        with pytest.raises(ValueError, match="`step` must be finite and non-negative"):
+            function(step, 1)
+    with pytest.raises(TypeError, match="`step` must be a number"):
+        function("small", 1)
+
+
+def test_a_criterion_is_one_of_two_and_noise_is_not_negative():
+    with pytest.raises(ValueError, match='"mean" or "mean_square", got \'median\''):
+        stability.step_limit(1, criterion="median")
+    with pytest.raises(ValueError, match=r"`noise` must be .*non-negative, got -1"):
+        stability.stationary_variance(0.1, 1, noise=-1)
+
+
+def test_a_delay_and_its_certain_law_are_one():
+    for delay in (3, np.int32(3), jnp.int32(3), [0, 0, 0, 1], [0, 0, 0, 1.0, 0, 0]):
+        for function in ALL.values():
+            np.testing.assert_array_equal(function(delay), function(3))
+
+
+def test_laws_may_be_of_float32_and_come_from_a_cluster():
+    single = np.full(7, 1 / 7, np.float32)
+    assert single.sum(dtype=np.float64) != 1
+    for law in (single, jnp.asarray(single)):
+        expected = stability.step_limit(np.full(7, 1 / 7))
+        np.testing.assert_allclose(stability.step_limit(law), expected, rtol=1e-12)
+    # constant times would give a fixed delay of P - 1; times that spread bear more
+    pmf = cluster.staleness_law(cluster.Cluster(8, cluster.exponential(1.0))).pmf
+    limit = stability.step_limit(pmf, criterion="mean_square")
+    assert limit > 1.5 * stability.step_limit(7)
+
+
+def test_modulation_may_be_any_law_of_the_library_or_a_function():
+    laws = {
+        "inverse": (dj.modulation.inverse, lambda k: 1 / max(1, k)),
+        "hinge": (dj.modulation.hinge(2.0, 1), lambda k: 1 / (2 * max(0, k - 1) + 1)),
+        "capped": (dj.modulation.capped(2), lambda k: min(1, 2 / max(k, 1))),
+        "strongly typed": (
+            lambda k: 1 / (1 + k.astype(jnp.float32)),
+            lambda k: 1 / (1 + k),
+        ),
+    }
+    for law, formula in laws.values():
+        for delay in (4, [0.25, 0.25, 0.25, 0.25]):
+            limits = [
+                stability.step_limit(delay, modulation=modulation, momentum=0.5)
+                for modulation in (law, formula)
+            ]
+            np.testing.assert_allclose(*limits, rtol=1e-6)
+
+
+def test_weights_of_any_size_only_rescale_the_step():
+    plain = stability.step_limit(3), stability.critical_step(3)
+    for weight in (1e-300, 1e-160, 1e-3, 7.0, 1e200):
+        options = {"modulation": lambda k, weight=weight: weight}
+        scaled = (
+            stability.step_limit(3, **options) * weight,
+            stability.critical_step(3, **options) * weight,
+        )
+        np.testing.assert_allclose(scaled, plain, rtol=1e-9)
+
+
+def test_answers_are_float64_whatever_jax_holds():
+    for x64 in (False, True):
+        with jax.enable_x64(x64):
+            limit = stability.step_limit(jnp.asarray(2), momentum=jnp.float32(0.5))
+            assert type(limit) is float
+            np.testing.assert_allclose(
+                limit, stability.step_limit(2, momentum=0.5), rtol=1e-15
+            )
+            assert stability.roots(0.1, 3).dtype == np.complex128

@@ -1,0 +1,93 @@
+"""The update as matrices: an independent twin of `delayjax.stability`."""
+
+import numpy as np
+
+
+def law(delay):
+    """An int or probabilities as probabilities."""
+    return np.eye(delay + 1)[delay] if np.ndim(delay) == 0 else np.asarray(delay)
+
+
+def a_law(rng, longest):
+    """Random probabilities of at least two delays."""
+    return rng.dirichlet(np.full(rng.integers(2, longest + 2), rng.choice([0.1, 1.0])))
+
+
+def options_of(rng, longest):
+    """Momentum, weights and compensation, each of them in half of the cases."""
+    weights = rng.uniform(0.1, 2, longest + 1)
+    return {
+        "momentum": rng.choice([0, rng.uniform(0, 0.99)]),
+        "nesterov": bool(rng.integers(2)),
+        "modulation": (lambda k: weights[k]) if rng.integers(2) else None,
+        "compensation": rng.choice([0, rng.uniform(0, 2)]),
+    }
+
+
+def update(
+    state,
+    k,
+    step,
+    momentum=0.0,
+    nesterov=False,
+    modulation=None,
+    compensation=0.0,
+):
+    """One update of (x_t, x_{t-1}, ..., m) by a gradient that is k late."""
+    window, velocity = state[:-1], state[-1]
+    gradient = (1 - compensation) * window[k] + compensation * window[0]
+    velocity = momentum * velocity + gradient
+    change = gradient + momentum * velocity if nesterov else velocity
+    weight = 1.0 if modulation is None else float(modulation(np.int32(k)))
+    moved = window[0] - step * weight * change
+    return np.concatenate([[moved], window[:-1], [velocity]])
+
+
+def matrices(step, delay, **options):
+    """[(p_k, A_k)] for every k that may occur."""
+    chances = law(delay)
+    unit = np.eye(len(chances) + 1)
+    return [
+        (chance, np.stack([update(e, k, step, **options) for e in unit], axis=1))
+        for k, chance in enumerate(chances)
+        if chance > 0
+    ]
+
+
+def radius(matrix):
+    return np.abs(np.linalg.eigvals(matrix)).max()
+
+
+def mean_radius(step, delay, **options):
+    """By how much the mean of the state grows in one update."""
+    return radius(sum(p * a for p, a in matrices(step, delay, **options)))
+
+
+def moment_operator(step, delay, **options):
+    """X -> sum_k p_k A_k X A_k', as a matrix."""
+    return sum(p * np.kron(a, a) for p, a in matrices(step, delay, **options))
+
+
+def moment_radius(step, delay, **options):
+    """By how much the second moments of the state grow in one update."""
+    return radius(moment_operator(step, delay, **options))
+
+
+def variance(step, delay, *, noise=1.0, **options):
+    """Of x, where each gradient has noise of its own: V = sum p A V A' + noise."""
+    size = len(law(delay)) + 1
+    added = np.zeros((size, size))
+    for k, chance in enumerate(law(delay)):
+        seen = _of_a_gradient(k, step, size, **options)
+        added += chance * np.outer(seen, seen)
+    operator = moment_operator(step, delay, **options)
+    moments = np.linalg.solve(np.eye(size**2) - operator, added.ravel())
+    return (noise / step) ** 2 * moments[0]
+
+
+def _of_a_gradient(k, step, size, momentum=0.0, nesterov=False, modulation=None, **_):
+    weight = 1.0 if modulation is None else float(modulation(np.int32(k)))
+    response = np.zeros(size)
+    response[0] = -step * weight * (1 + momentum if nesterov else 1.0)
+    response[-1] = 1.0
+    return response
