@@ -1,0 +1,319 @@
+"""Laws of a delay in seconds, by the names of `cluster`'s laws of service times."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from delayjax import base
+
+_BLOCK = 2**18  # exponentials at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class DelayLaw:
+    """How old a gradient is when the server applies it: a random time T, in seconds.
+
+    On a cluster of plain asynchronous SGD it is the time that the gradient took. A mode
+    depends on it through its Laplace transform, phi(s) = E exp(-s T).
+
+    Attributes:
+        transform: s in 1/seconds, float64 or complex128 of any shape -> phi(s).
+        slope: s -> -phi'(s) = E T exp(-s T), seconds.
+        quantile: shares in [0, 1) -> the seconds that a share of the delays is below.
+        tail_rate: phi(s) is finite for Re s > -tail_rate, 1/seconds; may be `inf`.
+        stages: k if T is the sum of k equal memoryless times, `inf` if it is constant;
+            None for other laws.
+
+    Raises:
+        ValueError: if the mean is not positive and finite, or `tail_rate` is not
+            positive.
+    """
+
+    transform: Callable[[Any], Any]
+    slope: Callable[[Any], Any]
+    quantile: Callable[[Any], Any]
+    tail_rate: float = math.inf
+    stages: float | None = None
+
+    def __post_init__(self):
+        if not 0 < self.mean < math.inf:
+            raise ValueError(
+                f"`slope` must have a positive, finite mean at 0, got {self.mean}: a"
+                " gradient without delay is plain SGD, and one whose mean delay is"
+                " infinite follows no law of this kind."
+            )
+        if not self.tail_rate > 0:
+            raise ValueError(f"`tail_rate` must be positive, got {self.tail_rate}.")
+
+    @property
+    def mean(self) -> float:
+        """E T, in seconds."""
+        return float(self.slope(0.0))
+
+    def scaled(self, factor: float) -> "DelayLaw":
+        """The law of factor * T."""
+        base.check_number("factor", factor, positive=True)
+        return DelayLaw(
+            transform=lambda s: self.transform(factor * np.asarray(s)),
+            slope=lambda s: factor * self.slope(factor * np.asarray(s)),
+            quantile=lambda share: factor * self.quantile(share),
+            tail_rate=self.tail_rate / factor,
+            stages=self.stages,
+        )
+
+
+def constant_delay(seconds: float) -> DelayLaw:
+    """Every gradient is equally late: phi(s) = exp(-s seconds).
+
+    Args:
+        seconds: the delay.
+
+    Raises:
+        ValueError: if it is not positive and finite.
+
+    Example:
+        >>> constant_delay(2.0).transform(0.5).round(6)  # 1/e
+        np.float64(0.367879)
+    """
+    base.check_number("seconds", seconds, positive=True)
+    seconds = float(seconds)
+    return DelayLaw(
+        transform=lambda s: np.exp(-np.asarray(s) * seconds),
+        slope=lambda s: seconds * np.exp(-np.asarray(s) * seconds),
+        quantile=lambda share: np.full(np.shape(share), seconds),
+        stages=math.inf,
+    )
+
+
+def gamma_delay(mean_seconds: float, shape: float) -> DelayLaw:
+    """`shape` memoryless stages: phi(s) = (1 + s mean/k)^-k.
+
+    Args:
+        mean_seconds: of the whole delay.
+        shape: k, the inverse of the squared coefficient of variation; 1 is exponential,
+            large is nearly constant. It need not be an integer.
+
+    Raises:
+        ValueError: if one is not positive and finite.
+
+    Example:
+        >>> gamma_delay(1.0, 4).transform(4.0)  # (1 + 1)^-4
+        np.float64(0.0625)
+    """
+    base.check_number("mean_seconds", mean_seconds, positive=True)
+    base.check_number("shape", shape, positive=True)
+    mean, k = float(mean_seconds), float(shape)
+    return DelayLaw(
+        transform=lambda s: (1 + np.asarray(s) * mean / k) ** -k,
+        slope=lambda s: mean * (1 + np.asarray(s) * mean / k) ** -(k + 1),
+        quantile=lambda share: special.gammaincinv(k, share) * mean / k,
+        tail_rate=k / mean,
+        stages=k,
+    )
+
+
+def exponential_delay(mean_seconds: float) -> DelayLaw:
+    """Memoryless delays: phi(s) = 1 / (1 + s mean).
+
+    Args:
+        mean_seconds: of the delay.
+
+    Raises:
+        ValueError: if it is not positive and finite.
+
+    Example:
+        >>> exponential_delay(2.0).transform(0.5)
+        np.float64(0.5)
+    """
+    return gamma_delay(mean_seconds, 1.0)
+
+
+def shifted_exponential_delay(shift_seconds: float, mean_seconds: float) -> DelayLaw:
+    """A fixed part and a memoryless one: phi(s) = exp(-s shift) / (1 + s mean).
+
+    Args:
+        shift_seconds: the fixed part.
+        mean_seconds: of the memoryless part; the whole has mean shift + mean.
+
+    Raises:
+        ValueError: if one is not positive and finite.
+
+    Example:
+        >>> shifted_exponential_delay(1.0, 2.0).mean
+        3.0
+
+    References:
+        Dutta, Joshi, Ghosh, Dube and Nagpurkar, Slow and stale gradients can win the
+        race, AISTATS 2018, arXiv:1803.01113.
+    """
+    base.check_number("shift_seconds", shift_seconds, positive=True)
+    base.check_number("mean_seconds", mean_seconds, positive=True)
+    shift, mean = float(shift_seconds), float(mean_seconds)
+
+    def slope(s):
+        stage = 1 + np.asarray(s) * mean
+        return np.exp(-np.asarray(s) * shift) * (shift + mean / stage) / stage
+
+    return DelayLaw(
+        transform=lambda s: np.exp(-np.asarray(s) * shift) / (1 + np.asarray(s) * mean),
+        slope=slope,
+        quantile=lambda share: shift - mean * np.log1p(-np.asarray(share)),
+        tail_rate=1 / mean,
+    )
+
+
+def uniform_delay(low_seconds: float, high_seconds: float) -> DelayLaw:
+    """All delays in [low, high] are equally likely.
+
+        phi(s) = exp(-s middle) sinh(s half) / (s half)
+
+    with the middle (low + high)/2 and the half width (high - low)/2.
+
+    Args:
+        low_seconds: the shortest.
+        high_seconds: the longest.
+
+    Raises:
+        ValueError: if one is negative or not finite, or `high_seconds` is not above
+            `low_seconds`.
+
+    Example:
+        >>> law = uniform_delay(0.0, 2.0)
+        >>> law.mean, float(law.transform(1.0).round(6))  # (1 - exp(-2)) / 2
+        (1.0, 0.432332)
+    """
+    base.check_number("low_seconds", low_seconds)
+    base.check_number("high_seconds", high_seconds)
+    if not high_seconds > low_seconds:
+        raise ValueError(
+            f"`high_seconds` must be above `low_seconds`, got {high_seconds} and"
+            f" {low_seconds}: a fixed delay is constant_delay(seconds)."
+        )
+    middle = (low_seconds + high_seconds) / 2
+    half = (high_seconds - low_seconds) / 2
+
+    def transform(s):
+        return np.exp(-np.asarray(s) * middle) * _sinhc(np.asarray(s) * half)
+
+    def slope(s):
+        late = np.exp(-np.asarray(s) * middle)
+        return middle * transform(s) - half * late * _sinhc_slope(np.asarray(s) * half)
+
+    return DelayLaw(
+        transform=transform,
+        slope=slope,
+        quantile=lambda share: low_seconds + 2 * half * np.asarray(share),
+    )
+
+
+def empirical_delay(samples: ArrayLike) -> DelayLaw:
+    """Delays that were measured: phi(s) = mean of exp(-s samples).
+
+    What is computed with it costs in proportion to the number of different samples;
+    a thousand show what a million do.
+
+    Args:
+        samples: seconds [n]. Of a trace: `trace.arrived - trace.begun`.
+
+    Raises:
+        ValueError: if there are none, all are 0, or one is negative or not finite.
+
+    Example:
+        >>> empirical_delay([1.0, 3.0]).mean
+        2.0
+    """
+    times = np.asarray(samples, np.float64)
+    if times.ndim != 1 or not times.size:
+        raise ValueError(
+            "`samples` must be a vector of at least one delay in seconds, got shape"
+            f" {times.shape}."
+        )
+    if not (np.isfinite(times) & (times >= 0)).all():
+        worst = times[~(np.isfinite(times) & (times >= 0))][0]
+        raise ValueError(
+            f"`samples` must hold finite, non-negative seconds, got {worst}: leave out"
+            " gradients that never arrive, for they have no mean delay."
+        )
+    if not times.any():
+        raise ValueError(
+            "`samples` must hold a delay above 0, got zeros alone: without delay the"
+            " rate is the damping itself."
+        )
+    values, counts = np.unique(times, return_counts=True)
+    weights = counts / times.size
+    return DelayLaw(
+        transform=lambda s: _sum_of_exponentials(s, values, weights),
+        slope=lambda s: _sum_of_exponentials(s, values, weights * values),
+        quantile=lambda share: np.quantile(times, share, method="inverted_cdf"),
+    )
+
+
+def half_update_earlier(law: DelayLaw, workers: int) -> DelayLaw:
+    """The law that P workers' updates obey, for theory in continuous time.
+
+    A cluster of P workers moves the parameters nu = P / (mean T) times a second, and
+    holds them in between: an update that is tau = P - 1 updates late acts like a delay
+    of tau + 1/2 updates, which is not T but
+
+        (1 - 1/(2P)) T
+
+    At the same damping eta lambda nu its rates and limits are those of the cluster but
+    for terms in 1/P^2; those of T itself are off by several per cent at P of 10 to 20.
+
+    Args:
+        law: of the time T of a gradient.
+        workers: P, of a server that updates at each gradient.
+
+    Raises:
+        TypeError: if `workers` is no integer.
+        ValueError: if it is below 1.
+
+    Example:
+        >>> from delayjax.stability.continuous import damping_limit
+        >>> from delayjax.stability.limits import step_limit
+        >>> law = half_update_earlier(constant_delay(1.0), workers=16)
+        >>> round(damping_limit(law) / 16, 4), round(step_limit(15), 4)  # eta lambda
+        (0.1013, 0.1013)
+
+    References:
+        Yu, Chen and Poor, arXiv:2406.11159, for the continuous picture. The half update
+        follows from 2 sin(pi/(2(2 tau + 1))), about (pi/2) / (tau + 1/2).
+    """
+    workers = base.check_bound("workers", workers, at_least=1)
+    return law.scaled(1 - 1 / (2 * workers))
+
+
+def _sum_of_exponentials(
+    s: ArrayLike, times: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """sum_i weights[i] exp(-s times[i]), of the shape of `s`."""
+    s = np.asarray(s)
+    flat = s.ravel()
+    rows = max(_BLOCK // times.size, 1)
+    parts = [
+        np.exp(-np.multiply.outer(flat[start : start + rows], times)) @ weights
+        for start in range(0, flat.size, rows)
+    ]
+    result = np.concatenate(parts) if parts else np.zeros(0)
+    return result.reshape(s.shape)[()]
+
+
+def _sinhc(z: np.ndarray) -> np.ndarray:
+    """sinh(z)/z; its series where it would be 0/0."""
+    small = np.abs(z) < 1e-2
+    safe = np.where(small, 1, z)
+    series = 1 + z**2 / 6 * (1 + z**2 / 20 * (1 + z**2 / 42))
+    return np.where(small, series, np.sinh(safe) / safe)[()]
+
+
+def _sinhc_slope(z: np.ndarray) -> np.ndarray:
+    """Its derivative, cosh(z)/z - sinh(z)/z^2."""
+    small = np.abs(z) < 1e-1
+    safe = np.where(small, 1, z)
+    series = z / 3 * (1 + z**2 / 10 * (1 + z**2 / 28 * (1 + z**2 / 54)))
+    return np.where(small, series, (np.cosh(safe) - np.sinh(safe) / safe) / safe)[()]

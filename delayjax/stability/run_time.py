@@ -1,0 +1,153 @@
+"""Seconds to a target: how fast gradients arrive, and how far each one goes."""
+
+import math
+
+import numpy as np
+from jax.typing import ArrayLike
+from scipy import optimize
+
+from delayjax import base
+from delayjax.stability.thinning import checked_share
+
+
+def arrival_rate(
+    workers: int,
+    mean_seconds: ArrayLike,
+    *,
+    server_seconds: float = 0.0,
+    sent: float = 1.0,
+) -> float:
+    """Gradients that reach an asynchronous server in a second.
+
+    Each of P workers computes for T_i on average, then holds the server for s with a
+    share p of its gradients:
+
+        nu = min( p sum_i 1 / (T_i + p s), 1/s )
+
+    Beyond P = T/(p s) + 1 equal workers only queue. Sums of independent cycles are
+    exact by renewal, for any law of the times; with s it is an upper bound, attained by
+    constant times, and close where P s is far from T.
+
+    Args:
+        workers: P.
+        mean_seconds: E T of a gradient: a number, or one for each worker [P].
+        server_seconds: s, for which the server (or its link) serves one gradient alone,
+            both ways; a worker waits for it.
+        sent: p in (0, 1], the share of gradients that is worth sending (event trigger).
+
+    Returns:
+        float64, gradients per second; each is an update of plain asynchronous SGD. What
+        the server refuses it has received: multiply by `Thinned.accepted` afterwards.
+
+    Raises:
+        TypeError: if `workers` is no integer, or another is no number.
+        ValueError: if `workers` is below 1, `mean_seconds` not positive or of another
+            length, `server_seconds` negative, or `sent` outside of (0, 1].
+
+    Example:
+        >>> arrival_rate(8, 2.0)
+        4.0
+        >>> arrival_rate(2, [1.0, 2.0])
+        1.5
+        >>> [arrival_rate(p, 9.0, server_seconds=1.0) for p in (5, 10, 20)]
+        [0.5, 1.0, 1.0]
+
+    References:
+        Yu, Chen and Poor, arXiv:2406.11159, for bandwidth and event triggers; Denning
+        and Buzen, The operational analysis of queueing network models, Computing
+        Surveys 10, 1978, for the bound.
+    """
+    workers = base.check_bound("workers", workers, at_least=1)
+    means = _positive("mean_seconds", mean_seconds)
+    if means.shape not in ((), (workers,)):
+        raise ValueError(
+            "`mean_seconds` must be a number, or one for each of the"
+            f" {workers} workers, got shape {means.shape}."
+        )
+    base.check_number("server_seconds", server_seconds)
+    sent = checked_share("sent", sent)
+    each = sent / (np.broadcast_to(means, workers) + sent * server_seconds)
+    served = 1 / server_seconds if server_seconds else math.inf
+    return float(min(each.sum(), served))
+
+
+def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> float:
+    """Seconds until the distance to the optimum first falls to a target.
+
+    The mean path of each mode i of the Hessian shrinks as e^{-r_i t}; the time is the
+    first passage of
+
+        |x(t)| = sqrt( sum_i c_i^2 e^{-2 r_i t} ) = target,
+
+    log(c / target) / r for one mode. Oscillations and gradient noise are left out: a
+    target below the noise (see `stationary_variance`) is not met though this is finite.
+
+    Args:
+        target: the distance to reach, positive.
+        rates: r_i per second, a number or [modes]: of `workers_decay_rate`, or
+            -log(spectral_radius(...)) times the updates per second.
+        start: c_i, how far each mode is off at first; a number is meant for each mode.
+
+    Returns:
+        float64 seconds; 0 if the target is met at the start, and `inf` if a mode that
+        is off does not decay (a rate of 0 or below: an unstable step). Costs a root
+        search of O(modes) a step.
+
+    Raises:
+        TypeError: if `target` is no number.
+        ValueError: if `target` is not positive, a rate is nan, or `start` is not finite
+            or does not fit.
+
+    Example:
+        >>> round(run_time(0.01, 0.5), 3)  # log(100) / 0.5
+        9.21
+        >>> rate = -np.log(0.5) * arrival_rate(2, 1.0)  # spectral_radius(0.25, 1) = 1/2
+        >>> round(run_time(1 / 1024, rate), 6)  # ten halvings, two updates a second
+        5.0
+        >>> run_time(0.01, [0.5, -0.1])
+        inf
+
+    References:
+        Yu, Chen and Poor, arXiv:2406.11159, for run time as a first passage.
+    """
+    base.check_number("target", target, positive=True)
+    rates = np.atleast_1d(np.asarray(rates, np.float64))
+    offset = np.abs(np.asarray(start, np.float64))
+    if rates.ndim != 1 or np.isnan(rates).any():
+        raise ValueError(
+            f"`rates` must be a number or a row, none of them nan, got {rates}."
+        )
+    if offset.shape not in ((), rates.shape) or not np.isfinite(offset).all():
+        raise ValueError(
+            f"`start` must be finite, a number or one for each of the {rates.size}"
+            f" rates, got {start!r}."
+        )
+    offset = np.broadcast_to(offset, rates.shape)
+    rates, offset = rates[offset > 0], offset[offset > 0]
+    logs = np.log(offset) - math.log(target)
+
+    def excess(seconds: float) -> float:
+        """log(|x| / target)."""
+        return float(np.logaddexp.reduce(2 * (logs - rates * seconds))) / 2
+
+    if np.linalg.norm(offset) <= target:
+        return 0.0
+    if not (rates > 0).all():
+        return math.inf
+    # each mode alone is later than none, and all are as fast as the slowest
+    low = max(float((logs / rates).max()), 0.0)
+    high = excess(0.0) / float(rates.min())
+    if not excess(low) > 0:  # one mode counts
+        return low
+    high *= 1 + 1e-12  # against rounding
+    return float(np.asarray(optimize.brentq(excess, low, high, xtol=1e-300)))
+
+
+def _positive(name: str, seconds: ArrayLike) -> np.ndarray:
+    values = np.asarray(seconds, np.float64)
+    if not ((values > 0) & np.isfinite(values)).all():
+        raise ValueError(
+            f"`{name}` must be positive and finite, got {seconds!r}: leave out workers"
+            " that never deliver."
+        )
+    return values

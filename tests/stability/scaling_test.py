@@ -1,0 +1,335 @@
+"""How fast P workers are, and how many are best, is what simulated events show."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import special
+
+from delayjax import cluster
+from delayjax.cluster import protocols
+from delayjax.stability import continuous, delay_laws, scaling
+from delayjax.stability.roots import spectral_radius
+
+P = 16
+CONSTANT = delay_laws.constant_delay(1.0)
+TWO_PEAKS = delay_laws.empirical_delay([0.5] * 9 + [5.5])
+EACH = 500  # updates between two renormalisations
+
+
+def trace_of(workers, service, updates, seed=1):
+    machine = cluster.Cluster(workers, service)
+    return cluster.simulate(machine, protocols.k_async(1), updates, seed=seed)
+
+
+def event_rate(reads, step, window):
+    """The Lyapunov exponent per update of x <- x - step * x at the version read.
+
+    The last `window` values are brought back to size 1 every EACH updates.
+    """
+    path, logs = [1.0], []
+    for update, read in enumerate(reads, 1):
+        path.append(path[-1] - step * path[read])
+        if update % EACH == 0:
+            size = max(map(abs, path[-window:]))
+            path[-window:] = [x / size for x in path[-window:]]
+            logs.append(math.log(size))
+    return -sum(logs[4:]) / (len(logs) - 4) / EACH
+
+
+def staggered(workers, updates):
+    """Equal constant times, begun one after the other."""
+    return np.maximum(np.arange(updates) - (workers - 1), 0).tolist()
+
+
+# A = step (P - 1/2), up to two thirds of the limit
+CASES = {
+    "constant": (None, CONSTANT, (0.2, 0.5, 1.0)),
+    "gamma 16": (cluster.gamma(1.0, 16), delay_laws.gamma_delay(1.0, 16), (0.2, 1.0)),
+    "gamma 4": (cluster.gamma(1.0, 4), delay_laws.gamma_delay(1.0, 4), (0.2, 0.6, 1.3)),
+    "gamma 2": (cluster.gamma(1.0, 2), delay_laws.gamma_delay(1.0, 2), (0.2, 0.6, 2.0)),
+    "exponential": (
+        cluster.exponential(1.0),
+        delay_laws.exponential_delay(1.0),
+        (0.2,),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sixteen_workers_decay_at_the_rate_of_their_events(name):
+    service, law, points = CASES[name]
+    updates = 40_000
+    if service is None:
+        reads, window = staggered(P, updates), P
+    else:
+        trace = trace_of(P, service, updates)
+        reads, window = trace.read_version.tolist(), trace.max_staleness + 1
+    for a in points:
+        step = a / (P - 0.5)
+        rate = scaling.workers_decay_rate(step, P, law)
+        measured = P * event_rate(reads, step, window)  # P updates in a second
+        assert measured == pytest.approx(rate, rel=0.03), a
+
+
+def test_single_runs_of_memoryless_workers_are_slower_than_their_mean():
+    trace = trace_of(P, cluster.exponential(1.0), 40_000)
+    reads, window = trace.read_version.tolist(), trace.max_staleness + 1
+    law = delay_laws.exponential_delay(1.0)
+    for a, slower in ((0.5, 0.04), (1.5, 0.17)):
+        step = a / (P - 0.5)
+        mean = scaling.workers_decay_rate(step, P, law)
+        # beyond critical damping the mean stays at 1/2 in the time of a gradient
+        assert mean == pytest.approx(0.5 / (1 - 1 / (2 * P)))
+        measured = P * event_rate(reads, step, window)
+        assert measured == pytest.approx((1 - slower) * mean, rel=0.03)
+
+
+@pytest.mark.parametrize("workers", [2, 7, 100])
+@pytest.mark.parametrize("a", [0.05, 0.36, 0.7, 1.5, 2.0])
+def test_the_rate_of_constant_times_is_lambert_s(workers, a):
+    step = a / (workers - 0.5)
+    law = delay_laws.constant_delay(3.0)
+    seconds = 3.0 * (1 - 1 / (2 * workers))
+    expected = -special.lambertw(-a).real / seconds
+    found = scaling.workers_decay_rate(step, workers, law)
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("workers", [8, 32, 64])
+def test_half_an_update_earlier_fits_staggered_workers(workers):
+    # exactly P log|z| in the time of a gradient, tau = P - 1
+    for a, near in ((0.2, 1e-3), (1.0, 5e-3)):
+        step = a / (workers - 0.5)
+        exact = -workers * math.log(spectral_radius(step, workers - 1))
+        rate = scaling.workers_decay_rate(step, workers, CONSTANT)
+        assert rate == pytest.approx(exact, rel=near)
+        without = continuous.decay_rate(step * workers, CONSTANT)
+        assert abs(rate - exact) < 0.3 * abs(without - exact)
+
+
+def test_rates_have_the_shape_of_the_steps():
+    steps = np.array([[0.0, 0.01], [0.02, 0.03]])
+    rates = scaling.workers_decay_rate(steps, P, CONSTANT)
+    assert rates.shape == steps.shape
+    assert rates[0, 0] == 0.0
+    one = scaling.workers_decay_rate(0.03, P, CONSTANT)
+    assert isinstance(one, float)
+    assert rates[1, 1] == one
+
+
+# how many
+
+
+@pytest.mark.parametrize("step", [0.05, 0.01, 0.003])
+def test_one_mode_is_fastest_at_critical_damping(step):
+    best = scaling.optimal_workers(step, CONSTANT)
+    assert abs(best.workers - (1 / (math.e * step) + 0.5)) < 1
+    assert best.limit == pytest.approx(math.pi / (2 * step) + 0.5, rel=1e-12)
+    # 4.27 times as many are too many
+    assert (best.limit - 0.5) * math.e * step == pytest.approx(math.e * math.pi / 2)
+
+
+@pytest.mark.parametrize("shape", [1, 2, 4, 16])
+def test_gamma_times_peak_a_little_earlier_and_break_later(shape):
+    law, step = delay_laws.gamma_delay(2.0, shape), 0.01
+    best = scaling.optimal_workers(step, law)
+    critical = (shape / (shape + 1)) ** (shape + 1)
+    assert abs(best.workers - (critical / step + 0.5)) < 1
+    constant = scaling.optimal_workers(step, delay_laws.constant_delay(2.0))
+    assert best.workers < constant.workers
+    assert best.rate < constant.rate
+    assert best.limit > constant.limit
+    if shape > 1:
+        angle = math.pi / (2 * shape)
+        limit = shape * math.tan(angle) / math.cos(angle) ** shape
+        assert best.limit == pytest.approx(limit / step + 0.5, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("step", "law", "condition"),
+    [
+        (0.03, CONSTANT, 1.0),
+        (0.03, CONSTANT, 3.0),
+        (0.03, CONSTANT, 100.0),
+        (0.21, TWO_PEAKS, 1.5),
+        (0.6, TWO_PEAKS, 1.5),
+        (0.03, delay_laws.gamma_delay(2.0, 4), 10.0),
+        (0.03, delay_laws.shifted_exponential_delay(0.5, 0.5), 10.0),
+        (0.03, TWO_PEAKS, 1.0),
+        (0.03, TWO_PEAKS, 5.0),
+    ],
+)
+def test_no_other_number_of_workers_is_faster(step, law, condition):
+    best = scaling.optimal_workers(step, law, condition=condition)
+    modes = np.array([step, step / condition])
+    numbers = range(1, min(int(best.limit), 100) + 1)
+    rates = [scaling.workers_decay_rate(modes, p, law).min() for p in numbers]
+    assert best.workers == numbers[int(np.argmax(rates))]
+    assert best.rate == pytest.approx(max(rates), rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", [0.7, 1.0])
+def test_without_a_limit_critical_damping_is_best(shape):
+    law = delay_laws.gamma_delay(2.0, shape)
+    critical = continuous.critical_damping(law) * law.mean
+    best = scaling.optimal_workers(0.003, law)
+    assert best.limit == math.inf
+    assert abs(best.workers - (critical / 0.003 + 0.5)) <= 1
+
+
+def test_between_the_ends_of_the_spectrum_no_mode_is_slower():
+    best = scaling.optimal_workers(0.01, CONSTANT, condition=20.0)
+    steps = np.geomspace(0.01 / 20, 0.01, 50)
+    rates = scaling.workers_decay_rate(steps, best.workers, CONSTANT)
+    assert rates.min() == pytest.approx(best.rate)
+    assert min(rates[0], rates[-1]) == rates.min()
+    # one worker more or less moves them across each other: they are equally slow
+    assert rates[0] == pytest.approx(rates[-1], rel=0.05)
+
+
+@pytest.mark.parametrize("condition", [2.0, 100.0])
+def test_at_the_optimum_both_ends_of_the_spectrum_have_the_same_root(condition):
+    step = 1e-6
+    best = scaling.optimal_workers(step, CONSTANT, condition=condition)
+    a = step * (best.workers - 0.5)
+    stiffest, slowest = special.lambertw([-a, -a / condition]).real
+    assert stiffest == pytest.approx(slowest, rel=1e-4)
+
+
+def test_the_optimum_moves_towards_the_limit_with_the_condition():
+    step = 1e-3
+    best = [
+        scaling.optimal_workers(step, CONSTANT, condition=kappa)
+        for kappa in (1.0, 2.0, 10.0, 100.0, 1e4)
+    ]
+    shares = [b.workers / b.limit for b in best]
+    assert sorted(shares) == shares
+    assert shares[0] == pytest.approx(2 / (math.e * math.pi), rel=0.01)
+    assert shares[-1] > 0.995
+
+
+def test_so_many_workers_are_the_fastest_of_simulated_clusters():
+    # 8 % more or fewer and the rate differs by far more than the noise of its measure
+    step, service = 0.02, cluster.gamma(1.0, 16)
+    best = scaling.optimal_workers(step, delay_laws.gamma_delay(1.0, 16))
+    numbers = np.unique(np.rint(best.workers * np.array([0.4, 0.7, 1, 1.5, 2.5])))
+    rates = []
+    for workers in numbers.astype(int).tolist():
+        trace = trace_of(workers, service, 20_000)
+        window = trace.max_staleness + 1
+        growth = event_rate(trace.read_version.tolist(), step, window)
+        rates.append(growth * 20_000 / trace.seconds[-1])
+    assert numbers[np.argmax(rates)] == best.workers
+    assert max(rates) == pytest.approx(best.rate, rel=0.03)
+
+
+def test_at_a_step_that_one_worker_does_not_bear_one_is_best():
+    best = scaling.optimal_workers(4.0, CONSTANT)
+    assert best.workers == 1
+    assert best.rate < 0
+
+
+# implicit momentum
+
+
+def fitted_momentum(service, workers, step, seed):
+    """x_{t+1} - x_t by x_t - x_{t-1} and x_t, of the mean response to a fresh start.
+
+    From many moments of one long run, x is 1 until then: the queue is stationary.
+    """
+    length, updates = 3 * workers, 30_000
+    reads = trace_of(workers, service, updates, seed).read_version.astype(int)
+    begin = np.arange(50 * workers, updates - length, 5)
+    x = np.ones((length + 1, len(begin)))
+    runs = np.arange(len(begin))
+    for t in range(length):
+        seen = np.maximum(reads[begin + t] - begin, 0)
+        x[t + 1] = x[t] - step * x[seen, runs]
+    mean = x.mean(axis=1)
+    change = np.diff(mean)
+    terms = np.stack([change[:-1], mean[1:-1]], axis=1)
+    return np.linalg.lstsq(terms, change[1:], rcond=None)[0]
+
+
+@pytest.mark.parametrize("workers", [4, 8])
+def test_memoryless_workers_add_their_momentum(workers):
+    step = 0.5
+    found = [
+        fitted_momentum(cluster.exponential(1.0), workers, step, seed)
+        for seed in (1, 2, 3)
+    ]
+    momentum, pull = np.mean(found, axis=0)
+    assert momentum == pytest.approx(scaling.implicit_momentum(workers), abs=0.01)
+    assert -pull == pytest.approx(step / workers, rel=0.03)
+
+
+@pytest.mark.parametrize("workers", [4, 8])
+def test_regular_workers_do_not(workers):
+    momentum, _ = fitted_momentum(cluster.gamma(1.0, 16), workers, 0.5, 1)
+    assert abs(momentum - scaling.implicit_momentum(workers)) > 0.05
+
+
+@pytest.mark.parametrize("workers", [2, 16])
+def test_a_geometric_delay_is_a_heavy_ball_of_the_implicit_momentum(workers):
+    ages = np.arange(400 * workers)
+    pmf = (1 - 1 / workers) ** ages / workers
+    momentum = scaling.implicit_momentum(workers)
+    for step in (0.01, 0.2):
+        geometric = spectral_radius(step, pmf[:400] / pmf[:400].sum())
+        ball = spectral_radius(step / workers, 0, momentum=momentum)
+        assert geometric == pytest.approx(ball, abs=1e-6)
+
+
+# errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "message"),
+    [
+        ((0.0, CONSTANT), {}, ValueError, "`step` must be finite and positive, got 0"),
+        ((math.inf, CONSTANT), {}, ValueError, "`step` must be finite and positive"),
+        ((0.1, 1.0), {}, TypeError, "`law` must be a law of the seconds .* got 1.0"),
+        (
+            (0.1, CONSTANT),
+            {"condition": 0.5},
+            ValueError,
+            "`condition` must be at least 1, got 0.5",
+        ),
+        (
+            (0.1, CONSTANT),
+            {"condition": math.nan},
+            ValueError,
+            "`condition` must be finite",
+        ),
+        (
+            (0.1, delay_laws.exponential_delay(1.0)),
+            {"condition": 2.0},
+            ValueError,
+            "`law` must have a `damping_limit` .* got 2.0",
+        ),
+    ],
+)
+def test_no_optimum_is_given_where_there_is_none(arguments, options, error, message):
+    with pytest.raises(error, match=message):
+        scaling.optimal_workers(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((-0.1, 2, CONSTANT), ValueError, "`step` must be finite and non-negative"),
+        (([0.1, math.nan], 2, CONSTANT), ValueError, "`step` must be finite and non"),
+        ((0.1, 0, CONSTANT), ValueError, "`workers` must be at least 1, got 0"),
+        ((0.1, 2.5, CONSTANT), TypeError, "`workers` must be a static integer"),
+        ((0.1, 2, "constant"), TypeError, "`law` must be a law of the seconds"),
+    ],
+)
+def test_impossible_workers_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        scaling.workers_decay_rate(*arguments)
+
+
+def test_no_worker_has_no_momentum():
+    with pytest.raises(ValueError, match="`workers` must be at least 1, got 0"):
+        scaling.implicit_momentum(0)

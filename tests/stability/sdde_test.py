@@ -1,0 +1,229 @@
+"""Paths and variances of delayed equations: closed forms, matrices, other solvers."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy import linalg
+
+from delayjax.stability import continuous, delay_laws, sdde
+
+CONSTANT = delay_laws.constant_delay(1.0)
+
+
+def kuchler_mensch(damping, seconds, noise):
+    late = damping * seconds
+    return noise**2 / (2 * damping) * (1 + math.sin(late)) / math.cos(late)
+
+
+def chain(damping, mean, stages):
+    """x' = -a y_k, y_1' = (x - y_1) k/mean, ...: gamma delays as stages."""
+    rate = stages / mean
+    matrix = np.zeros((stages + 1, stages + 1))
+    matrix[0, -1] = -damping
+    for stage in range(1, stages + 1):
+        matrix[stage, stage - 1 : stage + 1] = rate, -rate
+    return matrix
+
+
+@pytest.mark.parametrize("seconds", [0.5, 2.0])
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.95, 0.999])
+def test_a_constant_delay_has_the_closed_form_and_its_integral(seconds, share):
+    law = delay_laws.constant_delay(seconds)
+    damping = share * math.pi / 2 / seconds
+    expected = kuchler_mensch(damping, seconds, 0.3)
+    found = sdde.sdde_variance(damping, law, noise=0.3)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    searched = dataclasses.replace(law, stages=None)
+    found = sdde.sdde_variance(damping, searched, noise=0.3)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 5])
+@pytest.mark.parametrize("damping", [0.05, 0.5, 1.0])
+def test_gamma_delays_have_the_variance_of_their_stages(stages, damping):
+    matrix = chain(damping, 1.5, stages)
+    noise = np.zeros_like(matrix)
+    noise[0, 0] = 0.3**2
+    expected = linalg.solve_continuous_lyapunov(matrix, -noise)[0, 0]
+    law = delay_laws.gamma_delay(1.5, stages)
+    found = sdde.sdde_variance(damping, law, noise=0.3)
+    np.testing.assert_allclose(found, expected, rtol=1e-7)
+
+
+def test_where_the_damping_is_unstable_the_variance_is_infinite():
+    laws = (
+        CONSTANT,
+        delay_laws.gamma_delay(1.0, 3.5),
+        delay_laws.uniform_delay(0.0, 2.0),
+        delay_laws.empirical_delay([0.5, 1.0, 2.0]),
+    )
+    for law in laws:
+        limit = continuous.damping_limit(law)
+        shares = (0.5, 0.9, 0.99, 0.999, 1.0, 1.01, 3.0)
+        variances = [sdde.sdde_variance(share * limit, law) for share in shares]
+        assert variances[:4] == sorted(variances[:4])
+        assert np.isfinite(variances[:4]).all()
+        assert variances[4:] == [math.inf] * 3
+        assert sdde.sdde_variance(0, law) == math.inf
+    assert sdde.sdde_variance(1.0, CONSTANT, noise=0.0) == 0
+
+
+# the slowest mode of share 0.7 forgets in 2.7 s: 2000 paths of 400 s have some 10^5
+# independent squares, sqrt(2 / 10^5) = 0.4 %
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_paths_of_a_constant_delay_have_the_variance(share):
+    damping = share * math.pi / 2
+    found = variance_of_paths(damping, CONSTANT, noise=0.5)
+    expected = kuchler_mensch(damping, 1.0, 0.5)
+    np.testing.assert_allclose(found, expected, rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        delay_laws.gamma_delay(1.0, 4),
+        delay_laws.empirical_delay([0.3, 0.7, 2.0]),
+    ],
+)
+def test_paths_of_random_delays_have_the_variance(law):
+    damping = 0.4 * continuous.damping_limit(law)
+    found = variance_of_paths(damping, law, noise=1.0)
+    expected = sdde.sdde_variance(damping, law)
+    np.testing.assert_allclose(found, expected, rtol=0.01)
+
+
+def variance_of_paths(damping, law, *, noise):
+    paths = sdde.sdde_paths(
+        *(damping, law),
+        paths=2000,
+        steps=20_000,
+        step_seconds=0.02,
+        seed=1,
+        noise=noise,
+        every=10,
+    )
+    return np.mean(paths[200:] ** 2)
+
+
+def test_without_noise_a_path_is_that_of_the_method_of_steps():
+    x = sdde.sdde_paths(
+        *(0.8, CONSTANT),
+        **{"paths": 2, "steps": 300, "step_seconds": 0.01, "seed": 0},
+        noise=0.0,
+        start=2.0,
+    )
+    t = np.arange(301) / 100
+    # sum_j (-a (t - j + 1))^j / j! over the j below t + 1
+    expected = sum(
+        2.0 * (-0.8 * np.maximum(t - j + 1, 0)) ** j / math.factorial(j)
+        for j in range(1, 5)
+    )
+    expected += 2.0
+    # the scheme is of second order: (a h)^2 / 24 and the like
+    np.testing.assert_allclose(x[:, 0], expected, atol=1e-4)
+    np.testing.assert_array_equal(x[:, 0], x[:, 1])
+
+
+def test_the_scheme_without_noise_is_of_second_order():
+    def error(steps):
+        x = sdde.sdde_paths(
+            *(1.0, CONSTANT),
+            **{"paths": 1, "steps": 3 * steps, "step_seconds": 1 / steps, "seed": 0},
+            noise=0.0,
+            start=1.0,
+        )
+        exact = sum(
+            (-1.0) ** j * (3.0 - j + 1) ** j / math.factorial(j) for j in range(4)
+        )
+        return abs(x[-1, 0] - exact)
+
+    order = math.log2(error(20) / error(40))
+    np.testing.assert_allclose(order, 2, atol=0.1)
+
+
+def test_a_solver_of_delay_equations_finds_the_path():
+    ddeint = pytest.importorskip("ddeint")
+    times = np.linspace(0, 6, 601)
+    expected = ddeint.ddeint(lambda x, t: -1.2 * x(t - 0.75), lambda t: 1.0, times)
+    x = sdde.sdde_paths(
+        *(1.2, delay_laws.constant_delay(0.75)),
+        **{"paths": 1, "steps": 600, "step_seconds": 0.01, "seed": 0},
+        noise=0.0,
+        start=1.0,
+    )
+    np.testing.assert_allclose(x, expected, atol=2e-3)
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+def test_the_path_of_gamma_delays_is_that_of_their_stages(stages):
+    expected = [
+        (linalg.expm(t * chain(1.0, 1.5, stages)) @ np.ones(stages + 1))[0]
+        for t in range(9)
+    ]
+    for each_second in (50, 400):
+        x = sdde.sdde_paths(
+            *(1.0, delay_laws.gamma_delay(1.5, stages)),
+            **{"paths": 1, "steps": 8 * each_second, "seed": 0},
+            step_seconds=1 / each_second,
+            noise=0.0,
+            start=1.0,
+            every=each_second,
+        )
+        np.testing.assert_allclose(x[:, 0], expected, atol=1.5 / each_second)
+
+
+def test_a_ring_holds_all_that_is_kept():
+    law = delay_laws.empirical_delay([0.0, 0.004, 0.9, 1.0])
+    options = {"paths": 3, "steps": 103, "step_seconds": 0.01, "start": 1.0}
+    all_of_them = sdde.sdde_paths(0.5, law, seed=1, **options)
+    assert all_of_them.shape == (104, 3)
+    assert all_of_them.dtype == np.float64
+    some = sdde.sdde_paths(0.5, law, seed=1, every=10, **options)
+    np.testing.assert_array_equal(some, all_of_them[::10])
+    others = sdde.sdde_paths(0.5, law, seed=2, **options)
+    assert (others[1:] != all_of_them[1:]).all()
+    assert len(np.unique(all_of_them[1:])) == 3 * 103
+
+
+def test_noise_without_damping_is_brownian():
+    x = sdde.sdde_paths(
+        *(0.0, CONSTANT),
+        **{"paths": 40_000, "steps": 8, "step_seconds": 0.5, "seed": 1},
+        noise=0.3,
+    )
+    # 40,000 squares: sqrt(2 / 40,000) = 0.7 %, four times
+    expected = 0.3**2 * 0.5 * np.arange(9)
+    np.testing.assert_allclose((x**2).mean(axis=1), expected, rtol=0.03)
+
+
+OPTIONS = {"paths": 1, "steps": 1, "step_seconds": 0.1, "seed": 0}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"noise": -1.0}, "`noise` must be finite and non-negative, got -1.0"),
+        ({"step_seconds": 0.0}, "`step_seconds` must be finite and positive, got 0.0"),
+        ({"paths": 0}, "`paths` must be at least 1, got 0"),
+        ({"steps": 0}, "`steps` must be at least 1, got 0"),
+        ({"every": 0}, "`every` must be at least 1, got 0"),
+        ({"seed": -1}, "`seed` must be non-negative, got -1"),
+        ({"start": math.nan}, "`start` must be finite, got nan"),
+    ],
+)
+def test_bad_paths_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        sdde.sdde_paths(1.0, CONSTANT, **{**OPTIONS, **options})
+
+
+def test_bad_equations_are_refused():
+    with pytest.raises(ValueError, match=r"`damping` must be .* got -1.0"):
+        sdde.sdde_paths(-1.0, CONSTANT, **OPTIONS)
+    with pytest.raises(ValueError, match=r"`damping` must be .* got -1.0"):
+        sdde.sdde_variance(-1.0, CONSTANT)
+    with pytest.raises(ValueError, match=r"`noise` must be .* got nan"):
+        sdde.sdde_variance(1.0, CONSTANT, noise=math.nan)
+    with pytest.raises(TypeError, match="`law` must be"):
+        sdde.sdde_paths(1.0, 1.0, **OPTIONS)
