@@ -7,7 +7,7 @@ import pytest
 
 from delayjax import cluster
 from delayjax.cluster import protocols
-from delayjax.stability import run_time, thinning
+from delayjax.stability import first_passage, thinning
 
 P = 16
 UPDATES = 20_000
@@ -93,7 +93,7 @@ def test_a_trigger_thins_as_a_simulation_of_it(name, probability):
     assert kept.accepted == probability
     assert kept.mean == pytest.approx(probability * (P - 1), rel=0.01)
     assert trace.summary().mean == pytest.approx(kept.mean, rel=0.02)
-    nu = run_time.arrival_rate(P, 1.0, sent=probability)
+    nu = first_passage.arrival_rate(P, 1.0, sent=probability)
     assert rate_of(trace) == pytest.approx(nu, rel=0.015)
     seen = trace.staleness_law().pmf
     size = min(len(seen), len(kept.pmf))
