@@ -156,6 +156,13 @@ def test_the_model_of_replicas_is_their_mean_and_of_a_centre_the_centre():
         )
 
 
+def test_blending_nothing_of_one_s_own_is_overwriting():
+    arms = ("dasgd(4, 2, 'blended', 0.0)", "dasgd(4, 2, 'overwriting')", "dasgd(4, 2)")
+    blended, overwritten, corrected = (curve(arm_config(arm)) for arm in arms)
+    np.testing.assert_allclose(blended, overwritten, rtol=1e-6)
+    assert not np.allclose(corrected, overwritten, rtol=1e-3)
+
+
 def test_late_models_count_as_stale():
     arm = "wagma(2, period=4)"
     config = arm_config(arm, **{"cluster.service": "exponential(1.0)", "steps": 48})
@@ -182,7 +189,7 @@ def test_late_models_count_as_stale():
             {},
             "`trigger` must be 'solo' or 'majority', got 'never'",
         ),
-        ("dasgd(4, 2, 'mixed')", {}, "`merge` must be among corrected, overwriting"),
+        ("dasgd(4, 2, 'mixed')", {}, "`merge` must be among corrected, over"),
         ("gossip() speeds=linear", {}, "must be equally fast"),
         (
             "d_psgd()",

@@ -131,12 +131,13 @@ rule = update.delayed(config, program, build.task(config))
 whole = rule.given(3, 6)
 for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
     mesh = Mesh(np.array(jax.devices())[order], (execution.AXIS,))
-    own = execution.own(NamedSharding(mesh, P(None, execution.AXIS)), workers)
+    fed = NamedSharding(mesh, P(None, execution.AXIS))
+    own = execution.own(fed, workers)
     assert len(own) == workers // 2, own
     given = rule.given(3, 6, own)
 
     def check(leaf, expected):
-        placed = execution._place(leaf, mesh, workers)
+        placed = execution._place(leaf, fed, workers)
         assert placed.shape == expected.shape
         assert len(placed.addressable_shards) == 2
         for shard in placed.addressable_shards:

@@ -89,10 +89,15 @@ def local_sgd(period: int) -> Method:
     )
 
 
-def dasgd(period: int, delay: int, merge: str = "corrected") -> Method:
-    """The average arrives a few steps after it was begun."""
-    merges = {"corrected": dj.averaging.corrected}
-    merges["overwriting"] = dj.averaging.overwriting
+def dasgd(
+    period: int, delay: int, merge: str = "corrected", share: float = 0.5
+) -> Method:
+    """The average arrives a few steps after it was begun; `share` is of blending."""
+    merges = {
+        "corrected": dj.averaging.corrected,
+        "overwriting": dj.averaging.overwriting,
+        "blended": dj.averaging.blended(share),
+    }
     if merge not in merges:
         raise ValueError(f"`merge` must be among {', '.join(merges)}, got {merge!r}.")
 
