@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import delayjax as dj
 from experiments import arms
 
 
@@ -51,23 +52,6 @@ _STALENESS = {
 }
 
 
-def _harmonic(workers: int, k: int) -> float:
-    """1/(P - K + 1) + ... + 1/P: the K-th of P memoryless times of mean one."""
-    return math.fsum(1 / i for i in range(workers - k + 1, workers + 1))
-
-
-def _pareto(workers: int, k: int, scale_seconds: float, shape: float) -> float:
-    if workers - k + 1 <= 1 / shape:
-        return math.inf
-    slower, every = workers - k + 1, workers + 1
-    return scale_seconds * math.exp(
-        math.lgamma(every)
-        + math.lgamma(slower - 1 / shape)
-        - math.lgamma(slower)
-        - math.lgamma(every - 1 / shape)
-    )
-
-
 def _sleepers(
     count: int,
     k: int,
@@ -85,44 +69,38 @@ def _sleepers(
     return None
 
 
-# E T_{K:P}: the seconds until K of P workers that started together have finished
-# (Dutta et al., arXiv:1803.01113)
-_SLOWEST = {
-    "constant": lambda workers, k, seconds: seconds,
-    "exponential": lambda workers, k, mean_seconds: (
-        mean_seconds * _harmonic(workers, k)
-    ),
-    "shifted_exponential": lambda workers, k, shift_seconds, mean_seconds: (
-        shift_seconds + mean_seconds * _harmonic(workers, k)
-    ),
-    "pareto": _pareto,
-    "sleepers": _sleepers,
+# whose order statistics have a closed form; arguments are those of `cluster`'s laws
+_SERVICE = {
+    "constant": lambda seconds: dj.stability.service_times.empirical([seconds]),
+    "exponential": dj.stability.service_times.exponential,
+    "shifted_exponential": dj.stability.service_times.shifted_exponential,
+    "pareto": dj.stability.service_times.pareto,
 }
 
 
 class _Times(NamedTuple):
-    """Independent service times, equally distributed on all of P workers."""
+    """Service times of P workers, equally distributed."""
 
     workers: int
     law: arms.Call
 
     def slowest(self, k: int) -> float | None:
-        """Until the first K have finished that started together."""
-        return self._slowest(self.workers, k)
+        """E T_{K:P}: until the first K have finished that started together."""
+        return self._kth(k, self.workers)
 
     def renewal(self, gradients: float) -> float | None:
         """Until so many arrive, of workers that go on at once."""
-        mean = self._slowest(1, 1)
+        mean = self._kth(1, 1)
         return None if mean is None else gradients * mean / self.workers
 
     def k_batch_sync(self, k: int) -> float | None:
         # who is called off would have taken as long again
-        return self.renewal(k) if self.law.name == "exponential" else None
+        return self.renewal(k) if self._memoryless else None
 
     def k_async(self, k: int) -> float | None:
         if k == 1:  # nobody waits
             return self.renewal(1)
-        if k == self.workers or self.law.name == "exponential":
+        if k == self.workers or self._memoryless:
             return self.slowest(k)  # there are no stragglers, or they are as new
         return None
 
@@ -132,11 +110,22 @@ class _Times(NamedTuple):
         everyone = self.slowest(self.workers) if bound == 0 else None
         return None if everyone is None else everyone / self.workers
 
-    def _slowest(self, workers: int, k: int) -> float | None:
-        if self.law.name not in _SLOWEST:
+    def _kth(self, k: int, of: int) -> float | None:
+        if self.law.name == "sleepers":  # who sleeps depends on who else does
+            return _sleepers(of, k, *self.law.arguments, **self.law.options)
+        times = self._independent
+        return None if times is None else times.kth(k, of)
+
+    @property
+    def _memoryless(self) -> bool:
+        times = self._independent
+        return times is not None and times.memoryless
+
+    @property
+    def _independent(self) -> dj.stability.service_times.ServiceTimes | None:
+        if self.law.name not in _SERVICE:
             return None
-        arguments, options = self.law.arguments, self.law.options
-        return _SLOWEST[self.law.name](workers, k, *arguments, **options)
+        return _SERVICE[self.law.name](*self.law.arguments, **self.law.options)
 
 
 # Long-run means of the time between two updates, in seconds; None where it has no

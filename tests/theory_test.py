@@ -167,12 +167,17 @@ def test_formulas_take_what_their_protocols_take(table):
         assert arguments(formula)[1:] == arguments(named)
 
 
-@pytest.mark.parametrize("name", theory._SLOWEST)
-def test_order_statistics_take_what_their_laws_take(name):
-    formula = inspect.signature(theory._SLOWEST[name]).parameters
-    assert list(formula)[2:] == list(
-        inspect.signature(getattr(cluster, name)).parameters
-    )
+@pytest.mark.parametrize(
+    ("name", "formula"), [*theory._SERVICE.items(), ("sleepers", theory._sleepers)]
+)
+def test_order_statistics_take_what_their_laws_take(name, formula):
+    own = [
+        parameter
+        for parameter in inspect.signature(formula).parameters.values()
+        if parameter.kind is not inspect.Parameter.POSITIONAL_ONLY
+    ]
+    law = inspect.signature(getattr(cluster, name)).parameters
+    assert [parameter.name for parameter in own] == list(law)
 
 
 def test_order_statistics_rise_with_k_and_their_mean_is_the_law_s():

@@ -10,11 +10,10 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from delayjax import base
+from delayjax.stability.pmf import probabilities
 
 Delay = int | ArrayLike
 """How late each gradient is: an int, or the probabilities of 0, 1, 2, ... updates."""
-
-_ROUNDING = 1e-6  # of a sum of probabilities, as float32 leaves it
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -115,25 +114,9 @@ def _law(delay: Delay) -> tuple[np.ndarray, np.ndarray]:
     if np.ndim(delay) == 0:
         tau = _updates(delay)
         return np.array([tau]), np.ones(1)
-    chances = np.asarray(delay, np.float64)
-    if chances.ndim != 1:
-        raise ValueError(
-            "`delay` must be an integer number of updates, or a row of the"
-            f" probabilities of 0, 1, 2, ..., got shape {chances.shape}."
-        )
-    if not (np.isfinite(chances).all() and (chances >= 0).all()):
-        worst = chances[~(np.isfinite(chances) & (chances >= 0))][0]
-        raise ValueError(
-            f"`delay` must hold finite, non-negative probabilities, got {worst}."
-        )
-    total = chances.sum()
-    if abs(total - 1) > _ROUNDING:
-        raise ValueError(
-            f"`delay` must hold probabilities that sum to 1, got {total:.9g}: lengthen"
-            " a law that was cut off, or divide by the sum."
-        )
+    chances = probabilities("delay", delay)
     ages = np.flatnonzero(chances)
-    return ages, chances[ages] / total
+    return ages, chances[ages]
 
 
 def _updates(delay: Any) -> int:

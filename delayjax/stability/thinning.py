@@ -7,8 +7,7 @@ from jax.typing import ArrayLike
 from scipy import optimize, special
 
 from delayjax import base
-
-_ROUNDING = 1e-6  # of a sum of probabilities, as float32 leaves it
+from delayjax.stability.pmf import probabilities
 
 
 class Thinned(NamedTuple):
@@ -56,7 +55,7 @@ def staleness_threshold(pmf: ArrayLike, bound: int) -> Thinned:
         Yu, Chen and Poor, arXiv:2406.11159, for the threshold; Gupta, Zhang and Wang
         (Rudra), arXiv:1509.04210, whose released server drops.
     """
-    chances = _probabilities(pmf)
+    chances = probabilities("pmf", pmf)
     bound = base.check_bound("bound", bound)
     arrivals = np.arange(len(chances))
 
@@ -104,7 +103,7 @@ def event_triggered(pmf: ArrayLike, probability: float) -> Thinned:
         Yu, Chen and Poor, arXiv:2406.11159 (event-triggered communication; their rule
         is not public, this is a model of it).
     """
-    chances = _probabilities(pmf)
+    chances = probabilities("pmf", pmf)
     share = checked_share("probability", probability)
     return _kept(_thin(chances, share), share)
 
@@ -119,22 +118,6 @@ def _thin(chances: np.ndarray, share: float) -> np.ndarray:
 def _kept(chances: np.ndarray, share: float) -> Thinned:
     pmf = chances / chances.sum()
     return Thinned(share, float(np.arange(len(pmf)) @ pmf), pmf)
-
-
-def _probabilities(pmf: ArrayLike) -> np.ndarray:
-    chances = np.asarray(pmf, np.float64)
-    if chances.ndim != 1 or not chances.size or not (chances >= 0).all():
-        raise ValueError(
-            "`pmf` must be a row of the probabilities of staleness 0, 1, ..., none of"
-            f" them negative or nan, got {pmf!r}."
-        )
-    total = chances.sum()
-    if not abs(total - 1) <= _ROUNDING:
-        raise ValueError(
-            f"`pmf` must sum to 1, got {total:.9g}: lengthen a law that was cut off, or"
-            " divide by the sum."
-        )
-    return np.trim_zeros(chances, "b") / total
 
 
 def checked_share(name: str, value: float) -> float:

@@ -6,7 +6,6 @@ from experiments.build.clusters import course as course
 from experiments.build.clusters import for_arm as for_arm
 from experiments.build.clusters import method as method
 from experiments.build.clusters import protocol as protocol
-from experiments.build.methods import Method as Method
 from experiments.build.methods import Now as Now
 from experiments.build.tasks import task as task
 from experiments.build.training import OPTIMIZERS as OPTIMIZERS

@@ -63,12 +63,13 @@ def draw(
     )
     ticks = sorted({options[curve.series.arm][option] for curve in tuned})
     means = [float(shown.of(curve.points[0].mean)) for curve in tuned]
+    means = [mean for mean in means if math.isfinite(mean)]
     for axis, own in zip(axes, lines.values(), strict=True):
         for name, line in own.items():
             place = order.index(name) - (len(order) - 1) / 2
             _plot(axis, line, styles[name], _APART**place, shown)
         axis.set_xscale("log")
-        if 0 < 3 * min(means) < max(filter(math.isfinite, means), default=0.0):
+        if means and 0 < 3 * min(means) < max(means):
             axis.set_yscale("log")
             look.log_ticks(axis.yaxis, means)
         axis.xaxis.set_major_locator(FixedLocator(ticks))

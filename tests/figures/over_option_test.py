@@ -90,6 +90,21 @@ def test_what_some_seed_did_not_reach_is_a_cross_near_its_number_of_workers():
     assert "not reached" not in legend(draw(NAMES[:4]))
 
 
+def test_who_never_gets_there_leaves_the_axis_to_the_others():
+    def never(arm, law, rate, seed):
+        lost = "workers=8" in arm
+        return math.inf if lost else seconds(arm, law, rate, seed)
+
+    figure = draw(seconds=never)
+    (axis,) = figure.axes
+    assert axis.get_yscale() == "log"
+    assert all(0 < tick < math.inf for tick in axis.get_yticks())
+    check_legible(figure)
+    nobody = draw(seconds=lambda *cell: math.inf)
+    assert [len(marks) for marks in crosses(nobody.axes[0])] == [3, 3]
+    check_legible(nobody)
+
+
 def test_ticks_are_the_numbers_of_workers():
     figure = draw()
     (axis,) = figure.axes
