@@ -6,6 +6,8 @@ from delayjax.stability.continuous import critical_damping as critical_damping
 from delayjax.stability.continuous import damping_limit as damping_limit
 from delayjax.stability.continuous import decay_rate as decay_rate
 from delayjax.stability.continuous import speedup_limit as speedup_limit
+from delayjax.stability.curvature import hessian_eigenvalues as hessian_eigenvalues
+from delayjax.stability.curvature import sharpness as sharpness
 from delayjax.stability.delay_laws import DelayLaw as DelayLaw
 from delayjax.stability.delay_laws import constant_delay as constant_delay
 from delayjax.stability.delay_laws import empirical_delay as empirical_delay
@@ -21,6 +23,9 @@ from delayjax.stability.first_passage import run_time as run_time
 from delayjax.stability.limits import critical_step as critical_step
 from delayjax.stability.limits import step_limit as step_limit
 from delayjax.stability.noise import stationary_variance as stationary_variance
+from delayjax.stability.prediction import adam_preconditioner as adam_preconditioner
+from delayjax.stability.prediction import learning_rate_limit as learning_rate_limit
+from delayjax.stability.prediction import predict_step_limit as predict_step_limit
 from delayjax.stability.roots import roots as roots
 from delayjax.stability.roots import spectral_radius as spectral_radius
 from delayjax.stability.scaling import OptimalWorkers as OptimalWorkers

@@ -1,0 +1,202 @@
+"""The curvatures of a real loss: the top of its Hessian's spectrum."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
+from scipy.sparse import linalg
+
+from delayjax import base
+
+_DENSE = 20  # parameters, up to which the whole Hessian is as cheap
+# of an eigenvalue, that its residual may be; what its own error is of squared
+_RESIDUAL = {"float32": 1e-4, "float64": 1e-8}
+
+
+def sharpness(
+    loss: Callable[[Any, Any], ArrayLike],
+    params: Any,
+    batch: Any,
+    *,
+    preconditioner: Any = None,
+) -> float:
+    """The largest eigenvalue of the Hessian of a loss.
+
+    The lambda of `step_limit`: gradient descent from `params` first becomes unstable
+    in the direction of this curvature, at eta = step_limit(delay) / lambda.
+
+    Args:
+        loss: (params, batch) -> a scalar.
+        params: where, a tree of real arrays.
+        batch: on what; take as much as fits, or the mean of several.
+        preconditioner: of an optimizer that divides gradients by it: see
+            `hessian_eigenvalues`.
+
+    Returns:
+        As `hessian_eigenvalues` with a `count` of 1.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as `hessian_eigenvalues` does.
+
+    Example:
+        >>> bowl = lambda x, scale: scale * (3.0 * x[0] ** 2 + x[1] ** 2) / 2
+        >>> sharpness(bowl, jnp.ones(2), 2.0)
+        6.0
+
+    References:
+        Cohen, Kaur, Li, Kolter and Talwalkar, Gradient descent on neural networks
+        typically occurs at the edge of stability, 2021, arXiv:2103.00065.
+    """
+    return float(
+        hessian_eigenvalues(loss, params, batch, preconditioner=preconditioner)[0]
+    )
+
+
+def hessian_eigenvalues(
+    loss: Callable[[Any, Any], ArrayLike],
+    params: Any,
+    batch: Any,
+    *,
+    count: int = 1,
+    preconditioner: Any = None,
+) -> np.ndarray:
+    """The largest eigenvalues of the Hessian of a loss, without the Hessian.
+
+    Of D^{-1/2} H D^{-1/2}, whose eigenvalues are those of D^{-1} H, by the implicitly
+    restarted Lanczos method of ARPACK on products
+
+        H v = d/ds grad loss(params + s v)  at s = 0.
+
+    Args:
+        loss: (params, batch) -> a scalar, twice differentiable.
+        params: where, a tree of real arrays of N numbers. Narrower ones than float32
+            are widened to it.
+        batch: on what.
+        count: how many.
+        preconditioner: D, by which the optimizer divides gradients: a tree like
+            `params` of positive numbers, as of `adam_preconditioner`; None is 1.
+
+    Returns:
+        float64 [count], descending; negative ones come last, where there are that few
+        positive. To 1e-6 in float32, the better the farther they are apart. A product
+        costs two to three gradients, and some 20 to 100 are needed; 2 count + 1 vectors
+        of N, at least 20, are held on the host.
+
+    Raises:
+        TypeError: if a leaf of `params` is not real, or the loss no scalar.
+        ValueError: if `count` is not in 1 .. N, `preconditioner` is not positive or of
+            another shape, or the Hessian is not finite.
+        RuntimeError: if Lanczos does not converge.
+
+    Example:
+        >>> x = jnp.arange(1.0, 4.0)
+        >>> hessian_eigenvalues(lambda x, _: jnp.sum(x**4) / 12, x, None, count=2)
+        array([9., 4.])
+
+    References:
+        Lehoucq, Sorensen and Yang, ARPACK users' guide, 1998; Pearlmutter, Fast exact
+        multiplication by the Hessian, 1994.
+    """
+    count = base.check_bound("count", count, at_least=1)
+    params = _widened(params)
+    point, tree_of = ravel_pytree(params)
+    size = point.size
+    if count > size:
+        raise ValueError(
+            f"`count` must be at most {size}, the number of parameters, got {count}."
+        )
+    scale = _roots(preconditioner, params)
+
+    @jax.jit
+    def product(params, batch, scale, vector):
+        def gradient(at):
+            return ravel_pytree(jax.grad(lambda p: _scalar(loss(p, batch)))(at))[0]
+
+        moved = jax.jvp(gradient, (params,), (tree_of(vector * scale),))[1]
+        return moved * scale
+
+    def hessian_times(vector):
+        vector = jnp.asarray(vector.reshape(size), point.dtype)
+        answer = np.asarray(product(params, batch, scale, vector))
+        if not np.isfinite(answer).all():
+            raise ValueError(
+                "`loss` must have a finite Hessian at `params`, got nan or inf: the"
+                " point may have diverged, or the loss have a kink or a root there."
+            )
+        return answer
+
+    if size <= max(2 * count, _DENSE):
+        columns = [hessian_times(column) for column in np.eye(size)]
+        every = np.linalg.eigvalsh(np.asarray(columns, np.float64))
+        return every[::-1][:count].copy()
+    dtype = point.dtype
+    start = np.random.default_rng(0).standard_normal(size).astype(dtype)
+    if not hessian_times(start).any():  # ARPACK would refuse a Hessian of zeros
+        return np.zeros(count)
+    options: dict[str, Any] = {
+        "which": "LA",
+        "tol": _RESIDUAL[dtype.name],
+        "v0": start,
+        "return_eigenvectors": False,
+    }
+    try:
+        found = linalg.eigsh(_Hessian(hessian_times, size, dtype), count, **options)
+    except linalg.ArpackNoConvergence as error:
+        raise RuntimeError(
+            f"Lanczos found {len(error.eigenvalues)} of {count} eigenvalues: ask for"
+            " fewer, or widen the parameters to float64."
+        ) from error
+    return np.sort(np.asarray(found, np.float64))[::-1].copy()
+
+
+class _Hessian(linalg.LinearOperator):
+    def __init__(self, times: Callable[[np.ndarray], np.ndarray], size: int, dtype):
+        super().__init__(dtype, (size, size))
+        self._times = times
+
+    def _matvec(self, x):
+        return self._times(x)
+
+
+def _widened(params: Any) -> Any:
+    def wide(leaf):
+        leaf = jnp.asarray(leaf)
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise TypeError(
+                f"`params` must be real numbers, got a leaf of {leaf.dtype}: close over"
+                " what is not trained."
+            )
+        return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
+
+    return jax.tree.map(wide, params)
+
+
+def _roots(preconditioner: Any, params: Any) -> jax.Array:
+    """D^{-1/2}, [N]; or 1."""
+    if preconditioner is None:
+        return jnp.ones(())
+    shapes = [jax.tree.map(jnp.shape, tree) for tree in (preconditioner, params)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            f"`preconditioner` must have the shapes of `params`, {shapes[1]}, got"
+            f" {shapes[0]}."
+        )
+    divisor = ravel_pytree(_widened(preconditioner))[0]
+    if not (jnp.isfinite(divisor) & (divisor > 0)).all():
+        raise ValueError(
+            "`preconditioner` must be positive and finite, got"
+            f" {float(divisor.min())} as its smallest number."
+        )
+    return jax.lax.rsqrt(divisor)
+
+
+def _scalar(value: ArrayLike) -> jax.Array:
+    if jnp.shape(value) != ():
+        raise TypeError(
+            f"`loss` must return a scalar, got shape {jnp.shape(value)}: take the mean."
+        )
+    return jnp.asarray(value)

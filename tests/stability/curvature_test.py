@@ -1,0 +1,146 @@
+"""The top of a Hessian's spectrum, by products alone, is that of the whole Hessian."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+from scipy import linalg
+
+from delayjax import stability
+from delayjax.stability import curvature
+
+SEEDS = [1, 2, 3]
+
+
+def perceptron(params, batch):
+    """Mean squared error of a small network."""
+    inputs, targets = batch
+    hidden = jnp.tanh(inputs @ params["in"] + params["bias"][None])
+    return jnp.mean((hidden @ params["out"] - targets) ** 2)
+
+
+def a_network(seed, dtype=jnp.float32):
+    keys = jax.random.split(jax.random.key(seed), 5)
+    shapes = {"in": (4, 8), "bias": (8,), "out": (8, 2)}
+    params = {
+        name: jax.random.normal(key, shape, dtype)
+        for key, (name, shape) in zip(keys[:3], shapes.items(), strict=True)
+    }
+    batch = jax.random.normal(keys[3], (64, 4), dtype)
+    return params, (batch, jax.random.normal(keys[4], (64, 2), dtype))
+
+
+def whole_hessian(loss, params, batch):
+    point, tree_of = ravel_pytree(params)
+    hessian = jax.jit(jax.hessian(lambda at: loss(tree_of(at), batch)))
+    return np.asarray(hessian(point), np.float64)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("count", [1, 3, 30])
+def test_lanczos_finds_the_largest_eigenvalues_of_the_hessian(seed, count):
+    for wide, near in ((False, 1e-5), (True, 1e-10)):
+        with jax.enable_x64(wide):
+            params, batch = a_network(seed, jnp.float64 if wide else jnp.float32)
+            found = stability.hessian_eigenvalues(
+                perceptron, params, batch, count=count
+            )
+            every = np.linalg.eigvalsh(whole_hessian(perceptron, params, batch))
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(
+            found, every[::-1][:count], rtol=near, atol=near * every[-1]
+        )
+
+
+def test_sharpness_is_the_largest_of_them():
+    params, batch = a_network(1)
+    largest = stability.hessian_eigenvalues(perceptron, params, batch, count=2)[0]
+    found = stability.sharpness(perceptron, params, batch)
+    assert isinstance(found, float)
+    np.testing.assert_allclose(found, largest, rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_preconditioner_divides_the_hessian(seed):
+    params, batch = a_network(seed)
+    rng = np.random.default_rng(seed)
+    divisor = jax.tree.map(lambda x: rng.gamma(2.0, size=x.shape), params)
+    hessian = whole_hessian(perceptron, params, batch)
+    weights = np.diag(np.asarray(ravel_pytree(divisor)[0], np.float64))
+    expected = linalg.eigh(hessian, weights, eigvals_only=True)  # H u = lambda D u
+    found = stability.hessian_eigenvalues(
+        perceptron, params, batch, count=2, preconditioner=divisor
+    )
+    np.testing.assert_allclose(found, expected[::-1][:2], rtol=1e-5)
+    found = stability.sharpness(perceptron, params, batch, preconditioner=divisor)
+    np.testing.assert_allclose(found, expected[-1], rtol=1e-5)
+
+
+def bowl(curvatures):
+    return lambda x, _: jnp.sum(curvatures * x**2) / 2
+
+
+@pytest.mark.parametrize("size", [1, 2, 20, 21, 400])
+def test_any_number_of_parameters_will_do(size):
+    curvatures = jnp.linspace(-1.0, 3.0, size) if size > 1 else jnp.array([3.0])
+    at = jnp.zeros(size)
+    found = stability.sharpness(bowl(curvatures), at, None)
+    np.testing.assert_allclose(found, 3.0, rtol=1e-5)
+    # the largest, not the largest in size
+    found = stability.sharpness(bowl(curvatures - 10.0), at, None)
+    np.testing.assert_allclose(found, -7.0, rtol=1e-5)
+
+
+def test_equal_curvatures_and_flat_losses_converge():
+    at = jnp.zeros(300)
+    equal = stability.hessian_eigenvalues(bowl(jnp.full(300, 2.0)), at, None, count=2)
+    np.testing.assert_allclose(equal, 2.0, rtol=1e-6)
+    flat = stability.sharpness(lambda x, _: jnp.sum(x), at, None)
+    assert flat == 0
+
+
+def test_narrow_parameters_are_widened():
+    at = jnp.zeros(30, jnp.bfloat16)
+    # 1.001 is 1 in bfloat16
+    curvatures = jnp.linspace(0.0, 1.001, 30)
+    found = stability.sharpness(bowl(curvatures), at, None)
+    np.testing.assert_allclose(found, 1.001, rtol=1e-5)
+
+
+def test_what_has_no_hessian_is_refused():
+    at = jnp.ones(30)
+    with pytest.raises(TypeError, match="`loss` must return a scalar, got shape"):
+        stability.sharpness(lambda x, _: x**2, at, None)
+    with pytest.raises(ValueError, match="`loss` must have a finite Hessian"):
+        stability.sharpness(lambda x, _: jnp.sum(jnp.sqrt(x)), 0 * at, None)
+    with pytest.raises(ValueError, match="`loss` must have a finite Hessian"):
+        stability.sharpness(lambda x, _: jnp.sum(jnp.log(x)), 0 * at[:2], None)
+    for other in (jnp.arange(30), jnp.ones(30, jnp.complex64)):
+        with pytest.raises(TypeError, match=f"must be real .* leaf of {other.dtype}"):
+            stability.sharpness(lambda x, _: jnp.sum(abs(x)), other, None)
+
+
+def test_impossible_counts_and_preconditioners_are_refused():
+    at = jnp.ones(3)
+    flat = bowl(jnp.ones(3))
+    with pytest.raises(ValueError, match=r"`count` must be at most 3, .* got 4"):
+        stability.hessian_eigenvalues(flat, at, None, count=4)
+    with pytest.raises(ValueError, match="`count` must be at least 1, got 0"):
+        stability.hessian_eigenvalues(flat, at, None, count=0)
+    with pytest.raises(ValueError, match=r"shapes of `params`, .*\(3,\).* got \(2,\)"):
+        stability.sharpness(flat, at, None, preconditioner=jnp.ones(2))
+    for smallest in (0.0, -1.0, np.nan):
+        divisor = jnp.array([1.0, smallest, 2.0])
+        with pytest.raises(ValueError, match="`preconditioner` must be positive"):
+            stability.sharpness(flat, at, None, preconditioner=divisor)
+
+
+def test_what_does_not_converge_says_so(monkeypatch):
+    once = functools.partial(curvature.linalg.eigsh, maxiter=1)
+    monkeypatch.setattr(curvature.linalg, "eigsh", once)
+    loss = bowl(jnp.linspace(0.0, 1.0, 400))
+    with pytest.raises(RuntimeError, match=r"found \d+ of 20 .* widen .* to float64"):
+        stability.hessian_eigenvalues(loss, jnp.zeros(400), None, count=20)

@@ -1,0 +1,183 @@
+"""Learning rates at which a loss diverges: what optimizers under delay really do."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+from delayjax import stability
+
+# a bowl that is not aligned with its parameters
+TURN = jnp.array([[0.8, -0.6], [0.6, 0.8]])
+CURVATURES = jnp.array([5.0, 0.5])
+AT = {"x": jnp.array([1.0, 2.0])}
+
+
+def bowl(params, batch):
+    return jnp.sum(CURVATURES * (TURN @ params["x"]) ** 2) / 2 + 0.0 * batch
+
+
+def growth(optimizer, delay, start, updates):
+    """The logarithmic growth of |x| per update, over the second half."""
+    tx = dj.delayed(optimizer, delay)
+
+    def update(carry, _):
+        params, state = carry
+        grads = jax.grad(bowl)(params, 0.0)
+        updates, state = tx.update(grads, state, params)
+        params = optax.apply_updates(params, updates)
+        return (params, state), jnp.linalg.norm(params["x"])
+
+    begun = tx.init(start)
+    if any(hasattr(s, "nu") for s in jax.tree.leaves(begun, is_leaf=has_moments)):
+        begun = with_moments(begun)
+    _, sizes = jax.lax.scan(update, (start, begun), length=updates)
+    # peaks, over more than a turn of the slowest oscillation
+    half, turn = updates // 2, updates // 8
+    peaks = jnp.log(sizes[half : half + turn].max()), jnp.log(sizes[-turn:].max())
+    return (peaks[1] - peaks[0]) / (updates - half - turn)
+
+
+def has_moments(leaf):
+    return isinstance(leaf, optax.ScaleByAdamState)
+
+
+SECOND = {"x": jnp.array([4.0, 0.25])}
+
+
+def with_moments(state):
+    """Long in training, and with so large a second moment that no gradient counts."""
+    late = jnp.asarray(2_000_000_000, jnp.int32)
+
+    def old(leaf):
+        return leaf._replace(count=late, nu=SECOND) if has_moments(leaf) else leaf
+
+    return jax.tree.map(old, state, is_leaf=has_moments)
+
+
+# a decay of 1 % in each of the 2 tau + 1 updates of half a turn: floats hold 120
+SGD = [
+    (0, {}),
+    (3, {}),
+    (3, {"momentum": 0.9}),
+    (3, {"momentum": 0.5, "nesterov": True}),
+]
+
+
+@pytest.mark.parametrize(("delay", "options"), SGD)
+def test_sgd_grows_from_one_per_cent_past_the_predicted_step(delay, options):
+    limit = stability.predict_step_limit(bowl, AT, 0.0, delay, optax.sgd, **options)
+    expected = stability.step_limit(delay, **options) / 5.0
+    assert limit == pytest.approx(expected, rel=1e-6)
+
+    def measure(rate):
+        return growth(optax.sgd(rate, **options), delay, AT, 120 * (2 * delay + 1))
+
+    below, above = jax.jit(jax.vmap(measure))(limit * jnp.array([0.99, 1.01]))
+    assert below < 0 < above
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("delay", [0, 1, 6])
+def test_adam_grows_from_one_per_cent_past_the_predicted_step(delay, nesterov):
+    options = {"b1": 0.8, "b2": 1 - 1e-7, "eps": 0.1, "nesterov": nesterov}
+    limit = stability.predict_step_limit(
+        *(bowl, AT, 0.0, delay, optax.adam), second_moment=SECOND, **options
+    )
+    # the eigenvalues of D^-1/2 H D^-1/2 are those of D^-1 H
+    divisor = np.sqrt(np.asarray(SECOND["x"])) + 0.1
+    hessian = np.asarray(TURN.T @ jnp.diag(CURVATURES) @ TURN)
+    largest = np.linalg.eigvals(hessian / divisor[:, None]).max()
+    heavy = stability.step_limit(delay, momentum=0.8, nesterov=nesterov)
+    assert limit == pytest.approx(heavy / (0.2 * largest), rel=1e-5)
+
+    def measure(rate):
+        tiny = jax.tree.map(lambda x: 1e-12 * x, AT)
+        return growth(optax.adam(rate, **options), delay, tiny, 120 * (2 * delay + 1))
+
+    below, above = jax.jit(jax.vmap(measure))(limit * jnp.array([0.99, 1.01]))
+    assert below < 0 < above
+
+
+def test_without_a_second_moment_adam_s_is_that_of_its_first_step():
+    first = jax.tree.map(jnp.square, jax.grad(bowl)(AT, 0.0))
+    given, by_default = (
+        stability.predict_step_limit(bowl, AT, 0.0, 2, optax.adam, **moment)
+        for moment in ({"second_moment": first}, {})
+    )
+    assert given == by_default
+    state = optax.scale_by_adam().init(AT)
+    _, state = optax.scale_by_adam().update(jax.grad(bowl)(AT, 0.0), state)
+    unbiased = jax.tree.map(lambda nu: nu / (1 - 0.999), state.nu)
+    of_state = stability.predict_step_limit(
+        bowl, AT, 0.0, 2, optax.adam, second_moment=unbiased
+    )
+    assert of_state == pytest.approx(given, rel=1e-5)
+
+
+def test_a_known_curvature_needs_no_loss():
+    curvature = stability.sharpness(bowl, AT, 0.0)
+    moment = {"x": jnp.array([1.0, 2.0])}
+    divisor = stability.adam_preconditioner(moment, eps=0.5, eps_root=0.25)
+    np.testing.assert_allclose(divisor["x"], np.sqrt([1.25, 2.25]) + 0.5, rtol=1e-6)
+    preconditioned = stability.sharpness(bowl, AT, 0.0, preconditioner=divisor)
+    law = [0.5, 0.0, 0.5]
+    more = {"modulation": dj.modulation.inverse, "criterion": "mean_square"}
+    for delay in (4, law):
+        found = stability.predict_step_limit(bowl, AT, 0.0, delay, momentum=0.3, **more)
+        expected = stability.step_limit(delay, momentum=0.3, **more) / curvature
+        assert found == expected
+        assert found == stability.learning_rate_limit(
+            curvature, delay, momentum=0.3, **more
+        )
+        adam = {"eps": 0.5, "eps_root": 0.25}
+        found = stability.predict_step_limit(
+            *(bowl, AT, 0.0, delay, optax.adam), second_moment=moment, **adam, **more
+        )
+        assert found == stability.learning_rate_limit(
+            preconditioned, delay, optax.adam, **adam, **more
+        )
+
+
+@pytest.mark.parametrize("b1", [0.0, 0.9])
+def test_undelayed_adam_has_cohen_s_limit(b1):
+    found = stability.learning_rate_limit(1.0, 0, optax.adam, b1=b1)
+    assert found == pytest.approx(2 * (1 + b1) / (1 - b1), rel=1e-12)
+
+
+def test_where_nothing_curves_upwards_no_step_is_too_large():
+    def hill(x, _):
+        return -jnp.sum(x**2)
+
+    assert stability.predict_step_limit(hill, jnp.ones(2), None, 3) == math.inf
+    assert stability.learning_rate_limit(0.0, 3) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options", "error", "message"),
+    [
+        (optax.lion, {}, ValueError, "optax.sgd or optax.adam, got lion, whose limit"),
+        (optax.adamw, {}, ValueError, "optax.sgd or optax.adam, got adamw"),
+        ("sgd", {}, ValueError, "optax.sgd or optax.adam, got 'sgd'"),
+        (optax.sgd(0.1), {}, TypeError, "does not tell what it is"),
+        (optax.sgd, {"beta": 0.9}, TypeError, "beta"),
+        (optax.adam, {"momentum": 0.9}, TypeError, "momentum"),
+        (optax.sgd, {"momentum": 1.0}, ValueError, r"`momentum` .* got 1\.0"),
+        (optax.sgd, {"delay": -1}, ValueError, "`delay` must be non-negative, got -1"),
+        (optax.sgd, {"second_moment": AT}, ValueError, "`second_moment` is of Adam"),
+        (optax.adam, {"eps": -1.0}, ValueError, r"`eps` .* got -1\.0"),
+    ],
+)
+def test_other_optimizers_and_options_are_refused(optimizer, options, error, message):
+    options = {"delay": 1, **options}
+    with pytest.raises(error, match=message):
+        stability.predict_step_limit(bowl, AT, 0.0, optimizer=optimizer, **options)
+
+
+def test_a_curvature_that_is_no_number_is_refused():
+    with pytest.raises(ValueError, match="`sharpness` must be a number, got nan"):
+        stability.learning_rate_limit(math.nan, 1)
