@@ -1,0 +1,137 @@
+"""Real losses diverge under delay where their sharpness says."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+import delayjax as dj
+from configs import default
+from delayjax import stability
+from experiments import build
+from tests.stability import growth
+
+
+def full_batch(name, **options):
+    """Parameters to begin with, and the loss on all training examples."""
+    section = default.get_config()
+    section.task.update({"name": name, "batch_size": 0, **options})
+    task = build.task(section)
+    batch = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), task.batches(0, 0, 1))
+    return task.init(jax.random.key(0)), lambda params, _: task.loss(params, batch)
+
+
+def step_of(loss, tx):
+    def train_step(carry):
+        params, opt_state = carry
+        updates, opt_state = tx.update(jax.grad(loss)(params, None), opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+    return train_step
+
+
+@functools.cache
+def logistic():
+    """Breast cancer, at the optimum: gradient descent in its last digits."""
+    params, loss = full_batch("breast_cancer", l2=0.1)
+    train_step = step_of(loss, optax.sgd(1.0))
+    carry = params, optax.sgd(1.0).init(params)
+    carry = jax.lax.fori_loop(0, 2000, lambda _, carry: train_step(carry), carry)
+    return carry[0], loss
+
+
+@pytest.mark.parametrize(
+    ("delay", "options"),
+    [
+        *((tau, {}) for tau in (0, 1, 4, 8, 16)),
+        (4, {"momentum": 0.9}),
+        (4, {"momentum": 0.9, "nesterov": True}),
+    ],
+)
+def test_logistic_regression_grows_from_two_per_cent_past_the_prediction(
+    delay, options
+):
+    params, loss = logistic()
+    limit = stability.predict_step_limit(
+        loss, params, None, delay, optax.sgd, **options
+    )
+
+    def measure(rate):
+        tx = dj.delayed(optax.sgd(rate, **options), delay)
+        carry = params, tx.init(params)
+        return growth.of_trajectory(step_of(loss, tx), carry, 200 * (2 * delay + 1))
+
+    below, above = jax.jit(jax.vmap(measure))(limit * jnp.array([0.98, 1.02]))
+    assert below < 0 < above
+
+
+# of an oscillation; over some more the sharpness itself would change
+TURNS = 20
+
+
+@functools.cache
+def perceptron():
+    """Digits, well on the way down, and the direction that curves most there.
+
+    Earlier in training the sharpness still changes from update to update.
+    """
+    params, loss = full_batch("digits_mlp", width=16)
+    train_step = step_of(loss, optax.sgd(0.2))
+    carry = params, optax.sgd(0.2).init(params)
+
+    @jax.jit
+    def descend(carry):
+        return jax.lax.fori_loop(0, 3000, lambda _, carry: train_step(carry), carry)
+
+    def hessian_times(params, vector):
+        gradient = jax.grad(lambda params: loss(params, None))
+        moved = jax.jvp(gradient, (params,), (vector,))[1]
+        return optax.tree.scale(1 / optax.tree.norm(moved), moved)
+
+    @jax.jit
+    def steepest(params):
+        start = jax.tree.map(jnp.ones_like, params)
+
+        def power(_, vector):
+            return hessian_times(params, vector)
+
+        return jax.lax.fori_loop(0, 200, power, start)
+
+    params, _ = descend(carry)
+    return params, loss, steepest(params)
+
+
+def tree_dot(left, right):
+    return optax.tree.sum(jax.tree.map(jnp.vdot, left, right))
+
+
+@pytest.mark.parametrize("delay", [0, 1, 4, 8, 16])
+def test_changes_of_a_perceptron_grow_from_ten_per_cent_past_the_prediction(delay):
+    params, loss, direction = perceptron()
+    limit = stability.predict_step_limit(loss, params, None, delay)
+    half_turn = 2 * delay + 1
+
+    def heights(rate, start):
+        """Of a run, along the direction."""
+        tx = dj.delayed(optax.sgd(rate), delay)
+        train_step = step_of(loss, tx)
+
+        def update(carry, _):
+            carry = train_step(carry)
+            return carry, tree_dot(direction, carry[0])
+
+        begun = (start, tx.init(start))
+        _, path = jax.lax.scan(update, begun, length=TURNS * 2 * half_turn)
+        return path
+
+    def measure(rate):
+        run = functools.partial(heights, rate)
+        # what a small change at the start becomes; a finite one would meet kinks
+        change = jax.jvp(run, (params,), (direction,))[1]
+        turns = jnp.abs(change).reshape(TURNS, 2 * half_turn).max(axis=1)
+        return jnp.log(turns[-1] / turns[TURNS // 2])
+
+    below, above = jax.jit(jax.vmap(measure))(limit * jnp.array([0.9, 1.1]))
+    assert below < 0 < above
