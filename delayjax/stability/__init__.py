@@ -37,6 +37,8 @@ from delayjax.stability.sdde import sdde_variance as sdde_variance
 from delayjax.stability.thinning import Thinned as Thinned
 from delayjax.stability.thinning import event_triggered as event_triggered
 from delayjax.stability.thinning import staleness_threshold as staleness_threshold
+from delayjax.stability.trace_growth import trace_growth as trace_growth
+from delayjax.stability.trace_growth import trace_step_limit as trace_step_limit
 from delayjax.stability.trade_off import error_bound as error_bound
 from delayjax.stability.update_times import k_async_seconds as k_async_seconds
 from delayjax.stability.update_times import (

@@ -151,7 +151,7 @@ def damping_limit(law: DelayLaw) -> float:
         float64, in 1/seconds. The step limit of P workers is eta lambda = it * mean / P
         and, closer, that with `half_update_earlier`. `inf` where no frequency up to
         1000 / mean gives one, as for exponential delays: random delays then still limit
-        the step, in mean square, see `step_limit`. Costs 0.1 ms, and 2 ms if `inf`.
+        the step, see `trace_step_limit`. Costs 0.1 ms, and 2 ms if `inf`.
 
     Raises:
         TypeError: if `law` is no `DelayLaw`.

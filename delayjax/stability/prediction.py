@@ -21,7 +21,7 @@ def predict_step_limit(
     params: Any,
     batch: Any,
     delay: Delay,
-    optimizer: Callable[..., optax.GradientTransformation] = optax.sgd,
+    optimizer: Callable[..., optax.GradientTransformation],
     *,
     second_moment: Any = None,
     modulation: Callable[[int], float] | None = None,
@@ -49,7 +49,7 @@ def predict_step_limit(
             square of the gradient, as at its first step.
         modulation: a law of `dj.modulation` behind the optimizer.
         criterion: as in `step_limit`.
-        **options: the optimizer's own, by their names in Optax: momentum, nesterov; b1,
+        options: the optimizer's own, by their names in Optax: momentum, nesterov; b1,
             b2, eps, eps_root, nesterov.
 
     Returns:
@@ -65,7 +65,7 @@ def predict_step_limit(
         >>> def bowl(x, batch):
         ...     return (4.0 * x[0] ** 2 + x[1] ** 2) / 2
         >>> point = jnp.ones(2)
-        >>> predict_step_limit(bowl, point, None, 1)
+        >>> predict_step_limit(bowl, point, None, 1, optax.sgd)
         0.25
         >>> round(predict_step_limit(bowl, point, None, 1, optax.sgd, momentum=0.9), 6)
         0.025
@@ -100,7 +100,7 @@ def predict_step_limit(
 def learning_rate_limit(
     sharpness: float,
     delay: Delay,
-    optimizer: Callable[..., optax.GradientTransformation] = optax.sgd,
+    optimizer: Callable[..., optax.GradientTransformation],
     *,
     modulation: Callable[[int], float] | None = None,
     criterion: Criterion = "mean",
@@ -115,7 +115,7 @@ def learning_rate_limit(
         optimizer: `optax.sgd` or `optax.adam` itself.
         modulation: a law of `dj.modulation` behind the optimizer.
         criterion: as in `step_limit`.
-        **options: the optimizer's own; see `predict_step_limit`.
+        options: the optimizer's own; see `predict_step_limit`.
 
     Returns:
         float64; `inf` where the curvature is not positive.
@@ -125,7 +125,7 @@ def learning_rate_limit(
             is nan.
 
     Example:
-        >>> [round(learning_rate_limit(20.0, tau), 4) for tau in (0, 1, 4)]
+        >>> [round(learning_rate_limit(20.0, tau, optax.sgd), 4) for tau in (0, 1, 4)]
         [0.1, 0.05, 0.0174]
         >>> round(learning_rate_limit(1.0, 0, optax.adam), 6)  # 2 (1 + b1) / (1 - b1)
         38.0

@@ -128,11 +128,13 @@ def test_a_known_curvature_needs_no_loss():
     law = [0.5, 0.0, 0.5]
     more = {"modulation": dj.modulation.inverse, "criterion": "mean_square"}
     for delay in (4, law):
-        found = stability.predict_step_limit(bowl, AT, 0.0, delay, momentum=0.3, **more)
+        found = stability.predict_step_limit(
+            bowl, AT, 0.0, delay, optax.sgd, momentum=0.3, **more
+        )
         expected = stability.step_limit(delay, momentum=0.3, **more) / curvature
         assert found == expected
         assert found == stability.learning_rate_limit(
-            curvature, delay, momentum=0.3, **more
+            curvature, delay, optax.sgd, momentum=0.3, **more
         )
         adam = {"eps": 0.5, "eps_root": 0.25}
         found = stability.predict_step_limit(
@@ -153,8 +155,10 @@ def test_where_nothing_curves_upwards_no_step_is_too_large():
     def hill(x, _):
         return -jnp.sum(x**2)
 
-    assert stability.predict_step_limit(hill, jnp.ones(2), None, 3) == math.inf
-    assert stability.learning_rate_limit(0.0, 3) == math.inf
+    assert (
+        stability.predict_step_limit(hill, jnp.ones(2), None, 3, optax.sgd) == math.inf
+    )
+    assert stability.learning_rate_limit(0.0, 3, optax.sgd) == math.inf
 
 
 @pytest.mark.parametrize(
@@ -180,4 +184,4 @@ def test_other_optimizers_and_options_are_refused(optimizer, options, error, mes
 
 def test_a_curvature_that_is_no_number_is_refused():
     with pytest.raises(ValueError, match="`sharpness` must be a number, got nan"):
-        stability.learning_rate_limit(math.nan, 1)
+        stability.learning_rate_limit(math.nan, 1, optax.sgd)

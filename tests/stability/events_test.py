@@ -1,0 +1,347 @@
+"""Limits and rates of theory against simulated workers: Lyapunov exponents, no bounds.
+
+Of 16 workers, where nothing else is said. Limits are those of single runs.
+"""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from delayjax import cluster, stability
+from delayjax.stability.trace_growth import trace_growth
+from tests.stability import renewal
+
+P = 16
+SEEDS = [1, 2, 3]
+UPDATES = 40_000  # of a seed: limits are then known to 0.8 %, or better
+SHARES = np.arange(1, 10) / 10
+NEAR = np.array([0.97, 1.03])
+
+
+class Case(NamedTuple):
+    """A law of the seconds that a gradient takes, in three ways."""
+
+    service: Any  # of the cluster
+    law: Any  # of the delay equation
+    times: Any  # of scipy, for renewal theory
+    # shares of the limit, up to which rates are exact to 2 % by
+    by_delays: float = 0.0  # workers_decay_rate
+    by_staleness: float = 0.0  # spectral_radius of the law of staleness
+
+
+CASES = {
+    "constant": Case(
+        cluster.constant(1.0), stability.constant_delay(1.0), None, 0.9, 0.9
+    ),
+    "gamma 16": Case(
+        cluster.gamma(1.0, 16),
+        stability.gamma_delay(1.0, 16),
+        stats.gamma(16, scale=1 / 16),
+        *(0.6, 0.8),
+    ),
+    "gamma 4": Case(
+        cluster.gamma(1.0, 4),
+        stability.gamma_delay(1.0, 4),
+        stats.gamma(4, scale=1 / 4),
+        *(0.5, 0.6),
+    ),
+    "shifted": Case(
+        cluster.shifted_exponential(0.5, 0.5),
+        stability.shifted_exponential_delay(0.5, 0.5),
+        stats.expon(0.5, 0.5),
+        *(0.5, 0.5),
+    ),
+    "uniform": Case(
+        cluster.services.independent(lambda rng, size: rng.uniform(0, 2, size)),
+        stability.uniform_delay(0.0, 2.0),
+        stats.uniform(0, 2),
+        *(0.3, 0.5),
+    ),
+    "gamma 2": Case(
+        cluster.gamma(1.0, 2),
+        stability.gamma_delay(1.0, 2),
+        stats.gamma(2, scale=1 / 2),
+        *(0.4, 0.4),
+    ),
+}
+REGULAR = [name for name in CASES if name != "uniform"]
+MEMORYLESS = Case(
+    cluster.exponential(1.0),
+    stability.exponential_delay(1.0),
+    stats.expon(),
+)
+
+
+@functools.cache
+def traces(service, workers=P):
+    machine = cluster.Cluster(workers, service)
+    return [
+        cluster.simulate(machine, cluster.protocols.k_async(1), UPDATES, seed=seed)
+        for seed in SEEDS
+    ]
+
+
+def traces_of(name):
+    return traces(CASES[name].service)
+
+
+def growth(service, steps, workers=P):
+    """Of single runs, an update's."""
+    found = [trace_growth(one.staleness, steps) for one in traces(service, workers)]
+    return np.mean(found, axis=0)
+
+
+@functools.cache
+def staleness(case, workers=P):
+    """The law that theory predicts, nothing measured; an int if it is one number."""
+    if case.times is None:
+        return workers - 1
+    return renewal.staleness(case.times.sf, workers)
+
+
+def delay_limit(law, workers=P):
+    """eta lambda at which the delay equation diverges, half an update earlier."""
+    earlier = stability.half_update_earlier(law, workers)
+    return stability.damping_limit(earlier) * law.mean / workers
+
+
+class Exponents(NamedTuple):
+    """Growth of single runs in an update, at what theory says of P workers."""
+
+    shares: np.ndarray  # at SHARES of the limit of the law of staleness
+    by_staleness: np.ndarray  # just below that limit, and just above
+    by_delays: np.ndarray  # likewise of the delay equation's
+    by_mean_square: np.ndarray  # just below the limit in mean square
+
+
+@functools.cache
+def exponents(name):
+    """Of all steps in one pass along the traces."""
+    law, case = staleness(CASES[name]), CASES[name]
+    limit = stability.step_limit(law)
+    steps = Exponents(
+        shares=limit * SHARES,
+        by_staleness=limit * NEAR,
+        by_delays=delay_limit(case.law) * NEAR,
+        by_mean_square=stability.step_limit(law, criterion="mean_square") * NEAR[:1],
+    )
+    found = growth(case.service, np.concatenate(steps))
+    return Exponents(*np.split(found, np.cumsum([len(part) for part in steps])[:-1]))
+
+
+# how stale
+
+
+@pytest.mark.parametrize("name", [*CASES, "memoryless"])
+def test_workers_are_as_stale_as_renewal_theory_says(name):
+    case = CASES.get(name, MEMORYLESS)
+    law = staleness(case)
+    expected = np.eye(P)[law] if isinstance(law, int) else law
+    assert np.arange(len(expected)) @ expected == pytest.approx(P - 1, rel=1e-4)
+    longest = 64 * P
+    drawn = [
+        np.bincount(one.staleness[1000:, 0], minlength=longest)
+        for one in traces(case.service)
+    ]
+    measured = np.sum(drawn, axis=0) / np.sum(drawn)
+    expected = np.pad(expected, (0, longest - len(expected)))
+    # as far as so few updates show; Poisson arrivals would be 0.02 to 0.9 off
+    assert np.abs(measured - expected).sum() / 2 < 0.015
+
+
+def test_memoryless_workers_are_geometrically_stale():
+    law = staleness(MEMORYLESS)
+    geometric = (1 - 1 / P) ** np.arange(len(law)) / P
+    np.testing.assert_allclose(law, geometric, atol=2 / renewal.CELLS**2)
+
+
+# limits
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_single_runs_bear_the_limit_of_their_law_of_staleness_to_three_per_cent(name):
+    below, above = exponents(name).by_staleness
+    assert below < 0 < above
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_law_of_a_trace_has_the_limit_of_renewal_theory_s(name):
+    measured = [one.staleness_law(burn_in=1000).pmf for one in traces_of(name)]
+    found = [stability.step_limit(pmf) for pmf in measured]
+    expected = stability.step_limit(staleness(CASES[name]))
+    assert np.mean(found) == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("name", REGULAR)
+def test_single_runs_bear_the_limit_of_the_delay_equation_to_three_per_cent(name):
+    below, above = exponents(name).by_delays
+    assert below < 0 < above
+
+
+def test_of_uniform_times_the_delay_equation_is_careful_unless_workers_are_many():
+    # by 0.8/P: at its limit, and 3 % beyond, runs of 16 workers die out
+    assert (exponents("uniform").by_delays < 0).all()
+    service, law = CASES["uniform"][:2]
+    assert growth(service, 1.08 * delay_limit(law)) > 0
+    below, above = growth(service, delay_limit(law, 64) * NEAR, 64)
+    assert below < 0 < above
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_single_runs_bear_what_the_mean_square_does(name):
+    assert exponents(name).by_mean_square < 0
+
+
+def memoryless_limit(workers):
+    """Of single runs; the second term is what events show.
+
+    Among many memoryless workers a mode turns fast. Its square R, and the mean V of
+    the squares that workers hold, follow, in units of a worker's time,
+
+        dR = (c^2 V - R) dt + c sqrt(2 V R) dB,    dV = (R/2 - V) dt,    c = a sqrt(P)
+
+    so that R/V has the density of |normal| with the variance 2 c^2, and V grows as
+    E[R/V]/2 - 1 = c/sqrt(pi) - 1. (In the mean V grows if c^2 > 2.)
+    """
+    return math.sqrt(math.pi / workers) + 1 / (2 * workers)
+
+
+@pytest.mark.parametrize("workers", [8, 16, 32])
+def test_single_runs_of_memoryless_workers_have_a_limit_though_their_mean_has_none(
+    workers,
+):
+    service, law = MEMORYLESS[:2]
+    limit = memoryless_limit(workers)
+    below, above = growth(service, limit * np.array([0.98, 1.02]), workers)
+    assert below < 0 < above
+    assert stability.damping_limit(law) == math.inf
+    # where single runs double and double, the mean is as fast as at critical damping
+    rate = stability.workers_decay_rate(2 * limit, workers, law)
+    assert rate == pytest.approx(0.5 / (1 - 1 / (2 * workers)))
+    # in updates the mean is the heavy ball of the implicit momentum
+    momentum = stability.implicit_momentum(workers)
+    ball = workers * stability.step_limit(0, momentum=momentum)
+    assert ball == pytest.approx(2 * (2 * workers - 1))
+    assert ball > 20 * limit
+
+
+def test_memoryless_delays_that_are_independent_bear_in_mean_square_the_root_of_two():
+    limit = stability.step_limit(staleness(MEMORYLESS), criterion="mean_square")
+    assert limit == pytest.approx(math.sqrt(2 / P), rel=0.03)
+    assert growth(MEMORYLESS.service, [1.1 * limit]) < 0
+
+
+# rates, in 1/seconds: P updates are one
+
+
+def steps_of(name):
+    return SHARES * stability.step_limit(staleness(CASES[name]))
+
+
+def delay_rates(name):
+    return stability.workers_decay_rate(steps_of(name), P, CASES[name].law)
+
+
+def staleness_rates(name):
+    law = staleness(CASES[name])
+    radii = [stability.spectral_radius(step, law) for step in steps_of(name)]
+    return -P * np.log(radii)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_single_runs_decay_at_the_rate_of_the_delay_equation_to_two_per_cent(name):
+    upto = CASES[name].by_delays >= SHARES
+    measured = -P * exponents(name).shares
+    np.testing.assert_allclose(measured[upto], delay_rates(name)[upto], rtol=0.02)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_single_runs_decay_at_the_rate_of_their_law_of_staleness_to_two_per_cent(name):
+    upto = CASES[name].by_staleness >= SHARES
+    measured = -P * exponents(name).shares
+    np.testing.assert_allclose(measured[upto], staleness_rates(name)[upto], rtol=0.02)
+
+
+def fastest(name):
+    """The rate at critical damping."""
+    earlier = stability.half_update_earlier(CASES[name].law, P)
+    return stability.decay_rate(stability.critical_damping(earlier), earlier)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_up_to_the_limit_the_law_of_staleness_is_right_to_two_per_cent_of_the_fastest(
+    name,
+):
+    near = 0.02 * fastest(name)
+    measured = -P * exponents(name).shares
+    np.testing.assert_allclose(measured, staleness_rates(name), rtol=0, atol=near)
+
+
+@pytest.mark.parametrize("name", REGULAR)
+def test_up_to_the_limit_the_delay_equation_is_right_to_two_per_cent_of_the_fastest(
+    name,
+):
+    near = 0.02 * fastest(name)
+    measured = -P * exponents(name).shares
+    np.testing.assert_allclose(measured, delay_rates(name), rtol=0, atol=near)
+
+
+def mean_path(service, steps):
+    """The mean of x, over many moments of long runs until which x is 1.
+
+    The queue is stationary there. float64 [updates + 1, steps].
+    """
+    length = 8 * P
+    total, moments = np.zeros((length + 1, len(steps))), 0
+    for trace in traces(service):
+        ages = trace.staleness[:, 0].astype(int)
+        begin = np.arange(1000, UPDATES - length, 6)
+        runs = np.arange(len(begin))
+        x = np.ones((length + 1, len(begin), len(steps)))
+        for t in range(length):
+            seen = np.maximum(t - ages[begin + t], 0)
+            x[t + 1] = x[t] - steps * x[seen, runs]
+        total += x.sum(axis=1)
+        moments += len(begin)
+    return total / moments
+
+
+def rate_of(path, *, every=4):
+    """Decay an update of what is a sum of two modes, y_n = c y_{n-1} + d y_{n-2}."""
+    y = path[::every]
+    before = np.stack([y[1:-1], y[:-2]], axis=1)
+    weight = 1 / np.sqrt(np.abs(before).max(axis=1))
+    c, d = np.linalg.lstsq(before * weight[:, None], y[2:] * weight, rcond=None)[0]
+    return -np.log(np.abs(np.roots([1, -c, -d])).max()) / every
+
+
+def mean_rates(service, steps):
+    path = mean_path(service, steps)[3 * P :]
+    return [P * rate_of(mode) for mode in path.T]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_mean_decays_at_the_rate_of_the_delay_equation_to_two_per_cent(name):
+    some = np.flatnonzero(CASES[name].by_delays >= SHARES)[::2]
+    measured = mean_rates(CASES[name].service, steps_of(name)[some])
+    np.testing.assert_allclose(measured, delay_rates(name)[some], rtol=0.02)
+
+
+def test_the_mean_of_memoryless_workers_decays_equally_fast_at_all_large_steps():
+    # at larger ones yet, the mean of so many runs is that of few
+    steps = memoryless_limit(P) * np.array([0.1, 0.2, 0.3])
+    rates = stability.workers_decay_rate(steps, P, MEMORYLESS.law)
+    np.testing.assert_allclose(rates, 0.5 / (1 - 1 / (2 * P)), rtol=1e-9)
+    measured = mean_rates(MEMORYLESS.service, steps)
+    np.testing.assert_allclose(measured, rates, rtol=0.02)
+
+
+def test_single_runs_of_memoryless_workers_slow_down_evenly_towards_their_limit():
+    shares = np.array([0.1, 0.3, 0.5, 0.7])
+    measured = -P * growth(MEMORYLESS.service, shares * memoryless_limit(P))
+    mean = 0.5 / (1 - 1 / (2 * P))
+    np.testing.assert_allclose(measured, (1 - shares) * mean, rtol=0.06)

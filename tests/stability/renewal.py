@@ -1,0 +1,41 @@
+"""How stale gradients of equal asynchronous workers are: exactly, by renewal theory.
+
+While a worker computes for T, each of the P - 1 others delivers N(T) gradients. They
+wait for nobody, so that each is a renewal process of its own, which at any moment of
+the others has gone on for ever: what is left of its first time has the density P(T > t)
+/ E T, the times after it are whole. Thus
+
+    P(N(t) >= n) = (rest * F^{*(n-1)})(t),    E u^tau = E [ (E u^{N(T)})^{P-1} ]
+"""
+
+import numpy as np
+from scipy import signal
+
+CELLS = 300  # of a mean time
+NOTHING = 1e-9
+
+
+def staleness(beyond, workers):
+    """The probabilities of staleness 0, 1, ..., float64 [n].
+
+    Args:
+        beyond: t -> P(T > t), of mean 1.
+        workers: P.
+    """
+    edges = np.arange(50 * CELLS) / CELLS
+    edges = edges[: np.argmax(beyond(edges) < NOTHING) + 2]
+    whole = -np.diff(beyond(np.append(edges, edges[-1] + 1 / CELLS) - 0.5 / CELLS))
+    left = beyond(edges)
+    rest = np.append(0.0, (left[1:] + left[:-1]) / (2 * CELLS))
+    at_least = np.cumsum(rest)  # P(N(t) >= 1)
+    size = 64 * workers
+    u = np.exp(-2j * np.pi * np.arange(size // 2 + 1) / size)
+    counted = np.ones((len(u), len(edges)), complex)  # E u^N(t)
+    n = 1
+    while at_least[-1] > NOTHING:
+        counted += np.outer(u**n - u ** (n - 1), at_least)
+        at_least = signal.fftconvolve(at_least, whole)[: len(edges)]
+        n += 1
+    pmf = np.fft.irfft(counted ** (workers - 1) @ whole, size)
+    pmf = pmf[: np.flatnonzero(pmf > NOTHING)[-1] + 1]
+    return np.maximum(pmf, 0) / pmf.sum()
