@@ -19,6 +19,7 @@ from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
 from experiments import (
+    advice,
     build,
     checkpoints,
     costs,
@@ -83,6 +84,11 @@ def main(argv: list[str]) -> None:
         sys.exit(f"error: {workdir.shown(error)}")
     for name, value in task.facts.items():
         progress.log.info("%s: %s", name, value)
+    limits = []
+    if config.advise and processes.is_first():
+        limits = advice.limits(config, task)
+        for sentence in advice.sentences(config, task, limits):
+            progress.log.info("%s", sentence)
     if config.dry_run:
         for program, trainer in zip(programs, trainers, strict=True):
             found = costs.costs(trainer)
@@ -99,6 +105,7 @@ def main(argv: list[str]) -> None:
                 config,
                 docstring=_docstring(),
                 facts=task.facts,
+                limits=limits,
                 wall_seconds=wall_seconds,
             )
         workdir.upload()

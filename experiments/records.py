@@ -24,9 +24,10 @@ from experiments import arms, grid, throughput
 from experiments import results as tables
 from experiments.course import Course
 from experiments.train import Chunk, Counters
+from experiments.tuning import Limit
 
 # What may differ between two commands that work on the same run.
-_NOT_THE_RUN = ("dry_run", "profile")
+_NOT_THE_RUN = ("dry_run", "profile", "advise")
 
 _SETTING = (
     *("task", "arm", "optimizer", "learning_rate", "delay_law", "delay"),
@@ -86,6 +87,7 @@ def write_config(
     *,
     docstring: str,
     facts: Mapping[str, Any],
+    limits: Sequence[Limit] = (),
     wall_seconds: float | None,
 ) -> None:
     """Writes config.json: what ran, on what, with what."""
@@ -109,6 +111,9 @@ def write_config(
         "git": git_hash(),
         "devices": f"{len(jax.devices())} x {jax.devices()[0].device_kind}",
         "facts": dict(facts),
+        "limits": [
+            {**limit._asdict(), "series": limit.series._asdict()} for limit in limits
+        ],
         "started": before.get("started")
         or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "wall_seconds": spent if wall_seconds is None else (spent or 0) + wall_seconds,
@@ -171,7 +176,9 @@ class Metrics:
     ) -> dict[str, Any]:
         """Appends the numbers of a chunk and returns them."""
         live = counters.diverged_step < 0
-        losses = np.mean(chunk.loss, axis=0, where=self._trained(step, chunk))
+        trained = self._trained(step, chunk)
+        with np.errstate(over="ignore"):  # of losses on their way to infinity
+            losses = np.mean(chunk.loss, axis=0, where=trained)
         counts = counters.staleness_counts.sum((0, 1))
         summary = staleness_summary(counts)
         used = max(int(counts.sum()), 1)

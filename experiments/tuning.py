@@ -45,6 +45,15 @@ def series(setting: Setting) -> Series:
     )
 
 
+class Limit(NamedTuple):
+    """From which step size on a series diverges at a delay, as theory has it."""
+
+    series: Series
+    delay: float  # updates
+    step: float
+    sharpness: float  # lambda; of Adam that of the preconditioned Hessian
+
+
 @dataclasses.dataclass(frozen=True)
 class Point:
     """A curve at one delay."""

@@ -15,4 +15,5 @@ from experiments.build.training import max_delay as max_delay
 from experiments.build.training import modulation as modulation
 from experiments.build.training import optimizer as optimizer
 from experiments.build.training import replay as replay
+from experiments.build.training import staleness_pmf as staleness_pmf
 from experiments.build.training import transformation as transformation

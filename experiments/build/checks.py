@@ -78,6 +78,8 @@ def check(config: ConfigDict) -> None:
         raise ValueError(f"config.profile must be (start, stop), got {start_stop}.")
     max_delay(config)
     _check_workers(config, names)
+    if config.advise:
+        _check_advice(config, names)
     if names:
         _check_arms(config, names)
 
@@ -101,6 +103,23 @@ def _check_workers(config: ConfigDict, names: list[str]) -> None:
             " config.mesh.workers=1 and config.execution='simulate', got"
             f" {workers} and {config.execution!r}."
         )
+
+
+def _check_advice(config: ConfigDict, names: list[str]) -> None:
+    """Refuses what theory has no limit of, by name."""
+    known = {
+        "opt.name": (config.opt.name, ("sgd", "adam")),
+        "compensation.name": (config.compensation.name, ("none",)),
+        "modulation.placement": (config.modulation.placement, ("after",)),
+        "delay.drop_above": ((config.delay.drop_above,), (None,)),
+        "cluster.arms": (names, ()),
+    }
+    for key, (chosen, allowed) in known.items():
+        if others := [name for name in chosen if name not in allowed]:
+            raise ValueError(
+                f"config.advise knows no limit for config.{key} {others[0]!r}: leave"
+                " config.advise=False, or that out."
+            )
 
 
 def _check_arms(config: ConfigDict, names: list[str]) -> None:

@@ -5,8 +5,10 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from ml_collections import ConfigDict
+from scipy import stats
 
 import delayjax as dj
 from experiments.course import Course
@@ -59,6 +61,29 @@ def delay(config: ConfigDict, cell: Cell, replicate: jax.Array) -> Callable:
 
     laws = [law(name) for name in config.delay.law]
     return lambda step: jnp.stack([law(step) for law in laws])[cell.delay_law]
+
+
+def staleness_pmf(config: ConfigDict, law: str, value: float) -> np.ndarray:
+    """How probable a staleness of 0, 1, ... is under a delay, float64 [max_delay + 1].
+
+    What exceeds the history is as late as it can be.
+    """
+    ages = np.arange(max_delay(config) + 1)
+    match law:
+        case "constant":
+            chances = ages == value
+        case "uniform":
+            high = 2 * int(value)
+            chances = (ages <= high) / (high + 1)
+        case "geometric":
+            chances = stats.geom.pmf(ages + 1, 1 / (1 + value))
+        case "poisson":
+            chances = stats.poisson.pmf(ages, value)
+        case _:
+            raise ValueError(f"unknown delay law {law!r}.")
+    chances = np.asarray(chances, np.float64)
+    chances[-1] += max(0.0, 1 - chances.sum())
+    return chances
 
 
 def modulation(

@@ -92,11 +92,11 @@ def _figure(run: Run, name: str) -> Figure:
         case "gap_over_delay":
             return over_delay.gap(run.curves("gap"), run.unit)
         case "best_step":
-            return over_delay.best_step(run.curves("train_loss"))
+            return over_delay.best_step(run.curves("train_loss"), run.limits)
         case "stability_map":
             return stability_map.draw(
                 run.rows,
-                stability_map.sharpness(run),
+                run.limits,
                 run.facts.get("optimum_loss"),
                 run.unit,
             )

@@ -27,11 +27,10 @@ def draw(edge_dir: Path | str, language_dir: Path | str) -> Figure:
         ValueError: if the records cannot answer.
     """
     edge, language = load(edge_dir), load(language_dir)
-    if stability_map.sharpness(edge) is None or len(tuning.table(edge.rows)) != 1:
+    if len(edge.limits) != 1 or len(tuning.table(edge.rows)) != 1:
         raise ValueError(
-            f"{edge_dir} must be a run of plain SGD alone, without momentum or a"
-            " schedule, on a task whose facts hold `sharpness`:"
-            " configs/stability_edge.py makes one."
+            f"{edge_dir} must be a run of one optimizer under one law of delays, with"
+            " config.advise: configs/stability_edge.py makes one."
         )
     curves = [curve for curve in language.curves("test_loss") if curve.retuned]
     if any(curve.points[0].delay or curve.points[0].diverged for curve in curves):
@@ -61,13 +60,13 @@ def _task(run: Run) -> str:
 
 def _draw_edge(axis: Axes, edge: Run) -> None:
     """The map; the corner of the largest step and delay names its dark cells."""
-    sharpness = stability_map.sharpness(edge)
-    (delays,) = tuning.table(edge.rows).values()
-    shown = stability_map.cells(delays, edge.facts.get("optimum_loss"))
-    bar = axis.figure.colorbar(stability_map.plot(axis, shown, sharpness), ax=axis)
+    ((series, delays),) = tuning.table(edge.rows).items()
+    optimum_loss = edge.facts.get("optimum_loss")
+    shown = stability_map.cells(delays, optimum_loss, edge.limits[series])
+    bar = axis.figure.colorbar(stability_map.plot(axis, shown), ax=axis)
     bar.set_label(stability_map.quantity(shown, edge.unit))
     _name(axis, 0.96, "diverged", facecolor="black", edgecolor="none")
-    if stability_map.bounded(shown, sharpness).any():
+    if stability_map.bounded(shown).any():
         # framed: a name, and no cell of the map
         colour = stability_map.BOUNDED
         _name(axis, 0.84, "bounded,\nunsettled", facecolor=colour, edgecolor="white")
@@ -106,7 +105,7 @@ def _legend(axis: Axes, handles: Sequence[Artist]) -> None:
         bbox_to_anchor=(0.5, 0.98),
         ncols=len(handles),
         borderpad=0,
-        columnspacing=1.0,
-        handlelength=1.6,
+        columnspacing=0.8,
+        handlelength=1.4,
         handletextpad=0.4,
     )

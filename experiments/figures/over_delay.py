@@ -1,6 +1,6 @@
 """The figures over staleness: a metric, the train/test gap, the best step size."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from matplotlib import patches
 from matplotlib.axes import Axes
@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 
 from experiments import tuning
 from experiments.figures import lines, look
-from experiments.tuning import Curve
+from experiments.tuning import Curve, Limit, Series
 
 
 @look.STYLED
@@ -83,12 +83,17 @@ def gap(curves: Sequence[Curve], unit: str = "nats") -> Figure:
 
 
 @look.STYLED
-def best_step(curves: Sequence[Curve]) -> Figure:
+def best_step(
+    curves: Sequence[Curve],
+    limits: Mapping[Series, Mapping[float, Limit]] | None = None,
+) -> Figure:
     """The re-tuned step size against staleness; rings mark the grid's edge.
 
     Args:
         curves: from `tuning.curves`.
+        limits: of each series with a computed limit, by delay; dotted.
     """
+    limits = limits or {}
     tuned = [curve for curve in curves if curve.retuned]
     arranged = lines.arrange(tuned)
     handles = [*lines.series_handles(arranged), *lines.diverged_handles(tuned)]
@@ -96,6 +101,8 @@ def best_step(curves: Sequence[Curve]) -> Figure:
     ring["markerfacecolor"] = "none"
     if any(p.on_edge and not p.diverged for curve in tuned for p in curve.points):
         handles.append(Line2D([], [], label="on the grid's edge", **ring))
+    if any(curve.series in limits for curve in tuned):
+        handles.append(Line2D([], [], color="0.3", ls=":", label="computed limit"))
     figure, axes = look.sheet(
         "Which step size is best for a late gradient?",
         arranged.panels,
@@ -105,6 +112,13 @@ def best_step(curves: Sequence[Curve]) -> Figure:
     for axis, shown in zip(axes, arranged.panels.values(), strict=True):
         for curve in shown:
             style = arranged.styles[curve.series]
+            if own := sorted(limits.get(curve.series, {}).values()):
+                axis.plot(
+                    [limit.delay for limit in own],
+                    [limit.step for limit in own],
+                    color=style.colour,
+                    linestyle=":",
+                )
             live = [point for point in curve.points if not point.diverged]
             edge = [point for point in live if point.on_edge]
             for points, marks in (

@@ -1,7 +1,7 @@
 """The records of a run, as its figures need them."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import delayjax as dj
 from experiments import arms, results, tuning
 from experiments.results import Evaluation, Row
-from experiments.tuning import Curve
+from experiments.tuning import Curve, Limit, Series
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -20,6 +20,8 @@ class Run:
         workdir: its folder.
         config: as it was run.
         facts: of its task.
+        limits: the step sizes from which on it diverges, by series and delay; none
+            without config.advise.
         rows: of results.csv.
         metrics: the rows of metrics.jsonl.
     """
@@ -27,6 +29,7 @@ class Run:
     workdir: Path
     config: dict[str, Any]
     facts: dict[str, Any]
+    limits: dict[Series, dict[float, Limit]]
     rows: list[Row]
     metrics: list[dict[str, Any]]
 
@@ -105,6 +108,16 @@ def load(workdir: Path | str) -> Run:
         workdir,
         record["config"],
         record["facts"],
+        limits_of(record.get("limits", ())),  # older runs have none
         results.read(workdir / "results.csv"),
         results.read_metrics(workdir / "metrics.jsonl"),
     )
+
+
+def limits_of(records: Sequence[Mapping[str, Any]]) -> dict[Series, dict[float, Limit]]:
+    """The limits of a config.json, by series and delay."""
+    found: dict[Series, dict[float, Limit]] = {}
+    for record in records:
+        limit = Limit(**{**record, "series": Series(**record["series"])})
+        found.setdefault(limit.series, {})[limit.delay] = limit
+    return found

@@ -16,15 +16,17 @@ from matplotlib.lines import Line2D
 
 from experiments import tuning
 from experiments.figures import look
-from experiments.figures.run import Run
 from experiments.results import Row
+from experiments.tuning import Limit, Series
 
 # without its darkest part, which looks like black
 _COLOURS = ListedColormap(matplotlib.colormaps["viridis_r"](np.linspace(0, 0.85, 256)))
 BOUNDED = _COLOURS(1.0)  # the colour of a high loss
-_LIMIT = r"$2\,\sin(\pi/(2(2\tau+1)))\,/\,\lambda$"
 _FLOOR = 1e-8  # a float32 loss of order one resolves no smaller excess
 _SETTLED = 1e-4  # the largest excess that may still be on its way down
+
+
+Limits = Mapping[Series, Mapping[float, Limit]]
 
 
 class Cells(NamedTuple):
@@ -35,12 +37,13 @@ class Cells(NamedTuple):
     excess: np.ndarray  # loss over the optimum; nan if diverged or not run [D, R]
     diverged: np.ndarray  # whether a seed did, bool [D, R]
     optimum_loss: float | None  # None is unknown, and the excess then over 0
+    limits: np.ndarray  # the computed step sizes; nan where there is none [D]
 
 
 @look.STYLED
 def draw(
     rows: Iterable[Row],
-    sharpness: float | None = None,
+    limits: Limits | None = None,
     optimum_loss: float | None = None,
     unit: str = "nats",
 ) -> Figure:
@@ -49,57 +52,33 @@ def draw(
     Args:
         rows: the rows of one run; a panel for each series. Seeds are averaged, and a
             cell is black where one of them diverged.
-        sharpness: the largest eigenvalue of the Hessian; draws the computed limit.
+        limits: of each series with a computed limit, by delay; draws it.
         optimum_loss: the least training loss there is; colours then show the excess.
         unit: of the loss.
     """
     table = tuning.table(rows)
     titles = [tuning.label(series, table) for series in table]
-    maps = [cells(delays, optimum_loss) for delays in table.values()]
+    maps = [
+        cells(delays, optimum_loss, (limits or {}).get(series))
+        for series, delays in table.items()
+    ]
     figure, axes = look.sheet(
         "At which step size does training diverge?",
         titles if len(titles) > 1 else [""],
-        _handles(maps, sharpness),
+        _handles(maps, (limits or {}).values()),
         height=3.3,
     )
     for axis, shown in zip(axes, maps, strict=True):
-        mesh = plot(axis, shown, sharpness)
+        mesh = plot(axis, shown)
         bar = axis.figure.colorbar(mesh, ax=axis)
         bar.set_label(quantity(shown, unit))
     return figure
 
 
-def limit(delay: np.ndarray, sharpness: float) -> np.ndarray:
-    """The step size at which delayed gradient descent stops converging.
-
-        2 sin(pi / (2 (2 tau + 1))) / lambda
-
-    Args:
-        delay: tau, in updates.
-        sharpness: lambda, the largest eigenvalue of the Hessian.
-
-    Example:
-        >>> limit(np.asarray([0, 1]), 2.0)
-        array([1. , 0.5])
-    """
-    return 2.0 * np.sin(np.pi / (2.0 * (2.0 * np.asarray(delay) + 1.0))) / sharpness
-
-
-def sharpness(run: Run) -> float | None:
-    """The Hessian's largest eigenvalue, where the limit holds: for plain SGD alone."""
-    opt = run.config["opt"]
-    plain = all(
-        series == series.plain and series[:2] == ("sgd", "constant")
-        for series in tuning.table(run.rows)
-    )
-    constant = opt["decay"] == "constant" and opt["warmup_steps"] <= 1
-    if plain and constant and not opt["sgd"]["momentum"]:
-        return run.facts.get("sharpness")
-    return None
-
-
 def cells(
-    delays: Mapping[float, Mapping[float, Sequence[Row]]], optimum_loss: float | None
+    delays: Mapping[float, Mapping[float, Sequence[Row]]],
+    optimum_loss: float | None = None,
+    limits: Mapping[float, Limit] | None = None,
 ) -> Cells:
     """The cells of one series of `tuning.table`; the excess is at least 1e-8."""
     rates = np.asarray(sorted({rate for steps in delays.values() for rate in steps}))
@@ -113,10 +92,11 @@ def cells(
             if cell and not diverged[i, j]:
                 loss[i, j] = np.mean([row.train_loss for row in cell])
     excess = np.maximum(loss - (optimum_loss or 0.0), _FLOOR)
-    return Cells(rates, taus, excess, diverged, optimum_loss)
+    steps = [limits[tau].step if limits else math.nan for tau in taus.tolist()]
+    return Cells(rates, taus, excess, diverged, optimum_loss, np.asarray(steps))
 
 
-def bounded(shown: Cells, sharpness: float) -> np.ndarray:
+def bounded(shown: Cells) -> np.ndarray:
     """The cells past the limit that neither diverged nor settled, bool [D, R].
 
     Where gradients are bounded, as those of a logistic loss, descent past the limit
@@ -124,13 +104,13 @@ def bounded(shown: Cells, sharpness: float) -> np.ndarray:
     """
     if shown.optimum_loss is None:
         return np.zeros(shown.excess.shape, bool)
-    past = shown.rates > limit(shown.delays, sharpness)[:, None]
+    past = shown.rates > shown.limits[:, None]
     return past & (shown.excess > _SETTLED)
 
 
 def limit_handle(more: str = "") -> Line2D:
-    """The line of the limit; `more` follows its formula."""
-    return Line2D([], [], color=look.COLOURS[1], label=f"{_LIMIT}{more}")
+    """The line of the limit, and what more is to be said of it."""
+    return Line2D([], [], color=look.COLOURS[1], label=f"computed limit{more}")
 
 
 def quantity(shown: Cells, unit: str) -> str:
@@ -139,7 +119,7 @@ def quantity(shown: Cells, unit: str) -> str:
     return f"$\\log_{{10}}$ of {kind}{look.in_unit(unit)}"
 
 
-def plot(axis: Axes, shown: Cells, sharpness: float | None) -> QuadMesh:
+def plot(axis: Axes, shown: Cells) -> QuadMesh:
     """Draws a map and returns its coloured cells.
 
     The vertical axis is log(2 tau + 1), in which the limit is almost straight. Cells
@@ -162,10 +142,10 @@ def plot(axis: Axes, shown: Cells, sharpness: float | None) -> QuadMesh:
         vmin=0.0,
         vmax=1.0,
     )
-    if sharpness is not None:
+    if np.isfinite(shown.limits).any():
         # a step for each row: what lies between two whole delays was not run
         axis.plot(
-            np.repeat(limit(shown.delays, sharpness), 2),
+            np.repeat(shown.limits, 2),
             np.repeat(edges[1], 2)[1:-1],
             color=look.COLOURS[1],
             linewidth=2.2,
@@ -181,12 +161,17 @@ def plot(axis: Axes, shown: Cells, sharpness: float | None) -> QuadMesh:
     return mesh
 
 
-def _handles(maps: Sequence[Cells], sharpness: float | None) -> list[Artist]:
+def _handles(
+    maps: Sequence[Cells], limits: Iterable[Mapping[float, Limit]]
+) -> list[Artist]:
     diverged = patches.Patch(color="black", label="diverged: ends above where it began")
-    if sharpness is None:
+    curvatures = {limit.sharpness for own in limits for limit in own.values()}
+    if not curvatures:
         return [diverged]
-    found = [limit_handle(f", $\\lambda$ = {sharpness:.3g} measured"), diverged]
-    if any(bounded(shown, sharpness).any() for shown in maps):
+    # they differ between optimizers
+    each = f", $\\lambda$ = {min(curvatures):.3g}" if len(curvatures) == 1 else ""
+    found = [limit_handle(each), diverged]
+    if any(bounded(shown).any() for shown in maps):
         label = "bounded, but never settles"
         found.append(patches.Patch(color=BOUNDED, label=label))
     return found

@@ -6,6 +6,7 @@ import json
 import math
 
 from experiments import results
+from experiments.figures import run
 
 RATES, DELAYS, SEEDS = (0.03, 0.1, 0.3, 1.0, 3.0), (0, 1, 4), (0, 1, 2)
 SHARPNESS, OPTIMUM = 1.5, 0.05
@@ -58,7 +59,28 @@ def grid(optimizer="sgd", loss=valley, **changes):
     ]
 
 
-def workdir(folder, records, *, names=("over_delay",), facts=None, **config):
+def limits(*series):
+    """As config.json has them, of each series that is given by what it is."""
+    return [
+        {
+            "series": {
+                **{"optimizer": "sgd", "delay_law": "constant", "modulation": "none"},
+                **{"placement": "after", "compensation": "none", "strength": 0.0},
+                **{"arm": "", **own},
+            },
+            **{"delay": delay, "step": limit(delay), "sharpness": SHARPNESS},
+        }
+        for own in series
+        for delay in DELAYS
+    ]
+
+
+def drawn_limits(*series):
+    """The same, as figures take them."""
+    return run.limits_of(limits(*series))
+
+
+def workdir(folder, records, *, names=("over_delay",), facts=None, limits=(), **config):
     """A run's folder in the documented form."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "results.csv").open("w", newline="") as file:
@@ -75,7 +97,7 @@ def workdir(folder, records, *, names=("over_delay",), facts=None, **config):
     } | config
     facts = facts or {"sharpness": SHARPNESS, "optimum_loss": OPTIMUM}
     (folder / "config.json").write_text(
-        json.dumps({"config": settings, "facts": facts})
+        json.dumps({"config": settings, "facts": facts, "limits": limits})
     )
     with (folder / "metrics.jsonl").open("w") as file:
         for row in progress():
@@ -108,7 +130,7 @@ def plateau(rate, delay, seed):
 
 def two_runs(folder):
     """A map of plain SGD, and a language model under three optimizers."""
-    edge = workdir(folder / "edge", grid())
+    edge = workdir(folder / "edge", grid(), limits=limits({}))
     records = [row for name in ("sgd", "adam", "muon") for row in grid(name)]
     language = workdir(folder / "lm", records, task={"name": "char_lm"})
     return edge, language

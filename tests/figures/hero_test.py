@@ -10,6 +10,7 @@ from tests.figures.delay_run import (
     SEEDS,
     grid,
     limit,
+    limits,
     plateau,
     two_runs,
     valley,
@@ -46,7 +47,7 @@ def test_the_hero_shows_the_map_and_the_excess_over_no_delay(tmp_path):
 def test_the_hero_names_bounded_cells_where_there_are_some(tmp_path):
     edge, language = two_runs(tmp_path)
     assert "bounded,\nunsettled" not in texts(hero.draw(edge, language))
-    edge = workdir(tmp_path / "bounded", grid(loss=plateau))
+    edge = workdir(tmp_path / "bounded", grid(loss=plateau), limits=limits({}))
     figure = hero.draw(edge, language)
     assert {"diverged", "bounded,\nunsettled"} <= set(texts(figure))
     check_legible(figure)
@@ -56,7 +57,7 @@ def test_a_hero_without_its_runs_says_what_it_needs(tmp_path):
     edge, language = two_runs(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"nowhere.*is missing"):
         hero.draw(edge, tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="plain SGD alone"):
+    with pytest.raises(ValueError, match=r"one optimizer .* config.advise"):
         hero.draw(language, edge)
     late = workdir(tmp_path / "late", [row for row in grid() if row["delay"]])
     with pytest.raises(ValueError, match="a delay of 0"):

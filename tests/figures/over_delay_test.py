@@ -8,7 +8,7 @@ from matplotlib.colors import to_hex
 
 from experiments import tuning
 from experiments.figures import over_delay
-from tests.figures.delay_run import DELAYS, RATES, grid, rows_of
+from tests.figures.delay_run import DELAYS, RATES, drawn_limits, grid, limit, rows_of
 from tests.figures.legible import check_legible, texts
 
 
@@ -198,6 +198,20 @@ def test_without_an_edge_no_ring_is_promised(tmp_path):
     figure = over_delay.best_step(curves)
     assert "on the grid's edge" not in texts(figure)
     assert not len(figure.axes[0].lines[1].get_xdata())
+
+
+def test_a_computed_limit_is_dotted_beside_the_best_step(tmp_path):
+    rows = rows_of(tmp_path, [*grid(), *grid("adam")])
+    curves = tuning.curves(rows, "train_loss")
+    figure = over_delay.best_step(curves, drawn_limits({}))
+    (axis,) = figure.axes
+    (dotted,) = [line for line in axis.lines if line.get_linestyle() == ":"]
+    assert list(dotted.get_xdata()) == list(DELAYS)
+    np.testing.assert_allclose(dotted.get_ydata(), [limit(tau) for tau in DELAYS])
+    assert dotted.get_color() == axis.lines[1].get_color()  # of its series
+    assert "computed limit" in texts(figure)
+    check_legible(figure)
+    assert "computed limit" not in texts(over_delay.best_step(curves))
 
 
 def test_a_delay_without_a_best_step_is_a_cross(tmp_path):

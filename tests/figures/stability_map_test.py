@@ -14,9 +14,10 @@ from tests.figures.delay_run import (
     DELAYS,
     OPTIMUM,
     RATES,
-    SHARPNESS,
+    drawn_limits,
     grid,
     limit,
+    limits,
     plateau,
     record,
     rows_of,
@@ -24,6 +25,9 @@ from tests.figures.delay_run import (
     workdir,
 )
 from tests.figures.legible import check_legible, texts
+
+LIMITS = drawn_limits({})
+(SERIES,) = LIMITS
 
 
 def shaded(axis):
@@ -36,7 +40,7 @@ def test_the_black_cells_are_exactly_those_where_a_seed_diverged(tmp_path):
         return math.nan if rate > limit(delay) and seed == 1 else 0.2 * rate
 
     rows = rows_of(tmp_path, grid(loss=loss))
-    axis = stability_map.draw(rows, SHARPNESS, OPTIMUM).axes[0]
+    axis = stability_map.draw(rows, LIMITS, OPTIMUM).axes[0]
     colours, black = shaded(axis)
     painted = ~np.ma.getmaskarray(black.get_array())
     expected = [[rate > limit(delay) for rate in RATES] for delay in DELAYS]
@@ -77,7 +81,7 @@ def test_cells_meet_at_geometric_midpoints(tmp_path):
 
 
 def test_the_line_is_the_closed_form_across_the_row_of_each_delay(tmp_path):
-    axis = stability_map.draw(rows_of(tmp_path, grid()), SHARPNESS).axes[0]
+    axis = stability_map.draw(rows_of(tmp_path, grid()), LIMITS).axes[0]
     (line,) = axis.lines
     x, y = line.get_data()
     corners = shaded(axis)[0].get_coordinates()[:, 0, 1]
@@ -91,55 +95,58 @@ def test_the_line_is_the_closed_form_across_the_row_of_each_delay(tmp_path):
 
 def test_a_map_of_one_cell_can_be_drawn(tmp_path):
     rows = rows_of(tmp_path, [record("sgd", 0.1, 0, 0, math.nan)])
-    figure = stability_map.draw(rows, SHARPNESS)
+    figure = stability_map.draw(rows, LIMITS)
     assert np.ma.getmaskarray(shaded(figure.axes[0])[0].get_array()).all()
     check_legible(figure)
 
 
 def test_the_map_names_its_axes(tmp_path):
-    figure = stability_map.draw(rows_of(tmp_path, grid()), SHARPNESS, OPTIMUM)
+    figure = stability_map.draw(rows_of(tmp_path, grid()), LIMITS, OPTIMUM)
     axis, bar = figure.axes
     assert axis.get_xlabel() == "step size"
     assert axis.get_ylabel() == "staleness (updates)"
     assert [text.get_text() for text in axis.get_yticklabels()] == ["0", "1", "4"]
     assert "excess training loss (nats)" in bar.get_ylabel()
-    assert any("1.5 measured" in text for text in texts(figure))
+    assert any("$ = 1.5" in text for text in texts(figure))
     check_legible(figure)
     bar = stability_map.draw(rows_of(tmp_path, grid())).axes[1]
     assert "excess" not in bar.get_ylabel()
 
 
-@pytest.mark.parametrize(
-    ("records", "opt", "lines"),
-    [
-        (grid(), {}, 1),
-        (grid("adam"), {}, 0),
-        (grid(), {"sgd": {"momentum": 0.9}}, 0),
-        (grid(), {"decay": "cosine"}, 0),
-        (grid(), {"warmup_steps": 50}, 0),
-        (grid(delay_law="geometric"), {}, 0),
-        (grid(modulation="inverse"), {}, 0),
-        (grid(compensation="dc", strength=0.04), {}, 0),
-    ],
-)
-def test_the_limit_is_drawn_where_it_holds_alone(tmp_path, records, opt, lines):
-    settings = {"decay": "constant", "warmup_steps": 0, "sgd": {"momentum": 0.0}}
-    folder = workdir(tmp_path, records, opt=settings | opt)
+def test_each_series_has_the_limit_that_was_computed_for_it(tmp_path):
+    records = [*grid(), *grid("adam"), *grid(modulation="inverse")]
+    series = {}, {"modulation": "inverse"}
+    folder = workdir(tmp_path, records, limits=limits(*series))
     figure = figures._figure(load(folder), "stability_map")
-    assert len(figure.axes[0].lines) == lines
+    panels = [axis for axis in figure.axes if axis.get_xlabel() == "step size"]
+    assert [len(axis.lines) for axis in panels] == [1, 0, 1]
+    without = figures._figure(load(workdir(tmp_path, records)), "stability_map")
+    assert not any(axis.lines for axis in without.axes)
+
+
+def test_where_limits_have_several_curvatures_none_is_named(tmp_path):
+    adams = drawn_limits({"optimizer": "adam"})
+    adams = {
+        series: {tau: limit._replace(sharpness=9.0) for tau, limit in own.items()}
+        for series, own in adams.items()
+    }
+    rows = rows_of(tmp_path, [*grid(), *grid("adam")])
+    figure = stability_map.draw(rows, LIMITS | adams)
+    assert "computed limit" in texts(figure)
+    check_legible(figure)
 
 
 def test_cells_are_bounded_between_the_limit_and_divergence(tmp_path):
     (delays,) = tuning.table(rows_of(tmp_path, grid(loss=plateau))).values()
-    shown = stability_map.cells(delays, OPTIMUM)
+    shown = stability_map.cells(delays, OPTIMUM, LIMITS[SERIES])
     expected = [[1 < rate / limit(tau) <= 3 for rate in RATES] for tau in DELAYS]
     assert np.any(expected) and not np.all(expected)
-    np.testing.assert_array_equal(stability_map.bounded(shown, SHARPNESS), expected)
+    np.testing.assert_array_equal(stability_map.bounded(shown), expected)
 
 
 def test_the_legend_names_bounded_cells_in_the_colour_of_a_high_loss(tmp_path):
     rows = rows_of(tmp_path, grid(loss=plateau))
-    figure = stability_map.draw(rows, SHARPNESS, OPTIMUM)
+    figure = stability_map.draw(rows, LIMITS, OPTIMUM)
     colours, _ = shaded(figure.axes[0])
     (legend,) = figure.legends
     patches = {
@@ -153,16 +160,16 @@ def test_the_legend_names_bounded_cells_in_the_colour_of_a_high_loss(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("loss", "sharpness", "optimum"),
+    ("loss", "known", "optimum"),
     [
-        (valley, SHARPNESS, OPTIMUM),  # all that is past the limit diverged
-        (lambda rate, delay, seed: OPTIMUM + 1e-6, SHARPNESS, OPTIMUM),
+        (valley, LIMITS, OPTIMUM),  # all that is past the limit diverged
+        (lambda rate, delay, seed: OPTIMUM + 1e-6, LIMITS, OPTIMUM),
         (plateau, None, OPTIMUM),
-        (plateau, SHARPNESS, None),
+        (plateau, LIMITS, None),
     ],
 )
-def test_without_bounded_cells_none_are_promised(tmp_path, loss, sharpness, optimum):
+def test_without_bounded_cells_none_are_promised(tmp_path, loss, known, optimum):
     rows = rows_of(tmp_path, grid(loss=loss))
-    shown = texts(stability_map.draw(rows, sharpness, optimum))
+    shown = texts(stability_map.draw(rows, known, optimum))
     assert "diverged: ends above where it began" in shown
     assert not any("bounded" in text for text in shown)

@@ -1,0 +1,130 @@
+"""Which step sizes will diverge, said before training."""
+
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+
+import delayjax as dj
+from experiments import build, grid, update
+from experiments.tasks.task import Task
+from experiments.tuning import Limit, Series
+
+_EXAMPLES = 256  # of which a sharpness is measured, at least
+_OPTIMIZERS = {"sgd": optax.sgd, "adam": optax.adam}
+_SHOWN = 6  # delays in a sentence
+
+
+def limits(config: ConfigDict, task: Task) -> list[Limit]:
+    """The limits that theory gives all cells of a config, by series and delay.
+
+    The sharpness is the task's own, at its optimum, where it knows it, and measured
+    where training begins otherwise: at the first seed's parameters, on its first
+    batches.
+
+    Args:
+        config: checked by `build.check`.
+        task: what is minimised.
+    """
+    found = []
+    for optimizer in config.opt.name:
+        curvature = _sharpness(config, task, optimizer)
+        for (index, law), modulation, value in itertools.product(
+            enumerate(config.delay.law),
+            range(len(config.modulation.law)),
+            config.delay.value,
+        ):
+            cell = grid.Cell(
+                learning_rate=jnp.ones(()),
+                delay_law=jnp.asarray(index),
+                delay=jnp.asarray(value),
+                modulation=jnp.asarray(modulation),
+                strength=jnp.zeros(()),
+            )
+            weighed = config.modulation.law[modulation]
+            law_of = None if weighed == "none" else build.modulation(config, cell)
+            step = dj.stability.learning_rate_limit(
+                curvature,
+                _late(config, law, value),
+                _OPTIMIZERS[optimizer],
+                modulation=law_of,
+                criterion="mean_square",
+                **_options(config, optimizer),
+            )
+            series = Series(optimizer, law, weighed, "after", "none", 0.0)
+            found.append(Limit(series, value, step, curvature))
+    return found
+
+
+def sentences(config: ConfigDict, task: Task, found: Sequence[Limit]) -> Iterator[str]:
+    """The limits in words, a sentence for each series."""
+    where = "at the optimum" if "sharpness" in task.facts else "where training begins"
+    for series, own in itertools.groupby(found, lambda limit: limit.series):
+        own = sorted(own, key=lambda limit: limit.delay)
+        rates = config.opt[series.optimizer].learning_rate
+        beyond = sum(rate >= limit.step for limit in own for rate in rates)
+        places = np.linspace(0, len(own) - 1, min(_SHOWN, len(own))).round().astype(int)
+        name = ", ".join(
+            (series.optimizer, series.delay_law)
+            + ((series.modulation,) if series.modulation != "none" else ())
+        )
+        shown = [f"{own[i].step:.3g} at {own[i].delay:g}" for i in places]
+        place = f"{where}, preconditioned" if series.optimizer == "adam" else where
+        yield (
+            f"{name}: with a sharpness of {own[0].sharpness:.3g} ({place}) the largest"
+            f" stable step is {', '.join(shown)} updates of delay; {beyond} of the"
+            f" {len(own) * len(rates)} cells lie beyond"
+        )
+
+
+def _late(config: ConfigDict, law: str, value: float) -> np.ndarray:
+    chances = build.staleness_pmf(config, law, value)
+    overlapped = config.mesh.workers > 1 and config.exchange == "overlapped_mean"
+    return np.concatenate([[0.0], chances]) if overlapped else chances
+
+
+def _options(config: ConfigDict, optimizer: str) -> dict[str, Any]:
+    options = config.opt[optimizer]
+    if optimizer == "adam":
+        return {"b1": options.b1, "b2": options.b2, "eps": options.eps}
+    return {"momentum": options.momentum, "nesterov": options.nesterov}
+
+
+def _sharpness(config: ConfigDict, task: Task, optimizer: str) -> float:
+    if optimizer == "sgd" and "sharpness" in task.facts:
+        return float(task.facts["sharpness"])
+    seed = config.seeds[0]
+    params = task.init(jax.random.fold_in(jax.random.key(config.params_seed), seed))
+    count = -(-_EXAMPLES // task.examples) if task.examples else 1
+    batches = task.batches(update.data_seed(config, seed), 0, count)
+
+    def loss(params, batches):
+        of_one = functools.partial(task.loss, params)
+        return jax.lax.map(of_one, batches).mean()
+
+    divisor = None
+    if optimizer == "adam":
+        divisor = dj.stability.adam_preconditioner(
+            _second_moment(task, params, batches), eps=config.opt.adam.eps
+        )
+    return dj.stability.sharpness(loss, params, batches, preconditioner=divisor)
+
+
+def _second_moment(task: Task, params: Any, batches: Any) -> Any:
+    """The mean of squared gradients over batches."""
+
+    @jax.jit
+    def mean_square(params, batches):
+        def square(batch):
+            return jax.tree.map(jnp.square, jax.grad(task.loss)(params, batch))
+
+        squares = jax.lax.map(square, batches)
+        return jax.tree.map(lambda square: square.mean(axis=0), squares)
+
+    return mean_square(params, batches)
