@@ -21,10 +21,13 @@ EVALUATED = (
     *("train_loss", "test_loss", "train_accuracy", "test_accuracy", "gradient_norm"),
 )
 """What curves.csv may hold."""
-FIGURES = ("over_delay", "gap_over_delay", "best_step", "stability_map", "loss_curves")
+FIGURES = (
+    *("over_delay", "gap_over_delay", "best_step", "stability_map", "loss_curves"),
+    "noise_floor",
+)
 ARM_FIGURES = (
     *("over_seconds", "over_updates", "over_examples", "arms"),
-    *("staleness", "update_times", "gantt", "over_option"),
+    *("staleness", "update_times", "gantt", "over_option", "decay_rate"),
 )
 """Figures of what clusters did."""
 

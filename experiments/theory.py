@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import delayjax as dj
 from experiments import arms
+from experiments.tuning import Series
 
 
 def _ssp(workers: int, bound: float) -> float | None:
@@ -180,15 +181,70 @@ def update_seconds(arm: str, cluster: Mapping[str, Any]) -> float | None:
         >>> update_seconds("groups(2)", cluster)
     """
     own = _own(arm, cluster)
-    if (
-        own is None
-        or own["speeds"] != "equal"
-        or (own["slow_workers"] and own["slow_factor"] != 1.0)
-        or own["latency_seconds"]
-        or (own["message_bytes"] and own["bytes_per_second"])
-    ):
+    if own is None or not _equal_and_free(own):
         return None
     return _of(_SECONDS, arm, _Times(own["workers"], arms.parse_call(own["service"])))
+
+
+# of the seconds of a gradient; arguments are those of `cluster`'s laws
+_DELAYS = {
+    "constant": dj.stability.constant_delay,
+    "empirical": dj.stability.empirical_delay,
+    "exponential": dj.stability.exponential_delay,
+    "gamma": dj.stability.gamma_delay,
+    "shifted_exponential": dj.stability.shifted_exponential_delay,
+}
+
+
+class Decay(NamedTuple):
+    """What the rate of plain asynchronous SGD on a quadratic follows from."""
+
+    slowest: float  # eta lambda of the smallest curvature above 0
+    stiffest: float  # of the largest
+    law: dj.stability.DelayLaw  # of the seconds that a gradient takes
+
+
+def decay(series: Series, step: float, config: Mapping[str, Any]) -> Decay | None:
+    """What the rate follows from at which an arm's error dies out; None if unknown.
+
+    It is known of plain SGD that updates at each gradient, of workers that are equally
+    fast and whose messages are free.
+
+    Args:
+        series: of the arm.
+        step: eta, the step size.
+        config: the run's, with task.eigenvalues.
+    """
+    arm, opt = arms.parse(series.arm), config["opt"]
+    own = {**config["cluster"], "warmup_steps": opt["warmup_steps"], **arm.changes}
+    service = arms.parse_call(own["service"])
+    each = arm.protocol.name in ("k_async", "k_batch_async")
+    count = *arm.protocol.arguments, *arm.protocol.options.values()
+    if (
+        series != series.plain
+        or series.optimizer != "sgd"
+        or opt["sgd"]["momentum"]
+        or opt["decay"] != "constant"
+        or own["warmup_steps"] > 1
+        or not (each and count == (1,))
+        or not _equal_and_free(own)
+        or own["read_spread"]
+        or service.name not in _DELAYS
+    ):
+        return None
+    law = _DELAYS[service.name](*service.arguments, **service.options)
+    curvatures = [value for value in config["task"]["eigenvalues"] if value > 0]
+    return Decay(step * min(curvatures), step * max(curvatures), law)
+
+
+def _equal_and_free(cluster: Mapping[str, Any]) -> bool:
+    """Whether workers are equally fast and messages take no time."""
+    return (
+        cluster["speeds"] == "equal"
+        and (not cluster["slow_workers"] or cluster["slow_factor"] == 1.0)
+        and not cluster["latency_seconds"]
+        and not (cluster["message_bytes"] and cluster["bytes_per_second"])
+    )
 
 
 def _own(arm: str, cluster: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -136,7 +136,7 @@ def test_what_cannot_be_made_says_why(name, message):
     [
         *("softsync", "softsync:tradeoff", "k_async", "k_async:shifted"),
         *("k_async:pareto", "grouping", "barriers", "time_optimal"),
-        "time_optimal:linear",
+        *("time_optimal:linear", "workers", "workers:spectrum"),
     ],
 )
 def test_the_arms_of_a_shipped_config_can_be_simulated(name):

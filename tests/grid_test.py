@@ -64,7 +64,8 @@ def test_an_arm_is_static_and_its_cells_have_no_delay():
         *("char_lm", "compensation", "constant_delay", "modulation", "stability_edge"),
         *("softsync", "softsync:tradeoff", "k_async", "k_async:shifted"),
         *("k_async:pareto", "grouping", "barriers", "time_optimal"),
-        *("time_optimal:linear", "real_trace"),
+        *("time_optimal:linear", "real_trace", "workers", "workers:spectrum"),
+        "noise_floor",
     ],
 )
 def test_a_shipped_config_is_sound_and_every_axis_of_it_has_one_length(name):

@@ -8,9 +8,11 @@ from experiments import results, theory, tuning
 from experiments.arms import options
 from experiments.figures import (
     arms,
+    decay_rate,
     gantt,
     look,
     loss_curves,
+    noise_floor,
     over_delay,
     over_option,
     over_time,
@@ -62,7 +64,7 @@ def warnings(workdir: Path | str) -> list[str]:
 
 def _lacking(run: Run, name: str) -> str:
     """Why a figure cannot be drawn; empty if it can."""
-    metric = run.config["metric"]
+    metric, task = run.config["metric"], run.config["task"]
     needs = dict.fromkeys(("over_delay", "arms", "over_option"), metric)
     needs["gap_over_delay"] = "gap"
     needs |= dict.fromkeys(_OVER, _shown_on_the_way(run))
@@ -75,8 +77,18 @@ def _lacking(run: Run, name: str) -> str:
         )
     elif name == "loss_curves" and not run.metrics:
         reason = "there is no row in metrics.jsonl."
-    elif name in _OVER and not run.has_evaluations:
+    elif name in (*_OVER, "decay_rate") and not run.has_evaluations:
         reason = "curves.csv is missing."
+    elif name == "decay_rate" and (task["name"] != "quadratic" or task["noise"]):
+        reason = (
+            "an error dies out for good only where config.task.name='quadratic' and"
+            " config.task.noise=0."
+        )
+    elif name == "noise_floor" and not noise_floor.arrange(run.rows, run.config):
+        reason = (
+            "theory is of the task quadratic with config.task.noise above 0, under SGD"
+            " of a constant step size at constant delays alone."
+        )
     elif name in _TRACED and (missing := run.missing_trace):
         reason = f"{missing} is missing."
     else:
@@ -100,6 +112,8 @@ def _figure(run: Run, name: str) -> Figure:
                 run.facts.get("optimum_loss"),
                 run.unit,
             )
+        case "noise_floor":
+            return noise_floor.draw(noise_floor.arrange(run.rows, config), config)
         case "loss_curves":
             return loss_curves.draw(run.metrics, run.unit)
         case "over_seconds" | "over_updates" | "over_examples":
@@ -131,6 +145,8 @@ def _figure(run: Run, name: str) -> Figure:
                 target=words if metric == "seconds_to_target" else "",
                 unit=run.unit,
             )
+        case "decay_rate":
+            return decay_rate.draw(decay_rate.arrange(run.evaluations, config))
     raise ValueError(f"unknown figure {name!r}.")
 
 

@@ -27,6 +27,9 @@ _TEXTS = {
     " results has its numbers.",
     "stability_map": "Map of the final training loss over step size and staleness."
     " Diverged cells are black; where it is known, a line is the computed limit.",
+    "noise_floor": "Chart of the final training loss against staleness at each step"
+    " size: the mean and the range of the seeds, and lines of what theory says. Cells"
+    " that diverged are crosses. results.csv has the numbers.",
     "loss_curves": "Line chart of the median training loss over the updates.",
     "over_seconds": "Line chart of {metric} of each arm at its best step size against"
     " simulated seconds: the median and the range of the seeds. An accuracy is shown as"
@@ -52,6 +55,9 @@ _TEXTS = {
     "over_option": "Line chart of what each arm reached at its best step size against a"
     " number in which the arms differ: the mean and the range of the seeds. A table"
     " below has the numbers.",
+    "decay_rate": "Chart of the rate at which the error of each arm dies out against"
+    " its number of workers: the mean and the range of the seeds, and lines of what"
+    " theory says, with its fastest number of workers starred.",
 }
 
 
