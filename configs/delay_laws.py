@@ -6,11 +6,12 @@ delayjax.stability's limits in mean square, of independent delays.
 
     python -m experiments.main --config=configs/delay_laws.py --workdir=runs/laws
 
-About 30 seconds on two cores. Seen (2026-11-21, commit COMMIT, jax 0.10.2): From a mean
-of 4 on, the wider the spread the larger the stable step: at a mean of 16 it is 0.088 if
-all are 16, 0.097 if they are Poisson, 0.14 uniform and 0.38 geometric, as of memoryless
-workers. The lines are 0.095, 0.102, 0.138 and 0.347: single runs bear up to 1.3 times
-the limit of the mean square, since what makes it grow are few runs among many.
+About 30 seconds on two cores. Seen (2026-11-21, commit 2c6d60f62666, jax 0.10.2):
+From a mean of 4 on, the wider the spread the larger the stable step: at a mean of 16 it
+is 0.088 if all are 16, 0.097 if they are Poisson, 0.14 uniform and 0.38 geometric, as
+of memoryless workers. The lines are 0.095, 0.102, 0.138 and 0.347: single runs bear up
+to 1.3 times the limit of the mean square, since what makes it grow are few runs among
+many.
 """
 
 from ml_collections import ConfigDict

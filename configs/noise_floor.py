@@ -13,7 +13,7 @@ cells of a seed share their noise.
     python -m experiments.main --config=configs/noise_floor.py \
         --workdir=runs/noise_floor
 
-About 10 seconds on two cores. Seen (2026-11-21, commit COMMIT, jax 0.10.2):
+About 10 seconds on two cores. Seen (2026-11-21, commit 2c6d60f62666, jax 0.10.2):
 All 33 cells below the limit are within 3.5 % of theory, 0.8 % below it in the mean,
 with a standard deviation of 1.6 %, as samples alone would have; there is no trend
 towards the limit. The 12 cells beyond it diverge. At a step of 0.03 a delay of 16 costs

@@ -16,7 +16,7 @@ spectrum; `:digits_mlp` is a perceptron, with lambda measured before the first u
         --workdir=runs/edge_mlp
 
 About 15 seconds on two cores, and a minute for the perceptron. Seen (2026-11-21, commit
-COMMIT, jax 0.10.2): Past the line no cell settles. Just past it the logistic loss
+2c6d60f62666, jax 0.10.2): Past the line no cell settles. Just past it the logistic loss
 cycles, since its gradient is bounded, and only from 1.6 times the line on does it end
 above where it began, which is what `stable_step` counts. Of the perceptron the best
 step at each delay is 0.6 to 1.05 times the line, which is known beforehand; much beyond

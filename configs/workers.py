@@ -11,7 +11,7 @@ curvature of 1/5, and leaves out the memoryless times, which have no limit.
     python -m experiments.main --config=configs/workers.py:spectrum \
         --workdir=runs/workers_spectrum
 
-About 50 seconds on two cores, the second 35. Seen (2026-11-21, commit COMMIT,
+About 50 seconds on two cores, the second 35. Seen (2026-11-21, commit 2c6d60f62666,
 jax 0.10.2):
 With times of shape 16 eight workers are fastest, 19 times as fast as one; 16 are half
 as fast as eight, and 64 diverge, as in theory all from 35 on. Of both gamma laws the

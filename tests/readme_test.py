@@ -11,7 +11,7 @@ from experiments import build
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-FIRST, CLUSTER, OWN_TASK, RECIPES = re.findall(
+FIRST, CLUSTER, LIMITS, OWN_TASK, RECIPES = re.findall(
     r"```python\n(.*?)```", README, re.DOTALL
 )
 
@@ -30,6 +30,17 @@ def test_the_cluster_s_example_trains():
     seconds, loss = names["loss_over_time"]
     assert seconds.shape == loss.shape == (1000,)
     assert loss[-1] < 1e-3 * loss[0]
+
+
+def test_the_limits_are_what_their_comment_says(capsys):
+    names = {}
+    exec(FIRST, names)
+    exec(LIMITS, names)
+    *limits, best = capsys.readouterr().out.splitlines()
+    listed = re.search(r"# ([\d., ]+):", LIMITS)[1].split(", ")
+    for limit, digits in zip(limits, listed, strict=True):
+        assert f"{float(limit):.{len(digits) - 2}f}" == digits
+    assert best.startswith("OptimalWorkers(workers=")
 
 
 def test_the_recipes_are_transformations():
