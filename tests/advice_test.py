@@ -116,7 +116,8 @@ def begun(config):
     key = jax.random.fold_in(jax.random.key(config.params_seed), config.seeds[0])
     seed = np.random.SeedSequence([config.data_seed, config.seeds[0]])
     seed = int(seed.generate_state(1)[0])
-    count = 256 // config.task.batch_size if config.task.batch_size else 1
+    size = config.task.batch_size
+    count = 256 // size if size and task.examples else 1
     return task, task.init(key), task.batches(seed, 0, count)
 
 
@@ -159,6 +160,18 @@ def test_adam_s_is_that_of_the_preconditioned_hessian():
             **options,
         )
         assert limit.step == pytest.approx(expected, rel=1e-3)
+
+
+def test_adam_s_is_measured_though_the_task_knows_the_hessian_s():
+    config = config_of()
+    config.opt.name = ("adam",)
+    config.task.noise = 0.5
+    task, params, batches = begun(config)
+    gradient = np.asarray(SPECTRUM) * params + 0.5 * batches[0]
+    expected = np.max(SPECTRUM / (np.abs(gradient) + config.opt.adam.eps))
+    assert task.facts["sharpness"] == 2.0
+    for limit in limits(config):
+        assert limit.sharpness == pytest.approx(expected, rel=1e-5)
 
 
 def test_sentences_name_the_limits_and_count_the_cells_beyond():

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import multiprocessing
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import pytest
 
 from experiments import results
@@ -38,28 +40,65 @@ ARMS = (
 )
 
 
-def command(workdir, *arguments, config="configs/default.py"):
+def command(workdir, *arguments):
     return (
         *(sys.executable, "-m", "experiments.main"),
-        *(f"--config={config}", f"--workdir={workdir}", *arguments),
+        *("--config=configs/default.py", f"--workdir={workdir}", *arguments),
     )
 
 
-def start(*arguments, **keywords):
-    return subprocess.Popen(
-        command(*arguments, **keywords),
+def finish(*arguments):
+    process = subprocess.run(
+        command(*arguments),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        timeout=240,
     )
+    return process.returncode, process.stdout
 
 
-def finish(*arguments, **keywords):
-    process = start(*arguments, **keywords)
-    output, _ = process.communicate(timeout=240)
-    return process.returncode, output
+def command_here(arguments, output):
+    """The command, in this process."""
+    os.chdir(ROOT)
+    with output.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    jax.config.update("jax_platforms", "cpu")
+    sys.argv = ["experiments.main", *arguments]
+    from experiments import main  # imported before this process was forked
+
+    main.run()
+
+
+@pytest.fixture(scope="module")
+def fork(tmp_path_factory):
+    """Starts a command in a fork of one process that has imported what all import."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["experiments.main"])
+    outputs = (tmp_path_factory.mktemp("outputs") / str(i) for i in itertools.count())
+
+    def start(*arguments):
+        (_, _, _, *flags), output = command(*arguments), next(outputs)
+        process = context.Process(target=command_here, args=(flags, output))
+        process.start()
+        return process, output
+
+    return start
+
+
+def ended(process, output):
+    """As `finish`."""
+    process.join(timeout=240)
+    return process.exitcode, output.read_text()
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """What one run has compiled, the next need not."""
+    return f"--compile_cache={tmp_path_factory.mktemp('compiled')}"
 
 
 def metrics(workdir):
@@ -73,10 +112,10 @@ def metrics(workdir):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory, compiled):
     """A run that nothing interrupted."""
     workdir = tmp_path_factory.mktemp("whole")
-    code, output = finish(workdir, *TINY)
+    code, output = finish(workdir, *TINY, compiled)
     assert code == 0, output
     return workdir, output
 
@@ -96,25 +135,40 @@ def test_a_run_leaves_its_records(whole):
     assert "2 seeds a cell, and a spread needs 3" in output
 
 
-def test_the_same_command_again_says_that_it_is_done(whole):
+def test_the_same_command_again_says_that_it_is_done(whole, fork, compiled):
     workdir, _ = whole
     before = (workdir / "results.csv").read_text(), metrics(workdir)
-    code, output = finish(workdir, *TINY)
+    code, output = ended(*fork(workdir, *TINY, compiled))
     assert code == 0 and "is done at step 400" in output
     assert ((workdir / "results.csv").read_text(), metrics(workdir)) == before
 
 
-def test_another_config_in_the_same_workdir_is_refused(whole):
+def test_advice_may_be_asked_of_a_run_that_is_done(whole, fork, compiled, tmp_path):
+    workdir, output = whole
+    assert "largest stable step" not in output
+    assert json.loads((workdir / "config.json").read_text())["limits"] == []
+    copy = tmp_path / "run"
+    shutil.copytree(workdir, copy)
+    code, output = ended(*fork(copy, *TINY, compiled, "--config.advise"))
+    assert code == 0, output
+    assert "adam, constant: with a sharpness of " in output
+    limits = json.loads((copy / "config.json").read_text())["limits"]
+    assert [limit["delay"] for limit in limits] == [0, 4]
+    assert limits[0]["step"] > limits[1]["step"] > 0
+    assert f"{limits[1]['step']:.3g} at 4 updates of delay" in output
+
+
+def test_another_config_in_the_same_workdir_is_refused(whole, fork):
     workdir, _ = whole
-    code, output = finish(workdir, *TINY, "--config.delay.max_delay=9")
+    code, output = ended(*fork(workdir, *TINY, "--config.delay.max_delay=9"))
     assert code == 1 and "delay.max_delay: None there, 9 now" in output
     assert "Traceback" not in output
 
 
-def test_a_checkpoint_of_another_state_is_refused_and_stays(whole, tmp_path):
+def test_a_checkpoint_of_another_state_is_refused_and_stays(whole, fork, tmp_path):
     shutil.copytree(whole[0], tmp_path / "run")
     (tmp_path / "run" / "config.json").unlink()  # it would have refused before
-    code, output = finish(tmp_path / "run", *TINY, "--config.task.width=16")
+    code, output = ended(*fork(tmp_path / "run", *TINY, "--config.task.width=16"))
     assert code == 1 and "Traceback" not in output
     # two seeds, four cells, a history of max_delay + 1 = 5 gradients
     there, now = (f"float32[2, 4, 5, {width}]" for width in (8, 16))
@@ -124,22 +178,21 @@ def test_a_checkpoint_of_another_state_is_refused_and_stays(whole, tmp_path):
     assert (tmp_path / "run" / "checkpoints" / "adam-none-after" / "400").exists()
 
 
-def test_programs_are_compiled_once_where_they_are_kept(tmp_path):
-    kept = tmp_path / "compiled"
-    programs = []
-    for name in ("first", "second"):
-        arguments = (*TINY, "--config.steps=50", f"--compile_cache={kept}")
-        code, output = finish(tmp_path / name, *arguments)
-        assert code == 0, output
-        programs.append({path.name for path in kept.glob("*-cache")})
-    assert programs[0] and programs[1] == programs[0]
+def test_programs_are_compiled_once_where_they_are_kept(
+    whole, fork, compiled, tmp_path
+):
+    kept = Path(compiled.partition("=")[2])
+    programs = {path.name for path in kept.glob("*-cache")}
+    code, output = ended(*fork(tmp_path, *TINY, "--config.steps=50", compiled))
+    assert code == 0, output
+    assert programs and {path.name for path in kept.glob("*-cache")} == programs
 
 
 @pytest.fixture(scope="module")
-def whole_arms(tmp_path_factory):
+def whole_arms(tmp_path_factory, fork, compiled):
     """A run of two arms that nothing interrupted."""
     workdir = tmp_path_factory.mktemp("arms")
-    code, output = finish(workdir, *ARMS)
+    code, output = ended(*fork(workdir, *ARMS, compiled))
     assert code == 0, output
     return workdir, output
 
@@ -182,19 +235,19 @@ def test_a_run_of_arms_leaves_its_records_too(whole_arms):
     ],
 )
 def test_an_interrupted_run_ends_as_if_it_had_not_been(
-    tmp_path, kind, arguments, how, code, request
+    tmp_path, kind, arguments, how, code, fork, compiled, request
 ):
     whole = request.getfixturevalue(kind)
-    process = start(tmp_path, *arguments)
+    process, output = fork(tmp_path, *arguments, compiled)
     deadline = time.monotonic() + 120
     while not (tmp_path / "metrics.jsonl").exists() or len(metrics(tmp_path)) < 8:
-        assert process.poll() is None and time.monotonic() < deadline
+        assert process.is_alive() and time.monotonic() < deadline
         time.sleep(0.02)
-    process.send_signal(how)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == code, output
+    os.kill(process.pid, how)
+    seen, output = ended(process, output)
+    assert seen == code, output
     assert not (tmp_path / "results.csv").exists()
-    code, output = finish(tmp_path, *arguments)
+    code, output = ended(*fork(tmp_path, *arguments, compiled))
     assert code == 0 and "resumes at step" in output
     whole, _ = whole
     assert metrics(tmp_path) == metrics(whole)
@@ -203,8 +256,10 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(
             assert (tmp_path / name).read_text() == (whole / name).read_text()
 
 
-def test_dry_run_prints_costs_and_writes_nothing(tmp_path):
-    code, output = finish(tmp_path / "none", *TINY, "--config.dry_run=True")
+def test_dry_run_prints_costs_and_writes_nothing(tmp_path, fork, compiled):
+    code, output = ended(
+        *fork(tmp_path / "none", *TINY, "--config.dry_run=True", compiled)
+    )
     assert code == 0
     for words in (
         "parameters of a cell   610",
@@ -217,8 +272,10 @@ def test_dry_run_prints_costs_and_writes_nothing(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_dry_run_says_what_the_clusters_do(tmp_path):
-    code, output = finish(tmp_path / "none", *ARMS, "--config.dry_run=True")
+def test_dry_run_says_what_the_clusters_do(tmp_path, fork, compiled):
+    code, output = ended(
+        *fork(tmp_path / "none", *ARMS, "--config.dry_run=True", compiled)
+    )
     assert code == 0, output
     for words in (
         "gradients of an update 2 to 2, mean 2",
@@ -230,17 +287,16 @@ def test_dry_run_says_what_the_clusters_do(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_profile_writes_a_trace(tmp_path):
-    arguments = (*TINY, "--config.steps=50", "--config.profile=(20,30)")
-    code, output = finish(tmp_path, *arguments)
+def test_profile_writes_a_trace(tmp_path, fork, compiled):
+    arguments = (*TINY, "--config.steps=50", "--config.profile=(20,30)", compiled)
+    code, output = ended(*fork(tmp_path, *arguments))
     assert code == 0, output
     assert list((tmp_path / "profile").rglob("*.xplane.pb"))
 
 
-def test_a_task_of_ones_own_is_found_where_the_command_runs(tmp_path):
-    code, output = finish(
-        tmp_path, *TINY, "--config.task.name=nowhere:make", "--config.dry_run=True"
-    )
+def test_a_task_of_ones_own_is_found_where_the_command_runs(tmp_path, fork):
+    arguments = (*TINY, "--config.task.name=nowhere:make", "--config.dry_run=True")
+    code, output = ended(*fork(tmp_path, *arguments))
     assert code == 1 and "'nowhere:make' cannot be imported" in output
 
 
@@ -258,8 +314,8 @@ def test_a_task_of_ones_own_is_found_where_the_command_runs(tmp_path):
         (("--workdir=/proc/none",), "--workdir=/proc/none cannot be written"),
     ],
 )
-def test_a_bad_command_is_one_readable_line(tmp_path, arguments, message):
-    code, output = finish(tmp_path, *arguments)
+def test_a_bad_command_is_one_readable_line(tmp_path, fork, arguments, message):
+    code, output = ended(*fork(tmp_path, *arguments))
     assert code == 1
     assert message in output and "Traceback" not in output
 
