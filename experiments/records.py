@@ -214,8 +214,7 @@ class Metrics:
 
     def rows(self) -> list[dict[str, Any]]:
         """The program's rows so far."""
-        rows = tables.read_metrics(self._path)
-        return [row for row in rows if row["program"] == self._program]
+        return tables.read_metrics(self._path, self._program)
 
     def close(self) -> None:
         """Closes the event file."""

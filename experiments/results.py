@@ -123,11 +123,19 @@ def read_curves(path: Path | str) -> list[Evaluation]:
     return _read(path, Evaluation)
 
 
-def read_metrics(path: Path | str) -> list[dict[str, Any]]:
-    """The rows of a metrics.jsonl; a last line cut short by a kill is left out."""
+def read_metrics(path: Path | str, program: str = "") -> list[dict[str, Any]]:
+    """The rows of a metrics.jsonl; a last line cut short by a kill is left out.
+
+    Args:
+        path: the file.
+        program: whose rows are read, which is quicker than all; "" is all.
+    """
     path = Path(path)
+    own = json.dumps({"program": program})[1:-1] if program else ""
     rows = []
     for line in path.read_text().splitlines() if path.exists() else ():
+        if own not in line:
+            continue
         try:
             rows.append(json.loads(line))
         except json.JSONDecodeError:

@@ -145,6 +145,15 @@ def test_metrics_are_read_up_to_a_line_cut_short(tmp_path):
     assert results.read_metrics(path) == rows
 
 
+def test_the_metrics_of_one_program_are_read_alone(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    names = ("sgd-none-after", "sgd-none-after-k_async(1)", "sgd-none-after")
+    rows = [{"program": name, "step": step} for step, name in enumerate(names)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert results.read_metrics(path, "sgd-none-after") == [rows[0], rows[2]]
+    assert results.read_metrics(path, "sgd") == []
+
+
 def test_a_folder_without_a_run_says_how_to_make_one(tmp_path):
     with pytest.raises(FileNotFoundError, match=f"experiments.main.*{tmp_path}"):
         results.read_config(tmp_path)
