@@ -12,13 +12,30 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import build, grid, update
+from experiments import build, grid, progress, update
 from experiments.tasks.task import Task
 from experiments.tuning import Limit, Series
 
 _EXAMPLES = 256  # of which a sharpness is measured, at least
 _OPTIMIZERS = {"sgd": optax.sgd, "adam": optax.adam}
 _SHOWN = 6  # delays in a sentence
+
+
+def advise(config: ConfigDict, task: Task) -> list[Limit]:
+    """Logs which steps will diverge, and returns the limits; none if there are none.
+
+    Args:
+        config: checked by `build.check`.
+        task: what is minimised.
+    """
+    try:
+        found = limits(config, task)
+    except (ValueError, RuntimeError) as error:  # training may go well all the same
+        progress.log.warning("config.advise finds no limit: %s", error)
+        return []
+    for sentence in sentences(config, task, found):
+        progress.log.info("%s", sentence)
+    return found
 
 
 def limits(config: ConfigDict, task: Task) -> list[Limit]:

@@ -84,11 +84,8 @@ def main(argv: list[str]) -> None:
         sys.exit(f"error: {workdir.shown(error)}")
     for name, value in task.facts.items():
         progress.log.info("%s: %s", name, value)
-    limits = []
-    if config.advise and processes.is_first():
-        limits = advice.limits(config, task)
-        for sentence in advice.sentences(config, task, limits):
-            progress.log.info("%s", sentence)
+    asked = config.advise and processes.is_first()
+    limits = advice.advise(config, task) if asked else []
     if config.dry_run:
         for program, trainer in zip(programs, trainers, strict=True):
             found = costs.costs(trainer)

@@ -111,9 +111,11 @@ def write_config(
         "git": git_hash(),
         "devices": f"{len(jax.devices())} x {jax.devices()[0].device_kind}",
         "facts": dict(facts),
+        # a repeated command need not ask for them again
         "limits": [
             {**limit._asdict(), "series": limit.series._asdict()} for limit in limits
-        ],
+        ]
+        or before.get("limits", []),
         "started": before.get("started")
         or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "wall_seconds": spent if wall_seconds is None else (spent or 0) + wall_seconds,

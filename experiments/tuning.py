@@ -46,7 +46,7 @@ def series(setting: Setting) -> Series:
 
 
 class Limit(NamedTuple):
-    """From which step size on a series diverges at a delay, as theory has it."""
+    """The computed step size from which on a series diverges at one delay."""
 
     series: Series
     delay: float  # updates

@@ -1,5 +1,7 @@
 """What is said before training: each cell's limit, and in what words."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -202,6 +204,20 @@ def test_where_training_begins_is_said():
     assert "(where training begins, preconditioned)" in sentence
 
 
+def test_a_loss_that_is_not_finite_is_a_warning_and_no_end(caplog):
+    config = config_of("digits_mlp")
+    config.task.width = 4
+    task = build.task(config)
+
+    def infinite(params, batch):
+        return task.loss(params, batch) / 0
+
+    lost = dataclasses.replace(task, loss=infinite)
+    with caplog.at_level("WARNING", logger="experiments"):
+        assert advice.advise(config, lost) == []
+    assert "config.advise finds no limit: `loss` must be finite" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
@@ -212,6 +228,10 @@ def test_where_training_begins_is_said():
             "config.modulation.placement 'before'",
         ),
         ({"delay.drop_above": 4}, "config.delay.drop_above 4"),
+        (
+            {"delay.law": ("constant", "uniform"), "mesh.workers": 2},
+            "config.delay.law 'uniform'",
+        ),
     ],
 )
 def test_what_has_no_limit_is_refused_by_name(changes, named):

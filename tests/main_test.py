@@ -156,6 +156,8 @@ def test_advice_may_be_asked_of_a_run_that_is_done(whole, fork, compiled, tmp_pa
     assert [limit["delay"] for limit in limits] == [0, 4]
     assert limits[0]["step"] > limits[1]["step"] > 0
     assert f"{limits[1]['step']:.3g} at 4 updates of delay" in output
+    code, _ = ended(*fork(copy, *TINY, compiled))
+    assert json.loads((copy / "config.json").read_text())["limits"] == limits
 
 
 def test_another_config_in_the_same_workdir_is_refused(whole, fork):

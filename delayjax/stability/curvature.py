@@ -1,5 +1,6 @@
 """The curvatures of a real loss: the top of its Hessian's spectrum."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from scipy.sparse import linalg
 from delayjax import base
 
 _DENSE = 20  # parameters, up to which the whole Hessian is as cheap
-# of an eigenvalue, that its residual may be; what its own error is of squared
+# residual over eigenvalue; the eigenvalue's own error is the square of it
 _RESIDUAL = {"float32": 1e-4, "float64": 1e-8}
 
 
@@ -88,8 +89,8 @@ def hessian_eigenvalues(
 
     Raises:
         TypeError: if a leaf of `params` is not real, or the loss no scalar.
-        ValueError: if `count` is not in 1 .. N, `preconditioner` is not positive or of
-            another shape, or the Hessian is not finite.
+        ValueError: if `params` is empty, `count` is not in 1 .. N, `preconditioner` is
+            not positive or of another shape, or the loss or its Hessian is not finite.
         RuntimeError: if Lanczos does not converge.
 
     Example:
@@ -102,30 +103,36 @@ def hessian_eigenvalues(
         multiplication by the Hessian, 1994.
     """
     count = base.check_bound("count", count, at_least=1)
-    params = _widened(params)
+    params = widened(params)
     point, tree_of = ravel_pytree(params)
-    size = point.size
+    size, dtype = point.size, point.dtype
+    if not size:
+        raise ValueError("`params` must hold at least one number, got none.")
     if count > size:
         raise ValueError(
             f"`count` must be at most {size}, the number of parameters, got {count}."
         )
-    scale = _roots(preconditioner, params)
+    root = _inverse_root(preconditioner, params).astype(dtype)
+    value = float(jax.jit(lambda *given: _scalar(loss(*given)))(params, batch))
+    if not math.isfinite(value):
+        raise ValueError(
+            f"`loss` must be finite at `params`, got {value}: the point has diverged."
+        )
 
     @jax.jit
-    def product(params, batch, scale, vector):
+    def product(params, batch, root, vector):
         def gradient(at):
             return ravel_pytree(jax.grad(lambda p: _scalar(loss(p, batch)))(at))[0]
 
-        moved = jax.jvp(gradient, (params,), (tree_of(vector * scale),))[1]
-        return moved * scale
+        return jax.jvp(gradient, (params,), (tree_of(vector * root),))[1] * root
 
     def hessian_times(vector):
-        vector = jnp.asarray(vector.reshape(size), point.dtype)
-        answer = np.asarray(product(params, batch, scale, vector))
+        vector = jnp.asarray(vector.reshape(size), dtype)
+        answer = np.asarray(product(params, batch, root, vector))
         if not np.isfinite(answer).all():
             raise ValueError(
-                "`loss` must have a finite Hessian at `params`, got nan or inf: the"
-                " point may have diverged, or the loss have a kink or a root there."
+                "`loss` must have a finite Hessian at `params`, got nan or inf: it may"
+                " have a kink or a root there."
             )
         return answer
 
@@ -133,9 +140,10 @@ def hessian_eigenvalues(
         columns = [hessian_times(column) for column in np.eye(size)]
         every = np.linalg.eigvalsh(np.asarray(columns, np.float64))
         return every[::-1][:count].copy()
-    dtype = point.dtype
     start = np.random.default_rng(0).standard_normal(size).astype(dtype)
-    if not hessian_times(start).any():  # ARPACK would refuse a Hessian of zeros
+    # of order one, for ARPACK has an absolute floor; it would refuse a zero
+    unit = np.linalg.norm(hessian_times(start)) / np.linalg.norm(start)
+    if not unit:
         return np.zeros(count)
     options: dict[str, Any] = {
         "which": "LA",
@@ -143,14 +151,15 @@ def hessian_eigenvalues(
         "v0": start,
         "return_eigenvectors": False,
     }
+    hessian = _Hessian(lambda vector: hessian_times(vector) / unit, size, dtype)
     try:
-        found = linalg.eigsh(_Hessian(hessian_times, size, dtype), count, **options)
+        found = linalg.eigsh(hessian, count, **options)
     except linalg.ArpackNoConvergence as error:
         raise RuntimeError(
             f"Lanczos found {len(error.eigenvalues)} of {count} eigenvalues: ask for"
             " fewer, or widen the parameters to float64."
         ) from error
-    return np.sort(np.asarray(found, np.float64))[::-1].copy()
+    return float(unit) * np.sort(np.asarray(found, np.float64))[::-1]
 
 
 class _Hessian(linalg.LinearOperator):
@@ -162,7 +171,9 @@ class _Hessian(linalg.LinearOperator):
         return self._times(x)
 
 
-def _widened(params: Any) -> Any:
+def widened(params: Any) -> Any:
+    """`params` as arrays of float32 or float64; a TypeError if they are not real."""
+
     def wide(leaf):
         leaf = jnp.asarray(leaf)
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -175,7 +186,7 @@ def _widened(params: Any) -> Any:
     return jax.tree.map(wide, params)
 
 
-def _roots(preconditioner: Any, params: Any) -> jax.Array:
+def _inverse_root(preconditioner: Any, params: Any) -> jax.Array:
     """D^{-1/2}, [N]; or 1."""
     if preconditioner is None:
         return jnp.ones(())
@@ -185,7 +196,7 @@ def _roots(preconditioner: Any, params: Any) -> jax.Array:
             f"`preconditioner` must have the shapes of `params`, {shapes[1]}, got"
             f" {shapes[0]}."
         )
-    divisor = ravel_pytree(_widened(preconditioner))[0]
+    divisor = ravel_pytree(widened(preconditioner))[0]
     if not (jnp.isfinite(divisor) & (divisor > 0)).all():
         raise ValueError(
             "`preconditioner` must be positive and finite, got"
@@ -195,6 +206,10 @@ def _roots(preconditioner: Any, params: Any) -> jax.Array:
 
 
 def _scalar(value: ArrayLike) -> jax.Array:
+    if not isinstance(value, (jax.Array, np.ndarray, np.generic, float)):
+        raise TypeError(
+            f"`loss` must return a scalar, got {value!r}: nothing beside it."
+        )
     if jnp.shape(value) != ():
         raise TypeError(
             f"`loss` must return a scalar, got shape {jnp.shape(value)}: take the mean."

@@ -11,7 +11,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax import base
-from delayjax.stability.curvature import sharpness
+from delayjax.stability.curvature import sharpness, widened
 from delayjax.stability.limits import Criterion, step_limit
 from delayjax.stability.recursion import Delay
 
@@ -81,7 +81,7 @@ def predict_step_limit(
     divisor = None
     if rule.preconditioner is not None:
         if second_moment is None:
-            gradient = jax.grad(loss)(params, batch)
+            gradient = jax.jit(jax.grad(loss))(widened(params), batch)
             second_moment = jax.tree.map(jnp.square, gradient)
         divisor = rule.preconditioner(second_moment)
     elif second_moment is not None:
@@ -121,8 +121,8 @@ def learning_rate_limit(
         float64; `inf` where the curvature is not positive.
 
     Raises:
-        TypeError, ValueError: as `predict_step_limit` does; ValueError if `sharpness`
-            is nan.
+        TypeError, ValueError: as `predict_step_limit` does; or if `sharpness` is no
+            finite number.
 
     Example:
         >>> [round(learning_rate_limit(20.0, tau, optax.sgd), 4) for tau in (0, 1, 4)]
@@ -131,8 +131,12 @@ def learning_rate_limit(
         38.0
     """
     rule = _rule(optimizer, options)
-    if math.isnan(sharpness):
-        raise ValueError("`sharpness` must be a number, got nan.")
+    try:
+        curvature = float(sharpness)
+    except (TypeError, ValueError):
+        raise TypeError(f"`sharpness` must be a number, got {sharpness!r}.") from None
+    if not math.isfinite(curvature):
+        raise ValueError(f"`sharpness` must be finite, got {curvature}.")
     limit = step_limit(
         delay,
         momentum=rule.momentum,
@@ -140,7 +144,7 @@ def learning_rate_limit(
         modulation=modulation,
         criterion=criterion,
     )
-    return limit / (rule.gain * sharpness) if sharpness > 0 else math.inf
+    return limit / (rule.gain * curvature) if curvature > 0 else math.inf
 
 
 def adam_preconditioner(
@@ -163,12 +167,16 @@ def adam_preconditioner(
         ValueError: if an `eps` is negative or not finite.
 
     Example:
-        >>> adam_preconditioner(jnp.array([4.0, 0.0]), eps=0.5)
-        Array([2.5, 0.5], dtype=float32)
+        >>> adam_preconditioner(jnp.array([4.0, 0.0]), eps=0.5).tolist()
+        [2.5, 0.5]
     """
     base.check_number("eps", eps)
     base.check_number("eps_root", eps_root)
-    return jax.tree.map(lambda v: jnp.sqrt(v + eps_root) + eps, second_moment)
+    return jax.tree.map(lambda v: jnp.sqrt(v + eps_root) + eps, widened(second_moment))
+
+
+# on the limit; b2 by how well the second moment may be taken to stand still
+_BEARING = ("momentum", "nesterov", "b1", "b2", "eps", "eps_root")
 
 
 class _Rule(NamedTuple):
@@ -192,10 +200,7 @@ def _rule(optimizer: Callable[..., Any], options: dict[str, Any]) -> _Rule:
             f"`optimizer` must be optax.sgd or optax.adam, got {name}, whose limit has"
             " no formula: measure it over a grid of learning rates."
         )
-    signature = inspect.signature(optimizer)
-    given = signature.bind(learning_rate=0.0, **options)
-    given.apply_defaults()
-    known = given.arguments
+    known = _options(optimizer, options)
     if optimizer is optax.sgd:
         return _Rule(known["momentum"] or 0.0, known["nesterov"], 1.0, None)
 
@@ -206,3 +211,17 @@ def _rule(optimizer: Callable[..., Any], options: dict[str, Any]) -> _Rule:
 
     # its momentum is a mean: what it moves by is (1 - b1) times the heavy ball's
     return _Rule(known["b1"], known["nesterov"], 1 - known["b1"], preconditioner)
+
+
+def _options(optimizer: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+    """All that bear on the limit, by name; of others a TypeError."""
+    all_of_them = inspect.signature(optimizer).parameters
+    names = [name for name in all_of_them if name in _BEARING]
+    for name in options:
+        if name not in names:
+            raise TypeError(
+                f"`{optimizer.__name__}` has no option `{name}` that bears on its"
+                f" limit, only {', '.join(names)}; the learning rate is the answer."
+            )
+    defaults = {name: all_of_them[name].default for name in names}
+    return defaults | options

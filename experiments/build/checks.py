@@ -114,6 +114,8 @@ def _check_advice(config: ConfigDict, names: list[str]) -> None:
         "delay.drop_above": ((config.delay.drop_above,), (None,)),
         "cluster.arms": (names, ()),
     }
+    if config.mesh.workers > 1:  # who draw apart: the mean of theirs is no one law
+        known["delay.law"] = config.delay.law, ("constant",)
     for key, (chosen, allowed) in known.items():
         if others := [name for name in chosen if name not in allowed]:
             raise ValueError(

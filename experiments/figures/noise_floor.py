@@ -92,8 +92,10 @@ def arrange(rows: Iterable[Row], config: Mapping[str, Any]) -> list[Curve]:
         return []
     opt = config["opt"]
     steady = opt["decay"] == "constant" and opt["warmup_steps"] <= 1
-    if not steady or config["delay"]["drop_above"] is not None:
+    alone = config["mesh"]["workers"] == 1  # no mean over workers, which may come late
+    if not (steady and alone) or config["delay"]["drop_above"] is not None:
         return []
+    deepest = config["delay"]["max_delay"]
     found = []
     for series, delays in tuning.table(rows).items():
         if series != series.plain or series[:2] != ("sgd", "constant"):
@@ -108,7 +110,7 @@ def arrange(rows: Iterable[Row], config: Mapping[str, Any]) -> list[Curve]:
                     edge="",
                 )
                 for delay, cells in delays.items()
-                if step in cells
+                if step in cells and (deepest is None or delay <= deepest)
             )
             found.append(Curve(series, "train_loss", False, (step,), points))
     return found

@@ -232,6 +232,14 @@ def test_a_run_on_a_quadratic_with_noise_has_the_figure(tmp_path):
     assert "Where does gradient noise leave the loss?" in shown
 
 
+def test_delays_that_were_clipped_are_left_out(tmp_path):
+    rows = rows_of(tmp_path, grid())
+    clipped = noise_floor.arrange(rows, config(delay__max_delay=1))
+    for curve in clipped:
+        assert [point.delay for point in curve.points] == [0, 1]
+    assert len(clipped) == len(STEPS)
+
+
 @pytest.mark.parametrize(
     ("records", "changes"),
     [
@@ -240,6 +248,7 @@ def test_a_run_on_a_quadratic_with_noise_has_the_figure(tmp_path):
         (grid(), {"opt__decay": "cosine"}),
         (grid(), {"opt__warmup_steps": 20}),
         (grid(), {"delay__drop_above": 4}),
+        (grid(), {"mesh__workers": 2}),
         (grid("adam"), {}),
         (grid(delay_law="poisson"), {}),
     ],

@@ -94,6 +94,25 @@ def test_any_number_of_parameters_will_do(size):
     np.testing.assert_allclose(found, -7.0, rtol=1e-5)
 
 
+@pytest.mark.parametrize("scale", [1e-12, 1e-6, 1e6])
+def test_the_scale_of_a_loss_costs_no_digits(scale):
+    curvatures = scale * jnp.append(jnp.linspace(0.0, 1.0, 400), 1.1)
+    found = stability.hessian_eigenvalues(
+        bowl(curvatures), jnp.ones(401), None, count=2
+    )
+    np.testing.assert_allclose(found / scale, [1.1, 1.0], rtol=1e-5)
+
+
+def test_leaves_of_two_dtypes_are_one_vector():
+    with jax.enable_x64(True):
+        at = {"narrow": jnp.ones(30, jnp.float32), "wide": jnp.ones(30, jnp.float64)}
+        found = stability.sharpness(
+            lambda at, _: jnp.sum((at["narrow"] + 2 * at["wide"]) ** 2), at, None
+        )
+    # of each pair: 2 (1, 2)' (1, 2)
+    np.testing.assert_allclose(found, 10.0, rtol=1e-6)
+
+
 def test_equal_curvatures_and_flat_losses_converge():
     at = jnp.zeros(300)
     equal = stability.hessian_eigenvalues(bowl(jnp.full(300, 2.0)), at, None, count=2)
@@ -117,7 +136,17 @@ def test_what_has_no_hessian_is_refused():
     with pytest.raises(ValueError, match="`loss` must have a finite Hessian"):
         stability.sharpness(lambda x, _: jnp.sum(jnp.sqrt(x)), 0 * at, None)
     with pytest.raises(ValueError, match="`loss` must have a finite Hessian"):
-        stability.sharpness(lambda x, _: jnp.sum(jnp.log(x)), 0 * at[:2], None)
+        stability.sharpness(lambda x, _: jnp.sum(x**1.5), 0 * at[:2], None)
+    for value in (np.nan, np.inf):
+        with pytest.raises(ValueError, match=f"finite at `params`, got {value}"):
+            stability.sharpness(lambda x, _, v=value: v + x[0] ** 2, at, None)
+    with pytest.raises(ValueError, match="finite at `params`, got nan"):
+        stability.sharpness(bowl(jnp.ones(30)), at * np.nan, None)
+    with pytest.raises(TypeError, match=r"must return a scalar, got .*: nothing"):
+        stability.sharpness(lambda x, _: (jnp.sum(x), {}), at, None)
+    for empty in ({}, None, jnp.zeros(0)):
+        with pytest.raises(ValueError, match="`params` must hold at least one number"):
+            stability.sharpness(lambda x, _: 0.0, empty, None)
     for other in (jnp.arange(30), jnp.ones(30, jnp.complex64)):
         with pytest.raises(TypeError, match=f"must be real .* leaf of {other.dtype}"):
             stability.sharpness(lambda x, _: jnp.sum(abs(x)), other, None)

@@ -168,8 +168,12 @@ def test_where_nothing_curves_upwards_no_step_is_too_large():
         (optax.adamw, {}, ValueError, "optax.sgd or optax.adam, got adamw"),
         ("sgd", {}, ValueError, "optax.sgd or optax.adam, got 'sgd'"),
         (optax.sgd(0.1), {}, TypeError, "does not tell what it is"),
-        (optax.sgd, {"beta": 0.9}, TypeError, "beta"),
-        (optax.adam, {"momentum": 0.9}, TypeError, "momentum"),
+        (
+            *(optax.sgd, {"beta": 0.9}, TypeError),
+            "`sgd` has no option `beta` .* only momentum, nesterov",
+        ),
+        (optax.adam, {"momentum": 0.9}, TypeError, "`adam` has no option `momentum`"),
+        (optax.adam, {"learning_rate": 1.0}, TypeError, "learning rate is the answer"),
         (optax.sgd, {"momentum": 1.0}, ValueError, r"`momentum` .* got 1\.0"),
         (optax.sgd, {"delay": -1}, ValueError, "`delay` must be non-negative, got -1"),
         (optax.sgd, {"second_moment": AT}, ValueError, "`second_moment` is of Adam"),
@@ -183,5 +187,27 @@ def test_other_optimizers_and_options_are_refused(optimizer, options, error, mes
 
 
 def test_a_curvature_that_is_no_number_is_refused():
-    with pytest.raises(ValueError, match="`sharpness` must be a number, got nan"):
-        stability.learning_rate_limit(math.nan, 1, optax.sgd)
+    for value in (math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"must be finite, got {value}"):
+            stability.learning_rate_limit(value, 1, optax.sgd)
+    for value in ("a", None, [1.0, 2.0]):
+        with pytest.raises(TypeError, match="`sharpness` must be a number, got "):
+            stability.learning_rate_limit(value, 1, optax.sgd)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, jnp.float32])
+def test_a_limit_is_a_float_whatever_the_curvature_is(kind):
+    found = stability.learning_rate_limit(kind(3), 4, optax.sgd)
+    assert type(found) is float
+    assert found == stability.step_limit(4) / 3
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_adam_s_second_moment_of_narrow_parameters_is_wide(dtype):
+    def steep(params, _):
+        return jnp.sum((300 * params.astype(jnp.float32)) ** 2) / 2
+
+    # its square, 300^4, is no float16; D = 300^2, the Hessian too
+    at = jnp.ones(3, dtype)
+    found = stability.predict_step_limit(steep, at, None, 0, optax.adam)
+    assert found == pytest.approx(38.0, rel=1e-5)
