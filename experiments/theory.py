@@ -70,9 +70,10 @@ def _sleepers(
     return None
 
 
-# whose order statistics have a closed form; arguments are those of `cluster`'s laws
+# whose order statistics are known; arguments are those of `cluster`'s laws
 _SERVICE = {
     "constant": lambda seconds: dj.stability.service_times.empirical([seconds]),
+    "empirical": dj.stability.service_times.empirical,
     "exponential": dj.stability.service_times.exponential,
     "shifted_exponential": dj.stability.service_times.shifted_exponential,
     "pareto": dj.stability.service_times.pareto,
@@ -85,65 +86,64 @@ class _Times(NamedTuple):
     workers: int
     law: arms.Call
 
-    def slowest(self, k: int) -> float | None:
-        """E T_{K:P}: until the first K have finished that started together."""
-        return self._kth(k, self.workers)
-
-    def renewal(self, gradients: float) -> float | None:
-        """Until so many arrive, of workers that go on at once."""
-        mean = self._kth(1, 1)
-        return None if mean is None else gradients * mean / self.workers
+    def k_sync(self, k: int) -> float | None:
+        if self.law.name == "sleepers":
+            return self._sleeping(self.workers, k)
+        return self._known(dj.stability.k_sync_seconds, k)
 
     def k_batch_sync(self, k: int) -> float | None:
-        # who is called off would have taken as long again
-        return self.renewal(k) if self._memoryless else None
+        return self._known(dj.stability.k_batch_sync_seconds, k)
 
     def k_async(self, k: int) -> float | None:
-        if k == 1:  # nobody waits
-            return self.renewal(1)
-        if k == self.workers or self._memoryless:
-            return self.slowest(k)  # there are no stragglers, or they are as new
-        return None
+        if self.law.name == "sleepers":  # nobody waits, or there are no stragglers
+            return self.k_batch_async(1) if k == 1 else self.k_sync(k)
+        return self._known(dj.stability.k_async_seconds, k)
+
+    def k_batch_async(self, k: int) -> float | None:
+        if self.law.name == "sleepers":
+            mean = self._sleeping(1, 1)
+            return None if mean is None else k * mean / self.workers
+        return self._known(dj.stability.k_batch_async_seconds, k)
+
+    def event_triggered(self, probability: float) -> float | None:
+        every = self.k_batch_async(1)
+        return None if every is None else every / probability
 
     def ssp(self, bound: float) -> float | None:
         if bound == math.inf:  # nobody waits
-            return self.renewal(1)
-        everyone = self.slowest(self.workers) if bound == 0 else None
+            return self.k_batch_async(1)
+        everyone = self.k_sync(self.workers) if bound == 0 else None
         return None if everyone is None else everyone / self.workers
 
-    def _kth(self, k: int, of: int) -> float | None:
-        if self.law.name == "sleepers":  # who sleeps depends on who else does
-            return _sleepers(of, k, *self.law.arguments, **self.law.options)
-        times = self._independent
-        return None if times is None else times.kth(k, of)
-
-    @property
-    def _memoryless(self) -> bool:
-        times = self._independent
-        return times is not None and times.memoryless
-
-    @property
-    def _independent(self) -> dj.stability.service_times.ServiceTimes | None:
+    def _known(self, formula: Callable[..., float], k: int) -> float | None:
         if self.law.name not in _SERVICE:
             return None
-        return _SERVICE[self.law.name](*self.law.arguments, **self.law.options)
+        times = _SERVICE[self.law.name](*self.law.arguments, **self.law.options)
+        try:
+            return formula(k, self.workers, times)
+        except ValueError:  # no closed form, or too heavy a tail for an integral
+            return None
+
+    def _sleeping(self, of: int, k: int) -> float | None:
+        # not independent: who sleeps depends on who else does
+        return _sleepers(of, k, *self.law.arguments, **self.law.options)
 
 
-# Long-run means of the time between two updates, in seconds; None where it has no
-# closed form under these service times.
+# Long-run means of the time between two updates, in seconds; None where it is not
+# known under these service times.
 _SECONDS = {
-    "hardsync": lambda times: times.slowest(times.workers),
-    "n_softsync": lambda times, n: times.renewal(times.workers // n),
-    "k_sync": lambda times, k: times.slowest(k),
+    "hardsync": lambda times: times.k_sync(times.workers),
+    "n_softsync": lambda times, n: times.k_batch_async(times.workers // n),
+    "k_sync": lambda times, k: times.k_sync(k),
     "k_batch_sync": lambda times, k: times.k_batch_sync(k),
     "k_async": lambda times, k: times.k_async(k),
-    "k_batch_async": lambda times, k: times.renewal(k),
+    "k_batch_async": lambda times, k: times.k_batch_async(k),
     "ssp": lambda times, bound: times.ssp(bound),
-    "event_triggered": lambda times, probability: times.renewal(1 / probability),
+    "event_triggered": lambda times, probability: times.event_triggered(probability),
     # a step of all workers: who wait for each other in each, or never
-    "allreduce_sgd": lambda times: times.slowest(times.workers),
-    "ad_psgd": lambda times: times.renewal(times.workers),
-    "gossip": lambda times, push=False, period=1: times.renewal(times.workers),
+    "allreduce_sgd": lambda times: times.k_sync(times.workers),
+    "ad_psgd": lambda times: times.k_batch_async(times.workers),
+    "gossip": lambda times, push=False, period=1: times.k_batch_async(times.workers),
 }
 
 

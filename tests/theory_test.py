@@ -1,10 +1,12 @@
 """What theory says of an arm: formulas are the means that simulations have."""
 
 import inspect
+import itertools
 import math
 
 import numpy as np
 import pytest
+from scipy import integrate, special
 
 from configs import default
 from delayjax import cluster
@@ -69,11 +71,44 @@ SECONDS = {
     ("pareto(1.0, 3.0)", "ssp(inf)"): 3 / 2 / P,
     ("constant(2.0)", "hardsync()"): 2.0,
     ("constant(2.0)", "k_batch_async(2)"): 2.0 * 2 / P,
+    # all eight take 3 s in one of 2^8 cases that are as probable
+    ("empirical((1.0, 3.0))", "k_sync(1)"): 1 + 2 / 2**P,
+    ("empirical((1.0, 3.0))", "k_async(8)"): 3 - 2 / 2**P,
+    ("empirical((1.0, 3.0))", "k_batch_async(4)"): 2.0 * 4 / P,
+}
+
+
+def shifted_k_batch_sync(k, shift, mean):
+    """int P(fewer than K gradients by t) dt: n of them take n shifts and a gamma."""
+
+    def short(t):
+        n = np.arange(1, k + 1)
+        by = special.gammainc(n, np.maximum(t - n * shift, 0) / mean)
+        one = -np.diff(by, prepend=1.0)  # P(n), n < K
+        every = np.ones(1)
+        for _ in range(P):
+            every = np.convolve(every, one)[:k]
+        return every.sum()
+
+    corners = [*(shift * np.arange(k + 1)), shift * k + 20 * mean]
+    pieces = [integrate.quad(short, *ends)[0] for ends in itertools.pairwise(corners)]
+    return math.fsum(pieces)
+
+
+# integrals on a grid: to 1e-4
+ON_A_GRID = {
+    ("shifted_exponential(1.0, 2.0)", "k_batch_sync(2)"): shifted_k_batch_sync(2, 1, 2),
+    ("shifted_exponential(1.0, 2.0)", "k_batch_sync(4)"): shifted_k_batch_sync(4, 1, 2),
+    ("constant(2.0)", "k_batch_sync(8)"): 2.0,
+    # both take 1 s, or both 3; or one is twice done at 2, by whom 1 s follows in 1 of 2
+    ("empirical((1.0, 3.0))", "k_batch_sync(2) workers=2"): (1 + 2 * 2.5 + 3) / 4,
+    ("pareto(1.0, 3.0)", "k_batch_sync(4)"): None,  # only simulated
 }
 NO_TIME = (
     ("shifted_exponential(1.0, 2.0)", "k_async(4)"),
-    ("shifted_exponential(1.0, 2.0)", "k_batch_sync(4)"),
-    ("pareto(1.0, 3.0)", "k_batch_sync(4)"),
+    ("pareto(1.0, 0.2)", "k_batch_sync(4)"),  # too heavy a tail for the integral
+    ("sleepers(0.4, 0.32, 8)", "k_sync(4)"),
+    ("sleepers(0.4, 0.32, 8)", "k_batch_sync(4)"),
     ("exponential(2.0)", "rennala(4)"),  # who is late goes on, in vain
     ("gamma(1.0, 2.0)", "k_sync(2)"),
     ("gamma(1.0, 2.0)", "k_batch_async(2)"),
@@ -116,6 +151,21 @@ def test_seconds_are_the_mean_of_a_long_simulation(case, seconds):
     )
     trace = simulated(arm, clusters.service(service), 100_000)
     assert trace.seconds[-1] / 100_000 == pytest.approx(seconds, rel=0.01)
+
+
+@pytest.mark.parametrize(("case", "seconds"), ON_A_GRID.items())
+def test_seconds_of_k_batch_sync_are_an_integral_and_the_mean_of_a_simulation(
+    case, seconds
+):
+    service, arm = case
+    found = theory.update_seconds(arm, section(service=service))
+    if seconds is not None:
+        assert found == pytest.approx(seconds, rel=1e-4)
+    workers = arms.parse(arm).changes.get("workers", P)
+    machine = cluster.Cluster(workers, clusters.service(service))
+    rule = build.protocol(arms.parse(arm))
+    trace = cluster.simulate(machine, rule, 20_000, seed=1)
+    assert trace.seconds[-1] / 20_000 == pytest.approx(found, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +231,8 @@ def test_order_statistics_take_what_their_laws_take(name, formula):
 
 
 def test_order_statistics_rise_with_k_and_their_mean_is_the_law_s():
-    for service in ("exponential(2.0)", "pareto(1.0, 3.0)", "constant(2.0)"):
+    own = "empirical((1.0, 3.0, 3.5))"
+    for service in ("exponential(2.0)", "pareto(1.0, 3.0)", "constant(2.0)", own):
         every = [
             theory.update_seconds(f"k_sync({k})", section(service=service))
             for k in range(1, P + 1)

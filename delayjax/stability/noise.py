@@ -6,8 +6,9 @@ from collections.abc import Callable
 import numpy as np
 
 from delayjax import base
+from delayjax.stability.limits import fixed_limit
 from delayjax.stability.moments import second_moments
-from delayjax.stability.recursion import Delay, Recursion
+from delayjax.stability.recursion import Delay, Recursion, check_known
 
 
 def stationary_variance(
@@ -50,7 +51,7 @@ def stationary_variance(
 
     Raises:
         TypeError, ValueError: as `step_limit` does; also if `step` or `noise` is
-            negative.
+            negative, or `noise` so large that float64 cannot hold the variance.
 
     Example:
         >>> round(stationary_variance(0.5, 0), 6)  # s^2 / (a (2 - a))
@@ -62,6 +63,7 @@ def stationary_variance(
         Kuchler and Mensch, Langevin's stochastic differential equation extended by a
         time-delayed term, Stochastics 40, 1992, for the continuous form.
     """
+    check_known(step=step, noise=noise)
     base.check_number("step", step)
     base.check_number("noise", noise)
     recursion = Recursion.of(
@@ -71,11 +73,11 @@ def stationary_variance(
         modulation=modulation,
         compensation=compensation,
     )
-    step, power = float(step), float(noise) ** 2
-    if recursion.momentum == recursion.compensation == 0 and len(recursion.ages) == 1:
+    step, noise = float(step), float(noise)
+    if recursion.fixed_delay is not None:
         weight = recursion.mean_weight
-        fixed = _of_a_fixed_delay(weight * step, int(recursion.ages[0]))
-        return power * weight**2 * fixed if math.isfinite(fixed) else math.inf
+        fixed = _of_a_fixed_delay(weight * step, recursion.fixed_delay)
+        return _of_noise(noise, weight, fixed) if math.isfinite(fixed) else math.inf
     moments = second_moments(recursion, step)
     if moments is None:
         return math.inf
@@ -86,12 +88,24 @@ def stationary_variance(
     lead, weights, chances = recursion.lead, recursion.weights, recursion.chances
     added = [lead**2 * (chances @ weights**2), lead * recursion.mean_weight, 1.0]
     kept_up = np.linalg.solve(np.eye(3) - gain, added)
-    return power / step**2 * float(seen @ kept_up)
+    return _of_noise(noise, 1 / step, float(seen @ kept_up))
+
+
+def _of_noise(noise: float, factor: float, variance: float) -> float:
+    """(noise factor)^2 variance, of a stable step."""
+    scale = noise * factor
+    result = scale * variance * scale  # ** would raise OverflowError
+    if not math.isfinite(result):
+        raise ValueError(
+            "`noise` must be so small that float64 can hold the variance, got"
+            f" {noise}: count x in larger units."
+        )
+    return result
 
 
 def _of_a_fixed_delay(a: float, tau: int) -> float:
     """Of noise of variance 1, without momentum."""
-    if not 0 < a < 2 * math.sin(math.pi / (2 * (2 * tau + 1))):
+    if not 0 < a < fixed_limit(tau):
         return math.inf
     v = 2 * math.asin(a / 2)
     r = math.cos(v * (2 * tau - 1) / 4 + math.pi / 4)

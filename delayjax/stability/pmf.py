@@ -14,18 +14,33 @@ def probabilities(name: str, values: ArrayLike) -> np.ndarray:
         values: a row that sums to 1 within 1e-6.
 
     Raises:
-        ValueError: if it is no row, one is negative or not finite, or they do not sum
-            to 1.
+        TypeError: if it holds bools or what is no real number.
+        ValueError: if it is no row or empty, one is negative or not finite, or they do
+            not sum to 1.
 
     Example:
         >>> probabilities("pmf", [0.5, 0.5, 0.0]).tolist()
         [0.5, 0.5]
     """
-    chances = np.asarray(values, np.float64)
+    try:
+        given = np.asarray(values)
+        if given.dtype.kind in "bcSUmM":
+            raise TypeError
+        chances = given.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(
+            f"`{name}` must be a row of the probabilities of 0, 1, 2, ... updates, got"
+            f" {values!r}."
+        ) from None
     if chances.ndim != 1:
         raise ValueError(
             f"`{name}` must be a row of the probabilities of 0, 1, 2, ... updates, got"
             f" shape {chances.shape}."
+        )
+    if not chances.size:
+        raise ValueError(
+            f"`{name}` must hold the probabilities of 0, 1, 2, ... updates, got an"
+            " empty row."
         )
     sound = np.isfinite(chances) & (chances >= 0)
     if not sound.all():

@@ -6,11 +6,15 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 from jax.typing import ArrayLike
 
 from delayjax import base
 from delayjax.stability.pmf import probabilities
+
+_LONGEST = 10**6  # a grid of crossings then has a gigabyte
+_INT32 = 2**31 - 1  # what updates are counted with
 
 Delay = int | ArrayLike
 """How late each gradient is: an int, or the probabilities of 0, 1, 2, ... updates."""
@@ -51,6 +55,12 @@ class Recursion:
         compensation: float,
     ) -> "Recursion":
         """Checks and collects; the arguments are those of `step_limit`."""
+        check_known(
+            delay=delay,
+            momentum=momentum,
+            nesterov=nesterov,
+            compensation=compensation,
+        )
         ages, chances = _law(delay)
         base.check_number("momentum", momentum, below=1)
         base.check_number("compensation", compensation)
@@ -62,6 +72,12 @@ class Recursion:
             nesterov=bool(nesterov),
             compensation=float(compensation),
         )
+
+    @property
+    def fixed_delay(self) -> int | None:
+        """The one delay where neither momentum nor compensation is: a closed form."""
+        alone = self.momentum == self.compensation == 0 and len(self.ages) == 1
+        return int(self.ages[0]) if alone else None
 
     @property
     def lead(self) -> float:
@@ -95,6 +111,12 @@ class Recursion:
 
     def dense(self, values: np.ndarray) -> np.ndarray:
         """`values` of the `ages` as a row over staleness 0, 1, 2, ..."""
+        if self.ages[-1] > _LONGEST:
+            raise ValueError(
+                f"`delay` must be at most {_LONGEST} updates, got {self.ages[-1]}: of"
+                " longer ones only the step_limit and stationary_variance of a fixed"
+                " delay are known, without momentum and compensation."
+            )
         row = np.zeros(self.ages[-1] + 1)
         row[self.ages] = values
         return row
@@ -109,9 +131,23 @@ class Recursion:
         return np.trim_zeros(result, "b")
 
 
+def check_known(**values: Any) -> None:
+    """Refuses what `jax.jit` knows only when it runs.
+
+    Raises:
+        TypeError: if a value is traced, naming it.
+    """
+    for name, value in values.items():
+        if not all(map(base.is_concrete, jax.tree.leaves(value))):
+            raise TypeError(
+                f"`{name}` must be known, got {value}: what is said of stability is no"
+                " JAX program, compute it outside of jit, grad and vmap."
+            )
+
+
 def _law(delay: Delay) -> tuple[np.ndarray, np.ndarray]:
     """Which delays there are, and how probable they are."""
-    if np.ndim(delay) == 0:
+    if not isinstance(delay, (list, tuple)) and np.ndim(delay) == 0:
         tau = _updates(delay)
         return np.array([tau]), np.ones(1)
     chances = probabilities("delay", delay)
@@ -131,6 +167,11 @@ def _updates(delay: Any) -> int:
         ) from None
     if tau < 0:
         raise ValueError(f"`delay` must be non-negative, got {tau}.")
+    if tau > _INT32:
+        raise ValueError(
+            f"`delay` must be at most {_INT32}, got {tau}: updates are counted in"
+            " int32."
+        )
     return tau
 
 
@@ -142,8 +183,9 @@ def _weights(modulation: Callable[[int], float] | None, ages: np.ndarray) -> np.
             "`modulation` must be a function from staleness to a factor, as"
             f" modulation.inverse is, got {modulation!r}."
         )
-    with np.errstate(all="ignore"):  # what is not finite is refused below
-        weights = np.asarray([float(modulation(k)) for k in ages.astype(np.int32)])
+    # within jit too; what is not finite is refused below
+    with jax.ensure_compile_time_eval(), np.errstate(all="ignore"):
+        weights = np.asarray([_weight(modulation, k) for k in ages.astype(np.int32)])
     for age, weight in zip(ages, weights, strict=True):
         if not 0 <= weight < np.inf:
             raise ValueError(
@@ -156,3 +198,22 @@ def _weights(modulation: Callable[[int], float] | None, ages: np.ndarray) -> np.
             " staleness that occurs."
         )
     return weights
+
+
+def _weight(modulation: Callable[[int], float], staleness: int) -> float:
+    try:
+        answer = modulation(staleness)
+    except ZeroDivisionError:
+        raise ValueError(
+            "`modulation` must give finite, non-negative factors, but divides by zero"
+            f" for staleness {staleness}."
+        ) from None
+    try:
+        if isinstance(answer, str) or np.ndim(answer) != 0:
+            raise TypeError
+        return float(answer)
+    except TypeError:
+        raise TypeError(
+            f"`modulation` must give a number, got {answer!r} for staleness"
+            f" {staleness}."
+        ) from None

@@ -6,8 +6,9 @@ from collections.abc import Callable
 import numpy as np
 
 from delayjax import base
-from delayjax.stability.recursion import Delay, Recursion
+from delayjax.stability.recursion import Delay, Recursion, check_known
 
+_LONGEST = 10**5  # half an hour
 _ROUNDS = 200  # a few tens are enough
 _BLOCK = 256  # roots at a time: pairs of all would not fit for long delays
 
@@ -50,7 +51,8 @@ def roots(
         about 1e-8 only. Costs O(n^2): about 0.2 s for a delay of 1000.
 
     Raises:
-        TypeError, ValueError: as `step_limit` does; also if `step` is negative.
+        TypeError, ValueError: as `step_limit` does; also if `step` is negative, or a
+            delay beyond 10^5.
 
     Example:
         >>> roots(0.16, 1).real.round(6).tolist()  # z^2 - z + 0.16: it only decays
@@ -64,6 +66,7 @@ def roots(
         Numerical computation of polynomial zeros by means of Aberth's method,
         Numerical Algorithms 13, 1996, for the method.
     """
+    check_known(step=step)
     base.check_number("step", step)
     recursion = Recursion.of(
         delay,
@@ -72,6 +75,11 @@ def roots(
         modulation=modulation,
         compensation=compensation,
     )
+    if recursion.ages[-1] > _LONGEST:
+        raise ValueError(
+            f"`delay` must be at most {_LONGEST} updates, got {recursion.ages[-1]}:"
+            " there are as many roots, and their cost grows with the square."
+        )
     found = zeros(recursion.polynomial(float(step)))
     return found[np.argsort(-np.abs(found), kind="stable")]
 

@@ -1,4 +1,10 @@
-"""The seconds of a gradient, by what the K-th of P workers takes."""
+"""The seconds of a gradient, by what the K-th of P workers takes.
+
+Of one law there are three forms: `service_times.exponential` here, whose order
+statistics `stability.k_sync_seconds` and its like need; `cluster.exponential`, which
+draws times for simulations; and `stability.exponential_delay`, a Laplace transform,
+from which rates and limits in continuous time follow.
+"""
 
 import dataclasses
 import math
@@ -14,6 +20,9 @@ from delayjax import base
 @dataclasses.dataclass(frozen=True)
 class ServiceTimes:
     """Independent, equally distributed service times of P workers.
+
+    For `stability.k_sync_seconds` and its like. A simulation takes a law of `cluster`,
+    and rates take a `stability.DelayLaw`.
 
     Attributes:
         mean_seconds: E T; may be infinite.

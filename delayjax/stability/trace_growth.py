@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax.stability.recursion import Recursion
+from delayjax.stability.recursion import Recursion, check_known
 
 _SHORTEST = 16  # updates between two renormalisations: exp(-700) is not reached
 _LOG_RANGE = 600.0  # exp of it can be held, and a little more
-_WINDOWS = 10  # that a trace must be long
+_WINDOWS = 10  # that a trace must be long, or memories of momentum
 _LEFT_OUT = 0.1  # of a trace, at its beginning
 _RATIO, _STEPS = 1.1, 32  # of the steps that are tried together
 
@@ -32,13 +32,16 @@ def trace_growth(
         x_{t+1} = x_t - a x_{t - tau_t},    growth = lim log|x_t| / t
 
     which almost all runs have, and not their mean: the mean of x may die out while
-    every run diverges. It is log(spectral_radius) where all tau_t are equal. The
-    largest |x| that may still be read is brought back to 1 now and then; its logarithms
-    add up. x is 1 before the first update, of which the first tenth are left out.
+    every run diverges. It is log(spectral_radius) where all tau_t are equal. Now and
+    then x and the momentum m are divided by their size, whose logarithms add up: of
+    the heavy ball as an oscillator, sqrt(x^2 + a m^2), with the largest |x| that may
+    still be read and, where it is larger, 1 - beta for sqrt(a). x is 1 before the first
+    update and m is 0; the first tenth of the updates are left out.
 
     Args:
         staleness: tau_t in updates, int [T] or [T, 1], as `trace.staleness` of a server
-            that updates at each gradient. At least 10 times as many as the largest.
+            that updates at each gradient. T is at least 10 times the largest plus 1,
+            10 times the updates that momentum remembers, 1 / (1 - beta), and 160.
         step: a = eta lambda, a number or any array.
         momentum: as in `step_limit`.
         nesterov: as in `step_limit`.
@@ -54,8 +57,9 @@ def trace_growth(
 
     Raises:
         TypeError: if `staleness` holds no integers, or as `step_limit` does.
-        ValueError: if `staleness` is negative, too short or of several gradients an
-            update, `step` negative or not finite, or as `step_limit` does.
+        ValueError: if `staleness` is negative, too short (also for `momentum`) or of
+            several gradients an update, `step` negative or not finite, or as
+            `step_limit` does.
 
     Example:
         >>> grown = trace_growth([1] * 2000, [0.64, 1.44])  # always one update late
@@ -77,6 +81,7 @@ def trace_growth(
         modulation=modulation,
         compensation=compensation,
     )
+    check_known(step=step)
     steps = np.asarray(step, np.float64)
     if not ((steps >= 0) & np.isfinite(steps)).all():
         raise ValueError(
@@ -168,8 +173,13 @@ class _Run:
     @classmethod
     def of(cls, staleness: ArrayLike, **options) -> "_Run":
         """Checks; `options` are those of `trace_growth`."""
+        check_known(staleness=staleness)
         ages = _checked(staleness)
-        return cls(Recursion.of(np.bincount(ages) / ages.size, **options), ages)
+        recursion = Recursion.of(np.bincount(ages) / ages.size, **options)
+        memory = round(1 / (1 - recursion.momentum))
+        why = f"1 / (1 - `momentum`), with `momentum` = {recursion.momentum}"
+        _check_length(ages, memory, why)
+        return cls(recursion, ages)
 
     @property
     def scale(self) -> float:
@@ -188,6 +198,8 @@ class _Run:
         x = np.ones((window + block, len(steps)))
         rows = list(x)  # views
         m = np.zeros(len(steps))
+        energy = np.sqrt(steps) * math.sqrt(self.recursion.mean_weight)
+        unit = np.maximum(energy, 1 - beta)  # of m: they turn into one another
         logs, lengths = [], []
         for start in range(0, len(self.staleness), block):
             ages = self.staleness[start : start + block].tolist()
@@ -202,7 +214,7 @@ class _Run:
                     m = beta * m + y
                 np.subtract(rows[now], change, out=rows[now + 1])
             last = x[len(ages) : len(ages) + window]
-            size = np.maximum(np.abs(last).max(axis=0), np.abs(m))
+            size = np.hypot(np.abs(last).max(axis=0), unit * m)
             with np.errstate(divide="ignore"):
                 logs.append(np.log(size))
             lengths.append(len(ages))
@@ -242,10 +254,15 @@ def _checked(staleness: ArrayLike) -> np.ndarray:
             f"`staleness` must be non-negative, got {ages.min()}: -1 is an update"
             " without a gradient, leave it out."
         )
-    if ages.size < _WINDOWS * (int(ages.max(initial=0)) + 1):
-        raise ValueError(
-            f"`staleness` must be that of at least {_WINDOWS} times as many updates as"
-            f" the largest of them plus 1, got {ages.size} with one of"
-            f" {ages.max(initial=0)}: simulate longer."
-        )
+    largest = int(ages.max(initial=0))
+    why = f"{_SHORTEST} or the largest of them, {largest}, plus 1"
+    _check_length(ages, max(largest + 1, _SHORTEST), why)
     return ages.astype(np.int64)
+
+
+def _check_length(ages: np.ndarray, memory: int, why: str) -> None:
+    if ages.size < _WINDOWS * memory:
+        raise ValueError(
+            f"`staleness` must be that of at least {_WINDOWS * memory} updates,"
+            f" {_WINDOWS} times {why}, got {ages.size}: simulate longer."
+        )

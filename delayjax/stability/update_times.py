@@ -28,7 +28,8 @@ def k_sync_seconds(k: int, workers: int, times: ServiceTimes) -> float:
         float64; `inf` where the K-th of P has no finite mean.
 
     Raises:
-        TypeError: if `k` or `workers` is no integer.
+        TypeError: if `k` or `workers` is no integer, or `times` of another kind, as a
+            law of `cluster` or a `DelayLaw`.
         ValueError: if `k` is not in 1 .. P.
 
     Example:
@@ -39,7 +40,7 @@ def k_sync_seconds(k: int, workers: int, times: ServiceTimes) -> float:
     References:
         Dutta et al., AISTATS 2018, arXiv:1803.01113, on K-sync SGD.
     """
-    _check(k, workers)
+    _check(k, workers, times)
     return float(times.kth(k, workers))
 
 
@@ -70,7 +71,7 @@ def k_batch_async_seconds(k: int, workers: int, times: ServiceTimes) -> float:
     References:
         Dutta et al., AISTATS 2018, arXiv:1803.01113, on K-batch-async SGD.
     """
-    _check(k, workers)
+    _check(k, workers, times)
     return k * float(times.mean_seconds) / workers
 
 
@@ -105,7 +106,7 @@ def k_async_seconds(k: int, workers: int, times: ServiceTimes) -> float:
     References:
         Dutta et al., AISTATS 2018, arXiv:1803.01113, on K-async SGD.
     """
-    _check(k, workers)
+    _check(k, workers, times)
     if k == 1:
         return k_batch_async_seconds(k, workers, times)
     if k == workers or times.memoryless:
@@ -153,7 +154,7 @@ def k_batch_sync_seconds(k: int, workers: int, times: ServiceTimes) -> float:
         Dutta et al., AISTATS 2018, arXiv:1803.01113, on K-batch-sync SGD; the integral
         is renewal theory's.
     """
-    _check(k, workers)
+    _check(k, workers, times)
     if times.memoryless:
         return k_batch_async_seconds(k, workers, times)
     if k == 1:
@@ -209,7 +210,12 @@ def _added(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return total
 
 
-def _check(k: int, workers: int) -> None:
+def _check(k: int, workers: int, times: ServiceTimes) -> None:
+    if not isinstance(times, ServiceTimes):
+        raise TypeError(
+            "`times` must be of stability.service_times, such as"
+            f" service_times.exponential(1.0), got {times!r}."
+        )
     workers = base.check_bound("workers", workers, at_least=1)
     if base.check_bound("k", k, at_least=1) > workers:
         raise ValueError(

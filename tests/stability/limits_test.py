@@ -10,6 +10,8 @@ from scipy import optimize, stats
 
 import delayjax as dj
 from delayjax import stability
+from delayjax.stability.limits import mean_limit
+from delayjax.stability.recursion import Recursion
 from tests.stability import updates
 
 SEEDS = [1, 2, 3]
@@ -33,11 +35,58 @@ def finite(chances):
     return chances / chances.sum()
 
 
+def crossing(delay, modulation=None):
+    """Where roots cross the circle, which knows no closed form."""
+    recursion = Recursion.of(
+        delay, momentum=0.0, nesterov=False, modulation=modulation, compensation=0.0
+    )
+    return mean_limit(recursion)
+
+
 def test_a_fixed_delay_without_momentum_has_the_closed_form():
-    delays = range(201)
+    delays = [*range(201), 1000]
+    expected = list(map(fixed_limit, delays))
+    np.testing.assert_allclose(list(map(crossing, delays)), expected, atol=1e-10)
     limits = [stability.step_limit(tau) for tau in delays]
-    np.testing.assert_allclose(limits, list(map(fixed_limit, delays)), atol=1e-10)
-    assert abs(stability.step_limit(1000) - fixed_limit(1000)) < 1e-10
+    np.testing.assert_allclose(limits, expected, rtol=1e-15)
+    for tau in (1, 5, 30):
+        limit = stability.step_limit(tau, modulation=dj.modulation.inverse)
+        np.testing.assert_allclose(
+            crossing(tau, dj.modulation.inverse), limit, rtol=1e-10
+        )
+
+
+def test_a_fixed_delay_may_be_of_any_length():
+    begin = time.process_time()
+    for tau in (10**6, 10**9, 2**31 - 1):
+        limit = stability.step_limit(tau)
+        assert limit == pytest.approx(math.pi / (2 * tau + 1), rel=1e-12)
+        inside, outside = (
+            stability.stationary_variance(share * limit, tau) for share in (0.9, 1.1)
+        )
+        assert inside < outside == math.inf
+    assert time.process_time() - begin < 1
+
+
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        (stability.step_limit, {"momentum": 0.5}),
+        (stability.step_limit, {"compensation": 0.1}),
+        (stability.critical_step, {}),
+        (lambda tau: stability.stationary_variance(0.1, tau, momentum=0.5), {}),
+        (lambda tau: stability.roots(0.1, tau), {}),
+        (lambda tau: stability.spectral_radius(0.1, tau), {}),
+    ],
+)
+def test_what_needs_arrays_as_long_as_the_delay_refuses_a_very_long_one(
+    function, options
+):
+    message = r"`delay` must be at most 10+ updates, got 1000000000"
+    with pytest.raises(ValueError, match=message):
+        function(10**9, **options)
+    with pytest.raises(ValueError, match="`delay` must be at most 2147483647, got 1"):
+        function(10**20, **options)
 
 
 @pytest.mark.parametrize("beta", MOMENTA)

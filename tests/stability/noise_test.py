@@ -95,6 +95,23 @@ def test_noise_counts_squared_and_weights_act_on_it():
     assert stability.stationary_variance(0.1, 4, noise=0.0) == 0
 
 
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.5}])
+def test_noise_is_refused_whose_variance_no_float_holds(options):
+    one = stability.stationary_variance(0.1, 1, **options)
+    large = stability.stationary_variance(0.1, 1, noise=1e150, **options)
+    np.testing.assert_allclose(large, 1e300 * one, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"`noise` must be so small .*got 1e\+200"):
+        stability.stationary_variance(0.1, 1, noise=1e200, **options)
+    # an unstable step has no variance, whatever the noise
+    assert stability.stationary_variance(9.0, 1, noise=1e200, **options) == math.inf
+
+
+def test_small_noise_of_small_steps_has_a_variance():
+    # s^2 / (2 a), where float64 holds no s^2
+    tiny = stability.stationary_variance(1e-200, 0, noise=1e-200)
+    np.testing.assert_allclose(tiny, 1e-200 / 2, rtol=1e-12)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_autocovariances_are_means_over_the_circle(seed):
     rng = np.random.default_rng(seed)

@@ -9,6 +9,7 @@ import pytest
 
 import delayjax as dj
 from delayjax import cluster, stability
+from delayjax.stability.trace_growth import trace_growth, trace_step_limit
 
 ALL = {
     "step_limit": stability.step_limit,
@@ -30,7 +31,13 @@ REFUSED = {
     "a table": ([[0.5, 0.5]], {}, ValueError, r"a row of .*got shape \(1, 2\)"),
     "too little": ([0.5, 0.4], {}, ValueError, "sum to 1, got 0.9: lengthen a law"),
     "too much": ([0.5, 0.6], {}, ValueError, "sum to 1, got 1.1: .* divide by the sum"),
-    "nothing": ([], {}, ValueError, "sum to 1, got 0"),
+    "nothing": ([], {}, ValueError, "`delay` must hold .*got an empty row"),
+    "zeros": ([0.0, 0.0], {}, ValueError, "sum to 1, got 0"),
+    "words": (["a"], {}, TypeError, r"`delay` must be a row of .*got \['a'\]"),
+    "complex": ([1 + 0j], {}, TypeError, "`delay` must be a row of .*1"),
+    "bools": ([False, True], {}, TypeError, r"`delay` must be a row .*\[False, True"),
+    "ragged": ([[1], [1, 2]], {}, TypeError, "`delay` must be a row of"),
+    "without float": ([10**400], {}, TypeError, "`delay` must be a row of"),
     "a negative chance": ([1.5, -0.5], {}, ValueError, "non-negative .*got -0.5"),
     "no number": ([1.0, math.nan], {}, ValueError, "finite, .*got nan"),
     "without end": ([0.5, math.inf], {}, ValueError, "finite, .*got inf"),
@@ -56,6 +63,30 @@ REFUSED = {
         {"modulation": lambda k: 1 / k},
         ValueError,
         "got inf for .* 0",
+    ),
+    "1/0 in Python": (
+        [0.5, 0.5],
+        {"modulation": lambda k: 1 / int(k)},
+        ValueError,
+        "`modulation` .*divides by zero for staleness 0",
+    ),
+    "a row of weights": (
+        3,
+        {"modulation": lambda k: [1.0]},
+        TypeError,
+        r"`modulation` must give a number, got \[1.0\] for staleness 3",
+    ),
+    "no weight": (
+        3,
+        {"modulation": lambda k: None},
+        TypeError,
+        "`modulation` must give a number, got None for staleness 3",
+    ),
+    "a word": (
+        3,
+        {"modulation": lambda k: "1"},
+        TypeError,
+        "`modulation` must give a number, got '1'",
     ),
     "all dropped": (
         3,
@@ -91,6 +122,45 @@ def test_a_criterion_is_one_of_two_and_noise_is_not_negative():
         stability.step_limit(1, criterion="median")
     with pytest.raises(ValueError, match=r"`noise` must be .*non-negative, got -1"):
         stability.stationary_variance(0.1, 1, noise=-1)
+
+
+@pytest.mark.parametrize("function", ALL.values(), ids=ALL)
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("delay", lambda function, x: function([x, 1 - x])),
+        ("momentum", lambda function, x: function(3, momentum=x)),
+        ("nesterov", lambda function, x: function(3, nesterov=x)),
+        ("compensation", lambda function, x: function(3, compensation=x)),
+    ],
+)
+def test_what_is_traced_is_refused_by_name(function, name, call):
+    with pytest.raises(TypeError, match=f"`{name}` must be known, .* outside of jit"):
+        jax.jit(lambda x: call(function, x))(0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("step", lambda x: stability.roots(x, 3)),
+        ("step", lambda x: stability.spectral_radius(x, 3)),
+        ("step", lambda x: stability.stationary_variance(x, 3)),
+        ("noise", lambda x: stability.stationary_variance(0.1, 3, noise=x)),
+        ("step", lambda x: trace_growth([0] * 200, x)),
+        ("staleness", lambda x: trace_step_limit(jnp.full(200, x))),
+    ],
+)
+def test_traced_steps_noise_and_traces_are_refused_by_name(name, function):
+    with pytest.raises(TypeError, match=f"`{name}` must be known, .* outside of jit"):
+        jax.jit(function)(1)
+
+
+def test_within_a_program_what_is_known_is_computed():
+    def limit(x):
+        return x * stability.step_limit(3, modulation=dj.modulation.inverse)
+
+    expected = stability.step_limit(3, modulation=dj.modulation.inverse)
+    np.testing.assert_allclose(jax.jit(limit)(1.0), expected, rtol=1e-6)
 
 
 def test_a_delay_and_its_certain_law_are_one():

@@ -2,12 +2,13 @@
 
 import itertools
 import math
+import re
 
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from delayjax import cluster
+from delayjax import cluster, stability
 from delayjax.cluster import protocols
 from delayjax.stability import service_times, update_times
 
@@ -69,6 +70,24 @@ def test_k_sync_takes_the_kth_of_p_in_a_simulation(laws, k):
     )
     seconds = update_times.k_sync_seconds(k, P, times)
     assert trace.seconds[-1] / updates == pytest.approx(seconds, rel=0.01)
+
+
+def test_the_other_forms_of_a_law_that_are_pointed_to_have_its_mean():
+    pointers = re.findall(r"`(\w+)\.(\w+)`", service_times.__doc__)
+    forms = {"service_times": service_times, "cluster": cluster, "stability": stability}
+    named = {name: getattr(forms[module], name) for module, name in pointers}
+    assert {module for module, _ in pointers} == set(forms)
+    assert named["exponential_delay"](2.0).mean == 2.0
+    assert service_times.exponential(2.0).mean_seconds == 2.0
+    drawn = cluster.simulate(
+        cluster.Cluster(1, cluster.exponential(2.0)),
+        protocols.k_sync(1),
+        20_000,
+        seed=1,
+    )
+    assert drawn.seconds[-1] / 20_000 == pytest.approx(2.0, rel=0.03)
+    for pointed in (r"`cluster`", r"`stability.DelayLaw`"):
+        assert pointed in service_times.ServiceTimes.__doc__
 
 
 def test_formulas_are_the_papers():

@@ -125,7 +125,7 @@ def test_a_law_of_float32_counts_as_one():
         ([0.5, math.inf], "`pmf` must hold finite, .* got inf"),
         ([1.5, -0.5], "`pmf` must hold .* non-negative .* got -0.5"),
         ([math.nan, 1.0], "`pmf` must hold finite, .* got nan"),
-        ([], "`pmf` must hold .* that sum to 1, got 0"),
+        ([], "`pmf` must hold .* got an empty row"),
         ([[1.0]], r"`pmf` must be a row of the probabilities.* got shape \(1, 1\)"),
         (1.0, r"`pmf` must be a row of the probabilities.* got shape \(\)"),
     ],
@@ -146,3 +146,23 @@ def test_impossible_thresholds_and_triggers_are_refused():
         thinning.event_triggered([1.0], 0)
     with pytest.raises(TypeError, match="`probability` must be a number"):
         thinning.event_triggered([1.0], "often")
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda pmf: thinning.staleness_threshold(pmf, 1),
+        lambda pmf: thinning.event_triggered(pmf, 0.5),
+    ],
+)
+@pytest.mark.parametrize(
+    ("pmf", "error", "message"),
+    [
+        (["a"], TypeError, r"`pmf` must be a row of .*got \['a'\]"),
+        ([False, True], TypeError, r"`pmf` must be a row of .*got \[False, True\]"),
+        ([1 + 0j], TypeError, "`pmf` must be a row of"),
+    ],
+)
+def test_what_is_no_law_is_refused_by_name(keep, pmf, error, message):
+    with pytest.raises(error, match=message):
+        keep(pmf)

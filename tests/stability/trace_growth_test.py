@@ -58,6 +58,34 @@ def grown(ages, step, **options):
     return np.mean(logs[len(ages) // 10 :])
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("delay", [0, 1, 5])
+@pytest.mark.parametrize("beta", [0.9, 0.99])
+def test_the_shortest_trace_that_is_taken_outlasts_its_momentum(beta, delay, nesterov):
+    options = {"momentum": beta, "nesterov": nesterov}
+    updates = max(160, round(10 / (1 - beta)))
+    ages = np.full(updates, delay)
+    limit = limits.step_limit(delay, **options)
+    assert trace_step_limit(ages, **options) == pytest.approx(limit, rel=0.02)
+    # below the limit it dies out, and a transient of the momentum is no growth
+    steps = limit * np.array([0.01, 0.1, 0.5])
+    radii = [spectral_radius(step, delay, **options) for step in steps]
+    growth = trace_growth(ages, steps, **options)
+    assert (growth < 0).all()
+    np.testing.assert_allclose(growth, np.log(radii), atol=4 / updates)
+    with pytest.raises(ValueError, match=f"at least {updates} updates.*simulate lon"):
+        trace_growth(ages[1:], limit, **options)
+
+
+@pytest.mark.parametrize("delay", [0, 3])
+def test_the_shortest_trace_without_momentum_has_its_root_too(delay):
+    limit = limits.step_limit(delay)
+    assert trace_step_limit([delay] * 160) == pytest.approx(limit, rel=0.01)
+    growth = trace_growth([delay] * 160, 0.9 * limit)
+    radius = spectral_radius(0.9 * limit, delay)
+    assert growth == pytest.approx(math.log(radius), abs=1 / 160)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_growth_is_that_of_a_product_of_random_matrices(seed):
     rng = np.random.default_rng(seed)
@@ -109,9 +137,9 @@ def test_a_trace_of_workers_is_followed_as_they_read(workers):
 def test_without_delay_nothing_overflows_or_vanishes():
     # 1 - a, each update
     steps = np.array([1 - 1e-9, 1 + 1e-3, 3.0, 1e9, 1e100])
-    growth = trace_growth(np.zeros(100, int), steps)
+    growth = trace_growth(np.zeros(160, int), steps)
     np.testing.assert_allclose(growth, np.log(np.abs(1 - steps)), rtol=1e-6)
-    assert trace_growth(np.zeros(100, int), 1.0) == -math.inf
+    assert trace_growth(np.zeros(160, int), 1.0) == -math.inf
 
 
 def test_a_long_memory_overflows_at_no_step():
@@ -122,8 +150,15 @@ def test_a_long_memory_overflows_at_no_step():
     np.testing.assert_allclose(growth, np.log(radii), rtol=101 / 4500)
 
 
+def test_momentum_overflows_at_no_step():
+    # the larger root of z^2 - (1.9 - a) z + 0.9
+    steps = np.array([1e3, 1e9, 1e100])
+    growth = trace_growth(np.zeros(160, int), steps, momentum=0.9)
+    np.testing.assert_allclose(growth, np.log(steps), rtol=1e-3)
+
+
 def test_no_step_grows_in_no_way():
-    assert trace_growth([3, 0, 2, 1] * 30, 0.0) == 0.0
+    assert trace_growth([3, 0, 2, 1] * 40, 0.0) == 0.0
 
 
 def test_steps_are_followed_apart():
@@ -177,10 +212,22 @@ def test_the_limit_is_found_far_above_the_mean_age():
         ([0, -1] * 20, {}, ValueError, "`staleness` must be non-negative, got -1"),
         ([[0, 1]] * 20, {}, ValueError, r"one gradient an update.* shape \(20, 2\)"),
         (3, {}, ValueError, r"one gradient an update.* shape \(\)"),
-        ([9] * 99, {}, ValueError, "at least 10 times .* got 99 with one of 9"),
-        (np.zeros(0, int), {}, ValueError, "at least 10 times .* got 0"),
-        ([1] * 20, {"momentum": 1.0}, ValueError, "`momentum` must be in"),
-        ([1] * 20, {"modulation": 0.5}, TypeError, "`modulation` must be a function"),
+        (
+            [19] * 199,
+            {},
+            ValueError,
+            "at least 200 updates, 10 times .* 19, plus 1, got 199",
+        ),
+        ([0] * 16, {}, ValueError, "at least 160 updates, 10 times 16 .* got 16"),
+        (np.zeros(0, int), {}, ValueError, "at least 160 updates, .* got 0"),
+        (
+            [0] * 200,
+            {"momentum": 0.99},
+            ValueError,
+            "at least 1000 updates, 10 times .* `momentum` = 0.99, got 200: simulate",
+        ),
+        ([1] * 200, {"momentum": 1.0}, ValueError, "`momentum` must be in"),
+        ([1] * 200, {"modulation": 0.5}, TypeError, "`modulation` must be a function"),
     ],
 )
 def test_what_is_no_trace_is_refused(staleness, options, error, message):
@@ -193,4 +240,4 @@ def test_what_is_no_trace_is_refused(staleness, options, error, message):
 @pytest.mark.parametrize("step", [-0.1, math.nan, math.inf, [0.1, -0.1]])
 def test_impossible_steps_are_refused(step):
     with pytest.raises(ValueError, match="`step` must be finite and non-negative"):
-        trace_growth([1] * 20, step)
+        trace_growth([1] * 200, step)

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from delayjax import cluster
+from delayjax import cluster, stability
 from delayjax.cluster import protocols
 from delayjax.stability import service_times, update_times
 
@@ -116,6 +116,19 @@ def test_more_gradients_than_workers_are_refused(scheme, k, rule):
         function(k, P, LAWS["exponential"][0])
     with pytest.raises(ValueError, match="`workers` must be at least 1, got 0"):
         function(1, 0, LAWS["exponential"][0])
+
+
+@pytest.mark.parametrize(
+    "scheme", ["k_sync", "k_async", "k_batch_sync", "k_batch_async"]
+)
+@pytest.mark.parametrize(
+    "times", [cluster.exponential(1.0), stability.exponential_delay(1.0), 1.0]
+)
+def test_laws_of_another_kind_are_refused(scheme, times):
+    function = getattr(update_times, f"{scheme}_seconds")
+    message = r"`times` must be of stability.service_times, .*exponential\(1.0\), got"
+    with pytest.raises(TypeError, match=message):
+        function(2, 4, times)
 
 
 def test_what_has_no_closed_form_is_refused_with_bounds_to_take():
