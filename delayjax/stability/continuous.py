@@ -1,4 +1,4 @@
-"""Delayed training in wall-clock time: its decay rates and their limits.
+"""Delayed training in wall-clock time: how its modes decay.
 
 Where many workers send gradients, a mode x of curvature lambda follows the delay
 equation
@@ -21,16 +21,14 @@ from scipy import special
 
 from delayjax import base
 from delayjax.stability.crossings import brent
+from delayjax.stability.dampings import check_damping, critical_damping
 from delayjax.stability.delay_laws import DelayLaw
 from delayjax.stability.rightmost import meeting_rate, residual, rightmost_roots
-from delayjax.stability.roots import roots
+from delayjax.stability.root_finding import roots
 
 _MOST_STAGES = 128  # whose roots are those of a polynomial that is solved as such
 _NEAR = 1e-3  # to -1/e, where scipy's W is inexact, or nan
 _REAL = 1e-7  # of a root, what rounding leaves of its imaginary part
-_FINE = 0.02  # 1/mean between two angular frequencies
-_HIGHEST = 1000.0  # 1/mean: that an angular frequency may be
-_BLOCK = 100  # frequencies at a time
 
 
 def characteristic_roots(
@@ -56,12 +54,15 @@ def characteristic_roots(
         stages, 1 at a damping of 0, and for other laws those to the right of
         -`law.tail_rate` and not very far beyond the first ones. A double
         root is exact to about 1e-8 only. Costs 1 ms for closed forms, else some 5 ms;
-        0.5 to 2 s for 1000 samples.
+        0.5 to 2 s for 1000 samples. Without a closed form it grows in proportion to
+        `damping` times the longest delay, to 8 s at 5 * 10^5.
 
     Raises:
         TypeError: if `law` is no `DelayLaw`, `damping` no number or `number` no
             integer.
-        ValueError: if `damping` is negative or not finite, or `number` is below 1.
+        ValueError: if `damping` is negative or not finite, `number` is below 1, or
+            there are too many roots to count: `damping` times the longest delay is
+            above about 10^6 and the law has no closed form.
 
     Example:
         >>> from delayjax.stability.delay_laws import constant_delay, exponential_delay
@@ -108,7 +109,7 @@ def decay_rate(damping: float, law: DelayLaw) -> float:
         float64, in 1/seconds: an error falls to a share eps of itself in
         log(1/eps) / rate seconds. Negative where the error grows. At most
         `law.tail_rate` for laws that have one, and to three digits where it is that.
-        Costs what the roots do; below critical damping 0.2 ms.
+        Costs 0.2 ms below critical damping and for gamma laws, else what the roots do.
 
     Raises:
         TypeError, ValueError: as `characteristic_roots` does.
@@ -124,103 +125,15 @@ def decay_rate(damping: float, law: DelayLaw) -> float:
         Yu, Chen and Poor, arXiv:2406.11159.
     """
     damping = check_damping(damping, law)
+    if law.stages is not None and law.stages < math.inf:
+        critical = critical_damping(law)
+        if damping > critical * (1 + _NEAR):
+            return _of_turning_stages(damping, law)
     fastest = meeting_rate(law)
     if damping <= fastest / float(law.transform(-fastest)):
         return _of_a_real_root(damping, law, fastest)
     found = characteristic_roots(damping, law, number=1)
     return float(-found[0].real) if found.size else law.tail_rate
-
-
-def damping_limit(law: DelayLaw) -> float:
-    """The smallest damping at which training no longer converges.
-
-    There a root is i w on the imaginary axis:
-
-        E cos(w T) = 0,    a = w / E sin(w T)
-
-    which, times the mean delay, is pi/2 for a constant delay, for k stages
-
-        k tan(pi/2k) / cos^k(pi/2k)
-
-    and (pi/2)^2 for delays that are uniform between 0 and twice the mean.
-
-    Args:
-        law: of the delay.
-
-    Returns:
-        float64, in 1/seconds. The step limit of P workers is eta lambda = it * mean / P
-        and, closer, that with `half_update_earlier`. `inf` where no frequency up to
-        1000 / mean gives one, as for exponential delays: random delays then still limit
-        the step, see `trace_step_limit`. Costs 0.1 ms, and 2 ms if `inf`.
-
-    Raises:
-        TypeError: if `law` is no `DelayLaw`.
-
-    Example:
-        >>> from delayjax.stability.delay_laws import constant_delay, gamma_delay
-        >>> round(damping_limit(constant_delay(2.0)), 6)  # pi/2 / 2
-        0.785398
-        >>> [round(damping_limit(gamma_delay(1.0, k)), 3) for k in (1, 2, 4)]
-        [inf, 4.0, 2.274]
-
-    References:
-        Yu, Chen and Poor, arXiv:2406.11159, for the limit as a question of roots.
-    """
-    _check_law(law)
-    spacing = _FINE / law.mean
-    limit, first = math.inf, 0.0
-    # |phi| is at most 1, so a is at least w
-    while first < min(limit, _HIGHEST / law.mean):
-        w = first + spacing * np.arange(_BLOCK + 1)
-        real = law.transform(1j * w).real
-        for cell in np.flatnonzero((real[:-1] > 0) != (real[1:] > 0)):
-            crossing = brent(
-                lambda w: float(law.transform(1j * w).real), w[cell], w[cell + 1]
-            )
-            late = -float(law.transform(1j * crossing).imag)
-            if late > 0:
-                limit = min(limit, crossing / late)
-        first = float(w[-1])
-    return limit
-
-
-def critical_damping(law: DelayLaw) -> float:
-    """The largest damping at which the error decays without oscillating.
-
-    Two real roots meet there, at the r > 0 of the largest
-
-        a = r / E exp(r T)
-
-    which is 1/e at r = 1, in units of the mean, for a constant delay, and for k stages
-
-        (k/(k+1))^{k+1}    at    r = k/(k+1).
-
-    It is the fastest of all dampings if the delay is constant. Widely spread delays, as
-    gamma delays of a shape below 1, decay faster yet beyond it, oscillating.
-
-    Args:
-        law: of the delay.
-
-    Returns:
-        float64, in 1/seconds. For a mode of eta lambda the best number of workers is it
-        * mean / (eta lambda). Costs 0.1 ms.
-
-    Raises:
-        TypeError: if `law` is no `DelayLaw`.
-
-    Example:
-        >>> from delayjax.stability.delay_laws import constant_delay, exponential_delay
-        >>> round(critical_damping(constant_delay(1.0)), 6)  # 1/e
-        0.367879
-        >>> round(critical_damping(exponential_delay(1.0)), 6)
-        0.25
-
-    References:
-        Yu, Chen and Poor, arXiv:2406.11159, for more workers that do not help.
-    """
-    _check_law(law)
-    rate = meeting_rate(law)
-    return rate / float(law.transform(-rate))
 
 
 def speedup_limit(law: DelayLaw) -> float:
@@ -274,6 +187,31 @@ def _of_stages(damping: float, mean: float, stages: int) -> np.ndarray:
     return stages / mean * (roots(damping * mean / stages, stages) - 1)
 
 
+def _of_turning_stages(damping: float, law: DelayLaw) -> float:
+    """The rate of k stages, of any k > 0, beyond critical damping.
+
+    With s = (k/mean)(u - 1) and u of the angle v/k, u^k (1 - u) = a mean/k is real
+    where 1 - u has the angle -v. By the law of sines of 0, 1 and u
+
+        |u| = sin v / sin(v + v/k),    |1 - u| = sin(v/k) / sin(v + v/k),
+
+    one equation in v, from 0 at critical damping to pi k/(k+1).
+    """
+    k, sought = float(law.stages or 0), math.log(damping * law.mean)
+
+    def ahead(v):
+        each = v / k
+        shorter = math.sin(each) / math.tan(v) - 2 * math.sin(each / 2) ** 2
+        grown = -k * math.log1p(shorter)
+        return grown + math.log(k * math.sin(each) / math.sin(v + each)) - sought
+
+    highest = math.pi * k / (k + 1)
+    low, high = 1e-6 * highest, (1 - 1e-14) * highest
+    v = brent(ahead, low, high) if ahead(high) > 0 else high
+    rate = k / law.mean * math.sin(v / k) * math.cos(v) / math.sin(v + v / k)
+    return min(rate, law.tail_rate)
+
+
 def _in_order(found: np.ndarray, number: int) -> np.ndarray:
     """The largest real parts first, of each pair the upper one, with its conjugate."""
     real = np.abs(np.imag(found)) <= _REAL * np.abs(found)
@@ -294,29 +232,3 @@ def _of_a_real_root(damping: float, law: DelayLaw, fastest: float) -> float:
         return rate / float(law.transform(-rate)) - damping
 
     return fastest if ahead(fastest) <= 0 else brent(ahead, 0.0, fastest)
-
-
-def check_damping(damping: float, law: DelayLaw) -> float:
-    """`damping` as a float, together with the law that delays it.
-
-    Raises:
-        TypeError: if `law` is no `DelayLaw`, or `damping` no number.
-        ValueError: if `damping` is negative or not finite.
-    """
-    _check_law(law)
-    try:
-        base.check_number("damping", damping)
-    except ValueError as error:
-        raise ValueError(
-            f"{error} It is eta lambda nu: a direction of negative curvature grows with"
-            " or without delay."
-        ) from None
-    return float(damping)
-
-
-def _check_law(law: DelayLaw) -> None:
-    if not isinstance(law, DelayLaw):
-        raise TypeError(
-            "`law` must be a law of the delay such as constant_delay(1.0), got"
-            f" {law!r}."
-        )

@@ -12,6 +12,7 @@ from scipy import special
 from delayjax import base
 
 _BLOCK = 2**18  # exponentials at a time
+_LARGE = 1000  # stages, of which 1 + s mean/k loses three digits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +94,8 @@ def constant_delay(seconds: float) -> DelayLaw:
 def gamma_delay(mean_seconds: float, shape: float) -> DelayLaw:
     """`shape` memoryless stages: phi(s) = (1 + s mean/k)^-k.
 
+    Exact for any shape: one of 1e12 is the constant delay to twelve digits.
+
     Args:
         mean_seconds: of the whole delay.
         shape: k, the inverse of the squared coefficient of variation; 1 is exponential,
@@ -108,9 +111,18 @@ def gamma_delay(mean_seconds: float, shape: float) -> DelayLaw:
     base.check_number("mean_seconds", mean_seconds, positive=True)
     base.check_number("shape", shape, positive=True)
     mean, k = float(mean_seconds), float(shape)
+
+    def power(s, exponent):
+        """(1 + s mean/k)^-exponent."""
+        each = np.asarray(s) * mean / k
+        if k < _LARGE:
+            return (1 + each) ** -exponent
+        # scipy's log1p is exact for complex numbers near 0, which numpy's is not
+        return np.exp(-exponent * special.log1p(each))
+
     return DelayLaw(
-        transform=lambda s: (1 + np.asarray(s) * mean / k) ** -k,
-        slope=lambda s: mean * (1 + np.asarray(s) * mean / k) ** -(k + 1),
+        transform=lambda s: power(s, k),
+        slope=lambda s: mean * power(s, k + 1),
         quantile=lambda share: special.gammaincinv(k, share) * mean / k,
         tail_rate=k / mean,
         stages=k,
@@ -170,9 +182,7 @@ def shifted_exponential_delay(shift_seconds: float, mean_seconds: float) -> Dela
 def uniform_delay(low_seconds: float, high_seconds: float) -> DelayLaw:
     """All delays in [low, high] are equally likely.
 
-        phi(s) = exp(-s middle) sinh(s half) / (s half)
-
-    with the middle (low + high)/2 and the half width (high - low)/2.
+        phi(s) = (exp(-s low) - exp(-s high)) / (s (high - low))
 
     Args:
         low_seconds: the shortest.
@@ -194,20 +204,29 @@ def uniform_delay(low_seconds: float, high_seconds: float) -> DelayLaw:
             f"`high_seconds` must be above `low_seconds`, got {high_seconds} and"
             f" {low_seconds}: a fixed delay is constant_delay(seconds)."
         )
-    middle = (low_seconds + high_seconds) / 2
-    half = (high_seconds - low_seconds) / 2
+    low, high = float(low_seconds), float(high_seconds)
+    width = high - low
+
+    def parts(s):
+        """exp(-s end), s width and +-width, from the end that leaves no overflow."""
+        s = np.asarray(s)
+        right = np.real(s) >= 0
+        late = np.exp(-s * np.where(right, low, high))
+        return late, np.where(right, 1, -1) * s * width, right
 
     def transform(s):
-        return np.exp(-np.asarray(s) * middle) * _sinhc(np.asarray(s) * half)
+        late, z, _ = parts(s)
+        return (late * _share_left(z))[()]
 
     def slope(s):
-        late = np.exp(-np.asarray(s) * middle)
-        return middle * transform(s) - half * late * _sinhc_slope(np.asarray(s) * half)
+        late, z, right = parts(s)
+        mean = np.where(right, low, high) * _share_left(z)
+        return (late * (mean + np.where(right, width, -width) * _age_left(z)))[()]
 
     return DelayLaw(
         transform=transform,
         slope=slope,
-        quantile=lambda share: low_seconds + 2 * half * np.asarray(share),
+        quantile=lambda share: low + width * np.asarray(share),
     )
 
 
@@ -272,11 +291,11 @@ def half_update_earlier(law: DelayLaw, workers: int) -> DelayLaw:
         workers: P, of a server that updates at each gradient.
 
     Raises:
-        TypeError: if `workers` is no integer.
-        ValueError: if it is below 1.
+        TypeError: if `law` is no `DelayLaw`, or `workers` no integer.
+        ValueError: if `workers` is below 1.
 
     Example:
-        >>> from delayjax.stability.continuous import damping_limit
+        >>> from delayjax.stability.dampings import damping_limit
         >>> from delayjax.stability.limits import step_limit
         >>> law = half_update_earlier(constant_delay(1.0), workers=16)
         >>> round(damping_limit(law) / 16, 4), round(step_limit(15), 4)  # eta lambda
@@ -286,8 +305,23 @@ def half_update_earlier(law: DelayLaw, workers: int) -> DelayLaw:
         Yu, Chen and Poor, arXiv:2406.11159, for the continuous picture. The half update
         follows from 2 sin(pi/(2(2 tau + 1))), about (pi/2) / (tau + 1/2).
     """
+    check_law(law)
     workers = base.check_bound("workers", workers, at_least=1)
     return law.scaled(1 - 1 / (2 * workers))
+
+
+def check_law(law: DelayLaw) -> None:
+    """Checks that a law is one of seconds.
+
+    Raises:
+        TypeError: if `law` is no `DelayLaw`.
+    """
+    if not isinstance(law, DelayLaw):
+        raise TypeError(
+            "`law` must be a law of a delay in seconds such as constant_delay(1.0), got"
+            f" {law!r}: for a delay in updates, -log(spectral_radius(step, delay)) is"
+            " the rate of an update."
+        )
 
 
 def _sum_of_exponentials(
@@ -305,17 +339,19 @@ def _sum_of_exponentials(
     return result.reshape(s.shape)[()]
 
 
-def _sinhc(z: np.ndarray) -> np.ndarray:
-    """sinh(z)/z; its series where it would be 0/0."""
-    small = np.abs(z) < 1e-2
-    safe = np.where(small, 1, z)
-    series = 1 + z**2 / 6 * (1 + z**2 / 20 * (1 + z**2 / 42))
-    return np.where(small, series, np.sinh(safe) / safe)[()]
+def _share_left(z: np.ndarray) -> np.ndarray:
+    """(1 - e^-z)/z, the mean of e^-zu over u in [0, 1]; 1 at z = 0."""
+    safe = np.where(z == 0, 1, z)
+    return np.where(z == 0, 1, -np.expm1(-safe) / safe)
 
 
-def _sinhc_slope(z: np.ndarray) -> np.ndarray:
-    """Its derivative, cosh(z)/z - sinh(z)/z^2."""
-    small = np.abs(z) < 1e-1
+def _age_left(z: np.ndarray) -> np.ndarray:
+    """The mean of u e^-zu, (1 - e^-z (1 + z))/z^2; its series where that cancels."""
+    small = np.abs(z) < 0.5
     safe = np.where(small, 1, z)
-    series = z / 3 * (1 + z**2 / 10 * (1 + z**2 / 28 * (1 + z**2 / 54)))
-    return np.where(small, series, (np.cosh(safe) - np.sinh(safe) / safe) / safe)[()]
+    near, series = np.where(small, z, 0), np.zeros_like(z)
+    for n in reversed(range(14)):  # sum_n (-z)^n / (n! (n + 2))
+        series = 1 / (math.factorial(n) * (n + 2)) - near * series
+    # -expm1(-z) - z e^-z, over z^2
+    far = -(np.expm1(-safe) / safe + np.exp(-safe)) / safe
+    return np.where(small, series, far)

@@ -90,13 +90,14 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
 
     Returns:
         float64 seconds; 0 if the target is met at the start, and `inf` if a mode that
-        is off does not decay (a rate of 0 or below: an unstable step). Costs a root
+        is off does not decay (a rate of 0 or below: an unstable step). A mode of rate
+        `inf`, as that of one worker at eta lambda = 1, is gone at once. Costs a root
         search of O(modes) a step.
 
     Raises:
         TypeError: if `target` is no number.
-        ValueError: if `target` is not positive, a rate is nan, or `start` is not finite
-            or does not fit.
+        ValueError: if `target` is not positive, there are no rates or one is nan, or
+            `start` is not finite or does not fit.
 
     Example:
         >>> round(run_time(0.01, 0.5), 3)  # log(100) / 0.5
@@ -113,9 +114,10 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
     base.check_number("target", target, positive=True)
     rates = np.atleast_1d(np.asarray(rates, np.float64))
     offset = np.abs(np.asarray(start, np.float64))
-    if rates.ndim != 1 or np.isnan(rates).any():
+    if rates.ndim != 1 or not rates.size or np.isnan(rates).any():
         raise ValueError(
-            f"`rates` must be a number or a row, none of them nan, got {rates}."
+            "`rates` must be a number or a row of at least one, none of them nan, got"
+            f" {rates}."
         )
     if offset.shape not in ((), rates.shape) or not np.isfinite(offset).all():
         raise ValueError(
@@ -123,7 +125,10 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
             f" rates, got {start!r}."
         )
     offset = np.broadcast_to(offset, rates.shape)
-    rates, offset = rates[offset > 0], offset[offset > 0]
+    if np.linalg.norm(offset) <= target:
+        return 0.0
+    left = (offset > 0) & (rates < math.inf)
+    rates, offset = rates[left], offset[left]
     logs = np.log(offset) - math.log(target)
 
     def excess(seconds: float) -> float:
@@ -148,6 +153,7 @@ def _positive(name: str, seconds: ArrayLike) -> np.ndarray:
     if not ((values > 0) & np.isfinite(values)).all():
         raise ValueError(
             f"`{name}` must be positive and finite, got {seconds!r}: leave out workers"
-            " that never deliver."
+            " that never deliver, and those whose times have an infinite mean, for"
+            " their rate is 0 in the long run."
         )
     return values

@@ -65,7 +65,7 @@ def predict_step_limit(
         >>> def bowl(x, batch):
         ...     return (4.0 * x[0] ** 2 + x[1] ** 2) / 2
         >>> point = jnp.ones(2)
-        >>> predict_step_limit(bowl, point, None, 1, optax.sgd)
+        >>> round(predict_step_limit(bowl, point, None, 1, optax.sgd), 6)
         0.25
         >>> round(predict_step_limit(bowl, point, None, 1, optax.sgd, momentum=0.9), 6)
         0.025

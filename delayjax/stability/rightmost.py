@@ -11,6 +11,7 @@ _WIDER = 1.2  # how much farther to the left each look goes
 _AT_THE_TAIL = 1 - 1e-3  # of the tail's rate, where phi is still moderate
 _FARTHEST = 300.0  # times as large as on the first line may phi be on the last one
 _FINE = 0.25  # r between two points of a line
+_MOST = 2**21  # points of a line: beyond, a search would take half a minute
 _CRITICAL = 1e-12  # of a: nearer to it two zeros cannot be told apart
 _SAME = 3e-7  # r between two values of one zero
 _EXACT = 1e-10  # of |s| + a |phi(s)|, what rounding may leave of their sum
@@ -32,7 +33,12 @@ def rightmost_roots(damping: float, law: DelayLaw, *, number: int) -> np.ndarray
     Returns:
         complex128 [n], in no order, with conjugates. n is at least `number`; less where
         there are no more to the right of -`law.tail_rate`, or they are so far to the
-        left that phi is a few hundred times as large as for the first ones.
+        left that phi is a few hundred times as large as for the first ones. Costs in
+        proportion to a times the longest delay, for there are as many zeros between
+        the axis and the last line; 8 s if that is 10^5 means.
+
+    Raises:
+        ValueError: if a times the longest delay is above some hundred thousand.
     """
     # the scale of phi on the lines of interest: 1/r is the mean of e^{rT} T
     unit = meeting_rate(law)
@@ -143,6 +149,12 @@ def _heights(damping: float, law: DelayLaw, low: float, spacing: float) -> np.nd
     """Im s of a line from 0 to where |s| is twice a |phi(s)| or more."""
     radius = 2 * damping * float(law.transform(low)) + 2 * abs(low)
     top = math.sqrt(radius**2 - low**2)
+    if top > _MOST * spacing:
+        raise ValueError(
+            f"`damping` {damping:.4g} by the longest delays of `law` leaves too many"
+            " roots to count, some hundred thousand: leave out the longest delays, or"
+            " measure with `sdde_paths`."
+        )
     return np.linspace(0, top, math.ceil(top / spacing) + 2)
 
 

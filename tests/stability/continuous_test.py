@@ -8,7 +8,7 @@ import pytest
 from scipy import optimize, special
 
 import delayjax as dj
-from delayjax.stability import continuous, delay_laws, rightmost
+from delayjax.stability import continuous, dampings, delay_laws, rightmost
 
 
 def searched(law):
@@ -50,10 +50,8 @@ def test_gamma_delays_have_the_closed_forms(k):
     law = delay_laws.gamma_delay(3.0, k)
     limit = k * math.tan(math.pi / (2 * k)) / math.cos(math.pi / (2 * k)) ** k
     critical = (k / (k + 1)) ** (k + 1)
-    np.testing.assert_allclose(3 * continuous.damping_limit(law), limit, rtol=1e-10)
-    np.testing.assert_allclose(
-        3 * continuous.critical_damping(law), critical, rtol=1e-10
-    )
+    np.testing.assert_allclose(3 * dampings.damping_limit(law), limit, rtol=1e-10)
+    np.testing.assert_allclose(3 * dampings.critical_damping(law), critical, rtol=1e-10)
     rate = continuous.decay_rate(critical / 3, law)
     np.testing.assert_allclose(3 * rate, k / (k + 1), rtol=1e-7)
 
@@ -146,7 +144,7 @@ def everywhere(damping, law, right_of, up_to):
 @pytest.mark.parametrize("share", [0.5, 1.5, 6.0])
 def test_no_root_to_the_right_is_missed(name, share):
     law = LAWS[name]
-    damping = share * continuous.critical_damping(law)
+    damping = share * dampings.critical_damping(law)
     found = continuous.characteristic_roots(damping, law)
     line = found[-1].real - 1e-6
     up_to = 1.1 * damping * float(law.transform(line)) + 1
@@ -159,7 +157,7 @@ def test_no_root_to_the_right_is_missed(name, share):
 @pytest.mark.parametrize("name", LAWS)
 def test_every_root_is_a_root(name):
     law = LAWS[name]
-    critical = continuous.critical_damping(law)
+    critical = dampings.critical_damping(law)
     near = 1 + np.array([-1e-3, -1e-9, -1e-13, 0, 1e-15, 1e-12, 1e-9, 1e-6, 1e-3])
     for share in [0.01, 0.5, *near, 2.0, 20.0]:
         damping = share * critical
@@ -174,7 +172,7 @@ def test_every_root_is_a_root(name):
 @pytest.mark.parametrize("name", FINITE)
 def test_the_limit_is_where_the_dominant_root_is_imaginary(name):
     law = FINITE[name]
-    limit = continuous.damping_limit(law)
+    limit = dampings.damping_limit(law)
     first, second = continuous.characteristic_roots(limit, law, number=2)
     np.testing.assert_allclose(first.real, 0, atol=1e-9 * abs(first))
     assert second == first.conjugate()
@@ -183,14 +181,81 @@ def test_the_limit_is_where_the_dominant_root_is_imaginary(name):
     assert continuous.decay_rate(1.01 * limit, law) < 0
 
 
+# one delay in a thousand makes the mean, and is no more than that to the limit
+@pytest.mark.parametrize(("often", "rare"), [(99, 1e5), (999, 1e6), (999, 1e9)])
+def test_a_few_delays_that_are_very_long_leave_the_limit(often, rare):
+    law = delay_laws.empirical_delay([1.0] * often + [rare])
+    limit = dampings.damping_limit(law)
+    near = 1 / (often + 1)  # of the share, on either side of pi/2
+    assert math.pi / 2 * (1 - 3 * near) < limit < math.pi / 2 * (1 + 3 * near)
+
+
+@pytest.mark.parametrize("fast", [1e-3, 1e-6, 1e-9])
+def test_delays_that_are_mostly_short_have_the_limit_of_the_short_ones(fast):
+    law = delay_laws.empirical_delay([fast] * 9 + [1.0])
+    limit = dampings.damping_limit(law) * fast
+    # cos w = +-1/9 at the first crossings; a = w / (0.9 sin w +- 0.1) between
+    assert math.acos(1 / 9) < limit < math.acos(-1 / 9) / 0.79
+
+
+@pytest.mark.parametrize("k", [1.001, 1.5, 3.3, 400, 1e6, 1e12])
+def test_the_limit_of_stages_is_that_of_the_search(k):
+    law = delay_laws.gamma_delay(2.0, k)
+    limit = dampings.damping_limit(law)
+    if k > 1.1:
+        np.testing.assert_allclose(
+            limit, dampings.damping_limit(searched(law)), rtol=1e-9
+        )
+    assert abs(continuous.decay_rate(limit, law)) < 1e-9 * limit
+    # |a phi| is w there
+    w = k / 2.0 * math.tan(math.pi / (2 * k))
+    np.testing.assert_allclose(-limit * law.transform(1j * w), 1j * w, atol=1e-9 * w)
+
+
+@pytest.mark.parametrize("k", [0.3, 0.5, 1, 1.5, 2, 3.3, 7, 400])
+@pytest.mark.parametrize("share", [1.002, 1.05, 1.5, 4.0, 20.0])
+def test_beyond_critical_damping_stages_decay_as_the_search_finds(k, share):
+    law = delay_laws.gamma_delay(2.0, k)
+    damping = share * dampings.critical_damping(law)
+    expected = continuous.decay_rate(damping, searched(law))
+    found = continuous.decay_rate(damping, law)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [1e10, 1e12, 1e16])
+def test_a_large_shape_has_the_rates_of_a_constant_delay(shape):
+    law, near = delay_laws.gamma_delay(1.0, shape), 20 / shape
+    critical = dampings.critical_damping(law)
+    np.testing.assert_allclose(critical, math.exp(-1), rtol=near + 1e-14)
+    for damping in (0.1, 0.3, 1.0, 1.5, 2.0):
+        found = continuous.decay_rate(damping, law)
+        expected = -special.lambertw(-damping).real
+        # near the limit the rate is small, and what is lost is not
+        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=near)
+        first = continuous.characteristic_roots(damping, law, number=1)[0]
+        np.testing.assert_allclose(-first.real, expected, rtol=1e-9, atol=near)
+
+
+@pytest.mark.parametrize("damping", [1e3, 1e4])
+def test_large_dampings_have_rates_for_all_laws(damping):
+    # s + a (1 - exp(-2s))/(2s) = 0: s^2 is nearly -a/2 (1 - exp(-2s))
+    law = delay_laws.uniform_delay(0.0, 2.0)
+    rate = continuous.decay_rate(damping, law)
+    first = continuous.characteristic_roots(damping, law, number=1)[0]
+    assert rate == -first.real < 0
+    np.testing.assert_allclose(first**2, -damping / 2 * (1 - np.exp(-2 * first)))
+    stages = delay_laws.gamma_delay(1.0, 1)
+    np.testing.assert_allclose(continuous.decay_rate(damping * 1e20, stages), 0.5)
+
+
 def test_limits_of_other_laws_have_closed_forms():
     for seconds in (0.5, 3.0):
         law = delay_laws.constant_delay(seconds)
         expected = math.pi / 2 / seconds
-        np.testing.assert_allclose(continuous.damping_limit(law), expected, rtol=1e-12)
+        np.testing.assert_allclose(dampings.damping_limit(law), expected, rtol=1e-12)
         law = delay_laws.uniform_delay(0.0, 2 * seconds)
         expected = (math.pi / 2) ** 2 / seconds
-        np.testing.assert_allclose(continuous.damping_limit(law), expected, rtol=1e-10)
+        np.testing.assert_allclose(dampings.damping_limit(law), expected, rtol=1e-10)
     for fixed in (0.05, 0.3, 0.5, 0.9):
         law = delay_laws.shifted_exponential_delay(fixed, 1 - fixed)
 
@@ -199,16 +264,16 @@ def test_limits_of_other_laws_have_closed_forms():
 
         y = optimize.brentq(phase, 0, math.pi / 2 / fixed, xtol=1e-15)
         expected = y * math.sqrt(1 + y**2 * (1 - fixed) ** 2)
-        np.testing.assert_allclose(continuous.damping_limit(law), expected, rtol=1e-10)
+        np.testing.assert_allclose(dampings.damping_limit(law), expected, rtol=1e-10)
     for name in ("exponential", "two delays", "mostly none"):
-        assert continuous.damping_limit(LAWS[name]) == math.inf
-    assert continuous.damping_limit(delay_laws.gamma_delay(1.0, 0.9)) == math.inf
+        assert dampings.damping_limit(LAWS[name]) == math.inf
+    assert dampings.damping_limit(delay_laws.gamma_delay(1.0, 0.9)) == math.inf
 
 
 @pytest.mark.parametrize("name", LAWS)
 def test_up_to_critical_damping_nothing_oscillates(name):
     law = LAWS[name]
-    critical = continuous.critical_damping(law)
+    critical = dampings.critical_damping(law)
     for share, real in ((0.3, True), (0.999, True), (1.001, False), (1.3, False)):
         first = continuous.characteristic_roots(share * critical, law, number=1)[0]
         assert (first.imag == 0) == real
@@ -220,7 +285,7 @@ def test_up_to_critical_damping_nothing_oscillates(name):
 
 def test_a_constant_delay_is_fastest_at_critical_damping():
     law = delay_laws.constant_delay(2.0)
-    critical = continuous.critical_damping(law)
+    critical = dampings.critical_damping(law)
     np.testing.assert_allclose(critical, math.exp(-1) / 2, rtol=1e-14)
     rates = [continuous.decay_rate(x * critical, law) for x in (0.9, 1.0, 1.1)]
     np.testing.assert_allclose(rates[1], 1 / 2, rtol=1e-12)
@@ -237,7 +302,7 @@ def test_a_small_delay_speeds_up_below_the_formula_s_damping():
 def test_delays_of_a_large_spread_speed_up_far_beyond_critical_damping():
     law = delay_laws.gamma_delay(1.0, 0.5)
     limit = continuous.speedup_limit(law)
-    assert limit > 2 * continuous.critical_damping(law)
+    assert limit > 2 * dampings.critical_damping(law)
     np.testing.assert_allclose(continuous.decay_rate(limit, law), limit, rtol=1e-9)
 
 
@@ -245,7 +310,7 @@ def test_delays_of_a_large_spread_speed_up_far_beyond_critical_damping():
 def test_delay_is_faster_than_none_up_to_the_speedup_limit(name):
     law = LAWS[name]
     limit = continuous.speedup_limit(law)
-    assert continuous.critical_damping(law) < limit < continuous.damping_limit(law)
+    assert dampings.critical_damping(law) < limit < dampings.damping_limit(law)
     for share in (0.01, 0.3, 0.6, 0.9, 0.999):
         assert continuous.decay_rate(share * limit, law) > share * limit
     assert continuous.decay_rate(1.001 * limit, law) < 1.001 * limit
@@ -261,13 +326,13 @@ def test_without_damping_nothing_moves():
 def test_seconds_are_a_unit(name):
     law, minutes = LAWS[name], LAWS[name].scaled(1 / 60)
     for share in (0.5, 2.0):
-        damping = share * continuous.critical_damping(law)
+        damping = share * dampings.critical_damping(law)
         np.testing.assert_allclose(
             continuous.decay_rate(60 * damping, minutes),
             60 * continuous.decay_rate(damping, law),
             rtol=1e-9,
         )
-    limits = [continuous.damping_limit(x) for x in (law, minutes)]
+    limits = [dampings.damping_limit(x) for x in (law, minutes)]
     np.testing.assert_allclose(limits[1], 60 * limits[0], rtol=1e-9)
 
 
@@ -345,6 +410,18 @@ LAW = delay_laws.constant_delay(1.0)
             "`damping` must be finite and non-negative, got -0.5. It is eta lambda nu",
         ),
         (
+            lambda: continuous.decay_rate(0.1, 4),
+            TypeError,
+            r"got 4: for a delay in updates, -log\(spectral_radius\(step, delay\)\)",
+        ),
+        (
+            lambda: continuous.decay_rate(
+                0.5, delay_laws.empirical_delay([1e-9] * 999 + [1e6])
+            ),
+            ValueError,
+            "`damping` 0.5 by the longest delays of `law` .* leave out the longest",
+        ),
+        (
             lambda: continuous.characteristic_roots(math.inf, LAW),
             ValueError,
             "`damping` must be finite and non-negative, got inf",
@@ -362,8 +439,8 @@ LAW = delay_laws.constant_delay(1.0)
         *(
             (lambda f=f: f(1.0), TypeError, r"`law` must be .* constant_delay.* 1.0")
             for f in (
-                continuous.damping_limit,
-                continuous.critical_damping,
+                dampings.damping_limit,
+                dampings.critical_damping,
                 continuous.speedup_limit,
                 lambda law: continuous.decay_rate(0.5, law),
                 lambda law: continuous.characteristic_roots(0.5, law),

@@ -106,6 +106,49 @@ def test_a_scaled_law_is_that_of_scaled_delays(name):
     assert twice.stages == law.stages
 
 
+@pytest.mark.parametrize("shape", [1e12, 1e16])
+def test_a_large_shape_is_a_constant_delay(shape):
+    law, constant = delay_laws.gamma_delay(1.5, shape), delay_laws.constant_delay(1.5)
+    s = np.array([0.0, 1.0, -0.7, 1j, 0.3 - 2j, -0.5 + 1e-3j])
+    np.testing.assert_allclose(law.transform(s), constant.transform(s), rtol=1e-11)
+    np.testing.assert_allclose(law.slope(s), constant.slope(s), rtol=1e-11)
+    np.testing.assert_allclose(law.quantile(0.5), 1.5, rtol=1e-5)
+
+
+def test_a_large_shape_keeps_its_first_correction():
+    # k log(1 + z/k) = z - z^2/2k, of which powers of 1 + z/k lose all but some digits
+    z = 0.8 + 0.6j
+    expected = np.exp(-z + z**2 / 2e8 - z**3 / 3e16)
+    np.testing.assert_allclose(
+        delay_laws.gamma_delay(1.0, 1e8).transform(z), expected, rtol=1e-15 * 8
+    )
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 2.0), (0.5, 3.0)])
+def test_a_uniform_law_overflows_nowhere(low, high):
+    law, width = delay_laws.uniform_delay(low, high), high - low
+    for s in (1e2, 1e3 + 5j, 1e6):  # of the longest nothing is left
+        first = np.exp(-s * low) / (s * width)
+        np.testing.assert_allclose(law.transform(s), first, rtol=1e-12)
+        np.testing.assert_allclose(law.slope(s), first * (low + 1 / s), rtol=1e-12)
+    for s in (-100.0, -200.0 + 1j):  # of the shortest
+        last = -np.exp(-s * high) / (s * width)
+        np.testing.assert_allclose(law.transform(s), last, rtol=1e-12)
+        np.testing.assert_allclose(law.slope(s), last * (high + 1 / s), rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-9, 1e-3, 0.1, 0.249, 0.251, 0.9])
+@pytest.mark.parametrize("angle", [0.0, 0.8, 1.6, 2.4, math.pi])
+def test_a_uniform_law_is_exact_at_small_and_large_s(size, angle):
+    law, s = delay_laws.uniform_delay(0.5, 2.5), size * np.exp(1j * angle)
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    times = 1.5 + nodes
+    expected = np.exp(-s * times) @ weights / 2
+    np.testing.assert_allclose(law.transform(s), expected, rtol=1e-14)
+    expected = (times * np.exp(-s * times)) @ weights / 2
+    np.testing.assert_allclose(law.slope(s), expected, rtol=1e-14)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_arguments_mean_what_they_mean_to_a_cluster(seed):
     pairs = (
@@ -178,3 +221,11 @@ def test_half_an_update_is_a_share_of_the_workers():
 def test_bad_laws_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("law", [3.0, 4, "constant", None])
+def test_what_is_no_law_is_not_moved(law):
+    with pytest.raises(
+        TypeError, match=r"`law` must be a law .* constant_delay\(1.0\)"
+    ):
+        delay_laws.half_update_earlier(law, 4)

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from delayjax import cluster, stability
-from delayjax.stability.trace_growth import trace_growth
+from delayjax.stability.lyapunov import trace_growth
 from tests.stability import renewal
 
 P = 16

@@ -110,6 +110,15 @@ def test_a_target_that_is_met_takes_no_time():
     assert first_passage.run_time(0.1, [0.3, -1.0], start=0.0) == 0.0
 
 
+def test_a_mode_of_infinite_rate_is_gone_at_once():
+    rate = stability.workers_decay_rate(1.0, 1, stability.constant_delay(1.0))
+    assert first_passage.run_time(0.01, rate) == 0.0
+    alone = first_passage.run_time(0.01, 0.3)
+    assert first_passage.run_time(0.01, [0.3, rate]) == alone
+    assert first_passage.run_time(0.01, [0.3, rate], start=[0.001, 1.0]) == 0.0
+    assert first_passage.run_time(0.01, [-0.3, rate]) == math.inf
+
+
 def test_an_unstable_mode_never_arrives_unless_it_is_not_off():
     for rate in (0.0, -0.1):
         assert first_passage.run_time(0.01, [0.3, rate]) == math.inf
@@ -142,6 +151,7 @@ def test_a_quadratic_on_simulated_workers_takes_that_long():
         ((0, 1.0), {}, "`workers` must be at least 1, got 0"),
         ((2, 0.0), {}, "`mean_seconds` must be positive and finite, got 0.0"),
         ((2, [1.0, math.inf]), {}, "`mean_seconds` must be .* never deliver"),
+        ((2, math.inf), {}, "infinite mean, for their rate is 0 in the long run"),
         ((2, [1.0, math.nan]), {}, "`mean_seconds` must be positive"),
         ((2, [1.0] * 3), {}, "`mean_seconds` must be a number, or one for each of the"),
         ((2, 1.0), {"server_seconds": -1.0}, "`server_seconds` must be finite and non"),
@@ -159,6 +169,7 @@ def test_impossible_clusters_are_refused(arguments, options, message):
     [
         (0.0, 1.0, 1.0, "`target` must be finite and positive, got 0.0"),
         (0.1, [1.0, math.nan], 1.0, "`rates` must be a number or a row"),
+        (0.1, [], 1.0, "`rates` must be a number or a row of at least one"),
         (0.1, [[1.0]], 1.0, "`rates` must be a number or a row"),
         (0.1, [1.0], [1.0, 2.0], "`start` must be finite, a number or one for each"),
         (0.1, [1.0], math.inf, "`start` must be finite"),

@@ -9,7 +9,7 @@ import pytest
 
 import delayjax as dj
 from delayjax import cluster, stability
-from delayjax.stability.trace_growth import trace_growth, trace_step_limit
+from delayjax.stability.lyapunov import trace_growth, trace_step_limit
 
 ALL = {
     "step_limit": stability.step_limit,

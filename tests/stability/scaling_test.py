@@ -8,9 +8,10 @@ from scipy import special
 
 from delayjax import cluster
 from delayjax.cluster import protocols
-from delayjax.stability import continuous, delay_laws, scaling
-from delayjax.stability.roots import spectral_radius
-from delayjax.stability.trace_growth import trace_growth
+from delayjax.stability import continuous, dampings, delay_laws, scaling
+from delayjax.stability.limits import step_limit
+from delayjax.stability.lyapunov import trace_growth
+from delayjax.stability.root_finding import spectral_radius
 
 P = 16
 CONSTANT = delay_laws.constant_delay(1.0)
@@ -43,6 +44,48 @@ def test_half_an_update_earlier_fits_staggered_workers(workers):
         assert rate == pytest.approx(exact, rel=near)
         without = continuous.decay_rate(step * workers, CONSTANT)
         assert abs(rate - exact) < 0.3 * abs(without - exact)
+
+
+@pytest.mark.parametrize(
+    "law", [CONSTANT, delay_laws.gamma_delay(2.0, 4), delay_laws.exponential_delay(0.5)]
+)
+def test_one_worker_is_not_late(law):
+    steps = np.array([0.0, 0.01, 0.5, 1.5, 1.99, 2.01, 3.0])
+    found = scaling.workers_decay_rate(steps, 1, law)
+    expected = [-math.log(spectral_radius(step, 0)) / law.mean for step in steps]
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+    assert scaling.workers_decay_rate(1.0, 1, law) == math.inf
+    assert scaling.workers_decay_rate(2.01, 1, law) < 0
+
+
+@pytest.mark.parametrize(
+    ("workers", "near", "at_peak", "late"),
+    [
+        (2, 0.05, 0.15, 0.048),
+        (3, 0.021, 0.1, 0.017),
+        (4, 0.012, 0.075, 0.009),
+        (8, 0.003, 0.04, 0.002),
+    ],
+)
+def test_few_workers_are_as_near_their_updates_as_is_said(workers, near, at_peak, late):
+    critical, tau = math.exp(-1) / (workers - 0.5), workers - 1
+    steps = np.append(
+        np.linspace(0.01, 1.5, 150), [critical, tau**tau / workers**workers]
+    )
+    found = scaling.workers_decay_rate(steps, workers, CONSTANT)
+    exact = [-workers * math.log(spectral_radius(a, tau)) for a in steps]
+    off = np.abs(found - exact) / max(exact)
+    assert 0.8 * at_peak < off.max() < at_peak
+    away = np.abs(steps / critical - 1) > 0.1
+    assert 0.8 * near < off[away].max() < near
+    ahead = math.pi / 2 / (workers - 0.5) / step_limit(workers - 1) - 1
+    assert 0.8 * late < ahead < late
+    limit = step_limit(workers - 1)
+    assert scaling.optimal_workers(0.1, CONSTANT).limit == pytest.approx(
+        math.pi / 0.2 + 0.5
+    )
+    beyond = scaling.workers_decay_rate(limit * (1 + 1.01 * ahead), workers, CONSTANT)
+    assert beyond < 0
 
 
 def test_rates_have_the_shape_of_the_steps():
@@ -109,7 +152,7 @@ def test_no_other_number_of_workers_is_faster(step, law, condition):
 @pytest.mark.parametrize("shape", [0.7, 1.0])
 def test_without_a_limit_critical_damping_is_best(shape):
     law = delay_laws.gamma_delay(2.0, shape)
-    critical = continuous.critical_damping(law) * law.mean
+    critical = dampings.critical_damping(law) * law.mean
     best = scaling.optimal_workers(0.003, law)
     assert best.limit == math.inf
     assert abs(best.workers - (critical / 0.003 + 0.5)) <= 1
@@ -160,10 +203,56 @@ def test_so_many_workers_are_the_fastest_of_simulated_clusters():
     assert max(rates) == pytest.approx(best.rate, rel=0.03)
 
 
-def test_at_a_step_that_one_worker_does_not_bear_one_is_best():
-    best = scaling.optimal_workers(4.0, CONSTANT)
+@pytest.mark.parametrize("step", [2.0, 3.0, 1e9])
+@pytest.mark.parametrize("law", [CONSTANT, delay_laws.exponential_delay(1.0)])
+def test_steps_that_one_worker_does_not_bear_are_given_to_none(step, law):
+    best = scaling.optimal_workers(step, law)
     assert best.workers == 1
-    assert best.rate < 0
+    assert best.rate == pytest.approx(-math.log(step - 1))
+    assert best.limit <= 1
+
+
+@pytest.mark.parametrize("law", [CONSTANT, delay_laws.gamma_delay(1.0, 4)])
+@pytest.mark.parametrize("step", [0.8, 1.0, 1.9])
+def test_one_worker_that_is_faster_than_any_more_is_best(step, law):
+    best = scaling.optimal_workers(step, law)
+    assert best.workers == 1
+    alone = math.inf if step == 1 else -math.log(abs(1 - step))
+    assert best.rate == pytest.approx(alone)
+    assert best.limit > 1
+    # two would diverge, or be slower, as their updates are
+    assert -2 * math.log(spectral_radius(step, 1)) < alone
+
+
+@pytest.mark.parametrize("step", [1e-14, 1e-9])
+def test_small_steps_have_many_workers(step):
+    best = scaling.optimal_workers(step, CONSTANT)
+    assert best.workers == pytest.approx(1 / (math.e * step), rel=1e-6)
+    assert best.rate == pytest.approx(1.0, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("law", "condition"),
+    [
+        (CONSTANT, 1.0),
+        (TWO_PEAKS, 5.0),  # it peaks far from where the two ends are equally slow
+        (delay_laws.gamma_delay(1.0, 1.001), 10.0),  # bears 40 million workers
+    ],
+)
+def test_the_best_number_is_found_in_few_rates(monkeypatch, law, condition):
+    calls = []
+
+    def counted(damping, law):
+        calls.append(damping)
+        return continuous.decay_rate(damping, law)
+
+    monkeypatch.setattr(scaling, "decay_rate", counted)
+    step = 1e-5
+    best = scaling.optimal_workers(step, law, condition=condition)
+    assert len(calls) < 250
+    modes = np.array([step, step / condition])
+    for other in (best.workers - 1, best.workers + 1):
+        assert scaling.workers_decay_rate(modes, other, law).min() <= best.rate
 
 
 # implicit momentum
@@ -225,7 +314,13 @@ def test_a_geometric_delay_is_a_heavy_ball_of_the_implicit_momentum(workers):
     [
         ((0.0, CONSTANT), {}, ValueError, "`step` must be finite and positive, got 0"),
         ((math.inf, CONSTANT), {}, ValueError, "`step` must be finite and positive"),
-        ((0.1, 1.0), {}, TypeError, "`law` must be a law of the seconds .* got 1.0"),
+        ((0.1, 1.0), {}, TypeError, "`law` must be a law of a delay .* got 1.0"),
+        (
+            (1e-300, CONSTANT),
+            {},
+            ValueError,
+            "`step` must be at least 1e-15, got 1e-300",
+        ),
         (
             (0.1, CONSTANT),
             {"condition": 0.5},
@@ -258,7 +353,7 @@ def test_no_optimum_is_given_where_there_is_none(arguments, options, error, mess
         (([0.1, math.nan], 2, CONSTANT), ValueError, "`step` must be finite and non"),
         ((0.1, 0, CONSTANT), ValueError, "`workers` must be at least 1, got 0"),
         ((0.1, 2.5, CONSTANT), TypeError, "`workers` must be a static integer"),
-        ((0.1, 2, "constant"), TypeError, "`law` must be a law of the seconds"),
+        ((0.1, 2, "constant"), TypeError, "`law` must be a law of a delay in seconds"),
     ],
 )
 def test_impossible_workers_are_refused(arguments, error, message):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import linalg
 
-from delayjax.stability import continuous, delay_laws, sdde
+from delayjax.stability import dampings, delay_laws, sdde
 
 CONSTANT = delay_laws.constant_delay(1.0)
 
@@ -52,6 +52,61 @@ def test_gamma_delays_have_the_variance_of_their_stages(stages, damping):
     np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
+@pytest.mark.parametrize("damping", [1e-12, 1e-6, 1e-3, 1.0, 1e3, 1e6, 1e9])
+def test_memoryless_delays_have_a_closed_form_at_any_damping(damping):
+    law = delay_laws.exponential_delay(2.0)
+    expected = (1 + damping * 2.0) / (2 * damping)
+    np.testing.assert_allclose(sdde.sdde_variance(damping, law), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("damping", [1e-9, 1e-6, 1e-3])
+@pytest.mark.parametrize(
+    "law",
+    [delay_laws.uniform_delay(0.0, 2.0), delay_laws.empirical_delay([0.5, 1.5])],
+)
+def test_a_small_damping_adds_half_the_mean_delay(law, damping):
+    # (1 + a mean) / 2a up to the order of a, as with a constant delay
+    found = sdde.sdde_variance(damping, law)
+    expected = (1 + damping * law.mean) / (2 * damping)
+    np.testing.assert_allclose(found, expected, rtol=1e-10 + damping**2)
+
+
+@pytest.mark.parametrize("rare", [1e5, 1e6])
+def test_beyond_the_limit_of_most_delays_the_variance_is_infinite(rare):
+    law = delay_laws.empirical_delay([1.0] * round(rare / 1000 - 1) + [rare])
+    for damping in (1.7, 3.0, 5.0):
+        assert sdde.sdde_variance(damping, law) == math.inf
+
+
+def test_roots_decide_what_frequencies_do_not_show(monkeypatch):
+    law = delay_laws.empirical_delay([0.5, 1.0, 2.0])
+    limit = dampings.damping_limit(law)
+    monkeypatch.setattr(sdde, "damping_limit", lambda law: math.inf)
+    assert sdde.sdde_variance(0.999 * limit, law) < math.inf
+    for share in (1.001, 1.5, 20.0):
+        assert sdde.sdde_variance(share * limit, law) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("damping", "law", "message"),
+    [
+        (
+            1e6,
+            delay_laws.gamma_delay(1.0, 0.5),
+            "`damping` must be at most 2000 / mean .* got 1e.06 / mean",
+        ),
+        (
+            1.0,
+            delay_laws.empirical_delay([1.0] * 99 + [1e5]),
+            "`law` has delays too widely spread",
+        ),
+    ],
+)
+def test_what_cannot_be_integrated_is_refused(damping, law, message):
+    with pytest.raises(ValueError, match=message):
+        sdde.sdde_variance(damping, law)
+
+
 def test_where_the_damping_is_unstable_the_variance_is_infinite():
     laws = (
         CONSTANT,
@@ -60,7 +115,7 @@ def test_where_the_damping_is_unstable_the_variance_is_infinite():
         delay_laws.empirical_delay([0.5, 1.0, 2.0]),
     )
     for law in laws:
-        limit = continuous.damping_limit(law)
+        limit = dampings.damping_limit(law)
         shares = (0.5, 0.9, 0.99, 0.999, 1.0, 1.01, 3.0)
         variances = [sdde.sdde_variance(share * limit, law) for share in shares]
         assert variances[:4] == sorted(variances[:4])
@@ -88,7 +143,7 @@ def test_paths_of_a_constant_delay_have_the_variance(share):
     ],
 )
 def test_paths_of_random_delays_have_the_variance(law):
-    damping = 0.4 * continuous.damping_limit(law)
+    damping = 0.4 * dampings.damping_limit(law)
     found = variance_of_paths(damping, law, noise=1.0)
     expected = sdde.sdde_variance(damping, law)
     np.testing.assert_allclose(found, expected, rtol=0.01)
@@ -211,11 +266,31 @@ OPTIONS = {"paths": 1, "steps": 1, "step_seconds": 0.1, "seed": 0}
         ({"every": 0}, "`every` must be at least 1, got 0"),
         ({"seed": -1}, "`seed` must be non-negative, got -1"),
         ({"start": math.nan}, "`start` must be finite, got nan"),
+        ({"step_seconds": 3.0}, "`step_seconds` must be .* got 3.0: .* at most 0.1"),
     ],
 )
 def test_bad_paths_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         sdde.sdde_paths(1.0, CONSTANT, **{**OPTIONS, **options})
+
+
+@pytest.mark.parametrize("start", ["a", None, "1", [1.0]])
+def test_a_start_that_is_no_number_is_named(start):
+    with pytest.raises(TypeError, match="`start` must be a number, got"):
+        sdde.sdde_paths(1.0, CONSTANT, **OPTIONS, start=start)
+
+
+@pytest.mark.parametrize("law", [CONSTANT, delay_laws.exponential_delay(1.0)])
+def test_steps_of_a_tenth_of_the_mean_delay_are_not_refused(law):
+    sdde.sdde_paths(1.0, law, **OPTIONS)
+    sdde.sdde_paths(1.0, law.scaled(0.3), **{**OPTIONS, "step_seconds": 0.03})
+
+
+def test_a_path_may_diverge_without_a_warning():
+    options = {**OPTIONS, "steps": 4000, "start": -1.0}
+    x = sdde.sdde_paths(30.0, CONSTANT, **options)
+    assert np.isfinite(x[:100]).all()
+    assert not np.isfinite(x[-1]).any()
 
 
 def test_bad_equations_are_refused():

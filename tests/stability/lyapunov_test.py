@@ -8,8 +8,8 @@ import pytest
 
 import delayjax as dj
 from delayjax.stability import limits
-from delayjax.stability.roots import spectral_radius
-from delayjax.stability.trace_growth import trace_growth, trace_step_limit
+from delayjax.stability.lyapunov import trace_growth, trace_step_limit
+from delayjax.stability.root_finding import spectral_radius
 from tests.stability import updates
 
 LENGTH = 20_000
