@@ -26,6 +26,16 @@ def tiny_config(**changes):
     return config
 
 
+# where a model would but take time to compile
+QUADRATIC = {
+    "task.name": "quadratic",
+    "task.batch_size": 0,
+    "metric": "train_loss",
+    "opt.name": ("sgd",),
+    "opt.sgd.learning_rate": (0.01, 0.03),
+}
+
+
 def run(config, **overrides):
     task = build.task(config)
     (program,) = grid.programs(config)
@@ -40,45 +50,45 @@ def run(config, **overrides):
     return state, chunks
 
 
-def by_hand(config, seed, rate, delay):
-    """One cell, a Python loop, no vmap, no scan, no builder."""
+def by_hand(config, gradient, rate, delay):
+    """One cell of each seed, a Python loop, no vmap, no scan, no builder."""
     task = build.task(config)
     tx = dj.delayed(optax.adam(rate), delay)
-    key = jax.random.fold_in(jax.random.key(config.params_seed), seed)
-    params = task.init(key)
-    state = tx.init(params)
-    data_seed = np.random.SeedSequence([config.data_seed, seed]).generate_state(1)[0]
-    batches = task.batches(int(data_seed), 0, config.steps)
-    for t in range(config.steps):
-        batch = jax.tree.map(lambda x, t=t: x[t], batches)
-        updates, state = tx.update(jax.grad(task.loss)(params, batch), state, params)
-        params = optax.apply_updates(params, updates)
-    return params
+    update = jax.jit(tx.update)
+    for seed in config.seeds:
+        key = jax.random.fold_in(jax.random.key(config.params_seed), seed)
+        params = task.init(key)
+        state = tx.init(params)
+        data_seed = np.random.SeedSequence([config.data_seed, seed]).generate_state(1)
+        batches = task.batches(int(data_seed[0]), 0, config.steps)
+        for t in range(config.steps):
+            batch = jax.tree.map(lambda x, t=t: x[t], batches)
+            updates, state = update(gradient(params, batch), state, params)
+            params = optax.apply_updates(params, updates)
+        yield params
 
 
 def test_a_grid_is_its_cells_trained_one_by_one():
     config = tiny_config()
     state, _ = run(config)
+    gradient = jax.jit(jax.grad(build.task(config).loss))
     cells = [(rate, tau) for rate in (0.01, 0.03) for tau in (0, 3)]
-    for s, seed in enumerate(config.seeds):
-        for c, (rate, delay) in enumerate(cells):
+    for c, (rate, delay) in enumerate(cells):
+        for s, params in enumerate(by_hand(config, gradient, rate, delay)):
             got = jax.tree.map(lambda x, s=s, c=c: x[s, c], state.params)
             # batched and single matrix products sum in another order
             jax.tree.map(
                 lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
                 got,
-                by_hand(config, seed, rate, delay),
+                params,
             )
 
 
 def test_a_diverged_cell_is_frozen_and_its_neighbours_go_on():
     config = tiny_config(
-        **{
-            "task.name": "quadratic",
-            "metric": "train_loss",
-            "task.batch_size": 0,
+        **QUADRATIC
+        | {
             "task.eigenvalues": (1.0, 1.0),
-            "opt.name": ("sgd",),
             "opt.sgd.learning_rate": (0.5, 1e30),
             "delay.value": (0,),
             "seeds": (0,),
@@ -109,10 +119,8 @@ def test_a_diverged_cell_is_frozen_and_its_neighbours_go_on():
 
 def test_a_single_run_stops_with_the_step_named():
     config = tiny_config(
-        **{
-            "task.name": "quadratic",
-            "metric": "train_loss",
-            "opt.name": ("sgd",),
+        **QUADRATIC
+        | {
             "opt.sgd.learning_rate": (1e30,),
             "delay.value": (0,),
             "seeds": (0,),
@@ -123,7 +131,7 @@ def test_a_single_run_stops_with_the_step_named():
 
 
 def test_the_whole_grid_is_compiled_once():
-    config = tiny_config(steps=40, **{"checkpoint_every": 20})
+    config = tiny_config(steps=40, checkpoint_every=20, **QUADRATIC)
     task = build.task(config)
     traces = []
 
@@ -146,7 +154,7 @@ def test_the_whole_grid_is_compiled_once():
 
 @pytest.mark.parametrize("law", ["constant", "geometric"])
 def test_staleness_is_counted_at_every_update(law):
-    config = tiny_config(**{"delay.law": (law,), "delay.max_delay": 3})
+    config = tiny_config(**QUADRATIC | {"delay.law": (law,), "delay.max_delay": 3})
     state, chunks = run(config)
     tau = np.concatenate([chunk.staleness for chunk in chunks])
     for s, c in np.ndindex(2, 4):
@@ -159,7 +167,7 @@ def test_staleness_is_counted_at_every_update(law):
 
 
 def test_dropped_gradients_are_counted():
-    config = tiny_config(**{"delay.drop_above": 2})
+    config = tiny_config(**QUADRATIC | {"delay.drop_above": 2})
     state, _ = run(config)
     # staleness 3 from step 3 on, in the cells of delay 3
     dropped = train.counters(state).dropped

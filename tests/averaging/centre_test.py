@@ -1,3 +1,4 @@
+import functools
 import heapq
 import itertools
 
@@ -10,7 +11,12 @@ import pytest
 import delayjax as dj
 from delayjax import averaging
 from tests.averaging.driving import CURVATURE, ETA, MINIMA, START, assert_follows
-from tests.exchange.driving import WORKERS, as_workers, executions
+from tests.exchange.driving import (
+    WORKERS,
+    as_workers,
+    executions,
+    side_by_side,
+)
 
 VISITS = 60
 SLOWDOWNS = {"exponential": [1.0, 1.0, 1.0, 1.0], "a slow one": [1.0, 4.0, 1.0, 1.0]}
@@ -128,43 +134,72 @@ METHODS = {
 }
 
 
-def by_rounds(execution, make, steps, visits, momentum):
-    """Models [R, P, n] and centres [R, n] after each round, in float64."""
+PAIRS = list(itertools.product(METHODS, SLOWDOWNS))
+
+
+def rounds_of(slowdown):
+    trace = traced(slowdown)
+    visits = averaging.rounds(trace.worker, trace.num_workers)
+    assert WORKERS < len(visits) < VISITS
+    return trace, visits
+
+
+def stepped_in_rounds(key, make, steps, visits, momentum):
+    """The transformation, a worker's step, and its noise [T, P, n], of name `key`."""
     there = np.repeat(np.isfinite(visits), steps, axis=0)
     clock = np.cumsum(there, axis=0) - 1
     # what is computed of who stays away must not matter
     noise = np.where(there[:, :, None], NOISE[np.arange(WORKERS)[None], clock], np.nan)
+    turn = averaging.first_come(np.repeat(visits, steps, axis=0))
+    inner = optax.sgd(ETA, momentum=momentum)
+    tx = make(averaging.when_there(inner, turn), turn)
+
+    def step(state, batch):
+        x, opt_state = state
+        minimum, noises = batch
+        grad = jnp.asarray(CURVATURE) * (x - minimum) + noises[key]
+        updates, opt_state = tx.update(grad, opt_state, x)
+        x = optax.apply_updates(x, updates)
+        return (x, opt_state), (x, opt_state.centre)
+
+    return tx, step, noise
+
+
+@functools.cache
+def by_rounds(execution, momentum=0.5):
+    """Of each pair, models [R, P, n] and centres [R, n] after each round, in float64.
+
+    All at once; the shorter go on, unseen.
+    """
     with jax.enable_x64(True):
-        turn = averaging.first_come(np.repeat(visits, steps, axis=0))
-        inner = optax.sgd(ETA, momentum=momentum)
-        tx = make(averaging.when_there(inner, turn), turn)
-
-        def step(state, batch):
-            x, opt_state = state
-            minimum, noise = batch
-            grad = jnp.asarray(CURVATURE) * (x - minimum) + noise
-            updates, opt_state = tx.update(grad, opt_state, x)
-            x = optax.apply_updates(x, updates)
-            return (x, opt_state), (x, opt_state.centre)
-
-        held = as_workers(execution, step)
-        start = jnp.asarray(START)
-        batches = jnp.asarray(np.tile(MINIMA, (len(noise), 1, 1))), jnp.asarray(noise)
+        made = {}
+        for name, slowdown in PAIRS:
+            make, _, steps = METHODS[name]
+            key, visits = f"{name} {slowdown}", rounds_of(slowdown)[1]
+            made[key] = stepped_in_rounds(key, make, steps, visits, momentum)
+        longest = max(len(noise) for _, _, noise in made.values())
+        minima = np.tile(MINIMA, (longest, 1, 1))
+        noises = {key: np.resize(own, minima.shape) for key, (*_, own) in made.items()}
+        batches = jax.tree.map(jnp.asarray, (minima, noises))
+        step = side_by_side({key: own for key, (_, own, _) in made.items()})
+        held, start = as_workers(execution, step), jnp.asarray(START)
+        states = {key: (start, tx.init(start)) for key, (tx, _, _) in made.items()}
         first = jax.tree.map(lambda leaf: leaf[0], batches)
-        split = held.init((start, tx.init(start)), first, (True, False))
-        _, (xs, centres) = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b))(
-            split, batches
-        )
-        return np.asarray(xs)[steps - 1 :: steps], np.asarray(centres)[
-            steps - 1 :: steps
-        ]
+        split = held.init(states, first, dict.fromkeys(made, (True, False)))
+        seen = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b)[1])(split, batches)
+    found = {}
+    for name, slowdown in PAIRS:
+        key, steps = f"{name} {slowdown}", METHODS[name][2]
+        last = slice(steps - 1, len(made[key][2]), steps)
+        found[name, slowdown] = [np.asarray(x)[last] for x in seen[key]]
+    return found
 
 
 @executions
 @pytest.mark.parametrize("slowdown", SLOWDOWNS)
 @pytest.mark.parametrize("name", METHODS)
 def test_training_in_rounds_is_training_visit_by_visit(execution, name, slowdown):
-    make, visit, steps = METHODS[name]
+    _, visit, _ = METHODS[name]
     replicas, xs, centres, seconds = Replicas(0.5), [], [], []
     for now, p in arrivals(slowdown):
         visit(replicas, p)
@@ -172,11 +207,9 @@ def test_training_in_rounds_is_training_visit_by_visit(execution, name, slowdown
         centres.append(replicas.centre.copy())
         seconds.append(now)
 
-    trace = traced(slowdown)
-    visits = averaging.rounds(trace.worker, trace.num_workers)
-    assert WORKERS < len(visits) < VISITS
+    trace, visits = rounds_of(slowdown)
     last = np.where(np.isfinite(visits), visits, -1).max(axis=1).astype(int)
-    seen, seen_centres = by_rounds(execution, make, steps, visits, 0.5)
+    seen, seen_centres = by_rounds(execution)[name, slowdown]
     assert_follows(seen, np.stack(xs)[last])
     assert_follows(seen_centres, np.stack(centres)[last])
     np.testing.assert_allclose(trace.seconds[last], np.stack(seconds)[last], rtol=1e-12)
@@ -202,7 +235,7 @@ def away(turn, gradients, execution, inner):
     held = as_workers(execution, step)
     state = averaging.when_there(inner, turn).init(params)
     split = held.init(state, gradients[0])
-    return jax.lax.scan(held.step, split, gradients)
+    return jax.jit(lambda s, g: jax.lax.scan(held.step, s, g))(split, gradients)
 
 
 @executions

@@ -15,7 +15,7 @@ from tests.averaging.methods import methods
 from tests.exchange.driving import (
     WORKERS,
     bytes_summed,
-    drive,
+    drive_all,
     owners,
     program,
     types_inside,
@@ -50,9 +50,13 @@ def build(name, period=2, inner=None):
 
 
 @functools.cache
-def driven(name, execution):
-    """The split after all steps, by a scan, which refuses a carry of another type."""
-    return drive(execution, build(name), GRADS, PARAMS, own=OWN)
+def driven(execution, names=tuple(TABLE)):
+    """By name, the split after all steps and the updates of each.
+
+    By a scan, which refuses a carry of another type.
+    """
+    txs = {name: build(name) for name in names}
+    return drive_all(execution, txs, GRADS, PARAMS, own=OWN)
 
 
 def test_the_table_has_every_method():
@@ -67,7 +71,7 @@ def test_the_table_has_every_method():
 
 @pytest.mark.parametrize("name", ALONE)
 def test_simulate_and_run_agree(name):
-    simulated, ran = driven(name, "simulate"), driven(name, "run")
+    simulated, ran = driven("simulate")[name], driven("run", tuple(ALONE))[name]
     assert simulated[0].axes == ran[0].axes
 
     def close(a, b):
@@ -84,7 +88,7 @@ def test_simulate_and_run_agree(name):
 
 @members
 def test_models_and_moments_are_the_workers_own_and_the_schedule_is_shared(name):
-    split, _ = driven(name, "simulate")
+    split, _ = driven("simulate")[name]
     params, state = owners(split)
     assert all(jax.tree.leaves(params))
     (adam, *_) = state.inner_state
@@ -108,7 +112,7 @@ def test_a_step_on_devices_sends_one_model(name):
 
 @members
 def test_updates_have_the_parameters_types(name):
-    split, updates = driven(name, "simulate")
+    split, updates = driven("simulate")[name]
     for leaf, after, update in zip(
         *map(jax.tree.leaves, (PARAMS, split.state[0], updates)), strict=True
     ):
@@ -131,30 +135,49 @@ def test_a_state_made_inside_of_a_mesh_begins_as_what_it_becomes(name):
     assert before == after
 
 
-@pytest.mark.parametrize("name", [n for n in TABLE if n not in STATIC])
-def test_a_period_may_be_traced(name):
+MAY_BE_TRACED = [n for n in TABLE if n not in STATIC]
+
+
+@functools.cache
+def at_a_traced_period():
+    """By name, the types of the state after all steps."""
+
     def trained(period):
-        tx = build(name, period)
-        return drive("simulate", tx, GRADS, PARAMS, own=OWN)[0].state
+        txs = {name: build(name, period) for name in MAY_BE_TRACED}
+        found = drive_all("simulate", txs, GRADS, PARAMS, own=OWN)
+        return {name: split.state for name, (split, _) in found.items()}
 
-    types = jax.eval_shape(trained, jnp.int32(2))
-    assert types == jax.eval_shape(lambda: driven(name, "simulate")[0].state)
+    return jax.eval_shape(trained, jnp.int32(2))
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in TABLE if not {n, n.split(",")[0]} & set(OTHERWISE)]
-)
-def test_workers_that_agree_go_the_way_of_one(name):
-    params = {"w": PARAMS["w"]}
-    grads = {"w": jnp.broadcast_to(GRADS["w"][:, :1], GRADS["w"].shape)}
+@pytest.mark.parametrize("name", MAY_BE_TRACED)
+def test_a_period_may_be_traced(name):
+    state = driven("simulate")[name][0].state
+    assert at_a_traced_period()[name] == jax.eval_shape(lambda: state)
+
+
+AS_ONE = [n for n in TABLE if not {n, n.split(",")[0]} & set(OTHERWISE)]
+
+
+@functools.cache
+def agreeing():
+    """By name, models [P, 3, 2] of workers with the same gradients; and that of one."""
     inner = optax.sgd(0.1, momentum=0.9)
-    split, _ = drive("simulate", build(name, inner=inner), grads, params, own=OWN)
-    x, state = params, inner.init(params)
-    for t in range(STEPS):
-        updates, state = inner.update({"w": grads["w"][t, 0]}, state, x)
+    grads = jnp.broadcast_to(GRADS["w"][:, :1], GRADS["w"].shape)
+    txs = {name: build(name, inner=inner) for name in AS_ONE}
+    found = drive_all("simulate", txs, grads, PARAMS["w"], own=OWN)
+    x, state = PARAMS["w"], inner.init(PARAMS["w"])
+    for grad in grads[:, 0]:
+        updates, state = inner.update(grad, state, x)
         x = optax.apply_updates(x, updates)
-    for own in split.state[0]["w"]:
-        np.testing.assert_allclose(own, x["w"], rtol=1e-5, atol=1e-5)
+    return {name: split.state[0] for name, (split, _) in found.items()}, x
+
+
+@pytest.mark.parametrize("name", AS_ONE)
+def test_workers_that_agree_go_the_way_of_one(name):
+    models, expected = agreeing()
+    for own in models[name]:
+        np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-5)
 
 
 @members
@@ -168,7 +191,7 @@ def test_inner_is_told_what_its_worker_is(name):
         grads = jnp.ones_like(x)
         return tx.update(grads, tx.init(x), x, staleness=staleness, weather="fair")[0]
 
-    over = jax.vmap(one, in_axes=(0, None), axis_name="workers")
+    over = jax.jit(jax.vmap(one, in_axes=(0, None), axis_name="workers"))
     still, moving = over(jnp.zeros(4), 5), over(jnp.zeros(4), 0)
     np.testing.assert_array_equal(still, np.zeros(4))
     assert (np.asarray(moving) < 0).any()
@@ -185,7 +208,7 @@ def test_an_empty_tree_stays_empty(name):
         assert jax.tree.structure(state) == jax.tree.structure(tx.init(empty))
         return ()
 
-    jax.vmap(one, axis_name="workers")(jnp.zeros(4))
+    jax.eval_shape(jax.vmap(one, axis_name="workers"), jnp.zeros(4))
 
 
 def over_workers(name, step):

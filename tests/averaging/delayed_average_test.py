@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -65,32 +67,44 @@ MERGES = {
 }
 
 
+IN_FLIGHT = [  # merge, delay, period
+    ("overwriting", 1, 4),
+    ("corrected", 3, 4),
+    ("blended", 4, 4),
+    ("corrected", 1, 1),
+    ("blended", 0, 3),
+]
+DGA = [1, 3]  # delays
+
+
+@functools.cache
+def trained(execution):
+    def delayed_average(merge, delay, period):
+        inner = optax.sgd(ETA, momentum=0.5)
+        return averaging.delayed_average(
+            inner, delay, period=period, merge=MERGES[merge][0]
+        )
+
+    def dga(delay):
+        return averaging.dga(optax.sgd(ETA, momentum=0.5), delay)
+
+    makes = {str(x): functools.partial(delayed_average, *x) for x in IN_FLIGHT}
+    makes |= {f"DGA, {delay}": functools.partial(dga, delay) for delay in DGA}
+    return train(execution, makes)
+
+
 @executions
-@pytest.mark.parametrize(
-    ("merge", "delay", "period"),
-    [
-        ("overwriting", 1, 4),
-        ("corrected", 3, 4),
-        ("blended", 4, 4),
-        ("corrected", 1, 1),
-        ("blended", 0, 3),
-    ],
-)
+@pytest.mark.parametrize(("merge", "delay", "period"), IN_FLIGHT)
 def test_models_follow_the_loop_of_averages_in_flight(execution, merge, delay, period):
-    ours, theirs = MERGES[merge]
-    xs, _ = train(
-        execution,
-        lambda: averaging.delayed_average(
-            optax.sgd(ETA, momentum=0.5), delay, period=period, merge=ours
-        ),
-    )
+    xs, _ = trained(execution)[str((merge, delay, period))]
+    theirs = MERGES[merge][1]
     assert_follows(xs, late(theirs, delay=delay, period=period, momentum=0.5))
 
 
 @executions
-@pytest.mark.parametrize("delay", [1, 3])
+@pytest.mark.parametrize("delay", DGA)
 def test_dga_follows_the_loop_of_its_updates(execution, delay):
-    xs, _ = train(execution, lambda: averaging.dga(optax.sgd(ETA, momentum=0.5), delay))
+    xs, _ = trained(execution)[f"DGA, {delay}"]
     assert_follows(xs, corrected_gradients(delay, momentum=0.5))
 
 
@@ -103,12 +117,28 @@ def plain_sgd():
     return np.stack(xs)
 
 
-@pytest.mark.parametrize(("delay", "period"), [(1, 1), (2, 4), (4, 4), (0, 3)])
+CORRECTED = [(1, 1), (2, 4), (4, 4), (0, 3)]  # delay, period
+
+
+@functools.cache
+def without_momentum():
+    """Models [T, P, n] of corrected merges, and of DGA by its delay."""
+
+    def corrected(delay, period):
+        return averaging.delayed_average(sgd(), delay, period=period)
+
+    def dga(delay):
+        return averaging.dga(sgd(), delay)
+
+    makes = {str(x): functools.partial(corrected, *x) for x in CORRECTED}
+    makes |= {f"DGA, {delay}": functools.partial(dga, delay) for delay in (1, 2, 4, 5)}
+    return {name: xs for name, (xs, _) in train("simulate", makes).items()}
+
+
+@pytest.mark.parametrize(("delay", "period"), CORRECTED)
 def test_a_corrected_merge_leaves_the_mean_on_the_path_of_plain_sgd(delay, period):
     """All curvatures are the same: the mean gradient is that of the mean model."""
-    xs, _ = train(
-        "simulate", lambda: averaging.delayed_average(sgd(), delay, period=period)
-    )
+    xs = without_momentum()[str((delay, period))]
     np.testing.assert_allclose(xs.mean(axis=1), plain_sgd(), rtol=1e-11, atol=1e-12)
     if delay:
         assert np.ptp(xs[-1], axis=0).max() > 1e-3
@@ -116,13 +146,13 @@ def test_a_corrected_merge_leaves_the_mean_on_the_path_of_plain_sgd(delay, perio
 
 @pytest.mark.parametrize("delay", [1, 4])
 def test_dga_leaves_the_mean_on_the_path_of_plain_sgd(delay):
-    xs, _ = train("simulate", lambda: averaging.dga(sgd(), delay))
+    xs = without_momentum()[f"DGA, {delay}"]
     np.testing.assert_allclose(xs.mean(axis=1), plain_sgd(), rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("delay", [1, 2, 5])
 def test_models_of_dga_differ_by_their_last_updates_alone(delay):
-    xs, _ = train("simulate", lambda: averaging.dga(sgd(), delay))
+    xs = without_momentum()[f"DGA, {delay}"]
     before = np.concatenate([replicas()[None], xs[:-1]])
     made = np.stack([-ETA * gradient(t, x) for t, x in enumerate(before)])
     own = made - made.mean(axis=1, keepdims=True)

@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -131,11 +133,16 @@ FAMILY = {
 }
 
 
+@functools.cache
+def trained(execution):
+    return train(execution, {name: make for name, (make, _) in FAMILY.items()})
+
+
 @executions
 @pytest.mark.parametrize("name", FAMILY)
 def test_models_and_centre_follow_the_paper_s_loop(execution, name):
-    make, loop = FAMILY[name]
-    xs, split = train(execution, make)
+    _, loop = FAMILY[name]
+    xs, split = trained(execution)[name]
     expected, centre, z = loop()
     assert_follows(xs, expected)
     state = split.state[1]
@@ -144,39 +151,60 @@ def test_models_and_centre_follow_the_paper_s_loop(execution, name):
         assert_follows(leaf, z)
 
 
-def pushed_blindly(races, *, workers=8, steps=20):
-    """Centres [T, n], models [T, P, n], and what was pushed [T, P, n].
+RACES = {
+    "none": None,
+    "as by a lock": wild(0),
+    "old": wild(7),
+    "losses": wild(0, lost=0.4),
+}
+
+
+@functools.cache
+def pushed_blindly(workers=8, steps=20):
+    """By the races, centres [T, n], models [T, P, n] and what was pushed [T, P, n].
 
     Gradients do not depend on models.
     """
     moves = np.random.default_rng(1).normal(size=(steps, workers, 3))
     with jax.enable_x64(True):
-        tx = averaging.downpour(
-            optax.sgd(1.0), turn=averaging.round_robin(), unlocked=races
-        )
+        txs = {
+            name: averaging.downpour(
+                optax.sgd(1.0), turn=averaging.round_robin(), unlocked=races
+            )
+            for name, races in RACES.items()
+        }
 
         def step(carry, move):
-            x, state = carry
-            updates, state = tx.update(-move, state, x)
-            return (x + updates, state), (state.centre, x + updates)
+            seen = {}
+            for name, tx in txs.items():
+                x, state = carry[name]
+                updates, state = tx.update(-move, state, x)
+                carry = carry | {name: (x + updates, state)}
+                seen[name] = state.centre, x + updates
+            return carry, seen
 
         def run(moves):
-            return jax.lax.scan(step, (jnp.zeros(3), tx.init(jnp.zeros(3))), moves)[1]
+            zeros = jnp.zeros(3)
+            start = {name: (zeros, tx.init(zeros)) for name, tx in txs.items()}
+            return jax.lax.scan(step, start, moves)[1]
 
         over = jax.jit(jax.vmap(run, in_axes=1, out_axes=1, axis_name="workers"))
-        centres, xs = over(jnp.asarray(moves))
-        return np.asarray(centres)[:, 0], np.asarray(xs), moves
+        seen = over(jnp.asarray(moves))
+        return {
+            name: (np.asarray(centres)[:, 0], np.asarray(xs), moves)
+            for name, (centres, xs) in seen.items()
+        }
 
 
 def test_races_lose_no_push_however_old_what_is_read():
-    centres, xs, moves = pushed_blindly(wild(7))
+    centres, xs, moves = pushed_blindly()["old"]
     np.testing.assert_allclose(centres, moves.sum(axis=1).cumsum(axis=0), rtol=1e-12)
     assert np.abs(xs - centres[:, None]).max() > 1
 
 
 def test_a_lost_write_is_a_push_s_coordinate_that_the_centre_never_gets():
-    races = wild(0, lost=0.4)
-    centres, _, moves = pushed_blindly(races)
+    centres, _, moves = pushed_blindly()["losses"]
+    races = RACES["losses"]
     written = np.asarray(
         [[raced(races, t, i, 3)[1] for i in range(8)] for t in range(20)]
     )
@@ -186,9 +214,8 @@ def test_a_lost_write_is_a_push_s_coordinate_that_the_centre_never_gets():
 
 
 def test_races_without_age_are_a_lock():
-    for locked, raced_for in zip(
-        pushed_blindly(None), pushed_blindly(wild(0)), strict=True
-    ):
+    found = pushed_blindly()
+    for locked, raced_for in zip(found["none"], found["as by a lock"], strict=True):
         np.testing.assert_array_equal(locked, raced_for)
 
 

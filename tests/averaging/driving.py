@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tests.exchange.driving import WORKERS, as_workers
+from tests.exchange.driving import WORKERS, as_workers, parted, side_by_side
 
 STEPS = 50
 ETA = 0.1
@@ -41,28 +41,43 @@ def replicas():
     return np.tile(START, (WORKERS, 1))
 
 
-def train(execution, make, *, at=lambda params, opt_state: params):
-    """x [T, P, n] after each step, and the split after the last, in float64."""
+def step_of(tx, at):
+    """A worker's step; the gradient is taken `at` a point of parameters and state."""
+
+    def step(state, batch):
+        x, opt_state = state
+        minimum, noise = batch
+        grad = jnp.asarray(CURVATURE) * (at(x, opt_state) - minimum) + noise
+        updates, opt_state = tx.update(grad, opt_state, x)
+        x = optax.apply_updates(x, updates)
+        return (x, opt_state), x
+
+    return step
+
+
+def at_the_model(params, opt_state):
+    return params
+
+
+def train(execution, makes, *, at=at_the_model):
+    """By name, x [T, P, n] after each step, and the split after the last, in float64.
+
+    All that `makes` makes is trained side by side.
+    """
     with jax.enable_x64(True):
-        tx = make()
-
-        def step(state, batch):
-            x, opt_state = state
-            minimum, noise = batch
-            grad = jnp.asarray(CURVATURE) * (at(x, opt_state) - minimum) + noise
-            updates, opt_state = tx.update(grad, opt_state, x)
-            x = optax.apply_updates(x, updates)
-            return (x, opt_state), x
-
-        held = as_workers(execution, step)
+        txs = {name: make() for name, make in makes.items()}
+        steps = {name: step_of(tx, at) for name, tx in txs.items()}
+        held = as_workers(execution, side_by_side(steps))
         start = jnp.asarray(START)
-        batches = jnp.asarray(np.stack([np.tile(MINIMA, (STEPS, 1, 1)), NOISE], 2))
-        batches = batches[:, :, 0], batches[:, :, 1]
+        batches = jnp.asarray(np.tile(MINIMA, (STEPS, 1, 1))), jnp.asarray(NOISE)
         first = jax.tree.map(lambda leaf: leaf[0], batches)
-        split = held.init((start, tx.init(start)), first, (True, False))
+        states = {name: (start, tx.init(start)) for name, tx in txs.items()}
+        split = held.init(states, first, dict.fromkeys(txs, (True, False)))
         program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)
         split, xs = program(split, batches)
-        return np.asarray(xs), split
+        return {
+            name: (np.asarray(xs[name]), own) for name, own in parted(split).items()
+        }
 
 
 def assert_follows(seen, expected):

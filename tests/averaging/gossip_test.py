@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -139,49 +141,74 @@ METHODS = {
 }
 
 
+@functools.cache
+def trained(execution):
+    return train(execution, {name: make for name, (make, _) in METHODS.items()})
+
+
 @executions
 @pytest.mark.parametrize("name", METHODS)
 def test_models_follow_the_mixing_matrices(execution, name):
-    make, loop = METHODS[name]
-    xs, _ = train(execution, make)
-    assert_follows(xs, loop())
+    xs, _ = trained(execution)[name]
+    assert_follows(xs, METHODS[name][1]())
 
 
-def exchanges(make, start, steps):
-    """x [T, P, n] of exchanges alone, and the last state, in float64."""
+def all_exchanges(makes, start, steps):
+    """By name, x [T, P, n] of exchanges alone, and the last state, in float64."""
     with jax.enable_x64(True):
-        tx = make(optax.sgd(1.0))
+        txs = {name: make(optax.sgd(1.0)) for name, make in makes.items()}
 
         def run(x):
             def step(carry, _):
-                x, state = carry
-                updates, state = tx.update(jnp.zeros_like(x), state, x)
-                return (x + updates, state), x + updates
+                xs = {}
+                for name, tx in txs.items():
+                    x, state = carry[name]
+                    updates, state = tx.update(jnp.zeros_like(x), state, x)
+                    carry = carry | {name: (x + updates, state)}
+                    xs[name] = x + updates
+                return carry, xs
 
-            (_, state), xs = jax.lax.scan(step, (x, tx.init(x)), length=steps)
-            return xs, state
+            states = {name: (x, tx.init(x)) for name, tx in txs.items()}
+            states, xs = jax.lax.scan(step, states, length=steps)
+            return xs, {name: state for name, (_, state) in states.items()}
 
-        xs, state = jax.jit(jax.vmap(run, axis_name="workers"))(jnp.asarray(start))
-        return np.moveaxis(np.asarray(xs), 0, 1), jax.tree.map(np.asarray, state)
+        xs, states = jax.jit(jax.vmap(run, axis_name="workers"))(jnp.asarray(start))
+        states = jax.tree.map(np.asarray, states)
+        return {n: (np.moveaxis(np.asarray(xs[n]), 0, 1), states[n]) for n in txs}
 
 
-@pytest.mark.parametrize(
-    ("make", "matrix"),
-    [
-        (averaging.d_psgd, ring),
-        (lambda inner: averaging.ad_psgd(KEY, inner), pairs),
-        (lambda inner: averaging.gossip(KEY, inner), pull),
-        (lambda inner: averaging.gossip(KEY, inner, push=True), push),
-        (averaging.sgp, lambda t, p: exponential(t, 1, p)),
-        (lambda i: averaging.sgp(i, peers=3), lambda t, p: exponential(t, 3, p)),
-    ],
-    ids=["D-PSGD", "AD-PSGD", "pull", "push", "SGP", "SGP, three peers"],
-)
+def exchanges(make, start, steps):
+    """The same, of one."""
+    return all_exchanges({"": make}, start, steps)[""]
+
+
+MIXING = {
+    "D-PSGD": (averaging.d_psgd, ring),
+    "AD-PSGD": (lambda inner: averaging.ad_psgd(KEY, inner), pairs),
+    "pull": (lambda inner: averaging.gossip(KEY, inner), pull),
+    "push": (lambda inner: averaging.gossip(KEY, inner, push=True), push),
+    "SGP": (averaging.sgp, lambda t, p: exponential(t, 1, p)),
+    "SGP, three peers": (
+        lambda inner: averaging.sgp(inner, peers=3),
+        lambda t, p: exponential(t, 3, p),
+    ),
+}
+
+
+@functools.cache
+def mixing(workers):
+    """Models before, and as `all_exchanges` after."""
+    start = np.random.default_rng(1).normal(size=(workers, 3))
+    makes = {name: make for name, (make, _) in MIXING.items()}
+    return start, all_exchanges(makes, start, 30)
+
+
+@pytest.mark.parametrize("name", MIXING)
 @pytest.mark.parametrize("workers", [6, 8])
-def test_workers_of_any_number_mix_by_their_matrices(make, matrix, workers):
-    x = np.random.default_rng(1).normal(size=(workers, 3))
-    xs, _ = exchanges(make, x, 7)
-    for t, seen in enumerate(xs):
+def test_workers_of_any_number_mix_by_their_matrices(name, workers):
+    x, found = mixing(workers)
+    matrix = MIXING[name][1]
+    for t, seen in enumerate(found[name][0][:7]):
         x = matrix(t, workers) @ x
         np.testing.assert_allclose(seen, x, rtol=1e-12, atol=1e-13)
 
@@ -191,32 +218,38 @@ def test_two_neighbours_on_a_ring_of_two_are_one():
     np.testing.assert_allclose(xs[0], [[2.0], [1.0]])  # (x^j + x^i + x^j) / 3
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        averaging.d_psgd,
-        lambda inner: averaging.ad_psgd(KEY, inner),
-        averaging.sgp,
-    ],
-    ids=["D-PSGD", "AD-PSGD", "SGP"],
-)
-def test_the_workers_mean_is_conserved(make):
-    start = np.random.default_rng(1).normal(size=(8, 3))
-    xs, _ = exchanges(make, start, 30)
+@pytest.mark.parametrize("name", ["D-PSGD", "AD-PSGD", "SGP"])
+def test_the_workers_mean_is_conserved(name):
+    start, found = mixing(8)
+    xs, _ = found[name]
     expected = np.broadcast_to(start.mean(axis=0), (30, 3))
     np.testing.assert_allclose(xs.mean(axis=1), expected, rtol=1e-12, atol=1e-13)
     assert np.ptp(xs[-1], axis=0).max() < 0.05 * np.ptp(start, axis=0).max()
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+SEEDS = [1, 2, 3]
+
+
+@functools.cache
+def partly_sent():
+    """By seed of who sends, models before, and as `exchanges` after."""
+
+    def sender(seed):
+        table = jnp.asarray(np.random.default_rng(seed).random((30, 8)) < 0.5)
+        return lambda step: table[step, jax.lax.axis_index("workers")]
+
+    def maker(seed):
+        return lambda inner: averaging.sgp(inner, sends=sender(seed))
+
+    start = np.random.default_rng(1).normal(size=(8, 3))
+    makes = {str(seed): maker(seed) for seed in SEEDS}
+    return start, all_exchanges(makes, start, 30)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_sums_and_weights_are_conserved_whoever_sends(seed):
-    table = jnp.asarray(np.random.default_rng(seed).random((30, 8)) < 0.5)
-
-    def some(step):
-        return table[step, jax.lax.axis_index("workers")]
-
-    start = np.random.default_rng(seed).normal(size=(8, 3))
-    xs, state = exchanges(lambda i: averaging.sgp(i, sends=some), start, 30)
+    start, found = partly_sent()
+    xs, state = found[str(seed)]
     weights = state.weight[:, None]
     assert np.ptp(weights) > 0.1
     np.testing.assert_allclose(weights.sum(), 8, rtol=1e-12)

@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,27 +61,40 @@ def adaptive(rate, *, sampling_steps, period):
     return np.stack(xs), periods, spreads
 
 
-@executions
-@pytest.mark.parametrize(("period", "momentum"), [(1, 0.0), (4, 0.9), (7, 0.0)])
-def test_models_follow_the_mixing_matrices(execution, period, momentum):
-    def make():
-        return averaging.local_sgd(
-            optax.sgd(ETA, momentum=momentum or None), period=period
-        )
-
-    xs, _ = train(execution, make)
-    assert_follows(xs, periodic(period, momentum=momentum))
+MOMENTUM = {1: 0.0, 4: 0.9, 7: 0.0}  # by period
+ADAPTIVE = [1, 3]  # periods at first
 
 
-@executions
-@pytest.mark.parametrize("period", [1, 3])
-def test_an_adaptive_period_follows_the_paper_s_loop(execution, period):
-    xs, split = train(
-        execution,
-        lambda: averaging.adaptive_period(
-            optax.sgd(rate), rate, sampling_steps=12, period=period
-        ),
+def local_sgd(period):
+    inner = optax.sgd(ETA, momentum=MOMENTUM[period] or None)
+    return averaging.local_sgd(inner, period=period)
+
+
+def adaptive_period(period):
+    return averaging.adaptive_period(
+        optax.sgd(rate), rate, sampling_steps=12, period=period
     )
+
+
+@functools.cache
+def trained(execution):
+    makes = {f"H = {h}": functools.partial(local_sgd, h) for h in MOMENTUM}
+    for h in ADAPTIVE:
+        makes[f"adaptive, H = {h}"] = functools.partial(adaptive_period, h)
+    return train(execution, makes)
+
+
+@executions
+@pytest.mark.parametrize("period", MOMENTUM)
+def test_models_follow_the_mixing_matrices(execution, period):
+    xs, _ = trained(execution)[f"H = {period}"]
+    assert_follows(xs, periodic(period, momentum=MOMENTUM[period]))
+
+
+@executions
+@pytest.mark.parametrize("period", ADAPTIVE)
+def test_an_adaptive_period_follows_the_paper_s_loop(execution, period):
+    xs, split = trained(execution)[f"adaptive, H = {period}"]
     expected, periods, spreads = adaptive(rate, sampling_steps=12, period=period)
     assert_follows(xs, expected)
     state = split.state[1]

@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,22 +11,28 @@ from delayjax.averaging import wild
 TREE = {"w": jnp.zeros((3, 2)), "b": jnp.zeros(4)}
 
 
-def all_draws(races, steps=400, workers=5, size=20):
-    """Ages and losses of visits, [T, P, n]."""
+@functools.partial(jax.jit, static_argnums=1)
+def draws(key, max_age, steps=400, workers=5, size=20):
+    races = averaging.races(key, max_age, lost=0.3)
 
-    def of_visit(step, worker):
+    def of_visit(visit):
+        step, worker = jnp.divmod(visit, workers)
         like = jnp.zeros(size)
         return races.ages(step, worker, like), races.lost(step, worker, like)
 
-    of_step = jax.vmap(of_visit, in_axes=(None, 0))
-    draws = jax.vmap(of_step, in_axes=(0, None))(jnp.arange(steps), jnp.arange(workers))
-    return jax.tree.map(np.asarray, draws)
+    found = jax.lax.map(of_visit, jnp.arange(steps * workers))
+    return jax.tree.map(lambda x: x.reshape(steps, workers, size), found)
+
+
+def all_draws(seed, max_age):
+    """Ages and losses of visits, [T, P, n]; 0.3 are lost."""
+    return jax.tree.map(np.asarray, draws(jax.random.key(seed), max_age))
 
 
 @pytest.mark.parametrize("max_age", [0, 1, 6])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_each_age_is_as_likely_and_losses_come_at_their_rate(max_age, seed):
-    ages, lost = all_draws(averaging.races(jax.random.key(seed), max_age, lost=0.3))
+    ages, lost = all_draws(seed, max_age)
     shares = np.bincount(ages.ravel(), minlength=max_age + 1) / ages.size
     p = 1 / (max_age + 1)
     np.testing.assert_allclose(shares, p, atol=4 * np.sqrt(p * (1 - p) / ages.size))
@@ -32,7 +40,7 @@ def test_each_age_is_as_likely_and_losses_come_at_their_rate(max_age, seed):
 
 
 def test_draws_of_steps_workers_and_coordinates_tell_nothing_of_each_other():
-    ages, lost = all_draws(averaging.races(jax.random.key(1), 6, lost=0.3))
+    ages, lost = all_draws(1, 6)
     pairs = [
         (ages[1:], ages[:-1]),
         (ages[:, 1:], ages[:, :-1]),

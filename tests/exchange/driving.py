@@ -1,5 +1,6 @@
 """A worker's step, simulated or on four devices, and what its program sends."""
 
+import itertools
 import re
 
 import jax
@@ -53,6 +54,39 @@ def drive(execution, tx, batches, params, *, own=False, staleness=False):
     split = held.init((params, tx.init(params)), first, own)
     program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)
     return program(split, batches)
+
+
+def side_by_side(steps):
+    """One step of all, by name: one program is compiled in half the time of many."""
+
+    def step(states, batch):
+        results = {name: steps[name](states[name], batch) for name in steps}
+        return tuple({name: r[i] for name, r in results.items()} for i in range(2))
+
+    return step
+
+
+def parted(split):
+    """By name, the split of each of the states that were stepped side by side."""
+    axes = iter(split.axes)  # in the leaves' order: by name
+    return {
+        name: dj.workers.Split(
+            state, tuple(itertools.islice(axes, len(jax.tree.leaves(state))))
+        )
+        for name, state in sorted(split.state.items())
+    }
+
+
+def drive_all(execution, txs, batches, params, *, own=False):
+    """As `drive`, of each of `txs`, side by side: {name: (split, updates)}."""
+    step = side_by_side({name: fed(tx) for name, tx in txs.items()})
+    held = as_workers(execution, step)
+    first = jax.tree.map(lambda leaf: leaf[0], batches)
+    states = {name: (params, tx.init(params)) for name, tx in txs.items()}
+    split = held.init(states, first, dict.fromkeys(txs, own))
+    program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)
+    split, updates = program(split, batches)
+    return {name: (own, updates[name]) for name, own in parted(split).items()}
 
 
 def lowered(tx, params, *, own=False):

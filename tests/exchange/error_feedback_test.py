@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,7 @@ from tests.exchange.driving import (
     assert_agree,
     bytes_summed,
     drive,
+    drive_all,
     executions,
     lowered,
     owners,
@@ -121,33 +124,45 @@ def test_iterates_and_errors_are_those_of_the_paper_s_loop(
     assert np.abs(error).max() > 0.05
 
 
-@pytest.mark.parametrize(
-    ("compress", "seed"),
-    [(one_entry, 1), (in_bfloat16, 1), *((blocks(seed), seed) for seed in (1, 2, 3))],
-)
-def test_no_update_is_lost(compress, seed):
-    grads = whole_numbers(seed)
-    tx = dj.exchange.error_feedback(SGD, compress)
-    split, updates = drive("simulate", tx, grads, PARAMS)
+WHOLE = {"everything": everything, "all in one block": blocks(1, fraction=1.0)}
+PARTS = {"one entry": one_entry, "in bfloat16": in_bfloat16} | {
+    f"blocks {seed}": blocks(seed) for seed in (1, 2, 3)
+}
+
+
+@functools.cache
+def driven(execution):
+    """The gradients, and by compressor the split and the updates."""
+    compressors = WHOLE | PARTS if execution == "simulate" else WHOLE
+    txs = {
+        name: dj.exchange.error_feedback(SGD, compress)
+        for name, compress in compressors.items()
+    }
+    grads = whole_numbers(1)
+    return grads, drive_all(execution, txs, grads, PARAMS)
+
+
+@pytest.mark.parametrize("compress", PARTS)
+def test_no_update_is_lost(compress):
+    grads, found = driven("simulate")
+    split, updates = found[compress]
     _, state = split.state
     for name in PARAMS:
         assert updates[name].dtype == state.error[name].dtype == jnp.float32
         applied = WORKERS * np.asarray(updates[name], np.float64).sum(axis=0)
         kept = np.asarray(state.error[name], np.float64).sum(axis=0)
         made = -0.5 * grads[name].sum(axis=(0, 1), dtype=np.float64)
-        if compress is in_bfloat16:  # the mean of what travels is rounded once more
+        if compress == "in bfloat16":  # the mean of what travels is rounded once more
             np.testing.assert_allclose(applied + kept, made, rtol=0.05, atol=2.0)
         else:
             np.testing.assert_array_equal(applied + kept, made)
 
 
 @executions
-@pytest.mark.parametrize("compress", [everything, blocks(1, fraction=1.0)])
+@pytest.mark.parametrize("compress", WHOLE)
 def test_sending_everything_is_the_mean_of_the_updates_bitwise(execution, compress):
-    grads = whole_numbers(1)
-    split, updates = drive(
-        execution, dj.exchange.error_feedback(SGD, compress), grads, PARAMS
-    )
+    grads, found = driven(execution)
+    split, updates = found[compress]
     for name in PARAMS:
         np.testing.assert_array_equal(updates[name], -0.5 * grads[name].mean(axis=1))
         assert not split.state[1].error[name].any()
@@ -202,36 +217,48 @@ def edge(strength, share):
     return low
 
 
-def growth(step_size, strength, seed, *, entries=100, steps=4000):
-    """Mean log of the entries of x after so many steps on |x|^2 / 2, 1 % blocks."""
-    compress = dj.exchange.random_blocks(jax.random.key(seed), 0.01)
-    tx = dj.exchange.error_feedback(optax.sgd(step_size), compress)
-
-    def step(state, _):
-        x, opt_state = state
-        point = dj.exchange.detached(x, opt_state, strength)
-        updates, opt_state = tx.update(point, opt_state, x)  # the gradient is x
-        return (optax.apply_updates(x, updates), opt_state), None
-
-    def run(x):
-        return jax.lax.scan(step, (x, tx.init(x)), length=steps)[0][0]
-
-    x = jax.jit(jax.vmap(run, axis_name="workers"))(jnp.ones((2, entries)))
-    return float(jnp.log(jnp.abs(x[0])).mean())
-
-
 EDGE = edge(0.0, 0.01)
+FACTORS, STRENGTHS = [0.5, 2.0], [0.0, 0.5]
 
 
-@pytest.mark.parametrize("factor", [0.5, 2.0])
-@pytest.mark.parametrize("strength", [0.0, 0.5])
+@functools.cache
+def growth(*, entries=100, steps=4000):
+    """Mean log of the entries of x after so many steps on |x|^2 / 2, 1 % blocks.
+
+    By strength, of each step size.
+    """
+    compress = dj.exchange.random_blocks(jax.random.key(1), 0.01)
+
+    def run(x, step_size):
+        tx = dj.exchange.error_feedback(optax.sgd(step_size), compress)
+
+        def step(states, _):
+            for strength in STRENGTHS:
+                x, opt_state = states[strength]
+                point = dj.exchange.detached(x, opt_state, strength)
+                updates, opt_state = tx.update(point, opt_state, x)  # the gradient is x
+                x = optax.apply_updates(x, updates)
+                states = states | {strength: (x, opt_state)}
+            return states, None
+
+        states = dict.fromkeys(STRENGTHS, (x, tx.init(x)))
+        states, _ = jax.lax.scan(step, states, length=steps)
+        return {s: jnp.log(jnp.abs(x)).mean() for s, (x, _) in states.items()}
+
+    workers = jax.vmap(run, in_axes=(0, None), axis_name="workers")
+    sizes = jnp.asarray(FACTORS) * EDGE
+    return jax.jit(jax.vmap(workers, in_axes=(None, 0)))(jnp.ones((2, entries)), sizes)
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("strength", STRENGTHS)
 def test_error_feedback_has_an_edge_where_detached_error_feedback_has_none(
     factor, strength
 ):
     """1 % random blocks on a quadratic: each entry is sent with probability 1 %."""
     sent = 4000 * 0.01  # times, on average
     expected = exponent(factor * EDGE, strength, 0.01)
-    seen = growth(factor * EDGE, strength, seed=1) / sent
+    seen = growth()[strength][FACTORS.index(factor), 0] / sent
     # log of a factor has a deviation of about one, over 4000 sendings; what begins
     # and what ends the run count for about one of the 40
     assert abs(seen - expected) < 4 / np.sqrt(100 * sent) + 2 / sent
@@ -247,7 +274,8 @@ def test_the_edges_are_ordered_as_the_formula_says():
     assert all(exponent(a, 0.5, 0.01) < 0 for a in (EDGE, 0.3, 0.7, 1.9))
 
 
-def test_simulate_and_run_agree_on_adam_and_in_bfloat16():
+@functools.cache
+def on_adam_and_in_bfloat16(execution):
     params = PARAMS | {"half": jnp.ones((5,), jnp.bfloat16)}
     rng = np.random.default_rng(1)
     grads = jax.tree.map(
@@ -255,9 +283,11 @@ def test_simulate_and_run_agree_on_adam_and_in_bfloat16():
         params,
     )
     tx = dj.exchange.error_feedback(optax.adam(0.1), blocks(1))
-    simulated, ran = (
-        drive(execution, tx, grads, params) for execution in ("simulate", "run")
-    )
+    return drive(execution, tx, grads, params)
+
+
+def test_simulate_and_run_agree_on_adam_and_in_bfloat16():
+    simulated, ran = (on_adam_and_in_bfloat16(e) for e in ("simulate", "run"))
     assert simulated[0].axes == ran[0].axes
     assert_agree(simulated, ran, narrow=2.0**-5, wide=1e-4)
 
@@ -283,8 +313,7 @@ def test_a_state_made_inside_of_a_mesh_begins_as_what_it_becomes():
 
 @executions
 def test_errors_and_moments_are_the_workers_own_and_the_rest_is_shared(execution):
-    tx = dj.exchange.error_feedback(optax.adam(0.1), blocks(1))
-    split, _ = drive(execution, tx, whole_numbers(1), PARAMS)
+    split, _ = on_adam_and_in_bfloat16(execution)
     apart = owners(split)
     assert not any(jax.tree.leaves(apart[0]))
     assert all(jax.tree.leaves(apart[1].error))

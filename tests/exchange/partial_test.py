@@ -1,3 +1,4 @@
+import functools
 import itertools
 
 import jax
@@ -14,10 +15,14 @@ from tests.exchange.driving import (
     assert_agree,
     bytes_summed,
     drive,
+    drive_all,
     executions,
+    fed,
     lowered,
     owners,
+    parted,
     program,
+    side_by_side,
     types_inside,
 )
 
@@ -25,7 +30,8 @@ STEPS = 40
 SGD = optax.sgd(1.0)
 PARAMS = {"w": jnp.zeros((2, 3), jnp.float32), "b": jnp.float32(0)}
 once = pytest.mark.parametrize("carry_once", [False, True])
-seeds = pytest.mark.parametrize("seed", [1, 2, 3])
+SEEDS = [1, 2, 3]
+seeds = pytest.mark.parametrize("seed", SEEDS)
 
 
 def by_table(table):
@@ -92,6 +98,31 @@ def reporting(tx):
     return optax.GradientTransformationExtraArgs(tx.init, update)
 
 
+def ages_of(seed):
+    """Of the gradients of `whole_numbers`, [T, P]."""
+    return np.random.default_rng(seed).integers(0, 5, (STEPS, WORKERS)).astype(np.int32)
+
+
+@functools.cache
+def driven(execution):
+    """By seed and `carry_once`, the split and the updates: all at once."""
+    seeds = SEEDS if execution == "simulate" else SEEDS[:1]
+    batches = {s: (whole_numbers(s), {"staleness": ages_of(s)}) for s in seeds}
+    steps, states = {}, {}
+    for seed, carry_once in itertools.product(seeds, [False, True]):
+        table = by_table(in_time(seed))
+        tx = reporting(dj.exchange.partial_mean(SGD, table, carry_once=carry_once))
+        own = fed(tx, staleness=True)
+        name = seed, carry_once
+        steps[name] = lambda state, batch, own=own, seed=seed: own(state, batch[seed])
+        states[name] = PARAMS, tx.init(PARAMS)
+    held = as_workers(execution, side_by_side(steps))
+    split = held.init(states, jax.tree.map(lambda leaf: leaf[0], batches))
+    program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)
+    split, updates = program(split, batches)
+    return {name: (own, updates[name]) for name, own in parted(split).items()}
+
+
 @once
 @pytest.mark.parametrize(
     ("execution", "seed"),
@@ -100,12 +131,8 @@ def reporting(tx):
 def test_updates_ages_and_what_is_carried_are_those_of_lists(
     carry_once, execution, seed
 ):
-    grads, table = whole_numbers(seed), in_time(seed)
-    ages = np.random.default_rng(seed).integers(0, 5, (STEPS, WORKERS)).astype(np.int32)
-    tx = dj.exchange.partial_mean(SGD, by_table(table), carry_once=carry_once)
-    split, updates = drive(
-        execution, reporting(tx), (grads, {"staleness": ages}), PARAMS, staleness=True
-    )
+    grads, table, ages = whole_numbers(seed), in_time(seed), ages_of(seed)
+    split, updates = driven(execution)[seed, carry_once]
     sums, staleness, buffers = in_lists(leaf(grads), ages, table, carry_once)
     np.testing.assert_array_equal(updates["w"], -sums)  # whole numbers, over 4
     np.testing.assert_allclose(updates["b"], staleness, rtol=1e-6)  # one division
@@ -118,12 +145,24 @@ def test_updates_ages_and_what_is_carried_are_those_of_lists(
         np.testing.assert_array_equal(state.carried.gradients["w"][p], held)
 
 
+@functools.cache
+def by_who_is_in_time():
+    """The gradients, and by seed and `carry_once` the split and the updates."""
+    txs = {
+        f"{seed} {carry_once}": dj.exchange.partial_mean(
+            SGD, by_table(in_time(seed)), carry_once=carry_once
+        )
+        for seed, carry_once in itertools.product(SEEDS, [False, True])
+    }
+    grads = whole_numbers(1)
+    return grads, drive_all("simulate", txs, grads, PARAMS)
+
+
 @once
 @seeds
 def test_gradient_mass_is_conserved(carry_once, seed):
-    grads = whole_numbers(seed)
-    tx = dj.exchange.partial_mean(SGD, by_table(in_time(seed)), carry_once=carry_once)
-    split, updates = drive("simulate", tx, grads, PARAMS)
+    grads, found = by_who_is_in_time()
+    split, updates = found[f"{seed} {carry_once}"]
     _, state = split.state
     for name in PARAMS:
         fed = -WORKERS * np.asarray(updates[name]).sum(axis=0)
@@ -165,13 +204,13 @@ def test_where_nobody_is_in_time_inner_is_fed_zeros_of_age_zero(carry_once):
 
 def test_once_carried_is_a_step_late_at_most():
     tx = dj.exchange.partial_mean(SGD, by_table(in_time(1)), carry_once=True)
-    _, updates = drive("simulate", reporting(tx), whole_numbers(1), PARAMS)
+    split, updates = drive("simulate", reporting(tx), whole_numbers(1), PARAMS)
     assert 0 < np.max(updates["b"]) <= 1
-    split, _ = drive("simulate", tx, whole_numbers(1), PARAMS)
     assert np.max(split.state[1].carried.held) == 1
 
 
-def test_simulate_and_run_agree_in_bfloat16_too():
+@functools.cache
+def on_adam_and_in_bfloat16(execution):
     params = PARAMS | {"half": jnp.zeros((5,), jnp.bfloat16)}
     rng = np.random.default_rng(1)
     grads = jax.tree.map(
@@ -179,9 +218,11 @@ def test_simulate_and_run_agree_in_bfloat16_too():
         params,
     )
     tx = dj.exchange.partial_mean(optax.adam(0.1), by_table(in_time(1)))
-    simulated, ran = (
-        drive(execution, tx, grads, params) for execution in ("simulate", "run")
-    )
+    return drive(execution, tx, grads, params)
+
+
+def test_simulate_and_run_agree_in_bfloat16_too():
+    simulated, ran = (on_adam_and_in_bfloat16(e) for e in ("simulate", "run"))
     assert simulated[0].axes == ran[0].axes
     assert_agree(simulated, ran, narrow=2.0**-6, wide=1e-5)
 
@@ -207,8 +248,7 @@ def test_a_state_made_inside_of_a_mesh_begins_as_what_it_becomes():
 
 @executions
 def test_workers_hold_what_they_carry_and_share_the_rest(execution):
-    tx = dj.exchange.partial_mean(optax.adam(0.1), by_table(in_time(1)))
-    split, _ = drive(execution, tx, whole_numbers(1), PARAMS)
+    split, _ = on_adam_and_in_bfloat16(execution)
     (params, state), apart = split.state, owners(split)
     assert not any(jax.tree.leaves(apart[0]))
     assert all(jax.tree.leaves(apart[1].carried))
@@ -275,6 +315,17 @@ def shares(participates, steps, workers):
     return np.asarray(jax.jit(jax.vmap(row))(jnp.arange(steps)))
 
 
+@functools.partial(jax.jit, static_argnums=2)
+def majority_shares(key, seconds, steps):
+    """The same of `majority`, compiled once for all keys."""
+    majority = dj.exchange.majority(key, seconds)
+
+    def row(step):
+        return jax.vmap(lambda _: majority(step), axis_name="workers")(seconds[0])
+
+    return jax.lax.map(row, jnp.arange(steps))
+
+
 # whole seconds, so that some arrive together
 TIES = np.random.default_rng(1).integers(0, 4, (11, 5)).astype(float)
 
@@ -288,7 +339,7 @@ def test_solo_is_those_that_arrive_first_and_starts_anew_at_the_end():
 
 
 def test_majority_is_all_that_are_no_later_than_one_and_the_same_worker():
-    took_part = shares(dj.exchange.majority(jax.random.key(1), TIES), 300, 5)
+    took_part = np.asarray(majority_shares(jax.random.key(1), TIES, 300))
     for row, arrived in zip(took_part, itertools.cycle(TIES)):
         assert any((row == (arrived <= trigger)).all() for trigger in arrived)
 
@@ -297,9 +348,7 @@ def test_majority_is_all_that_are_no_later_than_one_and_the_same_worker():
 def test_half_the_workers_and_half_a_worker_make_a_majority_on_average(seed):
     steps, workers = 2000, 6
     table = np.random.default_rng(seed).random((7, workers))
-    took_part = shares(
-        dj.exchange.majority(jax.random.key(seed), table), steps, workers
-    )
+    took_part = np.asarray(majority_shares(jax.random.key(seed), table, steps))
     # the number is uniform on 1 ... P; four standard errors
     deviation = np.sqrt((workers**2 - 1) / 12 / steps)
     assert abs(took_part.sum(axis=1).mean() - (workers + 1) / 2) < 4 * deviation
@@ -333,18 +382,23 @@ def test_solo_over_two_axes_numbers_the_workers_along_both():
     np.testing.assert_array_equal(rows.ravel(), table[0] == 1.0)
 
 
-def ages_under(participates, workers, steps=3000):
-    """The staleness handed on at each step."""
-    tx = dj.exchange.partial_mean(SGD, participates)
+@jax.jit
+def ages_under(key, seconds):
+    """The staleness that `solo` and `majority` hand on at each step."""
 
-    def step(state, _):
-        _, state = tx.update(jnp.ones(()), state)
-        return state, state.staleness
+    def of(participates):
+        tx = dj.exchange.partial_mean(SGD, participates)
 
-    def run(start):
-        return jax.lax.scan(step, tx.init(start), length=steps)[1]
+        def step(state, _):
+            _, state = tx.update(jnp.ones(()), state)
+            return state, state.staleness
 
-    return np.asarray(jax.vmap(run, axis_name="workers")(jnp.zeros(workers)))[0]
+        def run(start):
+            return jax.lax.scan(step, tx.init(start), length=len(seconds))[1]
+
+        return jax.vmap(run, axis_name="workers")(jnp.zeros(seconds.shape[1]))[0]
+
+    return of(dj.exchange.solo(seconds)), of(dj.exchange.majority(key, seconds))
 
 
 @seeds
@@ -355,12 +409,11 @@ def test_solo_is_staler_than_majority(seed):
     draws = [law(np.random.default_rng([seed, p]), p) for p in range(workers)]
     blocks = [np.concatenate([next(d) for _ in range(12)])[:3000] for d in draws]
     seconds = np.stack(blocks, axis=1)
-    solo = ages_under(dj.exchange.solo(seconds), workers)
-    majority = dj.exchange.majority(jax.random.key(seed), seconds)
+    solo, majority = map(np.asarray, ages_under(jax.random.key(seed), seconds))
     # n has variance P (P - 1): four standard errors of the mean of (n - 1) / 2
     error = 4 * np.sqrt(workers * (workers - 1) / 4 / len(solo))
     assert abs(solo[100:].mean() - (workers - 1) / 2) < error
-    assert ages_under(majority, workers)[100:].mean() < solo[100:].mean() / 3
+    assert majority[100:].mean() < solo[100:].mean() / 3
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,12 +16,16 @@ def kept(compress, tree, step):
     return restore(message)
 
 
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def rows(key, fraction, entries, steps):
+    compress = dj.exchange.random_blocks(key, fraction)
+    ones = jnp.ones(entries)
+    return jax.lax.map(lambda step: kept(compress, ones, step), jnp.arange(steps))
+
+
 def positions(fraction, entries, steps, seed=0):
     """Which of a vector's entries are kept at each step, bool [T, n]."""
-    compress = dj.exchange.random_blocks(jax.random.key(seed), fraction)
-    ones = jnp.ones(entries)
-    rows = jax.jit(jax.vmap(lambda step: kept(compress, ones, step)))
-    return np.asarray(rows(jnp.arange(steps))) == 1
+    return np.asarray(rows(jax.random.key(seed), fraction, entries, steps)) == 1
 
 
 @pytest.mark.parametrize(

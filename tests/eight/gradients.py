@@ -1,25 +1,19 @@
-"""One of the processes in which eight workers train; prints their parameters.
-
-python -m tests.exchange.eight PROCESS PROCESSES PORT
-"""
-
-import json
-import sys
+"""A logistic regression whose workers exchange gradients."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import AxisType, NamedSharding
-from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
+from tests.eight.processes import WORKERS
 
-STEPS, WORKERS, INPUTS = 50, 8, 4
+STEPS, INPUTS = 50, 4
 RATE, DELAY = 0.1, 2
 WEIGHT_DECAY = 0.1
+OWN = False  # the workers share the parameters
 
-# what the loop of `oracle.train` is told of each of `transformations`
+# what the loop of `tests.exchange.oracle` is told of each of `transformations`
 OPTIONS = {
     "mean": {},
     "late and overlapped": {
@@ -58,9 +52,16 @@ def start():
 
 
 def loss(x, rows):
-    """Logistic regression, strongly convex."""
+    """Strongly convex."""
     margins = rows[:, -1] * (rows[:, :-1] @ x)
     return jnp.mean(jnp.log1p(jnp.exp(-margins))) + WEIGHT_DECAY / 2 * jnp.sum(x**2)
+
+
+def gradient(x, rows):
+    """Its gradient, in numpy."""
+    inputs, labels = rows[:, :-1], rows[:, -1]
+    push = -labels / (1 + np.exp(labels * (inputs @ x)))
+    return inputs.T @ push / len(rows) + WEIGHT_DECAY * x
 
 
 def step_of(tx):
@@ -73,31 +74,3 @@ def step_of(tx):
         return (optax.apply_updates(x, updates), opt_state), {}
 
     return step
-
-
-def main(process, processes, port):
-    """Trains each composition on this process's share of eight devices."""
-    jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", WORKERS // processes)
-    jax.config.update("jax_enable_x64", True)
-    if processes > 1:
-        jax.distributed.initialize(f"localhost:{port}", processes, process)
-    mesh = jax.make_mesh((WORKERS,), ("workers",), axis_types=(AxisType.Auto,))
-    batches = data()
-    placed = jax.make_array_from_callback(
-        batches.shape,
-        NamedSharding(mesh, P(None, "workers")),
-        lambda part: batches[part],
-    )
-    for name, tx in transformations().items():
-        workers = dj.workers.run(step_of(tx), mesh)
-        x = jnp.asarray(start())
-        shapes = jax.ShapeDtypeStruct(batches.shape[1:], batches.dtype)
-        split = workers.init((x, tx.init(x)), shapes)
-        train = jax.jit(lambda s, b, w=workers: jax.lax.scan(w.step, s, b)[0])
-        split = train(split, placed)
-        print(json.dumps({name: np.asarray(split.state[0]).tolist()}), flush=True)
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,104 @@
+"""Eight workers on eight devices of two and of four processes, in one start.
+
+    python -m tests.eight.processes PROCESS PORT
+
+There are four processes. The workers run on devices of all of them, or of the first two
+alone; whoever has devices among them prints what was trained.
+"""
+
+import importlib
+import json
+import socket
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import delayjax as dj
+
+WORKERS, PROCESSES, DEVICES = 8, 4, 4  # devices of each process
+# what is trained (a module beside this one), and across how many processes
+PROGRAMS = [("gradients", 4), ("gradients", 2), ("models", 2)]
+
+
+def trained(task, workers_of, batches, out_shardings=None):
+    """{name: parameters in the end}, all trained in one program.
+
+    Args:
+        task: a module of `PROGRAMS`.
+        workers_of: makes the workers of a step.
+        batches: `task.data()`, [T, P, ...].
+        out_shardings: of the parameters.
+    """
+    x, held, splits = jnp.asarray(task.start()), {}, {}
+    shapes = jax.ShapeDtypeStruct(batches.shape[1:], batches.dtype)
+    for name, tx in task.transformations().items():
+        held[name] = workers_of(task.step_of(tx))
+        splits[name] = held[name].init((x, tx.init(x)), shapes, task.OWN)
+
+    def train(splits, batches):
+        return {
+            name: jax.lax.scan(workers.step, splits[name], batches)[0].state[0]
+            for name, workers in held.items()
+        }
+
+    return jax.jit(train, out_shardings=out_shardings)(splits, batches)
+
+
+def main(process, port):
+    """Trains on this process's share of the eight devices."""
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", DEVICES)
+    jax.config.update("jax_enable_x64", True)
+    jax.distributed.initialize(f"localhost:{port}", PROCESSES, process)
+    for name, across in PROGRAMS:
+        if process >= across:
+            continue
+        own = [jax.local_devices(i)[: WORKERS // across] for i in range(across)]
+        devices = [device for some in own for device in some]
+        mesh = Mesh(devices, ("workers",), axis_types=(AxisType.Auto,))
+        task = importlib.import_module(f"tests.eight.{name}")
+        batches = task.data()
+        placed = jax.make_array_from_callback(
+            batches.shape,
+            NamedSharding(mesh, P(None, "workers")),
+            lambda part, batches=batches: batches[part],
+        )
+        found = trained(
+            task,
+            lambda step, mesh=mesh: dj.workers.run(step, mesh),
+            placed,
+            NamedSharding(mesh, P()),  # every process has all, and prints it
+        )
+        found = {key: np.asarray(x).tolist() for key, x in found.items()}
+        print(json.dumps({f"{name} {across}": found}), flush=True)
+
+
+def printed():
+    """What each process has printed: {"gradients 4": {name: parameters}, ...}."""
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.eight.processes", str(i), str(port)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(PROCESSES)
+    ]
+    outputs = [process.communicate(timeout=300) for process in running]
+    for process, (_, errors) in zip(running, outputs, strict=True):
+        assert process.returncode == 0, errors[-2000:]
+    lines = [[x for x in text.splitlines() if x.startswith("{")] for text, _ in outputs]
+    return [
+        {k: v for line in own for k, v in json.loads(line).items()} for own in lines
+    ]
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
