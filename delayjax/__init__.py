@@ -16,6 +16,7 @@ from delayjax.compensation import gap_aware as gap_aware
 from delayjax.delayed import delay_gradients as delay_gradients
 from delayjax.delayed import delayed as delayed
 from delayjax.delayed import staleness as staleness
+from delayjax.inject import inject_staleness as inject_staleness
 from delayjax.modulation import drop_stale as drop_stale
 from delayjax.modulation import scale_by_staleness as scale_by_staleness
 from delayjax.replay import Replay as Replay

@@ -317,7 +317,9 @@ def _gradients(
     key = jax.random.fold_in(state.key, step)
 
     def one(slot):
-        params = rings.read(state.versions, ages[slot]) if plan.depth else state.params
+        params = state.params
+        if plan.depth:
+            params = rings.read(state.versions, ages[slot], params)
         batch = jax.tree.map(lambda leaf: leaf[slot], batches)
         return plan.grad_fn(params, batch, jax.random.fold_in(key, slot))
 

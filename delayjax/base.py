@@ -14,6 +14,8 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
+from delayjax import boxes
+
 Schedule = Callable[[Any], ArrayLike]
 """step (int32 []) -> a number, as in Optax."""
 
@@ -145,9 +147,13 @@ def as_transformation(name: str, inner: Any) -> optax.GradientTransformationExtr
     Raises:
         TypeError: if `inner` has no `init` and `update`.
     """
-    if isinstance(inner, optax.MultiSteps):
-        inner = inner.gradient_transformation()
-    if not (hasattr(inner, "init") and hasattr(inner, "update")):
+    method = getattr(inner, "update", None)
+    if isinstance(inner, optax.MultiSteps) or isinstance(
+        getattr(method, "__self__", None), optax.MultiSteps
+    ):
+        # its own `gradient_transformation()` drops extra arguments
+        return optax.GradientTransformationExtraArgs(inner.init, inner.update)
+    if not (hasattr(inner, "init") and callable(method)):
         raise TypeError(
             f"`{name}` must be an Optax transformation, got {inner!r}: pass"
             " optax.sgd(...), optax.chain(...) or another (init, update) pair."
@@ -158,16 +164,23 @@ def as_transformation(name: str, inner: Any) -> optax.GradientTransformationExtr
 def broadcast(name: str, prefix: Any, tree: Any) -> Any:
     """`prefix` with one value for each leaf of `tree`.
 
+    Boxes (Flax metadata, named arrays) count for nothing: the prefix may have them or
+    not.
+
     Raises:
         ValueError: if it is no prefix of `tree`, naming the argument.
     """
+    bare, whole = boxes.unboxed((prefix, tree))
     try:
-        return jax.tree.broadcast(prefix, tree, is_leaf=callable)
+        values = jax.tree.leaves(
+            jax.tree.broadcast(bare, whole, is_leaf=callable), is_leaf=callable
+        )
     except ValueError as error:
         raise ValueError(
             f"`{name}` must be one value or a prefix of the tree"
-            f" {jax.tree.structure(tree)}, got {prefix!r}."
+            f" {jax.tree.structure(whole)}, got {bare!r}."
         ) from error
+    return jax.tree.unflatten(jax.tree.structure(tree), values)
 
 
 def is_concrete(value: Any) -> bool:

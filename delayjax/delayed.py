@@ -1,5 +1,6 @@
 """Feeding an optimizer gradients from the past."""
 
+import functools
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -7,16 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax import base
+from delayjax import base, boxes, inners
 from delayjax import ring as rings
 
 Warmup = Literal["fresh", "skip", "zeros"]
+
+DEEPEST = 2**24
+"""Up to here float32, which schedules return, has all integers."""
 
 
 class Origin(NamedTuple):
     """Where a gradient came from; kept beside it in the history."""
 
     age: Any  # its staleness when it was handed in, int32 [] or one for each leaf
+    value: jax.Array  # the loss handed in with it; 0 where there was none, float32 []
     params: Any  # the parameters it was taken at; () without `keep_params`
 
 
@@ -37,6 +42,8 @@ def delayed(
     keep_params: bool = False,
     warmup: Warmup = "fresh",
     history: rings.Storage | None = None,
+    hand_staleness: bool = True,
+    axis_name: base.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """Feeds `inner` the gradient of `delay(step)` steps ago.
 
@@ -46,18 +53,19 @@ def delayed(
 
     and `inner` receives tau as the extra argument `staleness`. Ages add: a gradient
     that already came with `staleness=` carries it through the history, and `inner`
-    receives the sum. The delay is a *lookback*: under a varying delay a gradient may be
-    used twice or never.
+    receives the sum. A loss that comes as `value=` stays with its gradient likewise.
+    The delay is a *lookback*: under a varying delay a gradient may be used twice or
+    never.
 
     Args:
         inner: the transformation that consumes stale gradients.
         delay: how late, in steps: an int, a scalar array that may be traced, a function
             of the step (see `delayjax.delays`), or a prefix tree of these. Floats in
-            arrays and from functions are floored. With a tree the staleness handed on
-            is a full tree.
-        max_delay: the largest staleness kept, in steps; an int or a prefix tree of
-            ints. Static; it alone fixes the memory. May be left out where `delay`
-            consists of Python ints.
+            arrays and from functions are floored; a NaN makes the update NaN. With a
+            tree the staleness handed on is a full tree.
+        max_delay: the largest staleness kept, in steps, below 2^24; an int or a prefix
+            tree of ints. Static; it alone fixes the memory. May be left out where
+            `delay` consists of Python ints.
         keep_params: whether to keep, with each gradient, the parameters it was taken
             at, and to hand them on as the extra argument `stale_params`. Parameters
             keep their own dtype whatever `history` says, since what consumes them takes
@@ -67,7 +75,12 @@ def delayed(
             the history is full. "zeros": `inner` is fed zeros, its counters and moments
             advance, and tau is not clipped to t.
         history: how gradients are kept, `ring.cast(jnp.bfloat16)` for one; by default
-            on the device in their own dtype. A parameter's sharding is kept.
+            on the device in their own dtype. A parameter's sharding is kept, and its
+            Flax metadata: a spec (*spec) becomes (None, *spec).
+        hand_staleness: whether `inner` is given `staleness=`; False where a function of
+            your own in it takes no such argument.
+        axis_name: the workers' axis, or several, along which gradients differ, where
+            `init` is called inside `shard_map`.
 
     Returns:
         A transformation whose state holds `max_delay + 1` gradients (with
@@ -82,8 +95,10 @@ def delayed(
             static integer, a delay neither an integer nor a function, or (in `update`)
             a gradient is an integer or, under `keep_params`, there are no `params` or
             a gradient comes with `staleness` but without `stale_params`.
-        ValueError: if a bound is negative, `max_delay` is missing, `warmup` is unknown,
-            or (in `init` and `update`) a tree does not match.
+        ValueError: if `inner` holds an optimizer that needs a gradient of today's
+            parameters (a line search, L-BFGS, SAM, lookahead), a bound is negative or
+            too large, `max_delay` is missing, `warmup` is unknown, or (in `init` and
+            `update`) a tree does not match or the state has another depth.
 
     Example:
         >>> tx = delayed(optax.sgd(1.0), 1)
@@ -100,10 +115,13 @@ def delayed(
         arXiv:0911.0491, algorithm 1 (delayed SGD; its first tau steps are "skip").
     """
     inner = base.as_transformation("inner", inner)
+    inners.check("delayed", inner)
+    axis_name = base.as_names(axis_name)
+    delay, max_delay = boxes.unboxed((delay, max_delay))
     jax.tree.map(_check_delay, delay, is_leaf=callable)
     if max_delay is None:
         max_delay = jax.tree.map(_own_bound, delay, is_leaf=callable)
-    max_delay = jax.tree.map(lambda d: base.check_bound("max_delay", d), max_delay)
+    max_delay = jax.tree.map(_check_bound, max_delay)
     if warmup not in ("fresh", "skip", "zeros"):
         raise ValueError(
             f'`warmup` must be "fresh", "skip" or "zeros", got {warmup!r}.'
@@ -119,38 +137,57 @@ def delayed(
     may_be_zero = not all(map(_is_late, jax.tree.leaves(delay, is_leaf=callable)))
 
     def per_leaf(name, value, tree):
-        return value if one_staleness else base.broadcast(name, value, tree)
+        if one_staleness:
+            return value
+        return base.broadcast(name, value, boxes.unboxed(tree))
 
-    def like_origin(value):
-        return Origin(age=value, params=value if keep_params else ())
+    def like_origin(bound):
+        return Origin(bound, value=deepest, params=bound if keep_params else ())
 
     def init_fn(params):
-        varying = base.as_own(params)  # gradients differ from worker to worker
-        age = base.as_own(jnp.zeros((), jnp.int32))
-        ages = per_leaf("max_delay", age, params)
-        origin = Origin(age=ages, params=varying if keep_params else ())
+        varying = base.as_own(params, axis_name)  # gradients differ between workers
+        bounds = per_leaf("max_delay", max_delay, params)
+        ages = jax.tree.map(lambda _: jnp.zeros((), jnp.int32), bounds)
+        origin = Origin(
+            age=ages,
+            value=jnp.zeros((), jnp.result_type(float)),
+            params=varying if keep_params else (),
+        )
+        origin = base.as_own(origin, axis_name)
         return DelayedState(
-            staleness=ages,
+            staleness=origin.age,
             gradients=_init(history, varying, max_delay),
             origins=_init(rings.plain, origin, like_origin(max_delay)),
             inner_state=inner.init(params),
         )
 
     def update_fn(
-        updates, state, params=None, *, staleness=None, stale_params=None, **extra_args
+        updates,
+        state,
+        params=None,
+        *,
+        staleness=None,
+        stale_params=None,
+        value=None,
+        **extra_args,
     ):
         base.check_gradients("delayed", updates)
+        _check_like(updates, params)
         step = state.gradients.pushed
         kept = step - state.gradients.first  # fewer than steps once it was resized
         asked = jax.tree.map(lambda d: _ask(d, step), delay, is_leaf=callable)
         oldest = deepest if warmup == "zeros" else kept
         tau = jax.tree.map(
-            lambda asked, bound: jnp.clip(asked, 0, jnp.minimum(oldest, bound)),
+            lambda asked, bound: _clip(asked, jnp.minimum(oldest, bound)),
             per_leaf("delay", asked, updates),
             per_leaf("max_delay", max_delay, updates),
         )
         age = _check_age(0 if staleness is None else staleness, one_staleness)
-        origin = Origin(age=per_leaf("staleness", age, updates), params=())
+        origin = Origin(
+            age=per_leaf("staleness", age, updates),
+            value=_as_value(0.0 if value is None else value),
+            params=(),
+        )
         if keep_params:
             fresh = staleness is None and stale_params is None
             name, snapshot = (
@@ -159,26 +196,26 @@ def delayed(
             base.require(snapshot, name, "delayed(keep_params=True)", _REMEDY[name])
             origin = origin._replace(params=snapshot)
 
-        gradients, stale = _remember(history, state.gradients, updates, tau, max_delay)
-        origins, origin = _remember(
-            rings.plain, state.origins, origin, like_origin(tau), like_origin(max_delay)
+        remember = functools.partial(_remember, axis_name=axis_name)
+        gradients, stale = remember(
+            *(history, state.gradients, updates, tau, max_delay), fenced=may_be_zero
         )
-        stale = optax.tree.cast_like(stale, updates)
-        if may_be_zero:
-            # A delay of zero is to be the inner optimizer bit for bit. Without the
-            # barrier XLA fuses the read into the optimizer's arithmetic and rounds
-            # differently; with it, jax 0.12 on a CPU copies the item once more.
-            stale = jax.lax.optimization_barrier(stale)
+        now = like_origin(tau)._replace(value=_oldest(tau))
+        origins, origin = remember(
+            *(rings.plain, state.origins, origin, now, like_origin(max_delay)),
+            fenced=False,
+        )
+        stale = _poisoned(stale, asked)
         staleness = jax.tree.map(jnp.add, origin.age, tau)
         staleness = base.typed_like(staleness, state.staleness)
-        handed = {"stale_params": origin.params} if keep_params else {}
+        handed: dict[str, Any] = {"staleness": staleness} if hand_staleness else {}
+        if keep_params:
+            handed["stale_params"] = origin.params
+        if value is not None:
+            dtype = jnp.result_type(value)
+            handed["value"] = origin.value.astype(dtype) if deepest else value
         stale_updates, inner_state = inner.update(
-            stale,
-            state.inner_state,
-            params,
-            staleness=staleness,
-            **handed,
-            **extra_args,
+            stale, state.inner_state, params, **handed, **extra_args
         )
         if warmup == "skip" and deepest > 0:
             nothing = optax.tree.zeros_like(stale_updates)
@@ -196,6 +233,7 @@ def delay_gradients(
     max_delay: Any = None,
     warmup: Warmup = "fresh",
     history: rings.Storage | None = None,
+    axis_name: base.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """Replaces the gradient by a stale one: `delayed(optax.identity(), ...)`.
 
@@ -210,6 +248,7 @@ def delay_gradients(
             "skip" and "zeros" both emit zeros here: nothing is wrapped that could
             be left untouched.
         history: how gradients are kept, as in `delayed`.
+        axis_name: the workers' axis, as in `delayed`.
 
     Returns:
         A transformation whose state holds `max_delay + 1` gradients.
@@ -228,7 +267,12 @@ def delay_gradients(
         -2.0
     """
     return delayed(
-        optax.identity(), delay, max_delay=max_delay, warmup=warmup, history=history
+        optax.identity(),
+        delay,
+        max_delay=max_delay,
+        warmup=warmup,
+        history=history,
+        axis_name=axis_name,
     )
 
 
@@ -296,7 +340,7 @@ def _check_delay(delay: Any) -> None:
             " along a trace use delays.from_trace, for one delay a worker"
             " delays.per_worker."
         )
-    if base.is_concrete(delay) and np.asarray(delay) < 0:
+    if base.is_concrete(delay) and not np.asarray(delay) >= 0:
         raise ValueError(f"`delay` must be non-negative, got {delay}.")
     if base.is_concrete(delay) and np.asarray(delay) >= 2**31:
         raise ValueError(f"`delay` must be below 2^31, got {delay}.")
@@ -311,19 +355,74 @@ def _own_bound(delay: Any) -> int:
     return int(delay)
 
 
+def _check_bound(max_delay: Any) -> int:
+    bound = base.check_bound("max_delay", max_delay)
+    if bound >= DEEPEST:
+        raise ValueError(
+            f"`max_delay` must be below {DEEPEST}, got {bound}: a gradient is kept for"
+            " each step of it."
+        )
+    return bound
+
+
 def _is_late(delay: Any) -> bool:
     """Whether a delay is known to be above zero."""
     return isinstance(delay, (int, np.integer)) and int(delay) > 0
 
 
 def _ask(delay: Any, step: jax.Array) -> jax.Array:
-    """The delay asked for at `step`, int32 []."""
+    """The delay asked for at `step`: an integer, or a floored float []."""
     asked = jnp.asarray(delay(step) if callable(delay) else delay)
     if asked.ndim != 0:
         raise ValueError(f"`delay(step)` must be a scalar, got shape {asked.shape}.")
-    if not jnp.issubdtype(asked.dtype, jnp.integer):
-        asked = jnp.floor(asked)
-    return asked.astype(jnp.int32)
+    return asked if jnp.issubdtype(asked.dtype, jnp.integer) else jnp.floor(asked)
+
+
+def _clip(asked: jax.Array, oldest: jax.Array) -> jax.Array:
+    """The staleness, int32 []; a float is clipped first, for int32 ends earlier."""
+    return jnp.clip(asked, 0, oldest.astype(asked.dtype)).astype(jnp.int32)
+
+
+def _poisoned(stale: Any, asked: Any) -> Any:
+    """`stale`, NaN where the delay that was asked for is NaN."""
+    if all(jnp.issubdtype(d.dtype, jnp.integer) for d in jax.tree.leaves(asked)):
+        return stale
+    unknown = jax.tree.map(jnp.isnan, asked)
+    return jax.tree.map(
+        lambda leaf, bad: jnp.where(bad, jnp.asarray(jnp.nan, leaf.dtype), leaf),
+        stale,
+        base.broadcast("delay", unknown, stale),
+    )
+
+
+def _oldest(tau: Any) -> jax.Array:
+    """The largest staleness of a tree, 0 if it is empty."""
+    return functools.reduce(jnp.maximum, jax.tree.leaves(tau) or [jnp.int32(0)])
+
+
+def _as_value(value: Any) -> jax.Array:
+    """A loss as it is kept, a float []."""
+    if jnp.ndim(value) != 0:
+        raise ValueError(
+            f"`value` handed to `delayed` must be a scalar, the loss, got shape"
+            f" {jnp.shape(value)}."
+        )
+    return jnp.asarray(value, jnp.result_type(float))
+
+
+def _check_like(updates: Any, params: Any) -> None:
+    """Checks the gradients' shapes against the parameters, where these are known."""
+    leaves = jax.tree.leaves_with_path(updates)
+    own = jax.tree.leaves(params)
+    if len(leaves) != len(own):
+        return
+    for (path, leaf), param in zip(leaves, own, strict=True):
+        if jnp.shape(leaf) != jnp.shape(param):
+            raise ValueError(
+                "The gradients handed to `delayed` must have the parameters' shapes:"
+                f" {jax.tree_util.keystr(path) or 'the root'} is {jnp.shape(leaf)}, its"
+                f" parameter {jnp.shape(param)}."
+            )
 
 
 def _check_age(age: Any, one_staleness: bool) -> Any:
@@ -338,8 +437,12 @@ def _check_age(age: Any, one_staleness: bool) -> Any:
 
 def _kept(tree: Any, max_delay: Any) -> Any:
     """`tree` with None in place of the leaves that need no history."""
+
+    def keep(node, bound):
+        return node if any(jax.tree.leaves(bound)) else None
+
     bounds = base.broadcast("max_delay", max_delay, tree)
-    return jax.tree.map(lambda leaf, bound: leaf if bound > 0 else None, tree, bounds)
+    return jax.tree.map(keep, tree, bounds, is_leaf=boxes.is_box)
 
 
 def _init(storage: rings.Storage, tree: Any, max_delay: Any) -> rings.Ring:
@@ -348,23 +451,59 @@ def _init(storage: rings.Storage, tree: Any, max_delay: Any) -> rings.Ring:
 
 
 def _remember(
-    storage: rings.Storage, ring: rings.Ring, fresh: Any, tau: Any, max_delay: Any
+    storage: rings.Storage,
+    ring: rings.Ring,
+    fresh: Any,
+    tau: Any,
+    max_delay: Any,
+    *,
+    axis_name: tuple[str, ...],
+    fenced: bool,
 ) -> tuple[rings.Ring, Any]:
     """Stores `fresh` and reads what is `tau` old, `fresh` itself without a history."""
+    held = _kept(fresh, max_delay)
+    bounds = jax.tree.leaves(base.broadcast("max_delay", max_delay, fresh))
+    _check_depth(ring, [bound for bound in bounds if bound > 0])
     try:
-        ring = storage.push(ring, _kept(fresh, max_delay))
+        ring = storage.push(ring, held)
     except ValueError as error:
         raise ValueError(
             "The trees handed to `delayed` must be like the parameters that `init` was"
             f" given: {error}"
         ) from error
-    stored = storage.read(ring, tau)
-    if base.is_axis("workers"):
+    stored = storage.read(ring, tau, held)
+    if any(map(base.is_axis, axis_name)):
         # It always has been. But read and write, with nothing between them, would be
         # fused on a CPU with the sum over the workers that follows: the ring would be
         # written twice, whole. (Alone, it would round `inner` differently.)
         stored = optax.tree.where(
             ring.pushed > 0, stored, optax.tree.zeros_like(stored)
         )
-    stale = jax.tree.map(lambda new, old: new if old is None else old, fresh, stored)
-    return ring, stale
+
+    if fenced:
+        # A delay of zero is to be the inner optimizer bit for bit. Without the barrier
+        # XLA fuses the read into the optimizer's arithmetic and rounds differently;
+        # with it, jax 0.12 on a CPU copies the item once more.
+        stored = jax.lax.optimization_barrier(stored)
+
+    def choose(new, old):
+        return new if old is None else old
+
+    return ring, jax.tree.map(choose, fresh, stored, is_leaf=boxes.is_box)
+
+
+def _check_depth(ring: rings.Ring, bounds: list[int]) -> None:
+    """Checks that a history is as deep as this transformation's.
+
+    A history may keep several leaves together: then all are equally deep.
+    """
+    depths = [slots.shape[0] - 1 for slots in jax.tree.leaves(ring.slots)]
+    if len(depths) != len(bounds):
+        depths, bounds = sorted(set(depths)), sorted(set(bounds))
+    if depths != bounds:
+        held = ", ".join(map(str, sorted(set(depths)))) or "none"
+        raise ValueError(
+            f"`max_delay` is {', '.join(map(str, sorted(set(bounds)))) or 0}, but the"
+            f" state was made for another: its history has depth {held}. Change it with"
+            " resize_history(state, tx.init(params))."
+        )

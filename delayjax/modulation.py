@@ -205,7 +205,10 @@ class DropStaleState(NamedTuple):
 
 
 def drop_stale(
-    inner: optax.GradientTransformation, bound: ArrayLike
+    inner: optax.GradientTransformation,
+    bound: ArrayLike,
+    *,
+    axis_name: base.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """Refuses gradients that are too old.
 
@@ -217,6 +220,8 @@ def drop_stale(
             every step: put `delayed` around, `delayed(drop_stale(optimizer, 8), ...)`.
         bound: the largest staleness accepted, in steps. An int, or an integer scalar
             that may be traced.
+        axis_name: the workers' axis, or several, along which staleness differs, where
+            `init` is called inside `shard_map`.
 
     Returns:
         A transformation whose state adds a count of the dropped gradients to that of
@@ -249,7 +254,7 @@ def drop_stale(
     def init_fn(params):
         # what is accepted differs from worker to worker
         nothing = jnp.zeros((), jnp.int32)
-        return DropStaleState(*base.as_own((nothing, inner.init(params))))
+        return DropStaleState(*base.as_own((nothing, inner.init(params)), axis_name))
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         base.require(staleness, "staleness", "drop_stale", _WRAP)

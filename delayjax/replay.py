@@ -479,8 +479,9 @@ def _read(plan: _Plan, state: ReplayState, age: jax.Array, key: jax.Array) -> Ve
     """The version of `age` updates ago; a mixture with `read_spread`."""
     if plan.depth == 0:
         return Version(state.params, state.applied)
+    like = _kept(plan, Version(state.params, state.applied))
     if plan.read_spread == 0.0:
-        return rings.read(state.versions, age)
+        return rings.read(state.versions, age, like)
     newest = age - jnp.floor(plan.read_spread * age).astype(jnp.int32)
     ages = optax.tree.random_like(
         # not the key that the user draws from
@@ -489,7 +490,7 @@ def _read(plan: _Plan, state: ReplayState, age: jax.Array, key: jax.Array) -> Ve
         lambda key, shape, dtype: jax.random.randint(key, shape, newest, age + 1),
     )
     counted = () if plan.accept is None else age
-    return rings.read(state.versions, Version(ages, counted))
+    return rings.read(state.versions, Version(ages, counted), like)
 
 
 def _kept(plan: _Plan, version: Version) -> Version:

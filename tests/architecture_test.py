@@ -14,12 +14,13 @@ LIBRARY = Path(dj.__file__).parent
 ROOT = Path(__file__).parents[1]
 
 FLOORS = (  # from the ground up
-    {"base"},
+    {"boxes"},
+    {"base", "inners"},
     {"collectives"},
     {"ring", "delays", "cluster", "stability"},
     {
         *("delayed", "modulation", "compensation", "momentum", "combine"),
-        *("filters", "exchange", "averaging"),
+        *("filters", "exchange", "averaging", "inject"),
     },
     {"workers", "replay", "adasync"},
     {"__init__"},

@@ -240,7 +240,7 @@ def test_histories_are_counted_on_the_device_that_holds_them():
     )
 
     def step(ring, x):
-        return dj.ring.push(ring, dj.ring.read(ring, 1) + x)
+        return dj.ring.push(ring, dj.ring.read(ring, 1, x) + x)
 
     item = shape(mesh, P("workers"), 4, WIDTH, WIDTH)
     report = examined(step, (placed, item))

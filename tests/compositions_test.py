@@ -325,7 +325,7 @@ def stale_loop(ages, inner, capacity=4):
     for step in range(STEPS):
         history = dj.ring.push(history, params)
         seen = jax.tree.map(lambda age, t=step: jnp.minimum(age, t), ages)
-        stale = dj.ring.read(history, seen)
+        stale = dj.ring.read(history, seen, params)
         updates, state = inner.update(slope(stale), state, params)
         params = optax.apply_updates(params, updates)
         path.append(params)

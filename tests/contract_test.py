@@ -126,6 +126,16 @@ TABLE = {
     "scale_by_staleness, exponential": (weigh(dj.modulation.exponential(0.2)), age),
     "scale_by_staleness, capped": (weigh(dj.modulation.capped(1)), age),
     "scale_by_staleness, strongly typed": (weigh(strongly_typed), age),
+    "inject_staleness": (
+        lambda tau: dj.inject_staleness(weigh(dj.modulation.inverse)(tau)),
+        nothing,
+    ),
+    "inject_staleness, around delayed": (
+        lambda tau: dj.inject_staleness(
+            dj.delayed(weigh(dj.modulation.inverse)(tau), tau, max_delay=DEPTH)
+        ),
+        age,
+    ),
     "drop_stale": (lambda tau: dj.drop_stale(optax.adam(0.1), 1), age),
     # arrays, as in a grid: a strong type, unlike Python's floats
     "compensate_delay": (lambda tau: dj.compensate_delay(jnp.float32(0.5)), snapshot),

@@ -663,7 +663,7 @@ def late(step):
         (
             lambda: update(1, given={**PARAMS, "scale": jnp.ones(2)}),
             ValueError,
-            r"must have the shapes .*\['scale'\] is \(2,\), its slots hold \(\)",
+            r"have the parameters' shapes: \['scale'\] is \(2,\), its parameter \(\)",
         ),
         (
             lambda: update(1, keep_params=True, params=None),

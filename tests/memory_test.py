@@ -193,7 +193,7 @@ def test_a_loop_that_keeps_its_own_ring_holds_no_second(ages):
 
     def step(params, state, history):
         history = dj.ring.push(history, params)
-        grads = jax.tree.map(jnp.sin, dj.ring.read(history, ages))
+        grads = jax.tree.map(jnp.sin, dj.ring.read(history, ages, params))
         updates, state = inner.update(grads, state, params)
         return optax.apply_updates(params, updates), state, history
 

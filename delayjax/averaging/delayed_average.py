@@ -267,7 +267,7 @@ def dga(
         later, outbox = state.later, own
         if delay > 1:  # not read yet are zeros: before the first nothing is corrected
             later = ring.push(later, own)
-            outbox = ring.read(later, delay - 1)
+            outbox = ring.read(later, delay - 1, own)
         return moves, DgaState(state.step + 1, outbox, later, inner_state)
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)

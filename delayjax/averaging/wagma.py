@@ -130,7 +130,7 @@ def wagma(
             late = lateness(state.step)
             late = base.check_answer("lateness(step)", late, jnp.integer, jnp.bool_)
             late = late.astype(jnp.int32)
-            buffer = ring.read(sent, jnp.clip(late, 0, state.step + 1))
+            buffer = ring.read(sent, jnp.clip(late, 0, state.step + 1), model)
 
         def in_groups(bits):
             members = 2 ** len(bits)

@@ -117,7 +117,7 @@ def read(
         lambda age: jnp.minimum(age, versions.pushed - 1),
         unlocked.ages(step, worker, centre),
     )
-    return ring.read(versions, ages)
+    return ring.read(versions, ages, centre)
 
 
 def landed(unlocked: Races | None, moved: Any, step: Any, worker: jax.Array) -> Any:
@@ -136,6 +136,6 @@ def recorded(unlocked: Races | None, centre: Any, versions: Any, there: Any) -> 
     if unlocked is None:
         return versions
     # no select over the history: who is not there puts back what its slot held
-    oldest = ring.read(versions, unlocked.max_age)
+    oldest = ring.read(versions, unlocked.max_age, centre)
     after = ring.push(versions, optax.tree.where(there, centre, oldest))
     return after._replace(pushed=versions.pushed + there)

@@ -1,6 +1,5 @@
 """A history in the host's memory."""
 
-import dataclasses
 import math
 from typing import Any
 
@@ -12,29 +11,11 @@ from jax.custom_batching import custom_vmap
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from delayjax import base, boxes
 from delayjax.ring import ring as rings
 
 HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
 TILE = 8, 128  # of a TPU's memory: it takes slices of whole tiles from the host's
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Flat(rings.Packed):
-    """Slots of an item that is kept flat, in rows padded with zeros."""
-
-    rows: Any  # [capacity, rows, 128]; narrow floats as `Bits`
-    item: tuple[int, ...] = dataclasses.field(metadata={"static": True})  # its shape
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """[capacity, *shape], as of any slots."""
-        return (self.rows.shape[0], *self.item)
-
-    @property
-    def dtype(self) -> jnp.dtype:
-        """Of the items."""
-        return self.rows.dtype
 
 
 def on_host() -> rings.Storage:
@@ -62,65 +43,60 @@ def on_host() -> rings.Storage:
             `workers.simulate` of workers with their own; or if `age` is an array.
 
     Example:
-        >>> storage = on_host()
-        >>> ring = storage.push(storage.init(jnp.zeros(2), 4), jnp.ones(2))
+        >>> storage, item = on_host(), jnp.ones(2)
+        >>> ring = storage.push(storage.init(item, 4), item)
         >>> {slots.sharding.memory_kind for slots in jax.tree.leaves(ring.slots)}
         {'pinned_host'}
-        >>> storage.read(ring, 0)
+        >>> storage.read(ring, 0, item)
         Array([1., 1.], dtype=float32)
     """
 
     def init_fn(tree, capacity):
         zeros = jax.tree.map(jnp.zeros_like, tree)  # `tree` may hold shapes alone
-        rows = jax.tree.map(
-            lambda leaf: leaf if _is_tiled(leaf) else _rows(leaf), zeros
-        )
-        ring = rings.init_by(_empty, rows, capacity)
-
-        def pack(leaf, slots):
-            return slots if _is_tiled(leaf) else Flat(slots, leaf.shape)
-
-        return ring._replace(slots=jax.tree.map(pack, zeros, ring.slots))
+        leaves = jax.tree.leaves(zeros)
+        kept = [leaf if _is_tiled(leaf) else _rows(leaf) for leaf in leaves]
+        depths = jax.tree.leaves(base.broadcast("capacity", capacity, tree))
+        ring = rings.init_by(_empty, kept, depths)
+        return ring._replace(slots=boxes.stacked(zeros, ring.slots))
 
     def push_fn(ring, tree):
-        rings.check_item(ring.slots, tree)
+        rings.check_tree("tree", ring.slots, tree)
+        slots, structure = jax.tree.flatten(ring.slots)
+        kept = [
+            leaf if jnp.shape(leaf) == held.shape[1:] else _rows(leaf)
+            for held, leaf in zip(slots, jax.tree.leaves(tree), strict=True)
+        ]
+        pushed = rings.push_by(_write, ring._replace(slots=slots), kept)
+        return pushed._replace(slots=jax.tree.unflatten(structure, pushed.slots))
 
-        def as_kept(slots, leaf):
-            return _rows(leaf) if isinstance(slots, Flat) else leaf
-
-        kept = jax.tree.map(as_kept, ring.slots, tree, is_leaf=rings.is_packed)
-        return _packed_like(rings.push_by(_write, _unpacked(ring), kept), ring)
-
-    def read_fn(ring, age):
-        def as_item(slots, kept):
-            if isinstance(slots, Flat):
-                return kept.ravel()[: math.prod(slots.item)].reshape(slots.item)
-            return kept
-
-        kept = rings.read_by(_read, _unpacked(ring), age)
-        return jax.tree.map(as_item, ring.slots, kept, is_leaf=rings.is_packed)
+    def read_fn(ring, age, like):
+        rings.check_tree("like", ring.slots, like)
+        slots = jax.tree.leaves(ring.slots)
+        leaves, structure = jax.tree.flatten(like)
+        ages = jax.tree.leaves(base.broadcast("age", age, like))
+        kept = [
+            jax.ShapeDtypeStruct(held.shape[1:], jnp.result_type(leaf))
+            for held, leaf in zip(slots, leaves, strict=True)
+        ]
+        read = rings.read_by(_read, ring._replace(slots=slots), ages, kept)
+        items = [
+            rows if rows.shape == jnp.shape(leaf) else _cut(rows, jnp.shape(leaf))
+            for rows, leaf in zip(read, leaves, strict=True)
+        ]
+        return jax.tree.unflatten(structure, items)
 
     return rings.Storage(init_fn, push_fn, read_fn)
 
 
-def _unpacked(ring: rings.Ring) -> rings.Ring:
-    """A ring whose items are those that a `Flat` holds."""
-
-    def unpack(slots):
-        return slots.rows if isinstance(slots, Flat) else slots
-
-    slots = jax.tree.map(unpack, ring.slots, is_leaf=rings.is_packed)
-    return ring._replace(slots=slots)
+def _rows(leaf: jax.Array) -> jax.Array:
+    """A leaf in rows of a tile, [8 n, 128]."""
+    padding = -jnp.size(leaf) % math.prod(TILE)
+    return jnp.pad(jnp.ravel(leaf), (0, padding)).reshape(-1, TILE[1])
 
 
-def _packed_like(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
-    """A ring that was `unpacked`, packed again."""
-    slots = jax.tree.map(
-        lambda old, new: Flat(new, old.item) if isinstance(old, Flat) else new,
-        *(like.slots, ring.slots),
-        is_leaf=rings.is_packed,
-    )
-    return ring._replace(slots=slots)
+def _cut(rows: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """The leaf that was kept in rows."""
+    return rows.ravel()[: math.prod(shape)].reshape(shape)
 
 
 def _is_tiled(leaf: jax.Array) -> bool:
@@ -128,12 +104,6 @@ def _is_tiled(leaf: jax.Array) -> bool:
     # flat, what is sharded explicitly would lose its type
     sharded = any(axis is not None for axis in jax.typeof(leaf).sharding.spec)
     return sharded or (rows >= TILE[0] and columns % TILE[1] == 0)
-
-
-def _rows(leaf: jax.Array) -> jax.Array:
-    """A leaf in rows of a tile, [8 n, 128]."""
-    padding = -jnp.size(leaf) % math.prod(TILE)
-    return jnp.pad(jnp.ravel(leaf), (0, padding)).reshape(-1, TILE[1])
 
 
 def _empty(zeros: jax.Array, capacity: int) -> jax.Array:

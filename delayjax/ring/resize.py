@@ -5,7 +5,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from delayjax import base, boxes
 from delayjax.ring import ring as rings
 
 
@@ -49,7 +51,8 @@ def resize_history(state: Any, like: Any) -> Any:
         full, and "zeros" reads zeros.
 
     Raises:
-        ValueError: if the two states differ in more than the depth of their rings.
+        ValueError: if the two states differ in more than the depth of their rings, or
+            `like` is not a new state (the arguments are swapped).
 
     Example:
         >>> import delayjax as dj, optax
@@ -59,18 +62,22 @@ def resize_history(state: Any, like: Any) -> Any:
         >>> resize_history(state, later.init(params)).gradients.slots.shape
         (5, 3)
     """
-    was = jax.tree.structure(state, is_leaf=_is_ring)
-    wanted = jax.tree.structure(like, is_leaf=_is_ring)
+    old = jax.tree.leaves(boxes.unboxed(state), is_leaf=_is_ring)
+    new, structure = jax.tree.flatten(like, is_leaf=_is_ring)
+    was, wanted = (
+        jax.tree.structure(boxes.unboxed(tree), is_leaf=_is_ring)
+        for tree in (state, like)
+    )
     if was != wanted:
         raise ValueError(
             "`like` must be the state of the same transformation, with another depth at"
             f" most: it is {wanted}, and `state` is {was}."
         )
-    return jax.tree.map(
-        lambda old, new: resize(old, new) if _is_ring(old) else old,
-        *(state, like),
-        is_leaf=_is_ring,
-    )
+    resized = [
+        resize(held, empty) if _is_ring(held) else held
+        for held, empty in zip(old, new, strict=True)
+    ]
+    return jax.tree.unflatten(structure, resized)
 
 
 def resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
@@ -88,19 +95,27 @@ def resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
         reads as zeros. Costs the items that are kept, written and read once.
 
     Raises:
-        ValueError: if the leaves differ in more than their depth.
+        ValueError: if the leaves differ in more than their depth, or `like` is not
+            empty.
 
     Example:
-        >>> ring = rings.init(jnp.zeros(()), 2)
-        >>> for item in (1.0, 2.0, 3.0):
-        ...     ring = rings.push(ring, jnp.asarray(item))
-        >>> ring = resize(ring, rings.init(jnp.zeros(()), 4))
-        >>> [float(rings.read(ring, age)) for age in (0, 1, 2)], int(ring.first)
+        >>> item = jnp.zeros(())
+        >>> ring = rings.init(item, 2)
+        >>> for value in (1.0, 2.0, 3.0):
+        ...     ring = rings.push(ring, item + value)
+        >>> ring = resize(ring, rings.init(item, 4))
+        >>> [float(rings.read(ring, age, item)) for age in (0, 1, 2)], int(ring.first)
         ([3.0, 2.0, 0.0], 1)
     """
+    empty = boxes.unboxed(like)
+    _check_empty(empty)
+    ring = boxes.unboxed(ring)
+    # `first` is a buffer of its own: a state that holds one twice can't be donated
     if ring.slots is None:  # stripped
-        return like._replace(pushed=ring.pushed, first=ring.pushed)
-    lost = [ring.first]
+        return _boxed_like(
+            like, empty._replace(pushed=ring.pushed, first=jnp.copy(ring.pushed))
+        )
+    lost = [jnp.copy(ring.first)]
 
     def fit(path, new, old):
         if old is None or new is None:
@@ -129,22 +144,44 @@ def resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
         # older ages would find newer items in their slots: only what fits is kept
         return jax.lax.fori_loop(0, min(held, depth), keep, new)
 
-    def is_none(node):
-        return node is None
-
-    old = jax.tree.leaves(ring.slots, is_leaf=is_none)
-    new, structure = jax.tree.flatten_with_path(like.slots, is_leaf=is_none)
+    old = jax.tree.leaves(ring.slots, is_leaf=_is_none)
+    new, structure = jax.tree.flatten_with_path(empty.slots, is_leaf=_is_none)
     if len(old) != len(new):
         raise ValueError(
             f"`like` must be a history of the same items, got {structure}, and was"
-            f" {jax.tree.structure(ring.slots, is_leaf=is_none)}."
+            f" {jax.tree.structure(ring.slots, is_leaf=_is_none)}."
         )
     slots = [fit(path, n, o) for (path, n), o in zip(new, old, strict=True)]
-    return rings.Ring(
-        jax.tree.unflatten(structure, slots),
-        pushed=ring.pushed,
-        first=functools.reduce(jnp.maximum, lost),
+    return _boxed_like(
+        like,
+        rings.Ring(
+            jax.tree.unflatten(structure, slots),
+            pushed=ring.pushed,
+            first=functools.reduce(jnp.maximum, lost),
+        ),
     )
+
+
+def _check_empty(like: rings.Ring) -> None:
+    """Checks that a ring is as `init` makes it, where its values are known."""
+    if like.slots is None or (
+        base.is_concrete(like.pushed) and np.any(np.asarray(like.pushed) > 0)
+    ):
+        held = "no slots" if like.slots is None else f"{like.pushed} items pushed"
+        raise ValueError(
+            f"`like` must be a new state, as `init` makes it, got one with {held}: call"
+            " resize_history(state, tx.init(params)), the old state first."
+        )
+
+
+def _boxed_like(like: rings.Ring, ring: rings.Ring) -> rings.Ring:
+    """`ring` with the boxes of `like`."""
+    structure = jax.tree.structure(like, is_leaf=_is_none)
+    return jax.tree.unflatten(structure, jax.tree.leaves(ring, is_leaf=_is_none))
+
+
+def _is_none(node: Any) -> bool:
+    return node is None
 
 
 def _is_ring(node: Any) -> bool:

@@ -1,45 +1,41 @@
 """A fixed-capacity history of pytrees, written and read in place."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import optax
 from jax.typing import DTypeLike
 
-from delayjax import base
+from delayjax import base, boxes
 
 
 class Ring(NamedTuple):
-    """The last items pushed, in slots that are overwritten in turn."""
+    """The last items pushed, in slots that are overwritten in turn.
 
-    slots: Any  # the item's tree; each leaf [capacity, *shape], narrow floats as `Bits`
+    It holds arrays alone, so that any checkpoint library can store it.
+    """
+
+    # the item's tree, each leaf [capacity, *shape]; narrow floats as integers, see BITS
+    slots: Any
     pushed: jax.Array  # items pushed so far, int32 []
     first: jax.Array  # how many of them were lost before the oldest kept, int32 []
 
 
-class Packed:
-    """Slots in another form than their items', of which they tell `shape`, `dtype`."""
+BITS = {
+    jnp.dtype(jnp.bfloat16): jnp.dtype(jnp.uint16),
+    jnp.dtype(jnp.float16): jnp.dtype(jnp.int16),
+    jnp.dtype(jnp.float8_e4m3fn): jnp.dtype(jnp.uint8),
+    jnp.dtype(jnp.float8_e5m2): jnp.dtype(jnp.int8),
+}
+"""Floating-point types narrower than 32 bits, and the integers that hold their bits.
 
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Bits(Packed):
-    """Slots of a floating-point type narrower than 32 bits, kept as their bits.
-
-    XLA computes with such types in float32 on a CPU. It would convert the whole ring,
-    there and back, at every write; integers are left in place.
-    """
-
-    bits: jax.Array  # unsigned integers as wide as `dtype`, [capacity, *shape]
-    dtype: jnp.dtype = dataclasses.field(metadata={"static": True})  # of the items
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """[capacity, *shape], as of any slots."""
-        return self.bits.shape
+XLA computes with these types in float32 on a CPU. It would convert the whole ring,
+there and back, at every write; integers are left in place.
+"""
+FLOATS = {bits: dtype for dtype, bits in BITS.items()}
 
 
 class Storage(NamedTuple):
@@ -47,7 +43,7 @@ class Storage(NamedTuple):
 
     init: Callable[[Any, Any], Ring]
     push: Callable[[Ring, Any], Ring]
-    read: Callable[[Ring, Any], Any]
+    read: Callable[[Ring, Any, Any], Any]
 
 
 def init(tree: Any, capacity: Any) -> Ring:
@@ -61,8 +57,8 @@ def init(tree: Any, capacity: Any) -> Ring:
 
     Returns:
         A ring of zeros, `capacity` times the memory of `tree`. Each slot is sharded as
-        its item is; where `init` itself is jitted on a mesh of Auto axes, name
-        `out_shardings`, for XLA gives zeros no sharding of its own.
+        its item is, also where `init` is compiled: a spec (*spec) becomes
+        (None, *spec), in arrays and in Flax's metadata.
 
     Raises:
         TypeError: if a capacity is not a static integer.
@@ -72,7 +68,7 @@ def init(tree: Any, capacity: Any) -> Ring:
         >>> ring = init(jnp.zeros(()), 3)
         >>> for item in (1.0, 2.0, 3.0, 4.0):
         ...     ring = push(ring, jnp.asarray(item))
-        >>> [float(read(ring, age)) for age in (0, 1, 2)]
+        >>> [float(read(ring, age, item)) for age in (0, 1, 2)]
         [4.0, 3.0, 2.0]
     """
     return init_by(empty_slots, tree, capacity)
@@ -80,16 +76,15 @@ def init(tree: Any, capacity: Any) -> Ring:
 
 def init_by(empty: Callable[..., jax.Array], tree: Any, capacity: Any) -> Ring:
     """`init`, by a function of one item's zeros and the number of slots."""
-
-    def make(depth, leaf):
-        # not jnp.zeros(shape): that forgets the leaf's sharding and its varying axes
-        dtype = jnp.result_type(leaf)
-        zeros = jnp.zeros_like(leaf, dtype=bits_type(dtype) or dtype)
-        slots = empty(zeros, depth)
-        return Bits(slots, dtype) if bits_type(dtype) else slots
-
-    slots = jax.tree.map(make, _depths(capacity, tree), tree)
-    return Ring(slots, *(jnp.zeros((), jnp.int32) for _ in range(2)))
+    slots = [
+        empty(_zeros_like(leaf), depth)
+        for leaf, depth in zip(
+            jax.tree.leaves(tree), _depths(capacity, tree), strict=True
+        )
+    ]
+    return Ring(
+        boxes.stacked(tree, slots), *(jnp.zeros((), jnp.int32) for _ in range(2))
+    )
 
 
 def empty_slots(zeros: jax.Array, capacity: int) -> jax.Array:
@@ -113,8 +108,9 @@ def push(ring: Ring, tree: Any) -> Ring:
         TypeError: if storing a leaf would lose precision; see `cast`.
 
     Example:
-        >>> ring = push(init(jnp.zeros(()), 2), jnp.asarray(5.0))
-        >>> float(read(ring, 0)), int(ring.pushed)
+        >>> item = jnp.asarray(5.0)
+        >>> ring = push(init(item, 2), item)
+        >>> float(read(ring, 0, item)), int(ring.pushed)
         (5.0, 1)
     """
     return push_by(write_slot, ring, tree)
@@ -123,16 +119,14 @@ def push(ring: Ring, tree: Any) -> Ring:
 def push_by(write: Callable[..., jax.Array], ring: Ring, tree: Any) -> Ring:
     """`push`, by a function of slots, one item and the slot that it goes to."""
     check_item(ring.slots, tree)
-
-    def put(slots, leaf):
-        leaf = jnp.asarray(leaf, slots.dtype)
-        if isinstance(slots, Bits):
-            leaf = jax.lax.bitcast_convert_type(leaf, slots.bits.dtype)
-            return dataclasses.replace(slots, bits=put(slots.bits, leaf))
-        return write(slots, leaf, ring.pushed % slots.shape[0])
-
-    slots = jax.tree.map(put, ring.slots, tree, is_leaf=is_packed)
-    return ring._replace(slots=slots, pushed=ring.pushed + 1)
+    slots, structure = jax.tree.flatten(ring.slots)
+    written = [
+        write(held, _as_kept(leaf, held.dtype), ring.pushed % held.shape[0])
+        for held, leaf in zip(slots, jax.tree.leaves(tree), strict=True)
+    ]
+    return ring._replace(
+        slots=jax.tree.unflatten(structure, written), pushed=ring.pushed + 1
+    )
 
 
 def write_slot(slots: jax.Array, item: jax.Array, slot: jax.Array) -> jax.Array:
@@ -140,7 +134,7 @@ def write_slot(slots: jax.Array, item: jax.Array, slot: jax.Array) -> jax.Array:
     return jax.lax.dynamic_update_index_in_dim(slots, item, slot, axis=0)
 
 
-def read(ring: Ring, age: Any) -> Any:
+def read(ring: Ring, age: Any, like: Any) -> Any:
     """The item pushed `age` pushes before the last one.
 
     Push first, then read: a read of the old buffer before a write to it makes XLA copy
@@ -152,29 +146,30 @@ def read(ring: Ring, age: Any) -> Any:
             (clipped to [0, capacity - 1]), an integer array of a leaf's shape for each
             coordinate at an age of its own, or a prefix tree of these. Slots that have
             not been written yet read as zeros.
+        like: an item (arrays or shapes), the newest for one. What is read has its tree
+            and its dtypes.
 
     Returns:
-        A tree like the items. Costs one item.
+        A tree like `like`. Costs one item.
 
     Raises:
-        ValueError: if an int is outside [0, capacity - 1], or `age` is no prefix of the
-            item's tree.
+        ValueError: if an int is outside [0, capacity - 1], `age` is no prefix of the
+            item's tree, or `like` is no such item.
 
     Example:
-        >>> ring = push(push(init(jnp.zeros(()), 2), jnp.ones(())), jnp.zeros(()))
-        >>> float(read(ring, 1)), float(read(ring, jnp.asarray(7)))  # the oldest is 1
+        >>> item = jnp.ones(())
+        >>> ring = push(push(init(item, 2), item), jnp.zeros(()))
+        >>> float(read(ring, 1, item)), float(read(ring, jnp.asarray(7), item))
         (1.0, 1.0)
     """
-    return read_by(read_slot, ring, age)
+    return read_by(read_slot, ring, age, like)
 
 
-def read_by(read: Callable[..., jax.Array], ring: Ring, age: Any) -> Any:
+def read_by(read: Callable[..., jax.Array], ring: Ring, age: Any, like: Any) -> Any:
     """`read`, by a function of slots and the slot that is wanted."""
+    check_tree("like", ring.slots, like)
 
-    def take(slots, leaf_age):
-        if isinstance(slots, Bits):
-            bits = take(slots.bits, leaf_age)
-            return jax.lax.bitcast_convert_type(bits, slots.dtype)
+    def take(slots, leaf_age, leaf):
         capacity = slots.shape[0]
         if isinstance(leaf_age, int) and not 0 <= leaf_age < capacity:
             raise ValueError(
@@ -182,11 +177,13 @@ def read_by(read: Callable[..., jax.Array], ring: Ring, age: Any) -> Any:
                 f" {leaf_age}: make the ring deeper with a larger capacity."
             )
         past = jnp.clip(leaf_age, 0, capacity - 1)
-        return read(slots, (ring.pushed - 1 - past) % capacity)
+        kept = read(slots, (ring.pushed - 1 - past) % capacity)
+        return _as_item(kept, jnp.result_type(leaf))
 
-    item = jax.tree.map(lambda _: 0, ring.slots, is_leaf=is_packed)
-    ages = base.broadcast("age", age, item)
-    return jax.tree.map(take, ring.slots, ages, is_leaf=is_packed)
+    ages = jax.tree.leaves(base.broadcast("age", age, like))
+    items, structure = jax.tree.flatten(like)
+    taken = map(take, jax.tree.leaves(ring.slots), ages, items)
+    return jax.tree.unflatten(structure, list(taken))
 
 
 def read_slot(slots: jax.Array, slot: jax.Array) -> jax.Array:
@@ -206,17 +203,16 @@ def cast(dtype: DTypeLike, *, storage: Storage | None = None) -> Storage:
     Returns:
         A storage for `delayed(..., history=cast(dtype))`: half the memory of float32
         in bfloat16, at a relative rounding of 2^-9 of each gradient. What is read has
-        `dtype`; `delayed` casts it back.
+        the dtype of the gradients again.
 
     Raises:
         TypeError: if `dtype`, or a leaf to be stored, is not real floating point, or
             `storage` is no storage.
 
     Example:
-        >>> storage = cast(jnp.bfloat16)
-        >>> ring = storage.push(storage.init(jnp.zeros(2), 4), jnp.full(2, 1.001))
-        >>> storage.read(ring, 0)
-        Array([1, 1], dtype=bfloat16)
+        >>> storage, item = cast(jnp.bfloat16), jnp.full(2, 1.001)
+        >>> storage.read(storage.push(storage.init(item, 4), item), 0, item)
+        Array([1., 1.], dtype=float32)
     """
     if not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"`dtype` must be a floating-point type, got {dtype!r}.")
@@ -234,16 +230,24 @@ def cast(dtype: DTypeLike, *, storage: Storage | None = None) -> Storage:
                     f" {jnp.result_type(leaf)} at {_name(path)}."
                 )
 
+    def narrow(leaf):
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            return jnp.zeros_like(leaf, dtype=dtype)
+        return leaf.astype(dtype)
+
     def init_fn(tree, capacity):
         check(tree)
-        zeros = optax.tree.zeros_like(tree)  # `tree` may hold shapes alone
-        return kept.init(optax.tree.cast(zeros, dtype), capacity)
+        return kept.init(jax.tree.map(narrow, tree), capacity)
 
     def push_fn(ring, tree):
         check(tree)
         return kept.push(ring, optax.tree.cast(tree, dtype))
 
-    return Storage(init_fn, push_fn, kept.read)
+    def read_fn(ring, age, like):
+        item = jax.eval_shape(lambda tree: optax.tree.cast(tree, dtype), like)
+        return optax.tree.cast_like(kept.read(ring, age, item), like)
+
+    return Storage(init_fn, push_fn, read_fn)
 
 
 def vmap_axes(tree: Any) -> Any:
@@ -274,50 +278,68 @@ plain = Storage(init, push, read)
 """The default: slots in device memory, in each leaf's own dtype and sharding."""
 
 
-def _depths(capacity: Any, tree: Any) -> Any:
+def _depths(capacity: Any, tree: Any) -> list[int]:
     """A static number of items for each leaf of an item's tree."""
     checked = jax.tree.map(
         lambda depth: base.check_bound("capacity", depth, at_least=1), capacity
     )
-    return base.broadcast("capacity", checked, tree)
+    return jax.tree.leaves(base.broadcast("capacity", checked, tree))
+
+
+def _zeros_like(leaf: Any) -> jax.Array:
+    """Zeros like one leaf of an item, sharded and typed as it is, as they are kept."""
+    dtype = jnp.dtype(jnp.result_type(leaf))
+    # not jnp.zeros(shape): that forgets the leaf's sharding and its varying axes
+    zeros = jnp.zeros_like(leaf, dtype=BITS.get(dtype, dtype))
+    if isinstance(leaf, jax.core.Tracer):
+        # in a compiled program a constant has no sharding (every device would hold all
+        # slots); what depends on the leaf is sharded as the leaf is
+        zeros = jnp.where(leaf == leaf, zeros, zeros)
+    return zeros
+
+
+def _as_kept(leaf: Any, dtype: Any) -> jax.Array:
+    """A leaf of an item as slots of `dtype` hold it."""
+    if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) and dtype in FLOATS:
+        return jax.lax.bitcast_convert_type(jnp.asarray(leaf, FLOATS[dtype]), dtype)
+    return jnp.asarray(leaf, dtype)
+
+
+def _as_item(kept: jax.Array, dtype: Any) -> jax.Array:
+    """What slots hold of a leaf, as an item's leaf of `dtype`."""
+    if jnp.issubdtype(dtype, jnp.floating) and kept.dtype in FLOATS:
+        kept = jax.lax.bitcast_convert_type(kept, FLOATS[kept.dtype])
+    return kept.astype(dtype)
+
+
+def check_tree(name: str, slots: Any, tree: Any) -> None:
+    """Checks that an item has the structure that the slots were made for."""
+    expected, got = (jax.tree.structure(boxes.unboxed(t)) for t in (slots, tree))
+    if expected != got:
+        raise ValueError(
+            f"`{name}` must have the structure the ring was made for, {expected}, got"
+            f" {got}."
+        )
 
 
 def check_item(slots: Any, tree: Any) -> None:
     """Checks that an item is like those that the slots were made for."""
-    expected = jax.tree.structure(slots, is_leaf=is_packed)
-    got = jax.tree.structure(tree)
-    if expected != got:
-        raise ValueError(
-            f"`tree` must have the structure the ring was made for, {expected}, got"
-            f" {got}."
-        )
+    check_tree("tree", slots, tree)
     leaves = jax.tree.leaves_with_path(tree)
-    each = jax.tree.leaves(slots, is_leaf=is_packed)
-    for (path, leaf), held in zip(leaves, each, strict=True):
-        if jnp.shape(leaf) != held.shape[1:]:
+    for (path, leaf), kept in zip(leaves, jax.tree.leaves(slots), strict=True):
+        if jnp.shape(leaf) != kept.shape[1:]:
             raise ValueError(
                 f"`tree` must have the shapes the ring was made for: {_name(path)} is"
-                f" {jnp.shape(leaf)}, its slots hold {held.shape[1:]}."
+                f" {jnp.shape(leaf)}, its slots hold {kept.shape[1:]}."
             )
-        if jnp.promote_types(jnp.result_type(leaf), held.dtype) != held.dtype:
+        dtype, held = jnp.result_type(leaf), kept.dtype
+        if jnp.issubdtype(dtype, jnp.floating):
+            held = FLOATS.get(held, held)
+        if jnp.promote_types(dtype, held) != held:
             raise TypeError(
-                f"`tree` would lose precision: {_name(path)} is"
-                f" {jnp.result_type(leaf)}, its slots hold {held.dtype}. Cast it, or"
-                " say so with `cast`."
+                f"`tree` would lose precision: {_name(path)} is {dtype}, its slots hold"
+                f" {held}. Cast it, or say so with `cast`."
             )
-
-
-def is_packed(node: Any) -> bool:
-    """Whether a node of a tree of slots is one leaf's."""
-    return isinstance(node, Packed)
-
-
-def bits_type(dtype: Any) -> Any:
-    """The unsigned integers as wide as a narrow floating-point type, else None."""
-    width = jnp.dtype(dtype).itemsize
-    if jnp.issubdtype(dtype, jnp.floating) and width < 4:
-        return {1: jnp.uint8, 2: jnp.uint16}[width]
-    return None
 
 
 def _name(path: Any) -> str:

@@ -1,8 +1,7 @@
 """A history of which each device keeps a part."""
 
-import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,30 +15,6 @@ COLUMNS = 128  # as wide as a tile of a TPU's memory: slots of rows waste none o
 EVEN = 256
 """Rows are padded to a multiple of this: 1, 2, 4 ... 256 devices hold the same arrays,
 and what some have saved others can restore."""
-
-
-class Item(NamedTuple):
-    """What items look like: static."""
-
-    structure: Any
-    shapes: tuple[tuple[int, ...], ...]
-    dtypes: tuple[Any, ...]
-
-    def buckets(self, bucket_bytes: int) -> list[list[int]]:
-        """Indices of leaves that are kept together."""
-        leaves = map(jax.ShapeDtypeStruct, self.shapes, self.dtypes)
-        return collectives.buckets(list(leaves), bucket_bytes)
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Buckets(rings.Packed):
-    """Slots of items whose leaves are flat and joined, in rows padded with zeros."""
-
-    # [capacity, rows, 128] each, or one worker's [capacity, rows / workers, 128]; of
-    # floats narrower than 32 bits the bits
-    buckets: tuple[jax.Array, ...]
-    item: Item = dataclasses.field(metadata={"static": True})
 
 
 def sharded(
@@ -89,11 +64,11 @@ def sharded(
 
     Example:
         >>> mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
-        >>> storage = sharded("data", mesh=mesh)
-        >>> ring = storage.push(storage.init(jnp.zeros((2, 3)), 4), jnp.ones((2, 3)))
-        >>> ring.slots.buckets[0].sharding.spec
+        >>> storage, item = sharded("data", mesh=mesh), jnp.ones((2, 3))
+        >>> ring = storage.push(storage.init(item, 4), item)
+        >>> ring.slots[0].sharding.spec
         P(None, 'data')
-        >>> storage.read(ring, 0)
+        >>> storage.read(ring, 0, item)
         Array([[1., 1., 1.],
                [1., 1., 1.]], dtype=float32)
 
@@ -123,27 +98,25 @@ def sharded(
                 f" got {capacity!r}: give `delayed` one max_delay."
             )
         zeros = jax.tree.map(jnp.zeros_like, tree)  # `tree` may hold shapes alone
-        item = _item_of(zeros)
-        rows = _join(jax.tree.leaves(zeros), item, bucket_bytes, rows_even)
+        rows = _join(zeros, bucket_bytes, rows_even)
         ring = rings.init([cut.zeros(x) for x in rows], capacity)
-        return _packed(ring._replace(slots=[cut.place(x) for x in ring.slots]), item)
+        return ring._replace(slots=[cut.place(x) for x in ring.slots])
 
     def push_fn(ring, tree):
-        item = ring.slots.item
-        _check_like(item, tree)
         cut.check("tree", tree)
-        rows = _join(jax.tree.leaves(tree), item, bucket_bytes, rows_even)
-        return _packed(rings.push(_unpacked(ring), [cut.own(x) for x in rows]), item)
+        rows = _join(tree, bucket_bytes, rows_even)
+        return rings.push(ring, [cut.own(x) for x in rows])
 
-    def read_fn(ring, age):
+    def read_fn(ring, age, like):
         if not _is_one(age) or jnp.ndim(age) > 0:
             raise ValueError(
                 "`age` must be one integer for all leaves of a sharded history, got"
                 f" {age!r}: give `delayed` one delay."
             )
         cut.check("age", age)
-        parts = rings.read(_unpacked(ring), age)
-        return _apart([cut.gather(x) for x in parts], ring.slots.item, bucket_bytes)
+        kept = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in ring.slots]
+        parts = rings.read(ring, age, kept)
+        return _apart([cut.gather(x) for x in parts], like, bucket_bytes)
 
     return rings.Storage(init_fn, push_fn, read_fn)
 
@@ -260,62 +233,36 @@ class _ByWorkers:
         return rows
 
 
-def _packed(ring: rings.Ring, item: Item) -> rings.Ring:
-    return ring._replace(slots=Buckets(tuple(ring.slots), item))
-
-
-def _unpacked(ring: rings.Ring) -> rings.Ring:
-    return ring._replace(slots=list(ring.slots.buckets))
-
-
-def _item_of(tree: Any) -> Item:
-    leaves, structure = jax.tree.flatten(tree)
-    return Item(
-        structure,
-        shapes=tuple(leaf.shape for leaf in leaves),
-        dtypes=tuple(leaf.dtype for leaf in leaves),
-    )
-
-
-def _check_like(item: Item, tree: Any) -> None:
-    slots = [
-        jax.ShapeDtypeStruct((1, *shape), dtype)
-        for shape, dtype in zip(item.shapes, item.dtypes, strict=True)
-    ]
-    rings.check_item(jax.tree.unflatten(item.structure, slots), tree)
-
-
-def _join(
-    leaves: list[Any], item: Item, bucket_bytes: int, rows_even: int
-) -> list[jax.Array]:
-    """Rows, [rows, 128], of the leaves of each bucket."""
+def _join(tree: Any, bucket_bytes: int, rows_even: int) -> list[jax.Array]:
+    """Rows, [rows, 128], of the leaves of each bucket, narrow floats as their bits."""
+    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
     def rows_of(bucket):
-        flat = jnp.concatenate(
-            [jnp.ravel(jnp.asarray(leaves[i], item.dtypes[i])) for i in bucket]
-        )
-        bits = rings.bits_type(flat.dtype)
+        flat = jnp.concatenate([jnp.ravel(leaves[i]) for i in bucket])
+        bits = rings.BITS.get(flat.dtype)
         flat = jax.lax.bitcast_convert_type(flat, bits) if bits else flat
         flat = jnp.pad(flat, (0, -flat.size % (rows_even * COLUMNS)))
         return flat.reshape(-1, COLUMNS)
 
-    return [rows_of(bucket) for bucket in item.buckets(bucket_bytes)]
+    return [rows_of(bucket) for bucket in collectives.buckets(leaves, bucket_bytes)]
 
 
-def _apart(rows: list[jax.Array], item: Item, bucket_bytes: int) -> Any:
-    """The item whose leaves were joined to these rows."""
-    leaves: list[Any] = [None] * len(item.shapes)
-    for bucket, joined in zip(item.buckets(bucket_bytes), rows, strict=True):
-        dtype = item.dtypes[bucket[0]]
+def _apart(rows: list[jax.Array], like: Any, bucket_bytes: int) -> Any:
+    """The item, a tree like `like`, whose leaves were joined to these rows."""
+    leaves, structure = jax.tree.flatten(like)
+    items: list[Any] = [None] * len(leaves)
+    buckets = collectives.buckets(leaves, bucket_bytes)
+    for bucket, joined in zip(buckets, rows, strict=True):
+        dtype = jnp.dtype(leaves[bucket[0]].dtype)
         flat = joined.ravel()
-        if rings.bits_type(dtype):
+        if dtype in rings.BITS:
             flat = jax.lax.bitcast_convert_type(flat, dtype)
         start = 0
         for i in bucket:
-            stop = start + math.prod(item.shapes[i])
-            leaves[i] = flat[start:stop].reshape(item.shapes[i])
+            stop = start + leaves[i].size
+            items[i] = flat[start:stop].reshape(leaves[i].shape)
             start = stop
-    return jax.tree.unflatten(item.structure, leaves)
+    return jax.tree.unflatten(structure, items)
 
 
 def _is_one(tree: Any) -> bool:

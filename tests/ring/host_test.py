@@ -63,7 +63,8 @@ def test_narrower_and_on_the_host():
     ring = both.push(both.init(PARAMS, 3), gradients(0))
     assert {x.dtype for x in jax.tree.leaves(ring.slots)} == {jnp.dtype(jnp.uint16)}
     chex.assert_trees_all_equal(
-        both.read(ring, 0), optax.tree.cast(gradients(0), jnp.bfloat16)
+        both.read(ring, 0, gradients(0)),
+        optax.tree.cast_like(optax.tree.cast(gradients(0), jnp.bfloat16), PARAMS),
     )
     with pytest.raises(TypeError, match=r"must be a storage .* got 'host'"):
         dj.ring.cast(jnp.bfloat16, storage="host")
@@ -139,7 +140,7 @@ def test_an_age_a_coordinate_is_refused():
     storage = dj.ring.on_host()
     ring = storage.push(storage.init(jnp.zeros((8, 128)), 2), jnp.ones((8, 128)))
     with pytest.raises(ValueError, match=r"one integer for each leaf .* got shape"):
-        storage.read(ring, jnp.zeros((8, 128), jnp.int32))
+        storage.read(ring, jnp.zeros((8, 128), jnp.int32), jnp.zeros((8, 128)))
 
 
 def test_it_is_resized_on_the_host():
@@ -149,6 +150,6 @@ def test_it_is_resized_on_the_host():
         ring = storage.push(ring, gradients(step))
     ring = dj.ring.resize(ring, storage.init(PARAMS, 5))
     for age in range(2):
-        chex.assert_trees_all_equal(storage.read(ring, age), gradients(3 - age))
+        chex.assert_trees_all_equal(storage.read(ring, age, PARAMS), gradients(3 - age))
     slots = jax.tree.leaves(ring.slots)
     assert {x.sharding.memory_kind for x in slots} == {"pinned_host"}

@@ -12,8 +12,11 @@ import delayjax as dj
 GRADIENTS = jnp.arange(1.0, 31.0)
 
 
+LIKE = {"a": jnp.zeros(2), "b": jnp.zeros((), jnp.bfloat16)}
+
+
 def filled(capacity, pushes):
-    ring = dj.ring.init({"a": jnp.zeros(2), "b": jnp.zeros((), jnp.bfloat16)}, capacity)
+    ring = dj.ring.init(LIKE, capacity)
     for i in range(1, pushes + 1):
         item = {"a": jnp.full(2, float(i)), "b": jnp.asarray(-i, jnp.bfloat16)}
         ring = dj.ring.push(ring, item)
@@ -28,7 +31,7 @@ def test_every_item_that_both_can_hold_keeps_its_age(depths, pushes):
     assert ring.pushed == pushes
     for age in range(after):
         kept = age < min(before, pushes)
-        read = dj.ring.read(ring, age)
+        read = dj.ring.read(ring, age, LIKE)
         np.testing.assert_array_equal(read["a"], (pushes - age) * kept)
         assert read["b"] == -(pushes - age) * kept
 
@@ -39,7 +42,9 @@ def test_first_says_from_where_on_there_are_items(pushes):
     assert deeper.first == max(0, pushes - 3)
     # and what is less deep again has all that it can hold
     back = dj.ring.resize(deeper, filled(2, 0))
-    chex.assert_trees_all_equal(dj.ring.read(back, 0), dj.ring.read(deeper, 0))
+    chex.assert_trees_all_equal(
+        dj.ring.read(back, 0, LIKE), dj.ring.read(deeper, 0, LIKE)
+    )
 
 
 def used(tx, state, start, stop):

@@ -44,7 +44,8 @@ def test_ring_is_a_list_that_forgets(values, capacities, fraction, age_type):
     for value in values:
         ring = dj.ring.push(ring, item(value))
     age = {name: int(fraction * depth) for name, depth in capacity.items()}
-    read = dj.ring.read(ring, {name: age_type(a) for name, a in age.items()})
+    ages = {name: age_type(a) for name, a in age.items()}
+    read = dj.ring.read(ring, ages, item(0))
     expected = {
         name: item(newest(values, age[name], capacity[name]))[name] for name in "vs"
     }
@@ -57,7 +58,7 @@ def test_one_capacity_and_one_age_hold_for_every_leaf(capacity):
     for value in (1, 2, 3, 4):
         ring = dj.ring.push(ring, item(value))
     for age in range(capacity):
-        chex.assert_trees_all_equal(dj.ring.read(ring, age), item(4 - age))
+        chex.assert_trees_all_equal(dj.ring.read(ring, age, item(0)), item(4 - age))
 
 
 def test_a_subtree_shares_one_capacity_and_one_age():
@@ -65,7 +66,7 @@ def test_a_subtree_shares_one_capacity_and_one_age():
     ring = dj.ring.init(tree, {"a": 2, "b": 4})
     for value in (1.0, 2.0, 3.0, 4.0):
         ring = dj.ring.push(ring, jax.tree.map(lambda x, v=value: x + v, tree))
-    read = dj.ring.read(ring, {"a": 1, "b": 3})
+    read = dj.ring.read(ring, {"a": 1, "b": 3}, tree)
     chex.assert_trees_all_equal(
         read, {"a": (jnp.array(3.0), jnp.array(3.0)), "b": jnp.array(1.0)}
     )
@@ -76,12 +77,19 @@ def test_a_traced_age_beyond_the_depth_reads_the_oldest():
     for value in (1.0, 2.0, 3.0, 4.0):
         ring = dj.ring.push(ring, jnp.asarray(value))
     read = jax.jit(dj.ring.read)
-    assert [float(read(ring, age)) for age in (-1, 0, 2, 3, 99)] == [4, 4, 2, 2, 2]
+    item = jnp.zeros(())
+    assert [float(read(ring, age, item)) for age in (-1, 0, 2, 3, 99)] == [
+        4,
+        4,
+        2,
+        2,
+        2,
+    ]
 
 
 def test_an_empty_tree_has_an_empty_history():
     ring = dj.ring.push(dj.ring.init({}, 3), {})
-    assert dj.ring.read(ring, 2) == {}
+    assert dj.ring.read(ring, 2, {}) == {}
     assert int(ring.pushed) == 1
 
 
@@ -104,7 +112,7 @@ def test_scan_is_the_loop():
 
     def step(ring, inputs):
         ring = dj.ring.push(ring, inputs[0])
-        return ring, dj.ring.read(ring, inputs[1])
+        return ring, dj.ring.read(ring, inputs[1], inputs[0])
 
     ring, read = jax.lax.scan(step, dj.ring.init(item(0), 3), (items, ages))
     looped, rows = dj.ring.init(item(0), 3), []
@@ -122,7 +130,7 @@ def test_a_donated_push_and_read_touches_one_slot(capacity):
 
     def step(ring, leaf, age):
         ring = dj.ring.push(ring, leaf)
-        return ring, dj.ring.read(ring, age)
+        return ring, dj.ring.read(ring, age, leaf)
 
     program = jax.jit(step, donate_argnums=0).lower(ring, leaf, 2).compile()
     memory = program.memory_analysis()
@@ -141,9 +149,9 @@ def test_cast_keeps_half_the_bytes_and_reads_rounded_values():
         ring = storage.push(ring, value)
     assert 2 * nbytes(ring.slots) == nbytes(plain.slots)
     for age in range(4):
-        chex.assert_trees_all_equal(
-            storage.read(ring, age), values[5 - age].astype(jnp.bfloat16), strict=True
-        )
+        rounded = values[5 - age].astype(jnp.bfloat16).astype(jnp.float32)
+        read = storage.read(ring, age, values[0])
+        chex.assert_trees_all_equal(read, rounded, strict=True)
 
 
 @pytest.mark.parametrize("leaf", [jnp.zeros(2, jnp.int32), jnp.zeros(2, jnp.complex64)])
@@ -174,7 +182,7 @@ def test_each_slot_is_sharded_as_its_item(axis_type, transform, dtype):
     with jax.set_mesh(mesh):
         empty = dj.ring.init(leaf, 3)
         ring = transform(dj.ring.push)(empty, leaf)
-        read = transform(dj.ring.read)(ring, 0)
+        read = transform(dj.ring.read)(ring, 0, leaf)
     assert jax.tree.map(jax.typeof, ring) == jax.tree.map(jax.typeof, empty)
     assert jax.typeof(read) == jax.typeof(leaf)
     slots = jax.NamedSharding(mesh, jax.P(None, "data", None))
@@ -228,7 +236,8 @@ def test_vmap_axes_marks_every_clock_in_a_state_and_nothing_else():
     }
 
 
-RING = dj.ring.init({"w": jnp.zeros(2)}, 3)
+ITEM = {"w": jnp.zeros(2)}
+RING = dj.ring.init(ITEM, 3)
 
 
 @pytest.mark.parametrize(
@@ -270,10 +279,14 @@ RING = dj.ring.init({"w": jnp.zeros(2)}, 3)
             TypeError,
             r"`tree` would lose precision: the root is float32, .* bfloat16.*`cast`",
         ),
-        (lambda: dj.ring.read(RING, 3), ValueError, r"`age` .*\[0, 2\].* got 3"),
-        (lambda: dj.ring.read(RING, -1), ValueError, r"`age` .*\[0, 2\].* got -1"),
+        (lambda: dj.ring.read(RING, 3, ITEM), ValueError, r"`age` .*\[0, 2\].* got 3"),
         (
-            lambda: dj.ring.read(RING, {"v": 0}),
+            lambda: dj.ring.read(RING, -1, ITEM),
+            ValueError,
+            r"`age` .*\[0, 2\].* got -1",
+        ),
+        (
+            lambda: dj.ring.read(RING, {"v": 0}, ITEM),
             ValueError,
             r"`age` must be one value or a prefix .* got \{'v': 0\}",
         ),

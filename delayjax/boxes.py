@@ -1,0 +1,94 @@
+"""Boxes around arrays that name their axes: Flax metadata and named arrays."""
+
+import sys
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+
+def is_box(node: Any) -> bool:
+    """Whether a node of a tree is a box: it holds an array and names its axes.
+
+    Boxes are `flax.nnx.Variable`, `flax.linen.Partitioned` and its kin, and
+    `haliax.NamedArray`. None of these libraries is imported here: where one has not
+    been imported there is no such box.
+    """
+    return isinstance(node, tuple(_kinds().values()))
+
+
+def unboxed(tree: Any) -> Any:
+    """`tree` with the content in place of each box."""
+
+    def content(node):
+        if not is_box(node):
+            return node
+        held = jax.tree.leaves(node, is_leaf=lambda child: child is not node)
+        return held[0] if len(held) == 1 else tuple(held)
+
+    return jax.tree.map(content, tree, is_leaf=is_box)
+
+
+def stacked(tree: Any, slots: list[Any]) -> Any:
+    """Slots in boxes like those of the item: each box names one more axis, first.
+
+    A spec (*spec) of the item becomes (None, *spec).
+
+    Args:
+        tree: the item.
+        slots: for each leaf of the item [capacity, *shape]; a leaf that is kept in
+            another shape than its own loses its box.
+    """
+    left = iter(slots)
+
+    def fill(node):
+        leaves, structure = jax.tree.flatten(node)
+        own = [next(left) for _ in leaves]
+        whole = jax.tree.unflatten(structure, own)
+        if not is_box(node):
+            return whole
+        if any(s.shape[1:] != leaf.shape for s, leaf in zip(own, leaves, strict=True)):
+            return own[0] if len(own) == 1 else tuple(own)
+        return _with_leading_axis(whole, own)
+
+    return jax.tree.map(fill, tree, is_leaf=is_box)
+
+
+def _with_leading_axis(box: Any, slots: list[Any]) -> Any:
+    kinds = _kinds()
+    if isinstance(box, kinds["nnx"]):
+        # not nnx.spmd.add_axis: that makes a tuple, logical names, of a PartitionSpec
+        names = box.get_metadata()
+        for key in {"out_sharding", "optimizer_sharding"} & names.keys():
+            box.set_metadata(key, _longer(names[key]))
+        return box
+    if isinstance(box, kinds["linen"]):
+        meta = sys.modules["flax.core.meta"]
+        return meta.add_axis(box, 0, {meta.PARTITION_NAME: None})
+    # no axis of a model has this name, so that no rule shards it
+    axes = [sys.modules["haliax"].Axis("delay_history", x.shape[0]) for x in slots]
+    return type(box)(*slots, (*axes, *box.axes))
+
+
+def _longer(spec: Any) -> Any:
+    """The spec of a parameter with one more axis in front, which is not sharded."""
+    if spec is None:
+        return None
+    if isinstance(spec, NamedSharding):
+        return NamedSharding(spec.mesh, PartitionSpec(None, *spec.spec))
+    if isinstance(spec, PartitionSpec):
+        return PartitionSpec(None, *spec)
+    return (None, spec) if isinstance(spec, str) else (None, *spec)
+
+
+def _kinds() -> dict[str, Any]:
+    """The types of boxes, () where their library has not been imported."""
+    types = {
+        "nnx": ("flax.nnx", "Variable"),
+        "linen": ("flax.core.meta", "AxisMetadata"),
+        "haliax": ("haliax", "NamedArray"),
+    }
+    return {
+        kind: getattr(sys.modules.get(module), name, ())
+        for kind, (module, name) in types.items()
+    }
