@@ -148,11 +148,11 @@ def as_transformation(name: str, inner: Any) -> optax.GradientTransformationExtr
         TypeError: if `inner` has no `init` and `update`.
     """
     method = getattr(inner, "update", None)
-    if isinstance(inner, optax.MultiSteps) or isinstance(
-        getattr(method, "__self__", None), optax.MultiSteps
-    ):
+    steps = getattr(method, "__self__", None)
+    if isinstance(steps, optax.MultiSteps):
         # its own `gradient_transformation()` drops extra arguments
-        return optax.GradientTransformationExtraArgs(inner.init, inner.update)
+        update: Any = steps.update
+        return optax.GradientTransformationExtraArgs(steps.init, update)
     if not (hasattr(inner, "init") and callable(method)):
         raise TypeError(
             f"`{name}` must be an Optax transformation, got {inner!r}: pass"
@@ -181,6 +181,24 @@ def broadcast(name: str, prefix: Any, tree: Any) -> Any:
             f" {jax.tree.structure(whole)}, got {bare!r}."
         ) from error
     return jax.tree.unflatten(jax.tree.structure(tree), values)
+
+
+def masked_like(tree: Any, updates: Any) -> Any:
+    """`tree` without the parts that `optax.masked` or `optax.partition` took away.
+
+    These mask gradients and parameters, but not what comes as an extra argument.
+    """
+
+    def is_masked(node):
+        return isinstance(node, optax.MaskedNode)
+
+    if not any(map(is_masked, jax.tree.leaves(updates, is_leaf=is_masked))):
+        return tree
+    return jax.tree.map(
+        lambda update, part: update if is_masked(update) else part,
+        *(updates, tree),
+        is_leaf=is_masked,
+    )
 
 
 def is_concrete(value: Any) -> bool:

@@ -193,13 +193,12 @@ def _moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
     base.check_gradients(needed_by, updates)
     base.require(params, "params", needed_by, "call `update(grads, state, params)`")
     base.require(stale_params, "stale_params", needed_by, _KEEP)
+    stale_params = base.masked_like(stale_params, updates)
     for name, tree in (("params", params), ("stale_params", stale_params)):
         if jax.tree.structure(tree) != jax.tree.structure(updates):
             raise ValueError(
                 f"`{name}` handed to `{needed_by}` must have the gradients' tree"
-                f" {jax.tree.structure(updates)}, got {jax.tree.structure(tree)}. Under"
-                " optax.masked or optax.partition pass"
-                " mask_compatible_extra_args=True."
+                f" {jax.tree.structure(updates)}, got {jax.tree.structure(tree)}."
             )
         if jax.tree.map(jnp.shape, tree) != jax.tree.map(jnp.shape, updates):
             raise ValueError(

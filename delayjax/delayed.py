@@ -21,7 +21,7 @@ class Origin(NamedTuple):
     """Where a gradient came from; kept beside it in the history."""
 
     age: Any  # its staleness when it was handed in, int32 [] or one for each leaf
-    value: jax.Array  # the loss handed in with it; 0 where there was none, float32 []
+    value: Any  # the loss handed in with it; 0 where there was none, float32 []
     params: Any  # the parameters it was taken at; () without `keep_params`
 
 

@@ -61,6 +61,8 @@ def scale_by_staleness(law: base.Law) -> optax.GradientTransformationExtraArgs:
         del params, extra_args
         base.require(staleness, "staleness", "scale_by_staleness", _WRAP)
         staleness = base.check_staleness("scale_by_staleness", staleness, mean=True)
+        if not jax.tree_util.treedef_is_leaf(jax.tree.structure(staleness)):
+            staleness = base.masked_like(staleness, updates)
         factors = base.broadcast("staleness", jax.tree.map(law, staleness), updates)
         updates = jax.tree.map(
             lambda update, factor: (update * factor).astype(update.dtype),

@@ -136,11 +136,12 @@ def part(name):
     return lambda params, step: {name: gradient({**PARAMS, **params}, step)[name]}
 
 
-def test_partition_inside_hands_each_part_its_own_snapshot():
+@pytest.mark.parametrize("masks_extra_args", [False, True])
+def test_partition_inside_hands_each_part_its_own_snapshot(masks_extra_args):
     inner = optax.partition(
         {"late": MODULATED, "other": optax.sgd(0.1)},
         LABELS,
-        mask_compatible_extra_args=True,  # masks `stale_params` as it does `params`
+        mask_compatible_extra_args=masks_extra_args,
     )
     path = run(dj.delayed(inner, DELAY, keep_params=True))
     vector = by_hand(MODULATED, late, {"w": PARAMS["w"]}, gradient=part("w"))
@@ -148,14 +149,8 @@ def test_partition_inside_hands_each_part_its_own_snapshot():
     assert_same(leaf(path, "b"), leaf(by_hand(optax.sgd(0.1), late), "b"))
 
 
-def test_partition_inside_without_masked_extras_is_refused_with_the_remedy():
-    inner = optax.partition({"late": MODULATED, "other": optax.sgd(0.1)}, LABELS)
-    tx = dj.delayed(inner, DELAY, keep_params=True)
-    with pytest.raises(ValueError, match=r"`stale_params`.*mask_compatible_extra_args"):
-        tx.update(PARAMS, tx.init(PARAMS), PARAMS)
-
-
-def test_a_delay_for_each_leaf_meets_partition_inside():
+@pytest.mark.parametrize("masks_extra_args", [False, True])
+def test_a_delay_for_each_leaf_meets_partition_inside(masks_extra_args):
     inner = optax.partition(
         {
             "late": optax.chain(
@@ -164,7 +159,7 @@ def test_a_delay_for_each_leaf_meets_partition_inside():
             "other": optax.sgd(0.1),
         },
         LABELS,
-        mask_compatible_extra_args=True,
+        mask_compatible_extra_args=masks_extra_args,
     )
     path = run(dj.delayed(inner, {"w": 3, "b": 1}))
     law = optax.chain(optax.adam(0.1), dj.scale_by_staleness(dj.modulation.inverse))

@@ -51,9 +51,7 @@ def compensated(tx):
 
 
 def parts(late):
-    return optax.partition(
-        {"late": late, "other": optax.sgd(0.1)}, LABELS, mask_compatible_extra_args=True
-    )
+    return optax.partition({"late": late, "other": optax.sgd(0.1)}, LABELS)
 
 
 INJECTED = optax.inject_hyperparams(dj.delayed, static_args="max_delay")

@@ -332,7 +332,7 @@ def check_item(slots: Any, tree: Any) -> None:
                 f"`tree` must have the shapes the ring was made for: {_name(path)} is"
                 f" {jnp.shape(leaf)}, its slots hold {kept.shape[1:]}."
             )
-        dtype, held = jnp.result_type(leaf), kept.dtype
+        dtype, held = jnp.dtype(jnp.result_type(leaf)), jnp.dtype(kept.dtype)
         if jnp.issubdtype(dtype, jnp.floating):
             held = FLOATS.get(held, held)
         if jnp.promote_types(dtype, held) != held:

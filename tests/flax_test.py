@@ -1,0 +1,315 @@
+"""Histories of Flax models: named, sharded, stored and resized as their parameters."""
+
+import flax
+import flax.linen as nn
+import flax.serialization
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from flax.training import train_state
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+import delayjax as dj
+
+DEPTH = 3  # D + 1 = 4 slots: a number that the mesh divides, so nothing fails by luck
+MESH = jax.make_mesh((4,), ("fsdp",), axis_types=(AxisType.Auto,))
+X = jnp.linspace(-1.0, 1.0, 8 * 16).reshape(8, 16)
+SPEC = P(None, "fsdp", None)
+
+HISTORIES = {
+    "plain": None,
+    "cast": dj.ring.cast(jnp.bfloat16),
+    "on_host": dj.ring.on_host(),
+    "sharded": dj.ring.sharded("fsdp", mesh=MESH),
+}
+
+
+@pytest.fixture(autouse=True)
+def mesh():
+    with jax.set_mesh(MESH):
+        yield
+
+
+class Net(nnx.Module):
+    def __init__(self, rngs, spec=("fsdp", None), **metadata):
+        init = nnx.with_metadata(nnx.initializers.lecun_normal(), out_sharding=spec)
+        self.inner = nnx.Linear(16, 8, rngs=rngs, kernel_init=init)
+        self.outer = nnx.Linear(8, 2, rngs=rngs)
+        for key, value in metadata.items():
+            self.inner.kernel.set_metadata(key, value)
+
+    def __call__(self, x):
+        return self.outer(jnp.tanh(self.inner(x)))
+
+
+class LinenNet(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        init = nn.initializers.lecun_normal()
+        logical = nn.with_logical_partitioning(init, ("embed", "mlp"))
+        x = nn.Dense(8, kernel_init=logical, name="inner")(x)
+        physical = nn.with_partitioning(init, ("fsdp", None))
+        return nn.Dense(2, kernel_init=physical, name="outer")(x)
+
+
+def optimizer_of(model, delay=DEPTH, **options):
+    return nnx.Optimizer(
+        model, dj.delayed(optax.adam(0.1), delay, **options), wrt=nnx.Param
+    )
+
+
+def loss(model, x):
+    return jnp.mean((model(x) - 1.0) ** 2)
+
+
+@nnx.jit(donate_argnums=(0, 1))
+def step(model, optimizer, x):
+    value, grads = nnx.value_and_grad(loss)(model, x)
+    optimizer.update(model, grads)
+    return value
+
+
+def kernel(optimizer):
+    return optimizer.opt_state.gradients.slots["inner"]["kernel"]
+
+
+def trained(steps=5, make=Net, **options):
+    model = make(nnx.Rngs(0))
+    optimizer = optimizer_of(model, **options)
+    losses = [float(step(model, optimizer, X)) for _ in range(steps)]
+    return model, optimizer, losses
+
+
+@pytest.mark.parametrize(
+    ("spec", "stacked"),
+    [
+        (("fsdp", None), (None, "fsdp", None)),
+        (P("fsdp", None), P(None, "fsdp", None)),
+        (P("fsdp"), P(None, "fsdp")),
+        (None, None),
+    ],
+)
+def test_a_history_is_named_as_its_parameter_with_none_in_front(spec, stacked):
+    model = Net(nnx.Rngs(0), spec)
+    optimizer = optimizer_of(model, keep_params=True)
+    for ring in (
+        optimizer.opt_state.gradients.slots,
+        optimizer.opt_state.origins.slots.params,
+    ):
+        found = ring["inner"]["kernel"].get_metadata("out_sharding", None)
+        assert found == stacked
+        assert type(found) is type(stacked)
+        assert ring["inner"]["kernel"].get_value().shape == (DEPTH + 1, 16, 8)
+    # the model's own metadata is left alone
+    assert model.inner.kernel.get_metadata("out_sharding", None) == spec
+
+
+def test_a_sharding_meant_for_optimizers_is_lengthened_too():
+    model = Net(nnx.Rngs(0), optimizer_sharding=(None, "fsdp"))
+    found = kernel(optimizer_of(model))
+    assert found.get_metadata("out_sharding") == (None, None, "fsdp")
+    assert found.get_value().sharding.spec == P(None, None, "fsdp")
+
+
+def make_both():
+    model = Net(nnx.Rngs(0))
+    return model, optimizer_of(model)
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, nnx.jit], ids=["eager", "nnx.jit"])
+def test_each_slot_of_an_nnx_history_is_sharded_as_its_kernel(transform):
+    _, optimizer = transform(make_both)()
+    assert (
+        kernel(optimizer)
+        .get_value()
+        .sharding.is_equivalent_to(jax.NamedSharding(MESH, SPEC), 3)
+    )
+    assert (
+        nnx.get_partition_spec(optimizer.opt_state)
+        .gradients.slots["inner"]["kernel"]
+        .get_value()
+        == SPEC
+    )
+
+
+def test_shapes_alone_are_named_too():
+    _, optimizer = nnx.eval_shape(make_both)
+    specs = nnx.get_partition_spec(nnx.state(optimizer))
+    assert (
+        specs["opt_state"]["gradients"]["slots"]["inner"]["kernel"].get_value() == SPEC
+    )
+
+
+def test_no_collective_moves_slots_between_devices():
+    """Sharded over time, a step would send its history from device to device."""
+    model, optimizer = make_both()
+    text = step.lower(model, optimizer, X).compile().as_text()
+    assert "all-to-all" not in text
+    for line in text.splitlines():
+        assert not ("all-gather" in line and f"[{DEPTH + 1}," in line), line
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_every_history_trains_an_nnx_model_alike(name):
+    _, optimizer, losses = trained(history=HISTORIES[name])
+    _, _, plain = trained()
+    # bfloat16 rounds a gradient by 2^-9 of itself, and Adam divides by its size
+    np.testing.assert_allclose(losses, plain, rtol=2.0**-6 if name == "cast" else 1e-5)
+    assert int(dj.staleness(optimizer.opt_state)) == DEPTH
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_no_delay_is_the_plain_optimizer_bit_for_bit(name):
+    _, _, losses = trained(delay=0, history=HISTORIES[name])
+    model = Net(nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, optax.adam(0.1), wrt=nnx.Param)
+    assert losses == [float(step(model, optimizer, X)) for _ in range(5)]
+
+
+def test_bfloat16_parameters_have_a_history():
+    def make(rngs):
+        model = Net(rngs)
+        nnx.update(model, optax.tree.cast(nnx.state(model, nnx.Param), jnp.bfloat16))
+        return model
+
+    _, optimizer, losses = trained(make=make)
+    assert kernel(optimizer).get_value().dtype == jnp.uint16  # the bits
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("stripped", [False, True])
+def test_an_nnx_history_changes_its_depth_in_mid_training(stripped):
+    model, optimizer, _ = trained(steps=6)
+    deeper = optimizer_of(model, 5)
+    state = optimizer.opt_state
+    state = dj.strip_history(state) if stripped else state
+    deeper.opt_state = nnx.data(dj.resize_history(state, deeper.opt_state))
+    assert kernel(deeper).get_metadata("out_sharding") == (None, "fsdp", None)
+    seen = []
+    for _ in range(4):
+        step(model, deeper, X)
+        seen.append(int(dj.staleness(deeper.opt_state)))
+    # a deeper history warms up from what there is: four items, or none
+    assert seen == [min(t, 5) for t in (range(4) if stripped else range(4, 8))]
+
+
+def test_staleness_is_set_in_the_state_of_an_nnx_optimizer():
+    law = optax.chain(optax.sgd(0.1), dj.scale_by_staleness(dj.modulation.inverse))
+
+    @nnx.jit
+    def told(model, optimizer, staleness):
+        optimizer.opt_state.staleness[...] = staleness
+        return optimizer.update(model, nnx.grad(loss)(model, X))
+
+    def bias(staleness):
+        model = Net(nnx.Rngs(0))
+        optimizer = nnx.Optimizer(model, dj.inject_staleness(law), wrt=nnx.Param)
+        return told(model, optimizer, staleness)["outer"]["bias"]
+
+    np.testing.assert_allclose(4 * bias(4), bias(1), rtol=1e-6)
+
+
+def delay_trees():
+    state = nnx.state(Net(nnx.Rngs(0)), nnx.Param)
+    return {
+        "a State of Params": jax.tree.map(lambda _: 2, state),
+        "a prefix State": nnx.State({"inner": 2, "outer": 0}),
+    }
+
+
+@pytest.mark.parametrize("name", ["a State of Params", "a prefix State"])
+def test_an_nnx_state_is_a_tree_of_delays(name):
+    _, optimizer, _ = trained(delay=delay_trees()[name])
+    found = dj.staleness(nnx.as_pure(optimizer.opt_state))
+    assert found["inner"] == {"bias": 2, "kernel": 2}
+    assert found["outer"]["bias"] == (2 if name == "a State of Params" else 0)
+
+
+@pytest.mark.parametrize("delay", [{"a": 2, "b": 0}, {"a": {"w": 1}, "b": 2}])
+def test_a_frozen_dict_is_a_tree_of_delays(delay):
+    params = flax.core.freeze({"a": {"w": jnp.ones(3)}, "b": jnp.ones(2)})
+    tx = dj.delayed(optax.sgd(0.1), flax.core.freeze(delay))
+    state = tx.init(params)
+    for _ in range(3):
+        _, state = tx.update(params, state, params)
+    a = delay["a"] if isinstance(delay["a"], int) else delay["a"]["w"]
+    assert dj.staleness(state) == {"a": {"w": a}, "b": delay["b"]}
+
+
+MODEL = LinenNet()
+
+
+def created(key, **options):
+    tx = dj.delayed(optax.adam(0.1), DEPTH, keep_params=True, **options)
+    params = MODEL.init(key, X)["params"]
+    return train_state.TrainState.create(apply_fn=MODEL.apply, params=params, tx=tx)
+
+
+def applied(state, x):
+    def loss(params):
+        return jnp.mean((MODEL.apply({"params": params}, x) - 1.0) ** 2)
+
+    value, grads = jax.value_and_grad(loss)(state.params)
+    return state.apply_gradients(grads=grads), value
+
+
+def logical_shardings(shapes):
+    rules = [("embed", "fsdp"), ("mlp", None), ("fsdp", "fsdp")]
+    return nn.logical_to_mesh_sharding(nn.get_partition_spec(shapes), MESH, rules)
+
+
+def test_logical_and_physical_names_of_linen_travel_with_the_history():
+    shapes = jax.eval_shape(created, jax.random.key(0))
+    for ring in (
+        shapes.opt_state.gradients.slots,
+        shapes.opt_state.origins.slots.params,
+    ):
+        assert ring["inner"]["kernel"].names == (None, "embed", "mlp")
+        assert ring["outer"]["kernel"].names == (None, "fsdp", None)
+    state = jax.jit(created, out_shardings=logical_shardings(shapes))(jax.random.key(0))
+    for layer in ("inner", "outer"):
+        slots = state.opt_state.gradients.slots[layer]["kernel"].value
+        assert slots.sharding.spec == SPEC
+
+
+def test_a_sharded_linen_state_trains_as_one_on_one_device():
+    shapes = jax.eval_shape(created, jax.random.key(0))
+    placed = jax.jit(created, out_shardings=logical_shardings(shapes))
+    take = jax.jit(applied, donate_argnums=0)
+    ways = [placed(jax.random.key(0)), nn.unbox(created(jax.random.key(0)))]
+    losses = [[], []]
+    for _ in range(6):
+        for way in (0, 1):
+            ways[way], value = take(ways[way], X)
+            losses[way].append(float(value))
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_flax_serialization_keeps_every_bit(name):
+    params = {"w": jnp.ones((3, 2)), "h": jnp.full(2, 0.7, jnp.bfloat16)}
+    tx = dj.delayed(optax.adam(0.1), 2, history=HISTORIES[name])
+    _, state = tx.update(params, tx.init(params), params)
+    data = flax.serialization.to_bytes(state)
+    back = flax.serialization.from_bytes(tx.init(params), data)
+    same = jax.tree.map(
+        lambda a, b: a.dtype == b.dtype and np.array_equal(np.asarray(a), b),
+        back,
+        state,
+    )
+    assert jax.tree.all(same)
+
+
+@pytest.mark.parametrize("history", [None, HISTORIES["cast"]], ids=["plain", "cast"])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_a_compiled_init_shards_the_history_as_its_parameters(dtype, history):
+    """On a mesh of Auto axes, where no type says how a parameter is sharded."""
+    tx = dj.delayed(optax.sgd(0.1), DEPTH, keep_params=True, history=history)
+    params = jax.device_put(jnp.ones((8, 4), dtype), jax.NamedSharding(MESH, P("fsdp")))
+    state = jax.jit(tx.init)(params)
+    for slots in (state.gradients.slots, state.origins.slots.params):
+        assert slots.sharding.is_equivalent_to(jax.NamedSharding(MESH, SPEC), 3)
