@@ -276,6 +276,26 @@ def check_answer(name: str, answer: Any, *kinds: Any) -> jax.Array:
     return answer
 
 
+def as_scalar(name: str, answer: Any) -> jax.Array:
+    """What a function of the user answers, where one real number is needed.
+
+    Raises:
+        TypeError: if it is no real number, naming the call.
+        ValueError: if it is no scalar.
+    """
+    try:
+        if isinstance(answer, (str, bytes)):
+            raise TypeError
+        number = jnp.asarray(answer)
+    except (TypeError, ValueError):
+        number = None
+    if number is None or jnp.iscomplexobj(number) or number.dtype == jnp.bool_:
+        raise TypeError(f"`{name}` must be a real number, got {answer!r}.")
+    if number.ndim != 0:
+        raise ValueError(f"`{name}` must be a scalar, got shape {number.shape}.")
+    return number
+
+
 def check_gradients(needed_by: str, updates: Any) -> None:
     """Checks that every gradient is floating point or complex.
 

@@ -155,7 +155,9 @@ def gap_aware(
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
         del extra_args
         moved = _moved("gap_aware", updates, params, stale_params)
-        rate = learning_rate(state.step) if callable(learning_rate) else learning_rate
+        rate = learning_rate
+        if callable(learning_rate):
+            rate = base.as_scalar("learning_rate(step)", learning_rate(state.step))
         step = state.step + 1
         largest = jnp.maximum(state.largest_rate, jnp.asarray(rate, jnp.float32))
         mean_square = _mean_square(updates, state.mean_square, decay)

@@ -372,9 +372,7 @@ def _is_late(delay: Any) -> bool:
 
 def _ask(delay: Any, step: jax.Array) -> jax.Array:
     """The delay asked for at `step`: an integer, or a floored float []."""
-    asked = jnp.asarray(delay(step) if callable(delay) else delay)
-    if asked.ndim != 0:
-        raise ValueError(f"`delay(step)` must be a scalar, got shape {asked.shape}.")
+    asked = base.as_scalar("delay(step)", delay(step) if callable(delay) else delay)
     return asked if jnp.issubdtype(asked.dtype, jnp.integer) else jnp.floor(asked)
 
 

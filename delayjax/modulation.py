@@ -63,7 +63,10 @@ def scale_by_staleness(law: base.Law) -> optax.GradientTransformationExtraArgs:
         staleness = base.check_staleness("scale_by_staleness", staleness, mean=True)
         if not jax.tree_util.treedef_is_leaf(jax.tree.structure(staleness)):
             staleness = base.masked_like(staleness, updates)
-        factors = base.broadcast("staleness", jax.tree.map(law, staleness), updates)
+        factors = jax.tree.map(
+            lambda tau: base.as_scalar("law(staleness)", law(tau)), staleness
+        )
+        factors = base.broadcast("staleness", factors, updates)
         updates = jax.tree.map(
             lambda update, factor: (update * factor).astype(update.dtype),
             updates,

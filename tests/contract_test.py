@@ -419,3 +419,39 @@ def test_a_worker_under_shard_map_keeps_every_type(name):
     # tracing shows the types: nothing is compiled
     everywhere = jax.shard_map(worker, mesh=mesh, in_specs=P(), out_specs=P())
     jax.eval_shape(everywhere, PARAMS, tree(1))
+
+
+AROUND = {
+    "alone": lambda tx: tx,
+    "in MultiSteps": lambda tx: optax.MultiSteps(tx, 2),
+    "in apply_if_finite": lambda tx: optax.apply_if_finite(tx, 3),
+}
+
+
+def assert_buffers_differ(*trees):
+    """Also between trees: parameters and state are donated together."""
+    leaves = [x for x in jax.tree.leaves(trees) if x.size]
+    where = [x.unsafe_buffer_pointer() for x in leaves]
+    assert len(set(where)) == len(where)
+
+
+@pytest.mark.parametrize("around", AROUND)
+@members
+def test_no_two_leaves_of_a_state_are_one_buffer(name, around):
+    make, extra_args = TABLE[name]
+    tx = AROUND[around](make(2))
+    params, grads = jax.tree.map(jnp.copy, (PARAMS, tree(1)))
+    state = tx.init(params)
+    assert_buffers_differ(params, state)
+    _, state = tx.update(grads, state, params, **extra_args(2, params))
+    assert_buffers_differ(params, grads, state)
+
+
+@members
+def test_parameters_and_state_may_be_donated(name):
+    params = jax.tree.map(jnp.copy, PARAMS)
+    state = stepper(name)[0].init(params)
+    donated = jax.jit(stepper(name)[1], donate_argnums=(0, 1))
+    for _ in range(2):
+        params, state, _ = donated(params, state, tree(1))
+    assert_buffers_differ(params, state)

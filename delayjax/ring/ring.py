@@ -214,7 +214,11 @@ def cast(dtype: DTypeLike, *, storage: Storage | None = None) -> Storage:
         >>> storage.read(storage.push(storage.init(item, 4), item), 0, item)
         Array([1., 1.], dtype=float32)
     """
-    if not jnp.issubdtype(dtype, jnp.floating):
+    try:
+        is_floating = dtype is not None and jnp.issubdtype(dtype, jnp.floating)
+    except TypeError:
+        is_floating = False
+    if not is_floating:
         raise TypeError(f"`dtype` must be a floating-point type, got {dtype!r}.")
     kept = plain if storage is None else storage
     if not isinstance(kept, Storage):

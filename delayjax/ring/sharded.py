@@ -76,7 +76,7 @@ def sharded(
         Rajbhandari, Rasley, Ruwase and He, ZeRO, SC 2020, arXiv:1910.02054 (of what
         data-parallel devices would all hold, each keeps a part).
     """
-    names = (axis_name,) if isinstance(axis_name, str) else tuple(axis_name)
+    names = base.as_names(axis_name)
     if (mesh is None) == (num_workers is None):
         raise ValueError(
             "`sharded` needs either `mesh`, for a plain jit, or `num_workers`, for the"

@@ -160,3 +160,37 @@ def test_states_that_differ_otherwise_are_refused():
     narrow = dj.delayed(optax.sgd(0.1), 2, history=dj.ring.cast(jnp.bfloat16))
     with pytest.raises(ValueError, match=r"of the same items|depth alone"):
         dj.ring.resize(state.gradients, narrow.init(params).gradients)
+
+
+@pytest.mark.parametrize("strip", [False, True])
+@pytest.mark.parametrize("depth", [2, 3, 5])
+@pytest.mark.parametrize("delay", [3, {"a": 3, "b": 1}])
+def test_a_resized_state_holds_no_buffer_twice_and_may_be_donated(delay, depth, strip):
+    def made(bound):
+        bounds = jax.tree.map(lambda _: bound, delay)
+        return dj.delayed(optax.adam(0.1), delay, max_delay=bounds, keep_params=True)
+
+    params = {"a": jnp.ones(2), "b": jnp.ones(3)}
+    old, new = made(3), made(depth)
+    state = old.init(params)
+    for _ in range(5):
+        _, state = old.update(params, state, params)
+    state = dj.strip_history(state) if strip else state
+    state = dj.resize_history(state, new.init(params))
+    where = [x.unsafe_buffer_pointer() for x in jax.tree.leaves((params, state))]
+    assert len(set(where)) == len(where)
+    step = jax.jit(new.update, donate_argnums=1)
+    for t in range(3):
+        _, state = step(params, state, params)
+        # stripped, its staleness grows anew from 0; else there are gradients enough
+        told = jax.tree.leaves(dj.staleness(state))[0]
+        assert told == min(3, depth, t if strip else 3)
+
+
+def test_swapped_arguments_are_refused():
+    tx, deeper = (dj.delayed(optax.sgd(0.1), depth) for depth in (2, 4))
+    _, state = tx.update(jnp.ones(3), tx.init(jnp.ones(3)))
+    with pytest.raises(ValueError, match=r"`like` must be a new state.*1 items pushed"):
+        dj.resize_history(deeper.init(jnp.ones(3)), state)
+    with pytest.raises(ValueError, match=r"`like` must be a new state.*no slots"):
+        dj.resize_history(state, dj.strip_history(deeper.init(jnp.ones(3))))

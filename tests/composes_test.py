@@ -1,0 +1,164 @@
+"""What composes with what: each row of docs/composes.md, built, run and measured.
+
+Write the page anew with `python -m tests.composes_test`.
+"""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+import delayjax as dj
+
+PAGE = Path(__file__).parents[1] / "docs" / "composes.md"
+DELAY, STEPS = 64, 70
+PARAMS = {"w": jnp.linspace(-1.0, 1.0, 3000), "b": jnp.ones(3)}
+
+INSIDE = {
+    "optax.adam(0.01)": "",
+    "optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.01))": "",
+    "optax.contrib.muon(0.01)": "",
+    "optax.contrib.schedule_free(optax.sgd(0.01), 0.01)": "",
+    "optax.inject_hyperparams(optax.adam)(0.01)": "",
+    "optax.masked(optax.adam(0.01), {'w': True, 'b': False})": "",
+    "optax.partition({'w': optax.adam(0.01), 'b': optax.sgd(0.1)}, "
+    "{'w': 'w', 'b': 'b'})": "each part reads its own stale parameters",
+    "optax.MultiSteps(optax.adam(0.01), 4)": (
+        "the staleness told is that of the gradient which completes the mean"
+    ),
+    "optax.apply_if_finite(optax.adam(0.01), 3)": (
+        "a gradient that is not finite is refused when it arrives"
+    ),
+    "optax.contrib.reduce_on_plateau()": "`value=` stays with its gradient",
+    "optax.polyak_sgd()": "`value=` stays with its gradient",
+    "optax.contrib.momo(0.1)": "`value=` stays with its gradient",
+    "optax.chain(dj.compensate_delay(0.1), optax.adam(0.01))": "",
+    "optax.chain(dj.gap_aware(0.01), optax.sgd(0.01))": "",
+    "optax.chain(optax.adam(0.01), dj.scale_by_staleness(dj.modulation.inverse))": (
+        "the law scales the learning rate"
+    ),
+    "optax.chain(dj.scale_by_staleness(dj.modulation.inverse), optax.adam(0.01))": (
+        "does nothing at a constant delay: Adam divides the factor out again"
+    ),
+    "dj.drop_stale(optax.adam(0.01), 4)": "",
+    "dj.delayed(optax.adam(0.01), 2, keep_params=True)": "ages add",
+    "optax.lookahead(optax.sgd(0.01), 5, 0.5)": "",
+    "optax.contrib.sam(optax.sgd(0.01), optax.sgd(0.05))": "",
+    "optax.lbfgs()": "",
+    "optax.chain(optax.sgd(0.1), optax.scale_by_backtracking_linesearch(5))": "",
+}
+"""What stands in `delayed(..., 64, keep_params=True)`, and a remark."""
+
+OUTSIDE = {
+    "dj.inject_staleness({})": "the staleness in the state is added",
+    "optax.chain(optax.clip_by_global_norm(1.0), {})": "",
+    "optax.masked({}, {{'w': True, 'b': False}})": "",
+    "optax.partition({{'w': {}, 'b': optax.sgd(0.1)}}, {{'w': 'w', 'b': 'b'}})": (
+        "each part has a history of its own"
+    ),
+    "optax.inject_hyperparams(lambda rate: dj.delayed(optax.adam(rate), 64))(0.01)": "",
+    "optax.apply_if_finite({}, 3)": (
+        "a gradient that is not finite never enters the history"
+    ),
+    "optax.MultiSteps({}, 4)": "the delay counts means, not gradients",
+    "dj.drop_stale({}, 4)": "needs `staleness=` from outside",
+}
+"""What stands around `delayed(optax.adam(0.01), 64)`."""
+
+
+def made(code):
+    return eval(code, {"dj": dj, "optax": optax})
+
+
+def inside(code):
+    return f"dj.delayed({code}, 64, keep_params=True)"
+
+
+def outside(code):
+    return code.format("dj.delayed(optax.adam(0.01), 64)")
+
+
+def outcome(code):
+    """Whether it runs, what is told at the end, and whether the history is in place."""
+    try:
+        tx = made(code)
+    except ValueError as error:
+        return "refused", "", "", str(error).split(": ", 1)[1].rstrip(".")
+    needs_age = code.startswith("dj.drop_stale")
+
+    def step(params, state, t):
+        told = {"staleness": t.astype(jnp.int32) % 3} if needs_age else {}
+        grads = jax.tree.map(lambda p: jnp.cos(p * (t + 1)), params)
+        updates, state = tx.update(
+            grads, state, params, value=1.0 + 0.1 * t, obj_fn=None, **told
+        )
+        return optax.apply_updates(params, updates), state
+
+    params = jax.tree.map(jnp.copy, PARAMS)
+    state = tx.init(params)
+    program = (
+        jax.jit(step, donate_argnums=(0, 1))
+        .lower(params, state, jnp.float32(0))
+        .compile()
+    )
+    for t in range(STEPS):
+        params, state = program(params, state, jnp.float32(t))
+    finite = all(jnp.isfinite(x).all() for x in jax.tree.leaves(params))
+    assert finite, code
+    copied = program.cost_analysis()["bytes accessed"] > DELAY * PARAMS["w"].nbytes
+    told = sorted({int(x) for x in jax.tree.leaves(dj.staleness(state))})
+    told = ", ".join(map(str, told))
+    return "works", told, "copied at each step" if copied else "in place", ""
+
+
+def rows(table, whole, shown=str):
+    for code, remark in table.items():
+        works, told, history, why = outcome(whole(code))
+        yield f"| `{shown(code)}` | {works} | {told} | {history} | {remark or why} |"
+
+
+def page():
+    head = "| | | staleness told | history | |\n|---|---|---|---|---|"
+    return "\n".join(
+        [
+            "# What composes with what",
+            "",
+            "This page is written by the test that runs each row: a donated, compiled",
+            f"step, {STEPS} times. `delayed` stands for `dj.delayed(..., {DELAY})`.",
+            "*Staleness told* is `dj.staleness(state)` after the last step. *History*",
+            "says whether the compiled step writes one gradient in place or copies",
+            "all of them.",
+            "",
+            "## Inside of `delayed`",
+            "",
+            head,
+            *rows(INSIDE, inside),
+            "",
+            "## Around `delayed`",
+            "",
+            head,
+            *rows(OUTSIDE, outside, lambda code: code.format("delayed")),
+            "",
+            "For a workers axis, [workers.md](workers.md) has the order of `delayed`",
+            "and `exchange`.",
+            "",
+        ]
+    )
+
+
+def test_the_page_says_what_happens():
+    written = PAGE.read_text()
+    assert page() == written, "write it anew: python -m tests.composes_test"
+
+
+@pytest.mark.parametrize("code", [code for code in INSIDE if "lookahead" in code])
+def test_a_row_that_is_refused_says_what_to_write(code):
+    works, _, _, why = outcome(inside(code))
+    assert works == "refused"
+    assert "optax.lookahead(delayed(" in why
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
