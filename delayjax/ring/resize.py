@@ -115,7 +115,7 @@ def resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
         return _boxed_like(
             like, empty._replace(pushed=ring.pushed, first=jnp.copy(ring.pushed))
         )
-    lost = [jnp.copy(ring.first)]
+    lost = [ring.first]
 
     def fit(path, new, old):
         if old is None or new is None:
