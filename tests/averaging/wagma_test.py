@@ -175,7 +175,8 @@ def test_a_rule_of_partial_means_says_who_is_late():
         exchanges(8, 20, start, lateness=lateness)
         for lateness in (lambda t: ~in_time(t), averaging.late_by(late.astype(int)))
     )
-    np.testing.assert_array_equal(ours, theirs)
+    # two programs: XLA may contract their means differently, over 20 steps
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-13)
 
 
 def test_all_models_are_equal_after_a_global_average():

@@ -1,6 +1,7 @@
 import functools
 import itertools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -171,7 +172,7 @@ def test_gradient_mass_is_conserved(carry_once, seed):
 
 
 @executions
-def test_all_in_time_is_the_mean_bitwise(execution):
+def test_all_in_time_is_the_mean(execution):
     rng = np.random.default_rng(1)
     grads = jax.tree.map(
         lambda p: rng.normal(size=(STEPS, WORKERS, *p.shape)).astype(np.float32), PARAMS
@@ -183,8 +184,15 @@ def test_all_in_time_is_the_mean_bitwise(execution):
             dj.exchange.mean(SGD),
         )
     )
-    jax.tree.map(np.testing.assert_array_equal, ours[1], theirs[1])
-    jax.tree.map(np.testing.assert_array_equal, ours[0].state[0], theirs[0].state[0])
+    # Two programs: XLA may add the gradients of four workers in another order, or
+    # contract their mean with the step. An update then differs by a few units in the
+    # last place of the largest gradient; the parameters add up all of them, and each
+    # addition rounds as well.
+    largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(grads))
+    few = 4 * np.finfo(np.float32).eps * largest
+    chex.assert_trees_all_close(ours[1], theirs[1], rtol=0, atol=few)
+    params, expected = ours[0].state[0], theirs[0].state[0]
+    chex.assert_trees_all_close(params, expected, rtol=0, atol=2 * STEPS * few)
 
 
 @once
