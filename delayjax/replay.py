@@ -161,8 +161,10 @@ def replay(
         The state holds (largest staleness + 1) parameter trees, none if it is 0, and an
         update works on `chunk` more, whatever the number of workers; it costs the
         gradients and one write and K reads of a tree. Under `vmap` use
-        `ring.vmap_axes(state)`. Traced or not, the same trace gives the same bits, in
-        one piece or several.
+        `ring.vmap_axes(state)`. A state saved between two calls of `run` and restored
+        goes on to the same bits. Calls of other lengths, or a scan of your own, are
+        other programs, and XLA may round their sums and products differently: they end
+        in the same numbers up to rounding.
 
     Raises:
         TypeError: if an argument is of no such kind, or (in `step`) `grad_fn` does not
