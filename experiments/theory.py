@@ -20,7 +20,7 @@ def _psp(
 ) -> float | None:
     if sample == 0 or bound == math.inf:  # nobody waits
         return workers - 1.0
-    if sample >= workers - 1 and poll_seconds == math.inf:  # for all others
+    if sample >= workers - 1:  # for all others
         return _ssp(workers, bound)
     return None
 

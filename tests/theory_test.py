@@ -32,6 +32,7 @@ AGES = {
     "psp(0, 3)": P - 1.0,
     "psp(2, inf)": P - 1.0,
     "psp(7, 0)": (P - 1) / 2,
+    "psp(7, 0, poll_seconds=1.0)": (P - 1) / 2,
     "psp(0, 0, poll_seconds=1.0)": P - 1.0,
     "round_robin()": P - 1.0,
     "groups(1)": 0.0,
@@ -43,7 +44,7 @@ AGES = {
     "event_triggered(0.25)": (P - 1) / 4,
 }
 NO_AGE = (
-    *("ssp(2)", "psp(2, 1)", "psp(7, 0, poll_seconds=1.0)"),
+    *("ssp(2)", "psp(2, 1)", "psp(6, 0, poll_seconds=1.0)"),
     *("groups(3)", "groups(2, data='static')", "progressive_groups(8)"),
     *("ringmaster(4)", "ringleader()", "bounded_staleness(4)"),
 )

@@ -84,10 +84,10 @@ def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protoco
 
     Args:
         sample: how many of the others it looks at, b. 0 is ASP; P - 1 or P, all of
-            them, is SSP, or BSP where the bound is 0.
+            them, is `ssp(bound)` to the last event, and polls are left out.
         bound: slack in tasks, s; the paper's pBSP has 0, its pSSP more.
-        poll_seconds: between two samples of a worker that waits; by default it keeps
-            its first.
+        poll_seconds: between two samples of a worker that waits, simulated; by default
+            it keeps its first. A poll costs the host as much as a gradient.
 
     Returns:
         The rule. Nobody needs to know the state of all.
@@ -112,8 +112,8 @@ def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protoco
     """
     sample = base.check_bound("sample", sample)
     _check_slack(bound)
-    if not poll_seconds > 0:
-        raise ValueError(f"`poll_seconds` must be positive, got {poll_seconds}.")
+    if poll_seconds != math.inf:
+        base.check_number("poll_seconds", poll_seconds, positive=True)
 
     def rule(server):
         if sample > server.num_workers:
@@ -121,6 +121,9 @@ def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protoco
                 f"`sample` must lie in 0 .. {server.num_workers}, the number of"
                 f" workers, got {sample}."
             )
+        if sample >= server.num_workers - 1:  # every sample is all the others
+            ssp(bound)(server)
+            return
         completed = [0] * server.num_workers
         lagging = [0] * server.num_workers  # of the worker's sample
         draws = [0] * server.num_workers  # samples that the worker has drawn
