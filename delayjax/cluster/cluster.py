@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from delayjax import base
 from delayjax.cluster import services
@@ -21,7 +22,7 @@ class Slowdown:
     each part counts at its own speed. Slowdowns that overlap multiply. With an infinite
     factor the workers are dead: what they were computing at `start` is lost, and at
     `stop` they read the current parameters and begin anew (messages that are under way
-    get through).
+    get through). A trial of limited time is lost too, and fails when its time is over.
 
     Attributes:
         workers: a worker or several.
@@ -270,6 +271,35 @@ class Speed(NamedTuple):
             i += 1
             begin = self.edges[i]
         return self.edges[i + 1], begin
+
+    def is_done_within(self, limit: float, begin: float, work: ArrayLike) -> np.ndarray:
+        """Whether a task that is begun at `begin` is done in so many seconds.
+
+        Args:
+            limit: seconds after `begin`.
+            begin: seconds.
+            work: seconds of a normal worker, any array.
+
+        Returns:
+            bool, of the shape of `work`; false if the worker dies before.
+        """
+        left, work = limit, np.asarray(work)
+        done = np.zeros(work.shape, bool)
+        i = bisect_right(self.edges, begin) - 1
+        while self.factors[i] < math.inf:
+            here = self.edges[i + 1] - begin
+            done = done | (work * self.factors[i] <= min(here, left))
+            if left <= here:
+                break
+            left, work = left - here, work - here / self.factors[i]
+            i += 1
+            begin = self.edges[i]
+        return done
+
+    def factor_between(self, begin: float, end: float) -> float | None:
+        """The factor that holds from `begin` to `end`; None if it changes."""
+        i = bisect_right(self.edges, begin) - 1
+        return self.factors[i] if end <= self.edges[i + 1] else None
 
 
 def _speed(slowdowns: Sequence[Slowdown]) -> Speed:

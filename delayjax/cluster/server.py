@@ -21,6 +21,7 @@ Protocol = Callable[["Server"], None]
 _ARRIVES, _GIVES_UP, _ASKS_AGAIN, _IS_SENT, _IS_RECEIVED, _DELIVERS, _REVIVES = range(7)
 # arrivals without an update, before it counts as no progress: in all, and of a worker
 _PATIENCE, _PATIENCE_EACH = 1_000_000, 100
+_DRAWS = 10_000  # to estimate how often a task ends in time
 
 
 class Arrival(NamedTuple):
@@ -86,6 +87,8 @@ class Server:
         self._begun = [0.0] * workers
         self._limit = [math.inf] * workers
         self._work = [1.0] * workers
+        self._began = [0.0] * workers  # to compute its last task
+        self._probabilities: dict[tuple, float] = {}  # see `success_probability`
         self._computes = [(0.0, 0.0)] * workers  # from, to: the last task, on its own
         self._busy = [0.0] * workers
         self._spent: list[tuple[int, float, float]] = []  # worker, from, to
@@ -121,7 +124,8 @@ class Server:
         Args:
             worker: which; what it is computing is abandoned.
             read_version: go on at these parameters instead of reading.
-            limit: seconds of computing after which it gives up and arrives `failed`.
+            limit: seconds after which it stops computing and arrives `failed`; if it
+                dies before it is done, it fails at that time as well.
             work: how many times a gradient's work the task is.
 
         Raises:
@@ -191,10 +195,29 @@ class Server:
         """The version that a worker read last."""
         return self._read[worker]
 
-    def draw(self, worker: int, size: int) -> np.ndarray:
-        """Times of a worker's tasks, in seconds [size]; others than it will have."""
-        times = self._cluster.draw(worker, size, seed=self._seed, stream=1)
-        return times * self._speeds[worker].factors[0]
+    def is_steady_from(self, seconds: float) -> bool:
+        """Whether no worker's speed changes after this time."""
+        return all(speed.edges[-2] <= seconds for speed in self._speeds)
+
+    def success_probability(self, worker: int) -> float:
+        """The probability that a worker's last task was done within its `limit`.
+
+        At the speeds that the worker had while the task could run. Estimated from
+        10,000 draws of its law, other ones than its tasks.
+        """
+        begin, limit, work = (
+            self._began[worker],
+            self._limit[worker],
+            self._work[worker],
+        )
+        speed = self._speeds[worker]
+        factor = speed.factor_between(begin, begin + limit)
+        key = worker, factor, limit, work
+        if factor is None or key not in self._probabilities:
+            draws = self._cluster.draw(worker, _DRAWS, seed=self._seed, stream=1)
+            done = speed.is_done_within(limit, begin, draws * work)
+            self._probabilities[key] = float(np.mean(done))
+        return self._probabilities[key]
 
     def __iter__(self) -> Iterator[Arrival]:
         return self
@@ -296,12 +319,13 @@ class Server:
 
     def _compute(self, worker: int, begin: float) -> None:
         seconds = next(self._tasks[worker]) * self._work[worker]
-        end, death = self._speeds[worker].finish(begin, seconds)
-        gives_up = begin + self._limit[worker]
+        speed, limit = self._speeds[worker], self._limit[worker]
+        end, death = speed.finish(begin, seconds)
         stops = end if death is None else death
-        self._computes[worker] = begin, min(stops, gives_up)
-        if gives_up < stops:
-            self._push(gives_up, worker, _GIVES_UP)
+        self._began[worker] = begin
+        self._computes[worker] = begin, min(stops, begin + limit)
+        if limit < math.inf and not speed.is_done_within(limit, begin, seconds):
+            self._push(begin + limit, worker, _GIVES_UP)
         elif death is not None:
             self._push(end, worker, _REVIVES)
         elif self._serial:

@@ -1,5 +1,6 @@
 """Machines and links: slow-downs, deaths, messages, and what cannot be simulated."""
 
+import dataclasses
 import itertools
 import math
 
@@ -106,14 +107,16 @@ def test_a_dead_worker_s_gradient_is_lost_and_the_next_one_is_fresh():
     assert trace.read_version[own][2] == 7
 
 
-def test_a_trial_that_death_interrupts_is_begun_anew():
-    # dead in (0.5, 10): the trial is lost, neither failed nor its second half done
-    gone = [cluster.Slowdown(0, INF, 0.5, 10.0)]
+def test_a_trial_that_death_interrupts_fails_when_its_time_is_over():
+    # dead in (0.5, 9): no trial begun before 10 can succeed, and none is an update
+    gone = [cluster.Slowdown(0, INF, 0.5, 9.0)]
     times = [np.tile([1.0, 5.0, 1.5], 5000)]
     trace = simulate(times, protocols.mindflayer(1, 2.0), 3, slowdown=gone)
-    # the next task takes 5 s and is abandoned 2 s after the return
-    np.testing.assert_allclose(trace.seconds, [12.0, 13.5, 14.5])
-    assert list(trace.counts) == [0, 1, 1]
+    # the sixth trial takes 1.5 s, the next ones 1 s, and 2 s in vain
+    np.testing.assert_allclose(trace.seconds, [11.5, 12.5, 14.5])
+    assert list(trace.counts) == [1, 1, 0]
+    # it computes half a second, then from 10 on
+    np.testing.assert_allclose(trace.busy_seconds, [0.5 + 4.5])
 
 
 def test_a_coded_task_that_death_interrupts_has_its_load_again():
@@ -122,6 +125,27 @@ def test_a_coded_task_that_death_interrupts_has_its_load_again():
     trace = simulate(np.tile([1.0, 3.0], (2, 50)), rule, 2, slowdown=gone)
     # twice 3 s after the return, then twice 1 s
     np.testing.assert_allclose(trace.seconds, [16.0, 18.0])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_done_in_time_is_what_finishes_by_then(seed):
+    rng = np.random.default_rng(seed)
+    begins, lengths = rng.uniform(0, [[9.0], [3.0]], (2, 4))
+    windows = [
+        cluster.Slowdown(0, factor, start, start + length)
+        for factor, start, length in zip([0.5, 3, INF, 2], begins, lengths, strict=True)
+    ]
+    (speed,) = cluster.Cluster(1, cluster.constant(1.0), windows).speeds()
+    outcomes = set()
+    for begin in rng.uniform(0, 12, 300):
+        limit, works = rng.uniform(0, 6), rng.exponential(2.0, 5)
+        done = speed.is_done_within(limit, begin, works)
+        for work, in_time in zip(works, done, strict=True):
+            end, death = speed.finish(begin, work)
+            assert in_time == (death is None and end - begin <= limit)
+            assert in_time == speed.is_done_within(limit, begin, work)
+            outcomes.add((in_time, death is None))
+    assert len(outcomes) == 3
 
 
 # Messages.
@@ -710,10 +734,30 @@ def test_polls_weaken_a_sampled_barrier_to_about_ssp():
     assert steps(protocols.psp(10, 0, poll_seconds=0.1)) < polled
 
 
-def test_a_poll_of_all_others_is_ssp_to_the_last_event():
+@pytest.mark.parametrize("sample", [6, 7])
+@pytest.mark.parametrize("poll_seconds", [INF, 0.3, 1e-6])
+def test_a_sample_of_all_others_is_ssp_to_the_last_event(
+    sample, poll_seconds, monkeypatch
+):
     workers = cluster.Cluster(7, cluster.exponential(1.0))
-    polled = protocols.psp(6, 2, poll_seconds=0.3)
-    ours = cluster.simulate(workers, polled, 300, seed=1)
     theirs = cluster.simulate(workers, protocols.ssp(2), 300, seed=1)
-    np.testing.assert_array_equal(ours.seconds, theirs.seconds)
-    np.testing.assert_array_equal(ours.worker, theirs.worker)
+    # nobody polls: what a poll could see is seen without it
+    monkeypatch.setattr(cluster.Server, "wake", None)
+    rule = protocols.psp(sample, 2, poll_seconds=poll_seconds)
+    ours = cluster.simulate(workers, rule, 300, seed=1)
+    for field in dataclasses.fields(cluster.Trace):
+        if field.name != "dropped":
+            np.testing.assert_array_equal(
+                getattr(ours, field.name), getattr(theirs, field.name)
+            )
+
+
+def test_a_sample_of_all_others_costs_what_ssp_costs(monkeypatch):
+    # 60 times as long for a hundred workers, when each looked at every other one
+    draws = []
+    monkeypatch.setattr(
+        "random.Random.sample", lambda self, *arguments: draws.append(arguments)
+    )
+    workers = cluster.Cluster(100, cluster.exponential(1.0))
+    cluster.simulate(workers, protocols.psp(100, 0), 500, seed=0)
+    assert not draws

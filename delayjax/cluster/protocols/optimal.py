@@ -1,13 +1,12 @@
 """Servers of optimal time complexity: Rennala, Ringleader, MindFlayer."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from delayjax import base
 from delayjax.cluster.server import Protocol
-
-_DRAWS = 10_000  # to estimate how often a trial succeeds
 
 
 def rennala(batch: int) -> Protocol:
@@ -117,8 +116,10 @@ def mindflayer(
         x_{t+1} = x_t - (eta/B) sum of the gradients of the trials that succeeded
         B = sum_i p_i B_i,   p_i = P(T_i <= c_i)
 
-    A trial that takes longer is abandoned, so that tasks which never end cost c_i and
-    not the run. Dividing by the expected number keeps the update unbiased.
+    A trial that takes longer is abandoned, so that tasks which never end and workers
+    that die cost c_i and not the run. Dividing by the expected number keeps the update
+    unbiased. Where `Slowdown`s begin or end, p_i changes with them: B sums the p_i of
+    the update's trials, each at the speed that the worker had while it ran.
 
     Args:
         trials: of each worker and update, B_i: one number for all or P of them. A
@@ -127,11 +128,12 @@ def mindflayer(
 
     Returns:
         The rule; tau = 0. `divisor` of the trace is B, with p_i estimated from 10,000
-        draws of the worker's law. An update may have no gradient.
+        draws of the worker's law. An update may have no gradient. While no trial can
+        succeed (B = 0, all workers may be dead for a while) there is no update.
 
     Raises:
         TypeError, ValueError: if a number is negative, there is none for some worker,
-            or no trial can succeed.
+            or no trial can succeed any more.
 
     Example:
         >>> from delayjax.cluster import Cluster, infinite_bernoulli, simulate
@@ -163,19 +165,6 @@ def mindflayer(
                 )
         tries = np.broadcast_to(counts, workers).tolist()
         limits = np.broadcast_to(allotted, workers).tolist()
-        success = [
-            np.mean(server.draw(worker, _DRAWS) <= limits[worker])
-            if tries[worker]
-            else 0
-            for worker in range(workers)
-        ]
-        expected = float(np.dot(success, tries))
-        if expected == 0.0:
-            raise ValueError(
-                "`allotted_seconds` must let some trial succeed, got"
-                f" {allotted_seconds}: none of {_DRAWS} draws of any worker was that"
-                " short."
-            )
         left = [0] * workers  # trials of this update
 
         def begin():
@@ -186,8 +175,10 @@ def mindflayer(
 
         begin()
         busy = able = sum(count > 0 for count in tries)
+        begun, chances = server.now, []  # of this update's trials
         for arrival in server:
             worker = arrival.worker
+            chances.append(server.success_probability(worker))
             if not arrival.failed:
                 server.take(arrival)
             left[worker] -= 1
@@ -195,9 +186,18 @@ def mindflayer(
                 server.start(worker, limit=limits[worker])
                 continue
             busy -= 1
-            if busy == 0:
+            if busy:
+                continue
+            expected = math.fsum(chances)
+            if expected > 0:
                 server.update(divisor=expected)
-                busy = able
-                begin()
+            elif server.taken or server.is_steady_from(begun):
+                raise ValueError(
+                    "`allotted_seconds` must let some trial succeed, got"
+                    f" {allotted_seconds}: none of the workers' times that were drawn"
+                    " was that short, give more."
+                )
+            begin()
+            busy, begun, chances = able, server.now, []
 
     return rule
