@@ -146,17 +146,20 @@ class Cluster:
             )
 
     def _check_service(self) -> None:
-        if callable(self.service):
-            return
-        if not isinstance(self.service, Sequence):
-            services.check_law("service", self.service)
-        if len(self.service) != self.workers:
+        laws = self.service if isinstance(self.service, tuple) else (self.service,)
+        for law in laws:
+            services.check_law("service", law)
+            if isinstance(law, services.Sleepers) and law.workers != self.workers:
+                raise ValueError(
+                    f"`service` has sleepers among {law.workers} workers, but the"
+                    f" cluster has {self.workers}: use sleepers(...,"
+                    f" workers={self.workers})."
+                )
+        if isinstance(self.service, tuple) and len(laws) != self.workers:
             raise ValueError(
                 f"`service` must be one law or one for each of the {self.workers}"
-                f" workers, got {len(self.service)}."
+                f" workers, got {len(laws)}."
             )
-        for law in self.service:
-            services.check_law("service", law)
 
     def _check_slowdown(self) -> None:
         if not isinstance(self.slowdown, (tuple, type(None))):

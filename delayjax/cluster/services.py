@@ -13,6 +13,7 @@ Each worker draws from a generator of its own, so its k-th task takes equally lo
 every protocol. `inf` is a task that never ends.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -283,6 +284,7 @@ def sleepers(
 
     For each k `asleep` numbers are drawn uniformly from 0, ..., workers - 1, perhaps
     the same, and alike for all workers; so this law is not independent between them.
+    The workers must share one seed, so only a `Cluster` can draw from it.
 
     Args:
         seconds: of a task.
@@ -293,11 +295,14 @@ def sleepers(
     Raises:
         TypeError: if `workers` or `asleep` is no integer.
         ValueError: if a time is not positive and finite, `workers` is below 1 or
-            `asleep` negative.
+            `asleep` negative; from `Cluster` if it has another number of workers; from
+            the law if it is called with a generator that is not a cluster's, for the
+            sleepers would then differ between the workers.
 
     Example:
-        >>> law = sleepers(1.0, 0.5, 2, asleep=1)
-        >>> first, second = (next(law(np.random.default_rng(0), w)) for w in (0, 1))
+        >>> from delayjax.cluster import Cluster
+        >>> two = Cluster(2, sleepers(1.0, 0.5, 2, asleep=1))
+        >>> first, second = (two.draw(worker, 8, seed=0) for worker in (0, 1))
         >>> sorted(set((first + second).tolist()))  # one of the two sleeps
         [2.5]
 
@@ -309,18 +314,40 @@ def sleepers(
     base.check_number("sleep_seconds", sleep_seconds, positive=True)
     workers = base.check_bound("workers", workers, at_least=1)
     asleep = base.check_bound("asleep", asleep)
+    return Sleepers(float(seconds), float(sleep_seconds), workers, asleep)
 
-    def law(rng, worker):
+
+@dataclasses.dataclass(frozen=True)
+class Sleepers:
+    """The law of `sleepers`, which knows for how many workers it is."""
+
+    seconds: float
+    sleep_seconds: float
+    workers: int
+    asleep: int
+
+    def __call__(self, rng: np.random.Generator, worker: int) -> Iterator[np.ndarray]:
+        """Seconds of the worker's tasks, from the seed that all workers share."""
+        seeds: Any = getattr(rng.bit_generator, "seed_seq", None)
+        own_key = getattr(seeds, "spawn_key", ())
+        if own_key[:1] != (worker,):
+            raise ValueError(
+                "`rng` must be the generator that a Cluster makes for worker"
+                f" {worker}, got one of another seed: the workers would not agree on"
+                " who sleeps. Draw with Cluster(workers, sleepers(...)).draw(worker,"
+                " size, seed=...)."
+            )
         # the worker's own seed, without what tells it from the others'
-        own = rng.bit_generator.seed_seq
-        all_of_them = (_SHARED, *own.spawn_key[1:])
-        seeds = np.random.SeedSequence(own.entropy, spawn_key=all_of_them)
-        shared = np.random.default_rng(seeds)
-        for size in _sizes():
-            drawn = shared.integers(workers, size=(size, asleep))
-            yield seconds + sleep_seconds * (drawn == worker).any(axis=1)
+        shared = np.random.SeedSequence(
+            seeds.entropy, spawn_key=(_SHARED, *own_key[1:])
+        )
+        return self._blocks(np.random.default_rng(shared), worker)
 
-    return law
+    def _blocks(self, shared: np.random.Generator, worker: int) -> Iterator[np.ndarray]:
+        for size in _sizes():
+            drawn = shared.integers(self.workers, size=(size, self.asleep))
+            sleeps = (drawn == worker).any(axis=1)
+            yield self.seconds + self.sleep_seconds * sleeps
 
 
 def empirical(samples: ArrayLike) -> Service:

@@ -188,6 +188,43 @@ def test_two_ranks_are_drawn_for_each_task_and_all_workers_know_which(seed):
     assert set((others > 1.0).sum(axis=0)) == {1, 2}
 
 
+@pytest.mark.parametrize(
+    "rng",
+    [
+        np.random.default_rng(0),
+        np.random.default_rng(3),
+        np.random.default_rng(),
+        generator(0, 2),  # another worker's
+        np.random.Generator(np.random.PCG64(1)),
+    ],
+)
+def test_sleepers_that_the_workers_would_not_agree_on_are_refused(rng):
+    # each worker with a seed of its own: between 0 and P slept at a task, not 1 or 2
+    law = cluster.sleepers(1.0, 0.5, 4)
+    with pytest.raises(ValueError, match=r"`rng` .*worker 3.*Cluster\(workers, "):
+        next(law(rng, 3))
+
+
+def test_sleepers_below_other_laws_are_the_same_for_all_workers():
+    law = cluster.markov_stragglers(
+        cluster.sleepers(1.0, 0.5, 4, asleep=1), 9, 0.1, 0.4
+    )
+    spec = cluster.Cluster(4, law)
+    seconds = np.stack([spec.draw(w, 500, seed=1) for w in range(4)])
+    slept = np.isin(seconds, (1.5, 9 * 1.5)).sum(axis=0)
+    assert (slept == 1).all()
+
+
+@pytest.mark.parametrize("workers", [2, 8])
+def test_sleepers_of_another_number_of_workers_are_refused(workers):
+    # some workers would never sleep, or sleepers be drawn that are not there
+    law = cluster.sleepers(1.0, 0.5, 4)
+    match = rf"`service` .* 4 workers.* {workers}: use sleepers\(.*workers={workers}"
+    for service in (law, [law] * workers):
+        with pytest.raises(ValueError, match=match):
+            cluster.Cluster(workers, service)
+
+
 def durations(trace, worker):
     """The worker's tasks that arrived, in order: arrived - begun."""
     own = trace.worker == worker
