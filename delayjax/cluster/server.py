@@ -52,14 +52,15 @@ class Server:
 
     Attributes:
         num_workers: P.
-        num_updates: how many updates there will be at most.
+        num_updates: how many updates there will be at most; inf if the simulation ends
+            at a time alone.
         version: updates done so far.
         now: simulated seconds.
         rng: for a protocol's own draws; a `random.Random`.
     """
 
     def __init__(
-        self, cluster: Cluster, num_updates: int, seed: int, seconds: float, name: str
+        self, cluster: Cluster, num_updates: float, seed: int, seconds: float, name: str
     ):
         """See `simulate`; `name` is the protocol's, for messages."""
         self.num_workers = workers = cluster.workers
@@ -280,6 +281,8 @@ class Server:
         self.version += 1
         self._patience = self._waits
         self._count_spent(self.now)
+        if self.num_updates == math.inf and self.version % _PATIENCE == 0:
+            self._check_time_passes()
 
     def trace(self) -> Trace:
         """What happened until the last update."""
@@ -359,6 +362,13 @@ class Server:
             self._busy[worker] += max(min(stopped, end) - begin, 0.0)
         self._spent.clear()
 
+    def _check_time_passes(self) -> None:
+        if self._seconds[-_PATIENCE] == self.now:
+            raise ValueError(
+                f"`service` lets no time pass: `{self._name}` made {_PATIENCE} updates"
+                f" at {self.now} s. Give `num_updates`, or times above 0."
+            )
+
     def _report_hang(self) -> None:
         waiting = [w for w, task in enumerate(self._task) if task]
         shown = ", ".join(map(str, waiting[:8])) + (", ..." if waiting[8:] else "")
@@ -368,16 +378,16 @@ class Server:
             else "while no worker computes"
         )
         raise ValueError(
-            f"`{self._name}` waits for ever {reason}, after update {self.version} of"
-            f" {self.num_updates} at {self.now:g} s: use service times and slowdowns"
-            " that end, or a protocol that does without those workers."
+            f"`{self._name}` waits for ever {reason}, after update {self.version} at"
+            f" {self.now:g} s: use service times and slowdowns that end, or a protocol"
+            " that does without those workers."
         )
 
 
 def simulate(
     cluster: Cluster,
     protocol: Protocol,
-    num_updates: int,
+    num_updates: int | None = None,
     *,
     seed: int,
     seconds: float = math.inf,
@@ -390,19 +400,20 @@ def simulate(
     Args:
         cluster: the workers and their times.
         protocol: what the server does with what arrives; see `protocols` and `Server`.
-        num_updates: updates of the parameters, N.
+        num_updates: updates of the parameters, N. May be left out if `seconds` is
+            given.
         seed: of the service times. Worker w draws from
             `SeedSequence(seed, spawn_key=(w,))`, under every protocol the same.
-        seconds: stop before the first update later than this, simulated.
+        seconds: simulated; stop before the first update later than this.
 
     Returns:
-        The trace of at most N updates.
+        The trace of at most N updates. It ends with the last one.
 
     Raises:
         TypeError: if an argument is of the wrong kind.
-        ValueError: if `num_updates` or `seconds` is not positive, the protocol does
-            not fit the cluster, a law draws a time that is negative or nan, or the
-            protocol would wait for ever: it names the workers.
+        ValueError: if `num_updates` or `seconds` is not positive, or neither is given;
+            the protocol does not fit the cluster, a law draws a time that is negative
+            or nan, or the protocol would wait for ever: it names the workers.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, protocols
@@ -411,6 +422,9 @@ def simulate(
         array([1., 1., 1., 2., 2., 2., 3.])
         >>> trace.staleness[:, 0]
         array([0, 1, 2, 2, 2, 2, 2], dtype=int32)
+        >>> workers = Cluster(3, constant(1.0))
+        >>> simulate(workers, protocols.hardsync(), seed=0, seconds=3.5).seconds
+        array([1., 2., 3.])
     """
     if not isinstance(cluster, Cluster):
         raise TypeError(f"`cluster` must be a cluster.Cluster, got {cluster!r}.")
@@ -419,11 +433,18 @@ def simulate(
             "`protocol` must be a protocol such as protocols.n_softsync(4), got"
             f" {protocol!r}."
         )
-    base.check_bound("num_updates", num_updates, at_least=1)
-    if not isinstance(seconds, (int, float)) or not seconds > 0:
-        raise ValueError(f"`seconds` must be a positive number, got {seconds!r}.")
-    base.check_bound("seed", seed)
-    server = Server(cluster, num_updates, seed, seconds, _name(protocol))
+    if seconds != math.inf:
+        base.check_number("seconds", seconds, positive=True)
+    if num_updates is not None:
+        num_updates = base.check_bound("num_updates", num_updates, at_least=1)
+    elif seconds == math.inf:
+        raise ValueError(
+            "`num_updates` must be given where `seconds` is not: the simulation would"
+            " have no end."
+        )
+    seed = base.check_bound("seed", seed)
+    updates = math.inf if num_updates is None else num_updates
+    server = Server(cluster, updates, seed, float(seconds), _name(protocol))
     protocol(server)
     return server.trace()
 

@@ -167,17 +167,32 @@ class Trace:
                 ),
             )
 
-    def staleness_law(self, *, burn_in: int = 0) -> StalenessLaw:
-        """How stale the gradients were.
+    def staleness_law(self, *, burn_in: int = 0, dropped: bool = False) -> StalenessLaw:
+        """How stale the gradients were when they were applied.
 
         Args:
             burn_in: updates at the beginning that are left out.
+            dropped: whether to count refused gradients too, as stale as they were when
+                they were refused: the law of all arrivals.
 
         Raises:
             ValueError: if no gradient is left.
+
+        Example:
+            >>> from delayjax.cluster import Cluster, exponential, protocols, simulate
+            >>> workers = Cluster(8, exponential(1.0))
+            >>> trace = simulate(workers, protocols.ringmaster(4), seed=0, seconds=500)
+            >>> T, D = trace.num_updates, len(trace.dropped.worker)
+            >>> everything = trace.staleness_law(dropped=True)  # (P - 1) T / (T + D)
+            >>> round(everything.mean * (T + D) / T, 1), trace.max_staleness
+            (7.0, 3)
         """
-        kept = self.update >= base.check_bound("burn_in", burn_in)
-        staleness = (self.update - self.read_version)[kept]
+        version, read_version = self.update, self.read_version
+        if dropped:
+            version = np.concatenate([version, self.dropped.version])
+            read_version = np.concatenate([read_version, self.dropped.read_version])
+        kept = version >= base.check_bound("burn_in", burn_in)
+        staleness = (version - read_version)[kept]
         if not staleness.size:
             raise ValueError(
                 f"`burn_in` must leave gradients, got {burn_in} of {self.num_updates}"

@@ -292,6 +292,38 @@ def test_what_comes_after_the_last_update_is_not_in_the_trace(name):
         assert (by_clock.busy_seconds <= by_clock.seconds[-1] * (1 + 1e-12)).all()
 
 
+@pytest.mark.parametrize("name", [*RULES, "hardsync"])
+def test_a_simulation_may_end_at_a_time_alone(name):
+    rule = (RULES | {"hardsync": protocols.hardsync()})[name]
+    spec = cluster.Cluster(4, cluster.exponential(1.0))
+    for end in (9.0, np.float32(12.0), 15):
+        trace = cluster.simulate(spec, rule, seed=1, seconds=end)
+        capped = cluster.simulate(spec, rule, 10_000, seed=1, seconds=end)
+        assert 0 < trace.num_updates < 10_000
+        assert_equal(trace, capped)
+        # and no update in time is left out
+        longer = cluster.simulate(spec, rule, trace.num_updates + 1, seed=1)
+        assert trace.seconds[-1] <= end < longer.seconds[-1]
+
+
+def test_a_simulation_without_an_end_is_refused(monkeypatch):
+    spec = cluster.Cluster(2, cluster.constant(1.0))
+    for keywords in ({}, {"seconds": math.inf}, {"seconds": np.inf}):
+        with pytest.raises(ValueError, match="`num_updates` must be given"):
+            cluster.simulate(spec, protocols.hardsync(), seed=0, **keywords)
+    static = protocols.groups(2, data="static")
+    with pytest.raises(ValueError, match=r"`num_updates` must be given.* static"):
+        cluster.simulate(spec, static, seed=0, seconds=9.0)
+    # a time that never comes
+    monkeypatch.setitem(cluster.simulate.__globals__, "_PATIENCE", 2000)
+    at_once = cluster.Cluster(2, cluster.empirical([0.0]))
+    with pytest.raises(ValueError, match=r"`service` lets no time pass.*`k_async`"):
+        cluster.simulate(at_once, protocols.k_async(1), seed=0, seconds=1.0)
+    ticking = cluster.Cluster(2, cluster.constant(1e-3))
+    trace = cluster.simulate(ticking, protocols.k_async(1), seed=0, seconds=2.5)
+    assert trace.num_updates == 2 * 2500
+
+
 def test_dropped_work_counts_as_busy():
     times = np.random.default_rng(1).exponential(1.0, (4, 400))
     trace, share = idle(times, protocols.event_triggered(0.3), 60)
@@ -338,6 +370,43 @@ def test_the_staleness_law_counts_the_ages(name, burn_in):
     variance = sum((age - mean) ** 2 for age in ages) / len(ages)
     assert math.isclose(law.variance, variance, rel_tol=1e-9, abs_tol=1e-12)
     assert law.pmf.dtype == np.float64
+
+
+@pytest.mark.parametrize("burn_in", [0, 20])
+@pytest.mark.parametrize("name", RULES)
+def test_the_law_of_all_arrivals_counts_the_dropped_too(name, burn_in):
+    trace = simulate(name)
+    ages = [
+        t - read
+        for record in (
+            zip(trace.update, trace.read_version, strict=True),
+            zip(trace.dropped.version, trace.dropped.read_version, strict=True),
+        )
+        for t, read in record
+        if t >= burn_in
+    ]
+    law = trace.staleness_law(burn_in=burn_in, dropped=True)
+    pmf = [ages.count(k) / len(ages) for k in range(max(ages) + 1)]
+    np.testing.assert_allclose(law.pmf, pmf, rtol=1e-12)
+    mean = sum(ages) / len(ages)
+    assert math.isclose(law.mean, mean, rel_tol=1e-12, abs_tol=1e-12)
+    accepted = trace.staleness_law(burn_in=burn_in)
+    if name in ("dropping", "triggered"):
+        assert law.mean != accepted.mean
+    else:
+        np.testing.assert_array_equal(law.pmf, accepted.pmf)
+
+
+@pytest.mark.parametrize("bound", [2, 5])
+def test_all_arrivals_are_as_stale_as_the_accepted_share_makes_them(bound):
+    # papers A.3, I5: (P - 1) times the share that is accepted
+    spec = cluster.Cluster(8, cluster.gamma(1.0, 2.0))
+    rule = protocols.bounded_staleness(bound)
+    trace = cluster.simulate(spec, rule, seed=1, seconds=3000.0)
+    accepted = trace.num_updates / (trace.num_updates + len(trace.dropped.worker))
+    law = trace.staleness_law(dropped=True)
+    assert law.mean == pytest.approx(7 * accepted, rel=1e-3)
+    assert len(law.pmf) - 1 > trace.max_staleness == bound
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def groups(
 
     Raises:
         TypeError, ValueError: if `num_groups` is no integer in 1 .. P or `data` is
-            unknown.
+            unknown; with static data also where a simulation has no `num_updates`.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
@@ -52,11 +52,9 @@ def groups(
 
     def rule(server):
         server.check_workers("num_groups", num_groups)
-        share, extra = divmod(server.num_updates, num_groups)
-        left = [
-            share + (group < extra) if data == "static" else math.inf
-            for group in range(num_groups)
-        ]
+        left = [math.inf] * num_groups
+        if data == "static":
+            left = _shares(server.num_updates, num_groups)
         team = _Teams(server, num_groups)
         for group, members in enumerate(team.members):
             server.start_all(members if left[group] else ())
@@ -160,6 +158,17 @@ class _Teams:
             self._server.take(arrival)
         self._gathered[group] = []
         self._server.update()
+
+
+def _shares(num_updates: float, num_groups: int) -> list[float]:
+    """The updates of each group; they differ by one at most."""
+    if num_updates == math.inf:
+        raise ValueError(
+            "`num_updates` must be given where `data` is static, got"
+            f" {num_updates}: each group has its share of the updates."
+        )
+    share, extra = divmod(int(num_updates), num_groups)
+    return [share + (group < extra) for group in range(num_groups)]
 
 
 def _wanted_groups(times: list[list[float]], max_groups: int, tolerance: float) -> int:
