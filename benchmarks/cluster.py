@@ -69,7 +69,7 @@ def gradients_in(protocol: Any, workers: int, gradients: int) -> tuple[int, floa
     started = time.perf_counter()
     # tasks take a second on average, and the last of 100,000 comes after about 12
     simulated = max(gradients / workers, 15.0)
-    trace = dj.cluster.simulate(cluster, protocol, seed=0, seconds=simulated)
+    trace = dj.cluster.simulate(cluster, protocol, None, seed=0, seconds=simulated)
     seconds = time.perf_counter() - started
     return trace.summary().gradients.sum() + len(trace.dropped.worker), seconds
 

@@ -172,11 +172,12 @@ def test_a_logged_trace_is_the_only_arm(tmp_path):
     ("text", "message"),
     [
         (None, r"config.trace=.*log.csv cannot be read \(No such file"),
-        ("update,time_s\n", "config.trace: .*lacks the columns worker, read_version"),
+        ("update,time_s\n", "config.trace: .*lacks worker, read_version"),
         (
             "update,time_s,worker,read_version\n0,1,0,0\n1,2,0,5\n",
-            "row 2: `read_v",
+            "line 3: `read_v",
         ),
+        ("staleness\n0\n1\n", "config.trace: .*log.csv has no column time_s"),
     ],
 )
 def test_a_trace_that_cannot_be_read_says_where(tmp_path, text, message):

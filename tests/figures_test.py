@@ -242,6 +242,15 @@ def test_the_command_draws_and_describes_a_trace(kind, tmp_path):
     assert f"workers 4, idle {idle} of the time" in said
 
 
+def test_a_log_of_ages_has_a_picture_of_ages_alone(tmp_path):
+    (tmp_path / "ages.csv").write_text("staleness\n0\n1\n2\n")
+    done = command(f"--trace={tmp_path / 'ages.csv'}", f"--out={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(tmp_path / "staleness.png")
+    assert not (tmp_path / "gantt.png").exists()
+    assert "3 at times that the log does not say" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -4,6 +4,7 @@ from delayjax.cluster import protocols as protocols
 from delayjax.cluster.cluster import Cluster as Cluster
 from delayjax.cluster.cluster import Communication as Communication
 from delayjax.cluster.cluster import Slowdown as Slowdown
+from delayjax.cluster.logs import load_trace as load_trace
 from delayjax.cluster.server import Arrival as Arrival
 from delayjax.cluster.server import Server as Server
 from delayjax.cluster.server import simulate as simulate
@@ -25,4 +26,3 @@ from delayjax.cluster.trace import Dropped as Dropped
 from delayjax.cluster.trace import StalenessLaw as StalenessLaw
 from delayjax.cluster.trace import Summary as Summary
 from delayjax.cluster.trace import Trace as Trace
-from delayjax.cluster.trace import load_trace as load_trace

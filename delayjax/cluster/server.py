@@ -366,7 +366,7 @@ class Server:
         if self._seconds[-_PATIENCE] == self.now:
             raise ValueError(
                 f"`service` lets no time pass: `{self._name}` made {_PATIENCE} updates"
-                f" at {self.now} s. Give `num_updates`, or times above 0."
+                f" at {self.now} s. Give a number of updates, or times above 0."
             )
 
     def _report_hang(self) -> None:
@@ -387,7 +387,7 @@ class Server:
 def simulate(
     cluster: Cluster,
     protocol: Protocol,
-    num_updates: int | None = None,
+    num_updates: int | None,
     *,
     seed: int,
     seconds: float = math.inf,
@@ -400,8 +400,8 @@ def simulate(
     Args:
         cluster: the workers and their times.
         protocol: what the server does with what arrives; see `protocols` and `Server`.
-        num_updates: updates of the parameters, N. May be left out if `seconds` is
-            given.
+        num_updates: updates of the parameters, N; None for as many as there are in
+            `seconds`.
         seed: of the service times. Worker w draws from
             `SeedSequence(seed, spawn_key=(w,))`, under every protocol the same.
         seconds: simulated; stop before the first update later than this.
@@ -411,9 +411,10 @@ def simulate(
 
     Raises:
         TypeError: if an argument is of the wrong kind.
-        ValueError: if `num_updates` or `seconds` is not positive, or neither is given;
-            the protocol does not fit the cluster, a law draws a time that is negative
-            or nan, or the protocol would wait for ever: it names the workers.
+        ValueError: if `num_updates` or `seconds` is not positive, or nothing ends the
+            simulation; the protocol does not fit the cluster, a law draws a time that
+            is negative or nan, or the protocol would wait for ever: it names the
+            workers.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, protocols
@@ -423,7 +424,7 @@ def simulate(
         >>> trace.staleness[:, 0]
         array([0, 1, 2, 2, 2, 2, 2], dtype=int32)
         >>> workers = Cluster(3, constant(1.0))
-        >>> simulate(workers, protocols.hardsync(), seed=0, seconds=3.5).seconds
+        >>> simulate(workers, protocols.hardsync(), None, seed=0, seconds=3.5).seconds
         array([1., 2., 3.])
     """
     if not isinstance(cluster, Cluster):
@@ -439,8 +440,8 @@ def simulate(
         num_updates = base.check_bound("num_updates", num_updates, at_least=1)
     elif seconds == math.inf:
         raise ValueError(
-            "`num_updates` must be given where `seconds` is not: the simulation would"
-            " have no end."
+            "`num_updates` must be an integer where `seconds` is infinite, got None:"
+            " the simulation would have no end."
         )
     seed = base.check_bound("seed", seed)
     updates = math.inf if num_updates is None else num_updates

@@ -2,19 +2,13 @@
 
 import csv
 import dataclasses
-import io
 import math
-import zipfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from delayjax import base
-
-_CSV = ("update", "time_s", "worker", "read_version")
-_MOST_WORKERS = 10_000_000  # of a log that does not say how many there are
 
 
 class Dropped(NamedTuple):
@@ -69,7 +63,7 @@ class Trace:
 
     Attributes:
         num_workers: P.
-        seconds: when each update was done, float64 [T].
+        seconds: when each update was done, float64 [T]; nan in a log without times.
         update: to which each gradient belongs, int32 [M], ascending.
         worker: whose it is, int32 [M].
         read_version: of the parameters that it was taken at, int32 [M].
@@ -181,7 +175,8 @@ class Trace:
         Example:
             >>> from delayjax.cluster import Cluster, exponential, protocols, simulate
             >>> workers = Cluster(8, exponential(1.0))
-            >>> trace = simulate(workers, protocols.ringmaster(4), seed=0, seconds=500)
+            >>> rule = protocols.ringmaster(4)
+            >>> trace = simulate(workers, rule, None, seed=0, seconds=500.0)
             >>> T, D = trace.num_updates, len(trace.dropped.worker)
             >>> everything = trace.staleness_law(dropped=True)  # (P - 1) T / (T + D)
             >>> round(everything.mean * (T + D) / T, 1), trace.max_staleness
@@ -205,7 +200,8 @@ class Trace:
 
             update,time_s,worker,read_version
 
-        with a row for each gradient that was applied.
+        with a row for each gradient that was applied, as `load_trace` reads them; where
+        no times are known update,worker,staleness.
 
         Args:
             path: a file ending in .npz or .csv.
@@ -231,18 +227,22 @@ class Trace:
                 )
             with path.open("w", newline="") as file:
                 writer = csv.writer(file)
-                writer.writerow(_CSV)
-                writer.writerows(
-                    zip(
-                        self.update.tolist(),
-                        self.seconds[self.update].tolist(),
-                        self.worker.tolist(),
-                        self.read_version.tolist(),
-                        strict=True,
-                    )
-                )
+                columns = self._csv_columns()
+                writer.writerow(columns)
+                writer.writerows(zip(*columns.values(), strict=True))
         else:
             raise ValueError(f"`path` must end in .npz or .csv, got {str(path)!r}.")
+
+    def _csv_columns(self) -> dict[str, list[float]]:
+        columns = {"update": self.update.tolist()}
+        if np.isnan(self.seconds).all():  # of a log of ages
+            columns["worker"] = self.worker.tolist()
+            columns["staleness"] = (self.update - self.read_version).tolist()
+        else:
+            columns["time_s"] = self.seconds[self.update].tolist()
+            columns["worker"] = self.worker.tolist()
+            columns["read_version"] = self.read_version.tolist()
+        return columns
 
     def _padded(
         self, values: np.ndarray, start: int, stop: int, width: int = 0
@@ -271,164 +271,3 @@ def law_of(pmf: np.ndarray) -> StalenessLaw:
     values = np.arange(len(pmf))
     mean = float(values @ pmf)
     return StalenessLaw(mean, float((values - mean) ** 2 @ pmf), pmf)
-
-
-def load_trace(path: Path | str, *, num_workers: int | None = None) -> Trace:
-    r"""Reads a trace that `Trace.save` wrote, or the log of a real cluster.
-
-    A log is a .csv with the columns
-
-        update,time_s,worker,read_version
-
-    and a row for each gradient that was applied: the update it was part of (0, 1, 2,
-    ...; the rows of one update follow each other), when that was done, in seconds since
-    the beginning, whose it was (0, 1, ...) and how many updates had been done when its
-    worker read the parameters. Further columns are ignored.
-
-    Args:
-        path: a .npz or .csv file.
-        num_workers: of a .csv; by default the largest worker in it and one more. A
-            .npz knows it.
-
-    Returns:
-        The trace. A log does not say when workers computed: `begun`, `arrived` and
-        `busy_seconds` are nan, and nothing is dropped.
-
-    Raises:
-        FileNotFoundError: if there is none.
-        ValueError: if it cannot be read, naming the row (the first one below the
-            header is row 1), the value and what it must be.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "log.csv"
-        >>> rows = "update,time_s,worker,read_version", "0,1.5,0,0", "1,1.75,1,0"
-        >>> _ = path.write_text("\n".join(rows))
-        >>> load_trace(path).staleness[:, 0]
-        array([0, 1], dtype=int32)
-    """
-    path = Path(path)
-    if num_workers is not None:
-        base.check_bound("num_workers", num_workers, at_least=1)
-    if path.suffix == ".csv":
-        return _read_csv(path, num_workers)
-    if path.suffix == ".npz":
-        trace = _read_npz(path)
-        if num_workers not in (None, trace.num_workers):
-            raise ValueError(
-                f"`num_workers` must be {trace.num_workers}, as in {path}, got"
-                f" {num_workers}."
-            )
-        return trace
-    raise ValueError(f"`path` must end in .npz or .csv, got {str(path)!r}.")
-
-
-def _read_npz(path: Path) -> Trace:
-    names = [field.name for field in dataclasses.fields(Trace)]
-    try:
-        with path.open("rb") as file, np.load(file) as held:
-            fields = {name: held[name] for name in names if name != "dropped"}
-            dropped = Dropped(*(held[f"dropped_{name}"] for name in Dropped._fields))
-    except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise ValueError(f"{path} holds no trace: {error}") from error
-    fields["num_workers"] = int(fields["num_workers"])
-    return Trace(**fields, dropped=dropped)
-
-
-def _read_csv(path: Path, num_workers: int | None) -> Trace:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no text: {error}.") from error
-    with io.StringIO(text, newline="") as file:
-        reader = csv.DictReader(file, restval="")
-        missing = [name for name in _CSV if name not in (reader.fieldnames or ())]
-        if missing:
-            raise ValueError(
-                f"{path} lacks the columns {', '.join(missing)}: a trace has"
-                f" {','.join(_CSV)}."
-            )
-        seconds, rows = [], []
-        for number, record in enumerate(reader, start=1):
-            try:
-                row = _read_row(record)
-                _check_row(row, seconds, num_workers)
-            except ValueError as error:
-                raise ValueError(f"{path}, row {number}: {error}") from None
-            if row.update == len(seconds):
-                seconds.append(row.seconds)
-            rows.append(row[1:])
-    if not rows:
-        raise ValueError(f"{path} has no rows: a trace has one for each gradient.")
-    update, worker, read_version = np.asarray(rows, np.int32).T
-    workers = int(worker.max()) + 1 if num_workers is None else num_workers
-    unknown = np.full(len(rows), np.nan)
-    none = np.zeros(0, np.int32)
-    return Trace(
-        num_workers=workers,
-        seconds=np.asarray(seconds, np.float64),
-        update=update,
-        worker=worker,
-        read_version=read_version,
-        begun=unknown,
-        arrived=unknown,
-        divisor=np.bincount(update).astype(np.float64),
-        dropped=Dropped(none, none, none, np.zeros(0), np.zeros(0)),
-        busy_seconds=np.full(workers, np.nan),
-    )
-
-
-class _Row(NamedTuple):
-    seconds: float
-    update: int
-    worker: int
-    read_version: int
-
-
-def _read_row(record: Mapping[str, Any]) -> _Row:
-    numbers = []
-    for name in ("time_s", "update", "worker", "read_version"):
-        kind, words = (float, "a number") if name == "time_s" else (int, "an integer")
-        try:
-            numbers.append(kind(record[name]))
-        except ValueError:
-            raise ValueError(
-                f"`{name}` must be {words}, got {record[name]!r}."
-            ) from None
-    return _Row(*numbers)
-
-
-def _check_row(row: _Row, seconds: list[float], num_workers: int | None) -> None:
-    """Checks a row of a log against the updates before it, done at `seconds`."""
-    time, update, worker, read_version = row
-    if not 0.0 <= time < math.inf:
-        raise ValueError(f"`time_s` must be finite and non-negative, got {time}.")
-    if update not in _allowed(seconds):
-        before = f"after update {len(seconds) - 1}" if seconds else "at the beginning"
-        raise ValueError(
-            f"`update` {before} must be {' or '.join(map(str, _allowed(seconds)))}, got"
-            f" {update}: updates are 0, 1, 2, ... without gaps, in order."
-        )
-    if update < len(seconds) and time != seconds[-1]:
-        raise ValueError(
-            f"`time_s` must be {seconds[-1]} in all rows of update {update}, got"
-            f" {time}."
-        )
-    if seconds and time < seconds[-1]:
-        raise ValueError(
-            f"`time_s` must not go back, got {time} after {seconds[-1]}: sort the rows."
-        )
-    if not 0 <= read_version <= update:
-        raise ValueError(
-            f"`read_version` must lie in 0 .. {update}, the versions there were before"
-            f" update {update}, got {read_version}."
-        )
-    last = _MOST_WORKERS - 1 if num_workers is None else num_workers - 1
-    if not 0 <= worker <= last:
-        raise ValueError(f"`worker` must be one of 0 .. {last}, got {worker}.")
-
-
-def _allowed(seconds: list[float]) -> list[int]:
-    return [len(seconds) - 1, len(seconds)] if seconds else [0]

@@ -208,9 +208,14 @@ def course(config: ConfigDict, name: str) -> Course:
 
 def _logged(config: ConfigDict) -> Course:
     try:
+        trace = dj.cluster.load_trace(config.trace)
+        if np.isnan(trace.seconds).any():
+            raise ValueError(
+                f"{config.trace} has no column time_s, and curves are drawn over time."
+            )
         return courses.logged(
             arms.LOGGED,
-            dj.cluster.load_trace(config.trace),
+            trace,
             _budget(config),
             seeds=len(config.seeds),
             evaluations=config.cluster.evaluations,

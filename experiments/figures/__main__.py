@@ -58,7 +58,10 @@ def main(argv: list[str]) -> None:
 def _draw_trace(path: Path, out: Path) -> None:
     trace = dj.cluster.load_trace(path)
     print(_describe(trace))
-    for name, module in (("staleness", staleness), ("gantt", gantt)):
+    pictures = {"staleness": staleness}
+    if not np.isnan(trace.seconds).any():  # as in a log of ages
+        pictures["gantt"] = gantt
+    for name, module in pictures.items():
         print(look.save(module.draw({path.stem: trace}), out / f"{name}.png"))
 
 
@@ -67,11 +70,13 @@ def _describe(trace: dj.cluster.Trace) -> str:
     share = max(summary.idle_share, 0.0)
     idle = "unknown" if np.isnan(summary.idle_share) else f"{share:.1%}"
     seconds = trace.seconds[-1] if trace.num_updates else 0.0
+    took = f"in {seconds:,.6g} s, {summary.updates_per_second:.4g} a second"
+    if np.isnan(seconds):
+        took = "at times that the log does not say"
     means = summary.per_worker[summary.gradients > 0]
     lines = {
         "workers": f"{trace.num_workers}, idle {idle} of the time",
-        "updates": f"{trace.num_updates:,} in {seconds:,.6g} s,"
-        f" {summary.updates_per_second:.4g} a second",
+        "updates": f"{trace.num_updates:,} {took}",
         "gradients": f"{len(trace.worker):,} applied, at most {trace.max_gradients} in"
         f" an update, {summary.dropped:,} dropped",
         "staleness": f"mean {summary.mean:.4g}, median {summary.p50:g}, 99 % up to"

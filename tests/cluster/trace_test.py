@@ -1,4 +1,3 @@
-import dataclasses
 import math
 
 import numpy as np
@@ -7,62 +6,7 @@ import pytest
 from delayjax import cluster
 from delayjax.cluster import protocols
 from tests.cluster import oracle
-
-SEEDS = [1, 2, 3]
-
-# traces of every shape: one gradient an update, several, different numbers, none
-RULES = {
-    "ASGD": protocols.k_async(1),
-    "2-softsync": protocols.n_softsync(2),
-    "ringleader": protocols.ringleader(),
-    "waiting": protocols.bounded_staleness(3, late="wait"),
-    "dropping": protocols.ringmaster(3),
-    "mindflayer": protocols.mindflayer(1, 0.2),
-    "groups": protocols.groups(2),
-    "triggered": protocols.event_triggered(0.4),
-    "coded": protocols.gradient_coding(2, 2),
-}
-# of which a .csv can hold
-LOGGABLE = [name for name in RULES if name != "mindflayer"]
-
-
-def simulate(name, *, seed=1, num_updates=60):
-    spec = cluster.Cluster(5, cluster.exponential(1.0), slowdown=(1, 1, 1, 1, 4))
-    return cluster.simulate(spec, RULES[name], num_updates, seed=seed)
-
-
-def by_hand(num_workers, updates, *, divisor=None):
-    """The trace of [(seconds, [(worker, read_version), ...]), ...]."""
-    flat = [(t, *row) for t, (_, rows) in enumerate(updates) for row in rows]
-    update, worker, read = np.array(flat, np.int32).reshape(-1, 3).T
-    unknown = np.full(len(flat), np.nan)
-    none = np.zeros(0, np.int32)
-    counts = np.array([len(rows) for _, rows in updates], float)
-    return cluster.Trace(
-        num_workers=num_workers,
-        seconds=np.array([seconds for seconds, _ in updates], np.float64),
-        update=update,
-        worker=worker,
-        read_version=read,
-        begun=unknown,
-        arrived=unknown,
-        divisor=counts if divisor is None else np.array(divisor, np.float64),
-        dropped=cluster.Dropped(none, none, none, np.zeros(0), np.zeros(0)),
-        busy_seconds=np.full(num_workers, np.nan),
-    )
-
-
-def assert_equal(one, other):
-    for field in dataclasses.fields(cluster.Trace):
-        if field.name == "dropped":
-            continue
-        left, right = getattr(one, field.name), getattr(other, field.name)
-        np.testing.assert_array_equal(left, right, err_msg=field.name)
-        assert np.asarray(left).dtype == np.asarray(right).dtype, field.name
-    for left, right in zip(one.dropped, other.dropped, strict=True):
-        np.testing.assert_array_equal(left, right)
-        assert left.dtype == right.dtype
-
+from tests.cluster.traces import RULES, SEEDS, assert_equal, by_hand, simulate
 
 DTYPES = {
     "seconds": np.float64,
@@ -297,7 +241,7 @@ def test_a_simulation_may_end_at_a_time_alone(name):
     rule = (RULES | {"hardsync": protocols.hardsync()})[name]
     spec = cluster.Cluster(4, cluster.exponential(1.0))
     for end in (9.0, np.float32(12.0), 15):
-        trace = cluster.simulate(spec, rule, seed=1, seconds=end)
+        trace = cluster.simulate(spec, rule, None, seed=1, seconds=end)
         capped = cluster.simulate(spec, rule, 10_000, seed=1, seconds=end)
         assert 0 < trace.num_updates < 10_000
         assert_equal(trace, capped)
@@ -309,18 +253,18 @@ def test_a_simulation_may_end_at_a_time_alone(name):
 def test_a_simulation_without_an_end_is_refused(monkeypatch):
     spec = cluster.Cluster(2, cluster.constant(1.0))
     for keywords in ({}, {"seconds": math.inf}, {"seconds": np.inf}):
-        with pytest.raises(ValueError, match="`num_updates` must be given"):
-            cluster.simulate(spec, protocols.hardsync(), seed=0, **keywords)
+        with pytest.raises(ValueError, match="`num_updates` must be an integer"):
+            cluster.simulate(spec, protocols.hardsync(), None, seed=0, **keywords)
     static = protocols.groups(2, data="static")
-    with pytest.raises(ValueError, match=r"`num_updates` must be given.* static"):
-        cluster.simulate(spec, static, seed=0, seconds=9.0)
+    with pytest.raises(ValueError, match=r"`num_updates` must be an integer.* static"):
+        cluster.simulate(spec, static, None, seed=0, seconds=9.0)
     # a time that never comes
     monkeypatch.setitem(cluster.simulate.__globals__, "_PATIENCE", 2000)
     at_once = cluster.Cluster(2, cluster.empirical([0.0]))
     with pytest.raises(ValueError, match=r"`service` lets no time pass.*`k_async`"):
-        cluster.simulate(at_once, protocols.k_async(1), seed=0, seconds=1.0)
+        cluster.simulate(at_once, protocols.k_async(1), None, seed=0, seconds=1.0)
     ticking = cluster.Cluster(2, cluster.constant(1e-3))
-    trace = cluster.simulate(ticking, protocols.k_async(1), seed=0, seconds=2.5)
+    trace = cluster.simulate(ticking, protocols.k_async(1), None, seed=0, seconds=2.5)
     assert trace.num_updates == 2 * 2500
 
 
@@ -402,7 +346,7 @@ def test_all_arrivals_are_as_stale_as_the_accepted_share_makes_them(bound):
     # papers A.3, I5: (P - 1) times the share that is accepted
     spec = cluster.Cluster(8, cluster.gamma(1.0, 2.0))
     rule = protocols.bounded_staleness(bound)
-    trace = cluster.simulate(spec, rule, seed=1, seconds=3000.0)
+    trace = cluster.simulate(spec, rule, None, seed=1, seconds=3000.0)
     accepted = trace.num_updates / (trace.num_updates + len(trace.dropped.worker))
     law = trace.staleness_law(dropped=True)
     assert law.mean == pytest.approx(7 * accepted, rel=1e-3)
@@ -415,212 +359,6 @@ def test_all_arrivals_are_as_stale_as_the_accepted_share_makes_them(bound):
 def test_a_burn_in_that_leaves_nothing_is_refused(burn_in, error):
     with pytest.raises(error, match=rf"`burn_in`.* {burn_in}"):
         simulate("ASGD").staleness_law(burn_in=burn_in)
-
-
-# Files.
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", RULES)
-def test_npz_keeps_everything_to_the_bit(name, seed, tmp_path):
-    trace = simulate(name, seed=seed)
-    for path in (tmp_path / "trace.npz", str(tmp_path / "other.npz")):
-        trace.save(path)
-        again = cluster.load_trace(path)
-        assert_equal(trace, again)
-        assert type(again.num_workers) is int
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", LOGGABLE)
-def test_csv_keeps_updates_and_times_to_the_bit(name, seed, tmp_path):
-    trace = simulate(name, seed=seed)
-    path = tmp_path / "trace.csv"
-    trace.save(path)
-    again = cluster.load_trace(path, num_workers=5)
-    for field in ("seconds", "update", "worker", "read_version", "divisor"):
-        np.testing.assert_array_equal(getattr(again, field), getattr(trace, field))
-        assert getattr(again, field).dtype == getattr(trace, field).dtype
-    assert again.num_workers == 5
-    # a log doesn't know when workers computed
-    for column in (again.begun, again.arrived):
-        assert np.isnan(column).all() and column.shape == trace.update.shape
-    assert np.isnan(again.busy_seconds).all() and again.busy_seconds.shape == (5,)
-    assert again.summary().dropped == 0
-    np.testing.assert_array_equal(again.staleness, trace.staleness)
-    assert_equal(again, cluster.load_trace(str(path), num_workers=5))
-
-
-def test_awkward_times_survive_a_csv(tmp_path):
-    seconds = [5e-324, 0.1, 1 / 3, 1e22, 1.7976931348623157e308]
-    trace = by_hand(1, [(s, [(0, t)]) for t, s in enumerate(seconds)])
-    trace.save(tmp_path / "t.csv")
-    assert cluster.load_trace(tmp_path / "t.csv").seconds.tolist() == seconds
-
-
-def test_a_csv_is_plain_text_with_its_header(tmp_path):
-    trace = by_hand(3, [(0.5, [(2, 0)]), (1.25, [(0, 0), (1, 1)])])
-    trace.save(tmp_path / "t.csv")
-    text = (tmp_path / "t.csv").read_text()
-    assert text.split() == [
-        "update,time_s,worker,read_version",
-        *("0,0.5,2,0", "1,1.25,0,0", "1,1.25,1,1"),
-    ]
-
-
-def test_a_csv_holds_no_empty_update_and_no_divisor_of_its_own(tmp_path):
-    empty = by_hand(1, [(1.0, [(0, 0)]), (2.0, [])], divisor=[1.0, 0.0])
-    weighted = by_hand(1, [(1.0, [(0, 0)])], divisor=[0.5])
-    for trace in (empty, weighted):
-        with pytest.raises(ValueError, match=r"csv.*npz"):
-            trace.save(tmp_path / "t.csv")
-        assert not (tmp_path / "t.csv").exists()
-        trace.save(tmp_path / "t.npz")
-        assert_equal(trace, cluster.load_trace(tmp_path / "t.npz"))
-
-
-def test_a_csv_holds_no_trace_without_updates(tmp_path):
-    # its reader refuses one without rows
-    with pytest.raises(ValueError, match=r"csv.*npz"):
-        by_hand(2, []).save(tmp_path / "t.csv")
-
-
-@pytest.mark.parametrize("name", ["t.txt", "t", "t.npz.gz"])
-def test_other_endings_are_refused(name, tmp_path):
-    (tmp_path / name).write_text("")
-    for call in (simulate("ASGD").save, cluster.load_trace):
-        with pytest.raises(ValueError, match=rf"`path`.*\.npz or \.csv.*{name}"):
-            call(tmp_path / name)
-
-
-HEADER = "update,time_s,worker,read_version"
-
-
-def load(tmp_path, text, **keywords):
-    path = tmp_path / "log.csv"
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return cluster.load_trace(path, **keywords)
-
-
-GOOD = [(0.5, [(1, 0)]), (0.5, [(0, 0), (2, 1)]), (2.0, [(1, 1)])]
-GOOD_ROWS = ["0,0.5,1,0", "1,0.5,0,0", "1,0.5,2,1", "2,2.0,1,1"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "\n".join([HEADER, *GOOD_ROWS]),
-        "\n".join([HEADER, *GOOD_ROWS, ""]),
-        "\r\n".join([HEADER, *GOOD_ROWS, ""]),
-        "\ufeff" + "\n".join([HEADER, *GOOD_ROWS]),
-        "\n\n".join([HEADER, *GOOD_ROWS, "", ""]),
-        # further columns, another order, spaces, quotes
-        "\n".join(
-            [
-                "host,read_version,worker,time_s,update",
-                *("a,0,1,0.5,0", "b,0,0,0.5,1", "c,1,2,0.5,1", "d,1,1,2.0,2"),
-            ]
-        ),
-        "\n".join([HEADER, *(row.replace(",", ", ") for row in GOOD_ROWS)]),
-        "\n".join([HEADER, *(row + ",more" for row in GOOD_ROWS)]),
-        "\n".join([HEADER, '"0","0.5","1","0"', "1,5e-1,0,0", "1,.5,2,1", "2,2,1,1"]),
-    ],
-    ids=[
-        *("plain", "last newline", "CRLF", "BOM", "blank lines"),
-        *("columns", "spaces", "more values than columns", "spellings"),
-    ],
-)
-def test_a_log_may_look_like_this(text, tmp_path):
-    trace = load(tmp_path, text)
-    oracle.assert_same(trace, GOOD)
-    assert trace.num_workers == 3
-
-
-def test_more_workers_than_the_log_shows_may_be_declared(tmp_path):
-    trace = load(tmp_path, "\n".join([HEADER, *GOOD_ROWS]), num_workers=6)
-    assert trace.num_workers == 6
-    np.testing.assert_array_equal(trace.summary().gradients, [1, 2, 1, 0, 0, 0])
-
-
-BAD_ROWS = {
-    "starts at 1": (["1,0.5,0,0"], 1, "`update`"),
-    "a gap": (["0,0.5,0,0", "2,0.6,0,1"], 2, "`update`"),
-    "goes back": (["0,0.5,0,0", "1,0.6,0,1", "0,0.5,1,0"], 3, "`update`"),
-    "a negative update": (["-1,0.5,0,0"], 1, "`update`"),
-    "an update that is no integer": (["0,0.5,0,0", "1.5,0.6,0,0"], 2, "`update`"),
-    "an empty update": ([",0.5,0,0"], 1, "`update`"),
-    "time goes back": (["0,0.5,0,0", "1,0.4,0,1"], 2, "`time_s`"),
-    "a time is nan": (["0,0.5,0,0", "1,nan,0,1"], 2, "`time_s`"),
-    "a time is infinite": (["0,inf,0,0"], 1, "`time_s`"),
-    "a time is minus infinity": (["0,-inf,0,0"], 1, "`time_s`"),
-    "a time is no number": (["0,soon,0,0"], 1, "`time_s`"),
-    "a time is missing": (["0,0.5,0,0", "1"], 2, "`time_s`"),
-    "an update has two times": (["0,0.5,0,0", "0,0.6,1,0"], 2, "`time_s`"),
-    "a version of the future": (["0,0.5,0,1"], 1, "`read_version`"),
-    "a later version of the future": (
-        ["0,0.5,0,0", "1,0.6,0,1", "1,0.6,1,2"],
-        3,
-        "`read_version`",
-    ),
-    "a negative version": (["0,0.5,0,-1"], 1, "`read_version`"),
-    "a version that is no integer": (["0,0.5,0,zero"], 1, "`read_version`"),
-    "a negative worker": (["0,0.5,-2,0"], 1, "`worker`"),
-    "a worker that is no integer": (["0,0.5,1.0,0"], 1, "`worker`"),
-    "a worker beyond the declared": (["0,0.5,3,0", "1,0.5,4,0"], 2, "`worker`"),
-    "a worker beyond int32": (["0,0.5,3,0", "1,0.5,4294967296,0"], 2, "`worker`"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_ROWS)
-@pytest.mark.parametrize("blank", ["", "\n"])
-def test_a_bad_row_is_named(name, blank, tmp_path):
-    rows, number, column = BAD_ROWS[name]
-    declared = 4 if "declared" in name else None
-    with pytest.raises(ValueError, match=rf"row {number}\b.*{column}"):
-        load(tmp_path, ("\n" + blank).join([HEADER, *rows]), num_workers=declared)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "update, time_s, worker, read_version"),
-        ("update,time_s,worker\n0,1,0", r"read_version"),
-        ("step,time,worker,read_version\n0,1,0,0", r"update, time_s"),
-        ("\n".join(GOOD_ROWS), r"lacks"),
-        (HEADER, r"no rows"),
-        (HEADER + "\n\n", r"no rows"),
-        (b"\xff\xfe\x00garbage", r"log\.csv"),
-    ],
-    ids=["empty", "a column", "two columns", "no header", "no rows", "blank", "binary"],
-)
-def test_a_file_that_is_no_log_is_refused(text, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        load(tmp_path, text)
-
-
-@pytest.mark.parametrize(
-    ("num_workers", "error"), [(0, ValueError), (-3, ValueError), (2.5, TypeError)]
-)
-def test_a_bad_number_of_workers_is_refused(num_workers, error, tmp_path):
-    with pytest.raises(error, match=rf"`num_workers`.* {num_workers}"):
-        load(tmp_path, "\n".join([HEADER, "0,1,0,0"]), num_workers=num_workers)
-
-
-@pytest.mark.parametrize("kind", ["csv", "npz"])
-def test_a_file_that_is_not_there_says_so(kind, tmp_path):
-    with pytest.raises(FileNotFoundError):
-        cluster.load_trace(tmp_path / f"none.{kind}")
-
-
-def test_an_npz_that_is_no_trace_is_refused(tmp_path):
-    np.savez(tmp_path / "other.npz", seconds=np.zeros(3))
-    (tmp_path / "text.npz").write_text("not an archive")
-    simulate("ASGD").save(tmp_path / "whole.npz")
-    whole = (tmp_path / "whole.npz").read_bytes()
-    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
-    for name in ("other", "text", "cut"):
-        with pytest.raises(ValueError, match=rf"{name}\.npz"):
-            cluster.load_trace(tmp_path / f"{name}.npz")
 
 
 def test_a_trace_without_updates_has_no_rates():

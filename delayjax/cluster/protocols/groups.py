@@ -33,7 +33,7 @@ def groups(
 
     Raises:
         TypeError, ValueError: if `num_groups` is no integer in 1 .. P or `data` is
-            unknown; with static data also where a simulation has no `num_updates`.
+            unknown; with static data also if a simulation has no `num_updates`.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
@@ -164,8 +164,8 @@ def _shares(num_updates: float, num_groups: int) -> list[float]:
     """The updates of each group; they differ by one at most."""
     if num_updates == math.inf:
         raise ValueError(
-            "`num_updates` must be given where `data` is static, got"
-            f" {num_updates}: each group has its share of the updates."
+            "`num_updates` must be an integer where `data` is static, got None: each"
+            " group has its share of the updates."
         )
     share, extra = divmod(int(num_updates), num_groups)
     return [share + (group < extra) for group in range(num_groups)]

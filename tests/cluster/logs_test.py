@@ -1,0 +1,432 @@
+"""Files: what is saved comes back, and a log is read as it says or refused by line."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+
+from delayjax import cluster
+from tests.cluster import oracle
+from tests.cluster.traces import LOGGABLE, RULES, SEEDS, assert_equal, by_hand, simulate
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", RULES)
+def test_npz_keeps_everything_to_the_bit(name, seed, tmp_path):
+    trace = simulate(name, seed=seed)
+    for path in (tmp_path / "trace.npz", str(tmp_path / "other.npz")):
+        trace.save(path)
+        again = cluster.load_trace(path)
+        assert_equal(trace, again)
+        assert type(again.num_workers) is int
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", LOGGABLE)
+def test_csv_keeps_updates_and_times_to_the_bit(name, seed, tmp_path):
+    trace = simulate(name, seed=seed)
+    path = tmp_path / "trace.csv"
+    trace.save(path)
+    again = cluster.load_trace(path, num_workers=5)
+    for field in ("seconds", "update", "worker", "read_version", "divisor"):
+        np.testing.assert_array_equal(getattr(again, field), getattr(trace, field))
+        assert getattr(again, field).dtype == getattr(trace, field).dtype
+    assert again.num_workers == 5
+    # a log doesn't know when workers computed
+    for column in (again.begun, again.arrived):
+        assert np.isnan(column).all() and column.shape == trace.update.shape
+    assert np.isnan(again.busy_seconds).all() and again.busy_seconds.shape == (5,)
+    assert again.summary().dropped == 0
+    np.testing.assert_array_equal(again.staleness, trace.staleness)
+    assert_equal(again, cluster.load_trace(str(path), num_workers=5))
+
+
+def test_awkward_times_survive_a_csv(tmp_path):
+    seconds = [5e-324, 0.1, 1 / 3, 1e22, 1.7976931348623157e308]
+    trace = by_hand(1, [(s, [(0, t)]) for t, s in enumerate(seconds)])
+    trace.save(tmp_path / "t.csv")
+    assert cluster.load_trace(tmp_path / "t.csv").seconds.tolist() == seconds
+
+
+def test_a_csv_is_plain_text_with_its_header(tmp_path):
+    trace = by_hand(3, [(0.5, [(2, 0)]), (1.25, [(0, 0), (1, 1)])])
+    trace.save(tmp_path / "t.csv")
+    text = (tmp_path / "t.csv").read_text()
+    assert text.split() == [
+        "update,time_s,worker,read_version",
+        *("0,0.5,2,0", "1,1.25,0,0", "1,1.25,1,1"),
+    ]
+
+
+def test_a_csv_holds_no_empty_update_and_no_divisor_of_its_own(tmp_path):
+    empty = by_hand(1, [(1.0, [(0, 0)]), (2.0, [])], divisor=[1.0, 0.0])
+    weighted = by_hand(1, [(1.0, [(0, 0)])], divisor=[0.5])
+    for trace in (empty, weighted):
+        with pytest.raises(ValueError, match=r"csv.*npz"):
+            trace.save(tmp_path / "t.csv")
+        assert not (tmp_path / "t.csv").exists()
+        trace.save(tmp_path / "t.npz")
+        assert_equal(trace, cluster.load_trace(tmp_path / "t.npz"))
+
+
+def test_a_csv_holds_no_trace_without_updates(tmp_path):
+    # its reader refuses one without rows
+    with pytest.raises(ValueError, match=r"csv.*npz"):
+        by_hand(2, []).save(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("name", ["t.txt", "t", "t.npz.gz"])
+def test_other_endings_are_refused(name, tmp_path):
+    (tmp_path / name).write_text("")
+    for call in (simulate("ASGD").save, cluster.load_trace):
+        with pytest.raises(ValueError, match=rf"`path`.*\.npz or \.csv.*{name}"):
+            call(tmp_path / name)
+
+
+HEADER = "update,time_s,worker,read_version"
+
+
+def load(tmp_path, text, **keywords):
+    path = tmp_path / "log.csv"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return cluster.load_trace(path, **keywords)
+
+
+GOOD = [(0.5, [(1, 0)]), (0.5, [(0, 0), (2, 1)]), (2.0, [(1, 1)])]
+GOOD_ROWS = ["0,0.5,1,0", "1,0.5,0,0", "1,0.5,2,1", "2,2.0,1,1"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join([HEADER, *GOOD_ROWS]),
+        "\n".join([HEADER, *GOOD_ROWS, ""]),
+        "\r\n".join([HEADER, *GOOD_ROWS, ""]),
+        "\ufeff" + "\n".join([HEADER, *GOOD_ROWS]),
+        "\n\n".join([HEADER, *GOOD_ROWS, "", ""]),
+        # further columns, another order, spaces, quotes
+        "\n".join(
+            [
+                "host,read_version,worker,time_s,update",
+                *("a,0,1,0.5,0", "b,0,0,0.5,1", "c,1,2,0.5,1", "d,1,1,2.0,2"),
+            ]
+        ),
+        "\n".join([HEADER, *(row.replace(",", ", ") for row in GOOD_ROWS)]),
+        "\n".join([HEADER, *(row + ",more" for row in GOOD_ROWS)]),
+        "\n".join([HEADER, '"0","0.5","1","0"', "1,5e-1,0,0", "1,.5,2,1", "2,2,1,1"]),
+    ],
+    ids=[
+        *("plain", "last newline", "CRLF", "BOM", "blank lines"),
+        *("columns", "spaces", "more values than columns", "spellings"),
+    ],
+)
+def test_a_log_may_look_like_this(text, tmp_path):
+    trace = load(tmp_path, text)
+    oracle.assert_same(trace, GOOD)
+    assert trace.num_workers == 3
+
+
+def test_more_workers_than_the_log_shows_may_be_declared(tmp_path):
+    trace = load(tmp_path, "\n".join([HEADER, *GOOD_ROWS]), num_workers=6)
+    assert trace.num_workers == 6
+    np.testing.assert_array_equal(trace.summary().gradients, [1, 2, 1, 0, 0, 0])
+
+
+BAD_ROWS = {
+    "starts at 1": (["1,0.5,0,0"], 1, "`update`"),
+    "a gap": (["0,0.5,0,0", "2,0.6,0,1"], 2, "`update`"),
+    "goes back": (["0,0.5,0,0", "1,0.6,0,1", "0,0.5,1,0"], 3, "`update`"),
+    "a negative update": (["-1,0.5,0,0"], 1, "`update`"),
+    "an update that is no integer": (["0,0.5,0,0", "1.5,0.6,0,0"], 2, "`update`"),
+    "an empty update": ([",0.5,0,0"], 1, "`update`"),
+    "time goes back": (["0,0.5,0,0", "1,0.4,0,1"], 2, "`time_s`"),
+    "a time is nan": (["0,0.5,0,0", "1,nan,0,1"], 2, "`time_s`"),
+    "a time is infinite": (["0,inf,0,0"], 1, "`time_s`"),
+    "a time is minus infinity": (["0,-inf,0,0"], 1, "`time_s`"),
+    "a time is no number": (["0,soon,0,0"], 1, "`time_s`"),
+    "a time is missing": (["0,0.5,0,0", "1"], 2, "`time_s`"),
+    "an update has two times": (["0,0.5,0,0", "0,0.6,1,0"], 2, "`time_s`"),
+    "a version of the future": (["0,0.5,0,1"], 1, "`read_version`"),
+    "a later version of the future": (
+        ["0,0.5,0,0", "1,0.6,0,1", "1,0.6,1,2"],
+        3,
+        "`read_version`",
+    ),
+    "a negative version": (["0,0.5,0,-1"], 1, "`read_version`"),
+    "a version that is no integer": (["0,0.5,0,zero"], 1, "`read_version`"),
+    "a negative worker": (["0,0.5,-2,0"], 1, "`worker`"),
+    "a worker that is no integer": (["0,0.5,1.5,0"], 1, "`worker`"),
+    "a worker with a name": (["0,0.5,rank3,0"], 1, "`worker`"),
+    "an integer beyond float64": (["0,0.5,0,1e300"], 1, "`read_version`"),
+    "an integer beyond all": (["0,0.5,0," + "9" * 30], 1, "`read_version`"),
+    "a clock's time": (["0,1.7e9,0,0"], 1, "`time_s`"),
+    "a worker beyond the declared": (["0,0.5,3,0", "1,0.5,4,0"], 2, "`worker`"),
+    "a worker beyond int32": (["0,0.5,3,0", "1,0.5,4294967296,0"], 2, "`worker`"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+@pytest.mark.parametrize("blank", ["", "\n"])
+def test_a_bad_row_is_named_with_its_column_its_value_and_the_remedy(
+    name, blank, tmp_path
+):
+    rows, number, column = BAD_ROWS[name]
+    line = 1 + number * (1 + len(blank))
+    place = HEADER.split(",").index(column.strip("`"))
+    text = ([*rows[number - 1].split(","), "", "", ""])[place]
+    try:
+        got = re.escape(str(float(text) if column == "`time_s`" else int(text)))
+    except ValueError:
+        got = repr(text)
+    got = rf"({got}|{text!r})"
+    declared = 4 if "declared" in name else None
+    match = rf"log\.csv, line {line}: {column} must .*, got {got}: ..."
+    with pytest.raises(ValueError, match=match):
+        load(tmp_path, ("\n" + blank).join([HEADER, *rows]), num_workers=declared)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"empty.*lacks update, time_s, worker, read_version"),
+        (
+            "update,time_s,worker\n0,1,0",
+            r"lacks read_version.*columns=\{'read_version'",
+        ),
+        (
+            "step,time,worker,read_version\n0,1,0,0",
+            r"has the columns 'step', 'time', .*lacks update, time_s.*columns=\{'upda",
+        ),
+        ("update;time_s;worker;read_version\n0;1;0;0", r"separated by commas"),
+        # with versions a log has all; a slip of the pen must not pass for a lack
+        ("update,time_s,rank,read_version,staleness\n0,1,0,0,0", r"lacks worker"),
+        ("update,time_s,worker,read_version,worker\n0,1,0,0,1", r"'worker' twice"),
+        ("\n".join(GOOD_ROWS), r"lacks"),
+        (HEADER, r"no rows"),
+        (HEADER + "\n\n", r"no rows"),
+        (b"\xff\xfe\x00garbage", r"log\.csv"),
+    ],
+)
+def test_a_file_that_is_no_log_is_refused(text, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path, text)
+
+
+# What real logs look like.
+
+
+def test_times_of_a_clock_count_from_the_first_or_from_a_given_one(tmp_path):
+    clock = 1_700_000_000.0
+    text = "\n".join([HEADER, *(f"{t},{clock + 2.5 * t},0,{t}" for t in range(4))])
+    with pytest.raises(ValueError, match=r"`time_s`.* 1700000000\.0.*start_seconds"):
+        load(tmp_path, text)
+    first = load(tmp_path, text, start_seconds="first")
+    np.testing.assert_array_equal(first.seconds, [0.0, 2.5, 5.0, 7.5])
+    given = load(tmp_path, text, start_seconds=clock - 10.0)
+    np.testing.assert_array_equal(given.seconds, [10.0, 12.5, 15.0, 17.5])
+    # long times that are none of a clock's
+    raw = load(tmp_path, text, start_seconds=0.0)
+    np.testing.assert_array_equal(raw.seconds, clock + 2.5 * np.arange(4))
+    with pytest.raises(ValueError, match=r"line 2: `time_s` .*beginning at 1\.8e\+09"):
+        load(tmp_path, text, start_seconds=1.8e9)
+
+
+@pytest.mark.parametrize("spelling", ["{}", "{}.0", " {} ", "{}e0", '"{}.000"', "+{}"])
+def test_integers_may_be_written_as_other_tools_write_them(spelling, tmp_path):
+    rows = [
+        ",".join(
+            [spelling.format(update), seconds, *map(spelling.format, (worker, version))]
+        )
+        for update, seconds, worker, version in (r.split(",") for r in GOOD_ROWS)
+    ]
+    oracle.assert_same(load(tmp_path, "\n".join([HEADER, *rows])), GOOD)
+
+
+def test_spaces_after_commas_are_not_part_of_a_name(tmp_path):
+    lines = [line.replace(",", ", ") for line in (HEADER, *GOOD_ROWS)]
+    oracle.assert_same(load(tmp_path, " \n".join(lines)), GOOD)
+    quoted = ", ".join(f'"{name}"' for name in HEADER.split(","))
+    oracle.assert_same(load(tmp_path, "\n".join([quoted, *GOOD_ROWS])), GOOD)
+
+
+def shifted(rows, by):
+    """The rows of a log that begins `by` updates later."""
+    numbers = [row.split(",") for row in rows]
+    return [f"{int(u) + by},{s},{w},{int(v) + by}" for u, s, w, v in numbers]
+
+
+def test_a_log_may_begin_in_the_middle_of_a_run(tmp_path):
+    text = "\n".join([HEADER, *shifted(GOOD_ROWS, 500)])
+    with pytest.raises(ValueError, match=r"line 2: `update` .* 0, got 500: .*=500"):
+        load(tmp_path, text)
+    oracle.assert_same(load(tmp_path, text, first_update=500), GOOD)
+    with pytest.raises(ValueError, match=r"line 2: `update` .* 499, got 500"):
+        load(tmp_path, text, first_update=499)
+
+
+def test_what_was_read_before_the_log_began_counts_as_its_first_version(tmp_path):
+    rows = "500,1,0,497", "501,2,1,499", "502,3,0,501"
+    trace = load(tmp_path, "\n".join([HEADER, *rows]), first_update=500)
+    assert trace.read_version.tolist() == [0, 0, 1]
+    assert trace.staleness[:, 0].tolist() == [0, 1, 1]
+    ages = load(tmp_path, "staleness\n3\n2\n1", first_update=500)
+    assert ages.read_version.tolist() == [0, 0, 1]
+    # but no earlier than the run itself
+    for text in (f"{HEADER}\n2,1,0,-1", "staleness\n3"):
+        with pytest.raises(
+            ValueError, match=r"line 2: `(read_version|staleness)` must"
+        ):
+            load(tmp_path, text, first_update=2)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows_may_be_sorted(seed, tmp_path):
+    trace = simulate("2-softsync", seed=seed)
+    trace.save(tmp_path / "t.csv")
+    header, *rows = (tmp_path / "t.csv").read_text().split()
+    # updates in any order, the gradients of one in theirs
+    order = np.random.default_rng(seed).permutation(60)
+    mixed = [
+        row for update in order for row in rows if int(row.split(",")[0]) == update
+    ]
+    text = "\n".join([header, *mixed])
+    with pytest.raises(ValueError, match=r"`update` .*sort=True"):
+        load(tmp_path, text, num_workers=5)
+    assert_equal(
+        load(tmp_path, text, num_workers=5, sort=True),
+        cluster.load_trace(tmp_path / "t.csv", num_workers=5),
+    )
+    # an error keeps its line of the file
+    bad = mixed.index(rows[-1])
+    mixed[bad] = re.sub(r"\d+$", "99", mixed[bad])
+    with pytest.raises(ValueError, match=rf"line {bad + 2}: `read_version`.* 99"):
+        load(tmp_path, "\n".join([header, *mixed]), sort=True)
+
+
+def test_columns_may_have_other_names(tmp_path):
+    names = {"update": "step", "time_s": "wall clock", "worker": "rank"}
+    text = "\n".join(["rank,base version,step,wall clock", "1,0,0,0.5", "0,0,1,0.75"])
+    columns = {**names, "read_version": "base version"}
+    trace = load(tmp_path, text, columns=columns)
+    oracle.assert_same(trace, [(0.5, [(1, 0)]), (0.75, [(0, 0)])])
+    # and errors use them
+    with pytest.raises(ValueError, match="line 3: `rank` must be an integer, got 'b'"):
+        load(tmp_path, text.replace("\n0,", "\nb,"), columns=columns)
+    with pytest.raises(ValueError, match="lacks read_version"):
+        load(tmp_path, text, columns=names)
+
+
+def test_a_log_may_hold_nothing_but_ages(tmp_path):
+    ages = [0, 1, 2, 0, 3]
+    trace = load(tmp_path, "\n".join(["staleness", *map(str, ages)]))
+    assert trace.staleness[:, 0].tolist() == ages
+    assert trace.num_workers == 1 and (trace.worker == 0).all()
+    assert np.isnan(trace.seconds).all() and len(trace.seconds) == 5
+    summary = trace.summary()
+    assert summary.mean == np.mean(ages)
+    assert np.isnan(summary.updates_per_second) and np.isnan(summary.idle_share)
+    delays = load(tmp_path, "delay\n0\n1.0\n", columns={"staleness": "delay"})
+    assert delays.staleness[:, 0].tolist() == [0, 1]
+
+
+def test_a_log_of_ages_may_say_more(tmp_path):
+    rows = "0,0.5,2,0", "1,0.75,0,1", "1,0.75,1,0", "2,1.5,2,1"
+    for kept in itertools.product([True, False], repeat=3):
+        columns = [*itertools.compress((0, 1, 2), kept), 3]
+        names = "update", "time_s", "worker", "staleness"
+        lines = [[row.split(",")[column] for column in columns] for row in rows]
+        text = "\n".join(
+            ",".join(line) for line in [[names[c] for c in columns], *lines]
+        )
+        trace = load(tmp_path, text)
+        updates, times, workers = kept
+        update = [0, 1, 1, 2] if updates else [0, 1, 2, 3]
+        assert trace.update.tolist() == update
+        assert (trace.update - trace.read_version).tolist() == [0, 1, 0, 1]
+        assert trace.worker.tolist() == ([2, 0, 1, 2] if workers else [0] * 4)
+        of_rows = trace.seconds[trace.update]
+        assert of_rows.tolist() == [0.5, 0.75, 0.75, 1.5] if times else True
+        assert np.isnan(of_rows).all() != times
+
+
+def test_versions_and_ages_must_agree(tmp_path):
+    rows = [f"{row},{age}" for row, age in zip(GOOD_ROWS, (0, 1, 0, 1), strict=True)]
+    text = "\n".join([f"{HEADER},staleness", *rows])
+    oracle.assert_same(load(tmp_path, text), GOOD)
+    shifted_text = "\n".join(
+        [f"{HEADER},staleness", "7,0.5,0,6,1", "8,0.75,0,8,0"],
+    )
+    assert load(tmp_path, shifted_text, first_update=7).max_staleness == 0
+    with pytest.raises(ValueError, match=r"line 5: `staleness` .*got 2"):
+        load(tmp_path, text[:-1] + "2")
+
+
+def test_a_trace_without_times_is_saved_as_a_log_of_ages(tmp_path):
+    text = "worker,staleness\n1,0\n0,1\n2,0\n"
+    trace = load(tmp_path, text)
+    for name in ("again.csv", "again.npz"):
+        trace.save(tmp_path / name)
+        assert_equal(trace, cluster.load_trace(tmp_path / name))
+    header = (tmp_path / "again.csv").read_text().split()[0]
+    assert header == "update,worker,staleness"
+
+
+@pytest.mark.parametrize(
+    ("keywords", "error", "message"),
+    [
+        ({"columns": {"step": "update"}}, ValueError, r"`columns` .*'step'"),
+        ({"columns": {"update": 3}}, TypeError, r"`columns` .*3"),
+        ({"columns": ["update"]}, TypeError, r"`columns` .*\['update'\]"),
+        ({"columns": {"worker": "rank"}}, ValueError, r"`columns` names 'rank'"),
+        ({"first_update": -1}, ValueError, r"`first_update` .* -1"),
+        ({"first_update": 1.5}, TypeError, r"`first_update` .* 1\.5"),
+        ({"start_seconds": "last"}, TypeError, r"`start_seconds` .* 'last'"),
+        ({"start_seconds": np.nan}, ValueError, r"`start_seconds` .* nan"),
+    ],
+)
+def test_a_bad_option_is_refused(keywords, error, message, tmp_path):
+    with pytest.raises(error, match=message):
+        load(tmp_path, "\n".join([HEADER, *GOOD_ROWS]), **keywords)
+
+
+def test_options_of_a_log_are_refused_for_a_saved_trace(tmp_path):
+    simulate("ASGD").save(tmp_path / "t.npz")
+    for keywords in (
+        {"columns": {"worker": "rank"}},
+        {"first_update": 3},
+        {"start_seconds": "first"},
+        {"sort": True},
+    ):
+        with pytest.raises(ValueError, match=r"options of a \.csv"):
+            cluster.load_trace(tmp_path / "t.npz", **keywords)
+
+
+def test_a_log_without_updates_cannot_be_sorted(tmp_path):
+    with pytest.raises(ValueError, match="`sort` needs the column `update`"):
+        load(tmp_path, "staleness\n0\n", sort=True)
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "error"), [(0, ValueError), (-3, ValueError), (2.5, TypeError)]
+)
+def test_a_bad_number_of_workers_is_refused(num_workers, error, tmp_path):
+    with pytest.raises(error, match=rf"`num_workers`.* {num_workers}"):
+        load(tmp_path, "\n".join([HEADER, "0,1,0,0"]), num_workers=num_workers)
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz"])
+def test_a_file_that_is_not_there_says_so(kind, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        cluster.load_trace(tmp_path / f"none.{kind}")
+
+
+def test_an_npz_that_is_no_trace_is_refused(tmp_path):
+    np.savez(tmp_path / "other.npz", seconds=np.zeros(3))
+    (tmp_path / "text.npz").write_text("not an archive")
+    simulate("ASGD").save(tmp_path / "whole.npz")
+    whole = (tmp_path / "whole.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
+    for name in ("other", "text", "cut"):
+        with pytest.raises(ValueError, match=rf"{name}\.npz"):
+            cluster.load_trace(tmp_path / f"{name}.npz")
