@@ -117,7 +117,7 @@ def as_names(axis_name: AxisName) -> tuple[str, ...]:
     if not (
         isinstance(names, tuple)
         and names
-        and all(isinstance(name, str) for name in names)
+        and all(isinstance(name, str) and name for name in names)
         and len(set(names)) == len(names)
     ):
         raise TypeError(
@@ -201,6 +201,20 @@ def masked_like(tree: Any, updates: Any) -> Any:
     )
 
 
+def as_array(name: str, values: Any) -> Any:
+    """`values` as a NumPy or JAX array, as it is where it is traced.
+
+    Raises:
+        TypeError: if its rows differ in length.
+    """
+    try:
+        return values if isinstance(values, jax.Array) else np.asarray(values)
+    except ValueError:
+        raise TypeError(
+            f"`{name}` must have rows of one length, got {values!r}."
+        ) from None
+
+
 def is_concrete(value: Any) -> bool:
     """Whether `value` can be looked at now, i.e. is not being traced."""
     return not isinstance(value, jax.core.Tracer)
@@ -234,13 +248,14 @@ def check_number(
     its values are not known in it.
 
     Raises:
-        TypeError: if `value` is not a real scalar.
+        TypeError: if `value` is not a real scalar; a bool is none.
         ValueError: if it is NaN, infinite or out of range.
     """
     if not is_concrete(value):
         return
     try:
-        if isinstance(value, str) or np.ndim(value) != 0:
+        # float() would read text, and take True for 1
+        if isinstance(value, (bool, np.bool_, str, bytes)) or np.ndim(value) != 0:
             raise TypeError
         number = float(value)
     except (TypeError, ValueError):
@@ -252,28 +267,46 @@ def check_number(
 
 
 def check_answer(name: str, answer: Any, *kinds: Any) -> jax.Array:
-    """What a function says of this worker alone, as a scalar array.
+    """What a function of the user says, as a scalar array.
 
     Args:
         name: the call that it answers.
         answer: of that call.
-        *kinds: what it may be: `jnp.integer`, `jnp.bool_`.
+        *kinds: what it may be: `jnp.integer`, `jnp.bool_`; see also `as_scalar`.
 
     Raises:
         TypeError: if it is of none of these kinds.
         ValueError: if it is no scalar.
     """
-    answer = jnp.asarray(answer)
-    if not any(jnp.issubdtype(answer.dtype, kind) for kind in kinds):
+    try:
+        array = jnp.asarray(answer)
+        said = str(array.dtype)
+    except (TypeError, ValueError):  # None, text
+        array, said = None, repr(answer)
+    if array is None or not any(jnp.issubdtype(array.dtype, kind) for kind in kinds):
         names = {jnp.integer: "an integer", jnp.bool_: "a bool"}
         what = " or ".join(names[kind] for kind in kinds)
-        raise TypeError(f"`{name}` must be {what}, got {answer.dtype}.")
-    if answer.ndim != 0:
+        raise TypeError(f"`{name}` must be {what}, got {said}.")
+    if array.ndim != 0:
         raise ValueError(
-            f"`{name}` must be a scalar, got shape {answer.shape}: it is asked on each"
-            " worker for that worker alone."
+            f"`{name}` must be a scalar, got shape {array.shape}: it is one answer to"
+            " each call."
         )
-    return answer
+    return array
+
+
+def check_key(name: str, key: Any) -> None:
+    """Checks that `key` is one PRNG key, as `jax.random.key` or `PRNGKey` makes it.
+
+    Raises:
+        TypeError: if it is something else, or several keys.
+    """
+    dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", None)
+    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    if not ((typed and shape == ()) or (dtype == jnp.uint32 and len(shape or ()) == 1)):
+        raise TypeError(
+            f"`{name}` must be a PRNG key, jax.random.key(seed), got {key!r}."
+        )
 
 
 def as_scalar(name: str, answer: Any) -> jax.Array:

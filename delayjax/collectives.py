@@ -42,6 +42,7 @@ def check_table(name: str, table: Any, kinds: str = "fiu") -> Any:
         TypeError: if it holds no such numbers.
         ValueError: if it has not two dimensions or is empty.
     """
+    table = base.as_array(name, table)
     table = np.asarray(table) if base.is_concrete(table) else table
     if table.dtype.kind not in kinds:
         numbers = "real numbers" if "f" in kinds else "whole numbers"

@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax import base
+from delayjax import base, collectives
+
+_MOST = 2**31 - 1  # of int32: `uniform` adds one
 
 
 def constant(tau: ArrayLike) -> base.Schedule:
@@ -30,12 +32,16 @@ def constant(tau: ArrayLike) -> base.Schedule:
         >>> constant(3)(100)
         Array(3, dtype=int32)
     """
-    _check_integers("tau", tau)
+    _check_integer("tau", tau)
     return lambda step: jnp.asarray(tau, jnp.int32)
 
 
 def uniform(
-    key: jax.Array, low: ArrayLike, high: ArrayLike, *, axis_name: str | None = None
+    key: jax.Array,
+    low: ArrayLike,
+    high: ArrayLike,
+    *,
+    axis_name: base.AxisName | None = None,
 ) -> base.Schedule:
     """Every delay from `low` to `high`, both included, equally likely.
 
@@ -45,11 +51,11 @@ def uniform(
         key: a PRNG key; the draw of step t uses `fold_in(key, t)`.
         low: the smallest delay, in steps. May be traced.
         high: the largest delay, in steps. May be traced.
-        axis_name: the axis over which workers draw apart; without it one key gives
-            every worker the same draw.
+        axis_name: the axis, or several, over which workers draw apart; without it one
+            key gives every worker the same draw.
 
     Raises:
-        TypeError: if a bound is not an integer.
+        TypeError: if `key` is no key, a bound not an integer or `axis_name` no name.
         ValueError: if a bound is negative or `low` exceeds `high`.
 
     Example:
@@ -57,8 +63,9 @@ def uniform(
         >>> sorted({int(delay(step)) for step in range(50)})
         [2, 3, 4]
     """
-    _check_integers("low", low)
-    _check_integers("high", high)
+    _check_draw(key, axis_name)
+    _check_integer("low", low)
+    _check_integer("high", high)
     known = base.is_concrete(low) and base.is_concrete(high)
     if known and np.asarray(low) > np.asarray(high):
         raise ValueError(f"`low` must not exceed `high`, got {low} and {high}.")
@@ -68,7 +75,7 @@ def uniform(
 
 
 def geometric(
-    key: jax.Array, mean: ArrayLike, *, axis_name: str | None = None
+    key: jax.Array, mean: ArrayLike, *, axis_name: base.AxisName | None = None
 ) -> base.Schedule:
     """The staleness law of many workers with memoryless service times.
 
@@ -80,10 +87,10 @@ def geometric(
     Args:
         key: a PRNG key; the draw of step t uses `fold_in(key, t)`.
         mean: the mean delay, in steps. May be traced.
-        axis_name: the axis over which workers draw apart.
+        axis_name: the axis, or several, over which workers draw apart.
 
     Raises:
-        TypeError: if `mean` is not a number.
+        TypeError: if `key` is no key, `mean` not a number or `axis_name` no name.
         ValueError: if `mean` is negative or not finite.
 
     Example:
@@ -96,6 +103,7 @@ def geometric(
         Mitliagkas, Zhang, Hadjis and Re, Asynchrony begets momentum, 2016,
         arXiv:1605.09774.
     """
+    _check_draw(key, axis_name)
     base.check_number("mean", mean)
 
     def delay(step):
@@ -107,7 +115,7 @@ def geometric(
 
 
 def poisson(
-    key: jax.Array, mean: ArrayLike, *, axis_name: str | None = None
+    key: jax.Array, mean: ArrayLike, *, axis_name: base.AxisName | None = None
 ) -> base.Schedule:
     """Delays with the spread of many independent arrivals.
 
@@ -116,10 +124,10 @@ def poisson(
     Args:
         key: a PRNG key; the draw of step t uses `fold_in(key, t)`.
         mean: the mean delay, in steps. May be traced.
-        axis_name: the axis over which workers draw apart.
+        axis_name: the axis, or several, over which workers draw apart.
 
     Raises:
-        TypeError: if `mean` is not a number.
+        TypeError: if `key` is no key, `mean` not a number or `axis_name` no name.
         ValueError: if `mean` is negative or not finite.
 
     Example:
@@ -127,6 +135,7 @@ def poisson(
         >>> bool(abs(draws.var() - 4.0) < 0.2)
         True
     """
+    _check_draw(key, axis_name)
     base.check_number("mean", mean)
 
     def delay(step):
@@ -155,7 +164,7 @@ def from_trace(staleness: ArrayLike) -> base.Schedule:
         >>> [int(delay(step)) for step in range(5)]
         [0, 2, 1, 0, 2]
     """
-    trace = jnp.asarray(staleness)
+    trace = _integers("staleness", staleness)
     if trace.ndim == 2 and trace.shape[1] > 1:
         raise ValueError(
             f"`staleness` has {trace.shape[1]} gradients an update, shape"
@@ -166,59 +175,90 @@ def from_trace(staleness: ArrayLike) -> base.Schedule:
         raise ValueError(
             f"`staleness` must have shape [T] or [T, 1] with T > 0, got {trace.shape}."
         )
-    trace = trace.reshape(-1)
-    _check_integers("staleness", trace)
-    return lambda step: trace.astype(jnp.int32)[step % trace.size]
+    _check_range("staleness", trace)
+    row = jnp.asarray(trace, jnp.int32).reshape(-1)
+    return lambda step: row[step % row.size]
 
 
-def per_worker(delays: ArrayLike, *, axis_name: str = "workers") -> base.Schedule:
+def per_worker(
+    delays: ArrayLike, *, axis_name: base.AxisName = "workers"
+) -> base.Schedule:
     """A constant delay for each worker: delay(t) = delays[worker].
 
     Args:
         delays: int [P], in steps. May be traced.
-        axis_name: the named axis of P workers inside which the delay is asked for.
+        axis_name: the axis of P workers, or several that number them together, inside
+            which the delay is asked for.
 
     Raises:
-        TypeError: if `delays` does not hold integers.
-        ValueError: if it is not a non-empty vector, has a negative entry, or (when the
-            delay is asked for) P is not the size of the axis.
+        TypeError: if `delays` does not hold integers or `axis_name` is no name.
+        NameError: when the delay is asked for, if there is no such axis.
+        ValueError: if `delays` is not a non-empty vector, has a negative entry, or
+            (when the delay is asked for) P is not the size of the axis.
 
     Example:
         >>> delay = per_worker([0, 3])
         >>> jax.vmap(lambda _: delay(0), axis_name="workers")(jnp.arange(2))
         Array([0, 3], dtype=int32)
     """
-    delays = jnp.asarray(delays)
-    if delays.ndim != 1 or delays.size == 0:
-        raise ValueError(
-            f"`delays` must have shape [P] with P > 0, got {delays.shape}."
-        )
-    _check_integers("delays", delays)
+    base.as_names(axis_name)
+    given = _integers("delays", delays)
+    if given.ndim != 1 or given.size == 0:
+        raise ValueError(f"`delays` must have shape [P] with P > 0, got {given.shape}.")
+    _check_range("delays", given)
+    row = jnp.asarray(given, jnp.int32)
 
     def delay(step):
         del step
-        workers = jax.lax.axis_size(axis_name)
-        if workers != delays.size:
+        workers = collectives.workers_of(axis_name)
+        if workers != row.size:
             raise ValueError(
                 f"`delays` must have one entry for each of the {workers} workers on"
-                f" axis '{axis_name}', got {delays.size}."
+                f" axis {axis_name!r}, got {row.size}."
             )
-        return delays.astype(jnp.int32)[jax.lax.axis_index(axis_name)]
+        return row[jax.lax.axis_index(axis_name)]
 
     return delay
 
 
-def _draw_key(key: jax.Array, step: Any, axis_name: str | None) -> jax.Array:
+def _draw_key(key: jax.Array, step: Any, axis_name: base.AxisName | None) -> jax.Array:
     key = jax.random.fold_in(key, step)
     if axis_name is not None:
         key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
     return key
 
 
-def _check_integers(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not jnp.issubdtype(
-        jnp.result_type(value), jnp.integer
-    ):
-        raise TypeError(f"`{name}` must be an integer number of steps, got {value!r}.")
-    if base.is_concrete(value) and np.min(np.asarray(value), initial=0) < 0:
-        raise ValueError(f"`{name}` must be non-negative, got {value}.")
+def _check_draw(key: Any, axis_name: Any) -> None:
+    base.check_key("key", key)
+    if axis_name is not None:
+        base.as_names(axis_name)
+
+
+def _check_integer(name: str, value: Any) -> None:
+    array = _integers(name, value)
+    if array.ndim != 0:
+        raise TypeError(f"`{name}` must be one integer, got {value!r}.")
+    _check_range(name, array)
+
+
+def _integers(name: str, values: Any) -> Any:
+    """An array of them, as it is where it is traced.
+
+    Raises:
+        TypeError: if `values` holds something else.
+    """
+    array = base.as_array(name, values)
+    # an empty list is of no dtype
+    if array.size and not jnp.issubdtype(array.dtype, jnp.integer):
+        raise TypeError(f"`{name}` must be an integer number of steps, got {values!r}.")
+    return array
+
+
+def _check_range(name: str, array: Any) -> None:
+    if not base.is_concrete(array):
+        return
+    known = np.asarray(array)
+    if known.min() < 0:
+        raise ValueError(f"`{name}` must be non-negative, got {known}.")
+    if known.max() >= _MOST:
+        raise ValueError(f"`{name}` must be below 2^31 - 1, got {known.max()}.")

@@ -155,6 +155,33 @@ def test_each_workers_delay_may_be_traced_and_its_axis_named():
         (lambda: dj.delays.constant(-1), ValueError, r"`tau` .*non-negative, got -1"),
         (lambda: dj.delays.constant(1.5), TypeError, r"`tau` .*integer.* got 1\.5"),
         (lambda: dj.delays.constant(True), TypeError, r"`tau` .*integer.* got True"),
+        (lambda: dj.delays.constant("1"), TypeError, r"`tau` .*integer.* got '1'"),
+        (lambda: dj.delays.constant(None), TypeError, r"`tau` .*integer.* got None"),
+        (lambda: dj.delays.constant([1, 2]), TypeError, r"`tau` must be one integer"),
+        (lambda: dj.delays.constant(2**31), ValueError, r"`tau` .*below .* 2147483648"),
+        (
+            lambda: dj.delays.uniform(KEY, 0, 2**31 - 1),
+            ValueError,
+            r"`high` must be below 2\^31 - 1, got 2147483647",
+        ),
+        (lambda: dj.delays.uniform(0, 1, 2), TypeError, "`key` must be a PRNG key"),
+        (lambda: dj.delays.geometric(0, 1.0), TypeError, "`key` must be a PRNG key"),
+        (lambda: dj.delays.poisson(0, 1.0), TypeError, "`key` must be a PRNG key"),
+        (
+            lambda: dj.delays.uniform(KEY, 1, 2, axis_name=["workers"]),
+            TypeError,
+            r"`axis_name` .*\['workers'\]",
+        ),
+        (
+            lambda: dj.delays.per_worker([1], axis_name=()),
+            TypeError,
+            r"`axis_name` .*\(\)",
+        ),
+        (
+            lambda: dj.delays.per_worker([1])(0),
+            NameError,
+            "no axis 'workers' here: take the step in workers.simulate",
+        ),
         (
             lambda: dj.delays.uniform(KEY, -1, 2),
             ValueError,
@@ -190,6 +217,14 @@ def test_each_workers_delay_may_be_traced_and_its_axis_named():
             r"`staleness` must have shape .* got \(0,\)",
         ),
         (lambda: dj.delays.from_trace([0, -1]), ValueError, r"`staleness` .*-1"),
+        (lambda: dj.delays.from_trace([0, 2**40]), ValueError, r"`staleness` .*below"),
+        (lambda: dj.delays.from_trace(None), TypeError, r"`staleness` .*got None"),
+        (lambda: dj.delays.from_trace([[0], [1, 2]]), TypeError, r"`staleness` .*rows"),
+        (  # -1 pads the rows of updates with fewer gradients
+            lambda: dj.delays.from_trace([[0, 1], [2, -1]]),
+            ValueError,
+            r"`staleness` has 2 gradients an update",
+        ),
         (lambda: dj.delays.from_trace([0.0, 1.0]), TypeError, r"`staleness` .*integer"),
         (
             lambda: dj.delays.per_worker(3),

@@ -127,7 +127,7 @@ def rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
                [ 3.,  5.,  4.]])
     """
     num_workers = base.check_bound("num_workers", num_workers, at_least=1)
-    came = np.asarray(workers)
+    came = np.asarray(base.as_array("workers", workers))
     if came.ndim != 1 or came.size == 0:
         raise ValueError(
             "`workers` must have shape [n], a worker for each visit, got"

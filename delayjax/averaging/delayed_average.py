@@ -165,7 +165,7 @@ def delayed_average(
             mean, model = replicas.mean_beside(model, begun, axis_name)
         else:
             mean = replicas.mean_when(due, begun, axis_name)
-        mixed = optax.tree.cast_like(jax.tree.map(merge, model, begun, mean), model)
+        mixed = jax.tree.map(_checked(merge), model, begun, mean)
         return optax.tree.where(due, mixed, model)
 
     def init_fn(params):
@@ -195,6 +195,21 @@ def delayed_average(
         )
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def _checked(merge: Merge) -> Merge:
+    """`merge` with answers of the worker's own shape and dtype."""
+
+    def merged(own, begun, mean):
+        mixed = merge(own, begun, mean)
+        if getattr(mixed, "shape", None) != own.shape:
+            raise TypeError(
+                "`merge` must answer with an array like the worker's, of shape"
+                f" {own.shape}, got {mixed!r}."
+            )
+        return mixed.astype(own.dtype)
+
+    return merged
 
 
 def dga(

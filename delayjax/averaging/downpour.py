@@ -165,6 +165,7 @@ def downpour(
             if average is not None:
                 exchanges = state.step // period
                 share = average(exchanges) if callable(average) else average
+                share = base.as_scalar("average(step)", share)
                 z = jax.tree.map(
                     lambda z, c: (z + share * (c - z)).astype(z.dtype), z, centre
                 )

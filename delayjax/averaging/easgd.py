@@ -257,8 +257,14 @@ def look_ahead(params: Any, opt_state: Any, momentum: ArrayLike) -> Any:
             f"`opt_state` must hold one velocity, got {len(found)}: make the inner"
             " optimizer optax.chain(optax.scale(-eta), optax.trace(beta))."
         )
+    velocity = found[0].trace
+    if jax.tree.structure(params) != jax.tree.structure(velocity):
+        raise ValueError(
+            "`params` must be the tree whose velocity is in `opt_state`,"
+            f" {jax.tree.structure(velocity)}, got {jax.tree.structure(params)}."
+        )
     return jax.tree.map(
-        lambda x, v: (x + momentum * v).astype(x.dtype), params, found[0].trace
+        lambda x, v: (x + momentum * v).astype(x.dtype), params, velocity
     )
 
 

@@ -83,6 +83,7 @@ def gossip(
         arXiv:1611.04581; the period as commonly reported.
     """
     inner = base.as_transformation("inner", inner)
+    base.check_key("key", key)
     axis_name = replicas.check_axis("averaging.gossip", axis_name)
     period = replicas.check_period("period", period)
 
@@ -223,6 +224,7 @@ def ad_psgd(
         Shigangli/WAGMA-SGD.
     """
     inner = base.as_transformation("inner", inner)
+    base.check_key("key", key)
     axis_name = replicas.check_axis("averaging.ad_psgd", axis_name)
     period = replicas.check_period("period", period)
 

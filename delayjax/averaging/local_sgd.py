@@ -175,7 +175,7 @@ def adaptive_period(
         )
         rate = learning_rate(state.step) if callable(learning_rate) else learning_rate
         kind = state.disagreement.dtype
-        rate = jnp.asarray(rate, kind)
+        rate = base.as_scalar("learning_rate(step)", rate).astype(kind)
 
         def average(model, state):
             middle = replicas.mean(model, axis_name)

@@ -45,7 +45,8 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
         The `unlocked` of `easgd` and `downpour`.
 
     Raises:
-        TypeError: if `max_age` is not a static integer or `lost` not a number.
+        TypeError: if `key` is no key, `max_age` not a static integer or `lost` not a
+            number.
         ValueError: if `max_age` is negative or `lost` not in [0, 1).
 
     Example:
@@ -59,6 +60,7 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
         Niu et al. (Hogwild!), NIPS 2011, arXiv:1106.5730, for the races. Wongpanich,
         You and Demmel (EA-wild), HPC Asia 2020; a reconstruction.
     """
+    base.check_key("key", key)
     max_age = base.check_bound("max_age", max_age)
     base.check_number("lost", lost, below=1.0)
 

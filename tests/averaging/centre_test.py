@@ -320,6 +320,11 @@ def test_optax_s_mask_rests_in_the_same_rounds():
             "`num_workers` must be at least 1, got 0",
         ),
         (
+            lambda: averaging.rounds([[0], [1, 0]], 2),
+            TypeError,
+            "`workers` must have rows of one length",
+        ),
+        (
             lambda: averaging.when_there(None, averaging.round_robin()),
             TypeError,
             "`inner` must be an Optax transformation",

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from tests.exchange.driving import (
     types_inside,
 )
 
+SGD = optax.sgd(0.1)
 STEPS = 9  # the last is not the end of a period of two
 TABLE = methods(WORKERS)
 members = pytest.mark.parametrize("name", TABLE)
@@ -238,6 +240,34 @@ def test_gradients_must_be_floating_point(name):
 
     with pytest.raises(TypeError, match="needs floating-point gradients, got int32"):
         over_workers(name, step)(jnp.ones(4))
+
+
+def saying(answer):
+    return lambda *args: answer
+
+
+NONSENSE = {
+    "merge": lambda f: averaging.delayed_average(SGD, 1, period=2, merge=f),
+    "average(step)": lambda f: averaging.downpour(SGD, average=f),
+    "learning_rate(step)": lambda f: averaging.adaptive_period(
+        SGD, f, sampling_steps=2
+    ),
+    "turn(step)": lambda f: averaging.easgd(SGD, turn=f),
+    "lateness(step)": lambda f: averaging.wagma(SGD, lateness=f),
+    "sends(step)": lambda f: averaging.sgp(SGD, sends=f),
+}
+
+
+@pytest.mark.parametrize("answer", [None, "2", jnp.ones((7, 7))], ids=repr)
+@pytest.mark.parametrize("asked", NONSENSE)
+def test_a_function_that_answers_nonsense_is_named(asked, answer):
+    tx = NONSENSE[asked](saying(answer))
+
+    def step(x):
+        return tx.update(x, tx.init(x), x)
+
+    with pytest.raises((TypeError, ValueError), match=f"`{re.escape(asked)}` must "):
+        jax.eval_shape(jax.vmap(step, axis_name="workers"), jnp.ones((4, 2)))
 
 
 @members

@@ -392,6 +392,13 @@ def test_a_moving_rate_in_turn_is_warned_of_above_one():
             "`opt_state` must hold one velocity, got 0",
         ),
         (
+            lambda: averaging.look_ahead(
+                {"w": jnp.ones(2)}, optax.trace(0.9).init(jnp.ones(2)), 0.9
+            ),
+            ValueError,
+            "`params` must be the tree whose velocity is in `opt_state`",
+        ),
+        (
             lambda: averaging.look_ahead(jnp.ones(2), (), 1.0),
             ValueError,
             "`momentum` must be in",

@@ -326,6 +326,8 @@ def test_a_step_on_devices_sends_to_the_drawn_or_due_peers_alone():
     ("make", "error", "message"),
     [
         (lambda: averaging.gossip(KEY, None), TypeError, "`inner` must be an Optax"),
+        (lambda: averaging.gossip(0, sgd()), TypeError, "`key` must be a PRNG key"),
+        (lambda: averaging.ad_psgd(0, sgd()), TypeError, "`key` must be a PRNG key"),
         (lambda: averaging.d_psgd(None), TypeError, "`inner` must be an Optax"),
         (lambda: averaging.ad_psgd(KEY, None), TypeError, "`inner` must be an Optax"),
         (lambda: averaging.sgp(None), TypeError, "`inner` must be an Optax"),
