@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax import base
+from delayjax import base, buffers, taking
 from delayjax import ring as rings
 from delayjax.cluster.cluster import Cluster
 
@@ -28,6 +28,7 @@ class AdaSyncState(NamedTuple):
     """State of `adasync`."""
 
     params: Any
+    model_state: Any  # of `grad_fn`, the server's newest; None where it has none
     versions: rings.Ring  # the last parameters; `pushed` is the updates done
     opt_state: Any
     key: jax.Array
@@ -55,10 +56,20 @@ class AdaSyncReport(NamedTuple):
     clipped: jax.Array  # gradients whose version was no longer kept, int32 []
 
 
+class Init(Protocol):
+    """The beginning of a training: `init(params, key, model_state=...)`."""
+
+    def __call__(
+        self, params: Any, key: jax.Array, *, model_state: Any = None
+    ) -> AdaSyncState:
+        """The state at the beginning, of copies."""
+        ...
+
+
 class AdaSync(NamedTuple):
     """Training with a K that follows the loss, as two functions."""
 
-    init: Callable[[Any, jax.Array], AdaSyncState]
+    init: Init
     step: Callable[[AdaSyncState, Any], tuple[AdaSyncState, AdaSyncReport]]
 
 
@@ -66,7 +77,7 @@ class AdaSync(NamedTuple):
 class _Plan:
     """What is static; the arguments of `adasync`."""
 
-    grad_fn: Callable[[Any, Any, jax.Array], tuple[Any, Any]]
+    grad_fn: taking.GradFn
     tx: optax.GradientTransformationExtraArgs
     loss: Callable[[Any], ArrayLike]
     restarts: bool  # stragglers start anew at every update
@@ -79,7 +90,7 @@ class _Plan:
 
 def adasync(
     cluster: Cluster,
-    grad_fn: Callable[[Any, Any, jax.Array], tuple[Any, Any]],
+    grad_fn: taking.GradFn,
     tx: optax.GradientTransformation,
     *,
     scheme: Literal["k_sync", "k_batch_sync", "k_async", "k_batch_async"],
@@ -106,7 +117,9 @@ def adasync(
 
     Args:
         cluster: without communication; slow-downs must be constant factors.
-        grad_fn: (params, batch, key) -> (gradients, metrics), as in `replay`.
+        grad_fn: (params, batch, key) -> (gradients, metrics), as in `replay`; of a
+            model with a state, whose beginning `init` is given, (params, batch, key,
+            model_state) -> (gradients, metrics, model_state).
         tx: the server's optimizer; it is handed the mean staleness of the K gradients
             as `staleness=`.
         scheme: which of the four.
@@ -120,14 +133,15 @@ def adasync(
         draws: service times kept for each worker; from their end they start anew.
 
     Returns:
-        `init(params, key)` and `step(state, batches)` for a scan of your own, with
-        batches [P, ...] of which the first K are used. The state holds
-        (max_staleness + 1) parameter trees, none for the
-        synchronous schemes, and P x draws times. A
-        step costs K gradients one after the other, and O(K P) for the clocks.
+        `init(params, key, model_state=None)` and `step(state, batches)` for a scan of
+        your own, with batches [P, ...] of which the first K are used. The state holds
+        (max_staleness + 1) parameter trees, none for the synchronous schemes, one model
+        state, and P x draws times. A step costs K gradients one after the other, and
+        O(K P) for the clocks.
 
     Raises:
-        TypeError: if an argument is of no such kind.
+        TypeError: if an argument is of no such kind, or (in `step`) `grad_fn` takes or
+            returns something else.
         ValueError: if `scheme` is unknown, a number is out of range, or the cluster has
             communication, speeds that change, or times that are infinite.
 
@@ -210,17 +224,20 @@ def _service(cluster: Cluster, draws: int, seed: int) -> np.ndarray:
 
 
 def _init(
-    plan: _Plan, service: np.ndarray, params: Any, key: jax.Array
+    plan: _Plan,
+    service: np.ndarray,
+    params: Any,
+    key: jax.Array,
+    *,
+    model_state: Any = None,
 ) -> AdaSyncState:
-    # copies: the state may be donated, and what the caller gave is not
-    params = jax.tree.map(
-        lambda leaf: jnp.array(leaf, jnp.result_type(leaf), copy=True), params
-    )
-    return AdaSyncState(
+    params, model_state, key = taking.begun(params, model_state, key)
+    state = AdaSyncState(
         params=params,
+        model_state=model_state,
         versions=rings.init(params if plan.depth else (), plan.depth + 1),
         opt_state=plan.tx.init(params),
-        key=jnp.copy(key),
+        key=key,
         service=jnp.asarray(service),
         remaining=jnp.asarray(service[:, 0]),
         read_version=jnp.zeros(plan.workers, jnp.int32),
@@ -231,6 +248,7 @@ def _init(
         loss_updates=jnp.zeros((), jnp.int32),
         first_loss=jnp.full((), jnp.nan, jnp.float32),
     )
+    return buffers.unshared(state)
 
 
 def _step(
@@ -239,7 +257,7 @@ def _step(
     for leaf in jax.tree.leaves(batches):
         if jnp.shape(leaf)[:1] != (plan.workers,):
             raise ValueError(
-                f"An update's batches must have a leading axis of {plan.workers}, the"
+                f"An update's `batches` must have a leading axis of {plan.workers}, the"
                 f" number of workers, got shape {jnp.shape(leaf)}."
             )
     step = state.versions.pushed
@@ -247,15 +265,16 @@ def _step(
     state = state._replace(versions=versions)
     state, workers, read_versions, seconds = _wait(plan, state, step)
     ages = jnp.where(workers >= 0, step - read_versions, 0)
-    total, metrics = _gradients(
-        plan, state, step, jnp.minimum(ages, plan.depth), batches
-    )
+    taken = _gradients(plan, state, step, jnp.minimum(ages, plan.depth), batches)
     mean = (ages.sum() / state.k).astype(jnp.float32)
-    direction = jax.tree.map(lambda leaf: (leaf / state.k).astype(leaf.dtype), total)
+    direction = jax.tree.map(
+        lambda total, leaf: (total / state.k).astype(leaf.dtype),
+        *(taken.gradients, state.params),
+    )
     updates, opt_state = plan.tx.update(
         direction, state.opt_state, state.params, staleness=mean
     )
-    metrics = jax.tree.map(lambda leaf: leaf / state.k, metrics)
+    metrics = jax.tree.map(lambda total: total / state.k, taken.metrics)
     report = AdaSyncReport(
         metrics=metrics,
         k=state.k,
@@ -264,8 +283,11 @@ def _step(
         workers=workers,
         clipped=(ages > plan.depth).sum(dtype=jnp.int32),
     )
+    taking.check_shapes("tx", "updates", updates, state.params)
     state = state._replace(
-        params=optax.apply_updates(state.params, updates), opt_state=opt_state
+        params=optax.apply_updates(state.params, updates),
+        model_state=taking.new_state(taken.model_state, state.model_state),
+        opt_state=opt_state,
     )
     return _choose(plan, state, plan.loss(metrics), seconds), report
 
@@ -312,21 +334,38 @@ def _wait(
 
 def _gradients(
     plan: _Plan, state: AdaSyncState, step: jax.Array, ages: jax.Array, batches: Any
-) -> tuple[Any, Any]:
-    """The sums of K gradients and of their metrics."""
+) -> taking.Taken:
+    """The sums of K gradients and of their metrics, the mean of their model states."""
     key = jax.random.fold_in(state.key, step)
+    batch = jax.tree.map(lambda leaf: leaf[0], batches)
+    shapes = taking.check(
+        "adasync", plan.grad_fn, state.params, batch, key, state.model_state
+    )
 
     def one(slot):
         params = state.params
         if plan.depth:
             params = rings.read(state.versions, ages[slot], params)
         batch = jax.tree.map(lambda leaf: leaf[slot], batches)
-        return plan.grad_fn(params, batch, jax.random.fold_in(key, slot))
+        own = jax.random.fold_in(key, slot)
+        return taking.take(plan.grad_fn, params, batch, own, state.model_state)
 
-    zeros = optax.tree.zeros_like(jax.eval_shape(one, 0))
-    return jax.lax.fori_loop(
-        0, state.k, lambda slot, sums: optax.tree.add(sums, one(slot)), zeros
+    def add(slot, sums):
+        taken = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], one(slot))
+        return taking.Taken(
+            gradients=taking.add(sums.gradients, taken.gradients),
+            metrics=taking.add(sums.metrics, taken.metrics),
+            model_state=taking.add_states(
+                sums.model_state, slot, taken.model_state, jnp.ones(1, bool)
+            ),
+        )
+
+    nothing = taking.Taken(
+        gradients=taking.nothing(state.params),
+        metrics=taking.nothing(shapes.metrics),
+        model_state=taking.no_states(state.model_state),
     )
+    return jax.lax.fori_loop(0, state.k, add, nothing)
 
 
 def _choose(
@@ -334,6 +373,8 @@ def _choose(
 ) -> AdaSyncState:
     """Counts this update in, and chooses K at the end of an interval."""
     elapsed = state.elapsed + seconds
+    if jnp.ndim(loss) != 0:
+        raise ValueError(f"`loss` must return a scalar, got shape {jnp.shape(loss)}.")
     loss_sum = state.loss_sum + jnp.asarray(loss, jnp.float32)
     loss_updates = state.loss_updates + 1
     is_over = elapsed >= plan.interval_seconds

@@ -3,20 +3,17 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax import base
+from delayjax import base, buffers, taking
 from delayjax import ring as rings
 from delayjax.cluster.trace import Arrivals, Trace
 from delayjax.combine import Combine
-
-GradFn = Callable[[Any, Any, jax.Array], tuple[Any, Any]]
-"""(params, batch, key) -> (gradients, metrics)."""
 
 Accept = Callable[[Any, jax.Array], jax.Array]
 """(gradients, staleness int32 []) -> whether the server takes them, bool []."""
@@ -33,6 +30,7 @@ class ReplayState(NamedTuple):
     """State of `replay`: all that a checkpoint must hold."""
 
     params: Any
+    model_state: Any  # of `grad_fn`, the server's newest; None where it has none
     applied: jax.Array  # updates that moved the parameters, int32 []
     versions: rings.Ring  # of `Version`, the last ones; `pushed` is the updates done
     opt_state: Any
@@ -49,10 +47,20 @@ class Report(NamedTuple):
     gradients: jax.Array  # used, int32 []
 
 
+class Init(Protocol):
+    """The beginning of a training: `init(params, key, model_state=...)`."""
+
+    def __call__(
+        self, params: Any, key: jax.Array, *, model_state: Any = None
+    ) -> ReplayState:
+        """The state at the beginning; copies what it is given."""
+        ...
+
+
 class Replay(NamedTuple):
     """Training along a trace, as three functions."""
 
-    init: Callable[[Any, jax.Array], ReplayState]
+    init: Init
     step: Callable[[ReplayState, tuple[Arrivals, Any]], tuple[ReplayState, Report]]
     run: Callable[[ReplayState, Any], tuple[ReplayState, Report]]
 
@@ -61,7 +69,7 @@ class Replay(NamedTuple):
 class _Plan:
     """What is static in a replay."""
 
-    grad_fn: GradFn
+    grad_fn: taking.GradFn
     tx: optax.GradientTransformationExtraArgs
     each: optax.GradientTransformationExtraArgs | None
     combine: Combine | None
@@ -85,6 +93,7 @@ class _Gradients(NamedTuple):
 
     values: Any
     metrics: Any
+    model_state: Any  # that each leaves; None where there is none
     params: Any  # that each was taken at; without a leading axis where shared
     staleness: jax.Array  # updates, int32
     worker: jax.Array  # int32
@@ -97,6 +106,7 @@ class _Gathered(NamedTuple):
 
     total: Any  # the sum of the gradients used
     metrics: Any  # their sum over the gradients that are there
+    model_state: Any  # the mean over the gradients used
     staleness: jax.Array  # its sum over the gradients used, int32 []
     there: jax.Array  # gradients, int32 []
     used: jax.Array  # gradients, int32 []
@@ -106,7 +116,7 @@ class _Gathered(NamedTuple):
 
 def replay(
     trace: Trace | Sequence[Trace],
-    grad_fn: GradFn,
+    grad_fn: taking.GradFn,
     tx: optax.GradientTransformation,
     *,
     each: optax.GradientTransformation | None = None,
@@ -125,11 +135,29 @@ def replay(
 
     (*Delivery*: unlike with `delayed`, no gradient is used twice or lost.)
 
+    A model may have a state s that no gradient moves: BatchNorm's running statistics,
+    counters, an average of the parameters. The server keeps it. Each of the K gradients
+    starts from the server's newest state, whatever version of the parameters it is
+    taken at, and
+
+        s_{t+1} = (1/K) sum_k s'_k,    (g_k, s'_k) of x_{t - tau_k}, batch_k and s_t
+
+    So a late worker moves the newest statistics and overwrites nothing: TensorFlow's
+    parameter servers and PyTorch's shared memory move averages in place. With one
+    gradient an update each gradient makes one such move; with several the update makes
+    one move, by their mean, as in data-parallel training. The mean is over the
+    gradients that are used, whatever the divisor; a leaf that is not floating (a
+    counter, a flag, a key) is that of the last gradient used. Without a used gradient s
+    stays as it is.
+
     Args:
         trace: from `cluster.simulate` or `cluster.load_trace`; or several, of as many
             replicates, over which `step` is mapped.
-        grad_fn: (params, batch, key) -> (gradients, metrics). The key of gradient k of
-            update t is `fold_in(fold_in(key, t), k)`.
+        grad_fn: (params, batch, key) -> (gradients, metrics); where `init` is given a
+            `model_state`, (params, batch, key, model_state) -> (gradients, metrics,
+            model_state). The key of gradient k of update t is `fold_in(fold_in(key, t),
+            k)`. Draw from it, not from a key in the model's state, which the K
+            gradients of an update share.
         tx: the server's optimizer. Where the gradients of each update were all taken at
             one version (one gradient an update, `hardsync`, groups), it is handed that
             version as `stale_params=` and its `staleness=` (int32), so that whatever
@@ -153,22 +181,26 @@ def replay(
             lock, and writes that add to each coordinate).
 
     Returns:
-        `init(params, key)`; `step(state, (arrivals, batches))` for a scan of your own,
-        over `(trace.arrivals(start, stop), batches)` with batches [n, K, ...] (those
-        beyond an update's gradients are ignored), returning the state and a `Report`;
-        and `run(state, batches)`, which scans the next n updates and donates the state.
+        `init(params, key, model_state=None)`; `step(state, (arrivals, batches))` for a
+        scan of your own, over `(trace.arrivals(start, stop), batches)` with batches
+        [n, K, ...] (those beyond an update's gradients are ignored), returning the
+        state and a `Report`; and `run(state, batches)`, which scans the next n updates
+        and donates the state. Rows that ask for a version that was never kept, those of
+        another trace or another time, report metrics and staleness of nan.
 
-        The state holds (largest staleness + 1) parameter trees, none if it is 0, and an
-        update works on `chunk` more, whatever the number of workers; it costs the
-        gradients and one write and K reads of a tree. Under `vmap` use
-        `ring.vmap_axes(state)`. A state saved between two calls of `run` and restored
-        goes on to the same bits. Calls of other lengths, or a scan of your own, are
-        other programs, and XLA may round their sums and products differently: they end
-        in the same numbers up to rounding.
+        The state holds (largest staleness + 1) parameter trees, none if it is 0, and
+        one model state. An update works on `chunk` more of both, whatever the number of
+        workers; it costs the gradients and one write and K reads of a tree. Under
+        `vmap` use `ring.vmap_axes(state)`. A state saved between two calls of `run` and
+        restored goes on to the same bits. Calls of other lengths, or a scan of your
+        own, are other programs, and XLA may round their sums and products differently:
+        they end in the same numbers up to rounding.
 
     Raises:
-        TypeError: if an argument is of no such kind, or (in `step`) `grad_fn` does not
-            return a pair or its gradients are integers.
+        TypeError: if an argument is of no such kind, or (in `step`) `grad_fn` takes or
+            returns something else, its gradients are integers or unlike the parameters,
+            its model state is unlike the given one, `accept` returns no bool, or
+            `each`, `combine` or `tx` return other shapes than the parameters'.
         ValueError: if the trace is deeper than `max_staleness`, a number is out of
             range, or (in `step`) the batches do not fit the trace.
 
@@ -246,7 +278,13 @@ def replay(
                 "`batches` must have leaves, whose leading axis says how many updates"
                 f" to run, got {batches!r}: scan `step` where no data is needed."
             )
-        updates = len(jax.tree.leaves(batches)[0])
+        lengths = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(batches)}
+        if len(lengths) > 1 or () in lengths:
+            raise ValueError(
+                "`batches` must have one leading axis, the number of updates to run,"
+                f" in all leaves, got {sorted(lengths)}."
+            )
+        updates = lengths.pop()[0]
         left = traces[0].num_updates - start
         if updates > left:
             raise ValueError(
@@ -258,12 +296,14 @@ def replay(
     return Replay(functools.partial(_init, plan), step, run)
 
 
-def _init(plan: _Plan, params: Any, key: jax.Array) -> ReplayState:
-    # copies: the state is donated, and what the caller gave is not
-    params, key = jax.tree.map(_copy, params), jnp.copy(key)
+def _init(
+    plan: _Plan, params: Any, key: jax.Array, *, model_state: Any = None
+) -> ReplayState:
+    params, model_state, key = taking.begun(params, model_state, key)
     applied = jnp.zeros((), jnp.int32)
-    return ReplayState(
+    state = ReplayState(
         params=params,
+        model_state=model_state,
         applied=applied,
         versions=rings.init(_kept(plan, Version(params, applied)), plan.depth + 1),
         opt_state=plan.tx.init(params),
@@ -271,6 +311,7 @@ def _init(plan: _Plan, params: Any, key: jax.Array) -> ReplayState:
         combine_state=() if plan.combine is None else plan.combine.init(params),
         key=key,
     )
+    return buffers.unshared(state)
 
 
 def _step(
@@ -296,6 +337,7 @@ def _step(
         combine_state = state.combine_state
     else:
         direction, combine_state = plan.combine.finish(gathered.combine_state)
+        taking.check_shapes("combine", "a direction", direction, state.params)
     mean = gathered.staleness / jnp.maximum(gathered.used, 1)
     handed: dict[str, Any] = {"staleness": mean.astype(jnp.float32)}
     if plan.shared:
@@ -307,6 +349,7 @@ def _step(
     updates, opt_state = plan.tx.update(
         direction, state.opt_state, state.params, **handed
     )
+    taking.check_shapes("tx", "updates", updates, state.params)
     moved = optax.apply_updates(state.params, updates)
     applied = state.applied + 1
     if plan.accept is not None:
@@ -314,15 +357,21 @@ def _step(
         moved = optax.tree.where(any_used, moved, state.params)
         opt_state = optax.tree.where(any_used, opt_state, state.opt_state)
         applied = state.applied + any_used
+    # the rows of another trace, or of another time, ask for what was never kept
+    is_kept = (arrivals.staleness <= jnp.minimum(step, plan.depth)).all()
     report = Report(
         metrics=jax.tree.map(
-            lambda total: total / jnp.maximum(gathered.there, 1), gathered.metrics
+            lambda total: jnp.where(
+                is_kept, total / jnp.maximum(gathered.there, 1), jnp.nan
+            ),
+            gathered.metrics,
         ),
-        staleness=mean.astype(jnp.float32),
+        staleness=jnp.where(is_kept, mean.astype(jnp.float32), jnp.nan),
         gradients=gathered.used,
     )
     return state._replace(
         params=moved,
+        model_state=taking.new_state(gathered.model_state, state.model_state),
         applied=applied,
         opt_state=opt_state,
         each_state=gathered.each_state,
@@ -353,9 +402,14 @@ def _gather(
 
     def nothing():
         zeros = jnp.zeros((), jnp.int32)
+        batch = jax.tree.map(lambda leaf: leaf[0], batches)
+        one = taking.check(
+            *("replay", plan.grad_fn, state.params, batch, key, state.model_state)
+        )
         return _Gathered(
-            total=() if plan.combine else jax.tree.map(_zeros, state.params),
-            metrics=jax.tree.map(_zeros, _metrics(plan, state.params, batches, key)),
+            total=() if plan.combine else taking.nothing(state.params),
+            metrics=taking.nothing(one.metrics),
+            model_state=taking.no_states(state.model_state),
             staleness=zeros,
             there=zeros,
             used=zeros,
@@ -392,19 +446,37 @@ def _take(
     ages = jnp.maximum(staleness, 0)
     if plan.shared:
         version = _read(plan, state, ages[0], keys[0])
-        values, metrics = _over(plan.grad_fn, (None, 0, 0), plan.chunk)(
-            version.params, batches, keys
-        )
     else:
         version = _read_each(plan, state, ages, keys)
-        values, metrics = _over(plan.grad_fn, (0, 0, 0), plan.chunk)(
-            version.params, batches, keys
-        )
+    axes = (None if plan.shared else 0, 0, 0, None)
+    taken = _over(functools.partial(taking.take, plan.grad_fn), axes, plan.chunk)(
+        version.params, batches, keys, state.model_state
+    )
     used = there
     if plan.accept is not None:
         ages = jnp.where(there, state.applied - version.applied, 0)
-        used = there & _over(plan.accept, (0, 0), plan.chunk)(values, ages)
-    return _Gradients(values, metrics, version.params, ages, worker, there, used)
+        accepts = functools.partial(_accepts, plan.accept)
+        used = there & _over(accepts, (0, 0), plan.chunk)(taken.gradients, ages)
+    return _Gradients(
+        taken.gradients,
+        taken.metrics,
+        taken.model_state,
+        version.params,
+        ages,
+        worker,
+        there,
+        used,
+    )
+
+
+def _accepts(accept: Accept, gradients: Any, staleness: jax.Array) -> jax.Array:
+    answer = jnp.asarray(accept(gradients, staleness))
+    if answer.dtype != jnp.bool_ or answer.ndim != 0:
+        raise TypeError(
+            "`accept` must return one bool for each gradient, got"
+            f" {answer.dtype}{list(answer.shape)}."
+        )
+    return answer
 
 
 def _add(
@@ -413,18 +485,24 @@ def _add(
     values, each_state = gradients.values, gathered.each_state
     if plan.each is not None:
         values, each_state = _each(plan, plan.each, state.params, each_state, gradients)
+        one = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], values))
+        taking.check_shapes("each", "gradients", one, state.params)
     used = None if plan.dense and plan.accept is None else gradients.used
     combine_state = gathered.combine_state
     total = gathered.total
     if plan.combine is None:
-        total = _add_up(total, values, used)
+        total = taking.add(total, values, used)
     else:
         workers = jnp.where(gradients.used, gradients.worker, -1)
         combine_state = plan.combine.add(combine_state, values, workers)
     there = None if plan.dense else gradients.there
     return _Gathered(
         total=total,
-        metrics=_add_up(gathered.metrics, gradients.metrics, there),
+        metrics=taking.add(gathered.metrics, gradients.metrics, there),
+        model_state=taking.add_states(
+            *(gathered.model_state, gathered.used),
+            *(gradients.model_state, gradients.used),
+        ),
         staleness=gathered.staleness
         + jnp.where(gradients.used, gradients.staleness, 0).sum(dtype=jnp.int32),
         there=gathered.there + gradients.there.sum(dtype=jnp.int32),
@@ -517,57 +595,17 @@ def _over(function: Callable, axes: tuple, size: int) -> Callable:
     return of_one
 
 
-def _add_up(total: Any, values: Any, used: jax.Array | None) -> Any:
-    """`total` plus the values [chunk, ...] that are used, all where it is None."""
-
-    def add(total, leaf):
-        if used is not None:
-            mask = used.reshape(-1, *(1 for _ in leaf.shape[1:]))
-            leaf = jnp.where(mask, leaf, jnp.zeros_like(leaf))
-        return total + leaf.sum(0, dtype=total.dtype)
-
-    return jax.tree.map(add, total, values)
-
-
-def _copy(leaf: Any) -> jax.Array:
-    """A copy of its own, strongly typed, as updates will leave it."""
-    return jnp.array(leaf, jnp.result_type(leaf), copy=True)
-
-
-def _zeros(leaf: jax.Array) -> jax.Array:
-    """The beginning of a sum of values like `leaf`; narrow floats add up in float32."""
-    return jnp.zeros_like(leaf, dtype=jnp.promote_types(leaf.dtype, jnp.float32))
-
-
-def _metrics(plan: _Plan, params: Any, batches: Any, key: jax.Array) -> Any:
-    """The shapes of one gradient's metrics; checks what `grad_fn` returns."""
-    one = jax.tree.map(lambda leaf: leaf[0], batches)
-    result = jax.eval_shape(plan.grad_fn, params, one, key)
-    if not (isinstance(result, tuple) and len(result) == 2):
-        raise TypeError(
-            "`grad_fn` must return (gradients, metrics), got"
-            f" {jax.tree.structure(result)}: metrics may be {{}}."
-        )
-    gradients, metrics = result
-    base.check_gradients("replay", gradients)
-
-    def kinds(tree):
-        return jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", tree)
-
-    if kinds(gradients) != kinds(params):
-        raise TypeError(
-            "`grad_fn` must return gradients like the parameters, got"
-            f" {kinds(gradients)} for {kinds(params)}: is it (value, gradients) from"
-            " jax.value_and_grad?"
-        )
-    return metrics
-
-
 def _check_batches(plan: _Plan, arrivals: Arrivals, batches: Any) -> None:
-    for path, leaf in jax.tree.leaves_with_path((arrivals.staleness, batches)):
+    if jnp.shape(arrivals.staleness) != (plan.width,):
+        raise ValueError(
+            f"`arrivals` must be a row of {plan.width}, the most gradients that an"
+            f" update of the trace has, got shape {jnp.shape(arrivals.staleness)}: scan"
+            f" `step` over trace.arrivals(start, stop, width={plan.width})."
+        )
+    for path, leaf in jax.tree.leaves_with_path(batches):
         if jnp.shape(leaf)[:1] != (plan.width,):
             raise ValueError(
-                f"An update's batches must have a leading axis of {plan.width}, the"
+                f"An update's `batches` must have a leading axis of {plan.width}, the"
                 " most gradients that an update of the trace has, got shape"
                 f" {jnp.shape(leaf)} at {jax.tree_util.keystr(path)}."
             )

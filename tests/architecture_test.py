@@ -15,11 +15,11 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = (  # from the ground up
     {"boxes"},
-    {"base", "inners"},
+    {"base", "buffers", "inners"},
     {"collectives"},
     {"ring", "delays", "cluster", "stability"},
     {
-        *("delayed", "modulation", "compensation", "momentum", "combine"),
+        *("delayed", "modulation", "compensation", "momentum", "combine", "taking"),
         *("filters", "exchange", "averaging", "inject"),
     },
     {"workers", "replay", "adasync"},
