@@ -260,6 +260,7 @@ def _step(
                 f"An update's `batches` must have a leading axis of {plan.workers}, the"
                 f" number of workers, got shape {jnp.shape(leaf)}."
             )
+    taking.check_depth(state.params, state.versions, plan.depth)
     step = state.versions.pushed
     versions = rings.push(state.versions, state.params if plan.depth else ())
     state = state._replace(versions=versions)

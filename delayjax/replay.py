@@ -319,6 +319,7 @@ def _step(
 ) -> tuple[ReplayState, Report]:
     arrivals, batches = arrived
     _check_batches(plan, arrivals, batches)
+    taking.check_depth(state.params, state.versions, plan.depth)
     now = Version(state.params, state.applied)
     step = state.versions.pushed
     # first written, then read: a read of the old buffer would copy the whole ring

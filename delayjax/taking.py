@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from delayjax import base
+from delayjax import ring as rings
 
 GradFn = Callable[..., tuple]
 """(params, batch, key) -> (gradients, metrics), or, of a model with a state,
@@ -118,6 +119,21 @@ def check(
         "the order is (gradients, metrics, model_state).",
     )
     return one
+
+
+def check_depth(params: Any, versions: rings.Ring, depth: int) -> None:
+    """Checks that a state keeps versions as old as may be read.
+
+    Raises:
+        ValueError: if it was made for a smaller staleness.
+    """
+    held = min((len(kept) - 1 for kept in jax.tree.leaves(versions.slots)), default=0)
+    if jax.tree.leaves(params) and held < depth:
+        raise ValueError(
+            f"`state` keeps versions up to a staleness of {held}, got a trace of"
+            f" {depth}: change it with resize_history(state, training.init(params,"
+            " key)), and `model_state=` if there is one."
+        )
 
 
 def check_shapes(name: str, what: str, tree: Any, params: Any) -> None:

@@ -559,6 +559,21 @@ def narrow_batch():
 
 Link = dj.cluster.Communication
 
+
+def losses_of_each_worker():
+    training = construct(loss=lambda metrics: jnp.ones(3))
+    batch = pick(given_batches([1.0]), 0)
+    jax.eval_shape(training.step, jax.eval_shape(training.init, START, KEY), batch)
+
+
+def state_of_a_shallower_history():
+    shallow, deep = (
+        construct(scheme="k_async", max_staleness=depth) for depth in (2, 5)
+    )
+    batch = pick(given_batches([1.0]), 0)
+    jax.eval_shape(deep.step, jax.eval_shape(shallow.init, START, KEY), batch)
+
+
 BAD = {
     "no cluster": (lambda: construct(cluster=8), TypeError, r"`cluster` .* got 8"),
     "gradients that are no function": (
@@ -631,10 +646,20 @@ BAD = {
         ValueError,
         r"`cluster` must have .*finite times.* worker 0",
     ),
+    "a loss that is no scalar": (
+        losses_of_each_worker,
+        ValueError,
+        r"`loss` must return a scalar, got shape \(3,\)",
+    ),
+    "a state of a shallower history": (
+        state_of_a_shallower_history,
+        ValueError,
+        r"`state` .* staleness of 2, got a trace of 5",
+    ),
     "a batch of two for six workers": (
         narrow_batch,
         ValueError,
-        r"batches .* leading axis of 6, .* got shape \(2,\)",
+        r"`batches` .* leading axis of 6, .* got shape \(2,\)",
     ),
 }
 

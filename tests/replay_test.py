@@ -1326,6 +1326,30 @@ def test_round_robin_asgd_is_stable_up_to_the_edge_of_its_delay(workers):
     np.testing.assert_allclose(slopes[0], expected, rtol=0.02)
 
 
+def test_rows_that_ask_for_what_was_never_kept_report_nan():
+    trace, other = trace_of(late_rows(2, 8)), trace_of(late_rows(5, 8))
+
+    def logged(params, batch, key):
+        del batch, key
+        return params, {"loss": params**2}
+
+    replay = dj.replay(trace, logged, SGD)
+    step = jax.jit(replay.step)
+
+    def reported(rows, updates):
+        state = replay.init(jnp.ones(()), KEY)
+        for row in range(updates):
+            state, _ = step(state, (pick(trace.arrivals(0, updates), row), np.ones(1)))
+        report = step(state, (pick(rows, 0), np.ones(1)))[1]
+        return [float(report.staleness), float(report.metrics["loss"])]
+
+    own = reported(trace.arrivals(3, 4), 3)
+    assert own[0] == 2
+    assert np.isfinite(own).all()
+    assert np.isnan(reported(other.arrivals(6, 7), 6)).all()  # of another trace
+    assert np.isnan(reported(trace.arrivals(3, 4), 1)).all()  # of another time
+
+
 # bad input
 
 SINGLE = TRACES["one by one"]
@@ -1335,16 +1359,43 @@ def construct(trace=SINGLE, grad_fn=grad_fn, tx=SGD, **options):
     return dj.replay(trace, grad_fn, tx, **options)
 
 
-def one_step(grad_fn=grad_fn, width=1):
+def one_step(grad_fn=grad_fn, width=1, **options):
     """A step with a batch of `width` gradients, where the trace has one."""
     batch = {"features": np.zeros((1, width, 3)), "target": np.zeros((1, width, 2))}
-    return shapes_after(construct(grad_fn=grad_fn), SINGLE, batch)
+    return shapes_after(construct(grad_fn=grad_fn, **options), SINGLE, batch)
 
 
 def too_long():
     replay = construct()
     batches = jax.tree.map(lambda x: np.concatenate([x, x]), batches_of(SINGLE))
     return replay.run(replay.init(PARAMS, fresh_key()), batches)
+
+
+def run_of(trace, batches):
+    replay = construct(trace)
+    return replay.run(replay.init(PARAMS, fresh_key()), batches)
+
+
+def of_unequal_lengths():
+    batches = batches_of(SINGLE)
+    return run_of(SINGLE, batches | {"target": batches["target"][1:]})
+
+
+def row_of_another_width():
+    replay, wide = construct(), TRACES["four"]
+    return shapes_after(replay, wide, batches_of(wide))
+
+
+def state_of_a_shallower_trace():
+    state = jax.eval_shape(construct(ONE["serial"]).init, PARAMS, KEY)
+    inputs = pick((SINGLE.arrivals(0, 1), batches_of(SINGLE)), 0)
+    return jax.eval_shape(construct().step, state, inputs)
+
+
+def norms(updates, params):
+    """One number for all of a leaf's coordinates."""
+    del params
+    return jax.tree.map(jnp.linalg.norm, updates)
 
 
 def integers(params, batch, key):
@@ -1420,7 +1471,51 @@ BAD = {
     "a batch of two for one gradient": (
         lambda: one_step(width=2),
         ValueError,
-        r"batches .* leading axis of 1, .* got shape \(2, 3\)",
+        r"`batches` .* leading axis of 1, .* got shape \(2, 3\)",
+    ),
+    "batches without an axis": (
+        lambda: run_of(SINGLE, 1.0),
+        ValueError,
+        r"`batches` must have one leading axis, .* got \[\(\)\]",
+    ),
+    "batches of several lengths": (
+        of_unequal_lengths,
+        ValueError,
+        r"`batches` must have one leading axis, .* got \[\(13,\), \(14,\)\]",
+    ),
+    "a row of another trace": (
+        row_of_another_width,
+        ValueError,
+        r"`arrivals` must be a row of 1, .* got shape \(4,\): .* width=1",
+    ),
+    "a state of a shallower trace": (
+        state_of_a_shallower_trace,
+        ValueError,
+        rf"`state` .* staleness of 0, got a trace of {SINGLE.max_staleness}: .*resize",
+    ),
+    "accept, a number": (
+        lambda: one_step(accept=lambda grads, staleness: 0.5),
+        TypeError,
+        r"`accept` must return one bool .* got float32\[\]",
+    ),
+    "accept, a bool for each leaf": (
+        lambda: one_step(accept=lambda grads, staleness: jnp.ones(3, bool)),
+        TypeError,
+        r"`accept` must return one bool .* got bool\[3\]",
+    ),
+    "a rule of each that is no gradient": (
+        lambda: one_step(each=optax.stateless(norms)),
+        TypeError,
+        r"`each` must return gradients of the parameters' shapes, .*float32\[2\].*'b'",
+    ),
+    "a combination that is no gradient": (
+        lambda: one_step(
+            combine=dj.combine.Combine(
+                lambda params: (), lambda s, *_: s, lambda s: (jnp.zeros(()), s)
+            )
+        ),
+        TypeError,
+        r"`combine` must return a direction of the parameters' shapes",
     ),
     "gradients without metrics": (
         lambda: one_step(grad_fn=lambda *inputs: grad_fn(*inputs)[0]),
