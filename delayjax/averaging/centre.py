@@ -185,7 +185,8 @@ def when_there(
     check_turn(turn)
 
     def init_fn(params):
-        inner_state = base.as_own(inner.init(params), name)  # counters, too
+        inner_state = replicas.begun(inner, params, name)
+        inner_state = base.as_own(inner_state, name)  # counters, too
         return WhenThereState(jnp.zeros((), jnp.int32), inner_state)
 
     def update_fn(updates, state, params=None, **extra_args):

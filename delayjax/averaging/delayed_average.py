@@ -173,7 +173,7 @@ def delayed_average(
         return DelayedAverageState(
             step=jnp.zeros((), jnp.int32),
             begun=jax.tree.map(jnp.copy, own) if delay else (),
-            inner_state=inner.init(own),
+            inner_state=replicas.begun(inner, params, axis_name),
         )
 
     def update_fn(updates, state, params=None, **extra_args):
@@ -268,7 +268,7 @@ def dga(
             step=jnp.zeros((), jnp.int32),
             outbox=optax.tree.zeros_like(own),
             later=ring.init(own, delay) if delay > 1 else (),
-            inner_state=inner.init(own),
+            inner_state=replicas.begun(inner, params, axis_name),
         )
 
     def update_fn(updates, state, params=None, **extra_args):

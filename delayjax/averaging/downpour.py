@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax import base
+from delayjax import base, buffers
 from delayjax.averaging import centre as centres
 from delayjax.averaging import replicas, wild
 
@@ -118,15 +118,14 @@ def downpour(
     wild.check("unlocked", unlocked, turn)
 
     def init_fn(params):
-        own = base.as_own(params, axis_name)
         return DownpourState(
             step=jnp.zeros((), jnp.int32),
             centre=jax.tree.map(jnp.copy, params),  # all may be donated
             versions=wild.begun(unlocked, params),
-            server_state=at_centre.init(params),
+            server_state=buffers.unshared(at_centre.init(params), params),
             average=() if average is None else jax.tree.map(jnp.copy, params),
-            pushed=optax.tree.zeros_like(own),
-            inner_state=inner.init(own),
+            pushed=optax.tree.zeros_like(base.as_own(params, axis_name)),
+            inner_state=replicas.begun(inner, params, axis_name),
         )
 
     def update_fn(updates, state, params=None, **extra_args):

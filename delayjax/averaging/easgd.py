@@ -126,7 +126,7 @@ def easgd(
             step=jnp.zeros((), jnp.int32),
             centre=jax.tree.map(jnp.copy, params),  # both may be donated
             versions=wild.begun(unlocked, params),
-            inner_state=inner.init(base.as_own(params, axis_name)),
+            inner_state=replicas.begun(inner, params, axis_name),
         )
 
     def update_fn(updates, state, params=None, **extra_args):

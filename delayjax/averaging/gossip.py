@@ -326,12 +326,11 @@ def sgp(
         )
 
     def init_fn(params):
-        own = base.as_own(params, axis_name)
         kind = jnp.result_type(jnp.float32, *jax.tree.leaves(params))
         return SgpState(
             step=jnp.zeros((), jnp.int32),
             weight=base.as_own(jnp.ones((), kind), axis_name),
-            inner_state=inner.init(own),
+            inner_state=replicas.begun(inner, params, axis_name),
         )
 
     def update_fn(updates, state, params=None, **extra_args):
@@ -415,8 +414,8 @@ def _gossiping(
     """The transformation whose model is `mixed(step, params, model)`."""
 
     def init_fn(params):
-        own = base.as_own(params, axis_name)
-        return GossipState(jnp.zeros((), jnp.int32), inner.init(own))
+        inner_state = replicas.begun(inner, params, axis_name)
+        return GossipState(jnp.zeros((), jnp.int32), inner_state)
 
     def update_fn(updates, state, params=None, **extra_args):
         model, inner_state = replicas.local_step(

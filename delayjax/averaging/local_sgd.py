@@ -77,8 +77,8 @@ def local_sgd(
     period = replicas.check_period("period", period)
 
     def init_fn(params):
-        own = base.as_own(params, axis_name)
-        return LocalSgdState(jnp.zeros((), jnp.int32), inner.init(own))
+        inner_state = replicas.begun(inner, params, axis_name)
+        return LocalSgdState(jnp.zeros((), jnp.int32), inner_state)
 
     def update_fn(updates, state, params=None, **extra_args):
         model, inner_state = replicas.local_step(
@@ -156,16 +156,15 @@ def adaptive_period(
     period = base.check_bound("period", period, at_least=1)
 
     def init_fn(params):
-        own = base.as_own(params, axis_name)
-        nothing = jnp.zeros((), jnp.result_type(jnp.float32, *jax.tree.leaves(params)))
+        kind = jnp.result_type(jnp.float32, *jax.tree.leaves(params))
         return AdaptivePeriodState(
             step=jnp.zeros((), jnp.int32),
             period=jnp.asarray(period, jnp.int32),
             local_steps=jnp.zeros((), jnp.int32),
-            disagreement=nothing,
-            sampled=nothing,
+            disagreement=jnp.zeros((), kind),
+            sampled=jnp.zeros((), kind),
             samples=jnp.zeros((), jnp.int32),
-            inner_state=inner.init(own),
+            inner_state=replicas.begun(inner, params, axis_name),
         )
 
     def update_fn(updates, state, params=None, **extra_args):

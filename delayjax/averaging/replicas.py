@@ -8,7 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax import base, collectives
+from delayjax import base, buffers, collectives
+
+
+def begun(
+    inner: optax.GradientTransformationExtraArgs,
+    params: Any,
+    axis_name: base.AxisName,
+) -> Any:
+    """The state of a worker's own optimizer; `params` may be donated beside it."""
+    return buffers.unshared(inner.init(base.as_own(params, axis_name)), params)
 
 
 def local_step(

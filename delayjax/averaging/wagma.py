@@ -112,11 +112,12 @@ def wagma(
     max_lateness = base.check_bound("max_lateness", max_lateness, at_least=1)
 
     def init_fn(params):
-        own = base.as_own(params, axis_name)
         sent = ()
         if lateness is not None:
+            own = base.as_own(params, axis_name)
             sent = ring.push(ring.init(own, max_lateness + 1), own)
-        return WagmaState(jnp.zeros((), jnp.int32), sent, inner.init(own))
+        inner_state = replicas.begun(inner, params, axis_name)
+        return WagmaState(jnp.zeros((), jnp.int32), sent, inner_state)
 
     def update_fn(updates, state, params=None, **extra_args):
         model, inner_state = replicas.local_step(

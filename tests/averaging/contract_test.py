@@ -13,6 +13,7 @@ import pytest
 import delayjax as dj
 from delayjax import averaging
 from tests.averaging.methods import methods
+from tests.buffers_test import INNERS, assert_apart
 from tests.exchange.driving import (
     WORKERS,
     bytes_summed,
@@ -299,13 +300,51 @@ def test_states_are_made_of_shapes_as_of_arrays(name):
         assert (a.shape, a.dtype) == (b.shape, b.dtype)
 
 
+AROUND = {
+    "alone": lambda tx: tx,
+    "finite alone": lambda tx: optax.apply_if_finite(tx, 3),
+    "accumulated": lambda tx: optax.MultiSteps(tx, 2),
+}
+
+
 @members
-def test_no_part_of_a_state_is_the_parameters_own_memory(name):
-    """Both are donated: one buffer cannot be, twice."""
-    params = jax.tree.map(jnp.copy, PARAMS)
-    state = build(name).init(params)
-    parts = {leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(params)}
-    held = [
-        leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(state) if leaf.size
-    ]
-    assert not parts & set(held)
+def test_a_state_holds_no_buffer_twice_and_none_of_the_parameters(name):
+    """Both are donated, and a buffer can be donated once."""
+    for inner in INNERS.values():
+        assert_apart((PARAMS, build(name, inner=inner).init(PARAMS)))
+    for around in AROUND.values():
+        assert_apart((PARAMS, around(build(name)).init(PARAMS)))
+
+
+def test_a_worker_that_is_seldom_there_has_a_state_of_its_own_memory():
+    for inner in INNERS.values():
+        tx = averaging.when_there(inner, averaging.round_robin())
+        assert_apart((PARAMS, tx.init(PARAMS)))
+
+
+def test_a_first_step_and_a_second_may_donate_parameters_and_state():
+    """On worker 0 of workers that all begin alike."""
+    names = "easgd", "downpour", "adaptive_period", "dga"
+    txs = {name: build(name, inner=INNERS["dog"]) for name in names}
+    params = {name: jax.tree.map(jnp.copy, PARAMS) for name in txs}
+    states = {name: tx.init(params[name]) for name, tx in txs.items()}
+
+    def step(params, states):
+        def one(rank):
+            grads = optax.tree.scale(1.0 + rank, PARAMS)
+            for name, tx in txs.items():
+                own = params[name]
+                updates, state = tx.update(grads, states[name], own)
+                yield name, (optax.apply_updates(own, updates), state)
+
+        ranks = jnp.arange(WORKERS, dtype=jnp.float32)
+        after = jax.vmap(lambda rank: dict(one(rank)), axis_name="workers")(ranks)
+        first = jax.tree.map(lambda leaf: leaf[0], after)
+        return tuple({name: both[i] for name, both in first.items()} for i in range(2))
+
+    donating = jax.jit(step, donate_argnums=(0, 1))
+    for _ in range(2):
+        params, states = donating(params, states)
+    for name in txs:
+        assert np.isfinite(params[name]["w"]).all()
+        assert np.any(params[name]["w"] != PARAMS["w"])
