@@ -172,15 +172,26 @@ def broadcast(name: str, prefix: Any, tree: Any) -> Any:
     """
     bare, whole = boxes.unboxed((prefix, tree))
     try:
-        values = jax.tree.leaves(
-            jax.tree.broadcast(bare, whole, is_leaf=callable), is_leaf=callable
-        )
+        values, structure = jax.tree.flatten(bare, is_leaf=is_function)
+        parts = structure.flatten_up_to(whole)
     except ValueError as error:
         raise ValueError(
             f"`{name}` must be one value or a prefix of the tree"
             f" {jax.tree.structure(whole)}, got {bare!r}."
         ) from error
-    return jax.tree.unflatten(jax.tree.structure(tree), values)
+    repeated = [
+        value
+        for value, part in zip(values, parts, strict=True)
+        for _ in jax.tree.leaves(part)
+    ]
+    return jax.tree.unflatten(jax.tree.structure(tree), repeated)
+
+
+def is_function(node: Any) -> bool:
+    """Whether a node of a tree is a function; a model that can be called is a tree."""
+    if isinstance(node, jax.tree_util.Partial):
+        return True
+    return callable(node) and jax.tree_util.treedef_is_leaf(jax.tree.structure(node))
 
 
 def masked_like(tree: Any, updates: Any) -> Any:

@@ -59,8 +59,12 @@ def _with_leading_axis(box: Any, slots: list[Any]) -> Any:
     if isinstance(box, kinds["nnx"]):
         # not nnx.spmd.add_axis: that makes a tuple, logical names, of a PartitionSpec
         names = box.get_metadata()
+        for older in ("sharding", "sharding_names"):  # its names before, which win
+            if older in names:
+                names["out_sharding"] = names.pop(older)
         for key in {"out_sharding", "optimizer_sharding"} & names.keys():
-            box.set_metadata(key, _longer(names[key]))
+            names[key] = _longer(names[key])
+        box.set_metadata(names)
         return box
     if isinstance(box, kinds["linen"]):
         meta = sys.modules["flax.core.meta"]

@@ -118,9 +118,9 @@ def delayed(
     inners.check("delayed", inner)
     axis_name = base.as_names(axis_name)
     delay, max_delay = boxes.unboxed((delay, max_delay))
-    jax.tree.map(_check_delay, delay, is_leaf=callable)
+    jax.tree.map(_check_delay, delay, is_leaf=base.is_function)
     if max_delay is None:
-        max_delay = jax.tree.map(_own_bound, delay, is_leaf=callable)
+        max_delay = jax.tree.map(_own_bound, delay, is_leaf=base.is_function)
     max_delay = jax.tree.map(_check_bound, max_delay)
     if warmup not in ("fresh", "skip", "zeros"):
         raise ValueError(
@@ -134,7 +134,9 @@ def delayed(
         )
     deepest = max(jax.tree.leaves(max_delay), default=0)
     one_staleness = _is_single(delay) and _is_single(max_delay)
-    may_be_zero = not all(map(_is_late, jax.tree.leaves(delay, is_leaf=callable)))
+    may_be_zero = not all(
+        map(_is_late, jax.tree.leaves(delay, is_leaf=base.is_function))
+    )
 
     def per_leaf(name, value, tree):
         if one_staleness:
@@ -175,7 +177,7 @@ def delayed(
         _check_like(updates, params)
         step = state.gradients.pushed
         kept = step - state.gradients.first  # fewer than steps once it was resized
-        asked = jax.tree.map(lambda d: _ask(d, step), delay, is_leaf=callable)
+        asked = jax.tree.map(lambda d: _ask(d, step), delay, is_leaf=base.is_function)
         oldest = deepest if warmup == "zeros" else kept
         tau = jax.tree.map(
             lambda asked, bound: _clip(asked, jnp.minimum(oldest, bound)),
@@ -322,7 +324,9 @@ _REMEDY = {
 
 
 def _is_single(tree: Any) -> bool:
-    return jax.tree_util.treedef_is_leaf(jax.tree.structure(tree, is_leaf=callable))
+    return jax.tree_util.treedef_is_leaf(
+        jax.tree.structure(tree, is_leaf=base.is_function)
+    )
 
 
 def _check_delay(delay: Any) -> None:

@@ -115,6 +115,16 @@ def test_a_sharding_meant_for_optimizers_is_lengthened_too():
     assert found.get_value().sharding.spec == P(None, None, "fsdp")
 
 
+def test_an_older_name_of_the_metadata_is_lengthened_too():
+    """Trainers that stack layers leave `sharding_names` beside `out_sharding`."""
+    model = Net(nnx.Rngs(0))
+    model.inner.kernel._var_metadata["sharding_names"] = (None, "fsdp")
+    slots = dj.ring.init(nnx.state(model, nnx.Param), 2).slots
+    found = slots["inner"]["kernel"].get_metadata()
+    assert found["out_sharding"] == (None, None, "fsdp")  # as its value was read before
+    assert "sharding_names" not in found
+
+
 def make_both():
     model = Net(nnx.Rngs(0))
     return model, optimizer_of(model)

@@ -1,5 +1,7 @@
 """What may stand behind a stale gradient, and what is told to it."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -275,3 +277,29 @@ def test_the_workers_axis_may_have_any_name(make, axis):
     )
     assert found.shape == (4, 3 * 2 ** len(names))
     np.testing.assert_allclose(found[0], -0.1 * grads[0, : found.shape[1]], rtol=1e-6)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Callable:
+    """A model in the manner of Equinox: parameters that can be called."""
+
+    w: jax.Array
+    b: jax.Array
+
+    def __call__(self, x):
+        return x @ self.w + self.b
+
+
+@pytest.mark.parametrize("delay", [1, Callable(1, 0), Callable(lambda step: 1, 0)])
+def test_a_model_that_can_be_called_is_a_tree(delay):
+    model = Callable(jnp.ones((2, 2)), jnp.ones(2))
+    bounds = Callable(1, 0) if isinstance(delay, Callable) else 1
+    tx = dj.delayed(SGD, delay, max_delay=bounds, keep_params=True)
+    state = tx.init(model)
+    for t in range(3):
+        grads = jax.tree.map(lambda x, t=t: (t + 1) * x, model)
+        updates, state = tx.update(grads, state, model)
+    np.testing.assert_allclose(updates.w, -0.1 * 2 * model.w, rtol=1e-6)
+    late = 3 if isinstance(delay, Callable) else 2
+    np.testing.assert_allclose(updates.b, -0.1 * late * model.b, rtol=1e-6)
