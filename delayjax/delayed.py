@@ -86,9 +86,11 @@ def delayed(
         A transformation whose state holds `max_delay + 1` gradients (with
         `keep_params` as many parameter trees as well), and nothing for leaves whose
         `max_delay` is 0. Given donated state, a step costs one gradient written and one
-        read, whatever `max_delay`. A delay of zero is `inner`, bit for bit when run
-        eagerly or when `update` is compiled alone. "skip" also selects between the old
-        and the new state of `inner`, and so copies a history inside of it.
+        read, whatever `max_delay`. A delay of zero is `inner`: with a `max_delay` of 0
+        it is the same program and has the same bits. With a history it has the same
+        bits where it is run eagerly; compiled it is another program, and differs by a
+        few roundings. "skip" also selects between the old and the new state of `inner`,
+        and so copies a history inside of it.
 
     Raises:
         TypeError: if `inner` is no transformation, `history` no storage, `max_delay` no
@@ -483,9 +485,9 @@ def _remember(
         )
 
     if fenced:
-        # A delay of zero is to be the inner optimizer bit for bit. Without the barrier
-        # XLA fuses the read into the optimizer's arithmetic and rounds differently;
-        # with it, jax 0.12 on a CPU copies the item once more.
+        # A delay of zero is to be the inner optimizer. Without the barrier XLA fuses the
+        # read into the optimizer's arithmetic and rounds differently; with it, jax 0.12
+        # on a CPU copies the item once more.
         stored = jax.lax.optimization_barrier(stored)
 
     def choose(new, old):
