@@ -176,10 +176,16 @@ def adasync(
             f"`initial_k` must lie in 1 .. {cluster.workers}, the number of workers,"
             f" got {initial_k}."
         )
-    if base.is_concrete(interval_seconds) and not np.asarray(interval_seconds) > 0:
-        raise ValueError(
-            f"`interval_seconds` must be positive, got {interval_seconds}."
-        )
+    if base.is_concrete(interval_seconds):
+        interval = np.asarray(interval_seconds)
+        if interval.ndim != 0 or interval.dtype.kind not in "fiu":
+            raise TypeError(
+                f"`interval_seconds` must be a number, got {interval_seconds!r}."
+            )
+        if not interval > 0:
+            raise ValueError(
+                f"`interval_seconds` must be positive, got {interval_seconds}."
+            )
     base.check_bound("draws", draws, at_least=1)
     base.check_bound("seed", seed)
     service = _service(cluster, draws, seed)

@@ -224,7 +224,8 @@ def replay(
         arXiv:1511.05950 (a rate for each gradient of a mean); Niu, Recht, Re and
         Wright, Hogwild!, NIPS 2011, arXiv:1106.5730 (inconsistent reads).
     """
-    traces = [trace] if isinstance(trace, Trace) else list(trace)
+    is_several = isinstance(trace, Sequence)
+    traces = list(trace) if is_several else [trace]
     if not traces or not all(isinstance(one, Trace) for one in traces):
         raise TypeError(f"`trace` must be a cluster.Trace or several, got {trace!r}.")
     if not callable(grad_fn):
@@ -233,6 +234,8 @@ def replay(
         raise TypeError(f"`accept` must be a function, got {accept!r}.")
     if combine is not None and not isinstance(combine, Combine):
         raise TypeError(f"`combine` must be a Combine, got {combine!r}.")
+    if not base.is_concrete(read_spread):
+        raise TypeError(f"`read_spread` must be static, got {read_spread}.")
     base.check_number("read_spread", read_spread)
     if read_spread > 1.0:
         raise ValueError(f"`read_spread` must lie in [0, 1], got {read_spread}.")
@@ -256,7 +259,7 @@ def replay(
         each=None if each is None else base.as_transformation("each", each),
         combine=combine,
         accept=accept,
-        read_spread=read_spread,
+        read_spread=float(read_spread),
         depth=depth,
         width=width,
         chunk=width if chunk is None else min(chunk, width),
@@ -608,7 +611,7 @@ def _check_batches(plan: _Plan, arrivals: Arrivals, batches: Any) -> None:
             raise ValueError(
                 f"An update's `batches` must have a leading axis of {plan.width}, the"
                 " most gradients that an update of the trace has, got shape"
-                f" {jnp.shape(leaf)} at {jax.tree_util.keystr(path)}."
+                f" {jnp.shape(leaf)} at {jax.tree_util.keystr(path) or 'the root'}."
             )
 
 

@@ -607,6 +607,16 @@ BAD = {
         )
         for bad in (0.0, -1.0, math.nan)
     },
+    "an interval for each worker": (
+        lambda: construct(interval_seconds=np.ones(6)),
+        TypeError,
+        r"`interval_seconds` must be a number, got array",
+    ),
+    "an interval that is a word": (
+        lambda: construct(interval_seconds="1"),
+        TypeError,
+        r"`interval_seconds` must be a number, got '1'",
+    ),
     "no draws": (lambda: construct(draws=0), ValueError, r"`draws` .* got 0"),
     "a negative depth": (
         lambda: construct(scheme="k_async", max_staleness=-1),

@@ -1077,6 +1077,15 @@ def test_a_spread_below_one_version_is_no_spread():
     assert_close(plain[0], spread[0])
 
 
+def test_a_spread_may_be_any_number():
+    params = jnp.zeros(2000)
+    trace = trace_of(late_rows(8, TORN_UPDATES))
+    spread = jnp.float32(0.5)  # not a Python float
+    follow = follower(dj.replay(trace, reading, counting(), read_spread=spread))
+    _, reports, _ = follow(trace, rows_apart(trace), jax.random.key(0), params)
+    assert_same(reports.metrics["read"], torn(0.5, 1)(8, params))
+
+
 def test_what_was_read_is_the_snapshot_that_is_handed_on():
     def compare(updates, state, params, *, stale_params, **extra):
         return updates, state + jnp.abs(updates - stale_params)
@@ -1404,6 +1413,7 @@ def integers(params, batch, key):
 
 BAD = {
     "no trace": (lambda: construct(trace=[1, 2]), TypeError, r"`trace`"),
+    "trace None": (lambda: construct(trace=None), TypeError, r"`trace`.* got None"),
     "no traces": (lambda: construct(trace=[]), TypeError, r"`trace`"),
     "staleness alone": (
         lambda: construct(trace=SINGLE.staleness),
@@ -1467,6 +1477,11 @@ BAD = {
         lambda: construct(read_spread="all"),
         TypeError,
         r"`read_spread` .*got 'all'",
+    ),
+    "read_spread, traced": (
+        lambda: jax.eval_shape(lambda x: construct(read_spread=x) and x, 0.5),
+        TypeError,
+        r"`read_spread` must be static",
     ),
     "a batch of two for one gradient": (
         lambda: one_step(width=2),
