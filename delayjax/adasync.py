@@ -272,7 +272,8 @@ def _step(
     state = state._replace(versions=versions)
     state, workers, read_versions, seconds = _wait(plan, state, step)
     ages = jnp.where(workers >= 0, step - read_versions, 0)
-    taken = _gradients(plan, state, step, jnp.minimum(ages, plan.depth), batches)
+    oldest = jnp.minimum(plan.depth, step - versions.first)
+    taken = _gradients(plan, state, step, jnp.minimum(ages, oldest), batches)
     mean = (ages.sum() / state.k).astype(jnp.float32)
     direction = jax.tree.map(
         lambda total, leaf: (total / state.k).astype(leaf.dtype),
@@ -288,7 +289,7 @@ def _step(
         seconds=seconds,
         staleness=mean,
         workers=workers,
-        clipped=(ages > plan.depth).sum(dtype=jnp.int32),
+        clipped=(ages > oldest).sum(dtype=jnp.int32),
     )
     taking.check_shapes("tx", "updates", updates, state.params)
     state = state._replace(

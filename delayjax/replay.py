@@ -185,8 +185,9 @@ def replay(
         scan of your own, over `(trace.arrivals(start, stop), batches)` with batches
         [n, K, ...] (those beyond an update's gradients are ignored), returning the
         state and a `Report`; and `run(state, batches)`, which scans the next n updates
-        and donates the state. Rows that ask for a version that was never kept, those of
-        another trace or another time, report metrics and staleness of nan.
+        and donates the state. Rows that ask for a version that is not kept report
+        metrics and staleness of nan: those of another trace or another time, or the
+        first ones after `resize_history`.
 
         The state holds (largest staleness + 1) parameter trees, none if it is 0, and
         one model state. An update works on `chunk` more of both, whatever the number of
@@ -362,7 +363,8 @@ def _step(
         opt_state = optax.tree.where(any_used, opt_state, state.opt_state)
         applied = state.applied + any_used
     # the rows of another trace, or of another time, ask for what was never kept
-    is_kept = (arrivals.staleness <= jnp.minimum(step, plan.depth)).all()
+    oldest = jnp.minimum(step - state.versions.first, plan.depth)
+    is_kept = (arrivals.staleness <= oldest).all()
     report = Report(
         metrics=jax.tree.map(
             lambda total: jnp.where(

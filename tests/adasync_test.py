@@ -349,6 +349,37 @@ def test_a_fixed_k_is_replay_of_the_same_cluster():
     close(reports.metrics["loss"], same.metrics["loss"])
 
 
+@pytest.mark.parametrize("scheme", ["k_sync", "k_async"])
+def test_a_model_s_state_moves_as_in_replay(scheme):
+    def moving(params, batch, key, state):
+        del key
+        output = jnp.sum(params * batch)
+        after = {
+            "mean": 0.75 * state["mean"] + 0.25 * output,
+            "seen": state["seen"] + 1,
+        }
+        return params - batch, {"loss": output, "read": state["mean"]}, after
+
+    zero = {"mean": jnp.zeros(()), "seen": jnp.int32(0)}
+    batches = np.random.default_rng(0).normal(size=(12, WORKERS, 2)).astype(np.float32)
+    tx = optax.sgd(0.25)
+    training = adasync(scheme, seed=2, grad_fn=moving, tx=tx, initial_k=3, **FOR_EVER)
+    state = training.init(jnp.ones(2), KEY, model_state=zero)
+    state, reports = jax.lax.scan(training.step, state, batches)
+    protocol = getattr(dj.cluster.protocols, scheme)(3)
+    trace = dj.cluster.simulate(CLUSTER, protocol, 12, seed=2)
+    replay = dj.replay(trace, moving, tx)
+    replayed, same = replay.run(
+        replay.init(jnp.ones(2), KEY, model_state=zero), batches[:, :3]
+    )
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
+    jax.tree.map(close, state.model_state, replayed.model_state)
+    close(reports.metrics["read"], same.metrics["read"])
+    close(state.params, replayed.params)
+    assert state.model_state["seen"] == 12  # one move an update
+    assert trace.max_staleness == 0 or scheme == "k_async"
+
+
 @functools.cache
 def chooser_of(scheme, initial_k):
     """Losses of intervals of one update each -> K of the updates, and of the next."""

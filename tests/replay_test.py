@@ -1359,6 +1359,18 @@ def test_rows_that_ask_for_what_was_never_kept_report_nan():
     assert np.isnan(reported(trace.arrivals(3, 4), 1)).all()  # of another time
 
 
+def test_a_deeper_history_reports_nan_until_it_holds_what_is_read():
+    deep, shallow = trace_of(late_rows(4, 12)), trace_of(late_rows(2, 12))
+    key = jax.random.key(0)
+    replay = dj.replay(shallow, itself, SGD)
+    state, _ = replay.run(replay.init(jnp.ones(()), key), np.ones((5, 1)))
+    replay = dj.replay(deep, itself, SGD)
+    state = dj.resize_history(state, replay.init(jnp.ones(()), key))
+    _, reports = replay.run(state, np.ones((7, 1)))
+    # versions 2, 3 and 4 were kept, and update 5 reads version 1
+    np.testing.assert_array_equal(reports.staleness, [np.nan] + [4.0] * 6)
+
+
 # bad input
 
 SINGLE = TRACES["one by one"]
