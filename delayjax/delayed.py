@@ -485,9 +485,9 @@ def _remember(
         )
 
     if fenced:
-        # A delay of zero is to be the inner optimizer. Without the barrier XLA fuses the
-        # read into the optimizer's arithmetic and rounds differently; with it, jax 0.12
-        # on a CPU copies the item once more.
+        # A delay of zero is to be the inner optimizer. Without the barrier XLA fuses
+        # the read into the optimizer's arithmetic and rounds differently more often;
+        # with it, jax 0.12 on a CPU copies the item once more.
         stored = jax.lax.optimization_barrier(stored)
 
     def choose(new, old):
