@@ -171,7 +171,7 @@ def get_config() -> ConfigDict:
     config.checkpoint_every = 500  # updates
     config.checkpoints_kept = 2
     config.profile = (0, 0)  # trace the updates in [start, stop)
-    config.advise = False  # of SGD and Adam: say, and draw, which steps will diverge
+    config.advise = False  # for SGD: say, and draw, which steps are unstable
     config.dry_run = False  # compile, print costs, stop
 
     config.metric = "test_accuracy"  # what the figures over delay show

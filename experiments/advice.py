@@ -1,9 +1,8 @@
-"""Which step sizes will diverge, said before training."""
+"""Which step sizes of SGD are unstable, said before training."""
 
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +16,11 @@ from experiments.tasks.task import Task
 from experiments.tuning import Limit, Series
 
 _EXAMPLES = 256  # of which a sharpness is measured, at least
-_OPTIMIZERS = {"sgd": optax.sgd, "adam": optax.adam}
 _SHOWN = 6  # delays in a sentence
 
 
 def advise(config: ConfigDict, task: Task) -> list[Limit]:
-    """Logs which steps will diverge, and returns the limits; none if there are none.
+    """Logs which steps are unstable, and returns the limits; none if there are none.
 
     Args:
         config: checked by `build.check`.
@@ -43,45 +41,45 @@ def limits(config: ConfigDict, task: Task) -> list[Limit]:
 
     The sharpness is the task's own, at its optimum, where it knows it, and measured
     where training begins otherwise: at the first seed's parameters, on its first
-    batches.
+    batches. A network's changes from there on; see `stability.predict_step_limit`.
 
     Args:
         config: checked by `build.check`.
         task: what is minimised.
     """
+    curvature, sgd = _sharpness(config, task), config.opt.sgd
     found = []
-    for optimizer in config.opt.name:
-        curvature = _sharpness(config, task, optimizer)
-        for (index, law), modulation, value in itertools.product(
-            enumerate(config.delay.law),
-            range(len(config.modulation.law)),
-            config.delay.value,
-        ):
-            cell = grid.Cell(
-                learning_rate=jnp.ones(()),
-                delay_law=jnp.asarray(index),
-                delay=jnp.asarray(value),
-                modulation=jnp.asarray(modulation),
-                strength=jnp.zeros(()),
-            )
-            weighed = config.modulation.law[modulation]
-            law_of = None if weighed == "none" else build.modulation(config, cell)
-            step = dj.stability.learning_rate_limit(
-                curvature,
-                _late(config, law, value),
-                _OPTIMIZERS[optimizer],
-                modulation=law_of,
-                criterion="mean_square",
-                **_options(config, optimizer),
-            )
-            series = Series(optimizer, law, weighed, "after", "none", 0.0)
-            found.append(Limit(series, value, step, curvature))
+    for (index, law), modulation, value in itertools.product(
+        enumerate(config.delay.law),
+        range(len(config.modulation.law)),
+        config.delay.value,
+    ):
+        cell = grid.Cell(
+            learning_rate=jnp.ones(()),
+            delay_law=jnp.asarray(index),
+            delay=jnp.asarray(value),
+            modulation=jnp.asarray(modulation),
+            strength=jnp.zeros(()),
+        )
+        weighed = config.modulation.law[modulation]
+        law_of = None if weighed == "none" else build.modulation(config, cell)
+        step = dj.stability.learning_rate_limit(
+            curvature,
+            _late(config, law, value),
+            optax.sgd,
+            modulation=law_of,
+            momentum=sgd.momentum,
+            nesterov=sgd.nesterov,
+        )
+        series = Series("sgd", law, weighed, "after", "none", 0.0)
+        found.append(Limit(series, value, step, curvature))
     return found
 
 
 def sentences(config: ConfigDict, task: Task, found: Sequence[Limit]) -> Iterator[str]:
     """The limits in words, a sentence for each series."""
-    where = "at the optimum" if "sharpness" in task.facts else "where training begins"
+    known = "sharpness" in task.facts
+    where = "at the optimum" if known else "where training begins; it changes"
     for series, own in itertools.groupby(found, lambda limit: limit.series):
         own = sorted(own, key=lambda limit: limit.delay)
         rates = config.opt[series.optimizer].learning_rate
@@ -92,10 +90,9 @@ def sentences(config: ConfigDict, task: Task, found: Sequence[Limit]) -> Iterato
             + ((series.modulation,) if series.modulation != "none" else ())
         )
         shown = [f"{own[i].step:.3g} at {own[i].delay:g}" for i in places]
-        place = f"{where}, preconditioned" if series.optimizer == "adam" else where
         yield (
-            f"{name}: with a sharpness of {own[0].sharpness:.3g} ({place}) the largest"
-            f" stable step is {', '.join(shown)} updates of delay; {beyond} of the"
+            f"{name}: with a sharpness of {own[0].sharpness:.3g} ({where}) steps are"
+            f" unstable from {', '.join(shown)} updates of delay on; {beyond} of the"
             f" {len(own) * len(rates)} cells lie beyond"
         )
 
@@ -106,15 +103,8 @@ def _late(config: ConfigDict, law: str, value: float) -> np.ndarray:
     return np.concatenate([[0.0], chances]) if overlapped else chances
 
 
-def _options(config: ConfigDict, optimizer: str) -> dict[str, Any]:
-    options = config.opt[optimizer]
-    if optimizer == "adam":
-        return {"b1": options.b1, "b2": options.b2, "eps": options.eps}
-    return {"momentum": options.momentum, "nesterov": options.nesterov}
-
-
-def _sharpness(config: ConfigDict, task: Task, optimizer: str) -> float:
-    if optimizer == "sgd" and "sharpness" in task.facts:
+def _sharpness(config: ConfigDict, task: Task) -> float:
+    if "sharpness" in task.facts:
         return float(task.facts["sharpness"])
     seed = config.seeds[0]
     params = task.init(jax.random.fold_in(jax.random.key(config.params_seed), seed))
@@ -125,23 +115,4 @@ def _sharpness(config: ConfigDict, task: Task, optimizer: str) -> float:
         of_one = functools.partial(task.loss, params)
         return jax.lax.map(of_one, batches).mean()
 
-    divisor = None
-    if optimizer == "adam":
-        divisor = dj.stability.adam_preconditioner(
-            _second_moment(task, params, batches), eps=config.opt.adam.eps
-        )
-    return dj.stability.sharpness(loss, params, batches, preconditioner=divisor)
-
-
-def _second_moment(task: Task, params: Any, batches: Any) -> Any:
-    """The mean of squared gradients over batches."""
-
-    @jax.jit
-    def mean_square(params, batches):
-        def square(batch):
-            return jax.tree.map(jnp.square, jax.grad(task.loss)(params, batch))
-
-        squares = jax.lax.map(square, batches)
-        return jax.tree.map(lambda square: square.mean(axis=0), squares)
-
-    return mean_square(params, batches)
+    return dj.stability.sharpness(loss, params, batches)

@@ -46,12 +46,12 @@ def series(setting: Setting) -> Series:
 
 
 class Limit(NamedTuple):
-    """The computed step size from which on a series diverges at one delay."""
+    """The computed step size from which on a series is unstable at one delay."""
 
     series: Series
     delay: float  # updates
     step: float
-    sharpness: float  # lambda; of Adam that of the preconditioned Hessian
+    sharpness: float  # lambda
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,6 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import delayjax as dj
@@ -74,7 +73,7 @@ def test_random_delays_are_stable_in_mean_square():
         (limit.series.delay_law, limit.delay): limit.step for limit in limits(config)
     }
     even = np.full(17, 1 / 17)
-    expected = dj.stability.step_limit(even, criterion="mean_square") / 2.0
+    expected = dj.stability.step_limit(even) / 2.0
     assert found["uniform", 8] == pytest.approx(expected, rel=1e-12)
     assert found["uniform", 8] != pytest.approx(found["constant", 8], rel=0.1)
     assert found["uniform", 0] == found["constant", 0] == pytest.approx(1.0)
@@ -139,50 +138,15 @@ def test_an_unknown_sharpness_is_measured_where_training_begins(batch_size):
     assert first.step == pytest.approx(2 / expected, rel=1e-4)
 
 
-def test_adam_s_is_that_of_the_preconditioned_hessian():
-    options = {"b1": 0.8, "eps": 1e-3}
-    config = config_of("digits_mlp", adam=options)
-    config.opt.name = ("sgd", "adam")
-    config.task.update(width=4, batch_size=64)
-    task, params, batches = begun(config)
-    squares = [
-        jax.tree.map(jnp.square, jax.grad(task.loss)(params, batch))
-        for batch in (jax.tree.map(lambda x, i=i: x[i], batches) for i in range(4))
-    ]
-    mean = jax.tree.map(lambda *four: sum(four) / 4, *squares)
-
-    def loss(params, batches):
-        return jnp.mean(jax.vmap(task.loss, (None, 0))(params, batches))
-
-    found = [limit for limit in limits(config) if limit.series.optimizer == "adam"]
-    for limit in found:
-        expected = dj.stability.predict_step_limit(
-            *(loss, params, batches, int(limit.delay), optax.adam),
-            second_moment=mean,
-            **options,
-        )
-        assert limit.step == pytest.approx(expected, rel=1e-3)
-
-
-def test_adam_s_is_measured_though_the_task_knows_the_hessian_s():
-    config = config_of()
-    config.opt.name = ("adam",)
-    config.task.noise = 0.5
-    task, params, batches = begun(config)
-    gradient = np.asarray(SPECTRUM) * params + 0.5 * batches[0]
-    expected = np.max(SPECTRUM / (np.abs(gradient) + config.opt.adam.eps))
-    assert task.facts["sharpness"] == 2.0
-    for limit in limits(config):
-        assert limit.sharpness == pytest.approx(expected, rel=1e-5)
-
-
 def test_sentences_name_the_limits_and_count_the_cells_beyond():
     config = config_of()
     config.opt.sgd.learning_rate = (0.1, 0.5, 0.9, 1.5)  # limits 1.0, 0.309, 0.092
     task = build.task(config)
     (sentence,) = advice.sentences(config, task, limits(config))
     assert sentence.startswith("sgd, constant: with a sharpness of 2 (at the optimum)")
-    assert "step is 1 at 0, 0.309 at 2, 0.0923 at 8 updates of delay" in sentence
+    assert (
+        "unstable from 1 at 0, 0.309 at 2, 0.0923 at 8 updates of delay on" in sentence
+    )
     assert sentence.endswith("8 of the 12 cells lie beyond")
 
 
@@ -199,9 +163,8 @@ def test_of_many_delays_a_sentence_names_six_with_both_ends():
 def test_where_training_begins_is_said():
     config = config_of("digits_mlp")
     config.task.width = 4
-    config.opt.name = ("adam",)
     (sentence,) = advice.sentences(config, build.task(config), limits(config))
-    assert "(where training begins, preconditioned)" in sentence
+    assert "(where training begins; it changes)" in sentence
 
 
 def test_a_loss_that_is_not_finite_is_a_warning_and_no_end(caplog):
@@ -222,6 +185,7 @@ def test_a_loss_that_is_not_finite_is_a_warning_and_no_end(caplog):
     ("changes", "named"),
     [
         ({"opt.name": ("sgd", "lion")}, "config.opt.name 'lion'"),
+        ({"opt.name": ("adam", "sgd")}, "config.opt.name 'adam'"),
         ({"compensation.name": ("none", "dc")}, "config.compensation.name 'dc'"),
         (
             {"modulation.placement": ("after", "before")},

@@ -143,21 +143,21 @@ def test_the_same_command_again_says_that_it_is_done(whole, fork, compiled):
     assert ((workdir / "results.csv").read_text(), metrics(workdir)) == before
 
 
-def test_advice_may_be_asked_of_a_run_that_is_done(whole, fork, compiled, tmp_path):
-    workdir, output = whole
-    assert "largest stable step" not in output
-    assert json.loads((workdir / "config.json").read_text())["limits"] == []
-    copy = tmp_path / "run"
-    shutil.copytree(workdir, copy)
-    code, output = ended(*fork(copy, *TINY, compiled, "--config.advise"))
+def test_advice_may_be_asked_of_a_run_that_is_done(fork, compiled, tmp_path):
+    sgd = "--config.opt.name=('sgd',)", "--config.opt.sgd.learning_rate=(0.01,0.03)"
+    run = tmp_path, *TINY, *sgd, "--config.steps=20", compiled
+    code, output = ended(*fork(*run))
+    assert code == 0 and "unstable" not in output
+    assert json.loads((tmp_path / "config.json").read_text())["limits"] == []
+    code, output = ended(*fork(*run, "--config.advise"))
     assert code == 0, output
-    assert "adam, constant: with a sharpness of " in output
-    limits = json.loads((copy / "config.json").read_text())["limits"]
+    assert "sgd, constant: with a sharpness of " in output
+    limits = json.loads((tmp_path / "config.json").read_text())["limits"]
     assert [limit["delay"] for limit in limits] == [0, 4]
     assert limits[0]["step"] > limits[1]["step"] > 0
     assert f"{limits[1]['step']:.3g} at 4 updates of delay" in output
-    code, _ = ended(*fork(copy, *TINY, compiled))
-    assert json.loads((copy / "config.json").read_text())["limits"] == limits
+    ended(*fork(*run))
+    assert json.loads((tmp_path / "config.json").read_text())["limits"] == limits
 
 
 def test_another_config_in_the_same_workdir_is_refused(whole, fork):

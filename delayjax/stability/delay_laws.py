@@ -298,7 +298,7 @@ def half_update_earlier(law: DelayLaw, workers: int) -> DelayLaw:
         >>> from delayjax.stability.dampings import damping_limit
         >>> from delayjax.stability.limits import step_limit
         >>> law = half_update_earlier(constant_delay(1.0), workers=16)
-        >>> round(damping_limit(law) / 16, 4), round(step_limit(15), 4)  # eta lambda
+        >>> round(damping_limit(law, workers=16) / 16, 4), round(step_limit(15), 4)
         (0.1013, 0.1013)
 
     References:

@@ -105,9 +105,10 @@ def trace_step_limit(
         trace_growth(staleness, a) = 0
 
     It needs no law of the delays, nor that they are independent: it is what simulated
-    or measured workers bear. Of 16 workers and more it is within 3 % of `step_limit` of
-    the law of their staleness if the coefficient of variation of their times is 0.7 or
-    less. Of 8 and more memoryless workers, whose mean bears 2 (2P - 1), it is
+    or measured workers bear. For 16 workers and more it is within 3 % of the mean's
+    `step_limit` by the law of their staleness, if the coefficient of variation of their
+    times is 0.7 or less. For 8 and more memoryless workers, whose mean bears 2 (2P -
+    1), it is
 
         sqrt(pi/P) + 1/(2P)
 
@@ -132,7 +133,7 @@ def trace_step_limit(
     Example:
         >>> round(trace_step_limit([1] * 10_000), 3)
         1.0
-        >>> round(trace_step_limit([0, 2] * 5_000), 3)  # in turn; the mean bears 2
+        >>> round(trace_step_limit([0, 2] * 5_000), 3)  # in turn; drawn anew, 1.0
         1.414
 
     References:

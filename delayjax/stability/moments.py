@@ -4,6 +4,22 @@ import numpy as np
 
 from delayjax.stability.recursion import Recursion
 
+_LONGEST = 10**4  # half a second for each step that is tried
+
+
+def check_length(recursion: Recursion) -> None:
+    """Checks that delays are short enough for second moments.
+
+    Raises:
+        ValueError: if one is beyond 10^4.
+    """
+    if recursion.ages[-1] > _LONGEST:
+        raise ValueError(
+            f"`delay` must be at most {_LONGEST} updates, got {recursion.ages[-1]}: the"
+            " cost of second moments grows with the square. Cut off a law's tail and"
+            " divide by the sum, or give a trace to trace_step_limit."
+        )
+
 
 def second_moments(
     recursion: Recursion, step: float
@@ -27,7 +43,11 @@ def second_moments(
         and below 1 the variance is finite. `seen`, float64 [3]: the variance of x from
         Q. None where the mean of x does not die out. Integrals are exact to rounding;
         costs O(K^2) for delays up to K.
+
+    Raises:
+        ValueError: as `check_length` does.
     """
+    check_length(recursion)
     lags = int(recursion.ages[-1]) + 2
     spectrum = _spectrum(recursion.polynomial(step), lags)
     if spectrum is None:

@@ -159,7 +159,7 @@ def optimal_workers(
             " curvature over the smallest."
         )
     check_law(law)
-    limit = damping_limit(law) * law.mean
+    limit = damping_limit(law, workers=math.inf) * law.mean
     if condition > 1 and limit == math.inf:
         raise ValueError(
             f"`law` must have a `damping_limit` for a `condition` above 1, got"

@@ -73,7 +73,7 @@ def sdde_variance(damping: float, law: DelayLaw, *, noise: float = 1.0) -> float
     damping = check_damping(damping, law)
     base.check_number("noise", noise)
     power = float(noise) ** 2
-    if damping == 0 or damping >= damping_limit(law):
+    if damping == 0 or damping >= damping_limit(law, workers=math.inf):
         return math.inf
     if law.stages == math.inf:
         turned = damping * law.mean

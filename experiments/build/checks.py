@@ -108,7 +108,7 @@ def _check_workers(config: ConfigDict, names: list[str]) -> None:
 def _check_advice(config: ConfigDict, names: list[str]) -> None:
     """Refuses what theory has no limit of, by name."""
     known = {
-        "opt.name": (config.opt.name, ("sgd", "adam")),
+        "opt.name": (config.opt.name, ("sgd",)),
         "compensation.name": (config.compensation.name, ("none",)),
         "modulation.placement": (config.modulation.placement, ("after",)),
         "delay.drop_above": ((config.delay.drop_above,), (None,)),

@@ -161,7 +161,8 @@ def _best(line: Line) -> dj.stability.OptimalWorkers | None:
     if own is None:
         return None
     condition = own.stiffest / own.slowest
-    if condition > 1 and math.isinf(dj.stability.damping_limit(own.law)):
+    mean_limit = dj.stability.damping_limit(own.law, workers=math.inf)
+    if condition > 1 and math.isinf(mean_limit):
         return None
     best = dj.stability.optimal_workers(own.stiffest, own.law, condition=condition)
     return best if line.workers[0] <= best.workers <= line.workers[-1] else None

@@ -1,14 +1,17 @@
 """Rates in wall-clock time: closed forms, other solvers, and simulated clusters."""
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
 import pytest
-from scipy import optimize, special
+from scipy import integrate, optimize, special
 
 import delayjax as dj
 from delayjax.stability import continuous, dampings, delay_laws, rightmost
+
+mean_limit = functools.partial(dampings.damping_limit, workers=math.inf)
 
 
 def searched(law):
@@ -50,7 +53,7 @@ def test_gamma_delays_have_the_closed_forms(k):
     law = delay_laws.gamma_delay(3.0, k)
     limit = k * math.tan(math.pi / (2 * k)) / math.cos(math.pi / (2 * k)) ** k
     critical = (k / (k + 1)) ** (k + 1)
-    np.testing.assert_allclose(3 * dampings.damping_limit(law), limit, rtol=1e-10)
+    np.testing.assert_allclose(3 * mean_limit(law), limit, rtol=1e-10)
     np.testing.assert_allclose(3 * dampings.critical_damping(law), critical, rtol=1e-10)
     rate = continuous.decay_rate(critical / 3, law)
     np.testing.assert_allclose(3 * rate, k / (k + 1), rtol=1e-7)
@@ -172,7 +175,7 @@ def test_every_root_is_a_root(name):
 @pytest.mark.parametrize("name", FINITE)
 def test_the_limit_is_where_the_dominant_root_is_imaginary(name):
     law = FINITE[name]
-    limit = dampings.damping_limit(law)
+    limit = mean_limit(law)
     first, second = continuous.characteristic_roots(limit, law, number=2)
     np.testing.assert_allclose(first.real, 0, atol=1e-9 * abs(first))
     assert second == first.conjugate()
@@ -185,7 +188,7 @@ def test_the_limit_is_where_the_dominant_root_is_imaginary(name):
 @pytest.mark.parametrize(("often", "rare"), [(99, 1e5), (999, 1e6), (999, 1e9)])
 def test_a_few_delays_that_are_very_long_leave_the_limit(often, rare):
     law = delay_laws.empirical_delay([1.0] * often + [rare])
-    limit = dampings.damping_limit(law)
+    limit = mean_limit(law)
     near = 1 / (often + 1)  # of the share, on either side of pi/2
     assert math.pi / 2 * (1 - 3 * near) < limit < math.pi / 2 * (1 + 3 * near)
 
@@ -193,7 +196,7 @@ def test_a_few_delays_that_are_very_long_leave_the_limit(often, rare):
 @pytest.mark.parametrize("fast", [1e-3, 1e-6, 1e-9])
 def test_delays_that_are_mostly_short_have_the_limit_of_the_short_ones(fast):
     law = delay_laws.empirical_delay([fast] * 9 + [1.0])
-    limit = dampings.damping_limit(law) * fast
+    limit = mean_limit(law) * fast
     # cos w = +-1/9 at the first crossings; a = w / (0.9 sin w +- 0.1) between
     assert math.acos(1 / 9) < limit < math.acos(-1 / 9) / 0.79
 
@@ -201,11 +204,9 @@ def test_delays_that_are_mostly_short_have_the_limit_of_the_short_ones(fast):
 @pytest.mark.parametrize("k", [1.001, 1.5, 3.3, 400, 1e6, 1e12])
 def test_the_limit_of_stages_is_that_of_the_search(k):
     law = delay_laws.gamma_delay(2.0, k)
-    limit = dampings.damping_limit(law)
+    limit = mean_limit(law)
     if k > 1.1:
-        np.testing.assert_allclose(
-            limit, dampings.damping_limit(searched(law)), rtol=1e-9
-        )
+        np.testing.assert_allclose(limit, mean_limit(searched(law)), rtol=1e-9)
     assert abs(continuous.decay_rate(limit, law)) < 1e-9 * limit
     # |a phi| is w there
     w = k / 2.0 * math.tan(math.pi / (2 * k))
@@ -252,10 +253,10 @@ def test_limits_of_other_laws_have_closed_forms():
     for seconds in (0.5, 3.0):
         law = delay_laws.constant_delay(seconds)
         expected = math.pi / 2 / seconds
-        np.testing.assert_allclose(dampings.damping_limit(law), expected, rtol=1e-12)
+        np.testing.assert_allclose(mean_limit(law), expected, rtol=1e-12)
         law = delay_laws.uniform_delay(0.0, 2 * seconds)
         expected = (math.pi / 2) ** 2 / seconds
-        np.testing.assert_allclose(dampings.damping_limit(law), expected, rtol=1e-10)
+        np.testing.assert_allclose(mean_limit(law), expected, rtol=1e-10)
     for fixed in (0.05, 0.3, 0.5, 0.9):
         law = delay_laws.shifted_exponential_delay(fixed, 1 - fixed)
 
@@ -264,10 +265,10 @@ def test_limits_of_other_laws_have_closed_forms():
 
         y = optimize.brentq(phase, 0, math.pi / 2 / fixed, xtol=1e-15)
         expected = y * math.sqrt(1 + y**2 * (1 - fixed) ** 2)
-        np.testing.assert_allclose(dampings.damping_limit(law), expected, rtol=1e-10)
+        np.testing.assert_allclose(mean_limit(law), expected, rtol=1e-10)
     for name in ("exponential", "two delays", "mostly none"):
-        assert dampings.damping_limit(LAWS[name]) == math.inf
-    assert dampings.damping_limit(delay_laws.gamma_delay(1.0, 0.9)) == math.inf
+        assert mean_limit(LAWS[name]) == math.inf
+    assert mean_limit(delay_laws.gamma_delay(1.0, 0.9)) == math.inf
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -310,7 +311,7 @@ def test_delays_of_a_large_spread_speed_up_far_beyond_critical_damping():
 def test_delay_is_faster_than_none_up_to_the_speedup_limit(name):
     law = LAWS[name]
     limit = continuous.speedup_limit(law)
-    assert dampings.critical_damping(law) < limit < dampings.damping_limit(law)
+    assert dampings.critical_damping(law) < limit < mean_limit(law)
     for share in (0.01, 0.3, 0.6, 0.9, 0.999):
         assert continuous.decay_rate(share * limit, law) > share * limit
     assert continuous.decay_rate(1.001 * limit, law) < 1.001 * limit
@@ -332,7 +333,7 @@ def test_seconds_are_a_unit(name):
             60 * continuous.decay_rate(damping, law),
             rtol=1e-9,
         )
-    limits = [dampings.damping_limit(x) for x in (law, minutes)]
+    limits = [mean_limit(x) for x in (law, minutes)]
     np.testing.assert_allclose(limits[1], 60 * limits[0], rtol=1e-9)
 
 
@@ -401,6 +402,48 @@ def test_a_simulated_cluster_decays_at_the_rate_half_an_update_earlier(
 LAW = delay_laws.constant_delay(1.0)
 
 
+@pytest.mark.parametrize("workers", [1, 2, 16, 10**4])
+def test_of_memoryless_workers_the_variance_bears_the_root_of_two(workers):
+    # phi = 1/(1 + iw T): the integral over w is pi a T, so (a T)^2 < 2 P
+    for name in ("exponential", "exponential, searched"):
+        law = LAWS[name]
+        limit = dampings.damping_limit(law, workers=workers) * law.mean
+        assert limit == pytest.approx(math.sqrt(2 * workers), rel=1e-4)
+
+
+def integral(damping, law, workers):
+    """(a^2 E T / 2 pi P) int (1 - |phi|^2) / |iw + a phi|^2 dw, by scipy."""
+
+    def over(w):
+        phi = law.transform(1j * w)
+        return (1 - abs(phi) ** 2) / abs(1j * w + damping * phi) ** 2
+
+    # twice its half; beyond `far` as 1/w^2
+    far = 2000.0 / law.mean
+    area = integrate.quad(over, 0, far, limit=5000, epsrel=1e-6)[0] + 1 / far
+    return damping**2 * law.mean / (math.pi * workers) * area
+
+
+@pytest.mark.parametrize("name", ["gamma 2", "gamma 3.3", "shifted", "uniform"])
+@pytest.mark.parametrize("workers", [2, 16])
+def test_the_integral_is_one_at_the_limit_of_so_many_workers(workers, name):
+    law = LAWS[name]
+    limit = dampings.damping_limit(law, workers=workers)
+    assert limit < mean_limit(law)
+    assert integral(limit, law, workers) == pytest.approx(1, rel=2e-3)
+
+
+@pytest.mark.parametrize("name", FINITE)
+def test_more_workers_bear_a_larger_damping_up_to_the_delay_equation_s(name):
+    law = FINITE[name]
+    several = [1, 4, 64, 10**4, 10**7, math.inf]
+    limits = [dampings.damping_limit(law, workers=count) for count in several]
+    assert limits == sorted(limits)
+    assert limits[-2] == pytest.approx(limits[-1], rel=0.02)
+    if name.startswith("constant"):  # nothing is random
+        assert limits[0] == pytest.approx(limits[-1], rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -436,10 +479,20 @@ LAW = delay_laws.constant_delay(1.0)
             ValueError,
             "`number` must be at least 1, got 0",
         ),
+        (
+            lambda: dampings.damping_limit(LAW, workers=0),
+            ValueError,
+            "`workers` must be at least 1, got 0",
+        ),
+        (
+            lambda: dampings.damping_limit(LAW, workers=2.5),
+            TypeError,
+            "`workers` must be a static integer, got 2.5",
+        ),
         *(
             (lambda f=f: f(1.0), TypeError, r"`law` must be .* constant_delay.* 1.0")
             for f in (
-                dampings.damping_limit,
+                lambda law: dampings.damping_limit(law, workers=4),
                 dampings.critical_damping,
                 continuous.speedup_limit,
                 lambda law: continuous.decay_rate(0.5, law),

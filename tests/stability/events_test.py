@@ -103,10 +103,15 @@ def staleness(case, workers=P):
     return renewal.staleness(case.times.sf, workers)
 
 
+def mean_limit(law):
+    """eta lambda at which the mean over runs diverges."""
+    return stability.step_limit(law, criterion="mean")
+
+
 def delay_limit(law, workers=P):
     """eta lambda at which the delay equation diverges, half an update earlier."""
     earlier = stability.half_update_earlier(law, workers)
-    return stability.damping_limit(earlier) * law.mean / workers
+    return stability.damping_limit(earlier, workers=math.inf) * law.mean / workers
 
 
 class Exponents(NamedTuple):
@@ -116,18 +121,20 @@ class Exponents(NamedTuple):
     by_staleness: np.ndarray  # just below that limit, and just above
     by_delays: np.ndarray  # likewise of the delay equation's
     by_mean_square: np.ndarray  # just below the limit in mean square
+    of_workers: np.ndarray  # just below the delay equation's, of so many workers
 
 
 @functools.cache
 def exponents(name):
     """Of all steps in one pass along the traces."""
     law, case = staleness(CASES[name]), CASES[name]
-    limit = stability.step_limit(law)
+    limit = mean_limit(law)
     steps = Exponents(
         shares=limit * SHARES,
         by_staleness=limit * NEAR,
         by_delays=delay_limit(case.law) * NEAR,
-        by_mean_square=stability.step_limit(law, criterion="mean_square") * NEAR[:1],
+        by_mean_square=stability.step_limit(law) * NEAR[:1],
+        of_workers=stability.damping_limit(case.law, workers=P) / P * NEAR[:1],
     )
     found = growth(case.service, np.concatenate(steps))
     return Exponents(*np.split(found, np.cumsum([len(part) for part in steps])[:-1]))
@@ -171,8 +178,8 @@ def test_single_runs_bear_the_limit_of_their_law_of_staleness_to_three_per_cent(
 @pytest.mark.parametrize("name", CASES)
 def test_the_law_of_a_trace_has_the_limit_of_renewal_theory_s(name):
     measured = [one.staleness_law(burn_in=1000).pmf for one in traces_of(name)]
-    found = [stability.step_limit(pmf) for pmf in measured]
-    expected = stability.step_limit(staleness(CASES[name]))
+    found = [mean_limit(pmf) for pmf in measured]
+    expected = mean_limit(staleness(CASES[name]))
     assert np.mean(found) == pytest.approx(expected, rel=0.01)
 
 
@@ -194,6 +201,22 @@ def test_of_uniform_times_the_delay_equation_is_careful_unless_workers_are_many(
 @pytest.mark.parametrize("name", CASES)
 def test_single_runs_bear_what_the_mean_square_does(name):
     assert exponents(name).by_mean_square < 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_single_runs_bear_what_the_delay_equation_of_so_many_workers_does(name):
+    assert exponents(name).of_workers < 0
+
+
+@pytest.mark.parametrize("shape", [0.3, 1.2])
+def test_single_runs_bear_both_limits_though_the_mean_bears_far_more(shape):
+    law = stability.gamma_delay(1.0, shape)
+    machine = cluster.Cluster(P, cluster.gamma(1.0, shape))
+    trace = cluster.simulate(machine, cluster.protocols.k_async(1), 20_000, seed=1)
+    pmf = trace.staleness_law(burn_in=1000).pmf
+    limits = stability.step_limit(pmf), stability.damping_limit(law, workers=P) / P
+    steps = [*limits, 0.5 * mean_limit(pmf)]
+    assert (np.sign(trace_growth(trace.staleness, steps)) == [-1, -1, 1]).all()
 
 
 def memoryless_limit(workers):
@@ -218,7 +241,7 @@ def test_single_runs_of_memoryless_workers_have_a_limit_though_their_mean_has_no
     limit = memoryless_limit(workers)
     below, above = growth(service, limit * np.array([0.98, 1.02]), workers)
     assert below < 0 < above
-    assert stability.damping_limit(law) == math.inf
+    assert stability.damping_limit(law, workers=math.inf) == math.inf
     # where single runs double and double, the mean is as fast as at critical damping
     rate = stability.workers_decay_rate(2 * limit, workers, law)
     assert rate == pytest.approx(0.5 / (1 - 1 / (2 * workers)))
@@ -230,7 +253,7 @@ def test_single_runs_of_memoryless_workers_have_a_limit_though_their_mean_has_no
 
 
 def test_memoryless_delays_that_are_independent_bear_in_mean_square_the_root_of_two():
-    limit = stability.step_limit(staleness(MEMORYLESS), criterion="mean_square")
+    limit = stability.step_limit(staleness(MEMORYLESS))
     assert limit == pytest.approx(math.sqrt(2 / P), rel=0.03)
     assert growth(MEMORYLESS.service, [1.1 * limit]) < 0
 
@@ -239,7 +262,7 @@ def test_memoryless_delays_that_are_independent_bear_in_mean_square_the_root_of_
 
 
 def steps_of(name):
-    return SHARES * stability.step_limit(staleness(CASES[name]))
+    return SHARES * mean_limit(staleness(CASES[name]))
 
 
 def delay_rates(name):

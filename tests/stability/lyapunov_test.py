@@ -122,6 +122,13 @@ def test_fresh_and_two_late_in_turn_bear_the_root_of_two():
     assert limit == pytest.approx(math.sqrt(2), rel=1e-3)
 
 
+def test_a_batch_in_turn_bears_its_share_which_no_law_of_staleness_tells():
+    # eight gradients of one version: x -> (1 - 8 a) x
+    limit = trace_step_limit(list(range(8)) * 1000)
+    assert limit == pytest.approx(2 / 8, rel=1e-3)
+    assert limits.step_limit(np.full(8, 1 / 8)) > 1.8 * limit
+
+
 @pytest.mark.parametrize("workers", [1, 2, 16])
 def test_a_trace_of_workers_is_followed_as_they_read(workers):
     machine = dj.cluster.Cluster(workers, dj.cluster.lognormal(1.0, 0.3))

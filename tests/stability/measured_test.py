@@ -104,7 +104,7 @@ def test_the_mean_of_workers_with_different_delays_has_the_limit_of_their_law(op
         train_step = jax.vmap(growth.quadratic_step(tx), axis_name="workers")
         return growth.of_trajectory(train_step, carry, UPDATES)
 
-    limit = stability.step_limit(LAW, **options)
+    limit = stability.step_limit(LAW, criterion="mean", **options)
     steps = limit * np.array([0.6, 0.99, 1.01])
     measured = jax.jit(jax.vmap(measure))(steps)
     assert measured[1] < 0 < measured[2], "the limit is not within 1 %"

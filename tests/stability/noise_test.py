@@ -57,7 +57,7 @@ def test_the_variance_of_any_law_solves_the_moment_equation(seed):
     for _ in range(15):
         law = updates.a_law(rng, 5)
         options = updates.options_of(rng, 5)
-        limit = stability.step_limit(law, criterion="mean_square", **options)
+        limit = stability.step_limit(law, **options)
         for share in (0.1, 0.9, 0.999):
             step, noise = share * limit, rng.uniform(0.1, 2)
             variance = stability.stationary_variance(step, law, noise=noise, **options)
@@ -73,7 +73,7 @@ def test_where_a_step_is_unstable_the_variance_is_infinite():
         *((3, {"compensation": 0.3}), (geometric, {}), (geometric, {"momentum": 0.5})),
     )
     for delay, options in cases:
-        limit = stability.step_limit(delay, criterion="mean_square", **options)
+        limit = stability.step_limit(delay, **options)
         variances = [
             stability.stationary_variance(share * limit, delay, **options)
             for share in (0.5, 0.9, 0.99, 0.9999, 1.0001, 1.5, 100.0)
@@ -164,7 +164,7 @@ OPTIONS = {
 
 
 def step_of(options):
-    return 0.7 * stability.step_limit(LAW, criterion="mean_square", **options)
+    return 0.7 * stability.step_limit(LAW, **options)
 
 
 def optimizer(step, *, momentum=0.0, nesterov=False, modulation=None, compensation=0.0):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from scipy import stats
 
 import delayjax as dj
 from delayjax import stability
@@ -15,6 +16,7 @@ from delayjax import stability
 TURN = jnp.array([[0.8, -0.6], [0.6, 0.8]])
 CURVATURES = jnp.array([5.0, 0.5])
 AT = {"x": jnp.array([1.0, 2.0])}
+LAW = [0.5, 0.0, 0.5]
 
 
 def bowl(params, batch):
@@ -83,10 +85,18 @@ def test_sgd_grows_from_one_per_cent_past_the_predicted_step(delay, options):
 
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("delay", [0, 1, 6])
-def test_adam_grows_from_one_per_cent_past_the_predicted_step(delay, nesterov):
+def test_adam_grows_from_one_per_cent_past_its_limit_if_its_moment_stands_still(
+    delay, nesterov
+):
     options = {"b1": 0.8, "b2": 1 - 1e-7, "eps": 0.1, "nesterov": nesterov}
-    limit = stability.predict_step_limit(
-        *(bowl, AT, 0.0, delay, optax.adam), second_moment=SECOND, **options
+    limit = stability.learning_rate_limit(
+        stability.sharpness(
+            *(bowl, AT, 0.0),
+            preconditioner=stability.adam_preconditioner(SECOND, eps=0.1),
+        ),
+        *(delay, optax.adam),
+        b1=0.8,
+        nesterov=nesterov,
     )
     # the eigenvalues of D^-1/2 H D^-1/2 are those of D^-1 H
     divisor = np.sqrt(np.asarray(SECOND["x"])) + 0.1
@@ -103,31 +113,45 @@ def test_adam_grows_from_one_per_cent_past_the_predicted_step(delay, nesterov):
     assert below < 0 < above
 
 
-def test_without_a_second_moment_adam_s_is_that_of_its_first_step():
-    first = jax.tree.map(jnp.square, jax.grad(bowl)(AT, 0.0))
-    given, by_default = (
-        stability.predict_step_limit(bowl, AT, 0.0, 2, optax.adam, **moment)
-        for moment in ({"second_moment": first}, {})
-    )
-    assert given == by_default
+def test_adam_trains_far_past_that_limit_and_is_refused_at_a_point():
+    # a gradient of 1e-4 along x: D is that small there, so is the limit at this point
+    def loss(x, _):
+        return jnp.sum(x**2) / 2
+
+    at = jnp.array([1e-4, 1.0])
+    divisor = stability.adam_preconditioner(jax.grad(loss)(at, None) ** 2)
+    curvature = stability.sharpness(loss, at, None, preconditioner=divisor)
+    limit = stability.learning_rate_limit(curvature, 0, optax.adam)
+    assert limit == pytest.approx(38e-4, rel=1e-3)
+
+    @jax.jit
+    def trained(rate):
+        tx = optax.adam(rate)
+
+        def update(_, carry):
+            updates, state = tx.update(carry[0], carry[1])
+            return optax.apply_updates(carry[0], updates), state
+
+        return jax.lax.fori_loop(0, 1000, update, (at, tx.init(at)))[0]
+
+    assert loss(trained(30 * limit), None) < 1e-3 * loss(at, None)
+    with pytest.raises(ValueError, match=r"`optimizer` must be optax.sgd, got adam"):
+        stability.predict_step_limit(loss, at, None, 0, optax.adam)
+
+
+def test_adam_divides_by_the_root_of_its_state_s_second_moment_without_bias():
+    gradient = jax.grad(bowl)(AT, 0.0)
     state = optax.scale_by_adam().init(AT)
-    _, state = optax.scale_by_adam().update(jax.grad(bowl)(AT, 0.0), state)
+    direction, state = optax.scale_by_adam(b1=0.0).update(gradient, state)
     unbiased = jax.tree.map(lambda nu: nu / (1 - 0.999), state.nu)
-    of_state = stability.predict_step_limit(
-        bowl, AT, 0.0, 2, optax.adam, second_moment=unbiased
-    )
-    assert of_state == pytest.approx(given, rel=1e-5)
+    divisor = stability.adam_preconditioner(unbiased)
+    np.testing.assert_allclose(direction["x"], gradient["x"] / divisor["x"], rtol=1e-5)
 
 
 def test_a_known_curvature_needs_no_loss():
     curvature = stability.sharpness(bowl, AT, 0.0)
-    moment = {"x": jnp.array([1.0, 2.0])}
-    divisor = stability.adam_preconditioner(moment, eps=0.5, eps_root=0.25)
-    np.testing.assert_allclose(divisor["x"], np.sqrt([1.25, 2.25]) + 0.5, rtol=1e-6)
-    preconditioned = stability.sharpness(bowl, AT, 0.0, preconditioner=divisor)
-    law = [0.5, 0.0, 0.5]
-    more = {"modulation": dj.modulation.inverse, "criterion": "mean_square"}
-    for delay in (4, law):
+    for delay, criterion in ((4, "mean"), (LAW, "mean"), (LAW, "mean_square")):
+        more = {"modulation": dj.modulation.inverse, "criterion": criterion}
         found = stability.predict_step_limit(
             bowl, AT, 0.0, delay, optax.sgd, momentum=0.3, **more
         )
@@ -135,13 +159,6 @@ def test_a_known_curvature_needs_no_loss():
         assert found == expected
         assert found == stability.learning_rate_limit(
             curvature, delay, optax.sgd, momentum=0.3, **more
-        )
-        adam = {"eps": 0.5, "eps_root": 0.25}
-        found = stability.predict_step_limit(
-            *(bowl, AT, 0.0, delay, optax.adam), second_moment=moment, **adam, **more
-        )
-        assert found == stability.learning_rate_limit(
-            preconditioned, delay, optax.adam, **adam, **more
         )
 
 
@@ -151,14 +168,29 @@ def test_undelayed_adam_has_cohen_s_limit(b1):
     assert found == pytest.approx(2 * (1 + b1) / (1 - b1), rel=1e-12)
 
 
-def test_where_nothing_curves_upwards_no_step_is_too_large():
+def test_where_nothing_curves_upward_no_limit_is_made_up():
     def hill(x, _):
         return -jnp.sum(x**2)
 
-    assert (
-        stability.predict_step_limit(hill, jnp.ones(2), None, 3, optax.sgd) == math.inf
-    )
-    assert stability.learning_rate_limit(0.0, 3, optax.sgd) == math.inf
+    message = "`sharpness` must be finite and positive, got .* later in training"
+    with pytest.raises(ValueError, match=message):
+        stability.predict_step_limit(hill, jnp.ones(2), None, 3, optax.sgd)
+    for value in (0.0, -1.0):
+        with pytest.raises(ValueError, match=message):
+            stability.learning_rate_limit(value, 3, optax.sgd)
+
+
+def test_what_a_single_run_bears_is_the_default():
+    chances = stats.geom(1 / 16, loc=-1).pmf(np.arange(500))  # 16 memoryless workers
+    chances /= chances.sum()
+    limit = stability.step_limit(chances)
+    assert limit == pytest.approx(math.sqrt(2 / 16), rel=0.03)
+    assert limit < math.sqrt(math.pi / 16) + 1 / 32 < 0.5
+    assert limit == stability.learning_rate_limit(1.0, chances, optax.sgd)
+    found = stability.predict_step_limit(bowl, AT, 0.0, chances, optax.sgd)
+    assert found == pytest.approx(limit / 5.0, rel=1e-6)
+    of_the_mean = stability.step_limit(chances, criterion="mean")
+    assert of_the_mean == pytest.approx(2 * (2 * 16 - 1), rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -176,8 +208,7 @@ def test_where_nothing_curves_upwards_no_step_is_too_large():
         (optax.adam, {"learning_rate": 1.0}, TypeError, "learning rate is the answer"),
         (optax.sgd, {"momentum": 1.0}, ValueError, r"`momentum` .* got 1\.0"),
         (optax.sgd, {"delay": -1}, ValueError, "`delay` must be non-negative, got -1"),
-        (optax.sgd, {"second_moment": AT}, ValueError, "`second_moment` is of Adam"),
-        (optax.adam, {"eps": -1.0}, ValueError, r"`eps` .* got -1\.0"),
+        (optax.adam, {"eps": 1.0}, TypeError, "`eps` .* only b1, nesterov"),
     ],
 )
 def test_other_optimizers_and_options_are_refused(optimizer, options, error, message):
@@ -188,7 +219,7 @@ def test_other_optimizers_and_options_are_refused(optimizer, options, error, mes
 
 def test_a_curvature_that_is_no_number_is_refused():
     for value in (math.nan, math.inf):
-        with pytest.raises(ValueError, match=f"must be finite, got {value}"):
+        with pytest.raises(ValueError, match=f"must be finite and pos.*, got {value}"):
             stability.learning_rate_limit(value, 1, optax.sgd)
     for value in ("a", None, [1.0, 2.0]):
         with pytest.raises(TypeError, match="`sharpness` must be a number, got "):
@@ -203,11 +234,10 @@ def test_a_limit_is_a_float_whatever_the_curvature_is(kind):
 
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
-def test_adam_s_second_moment_of_narrow_parameters_is_wide(dtype):
-    def steep(params, _):
-        return jnp.sum((300 * params.astype(jnp.float32)) ** 2) / 2
-
-    # its square, 300^4, is no float16; D = 300^2, the Hessian too
-    at = jnp.ones(3, dtype)
-    found = stability.predict_step_limit(steep, at, None, 0, optax.adam)
-    assert found == pytest.approx(38.0, rel=1e-5)
+def test_what_adam_divides_by_is_a_root_and_wide(dtype):
+    moment = {"x": jnp.array([1.0, 2.0])}
+    divisor = stability.adam_preconditioner(moment, eps=0.5, eps_root=0.25)
+    np.testing.assert_allclose(divisor["x"], np.sqrt([1.25, 2.25]) + 0.5, rtol=1e-6)
+    divisor = stability.adam_preconditioner(jnp.zeros(3, dtype))
+    assert divisor.dtype == jnp.float32
+    np.testing.assert_allclose(divisor, 1e-8)  # which is 0 in float16

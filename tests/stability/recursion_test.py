@@ -177,7 +177,7 @@ def test_laws_may_be_of_float32_and_come_from_a_cluster():
         np.testing.assert_allclose(stability.step_limit(law), expected, rtol=1e-12)
     # constant times would give a fixed delay of P - 1; times that spread bear more
     pmf = cluster.staleness_law(cluster.Cluster(8, cluster.exponential(1.0))).pmf
-    limit = stability.step_limit(pmf, criterion="mean_square")
+    limit = stability.step_limit(pmf)
     assert limit > 1.5 * stability.step_limit(7)
 
 

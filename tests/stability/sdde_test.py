@@ -1,6 +1,7 @@
 """Paths and variances of delayed equations: closed forms, matrices, other solvers."""
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -9,6 +10,7 @@ from scipy import linalg
 
 from delayjax.stability import dampings, delay_laws, sdde
 
+mean_limit = functools.partial(dampings.damping_limit, workers=math.inf)
 CONSTANT = delay_laws.constant_delay(1.0)
 
 
@@ -80,8 +82,8 @@ def test_beyond_the_limit_of_most_delays_the_variance_is_infinite(rare):
 
 def test_roots_decide_what_frequencies_do_not_show(monkeypatch):
     law = delay_laws.empirical_delay([0.5, 1.0, 2.0])
-    limit = dampings.damping_limit(law)
-    monkeypatch.setattr(sdde, "damping_limit", lambda law: math.inf)
+    limit = mean_limit(law)
+    monkeypatch.setattr(sdde, "damping_limit", lambda law, workers: math.inf)
     assert sdde.sdde_variance(0.999 * limit, law) < math.inf
     for share in (1.001, 1.5, 20.0):
         assert sdde.sdde_variance(share * limit, law) == math.inf
@@ -115,7 +117,7 @@ def test_where_the_damping_is_unstable_the_variance_is_infinite():
         delay_laws.empirical_delay([0.5, 1.0, 2.0]),
     )
     for law in laws:
-        limit = dampings.damping_limit(law)
+        limit = mean_limit(law)
         shares = (0.5, 0.9, 0.99, 0.999, 1.0, 1.01, 3.0)
         variances = [sdde.sdde_variance(share * limit, law) for share in shares]
         assert variances[:4] == sorted(variances[:4])
@@ -143,7 +145,7 @@ def test_paths_of_a_constant_delay_have_the_variance(share):
     ],
 )
 def test_paths_of_random_delays_have_the_variance(law):
-    damping = 0.4 * dampings.damping_limit(law)
+    damping = 0.4 * mean_limit(law)
     found = variance_of_paths(damping, law, noise=1.0)
     expected = sdde.sdde_variance(damping, law)
     np.testing.assert_allclose(found, expected, rtol=0.01)
