@@ -70,9 +70,9 @@ def simulate(
         of a split are placed as `shardings` says, `jit` runs it on many devices.
 
     Raises:
-        TypeError: if a number of workers is no integer, or (in `init` and `step`) the
-            step does not return a pair, or a state of other shapes or dtypes, naming
-            the leaf.
+        TypeError: if `step` is no function, a number of workers no integer, or (in
+            `init` and `step`) the step does not return a pair, or a state of other
+            shapes or dtypes, naming the leaf.
         ValueError: if it is below 1 or does not match the names; or (in `init` and
             `step`) if a batch is not for P workers, parameters that were given to
             `vary` would differ between workers after a step, or what is shared would
@@ -88,6 +88,7 @@ def simulate(
         >>> split.state, distance
         (Array(1., dtype=float32), Array([1., 3.], dtype=float32))
     """
+    _check_step(step)
     names = base.as_names(axis_name)
     counts = num_workers if isinstance(num_workers, tuple) else (num_workers,)
     counts = tuple(base.check_bound("num_workers", n, at_least=1) for n in counts)
@@ -144,6 +145,7 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
         >>> one.step(split, jnp.ones(1))[0].state
         Array(-1., dtype=float32)
     """
+    _check_step(step)
     names = base.as_names(axis_name)
     _check_mesh(mesh, names)
     plans = _Plans(step, {name: mesh.shape[name] for name in names})
@@ -198,32 +200,37 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
 
 
 def one(split: Split, *, worker: int | Mapping[str, int] = 0) -> Any:
-    """One worker's state.
+    """One worker's state, copied: the split may be donated afterwards.
 
     Args:
         split: of all workers.
         worker: which, 0 .. P - 1; of several axes an index for each name.
 
     Raises:
-        ValueError: if there is no such worker.
+        TypeError: if `split` is none, or an index no integer.
+        ValueError: if there is no such worker, or no index for one of the names.
 
     Example:
         >>> split = Split((jnp.ones(()), jnp.arange(3)), ((), ("workers",)))
         >>> one(split, worker=2)
         (Array(1., dtype=float32), Array(2, dtype=int32))
     """
+    _check_split(split)
+    every = {name for axes in split.axes for name in axes}
+    indices = worker if isinstance(worker, Mapping) else dict.fromkeys(every, worker)
+    if every - set(indices):
+        raise ValueError(
+            f"`worker` must have an index for each of {sorted(every)}, got {worker}."
+        )
 
     def pick(leaf, axes):
-        index = tuple(
-            operator.index(worker[name] if isinstance(worker, Mapping) else worker)
-            for name in axes
-        )
+        index = tuple(_index(indices[name]) for name in axes)
         for name, i, count in zip(axes, index, leaf.shape, strict=False):
             if not 0 <= i < count:
                 raise ValueError(
                     f"`worker` must lie in 0 .. {count - 1} along {name!r}, got {i}."
                 )
-        return leaf[index]
+        return _copy(leaf[index])
 
     return _map(pick, split.state, split.axes)
 
@@ -239,14 +246,16 @@ def shardings(split: Split, mesh: Mesh) -> Split:
         mesh: devices, with the axes of the workers.
 
     Raises:
-        TypeError, ValueError: if `mesh` is none, lacks an axis, has one of another type
-            than Auto, or its size does not divide the number of workers.
+        TypeError, ValueError: if `split` is none, or `mesh` is none, lacks an axis, has
+            one of another type than Auto, or its size does not divide the number of
+            workers.
 
     Example:
         >>> mesh = jax.make_mesh((1,), ("workers",), axis_types=(AxisType.Auto,))
         >>> shardings(Split(jnp.ones((4, 3)), (("workers",),)), mesh).state.spec
         P('workers',)
     """
+    _check_split(split)
     _check_mesh(mesh, tuple({name for axes in split.axes for name in axes}))
 
     def place(leaf, axes):
@@ -439,7 +448,9 @@ class _Plans:
             out_specs=P(),
             axis_names=set(self.names),
         )
-        jax.eval_shape(shard_map, self._held(state, axes), batch)
+        # its mesh is not that which the caller may have set
+        with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
+            jax.eval_shape(shard_map, self._held(state, axes), batch)
         return found[0]
 
     def _held(self, state: Any, axes: Axes) -> Any:
@@ -460,11 +471,20 @@ class _Plans:
 
     def _check_shared(self, plan: _Plan, state: Any, batch: Any) -> None:
         """Checks that what is shared is so under `vmap`, which sums no gradient."""
-        mapped = _mapped(self.step, plan, self.axes)
+        returned = False
+
+        def step(state, batch):
+            nonlocal returned
+            returned = False
+            result = self.step(state, batch)
+            returned = True
+            return result
+
+        mapped = _mapped(step, plan, self.axes)
         try:
             jax.eval_shape(mapped, self._held(state, plan.state), batch)
         except ValueError as error:
-            if "out_axes" not in str(error):
+            if not returned:  # the step itself failed
                 raise
             raise ValueError(
                 "The step sums a gradient over the workers that was not taken at"
@@ -516,7 +536,7 @@ def _first(axes: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _copy(leaf: Any) -> jax.Array:
-    """A copy, for the split is donated and what the caller gave is not."""
+    """A copy, for the split is donated and the caller's arrays are not."""
     return jnp.array(leaf, jnp.result_type(leaf), copy=True)
 
 
@@ -544,6 +564,29 @@ def _is_on_host(leaf: Any) -> bool:
     """Whether an array is a part of a history in the host's memory."""
     sharding = getattr(leaf, "sharding", None)
     return getattr(sharding, "memory_kind", None) == "pinned_host"
+
+
+def _index(worker: Any) -> int:
+    try:
+        return operator.index(worker)
+    except TypeError:
+        raise TypeError(f"`worker` must be an integer, got {worker!r}.") from None
+
+
+def _check_step(step: Step) -> None:
+    if not callable(step):
+        raise TypeError(
+            "`step` must be a function (state, batch) -> (state, metrics), got"
+            f" {step!r}."
+        )
+
+
+def _check_split(split: Any) -> None:
+    if not isinstance(split, Split):
+        raise TypeError(
+            f"`split` must be a workers.Split, got {type(split).__name__}: make it with"
+            " the workers' `init`."
+        )
 
 
 def _check_mesh(mesh: Mesh, names: tuple[str, ...]) -> None:

@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 import delayjax as dj
 from delayjax.workers import Split
 from tests.exchange import oracle
+from tests.exchange.driving import shared_buffers
 
 STEPS, WORKERS = 50, 4
 AGES = (0, 1, 3, 2)  # each worker's delay, where they differ
@@ -563,6 +564,40 @@ def test_init_neither_donates_nor_aliases_what_it_was_given(make):
 
 
 @both
+def test_one_worker_s_state_is_a_copy(make):
+    """The split goes on to be donated, and so may the copy."""
+    tx = dj.exchange.overlapped_mean(ADAM)
+    state = START, tx.init(START)
+    workers = make(step_of(tx, logistic))
+    split = workers.init(state, BATCHES[0])
+    one = dj.workers.one(split)
+    assert shared_buffers(state, split, one) == []
+
+
+@pytest.mark.parametrize(
+    ("stripped", "depth"), [(False, 1), (True, 3)], ids=["shallower", "stripped"]
+)
+@both
+def test_a_split_with_another_history_may_be_donated(make, stripped, depth):
+    """It was a crash on devices where two of its leaves were one buffer."""
+
+    def workers_of(depth):
+        tx = dj.delayed(dj.exchange.overlapped_mean(ADAM, keep_params=True), depth)
+        workers = make(step_of(tx, logistic))
+        return workers, workers.init((START, tx.init(START)), BATCHES[0])
+
+    _, split = workers_of(2)
+    split = dj.strip_history(split) if stripped else split
+    after, like = workers_of(depth)
+    split = dj.resize_history(split, like)
+    assert shared_buffers(split) == []
+    step = jax.jit(after.step, donate_argnums=0)
+    for batch in BATCHES:
+        split, metrics = step(split, batch)
+    assert np.isfinite(metrics["loss"])
+
+
+@both
 def test_every_leaf_keeps_its_type(make):
     tx = dj.delayed(
         dj.exchange.overlapped_mean(
@@ -821,6 +856,16 @@ def test_a_grid_of_step_sizes_and_delays_is_one_program():
 # Where the arrays are
 
 
+@both
+def test_the_caller_may_have_set_a_mesh(make):
+    tx = dj.exchange.overlapped_mean(ADAM)
+    with jax.set_mesh(mesh_of(WORKERS)):
+        workers = make(step_of(tx, logistic))
+        split = workers.init((START, tx.init(START)), BATCHES[0])
+        after, _ = jax.eval_shape(workers.step, split, BATCHES[0])
+    assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, split)
+
+
 def test_a_split_goes_on_under_the_other_execution():
     """What one checkpoints is the same: steps may alternate."""
     tx = COMPOSITIONS["a delay a worker, overlapped"].tx
@@ -937,6 +982,32 @@ def test_there_is_no_worker_beyond_the_last(worker):
         dj.workers.one(split, worker=worker)
 
 
+@pytest.mark.parametrize(
+    ("worker", "error", "match"),
+    [
+        (0.5, TypeError, "`worker` must be an integer, got 0.5"),
+        ({"groups": 1}, ValueError, r"an index for each of \['groups', 'members'\]"),
+    ],
+    ids=str,
+)
+def test_a_worker_is_an_index_for_each_axis(worker, error, match):
+    split = Split(jnp.ones((2, 2)), (GROUPS,))
+    with pytest.raises(error, match=match):
+        dj.workers.one(split, worker=worker)
+
+
+def test_what_is_no_split_is_refused():
+    for function in (dj.workers.one, lambda s: dj.workers.shardings(s, mesh_of(4))):
+        with pytest.raises(TypeError, match=r"`split` must be a workers\.Split, got"):
+            function((jnp.ones(3),))
+
+
+@both
+def test_a_step_must_be_a_function(make):
+    with pytest.raises(TypeError, match=r"`step` must be a function .* got 3"):
+        make(3)
+
+
 # What is refused, in the same words by both
 
 
@@ -1023,6 +1094,27 @@ def test_a_gradient_that_is_summed_already_is_refused_by_name(make, tx):
     match = r"`exchange\.\w*mean` got a gradient that is the same.*\['b'\].*vary"
     with pytest.raises(ValueError, match=match):
         started(make, without_vary(tx), tx)
+
+
+class TheirOwnError(ValueError):
+    pass
+
+
+@pytest.mark.parametrize("when", ["vmap", "shard_map"])
+@both
+def test_an_error_of_the_step_comes_through_unchanged(make, when):
+    """Whatever it says, and in whichever of the traces it is raised."""
+    error = TheirOwnError("out_axes is wrong: not taken at workers.vary(params)")
+
+    def step(state, batch):
+        if ("vmap" in when) != bool(jax.sharding.get_abstract_mesh().manual_axes):
+            raise error
+        return state, {}
+
+    with pytest.raises(TheirOwnError) as raised:
+        make(step).init(PARAMS, DATA)
+    assert raised.value is error
+    assert raised.value.__cause__ is None
 
 
 @both

@@ -1,5 +1,6 @@
 """A worker's step, simulated or on four devices, and what its program sends."""
 
+import collections
 import itertools
 import re
 
@@ -130,6 +131,16 @@ def bytes_summed(program):
             entries *= int(size)
         total += entries * SIZES[kind]
     return total
+
+
+def shared_buffers(*trees):
+    """Leaves, of one tree or of several, that lie in one and the same memory."""
+    leaves = collections.defaultdict(set)
+    for path, leaf in jax.tree.leaves_with_path(trees):
+        for shard in leaf.addressable_shards if leaf.nbytes else ():
+            place = shard.device, shard.data.unsafe_buffer_pointer()
+            leaves[place].add(jax.tree_util.keystr(path))
+    return [paths for paths in leaves.values() if len(paths) > 1]
 
 
 def owners(split):
