@@ -139,6 +139,13 @@ def is_sent() -> bool:
     return bool(jax.sharding.get_abstract_mesh().manual_axes)
 
 
+def _has_further_axes() -> bool:
+    """Whether there are axes beside the workers', over which leaves may be sharded."""
+    mesh = jax.sharding.get_abstract_mesh()
+    further = set(mesh.axis_names) - set(mesh.manual_axes)
+    return any(mesh.shape[name] > 1 for name in further)
+
+
 def _kept_apart(
     sent: list[jax.Array], came: list[jax.Array], meanwhile: Any
 ) -> tuple[list[jax.Array], Any]:
@@ -148,17 +155,20 @@ def _kept_apart(
     written. The memory of what is sent, and that in which the sum arrives, would go to
     results of the computation beside it, which would then wait for the sum. So all of
     it stays in use till both are done: by a loop that is never entered, which the
-    compiler cannot know.
+    compiler cannot know. Where the mesh has further axes an entry to ask for may lie on
+    another device, so there is no such loop.
     """
 
+    def entry(leaf):
+        return leaf.ravel()[0].real.astype(jnp.float32)
+
     def on_cpu(sent, came, meanwhile):
-        first = next(leaf for leaf in came if leaf.size).ravel()[0]
-        bits = jax.lax.bitcast_convert_type(first.astype(jnp.float32), jnp.int32)
+        some = next(entry(leaf) for leaf in came if leaf.size)
+        bits = jax.lax.bitcast_convert_type(some, jnp.int32)
 
         def body(carry):
             _, sent, came, meanwhile = carry
-            firsts = [x.ravel()[0].astype(jnp.float32) for x in sent if x.size]
-            some = jnp.stack(firsts).sum()
+            some = jnp.stack([entry(x) for x in sent if x.size]).sum()
             return (
                 jnp.zeros_like(carry[0]),
                 [-x for x in sent],
@@ -169,7 +179,7 @@ def _kept_apart(
         carry = (bits | 1) == 0, sent, came, meanwhile
         return jax.lax.while_loop(lambda carry: carry[0], body, carry)[2:]
 
-    if not any(leaf.size for leaf in came):
+    if _has_further_axes() or not any(leaf.size for leaf in came):
         return came, meanwhile
     return jax.lax.platform_dependent(
         *(sent, came, meanwhile),
@@ -182,9 +192,7 @@ class _Parcels:
     """A tree's leaves as what is sent: small ones joined, large ones as they are."""
 
     def __init__(self, tree: Any, bucket_bytes: int):
-        mesh = jax.sharding.get_abstract_mesh()
-        others = set(mesh.axis_names) - set(mesh.manual_axes)
-        if any(mesh.shape[name] > 1 for name in others):
+        if _has_further_axes():
             bucket_bytes = 0  # joined, leaves would lose their sharding over these
         self._leaves, self._structure = jax.tree.flatten(tree)
         self._buckets = buckets(self._leaves, bucket_bytes)

@@ -6,7 +6,7 @@ from delayjax.exchange.error_feedback import ErrorFeedbackState as ErrorFeedback
 from delayjax.exchange.error_feedback import detached as detached
 from delayjax.exchange.error_feedback import error_feedback as error_feedback
 from delayjax.exchange.mean import mean as mean
-from delayjax.exchange.overlapped import OverlappedState as OverlappedState
+from delayjax.exchange.outbox import OutboxState as OutboxState
 from delayjax.exchange.overlapped import overlapped_mean as overlapped_mean
 from delayjax.exchange.partial import Carried as Carried
 from delayjax.exchange.partial import PartialMeanState as PartialMeanState

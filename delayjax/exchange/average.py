@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from delayjax import base, collectives
 
@@ -45,12 +46,7 @@ def average(
     # as exact as the gradients, and no less than float32
     leaves = jax.tree.leaves(updates)
     wide = jnp.finfo(jnp.result_type(jnp.float32, *leaves)).dtype
-    weights = jax.tree.map(
-        lambda tau: jnp.asarray(
-            1.0 if weight is None else weight(tau.astype(wide)), wide
-        ),
-        age,
-    )
+    weights = jax.tree.map(lambda tau: _weigh(weight, tau.astype(wide)), age)
     weighted = jax.tree.map(
         lambda leaf, w: leaf * w.astype(leaf.dtype),
         updates,
@@ -69,3 +65,16 @@ def average(
         lambda total, share: (total / share).astype(jnp.float32), ages, shares
     )
     return mean, staleness, done
+
+
+def _weigh(weight: base.Law | None, age: jax.Array) -> jax.Array:
+    """The weight of a gradient of this age, in the age's dtype."""
+    answer = 1.0 if weight is None else weight(age)
+    kinds = int, float, np.number, np.ndarray, jax.Array
+    if not isinstance(answer, kinds) or jnp.iscomplexobj(answer):
+        raise TypeError(f"`weight(staleness)` must be a real number, got {answer!r}.")
+    if jnp.ndim(answer) != 0:
+        raise ValueError(
+            f"`weight(staleness)` must be a scalar, got shape {jnp.shape(answer)}."
+        )
+    return jnp.asarray(answer, age.dtype)

@@ -36,7 +36,8 @@ def mean(
 
     Raises:
         TypeError: if `inner` is no transformation, `weight` no function, or (in
-            `update`) a gradient is not floating point.
+            `update`) a gradient is not floating point, or `weight` answers no real
+            number.
         NameError: in `update`, if there is no such axis.
         ValueError: if `bucket_bytes` is negative, or (in `update`) a gradient is summed
             over the workers already: it was not taken at `workers.vary(params)`.

@@ -1,24 +1,10 @@
 """The mean gradient of the step before, while this step's is computed."""
 
-from typing import Any, NamedTuple
-
-import jax
 import jax.numpy as jnp
 import optax
 
 from delayjax import base, collectives
-from delayjax.exchange import average
-
-
-class OverlappedState(NamedTuple):
-    """State of `overlapped_mean`."""
-
-    staleness: Any  # handed on by the last update, in steps, float32 []
-    outbox: Any  # each worker's gradient of the step before
-    age: jax.Array  # that gradient's staleness when it was handed in, float32 []
-    stale_params: Any  # that it was taken at; () without `keep_params`
-    full: jax.Array  # whether there was a step before, bool []
-    inner_state: Any
+from delayjax.exchange import average, outbox
 
 
 def overlapped_mean(
@@ -59,13 +45,14 @@ def overlapped_mean(
 
     Raises:
         TypeError: if `inner` is no transformation, `weight` no function, or (in
-            `update`) a gradient is not floating point, `staleness` is a tree, or under
-            `keep_params` there are no `params`.
+            `update`) a gradient is not floating point, `weight` answers no real number,
+            `staleness` is a tree, or under `keep_params` there are no `params`.
         NameError: in `update`, if there is no such axis.
-        ValueError: if `bucket_bytes` is negative, or (in `update`) a gradient is summed
-            over the workers already.
+        ValueError: if `inner` cannot stand behind a late gradient, `bucket_bytes` is
+            negative, or (in `update`) a gradient is summed over the workers already.
 
     Example:
+        >>> import jax
         >>> tx = overlapped_mean(optax.sgd(1.0))
         >>> def two_steps(grad):
         ...     first, state = tx.update(grad, tx.init(grad))
@@ -73,79 +60,30 @@ def overlapped_mean(
         >>> jax.vmap(two_steps, axis_name="workers")(jnp.asarray([1.0, 3.0]))
         (Array([0., 0.], dtype=float32), Array([-2., -2.], dtype=float32))
     """
-    inner = base.as_transformation("inner", inner)
     if weight is not None and not callable(weight):
         raise TypeError(f"`weight` must be a function of staleness, got {weight!r}.")
     bucket_bytes = base.check_bound("bucket_bytes", bucket_bytes)
 
-    def init_fn(params):
-        return OverlappedState(
-            staleness=jnp.zeros((), jnp.float32),
-            outbox=base.as_own(optax.tree.zeros_like(params), axis_name),
-            age=base.as_own(jnp.zeros((), jnp.float32), axis_name),
-            stale_params=params if keep_params else (),
-            full=jnp.zeros((), bool),
-            inner_state=inner.init(params),
-        )
+    def empty(params):
+        nothing = optax.tree.zeros_like(params), jnp.zeros((), jnp.float32)
+        return base.as_own(nothing, axis_name)
 
-    def update_fn(
-        updates,
-        state,
-        params=None,
-        *,
-        staleness=None,
-        stale_params=None,
-        worker=None,
-        **extra_args,
-    ):
-        del worker
-        collectives.check_fresh("exchange.overlapped_mean", updates, axis_name)
-        mean, age, updates = average.average(
-            state.outbox,
-            None if staleness is None else state.age,
+    def send(held, age, fresh, params):
+        del params
+        collectives.check_fresh("exchange.overlapped_mean", fresh, axis_name)
+        return average.average(
+            held,
+            age,
             axis_name=axis_name,
             weight=weight,
             bucket_bytes=bucket_bytes,
-            meanwhile=updates,
-        )
-        handed: dict[str, Any] = {"staleness": age + 1}
-        snapshot = ()
-        if keep_params:
-            snapshot = params if stale_params is None else stale_params
-            base.require(
-                *(snapshot, "params", "exchange.overlapped_mean(keep_params=True)"),
-                "call `update(grads, state, params)`",
-            )
-            handed["stale_params"] = state.stale_params
-        moves, inner_state = inner.update(
-            mean, state.inner_state, params, **handed, **extra_args
-        )
-        moves, inner_state = optax.tree.where(
-            state.full,
-            (moves, inner_state),
-            (optax.tree.zeros_like(moves), state.inner_state),
-        )
-        told = jnp.where(state.full, jnp.asarray(age + 1, jnp.float32), 0.0)
-        return moves, OverlappedState(
-            staleness=told,
-            outbox=updates,
-            age=_one_age(staleness, state.age),
-            stale_params=snapshot,
-            full=jnp.ones((), bool),
-            inner_state=inner_state,
+            meanwhile=optax.tree.cast_like(fresh, held),
         )
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
-
-
-def _one_age(staleness: Any, like: jax.Array) -> jax.Array:
-    """What a worker was told of its gradient's age; 0 if nothing."""
-    if staleness is None:
-        return jnp.zeros_like(like)
-    if not jax.tree_util.treedef_is_leaf(jax.tree.structure(staleness)):
-        raise TypeError(
-            "`staleness` handed to `exchange.overlapped_mean` is a tree, but its outbox"
-            " has one age: give the wrapper outside one delay for all leaves."
-        )
-    age = base.check_staleness("exchange.overlapped_mean", staleness, mean=True)
-    return base.typed_like(age.astype(jnp.float32), like)
+    return outbox.one_step_late(
+        "exchange.overlapped_mean",
+        inner,
+        empty=empty,
+        send=send,
+        keep_params=keep_params,
+    )

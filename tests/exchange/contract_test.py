@@ -1,0 +1,107 @@
+"""What every exchange promises, whatever it exchanges."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+from tests.exchange.driving import WORKERS, drive_all, executions, shared_buffers
+
+ADAM = optax.adam(0.1)
+PARAMS = {"w": jnp.ones((2, 3)), "b": jnp.ones(())}
+
+
+def every_other(step):
+    return (step + jax.lax.axis_index("workers")) % 2 == 0
+
+
+def half_of_the_time(tree, step):
+    return jax.tree.map(lambda u: u * (step % 2 == 0), tree), lambda message: message
+
+
+# name: inner -> transformation
+TABLE = {
+    "mean": dj.exchange.mean,
+    "overlapped_mean": lambda inner: dj.exchange.overlapped_mean(
+        inner, keep_params=True, weight=dj.modulation.inverse
+    ),
+    "partial_mean": lambda inner: dj.exchange.partial_mean(inner, every_other),
+    "error_feedback": lambda inner: dj.exchange.error_feedback(inner, half_of_the_time),
+    "a2sgd": dj.exchange.a2sgd,
+}
+# how transformations of others stand inside and outside of it
+WRAPPED = {
+    "alone": lambda exchange: exchange(ADAM),
+    "several inside": lambda exchange: exchange(optax.MultiSteps(ADAM, 2)),
+    "finite inside": lambda exchange: exchange(optax.apply_if_finite(ADAM, 3)),
+    "several outside": lambda exchange: optax.MultiSteps(exchange(ADAM), 2),
+    "finite outside": lambda exchange: optax.apply_if_finite(exchange(ADAM), 3),
+}
+members = pytest.mark.parametrize("name", TABLE)
+
+
+def test_the_table_has_every_exchange():
+    transformations = {
+        name
+        for name, function in inspect.getmembers(dj.exchange, inspect.isfunction)
+        if inspect.signature(function).return_annotation
+        is optax.GradientTransformationExtraArgs
+    }
+    assert transformations == set(TABLE)
+
+
+@members
+def test_parameters_and_state_are_buffers_of_their_own_and_may_be_donated(name):
+    """As `init` makes them, outside of `jit`, and after a step."""
+    txs = {how: wrap(TABLE[name]) for how, wrap in WRAPPED.items()}
+    held = {}
+    for how, tx in txs.items():
+        params = jax.tree.map(jnp.copy, PARAMS)
+        held[how] = params, tx.init(params)
+
+    def of_one(states):
+        def step(tx, params, state):
+            updates, state = tx.update(params, state, params)
+            return optax.apply_updates(params, updates), state
+
+        return {how: step(txs[how], *state) for how, state in states.items()}
+
+    @jax.jit(donate_argnums=0)
+    def step(states):
+        alone = jax.vmap(
+            of_one, in_axes=None, out_axes=0, axis_name="workers", axis_size=1
+        )
+        return jax.tree.map(lambda leaf: leaf[0], alone(states))
+
+    for _ in range(2):
+        assert shared_buffers(held) == []
+        held = step(held)
+    assert shared_buffers(held) == []
+    moved = {how: not jnp.all(params["w"] == 1) for how, (params, _) in held.items()}
+    assert moved["alone"]
+
+
+# a2sgd refuses complex gradients: they have no signs
+LINEAR = {
+    name: exchange(optax.sgd(0.1, momentum=0.5))
+    for name, exchange in TABLE.items()
+    if name != "a2sgd"
+}
+
+
+@executions
+def test_a_complex_gradient_is_its_two_parts(execution):
+    """What is exchanged is linear in it, so are the updates."""
+    rng = np.random.default_rng(1)
+    real, imaginary = rng.normal(size=(2, 6, WORKERS, 3)).astype(np.float32)
+    grads = {"z": real + 1j * imaginary, "x": real, "y": imaginary}
+    params = {"z": jnp.zeros(3, jnp.complex64), "x": jnp.zeros(3), "y": jnp.zeros(3)}
+    for _, updates in drive_all(execution, LINEAR, grads, params).values():
+        z, x, y = (np.asarray(updates[name]) for name in "zxy")
+        assert z.dtype == np.complex64
+        np.testing.assert_allclose(z, x + 1j * y, rtol=1e-5, atol=1e-6)
+        assert np.abs(z.imag).max() > 0.01
