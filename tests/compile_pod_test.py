@@ -123,6 +123,50 @@ def test_a_perceptron_s_overlapped_gradients_hide_and_the_last_of_fresh_ones_doe
     assert fresh.sent_bytes(hidden=True) == 3 * 2 * width**2
 
 
+@needs_libtpu
+@pytest.mark.parametrize("form", ["for each shard", "unreduced"])
+def test_in_plain_jit_a_gradient_that_is_reduced_late_hides(form):
+    """2 layers of 2048^2, 2048 rows a device, bfloat16, Adam; v5e:4x4.
+
+    On Auto axes there is a gradient for each shard, on Explicit ones the gradient's
+    type is unreduced. Either way nothing but the late sum is sent, and all of it hides.
+    """
+    layers, width, rows = 2, 2048, 2048
+    kind = {"for each shard": AxisType.Auto, "unreduced": AxisType.Explicit}[form]
+    there = compile_pod.devices("v5e:4x4")
+    mesh = jax.make_mesh((len(there),), ("data",), axis_types=(kind,), devices=there)
+    tx = dj.exchange.late_reduce(optax.adam(0.001), mesh)
+
+    def gradient(params, x):
+        if form == "for each shard":
+            parts = x.reshape(mesh.size, rows, width)
+            return jax.vmap(jax.grad(perceptron), (None, 0))(params, parts)
+        reduced = NamedSharding(mesh, P(reduced={"data"}))
+        return jax.grad(perceptron)(jax.sharding.reshard(params, reduced), x)
+
+    def step(state, x):
+        params, opt_state = state
+        updates, opt_state = tx.update(gradient(params, x), opt_state, params)
+        return (optax.apply_updates(params, updates), opt_state), {}
+
+    def on_mesh(tree, spec):
+        return jax.tree.map(
+            lambda leaf: shape(mesh, spec, *leaf.shape, dtype=leaf.dtype), tree
+        )
+
+    params = [shape(mesh, P(), width, width, dtype=jnp.bfloat16)] * layers
+    opt_state = jax.eval_shape(tx.init, params)
+    outbox = on_mesh(opt_state.outbox, P("data"))
+    state = params, on_mesh(opt_state, P())._replace(outbox=outbox)
+    x = shape(mesh, P("data"), mesh.size * rows, width, dtype=jnp.bfloat16)
+    report = examined(step, (state, x), "v5e:4x4")
+    assert [c for c in report.collectives if not c.hidden] == []
+    assert {c.kind for c in report.collectives} == {"all-reduce"}
+    assert report.sent_bytes(hidden=True) == layers * 2 * width**2
+    # the donated state is written over, but for scalars in tiles
+    assert report.output_bytes <= 8192
+
+
 def transformer(**changes):
     """The shipped char LM, wider: with work to hide behind. One block, for time."""
     config = char_lm.get_config()

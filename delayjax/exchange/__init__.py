@@ -5,6 +5,7 @@ from delayjax.exchange.error_feedback import Compressor as Compressor
 from delayjax.exchange.error_feedback import ErrorFeedbackState as ErrorFeedbackState
 from delayjax.exchange.error_feedback import detached as detached
 from delayjax.exchange.error_feedback import error_feedback as error_feedback
+from delayjax.exchange.late import late_reduce as late_reduce
 from delayjax.exchange.mean import mean as mean
 from delayjax.exchange.outbox import OutboxState as OutboxState
 from delayjax.exchange.overlapped import overlapped_mean as overlapped_mean

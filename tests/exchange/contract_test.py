@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import AxisType
 
 import delayjax as dj
 from tests.exchange.driving import WORKERS, drive_all, executions, shared_buffers
@@ -23,12 +24,20 @@ def half_of_the_time(tree, step):
     return jax.tree.map(lambda u: u * (step % 2 == 0), tree), lambda message: message
 
 
+def late_reduce(inner):
+    """Of gradients like the parameters: those of a single shard."""
+    mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
+    widen = optax.stateless(lambda g, _: jax.tree.map(lambda x: x[None], g))
+    return optax.chain(widen, dj.exchange.late_reduce(inner, mesh, keep_params=True))
+
+
 # name: inner -> transformation
 TABLE = {
     "mean": dj.exchange.mean,
     "overlapped_mean": lambda inner: dj.exchange.overlapped_mean(
         inner, keep_params=True, weight=dj.modulation.inverse
     ),
+    "late_reduce": late_reduce,
     "partial_mean": lambda inner: dj.exchange.partial_mean(inner, every_other),
     "error_feedback": lambda inner: dj.exchange.error_feedback(inner, half_of_the_time),
     "a2sgd": dj.exchange.a2sgd,
@@ -85,11 +94,11 @@ def test_parameters_and_state_are_buffers_of_their_own_and_may_be_donated(name):
     assert moved["alone"]
 
 
-# a2sgd refuses complex gradients: they have no signs
+# a2sgd refuses complex gradients, and late_reduce stands in no step of a worker
 LINEAR = {
     name: exchange(optax.sgd(0.1, momentum=0.5))
     for name, exchange in TABLE.items()
-    if name != "a2sgd"
+    if name not in ("a2sgd", "late_reduce")
 }
 
 
