@@ -456,6 +456,21 @@ def test_an_older_gradient_is_taken_at_the_oldest_version_kept():
     assert reports.clipped.sum() > 0
 
 
+def test_of_a_history_that_was_stripped_only_what_it_holds_is_read():
+    """Versions that were lost are not read as zeros: the oldest kept is."""
+    training = adasync("k_async", seed=1, max_staleness=8)
+    batches, step = given_batches(falling(1)), jax.jit(training.step)
+    state = training.init(START, KEY)
+    for t in range(10):
+        state, _ = step(state, pick(batches, t))
+    state = dj.resize_history(dj.strip_history(state), training.init(START, KEY))
+    state, report = step(state, pick(batches, 10))
+    # of all versions the tenth alone is kept; each gradient reads it in its own slot
+    slots = np.arange(WORKERS) < report.k
+    np.testing.assert_allclose(report.metrics["read"], slots * 10 / report.k, rtol=1e-6)
+    assert report.clipped > 0
+
+
 def types(tree):
     return jax.tree.map(jax.typeof, tree)
 
@@ -599,7 +614,7 @@ def losses_of_each_worker():
 
 def state_of_a_shallower_history():
     shallow, deep = (
-        construct(scheme="k_async", max_staleness=depth) for depth in (2, 5)
+        construct(scheme="k_async", max_staleness=depth) for depth in (4, 5)
     )
     batch = pick(given_batches([1.0]), 0)
     jax.eval_shape(deep.step, jax.eval_shape(shallow.init, START, KEY), batch)
@@ -695,7 +710,7 @@ BAD = {
     "a state of a shallower history": (
         state_of_a_shallower_history,
         ValueError,
-        r"`state` .* staleness of 2, got a trace of 5",
+        r"`state` .* staleness of 4, got a trace of 5",
     ),
     "a batch of two for six workers": (
         narrow_batch,

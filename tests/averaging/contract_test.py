@@ -316,6 +316,12 @@ def test_a_state_holds_no_buffer_twice_and_none_of_the_parameters(name):
         assert_apart((PARAMS, around(build(name)).init(PARAMS)))
 
 
+def test_a_server_s_optimizer_keeps_no_buffer_of_the_parameters():
+    for server in INNERS.values():
+        tx = averaging.downpour(optax.sgd(0.1), server=server, average=0.1)
+        assert_apart((PARAMS, tx.init(PARAMS)))
+
+
 def test_a_worker_that_is_seldom_there_has_a_state_of_its_own_memory():
     for inner in INNERS.values():
         tx = averaging.when_there(inner, averaging.round_robin())
