@@ -1,0 +1,121 @@
+"""What a trainer is promised, whatever trainer: one class of tests for all of them."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import delayjax as dj
+
+STEPS = 4
+STALENESS = 3
+
+
+class Trained(NamedTuple):
+    """What a run ends with, as trees of arrays."""
+
+    params: Any
+    opt_state: Any
+
+
+def late_by_one(inner):
+    """The gradient of the step before, the first one twice: the loop by hand."""
+
+    def init(params):
+        return optax.tree.zeros_like(params), jnp.int32(0), inner.init(params)
+
+    def update(grads, state, params=None, **extra_args):
+        last, step, inner_state = state
+        late = jax.tree.map(lambda g, l: jnp.where(step == 0, g, l), grads, last)
+        updates, inner_state = inner.update(late, inner_state, params)
+        return updates, (grads, step + 1, inner_state)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def slowed(inner):
+    """`inner` with its steps divided by the staleness that it is told."""
+    return optax.chain(inner, dj.scale_by_staleness(dj.modulation.inverse))
+
+
+def scaled(factor):
+    return lambda inner: optax.chain(inner, optax.scale(factor))
+
+
+WAYS = {
+    "as it is": lambda inner: inner,
+    "no delay": lambda inner: dj.delayed(inner, 0),
+    "delay": lambda inner: dj.delayed(inner, 1),
+    "delay, bfloat16": lambda inner: dj.delayed(
+        inner, 1, history=dj.ring.cast(jnp.bfloat16)
+    ),
+    "delay by hand": late_by_one,
+    "told": lambda inner: dj.inject_staleness(slowed(inner)),
+    "told, by hand": scaled(1 / STALENESS),
+}
+
+
+class Promises:
+    """Tests of a trainer; a subclass says how it trains.
+
+    `train(way)` trains `STEPS` steps with the trainer's own optimizer in `WAYS[way]`,
+    the parameters sharded over four devices, and returns `Trained`. Where the way is
+    "told" it sets the leaf `staleness` of the state to `STALENESS`, before the first
+    step or before each.
+    """
+
+    @classmethod
+    @functools.cache
+    def trained(cls, way):
+        return cls.train(way)
+
+    def test_no_delay_is_the_plain_optimizer_bit_for_bit(self):
+        plain, none = (self.trained(way).params for way in ("as it is", "no delay"))
+        for leaf, other in zip(jax.tree.leaves(none), jax.tree.leaves(plain)):
+            np.testing.assert_array_equal(as_numpy(leaf), as_numpy(other))
+
+    def test_delay_one_uses_the_gradient_of_the_step_before(self):
+        self.assert_close("delay", "delay by hand")
+        assert self.distance("delay", "as it is") > 1e-3
+
+    def test_a_history_is_sharded_as_its_parameters(self):
+        for way in ("delay", "delay, bfloat16"):
+            params, opt_state = self.trained(way)
+            leaves = jax.tree.leaves(params)
+            slots = jax.tree.leaves(opt_state.gradients.slots)
+            assert not all(leaf.sharding.is_fully_replicated for leaf in leaves)
+            for leaf, kept in zip(leaves, slots, strict=True):
+                spec = P(None, *leaf.sharding.spec)
+                wanted = NamedSharding(leaf.sharding.mesh, spec)
+                assert kept.shape == (2, *leaf.shape)
+                assert kept.sharding.is_equivalent_to(wanted, kept.ndim)
+
+    def test_a_history_in_bfloat16_is_as_wide(self):
+        slots = self.trained("delay, bfloat16").opt_state.gradients.slots
+        assert {leaf.dtype.itemsize for leaf in jax.tree.leaves(slots)} == {2}
+
+    def test_staleness_set_in_the_state_reaches_a_law(self):
+        self.assert_close("told", "told, by hand")
+        assert int(self.trained("told").opt_state.staleness) == STALENESS
+        assert self.distance("told", "as it is") > 1e-3
+
+    def assert_close(self, way, other):
+        # XLA rounds the two programs differently
+        pairs = zip(*(jax.tree.leaves(self.trained(w).params) for w in (way, other)))
+        for leaf, same in pairs:
+            np.testing.assert_allclose(
+                as_numpy(leaf), as_numpy(same), rtol=1e-5, atol=1e-6
+            )
+
+    def distance(self, way, other):
+        pairs = zip(*(jax.tree.leaves(self.trained(w).params) for w in (way, other)))
+        return max(np.max(np.abs(as_numpy(a) - as_numpy(b))) for a, b in pairs)
+
+
+def as_numpy(leaf):
+    return np.asarray(leaf).astype(np.float32)
