@@ -68,11 +68,11 @@ def damping_limit(law: DelayLaw, *, workers: float) -> float:
         Yu, Chen and Poor, arXiv:2406.11159, for the limit as a question of roots.
     """
     check_law(law)
-    endless = isinstance(workers, float) and workers == math.inf
-    if not endless:
-        workers = base.check_bound("workers", workers, at_least=1)
     limit = _limit_of_the_mean(law)
-    return limit if endless else _limit_of_the_variance(law, workers, limit)
+    if isinstance(workers, float) and workers == math.inf:
+        return limit
+    count = base.check_bound("workers", workers, at_least=1)
+    return _limit_of_the_variance(law, count, limit)
 
 
 def critical_damping(law: DelayLaw) -> float:
