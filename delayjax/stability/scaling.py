@@ -21,7 +21,7 @@ class OptimalWorkers(NamedTuple):
 
     workers: int  # P*
     rate: float  # at which the slowest mode decays, 1/seconds
-    limit: float  # of workers: training diverges from there on
+    limit: float  # of workers: single runs may diverge from there on
 
 
 def workers_decay_rate(
@@ -100,9 +100,13 @@ def optimal_workers(
 ) -> OptimalWorkers:
     """How many asynchronous workers train fastest at a given learning rate.
 
-    One mode decays fastest at critical damping; of constant times with
+    One mode decays fastest at critical damping; for constant times with
 
         P* = 1 / (e eta L) + 1/2,    and not at all from P = pi / (2 eta L) + 1/2 on.
+
+    Single runs of random times bear fewer workers than their mean does: P workers bear
+    eta L (P - 1/2) below `damping_limit(law, workers=P)` times the mean time. No more
+    workers than that are recommended.
 
     With curvatures from L/kappa to L more workers help the slowest mode until the
     stiffest one, which oscillates, is as slow:
@@ -124,10 +128,9 @@ def optimal_workers(
         The integer that is fastest, its rate (of the mean of x), and the limit; 1, the
         rate of 0 or below, and a limit of at most 1 if one worker alone diverges. For
         times of a coefficient of variation above 1 the rate may have several peaks:
-        this is the one next to critical damping, and critical damping itself where
-        there is no limit, for single runs are not faster beyond.
-        Costs some 50 `decay_rate`s, 10 ms for constant and gamma times; that of another
-        law takes a time in proportion to its `damping_limit`.
+        this is the one next to critical damping, and critical damping itself where the
+        mean has no limit. Next to the limit single runs are slower than their mean.
+        Costs some 50 `decay_rate`s and as many `damping_limit`s, 0.2 s.
 
     Raises:
         TypeError: if `law` is no `DelayLaw`, or another no number.
@@ -159,8 +162,8 @@ def optimal_workers(
             " curvature over the smallest."
         )
     check_law(law)
-    limit = damping_limit(law, workers=math.inf) * law.mean
-    if condition > 1 and limit == math.inf:
+    bearable = damping_limit(law, workers=math.inf) * law.mean
+    if condition > 1 and bearable == math.inf:
         raise ValueError(
             f"`law` must have a `damping_limit` for a `condition` above 1, got"
             f" {condition}: of nearly memoryless times the mean bears any number of"
@@ -173,14 +176,18 @@ def optimal_workers(
 
     alone = slowest(1)
     if step >= 2:
-        return OptimalWorkers(1, alone, min(limit / step + 0.5, 1.0))
-    start = max(math.floor(_fastest(law, condition, limit) / step + 0.5), 2)
+        return OptimalWorkers(1, alone, min(bearable / step + 0.5, 1.0))
+    start = max(math.floor(_fastest(law, condition, bearable) / step + 0.5), 2)
     # an integer next to it, unless the law's rate peaks elsewhere
-    last = start + 1 if limit == math.inf else math.inf
+    last = start + 1 if bearable == math.inf else math.inf
     workers, rate = _climb(slowest, start, last)
+    limit = _limit(step, law, bearable / step + 0.5)
+    if workers >= limit:
+        workers = max(math.ceil(limit) - 1, 1)
+        rate = slowest(workers)
     if alone >= rate:
         workers, rate = 1, alone
-    return OptimalWorkers(workers, rate, limit / step + 0.5)
+    return OptimalWorkers(workers, rate, limit)
 
 
 def implicit_momentum(workers: int) -> float:
@@ -215,6 +222,27 @@ def implicit_momentum(workers: int) -> float:
         arXiv:1605.09774.
     """
     return 1 - 1 / base.check_bound("workers", workers, at_least=1)
+
+
+def _limit(step: float, law: DelayLaw, of_mean: float) -> float:
+    """The number of workers from which on single runs may diverge.
+
+    It is that of the mean where all fewer workers are borne, as for constant times.
+    """
+
+    def is_borne(workers: int) -> bool:
+        bearable = damping_limit(law, workers=workers) * law.mean
+        return step * (workers - 0.5) < bearable
+
+    if of_mean < math.inf and is_borne(max(math.ceil(of_mean) - 1, 1)):
+        return of_mean
+    borne, beyond = 1, 2
+    while is_borne(beyond):
+        borne, beyond = beyond, 2 * beyond
+    while beyond - borne > 1:
+        middle = (borne + beyond) // 2
+        borne, beyond = (middle, beyond) if is_borne(middle) else (borne, middle)
+    return float(beyond)
 
 
 def _fastest(law: DelayLaw, condition: float, limit: float) -> float:
