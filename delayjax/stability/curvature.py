@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 from scipy.sparse import linalg
 
 from delayjax import base
+from delayjax.stability.known import check_known
 
 _DENSE = 20  # parameters, up to which the whole Hessian is as cheap
 # residual over eigenvalue; the eigenvalue's own error is the square of it
@@ -103,7 +104,10 @@ def hessian_eigenvalues(
         multiplication by the Hessian, 1994.
     """
     count = base.check_bound("count", count, at_least=1)
-    params = widened(params)
+    check_known(params=params, batch=batch, preconditioner=preconditioner)
+    if not callable(loss):
+        raise TypeError(f"`loss` must be a function of (params, batch), got {loss!r}.")
+    params = widened("params", params)
     point, tree_of = ravel_pytree(params)
     size, dtype = point.size, point.dtype
     if not size:
@@ -171,19 +175,20 @@ class _Hessian(linalg.LinearOperator):
         return self._times(x)
 
 
-def widened(params: Any) -> Any:
-    """`params` as arrays of float32 or float64; a TypeError if they are not real."""
+def widened(name: str, tree: Any) -> Any:
+    """A tree as arrays of float32 or float64; a TypeError if they are not real."""
 
     def wide(leaf):
-        leaf = jnp.asarray(leaf)
+        leaf = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise TypeError(
-                f"`params` must be real numbers, got a leaf of {leaf.dtype}: close over"
+                f"`{name}` must be real numbers, got a leaf of {leaf.dtype}: close over"
                 " what is not trained."
             )
+        leaf = jnp.asarray(leaf)
         return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
 
-    return jax.tree.map(wide, params)
+    return jax.tree.map(wide, tree)
 
 
 def _inverse_root(preconditioner: Any, params: Any) -> jax.Array:
@@ -196,7 +201,7 @@ def _inverse_root(preconditioner: Any, params: Any) -> jax.Array:
             f"`preconditioner` must have the shapes of `params`, {shapes[1]}, got"
             f" {shapes[0]}."
         )
-    divisor = ravel_pytree(widened(preconditioner))[0]
+    divisor = ravel_pytree(widened("preconditioner", preconditioner))[0]
     if not (jnp.isfinite(divisor) & (divisor > 0)).all():
         raise ValueError(
             "`preconditioner` must be positive and finite, got"
@@ -214,4 +219,7 @@ def _scalar(value: ArrayLike) -> jax.Array:
         raise TypeError(
             f"`loss` must return a scalar, got shape {jnp.shape(value)}: take the mean."
         )
-    return jnp.asarray(value)
+    value = jnp.asarray(value)
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        raise TypeError(f"`loss` must return a real number, got {value.dtype}.")
+    return value

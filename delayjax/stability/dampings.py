@@ -10,6 +10,7 @@ import numpy as np
 from delayjax import base
 from delayjax.stability.crossings import brent
 from delayjax.stability.delay_laws import DelayLaw, check_law
+from delayjax.stability.known import check_number
 from delayjax.stability.rightmost import meeting_rate
 
 _FINE = 0.02  # 1/mean between two angular frequencies
@@ -17,6 +18,7 @@ _HIGHEST = 1000.0  # 1/median: that an angular frequency may be
 _COARSEST = 2e-5  # of a frequency: how far the next one may be
 _BLOCK = 100  # frequencies at a time
 _POINTS = 2**14  # of an integral over all frequencies
+_MOST_WORKERS = 10**6  # whose limit they show to 0.2 %
 
 
 def damping_limit(law: DelayLaw, *, workers: float) -> float:
@@ -54,7 +56,7 @@ def damping_limit(law: DelayLaw, *, workers: float) -> float:
 
     Raises:
         TypeError: if `law` is no `DelayLaw`, or `workers` no number.
-        ValueError: if `workers` is below 1.
+        ValueError: if `workers` is below 1, or above 10^6 and finite.
 
     Example:
         >>> from delayjax.stability.delay_laws import constant_delay, gamma_delay
@@ -72,6 +74,10 @@ def damping_limit(law: DelayLaw, *, workers: float) -> float:
     if isinstance(workers, float) and workers == math.inf:
         return limit
     count = base.check_bound("workers", workers, at_least=1)
+    if count > _MOST_WORKERS:
+        raise ValueError(
+            f"`workers` must be at most {_MOST_WORKERS} or math.inf, got {count}."
+        )
     return _limit_of_the_variance(law, count, limit)
 
 
@@ -123,7 +129,7 @@ def check_damping(damping: float, law: DelayLaw) -> float:
     """
     check_law(law)
     try:
-        base.check_number("damping", damping)
+        check_number("damping", damping)
     except ValueError as error:
         raise ValueError(
             f"{error} It is eta lambda nu: a direction of negative curvature grows with"

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from delayjax import base
+from delayjax.stability.known import check_number, floats
 
 _BLOCK = 2**18  # exponentials at a time
 _LARGE = 1000  # stages, of which 1 + s mean/k loses three digits
@@ -58,7 +59,7 @@ class DelayLaw:
 
     def scaled(self, factor: float) -> "DelayLaw":
         """The law of factor * T."""
-        base.check_number("factor", factor, positive=True)
+        check_number("factor", factor, positive=True)
         return DelayLaw(
             transform=lambda s: self.transform(factor * np.asarray(s)),
             slope=lambda s: factor * self.slope(factor * np.asarray(s)),
@@ -81,7 +82,7 @@ def constant_delay(seconds: float) -> DelayLaw:
         >>> constant_delay(2.0).transform(0.5).round(6)  # 1/e
         np.float64(0.367879)
     """
-    base.check_number("seconds", seconds, positive=True)
+    check_number("seconds", seconds, positive=True)
     seconds = float(seconds)
     return DelayLaw(
         transform=lambda s: np.exp(-np.asarray(s) * seconds),
@@ -108,8 +109,8 @@ def gamma_delay(mean_seconds: float, shape: float) -> DelayLaw:
         >>> gamma_delay(1.0, 4).transform(4.0)  # (1 + 1)^-4
         np.float64(0.0625)
     """
-    base.check_number("mean_seconds", mean_seconds, positive=True)
-    base.check_number("shape", shape, positive=True)
+    check_number("mean_seconds", mean_seconds, positive=True)
+    check_number("shape", shape, positive=True)
     mean, k = float(mean_seconds), float(shape)
 
     def power(s, exponent):
@@ -163,8 +164,8 @@ def shifted_exponential_delay(shift_seconds: float, mean_seconds: float) -> Dela
         Dutta, Joshi, Ghosh, Dube and Nagpurkar, Slow and stale gradients can win the
         race, AISTATS 2018, arXiv:1803.01113.
     """
-    base.check_number("shift_seconds", shift_seconds, positive=True)
-    base.check_number("mean_seconds", mean_seconds, positive=True)
+    check_number("shift_seconds", shift_seconds, positive=True)
+    check_number("mean_seconds", mean_seconds, positive=True)
     shift, mean = float(shift_seconds), float(mean_seconds)
 
     def slope(s):
@@ -197,8 +198,8 @@ def uniform_delay(low_seconds: float, high_seconds: float) -> DelayLaw:
         >>> law.mean, float(law.transform(1.0).round(6))  # (1 - exp(-2)) / 2
         (1.0, 0.432332)
     """
-    base.check_number("low_seconds", low_seconds)
-    base.check_number("high_seconds", high_seconds)
+    check_number("low_seconds", low_seconds)
+    check_number("high_seconds", high_seconds)
     if not high_seconds > low_seconds:
         raise ValueError(
             f"`high_seconds` must be above `low_seconds`, got {high_seconds} and"
@@ -240,13 +241,14 @@ def empirical_delay(samples: ArrayLike) -> DelayLaw:
         samples: seconds [n]. Of a trace: `trace.arrived - trace.begun`.
 
     Raises:
+        TypeError: if they are no real numbers.
         ValueError: if there are none, all are 0, or one is negative or not finite.
 
     Example:
         >>> empirical_delay([1.0, 3.0]).mean
         2.0
     """
-    times = np.asarray(samples, np.float64)
+    times = floats("samples", samples)
     if times.ndim != 1 or not times.size:
         raise ValueError(
             "`samples` must be a vector of at least one delay in seconds, got shape"

@@ -7,6 +7,7 @@ from jax.typing import ArrayLike
 from scipy import optimize
 
 from delayjax import base
+from delayjax.stability.known import check_number, floats
 from delayjax.stability.thinning import checked_share
 
 
@@ -64,7 +65,7 @@ def arrival_rate(
             "`mean_seconds` must be a number, or one for each of the"
             f" {workers} workers, got shape {means.shape}."
         )
-    base.check_number("server_seconds", server_seconds)
+    check_number("server_seconds", server_seconds)
     sent = checked_share("sent", sent)
     each = sent / (np.broadcast_to(means, workers) + sent * server_seconds)
     served = 1 / server_seconds if server_seconds else math.inf
@@ -95,7 +96,7 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
         search of O(modes) a step.
 
     Raises:
-        TypeError: if `target` is no number.
+        TypeError: if one is no number.
         ValueError: if `target` is not positive, there are no rates or one is nan, or
             `start` is not finite or does not fit.
 
@@ -111,9 +112,9 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
     References:
         Yu, Chen and Poor, arXiv:2406.11159, for run time as a first passage.
     """
-    base.check_number("target", target, positive=True)
-    rates = np.atleast_1d(np.asarray(rates, np.float64))
-    offset = np.abs(np.asarray(start, np.float64))
+    check_number("target", target, positive=True)
+    rates = np.atleast_1d(floats("rates", rates))
+    offset = np.abs(floats("start", start))
     if rates.ndim != 1 or not rates.size or np.isnan(rates).any():
         raise ValueError(
             "`rates` must be a number or a row of at least one, none of them nan, got"
@@ -149,7 +150,7 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
 
 
 def _positive(name: str, seconds: ArrayLike) -> np.ndarray:
-    values = np.asarray(seconds, np.float64)
+    values = floats(name, seconds)
     if not ((values > 0) & np.isfinite(values)).all():
         raise ValueError(
             f"`{name}` must be positive and finite, got {seconds!r}: leave out workers"

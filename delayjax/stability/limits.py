@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from delayjax.stability.crossings import brent, brent_minimum, crossings
-from delayjax.stability.moments import check_length, second_moments
+from delayjax.stability.moments import second_moments
 from delayjax.stability.recursion import Delay, Recursion
 
 Criterion = Literal["mean", "mean_square"]
@@ -96,7 +96,7 @@ def step_limit(
         and May, A note on difference-delay equations, Theoretical Population Biology
         9, 1976, for the fixed delay.
     """
-    if criterion not in ("mean", "mean_square"):
+    if not isinstance(criterion, str) or criterion not in ("mean", "mean_square"):
         raise ValueError(
             f'`criterion` must be "mean" or "mean_square", got {criterion!r}.'
         )
@@ -111,7 +111,7 @@ def step_limit(
         return fixed_limit(recursion.fixed_delay) / recursion.mean_weight
     if criterion == "mean" or len(recursion.ages) == 1:
         return mean_limit(recursion)
-    check_length(recursion)
+    recursion.check_length()
     return _mean_square_limit(recursion, mean_limit(recursion))
 
 
@@ -146,7 +146,7 @@ def critical_step(
         are compensated by more than 1. Costs 15 ms for delays of up to 64 updates.
 
     Raises:
-        TypeError, ValueError: as `step_limit` does.
+        TypeError, ValueError: as `step_limit` does; also if a delay is beyond 10^4.
 
     Example:
         >>> round(critical_step(4), 5), round(4**4 / 5**5, 5)
@@ -159,6 +159,7 @@ def critical_step(
         modulation=modulation,
         compensation=compensation,
     )
+    recursion.check_length()
     limit = mean_limit(recursion)
     low, high, best = 0.0, 1.0, limit / 2
     while high - low > 1e-12:

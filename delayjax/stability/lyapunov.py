@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax.stability.recursion import Recursion, check_known
+from delayjax.stability.known import check_known, floats
+from delayjax.stability.recursion import Recursion
 
 _SHORTEST = 16  # updates between two renormalisations: exp(-700) is not reached
 _LOG_RANGE = 600.0  # exp of it can be held, and a little more
@@ -81,8 +82,7 @@ def trace_growth(
         modulation=modulation,
         compensation=compensation,
     )
-    check_known(step=step)
-    steps = np.asarray(step, np.float64)
+    steps = floats("step", step)
     if not ((steps >= 0) & np.isfinite(steps)).all():
         raise ValueError(
             f"`step` must be finite and non-negative, got {step!r}: it is eta lambda,"
@@ -237,7 +237,10 @@ class _Run:
 
 
 def _checked(staleness: ArrayLike) -> np.ndarray:
-    ages = np.asarray(staleness)
+    try:
+        ages = np.asarray(staleness)
+    except ValueError:
+        raise TypeError("`staleness` must hold integers, got ragged rows.") from None
     if ages.dtype.kind not in "iu":
         raise TypeError(
             f"`staleness` must hold integers, got {ages.dtype}: those of each update,"

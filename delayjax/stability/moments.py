@@ -4,22 +4,6 @@ import numpy as np
 
 from delayjax.stability.recursion import Recursion
 
-_LONGEST = 10**4  # half a second for each step that is tried
-
-
-def check_length(recursion: Recursion) -> None:
-    """Checks that delays are short enough for second moments.
-
-    Raises:
-        ValueError: if one is beyond 10^4.
-    """
-    if recursion.ages[-1] > _LONGEST:
-        raise ValueError(
-            f"`delay` must be at most {_LONGEST} updates, got {recursion.ages[-1]}: the"
-            " cost of second moments grows with the square. Cut off a law's tail and"
-            " divide by the sum, or give a trace to trace_step_limit."
-        )
-
 
 def second_moments(
     recursion: Recursion, step: float
@@ -45,9 +29,9 @@ def second_moments(
         costs O(K^2) for delays up to K.
 
     Raises:
-        ValueError: as `check_length` does.
+        ValueError: as `Recursion.check_length` does.
     """
-    check_length(recursion)
+    recursion.check_length()
     lags = int(recursion.ages[-1]) + 2
     spectrum = _spectrum(recursion.polynomial(step), lags)
     if spectrum is None:

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from delayjax import base
+from delayjax.stability.known import check_number
 from delayjax.stability.limits import fixed_limit
 from delayjax.stability.moments import second_moments
-from delayjax.stability.recursion import Delay, Recursion, check_known
+from delayjax.stability.recursion import Delay, Recursion
 
 
 def stationary_variance(
@@ -63,9 +63,8 @@ def stationary_variance(
         Kuchler and Mensch, Langevin's stochastic differential equation extended by a
         time-delayed term, Stochastics 40, 1992, for the continuous form.
     """
-    check_known(step=step, noise=noise)
-    base.check_number("step", step)
-    base.check_number("noise", noise)
+    check_number("step", step)
+    check_number("noise", noise)
     recursion = Recursion.of(
         delay,
         momentum=momentum,

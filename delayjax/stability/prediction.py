@@ -11,8 +11,9 @@ from jax.typing import ArrayLike
 
 from delayjax import base
 from delayjax.stability.curvature import sharpness, widened
+from delayjax.stability.known import check_number
 from delayjax.stability.limits import Criterion, step_limit
-from delayjax.stability.recursion import Delay, check_known
+from delayjax.stability.recursion import Delay
 
 
 def predict_step_limit(
@@ -144,9 +145,8 @@ def learning_rate_limit(
         arXiv:2207.14484, whose 38/eta is tau = 0 and b1 = 0.9 here.
     """
     rule = _rule(optimizer, options)
-    check_known(sharpness=sharpness)
     try:
-        base.check_number("sharpness", sharpness, positive=True)
+        check_number("sharpness", sharpness, positive=True)
     except ValueError as error:
         raise ValueError(
             f"{error} It is the largest eigenvalue of a Hessian: where that is not"
@@ -179,15 +179,27 @@ def adam_preconditioner(
         A tree like `second_moment`, for `sharpness`.
 
     Raises:
-        ValueError: if an `eps` is negative or not finite.
+        TypeError: if a leaf of `second_moment` is not real.
+        ValueError: if it is empty, or one number is negative or not finite.
 
     Example:
         >>> adam_preconditioner(jnp.array([4.0, 0.0]), eps=0.5).tolist()
         [2.5, 0.5]
     """
-    base.check_number("eps", eps)
-    base.check_number("eps_root", eps_root)
-    return jax.tree.map(lambda v: jnp.sqrt(v + eps_root) + eps, widened(second_moment))
+    check_number("eps", eps)
+    check_number("eps_root", eps_root)
+    moments = widened("second_moment", second_moment)
+    leaves = jax.tree.leaves(moments)
+    if not leaves:
+        raise ValueError("`second_moment` must hold at least one number, got none.")
+    if all(map(base.is_concrete, leaves)):
+        for leaf in leaves:
+            if not (jnp.isfinite(leaf) & (leaf >= 0)).all():
+                raise ValueError(
+                    "`second_moment` must be finite and non-negative, got"
+                    f" {float(leaf.min())} as the smallest number of a leaf."
+                )
+    return jax.tree.map(lambda v: jnp.sqrt(v + eps_root) + eps, moments)
 
 
 _BEARING = ("momentum", "nesterov", "b1")  # on the limit
@@ -207,17 +219,19 @@ def _rule(optimizer: Callable[..., Any], options: dict[str, Any]) -> _Rule:
             "`optimizer` must be optax.sgd or optax.adam itself, and its options"
             " further arguments, got a transformation, which does not tell what it is."
         )
-    if optimizer not in (optax.sgd, optax.adam):
+    if optimizer is not optax.sgd and optimizer is not optax.adam:
         name = getattr(optimizer, "__name__", repr(optimizer))
         raise ValueError(
             f"`optimizer` must be optax.sgd or optax.adam, got {name}, whose limit has"
             " no formula: measure it over a grid of learning rates."
         )
     known = _options(optimizer, options)
-    if optimizer is optax.sgd:
-        return _Rule(known["momentum"] or 0.0, known["nesterov"], 1.0)
-    # its momentum is a mean: what it moves by is (1 - b1) times the heavy ball's
-    return _Rule(known["b1"], known["nesterov"], 1 - known["b1"])
+    name = "momentum" if optimizer is optax.sgd else "b1"
+    momentum = 0.0 if known[name] is None else known[name]
+    check_number(name, momentum, below=1)
+    # Adam's is a mean: what it moves by is (1 - b1) times the heavy ball's
+    gain = 1.0 if optimizer is optax.sgd else 1 - float(momentum)
+    return _Rule(float(momentum), known["nesterov"], gain)
 
 
 def _options(optimizer: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:

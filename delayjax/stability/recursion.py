@@ -10,9 +10,10 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax import base
+from delayjax.stability.known import check_known, check_number
 from delayjax.stability.pmf import probabilities
 
+_LONG = 10**4
 _LONGEST = 10**6  # a grid of crossings then has a gigabyte
 _INT32 = 2**31 - 1  # what updates are counted with
 
@@ -55,15 +56,12 @@ class Recursion:
         compensation: float,
     ) -> "Recursion":
         """Checks and collects; the arguments are those of `step_limit`."""
-        check_known(
-            delay=delay,
-            momentum=momentum,
-            nesterov=nesterov,
-            compensation=compensation,
-        )
+        check_known(delay=delay, nesterov=nesterov)
+        if np.ndim(nesterov) or np.asarray(nesterov).dtype != bool:
+            raise TypeError(f"`nesterov` must be a bool, got {nesterov!r}.")
         ages, chances = _law(delay)
-        base.check_number("momentum", momentum, below=1)
-        base.check_number("compensation", compensation)
+        check_number("momentum", momentum, below=1)
+        check_number("compensation", compensation)
         return cls(
             ages=ages,
             chances=chances,
@@ -109,6 +107,20 @@ class Recursion:
         response += np.convolve([1, -self.momentum], excess)
         return np.trim_zeros(response, "b")
 
+    def check_length(self) -> None:
+        """Checks that the cost, which grows with the square, is below a minute.
+
+        Raises:
+            ValueError: if a delay is beyond 10^4.
+        """
+        if self.ages[-1] > _LONG:
+            raise ValueError(
+                f"`delay` must be at most {_LONG} updates, got {self.ages[-1]}: only"
+                " the step_limit of a fixed delay, or of the mean over runs, goes"
+                " farther. Cut off a law's tail and divide by the sum, or give a trace"
+                " to trace_step_limit."
+            )
+
     def dense(self, values: np.ndarray) -> np.ndarray:
         """`values` of the `ages` as a row over staleness 0, 1, 2, ..."""
         if self.ages[-1] > _LONGEST:
@@ -129,20 +141,6 @@ class Recursion:
         result[: len(still)] = still
         result[1 : len(response) + 1] += step * response
         return np.trim_zeros(result, "b")
-
-
-def check_known(**values: Any) -> None:
-    """Refuses what `jax.jit` knows only when it runs.
-
-    Raises:
-        TypeError: if a value is traced, naming it.
-    """
-    for name, value in values.items():
-        if not all(map(base.is_concrete, jax.tree.leaves(value))):
-            raise TypeError(
-                f"`{name}` must be known, got {value}: what is said of stability is no"
-                " JAX program, compute it outside of jit, grad and vmap."
-            )
 
 
 def _law(delay: Delay) -> tuple[np.ndarray, np.ndarray]:

@@ -5,10 +5,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from delayjax import base
-from delayjax.stability.recursion import Delay, Recursion, check_known
+from delayjax.stability.known import check_number
+from delayjax.stability.recursion import Delay, Recursion
 
-_LONGEST = 10**5  # half an hour
 _ROUNDS = 200  # a few tens are enough
 _BLOCK = 256  # roots at a time: pairs of all would not fit for long delays
 
@@ -52,7 +51,7 @@ def roots(
 
     Raises:
         TypeError, ValueError: as `step_limit` does; also if `step` is negative, or a
-            delay beyond 10^5.
+            delay beyond 10^4.
 
     Example:
         >>> roots(0.16, 1).real.round(6).tolist()  # z^2 - z + 0.16: it only decays
@@ -66,8 +65,7 @@ def roots(
         Numerical computation of polynomial zeros by means of Aberth's method,
         Numerical Algorithms 13, 1996, for the method.
     """
-    check_known(step=step)
-    base.check_number("step", step)
+    check_number("step", step)
     recursion = Recursion.of(
         delay,
         momentum=momentum,
@@ -75,11 +73,7 @@ def roots(
         modulation=modulation,
         compensation=compensation,
     )
-    if recursion.ages[-1] > _LONGEST:
-        raise ValueError(
-            f"`delay` must be at most {_LONGEST} updates, got {recursion.ages[-1]}:"
-            " there are as many roots, and their cost grows with the square."
-        )
+    recursion.check_length()
     found = zeros(recursion.polynomial(float(step)))
     return found[np.argsort(-np.abs(found), kind="stable")]
 

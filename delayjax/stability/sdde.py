@@ -14,6 +14,7 @@ from scipy import integrate, linalg
 from delayjax import base
 from delayjax.stability.dampings import check_damping, damping_limit
 from delayjax.stability.delay_laws import DelayLaw
+from delayjax.stability.known import check_known, check_number
 from delayjax.stability.rightmost import meeting_rate, number_right_of
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -71,7 +72,7 @@ def sdde_variance(damping: float, law: DelayLaw, *, noise: float = 1.0) -> float
         time-delayed term, Stochastics 40, 1992, for the constant delay.
     """
     damping = check_damping(damping, law)
-    base.check_number("noise", noise)
+    check_number("noise", noise)
     power = float(noise) ** 2
     if damping == 0 or damping >= damping_limit(law, workers=math.inf):
         return math.inf
@@ -158,8 +159,8 @@ def sdde_paths(
         54, 2000.
     """
     damping = check_damping(damping, law)
-    base.check_number("noise", noise)
-    base.check_number("step_seconds", step_seconds, positive=True)
+    check_number("noise", noise)
+    check_number("step_seconds", step_seconds, positive=True)
     start = _signed("start", start)
     paths = base.check_bound("paths", paths, at_least=1)
     steps = base.check_bound("steps", steps, at_least=1)
@@ -245,6 +246,7 @@ def _excess(damping: float, law: DelayLaw) -> float:
 
 def _signed(name: str, value: float) -> float:
     """A finite number of either sign."""
+    check_known(**{name: value})
     try:
         if isinstance(value, str) or np.ndim(value):
             raise TypeError

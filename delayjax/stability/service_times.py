@@ -14,7 +14,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from scipy import special
 
-from delayjax import base
+from delayjax.stability.known import check_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ def exponential(mean_seconds: float) -> ServiceTimes:
     References:
         Dutta et al., AISTATS 2018, arXiv:1803.01113.
     """
-    base.check_number("mean_seconds", mean_seconds, positive=True)
+    check_number("mean_seconds", mean_seconds, positive=True)
     return ServiceTimes(
         float(mean_seconds),
         lambda k, workers: mean_seconds * _harmonic(k, workers),
@@ -84,8 +84,8 @@ def shifted_exponential(shift_seconds: float, mean_seconds: float) -> ServiceTim
     References:
         Dutta et al., AISTATS 2018, arXiv:1803.01113.
     """
-    base.check_number("shift_seconds", shift_seconds, positive=True)
-    base.check_number("mean_seconds", mean_seconds, positive=True)
+    check_number("shift_seconds", shift_seconds, positive=True)
+    check_number("mean_seconds", mean_seconds, positive=True)
     return ServiceTimes(
         float(shift_seconds + mean_seconds),
         lambda k, workers: shift_seconds + mean_seconds * _harmonic(k, workers),
@@ -115,8 +115,8 @@ def pareto(scale_seconds: float, shape: float) -> ServiceTimes:
     References:
         Dutta et al., AISTATS 2018, arXiv:1803.01113.
     """
-    base.check_number("scale_seconds", scale_seconds, positive=True)
-    base.check_number("shape", shape, positive=True)
+    check_number("scale_seconds", scale_seconds, positive=True)
+    check_number("shape", shape, positive=True)
 
     def kth(k: int, workers: int) -> float:
         slower, every = workers - k + 1, workers + 1
@@ -153,8 +153,8 @@ def uniform(low_seconds: float, high_seconds: float) -> ServiceTimes:
         >>> uniform(1.0, 5.0).kth(3, 3)
         4.0
     """
-    base.check_number("low_seconds", low_seconds)
-    base.check_number("high_seconds", high_seconds, positive=True)
+    check_number("low_seconds", low_seconds)
+    check_number("high_seconds", high_seconds, positive=True)
     if not high_seconds > low_seconds:
         raise ValueError(
             f"`high_seconds` must be above `low_seconds` = {low_seconds}, got"

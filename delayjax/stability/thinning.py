@@ -7,7 +7,10 @@ from jax.typing import ArrayLike
 from scipy import optimize, special
 
 from delayjax import base
+from delayjax.stability.known import check_number
 from delayjax.stability.pmf import probabilities
+
+_LONGEST = 10**4  # ten seconds
 
 
 class Thinned(NamedTuple):
@@ -44,7 +47,7 @@ def staleness_threshold(pmf: ArrayLike, bound: int) -> Thinned:
     Raises:
         TypeError: if `bound` is no integer.
         ValueError: if `bound` is negative, or `pmf` is no row of probabilities that sum
-            to 1.
+            to 1, or one of more than 10^4.
 
     Example:
         >>> kept = staleness_threshold([0.5, 0.0, 0.5], 0)  # q = 1/2 + (1 - q)^2 / 2
@@ -55,7 +58,7 @@ def staleness_threshold(pmf: ArrayLike, bound: int) -> Thinned:
         Yu, Chen and Poor, arXiv:2406.11159, for the threshold; Gupta, Zhang and Wang
         (Rudra), arXiv:1509.04210, whose released server drops.
     """
-    chances = probabilities("pmf", pmf)
+    chances = _law(pmf)
     bound = base.check_bound("bound", bound)
     arrivals = np.arange(len(chances))
 
@@ -103,16 +106,26 @@ def event_triggered(pmf: ArrayLike, probability: float) -> Thinned:
         Yu, Chen and Poor, arXiv:2406.11159 (event-triggered communication; their rule
         is not public, this is a model of it).
     """
-    chances = probabilities("pmf", pmf)
+    chances = _law(pmf)
     share = checked_share("probability", probability)
     return _kept(_thin(chances, share), share)
+
+
+def _law(pmf: ArrayLike) -> np.ndarray:
+    chances = probabilities("pmf", pmf)
+    if len(chances) > _LONGEST:
+        raise ValueError(
+            f"`pmf` must be of at most {_LONGEST} probabilities, got {len(chances)}:"
+            " the cost grows with the square. Cut off its tail and divide by the sum."
+        )
+    return chances
 
 
 def _thin(chances: np.ndarray, share: float) -> np.ndarray:
     """The law of Bin(n, share), n of the law `chances`."""
     n = np.arange(len(chances))
-    below = np.stack([special.bdtr(np.minimum(k, n), n, share) for k in n])
-    return np.diff(below @ chances, prepend=0.0)
+    below = [special.bdtr(np.minimum(k, n), n, share) @ chances for k in n]
+    return np.diff(below, prepend=0.0)
 
 
 def _kept(chances: np.ndarray, share: float) -> Thinned:
@@ -122,7 +135,7 @@ def _kept(chances: np.ndarray, share: float) -> Thinned:
 
 def checked_share(name: str, value: float) -> float:
     """`value` as a share of the gradients, in (0, 1]."""
-    base.check_number(name, value)
+    check_number(name, value)
     if not 0 < value <= 1:
         raise ValueError(
             f"`{name}` must lie in (0, 1], got {value}: it is a share of all gradients."

@@ -6,6 +6,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from delayjax import base
+from delayjax.stability.known import check_number, floats
 
 
 def error_bound(
@@ -64,7 +65,7 @@ def error_bound(
         Dutta et al., AISTATS 2018, arXiv:1803.01113, the bounds of K-sync and K-async
         SGD for strongly convex losses (with M_G = 0).
     """
-    base.check_number("update_seconds", update_seconds, positive=True)
+    check_number("update_seconds", update_seconds, positive=True)
     k = base.check_bound("k", k, at_least=1)
     for name, value in {
         "learning_rate": learning_rate,
@@ -72,9 +73,9 @@ def error_bound(
         "largest": largest,
         "agreement": agreement,
     }.items():
-        base.check_number(name, value, positive=True)
-    base.check_number("noise", noise)
-    base.check_number("start", start)
+        check_number(name, value, positive=True)
+    check_number("noise", noise)
+    check_number("start", start)
     if largest < smallest:
         raise ValueError(
             f"`largest` must be at least `smallest` = {smallest}, got {largest}."
@@ -86,7 +87,7 @@ def error_bound(
             f"`learning_rate` must be at most 1 / (2 `largest`) = {0.5 / largest}, got"
             f" {learning_rate}: beyond it the bound is not proven."
         )
-    times = np.asarray(seconds, np.float64)
+    times = floats("seconds", seconds)
     if not (times >= 0).all():
         raise ValueError(f"`seconds` must be non-negative, got {seconds!r}.")
     floor = learning_rate * largest * noise**2 / (2 * smallest * agreement * k)

@@ -1,0 +1,159 @@
+"""Odd arguments are refused by name, before any work."""
+
+import functools
+import math
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from delayjax import stability
+from delayjax.stability import service_times
+
+NAN, LONG = math.nan, np.full(10**5, 1e-5)
+GAMMA = stability.gamma_delay(1.0, 2)
+ODD = {  # where a number is asked for
+    "a word": "0.5",
+    "none": None,
+    "complex": 0.5j,
+    "a bool": True,
+    "nan": NAN,
+    "a row": np.array([0.5, 0.6]),
+    "infinite": -math.inf,
+}
+adam = functools.partial(stability.learning_rate_limit, 1.0, 1, optax.adam)
+sgd = functools.partial(stability.learning_rate_limit, 1.0, 1, optax.sgd)
+bound = functools.partial(
+    *(stability.error_bound, 1.0, 1.0),
+    **{"k": 1, "smallest": 1.0, "largest": 1.0, "noise": 1.0, "start": 1.0},
+)
+# argument: the call with it
+NUMBERS = {
+    "step": lambda x: stability.roots(x, 3),
+    "noise": lambda x: stability.stationary_variance(0.1, 3, noise=x),
+    "momentum": lambda x: stability.step_limit(3, momentum=x),
+    "compensation": lambda x: stability.step_limit(3, compensation=x),
+    "delay": lambda x: stability.step_limit(x),
+    "sharpness": lambda x: stability.learning_rate_limit(x, 1, optax.sgd),
+    "b1": lambda x: adam(b1="none" if x is None else x),  # None is 0
+    "eps": lambda x: stability.adam_preconditioner(jnp.ones(2), eps=x),
+    "damping": lambda x: stability.decay_rate(x, GAMMA),
+    "workers": lambda x: stability.damping_limit(GAMMA, workers=x),
+    "mean_seconds": lambda x: stability.gamma_delay(x, 2),
+    "shape": lambda x: stability.gamma_delay(1.0, x),
+    "seconds": lambda x: stability.constant_delay(x),
+    "high_seconds": lambda x: stability.uniform_delay(0.0, x),
+    "probability": lambda x: stability.event_triggered([0.5, 0.5], x),
+    "learning_rate": lambda x: bound(learning_rate=x),
+    "target": lambda x: stability.run_time(x, 1.0),
+    "scale_seconds": lambda x: service_times.pareto(x, 2.0),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("name", NUMBERS)
+def test_what_is_no_sound_number_is_refused_by_name(name, kind):
+    with pytest.raises((TypeError, ValueError), match=f"^`{name}` must "):
+        NUMBERS[name](ODD[kind])
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_what_is_traced_is_refused_by_name(name):
+    with pytest.raises(TypeError, match=f"^`{name}` must be (known|a static integer)"):
+        jax.jit(lambda x: jnp.asarray(NUMBERS[name](x)))(0.5)
+
+
+def bowl(x, batch):
+    return jnp.sum(x**2) / 2
+
+
+AT = jnp.ones(2)
+OTHERS = {
+    "a truth that is none": (
+        "nesterov",
+        lambda: stability.step_limit(3, nesterov="no"),
+    ),
+    "truths": ("nesterov", lambda: stability.step_limit(3, nesterov=np.ones(2, bool))),
+    "criteria": (
+        "criterion",
+        lambda: stability.step_limit(3, criterion=np.array(["mean", "mean"])),
+    ),
+    "optimizers": (
+        "optimizer",
+        lambda: stability.learning_rate_limit(1.0, 3, np.ones(2)),
+    ),
+    "an empty momentum": ("momentum", lambda: sgd(momentum="")),
+    "steps in words": ("step", lambda: stability.trace_growth([0] * 200, "a")),
+    "complex steps": ("step", lambda: stability.trace_growth([0] * 200, [1j])),
+    "ragged": ("staleness", lambda: stability.trace_step_limit([[1], [1, 2]])),
+    "samples in words": ("samples", lambda: stability.empirical_delay(["a"])),
+    "complex samples": ("samples", lambda: stability.empirical_delay([1j])),
+    "traced samples": (
+        "samples",
+        lambda: jax.jit(lambda x: stability.empirical_delay([x]).mean)(1.0),
+    ),
+    "rates in words": ("rates", lambda: stability.run_time(0.1, "a")),
+    "a complex start": ("start", lambda: stability.run_time(0.1, 1.0, start=1j)),
+    "means in words": ("mean_seconds", lambda: stability.arrival_rate(2, "a")),
+    "seconds in words": (
+        "seconds",
+        lambda: stability.error_bound(*("a", 1.0), learning_rate=0.1, **bound.keywords),
+    ),
+    "too many workers": (
+        "workers",
+        lambda: stability.damping_limit(GAMMA, workers=10**400),
+    ),
+    "no workers": ("workers", lambda: stability.damping_limit(GAMMA, workers=0)),
+    "a long law": ("delay", lambda: stability.step_limit(LONG)),
+    "many roots": ("delay", lambda: stability.roots(1e-5, 10**5)),
+    "a long search": ("delay", lambda: stability.critical_step(10**5)),
+    "a long variance": (
+        "delay",
+        lambda: stability.stationary_variance(1e-6, 10**5, momentum=0.5),
+    ),
+    "a long thinning": ("pmf", lambda: stability.event_triggered(LONG, 0.5)),
+    "a long threshold": ("pmf", lambda: stability.staleness_threshold(LONG, 9)),
+    "a negative moment": (
+        "second_moment",
+        lambda: stability.adam_preconditioner(-AT),
+    ),
+    "a moment of nan": (
+        "second_moment",
+        lambda: stability.adam_preconditioner(NAN * AT),
+    ),
+    "no moment": ("second_moment", lambda: stability.adam_preconditioner(None)),
+    "whole moments": (
+        "second_moment",
+        lambda: stability.adam_preconditioner(jnp.ones(2, int)),
+    ),
+    "no loss": ("loss", lambda: stability.sharpness(None, AT, None)),
+    "a complex loss": (
+        "loss",
+        lambda: stability.sharpness(lambda x, _: jnp.sum(x) * 1j, AT, None),
+    ),
+    "a word of parameters": ("params", lambda: stability.sharpness(bowl, "a", None)),
+    "traced parameters": (
+        "params",
+        lambda: jax.jit(lambda x: stability.sharpness(bowl, x, None))(AT),
+    ),
+    "a traced batch": (
+        "batch",
+        lambda: jax.jit(lambda x: stability.sharpness(bowl, AT, x))(AT),
+    ),
+    "whole divisors": (
+        "preconditioner",
+        lambda: stability.sharpness(bowl, AT, None, preconditioner=jnp.ones(2, int)),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_what_else_is_odd_is_refused_by_name_at_once(case):
+    name, call = OTHERS[case]
+    begin = time.process_time()
+    with pytest.raises((TypeError, ValueError), match=f"^`{name}` must "):
+        call()
+    assert time.process_time() - begin < 2
