@@ -92,8 +92,8 @@ def main() -> None:
     singles = {
         "step_limit(1000)": Run(lambda: dj.stability.step_limit(1000)),
         f"step_limit(law of {len(law)})": Run(lambda: dj.stability.step_limit(law)),
-        "  in mean square": Run(
-            lambda: dj.stability.step_limit(law, criterion="mean_square")
+        "  of the mean over runs": Run(
+            lambda: dj.stability.step_limit(law, criterion="mean")
         ),
         "trace_step_limit(100,000)": Run(
             lambda: dj.stability.trace_step_limit(trace.staleness)

@@ -24,14 +24,12 @@ def check_known(**values: Any) -> None:
 
 
 def check_number(name: str, value: Any, **range_of: Any) -> None:
-    """As `base.check_number`, of a value that is known and no bool.
+    """As `base.check_number`, of a value that is known.
 
     Raises:
         TypeError, ValueError: as `check_known` and `base.check_number` do.
     """
     check_known(**{name: value})
-    if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"`{name}` must be a number, got {value!r}.")
     base.check_number(name, value, **range_of)
 
 

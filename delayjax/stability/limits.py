@@ -49,7 +49,7 @@ def step_limit(
     server that updates at each gradient were measured to bear this limit or more: 2 to
     40 of them, with constant, gamma (shape 0.3 to 16), lognormal and Pareto times, with
     and without momentum and modulation. Memoryless ones bear sqrt(pi/P) + 1/(2P), where
-    it is sqrt(2/P). Delays in a fixed order may bear less: a staleness of 0, 1, ..., 7
+    it is about sqrt(2/P). Delays in a fixed order may bear less: staleness 0, 1, ..., 7
     in turn is a batch of 8 gradients, and bears half of it.
 
     Args:
