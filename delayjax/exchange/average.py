@@ -4,7 +4,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from delayjax import base, collectives
 
@@ -70,11 +69,4 @@ def average(
 def _weigh(weight: base.Law | None, age: jax.Array) -> jax.Array:
     """The weight of a gradient of this age, in the age's dtype."""
     answer = 1.0 if weight is None else weight(age)
-    kinds = int, float, np.number, np.ndarray, jax.Array
-    if not isinstance(answer, kinds) or jnp.iscomplexobj(answer):
-        raise TypeError(f"`weight(staleness)` must be a real number, got {answer!r}.")
-    if jnp.ndim(answer) != 0:
-        raise ValueError(
-            f"`weight(staleness)` must be a scalar, got shape {jnp.shape(answer)}."
-        )
-    return jnp.asarray(answer, age.dtype)
+    return base.as_scalar("weight(staleness)", answer).astype(age.dtype)

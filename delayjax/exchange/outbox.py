@@ -84,6 +84,7 @@ def one_step_late(
                 *(snapshot, "params", f"{name}(keep_params=True)"),
                 "call `update(grads, state, params)`",
             )
+            snapshot = jax.tree.map(_own, snapshot)
             handed["stale_params"] = state.stale_params
         moves, inner_state = inner.update(
             optax.tree.cast_like(mean, updates),
@@ -107,6 +108,11 @@ def one_step_late(
         )
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def _own(leaf: Any) -> Any:
+    """An array of the state's own: eagerly, the caller's could be donated twice."""
+    return jnp.copy(leaf) if base.is_concrete(leaf) else leaf
 
 
 def _one_age(name: str, staleness: Any, like: jax.Array) -> jax.Array:

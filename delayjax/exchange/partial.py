@@ -224,7 +224,7 @@ def majority(
         The `participates` of `partial_mean`.
 
     Raises:
-        TypeError, ValueError: as `solo` does.
+        TypeError, ValueError: as `solo` does; also if `key` is no PRNG key.
 
     Example:
         >>> arrives = majority(jax.random.key(0), [[0.0, 1.0, 2.0, 3.0]])
@@ -237,6 +237,7 @@ def majority(
     References:
         Li et al. (eager-SGD), PPoPP 2020, arXiv:1908.04207, majority allreduce.
     """
+    base.check_key("key", key)
     lateness = _lateness(seconds, axis_name)
 
     def participates(step):

@@ -28,7 +28,7 @@ def random_blocks(key: jax.Array, fraction: float) -> Compressor:
         leaf that is sharded over further axes of a mesh is put together for it.
 
     Raises:
-        TypeError: if `fraction` is not a number.
+        TypeError: if `key` is no PRNG key, or `fraction` no number.
         ValueError: if it is not in (0, 1].
 
     Example:
@@ -43,6 +43,7 @@ def random_blocks(key: jax.Array, fraction: float) -> Compressor:
         Xu and Huang (DEF), ICML 2022, arXiv:2004.05298; the block as in its code
         anxuthu/DEF (`URSB`, a uniform random sparse block).
     """
+    base.check_key("key", key)
     if not base.is_concrete(fraction):
         raise TypeError("`fraction` must be static, got a traced value.")
     base.check_number("fraction", fraction, positive=True)

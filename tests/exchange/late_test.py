@@ -12,7 +12,13 @@ from jax.sharding import AxisType, NamedSharding, reshard
 from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
-from tests.exchange.driving import MIXED, bytes_summed, drive, executions
+from tests.exchange.driving import (
+    MIXED,
+    bytes_summed,
+    drive,
+    executions,
+    shared_buffers,
+)
 
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
 STEPS, ROWS, INPUTS, HIDDEN = 12, 16, 8, 4
@@ -208,6 +214,7 @@ def test_ages_add_and_parameters_come_with_their_gradient():
     for age in (3, 0, 5):
         at.append(optax.tree.scale(age, ONES))
         _, state = tx.update(of_shards(1, 1, 1, 1), state, at[-1], staleness=age)
+        assert shared_buffers(at, state) == []  # outside of `jit`, too
     assert [step["staleness"] for step in told[1:]] == [4, 1]
     assert dj.staleness(state) == 1
     for step, params in zip(told[1:], at, strict=False):

@@ -139,3 +139,24 @@ def test_a_traced_fraction_is_refused():
 
     with pytest.raises(TypeError, match="`fraction` must be static"):
         jax.jit(traced)(0.5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda key: dj.exchange.random_blocks(key, 0.5),
+        lambda key: dj.exchange.majority(key, [[1.0, 2.0]]),
+    ],
+    ids=["random_blocks", "majority"],
+)
+def test_what_is_no_key_is_refused(make):
+    with pytest.raises(TypeError, match=r"`key` must be a PRNG key, .* got 3"):
+        make(3)
+
+
+def test_blocks_of_complex_numbers_are_those_of_their_parts():
+    compress = dj.exchange.random_blocks(jax.random.key(0), 0.5)
+    real, imaginary = np.random.default_rng(1).normal(size=(2, 9)).astype(np.float32)
+    x, y, z = (kept(compress, v, 3) for v in (real, imaginary, real + 1j * imaginary))
+    np.testing.assert_array_equal(z, x + 1j * y)
+    assert np.count_nonzero(z) == 4
