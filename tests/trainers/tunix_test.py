@@ -91,7 +91,7 @@ class TestPeftTrainer(Promises):
     def train(way):
         tx = WAYS[way](optax.adam(RATE))
         trainer = train(tx, hook=Tells() if way == "told" else None)
-        return Trained(params_of(trainer), nnx.as_pure(trainer.optimizer.opt_state))
+        return Trained.of(params_of(trainer), nnx.as_pure(trainer.optimizer.opt_state))
 
 
 def by_hand(rate, gradients_of):

@@ -1,0 +1,102 @@
+"""Delays in the Trainer of Levanter, the package, with named arrays."""
+
+import dataclasses
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+import delayjax as dj
+from tests.trainers.promises import STALENESS, STEPS, WAYS, Promises, Trained
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    pytest.importorskip("levanter", reason="levanter is an extra: delayjax[levanter]")
+    pytest.importorskip("levanter.trainer", reason="levanter 1.1 does not import")
+    import equinox as eqx
+    import haliax as hax
+    from levanter import checkpoint
+    from levanter.optim import AdamConfig
+    from levanter.tracker import NoopConfig
+    from levanter.trainer import Trainer, TrainerConfig
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+IN, OUT = hax.Axis("embed", 8), hax.Axis("mlp", 4)
+ADAM = AdamConfig(learning_rate=0.1, warmup=0, lr_schedule="constant")
+
+
+class Model(eqx.Module):
+    kernel: hax.NamedArray
+    bias: hax.NamedArray
+
+    def __call__(self, x):
+        return hax.tanh(hax.dot(x, self.kernel, axis=IN)) + self.bias
+
+
+def make():
+    return Model(hax.random.normal(jax.random.PRNGKey(0), (IN, OUT)), hax.zeros(OUT))
+
+
+def loss(model, x, key=None):
+    return hax.mean((model(x) - 1.0) ** 2).scalar(), {}
+
+
+def train(tx, *, steps=STEPS, told=False, **config):
+    """The trainer's state after `steps`, embed sharded over four devices."""
+    config = TrainerConfig(
+        id="test",
+        tracker=NoopConfig(),
+        train_batch_size=8,
+        num_train_steps=steps,
+        require_accelerator=False,
+        log_jaxprs=False,
+        log_xla_hlo=False,
+        **({"load_checkpoint": False} | config),
+    )
+    with Trainer(config, tx, loss, add_default_hooks=False) as trainer:
+        state = trainer.initial_state(jax.random.PRNGKey(1), model_init=make)
+        for t in range(int(state.step), steps):
+            x = jax.random.normal(jax.random.PRNGKey(2 + t), (8, 8))
+            if told:
+                opt_state = state.opt_state._replace(
+                    staleness=jax.numpy.int32(STALENESS)
+                )
+                state = dataclasses.replace(state, opt_state=opt_state)
+            state = trainer.train_step(state, hax.named(x, ("batch", "embed"))).state
+    return state
+
+
+class TestTrainer(Promises):
+    @staticmethod
+    def train(way):
+        state = train(WAYS[way](ADAM.build(STEPS)), told=way == "told")
+        return Trained.of(state.model, state.opt_state)
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+def test_a_resumed_run_ends_with_the_same_bits(tmp_path, delay):
+    tx = dj.delayed(ADAM.build(6), delay)
+    half = train(tx, steps=3)
+    checkpoint.save_checkpoint(half.saveable_state, 3, str(tmp_path))
+    resumed = train(
+        tx, steps=6, load_checkpoint=True, load_checkpoint_path=str(tmp_path)
+    )
+    whole = train(tx, steps=6)
+    assert int(resumed.step) == 6
+    for state in ("model", "opt_state"):
+        for leaf, same in zip(
+            jax.tree.leaves(getattr(resumed, state)),
+            jax.tree.leaves(getattr(whole, state)),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(leaf, same)
+
+
+def test_a_bad_step_is_skipped_and_its_gradient_waits_in_the_history():
+    """`skip_bad_steps` is handed `loss=`, which goes through `delayed`."""
+    adam = dataclasses.replace(ADAM, skip_bad_steps=2)
+    state = train(dj.delayed(adam.build(STEPS), 1))
+    assert int(state.opt_state.gradients.pushed) == STEPS
+    assert np.isfinite(state.model.kernel.array).all()
