@@ -6,18 +6,21 @@ import warnings
 import jax
 import numpy as np
 import pytest
+import yaml
 
 import delayjax as dj
+from tests.trainers import pages
 from tests.trainers.promises import STALENESS, STEPS, WAYS, Promises, Trained
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     pytest.importorskip("levanter", reason="levanter is an extra: delayjax[levanter]")
     pytest.importorskip("levanter.trainer", reason="levanter 1.1 does not import")
+    import draccus
     import equinox as eqx
     import haliax as hax
     from levanter import checkpoint
-    from levanter.optim import AdamConfig
+    from levanter.optim import AdamConfig, OptimizerConfig
     from levanter.tracker import NoopConfig
     from levanter.trainer import Trainer, TrainerConfig
 
@@ -100,3 +103,25 @@ def test_a_bad_step_is_skipped_and_its_gradient_waits_in_the_history():
     state = train(dj.delayed(adam.build(STEPS), 1))
     assert int(state.opt_state.gradients.pushed) == STEPS
     assert np.isfinite(state.model.kernel.array).all()
+
+
+def page_s_names():
+    names = {"jnp": jax.numpy, "dataclasses": dataclasses}
+    exec(pages.lines("levanter", 0), names)
+    return names
+
+
+def test_the_page_s_configuration_is_read_and_built():
+    names = page_s_names()
+    text = pages.lines("levanter", language="yaml")
+    config = draccus.decode(OptimizerConfig, yaml.safe_load(text)["optimizer"])
+    assert config == names["DelayedConfig"](AdamConfig(learning_rate=6e-4), delay=1)
+    state = train(config.build(STEPS))
+    assert int(state.opt_state.staleness) == 1
+
+
+def test_the_page_s_lines_set_the_staleness():
+    names = page_s_names()
+    exec(pages.lines("levanter", 1).split("\n\n\n")[0], names)
+    state = train(dj.inject_staleness(ADAM.build(STEPS)), steps=1)
+    assert int(names["told"](state, 5).opt_state.staleness) == 5

@@ -12,6 +12,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 import delayjax as dj
+from tests.trainers import pages
 from tests.trainers.promises import STALENESS, STEPS, WAYS, Promises, Trained
 
 with warnings.catch_warnings():
@@ -191,3 +192,29 @@ def test_adapters_alone_have_a_history():
 )
 def test_the_trainer_finds_the_learning_rate(tx):
     assert float(train(tx)._try_get_learning_rate()) == pytest.approx(RATE)
+
+
+def page_s_lines(number, **names):
+    with MESH:
+        names |= {"optax": optax, "model": Model()}
+        names["config"] = peft_trainer.TrainingConfig(
+            eval_every_n_steps=1000, max_steps=STEPS
+        )
+        exec(pages.lines("tunix", 0), names)
+        if number == 1:
+            exec(pages.lines("tunix", 1), names)
+        trainer = names["trainer"].with_loss_fn(loss)
+        trainer.train([{"x": x} for x in batches(STEPS)])
+    return trainer.optimizer.opt_state
+
+
+def test_the_page_s_first_lines_train():
+    opt_state = page_s_lines(0)
+    assert int(opt_state.gradients.pushed[...]) == STEPS
+    assert int(opt_state.staleness[...]) == 1
+
+
+def test_the_page_s_hook_tells_the_staleness():
+    told = iter(range(STEPS))
+    opt_state = page_s_lines(1, measured=lambda: next(told))
+    assert int(opt_state.staleness[...]) == STEPS - 1
