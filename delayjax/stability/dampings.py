@@ -18,7 +18,7 @@ _HIGHEST = 1000.0  # 1/median: that an angular frequency may be
 _COARSEST = 2e-5  # of a frequency: how far the next one may be
 _BLOCK = 100  # frequencies at a time
 _POINTS = 2**14  # of an integral over all frequencies
-_MOST_WORKERS = 10**6  # whose limit they show to 0.2 %
+MOST_WORKERS = 10**6  # whose limit they show to 0.2 %
 
 
 def damping_limit(law: DelayLaw, *, workers: float) -> float:
@@ -74,9 +74,9 @@ def damping_limit(law: DelayLaw, *, workers: float) -> float:
     if isinstance(workers, float) and workers == math.inf:
         return limit
     count = base.check_bound("workers", workers, at_least=1)
-    if count > _MOST_WORKERS:
+    if count > MOST_WORKERS:
         raise ValueError(
-            f"`workers` must be at most {_MOST_WORKERS} or math.inf, got {count}."
+            f"`workers` must be at most {MOST_WORKERS} or math.inf, got {count}."
         )
     return _limit_of_the_variance(law, count, limit)
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.typing import ArrayLike
 
 from delayjax import base
 
@@ -33,7 +32,7 @@ def check_number(name: str, value: Any, **range_of: Any) -> None:
     base.check_number(name, value, **range_of)
 
 
-def floats(name: str, values: ArrayLike) -> np.ndarray:
+def floats(name: str, values: Any) -> np.ndarray:
     """`values` as float64, of any shape.
 
     Raises:

@@ -10,7 +10,11 @@ from scipy import optimize
 
 from delayjax import base
 from delayjax.stability.continuous import decay_rate
-from delayjax.stability.dampings import critical_damping, damping_limit
+from delayjax.stability.dampings import (
+    MOST_WORKERS,
+    critical_damping,
+    damping_limit,
+)
 from delayjax.stability.delay_laws import DelayLaw, check_law, half_update_earlier
 
 _LEAST_STEP = 1e-15  # of which so many workers are best that one more is none
@@ -129,8 +133,9 @@ def optimal_workers(
         rate of 0 or below, and a limit of at most 1 if one worker alone diverges. For
         times of a coefficient of variation above 1 the rate may have several peaks:
         this is the one next to critical damping, and critical damping itself where the
-        mean has no limit. Next to the limit single runs are slower than their mean.
-        Costs some 50 `decay_rate`s and as many `damping_limit`s, 0.2 s.
+        mean has no limit. Next to the limit single runs are slower than their mean. A
+        limit above 10^6 is that of the mean. Costs some 50 `decay_rate`s and 20
+        `damping_limit`s, 0.1 s.
 
     Raises:
         TypeError: if `law` is no `DelayLaw`, or another no number.
@@ -234,11 +239,9 @@ def _limit(step: float, law: DelayLaw, of_mean: float) -> float:
         bearable = damping_limit(law, workers=workers) * law.mean
         return step * (workers - 0.5) < bearable
 
-    if of_mean < math.inf and is_borne(max(math.ceil(of_mean) - 1, 1)):
+    borne, beyond = 1, max(math.ceil(min(of_mean, MOST_WORKERS)) - 1, 1)
+    if is_borne(beyond):
         return of_mean
-    borne, beyond = 1, 2
-    while is_borne(beyond):
-        borne, beyond = beyond, 2 * beyond
     while beyond - borne > 1:
         middle = (borne + beyond) // 2
         borne, beyond = (middle, beyond) if is_borne(middle) else (borne, middle)
