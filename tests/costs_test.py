@@ -52,7 +52,8 @@ def test_history_bytes_are_the_formula():
     _, trainer = built(**{"delay.value": (0, 7)})
     _, history = costs.state_bytes(trainer)
     clocks = 2 * 8  # of the gradients' and of their ages' ring
-    assert history == 2 * 4 * 8 * (4 * PARAMETERS + 4) + clocks
+    origin = 4 + 4  # a gradient's age and its loss
+    assert history == 2 * 4 * 8 * (4 * PARAMETERS + origin) + clocks
 
 
 def test_the_history_of_an_arm_is_as_deep_as_its_trace():
@@ -64,7 +65,7 @@ def test_the_history_of_an_arm_is_as_deep_as_its_trace():
 
 
 def test_a_history_larger_than_memory_is_refused_before_it_is_allocated():
-    program, trainer = built(**{"delay.max_delay": 10**9})
+    program, trainer = built(**{"delay.max_delay": 10**7})
     with pytest.raises(ValueError, match=r"GiB are the gradients' history.*max_delay"):
         costs.check_memory(program, trainer)
 
