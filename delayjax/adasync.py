@@ -202,7 +202,7 @@ def adasync(
         restarts=restarts,
         goes_on=goes_on,
         workers=cluster.workers,
-        depth=0 if restarts else base.check_bound("max_staleness", max_staleness or 0),
+        depth=0 if restarts else base.check_bound("max_staleness", max_staleness),
         initial_k=initial_k,
         interval_seconds=interval_seconds,
     )
@@ -297,7 +297,8 @@ def _step(
         model_state=taking.new_state(taken.model_state, state.model_state),
         opt_state=opt_state,
     )
-    return _choose(plan, state, plan.loss(metrics), seconds), report
+    loss = base.as_scalar("loss(metrics)", plan.loss(metrics))
+    return _choose(plan, state, loss, seconds), report
 
 
 def _wait(

@@ -226,6 +226,18 @@ def as_array(name: str, values: Any) -> Any:
         ) from None
 
 
+def as_reals(name: str, values: Any) -> np.ndarray:
+    """`values` as float64, of any shape.
+
+    Raises:
+        TypeError: if they are no real numbers.
+    """
+    array = np.asarray(as_array(name, values))
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"`{name}` must hold real numbers, got {values!r}.")
+    return array.astype(np.float64)
+
+
 def is_concrete(value: Any) -> bool:
     """Whether `value` can be looked at now, i.e. is not being traced."""
     return not isinstance(value, jax.core.Tracer)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import numbers
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -44,10 +45,15 @@ class Slowdown:
     stop_seconds: float = math.inf
 
     def __post_init__(self):
-        if np.asarray(self.workers).dtype.kind not in "iu":
+        if base.as_array("workers", self.workers).dtype.kind not in "iu":
             raise TypeError(
                 f"`workers` must be an integer or several, got {self.workers!r}."
             )
+        for name in ("factor", "start_seconds", "stop_seconds"):
+            if not isinstance(getattr(self, name), numbers.Real):
+                raise TypeError(
+                    f"`{name}` must be a number, got {getattr(self, name)!r}."
+                )
         if not self.factor > 0:
             raise ValueError(
                 f"`factor` must be positive, got {self.factor}: math.inf is a worker"
@@ -94,10 +100,9 @@ class Communication:
     def __post_init__(self):
         base.check_number("latency_seconds", self.latency_seconds)
         base.check_number("message_bytes", self.message_bytes)
-        if not self.bytes_per_second > 0:
-            raise ValueError(
-                f"`bytes_per_second` must be positive, got {self.bytes_per_second}."
-            )
+        rate = self.bytes_per_second
+        if not (isinstance(rate, float) and rate == math.inf):
+            base.check_number("bytes_per_second", rate, positive=True)
 
     @property
     def transfer_seconds(self) -> float:
@@ -201,7 +206,7 @@ class Cluster:
     def _factors(self) -> np.ndarray:
         if self.slowdown is None or self._scheduled:
             return np.ones(self.workers)
-        return np.asarray(self.slowdown, np.float64)
+        return base.as_reals("slowdown", self.slowdown)
 
     def law(self, worker: int) -> Service:
         """The service law of a worker, without slowdowns."""
@@ -236,6 +241,15 @@ class Cluster:
 
     def draw(self, worker: int, size: int, *, seed: int, stream: int = 0) -> np.ndarray:
         """The first `times` of a worker, float64 [size]."""
+        worker = base.check_bound("worker", worker)
+        if worker >= self.workers:
+            raise ValueError(
+                f"`worker` must be below {self.workers}, the number of workers, got"
+                f" {worker}."
+            )
+        size = base.check_bound("size", size)
+        seed = base.check_bound("seed", seed)
+        stream = base.check_bound("stream", stream)
         return np.fromiter(
             self.times(worker, seed=seed, stream=stream), np.float64, size
         )

@@ -196,6 +196,11 @@ class Server:
         """The version that a worker read last."""
         return self._read[worker]
 
+    @property
+    def started(self) -> int:
+        """Tasks of all workers that were started."""
+        return self._started
+
     def is_steady_from(self, seconds: float) -> bool:
         """Whether no worker's speed changes after this time."""
         return all(speed.edges[-2] <= seconds for speed in self._speeds)
@@ -447,6 +452,11 @@ def simulate(
     updates = math.inf if num_updates is None else num_updates
     server = Server(cluster, updates, seed, float(seconds), _name(protocol))
     protocol(server)
+    if server.version == 0 and (seconds == math.inf or not server.started):
+        raise ValueError(
+            f"`protocol` made no update, got {_name(protocol)}: start workers, loop"
+            " over the server's arrivals, and call server.update()."
+        )
     return server.trace()
 
 

@@ -364,7 +364,7 @@ def empirical(samples: ArrayLike) -> Service:
         >>> sorted(set(block.tolist()))
         [1.0, 1.5]
     """
-    times = np.asarray(samples, np.float64)
+    times = base.as_reals("samples", samples)
     if times.ndim != 1 or not times.size or not (times >= 0).all():
         raise ValueError(
             "`samples` must be a vector of at least one time, none of them negative or"

@@ -51,8 +51,11 @@ def staleness_law(
         Yu, Chen and Poor, Distributed stochastic gradient descent with staleness,
         arXiv:2406.11159 (the renewal picture).
     """
+    if not isinstance(cluster, Cluster):
+        raise TypeError(f"`cluster` must be a cluster.Cluster, got {cluster!r}.")
     workers = cluster.workers
-    base.check_bound("draws", draws, at_least=1)
+    draws = base.check_bound("draws", draws, at_least=1)
+    seed = base.check_bound("seed", seed)
     each = max(draws // workers, 1)
     if cluster.communication is not None:
         raise ValueError(

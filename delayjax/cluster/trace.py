@@ -128,7 +128,10 @@ class Trace:
         Raises:
             ValueError: if the trace does not hold them.
         """
-        if not 0 <= start <= stop <= self.num_updates:
+        start = base.check_bound("start", start)
+        stop = base.check_bound("stop", stop)
+        width = base.check_bound("width", width)
+        if not start <= stop <= self.num_updates:
             raise ValueError(
                 f"`start` and `stop` must lie in order in 0 .. {self.num_updates}, the"
                 f" updates of the trace, got {start} and {stop}."

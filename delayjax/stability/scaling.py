@@ -83,7 +83,7 @@ def workers_decay_rate(
     """
     workers = base.check_bound("workers", workers, at_least=1)
     check_law(law)
-    steps = np.asarray(step, np.float64)
+    steps = base.as_reals("step", step)
     if not ((steps >= 0) & np.isfinite(steps)).all():
         raise ValueError(
             f"`step` must be finite and non-negative, got {step!r}: it is eta lambda,"

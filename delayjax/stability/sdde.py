@@ -248,7 +248,7 @@ def _signed(name: str, value: float) -> float:
     """A finite number of either sign."""
     check_known(**{name: value})
     try:
-        if isinstance(value, str) or np.ndim(value):
+        if isinstance(value, (str, bytes)) or np.ndim(value):
             raise TypeError
         number = float(value)
     except (TypeError, ValueError):

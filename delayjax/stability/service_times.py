@@ -14,6 +14,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from scipy import special
 
+from delayjax import base
 from delayjax.stability.known import check_number
 
 
@@ -185,7 +186,7 @@ def empirical(samples: ArrayLike) -> ServiceTimes:
         >>> empirical([1.0, 3.0]).kth(2, 2)  # 1 in one of four cases, else 3
         2.5
     """
-    times = np.sort(np.asarray(samples, np.float64), axis=None)
+    times = np.sort(base.as_reals("samples", samples), axis=None)
     if np.ndim(samples) != 1 or not times.size or not times[0] > 0:
         raise ValueError(
             "`samples` must be a row of positive seconds, at least one, got"

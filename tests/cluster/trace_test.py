@@ -108,7 +108,9 @@ def test_arrivals_may_be_wider_than_the_trace(name):
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 4), (0, 61), (5, 4), (61, 61)])
 def test_arrivals_beyond_the_trace_are_refused(start, stop):
-    with pytest.raises(ValueError, match=rf"`start`.* 60.* {start} and {stop}"):
+    with pytest.raises(
+        ValueError, match=rf"`start`.*(60.* {start} and {stop}|got {start})"
+    ):
         simulate("ASGD").arrivals(start, stop)
 
 

@@ -145,7 +145,8 @@ def mindflayer(
     References:
         Maranjyan, Omar and Richtarik, MindFlayer, arXiv:2410.04285.
     """
-    counts, allotted = np.asarray(trials), np.asarray(allotted_seconds, np.float64)
+    counts = np.asarray(trials)
+    allotted = base.as_reals("allotted_seconds", allotted_seconds)
     if not np.issubdtype(counts.dtype, np.integer) or (counts < 0).any():
         raise ValueError(f"`trials` must be non-negative integers, got {trials}.")
     if not counts.any():

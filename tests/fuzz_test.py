@@ -1,0 +1,100 @@
+"""Bad calls of public functions: none hangs or is silent, each names its argument."""
+
+import re
+import signal
+import warnings
+
+import hypothesis
+from hypothesis import strategies as st
+
+from tests.public_calls import CALLS
+
+SECONDS = 20  # in which a call must be refused; most take some milliseconds
+
+# here Python or JAX refuse the value, clearly, by another name than the argument's
+OTHERS = {
+    ("adasync", "grad_fn"),  # JAX names the function that answers text
+    ("replay", "grad_fn"),
+    ("cluster.Cluster", "service"),  # a law that is asked for times
+    ("cluster.by_batch", "seconds_of"),
+    ("cluster.empirical", "samples"),
+    ("cluster.independent", "draw"),
+    ("cluster.load_trace", "path"),
+    ("cluster.Trace.save", "path"),
+    ("cluster.markov_stragglers", "service"),
+    ("delayed, by a schedule", "delay"),
+    ("exchange.detached", "params"),
+    ("exchange.detached", "strength"),
+    ("modulation.inverse", "staleness"),
+    ("protocols.event_triggered", "probability"),
+    ("protocols.psp", "poll_seconds"),
+    ("protocols.psp", "bound"),
+    ("protocols.ssp", "bound"),
+    ("replay", "accept"),
+    ("ring.init", "tree"),
+    ("ring.push", "ring"),
+    ("ring.read", "age"),
+    ("ring.read", "ring"),
+    ("ring.resize", "like"),
+    ("ring.resize", "ring"),
+    ("stability.hessian_eigenvalues", "params"),
+    ("workers.run", "axis_name"),  # named as an axis that the mesh lacks
+}
+ARGUMENTS = [
+    (label, name)
+    for label, call in CALLS.items()
+    for name, (_, bad) in call.arguments.items()
+    if not bad.is_empty
+]
+
+
+def stop(*_):
+    raise TimeoutError(f"the call is not refused within {SECONDS} s")
+
+
+def refusal(label, name, value):
+    """The error that a call ends in with this value of one argument."""
+    call = CALLS[label]
+    good = {key: good for key, (good, _) in call.arguments.items()}
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(SECONDS)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            call.use(call.function(**good | {name: value}))
+    except (ValueError, TypeError, NameError, AttributeError) as error:
+        return error
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    return None
+
+
+@hypothesis.settings(
+    max_examples=1500,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    print_blob=False,
+    phases=[hypothesis.Phase.generate],
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+@hypothesis.given(place=st.sampled_from(ARGUMENTS), data=st.data())
+def test_a_bad_value_is_refused_by_the_name_of_its_argument(place, data):
+    label, name = place
+    value = data.draw(CALLS[label].arguments[name][1])
+    error = refusal(label, name, value)
+    assert error is not None, f"{label}({name}={value!r}) is accepted"
+    if place not in OTHERS:
+        assert re.search(rf"[`'\"]{name}\b", str(error)), (place, value, error)
+
+
+def test_the_names_of_the_exceptions_are_in_the_table():
+    assert set(ARGUMENTS) >= OTHERS
+
+
+def test_the_good_calls_are_good():
+    """Else a bad value would be refused for another reason."""
+    for label in sorted({label for label, _ in ARGUMENTS})[::3]:
+        call = CALLS[label]
+        call.use(call.function(**{key: v for key, (v, _) in call.arguments.items()}))

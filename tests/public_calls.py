@@ -1,0 +1,1058 @@
+"""A good call of every public function, and what none of its arguments can be."""
+
+import functools
+import math
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from hypothesis import strategies as st
+from jax.sharding import AxisType
+
+import delayjax as dj
+from delayjax import averaging, cluster, delays, exchange, modulation, ring, stability
+from delayjax.cluster import protocols
+from delayjax.stability import service_times
+from tests import bad_values as no
+
+WORKERS = 4
+SGD = optax.sgd(0.1)
+KEY = jax.random.key(0)
+PARAMS = {"w": jnp.ones((2, 2)), "b": jnp.ones(2)}
+SECONDS = np.random.default_rng(0).random((6, WORKERS))
+CLUSTER = cluster.Cluster(WORKERS, cluster.exponential(1.0))
+TRACE = cluster.simulate(CLUSTER, protocols.k_async(1), 400, seed=0)
+LAW = stability.exponential_delay(2.0)
+TIMES = service_times.exponential(1.0)
+LINK = cluster.Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
+MESH = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
+
+
+class Call(NamedTuple):
+    function: Callable[..., Any]
+    use: Callable[[Any], Any]  # of what the function returns
+    arguments: dict[str, tuple[Any, st.SearchStrategy]]  # good value, bad values
+
+
+def nothing(result):
+    return result
+
+
+def call(function, use=nothing, /, **arguments):
+    return Call(function, use, arguments)
+
+
+def or_none(kind):
+    return kind.filter(lambda value: value is not None)
+
+
+def steps(tx, workers=None):
+    """Two updates of one worker, or of several along their axis."""
+
+    def run(params):
+        state = tx.init(params)
+        for _ in range(2):
+            updates, state = tx.update(params, state, params)
+        return updates
+
+    # tracing alone: what is refused is refused by then
+    if workers is None:
+        return jax.eval_shape(run, PARAMS)
+    several = jax.tree.map(lambda leaf: jnp.stack([leaf] * workers), PARAMS)
+    return jax.eval_shape(jax.vmap(run, axis_name="workers"), several)
+
+
+def told(tx):
+    """Two updates that are told where their gradients come from."""
+
+    def run(params):
+        state = tx.init(params)
+        for _ in range(2):
+            _, state = tx.update(
+                params, state, params, staleness=2, stale_params=params
+            )
+        return state
+
+    return jax.eval_shape(run, PARAMS)
+
+
+over_workers = functools.partial(steps, workers=WORKERS)
+
+
+def asked(schedule):
+    """What a function of the step says on each worker."""
+
+    def ask(_):
+        return schedule(jnp.int32(1))
+
+    return jax.eval_shape(jax.vmap(ask, axis_name="workers"), jnp.zeros(WORKERS))
+
+
+def simulated(protocol, workers=CLUSTER):
+    return cluster.simulate(workers, protocol, 5, seed=0)
+
+
+def is_numbers(value):
+    return isinstance(value, (np.ndarray, jax.Array, list, tuple))
+
+
+def drawn(service):
+    return cluster.Cluster(WORKERS, service).draw(0, 8, seed=0)
+
+
+def of_law(law):
+    return law(jnp.int32(3))
+
+
+def loss(params, batch):
+    return sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
+
+
+def gradient(params, batch, key):
+    return params, {"loss": loss(params, batch)}
+
+
+INNER = {"inner": (SGD, no.transformation)}
+AXES = {"axis_name": ("workers", no.axes)}
+AXIS = {"axis_name": ("workers", no.axis)}
+BUCKET = {"bucket_bytes": (64, no.bound)}
+PERIOD = {"period": (2, no.count)}
+MODULATION = (None, or_none(no.function(*no.wrong_answers)))
+RECURSION = {
+    "momentum": (0.5, no.share),
+    "modulation": MODULATION,
+    "compensation": (0.0, no.non_negative),
+}
+DELAY_OF_STABILITY = st.one_of(
+    no.integer(0).filter(lambda v: not isinstance(v, (jax.Array, list))),
+    no.some([0.5, 0.6], [], [-1.0, 2.0], [math.nan], [[1.0]]),
+)
+CRITERION = ("mean", no.choice("mean", "mean_square"))
+WEIGHT = (None, or_none(no.function("2", None, 1j, np.ones(2))))
+TURN = no.function("2", None, 1.5, np.ones(2, int))
+NO_LAW = no.some(*no.ODD, 1, cluster.exponential(1.0), TIMES)
+PMF = no.some(*no.ODD, [], [0.5, 0.6], [-1.0, 2.0], [math.nan], [[1.0]], [1j], 1.0)
+SLOWDOWNS = no.some([], [1.0] * 3, [math.nan] * 4, [0.0] * 4, ["a"] * 4, 1j)
+BOUND_OR_INF = no.finite(no.bound)
+LOG = Path(tempfile.mkdtemp()) / "log.csv"
+LOG.write_text("update,time_s,worker,read_version\n0,1.5,0,0\n1,1.75,1,0\n")
+BROKEN = LOG.with_name("broken.csv")
+BROKEN.write_text("update,time_s,worker,read_version\n0,1.5,0,7\n")
+SCHEDULE = no.some(*no.ODD, math.nan, -1.0, 1j, [0.1])
+
+
+def delayed_arguments(**others):
+    return {
+        "delay": (2, no.delay),
+        "max_delay": (3, or_none(no.bound)),
+        "warmup": ("fresh", no.choice("fresh", "skip", "zeros")),
+        "history": (None, or_none(no.no_storage)),
+    } | others
+
+
+CALLS = (
+    {
+        "delayed": call(dj.delayed, steps, **INNER, **delayed_arguments()),
+        "delayed, by a schedule": call(
+            lambda delay: dj.delayed(SGD, delay, max_delay=2),
+            steps,
+            delay=(lambda step: 1, no.function("2", None, 1j, np.ones(2))),
+        ),
+        "delay_gradients": call(dj.delay_gradients, steps, **delayed_arguments()),
+        "scale_by_staleness": call(
+            dj.scale_by_staleness,
+            told,
+            law=(modulation.inverse, no.function("2", None, 1j, np.ones(7))),
+        ),
+        "drop_stale": call(dj.drop_stale, told, **INNER, bound=(2, no.bound)),
+        "compensate_delay": call(
+            dj.compensate_delay,
+            told,
+            strength=(0.5, no.non_negative),
+            decay=(0.9, no.share),
+        ),
+        "gap_aware": call(
+            dj.gap_aware,
+            told,
+            learning_rate=(0.1, SCHEDULE | no.answers("2", None, 1j, np.ones(7))),
+            decay=(0.9, no.share),
+            eps=(1e-8, no.positive),
+        ),
+        "staleness": call(
+            dj.staleness,
+            opt_state=(dj.delayed(SGD, 1).init(PARAMS), no.some(None, 3, ())),
+        ),
+        "strip_history": call(dj.strip_history, state=((), st.nothing())),
+        "resize_history": call(
+            dj.resize_history,
+            state=(dj.delayed(SGD, 1).init(PARAMS), no.some(3, SGD.init(PARAMS))),
+            like=(dj.delayed(SGD, 4).init(PARAMS), no.some(None, SGD.init(PARAMS))),
+        ),
+        "replay": call(
+            dj.replay,
+            lambda training: training.run(
+                training.init(PARAMS, KEY), jnp.ones((2, TRACE.max_gradients))
+            ),
+            trace=(TRACE, no.some(None, 3, [], TRACE.staleness, "trace", [3])),
+            grad_fn=(gradient, no.function(None, 3, (1, 2, 3), (None, {}), ("2", {}))),
+            tx=(SGD, no.transformation),
+            each=(None, or_none(no.transformation)),
+            combine=(None, no.some(3, "mean", SGD, len)),
+            accept=(None, or_none(no.function("2", None, 1.5, np.ones(7)))),
+            chunk=(None, or_none(no.count)),
+            max_staleness=(None, or_none(no.bound)),
+            read_spread=(0.0, no.up_to_one),
+        ),
+        "adasync": call(
+            dj.adasync,
+            lambda training: jax.eval_shape(
+                training.step, training.init(PARAMS, KEY), jnp.ones(WORKERS)
+            ),
+            cluster=(CLUSTER, no.some(None, 3, TRACE, "four")),
+            grad_fn=(gradient, no.function(None, 3, (1, 2, 3), (None, {}), ("2", {}))),
+            tx=(SGD, no.transformation),
+            scheme=("k_async", no.choice("k_sync", "k_async", "k_batch_sync")),
+            initial_k=(2, no.integer(1, WORKERS)),
+            interval_seconds=(
+                1.0,
+                st.one_of(st.floats(max_value=0), no.some(math.nan, *no.NO_NUMBER)),
+            ),
+            loss=(lambda metrics: metrics["loss"], no.function("2", None, np.ones(7))),
+            seed=(0, no.seed),
+            max_staleness=(8, or_none(no.bound)),
+            draws=(16, no.count),
+        ),
+        # rings
+        "ring.init": call(
+            ring.init, tree=(PARAMS, no.some("2", object())), capacity=(3, no.count)
+        ),
+        "ring.push": call(
+            ring.push,
+            ring=(ring.init(PARAMS, 2), no.some(None, 3, PARAMS, "2")),
+            tree=(
+                PARAMS,
+                no.some(None, 3, {"w": jnp.ones((2, 2))}, {**PARAMS, "b": 1.0}),
+            ),
+        ),
+        "ring.read": call(
+            ring.read,
+            ring=(ring.init(PARAMS, 2), no.some(None, 3, PARAMS, "2")),
+            like=(PARAMS, no.some(None, 3, {"w": jnp.ones((2, 2))})),
+            age=(1, no.integer(0, 1) | no.some({"w": 1}, jnp.ones(7, int))),
+        ),
+        "ring.cast": call(
+            ring.cast,
+            lambda storage: storage.init(PARAMS, 2),
+            dtype=(
+                jnp.bfloat16,
+                no.some(None, 3, "2", jnp.int32, jnp.complex64, object()),
+            ),
+            storage=(None, or_none(no.no_storage)),
+        ),
+        "ring.on_host": call(ring.on_host),
+        "ring.sharded": call(
+            ring.sharded,
+            lambda storage: storage.init(PARAMS, 2),
+            axis_name=("data", no.axes),
+            mesh=(MESH, no.some(None, 3, "data", jax.devices())),
+            bucket_bytes=(64, no.bound),
+        ),
+        "ring.sharded, over workers": call(
+            ring.sharded,
+            lambda storage: storage.init(PARAMS, 2),
+            axis_name=("workers", no.axes),
+            num_workers=(4, no.count),
+        ),
+        "ring.resize": call(
+            ring.resize,
+            ring=(ring.init(PARAMS, 2), no.some(None, 3, PARAMS)),
+            like=(
+                ring.init(PARAMS, 4),
+                no.some(None, 3, PARAMS, ring.init(jnp.ones(3), 4), ring.init((), 4)),
+            ),
+        ),
+        "ring.vmap_axes": call(ring.vmap_axes, tree=((), st.nothing())),
+        # delays
+        "delays.constant": call(delays.constant, asked, tau=(2, no.integer(0))),
+        "delays.uniform": call(
+            delays.uniform,
+            asked,
+            key=(KEY, no.key),
+            low=(1, no.integer(0, 4)),
+            high=(4, no.integer(1)),
+            axis_name=("workers", or_none(no.axes)),
+        ),
+        "delays.geometric": call(
+            delays.geometric,
+            asked,
+            key=(KEY, no.key),
+            mean=(2.0, no.non_negative),
+            axis_name=("workers", or_none(no.axes)),
+        ),
+        "delays.poisson": call(
+            delays.poisson,
+            asked,
+            key=(KEY, no.key),
+            mean=(2.0, no.non_negative),
+            axis_name=("workers", or_none(no.axes)),
+        ),
+        "delays.from_trace": call(
+            delays.from_trace,
+            asked,
+            staleness=([0, 1, 2], no.integers | no.some([[1, 2], [2, 3]], 3)),
+        ),
+        "delays.per_worker": call(
+            delays.per_worker,
+            asked,
+            delays=([0, 1, 2, 3], no.integers | no.some([1, 2, 3], 3, [[0, 1, 2, 3]])),
+            **AXES,
+        ),
+        # laws
+        "modulation.inverse": call(
+            modulation.inverse, staleness=(3, no.some("2", None))
+        ),
+        "modulation.polynomial": call(
+            modulation.polynomial, of_law, power=(0.5, no.non_negative)
+        ),
+        "modulation.hinge": call(
+            modulation.hinge,
+            of_law,
+            slope=(1.0, no.non_negative),
+            knee=(4, no.non_negative),
+        ),
+        "modulation.capped": call(modulation.capped, of_law, workers=(4, no.positive)),
+        "modulation.exponential": call(
+            modulation.exponential, of_law, rate=(0.2, no.non_negative)
+        ),
+        "combine.ringleader": call(
+            dj.combine.ringleader,
+            lambda rule: rule.init(PARAMS),
+            num_workers=(2, no.count),
+        ),
+        # exchange
+        "exchange.mean": call(
+            exchange.mean, over_workers, **INNER, **AXES, **BUCKET, weight=WEIGHT
+        ),
+        "exchange.overlapped_mean": call(
+            exchange.overlapped_mean,
+            over_workers,
+            **INNER,
+            **AXES,
+            **BUCKET,
+            weight=WEIGHT,
+        ),
+        "exchange.a2sgd": call(exchange.a2sgd, over_workers, **INNER, **AXES),
+        "exchange.partial_mean": call(
+            exchange.partial_mean,
+            over_workers,
+            **INNER,
+            **AXES,
+            **BUCKET,
+            participates=(
+                lambda step: True,
+                no.function("2", None, 1.5, np.ones(2, bool)),
+            ),
+        ),
+        "exchange.solo": call(
+            exchange.solo, asked, **AXES, seconds=(SECONDS, no.table)
+        ),
+        "exchange.majority": call(
+            exchange.majority,
+            asked,
+            **AXES,
+            key=(KEY, no.key),
+            seconds=(SECONDS, no.table),
+        ),
+        "exchange.error_feedback": call(
+            exchange.error_feedback,
+            over_workers,
+            **INNER,
+            **AXES,
+            **BUCKET,
+            compress=(
+                exchange.random_blocks(KEY, 0.5),
+                no.function("2", None, (1, 2), (PARAMS, lambda m: None)),
+            ),
+        ),
+        "exchange.random_blocks": call(
+            exchange.random_blocks,
+            lambda compress: jax.eval_shape(lambda: compress(PARAMS, jnp.int32(0))[0]),
+            key=(KEY, no.key),
+            fraction=(0.5, no.fraction),
+        ),
+        "exchange.detached": call(
+            exchange.detached,
+            **AXES,
+            params=(PARAMS, no.some(3, {"w": jnp.ones((2, 2))}, "2")),
+            opt_state=(
+                exchange.error_feedback(SGD, exchange.random_blocks(KEY, 0.5)).init(
+                    PARAMS
+                ),
+                no.some(None, (), SGD.init(PARAMS)),
+            ),
+            strength=(0.5, no.up_to_one | no.answers("2", None, np.ones(7))),
+        ),
+        # averaging
+        "averaging.easgd": call(
+            averaging.easgd,
+            over_workers,
+            **INNER,
+            **AXIS,
+            **PERIOD,
+            moving_rate=(0.1, or_none(no.non_negative)),
+            turn=(averaging.round_robin(), or_none(TURN)),
+            unlocked=(averaging.races(KEY, 2), no.some(3, "2", object(), KEY)),
+        ),
+        "averaging.downpour": call(
+            averaging.downpour,
+            over_workers,
+            **INNER,
+            **AXIS,
+            **PERIOD,
+            server=(None, or_none(no.transformation)),
+            average=(0.1, or_none(no.fraction) | no.answers("2", None, np.ones(7))),
+            turn=(averaging.round_robin(), or_none(TURN)),
+            unlocked=(averaging.races(KEY, 2), no.some(3, "2", object(), KEY)),
+        ),
+        "averaging.wagma": call(
+            averaging.wagma,
+            over_workers,
+            **INNER,
+            **AXIS,
+            **PERIOD,
+            group_size=(2, or_none(no.count) | no.some(3, 8)),
+            lateness=(lambda step: 1, or_none(TURN)),
+            max_lateness=(2, no.count),
+        ),
+        "averaging.late_by": call(
+            averaging.late_by,
+            asked,
+            **AXIS,
+            table=(np.ones((3, WORKERS), int), no.table | no.some(SECONDS)),
+        ),
+        "averaging.gossip": call(
+            averaging.gossip, over_workers, key=(KEY, no.key), **INNER, **AXIS, **PERIOD
+        ),
+        "averaging.ad_psgd": call(
+            averaging.ad_psgd,
+            over_workers,
+            key=(KEY, no.key),
+            **INNER,
+            **AXIS,
+            **PERIOD,
+        ),
+        "averaging.d_psgd": call(
+            averaging.d_psgd, over_workers, **INNER, **AXIS, **PERIOD
+        ),
+        "averaging.sgp": call(
+            averaging.sgp,
+            over_workers,
+            **INNER,
+            **AXIS,
+            **PERIOD,
+            peers=(2, no.integer(1, 2)),
+            sends=(
+                lambda step: True,
+                or_none(no.function("2", None, 1.5, np.ones(2, bool))),
+            ),
+        ),
+        "averaging.local_sgd": call(
+            averaging.local_sgd, over_workers, **INNER, **AXES, **PERIOD
+        ),
+        "averaging.adaptive_period": call(
+            averaging.adaptive_period,
+            over_workers,
+            **INNER,
+            **AXES,
+            **PERIOD,
+            learning_rate=(0.1, no.positive | no.answers("2", None, np.ones(7))),
+            sampling_steps=(2, no.count),
+        ),
+        "averaging.delayed_average": call(
+            averaging.delayed_average,
+            over_workers,
+            **INNER,
+            **AXES,
+            delay=(1, no.integer(0, 2)),
+            period=(2, no.count),
+            merge=(averaging.corrected, no.function("2", None, np.ones(7))),
+        ),
+        "averaging.dga": call(
+            averaging.dga, over_workers, **INNER, **AXES, delay=(2, no.count)
+        ),
+        "averaging.when_there": call(
+            averaging.when_there,
+            over_workers,
+            **INNER,
+            **AXIS,
+            turn=(averaging.round_robin(), TURN),
+        ),
+        "averaging.blended": call(averaging.blended, share=(0.5, no.share)),
+        "averaging.races": call(
+            averaging.races,
+            lambda races: jax.eval_shape(lambda: races.ages(0, 0, PARAMS)),
+            key=(KEY, no.key),
+            max_age=(2, no.bound),
+            lost=(0.1, no.share),
+        ),
+        "averaging.round_robin": call(averaging.round_robin, asked, **AXIS),
+        "averaging.first_come": call(
+            averaging.first_come, asked, **AXIS, seconds=(SECONDS, no.table)
+        ),
+        "averaging.rounds": call(
+            averaging.rounds,
+            workers=([0, 1, 0], no.integers),
+            num_workers=(2, no.integer(2)),
+        ),
+        "averaging.moving_rate_limit": call(
+            averaging.moving_rate_limit,
+            num_workers=(4, no.count),
+            step_size=(0.5, no.number(least=0.0, high=2.0)),
+        ),
+        "averaging.look_ahead": call(
+            averaging.look_ahead,
+            params=(PARAMS, no.some(3, {"w": jnp.ones((2, 2))}, "2")),
+            opt_state=(
+                optax.trace(0.9).init(PARAMS),
+                no.some(None, (), SGD.init(PARAMS)),
+            ),
+            momentum=(0.9, no.share),
+        ),
+        "averaging.everyone": call(
+            averaging.everyone, lambda waits: waits(0, 4), period=(2, no.count)
+        ),
+        "averaging.finish_times": call(
+            averaging.finish_times,
+            seconds=(SECONDS, no.table | no.some(-SECONDS, SECONDS * math.inf)),
+            waits=(
+                averaging.nobody,
+                no.function("2", None, np.ones(2), np.ones((3, 3))),
+            ),
+            lag=(1, no.bound),
+            exchange_seconds=(
+                0.5,
+                (no.non_negative | no.answers("2", None, -1.0)).filter(
+                    lambda v: v is not int
+                ),
+            ),
+        ),
+        "averaging.wait_avoiding": call(
+            averaging.wait_avoiding,
+            seconds=(SECONDS, no.table),
+            period=(2, no.count),
+            slack_seconds=(0.1, no.non_negative),
+            exchange_seconds=(
+                0.5,
+                (no.non_negative | no.answers("2", None, -1.0)).filter(
+                    lambda v: v is not int
+                ),
+            ),
+        ),
+        "averaging.all_reduce_seconds": call(
+            averaging.all_reduce_seconds,
+            communication=(LINK, no.some(*no.ODD, 1.0)),
+            num_workers=(4, no.count),
+        ),
+        "averaging.group_seconds": call(
+            averaging.group_seconds,
+            communication=(LINK, no.some(*no.ODD, 1.0)),
+            group_size=(4, no.count | no.some(3, 6)),
+        ),
+        # workers
+        "workers.vary": call(dj.workers.vary, **AXES, tree=((), st.nothing())),
+        "workers.simulate": call(
+            dj.workers.simulate,
+            lambda held: held.step(
+                held.init(jnp.zeros(2), jnp.ones(WORKERS)), jnp.ones(WORKERS)
+            ),
+            step=(lambda x, b: (x, b), no.function("2", None, (1, 2, 3))),
+            num_workers=(WORKERS, no.count),
+            **AXES,
+        ),
+        "workers.run": call(
+            dj.workers.run,
+            lambda held: held.step(held.init(jnp.zeros(2), jnp.ones(1)), jnp.ones(1)),
+            step=(lambda x, b: (x, b), no.function("2", None, (1, 2, 3))),
+            mesh=(MESH, no.some(*no.ODD, 3, jax.devices())),
+            axis_name=("data", no.axes | no.some("workers")),
+        ),
+        "workers.one": call(
+            dj.workers.one,
+            split=(
+                dj.workers.Split(jnp.arange(4), (("workers",),)),
+                no.some(None, 3, PARAMS),
+            ),
+            worker=(2, no.integer(0, 3) | no.some({"groups": 1})),
+        ),
+        "workers.shardings": call(
+            dj.workers.shardings,
+            split=(
+                dj.workers.Split(jnp.arange(4), (("data",),)),
+                no.some(None, 3, PARAMS),
+            ),
+            mesh=(MESH, no.some(*no.ODD, 3, jax.devices())),
+        ),
+        # clusters
+        "cluster.Cluster": call(
+            cluster.Cluster,
+            lambda cluster: simulated(protocols.k_async(1), cluster),
+            workers=(WORKERS, no.count),
+            service=(
+                cluster.exponential(1.0),
+                no.function(
+                    "2", None, [-1.0], [np.ones(3)], iter([np.ones(2) * math.nan])
+                )
+                | no.some([cluster.exponential(1.0)] * 3, cluster.exponential),
+            ),
+            slowdown=([1.0] * WORKERS, or_none(no.function()) | SLOWDOWNS),
+            communication=(None, or_none(no.some(*no.ODD, 1.0))),
+        ),
+        "cluster.Slowdown": call(
+            cluster.Slowdown,
+            lambda slowdown: simulated(
+                protocols.k_async(1),
+                cluster.Cluster(WORKERS, cluster.constant(1.0), slowdown=[slowdown]),
+            ),
+            workers=(0, no.some(*no.NO_NUMBER, 1.5, [], [0.5], [[0], [1, 2]])),
+            factor=(4.0, no.finite(no.positive)),
+            start_seconds=(1.0, no.number(least=0.0, high=2.0)),
+            stop_seconds=(2.0, no.finite(no.number(low=1.0))),
+        ),
+        "cluster.Communication": call(
+            cluster.Communication,
+            lambda link: simulated(
+                protocols.k_async(1),
+                cluster.Cluster(WORKERS, cluster.constant(1.0), communication=link),
+            ),
+            latency_seconds=(1.0, no.non_negative),
+            message_bytes=(4.0, no.non_negative),
+            bytes_per_second=(1.0, no.finite(no.positive)),
+        ),
+        "cluster.Cluster.draw": call(
+            CLUSTER.draw,
+            worker=(0, no.integer(0, 3)),
+            size=(4, no.bound),
+            seed=(0, no.seed),
+            stream=(0, no.seed),
+        ),
+        "cluster.constant": call(cluster.constant, drawn, seconds=(1.0, no.positive)),
+        "cluster.exponential": call(
+            cluster.exponential, drawn, mean_seconds=(1.0, no.positive)
+        ),
+        "cluster.shifted_exponential": call(
+            cluster.shifted_exponential,
+            drawn,
+            shift_seconds=(1.0, no.positive),
+            mean_seconds=(1.0, no.positive),
+        ),
+        "cluster.gamma": call(
+            cluster.gamma,
+            drawn,
+            mean_seconds=(1.0, no.positive),
+            shape=(2.0, no.positive),
+        ),
+        "cluster.lognormal": call(
+            cluster.lognormal,
+            drawn,
+            mean_seconds=(1.0, no.positive),
+            cv=(0.5, no.positive),
+        ),
+        "cluster.pareto": call(
+            cluster.pareto,
+            drawn,
+            scale_seconds=(1.0, no.positive),
+            shape=(2.0, no.positive),
+        ),
+        "cluster.infinite_bernoulli": call(
+            cluster.infinite_bernoulli,
+            drawn,
+            seconds=(1.0, no.positive),
+            hang_probability=(0.5, no.share),
+        ),
+        "cluster.markov_stragglers": call(
+            cluster.markov_stragglers,
+            drawn,
+            service=(cluster.constant(1.0), no.function("2", None, [-1.0])),
+            slowdown=(5.0, no.positive),
+            enter=(0.1, no.up_to_one),
+            leave=(0.4, no.up_to_one),
+        ),
+        "cluster.sleepers": call(
+            cluster.sleepers,
+            drawn,
+            seconds=(1.0, no.positive),
+            sleep_seconds=(1.0, no.positive),
+            workers=(4, no.count),
+            asleep=(2, no.bound),
+        ),
+        "cluster.empirical": call(
+            cluster.empirical, drawn, samples=([1.0, 2.0], no.numbers)
+        ),
+        "cluster.by_batch": call(
+            cluster.by_batch,
+            drawn,
+            seconds_of=(
+                lambda worker, batches: 1.0 + 0.0 * batches,
+                no.function("2", None, 1j, np.ones(3), -np.ones(3)),
+            ),
+        ),
+        "cluster.independent": call(
+            cluster.independent,
+            drawn,
+            draw=(
+                lambda rng, size: rng.random(size),
+                no.function("2", None, 1j, -np.ones(3), np.ones((2, 2))),
+            ),
+        ),
+        "cluster.simulate": call(
+            cluster.simulate,
+            cluster=(CLUSTER, no.some(*no.ODD, 4, LAW)),
+            protocol=(
+                protocols.k_async(1),
+                no.function("2", None) | no.some(protocols.k_async, protocols.hardsync),
+            ),
+            num_updates=(5, no.count),
+            seed=(0, no.seed),
+            seconds=(9.0, no.finite(no.positive)),
+        ),
+        "cluster.staleness_law": call(
+            cluster.staleness_law,
+            cluster=(CLUSTER, no.some(*no.ODD, 4, LAW)),
+            draws=(50, no.count),
+            seed=(0, no.seed),
+        ),
+        "cluster.load_trace": call(
+            cluster.load_trace,
+            path=(LOG, no.some(*no.ODD[:3], 3, 1.5, "log.txt", LOG.parent, BROKEN)),
+            num_workers=(2, or_none(no.count)),
+        ),
+        "cluster.Trace.arrivals": call(
+            TRACE.arrivals,
+            start=(0, no.integer(0, 4)),
+            stop=(4, no.integer(0, 400)),
+            width=(1, no.bound),
+        ),
+        "cluster.Trace.staleness_law": call(
+            TRACE.staleness_law, burn_in=(2, no.integer(0, 399))
+        ),
+        "cluster.Trace.save": call(
+            TRACE.save,
+            path=(
+                LOG.with_name("saved.npz"),
+                no.some(None, 3, "log.txt", "log", b"x.npz"),
+            ),
+        ),
+        "protocols.ssp": call(protocols.ssp, simulated, bound=(2, BOUND_OR_INF)),
+        "protocols.psp": call(
+            protocols.psp,
+            simulated,
+            sample=(2, no.bound),
+            bound=(2, BOUND_OR_INF),
+            poll_seconds=(1.0, no.finite(no.positive)),
+        ),
+        "protocols.bounded_staleness": call(
+            protocols.bounded_staleness,
+            simulated,
+            bound=(3, no.bound),
+            late=("drop", no.choice("drop", "restart", "wait")),
+            batch=(1, no.count),
+        ),
+        "protocols.ringmaster": call(
+            protocols.ringmaster, simulated, bound=(3, no.count)
+        ),
+        "protocols.event_triggered": call(
+            protocols.event_triggered, simulated, probability=(0.5, no.fraction)
+        ),
+        "protocols.gradient_coding": call(
+            protocols.gradient_coding,
+            simulated,
+            num_clusters=(2, no.integer(1, WORKERS)),
+            load=(2, no.integer(1, 2)),
+        ),
+        "protocols.groups": call(
+            protocols.groups,
+            simulated,
+            num_groups=(2, no.integer(1, WORKERS)),
+            data=("dynamic", no.choice("dynamic", "static")),
+        ),
+        "protocols.progressive_groups": call(
+            protocols.progressive_groups,
+            simulated,
+            max_groups=(2, no.integer(1, WORKERS)),
+            tolerance=(0.2, no.positive),
+            every=(20, no.count),
+        ),
+        "protocols.mindflayer": call(
+            protocols.mindflayer,
+            simulated,
+            trials=(2, no.count | no.some([1] * 3, [0] * 4, [1.5] * 4, [-1] * 4)),
+            allotted_seconds=(
+                9.0,
+                no.finite(no.positive) | no.some([1.0] * 3, [0.0] * 4),
+            ),
+        ),
+        "protocols.rennala": call(protocols.rennala, simulated, batch=(2, no.count)),
+    }
+    | {
+        f"protocols.{protocol.__name__}": call(
+            protocol, simulated, **{argument: (2, no.integer(1, WORKERS))}
+        )
+        for protocol, argument in {
+            protocols.k_sync: "k",
+            protocols.k_async: "k",
+            protocols.k_batch_sync: "k",
+            protocols.k_batch_async: "k",
+            protocols.n_softsync: "n",
+        }.items()
+    }
+    | {
+        # stability
+        "stability.step_limit": call(
+            stability.step_limit,
+            delay=(2, DELAY_OF_STABILITY),
+            **RECURSION,
+            criterion=CRITERION,
+        ),
+        "stability.critical_step": call(
+            stability.critical_step, delay=(2, DELAY_OF_STABILITY), **RECURSION
+        ),
+        "stability.spectral_radius": call(
+            stability.spectral_radius,
+            step=(0.1, no.non_negative),
+            delay=(2, DELAY_OF_STABILITY),
+            **RECURSION,
+        ),
+        "stability.roots": call(
+            stability.roots,
+            step=(0.1, no.non_negative),
+            delay=(2, DELAY_OF_STABILITY),
+            **RECURSION,
+        ),
+        "stability.stationary_variance": call(
+            stability.stationary_variance,
+            step=(0.1, no.non_negative),
+            delay=(2, DELAY_OF_STABILITY),
+            noise=(1.0, no.non_negative),
+            **RECURSION,
+        ),
+        "stability.trace_growth": call(
+            stability.trace_growth,
+            staleness=(TRACE.staleness, no.integers),
+            step=(0.1, no.non_negative.filter(lambda v: not is_numbers(v))),
+            **RECURSION,
+        ),
+        "stability.trace_step_limit": call(
+            stability.trace_step_limit,
+            staleness=(TRACE.staleness, no.integers),
+            **RECURSION,
+        ),
+        "stability.learning_rate_limit": call(
+            stability.learning_rate_limit,
+            sharpness=(10.0, no.some(math.nan, *no.NO_NUMBER)),
+            delay=(2, DELAY_OF_STABILITY),
+            optimizer=(optax.sgd, no.some(None, 3, "sgd", SGD, optax.lion, len)),
+            criterion=CRITERION,
+            modulation=MODULATION,
+            momentum=(0.5, no.share),
+        ),
+        "stability.predict_step_limit": call(
+            stability.predict_step_limit,
+            loss=(loss, no.function("2", None, 1j, np.ones(2), math.nan)),
+            params=(PARAMS, no.some({}, "2", {"w": 1j}, {"w": math.nan})),
+            batch=(None, st.nothing()),
+            delay=(2, DELAY_OF_STABILITY),
+            optimizer=(optax.sgd, no.some(None, 3, "sgd", SGD, optax.lion, len)),
+            momentum=(0.5, or_none(no.share)),
+        ),
+        "stability.sharpness": call(
+            stability.sharpness,
+            loss=(loss, no.function("2", None, 1j, np.ones(2), math.nan)),
+            params=(PARAMS, no.some({}, "2", {"w": 1j}, {"w": math.nan})),
+            batch=(None, st.nothing()),
+            preconditioner=(
+                PARAMS,
+                no.some(3, "2", {"w": 1.0}, optax.tree.scale(-1, PARAMS)),
+            ),
+        ),
+        "stability.hessian_eigenvalues": call(
+            stability.hessian_eigenvalues,
+            loss=(loss, no.function("2", None, 1j, np.ones(2), math.nan)),
+            params=(PARAMS, no.some({}, "2", {"w": 1j}, {"w": math.nan})),
+            batch=(None, st.nothing()),
+            count=(2, no.integer(1, 6)),
+        ),
+        "stability.adam_preconditioner": call(
+            stability.adam_preconditioner,
+            second_moment=(
+                PARAMS,
+                no.some("2", {"w": 1j}, optax.tree.scale(-1, PARAMS)),
+            ),
+            eps=(1e-8, no.non_negative),
+            eps_root=(0.0, no.non_negative),
+        ),
+        "stability.arrival_rate": call(
+            stability.arrival_rate,
+            workers=(4, no.count),
+            mean_seconds=(1.0, no.positive.filter(lambda v: not is_numbers(v))),
+            server_seconds=(0.1, no.non_negative),
+            sent=(0.5, no.fraction),
+        ),
+        "stability.run_time": call(
+            stability.run_time,
+            target=(0.1, no.positive),
+            rates=([0.5, 1.0], no.some(*no.ODD, [], [math.nan], ["a"], [[1.0]], 1j)),
+            start=(1.0, no.some(*no.ODD, math.nan, math.inf, [1.0] * 3, 1j)),
+        ),
+        "stability.error_bound": call(
+            stability.error_bound,
+            seconds=(9.0, no.non_negative.filter(lambda v: not is_numbers(v))),
+            update_seconds=(1.0, no.positive),
+            k=(2, no.count),
+            learning_rate=(0.1, no.number(low=0.0, most=0.25)),
+            smallest=(1.0, no.number(low=0.0, most=2.0)),
+            largest=(2.0, no.number(least=1.0)),
+            noise=(1.0, no.non_negative),
+            start=(1.0, no.non_negative),
+            agreement=(1.0, no.fraction),
+        ),
+        "stability.event_triggered": call(
+            stability.event_triggered,
+            pmf=([0.5, 0.5], PMF),
+            probability=(0.5, no.fraction),
+        ),
+        "stability.staleness_threshold": call(
+            stability.staleness_threshold, pmf=([0.5, 0.5], PMF), bound=(1, no.bound)
+        ),
+        "stability.implicit_momentum": call(
+            stability.implicit_momentum, workers=(4, no.count)
+        ),
+        "stability.characteristic_roots": call(
+            stability.characteristic_roots,
+            damping=(0.1, no.non_negative),
+            law=(LAW, no.some(*no.ODD, 1, cluster.exponential(1.0), TIMES)),
+            number=(2, no.count),
+        ),
+        "stability.decay_rate": call(
+            stability.decay_rate, damping=(0.1, no.non_negative), law=(LAW, NO_LAW)
+        ),
+        "stability.workers_decay_rate": call(
+            stability.workers_decay_rate,
+            step=(0.1, no.non_negative.filter(lambda v: not is_numbers(v))),
+            workers=(4, no.count),
+            law=(LAW, NO_LAW),
+        ),
+        "stability.optimal_workers": call(
+            stability.optimal_workers,
+            step=(0.1, no.number(least=1e-15)),
+            law=(stability.constant_delay(1.0), NO_LAW),
+            condition=(2.0, no.number(least=1.0)),
+        ),
+        "stability.half_update_earlier": call(
+            stability.half_update_earlier, law=(LAW, NO_LAW), workers=(4, no.count)
+        ),
+        "stability.sdde_variance": call(
+            stability.sdde_variance,
+            damping=(0.1, no.non_negative),
+            law=(LAW, NO_LAW),
+            noise=(1.0, no.non_negative),
+        ),
+        "stability.sdde_paths": call(
+            stability.sdde_paths,
+            damping=(0.1, no.non_negative),
+            law=(stability.constant_delay(1.0), NO_LAW),
+            paths=(2, no.count),
+            steps=(8, no.count),
+            step_seconds=(0.1, no.number(low=0.0, high=2.5)),
+            seed=(0, no.seed),
+            noise=(1.0, no.non_negative),
+            start=(0.0, no.some(math.nan, math.inf, *no.NO_NUMBER)),
+            every=(2, no.count),
+        ),
+        "stability.constant_delay": call(
+            stability.constant_delay, seconds=(1.0, no.positive)
+        ),
+        "stability.exponential_delay": call(
+            stability.exponential_delay, mean_seconds=(1.0, no.positive)
+        ),
+        "stability.gamma_delay": call(
+            stability.gamma_delay,
+            mean_seconds=(1.0, no.positive),
+            shape=(2.0, no.positive),
+        ),
+        "stability.shifted_exponential_delay": call(
+            stability.shifted_exponential_delay,
+            shift_seconds=(1.0, no.positive),
+            mean_seconds=(1.0, no.positive),
+        ),
+        "stability.uniform_delay": call(
+            stability.uniform_delay,
+            low_seconds=(1.0, no.number(least=0.0, high=2.0)),
+            high_seconds=(2.0, no.number(low=1.0)),
+        ),
+        "stability.empirical_delay": call(
+            stability.empirical_delay, samples=([1.0, 2.0], no.numbers)
+        ),
+    }
+    | {
+        f"stability.{function.__name__}": call(function, law=(LAW, NO_LAW))
+        for function in (
+            stability.critical_damping,
+            stability.speedup_limit,
+        )
+    }
+    | {
+        f"stability.{function.__name__}": call(
+            function,
+            k=(2, no.integer(1, WORKERS)),
+            workers=(WORKERS, no.integer(2)),
+            times=(TIMES, no.some(*no.ODD, 1.0, LAW, cluster.exponential(1.0))),
+        )
+        for function in (
+            stability.k_sync_seconds,
+            stability.k_async_seconds,
+            stability.k_batch_sync_seconds,
+            stability.k_batch_async_seconds,
+        )
+    }
+    | {
+        "service_times.exponential": call(
+            service_times.exponential, mean_seconds=(1.0, no.positive)
+        ),
+        "service_times.shifted_exponential": call(
+            service_times.shifted_exponential,
+            shift_seconds=(1.0, no.positive),
+            mean_seconds=(1.0, no.positive),
+        ),
+        "service_times.pareto": call(
+            service_times.pareto,
+            scale_seconds=(1.0, no.positive),
+            shape=(2.0, no.positive),
+        ),
+        "service_times.uniform": call(
+            service_times.uniform,
+            low_seconds=(1.0, no.number(least=0.0, high=2.0)),
+            high_seconds=(2.0, no.number(low=1.0)),
+        ),
+        "service_times.empirical": call(
+            service_times.empirical, samples=([1.0, 2.0], no.numbers)
+        ),
+    }
+)
+
+CALLS |= {
+    "inject_staleness": call(
+        dj.inject_staleness, steps, inner=(SGD, no.transformation)
+    ),
+    "exchange.late_reduce": call(
+        exchange.late_reduce,
+        inner=(SGD, no.transformation),
+        mesh=(MESH, no.some(*no.ODD, 4, jax.devices())),
+        axis_name=("data", no.axes),
+        bucket_bytes=(100, no.bound),
+    ),
+}
