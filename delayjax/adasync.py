@@ -297,8 +297,7 @@ def _step(
         model_state=taking.new_state(taken.model_state, state.model_state),
         opt_state=opt_state,
     )
-    loss = base.as_scalar("loss(metrics)", plan.loss(metrics))
-    return _choose(plan, state, loss, seconds), report
+    return _choose(plan, state, plan.loss(metrics), seconds), report
 
 
 def _wait(
@@ -382,9 +381,8 @@ def _choose(
 ) -> AdaSyncState:
     """Counts this update in, and chooses K at the end of an interval."""
     elapsed = state.elapsed + seconds
-    if jnp.ndim(loss) != 0:
-        raise ValueError(f"`loss` must return a scalar, got shape {jnp.shape(loss)}.")
-    loss_sum = state.loss_sum + jnp.asarray(loss, jnp.float32)
+    loss = base.as_scalar("loss(metrics)", loss)
+    loss_sum = state.loss_sum + loss.astype(jnp.float32)
     loss_updates = state.loss_updates + 1
     is_over = elapsed >= plan.interval_seconds
     mean = loss_sum / loss_updates

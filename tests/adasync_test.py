@@ -705,7 +705,7 @@ BAD = {
     "a loss that is no scalar": (
         losses_of_each_worker,
         ValueError,
-        r"`loss` must return a scalar, got shape \(3,\)",
+        r"`loss\(metrics\)` must be a scalar, got shape \(3,\)",
     ),
     "a state of a shallower history": (
         state_of_a_shallower_history,
