@@ -508,7 +508,7 @@ def wide_split(make, tx):
 def test_workers_hold_the_parameters_and_the_optimizer_once(name, depth):
     make_tx, size = HELD[name]
     split = wide_split(BOTH["simulate"], make_tx(depth))[1]
-    clocks = 4 * (depth + 1) + 64  # the ages in the history, and scalars
+    clocks = 2 * 4 * (depth + 1) + 64  # ages and losses in the history, and scalars
     assert 0 < nbytes(split) - (N + size(depth)) <= clocks
 
 
