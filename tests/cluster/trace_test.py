@@ -106,12 +106,15 @@ def test_arrivals_may_be_wider_than_the_trace(name):
     assert trace.arrivals(3, 20, width=1).staleness.shape == rows.staleness.shape
 
 
-@pytest.mark.parametrize(("start", "stop"), [(-1, 4), (0, 61), (5, 4), (61, 61)])
+@pytest.mark.parametrize(("start", "stop"), [(0, 61), (5, 4), (61, 61)])
 def test_arrivals_beyond_the_trace_are_refused(start, stop):
-    with pytest.raises(
-        ValueError, match=rf"`start`.*(60.* {start} and {stop}|got {start})"
-    ):
+    with pytest.raises(ValueError, match=rf"`start`.* 60.* {start} and {stop}"):
         simulate("ASGD").arrivals(start, stop)
+
+
+def test_arrivals_before_the_trace_are_refused():
+    with pytest.raises(ValueError, match="`start` must be non-negative, got -1"):
+        simulate("ASGD").arrivals(-1, 4)
 
 
 def slow_summary(trace):
