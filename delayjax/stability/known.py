@@ -43,10 +43,4 @@ def floats(name: str, values: Any) -> np.ndarray:
         array([1., 2.])
     """
     check_known(**{name: values})
-    try:
-        given = np.asarray(values)
-        if given.dtype.kind in "bcOSUmM":
-            raise TypeError
-        return given.astype(np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"`{name}` must hold real numbers, got {values!r}.") from None
+    return base.as_reals(name, values)
