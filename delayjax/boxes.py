@@ -30,7 +30,7 @@ def unboxed(tree: Any) -> Any:
 
 
 def stacked(tree: Any, slots: list[Any]) -> Any:
-    """Slots in boxes like those of the item: each box names one more axis, first.
+    """Slots in the item's kinds of boxes: each box names one more axis, first.
 
     A spec (*spec) of the item becomes (None, *spec).
 

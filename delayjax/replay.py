@@ -147,7 +147,7 @@ def replay(
     gradient an update each gradient makes one such move; with several the update makes
     one move, by their mean, as in data-parallel training. The mean is over the
     gradients that are used, whatever the divisor; a leaf that is not floating (a
-    counter, a flag, a key) is that of the last gradient used. Without a used gradient s
+    counter, a flag, a key) comes from the last gradient used. Without a used gradient s
     stays as it is.
 
     Args:

@@ -40,7 +40,9 @@ def test_the_limits_are_what_their_comment_says(capsys):
     listed = re.search(r"# ([\d., ]+):", LIMITS)[1].split(", ")
     for limit, digits in zip(limits, listed, strict=True):
         assert f"{float(limit):.{len(digits) - 2}f}" == digits
-    fastest, many = re.search(r"# (\d+) are fastest, (\d+) may diverge", LIMITS).groups()
+    fastest, many = re.search(
+        r"# (\d+) are fastest, (\d+) may diverge", LIMITS
+    ).groups()
     assert best.startswith(f"OptimalWorkers(workers={fastest}, ")
     assert f"limit={many}." in best
 

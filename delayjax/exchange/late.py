@@ -61,7 +61,7 @@ def late_reduce(
         [n, *shape]: on each device its own (and with `keep_params` one parameter tree).
         The updates are sharded as the parameters; where parameters are sharded over
         `axis_name` itself, call `update(grads, state, params)`. The compiler options
-        under which the sum is hidden are those of `overlapped_mean`.
+        under which the sum is hidden are the same as for `overlapped_mean`.
 
     Raises:
         TypeError: if `inner` is no transformation, `mesh` no mesh, or (in `update`) a
@@ -173,7 +173,7 @@ def late_reduce(
 def _of_each_shard(
     path: Any, gradient: Any, like: jax.Array, names: tuple[str, ...], mesh: Mesh
 ) -> jax.Array:
-    """A gradient as those of the shards, [n, *shape], whose mean it is."""
+    """The gradients of the shards, [n, *shape]; their mean is `gradient`."""
     if jnp.shape(gradient) == like.shape:
         return jnp.asarray(gradient, like.dtype)
     spec = jax.typeof(gradient).sharding.spec

@@ -35,7 +35,7 @@ def predict_step_limit(
     there if lambda stays what it is: for least squares and other quadratics anywhere,
     for other losses near an optimum that they stay at.
 
-    A network changes its lambda. Its limit is that of the point, no forecast of a run.
+    A network changes its lambda. The limit holds at this point and forecasts no run.
     Five perceptrons on digits, in full batches at delays of 0, 4 and 16, with and
     without momentum, trained at up to 0.4 to 5.8 times the limit of their first point,
     0.03 to 0.4 times that of a late one, and 1.5 to 9 times the smallest limit on the

@@ -134,7 +134,7 @@ def optimal_workers(
         times of a coefficient of variation above 1 the rate may have several peaks:
         this is the one next to critical damping, and critical damping itself where the
         mean has no limit. Next to the limit single runs are slower than their mean. A
-        limit above 10^6 is that of the mean. Costs some 50 `decay_rate`s and 20
+        limit above 10^6 is the limit of the mean. Costs some 50 `decay_rate`s and 20
         `damping_limit`s, 0.1 s.
 
     Raises:
@@ -232,7 +232,7 @@ def implicit_momentum(workers: int) -> float:
 def _limit(step: float, law: DelayLaw, of_mean: float) -> float:
     """The number of workers from which on single runs may diverge.
 
-    It is that of the mean where all fewer workers are borne, as for constant times.
+    It is the limit of the mean where all fewer workers are borne: for constant times.
     """
 
     def is_borne(workers: int) -> bool:
