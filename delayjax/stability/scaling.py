@@ -232,7 +232,7 @@ def implicit_momentum(workers: int) -> float:
 def _limit(step: float, law: DelayLaw, of_mean: float) -> float:
     """The number of workers from which on single runs may diverge.
 
-    It is the limit of the mean where all fewer workers are borne: for constant times.
+    Where all fewer workers are borne, as for constant times, the mean limits them.
     """
 
     def is_borne(workers: int) -> bool:
