@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax import base, buffers, taking
+from delayjax import base, buffers, inners, taking
 from delayjax import ring as rings
 from delayjax.cluster.cluster import Cluster
 
@@ -142,8 +142,9 @@ def adasync(
     Raises:
         TypeError: if an argument is of no such kind, or (in `step`) `grad_fn` takes or
             returns something else.
-        ValueError: if `scheme` is unknown, a number is out of range, or the cluster has
-            communication, speeds that change, or times that are infinite.
+        ValueError: if `scheme` is unknown, a number is out of range, the cluster has
+            communication, speeds that change, or times that are infinite, or gradients
+            are late and `tx` needs fresh ones (see `delayed`).
 
     Example:
         >>> from delayjax.cluster import exponential
@@ -195,6 +196,8 @@ def adasync(
             f"`max_staleness` must be given for `{scheme}`, got None: it fixes how many"
             " versions are kept. The mean staleness is at most P - 1."
         )
+    if not restarts:
+        inners.check("tx", tx)
     plan = _Plan(
         grad_fn=grad_fn,
         tx=base.as_transformation("tx", tx),

@@ -333,6 +333,21 @@ def as_scalar(name: str, answer: Any) -> jax.Array:
     return number
 
 
+def as_loss(needed_by: str, value: Any) -> jax.Array:
+    """The loss that comes as the extra argument `value=`, as it is kept; 0 for None.
+
+    Raises:
+        ValueError: if it is no scalar.
+    """
+    loss = jnp.asarray(0.0 if value is None else value, jnp.result_type(float))
+    if loss.ndim != 0:
+        raise ValueError(
+            f"`value` handed to `{needed_by}` must be a scalar, the loss, got shape"
+            f" {loss.shape}."
+        )
+    return loss
+
+
 def check_gradients(needed_by: str, updates: Any) -> None:
     """Checks that every gradient is floating point or complex.
 

@@ -117,7 +117,7 @@ def delayed(
         arXiv:0911.0491, algorithm 1 (delayed SGD; its first tau steps are "skip").
     """
     inner = base.as_transformation("inner", inner)
-    inners.check("delayed", inner)
+    inners.check("inner", inner)
     axis_name = base.as_names(axis_name)
     delay, max_delay = boxes.unboxed((delay, max_delay))
     jax.tree.map(_check_delay, delay, is_leaf=base.is_function)
@@ -189,7 +189,7 @@ def delayed(
         age = _check_age(0 if staleness is None else staleness, one_staleness)
         origin = Origin(
             age=per_leaf("staleness", age, updates),
-            value=_as_value(0.0 if value is None else value),
+            value=base.as_loss("delayed", value),
             params=(),
         )
         if keep_params:
@@ -402,16 +402,6 @@ def _poisoned(stale: Any, asked: Any) -> Any:
 def _oldest(tau: Any) -> jax.Array:
     """The largest staleness of a tree, 0 if it is empty."""
     return functools.reduce(jnp.maximum, jax.tree.leaves(tau) or [jnp.int32(0)])
-
-
-def _as_value(value: Any) -> jax.Array:
-    """A loss as it is kept, a float []."""
-    if jnp.ndim(value) != 0:
-        raise ValueError(
-            f"`value` handed to `delayed` must be a scalar, the loss, got shape"
-            f" {jnp.shape(value)}."
-        )
-    return jnp.asarray(value, jnp.result_type(float))
 
 
 def _check_like(updates: Any, params: Any) -> None:

@@ -7,46 +7,57 @@ from typing import Any
 import optax
 
 _SEARCH = (
-    "it compares the gradient with the loss at today's parameters. Use a learning rate"
-    " that is fixed or scheduled"
+    "it compares the gradient with the loss at today's parameters",
+    "Use a learning rate that is fixed or scheduled",
 )
 _PAIRS = (
     "it pairs the change of the gradient with the change of the parameters, and a stale"
-    " gradient was not taken at today's. Use an optimizer that reads the gradient"
-    " alone, as optax.sgd or optax.adam do"
+    " gradient was not taken at today's",
+    "Use an optimizer that reads the gradient alone, as optax.sgd or optax.adam do",
 )
 REFUSED = {
     "lookahead": (
-        "its parameters are pairs, and its gradients are not. Delay the fast optimizer"
-        " in it: optax.lookahead({wrapper}(fast_optimizer, ...), ...)"
+        "its parameters are pairs, and its gradients are not",
+        "Delay the fast optimizer in it: optax.lookahead({wrapper}(fast_optimizer,"
+        " ...), ...)",
     ),
     "sam": (
         "its gradients are taken in turn at two points, and a stale one is of the wrong"
-        " point. Delay the optimizer in it: optax.contrib.sam({wrapper}(optimizer,"
-        " ...), adv_optimizer, opaque_mode=True)"
+        " point",
+        "Delay the optimizer in it: optax.contrib.sam({wrapper}(optimizer, ...),"
+        " adv_optimizer, opaque_mode=True)",
     ),
     "lbfgs": _PAIRS,
     "scale_by_lbfgs": _PAIRS,
     "scale_by_backtracking_linesearch": _SEARCH,
     "scale_by_zoom_linesearch": _SEARCH,
     "differentially_private_aggregate": (
-        "its gradients have an axis of examples more than the parameters. Put it in"
-        " front: optax.chain(differentially_private_aggregate(...), {wrapper}(...))"
+        "its gradients have an axis of examples more than the parameters",
+        "Put it in front: optax.chain(differentially_private_aggregate(...),"
+        " {wrapper}(...))",
     ),
 }
-"""Factories of Optax that are refused, and why."""
+"""Factories of Optax that are refused: why, and what to write instead."""
 
 
-def check(wrapper: str, inner: Any) -> None:
-    """Checks that a wrapper that makes gradients late can hold `inner`.
+def check(name: str, inner: Any, *, wrapper: str = "delayed") -> None:
+    """Checks that a transformation can be handed gradients that are late.
+
+    Args:
+        name: the argument that holds the transformation, for errors.
+        inner: the transformation.
+        wrapper: the function that makes gradients late.
 
     Raises:
         ValueError: if a part of `inner` was made by a factory in `REFUSED`.
     """
-    for name in factories(inner):
-        if name in REFUSED:
-            why = REFUSED[name].format(wrapper=wrapper)
-            raise ValueError(f"`inner` must not hold optax's {name}: {why}.")
+    for factory in factories(inner):
+        if factory in REFUSED:
+            why, remedy = REFUSED[factory]
+            raise ValueError(
+                f"`{name}` must not hold optax's {factory}: {why}."
+                f" {remedy.format(wrapper=wrapper)}."
+            )
 
 
 def factories(transformation: Any) -> Iterator[str]:

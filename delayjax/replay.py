@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax import base, buffers, taking
+from delayjax import base, buffers, inners, taking
 from delayjax import ring as rings
 from delayjax.cluster.trace import Arrivals, Trace
 from delayjax.combine import Combine
@@ -203,7 +203,8 @@ def replay(
             its model state is unlike the given one, `accept` returns no bool, or
             `each`, `combine` or `tx` return other shapes than the parameters'.
         ValueError: if the trace is deeper than `max_staleness`, a number is out of
-            range, or (in `step`) the batches do not fit the trace.
+            range, gradients are late and `tx` or `each` needs fresh ones (see
+            `delayed`), or (in `step`) the batches do not fit the trace.
 
     Example:
         >>> from delayjax import cluster
@@ -251,6 +252,9 @@ def replay(
             f" {max_staleness}: allow more, or bound it in the cluster with"
             " protocols.bounded_staleness(...)."
         )
+    if depth:
+        inners.check("tx", tx)
+        inners.check("each", each)
     width = max(1, *(one.max_gradients for one in traces))
     full = all((one.counts == width).all() for one in traces)
     constant = full and all((one.divisor == width).all() for one in traces)

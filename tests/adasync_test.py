@@ -628,6 +628,11 @@ BAD = {
         r"`grad_fn` .* got 3",
     ),
     "no optimizer": (lambda: construct(tx=0.1), TypeError, r"`tx` .* got 0\.1"),
+    "an optimizer that pairs late gradients": (
+        lambda: construct(scheme="k_async", max_staleness=4, tx=optax.scale_by_lbfgs()),
+        ValueError,
+        r"`tx` must not hold optax's scale_by_lbfgs: ",
+    ),
     "a loss that is a number": (
         lambda: construct(loss=0.5),
         TypeError,

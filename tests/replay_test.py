@@ -1438,6 +1438,16 @@ BAD = {
         r"`grad_fn`.* got 3",
     ),
     "no optimizer": (lambda: construct(tx=0.1), TypeError, r"`tx` .* got 0\.1"),
+    "an optimizer that pairs late gradients": (
+        lambda: construct(tx=optax.scale_by_lbfgs()),
+        ValueError,
+        r"`tx` must not hold optax's scale_by_lbfgs: .* Use an optimizer that reads",
+    ),
+    "a rule of each that pairs late gradients": (
+        lambda: construct(each=optax.scale_by_lbfgs()),
+        ValueError,
+        r"`each` must not hold optax's scale_by_lbfgs: ",
+    ),
     "no transformation of each": (
         lambda: construct(each=dj.modulation.inverse),
         TypeError,
@@ -1586,6 +1596,12 @@ BAD = {
         r"`num_workers` .* got 0",
     ),
 }
+
+
+def test_fresh_gradients_may_be_paired():
+    """The pairs of L-BFGS are right where no gradient is late."""
+    assert TRACES["serial"].max_staleness == 0
+    construct(trace=TRACES["serial"], tx=optax.scale_by_lbfgs())
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -49,7 +49,8 @@ def late_reduce(
 
     Args:
         inner: the transformation behind the sum. It receives `staleness=`, one more
-            than `update` was given (int32 1 if it was given none), and no `worker=`.
+            than `update` was given (int32 1 if it was given none), and no `worker=`. A
+            loss that comes as `value=` stays with its gradient.
         mesh: the devices.
         axis_name: the axis of the mesh over which the batch is sharded, or several.
         keep_params: whether to keep the parameters of the step before, and to hand them
@@ -114,7 +115,11 @@ def late_reduce(
             return place(jnp.zeros(shape, jnp.result_type(p), device=held), held)
 
         zeros = [nothing(p) for p in jax.tree.leaves(params)]
-        return boxes.stacked(params, zeros), jnp.zeros((), jnp.float32)
+        return outbox.Held(
+            boxes.stacked(params, zeros),
+            age=jnp.zeros((), jnp.float32),
+            value=jnp.zeros((), jnp.result_type(float)),
+        )
 
     def of_one_shard(left, fresh):
         left, fresh = jax.tree.map(lambda g: g.squeeze(0), (left, fresh))
@@ -138,7 +143,7 @@ def late_reduce(
         )
     )
 
-    def send(held, age, updates, params):
+    def send(held, updates, params):
         base.check_gradients("exchange.late_reduce", updates)
         if jax.sharding.get_abstract_mesh().manual_axes:
             raise ValueError(
@@ -146,7 +151,7 @@ def late_reduce(
                 " use exchange.overlapped_mean in workers.run, simulate and shard_map."
             )
         structure = jax.tree.structure(updates)
-        left, boxed = jax.tree.flatten(held)
+        left, boxed = jax.tree.flatten(held.gradient)
         paths = jax.tree.leaves_with_path(updates)
         fresh = [
             _placed_like(_of_each_shard(path, g, like, names, mesh), like, mesh)
@@ -159,7 +164,8 @@ def late_reduce(
             mean = [_placed_like(g, p, mesh) for g, p in zip(mean, own, strict=True)]
         mean = jax.tree.unflatten(structure, mean)
         fresh = jax.tree.unflatten(boxed, fresh)
-        return mean, jnp.int32(0) if age is None else age, fresh
+        age = jnp.int32(0) if held.age is None else held.age
+        return outbox.Held(mean, age, held.value), fresh
 
     return outbox.one_step_late(
         "exchange.late_reduce",

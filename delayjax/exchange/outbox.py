@@ -16,21 +16,29 @@ class OutboxState(NamedTuple):
     staleness: Any  # handed on by the last update, in steps, float32 []
     outbox: Any  # the gradient of the step before, of each worker or shard
     age: jax.Array  # that gradient's staleness when it was handed in, float32 []
+    value: jax.Array  # the loss handed in with it; 0 where there was none, float32 []
     stale_params: Any  # that it was taken at; () without `keep_params`
     full: jax.Array  # whether there was a step before, bool []
     inner_state: Any
 
 
-Send = Callable[[Any, Any, Any, Any], tuple[Any, Any, Any]]
-"""(outbox, its age or None, fresh gradient, params) -> the mean of what was in the
-outbox, the mean age, and what the outbox is to hold next."""
+class Held(NamedTuple):
+    """A gradient on its way and what came with it."""
+
+    gradient: Any
+    age: Any  # its staleness, steps; None where staleness is not handed on
+    value: Any  # the loss; None where no loss is handed on
+
+
+Send = Callable[[Held, Any, Any], tuple[Held, Any]]
+"""(what waits, fresh gradient, params) -> its mean, and the gradient to hold next."""
 
 
 def one_step_late(
     name: str,
     inner: optax.GradientTransformation,
     *,
-    empty: Callable[[Any], tuple[Any, jax.Array]],
+    empty: Callable[[Any], Held],
     send: Send,
     keep_params: bool,
 ) -> optax.GradientTransformationExtraArgs:
@@ -39,7 +47,7 @@ def one_step_late(
     Args:
         name: of the public function, for errors.
         inner: the transformation behind the exchange.
-        empty: params -> an outbox of zeros and its age.
+        empty: params -> zeros, which wait before the first step.
         send: what is exchanged, and how.
         keep_params: whether to keep the parameters of the step before.
 
@@ -48,14 +56,15 @@ def one_step_late(
         ValueError: if it cannot stand behind a late gradient.
     """
     inner = base.as_transformation("inner", inner)
-    inners.check(name, inner)
+    inners.check("inner", inner, wrapper=name)
 
     def init_fn(params):
-        outbox, age = empty(params)
+        zeros = empty(params)
         return OutboxState(
             staleness=jnp.zeros((), jnp.float32),
-            outbox=outbox,
-            age=age,
+            outbox=zeros.gradient,
+            age=zeros.age,
+            value=zeros.value,
             # nothing reads them at step 0; the parameters themselves would be donated
             # twice, here and as parameters
             stale_params=optax.tree.zeros_like(params) if keep_params else (),
@@ -70,13 +79,20 @@ def one_step_late(
         *,
         staleness=None,
         stale_params=None,
+        value=None,
         worker=None,
         **extra_args,
     ):
         del worker
-        told = None if staleness is None else state.age
-        mean, age, outbox = send(state.outbox, told, updates, params)
-        handed: dict[str, Any] = {"staleness": age + 1}
+        held = Held(
+            state.outbox,
+            age=None if staleness is None else state.age,
+            value=None if value is None else state.value,
+        )
+        mean, outbox = send(held, updates, params)
+        handed: dict[str, Any] = {"staleness": mean.age + 1}
+        if value is not None:
+            handed["value"] = mean.value.astype(jnp.result_type(value))
         snapshot = ()
         if keep_params:
             snapshot = params if stale_params is None else stale_params
@@ -87,7 +103,7 @@ def one_step_late(
             snapshot = jax.tree.map(_own, snapshot)
             handed["stale_params"] = state.stale_params
         moves, inner_state = inner.update(
-            optax.tree.cast_like(mean, updates),
+            optax.tree.cast_like(mean.gradient, updates),
             state.inner_state,
             params,
             **handed,
@@ -98,10 +114,12 @@ def one_step_late(
             (moves, inner_state),
             (optax.tree.zeros_like(moves), state.inner_state),
         )
+        age = jnp.asarray(mean.age + 1, jnp.float32)
         return moves, OutboxState(
-            staleness=jnp.where(state.full, jnp.asarray(age + 1, jnp.float32), 0.0),
+            staleness=jnp.where(state.full, age, 0.0),
             outbox=outbox,
             age=_one_age(name, staleness, state.age),
+            value=base.typed_like(base.as_loss(name, value), state.value),
             stale_params=snapshot,
             full=jnp.ones((), bool),
             inner_state=inner_state,

@@ -30,7 +30,8 @@ def overlapped_mean(
     Args:
         inner: the transformation behind the mean. It receives `staleness=`, one more
             than the mean of the workers' own (float32; int32 1 if they were told none),
-            and no `worker=`.
+            and no `worker=`. A loss that comes as `value=` stays with its gradient:
+            `inner` receives the workers' mean of the step before.
         axis_name: of the workers; several names for several axes.
         keep_params: whether to keep the parameters of the step before, once, and to
             hand them on as `stale_params=`.
@@ -65,20 +66,25 @@ def overlapped_mean(
     bucket_bytes = base.check_bound("bucket_bytes", bucket_bytes)
 
     def empty(params):
-        nothing = optax.tree.zeros_like(params), jnp.zeros((), jnp.float32)
-        return base.as_own(nothing, axis_name)
+        zeros = outbox.Held(
+            optax.tree.zeros_like(params),
+            age=jnp.zeros((), jnp.float32),
+            value=jnp.zeros((), jnp.result_type(float)),
+        )
+        return base.as_own(zeros, axis_name)
 
-    def send(held, age, fresh, params):
+    def send(held, fresh, params):
         del params
         collectives.check_fresh("exchange.overlapped_mean", fresh, axis_name)
-        return average.average(
-            held,
-            age,
+        (gradient, value), age, fresh = average.average(
+            (held.gradient, held.value),
+            held.age,
             axis_name=axis_name,
             weight=weight,
             bucket_bytes=bucket_bytes,
-            meanwhile=optax.tree.cast_like(fresh, held),
+            meanwhile=optax.tree.cast_like(fresh, held.gradient),
         )
+        return outbox.Held(gradient, age, value), fresh
 
     return outbox.one_step_late(
         "exchange.overlapped_mean",

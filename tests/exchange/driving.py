@@ -32,25 +32,28 @@ def as_workers(execution, step):
     return dj.workers.run(step, mesh)
 
 
-def fed(tx, staleness=None):
-    """A step whose gradient, and perhaps its age, is the batch; it reports updates."""
+def fed(tx, extras=False):
+    """A step that reports updates; the batch is its gradient, with `extras` a pair.
+
+    The second of the pair are the extra arguments of `update`, by name.
+    """
 
     def step(state, batch):
         params, opt_state = state
-        grads, extras = batch if staleness else (batch, {})
+        grads, told = batch if extras else (batch, {})
         dj.workers.vary(params)
-        updates, opt_state = tx.update(grads, opt_state, params, **extras)
+        updates, opt_state = tx.update(grads, opt_state, params, **told)
         return (optax.apply_updates(params, updates), opt_state), updates
 
     return step
 
 
-def drive(execution, tx, batches, params, *, own=False, staleness=False):
+def drive(execution, tx, batches, params, *, own=False, extras=False):
     """Feeds `tx` gradients [T, P, ...]: the split after T steps, and all updates.
 
     The scan refuses a carry whose type changes, and donates the split.
     """
-    held = as_workers(execution, fed(tx, staleness))
+    held = as_workers(execution, fed(tx, extras))
     first = jax.tree.map(lambda leaf: leaf[0], batches)
     split = held.init((params, tx.init(params)), first, own)
     program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)

@@ -221,6 +221,15 @@ def test_ages_add_and_parameters_come_with_their_gradient():
         jax.tree.map(np.testing.assert_array_equal, step["stale_params"], params)
 
 
+def test_a_loss_stays_with_its_gradient():
+    told = []
+    tx = dj.exchange.late_reduce(recorder(told), mesh_of())
+    state = tx.init(ONES)
+    for loss in (7.0, 5.0, 3.0):
+        _, state = tx.update(of_shards(1, 1, 1, 1), state, value=loss)
+    assert [float(step["value"]) for step in told[1:]] == [7.0, 5.0]
+
+
 @MIXED
 def test_the_state_keeps_the_parameters_dtype_and_inner_sees_the_gradients(
     dtype, grad_dtype

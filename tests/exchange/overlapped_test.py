@@ -4,6 +4,7 @@ import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 
@@ -85,3 +86,22 @@ def test_the_outbox_keeps_the_parameters_dtype(execution, dtype, grad_dtype):
     assert split.state[1].outbox["w"].dtype == dtype
     assert {g["w"].dtype for g in told} == {jnp.dtype(grad_dtype)}
     assert jnp.all(split.state[0]["w"] == -1.5)
+
+
+@executions
+def test_a_loss_stays_with_its_gradient(execution):
+    """Polyak's step divides the loss by the gradient's square: both are of one step."""
+    polyak = optax.polyak_sgd(max_learning_rate=10.0)
+    tx = dj.exchange.overlapped_mean(polyak)
+    params = {"w": jnp.zeros(3)}
+    grads = {"w": 1.0 + jnp.arange(36.0).reshape(3, 4, 3)}  # [T, P, 3]
+    losses = 1.0 + jnp.arange(12.0).reshape(3, 4) ** 2  # [T, P]
+    batches = grads, {"value": losses}
+    _, moves = drive(execution, tx, batches, params, extras=True)
+    np.testing.assert_array_equal(moves["w"][0], 0.0)
+    for before in range(2):
+        mean = {"w": grads["w"][before].mean(axis=0)}
+        expected, _ = polyak.update(
+            mean, polyak.init(params), params, value=losses[before].mean()
+        )
+        np.testing.assert_allclose(moves["w"][before + 1], expected["w"], rtol=1e-6)

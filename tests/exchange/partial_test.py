@@ -113,7 +113,7 @@ def driven(execution):
     for seed, carry_once in itertools.product(seeds, [False, True]):
         table = by_table(in_time(seed))
         tx = reporting(dj.exchange.partial_mean(SGD, table, carry_once=carry_once))
-        own = fed(tx, staleness=True)
+        own = fed(tx, extras=True)
         name = seed, carry_once
         steps[name] = lambda state, batch, own=own, seed=seed: own(state, batch[seed])
         states[name] = PARAMS, tx.init(PARAMS)
