@@ -1,7 +1,6 @@
 """One worker's step, simulated on one device or run on many."""
 
 import dataclasses
-import operator
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -209,6 +208,7 @@ def one(held: WorkerState, *, worker: int | Mapping[str, int] = 0) -> Any:
         worker: which, 0 .. P - 1; with several axes an index for each name.
 
     Raises:
+        TypeError: if an index is no integer.
         ValueError: if there is no such worker, or no index for one of the names.
 
     Example:
@@ -224,9 +224,9 @@ def one(held: WorkerState, *, worker: int | Mapping[str, int] = 0) -> Any:
         )
 
     def pick(leaf, axes):
-        index = tuple(operator.index(indices[name]) for name in axes)
+        index = tuple(base.check_bound("worker", indices[name]) for name in axes)
         for name, i, count in zip(axes, index, leaf.shape, strict=False):
-            if not 0 <= i < count:
+            if i >= count:
                 raise ValueError(
                     f"`worker` must lie in 0 .. {count - 1} along {name!r}, got {i}."
                 )

@@ -583,16 +583,16 @@ CALLS = (
         ),
         "workers.one": call(
             dj.workers.one,
-            split=(
-                dj.workers.Split(jnp.arange(4), (("workers",),)),
+            held=(
+                dj.workers.WorkerState(jnp.arange(4), (("workers",),)),
                 no.some(None, 3, PARAMS),
             ),
             worker=(2, no.integer(0, 3) | no.some({"groups": 1})),
         ),
         "workers.shardings": call(
             dj.workers.shardings,
-            split=(
-                dj.workers.Split(jnp.arange(4), (("data",),)),
+            held=(
+                dj.workers.WorkerState(jnp.arange(4), (("data",),)),
                 no.some(None, 3, PARAMS),
             ),
             mesh=(MESH, no.some(*no.ODD, 3, jax.devices())),

@@ -177,6 +177,7 @@ def delayed_average(
         )
 
     def update_fn(updates, state, params=None, **extra_args):
+        params = base.as_own(params, axis_name)
         model, inner_state = replicas.local_step(
             *("averaging.delayed_average", inner, updates, state.inner_state, params),
             *(axis_name, extra_args),
@@ -272,6 +273,7 @@ def dga(
         )
 
     def update_fn(updates, state, params=None, **extra_args):
+        params = base.as_own(params, axis_name)
         model, inner_state = replicas.local_step(
             *("averaging.dga", inner, updates, state.inner_state, params),
             *(axis_name, extra_args),

@@ -53,8 +53,8 @@ def downpour(
     | MVADOWNPOUR | `average=0.001` |
     | DPSGD, two levels | workers over `"workers"`, and on each threads that share its
       model: `inner=dj.delayed(dj.exchange.mean(optax.sgd(eta), axis_name="threads"),
-      delay, max_delay=...)`, eta of all threads together, a delay drawn on each; made
-      with `own=("workers", False)` the threads hold one copy |
+      delay, max_delay=...)`, eta of all threads together, a delay drawn on each; the
+      threads hold one copy |
 
     Args:
         inner: the worker's own optimizer. It receives its worker's extra arguments as
@@ -129,6 +129,7 @@ def downpour(
         )
 
     def update_fn(updates, state, params=None, **extra_args):
+        params = base.as_own(params, axis_name)
         model, inner_state = replicas.local_step(
             *("averaging.downpour", inner, updates, state.inner_state, params),
             *(axis_name, extra_args),

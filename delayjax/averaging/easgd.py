@@ -130,6 +130,7 @@ def easgd(
         )
 
     def update_fn(updates, state, params=None, **extra_args):
+        params = base.as_own(params, axis_name)
         model, inner_state = replicas.local_step(
             *("averaging.easgd", inner, updates, state.inner_state, params),
             *(axis_name, extra_args),

@@ -334,6 +334,7 @@ def sgp(
         )
 
     def update_fn(updates, state, params=None, **extra_args):
+        params = base.as_own(params, axis_name)
         model, inner_state = replicas.local_step(
             *("averaging.sgp", inner, updates, state.inner_state, params),
             *(axis_name, extra_args),
@@ -418,6 +419,7 @@ def _gossiping(
         return GossipState(jnp.zeros((), jnp.int32), inner_state)
 
     def update_fn(updates, state, params=None, **extra_args):
+        params = base.as_own(params, axis_name)
         model, inner_state = replicas.local_step(
             *(needed_by, inner, updates, state.inner_state, params),
             *(axis_name, extra_args),

@@ -81,6 +81,7 @@ def local_sgd(
         return LocalSgdState(jnp.zeros((), jnp.int32), inner_state)
 
     def update_fn(updates, state, params=None, **extra_args):
+        params = base.as_own(params, axis_name)
         model, inner_state = replicas.local_step(
             *("averaging.local_sgd", inner, updates, state.inner_state, params),
             *(axis_name, extra_args),
@@ -168,6 +169,7 @@ def adaptive_period(
         )
 
     def update_fn(updates, state, params=None, **extra_args):
+        params = base.as_own(params, axis_name)
         model, inner_state = replicas.local_step(
             *("averaging.adaptive_period", inner, updates, state.inner_state, params),
             *(axis_name, extra_args),

@@ -120,6 +120,7 @@ def wagma(
         return WagmaState(jnp.zeros((), jnp.int32), sent, inner_state)
 
     def update_fn(updates, state, params=None, **extra_args):
+        params = base.as_own(params, axis_name)
         model, inner_state = replicas.local_step(
             *("averaging.wagma", inner, updates, state.inner_state, params),
             *(axis_name, extra_args),

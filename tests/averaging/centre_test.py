@@ -185,7 +185,7 @@ def by_rounds(execution, momentum=0.5):
         held, start = as_workers(execution, step), jnp.asarray(START)
         states = {key: (start, tx.init(start)) for key, (tx, _, _) in made.items()}
         first = jax.tree.map(lambda leaf: leaf[0], batches)
-        split = held.init(states, first, dict.fromkeys(made, (True, False)))
+        split = held.init(states, first, shared=False)
         seen = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b)[1])(split, batches)
     found = {}
     for name, slowdown in PAIRS:

@@ -314,7 +314,7 @@ def test_a_step_on_devices_sends_to_the_drawn_or_due_peers_alone():
         (averaging.d_psgd(sgd()), [1, 3]),
         (averaging.sgp(sgd(), sends=lambda step: step >= 0), [1, 2]),
     ):
-        text = program(tx, params, own=(True, False)).as_text()
+        text = program(tx, params, shared=False).as_text()
         assert "all-reduce" not in text
         assert "all-gather" not in text
         for hop in hops:

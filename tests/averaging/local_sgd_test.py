@@ -161,9 +161,7 @@ def test_workers_of_two_axes_average_over_one_or_both():
 
 def test_a_step_on_devices_sends_one_model_at_the_period_s_end_alone():
     params = {"w": jnp.zeros((8, 4), jnp.float32), "b": jnp.zeros(3, jnp.float32)}
-    text = program(
-        averaging.local_sgd(sgd(), period=3), params, own=(True, False)
-    ).as_text()
+    text = program(averaging.local_sgd(sgd(), period=3), params, shared=False).as_text()
     entry = text[text.index("ENTRY") :]
     assert "all-reduce" not in entry  # it is in a branch
     assert "conditional" in entry
