@@ -456,7 +456,7 @@ CALLS = (
             **AXIS,
             **PERIOD,
             peers=(2, no.integer(1, 2)),
-            sends=(
+            participates=(
                 lambda step: True,
                 or_none(no.function("2", None, 1.5, np.ones(2, bool))),
             ),

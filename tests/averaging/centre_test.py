@@ -160,7 +160,7 @@ def stepped_in_rounds(key, make, steps, visits, momentum):
         grad = jnp.asarray(CURVATURE) * (x - minimum) + noises[key]
         updates, opt_state = tx.update(grad, opt_state, x)
         x = optax.apply_updates(x, updates)
-        return (x, opt_state), (x, opt_state.centre)
+        return (x, opt_state), (x, opt_state.memory.centre)
 
     return tx, step, noise
 

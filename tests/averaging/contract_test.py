@@ -254,7 +254,7 @@ NONSENSE = {
     ),
     "turn(step)": lambda f: averaging.easgd(SGD, turn=f),
     "lateness(step)": lambda f: averaging.wagma(SGD, lateness=f),
-    "sends(step)": lambda f: averaging.sgp(SGD, sends=f),
+    "participates(step)": lambda f: averaging.sgp(SGD, participates=f),
 }
 
 
