@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax import base, ring
+from delayjax import base, buffers, ring
 from delayjax.averaging import replicas
 
 Merge = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
@@ -172,7 +172,7 @@ def delayed_average(
         own = base.as_own(params, axis_name)
         return DelayedAverageState(
             step=jnp.zeros((), jnp.int32),
-            begun=jax.tree.map(jnp.copy, own) if delay else (),
+            begun=buffers.copied(own) if delay else (),
             inner_state=replicas.begun(inner, params, axis_name),
         )
 

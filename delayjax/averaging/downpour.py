@@ -120,10 +120,10 @@ def downpour(
     def init_fn(params):
         return DownpourState(
             step=jnp.zeros((), jnp.int32),
-            centre=jax.tree.map(jnp.copy, params),  # all may be donated
+            centre=buffers.copied(params),  # all may be donated
             versions=wild.begun(unlocked, params),
             server_state=buffers.unshared(at_centre.init(params), params),
-            average=() if average is None else jax.tree.map(jnp.copy, params),
+            average=() if average is None else buffers.copied(params),
             pushed=optax.tree.zeros_like(base.as_own(params, axis_name)),
             inner_state=replicas.begun(inner, params, axis_name),
         )

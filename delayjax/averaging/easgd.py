@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax import base, collectives
+from delayjax import base, buffers, collectives
 from delayjax.averaging import centre as centres
 from delayjax.averaging import replicas, wild
 
@@ -124,7 +124,7 @@ def easgd(
     def init_fn(params):
         return EasgdState(
             step=jnp.zeros((), jnp.int32),
-            centre=jax.tree.map(jnp.copy, params),  # both may be donated
+            centre=buffers.copied(params),  # both may be donated
             versions=wild.begun(unlocked, params),
             inner_state=replicas.begun(inner, params, axis_name),
         )

@@ -326,7 +326,7 @@ def sgp(
         )
 
     def init_fn(params):
-        kind = jnp.result_type(jnp.float32, *jax.tree.leaves(params))
+        kind = base.real_dtype(params)
         return SgpState(
             step=jnp.zeros((), jnp.int32),
             weight=base.as_own(jnp.ones((), kind), axis_name),

@@ -156,7 +156,7 @@ def adaptive_period(
     period = base.check_bound("period", period, at_least=1)
 
     def init_fn(params):
-        kind = jnp.result_type(jnp.float32, *jax.tree.leaves(params))
+        kind = base.real_dtype(params)
         return AdaptivePeriodState(
             step=jnp.zeros((), jnp.int32),
             period=jnp.asarray(period, jnp.int32),

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax import base, collectives, ring
+from delayjax import base, buffers, collectives, ring
 from delayjax.averaging import replicas
 
 Lateness = Callable[[jax.Array], ArrayLike]
@@ -115,7 +115,9 @@ def wagma(
         sent = ()
         if lateness is not None:
             own = base.as_own(params, axis_name)
-            sent = ring.push(ring.init(own, max_lateness + 1), own)
+            sent = buffers.made(
+                lambda x: ring.push(ring.init(x, max_lateness + 1), x), own
+            )
         inner_state = replicas.begun(inner, params, axis_name)
         return WagmaState(jnp.zeros((), jnp.int32), sent, inner_state)
 
