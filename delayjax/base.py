@@ -74,6 +74,16 @@ def typed_like(tree: Any, like: Any) -> Any:
     return jax.tree.map(typed, tree, like)
 
 
+def real_dtype(tree: Any) -> jnp.dtype:
+    """Of a number beside a tree: real, as exact as its leaves, float32 at least.
+
+    Example:
+        >>> real_dtype({"w": jnp.ones(2, jnp.bfloat16), "z": jnp.ones(2, complex)})
+        dtype('float32')
+    """
+    return jnp.finfo(jnp.result_type(jnp.float32, *jax.tree.leaves(tree))).dtype
+
+
 def varies_over(leaf: Any) -> frozenset[str]:
     """The manual axes over which an array is typed as different."""
     return jax.typeof(leaf).manual_axis_type.varying

@@ -1,5 +1,6 @@
 """Which memory the leaves of a state lie in."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -36,3 +37,18 @@ def unshared(state: Any, *beside: Any) -> Any:
         return leaf
 
     return jax.tree.map(own, state)
+
+
+def made(make: Callable[[Any], Any], params: Any) -> Any:
+    """`make(params)`, or its shapes where `params` are shapes.
+
+    For a state that begins with the values of `params`. Shapes have no values; zeros in
+    their place would train without an error.
+
+    Example:
+        >>> made(lambda x: x + 1, jax.ShapeDtypeStruct((2,), jnp.float32))
+        ShapeDtypeStruct(shape=(2,), dtype=float32)
+    """
+    leaves = jax.tree.leaves(params)
+    shapes = any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves)
+    return jax.eval_shape(make, params) if shapes else make(params)

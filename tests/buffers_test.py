@@ -56,6 +56,12 @@ def test_what_is_no_array_stays_as_it_is():
     assert buffers.unshared(state) == state
 
 
+def test_what_is_made_of_shapes_are_shapes():
+    """Zeros in their place would be values."""
+    shape = jax.ShapeDtypeStruct((2,), jnp.float32)
+    assert buffers.made(lambda x: x[None], shape) == shape.update(shape=(1, 2))
+
+
 def test_shapes_are_found_without_arrays():
     def make(x):
         return buffers.unshared((x, x), x)

@@ -56,13 +56,15 @@ def averaged(
     inner = base.as_transformation("inner", inner)
     axis_name = base.as_names(axis_name)
 
-    def init_fn(params):
-        state = AveragingState(
+    def state_of(params):
+        return AveragingState(
             step=jnp.zeros((), jnp.int32),
             memory=begin(params),
             inner_state=inner.init(base.as_own(params, axis_name)),
         )
-        return buffers.unshared(state, params)
+
+    def init_fn(params):
+        return buffers.unshared(buffers.made(state_of, params), params)
 
     def update_fn(updates, state, params=None, **extra_args):
         remedy = "call `update(grads, state, params)`"

@@ -314,7 +314,7 @@ def sgp(
         )
 
     def begin(params):
-        kind = jnp.result_type(jnp.float32, *jax.tree.leaves(params))
+        kind = base.real_dtype(params)
         return PushSum(base.as_own(jnp.ones((), kind), axis_name))
 
     def mix(step, memory, before, model):

@@ -134,7 +134,7 @@ def adaptive_period(
     period = base.check_bound("period", period, at_least=1)
 
     def begin(params):
-        kind = jnp.result_type(jnp.float32, *jax.tree.leaves(params))
+        kind = base.real_dtype(params)
         return AdaptivePeriod(
             period=jnp.asarray(period, jnp.int32),
             local_steps=jnp.zeros((), jnp.int32),

@@ -42,9 +42,7 @@ def average(
     age = base.check_staleness(
         "exchange", 0 if staleness is None else staleness, mean=True
     )
-    # as exact as the gradients, and no less than float32
-    leaves = jax.tree.leaves(updates)
-    wide = jnp.finfo(jnp.result_type(jnp.float32, *leaves)).dtype
+    wide = base.real_dtype(updates)  # as exact as the gradients
     weights = jax.tree.map(lambda tau: _weigh(weight, tau.astype(wide)), age)
     weighted = jax.tree.map(
         lambda leaf, w: leaf * w.astype(leaf.dtype),

@@ -289,14 +289,29 @@ def test_parameters_that_are_not_said_to_be_own_are_refused(name):
         held.init((x, tx.init(x)), jnp.ones((4, 2)))
 
 
-@members
-def test_states_are_made_of_shapes_as_of_arrays(name):
-    tx = build(name)
-    shapes = jax.eval_shape(tx.init, jax.eval_shape(lambda: PARAMS))
-    held = tx.init(PARAMS)
-    assert jax.tree.structure(shapes) == jax.tree.structure(held)
-    for a, b in zip(jax.tree.leaves(shapes), jax.tree.leaves(held), strict=True):
-        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+LINEAR = [n for n in TABLE if "," not in n]
+
+
+@functools.cache
+def complex_models():
+    """By name, models [P, 3]: one complex, and its two parts beside it."""
+    rng = np.random.default_rng(1)
+    real, imaginary = rng.normal(size=(2, STEPS, WORKERS, 3)).astype(np.float32)
+    grads = {"z": real + 1j * imaginary, "x": real, "y": imaginary}
+    params = {"z": jnp.zeros(3, jnp.complex64), "x": jnp.zeros(3), "y": jnp.zeros(3)}
+    inner = optax.sgd(0.1, momentum=0.5)
+    txs = {name: build(name, inner=inner) for name in LINEAR}
+    found = drive_all("simulate", txs, grads, params, shared=False)
+    return {name: split.state[0] for name, (split, _) in found.items()}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_complex_model_is_its_two_parts(name):
+    """Each method is linear in the models."""
+    z, x, y = (np.asarray(complex_models()[name][part]) for part in "zxy")
+    assert z.dtype == np.complex64
+    np.testing.assert_allclose(z, x + 1j * y, rtol=1e-5, atol=1e-6)
+    assert np.abs(z.imag).max() > 0.01
 
 
 AROUND = {
