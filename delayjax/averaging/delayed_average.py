@@ -15,6 +15,12 @@ Merge = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 """(x^i, x^i_(k) that the average was begun with, xm_(k)) -> x^i, of each leaf."""
 
 
+class Begun(NamedTuple):
+    """Memory of `delayed_average`."""
+
+    begun: Any  # x^i_(k): the worker's model in the average on its way; () at delay 0
+
+
 class Outbox(NamedTuple):
     """Memory of `dga`."""
 
@@ -157,18 +163,19 @@ def delayed_average(
         return optax.tree.where(due, mixed, model)
 
     def begin(params):
-        """x^i_(k), the worker's model in the average that is on its way."""
-        return base.as_own(params, axis_name) if delay else ()
+        return Begun(base.as_own(params, axis_name) if delay else ())
 
-    def mix(step, begun, before, model):
+    def mix(step, memory, before, model):
         del before
+        begun = memory.begun
         if delay == 0:
-            return merged(replicas.due(step, period), model, model), begun
+            return merged(replicas.due(step, period), model, model), memory
         done = step + 1
         # nothing arrives before the first average was begun
         arrives = (done >= period + delay) & ((done - delay) % period == 0)
         mixed = merged(arrives, model, begun)
-        return mixed, optax.tree.where(replicas.due(step, period), mixed, begun)
+        begun = optax.tree.where(replicas.due(step, period), mixed, begun)
+        return mixed, Begun(begun)
 
     return averaged(
         "averaging.delayed_average", inner, mix, axis_name=axis_name, begin=begin

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,12 @@ from delayjax.averaging.engine import averaged
 Lateness = Callable[[jax.Array], ArrayLike]
 """step (int32 []) -> how many steps old this worker's model is that enters the step's
 sum, int32 []; 0 on time. A bool counts as 0 or 1."""
+
+
+class Sent(NamedTuple):
+    """Memory of `wagma`."""
+
+    sent: Any  # ring of the worker's last models, before mixing; () if none is late
 
 
 def wagma(
@@ -104,18 +110,18 @@ def wagma(
     max_lateness = base.check_bound("max_lateness", max_lateness, at_least=1)
 
     def begin(params):
-        """A ring of the worker's last models, before they were mixed."""
         if lateness is None:
-            return ()
+            return Sent(())
         own = base.as_own(params, axis_name)
-        return ring.push(ring.init(own, max_lateness + 1), own)
+        return Sent(ring.push(ring.init(own, max_lateness + 1), own))
 
-    def mix(step, sent, before, model):
+    def mix(step, memory, before, model):
         del before
         butterflies = _butterflies(collectives.workers_of(axis_name), group_size)
         buffer, late = model, jnp.int32(0)
         if lateness is not None:
-            sent = ring.push(sent, model)
+            sent = ring.push(memory.sent, model)
+            memory = Sent(sent)
             late = lateness(step)
             late = base.check_answer("lateness(step)", late, jnp.integer, jnp.bool_)
             late = late.astype(jnp.int32)
@@ -143,10 +149,10 @@ def wagma(
         groups = [in_groups(bits) for bits in butterflies]
         due = replicas.due(step, period)
         if due is True:
-            return among_all(buffer, model), sent
+            return among_all(buffer, model), memory
         chosen = jnp.where(due, len(groups), step % len(groups))
         both = base.as_own((buffer, model), axis_name)
-        return jax.lax.switch(chosen, [*groups, among_all], *both), sent
+        return jax.lax.switch(chosen, [*groups, among_all], *both), memory
 
     return averaged("averaging.wagma", inner, mix, axis_name=axis_name, begin=begin)
 

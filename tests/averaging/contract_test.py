@@ -97,9 +97,9 @@ def test_models_and_moments_are_the_workers_own_and_the_schedule_is_shared(name)
     assert all(jax.tree.leaves((adam.mu, adam.nu)))
     assert not any((state.step, adam.count))
     for shared in ("centre", "versions", "server_state", "average", "period"):
-        assert not any(jax.tree.leaves(getattr(state, shared, ())))
+        assert not any(jax.tree.leaves(getattr(state.memory, shared, ())))
     for own in ("begun", "outbox", "pushed", "weight"):
-        assert all(jax.tree.leaves(getattr(state, own, ())))
+        assert all(jax.tree.leaves(getattr(state.memory, own, ())))
 
 
 @pytest.mark.parametrize(
