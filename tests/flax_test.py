@@ -19,6 +19,7 @@ DEPTH = 3  # D + 1 = 4 slots: a number that the mesh divides, so nothing fails b
 MESH = jax.make_mesh((4,), ("fsdp",), axis_types=(AxisType.Auto,))
 X = jnp.linspace(-1.0, 1.0, 8 * 16).reshape(8, 16)
 SPEC = P(None, "fsdp", None)
+RULES = [("embed", "fsdp"), ("mlp", None), ("layers", None), ("fsdp", "fsdp")]
 
 HISTORIES = {
     "plain": None,
@@ -268,8 +269,7 @@ def applied(state, x):
 
 
 def logical_shardings(shapes):
-    rules = [("embed", "fsdp"), ("mlp", None), ("fsdp", "fsdp")]
-    return nn.logical_to_mesh_sharding(nn.get_partition_spec(shapes), MESH, rules)
+    return nn.logical_to_mesh_sharding(nn.get_partition_spec(shapes), MESH, RULES)
 
 
 def test_logical_and_physical_names_of_linen_travel_with_the_history():
@@ -284,6 +284,56 @@ def test_logical_and_physical_names_of_linen_travel_with_the_history():
     for layer in ("inner", "outer"):
         slots = state.opt_state.gradients.slots[layer]["kernel"].value
         assert slots.sharding.spec == SPEC
+
+
+class Stack(nnx.Module):
+    """Two layers in one leaf, named by logic, as MaxText scans them."""
+
+    def __init__(self, rngs):
+        init = nnx.with_metadata(
+            nnx.initializers.lecun_normal(), out_sharding=("embed", "mlp")
+        )
+        self.layers = nnx.vmap(
+            lambda rngs: nnx.Linear(16, 16, rngs=rngs, kernel_init=init),
+            out_axes=nnx.StateAxes({nnx.Param: 1, ...: 0}),
+            transform_metadata={nnx.PARTITION_NAME: "layers"},
+        )(rngs.split(2))
+
+
+def shardings_by_rules(state):
+    """As MaxText: from the names in the metadata of shapes, on its own mesh."""
+
+    def sharding(variable):
+        names = variable.get_metadata("out_sharding", None) or ()
+        spec = nn.logical_to_mesh_axes(names, RULES)
+        return jax.NamedSharding(MESH, P() if spec is None else spec)
+
+    return jax.tree.map(
+        lambda variable: variable.replace(sharding(variable)),
+        state,
+        is_leaf=lambda node: isinstance(node, nnx.Variable),
+    )
+
+
+def test_logical_names_of_stacked_layers_place_an_nnx_history():
+    def make():
+        model = Stack(nnx.Rngs(0))
+        return nnx.state((model, optimizer_of(model)))
+
+    with nn.logical_axis_rules(RULES):  # nnx places by them what is made here
+        shardings = shardings_by_rules(nnx.eval_shape(make))
+        placed = jax.jit(make, out_shardings=shardings)()
+    kernel = placed[0]["layers"]["kernel"]
+    slots = placed[1]["opt_state"]["gradients"]["slots"]["layers"]["kernel"]
+    assert kernel.get_metadata("out_sharding") == ("embed", "layers", "mlp")
+    assert slots.get_metadata("out_sharding") == (None, "embed", "layers", "mlp")
+    assert slots.get_value().shape == (DEPTH + 1, *kernel.get_value().shape)
+    assert kernel.get_value().sharding.is_equivalent_to(
+        jax.NamedSharding(MESH, P("fsdp")), 3
+    )
+    assert slots.get_value().sharding.is_equivalent_to(
+        jax.NamedSharding(MESH, P(None, "fsdp")), 4
+    )
 
 
 def test_a_sharded_linen_state_trains_as_one_on_one_device():

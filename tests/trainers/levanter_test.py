@@ -1,6 +1,7 @@
 """Delays in the Trainer of Levanter, the package, with named arrays."""
 
 import dataclasses
+import functools
 import warnings
 
 import jax
@@ -105,6 +106,7 @@ def test_a_bad_step_is_skipped_and_its_gradient_waits_in_the_history():
     assert np.isfinite(state.model.kernel.array).all()
 
 
+@functools.cache  # a name is registered once
 def page_s_names():
     names = {"jnp": jax.numpy, "dataclasses": dataclasses}
     exec(pages.lines("levanter", 0), names)
@@ -115,7 +117,9 @@ def test_the_page_s_configuration_is_read_and_built():
     names = page_s_names()
     text = pages.lines("levanter", language="yaml")
     config = draccus.decode(OptimizerConfig, yaml.safe_load(text)["optimizer"])
-    assert config == names["DelayedConfig"](AdamConfig(learning_rate=6e-4), delay=1)
+    assert config == names["DelayedConfig"](
+        inner=AdamConfig(learning_rate=6e-4), delay=1
+    )
     state = train(config.build(STEPS))
     assert int(state.opt_state.staleness) == 1
 

@@ -160,6 +160,8 @@ def test_the_page_s_iteration_tells_the_staleness():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pre_train, "training_loop_iteration", OWN_ITERATION)
         exec(pages.lines("maxtext", 1), names)
-        state = train(dj.inject_staleness)
+        state = train(lambda inner: dj.inject_staleness(dj.delayed(inner, 1)))
     opt_state = nnx.to_pure_dict(state["optimizer"])["opt_state"]
     assert int(opt_state["staleness"]) == STEPS - 1
+    # the gradient of the step before was told one less, and is one step older
+    assert int(opt_state["inner_state"]["staleness"]) == (STEPS - 2) + 1

@@ -51,12 +51,13 @@ def late_by_one(inner):
 
 
 def slowed(inner):
-    """`inner` with its steps divided by the staleness that it is told."""
-    return optax.chain(inner, dj.scale_by_staleness(dj.modulation.inverse))
+    """`inner` with its steps divided by 1 + the staleness that it is told."""
+    return optax.chain(inner, dj.scale_by_staleness(dj.modulation.polynomial(1.0)))
 
 
-def scaled(factor):
-    return lambda inner: optax.chain(inner, optax.scale(factor))
+def scaled(factor_at):
+    """`inner` with its steps multiplied by a function of the step."""
+    return lambda inner: optax.chain(inner, optax.scale_by_schedule(factor_at))
 
 
 WAYS = {
@@ -67,8 +68,13 @@ WAYS = {
         inner, 1, history=dj.ring.cast(jnp.bfloat16)
     ),
     "delay by hand": late_by_one,
+    "delay, a law": lambda inner: dj.delayed(slowed(inner), 1),
+    # the first step's gradient is fresh
+    "delay, a law, by hand": lambda inner: late_by_one(
+        scaled(lambda step: jnp.where(step == 0, 1.0, 1 / (1 + 1)))(inner)
+    ),
     "told": lambda inner: dj.inject_staleness(slowed(inner)),
-    "told, by hand": scaled(1 / STALENESS),
+    "told, by hand": scaled(lambda _: 1 / (1 + STALENESS)),
 }
 
 
@@ -108,6 +114,10 @@ class Promises:
     def test_a_history_in_bfloat16_is_as_wide(self):
         slots = self.trained("delay, bfloat16").slots
         assert {leaf.dtype.itemsize for leaf in jax.tree.leaves(slots)} == {2}
+
+    def test_a_law_inside_of_the_delay_is_told_the_staleness(self):
+        self.assert_close("delay, a law", "delay, a law, by hand")
+        assert self.distance("delay, a law", "delay") > 1e-3
 
     def test_staleness_set_in_the_state_reaches_a_law(self):
         self.assert_close("told", "told, by hand")
