@@ -62,10 +62,10 @@ def simulate(
         `init(state, batch, shared=None)` makes the `WorkerState`. `state` is one
         worker's, made outside of any axis. `batch` is one step's for all workers,
         leaves [P, ...] (arrays or shapes). `shared` says which parts must stay the same
-        on all workers, a prefix tree of bools: a step after which they would differ is
-        refused. By default the parameters must, the first of a pair (params, rest); in
-        any other state all of it must. Where each worker is to train a model of its
-        own, pass `shared=False`.
+        on all workers, a prefix tree of bools, or of the names of axes along which they
+        must. A step after which they would differ is refused. By default the parameters
+        must, the first of a pair (params, rest); in any other state all of it must.
+        Where each worker is to train a model of its own, pass `shared=False`.
         `step(workers_state, batch)` takes one step; `jit` it with the state donated, or
         scan it. Metrics that differ between workers are [P, ...].
 
@@ -305,10 +305,17 @@ class _Plans:
             is_pair = type(state) is tuple and len(state) == 2
             shared = (True, False) if is_pair else True
         shared = jax.tree.leaves(base.broadcast("shared", shared, state))
+        along = {True: self.names, False: ()} | {name: (name,) for name in self.names}
+        for given in shared:
+            if given not in along:
+                raise ValueError(
+                    "`shared` must hold True, False or a name among"
+                    f" {', '.join(self.names)}, got {given!r}."
+                )
         drifting = [
             _name(path)
-            for path, must, axes in zip(paths, shared, plan.state, strict=True)
-            if must and axes
+            for path, given, axes in zip(paths, shared, plan.state, strict=True)
+            if set(along[given]) & set(axes)
         ]
         if drifting:
             raise ValueError(

@@ -1271,6 +1271,12 @@ def test_replicas_are_trained_where_they_are_asked_for(shared):
         assert_close(dj.workers.one(end, worker=p)[0], expected)
 
 
+@both
+def test_shared_holds_bools_or_names(make):
+    with pytest.raises(ValueError, match=r"`shared` must hold True, .* 'yes'"):
+        started(make, step_of(MOMENTUM, deep), MOMENTUM, shared="yes")
+
+
 @pytest.mark.parametrize("shared", [(True, False, False), (True, None)], ids=str)
 @both
 def test_shared_is_a_prefix_of_the_state(make, shared):

@@ -37,6 +37,7 @@ def overwriting(own: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
         mean: xm_(k), the average.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> print(overwriting(jnp.float32(5), jnp.float32(3), jnp.float32(2)))
         2.0
     """
@@ -53,6 +54,7 @@ def corrected(own: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
         mean: xm_(k), the average.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> print(corrected(jnp.float32(5), jnp.float32(3), jnp.float32(2)))
         4.0
     """
@@ -71,6 +73,7 @@ def blended(share: ArrayLike) -> Merge:
         ValueError: if it is not in [0, 1).
 
     Example:
+        >>> import jax.numpy as jnp
         >>> print(blended(0.5)(jnp.float32(5), jnp.float32(3), jnp.float32(2)))
         3.5
     """
@@ -130,6 +133,7 @@ def delayed_average(
             `update`) a gradient is summed over the workers already.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> tx = delayed_average(optax.sgd(1.0), 1, period=1)
         >>> def two_steps(grad):
         ...     first, state = tx.update(grad, tx.init(grad), 0 * grad)
@@ -233,6 +237,7 @@ def dga(
             the workers already.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> tx = dga(optax.sgd(1.0), 1)
         >>> def two_steps(grad):
         ...     first, state = tx.update(grad, tx.init(grad), 0 * grad)

@@ -54,7 +54,7 @@ def averaged(
         ValueError: in `update`, if a gradient is summed over the workers already.
     """
     inner = base.as_transformation("inner", inner)
-    axis_name = base.as_names(axis_name)
+    base.as_names(axis_name)
 
     def state_of(params):
         return AveragingState(

@@ -120,7 +120,7 @@ def adaptive_period(
         ...     for size in (1.0, 0.1, 0.1):  # they agree better from step 1 on
         ...         updates, state = tx.update(size * grad, state, x)
         ...         x += updates
-        ...     return state.period
+        ...     return state.memory.period
         >>> jax.vmap(three_steps, axis_name="workers")(jnp.asarray([1.0, 3.0]))
         Array([2, 2], dtype=int32)
 

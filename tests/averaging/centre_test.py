@@ -93,11 +93,11 @@ class Replicas:
         return self.v[p].copy()
 
     def elastic(self, p, steps, rate):
+        for _ in range(steps - 1):
+            self.x[p] += self.step(p)
         d = rate * (self.x[p] - self.centre)
         self.x[p] += self.step(p) - d
         self.centre = self.centre + d
-        for _ in range(steps - 1):
-            self.x[p] += self.step(p)
 
     def push_and_pull(self, p, steps, at_server):
         before = self.x[p].copy()
@@ -225,7 +225,6 @@ def away(turn, gradients, execution, inner):
     """Updates [T, P, n] of `when_there`, and the counters of its state."""
 
     def step(state, gradient):
-        dj.workers.vary(params)
         updates, state = averaging.when_there(inner, turn).update(
             gradient, state, params
         )
@@ -234,7 +233,7 @@ def away(turn, gradients, execution, inner):
     params = jnp.ones(3)
     held = as_workers(execution, step)
     state = averaging.when_there(inner, turn).init(params)
-    split = held.init(state, gradients[0])
+    split = held.init(state, gradients[0], shared=False)
     return jax.jit(lambda s, g: jax.lax.scan(held.step, s, g))(split, gradients)
 
 

@@ -253,7 +253,7 @@ def test_two_levels_are_workers_around_a_server_and_threads_in_each(execution):
             held = dj.workers.run(step, mesh, axis_name=names)
         start = jnp.zeros(3)
         # the threads of a worker share its model, in one copy
-        split = held.init((start, tx.init(start)), rates[0], ("workers", False))
+        split = held.init((start, tx.init(start)), rates[0], ("threads", False))
         assert split.state[0].shape == (groups, 3)
         xs = jax.lax.scan(held.step, split, jnp.asarray(rates))[1]
 

@@ -39,7 +39,7 @@ def elastic(
     for t in range(STEPS):
         v = momentum * v - ETA * gradient(t, x + ahead * v)
         d = np.zeros_like(x)
-        if t % period == 0:
+        if (t + 1) % period == 0:
             visitors = order(t)
             if visitors is None:
                 d = rate * (x - centre)

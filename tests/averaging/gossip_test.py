@@ -395,13 +395,13 @@ def test_bad_arguments_are_named(make, error, message):
             4,
             lambda i: averaging.sgp(i, participates=lambda step: 1.0),
             TypeError,
-            r"`sends\(step\)` must be a bool",
+            r"`participates\(step\)` must be a bool",
         ),
         (
             4,
             lambda i: averaging.sgp(i, participates=lambda step: jnp.zeros(4, bool)),
             ValueError,
-            r"`sends\(step\)` must be a scalar",
+            r"`participates\(step\)` must be a scalar",
         ),
     ],
 )
