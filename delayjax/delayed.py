@@ -136,9 +136,6 @@ def delayed(
         )
     deepest = max(jax.tree.leaves(max_delay), default=0)
     one_staleness = _is_single(delay) and _is_single(max_delay)
-    may_be_zero = not all(
-        map(_is_late, jax.tree.leaves(delay, is_leaf=base.is_function))
-    )
 
     def per_leaf(name, value, tree):
         if one_staleness:
@@ -201,13 +198,10 @@ def delayed(
             origin = origin._replace(params=snapshot)
 
         remember = functools.partial(_remember, axis_name=axis_name)
-        gradients, stale = remember(
-            *(history, state.gradients, updates, tau, max_delay), fenced=may_be_zero
-        )
+        gradients, stale = remember(history, state.gradients, updates, tau, max_delay)
         now = like_origin(tau)._replace(value=_oldest(tau))
         origins, origin = remember(
-            *(rings.plain, state.origins, origin, now, like_origin(max_delay)),
-            fenced=False,
+            rings.plain, state.origins, origin, now, like_origin(max_delay)
         )
         stale = _poisoned(stale, asked)
         staleness = jax.tree.map(jnp.add, origin.age, tau)
@@ -371,11 +365,6 @@ def _check_bound(max_delay: Any) -> int:
     return bound
 
 
-def _is_late(delay: Any) -> bool:
-    """Whether a delay is known to be above zero."""
-    return isinstance(delay, (int, np.integer)) and int(delay) > 0
-
-
 def _ask(delay: Any, step: jax.Array) -> jax.Array:
     """The delay asked for at `step`: an integer, or a floored float []."""
     asked = base.as_scalar("delay(step)", delay(step) if callable(delay) else delay)
@@ -452,7 +441,6 @@ def _remember(
     max_delay: Any,
     *,
     axis_name: tuple[str, ...],
-    fenced: bool,
 ) -> tuple[rings.Ring, Any]:
     """Stores `fresh` and reads what is `tau` old, `fresh` itself without a history."""
     held = _kept(fresh, max_delay)
@@ -467,18 +455,12 @@ def _remember(
         ) from error
     stored = storage.read(ring, tau, held)
     if any(map(base.is_axis, axis_name)):
-        # It always has been. But read and write, with nothing between them, would be
-        # fused on a CPU with the sum over the workers that follows: the ring would be
-        # written twice, whole. (Alone, it would round `inner` differently.)
+        # Always true, but XLA does not know. Without it XLA (CPU, jax 0.10.2) fuses
+        # write and read with the sum over simulated workers, and writes the whole ring
+        # twice: 4.7 times the bytes of a step at a delay of 8. A barrier does not help.
         stored = optax.tree.where(
             ring.pushed > 0, stored, optax.tree.zeros_like(stored)
         )
-
-    if fenced:
-        # A delay of zero is to be the inner optimizer. Without the barrier XLA fuses
-        # the read into the optimizer's arithmetic and rounds differently more often;
-        # with it, jax 0.12 on a CPU copies the item once more.
-        stored = jax.lax.optimization_barrier(stored)
 
     def choose(new, old):
         return new if old is None else old
