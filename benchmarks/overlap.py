@@ -113,8 +113,9 @@ def sent_by(tx: optax.GradientTransformation) -> dj.workers.Step:
     def step(state, batch):
         del batch
         params, opt_state, grads = state
-        updates, opt_state = tx.update(grads, opt_state, params)
-        return (optax.apply_updates(params, updates), opt_state, grads), {}
+        own = dj.workers.vary(grads)
+        updates, opt_state = tx.update(own, opt_state, params)
+        return (optax.apply_updates(params, updates), opt_state, own), {}
 
     return step
 
@@ -168,12 +169,12 @@ def computing(params: Any, batch: np.ndarray) -> Contender:
 
 
 def exchanging(
-    pair: Pair, step: dj.workers.Step, state: Any, batch: jax.Array, own: Any = False
+    pair: Pair, step: dj.workers.Step, state: Any, batch: jax.Array, shared: Any = None
 ) -> Contender:
     """A step of both processes."""
     both = dj.workers.run(step, pair.mesh)
-    split = both.init(state, batch, own)
-    return Contender(lambda split, batch: both.step(split, batch)[0], split, batch)
+    held = both.init(state, batch, shared)
+    return Contender(lambda held, batch: both.step(held, batch)[0], held, batch)
 
 
 def measured(
@@ -202,7 +203,7 @@ def measured(
             sent_by(exact),
             (params, exact.init(params), optax.tree.ones_like(params)),
             pair.own(batch_of(1)),
-            own=(False, False, True),
+            shared=(True, False, False),
         )
     }
     to_send = pair.agreed(contenders["communication"])

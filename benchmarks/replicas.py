@@ -128,14 +128,14 @@ def simulated(problem: Problem, tx: optax.GradientTransformation) -> Compiled:
 
     def of_one(state, batch):
         params, opt_state = state
-        grads = jax.grad(problem.loss)(params, batch)
+        grads = jax.grad(problem.loss)(dj.workers.vary(params), batch)
         updates, opt_state = tx.update(grads, opt_state, params)
         return (optax.apply_updates(params, updates), opt_state), {}
 
     workers = dj.workers.simulate(of_one, WORKERS)
     state = problem.params, tx.init(problem.params)
-    split = workers.init(state, problem.batch, own=(True, False))
-    return compiled(lambda *args: workers.step(*args)[0], split, problem.batch)
+    held = workers.init(state, problem.batch, shared=False)
+    return compiled(lambda *args: workers.step(*args)[0], held, problem.batch)
 
 
 def gradient(problem: Problem) -> Compiled:

@@ -1,10 +1,8 @@
 """The vocabulary that producers and consumers of staleness share."""
 
-import contextlib
-import contextvars
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -31,10 +29,6 @@ multiplied by."""
 AxisName = str | tuple[str, ...]
 """The workers' axis, or several that number them together."""
 
-_varied: contextvars.ContextVar[list[Any] | None] = contextvars.ContextVar(
-    "_varied", default=None
-)
-
 
 def vary(tree: Any, *, axis_name: AxisName = "workers") -> Any:
     """Marks `tree` as different on each worker; changes no value.
@@ -55,20 +49,7 @@ def vary(tree: Any, *, axis_name: AxisName = "workers") -> Any:
         >>> vary({"w": jnp.ones(2)})
         {'w': Array([1., 1.], dtype=float32)}
     """
-    if (seen := _varied.get()) is not None:
-        seen.extend(jax.tree.leaves(tree))
     return as_own(tree, axis_name)
-
-
-@contextlib.contextmanager
-def what_is_varied() -> Iterator[list[Any]]:
-    """Lists the leaves that `vary` is given, in their order."""
-    seen: list[Any] = []
-    token = _varied.set(seen)
-    try:
-        yield seen
-    finally:
-        _varied.reset(token)
 
 
 def as_own(tree: Any, axis_name: AxisName = "workers") -> Any:

@@ -39,16 +39,6 @@ def unshared(state: Any, *beside: Any) -> Any:
     return jax.tree.map(own, state)
 
 
-def copied(params: Any) -> Any:
-    """A copy of each leaf; a shape stays a shape.
-
-    Example:
-        >>> copied(jax.ShapeDtypeStruct((2,), jnp.float32))
-        ShapeDtypeStruct(shape=(2,), dtype=float32)
-    """
-    return made(lambda tree: jax.tree.map(jnp.copy, tree), params)
-
-
 def made(make: Callable[[Any], Any], params: Any) -> Any:
     """`make(params)`, or its shapes where `params` are shapes.
 

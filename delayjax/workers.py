@@ -1,8 +1,6 @@
 """One worker's step, simulated on one device or run on many."""
 
 import dataclasses
-import itertools
-import operator
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -19,21 +17,24 @@ Step = Callable[[Any, Any], tuple[Any, Any]]
 """One worker's step, (state, batch) -> (state, metrics)."""
 
 
+Axes = tuple[tuple[str, ...], ...]
+"""The workers' axes over which each leaf of a tree differs, in the leaves' order."""
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Split:
-    """A state as it is held: once what all workers share, P times what is their own."""
+class WorkerState:
+    """The state of all workers. A leaf that all workers share is held once."""
 
-    state: Any  # leaves [*shape], or [workers, *shape] where they are a worker's own
-    # the axes over which each leaf differs, in the leaves' order; () where it is shared
-    axes: tuple[tuple[str, ...], ...] = dataclasses.field(metadata={"static": True})
+    state: Any  # leaves [*shape], or [workers, *shape] where the workers' differ
+    axes: Axes = dataclasses.field(metadata={"static": True})  # () where shared
 
 
 class Workers(NamedTuple):
     """P workers that take the same step, as two functions."""
 
-    init: Callable[..., Split]
-    step: Callable[[Split, Any], tuple[Split, Any]]
+    init: Callable[..., WorkerState]
+    step: Callable[[WorkerState, Any], tuple[WorkerState, Any]]
 
 
 def simulate(
@@ -44,10 +45,11 @@ def simulate(
 ) -> Workers:
     """Runs one worker's step for P workers on one device, by `vmap`.
 
-    What all workers share (parameters, the optimizer behind the mean, counters) is held
-    and computed once; a worker's own (histories, outboxes, replicas) has a leading axis
-    of P. Which is which follows from the step: everything starts shared, and what it
-    makes differ between workers is their own.
+    A leaf of the state that is the same on all workers (parameters, the optimizer
+    behind the mean, counters) is held and computed once. A leaf that differs between
+    workers (histories, outboxes, replicas) has a leading axis of P. JAX's types tell
+    which leaves differ: all start as shared, and the step is traced with more and more
+    leaves typed as varying, until it returns the types that it was given.
 
     Args:
         step: (state, batch) -> (state, metrics) of one worker, with collectives over
@@ -57,38 +59,38 @@ def simulate(
         axis_name: of the workers; several names for several axes.
 
     Returns:
-        `init(state, batch, own=False)` makes the `Split` of a state: `state` is one
-        worker's, made outside of any axis, `batch` one step's for all workers, leaves
-        [P, ...] (arrays or shapes), and `own` says which parts differ between workers
-        from the start, a prefix tree: True where replicas are trained, or the name of
-        the one axis along which they differ.
-        `step(split, batch)` takes one step; `jit` it with the split donated, or scan
-        it. Of the metrics those that differ between workers are [P, ...].
+        `init(state, batch, shared=None)` makes the `WorkerState`. `state` is one
+        worker's, made outside of any axis. `batch` is one step's for all workers,
+        leaves [P, ...] (arrays or shapes). `shared` says which parts must stay the same
+        on all workers, a prefix tree of bools, or of the names of axes along which they
+        must. A step after which they would differ is refused. By default the parameters
+        must, the first of a pair (params, rest); in any other state all of it must.
+        Where each worker is to train a model of its own, pass `shared=False`.
+        `step(workers_state, batch)` takes one step; `jit` it with the state donated, or
+        scan it. Metrics that differ between workers are [P, ...].
 
-        Memory is what is shared and P times the rest. Of several axes each is a leading
-        axis of its own, in all batches and in what differs along it. Where the arrays
-        of a split are placed as `shardings` says, `jit` runs it on many devices.
+        Memory is the shared leaves and P times the others. With several axes each is a
+        leading axis of its own, in all batches and in the leaves that differ along it.
+        Where the arrays are placed as `shardings` says, `jit` runs on many devices.
 
     Raises:
-        TypeError: if `step` is no function, a number of workers no integer, or (in
-            `init` and `step`) the step does not return a pair, or a state of other
-            shapes or dtypes, naming the leaf.
-        ValueError: if it is below 1 or does not match the names; or (in `init` and
-            `step`) if a batch is not for P workers, parameters that were given to
-            `vary` would differ between workers after a step, or what is shared would
-            because a gradient was not taken at `vary(params)`, naming the leaf.
+        TypeError: if a number of workers is no integer, or (in `init` and `step`) the
+            step does not return a pair, or a state of other shapes or dtypes.
+        ValueError: if a number of workers is below 1 or does not match the names; or
+            (in `init` and `step`) if a batch is not for P workers, a leaf that must be
+            shared would differ between workers after a step, or a gradient is summed
+            over the workers because it was not taken at `vary(params)`.
 
     Example:
         >>> def step(x, batch):
         ...     grad = jax.lax.pmean(x - batch, "workers")
         ...     return x - 0.5 * grad, jnp.abs(x - batch)
         >>> two = simulate(step, 2)
-        >>> split = two.init(jnp.zeros(()), jnp.zeros(2))
-        >>> split, distance = two.step(split, jnp.asarray([1.0, 3.0]))
-        >>> split.state, distance
+        >>> held = two.init(jnp.zeros(()), jnp.zeros(2))
+        >>> held, distance = two.step(held, jnp.asarray([1.0, 3.0]))
+        >>> held.state, distance
         (Array(1., dtype=float32), Array([1., 3.], dtype=float32))
     """
-    _check_step(step)
     names = base.as_names(axis_name)
     counts = num_workers if isinstance(num_workers, tuple) else (num_workers,)
     counts = tuple(base.check_bound("num_workers", n, at_least=1) for n in counts)
@@ -99,19 +101,19 @@ def simulate(
         )
     plans = _Plans(step, dict(zip(names, counts, strict=True)))
 
-    def init_fn(state, batch, own=False):
-        plan = plans.make(state, batch, own)
+    def init_fn(state, batch, shared=None):
+        plan = plans.make(state, batch, shared)
 
         def hold(leaf, axes):
             return jnp.broadcast_to(leaf, (*plans.sizes(axes), *leaf.shape))
 
         held = _map(hold, jax.tree.map(_copy, state), plan.state)
-        return Split(held, plan.state)
+        return WorkerState(held, plan.state)
 
-    def step_fn(split, batch):
-        plan = plans.of(split, batch)
-        state, metrics = _mapped(step, plan, plans.axes)(split.state, batch)
-        return Split(state, plan.state), metrics
+    def step_fn(held, batch):
+        plan = plans.of(held, batch)
+        state, metrics = _mapped(step, plan, plans.axes)(held.state, batch)
+        return WorkerState(state, plan.state), metrics
 
     return Workers(init_fn, step_fn)
 
@@ -119,7 +121,7 @@ def simulate(
 def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Workers:
     """Runs one worker's step on every device along a mesh axis, by `shard_map`.
 
-    The step, the split and the numbers in it are those of `simulate`.
+    The step and the state are the same as in `simulate`, and the numbers agree.
 
     Args:
         step: (state, batch) -> (state, metrics) of one worker, as for `simulate`.
@@ -128,11 +130,11 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
         axis_name: of the workers.
 
     Returns:
-        As `simulate` does. `init` also places the split: on each device what is shared,
-        and its worker's own. Place batches likewise, over `axis_name` along their first
-        dimension, or they are moved at each step. Compiled for a TPU the donated split
-        is updated in place; on CPU devices XLA copies a worker's own history at each
-        step.
+        As `simulate` does. `init` also places the state: each device holds the shared
+        leaves and its worker's part of the others. Place batches likewise, over
+        `axis_name` along their first dimension, or they are moved at each step.
+        Compiled for a TPU the donated state is updated in place; on CPU devices XLA
+        copies a history that differs between workers at each step.
 
     Raises:
         TypeError, ValueError: as `simulate` does; also if `mesh` is none, has no such
@@ -141,17 +143,16 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
     Example:
         >>> mesh = jax.make_mesh((1,), ("workers",), axis_types=(AxisType.Auto,))
         >>> one = run(lambda x, b: (x - jax.lax.pmean(b, "workers"), {}), mesh)
-        >>> split = one.init(jnp.zeros(()), jnp.ones(1))
-        >>> one.step(split, jnp.ones(1))[0].state
+        >>> held = one.init(jnp.zeros(()), jnp.ones(1))
+        >>> one.step(held, jnp.ones(1))[0].state
         Array(-1., dtype=float32)
     """
-    _check_step(step)
     names = base.as_names(axis_name)
     _check_mesh(mesh, names)
     plans = _Plans(step, {name: mesh.shape[name] for name in names})
 
-    def init_fn(state, batch, own=False):
-        plan = plans.make(state, batch, own)
+    def init_fn(state, batch, shared=None):
+        plan = plans.make(state, batch, shared)
 
         def place(leaf, axes):
             shape = (*plans.sizes(axes), *jnp.shape(leaf))
@@ -169,10 +170,10 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
             widen = jax.jit(jnp.broadcast_to, static_argnums=1, out_shardings=held)
             return widen(leaf, shape)
 
-        return Split(_map(place, state, plan.state), plan.state)
+        return WorkerState(_map(place, state, plan.state), plan.state)
 
-    def step_fn(split, batch):
-        plan = plans.of(split, batch)
+    def step_fn(held, batch):
+        plan = plans.of(held, batch)
 
         def of_one(state, batch):
             state = _map(
@@ -186,37 +187,36 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
 
             return _map(widen, state, plan.state), _map(widen, metrics, plan.metrics)
 
-        specs = plan.specs(split.state)
+        specs = plan.specs(held.state)
         state, metrics = jax.shard_map(
             of_one,
             mesh=mesh,
             in_specs=(specs[0], P(*names)),
             out_specs=specs,
             axis_names=set(names),
-        )(split.state, batch)
-        return Split(state, plan.state), metrics
+        )(held.state, batch)
+        return WorkerState(state, plan.state), metrics
 
     return Workers(init_fn, step_fn)
 
 
-def one(split: Split, *, worker: int | Mapping[str, int] = 0) -> Any:
-    """One worker's state, copied: the split may be donated afterwards.
+def one(held: WorkerState, *, worker: int | Mapping[str, int] = 0) -> Any:
+    """One worker's state, copied: `held` may be donated afterwards.
 
     Args:
-        split: of all workers.
-        worker: which, 0 .. P - 1; of several axes an index for each name.
+        held: the state of all workers.
+        worker: which, 0 .. P - 1; with several axes an index for each name.
 
     Raises:
-        TypeError: if `split` is none, or an index no integer.
+        TypeError: if an index is no integer.
         ValueError: if there is no such worker, or no index for one of the names.
 
     Example:
-        >>> split = Split((jnp.ones(()), jnp.arange(3)), ((), ("workers",)))
-        >>> one(split, worker=2)
+        >>> held = WorkerState((jnp.ones(()), jnp.arange(3)), ((), ("workers",)))
+        >>> one(held, worker=2)
         (Array(1., dtype=float32), Array(2, dtype=int32))
     """
-    _check_split(split)
-    every = {name for axes in split.axes for name in axes}
+    every = {name for axes in held.axes for name in axes}
     indices = worker if isinstance(worker, Mapping) else dict.fromkeys(every, worker)
     if every - set(indices):
         raise ValueError(
@@ -224,39 +224,37 @@ def one(split: Split, *, worker: int | Mapping[str, int] = 0) -> Any:
         )
 
     def pick(leaf, axes):
-        index = tuple(_index(indices[name]) for name in axes)
+        index = tuple(base.check_bound("worker", indices[name]) for name in axes)
         for name, i, count in zip(axes, index, leaf.shape, strict=False):
-            if not 0 <= i < count:
+            if i >= count:
                 raise ValueError(
                     f"`worker` must lie in 0 .. {count - 1} along {name!r}, got {i}."
                 )
         return _copy(leaf[index])
 
-    return _map(pick, split.state, split.axes)
+    return _map(pick, held.state, held.axes)
 
 
-def shardings(split: Split, mesh: Mesh) -> Split:
-    """Where the leaves of a split belong on a mesh, `NamedSharding`s.
+def shardings(held: WorkerState, mesh: Mesh) -> WorkerState:
+    """Where the leaves of a state belong on a mesh, `NamedSharding`s.
 
-    With `jax.device_put(split, shardings(split, mesh))` the step of `simulate` runs on
+    With `jax.device_put(held, shardings(held, mesh))` the step of `simulate` runs on
     all devices of the mesh under `jit`, several workers on each if there are more.
 
     Args:
-        split: arrays or shapes.
+        held: the state of all workers, arrays or shapes.
         mesh: devices, with the axes of the workers.
 
     Raises:
-        TypeError, ValueError: if `split` is none, or `mesh` is none, lacks an axis, has
-            one of another type than Auto, or its size does not divide the number of
-            workers.
+        ValueError: if `mesh` lacks an axis, has one of another type than Auto, or its
+            size does not divide the number of workers.
 
     Example:
         >>> mesh = jax.make_mesh((1,), ("workers",), axis_types=(AxisType.Auto,))
-        >>> shardings(Split(jnp.ones((4, 3)), (("workers",),)), mesh).state.spec
+        >>> shardings(WorkerState(jnp.ones((4, 3)), (("workers",),)), mesh).state.spec
         P('workers',)
     """
-    _check_split(split)
-    _check_mesh(mesh, tuple({name for axes in split.axes for name in axes}))
+    _check_mesh(mesh, tuple({name for axes in held.axes for name in axes}))
 
     def place(leaf, axes):
         for name, count in zip(axes, leaf.shape, strict=False):
@@ -269,17 +267,11 @@ def shardings(split: Split, mesh: Mesh) -> Split:
         kind = "pinned_host" if _is_on_host(leaf) else None
         return NamedSharding(mesh, spec, memory_kind=kind)
 
-    return Split(_map(place, split.state, split.axes), split.axes)
-
-
-_traces = itertools.count()
-
-Axes = tuple[tuple[str, ...], ...]
-"""The axes over which each leaf of a tree differs, in the leaves' order."""
+    return WorkerState(_map(place, held.state, held.axes), held.axes)
 
 
 class _Plan(NamedTuple):
-    """What differs between workers, and over which axes."""
+    """Over which axes the leaves differ between workers."""
 
     state: Axes
     metrics: Axes
@@ -294,13 +286,6 @@ class _Plan(NamedTuple):
         )
 
 
-class _Traced(NamedTuple):
-    """What an abstract trace of the step shows."""
-
-    plan: _Plan
-    varied: list[tuple[str, tuple[str, ...]]]  # leaf given to `vary`: its name and axes
-
-
 class _Plans:
     """The plans of a step, one for each kind of state and batch."""
 
@@ -312,133 +297,111 @@ class _Plans:
         """How many workers there are along each."""
         return tuple(self.axes[name] for name in axes)
 
-    def make(self, state: Any, batch: Any, own: Any) -> _Plan:
-        """The plan for one worker's state that shares most.
-
-        Args:
-            state: arrays or shapes.
-            batch: of all workers.
-            own: a prefix tree: what differs from the start, along which axis.
-        """
-        own = jax.tree.leaves(base.broadcast("own", own, state))
-        axes_of = {True: self.names, False: ()} | {name: (name,) for name in self.names}
-        for given in own:
-            if not isinstance(given, (bool, str)) or given not in axes_of:
-                raise TypeError(
-                    "`own` must hold True, False or a name among"
+    def make(self, state: Any, batch: Any, shared: Any) -> _Plan:
+        """The plan for one worker's state (arrays or shapes) that shares most."""
+        paths = [path for path, _ in jax.tree.leaves_with_path(state)]
+        plan = self._plan(state, batch, ((),) * len(paths))
+        if shared is None:  # the parameters, or all
+            is_pair = type(state) is tuple and len(state) == 2
+            shared = (True, False) if is_pair else True
+        shared = jax.tree.leaves(base.broadcast("shared", shared, state))
+        along = {True: self.names, False: ()} | {name: (name,) for name in self.names}
+        for given in shared:
+            if given not in along:
+                raise ValueError(
+                    "`shared` must hold True, False or a name among"
                     f" {', '.join(self.names)}, got {given!r}."
                 )
-        return self._plan(state, batch, tuple(axes_of[given] for given in own))
+        drifting = [
+            _name(path)
+            for path, given, axes in zip(paths, shared, plan.state, strict=True)
+            if set(along[given]) & set(axes)
+        ]
+        if drifting:
+            raise ValueError(
+                f"The workers' copies of {', '.join(drifting)} would drift apart:"
+                " average gradients or updates with dj.exchange.mean(...), or pass"
+                " shared=False to `init` where each worker is to train a model of its"
+                " own."
+            )
+        return plan
 
-    def of(self, split: Split, batch: Any) -> _Plan:
-        """The plan by which a state has been split."""
+    def of(self, held: WorkerState, batch: Any) -> _Plan:
+        """The plan by which a state is held."""
         for (path, leaf), axes in zip(
-            jax.tree.leaves_with_path(split.state), split.axes, strict=True
+            jax.tree.leaves_with_path(held.state), held.axes, strict=True
         ):
             if leaf.shape[: len(axes)] != self.sizes(axes):
                 raise ValueError(
-                    f"The split must be that of {dict(self.axes)}, got shape"
-                    f" {leaf.shape} at {_name(path)}: make it with this step's `init`."
+                    f"The state must be for {dict(self.axes)}, got shape {leaf.shape}"
+                    f" at {_name(path)}: make it with this step's `init`."
                 )
-        plan = self._plan(
-            _map(
-                lambda x, axes: _shaped(x, x.shape[len(axes) :]),
-                split.state,
-                split.axes,
-            ),
-            batch,
-            split.axes,
-        )
-        if plan.state != split.axes:
-            paths = jax.tree.leaves_with_path(split.state)
-            differing = [
-                _name(path)
-                for (path, _), now, then in zip(
-                    paths, plan.state, split.axes, strict=True
-                )
-                if now != then
-            ]
+
+        def of_one(leaf, axes):
+            return _shaped(leaf, leaf.shape[len(axes) :])
+
+        state = _map(of_one, held.state, held.axes)
+        plan = self._plan(state, batch, held.axes)
+        paths = jax.tree.leaves_with_path(state)
+        differing = [
+            _name(path)
+            for (path, _), now, then in zip(paths, plan.state, held.axes, strict=True)
+            if now != then
+        ]
+        if differing:
             raise ValueError(
-                f"The split does not fit the step: {', '.join(differing)} would differ"
-                " between workers after it. Make the split with this step's own `init`."
+                f"The state does not fit the step: {', '.join(differing)} would differ"
+                " between workers after it. Make it with this step's own `init`."
             )
         return plan
 
-    def _plan(self, state: Any, batch: Any, start: Axes) -> _Plan:
-        self._check_batch(batch)
+    def _plan(self, state: Any, batch: Any, axes: Axes) -> _Plan:
+        """The least plan in which at least `axes` differ."""
+        sizes = self.sizes(self.names)
+        for path, leaf in jax.tree.leaves_with_path(batch):
+            if jnp.shape(leaf)[: len(sizes)] != sizes:
+                raise ValueError(
+                    f"`batch` must have leading axes {sizes}, the workers along"
+                    f" {self.names}, got shape {jnp.shape(leaf)} at {_name(path)}."
+                )
         state, batch = jax.tree.map(lambda x: _shaped(x, jnp.shape(x)), (state, batch))
         leaves, structure = jax.tree.flatten((state, batch))
-        key = structure, start, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+        key = structure, axes, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
         if key not in self._known:
-            self._known[key] = self._make(state, batch, start)
+            plan = self._trace(state, batch, axes)
+            while plan.state != axes:
+                axes = plan.state
+                plan = self._trace(state, batch, axes)
+            self._check_sums(plan, state, batch)
+            self._known[key] = plan
         return self._known[key]
 
-    def _make(self, state: Any, batch: Any, start: Axes) -> _Plan:
-        axes, first = start, self._trace(state, batch, start)
-        traced = first
-        while (grown := self._union(axes, traced.plan.state)) != axes:
-            axes, traced = grown, self._trace(state, batch, grown)
-        drifted = [
-            name
-            for (name, now), (_, before) in zip(
-                traced.varied, first.varied, strict=True
-            )
-            if now != before
-        ]
-        if drifted:
-            if not all(drifted):  # what the step makes of its state
-                paths = jax.tree.leaves_with_path(state)
-                drifted = [
-                    _name(path)
-                    for (path, _), now, before in zip(paths, axes, start, strict=True)
-                    if now != before
-                ]
-            raise ValueError(
-                f"The workers' copies of {', '.join(dict.fromkeys(drifted))} would"
-                " drift apart: average gradients or updates with dj.exchange.mean(...),"
-                " or pass own= to `init` where each worker is to have parameters of its"
-                " own."
-            )
-        plan = traced.plan._replace(state=axes)
-        self._check_shared(plan, state, batch)
-        return plan
+    def _trace(self, state: Any, batch: Any, axes: Axes) -> _Plan:
+        """What differs after a step, if `axes` did before; from types alone."""
+        plans = []
 
-    def _union(self, one: Axes, other: Axes) -> Axes:
-        return tuple(
-            tuple(name for name in self.names if name in a or name in b)
-            for a, b in zip(one, other, strict=True)
-        )
-
-    def _trace(self, state: Any, batch: Any, axes: Axes) -> _Traced:
-        """Takes a step on types alone, each with the axes that it varies over."""
-        found = []
-
-        def varies(leaf):
-            return tuple(name for name in self.names if name in base.varies_over(leaf))
+        def varies(leaf, before=()):
+            over = base.varies_over(leaf)
+            return tuple(name for name in self.names if name in over or name in before)
 
         def of_one(state, batch):
             state = _map(lambda leaf, own: leaf.squeeze(_first(own)), state, axes)
             batch = jax.tree.map(lambda leaf: leaf.squeeze(_first(self.names)), batch)
-            paths = {
-                id(leaf): _name(path) for path, leaf in jax.tree.leaves_with_path(state)
-            }
-            with base.what_is_varied() as seen:
-                result = self.step(state, batch)
+            result = self.step(state, batch)
             _check_result(state, result)
-            after, metrics = (
-                tuple(map(varies, jax.tree.leaves(tree))) for tree in result
+            after, metrics = map(jax.tree.leaves, result)
+            plans.append(
+                _Plan(
+                    tuple(map(varies, after, axes)),
+                    tuple(map(varies, metrics)),
+                    jax.tree.structure(result[1]),
+                )
             )
-            plan = _Plan(after, metrics, jax.tree.structure(result[1]))
-            varied = [(paths.get(id(leaf), ""), varies(leaf)) for leaf in seen]
-            found.append(_Traced(plan, varied))
             return jnp.zeros(())
 
-        # an axis with a name of its own: `jit` inside of the step remembers its traces,
-        # and `vary` would not be seen there again
         mesh = AbstractMesh(
-            (*self.axes.values(), 1),
-            (*self.names, f"trace {next(_traces)}"),
-            axis_types=(AxisType.Auto,) * (len(self.names) + 1),
+            *(tuple(self.axes.values()), self.names),
+            axis_types=(AxisType.Auto,) * len(self.names),
         )
         specs = _map(lambda _, own: P(*own), state, axes)
         shard_map = jax.shard_map(
@@ -448,10 +411,10 @@ class _Plans:
             out_specs=P(),
             axis_names=set(self.names),
         )
-        # its mesh is not that which the caller may have set
+        # another mesh than the caller may have set
         with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
             jax.eval_shape(shard_map, self._held(state, axes), batch)
-        return found[0]
+        return plans[0]
 
     def _held(self, state: Any, axes: Axes) -> Any:
         """Shapes of all workers' states."""
@@ -459,18 +422,8 @@ class _Plans:
             lambda x, own: _shaped(x, (*self.sizes(own), *x.shape)), state, axes
         )
 
-    def _check_batch(self, batch: Any) -> None:
-        sizes = self.sizes(self.names)
-        for path, leaf in jax.tree.leaves_with_path(batch):
-            if jnp.shape(leaf)[: len(sizes)] != sizes:
-                raise ValueError(
-                    f"`batch` must have leading axes {sizes}, the workers along"
-                    f" {self.names}, got shape {jnp.shape(leaf)} at"
-                    f" {_name(path)}."
-                )
-
-    def _check_shared(self, plan: _Plan, state: Any, batch: Any) -> None:
-        """Checks that what is shared is so under `vmap`, which sums no gradient."""
+    def _check_sums(self, plan: _Plan, state: Any, batch: Any) -> None:
+        """Checks that shared leaves are shared under `vmap`, which sums no gradient."""
         returned = False
 
         def step(state, batch):
@@ -536,7 +489,7 @@ def _first(axes: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def _copy(leaf: Any) -> jax.Array:
-    """A copy, for the split is donated and the caller's arrays are not."""
+    """A copy: the state is donated, and the caller's arrays are not."""
     return jnp.array(leaf, jnp.result_type(leaf), copy=True)
 
 
@@ -566,32 +519,7 @@ def _is_on_host(leaf: Any) -> bool:
     return getattr(sharding, "memory_kind", None) == "pinned_host"
 
 
-def _index(worker: Any) -> int:
-    try:
-        return operator.index(worker)
-    except TypeError:
-        raise TypeError(f"`worker` must be an integer, got {worker!r}.") from None
-
-
-def _check_step(step: Step) -> None:
-    if not callable(step):
-        raise TypeError(
-            "`step` must be a function (state, batch) -> (state, metrics), got"
-            f" {step!r}."
-        )
-
-
-def _check_split(split: Any) -> None:
-    if not isinstance(split, Split):
-        raise TypeError(
-            f"`split` must be a workers.Split, got {type(split).__name__}: make it with"
-            " the workers' `init`."
-        )
-
-
 def _check_mesh(mesh: Mesh, names: tuple[str, ...]) -> None:
-    if not isinstance(mesh, Mesh):
-        raise TypeError(f"`mesh` must be a jax.sharding.Mesh, got {mesh!r}.")
     for name in names:
         if name not in mesh.shape:
             raise ValueError(
@@ -611,22 +539,21 @@ def _check_result(state: Any, result: Any) -> None:
         raise TypeError(
             f"`step` must return (state, metrics), got {jax.tree.structure(result)}."
         )
-    if jax.tree.structure(state) != jax.tree.structure(result[0]):
+
+    def kinds(tree):
+        return {
+            _name(path): f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}"
+            for path, leaf in jax.tree.leaves_with_path(tree)
+        }
+
+    before, after = kinds(state), kinds(result[0])
+    changed = sorted(dict(before.items() ^ after.items()))
+    if changed or jax.tree.structure(state) != jax.tree.structure(result[0]):
+        where = changed[0] if changed else "the root"
         raise TypeError(
-            "`step` must return a state like the one it was given, got"
-            f" {jax.tree.structure(result[0])} for {jax.tree.structure(state)}."
+            "`step` must return a state of the same structure, shapes and dtypes, got"
+            f" {after.get(where)} for {before.get(where)} at {where}."
         )
-
-    def kind(leaf):
-        return f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}"
-
-    before = jax.tree.leaves_with_path(state)
-    for (path, old), new in zip(before, jax.tree.leaves(result[0]), strict=True):
-        if kind(old) != kind(new):
-            raise TypeError(
-                f"`step` must return a state of the same shapes and dtypes, got"
-                f" {kind(new)} for {kind(old)} at {_name(path)}."
-            )
 
 
 def _name(path: Any) -> str:

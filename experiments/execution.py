@@ -18,7 +18,8 @@ AXIS = "workers"
 class Execution(NamedTuple):
     """How a step is taken by all workers."""
 
-    init: Callable[[Any, Any], Any]  # state, given of one step -> state as it is held
+    # state, given of one step, what is shared -> state as it is held
+    init: Callable[[Any, Any, Any], Any]
     step: Callable[[Any, Any], tuple[Any, Any]]
     place: Callable[[Any], Any]  # what a chunk is given, [chunk, ...] -> on the devices
     shapes: Callable[[Any], Any]  # a state's shapes -> the same with their shardings
@@ -47,7 +48,7 @@ def of(
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     if config.execution == "simulate":
         if workers == 1:
-            simulated = dj.workers.Workers(lambda state, given: state, step)
+            simulated = dj.workers.Workers(lambda state, given, shared: state, step)
         else:
             simulated = dj.workers.simulate(step, workers)
         return Execution(*simulated, _as_it_is, _on_one, here, here, {})
@@ -61,13 +62,13 @@ def of(
     def place(given):
         return jax.tree.map(lambda leaf: _place(leaf, on_mesh[1], workers), given)
 
-    def shapes(split):
-        placed = dj.workers.shardings(split, mesh)
+    def shapes(held):
+        placed = dj.workers.shardings(held, mesh)
         return jax.tree.map(
             lambda x, sharding: jax.ShapeDtypeStruct(
                 x.shape, x.dtype, sharding=sharding
             ),
-            split,
+            held,
             placed,
         )
 
@@ -76,9 +77,9 @@ def of(
         return Execution(*each, place, shapes, *on_mesh)
     several = dj.workers.simulate(step, workers)
 
-    def init(state, given):
-        split = several.init(state, given)
-        return jax.device_put(split, dj.workers.shardings(split, mesh))
+    def init(state, given, shared):
+        held = several.init(state, given, shared)
+        return jax.device_put(held, dj.workers.shardings(held, mesh))
 
     return Execution(init, several.step, place, shapes, *on_mesh)
 
@@ -115,7 +116,7 @@ def devices(config: ConfigDict, there: Sequence[jax.Device] | None = None) -> Me
 
 def held(state: Any) -> Any:
     """A state without what says how it is held."""
-    return state.state if isinstance(state, dj.workers.Split) else state
+    return state.state if isinstance(state, dj.workers.WorkerState) else state
 
 
 def own(fed: jax.sharding.Sharding, workers: int) -> np.ndarray:

@@ -56,7 +56,7 @@ class Counters(NamedTuple):
 class Trainer(NamedTuple):
     """One program: compiled functions over [seeds, cells], and what they are fed."""
 
-    # a `TrainState`; under several workers the `Split` of one
+    # a `TrainState`; under several workers the `WorkerState` of one
     init: Callable[[], Any]
     run_chunk: Callable[[Any, Any], tuple[Any, Chunk]]
     evaluate: Callable[[Any], dict[str, jax.Array]]  # state -> metrics
@@ -198,7 +198,8 @@ def trainer(
     begin = jax.jit(lambda: init(replicates, cells), compiler_options=quickly)
 
     def hold(state):
-        return executed.init(state, given_of_one_step())
+        shared = TrainState(*(False for _ in state))._replace(params=True)
+        return executed.init(state, given_of_one_step(), shared)
 
     @functools.cache
     def shapes():

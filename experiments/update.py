@@ -159,30 +159,30 @@ def averaged(config: ConfigDict, program: Program, task: Task, course: Course) -
         first = jax.tree.map(lambda leaf: leaf[0, 0], given(0, 1))
         try:
             tx_state = transformation(cell, build.Now()).init(params)
-            split = simulated(cell).init(
-                (params, tx_state), first, own=(method.model != "shared", False)
+            held = simulated(cell).init(
+                (params, tx_state), first, shared=(method.model == "shared", False)
             )
         except (TypeError, ValueError) as error:
             where = f"config.cluster.arms: {course.name!r}"
             raise ValueError(f"{where}: {error}") from error
-        params, tx_state = split.state
+        params, tx_state = held.state
         # parameters stand beside it, where a diverged cell's are masked
-        return params, dj.workers.Split(tx_state, split.axes)
+        return params, dj.workers.WorkerState(tx_state, held.axes)
 
     def update(replicate, cell, step, params, opt_state, given):
         del replicate
         now, _ = given
         # the same in all cells, so that what is done every few steps is done then alone
         tx_state = _with_clock(opt_state.state, step)
-        split = dj.workers.Split((params, tx_state), opt_state.axes)
-        split, losses = simulated(cell).step(split, given)
-        params, tx_state = split.state
+        held = dj.workers.WorkerState((params, tx_state), opt_state.axes)
+        held, losses = simulated(cell).step(held, given)
+        params, tx_state = held.state
         there = now.place >= 0
         ages = jnp.where(there, now.behind, -1)
         count = jnp.maximum(there.sum(), 1)
         return Update(
             params=params,
-            opt_state=dj.workers.Split(tx_state, opt_state.axes),
+            opt_state=dj.workers.WorkerState(tx_state, opt_state.axes),
             loss=jnp.where(there, losses, 0.0).sum() / count,
             staleness=jnp.where(there, now.behind, 0).sum() / count,
             ages=ages,

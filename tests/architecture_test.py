@@ -236,10 +236,14 @@ def test_a_defaulted_argument_is_keyword_only(name):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_key_is_called_key_and_comes_first(name):
+def test_a_key_is_called_key_and_comes_first_but_behind_inner(name):
+    """A wrapper begins with what it wraps, with a key or without one."""
     arguments = list(inspect.signature(FUNCTIONS[name]).parameters)
     assert not {"rng", "prng", "prng_key", "rng_key", "seed_key"} & set(arguments)
-    assert "key" not in arguments[1:], f"`{name}(key, ...)` is better."
+    assert "inner" not in arguments[1:], f"`{name}(inner, ...)` is better."
+    assert "key" not in arguments[1 + ("inner" in arguments) :], (
+        f"`{name}(key, ...)` or `{name}(inner, *, key)` is better."
+    )
 
 
 @pytest.mark.parametrize("path", sorted(LIBRARY.rglob("*.py")), ids=lambda p: p.name)

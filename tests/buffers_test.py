@@ -56,17 +56,9 @@ def test_what_is_no_array_stays_as_it_is():
     assert buffers.unshared(state) == state
 
 
-def test_a_copy_has_the_values_in_other_memory():
-    apart = buffers.copied(PARAMS)
-    assert_apart((apart, PARAMS))
-    same = jax.tree.map(lambda a, b: bool((a == b).all()), apart, PARAMS)
-    assert all(jax.tree.leaves(same))
-
-
 def test_what_is_made_of_shapes_are_shapes():
     """Zeros in their place would be values."""
     shape = jax.ShapeDtypeStruct((2,), jnp.float32)
-    assert buffers.copied({"w": shape}) == {"w": shape}
     assert buffers.made(lambda x: x[None], shape) == shape.update(shape=(1, 2))
 
 

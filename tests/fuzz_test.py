@@ -38,7 +38,13 @@ OTHERS = {
     ("ring.resize", "like"),
     ("ring.resize", "ring"),
     ("stability.hessian_eigenvalues", "params"),
+    ("workers.one", "held"),
     ("workers.run", "axis_name"),  # named as an axis that the mesh lacks
+    ("workers.run", "mesh"),
+    ("workers.run", "step"),
+    ("workers.shardings", "held"),
+    ("workers.shardings", "mesh"),
+    ("workers.simulate", "step"),
 }
 ARGUMENTS = [
     (label, name)

@@ -456,7 +456,7 @@ CALLS = (
             **AXIS,
             **PERIOD,
             peers=(2, no.integer(1, 2)),
-            sends=(
+            participates=(
                 lambda step: True,
                 or_none(no.function("2", None, 1.5, np.ones(2, bool))),
             ),
@@ -583,16 +583,16 @@ CALLS = (
         ),
         "workers.one": call(
             dj.workers.one,
-            split=(
-                dj.workers.Split(jnp.arange(4), (("workers",),)),
+            held=(
+                dj.workers.WorkerState(jnp.arange(4), (("workers",),)),
                 no.some(None, 3, PARAMS),
             ),
             worker=(2, no.integer(0, 3) | no.some({"groups": 1})),
         ),
         "workers.shardings": call(
             dj.workers.shardings,
-            split=(
-                dj.workers.Split(jnp.arange(4), (("data",),)),
+            held=(
+                dj.workers.WorkerState(jnp.arange(4), (("data",),)),
                 no.some(None, 3, PARAMS),
             ),
             mesh=(MESH, no.some(*no.ODD, 3, jax.devices())),

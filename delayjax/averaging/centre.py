@@ -185,8 +185,7 @@ def when_there(
     check_turn(turn)
 
     def init_fn(params):
-        inner_state = replicas.begun(inner, params, name)
-        inner_state = base.as_own(inner_state, name)  # counters, too
+        inner_state = base.as_own(inner.init(base.as_own(params, name)), name)
         return WhenThereState(jnp.zeros((), jnp.int32), inner_state)
 
     def update_fn(updates, state, params=None, **extra_args):

@@ -4,32 +4,28 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax import base, buffers, ring
+from delayjax import base, ring
 from delayjax.averaging import replicas
+from delayjax.averaging.engine import averaged
 
 Merge = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 """(x^i, x^i_(k) that the average was begun with, xm_(k)) -> x^i, of each leaf."""
 
 
-class DelayedAverageState(NamedTuple):
-    """State of `delayed_average`."""
+class Begun(NamedTuple):
+    """Memory of `delayed_average`."""
 
-    step: jax.Array  # updates done, int32 []
-    begun: Any  # x^i_(k): the worker's model in the average in flight; () if none is
-    inner_state: Any  # the worker's own
+    begun: Any  # x^i_(k): the worker's model in the average on its way; () at delay 0
 
 
-class DgaState(NamedTuple):
-    """State of `dga`."""
+class Outbox(NamedTuple):
+    """Memory of `dga`."""
 
-    step: jax.Array  # updates done, int32 []
     outbox: Any  # the worker's update whose mean arrives next
     later: Any  # ring of its updates behind that; () at a delay of 1
-    inner_state: Any  # the worker's own
 
 
 def overwriting(own: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
@@ -41,6 +37,7 @@ def overwriting(own: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
         mean: xm_(k), the average.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> print(overwriting(jnp.float32(5), jnp.float32(3), jnp.float32(2)))
         2.0
     """
@@ -57,6 +54,7 @@ def corrected(own: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
         mean: xm_(k), the average.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> print(corrected(jnp.float32(5), jnp.float32(3), jnp.float32(2)))
         4.0
     """
@@ -75,6 +73,7 @@ def blended(share: ArrayLike) -> Merge:
         ValueError: if it is not in [0, 1).
 
     Example:
+        >>> import jax.numpy as jnp
         >>> print(blended(0.5)(jnp.float32(5), jnp.float32(3), jnp.float32(2)))
         3.5
     """
@@ -134,6 +133,7 @@ def delayed_average(
             `update`) a gradient is summed over the workers already.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> tx = delayed_average(optax.sgd(1.0), 1, period=1)
         >>> def two_steps(grad):
         ...     first, state = tx.update(grad, tx.init(grad), 0 * grad)
@@ -145,8 +145,6 @@ def delayed_average(
         Zhou et al. (DaSGD), 2020, arXiv:2006.00441, for the delayed average; its blend
         as commonly reported. LOSCAR, 2026, arXiv:2605.20866, for the corrected merge.
     """
-    inner = base.as_transformation("inner", inner)
-    base.as_names(axis_name)
     delay = base.check_bound("delay", delay)
     period = base.check_bound("period", period, at_least=1)
     if delay > period:
@@ -168,33 +166,24 @@ def delayed_average(
         mixed = jax.tree.map(_checked(merge), model, begun, mean)
         return optax.tree.where(due, mixed, model)
 
-    def init_fn(params):
-        own = base.as_own(params, axis_name)
-        return DelayedAverageState(
-            step=jnp.zeros((), jnp.int32),
-            begun=buffers.copied(own) if delay else (),
-            inner_state=replicas.begun(inner, params, axis_name),
-        )
+    def begin(params):
+        return Begun(base.as_own(params, axis_name) if delay else ())
 
-    def update_fn(updates, state, params=None, **extra_args):
-        model, inner_state = replicas.local_step(
-            *("averaging.delayed_average", inner, updates, state.inner_state, params),
-            *(axis_name, extra_args),
-        )
-        done = state.step + 1
-        begun = state.begun
+    def mix(step, memory, before, model):
+        del before
+        begun = memory.begun
         if delay == 0:
-            mixed = merged(replicas.due(done, period), model, model)
-        else:
-            # before the first average was begun, that of equal models would arrive
-            arrives = (done >= period + delay) & ((done - delay) % period == 0)
-            mixed = merged(arrives, model, begun)
-            begun = optax.tree.where(done % period == 0, mixed, begun)
-        return replicas.towards(mixed, params), DelayedAverageState(
-            done, begun, inner_state
-        )
+            return merged(replicas.due(step, period), model, model), memory
+        done = step + 1
+        # nothing arrives before the first average was begun
+        arrives = (done >= period + delay) & ((done - delay) % period == 0)
+        mixed = merged(arrives, model, begun)
+        begun = optax.tree.where(replicas.due(step, period), mixed, begun)
+        return mixed, Begun(begun)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return averaged(
+        "averaging.delayed_average", inner, mix, axis_name=axis_name, begin=begin
+    )
 
 
 def _checked(merge: Merge) -> Merge:
@@ -248,6 +237,7 @@ def dga(
             the workers already.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> tx = dga(optax.sgd(1.0), 1)
         >>> def two_steps(grad):
         ...     first, state = tx.update(grad, tx.init(grad), 0 * grad)
@@ -258,31 +248,22 @@ def dga(
     References:
         Zhu et al., Delayed gradient averaging, NeurIPS 2021, as commonly reported.
     """
-    inner = base.as_transformation("inner", inner)
-    base.as_names(axis_name)
     delay = base.check_bound("delay", delay, at_least=1)
 
-    def init_fn(params):
+    def begin(params):
         own = base.as_own(params, axis_name)
-        return DgaState(
-            step=jnp.zeros((), jnp.int32),
-            outbox=optax.tree.zeros_like(own),
-            later=ring.init(own, delay) if delay > 1 else (),
-            inner_state=replicas.begun(inner, params, axis_name),
-        )
+        later = ring.init(own, delay) if delay > 1 else ()
+        return Outbox(optax.tree.zeros_like(own), later)
 
-    def update_fn(updates, state, params=None, **extra_args):
-        model, inner_state = replicas.local_step(
-            *("averaging.dga", inner, updates, state.inner_state, params),
-            *(axis_name, extra_args),
-        )
-        own = replicas.towards(model, params)
-        mean, own = replicas.mean_beside(own, state.outbox, axis_name)
-        moves = jax.tree.map(lambda u, m, o: u + (m - o), own, mean, state.outbox)
-        later, outbox = state.later, own
-        if delay > 1:  # not read yet are zeros: before the first nothing is corrected
-            later = ring.push(later, own)
-            outbox = ring.read(later, delay - 1, own)
-        return moves, DgaState(state.step + 1, outbox, later, inner_state)
+    def mix(step, memory, before, model):
+        del step
+        own = replicas.towards(model, before)
+        mean, own = replicas.mean_beside(own, memory.outbox, axis_name)
+        mixed = jax.tree.map(lambda x, m, o: x + (m - o), model, mean, memory.outbox)
+        if delay == 1:
+            return mixed, Outbox(own, ())
+        # slots that were never written are zeros: they correct nothing
+        later = ring.push(memory.later, own)
+        return mixed, Outbox(ring.read(later, delay - 1, own), later)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return averaged("averaging.dga", inner, mix, axis_name=axis_name, begin=begin)

@@ -7,21 +7,20 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax import base, buffers
+from delayjax import base
 from delayjax.averaging import centre as centres
 from delayjax.averaging import replicas, wild
+from delayjax.averaging.engine import averaged
 
 
-class DownpourState(NamedTuple):
-    """State of `downpour`."""
+class Server(NamedTuple):
+    """Memory of `downpour`."""
 
-    step: jax.Array  # updates done, int32 []
     centre: Any  # xc, the same on all workers
     versions: Any  # the centre after each of the last visits; () with a lock
     server_state: Any  # of the server's optimizer, likewise
     average: Any  # z, the mean of the centre over time, likewise; () if none is kept
     pushed: Any  # v^i: the worker's updates since it last pulled
-    inner_state: Any  # the worker's own
 
 
 def downpour(
@@ -53,8 +52,8 @@ def downpour(
     | MVADOWNPOUR | `average=0.001` |
     | DPSGD, two levels | workers over `"workers"`, and on each threads that share its
       model: `inner=dj.delayed(dj.exchange.mean(optax.sgd(eta), axis_name="threads"),
-      delay, max_delay=...)`, eta of all threads together, a delay drawn on each; made
-      with `own=("workers", False)` the threads hold one copy |
+      delay, max_delay=...)`, eta of all threads together, a delay drawn on each; the
+      threads hold one copy |
 
     Args:
         inner: the worker's own optimizer. It receives its worker's extra arguments as
@@ -74,10 +73,10 @@ def downpour(
     Returns:
         A transformation such that `params + updates` is x^i. Its state holds the centre
         and the server's once, with races max_age + 1 times more, and on each worker one
-        tree of updates and `inner`. The model to evaluate is `state.centre`, or
-        `state.average`. At an exchange a worker sends one model and receives one; in
-        turn nobody waits for another's gradient. Here all workers then gather the P
-        pushes: each holds 2 P models meanwhile.
+        tree of updates and `inner`. The model to evaluate is `centre`, or `average`:
+        `optax.tree.get(state, "centre")`. At an exchange a worker sends one model and
+        receives one; in turn nobody waits for another's gradient. Here all workers then
+        gather the P pushes: each holds 2 P models meanwhile.
 
     Raises:
         TypeError: if `inner` or `server` is no transformation, `turn` no function,
@@ -91,7 +90,7 @@ def downpour(
         >>> tx = downpour(optax.sgd(1.0), turn=centres.round_robin())
         >>> def step(grad):
         ...     updates, state = tx.update(grad, tx.init(0 * grad), 0 * grad)
-        ...     return updates, state.centre
+        ...     return updates, state.memory.centre
         >>> jax.vmap(step, axis_name="workers")(jnp.asarray([1.0, 3.0]))
         (Array([-1., -4.], dtype=float32), Array([-4., -4.], dtype=float32))
 
@@ -103,7 +102,6 @@ def downpour(
         You, Buluc and Demmel, SC 2017, arXiv:1708.02983, for Hogwild SGD; that its
         workers keep models between pushes, and how they race, is a reconstruction.
     """
-    inner = base.as_transformation("inner", inner)
     axis_name = replicas.check_axis("averaging.downpour", axis_name)
     period = replicas.check_period("period", period)
     at_centre = base.as_transformation(
@@ -117,23 +115,18 @@ def downpour(
         centres.check_turn(turn)
     wild.check("unlocked", unlocked, turn)
 
-    def init_fn(params):
-        return DownpourState(
-            step=jnp.zeros((), jnp.int32),
-            centre=buffers.copied(params),  # all may be donated
+    def begin(params):
+        return Server(
+            centre=params,
             versions=wild.begun(unlocked, params),
-            server_state=buffers.unshared(at_centre.init(params), params),
-            average=() if average is None else buffers.copied(params),
+            server_state=at_centre.init(params),
+            average=() if average is None else params,
             pushed=optax.tree.zeros_like(base.as_own(params, axis_name)),
-            inner_state=replicas.begun(inner, params, axis_name),
         )
 
-    def update_fn(updates, state, params=None, **extra_args):
-        model, inner_state = replicas.local_step(
-            *("averaging.downpour", inner, updates, state.inner_state, params),
-            *(axis_name, extra_args),
-        )
-        pushed = jax.tree.map(jnp.add, state.pushed, replicas.towards(model, params))
+    def mix(step, memory, before, model):
+        moved = replicas.towards(model, before)
+        pushed = jax.tree.map(jnp.add, memory.pushed, moved)
 
         def serve(centre, server_state, push):
             moves, server_state = at_centre.update(push, server_state, centre)
@@ -141,64 +134,47 @@ def downpour(
 
         def visit(shared, push, worker, there):
             centre, server_state, versions = shared
-            push = wild.landed(unlocked, push, state.step, worker)
+            push = wild.landed(unlocked, push, step, worker)
             centre, server_state = optax.tree.where(
                 there, serve(centre, server_state, push), (centre, server_state)
             )
             versions = wild.recorded(unlocked, centre, versions, there)
-            pulled = wild.read(unlocked, centre, versions, state.step, worker)
+            pulled = wild.read(unlocked, centre, versions, step, worker)
             return (centre, server_state, versions), pulled
 
-        def exchange(state, model):
-            versions = state.versions
+        def exchange(memory, model):
+            versions = memory.versions
             if turn is None:
-                push = replicas.total(state.pushed, axis_name)
-                centre, server_state = serve(state.centre, state.server_state, push)
+                push = replicas.total(memory.pushed, axis_name)
+                centre, server_state = serve(memory.centre, memory.server_state, push)
                 pulled, there = centre, jnp.ones((), bool)
             else:
-                shared = state.centre, state.server_state, versions
+                shared = memory.centre, memory.server_state, versions
                 (centre, server_state, versions), pulled, there = centres.in_turn(
-                    visit, shared, state.pushed, turn, state.step, axis_name
+                    visit, shared, memory.pushed, turn, step, axis_name
                 )
-            z = state.average
+            z = memory.average
             if average is not None:
-                exchanges = state.step // period
+                exchanges = step // period
                 share = average(exchanges) if callable(average) else average
                 share = base.as_scalar("average(step)", share)
                 z = jax.tree.map(
                     lambda z, c: (z + share * (c - z)).astype(z.dtype), z, centre
                 )
-            kept = jax.tree.map(lambda v: jnp.where(there, 0, v), state.pushed)
+            kept = jax.tree.map(lambda v: jnp.where(there, 0, v), memory.pushed)
             mixed = optax.tree.where(there, pulled, model)
-            state = state._replace(
-                centre=centre,
-                versions=versions,
-                server_state=server_state,
-                average=z,
-                pushed=kept,
-            )
-            return state, mixed
+            memory = Server(centre, versions, server_state, z, kept)
+            return base.as_own(mixed, axis_name), memory
 
-        def go_on(state, model):
-            return state, model
+        def go_on(memory, model):
+            return model, memory
 
-        held = replicas.typed_beyond(
-            state._replace(pushed=base.as_own(pushed, axis_name), inner_state=()),
-            *(model, axis_name),
-        )
+        memory = memory._replace(pushed=base.as_own(pushed, axis_name))
+        memory = replicas.typed_beyond(memory, model, axis_name)
         model = base.as_own(model, axis_name)
-        due = replicas.due(state.step + 1, period)
+        due = replicas.due(step, period)
         if due is True:
-            held, mixed = exchange(held, model)
-        else:
+            return exchange(memory, model)
+        return jax.lax.cond(due, exchange, go_on, memory, model)
 
-            def typed(state, model):
-                state, mixed = exchange(state, model)
-                return state, base.as_own(mixed, axis_name)
-
-            held, mixed = jax.lax.cond(due, typed, go_on, held, model)
-        return replicas.towards(mixed, params), held._replace(
-            step=state.step + 1, inner_state=inner_state
-        )
-
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return averaged("averaging.downpour", inner, mix, axis_name=axis_name, begin=begin)

@@ -9,18 +9,17 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax import base, buffers, collectives
+from delayjax import base, collectives
 from delayjax.averaging import centre as centres
 from delayjax.averaging import replicas, wild
+from delayjax.averaging.engine import averaged
 
 
-class EasgdState(NamedTuple):
-    """State of `easgd`."""
+class Centre(NamedTuple):
+    """Memory of `easgd`, the same on all workers."""
 
-    step: jax.Array  # updates done, int32 []
-    centre: Any  # xc, the same on all workers
+    centre: Any  # xc
     versions: Any  # the centre after each of the last visits; () with a lock
-    inner_state: Any  # the worker's own
 
 
 def easgd(
@@ -35,7 +34,7 @@ def easgd(
     """Elastic averaging: each worker and the centre move towards each other.
 
     On worker i, with U(g) the step of its own optimizer at its own x^i, and where
-    `period` divides t
+    `period` divides t + 1
 
         d^i  = al (x^i - xc)
         x^i <- x^i + U(g^i) - d^i
@@ -78,10 +77,11 @@ def easgd(
     Returns:
         A transformation such that `params + updates` is x^i. Its state holds the centre
         once, with races max_age + 1 times more, and `inner` on each worker. The model
-        to evaluate is `state.centre`. At an exchange a synchronous worker sends one
-        model and all wait for the slowest; in turn a server sends and receives P of
-        them one by one and nobody waits for another's gradient. Here all workers then
-        gather the P models and do the server's part: each holds 2 P models meanwhile.
+        to evaluate is `centre`: `optax.tree.get(state, "centre")`. At an exchange a
+        synchronous worker sends one model and all wait for the slowest; in turn a
+        server sends and receives P of them one by one and nobody waits for another's
+        gradient. Here all workers then gather the P models and do the server's part:
+        each holds 2 P models meanwhile.
 
     Warns:
         UserWarning: in `update`, if the moving rate is outside of the range that is
@@ -100,7 +100,7 @@ def easgd(
         >>> def step(x, grad):
         ...     state = tx.init(jnp.zeros(()))  # the centre starts at 0
         ...     updates, state = tx.update(grad, state, x)
-        ...     return x + updates, state.centre
+        ...     return x + updates, state.memory.centre
         >>> jax.vmap(step, axis_name="workers")(jnp.asarray([4.0, 8.0]), jnp.zeros(2))
         (Array([3., 6.], dtype=float32), Array([3., 3.], dtype=float32))
 
@@ -112,7 +112,6 @@ def easgd(
         Wongpanich, You and Demmel (EA-wild), HPC Asia 2020; its pseudo-code is not
         public, and races are our reconstruction.
     """
-    inner = base.as_transformation("inner", inner)
     axis_name = replicas.check_axis("averaging.easgd", axis_name)
     if moving_rate is not None:
         base.check_number("moving_rate", moving_rate)
@@ -121,19 +120,10 @@ def easgd(
         centres.check_turn(turn)
     wild.check("unlocked", unlocked, turn)
 
-    def init_fn(params):
-        return EasgdState(
-            step=jnp.zeros((), jnp.int32),
-            centre=buffers.copied(params),  # both may be donated
-            versions=wild.begun(unlocked, params),
-            inner_state=replicas.begun(inner, params, axis_name),
-        )
+    def begin(params):
+        return Centre(params, wild.begun(unlocked, params))
 
-    def update_fn(updates, state, params=None, **extra_args):
-        model, inner_state = replicas.local_step(
-            *("averaging.easgd", inner, updates, state.inner_state, params),
-            *(axis_name, extra_args),
-        )
+    def mix(step, memory, before, model):
         rate = _rate_of(moving_rate, turn, axis_name)
 
         def pull(x, centre):
@@ -143,39 +133,35 @@ def easgd(
 
         def visit(shared, model, worker, there):
             centre, versions = shared
-            seen = wild.read(unlocked, centre, versions, state.step, worker)
+            seen = wild.read(unlocked, centre, versions, step, worker)
             moved = centres.only(there, pull(model, seen))
-            moved = wild.landed(unlocked, moved, state.step, worker)
+            moved = wild.landed(unlocked, moved, step, worker)
             centre = jax.tree.map(jnp.add, centre, moved)
             versions = wild.recorded(unlocked, centre, versions, there)
-            return (centre, versions), seen
+            return Centre(centre, versions), seen
 
-        def meet(centre, versions):
+        def meet(memory):
             if turn is None:
-                pulled = pull(params, centre)
+                pulled = pull(before, memory.centre)
                 gained = replicas.total(pulled, axis_name)
-                return pulled, jax.tree.map(jnp.add, centre, gained), versions
-            (centre, versions), seen, there = centres.in_turn(
-                visit, (centre, versions), params, turn, state.step, axis_name
+                centre = jax.tree.map(jnp.add, memory.centre, gained)
+                return pulled, memory._replace(centre=centre)
+            memory, seen, there = centres.in_turn(
+                visit, memory, before, turn, step, axis_name
             )
-            return centres.only(there, pull(params, seen)), centre, versions
+            return centres.only(there, pull(before, seen)), memory
 
-        def stay(centre, versions):
-            nothing = optax.tree.zeros_like(base.as_own(centre, axis_name))
-            return nothing, centre, versions
+        def stay(memory):
+            return optax.tree.zeros_like(base.as_own(memory.centre, axis_name)), memory
 
-        shared = replicas.typed_beyond((state.centre, state.versions), model, axis_name)
-        due = replicas.due(state.step, period)
-        if due is True:
-            pulled, centre, versions = meet(*shared)
-        else:
-            pulled, centre, versions = jax.lax.cond(due, meet, stay, *shared)
-        mixed = jax.tree.map(jnp.subtract, model, pulled)
-        return replicas.towards(mixed, params), EasgdState(
-            state.step + 1, centre, versions, inner_state
+        memory = replicas.typed_beyond(memory, model, axis_name)
+        due = replicas.due(step, period)
+        pulled, memory = (
+            meet(memory) if due is True else jax.lax.cond(due, meet, stay, memory)
         )
+        return jax.tree.map(jnp.subtract, model, pulled), memory
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return averaged("averaging.easgd", inner, mix, axis_name=axis_name, begin=begin)
 
 
 def moving_rate_limit(

@@ -12,30 +12,22 @@ from jax.typing import ArrayLike
 from delayjax import base, collectives
 from delayjax.averaging import centre as centres
 from delayjax.averaging import replicas
+from delayjax.averaging.engine import averaged
 
-Sends = Callable[[jax.Array], ArrayLike]
-"""step (int32 []) -> whether this worker sends in that step, bool []."""
-
-
-class GossipState(NamedTuple):
-    """State of `gossip`, `d_psgd` and `ad_psgd`."""
-
-    step: jax.Array  # updates done, int32 []
-    inner_state: Any  # the worker's own
+Participates = Callable[[jax.Array], ArrayLike]
+"""step (int32 []) -> whether this worker takes part in the exchange, bool []."""
 
 
-class SgpState(NamedTuple):
-    """State of `sgp`."""
+class PushSum(NamedTuple):
+    """Memory of `sgp`."""
 
-    step: jax.Array  # updates done, int32 []
     weight: jax.Array  # w^i, the worker's own, float []
-    inner_state: Any  # the worker's own
 
 
 def gossip(
-    key: jax.Array,
     inner: optax.GradientTransformation,
     *,
+    key: jax.Array,
     push: bool = False,
     period: ArrayLike = 1,
     axis_name: str = "workers",
@@ -51,9 +43,9 @@ def gossip(
     conserved, only expected to be.
 
     Args:
-        key: a PRNG key; worker i's draw of step t uses `fold_in(fold_in(key, t), i)`.
         inner: the worker's own optimizer. It receives its worker's extra arguments as
             they come.
+        key: a PRNG key; worker i's draw of step t uses `fold_in(fold_in(key, t), i)`.
         push: whether a worker's model goes to the one drawn, and not the other way.
         period: H, local steps from one exchange to the next. May be traced.
         axis_name: of the workers, one name.
@@ -72,7 +64,7 @@ def gossip(
             or a gradient is summed over the workers already.
 
     Example:
-        >>> tx = gossip(jax.random.key(0), optax.sgd(1.0))
+        >>> tx = gossip(optax.sgd(1.0), key=jax.random.key(0))
         >>> def step(x):  # each of two draws the other
         ...     return x + tx.update(jnp.zeros(()), tx.init(x), x)[0]
         >>> jax.vmap(step, axis_name="workers")(jnp.asarray([1.0, 3.0]))
@@ -82,12 +74,11 @@ def gossip(
         Jin, Yuan, Iandola and Keutzer, How to scale distributed deep learning?, 2016,
         arXiv:1611.04581; the period as commonly reported.
     """
-    inner = base.as_transformation("inner", inner)
     base.check_key("key", key)
     axis_name = replicas.check_axis("averaging.gossip", axis_name)
     period = replicas.check_period("period", period)
 
-    def mix(step):
+    def mixing(step):
         workers, rank = _neighbourhood("averaging.gossip", axis_name)
         own = jax.random.fold_in(jax.random.fold_in(key, step), rank)
         hop = jax.random.randint(own, (), 1, workers, jnp.int32)
@@ -109,7 +100,7 @@ def gossip(
 
         return receive if push else pull
 
-    return _after_the_step("averaging.gossip", inner, mix, period, axis_name)
+    return _after_the_step("averaging.gossip", inner, mixing, period, axis_name)
 
 
 def d_psgd(
@@ -159,11 +150,10 @@ def d_psgd(
         NIPS 2017, arXiv:1705.09056, algorithm 1, with the ring of the code
         Shigangli/WAGMA-SGD, which mixes after the local step.
     """
-    inner = base.as_transformation("inner", inner)
     axis_name = replicas.check_axis("averaging.d_psgd", axis_name)
     period = replicas.check_period("period", period)
 
-    def mix(step):
+    def mixing(step):
         del step
         _neighbourhood("averaging.d_psgd", axis_name)
 
@@ -174,13 +164,13 @@ def d_psgd(
         return on_a_ring
 
     around = _beside_the_step if overlap else _after_the_step
-    return around("averaging.d_psgd", inner, mix, period, axis_name)
+    return around("averaging.d_psgd", inner, mixing, period, axis_name)
 
 
 def ad_psgd(
-    key: jax.Array,
     inner: optax.GradientTransformation,
     *,
+    key: jax.Array,
     period: ArrayLike = 1,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
@@ -193,9 +183,9 @@ def ad_psgd(
     rank i, m uniform on 0, ..., P / 2 - 1. The mean of the models is conserved.
 
     Args:
-        key: a PRNG key; the draw of step t uses `fold_in(key, t)`.
         inner: the worker's own optimizer. It receives its worker's extra arguments as
             they come.
+        key: a PRNG key; the draw of step t uses `fold_in(key, t)`.
         period: H, local steps from one exchange to the next. May be traced.
         axis_name: of the workers, one name.
 
@@ -212,7 +202,7 @@ def ad_psgd(
             odd, or a gradient is summed over the workers already.
 
     Example:
-        >>> tx = ad_psgd(jax.random.key(0), optax.sgd(1.0))
+        >>> tx = ad_psgd(optax.sgd(1.0), key=jax.random.key(0))
         >>> def step(x):
         ...     return x + tx.update(jnp.zeros(()), tx.init(x), x)[0]
         >>> jax.vmap(step, axis_name="workers")(jnp.asarray([1.0, 3.0]))
@@ -223,12 +213,11 @@ def ad_psgd(
         arXiv:1710.06952, algorithm 1, in rounds; even and odd ranks as in the code
         Shigangli/WAGMA-SGD.
     """
-    inner = base.as_transformation("inner", inner)
     base.check_key("key", key)
     axis_name = replicas.check_axis("averaging.ad_psgd", axis_name)
     period = replicas.check_period("period", period)
 
-    def mix(step):
+    def mixing(step):
         workers, _ = _neighbourhood("averaging.ad_psgd", axis_name)
         if workers % 2:
             raise ValueError(
@@ -251,14 +240,14 @@ def ad_psgd(
 
         return in_pairs
 
-    return _beside_the_step("averaging.ad_psgd", inner, mix, period, axis_name)
+    return _beside_the_step("averaging.ad_psgd", inner, mixing, period, axis_name)
 
 
 def sgp(
     inner: optax.GradientTransformation,
     *,
     peers: int = 1,
-    sends: Sends | None = None,
+    participates: Participates | None = None,
     period: ArrayLike = 1,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
@@ -280,8 +269,8 @@ def sgp(
         inner: the worker's own optimizer. It receives its worker's extra arguments as
             they come.
         peers: to how many others a worker sends, 1 or more, up to L.
-        sends: step -> whether this worker sends, as a rule of `exchange.partial_mean`
-            says who is in time. By default all do.
+        participates: step -> whether this worker sends; a rule of
+            `exchange.partial_mean` serves. By default all send.
         period: H, local steps from one exchange to the next; 2 is the variant that
             stands for SwarmSGD in WAGMA's comparison. May be traced.
         axis_name: of the workers, one name.
@@ -293,7 +282,7 @@ def sgp(
 
     Raises:
         TypeError: if `inner` is no transformation, `peers` or `period` no integer,
-            `sends` no function, or (in `update`) its answer no bool, `params` is
+            `participates` no function, or (in `update`) its answer no bool, `params` is
             missing or a gradient is not floating point.
         NameError: in `update`, if there is no such axis.
         ValueError: if `peers` or `period` is below 1, or (in `update`) there is one
@@ -303,10 +292,10 @@ def sgp(
     Example:
         >>> def second_alone(step):
         ...     return jax.lax.axis_index("workers") == 1
-        >>> tx = sgp(optax.sgd(1.0), sends=second_alone)
+        >>> tx = sgp(optax.sgd(1.0), participates=second_alone)
         >>> def step(z):
         ...     updates, state = tx.update(jnp.zeros(()), tx.init(z), z)
-        ...     return z + updates, state.weight
+        ...     return z + updates, state.memory.weight
         >>> jax.vmap(step, axis_name="workers")(jnp.asarray([1.0, 4.0]))
         (Array([2., 4.], dtype=float32), Array([1.5, 0.5], dtype=float32))
 
@@ -315,29 +304,20 @@ def sgp(
         learning, ICML 2019, arXiv:1811.10792, algorithm 1; hops and shares of two peers
         as in the code Shigangli/WAGMA-SGD. That a worker may be silent is ours.
     """
-    inner = base.as_transformation("inner", inner)
     axis_name = replicas.check_axis("averaging.sgp", axis_name)
     peers = base.check_bound("peers", peers, at_least=1)
     period = replicas.check_period("period", period)
-    if sends is not None and not callable(sends):
+    if participates is not None and not callable(participates):
         raise TypeError(
-            f"`sends` must be a function of the step, got {sends!r}: pass"
+            f"`participates` must be a function of the step, got {participates!r}: pass"
             " exchange.solo(seconds) or your own."
         )
 
-    def init_fn(params):
+    def begin(params):
         kind = base.real_dtype(params)
-        return SgpState(
-            step=jnp.zeros((), jnp.int32),
-            weight=base.as_own(jnp.ones((), kind), axis_name),
-            inner_state=replicas.begun(inner, params, axis_name),
-        )
+        return PushSum(base.as_own(jnp.ones((), kind), axis_name))
 
-    def update_fn(updates, state, params=None, **extra_args):
-        model, inner_state = replicas.local_step(
-            *("averaging.sgp", inner, updates, state.inner_state, params),
-            *(axis_name, extra_args),
-        )
+    def mix(step, memory, before, model):
         workers, _ = _neighbourhood("averaging.sgp", axis_name)
         exponents = (workers - 1).bit_length()
         if peers > exponents:
@@ -346,8 +326,9 @@ def sgp(
                 f" have, got {peers}."
             )
         sending = True
-        if sends is not None:
-            sending = base.check_answer("sends(step)", sends(state.step), jnp.bool_)
+        if participates is not None:
+            sending = participates(step)
+            sending = base.check_answer("participates(step)", sending, jnp.bool_)
         share = 1 / (1 + peers)
 
         def scaled(tree, factor):
@@ -358,7 +339,7 @@ def sgp(
         def exchange(sum_and_weight):
             out = scaled(sum_and_weight, jnp.where(sending, share, 0.0))
             kept = scaled(sum_and_weight, jnp.where(sending, share, 1.0))
-            first = state.step // period
+            first = step // period
             for k in range(peers):
                 came = _received(out, sources, (first + k) % exponents, axis_name)
                 kept = jax.tree.map(jnp.add, kept, came)
@@ -366,66 +347,41 @@ def sgp(
 
         # w z + U: what U adds to the sum is not weighed
         total = jax.tree.map(
-            lambda z, x: (state.weight * z + (x - z)).astype(z.dtype), params, model
+            lambda z, x: (memory.weight * z + (x - z)).astype(z.dtype), before, model
         )
         total, weight = replicas.when(
-            replicas.due(state.step + 1, period),
-            exchange,
-            (total, state.weight),
-            axis_name,
+            replicas.due(step, period), exchange, (total, memory.weight), axis_name
         )
         mixed = jax.tree.map(lambda x: (x / weight).astype(x.dtype), total)
-        return replicas.towards(mixed, params), SgpState(
-            state.step + 1, weight, inner_state
-        )
+        return mixed, PushSum(weight)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return averaged("averaging.sgp", inner, mix, axis_name=axis_name, begin=begin)
 
 
 def _after_the_step(
-    needed_by: str, inner: Any, mix: Any, period: Any, axis_name: str
+    needed_by: str, inner: Any, mixing: Any, period: Any, axis_name: str
 ) -> optax.GradientTransformationExtraArgs:
     """x^i <- mix(x + U(g))^i."""
 
-    def mixed(step, params, model):
-        del params
-        due = replicas.due(step + 1, period)
-        return replicas.when(due, mix(step), model, axis_name)
+    def mix(step, memory, before, model):
+        del before
+        due = replicas.due(step, period)
+        return replicas.when(due, mixing(step), model, axis_name), memory
 
-    return _gossiping(needed_by, inner, mixed, axis_name)
+    return averaged(needed_by, inner, mix, axis_name=axis_name)
 
 
 def _beside_the_step(
-    needed_by: str, inner: Any, mix: Any, period: Any, axis_name: str
+    needed_by: str, inner: Any, mixing: Any, period: Any, axis_name: str
 ) -> optax.GradientTransformationExtraArgs:
     """x^i <- mix(x)^i + U(g^i)."""
 
-    def mixed(step, params, model):
-        due = replicas.due(step + 1, period)
-        before = replicas.when(due, mix(step), params, axis_name)
-        return jax.tree.map(lambda m, x, p: m + (x - p), before, model, params)
+    def mix(step, memory, before, model):
+        due = replicas.due(step, period)
+        mixed = replicas.when(due, mixing(step), before, axis_name)
+        return jax.tree.map(lambda m, x, p: m + (x - p), mixed, model, before), memory
 
-    return _gossiping(needed_by, inner, mixed, axis_name)
-
-
-def _gossiping(
-    needed_by: str, inner: Any, mixed: Callable[..., Any], axis_name: str
-) -> optax.GradientTransformationExtraArgs:
-    """The transformation whose model is `mixed(step, params, model)`."""
-
-    def init_fn(params):
-        inner_state = replicas.begun(inner, params, axis_name)
-        return GossipState(jnp.zeros((), jnp.int32), inner_state)
-
-    def update_fn(updates, state, params=None, **extra_args):
-        model, inner_state = replicas.local_step(
-            *(needed_by, inner, updates, state.inner_state, params),
-            *(axis_name, extra_args),
-        )
-        after = mixed(state.step, params, model)
-        return replicas.towards(after, params), GossipState(state.step + 1, inner_state)
-
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return averaged(needed_by, inner, mix, axis_name=axis_name)
 
 
 def _neighbourhood(needed_by: str, axis_name: str) -> tuple[int, jax.Array]:

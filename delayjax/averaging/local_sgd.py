@@ -1,6 +1,6 @@
 """Local steps, and a mean of all models now and then."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,25 +9,17 @@ from jax.typing import ArrayLike
 
 from delayjax import base
 from delayjax.averaging import replicas
+from delayjax.averaging.engine import averaged
 
 
-class LocalSgdState(NamedTuple):
-    """State of `local_sgd`."""
+class AdaptivePeriod(NamedTuple):
+    """Memory of `adaptive_period`."""
 
-    step: jax.Array  # updates done, int32 []
-    inner_state: Any  # the worker's own
-
-
-class AdaptivePeriodState(NamedTuple):
-    """State of `adaptive_period`."""
-
-    step: jax.Array  # updates done, int32 []
     period: jax.Array  # H, in steps, int32 []
     local_steps: jax.Array  # since the last average, int32 []
     disagreement: jax.Array  # V at the last average, float []
     sampled: jax.Array  # the sum of V / eta over the averages that set C2, float []
     samples: jax.Array  # how many they are, int32 []
-    inner_state: Any  # the worker's own
 
 
 def local_sgd(
@@ -72,27 +64,15 @@ def local_sgd(
         Stich, Local SGD converges fast and communicates little, ICLR 2019,
         arXiv:1805.09767, algorithm 1.
     """
-    inner = base.as_transformation("inner", inner)
-    base.as_names(axis_name)
     period = replicas.check_period("period", period)
 
-    def init_fn(params):
-        inner_state = replicas.begun(inner, params, axis_name)
-        return LocalSgdState(jnp.zeros((), jnp.int32), inner_state)
-
-    def update_fn(updates, state, params=None, **extra_args):
-        model, inner_state = replicas.local_step(
-            *("averaging.local_sgd", inner, updates, state.inner_state, params),
-            *(axis_name, extra_args),
-        )
-        due = replicas.due(state.step + 1, period)
+    def mix(step, memory, before, model):
+        del before
+        due = replicas.due(step, period)
         middle = replicas.mean_when(due, model, axis_name)
-        mixed = optax.tree.where(due, middle, model)
-        return replicas.towards(mixed, params), LocalSgdState(
-            state.step + 1, inner_state
-        )
+        return optax.tree.where(due, middle, model), memory
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return averaged("averaging.local_sgd", inner, mix, axis_name=axis_name)
 
 
 def adaptive_period(
@@ -140,7 +120,7 @@ def adaptive_period(
         ...     for size in (1.0, 0.1, 0.1):  # they agree better from step 1 on
         ...         updates, state = tx.update(size * grad, state, x)
         ...         x += updates
-        ...     return state.period
+        ...     return state.memory.period
         >>> jax.vmap(three_steps, axis_name="workers")(jnp.asarray([1.0, 3.0]))
         Array([2, 2], dtype=int32)
 
@@ -148,62 +128,53 @@ def adaptive_period(
         Jiang and Agrawal, Adaptive periodic averaging, 2020, arXiv:2007.06134. The
         factors and the first H are as commonly reported.
     """
-    inner = base.as_transformation("inner", inner)
-    base.as_names(axis_name)
     if not callable(learning_rate):
         base.check_number("learning_rate", learning_rate, positive=True)
     sampling_steps = replicas.check_period("sampling_steps", sampling_steps)
     period = base.check_bound("period", period, at_least=1)
 
-    def init_fn(params):
+    def begin(params):
         kind = base.real_dtype(params)
-        return AdaptivePeriodState(
-            step=jnp.zeros((), jnp.int32),
+        return AdaptivePeriod(
             period=jnp.asarray(period, jnp.int32),
             local_steps=jnp.zeros((), jnp.int32),
             disagreement=jnp.zeros((), kind),
             sampled=jnp.zeros((), kind),
             samples=jnp.zeros((), jnp.int32),
-            inner_state=replicas.begun(inner, params, axis_name),
         )
 
-    def update_fn(updates, state, params=None, **extra_args):
-        model, inner_state = replicas.local_step(
-            *("averaging.adaptive_period", inner, updates, state.inner_state, params),
-            *(axis_name, extra_args),
-        )
-        rate = learning_rate(state.step) if callable(learning_rate) else learning_rate
-        kind = state.disagreement.dtype
+    def mix(step, clock, before, model):
+        del before
+        rate = learning_rate(step) if callable(learning_rate) else learning_rate
+        kind = clock.disagreement.dtype
         rate = base.as_scalar("learning_rate(step)", rate).astype(kind)
 
-        def average(model, state):
+        def average(model, clock):
             middle = replicas.mean(model, axis_name)
             apart = optax.tree.sub(model, middle)
             squares = jnp.asarray(optax.tree.norm(apart, squared=True), kind)
             spread = replicas.mean(squares, axis_name)
-            sampling = state.step < sampling_steps
-            goal = rate * state.sampled / jnp.maximum(state.samples, 1)
+            sampling = step < sampling_steps
+            goal = rate * clock.sampled / jnp.maximum(clock.samples, 1)
             change = (spread < 0.7 * goal).astype(jnp.int32) - (spread > 1.3 * goal)
-            known = ~sampling & (state.samples > 0)
-            state = state._replace(
-                period=jnp.maximum(state.period + jnp.where(known, change, 0), 1),
-                local_steps=jnp.zeros_like(state.local_steps),
+            known = ~sampling & (clock.samples > 0)
+            clock = AdaptivePeriod(
+                period=jnp.maximum(clock.period + jnp.where(known, change, 0), 1),
+                local_steps=jnp.zeros_like(clock.local_steps),
                 disagreement=spread,
-                sampled=state.sampled + jnp.where(sampling, spread / rate, 0),
-                samples=state.samples + sampling.astype(jnp.int32),
+                sampled=clock.sampled + jnp.where(sampling, spread / rate, 0),
+                samples=clock.samples + sampling.astype(jnp.int32),
             )
-            return base.as_own(middle, axis_name), state
+            return base.as_own(middle, axis_name), clock
 
-        def go_on(model, state):
-            return model, state._replace(local_steps=state.local_steps + 1)
+        def go_on(model, clock):
+            return model, clock._replace(local_steps=clock.local_steps + 1)
 
-        mixed, clock = jax.lax.cond(
-            state.local_steps + 1 >= state.period,
-            *(average, go_on),
-            *(base.as_own(model, axis_name), state._replace(inner_state=())),
-        )
-        return replicas.towards(mixed, params), clock._replace(
-            step=state.step + 1, inner_state=inner_state
+        return jax.lax.cond(
+            clock.local_steps + 1 >= clock.period,
+            *(average, go_on, base.as_own(model, axis_name), clock),
         )
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return averaged(
+        "averaging.adaptive_period", inner, mix, axis_name=axis_name, begin=begin
+    )

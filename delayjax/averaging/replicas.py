@@ -8,42 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax import base, buffers, collectives
-
-
-def begun(
-    inner: optax.GradientTransformationExtraArgs,
-    params: Any,
-    axis_name: base.AxisName,
-) -> Any:
-    """The state of a worker's own optimizer; `params` may be donated beside it."""
-    return buffers.unshared(inner.init(base.as_own(params, axis_name)), params)
-
-
-def local_step(
-    needed_by: str,
-    inner: optax.GradientTransformationExtraArgs,
-    gradient: Any,
-    inner_state: Any,
-    params: Any,
-    axis_name: base.AxisName,
-    extra_args: dict[str, Any],
-) -> tuple[Any, Any]:
-    """x^i + U(g^i): the worker's model after a step of its own optimizer.
-
-    Returns:
-        The model, with the dtypes of `params`, and the state of `inner`.
-
-    Raises:
-        TypeError: if there are no `params`, or a gradient is not floating point.
-        NameError: if there is no such axis.
-        ValueError: if a gradient is summed over the workers already.
-    """
-    base.require(params, "params", needed_by, "call `update(grads, state, params)`")
-    collectives.workers_of(axis_name)
-    collectives.check_fresh(needed_by, gradient, axis_name)
-    moves, inner_state = inner.update(gradient, inner_state, params, **extra_args)
-    return optax.apply_updates(params, moves), inner_state
+from delayjax import base, collectives
 
 
 def towards(model: Any, params: Any) -> Any:
@@ -115,9 +80,12 @@ def typed_beyond(tree: Any, model: Any, axis_name: str) -> Any:
     return base.as_own(tree, further) if further else tree
 
 
-def due(steps: jax.Array, period: Any) -> Any:
-    """Whether `steps` is a multiple of `period`; True where it always is."""
-    return True if isinstance(period, int) and period == 1 else steps % period == 0
+def due(step: jax.Array, period: Any) -> Any:
+    """Whether models are exchanged at this step: `period` divides step + 1.
+
+    True, a Python bool, where they always are.
+    """
+    return (isinstance(period, int) and period == 1) or (step + 1) % period == 0
 
 
 def check_period(name: str, value: Any) -> Any:

@@ -9,20 +9,19 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax import base, buffers, collectives, ring
+from delayjax import base, collectives, ring
 from delayjax.averaging import replicas
+from delayjax.averaging.engine import averaged
 
 Lateness = Callable[[jax.Array], ArrayLike]
 """step (int32 []) -> how many steps old this worker's model is that enters the step's
 sum, int32 []; 0 on time. A bool counts as 0 or 1."""
 
 
-class WagmaState(NamedTuple):
-    """State of `wagma`."""
+class Sent(NamedTuple):
+    """Memory of `wagma`."""
 
-    step: jax.Array  # updates done, int32 []
     sent: Any  # ring of the worker's last models, before mixing; () if none is late
-    inner_state: Any  # the worker's own
 
 
 def wagma(
@@ -94,7 +93,6 @@ def wagma(
         and period as in its code Shigangli/WAGMA-SGD, which averages before the local
         step and counts an on-time model twice; this is the paper's rule.
     """
-    inner = base.as_transformation("inner", inner)
     axis_name = replicas.check_axis("averaging.wagma", axis_name)
     if group_size is not None:
         group_size = base.check_bound("group_size", group_size, at_least=1)
@@ -111,34 +109,28 @@ def wagma(
         )
     max_lateness = base.check_bound("max_lateness", max_lateness, at_least=1)
 
-    def init_fn(params):
-        sent = ()
-        if lateness is not None:
-            own = base.as_own(params, axis_name)
-            sent = buffers.made(
-                lambda x: ring.push(ring.init(x, max_lateness + 1), x), own
-            )
-        inner_state = replicas.begun(inner, params, axis_name)
-        return WagmaState(jnp.zeros((), jnp.int32), sent, inner_state)
+    def begin(params):
+        if lateness is None:
+            return Sent(())
+        own = base.as_own(params, axis_name)
+        return Sent(ring.push(ring.init(own, max_lateness + 1), own))
 
-    def update_fn(updates, state, params=None, **extra_args):
-        model, inner_state = replicas.local_step(
-            *("averaging.wagma", inner, updates, state.inner_state, params),
-            *(axis_name, extra_args),
-        )
+    def mix(step, memory, before, model):
+        del before
         butterflies = _butterflies(collectives.workers_of(axis_name), group_size)
-        sent, buffer, late = state.sent, model, jnp.int32(0)
+        buffer, late = model, jnp.int32(0)
         if lateness is not None:
-            sent = ring.push(sent, model)
-            late = lateness(state.step)
+            sent = ring.push(memory.sent, model)
+            memory = Sent(sent)
+            late = lateness(step)
             late = base.check_answer("lateness(step)", late, jnp.integer, jnp.bool_)
             late = late.astype(jnp.int32)
-            buffer = ring.read(sent, jnp.clip(late, 0, state.step + 1), model)
+            buffer = ring.read(sent, jnp.clip(late, 0, step + 1), model)
 
         def in_groups(bits):
             members = 2 ** len(bits)
 
-            def mix(buffer, model):
+            def group_mean(buffer, model):
                 total = _sum_over(bits, buffer, axis_name)
                 return jax.tree.map(
                     lambda s, x: jnp.where(
@@ -148,26 +140,21 @@ def wagma(
                     model,
                 )
 
-            return mix
+            return group_mean
 
         def among_all(buffer, model):
             del buffer
             return base.as_own(replicas.mean(model, axis_name), axis_name)
 
         groups = [in_groups(bits) for bits in butterflies]
-        due = replicas.due(state.step + 1, period)
-        chosen = jnp.where(due, len(groups), state.step % len(groups))
+        due = replicas.due(step, period)
+        if due is True:
+            return among_all(buffer, model), memory
+        chosen = jnp.where(due, len(groups), step % len(groups))
         both = base.as_own((buffer, model), axis_name)
-        mixed = (
-            among_all(*both)
-            if due is True
-            else jax.lax.switch(chosen, [*groups, among_all], *both)
-        )
-        return replicas.towards(mixed, params), WagmaState(
-            state.step + 1, sent, inner_state
-        )
+        return jax.lax.switch(chosen, [*groups, among_all], *both), memory
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return averaged("averaging.wagma", inner, mix, axis_name=axis_name, begin=begin)
 
 
 def late_by(table: ArrayLike, *, axis_name: str = "workers") -> Lateness:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax import base, buffers, ring
+from delayjax import base, ring
 from delayjax.averaging import centre as centres
 
 
@@ -106,8 +106,7 @@ def begun(unlocked: Races | None, centre: Any) -> Any:
     """The versions of a centre before all visits: a ring, or () with a lock."""
     if unlocked is None:
         return ()
-    capacity = unlocked.max_age + 1
-    return buffers.made(lambda x: ring.push(ring.init(x, capacity), x), centre)
+    return ring.push(ring.init(centre, unlocked.max_age + 1), centre)
 
 
 def read(

@@ -21,8 +21,8 @@ def a2sgd(
         g' = (g - enc(g, mu)) + enc(g, (1/P) sum_p mu_p)
 
     so each worker has its own signs and residual about common means. The workers feed
-    `inner` different gradients and drift apart: their parameters are replicas. Tell
-    `workers.simulate` and `run` so by `own=` in `init`.
+    `inner` different gradients and drift apart: their parameters are replicas. Pass
+    `shared=False` to `init` of `workers.simulate` and `run`.
 
     Args:
         inner: the worker's own optimizer. It receives g', and the extra arguments of

@@ -15,7 +15,7 @@ def strip_history(state: Any) -> Any:
     """A state without what its histories hold, for a small checkpoint.
 
     Args:
-        state: of any transformation, or a tree of them; also a `Split` of workers.
+        state: of any transformation, or a tree of them; also a `WorkerState`.
 
     Returns:
         The same with None for the slots of every ring; the clocks stay. Fill it up

@@ -134,7 +134,7 @@ def d_psgd() -> Method:
 def ad_psgd() -> Method:
     """Pairs of workers average their models, beside the gradient."""
     return Method(
-        lambda inner, now, workers, key: dj.averaging.ad_psgd(key, inner),
+        lambda inner, now, workers, key: dj.averaging.ad_psgd(inner, key=key),
         _in_step(dj.averaging.alone, _messages(1), lag=1, in_company=False),
     )
 
@@ -144,7 +144,7 @@ def gossip(push: bool = False, period: int = 1) -> Method:
 
     def make(inner, now, workers, key):
         del now, workers
-        return dj.averaging.gossip(key, inner, push=push, period=period)
+        return dj.averaging.gossip(inner, key=key, push=push, period=period)
 
     alone = _every(period, dj.averaging.alone)
     return Method(make, _in_step(alone, _messages(1), in_company=False))

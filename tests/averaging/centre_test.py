@@ -93,11 +93,11 @@ class Replicas:
         return self.v[p].copy()
 
     def elastic(self, p, steps, rate):
+        for _ in range(steps - 1):
+            self.x[p] += self.step(p)
         d = rate * (self.x[p] - self.centre)
         self.x[p] += self.step(p) - d
         self.centre = self.centre + d
-        for _ in range(steps - 1):
-            self.x[p] += self.step(p)
 
     def push_and_pull(self, p, steps, at_server):
         before = self.x[p].copy()
@@ -160,7 +160,7 @@ def stepped_in_rounds(key, make, steps, visits, momentum):
         grad = jnp.asarray(CURVATURE) * (x - minimum) + noises[key]
         updates, opt_state = tx.update(grad, opt_state, x)
         x = optax.apply_updates(x, updates)
-        return (x, opt_state), (x, opt_state.centre)
+        return (x, opt_state), (x, opt_state.memory.centre)
 
     return tx, step, noise
 
@@ -185,7 +185,7 @@ def by_rounds(execution, momentum=0.5):
         held, start = as_workers(execution, step), jnp.asarray(START)
         states = {key: (start, tx.init(start)) for key, (tx, _, _) in made.items()}
         first = jax.tree.map(lambda leaf: leaf[0], batches)
-        split = held.init(states, first, dict.fromkeys(made, (True, False)))
+        split = held.init(states, first, shared=False)
         seen = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b)[1])(split, batches)
     found = {}
     for name, slowdown in PAIRS:
@@ -225,7 +225,6 @@ def away(turn, gradients, execution, inner):
     """Updates [T, P, n] of `when_there`, and the counters of its state."""
 
     def step(state, gradient):
-        dj.workers.vary(params)
         updates, state = averaging.when_there(inner, turn).update(
             gradient, state, params
         )
@@ -234,7 +233,7 @@ def away(turn, gradients, execution, inner):
     params = jnp.ones(3)
     held = as_workers(execution, step)
     state = averaging.when_there(inner, turn).init(params)
-    split = held.init(state, gradients[0])
+    split = held.init(state, gradients[0], shared=False)
     return jax.jit(lambda s, g: jax.lax.scan(held.step, s, g))(split, gradients)
 
 

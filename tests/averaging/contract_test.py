@@ -45,7 +45,6 @@ GRADS = jax.tree.map(
     PARAMS,
 )
 GRADS["c"] = GRADS["c"].astype(jnp.bfloat16)  # narrower than its parameter
-OWN = (True, False)  # parameters are replicas
 
 
 def build(name, period=2, inner=None):
@@ -59,7 +58,7 @@ def driven(execution, names=tuple(TABLE)):
     By a scan, which refuses a carry of another type.
     """
     txs = {name: build(name) for name in names}
-    return drive_all(execution, txs, GRADS, PARAMS, own=OWN)
+    return drive_all(execution, txs, GRADS, PARAMS, shared=False)
 
 
 def test_the_table_has_every_method():
@@ -98,9 +97,9 @@ def test_models_and_moments_are_the_workers_own_and_the_schedule_is_shared(name)
     assert all(jax.tree.leaves((adam.mu, adam.nu)))
     assert not any((state.step, adam.count))
     for shared in ("centre", "versions", "server_state", "average", "period"):
-        assert not any(jax.tree.leaves(getattr(state, shared, ())))
+        assert not any(jax.tree.leaves(getattr(state.memory, shared, ())))
     for own in ("begun", "outbox", "pushed", "weight"):
-        assert all(jax.tree.leaves(getattr(state, own, ())))
+        assert all(jax.tree.leaves(getattr(state.memory, own, ())))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +107,7 @@ def test_models_and_moments_are_the_workers_own_and_the_schedule_is_shared(name)
 )
 def test_a_step_on_devices_sends_one_model(name):
     params = {"w": jnp.zeros((8, 4)), "b": jnp.zeros(3)}
-    step = program(build(name, 1, optax.sgd(0.1)), params, own=OWN)
+    step = program(build(name, 1, optax.sgd(0.1)), params, shared=False)
     assert bytes_summed(step) == 4 * 35
     assert "all-gather" not in step.as_text()
 
@@ -147,7 +146,7 @@ def at_a_traced_period():
 
     def trained(period):
         txs = {name: build(name, period) for name in MAY_BE_TRACED}
-        found = drive_all("simulate", txs, GRADS, PARAMS, own=OWN)
+        found = drive_all("simulate", txs, GRADS, PARAMS, shared=False)
         return {name: split.state for name, (split, _) in found.items()}
 
     return jax.eval_shape(trained, jnp.int32(2))
@@ -168,7 +167,7 @@ def agreeing():
     inner = optax.sgd(0.1, momentum=0.9)
     grads = jnp.broadcast_to(GRADS["w"][:, :1], GRADS["w"].shape)
     txs = {name: build(name, inner=inner) for name in AS_ONE}
-    found = drive_all("simulate", txs, grads, PARAMS["w"], own=OWN)
+    found = drive_all("simulate", txs, grads, PARAMS["w"], shared=False)
     x, state = PARAMS["w"], inner.init(PARAMS["w"])
     for grad in grads[:, 0]:
         updates, state = inner.update(grad, state, x)
@@ -255,7 +254,7 @@ NONSENSE = {
     ),
     "turn(step)": lambda f: averaging.easgd(SGD, turn=f),
     "lateness(step)": lambda f: averaging.wagma(SGD, lateness=f),
-    "sends(step)": lambda f: averaging.sgp(SGD, sends=f),
+    "participates(step)": lambda f: averaging.sgp(SGD, participates=f),
 }
 
 
@@ -302,7 +301,7 @@ def complex_models():
     params = {"z": jnp.zeros(3, jnp.complex64), "x": jnp.zeros(3), "y": jnp.zeros(3)}
     inner = optax.sgd(0.1, momentum=0.5)
     txs = {name: build(name, inner=inner) for name in LINEAR}
-    found = drive_all("simulate", txs, grads, params, own=OWN)
+    found = drive_all("simulate", txs, grads, params, shared=False)
     return {name: split.state[0] for name, (split, _) in found.items()}
 
 

@@ -146,8 +146,8 @@ def test_models_and_centre_follow_the_paper_s_loop(execution, name):
     expected, centre, z = loop()
     assert_follows(xs, expected)
     state = split.state[1]
-    assert_follows(state.centre, centre)
-    for leaf in jax.tree.leaves(state.average):
+    assert_follows(state.memory.centre, centre)
+    for leaf in jax.tree.leaves(state.memory.average):
         assert_follows(leaf, z)
 
 
@@ -180,7 +180,7 @@ def pushed_blindly(workers=8, steps=20):
                 x, state = carry[name]
                 updates, state = tx.update(-move, state, x)
                 carry = carry | {name: (x + updates, state)}
-                seen[name] = state.centre, x + updates
+                seen[name] = state.memory.centre, x + updates
             return carry, seen
 
         def run(moves):
@@ -253,7 +253,7 @@ def test_two_levels_are_workers_around_a_server_and_threads_in_each(execution):
             held = dj.workers.run(step, mesh, axis_name=names)
         start = jnp.zeros(3)
         # the threads of a worker share its model, in one copy
-        split = held.init((start, tx.init(start)), rates[0], ("workers", False))
+        split = held.init((start, tx.init(start)), rates[0], ("threads", False))
         assert split.state[0].shape == (groups, 3)
         xs = jax.lax.scan(held.step, split, jnp.asarray(rates))[1]
 
@@ -279,7 +279,7 @@ def test_one_worker_s_push_is_its_own_step():
 
     def run(x):
         updates, state = tx.update(jnp.ones(3), tx.init(x), x)
-        return x + updates, state.centre
+        return x + updates, state.memory.centre
 
     x, centre = jax.vmap(run, axis_name="workers")(jnp.zeros((1, 3)))
     np.testing.assert_array_equal(x, np.full((1, 3), -0.5))

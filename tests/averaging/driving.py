@@ -72,7 +72,7 @@ def train(execution, makes, *, at=at_the_model):
         batches = jnp.asarray(np.tile(MINIMA, (STEPS, 1, 1))), jnp.asarray(NOISE)
         first = jax.tree.map(lambda leaf: leaf[0], batches)
         states = {name: (start, tx.init(start)) for name, tx in txs.items()}
-        split = held.init(states, first, dict.fromkeys(txs, (True, False)))
+        split = held.init(states, first, shared=False)
         program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)
         split, xs = program(split, batches)
         return {

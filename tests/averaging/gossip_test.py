@@ -107,9 +107,9 @@ def push_sum(peers, *, period=1, table=None):
 
 
 METHODS = {
-    "gossip, pull": (lambda: averaging.gossip(KEY, sgd()), lambda: mixed(pull)),
+    "gossip, pull": (lambda: averaging.gossip(sgd(), key=KEY), lambda: mixed(pull)),
     "gossip, push, H = 3": (
-        lambda: averaging.gossip(KEY, sgd(), push=True, period=3),
+        lambda: averaging.gossip(sgd(), key=KEY, push=True, period=3),
         lambda: mixed(push, period=3),
     ),
     "D-PSGD": (
@@ -121,17 +121,17 @@ METHODS = {
         lambda: mixed(ring, period=2),
     ),
     "AD-PSGD": (
-        lambda: averaging.ad_psgd(KEY, sgd()),
+        lambda: averaging.ad_psgd(sgd(), key=KEY),
         lambda: mixed(pairs, before=True),
     ),
     "AD-PSGD, H = 2": (
-        lambda: averaging.ad_psgd(KEY, sgd(), period=2),
+        lambda: averaging.ad_psgd(sgd(), key=KEY, period=2),
         lambda: mixed(pairs, before=True, period=2),
     ),
     "SGP, one peer": (lambda: averaging.sgp(sgd()), lambda: push_sum(1)),
     "SGP, two peers": (lambda: averaging.sgp(sgd(), peers=2), lambda: push_sum(2)),
     "SGP, some silent": (
-        lambda: averaging.sgp(sgd(), sends=sends),
+        lambda: averaging.sgp(sgd(), participates=sends),
         lambda: push_sum(1, table=SENDS),
     ),
     "SGP every second step, as SwarmSGD": (
@@ -184,9 +184,9 @@ def exchanges(make, start, steps):
 
 MIXING = {
     "D-PSGD": (averaging.d_psgd, ring),
-    "AD-PSGD": (lambda inner: averaging.ad_psgd(KEY, inner), pairs),
-    "pull": (lambda inner: averaging.gossip(KEY, inner), pull),
-    "push": (lambda inner: averaging.gossip(KEY, inner, push=True), push),
+    "AD-PSGD": (lambda inner: averaging.ad_psgd(inner, key=KEY), pairs),
+    "pull": (lambda inner: averaging.gossip(inner, key=KEY), pull),
+    "push": (lambda inner: averaging.gossip(inner, key=KEY, push=True), push),
     "SGP": (averaging.sgp, lambda t, p: exponential(t, 1, p)),
     "SGP, three peers": (
         lambda inner: averaging.sgp(inner, peers=3),
@@ -239,7 +239,7 @@ def partly_sent():
         return lambda step: table[step, jax.lax.axis_index("workers")]
 
     def maker(seed):
-        return lambda inner: averaging.sgp(inner, sends=sender(seed))
+        return lambda inner: averaging.sgp(inner, participates=sender(seed))
 
     start = np.random.default_rng(1).normal(size=(8, 3))
     makes = {str(seed): maker(seed) for seed in SEEDS}
@@ -250,7 +250,7 @@ def partly_sent():
 def test_sums_and_weights_are_conserved_whoever_sends(seed):
     start, found = partly_sent()
     xs, state = found[str(seed)]
-    weights = state.weight[:, None]
+    weights = state.memory.weight[:, None]
     assert np.ptp(weights) > 0.1
     np.testing.assert_allclose(weights.sum(), 8, rtol=1e-12)
     total = (weights * xs[-1]).sum(axis=0)
@@ -262,7 +262,7 @@ def test_sums_and_weights_are_conserved_whoever_sends(seed):
 def test_weights_stay_one_where_all_send():
     start = np.random.default_rng(1).normal(size=(8, 3))
     _, state = exchanges(lambda i: averaging.sgp(i, peers=2), start, 30)
-    np.testing.assert_allclose(state.weight, np.ones(8), rtol=1e-13)
+    np.testing.assert_allclose(state.memory.weight, np.ones(8), rtol=1e-13)
 
 
 def disagreement(x):
@@ -287,7 +287,7 @@ def test_pulling_contracts_and_drifts_as_computed(workers):
     draws = 4000
 
     def step(key):
-        tx = averaging.gossip(key, optax.sgd(1.0))
+        tx = averaging.gossip(optax.sgd(1.0), key=key)
 
         def one(x):
             return x + tx.update(jnp.zeros(3), tx.init(x), x)[0]
@@ -312,9 +312,9 @@ def test_a_step_on_devices_sends_to_the_drawn_or_due_peers_alone():
     params = jnp.zeros((8, 4))
     for tx, hops in (
         (averaging.d_psgd(sgd()), [1, 3]),
-        (averaging.sgp(sgd(), sends=lambda step: step >= 0), [1, 2]),
+        (averaging.sgp(sgd(), participates=lambda step: step >= 0), [1, 2]),
     ):
-        text = program(tx, params, own=(True, False)).as_text()
+        text = program(tx, params, shared=False).as_text()
         assert "all-reduce" not in text
         assert "all-gather" not in text
         for hop in hops:
@@ -325,18 +325,42 @@ def test_a_step_on_devices_sends_to_the_drawn_or_due_peers_alone():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: averaging.gossip(KEY, None), TypeError, "`inner` must be an Optax"),
-        (lambda: averaging.gossip(0, sgd()), TypeError, "`key` must be a PRNG key"),
-        (lambda: averaging.ad_psgd(0, sgd()), TypeError, "`key` must be a PRNG key"),
-        (lambda: averaging.d_psgd(None), TypeError, "`inner` must be an Optax"),
-        (lambda: averaging.ad_psgd(KEY, None), TypeError, "`inner` must be an Optax"),
-        (lambda: averaging.sgp(None), TypeError, "`inner` must be an Optax"),
-        (lambda: averaging.gossip(KEY, sgd(), period=0), ValueError, "`period` must"),
-        (lambda: averaging.d_psgd(sgd(), period=0), ValueError, "`period` must"),
-        (lambda: averaging.ad_psgd(KEY, sgd(), period=0), ValueError, "`period` must"),
-        (lambda: averaging.sgp(sgd(), period=0), ValueError, "`period` must"),
+        (
+            lambda: averaging.gossip(None, key=KEY),
+            TypeError,
+            "`inner` must be an",
+        ),
+        (lambda: averaging.gossip(sgd(), key=0), TypeError, "`key` must be a PRNG"),
+        (
+            lambda: averaging.ad_psgd(sgd(), key=0),
+            TypeError,
+            "`key` must be a PRNG",
+        ),
+        (lambda: averaging.d_psgd(None), TypeError, "`inner` must be an"),
+        (
+            lambda: averaging.ad_psgd(None, key=KEY),
+            TypeError,
+            "`inner` must be an",
+        ),
+        (lambda: averaging.sgp(None), TypeError, "`inner` must be an"),
+        (
+            lambda: averaging.gossip(sgd(), key=KEY, period=0),
+            ValueError,
+            "`period`",
+        ),
+        (lambda: averaging.d_psgd(sgd(), period=0), ValueError, "`period`"),
+        (
+            lambda: averaging.ad_psgd(sgd(), key=KEY, period=0),
+            ValueError,
+            "`period`",
+        ),
+        (lambda: averaging.sgp(sgd(), period=0), ValueError, "`period`"),
         (lambda: averaging.sgp(sgd(), peers=0), ValueError, "`peers` must be at least"),
-        (lambda: averaging.sgp(sgd(), sends=1), TypeError, "`sends` must be a funct"),
+        (
+            lambda: averaging.sgp(sgd(), participates=1),
+            TypeError,
+            "`participates` must",
+        ),
         (
             lambda: averaging.d_psgd(sgd(), axis_name=("a", "b")),
             TypeError,
@@ -354,8 +378,13 @@ def test_bad_arguments_are_named(make, error, message):
     [
         (1, averaging.d_psgd, ValueError, "`averaging.d_psgd` needs two workers"),
         (1, averaging.sgp, ValueError, "`averaging.sgp` needs two workers"),
-        (1, lambda i: averaging.gossip(KEY, i), ValueError, "needs two workers"),
-        (3, lambda i: averaging.ad_psgd(KEY, i), ValueError, "an even number, got 3"),
+        (1, lambda i: averaging.gossip(i, key=KEY), ValueError, "needs two workers"),
+        (
+            3,
+            lambda i: averaging.ad_psgd(i, key=KEY),
+            ValueError,
+            "an even .* got 3",
+        ),
         (
             4,
             lambda i: averaging.sgp(i, peers=3),
@@ -364,15 +393,15 @@ def test_bad_arguments_are_named(make, error, message):
         ),
         (
             4,
-            lambda i: averaging.sgp(i, sends=lambda step: 1.0),
+            lambda i: averaging.sgp(i, participates=lambda step: 1.0),
             TypeError,
-            r"`sends\(step\)` must be a bool",
+            r"`participates\(step\)` must be a bool",
         ),
         (
             4,
-            lambda i: averaging.sgp(i, sends=lambda step: jnp.zeros(4, bool)),
+            lambda i: averaging.sgp(i, participates=lambda step: jnp.zeros(4, bool)),
             ValueError,
-            r"`sends\(step\)` must be a scalar",
+            r"`participates\(step\)` must be a scalar",
         ),
     ],
 )

@@ -98,8 +98,8 @@ def test_an_adaptive_period_follows_the_paper_s_loop(execution, period):
     expected, periods, spreads = adaptive(rate, sampling_steps=12, period=period)
     assert_follows(xs, expected)
     state = split.state[1]
-    assert state.period == periods[-1]
-    np.testing.assert_allclose(state.disagreement, spreads[-1], rtol=1e-10)
+    assert state.memory.period == periods[-1]
+    np.testing.assert_allclose(state.memory.disagreement, spreads[-1], rtol=1e-10)
     assert len(set(periods)) > 1
 
 
@@ -113,7 +113,7 @@ def periods_of(sizes, *, period, sampling_steps):
         def step(carry, size):
             x, state = carry
             updates, state = tx.update(sign * size, state, x)
-            return (x + updates, state), state.period
+            return (x + updates, state), state.memory.period
 
         zero = jnp.zeros(())
         return jax.lax.scan(step, (zero, tx.init(zero)), jnp.asarray(sizes))[1]
@@ -161,9 +161,7 @@ def test_workers_of_two_axes_average_over_one_or_both():
 
 def test_a_step_on_devices_sends_one_model_at_the_period_s_end_alone():
     params = {"w": jnp.zeros((8, 4), jnp.float32), "b": jnp.zeros(3, jnp.float32)}
-    text = program(
-        averaging.local_sgd(sgd(), period=3), params, own=(True, False)
-    ).as_text()
+    text = program(averaging.local_sgd(sgd(), period=3), params, shared=False).as_text()
     entry = text[text.index("ENTRY") :]
     assert "all-reduce" not in entry  # it is in a branch
     assert "conditional" in entry

@@ -48,18 +48,18 @@ def methods(workers):
         "wagma, late": lambda inner, h: averaging.wagma(
             inner, period=h, lateness=averaging.late_by(late)
         ),
-        "gossip": lambda inner, h: averaging.gossip(KEY, inner, period=h),
+        "gossip": lambda inner, h: averaging.gossip(inner, key=KEY, period=h),
         "gossip, push": lambda inner, h: averaging.gossip(
-            KEY, inner, push=True, period=h
+            inner, key=KEY, push=True, period=h
         ),
         "d_psgd": lambda inner, h: averaging.d_psgd(inner, period=h),
         "d_psgd, after the step": lambda inner, h: averaging.d_psgd(
             inner, overlap=False, period=h
         ),
-        "ad_psgd": lambda inner, h: averaging.ad_psgd(KEY, inner, period=h),
+        "ad_psgd": lambda inner, h: averaging.ad_psgd(inner, key=KEY, period=h),
         "sgp": lambda inner, h: averaging.sgp(inner, period=h),
         "sgp, some silent": lambda inner, h: averaging.sgp(
-            inner, peers=2, sends=some, period=h
+            inner, peers=2, participates=some, period=h
         ),
         "local_sgd": lambda inner, h: averaging.local_sgd(inner, period=h),
         "adaptive_period": lambda inner, h: averaging.adaptive_period(

@@ -233,7 +233,7 @@ def reached(bodies, name):
 def test_a_step_on_devices_sends_within_groups_and_to_all_at_the_period_s_end():
     params = {"w": jnp.zeros((8, 4)), "b": jnp.zeros(3)}
     tx = averaging.wagma(optax.sgd(0.1), lateness=averaging.late_by(LATE))
-    text = program(tx, params, own=(True, False)).as_text()
+    text = program(tx, params, shared=False).as_text()
     bodies = computations(text)
     entry = next(n for n, b in bodies.items() if b.startswith("ENTRY"))
     names = re.search(r"branch_computations=\{([^}]*)\}", text)[1]

@@ -11,7 +11,7 @@ from tests.eight.processes import WORKERS
 STEPS, INPUTS = 50, 4
 RATE, DELAY = 0.1, 2
 WEIGHT_DECAY = 0.1
-OWN = False  # the workers share the parameters
+SHARED = None
 
 # what the loop of `tests.exchange.oracle` is told of each of `transformations`
 OPTIONS = {

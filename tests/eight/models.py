@@ -6,7 +6,7 @@ import optax
 from tests.eight.processes import WORKERS
 
 STEPS = 20
-OWN = (True, False)  # parameters are replicas
+SHARED = False  # parameters are replicas
 
 
 def transformations():

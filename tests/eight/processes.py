@@ -38,7 +38,7 @@ def trained(task, workers_of, batches, out_shardings=None):
     shapes = jax.ShapeDtypeStruct(batches.shape[1:], batches.dtype)
     for name, tx in task.transformations().items():
         held[name] = workers_of(task.step_of(tx))
-        splits[name] = held[name].init((x, tx.init(x)), shapes, task.OWN)
+        splits[name] = held[name].init((x, tx.init(x)), shapes, task.SHARED)
 
     def train(splits, batches):
         return {

@@ -64,7 +64,7 @@ def exchanged(grads):
 )
 def test_gradients_are_those_of_the_paper_s_equations(execution, seed):
     grads = normal(seed)
-    _, seen = drive(execution, dj.exchange.a2sgd(IDENTITY), grads, PARAMS, own=True)
+    _, seen = drive(execution, dj.exchange.a2sgd(IDENTITY), grads, PARAMS, shared=False)
     expected = np.stack([exchanged(step) for step in flat(grads)])
     np.testing.assert_allclose(flat(seen), expected, rtol=1e-5, atol=1e-6)
 
@@ -84,7 +84,7 @@ def test_replicas_follow_a_loop_over_workers(execution):
     held = as_workers(execution, step)
     start = jnp.zeros(6)
     batch = jnp.asarray(minima, jnp.float32)
-    split = held.init((start, tx.init(start)), batch, own=True)
+    split = held.init((start, tx.init(start)), batch, shared=False)
     split, _ = jax.lax.scan(lambda s, _: held.step(s, batch), split, length=STEPS)
 
     x, velocity = np.zeros((WORKERS, 6)), np.zeros((WORKERS, 6))
@@ -98,7 +98,9 @@ def test_replicas_follow_a_loop_over_workers(execution):
 @seeds
 def test_each_sign_has_the_common_mean_and_the_worker_s_residual(seed):
     grads = normal(seed, steps=1)
-    _, seen = drive("simulate", dj.exchange.a2sgd(IDENTITY), grads, PARAMS, own=True)
+    _, seen = drive(
+        "simulate", dj.exchange.a2sgd(IDENTITY), grads, PARAMS, shared=False
+    )
     before, after = flat(grads)[0], flat(seen)[0]
     for chosen, sign in ((before >= 0, 1), (before < 0, -1)):
         means = [row[own].mean() for row, own in zip(before, chosen, strict=True)]
@@ -147,7 +149,7 @@ def test_replicas_drift_apart_by_their_residuals(execution):
     """Constant gradients: after T steps of eta the replicas are eta T g' apart."""
     constant = jax.tree.map(lambda g: np.repeat(g[:1], STEPS, axis=0), normal(1))
     tx = dj.exchange.a2sgd(optax.sgd(0.5))
-    split, _ = drive(execution, tx, constant, PARAMS, own=True)
+    split, _ = drive(execution, tx, constant, PARAMS, shared=False)
     expected = -0.5 * STEPS * exchanged(flat(constant)[0])
     np.testing.assert_allclose(flat(split.state[0]), expected, rtol=1e-4, atol=1e-4)
     assert np.ptp(expected, axis=0).min() > 1.0
@@ -156,7 +158,7 @@ def test_replicas_drift_apart_by_their_residuals(execution):
 
 @executions
 def test_parameters_that_are_meant_to_be_shared_are_refused(execution):
-    with pytest.raises(ValueError, match=r"\['w'\].* would drift apart.*own="):
+    with pytest.raises(ValueError, match=r"\['w'\].* would drift apart.*shared="):
         drive(execution, dj.exchange.a2sgd(optax.sgd(0.5)), normal(1), PARAMS)
 
 
@@ -169,7 +171,7 @@ def test_simulate_and_run_agree_on_adam_and_in_bfloat16():
     )
     tx = dj.exchange.a2sgd(optax.adam(0.1))
     simulated, ran = (
-        drive(execution, tx, grads, params, own=(True, False))
+        drive(execution, tx, grads, params, shared=False)
         for execution in ("simulate", "run")
     )
     assert simulated[0].axes == ran[0].axes
@@ -217,7 +219,7 @@ def test_two_numbers_travel_whatever_the_size_of_the_model(entries):
     compiled = program(
         dj.exchange.a2sgd(optax.sgd(0.1)),
         {"w": jnp.zeros(entries, jnp.bfloat16), "b": jnp.zeros(3, jnp.float32)},
-        own=True,
+        shared=False,
     )
     assert bytes_summed(compiled) == 2 * 4
 

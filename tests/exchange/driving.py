@@ -41,21 +41,20 @@ def fed(tx, extras=False):
     def step(state, batch):
         params, opt_state = state
         grads, told = batch if extras else (batch, {})
-        dj.workers.vary(params)
         updates, opt_state = tx.update(grads, opt_state, params, **told)
         return (optax.apply_updates(params, updates), opt_state), updates
 
     return step
 
 
-def drive(execution, tx, batches, params, *, own=False, extras=False):
+def drive(execution, tx, batches, params, *, shared=None, extras=False):
     """Feeds `tx` gradients [T, P, ...]: the split after T steps, and all updates.
 
     The scan refuses a carry whose type changes, and donates the split.
     """
     held = as_workers(execution, fed(tx, extras))
     first = jax.tree.map(lambda leaf: leaf[0], batches)
-    split = held.init((params, tx.init(params)), first, own)
+    split = held.init((params, tx.init(params)), first, shared)
     program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)
     return program(split, batches)
 
@@ -74,37 +73,37 @@ def parted(split):
     """By name, the split of each of the states that were stepped side by side."""
     axes = iter(split.axes)  # in the leaves' order: by name
     return {
-        name: dj.workers.Split(
+        name: dj.workers.WorkerState(
             state, tuple(itertools.islice(axes, len(jax.tree.leaves(state))))
         )
         for name, state in sorted(split.state.items())
     }
 
 
-def drive_all(execution, txs, batches, params, *, own=False):
+def drive_all(execution, txs, batches, params, *, shared=True):
     """As `drive`, of each of `txs`, side by side: {name: (split, updates)}."""
     step = side_by_side({name: fed(tx) for name, tx in txs.items()})
     held = as_workers(execution, step)
     first = jax.tree.map(lambda leaf: leaf[0], batches)
     states = {name: (params, tx.init(params)) for name, tx in txs.items()}
-    split = held.init(states, first, dict.fromkeys(txs, own))
+    split = held.init(states, first, dict.fromkeys(txs, (shared, False)))
     program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)
     split, updates = program(split, batches)
     return {name: (own, updates[name]) for name, own in parted(split).items()}
 
 
-def lowered(tx, params, *, own=False):
+def lowered(tx, params, *, shared=None):
     """The donated step of four devices, before its collectives are combined."""
     held = as_workers("run", fed(tx))
     grads = jax.tree.map(lambda p: jnp.zeros((WORKERS, *p.shape), p.dtype), params)
-    split = held.init((params, tx.init(params)), grads, own)
+    split = held.init((params, tx.init(params)), grads, shared)
     step = jax.jit(lambda s, g: held.step(s, g)[0], donate_argnums=0)
     return step.lower(split, grads)
 
 
-def program(tx, params, *, own=False):
+def program(tx, params, *, shared=None):
     """The same, compiled."""
-    return lowered(tx, params, own=own).compile()
+    return lowered(tx, params, shared=shared).compile()
 
 
 def types_inside(tx, params):

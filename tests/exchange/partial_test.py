@@ -118,7 +118,8 @@ def driven(execution):
         steps[name] = lambda state, batch, own=own, seed=seed: own(state, batch[seed])
         states[name] = PARAMS, tx.init(PARAMS)
     held = as_workers(execution, side_by_side(steps))
-    split = held.init(states, jax.tree.map(lambda leaf: leaf[0], batches))
+    first = jax.tree.map(lambda leaf: leaf[0], batches)
+    split = held.init(states, first, dict.fromkeys(states, (True, False)))
     program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)
     split, updates = program(split, batches)
     return {name: (own, updates[name]) for name, own in parted(split).items()}
