@@ -106,7 +106,6 @@ def in_turn(
     seed: int,
     period: int,
     by_rank: bool,
-    visit_first: bool,
 ) -> Timetable:
     """Workers come to a centre one after the other, each after its own local steps.
 
@@ -122,8 +121,6 @@ def in_turn(
         period: local steps between two visits.
         by_rank: whether they come in the order of their numbers, each waiting for the
             one before; else as they are done.
-        visit_first: whether a round's visits come before its local steps, as in elastic
-            averaging, whose first is at the start, or after them.
     """
     workers, rounds = cluster.workers, -(-steps // period) + 1
     several = dataclasses.replace(cluster, service=_several(cluster, period))
@@ -136,10 +133,6 @@ def in_turn(
     last = np.where(np.isinf(table), -1, table).max(axis=1).astype(int)
     ends = np.concatenate([[0.0], trace.seconds[last]])
     delivers = np.isfinite(table)
-    if visit_first:
-        # all are there at the start, when there is nothing to deliver yet
-        table = np.concatenate([np.arange(workers)[None], table])
-        delivers = np.concatenate([np.zeros((1, workers), bool), delivers])
     there = np.isfinite(table)
     places = np.where(there, np.argsort(np.argsort(table, kind="stable")), -1)
     visit = np.where(delivers, table, 0).astype(int)
@@ -150,7 +143,7 @@ def in_turn(
         return np.repeat(of_rounds, period, axis=0)[:steps]
 
     # the centre is what the last visits left, whatever local steps came after them
-    seconds = np.repeat(ends, period)[(0 if visit_first else 1) :]
+    seconds = np.repeat(ends, period)[1:]
     begun = trace.begun[visit][:, None] + share * lasted[:, None]
     return Timetable(
         seconds=seconds[:steps],

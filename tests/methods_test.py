@@ -112,8 +112,6 @@ def test_elastic_averaging_along_a_cluster_is_an_event_loop():
         speeds[w] = momentum * speeds[w] - rate * CURVATURES * models[w]
         models[w] += speeds[w] - pulled
 
-    for w in range(4):
-        local_step(w, 0.0)
     after = [(0.0, centre)]
     for time, w in zip(trace.seconds, trace.worker, strict=True):
         pulled = moving * (models[w] - centre)
@@ -152,7 +150,7 @@ def test_the_model_of_replicas_is_their_mean_and_of_a_centre_the_centre():
         assert own.shape == (2, 2, 4, 2)
         model = own.mean(axis=2)
         if not mean:
-            (model,) = jax.tree.leaves(held.opt_state.state.centre)
+            (model,) = jax.tree.leaves(held.opt_state.state.memory.centre)
         loss = 0.5 * (CURVATURES * np.square(model)).sum(axis=-1)
         np.testing.assert_allclose(
             trainer.evaluate(state)["train_loss"], loss, rtol=1e-5

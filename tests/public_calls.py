@@ -161,7 +161,7 @@ CALLS = (
         "delayed, by a schedule": call(
             lambda delay: dj.delayed(SGD, delay, max_delay=2),
             steps,
-            delay=(lambda step: 1, no.function("2", None, 1j, np.ones(2))),
+            delay=(lambda step: 1, no.answers("2", None, 1j, np.ones(2))),
         ),
         "delay_gradients": call(dj.delay_gradients, steps, **delayed_arguments()),
         "scale_by_staleness": call(

@@ -135,12 +135,10 @@ def test_visits_are_those_of_an_event_queue(arm, slow):
     cluster = dj.cluster.Cluster(
         P, dj.cluster.exponential(1.0), slowdown=[1.0] * (P - 2) + [slow] * 2
     )
-    first = arm.startswith("async_easgd")  # all are there at the start
     came = []
-    for r in range(1 if first else 0, rounds):
-        row = r * period + (0 if first else period - 1)
+    for row in range(period - 1, rounds * period, period):
         order = sorted(np.flatnonzero(found.place[row] >= 0), key=found.place[row].item)
-        came += [(float(found.arrived[r * period + period - 1, w]), w) for w in order]
+        came += [(float(found.arrived[row, w]), w) for w in order]
         assert math.isclose(found.seconds[row], came[-1][0])
         assert len(set(order)) == len(order) <= P
     expected = visits_of(cluster, period, len(came), seed=0)

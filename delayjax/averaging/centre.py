@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax import base, collectives
+from delayjax import base, buffers, collectives
 from delayjax.averaging import replicas
 
 Turn = Callable[[jax.Array], ArrayLike]
@@ -186,6 +186,7 @@ def when_there(
 
     def init_fn(params):
         inner_state = base.as_own(inner.init(base.as_own(params, name)), name)
+        inner_state = buffers.unshared(inner_state, params)
         return WhenThereState(jnp.zeros((), jnp.int32), inner_state)
 
     def update_fn(updates, state, params=None, **extra_args):

@@ -289,9 +289,7 @@ def _elastic(
             unlocked=_races(wild, workers, key),
         )
 
-    return Method(
-        make, _in_turn(period, by_rank, wild is None, visit_first=True), "centre"
-    )
+    return Method(make, _in_turn(period, by_rank, wild is None), "centre")
 
 
 def _pushing(
@@ -306,9 +304,7 @@ def _pushing(
             unlocked=_races(wild, workers, key),
         )
 
-    return Method(
-        make, _in_turn(period, False, wild is None, visit_first=False), "centre"
-    )
+    return Method(make, _in_turn(period, False, wild is None), "centre")
 
 
 def _races(
@@ -353,9 +349,7 @@ def _in_step(
     return times
 
 
-def _in_turn(
-    period: int, by_rank: bool, locked: bool, *, visit_first: bool
-) -> Callable:
+def _in_turn(period: int, by_rank: bool, locked: bool) -> Callable:
     def times(cluster, steps, seed):
         link = _link(cluster)
         # without a lock the centre serves all at once
@@ -366,7 +360,6 @@ def _in_turn(
             seed=seed,
             period=period,
             by_rank=by_rank,
-            visit_first=visit_first,
         )
 
     return times
