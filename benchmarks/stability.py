@@ -49,7 +49,7 @@ def main() -> None:
     started = time.perf_counter()
     limits = np.array(
         [
-            [dj.stability.step_limit(tau, momentum=beta) for beta in MOMENTA]
+            [dj.stability.Dynamics(tau, momentum=beta).step_limit() for beta in MOMENTA]
             for tau in DELAYS
         ]
     )
@@ -63,7 +63,10 @@ def main() -> None:
     )
 
     def by_crossings():
-        return [dj.stability.step_limit(int(i), momentum=MOMENTA[j]) for i, j in cells]
+        return [
+            dj.stability.Dynamics(int(i), momentum=MOMENTA[j]).step_limit()
+            for i, j in cells
+        ]
 
     def by_eigenvalues():
         return [companion_limit(int(i), MOMENTA[j]) for i, j in cells]
@@ -90,10 +93,12 @@ def main() -> None:
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), task.batches(0, 0, 1))
     gradient = jax.jit(jax.grad(task.loss))
     singles = {
-        "step_limit(1000)": Run(lambda: dj.stability.step_limit(1000)),
-        f"step_limit(law of {len(law)})": Run(lambda: dj.stability.step_limit(law)),
+        "step_limit(1000)": Run(lambda: dj.stability.Dynamics(1000).step_limit()),
+        f"step_limit(law of {len(law)})": Run(
+            lambda: dj.stability.Dynamics(law).step_limit()
+        ),
         "  of the mean over runs": Run(
-            lambda: dj.stability.step_limit(law, criterion="mean")
+            lambda: dj.stability.Dynamics(law).step_limit("mean")
         ),
         "trace_step_limit(100,000)": Run(
             lambda: dj.stability.trace_step_limit(trace.staleness)

@@ -3,7 +3,7 @@
 Full-batch gradient descent, no noise: every step size and every delay is one cell of
 one program. Cells that diverge are black. The line is not fitted: it is
 
-    delayjax.stability.step_limit(tau) / lambda = 2 sin(pi / (2 (2 tau + 1))) / lambda
+    stability.Dynamics(tau).step_limit() / lambda = 2 sin(pi / (2 (2 tau + 1))) / lambda
 
 with the largest Hessian eigenvalue lambda. By default the loss is breast-cancer
 logistic regression, with lambda at its optimum; `:quadratic` is a quadratic of chosen

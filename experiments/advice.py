@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
@@ -63,14 +62,13 @@ def limits(config: ConfigDict, task: Task) -> list[Limit]:
         )
         weighed = config.modulation.law[modulation]
         law_of = None if weighed == "none" else build.modulation(config, cell)
-        step = dj.stability.learning_rate_limit(
-            curvature,
+        dynamics = dj.stability.Dynamics(
             _late(config, law, value),
-            optax.sgd,
             modulation=law_of,
             momentum=sgd.momentum,
             nesterov=sgd.nesterov,
         )
+        step = dj.stability.learning_rate_limit(curvature, dynamics)
         series = Series("sgd", law, weighed, "after", "none", 0.0)
         found.append(Limit(series, value, step, curvature))
     return found

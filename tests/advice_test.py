@@ -40,7 +40,7 @@ def test_each_delay_has_the_limit_of_its_curvature():
     for limit in found:
         assert limit.series == Series("sgd", "constant", "none", "after", "none", 0.0)
         assert limit.sharpness == 2.0
-        expected = dj.stability.step_limit(limit.delay, momentum=0.5) / 2.0
+        expected = dj.stability.Dynamics(limit.delay, momentum=0.5).step_limit() / 2.0
         assert limit.step == pytest.approx(expected, rel=1e-12)
 
 
@@ -56,12 +56,12 @@ def test_modulated_steps_have_limits_of_their_own(nesterov):
     found = limits(config)
     assert len(found) == 9
     for limit in found:
-        expected = dj.stability.step_limit(
+        expected = dj.stability.Dynamics(
             int(limit.delay),
             momentum=0.9,
             nesterov=nesterov,
             modulation=laws[limit.series.modulation],
-        )
+        ).step_limit()
         assert limit.step == pytest.approx(expected / 2.0, rel=1e-6)
 
 
@@ -73,7 +73,7 @@ def test_random_delays_are_stable_in_mean_square():
         (limit.series.delay_law, limit.delay): limit.step for limit in limits(config)
     }
     even = np.full(17, 1 / 17)
-    expected = dj.stability.step_limit(even) / 2.0
+    expected = dj.stability.Dynamics(even).step_limit() / 2.0
     assert found["uniform", 8] == pytest.approx(expected, rel=1e-12)
     assert found["uniform", 8] != pytest.approx(found["constant", 8], rel=0.1)
     assert found["uniform", 0] == found["constant", 0] == pytest.approx(1.0)
@@ -107,8 +107,8 @@ def test_a_mean_that_overlaps_is_one_update_later():
     config.exchange = "overlapped_mean"
     later = {limit.delay: limit.step * limit.sharpness for limit in limits(config)}
     for tau in (0, 2, 8):
-        assert plain[tau] == pytest.approx(dj.stability.step_limit(tau))
-        assert later[tau] == pytest.approx(dj.stability.step_limit(tau + 1))
+        assert plain[tau] == pytest.approx(dj.stability.Dynamics(tau).step_limit())
+        assert later[tau] == pytest.approx(dj.stability.Dynamics(tau + 1).step_limit())
 
 
 def begun(config):

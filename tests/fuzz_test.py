@@ -25,6 +25,7 @@ OTHERS = {
     ("delayed, by a schedule", "delay"),
     ("exchange.detached", "params"),
     ("exchange.detached", "strength"),
+    ("exchange.error_feedback", "compress"),  # JAX says which trees differ
     ("modulation.inverse", "staleness"),
     ("protocols.event_triggered", "probability"),
     ("protocols.psp", "poll_seconds"),

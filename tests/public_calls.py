@@ -812,33 +812,22 @@ CALLS = (
     }
     | {
         # stability
-        "stability.step_limit": call(
-            stability.step_limit,
-            delay=(2, DELAY_OF_STABILITY),
-            **RECURSION,
-            criterion=CRITERION,
+        "stability.Dynamics": call(
+            stability.Dynamics, delay=(2, DELAY_OF_STABILITY), **RECURSION
         ),
-        "stability.critical_step": call(
-            stability.critical_step, delay=(2, DELAY_OF_STABILITY), **RECURSION
+        "stability.Dynamics.step_limit": call(
+            stability.Dynamics(2).step_limit, criterion=CRITERION
         ),
-        "stability.spectral_radius": call(
-            stability.spectral_radius,
+        "stability.Dynamics.spectral_radius": call(
+            stability.Dynamics(2).spectral_radius, step=(0.1, no.non_negative)
+        ),
+        "stability.Dynamics.roots": call(
+            stability.Dynamics(2).roots, step=(0.1, no.non_negative)
+        ),
+        "stability.Dynamics.stationary_variance": call(
+            stability.Dynamics(2).stationary_variance,
             step=(0.1, no.non_negative),
-            delay=(2, DELAY_OF_STABILITY),
-            **RECURSION,
-        ),
-        "stability.roots": call(
-            stability.roots,
-            step=(0.1, no.non_negative),
-            delay=(2, DELAY_OF_STABILITY),
-            **RECURSION,
-        ),
-        "stability.stationary_variance": call(
-            stability.stationary_variance,
-            step=(0.1, no.non_negative),
-            delay=(2, DELAY_OF_STABILITY),
             noise=(1.0, no.non_negative),
-            **RECURSION,
         ),
         "stability.trace_growth": call(
             stability.trace_growth,
@@ -854,20 +843,15 @@ CALLS = (
         "stability.learning_rate_limit": call(
             stability.learning_rate_limit,
             sharpness=(10.0, no.some(math.nan, *no.NO_NUMBER)),
-            delay=(2, DELAY_OF_STABILITY),
-            optimizer=(optax.sgd, no.some(None, 3, "sgd", SGD, optax.lion, len)),
+            dynamics=(stability.Dynamics(2), st.nothing()),
             criterion=CRITERION,
-            modulation=MODULATION,
-            momentum=(0.5, no.share),
         ),
         "stability.predict_step_limit": call(
             stability.predict_step_limit,
             loss=(loss, no.function("2", None, 1j, np.ones(2), math.nan)),
             params=(PARAMS, no.some({}, "2", {"w": 1j}, {"w": math.nan})),
             batch=(None, st.nothing()),
-            delay=(2, DELAY_OF_STABILITY),
-            optimizer=(optax.sgd, no.some(None, 3, "sgd", SGD, optax.lion, len)),
-            momentum=(0.5, or_none(no.share)),
+            dynamics=(stability.Dynamics(2), st.nothing()),
         ),
         "stability.sharpness": call(
             stability.sharpness,

@@ -18,18 +18,14 @@ from delayjax.stability.delay_laws import (
     shifted_exponential_delay as shifted_exponential_delay,
 )
 from delayjax.stability.delay_laws import uniform_delay as uniform_delay
+from delayjax.stability.dynamics import Dynamics as Dynamics
 from delayjax.stability.first_passage import arrival_rate as arrival_rate
 from delayjax.stability.first_passage import run_time as run_time
-from delayjax.stability.limits import critical_step as critical_step
-from delayjax.stability.limits import step_limit as step_limit
 from delayjax.stability.lyapunov import trace_growth as trace_growth
 from delayjax.stability.lyapunov import trace_step_limit as trace_step_limit
-from delayjax.stability.noise import stationary_variance as stationary_variance
 from delayjax.stability.prediction import adam_preconditioner as adam_preconditioner
 from delayjax.stability.prediction import learning_rate_limit as learning_rate_limit
 from delayjax.stability.prediction import predict_step_limit as predict_step_limit
-from delayjax.stability.root_finding import roots as roots
-from delayjax.stability.root_finding import spectral_radius as spectral_radius
 from delayjax.stability.scaling import OptimalWorkers as OptimalWorkers
 from delayjax.stability.scaling import implicit_momentum as implicit_momentum
 from delayjax.stability.scaling import optimal_workers as optimal_workers

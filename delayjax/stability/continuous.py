@@ -23,8 +23,8 @@ from delayjax import base
 from delayjax.stability.crossings import brent
 from delayjax.stability.dampings import check_damping, critical_damping
 from delayjax.stability.delay_laws import DelayLaw
+from delayjax.stability.dynamics import Dynamics
 from delayjax.stability.rightmost import meeting_rate, residual, rightmost_roots
-from delayjax.stability.root_finding import roots
 
 _MOST_STAGES = 128  # whose roots are those of a polynomial that is solved as such
 _NEAR = 1e-3  # to -1/e, where scipy's W is inexact, or nan
@@ -184,7 +184,7 @@ def _of_a_constant_delay(damping: float, seconds: float, number: int) -> np.ndar
 
 
 def _of_stages(damping: float, mean: float, stages: int) -> np.ndarray:
-    return stages / mean * (roots(damping * mean / stages, stages) - 1)
+    return stages / mean * (Dynamics(stages).roots(damping * mean / stages) - 1)
 
 
 def _of_turning_stages(damping: float, law: DelayLaw) -> float:

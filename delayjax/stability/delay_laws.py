@@ -298,10 +298,11 @@ def half_update_earlier(law: DelayLaw, workers: int) -> DelayLaw:
 
     Example:
         >>> from delayjax.stability.dampings import damping_limit
-        >>> from delayjax.stability.limits import step_limit
+        >>> from delayjax.stability.dynamics import Dynamics
         >>> law = half_update_earlier(constant_delay(1.0), workers=16)
-        >>> round(damping_limit(law, workers=16) / 16, 4), round(step_limit(15), 4)
-        (0.1013, 0.1013)
+        >>> limits = damping_limit(law, workers=16) / 16, Dynamics(15).step_limit()
+        >>> [round(limit, 4) for limit in limits]
+        [0.1013, 0.1013]
 
     References:
         Yu, Chen and Poor, arXiv:2406.11159, for the continuous picture. The half update
@@ -321,8 +322,8 @@ def check_law(law: DelayLaw) -> None:
     if not isinstance(law, DelayLaw):
         raise TypeError(
             "`law` must be a law of a delay in seconds such as constant_delay(1.0), got"
-            f" {law!r}: for a delay in updates, -log(spectral_radius(step, delay)) is"
-            " the rate of an update."
+            f" {law!r}: for a delay in updates, -log(Dynamics(delay).spectral_radius("
+            "step)) is the rate of an update."
         )
 
 

@@ -176,7 +176,7 @@ class _Run:
         """Checks; `options` are those of `trace_growth`."""
         check_known(staleness=staleness)
         ages = _checked(staleness)
-        recursion = Recursion.of(np.bincount(ages) / ages.size, **options)
+        recursion = Recursion(np.bincount(ages) / ages.size, **options)
         memory = round(1 / (1 - recursion.momentum))
         why = f"1 / (1 - `momentum`), with `momentum` = {recursion.momentum}"
         _check_length(ages, memory, why)

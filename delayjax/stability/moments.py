@@ -29,10 +29,10 @@ def second_moments(
         costs O(K^2) for delays up to K.
 
     Raises:
-        ValueError: as `Recursion.check_length` does.
+        ValueError: as `Recursion.check_longest` does.
     """
-    recursion.check_length()
-    lags = int(recursion.ages[-1]) + 2
+    recursion.check_longest()
+    lags = recursion.longest + 2
     spectrum = _spectrum(recursion.polynomial(step), lags)
     if spectrum is None:
         return None

@@ -131,13 +131,9 @@ def expected(step: float, delay: float, config: Mapping[str, Any]) -> float:
     return 0.5 * math.fsum(
         n
         * curvature
-        * dj.stability.stationary_variance(
-            step * curvature,
-            int(delay),
-            noise=step * noise,
-            momentum=sgd["momentum"],
-            nesterov=sgd["nesterov"],
-        )
+        * dj.stability.Dynamics(
+            int(delay), momentum=sgd["momentum"], nesterov=sgd["nesterov"]
+        ).stationary_variance(step * curvature, noise=step * noise)
         for curvature, n in zip(curvatures.tolist(), number.tolist(), strict=True)
         if curvature > 0
     )
@@ -147,9 +143,9 @@ def limit(delay: float, config: Mapping[str, Any]) -> float:
     """The step size at which training no longer converges."""
     sgd = config["opt"]["sgd"]
     stiffest = max(config["task"]["eigenvalues"])
-    product = dj.stability.step_limit(
+    product = dj.stability.Dynamics(
         int(delay), momentum=sgd["momentum"], nesterov=sgd["nesterov"]
-    )
+    ).step_limit()
     return product / stiffest
 
 

@@ -455,7 +455,7 @@ def test_more_workers_bear_a_larger_damping_up_to_the_delay_equation_s(name):
         (
             lambda: continuous.decay_rate(0.1, 4),
             TypeError,
-            r"got 4: for a delay in updates, -log\(spectral_radius\(step, delay\)\)",
+            r"got 4: for a delay in updates, -log\(Dynamics\(delay\)\.spectral",
         ),
         (
             lambda: continuous.decay_rate(

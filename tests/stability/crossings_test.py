@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
+from delayjax import stability
 from delayjax.stability.crossings import crossings
-from delayjax.stability.recursion import Recursion
 from tests.stability import updates
 
 LARGEST = 20.0
@@ -18,9 +18,7 @@ def moduli(law, step, options):
 
 
 def crossings_of(law, options, radius, below=LARGEST):
-    options = {"nesterov": False, "modulation": None, "compensation": 0.0} | options
-    recursion = Recursion.of(law, **{"momentum": 0.0} | options)
-    return crossings(recursion, radius=radius, below=below)
+    return crossings(stability.Dynamics(law, **options), radius=radius, below=below)
 
 
 def check(law, options, radius):

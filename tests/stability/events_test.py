@@ -105,7 +105,7 @@ def staleness(case, workers=P):
 
 def mean_limit(law):
     """eta lambda at which the mean over runs diverges."""
-    return stability.step_limit(law, criterion="mean")
+    return stability.Dynamics(law).step_limit("mean")
 
 
 def delay_limit(law, workers=P):
@@ -133,7 +133,7 @@ def exponents(name):
         shares=limit * SHARES,
         by_staleness=limit * NEAR,
         by_delays=delay_limit(case.law) * NEAR,
-        by_mean_square=stability.step_limit(law) * NEAR[:1],
+        by_mean_square=stability.Dynamics(law).step_limit() * NEAR[:1],
         of_workers=stability.damping_limit(case.law, workers=P) / P * NEAR[:1],
     )
     found = growth(case.service, np.concatenate(steps))
@@ -214,7 +214,10 @@ def test_single_runs_bear_both_limits_though_the_mean_bears_far_more(shape):
     machine = cluster.Cluster(P, cluster.gamma(1.0, shape))
     trace = cluster.simulate(machine, cluster.protocols.k_async(1), 20_000, seed=1)
     pmf = trace.staleness_law(burn_in=1000).pmf
-    limits = stability.step_limit(pmf), stability.damping_limit(law, workers=P) / P
+    limits = (
+        stability.Dynamics(pmf).step_limit(),
+        stability.damping_limit(law, workers=P) / P,
+    )
     steps = [*limits, 0.5 * mean_limit(pmf)]
     assert (np.sign(trace_growth(trace.staleness, steps)) == [-1, -1, 1]).all()
 
@@ -247,13 +250,13 @@ def test_single_runs_of_memoryless_workers_have_a_limit_though_their_mean_has_no
     assert rate == pytest.approx(0.5 / (1 - 1 / (2 * workers)))
     # in updates the mean is the heavy ball of the implicit momentum
     momentum = stability.implicit_momentum(workers)
-    ball = workers * stability.step_limit(0, momentum=momentum)
+    ball = workers * stability.Dynamics(0, momentum=momentum).step_limit()
     assert ball == pytest.approx(2 * (2 * workers - 1))
     assert ball > 20 * limit
 
 
 def test_memoryless_delays_that_are_independent_bear_in_mean_square_the_root_of_two():
-    limit = stability.step_limit(staleness(MEMORYLESS))
+    limit = stability.Dynamics(staleness(MEMORYLESS)).step_limit()
     assert limit == pytest.approx(math.sqrt(2 / P), rel=0.03)
     assert growth(MEMORYLESS.service, [1.1 * limit]) < 0
 
@@ -271,7 +274,7 @@ def delay_rates(name):
 
 def staleness_rates(name):
     law = staleness(CASES[name])
-    radii = [stability.spectral_radius(step, law) for step in steps_of(name)]
+    radii = [stability.Dynamics(law).spectral_radius(step) for step in steps_of(name)]
     return -P * np.log(radii)
 
 

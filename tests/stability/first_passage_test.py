@@ -124,7 +124,7 @@ def test_an_unstable_mode_never_arrives_unless_it_is_not_off():
         assert first_passage.run_time(0.01, [0.3, rate]) == math.inf
         kept = first_passage.run_time(0.01, [0.3, rate], start=[1.0, 0.0])
         assert kept == pytest.approx(math.log(100) / 0.3)
-    unstable = -math.log(stability.spectral_radius(1.5, 1))
+    unstable = -math.log(stability.Dynamics(1).spectral_radius(1.5))
     assert first_passage.run_time(0.01, unstable) == math.inf
 
 
@@ -135,7 +135,7 @@ def test_a_quadratic_on_simulated_workers_takes_that_long():
     for read in trace.read_version[:2000].tolist():
         path.append(path[-1] - step * path[read])
     arrived = np.flatnonzero(np.array(path) < 1e-20)[0]
-    decay = -math.log(stability.spectral_radius(step, workers - 1))
+    decay = -math.log(stability.Dynamics(workers - 1).spectral_radius(step))
     rate = decay * first_passage.arrival_rate(workers, 2.0)
     seconds = first_passage.run_time(1e-20, rate)
     # workers start together: constants are off by what the first second does

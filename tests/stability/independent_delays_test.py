@@ -63,7 +63,7 @@ def test_independent_delays_have_the_limit_of_the_mean_square(name):
 
         return growth.of_second_moment(transformation, MEMBERS, UPDATES, seed=1)
 
-    limit = stability.step_limit(law, **options)
+    limit = stability.Dynamics(law, **options).step_limit()
     steps = limit * np.array([0.99, 1.01])
     measured = jax.jit(jax.vmap(measure))(steps)
     assert measured[0] < 0 < measured[1], "the limit is not within 1 %"

@@ -7,7 +7,6 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from delayjax import stability
@@ -24,21 +23,18 @@ ODD = {  # where a number is asked for
     "a row": np.array([0.5, 0.6]),
     "infinite": -math.inf,
 }
-adam = functools.partial(stability.learning_rate_limit, 1.0, 1, optax.adam)
-sgd = functools.partial(stability.learning_rate_limit, 1.0, 1, optax.sgd)
 bound = functools.partial(
     *(stability.error_bound, 1.0, 1.0),
     **{"k": 1, "smallest": 1.0, "largest": 1.0, "noise": 1.0, "start": 1.0},
 )
 # argument: the call with it
 NUMBERS = {
-    "step": lambda x: stability.roots(x, 3),
-    "noise": lambda x: stability.stationary_variance(0.1, 3, noise=x),
-    "momentum": lambda x: stability.step_limit(3, momentum=x),
-    "compensation": lambda x: stability.step_limit(3, compensation=x),
-    "delay": lambda x: stability.step_limit(x),
-    "sharpness": lambda x: stability.learning_rate_limit(x, 1, optax.sgd),
-    "b1": lambda x: adam(b1="none" if x is None else x),  # None is 0
+    "step": lambda x: stability.Dynamics(3).roots(x),
+    "noise": lambda x: stability.Dynamics(3).stationary_variance(0.1, noise=x),
+    "momentum": lambda x: stability.Dynamics(3, momentum=x).step_limit(),
+    "compensation": lambda x: stability.Dynamics(3, compensation=x).step_limit(),
+    "delay": lambda x: stability.Dynamics(x).step_limit(),
+    "sharpness": lambda x: stability.learning_rate_limit(x, stability.Dynamics(1)),
     "eps": lambda x: stability.adam_preconditioner(jnp.ones(2), eps=x),
     "damping": lambda x: stability.decay_rate(x, GAMMA),
     "workers": lambda x: stability.damping_limit(GAMMA, workers=x),
@@ -74,18 +70,13 @@ AT = jnp.ones(2)
 OTHERS = {
     "a truth that is none": (
         "nesterov",
-        lambda: stability.step_limit(3, nesterov="no"),
+        lambda: stability.Dynamics(3, nesterov="no").step_limit(),
     ),
-    "truths": ("nesterov", lambda: stability.step_limit(3, nesterov=np.ones(2, bool))),
-    "criteria": (
-        "criterion",
-        lambda: stability.step_limit(3, criterion=np.array(["mean", "mean"])),
+    "truths": (
+        "nesterov",
+        lambda: stability.Dynamics(3, nesterov=np.ones(2, bool)).step_limit(),
     ),
-    "optimizers": (
-        "optimizer",
-        lambda: stability.learning_rate_limit(1.0, 3, np.ones(2)),
-    ),
-    "an empty momentum": ("momentum", lambda: sgd(momentum="")),
+    "an empty momentum": ("momentum", lambda: stability.Dynamics(1, momentum="")),
     "steps in words": ("step", lambda: stability.trace_growth([0] * 200, "a")),
     "complex steps": ("step", lambda: stability.trace_growth([0] * 200, [1j])),
     "ragged": ("staleness", lambda: stability.trace_step_limit([[1], [1, 2]])),
@@ -107,12 +98,12 @@ OTHERS = {
         lambda: stability.damping_limit(GAMMA, workers=10**400),
     ),
     "no workers": ("workers", lambda: stability.damping_limit(GAMMA, workers=0)),
-    "a long law": ("delay", lambda: stability.step_limit(LONG)),
-    "many roots": ("delay", lambda: stability.roots(1e-5, 10**5)),
-    "a long search": ("delay", lambda: stability.critical_step(10**5)),
+    "a long law": ("delay", lambda: stability.Dynamics(LONG).step_limit()),
+    "many roots": ("delay", lambda: stability.Dynamics(10**5).roots(1e-5)),
+    "a long search": ("delay", lambda: stability.Dynamics(10**5).critical_step()),
     "a long variance": (
         "delay",
-        lambda: stability.stationary_variance(1e-6, 10**5, momentum=0.5),
+        lambda: stability.Dynamics(10**5, momentum=0.5).stationary_variance(1e-6),
     ),
     "a long thinning": ("pmf", lambda: stability.event_triggered(LONG, 0.5)),
     "a long threshold": ("pmf", lambda: stability.staleness_threshold(LONG, 9)),

@@ -1,6 +1,5 @@
 """Step limits: closed forms, independent matrices, and what the field's theory says."""
 
-import functools
 import itertools
 import math
 import time
@@ -11,14 +10,15 @@ from scipy import optimize, stats
 
 import delayjax as dj
 from delayjax import stability
-from delayjax.stability.limits import mean_limit
-from delayjax.stability.recursion import Recursion
+from delayjax.stability.crossings import crossings
 from tests.stability import updates
 
 SEEDS = [1, 2, 3]
 MOMENTA = [0.0, 0.3, 0.9, 0.99]
 
-of_the_mean = functools.partial(stability.step_limit, criterion="mean")
+
+def of_the_mean(delay, **options):
+    return stability.Dynamics(delay, **options).step_limit("mean")
 
 
 def fixed_limit(tau):
@@ -40,20 +40,17 @@ def finite(chances):
 
 def crossing(delay, modulation=None):
     """Where roots cross the circle, which knows no closed form."""
-    recursion = Recursion.of(
-        delay, momentum=0.0, nesterov=False, modulation=modulation, compensation=0.0
-    )
-    return mean_limit(recursion)
+    return crossings(stability.Dynamics(delay, modulation=modulation))[0][0]
 
 
 def test_a_fixed_delay_without_momentum_has_the_closed_form():
     delays = [*range(201), 1000]
     expected = list(map(fixed_limit, delays))
     np.testing.assert_allclose(list(map(crossing, delays)), expected, atol=1e-10)
-    limits = [stability.step_limit(tau) for tau in delays]
+    limits = [stability.Dynamics(tau).step_limit() for tau in delays]
     np.testing.assert_allclose(limits, expected, rtol=1e-15)
     for tau in (1, 5, 30):
-        limit = stability.step_limit(tau, modulation=dj.modulation.inverse)
+        limit = stability.Dynamics(tau, modulation=dj.modulation.inverse).step_limit()
         np.testing.assert_allclose(
             crossing(tau, dj.modulation.inverse), limit, rtol=1e-10
         )
@@ -62,53 +59,52 @@ def test_a_fixed_delay_without_momentum_has_the_closed_form():
 def test_a_fixed_delay_may_be_of_any_length():
     begin = time.process_time()
     for tau in (10**6, 10**9, 2**31 - 1):
-        limit = stability.step_limit(tau)
+        limit = stability.Dynamics(tau).step_limit()
         assert limit == pytest.approx(math.pi / (2 * tau + 1), rel=1e-12)
         inside, outside = (
-            stability.stationary_variance(share * limit, tau) for share in (0.9, 1.1)
+            stability.Dynamics(tau).stationary_variance(share * limit)
+            for share in (0.9, 1.1)
         )
         assert inside < outside == math.inf
     assert time.process_time() - begin < 1
 
 
 @pytest.mark.parametrize(
-    ("function", "options"),
+    ("ask", "options"),
     [
-        (stability.step_limit, {"momentum": 0.5}),
-        (stability.step_limit, {"compensation": 0.1}),
-        (stability.critical_step, {}),
-        (lambda tau: stability.stationary_variance(0.1, tau, momentum=0.5), {}),
-        (lambda tau: stability.roots(0.1, tau), {}),
-        (lambda tau: stability.spectral_radius(0.1, tau), {}),
+        (lambda training: training.step_limit(), {"momentum": 0.5}),
+        (lambda training: training.step_limit(), {"compensation": 0.1}),
+        (lambda training: training.critical_step(), {}),
+        (lambda training: training.stationary_variance(0.1), {"momentum": 0.5}),
+        (lambda training: training.roots(0.1), {}),
+        (lambda training: training.spectral_radius(0.1), {}),
     ],
 )
-def test_what_needs_arrays_as_long_as_the_delay_refuses_a_very_long_one(
-    function, options
-):
-    message = r"`delay` must be at most 10+ updates, got 1000000000"
+def test_what_needs_arrays_as_long_as_the_delay_refuses_a_very_long_one(ask, options):
+    message = r"`delay` must be at most 10+ updates here, got 1000000000"
     with pytest.raises(ValueError, match=message):
-        function(10**9, **options)
-    with pytest.raises(ValueError, match="`delay` must be at most 2147483647, got 1"):
-        function(10**20, **options)
+        ask(stability.Dynamics(10**9, **options))
+    with pytest.raises(ValueError, match=r"`delay` .* at most 2147483647, .* got 1"):
+        stability.Dynamics(10**20, **options)
 
 
 def test_second_moments_of_a_very_long_law_are_refused_before_any_work():
     law = np.full(10_002, 1 / 10_002)
+    training = stability.Dynamics(law)
     begin = time.process_time()
-    for function in (
-        stability.step_limit,
-        functools.partial(stability.stationary_variance, 0.1),
-    ):
-        with pytest.raises(ValueError, match=r"at most 10000 .*10001.*trace_step"):
-            function(law)
+    for ask in (training.step_limit, lambda: training.stationary_variance(0.1)):
+        with pytest.raises(ValueError, match=r"at most 10000 .*10001.*TraceDynamics"):
+            ask()
     assert time.process_time() - begin < 1
     assert of_the_mean(law) == pytest.approx(math.pi**2 / 2 / 10_001, rel=1e-3)
 
 
 @pytest.mark.parametrize("beta", MOMENTA)
 def test_the_heavy_ball_has_closed_forms_up_to_a_delay_of_one(beta):
-    assert abs(stability.step_limit(0, momentum=beta) - 2 * (1 + beta)) < 1e-10
-    assert abs(stability.step_limit(1, momentum=beta) - (1 - beta)) < 1e-10
+    assert (
+        abs(stability.Dynamics(0, momentum=beta).step_limit() - 2 * (1 + beta)) < 1e-10
+    )
+    assert abs(stability.Dynamics(1, momentum=beta).step_limit() - (1 - beta)) < 1e-10
 
 
 @pytest.mark.parametrize("beta", [0.3, 0.9, 0.99])
@@ -124,23 +120,24 @@ def test_the_heavy_ball_turns_by_the_root_of_its_tangent(tau, beta):
         xtol=1e-16,
     )
     expected = math.hypot((1 + beta) * (1 - math.cos(w)), (1 - beta) * math.sin(w))
-    limit = stability.step_limit(tau, momentum=beta)
+    limit = stability.Dynamics(tau, momentum=beta).step_limit()
     np.testing.assert_allclose(limit, expected, rtol=1e-10)
 
 
 def test_the_heavy_ball_has_two_known_ends():
     # beta -> 1: (1 - beta)/tau; tau -> inf: (1 - beta) pi/(2 tau)
     for tau in (1, 5, 40):
-        limit = stability.step_limit(tau, momentum=1 - 1e-8)
+        limit = stability.Dynamics(tau, momentum=1 - 1e-8).step_limit()
         np.testing.assert_allclose(limit, 1e-8 / tau, rtol=1e-6)
-    limit = stability.step_limit(20_000, momentum=0.5)
+    limit = stability.Dynamics(20_000, momentum=0.5).step_limit()
     np.testing.assert_allclose(limit, 0.5 * math.pi / (2 * 20_000), rtol=1e-4)
 
 
 @pytest.mark.parametrize("beta", MOMENTA[1:])
 def test_nesterov_has_closed_forms_up_to_a_delay_of_one(beta):
     without, with_one = (
-        stability.step_limit(tau, momentum=beta, nesterov=True) for tau in (0, 1)
+        stability.Dynamics(tau, momentum=beta, nesterov=True).step_limit()
+        for tau in (0, 1)
     )
     assert abs(without - 2 * (1 + beta) / (1 + 2 * beta)) < 1e-10
     root = math.sqrt((1 - beta**2) ** 2 + 4 * beta**2 * (1 - beta))
@@ -149,8 +146,8 @@ def test_nesterov_has_closed_forms_up_to_a_delay_of_one(beta):
 
 def test_nesterov_bears_more_than_the_heavy_ball_once_there_is_delay():
     def ratio(tau, beta):
-        nesterov = stability.step_limit(tau, momentum=beta, nesterov=True)
-        return nesterov / stability.step_limit(tau, momentum=beta)
+        nesterov = stability.Dynamics(tau, momentum=beta, nesterov=True).step_limit()
+        return nesterov / stability.Dynamics(tau, momentum=beta).step_limit()
 
     for beta in MOMENTA[1:]:
         ratios = [ratio(tau, beta) for tau in (*range(33), 1000)]
@@ -165,7 +162,7 @@ def test_cells_of_a_map_are_where_the_largest_root_has_modulus_one(seed):
     for _ in range(34):  # of 65 x 100 cells
         tau, beta = int(rng.integers(65)), float(rng.integers(100)) / 100
         nesterov = bool(rng.integers(2))
-        limit = stability.step_limit(tau, momentum=beta, nesterov=nesterov)
+        limit = stability.Dynamics(tau, momentum=beta, nesterov=nesterov).step_limit()
         inside, outside = (
             updates.mean_radius(share * limit, tau, momentum=beta, nesterov=nesterov)
             for share in (1 - 1e-6, 1 + 1e-6)
@@ -177,7 +174,7 @@ def test_a_map_is_made_in_a_moment():
     # 0.2 ms a cell; a guard against ten times as much
     begin = time.process_time()
     for tau, beta in itertools.product(range(0, 65, 4), np.arange(0, 1, 0.05)):
-        stability.step_limit(tau, momentum=beta)
+        stability.Dynamics(tau, momentum=beta).step_limit()
     assert time.process_time() - begin < 17 * 20 * 2e-3
 
 
@@ -198,7 +195,7 @@ def test_the_variance_of_any_law_dies_out_below_the_limit_and_not_above(seed):
     rng = np.random.default_rng(seed)
     for _ in range(15):
         law, options = updates.a_law(rng, 5), updates.options_of(rng, 5)
-        limit = stability.step_limit(law, **options)
+        limit = stability.Dynamics(law, **options).step_limit()
         assert limit <= of_the_mean(law, **options) * (1 + 1e-12)
         for share in (0.5, 0.9, 1 - 1e-6):
             assert updates.moment_radius(share * limit, law, **options) < 1
@@ -252,12 +249,12 @@ def test_a_geometric_delay_is_momentum():
     for q in (0.5, 0.75, 0.9):
         law = finite(q ** np.arange(math.ceil(math.log(1e-17, q))))
         limit = of_the_mean(law)
-        undelayed = stability.step_limit(0, momentum=q)
+        undelayed = stability.Dynamics(0, momentum=q).step_limit()
         np.testing.assert_allclose(limit * (1 - q), undelayed, rtol=1e-9)
         np.testing.assert_allclose(limit, 2 * (1 + q) / (1 - q), rtol=1e-9)
         # where the roots are complex their modulus is sqrt(q), at all steps; a tail of
         # 1e-17 that was cut off counts there as 1e-17 q^(-K/2)
-        radius = stability.spectral_radius(limit / 2, law)
+        radius = stability.Dynamics(law).spectral_radius(limit / 2)
         np.testing.assert_allclose(radius, math.sqrt(q), rtol=1e-8)
 
 
@@ -272,7 +269,7 @@ def test_for_a_fixed_delay_both_criteria_are_one():
     for delay in (0, 3, [0, 0, 1.0]):
         options = {"momentum": 0.5, "compensation": 0.2}
         both = [
-            stability.step_limit(delay, criterion=criterion, **options)
+            stability.Dynamics(delay, **options).step_limit(criterion)
             for criterion in ("mean", "mean_square")
         ]
         assert both[0] == both[1]
@@ -299,7 +296,7 @@ UNEQUAL = {
 @pytest.mark.parametrize("name", UNEQUAL)
 def test_the_integral_is_one_at_the_mean_square_limit(name):
     law, mean_square, mean = UNEQUAL[name]
-    limit = stability.step_limit(law)
+    limit = stability.Dynamics(law).step_limit()
     np.testing.assert_allclose(integral(limit, law), 1, rtol=1e-9)
     assert integral(0.99 * limit, law) < 1
     assert abs(limit - mean_square) < 5e-4
@@ -309,7 +306,7 @@ def test_the_integral_is_one_at_the_mean_square_limit(name):
 @pytest.mark.parametrize("mean", [3, 8, 16])
 def test_spread_delays_bear_more_than_a_fixed_one_of_their_mean(mean):
     laws = [mean, poisson(mean), *(negative_binomial(mean, k) for k in (4, 2, 1))]
-    limits = [stability.step_limit(law) for law in laws]
+    limits = [stability.Dynamics(law).step_limit() for law in laws]
     assert limits == sorted(limits)
     assert limits[1] > 1.01 * limits[0]
 
@@ -318,7 +315,7 @@ def test_a_variance_that_grows_within_the_stable_steps_is_seen():
     # the gain of the variance rises to 1.002 at 0.68 of the mean's limit, falls to 0.98
     # and rises again
     law, options = [0.79, 0, 0, 0.21], {"momentum": 0.6197, "compensation": 1.7}
-    limit = stability.step_limit(law, **options)
+    limit = stability.Dynamics(law, **options).step_limit()
     steps = np.linspace(0, of_the_mean(law, **options), 300)[1:-1]
     radii = np.array([updates.moment_radius(step, law, **options) for step in steps])
     stable = radii < 1
@@ -330,21 +327,23 @@ def test_a_variance_that_grows_within_the_stable_steps_is_seen():
 def test_division_by_staleness_makes_the_limit_almost_independent_of_it():
     inverse, polynomial = dj.modulation.inverse, dj.modulation.polynomial(1.0)
     for tau in range(1, 40):
-        limit = stability.step_limit(tau, modulation=inverse)
+        limit = stability.Dynamics(tau, modulation=inverse).step_limit()
         np.testing.assert_allclose(limit, tau * fixed_limit(tau), rtol=1e-6)
         assert 1 - 1e-6 < limit < math.pi / 2
-        limit = stability.step_limit(tau, modulation=polynomial)
+        limit = stability.Dynamics(tau, modulation=polynomial).step_limit()
         np.testing.assert_allclose(limit, (1 + tau) * fixed_limit(tau), rtol=1e-6)
         assert math.pi / 2 < limit < 2 + 1e-6
     root = dj.modulation.polynomial(0.5)  # about (pi/2) tau^-1/2: safe for no step
-    limit = stability.step_limit(1000, modulation=root)
+    limit = stability.Dynamics(1000, modulation=root).step_limit()
     np.testing.assert_allclose(limit, math.pi / 2 / math.sqrt(1000), rtol=1e-3)
 
 
 def test_half_a_compensation_makes_every_delay_stable():
     for c in (0.5, 0.7, 1.0, 1.5, 3.0):
         bound = 2 if c <= 1 else 2 / (2 * c - 1)
-        limits = [stability.step_limit(tau, compensation=c) for tau in range(1, 30)]
+        limits = [
+            stability.Dynamics(tau, compensation=c).step_limit() for tau in range(1, 30)
+        ]
         assert min(limits) > bound * (1 - 1e-12)
         attained = limits[1::2] if c <= 1 else limits[::2]  # even tau, odd tau
         np.testing.assert_allclose(attained, bound, rtol=1e-10)
@@ -353,35 +352,40 @@ def test_half_a_compensation_makes_every_delay_stable():
 def test_a_compensated_delay_of_one_has_a_closed_form():
     for c in (0.1, 0.49, 0.5, 0.7, 0.95, 1.0, 1.5, 4.0):
         bounds = 1 / (1 - c) if c < 1 else math.inf, 2 / (2 * c - 1) if c > 0.5 else 9
-        limit = stability.step_limit(1, compensation=c)
+        limit = stability.Dynamics(1, compensation=c).step_limit()
         np.testing.assert_allclose(limit, min(bounds), rtol=1e-10)
 
 
 def test_less_than_half_a_compensation_helps_by_a_factor():
     for c in (0.0, 0.2, 0.4):
         bound = math.acos(-c / (1 - c)) / (math.sqrt(1 - 2 * c) * 2000.5)
-        limit = stability.step_limit(2000, compensation=c)
+        limit = stability.Dynamics(2000, compensation=c).step_limit()
         np.testing.assert_allclose(limit, bound, rtol=2e-3)
-    limits = [stability.step_limit(9, compensation=c) for c in np.linspace(0, 0.5, 11)]
+    limits = [
+        stability.Dynamics(9, compensation=c).step_limit()
+        for c in np.linspace(0, 0.5, 11)
+    ]
     assert limits == sorted(limits)
 
 
 @pytest.mark.parametrize("tau", [0, 1, 2, 7, 64, 1000])
 def test_the_fastest_step_of_a_fixed_delay_is_critical_damping(tau):
-    step = stability.critical_step(tau)
+    step = stability.Dynamics(tau).critical_step()
     np.testing.assert_allclose(step, (tau / (tau + 1)) ** tau / (tau + 1), rtol=1e-10)
     # a double root: exact to the root of rounding
-    assert abs(stability.spectral_radius(step, tau) - tau / (tau + 1)) < 1e-6
+    assert abs(stability.Dynamics(tau).spectral_radius(step) - tau / (tau + 1)) < 1e-6
 
 
 def test_of_equally_fast_steps_the_smallest_is_critical():
     for beta in (0.5, 0.9, 0.99):
-        step = stability.critical_step(0, momentum=beta)
+        step = stability.Dynamics(0, momentum=beta).critical_step()
         np.testing.assert_allclose(step, (1 - math.sqrt(beta)) ** 2, rtol=1e-9)
-        radius = stability.spectral_radius(2 * (1 + beta) / 3, 0, momentum=beta)
+        radius = stability.Dynamics(0, momentum=beta).spectral_radius(
+            2 * (1 + beta) / 3
+        )
         np.testing.assert_allclose(radius, math.sqrt(beta), rtol=1e-12)
         # one update of a fresh gradient at the look-ahead point is Newton's step
-        newton = stability.critical_step(0, momentum=beta, nesterov=True)
+        newton = stability.Dynamics(0, momentum=beta, nesterov=True).critical_step()
         np.testing.assert_allclose(newton, 1, rtol=1e-9)
 
 
@@ -390,7 +394,7 @@ def test_no_step_is_faster_than_the_critical_one(seed):
     rng = np.random.default_rng(seed)
     for _ in range(12):
         law, options = updates.a_law(rng, 8), updates.options_of(rng, 8)
-        fastest = stability.critical_step(law, **options)
+        fastest = stability.Dynamics(law, **options).critical_step()
         limit = of_the_mean(law, **options)
         radius = updates.mean_radius(fastest, law, **options)
         for step in np.linspace(0, limit, 200)[1:-1]:
@@ -400,7 +404,7 @@ def test_no_step_is_faster_than_the_critical_one(seed):
 def test_a_smooth_minimum_of_the_radius_is_the_critical_step_too():
     # a pair of roots turns back where no roots meet
     law, options = [0, 0.5, 0, 0, 0, 0.5], {"compensation": 0.75, "momentum": 0.9}
-    fastest = stability.critical_step(law, **options)
+    fastest = stability.Dynamics(law, **options).critical_step()
     radius = updates.mean_radius(fastest, law, **options)
     for change in (1e-3, 1e-2):
         for step in (fastest * (1 - change), fastest * (1 + change)):

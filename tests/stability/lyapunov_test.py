@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import delayjax as dj
-from delayjax.stability import limits
+from delayjax.stability.dynamics import Dynamics
 from delayjax.stability.lyapunov import trace_growth, trace_step_limit
-from delayjax.stability.root_finding import spectral_radius
 from tests.stability import updates
 
 LENGTH = 20_000
@@ -35,9 +34,9 @@ OPTIONS = {
 @pytest.mark.parametrize("delay", [0, 1, 15])
 def test_an_equal_staleness_grows_as_its_largest_root(delay, name):
     options, ages = OPTIONS[name], np.full(LENGTH, delay)
-    limit = limits.step_limit(delay, **options)
+    limit = Dynamics(delay, **options).step_limit()
     steps = limit * np.array([0.3, 0.8, 1.05])
-    radii = [spectral_radius(step, delay, **options) for step in steps]
+    radii = [Dynamics(delay, **options).spectral_radius(step) for step in steps]
     growth = trace_growth(ages, steps, **options)
     np.testing.assert_allclose(growth, np.log(radii), atol=SLACK)
     assert trace_step_limit(ages, **options) == pytest.approx(limit, rel=2e-3)
@@ -65,11 +64,11 @@ def test_the_shortest_trace_that_is_taken_outlasts_its_momentum(beta, delay, nes
     options = {"momentum": beta, "nesterov": nesterov}
     updates = max(160, round(10 / (1 - beta)))
     ages = np.full(updates, delay)
-    limit = limits.step_limit(delay, **options)
+    limit = Dynamics(delay, **options).step_limit()
     assert trace_step_limit(ages, **options) == pytest.approx(limit, rel=0.02)
     # below the limit it dies out, and a transient of the momentum is no growth
     steps = limit * np.array([0.01, 0.1, 0.5])
-    radii = [spectral_radius(step, delay, **options) for step in steps]
+    radii = [Dynamics(delay, **options).spectral_radius(step) for step in steps]
     growth = trace_growth(ages, steps, **options)
     assert (growth < 0).all()
     np.testing.assert_allclose(growth, np.log(radii), atol=4 / updates)
@@ -79,10 +78,10 @@ def test_the_shortest_trace_that_is_taken_outlasts_its_momentum(beta, delay, nes
 
 @pytest.mark.parametrize("delay", [0, 3])
 def test_the_shortest_trace_without_momentum_has_its_root_too(delay):
-    limit = limits.step_limit(delay)
+    limit = Dynamics(delay).step_limit()
     assert trace_step_limit([delay] * 160) == pytest.approx(limit, rel=0.01)
     growth = trace_growth([delay] * 160, 0.9 * limit)
-    radius = spectral_radius(0.9 * limit, delay)
+    radius = Dynamics(delay).spectral_radius(0.9 * limit)
     assert growth == pytest.approx(math.log(radius), abs=1 / 160)
 
 
@@ -126,7 +125,7 @@ def test_a_batch_in_turn_bears_its_share_which_no_law_of_staleness_tells():
     # eight gradients of one version: x -> (1 - 8 a) x
     limit = trace_step_limit(list(range(8)) * 1000)
     assert limit == pytest.approx(2 / 8, rel=1e-3)
-    assert limits.step_limit(np.full(8, 1 / 8)) > 1.8 * limit
+    assert Dynamics(np.full(8, 1 / 8)).step_limit() > 1.8 * limit
 
 
 @pytest.mark.parametrize("workers", [1, 2, 16])
@@ -152,7 +151,7 @@ def test_without_delay_nothing_overflows_or_vanishes():
 def test_a_long_memory_overflows_at_no_step():
     steps = np.array([1e3, 1e9, 1e100])
     growth = trace_growth([100] * 5000, steps)
-    radii = [spectral_radius(step, 100) for step in steps]
+    radii = [Dynamics(100).spectral_radius(step) for step in steps]
     # it grows once in a turn of 101 updates, of 4500
     np.testing.assert_allclose(growth, np.log(radii), rtol=101 / 4500)
 

@@ -76,11 +76,13 @@ def fixed_growth(delay, options, step):
 @pytest.mark.parametrize("name", FIXED)
 def test_a_fixed_delay_decays_and_grows_as_its_largest_root(name):
     delay, options = FIXED[name]
-    limit = stability.step_limit(delay, **options)
+    limit = stability.Dynamics(delay, **options).step_limit()
     steps = limit * np.array([0.6, 0.99, 1.01])
     measured = jax.jit(jax.vmap(functools.partial(fixed_growth, delay, options)))(steps)
     assert measured[1] < 0 < measured[2], "the limit is not within 1 %"
-    radii = [stability.spectral_radius(step, delay, **options) for step in steps]
+    radii = [
+        stability.Dynamics(delay, **options).spectral_radius(step) for step in steps
+    ]
     np.testing.assert_allclose(measured, np.log(radii), rtol=0.01, atol=SLACK)
 
 
@@ -104,9 +106,9 @@ def test_the_mean_of_workers_with_different_delays_has_the_limit_of_their_law(op
         train_step = jax.vmap(growth.quadratic_step(tx), axis_name="workers")
         return growth.of_trajectory(train_step, carry, UPDATES)
 
-    limit = stability.step_limit(LAW, criterion="mean", **options)
+    limit = stability.Dynamics(LAW, **options).step_limit("mean")
     steps = limit * np.array([0.6, 0.99, 1.01])
     measured = jax.jit(jax.vmap(measure))(steps)
     assert measured[1] < 0 < measured[2], "the limit is not within 1 %"
-    radii = [stability.spectral_radius(step, LAW, **options) for step in steps]
+    radii = [stability.Dynamics(LAW, **options).spectral_radius(step) for step in steps]
     np.testing.assert_allclose(measured, np.log(radii), rtol=0.01, atol=SLACK)

@@ -22,32 +22,36 @@ def test_without_delay_and_with_a_delay_of_one_the_variance_is_rational():
     for share in (0.1, 0.5, 0.95, 0.9999):
         a = 2 * share
         expected = 1 / (a * (2 - a))
-        np.testing.assert_allclose(stability.stationary_variance(a, 0), expected)
+        np.testing.assert_allclose(
+            stability.Dynamics(0).stationary_variance(a), expected
+        )
         a = share
         expected = (1 + a) / (a * (1 - a) * (2 + a))
-        np.testing.assert_allclose(stability.stationary_variance(a, 1), expected)
+        np.testing.assert_allclose(
+            stability.Dynamics(1).stationary_variance(a), expected
+        )
 
 
 @pytest.mark.parametrize("tau", [0, 2, 5, 31])
 @pytest.mark.parametrize("share", [0.2, 0.6, 0.9])
 def test_the_variance_of_a_fixed_delay_is_an_integral(tau, share):
-    a = share * stability.step_limit(tau)
+    a = share * stability.Dynamics(tau).step_limit()
 
     def power(w):
         return 1 / abs(np.exp(1j * w) - 1 + a * np.exp(-1j * w * tau)) ** 2
 
     whole, _ = integrate.quad(power, 0, np.pi, limit=500, epsabs=0, epsrel=1e-11)
-    variance = stability.stationary_variance(a, tau)
+    variance = stability.Dynamics(tau).stationary_variance(a)
     np.testing.assert_allclose(variance, whole / np.pi, rtol=1e-9)
 
 
 def test_long_delays_vary_as_the_delay_equation_does():
     # (1/2a) (1 + sin(a s))/cos(a s) of a delay s = tau + 1/2, well inside
     for tau in (5, 20, 200):
-        a = 0.5 * stability.step_limit(tau)
+        a = 0.5 * stability.Dynamics(tau).step_limit()
         late = a * (tau + 0.5)
         expected = (1 + math.sin(late)) / math.cos(late) / (2 * a)
-        variance = stability.stationary_variance(a, tau)
+        variance = stability.Dynamics(tau).stationary_variance(a)
         np.testing.assert_allclose(variance, expected, rtol=0.2 / tau)
 
 
@@ -57,10 +61,12 @@ def test_the_variance_of_any_law_solves_the_moment_equation(seed):
     for _ in range(15):
         law = updates.a_law(rng, 5)
         options = updates.options_of(rng, 5)
-        limit = stability.step_limit(law, **options)
+        limit = stability.Dynamics(law, **options).step_limit()
         for share in (0.1, 0.9, 0.999):
             step, noise = share * limit, rng.uniform(0.1, 2)
-            variance = stability.stationary_variance(step, law, noise=noise, **options)
+            variance = stability.Dynamics(law, **options).stationary_variance(
+                step, noise=noise
+            )
             expected = updates.variance(step, law, noise=noise, **options)
             np.testing.assert_allclose(variance, expected, rtol=1e-6)
 
@@ -73,9 +79,9 @@ def test_where_a_step_is_unstable_the_variance_is_infinite():
         *((3, {"compensation": 0.3}), (geometric, {}), (geometric, {"momentum": 0.5})),
     )
     for delay, options in cases:
-        limit = stability.step_limit(delay, **options)
+        limit = stability.Dynamics(delay, **options).step_limit()
         variances = [
-            stability.stationary_variance(share * limit, delay, **options)
+            stability.Dynamics(delay, **options).stationary_variance(share * limit)
             for share in (0.5, 0.9, 0.99, 0.9999, 1.0001, 1.5, 100.0)
         ]
         assert variances[:4] == sorted(variances[:4])
@@ -83,33 +89,36 @@ def test_where_a_step_is_unstable_the_variance_is_infinite():
         assert variances[4:] == [math.inf] * 3
         assert variances[3] > 1000 * variances[0] / 5
         # a flat direction wanders off
-        assert stability.stationary_variance(0, delay, **options) == math.inf
+        assert stability.Dynamics(delay, **options).stationary_variance(0) == math.inf
 
 
 def test_noise_counts_squared_and_weights_act_on_it():
-    one = stability.stationary_variance(0.1, 4)
-    three = stability.stationary_variance(0.1, 4, noise=3.0)
+    one = stability.Dynamics(4).stationary_variance(0.1)
+    three = stability.Dynamics(4).stationary_variance(0.1, noise=3.0)
     np.testing.assert_allclose(three, 9 * one, rtol=1e-14)
     # half the weight is half the step, and half the noise
-    half = stability.stationary_variance(0.2, 4, modulation=lambda k: 0.5)
+    half = stability.Dynamics(4, modulation=lambda k: 0.5).stationary_variance(0.2)
     np.testing.assert_allclose(half, one / 4, rtol=1e-14)
-    assert stability.stationary_variance(0.1, 4, noise=0.0) == 0
+    assert stability.Dynamics(4).stationary_variance(0.1, noise=0.0) == 0
 
 
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.5}])
 def test_noise_is_refused_whose_variance_no_float_holds(options):
-    one = stability.stationary_variance(0.1, 1, **options)
-    large = stability.stationary_variance(0.1, 1, noise=1e150, **options)
+    one = stability.Dynamics(1, **options).stationary_variance(0.1)
+    large = stability.Dynamics(1, **options).stationary_variance(0.1, noise=1e150)
     np.testing.assert_allclose(large, 1e300 * one, rtol=1e-12)
     with pytest.raises(ValueError, match=r"`noise` must be so small .*got 1e\+200"):
-        stability.stationary_variance(0.1, 1, noise=1e200, **options)
+        stability.Dynamics(1, **options).stationary_variance(0.1, noise=1e200)
     # an unstable step has no variance, whatever the noise
-    assert stability.stationary_variance(9.0, 1, noise=1e200, **options) == math.inf
+    assert (
+        stability.Dynamics(1, **options).stationary_variance(9.0, noise=1e200)
+        == math.inf
+    )
 
 
 def test_small_noise_of_small_steps_has_a_variance():
     # s^2 / (2 a), where float64 holds no s^2
-    tiny = stability.stationary_variance(1e-200, 0, noise=1e-200)
+    tiny = stability.Dynamics(0).stationary_variance(1e-200, noise=1e-200)
     np.testing.assert_allclose(tiny, 1e-200 / 2, rtol=1e-12)
 
 
@@ -134,7 +143,7 @@ def test_autocovariances_are_means_over_the_circle(seed):
     ("tau", "share", "paths"), [(0, 0.5, 1), (1, 0.95, 8), (4, 0.5, 4), (4, 0.95, 24)]
 )
 def test_paths_of_a_fixed_delay_have_the_variance(tau, share, paths):
-    a = share * stability.step_limit(tau)
+    a = share * stability.Dynamics(tau).step_limit()
     rng = np.random.default_rng(tau)
     # x_t - x_{t-1} + a x_{t-1-tau} = xi_t
     recursion = np.zeros(tau + 2)
@@ -144,7 +153,7 @@ def test_paths_of_a_fixed_delay_have_the_variance(tau, share, paths):
         np.mean(signal.lfilter([0.3], recursion, rng.normal(size=10**6))[1000:] ** 2)
         for _ in range(paths)
     ]
-    expected = stability.stationary_variance(a, tau, noise=0.3)
+    expected = stability.Dynamics(tau).stationary_variance(a, noise=0.3)
     np.testing.assert_allclose(np.mean(squares), expected, rtol=0.01)
 
 
@@ -164,7 +173,7 @@ OPTIONS = {
 
 
 def step_of(options):
-    return 0.7 * stability.step_limit(LAW, **options)
+    return 0.7 * stability.Dynamics(LAW, **options).step_limit()
 
 
 def optimizer(step, *, momentum=0.0, nesterov=False, modulation=None, compensation=0.0):
@@ -213,5 +222,5 @@ def mean_squares():
 @pytest.mark.parametrize("name", OPTIONS)
 def test_paths_of_random_delays_have_the_variance(name):
     options = OPTIONS[name]
-    expected = stability.stationary_variance(step_of(options), LAW, **options)
+    expected = stability.Dynamics(LAW, **options).stationary_variance(step_of(options))
     np.testing.assert_allclose(mean_squares()[name], expected, rtol=0.01)

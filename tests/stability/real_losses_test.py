@@ -55,7 +55,7 @@ def test_logistic_regression_grows_from_two_per_cent_past_the_prediction(
 ):
     params, loss = logistic()
     limit = stability.predict_step_limit(
-        loss, params, None, delay, optax.sgd, **options
+        loss, params, None, stability.Dynamics(delay, **options)
     )
 
     def measure(rate):
@@ -110,7 +110,7 @@ def tree_dot(left, right):
 @pytest.mark.parametrize("delay", [0, 1, 4, 8, 16])
 def test_changes_of_a_perceptron_grow_from_ten_per_cent_past_the_prediction(delay):
     params, loss, direction = perceptron()
-    limit = stability.predict_step_limit(loss, params, None, delay, optax.sgd)
+    limit = stability.predict_step_limit(loss, params, None, stability.Dynamics(delay))
     half_turn = 2 * delay + 1
 
     def heights(rate, start):

@@ -9,9 +9,8 @@ from scipy import special
 from delayjax import cluster
 from delayjax.cluster import protocols
 from delayjax.stability import continuous, dampings, delay_laws, scaling
-from delayjax.stability.limits import step_limit
+from delayjax.stability.dynamics import Dynamics
 from delayjax.stability.lyapunov import trace_growth
-from delayjax.stability.root_finding import spectral_radius
 
 P = 16
 CONSTANT = delay_laws.constant_delay(1.0)
@@ -39,7 +38,7 @@ def test_half_an_update_earlier_fits_staggered_workers(workers):
     # exactly P log|z| in the time of a gradient, tau = P - 1
     for a, near in ((0.2, 1e-3), (1.0, 5e-3)):
         step = a / (workers - 0.5)
-        exact = -workers * math.log(spectral_radius(step, workers - 1))
+        exact = -workers * math.log(Dynamics(workers - 1).spectral_radius(step))
         rate = scaling.workers_decay_rate(step, workers, CONSTANT)
         assert rate == pytest.approx(exact, rel=near)
         without = continuous.decay_rate(step * workers, CONSTANT)
@@ -52,7 +51,9 @@ def test_half_an_update_earlier_fits_staggered_workers(workers):
 def test_one_worker_is_not_late(law):
     steps = np.array([0.0, 0.01, 0.5, 1.5, 1.99, 2.01, 3.0])
     found = scaling.workers_decay_rate(steps, 1, law)
-    expected = [-math.log(spectral_radius(step, 0)) / law.mean for step in steps]
+    expected = [
+        -math.log(Dynamics(0).spectral_radius(step)) / law.mean for step in steps
+    ]
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
     assert scaling.workers_decay_rate(1.0, 1, law) == math.inf
     assert scaling.workers_decay_rate(2.01, 1, law) < 0
@@ -73,14 +74,14 @@ def test_few_workers_are_as_near_their_updates_as_is_said(workers, near, at_peak
         np.linspace(0.01, 1.5, 150), [critical, tau**tau / workers**workers]
     )
     found = scaling.workers_decay_rate(steps, workers, CONSTANT)
-    exact = [-workers * math.log(spectral_radius(a, tau)) for a in steps]
+    exact = [-workers * math.log(Dynamics(tau).spectral_radius(a)) for a in steps]
     off = np.abs(found - exact) / max(exact)
     assert 0.8 * at_peak < off.max() < at_peak
     away = np.abs(steps / critical - 1) > 0.1
     assert 0.8 * near < off[away].max() < near
-    ahead = math.pi / 2 / (workers - 0.5) / step_limit(workers - 1) - 1
+    ahead = math.pi / 2 / (workers - 0.5) / Dynamics(workers - 1).step_limit() - 1
     assert 0.8 * late < ahead < late
-    limit = step_limit(workers - 1)
+    limit = Dynamics(workers - 1).step_limit()
     assert scaling.optimal_workers(0.1, CONSTANT).limit == pytest.approx(
         math.pi / 0.2 + 0.5
     )
@@ -243,7 +244,7 @@ def test_one_worker_that_is_faster_than_any_more_is_best(step, law):
     assert best.rate == pytest.approx(alone)
     assert best.limit > 1
     # two would diverge, or be slower, as their updates are
-    assert -2 * math.log(spectral_radius(step, 1)) < alone
+    assert -2 * math.log(Dynamics(1).spectral_radius(step)) < alone
 
 
 @pytest.mark.parametrize("step", [1e-14, 1e-9])
@@ -323,8 +324,8 @@ def test_a_geometric_delay_is_a_heavy_ball_of_the_implicit_momentum(workers):
     pmf = (1 - 1 / workers) ** ages / workers
     momentum = scaling.implicit_momentum(workers)
     for step in (0.01, 0.2):
-        geometric = spectral_radius(step, pmf[:400] / pmf[:400].sum())
-        ball = spectral_radius(step / workers, 0, momentum=momentum)
+        geometric = Dynamics(pmf[:400] / pmf[:400].sum()).spectral_radius(step)
+        ball = Dynamics(0, momentum=momentum).spectral_radius(step / workers)
         assert geometric == pytest.approx(ball, abs=1e-6)
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from delayjax.stability import (
+    Dynamics,
     service_times,
-    stationary_variance,
     trade_off,
     update_times,
 )
@@ -44,7 +44,7 @@ def test_the_bound_is_above_the_exact_error_of_a_quadratic(curvature, k):
     # of one mode the second moment is known: E x_t^2 = V + (1 - a)^{2t} (x_0^2 - V)
     eta, noise = PROBLEM["learning_rate"], PROBLEM["noise"]
     step = eta * curvature
-    kept = stationary_variance(step, 0, noise=eta * noise / math.sqrt(k))
+    kept = Dynamics(0).stationary_variance(step, noise=eta * noise / math.sqrt(k))
     updates = np.arange(0, 400)
     start = 3.0
     second = kept + (1 - step) ** (2 * updates) * (start - kept)

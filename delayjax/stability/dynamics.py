@@ -1,0 +1,340 @@
+"""Delayed training on one curvature: its limits, its modes, its noise floor."""
+
+import dataclasses
+import math
+from typing import Literal
+
+import numpy as np
+from scipy import optimize
+
+from delayjax.stability.crossings import brent, crossings
+from delayjax.stability.known import check_number
+from delayjax.stability.moments import second_moments
+from delayjax.stability.recursion import Recursion
+from delayjax.stability.root_finding import zeros
+
+Criterion = Literal["mean", "mean_square"]
+
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dynamics(Recursion):
+    """SGD under delay on one curvature lambda.
+
+        x_{t+1} = x_t - a x_{t - tau},    a = eta lambda
+
+    and the same with momentum, random delays and the other options. Methods take the
+    step a. All that they say of eta is their answer over lambda; training is stable
+    where it is stable at the largest lambda.
+
+    Args:
+        delay: in updates: an int, or the probabilities of 0, 1, 2, ..., of which each
+            update draws its delay anew, as `cluster.staleness_law(...).pmf`.
+        momentum: beta in [0, 1), as in `optax.sgd`.
+        nesterov: whether the momentum is Nesterov's; else the heavy ball.
+        modulation: staleness -> factor w_k of the update, a law of `dj.modulation`
+            behind the optimizer; called with np.int32.
+        compensation: c = h / lambda of gradients that are corrected by h (x_t -
+            x_{t-tau}). DC-ASGD has h = lam_0 times the mean of g^2.
+
+    Raises:
+        TypeError: if `delay` is no integer and no law, another argument no number, or
+            `modulation` no function.
+        ValueError: if a law has negative probabilities or they do not sum to 1,
+            `momentum` is outside of [0, 1), `compensation` is negative, or a weight is
+            negative or not finite, or all are 0.
+
+    Example:
+        >>> training = Dynamics(4, momentum=0.9)
+        >>> limit = training.step_limit()
+        >>> round(limit, 4), round(training.spectral_radius(limit), 4)
+        (0.0265, 1.0)
+
+    References:
+        Yu, Chen and Poor, arXiv:2406.11159, for the questions, in continuous time.
+    """
+
+    def step_limit(self, criterion: Criterion = "mean_square") -> float:
+        """The smallest step at which single runs may diverge.
+
+        For a fixed delay without other options it is
+
+            2 sin(pi / (2 (2 tau + 1)))
+
+        and for any fixed delay the smallest positive
+
+            a(w) = -(z - 1)(1 - beta/z) / N(z),    z = e^{iw}, where that is real,
+
+        with N(z) = w_tau z^-tau, times 1 + beta - beta/z with Nesterov's momentum. For
+        random delays N(z) = sum_k p_k w_k z^-k without momentum, and below the smallest
+        a(w) the mean of x over runs dies out. Its variance dies out where also
+
+            (a^2/2 pi) int (1 - |G|^2) / |e^{iw} - 1 + a G|^2 dw < 1,   over [-pi, pi],
+
+        with G(w) = sum_k p_k e^{-ikw}; the options change it. Then almost all runs die
+        out; they may still do so at up to 1.3 times the limit.
+
+        The delays of a cluster are not independent, and `TraceDynamics` measures what
+        its runs bear. Equal workers on a server that updates at each gradient bore this
+        limit or more in all simulations: 2 to 40 of them, with constant, gamma (shape
+        0.3 to 16), lognormal and Pareto times. Delays in a fixed order may bear less:
+        staleness 0, 1, ..., 7 in turn is a batch of 8 gradients, and bears half of it.
+
+        Args:
+            criterion: "mean_square": the variance dies out, and with it single runs of
+                independent delays. "mean": only the mean over runs dies out, as in
+                theory papers. It is exact where each update averages gradients of all
+                delays in these shares, and for a fixed delay, where both are one. For
+                random delays single runs diverge below it: 16 memoryless workers bear
+                0.47, their mean bears 62.
+
+        Returns:
+            float64. Costs nothing where it has the closed form, 0.2 ms for other fixed
+            delays of up to 64 updates and for their mean, a few ms for 1000. In mean
+            square O(K^2) for delays of up to K: 20 ms for 64, 0.7 s for 1000.
+
+        Raises:
+            ValueError: if `criterion` is unknown, or a delay is beyond 10^6 that has no
+                closed form, or beyond 10^4 in mean square.
+
+        Example:
+            >>> round(Dynamics(4).step_limit(), 4)
+            0.3473
+            >>> round(Dynamics(1, momentum=0.9).step_limit(), 6)  # 1 - beta
+            0.1
+            >>> law = Dynamics([0.5, 0.0, 0.5])  # its mean bears twice as much
+            >>> round(law.step_limit(), 6), round(law.step_limit("mean"), 6)
+            (1.0, 2.0)
+
+        References:
+            Levin and May, A note on difference-delay equations, Theoretical Population
+            Biology 9, 1976, for the fixed delay.
+        """
+        if criterion not in ("mean", "mean_square"):
+            raise ValueError(
+                f'`criterion` must be "mean" or "mean_square", got {criterion!r}.'
+            )
+        if self.is_plain:
+            return _plain_limit(self.longest) / self.mean_weight
+        if criterion == "mean" or self.is_fixed:
+            return self._mean_limit()
+        self.check_longest()
+        return _mean_square_limit(self, self._mean_limit())
+
+    def critical_step(self) -> float:
+        """The step of the fastest decay: the smallest spectral radius.
+
+        For a fixed delay without other options two real roots meet there,
+
+            tau^tau / (tau + 1)^{tau+1},    with the spectral radius tau / (tau + 1).
+
+        In general: the smallest circle within which all roots are at some step.
+
+        Returns:
+            float64; of steps with the same radius the smallest, as (1 - sqrt(beta))^2
+            for the heavy ball without delay. For a law it is the decay of the mean. It
+            may lie beyond `step_limit` where random delays are compensated by more than
+            1. Costs 15 ms for delays of up to 64 updates.
+
+        Raises:
+            ValueError: if a delay is beyond 10^4.
+
+        Example:
+            >>> round(Dynamics(4).critical_step(), 5), round(4**4 / 5**5, 5)
+            (0.08192, 0.08192)
+        """
+        self.check_longest()
+        limit = self._mean_limit()
+        low, high, best = 0.0, 1.0, limit / 2
+        while high - low > 1e-12:
+            # not the half: at a radius of exactly beta a root would begin on the circle
+            radius = low + _GOLDEN * (high - low)
+            steps, changes = crossings(self, radius=radius, below=limit)
+            # at a step of 0 the roots are 1, beta and 0
+            outside = (radius < 1) + (self.momentum > radius) + np.cumsum(changes)
+            inside = np.flatnonzero(outside == 0)
+            if inside.size:
+                high, best = radius, float(steps[inside[0]])
+            else:
+                low = radius
+        return best
+
+    def roots(self, step: float) -> np.ndarray:
+        """The z of all modes z^t.
+
+        Without momentum the roots of z - 1 + a sum_k p_k w_k z^-k, for a fixed delay
+
+            z^{tau+1} - z^tau + a = 0
+
+        and with it (z - 1)(1 - beta/z) + a N(z) = 0, multiplied by z until no negative
+        power is left. For a random delay they are the modes of the mean of x.
+
+        Args:
+            step: a = eta lambda.
+
+        Returns:
+            complex128 [n], the largest modulus first. n is the longest delay + 1, and
+            with momentum usually one more; roots at 0 are left out. A double root is
+            exact to about 1e-8 only. Costs O(n^2): 0.2 s for a delay of 1000.
+
+        Raises:
+            TypeError: if `step` is no number.
+            ValueError: if it is negative, or a delay is beyond 10^4.
+
+        Example:
+            >>> Dynamics(1).roots(0.16).real.round(6).tolist()  # z^2 - z + 0.16
+            [0.8, 0.2]
+            >>> z = Dynamics(1).roots(1.0)[0]  # it neither grows nor decays, and turns
+            >>> float(abs(z).round(6)), float(abs(np.angle(z, deg=True)).round(6))
+            (1.0, 60.0)
+        """
+        check_number("step", step)
+        self.check_longest()
+        found = zeros(self.polynomial(float(step)))
+        return found[np.argsort(-np.abs(found), kind="stable")]
+
+    def spectral_radius(self, step: float) -> float:
+        """By how much an error shrinks in one update, in the long run: max |z|.
+
+        Below 1 the mean of x dies out, as rho^t; the rate is -log(rho) an update, and
+        an error falls to a share eps of itself in log(eps) / log(rho) updates.
+
+        Args:
+            step: a = eta lambda.
+
+        Returns:
+            The largest modulus of `roots`, float64; 0 where x is 0 after one update.
+
+        Raises:
+            TypeError, ValueError: as `roots` does.
+
+        Example:
+            >>> training = Dynamics(1)
+            >>> [round(training.spectral_radius(a), 6) for a in (0.25, 0.64, 1.44)]
+            [0.5, 0.8, 1.2]
+        """
+        return float(np.abs(self.roots(step)).max(initial=0.0))
+
+    def stationary_variance(self, step: float, *, noise: float = 1.0) -> float:
+        """The variance about the optimum that gradient noise keeps up.
+
+        For x_{t+1} = x_t - a x_{t - tau} + xi_t with white xi of variance s^2,
+
+            fixed delay:  s^2 / (a (2 r - a)),    v = 2 asin(a/2),
+                          r = cos(v (2 tau - 1)/4 + pi/4) / cos(v (2 tau + 1)/4 - pi/4)
+            any law:      s^2 I / (1 - J),    I = (1/2 pi) int |D|^-2 dw,
+                          J = (a^2/2 pi) int (1 - |G|^2) |D|^-2 dw,
+                          D = e^{iw} - 1 + a G
+
+        over [-pi, pi], G(w) = sum_k p_k e^{-ikw}. Momentum carries the gradients' noise
+        on, modulation weighs it. Each update has noise of its own, as when each
+        gradient is used once; a lookback delay that varies uses some twice, with their
+        noise.
+
+        Args:
+            step: a = eta lambda.
+            noise: s = eta sigma, for gradients of standard deviation sigma.
+
+        Returns:
+            float64, in units of x^2; `inf` where the step is not stable in mean square.
+            Costs O(K^2) for delays of up to K, 1 ms for 64.
+
+        Raises:
+            TypeError: if `step` or `noise` is no number.
+            ValueError: if one is negative, `noise` is so large that float64 cannot hold
+                the variance, or a delay is beyond 10^4 that has no closed form.
+
+        Example:
+            >>> round(Dynamics(0).stationary_variance(0.5), 6)  # s^2 / (a (2 - a))
+            1.333333
+            >>> Dynamics(1).stationary_variance(1.5)
+            inf
+
+        References:
+            Kuchler and Mensch, Langevin's stochastic differential equation extended by
+            a time-delayed term, Stochastics 40, 1992, for the continuous form.
+        """
+        check_number("step", step)
+        check_number("noise", noise)
+        weight = self.mean_weight
+        if self.is_plain:
+            variance, factor = _plain_variance(weight * step, self.longest), weight
+        else:
+            variance, factor = self._variance(step), 1 / step if step else 1.0
+        if variance == math.inf:
+            return math.inf
+        scale = float(noise) * factor
+        result = scale * variance * scale  # ** would raise OverflowError
+        if not math.isfinite(result):
+            raise ValueError(
+                "`noise` must be so small that float64 can hold the variance, got"
+                f" {noise}: count x in larger units."
+            )
+        return result
+
+    def _mean_limit(self) -> float:
+        """The smallest step at which a root of D is on the unit circle."""
+        steps, _ = crossings(self)
+        return float(steps[0]) if steps.size else math.inf
+
+    def _variance(self, step: float) -> float:
+        """Of x, where the noise of a gradient is 1 / step."""
+        moments = second_moments(self, step)
+        if moments is None:
+            return math.inf
+        gain, seen = moments
+        if not np.abs(np.linalg.eigvals(gain)).max() < 1:
+            return math.inf
+        # what gradient noise adds to the covariances
+        square = self.chances @ self.weights**2
+        added = [self.lead**2 * square, self.lead * self.mean_weight, 1.0]
+        return float(seen @ np.linalg.solve(np.eye(3) - gain, added))
+
+
+def _plain_limit(tau: int) -> float:
+    """Of a fixed delay without other options."""
+    return 2 * math.sin(math.pi / (2 * (2 * tau + 1)))
+
+
+def _plain_variance(a: float, tau: int) -> float:
+    """Of a fixed delay without other options, at noise of variance 1."""
+    if not 0 < a < _plain_limit(tau):
+        return math.inf
+    v = 2 * math.asin(a / 2)
+    r = math.cos(v * (2 * tau - 1) / 4 + math.pi / 4)
+    r /= math.cos(v * (2 * tau + 1) / 4 - math.pi / 4)
+    return 1 / (a * (2 * r - a))
+
+
+def _mean_square_limit(recursion: Recursion, limit: float) -> float:
+    """The smallest step at which the variance no longer dies out, up to `limit`."""
+
+    def excess(step: float) -> float:
+        """Below 0 where it dies out; it runs from -1 to 1."""
+        if step == 0:
+            return -1.0
+        moments = second_moments(recursion, step)
+        if moments is None:
+            return 1.0
+        gain = np.abs(np.linalg.eigvals(moments[0])).max()
+        return (gain - 1) / (gain + 1) if math.isfinite(gain) else 1.0
+
+    # near the limit of the mean the gain grows beyond bounds, perhaps very near
+    shares = np.append(np.arange(20) / 20, 1 - 0.5 ** np.arange(5, 40))
+    steps = limit * shares
+    values = []
+    while len(values) < len(steps) and (not values or values[-1] < 0):
+        values.append(excess(steps[len(values)]))
+    # with momentum and compensation it may also rise and fall, before
+    for i in range(1, len(values) - 1):
+        if values[i - 1] < values[i] > values[i + 1]:
+            low, high = steps[i - 1], steps[i + 1]
+            near = 1e-9 * (high - low)
+            top = optimize.fminbound(lambda step: -excess(step), low, high, xtol=near)
+            top = float(np.asarray(top))
+            if excess(top) > 0:
+                return brent(excess, low, top)
+    if values[-1] < 0:
+        return limit
+    return brent(excess, steps[len(values) - 2], steps[len(values) - 1])
