@@ -100,8 +100,8 @@ def main() -> None:
         "  of the mean over runs": Run(
             lambda: dj.stability.Dynamics(law).step_limit("mean")
         ),
-        "trace_step_limit(100,000)": Run(
-            lambda: dj.stability.trace_step_limit(trace.staleness)
+        "TraceDynamics(100,000)": Run(
+            lambda: dj.stability.TraceDynamics(trace.staleness).step_limit()
         ),
         "sharpness, digits MLP": Run(
             lambda: dj.stability.sharpness(task.loss, params, batch)

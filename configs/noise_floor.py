@@ -6,7 +6,7 @@ of the limit at delays of 2, 4, 8 and 16. The training loss after 4000 updates, 
 
     1/2 sum_i lambda_i Var x_i
 
-with the variances of `stability.stationary_variance`. Eight seeds of 1024 directions
+with the variances of `Dynamics.stationary_variance`. Eight seeds of 1024 directions
 are 8192 samples of a variance: its standard error is sqrt(2/8192) = 1.6 %, and all
 cells of a seed share their noise.
 

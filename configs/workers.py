@@ -20,7 +20,7 @@ next to 0: there, and beyond, they are within 0.04 / s, for the error swings, an
 of 60 s of it have a standard deviation of up to 0.06 / s. Of memoryless times theory
 has the rate of the mean over runs, which swing out of step and cancel each other. A
 single run is slower, by 7 % with 16 workers and 26 % with 96, and within 3 % of what
-`stability.trace_growth` has of a trace; up to 8 workers both agree (one worker is 6 %
+`stability.TraceDynamics` has of a trace; up to 8 workers both agree (one worker is 6 %
 too fast by the luck of these seeds). Under `:spectrum` the best number is nearer to the
 limit, 22 of 35 and 26 of 81, since more workers help the slow direction until the
 stiff one swings as long. With 24 the rates are 0.25 and 0.36 / s, within 2.3 % of

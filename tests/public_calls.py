@@ -829,16 +829,14 @@ CALLS = (
             step=(0.1, no.non_negative),
             noise=(1.0, no.non_negative),
         ),
-        "stability.trace_growth": call(
-            stability.trace_growth,
+        "stability.TraceDynamics": call(
+            stability.TraceDynamics,
             staleness=(TRACE.staleness, no.integers),
-            step=(0.1, no.non_negative.filter(lambda v: not is_numbers(v))),
             **RECURSION,
         ),
-        "stability.trace_step_limit": call(
-            stability.trace_step_limit,
-            staleness=(TRACE.staleness, no.integers),
-            **RECURSION,
+        "stability.TraceDynamics.growth": call(
+            stability.TraceDynamics(TRACE.staleness).growth,
+            step=(0.1, no.non_negative.filter(lambda v: not is_numbers(v))),
         ),
         "stability.learning_rate_limit": call(
             stability.learning_rate_limit,

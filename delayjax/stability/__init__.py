@@ -21,8 +21,6 @@ from delayjax.stability.delay_laws import uniform_delay as uniform_delay
 from delayjax.stability.dynamics import Dynamics as Dynamics
 from delayjax.stability.first_passage import arrival_rate as arrival_rate
 from delayjax.stability.first_passage import run_time as run_time
-from delayjax.stability.lyapunov import trace_growth as trace_growth
-from delayjax.stability.lyapunov import trace_step_limit as trace_step_limit
 from delayjax.stability.prediction import adam_preconditioner as adam_preconditioner
 from delayjax.stability.prediction import learning_rate_limit as learning_rate_limit
 from delayjax.stability.prediction import predict_step_limit as predict_step_limit
@@ -35,6 +33,8 @@ from delayjax.stability.sdde import sdde_variance as sdde_variance
 from delayjax.stability.thinning import Thinned as Thinned
 from delayjax.stability.thinning import event_triggered as event_triggered
 from delayjax.stability.thinning import staleness_threshold as staleness_threshold
+from delayjax.stability.trace_dynamics import TraceDynamics as TraceDynamics
+from delayjax.stability.trace_dynamics import TraceLimit as TraceLimit
 from delayjax.stability.trade_off import error_bound as error_bound
 from delayjax.stability.update_times import k_async_seconds as k_async_seconds
 from delayjax.stability.update_times import (

@@ -63,9 +63,9 @@ def workers_decay_rate(
         0.6 of the limit for gamma times of shape 16, half of it for shape 4, 0.4 for
         shape 2, 0.3 for uniform times from 0 on; from there to the limit to 2 % of the
         fastest rate (2.5 % for uniform ones). Closer is `spectral_radius` of the law of
-        their staleness, and exact `trace_growth`. It is the rate of the mean over runs:
+        their staleness, exact `TraceDynamics`. It is the rate of the mean over runs:
         with memoryless times a single run is slower beyond critical damping, by (1 -
-        a/limit) with a = eta lambda and the limit of `trace_step_limit`.
+        a/limit) with a = eta lambda and the limit of `TraceDynamics`.
 
     Raises:
         TypeError: if `workers` is no integer or `law` no `DelayLaw`.
@@ -172,7 +172,7 @@ def optimal_workers(
         raise ValueError(
             f"`law` must have a `damping_limit` for a `condition` above 1, got"
             f" {condition}: of nearly memoryless times the mean bears any number of"
-            " workers, and single runs what trace_step_limit says of a simulated trace."
+            " workers, and single runs what TraceDynamics says of a simulated trace."
         )
     modes = np.array([step, step / condition])
 

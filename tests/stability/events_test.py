@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from delayjax import cluster, stability
-from delayjax.stability.lyapunov import trace_growth
+from delayjax.stability.trace_dynamics import TraceDynamics
 from tests.stability import renewal
 
 P = 16
@@ -91,7 +91,9 @@ def traces_of(name):
 
 def growth(service, steps, workers=P):
     """Of single runs, an update's."""
-    found = [trace_growth(one.staleness, steps) for one in traces(service, workers)]
+    found = [
+        TraceDynamics(one.staleness).growth(steps) for one in traces(service, workers)
+    ]
     return np.mean(found, axis=0)
 
 
@@ -219,7 +221,7 @@ def test_single_runs_bear_both_limits_though_the_mean_bears_far_more(shape):
         stability.damping_limit(law, workers=P) / P,
     )
     steps = [*limits, 0.5 * mean_limit(pmf)]
-    assert (np.sign(trace_growth(trace.staleness, steps)) == [-1, -1, 1]).all()
+    assert (np.sign(TraceDynamics(trace.staleness).growth(steps)) == [-1, -1, 1]).all()
 
 
 def memoryless_limit(workers):

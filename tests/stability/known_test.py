@@ -77,9 +77,12 @@ OTHERS = {
         lambda: stability.Dynamics(3, nesterov=np.ones(2, bool)).step_limit(),
     ),
     "an empty momentum": ("momentum", lambda: stability.Dynamics(1, momentum="")),
-    "steps in words": ("step", lambda: stability.trace_growth([0] * 200, "a")),
-    "complex steps": ("step", lambda: stability.trace_growth([0] * 200, [1j])),
-    "ragged": ("staleness", lambda: stability.trace_step_limit([[1], [1, 2]])),
+    "steps in words": ("step", lambda: stability.TraceDynamics([0] * 200).growth("a")),
+    "complex steps": ("step", lambda: stability.TraceDynamics([0] * 200).growth([1j])),
+    "ragged": (
+        "staleness",
+        lambda: stability.TraceDynamics([[1], [1, 2]]),
+    ),
     "samples in words": ("samples", lambda: stability.empirical_delay(["a"])),
     "complex samples": ("samples", lambda: stability.empirical_delay([1j])),
     "traced samples": (

@@ -9,7 +9,7 @@ import pytest
 
 import delayjax as dj
 from delayjax import cluster, stability
-from delayjax.stability.lyapunov import trace_growth, trace_step_limit
+from delayjax.stability.trace_dynamics import TraceDynamics
 
 AT_A_STEP = {
     "roots": lambda training, step: training.roots(step),
@@ -128,8 +128,8 @@ def test_what_is_traced_is_refused_by_name(name, options):
         ("step", lambda x: stability.Dynamics(3).spectral_radius(x)),
         ("step", lambda x: stability.Dynamics(3).stationary_variance(x)),
         ("noise", lambda x: stability.Dynamics(3).stationary_variance(0.1, noise=x)),
-        ("step", lambda x: trace_growth([0] * 200, x)),
-        ("staleness", lambda x: trace_step_limit(jnp.full(200, x))),
+        ("step", lambda x: TraceDynamics([0] * 200).growth(x)),
+        ("staleness", lambda x: TraceDynamics(jnp.full(200, x))),
     ],
 )
 def test_traced_steps_noise_and_traces_are_refused_by_name(name, function):

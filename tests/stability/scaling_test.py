@@ -10,7 +10,7 @@ from delayjax import cluster
 from delayjax.cluster import protocols
 from delayjax.stability import continuous, dampings, delay_laws, scaling
 from delayjax.stability.dynamics import Dynamics
-from delayjax.stability.lyapunov import trace_growth
+from delayjax.stability.trace_dynamics import TraceDynamics
 
 P = 16
 CONSTANT = delay_laws.constant_delay(1.0)
@@ -142,10 +142,10 @@ def test_single_runs_of_so_many_workers_converge(shape, condition):
         step, delay_laws.gamma_delay(1.0, shape), condition=condition
     )
     trace = trace_of(best.workers, service, 20_000)
-    assert trace_growth(trace.staleness, step) < 0
+    assert TraceDynamics(trace.staleness).growth(step) < 0
     # the limit is no more careful than it must be: 2.5 times as many diverge
     beyond = trace_of(int(2.5 * best.limit), service, 20_000)
-    assert trace_growth(beyond.staleness, step) > 0
+    assert TraceDynamics(beyond.staleness).growth(step) > 0
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_so_many_workers_are_the_fastest_of_simulated_clusters():
     rates = []
     for workers in numbers.astype(int).tolist():
         trace = trace_of(workers, service, 20_000)
-        growth = trace_growth(trace.staleness, step)
+        growth = TraceDynamics(trace.staleness).growth(step)
         rates.append(-growth * 20_000 / trace.seconds[-1])
     assert numbers[np.argmax(rates)] == best.workers
     assert max(rates) == pytest.approx(best.rate, rel=0.03)

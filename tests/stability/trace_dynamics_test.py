@@ -8,7 +8,7 @@ import pytest
 
 import delayjax as dj
 from delayjax.stability.dynamics import Dynamics
-from delayjax.stability.lyapunov import trace_growth, trace_step_limit
+from delayjax.stability.trace_dynamics import TraceDynamics
 from tests.stability import updates
 
 LENGTH = 20_000
@@ -30,6 +30,10 @@ OPTIONS = {
 }
 
 
+def limit_along(ages, **options):
+    return TraceDynamics(ages, **options).step_limit().limit
+
+
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("delay", [0, 1, 15])
 def test_an_equal_staleness_grows_as_its_largest_root(delay, name):
@@ -37,9 +41,9 @@ def test_an_equal_staleness_grows_as_its_largest_root(delay, name):
     limit = Dynamics(delay, **options).step_limit()
     steps = limit * np.array([0.3, 0.8, 1.05])
     radii = [Dynamics(delay, **options).spectral_radius(step) for step in steps]
-    growth = trace_growth(ages, steps, **options)
+    growth = TraceDynamics(ages, **options).growth(steps)
     np.testing.assert_allclose(growth, np.log(radii), atol=SLACK)
-    assert trace_step_limit(ages, **options) == pytest.approx(limit, rel=2e-3)
+    assert limit_along(ages, **options) == pytest.approx(limit, rel=2e-3)
 
 
 def grown(ages, step, **options):
@@ -65,22 +69,22 @@ def test_the_shortest_trace_that_is_taken_outlasts_its_momentum(beta, delay, nes
     updates = max(160, round(10 / (1 - beta)))
     ages = np.full(updates, delay)
     limit = Dynamics(delay, **options).step_limit()
-    assert trace_step_limit(ages, **options) == pytest.approx(limit, rel=0.02)
+    assert limit_along(ages, **options) == pytest.approx(limit, rel=0.02)
     # below the limit it dies out, and a transient of the momentum is no growth
     steps = limit * np.array([0.01, 0.1, 0.5])
     radii = [Dynamics(delay, **options).spectral_radius(step) for step in steps]
-    growth = trace_growth(ages, steps, **options)
+    growth = TraceDynamics(ages, **options).growth(steps)
     assert (growth < 0).all()
     np.testing.assert_allclose(growth, np.log(radii), atol=4 / updates)
     with pytest.raises(ValueError, match=f"at least {updates} updates.*simulate lon"):
-        trace_growth(ages[1:], limit, **options)
+        TraceDynamics(ages[1:], **options).growth(limit)
 
 
 @pytest.mark.parametrize("delay", [0, 3])
 def test_the_shortest_trace_without_momentum_has_its_root_too(delay):
     limit = Dynamics(delay).step_limit()
-    assert trace_step_limit([delay] * 160) == pytest.approx(limit, rel=0.01)
-    growth = trace_growth([delay] * 160, 0.9 * limit)
+    assert limit_along([delay] * 160) == pytest.approx(limit, rel=0.01)
+    growth = TraceDynamics([delay] * 160).growth(0.9 * limit)
     radius = Dynamics(delay).spectral_radius(0.9 * limit)
     assert growth == pytest.approx(math.log(radius), abs=1 / 160)
 
@@ -90,14 +94,16 @@ def test_growth_is_that_of_a_product_of_random_matrices(seed):
     rng = np.random.default_rng(seed)
     ages = rng.integers(rng.choice([1, 4, 12]) + 1, size=1500)
     options = updates.options_of(rng, 12)
-    limit = trace_step_limit(ages, **options)
+    limit = limit_along(ages, **options)
     for step in (0.5 * limit, limit, 2 * limit):
-        growth = trace_growth(ages, step, **options)
+        growth = TraceDynamics(ages, **options).growth(step)
         # a few updates more are left out, and m counts otherwise
         twin = grown(ages.tolist(), step, **options)
         assert growth == pytest.approx(twin, abs=10 / len(ages)), options
     # as a function of the step it is as rough as that
-    below, at, above = trace_growth(ages, [0.9 * limit, limit, 1.1 * limit], **options)
+    below, at, above = TraceDynamics(ages, **options).growth(
+        [0.9 * limit, limit, 1.1 * limit]
+    )
     assert below < 0 < above
     assert abs(at) < 1 / len(ages)
 
@@ -111,19 +117,19 @@ def test_a_trace_that_repeats_grows_as_the_root_of_its_period(pattern):
         )
         period = functools.reduce(lambda done, k: of_age[k] @ done, pattern, np.eye(9))
         expected.append(math.log(updates.radius(period)) / len(pattern))
-    growth = trace_growth(pattern * (LENGTH // len(pattern)), steps)
+    growth = TraceDynamics(pattern * (LENGTH // len(pattern))).growth(steps)
     np.testing.assert_allclose(growth, expected, atol=SLACK)
 
 
 def test_fresh_and_two_late_in_turn_bear_the_root_of_two():
     # x_{t+2} = (1 - a)(x_t - a x_{t-2}) has the root -1 at a^2 = 2
-    limit = trace_step_limit([0, 2] * LENGTH)
+    limit = limit_along([0, 2] * LENGTH)
     assert limit == pytest.approx(math.sqrt(2), rel=1e-3)
 
 
 def test_a_batch_in_turn_bears_its_share_which_no_law_of_staleness_tells():
     # eight gradients of one version: x -> (1 - 8 a) x
-    limit = trace_step_limit(list(range(8)) * 1000)
+    limit = TraceDynamics(list(range(8)) * 1000).step_limit().limit
     assert limit == pytest.approx(2 / 8, rel=1e-3)
     assert Dynamics(np.full(8, 1 / 8)).step_limit() > 1.8 * limit
 
@@ -136,21 +142,123 @@ def test_a_trace_of_workers_is_followed_as_they_read(workers):
     for read in trace.read_version.tolist():
         x.append(x[-1] - step * x[read])
     begin, end = (max(map(abs, x[t : t + 5 * workers])) for t in (300, 2900))
-    found = trace_growth(trace.staleness, step)
+    found = TraceDynamics(trace.staleness).growth(step)
     assert found == pytest.approx(math.log(end / begin) / 2600, rel=2e-3)
+
+
+def in_a_loop(table, step, momentum=0.0, modulation=None, compensation=0.0):
+    """x after each update, gradient by gradient."""
+    x, velocity = [1.0], 0.0
+    for t, row in enumerate(table):
+        late = [int(k) for k in row if k >= 0]
+        gradient = np.mean([x[max(t - k, 0)] for k in late])
+        gradient = (1 - compensation) * gradient + compensation * x[t]
+        velocity = momentum * velocity + gradient
+        weight = 1.0 if modulation is None else float(modulation(np.mean(late)))
+        x.append(x[t] - step * weight * velocity)
+    return np.array(x)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"momentum": 0.6, "compensation": 0.4},
+        {"modulation": dj.modulation.polynomial(1.0)},
+    ],
+)
+def test_several_gradients_move_by_their_mean(options):
+    machine = dj.cluster.Cluster(8, dj.cluster.exponential(1.0))
+    fastest = dj.cluster.protocols.k_batch_sync(3)
+    late = dj.cluster.protocols.k_async(3)
+    for protocol in (late, fastest):
+        trace = dj.cluster.simulate(machine, protocol, 1000, seed=1)
+        table = trace.staleness.copy()
+        table[::7, 1:] = -1  # some updates have fewer
+        training = TraceDynamics(table, **options)
+        limit = training.step_limit().limit
+        for step in (0.97 * limit, 1.03 * limit):
+            x = np.abs(in_a_loop(table, step, **options))
+            begin, end = (x[t - 40 : t + 1].max() for t in (100, 1000))
+            measured = math.log(end / begin) / 900
+            assert training.growth(step) == pytest.approx(measured, abs=3e-3)
+
+
+def test_several_equal_gradients_are_one():
+    ages = np.random.default_rng(1).poisson(4, 2000)
+    options = {"momentum": 0.5, "modulation": dj.modulation.inverse}
+    one = TraceDynamics(ages, **options)
+    padded = np.stack([ages, np.full(2000, -1), ages], axis=1)
+    for table in (np.stack([ages] * 3, axis=1), padded):
+        several = TraceDynamics(table, **options)
+        steps = one.step_limit().limit * np.array([0.5, 1.0, 2.0])
+        np.testing.assert_allclose(
+            several.growth(steps), one.growth(steps), rtol=1e-6, atol=1e-9
+        )
+        np.testing.assert_allclose(several.step_limit(), one.step_limit(), rtol=1e-6)
+
+
+def test_a_batch_bears_what_one_fresh_gradient_does():
+    # K gradients of one version, whatever K
+    assert limit_along(np.zeros((1000, 5), int)) == pytest.approx(2, rel=1e-3)
+
+
+@pytest.mark.parametrize("pause", [300, 1500])
+def test_a_worker_that_paused_once_is_followed_too(pause):
+    ages = np.random.default_rng(1).poisson(3, 3000)
+    paused = ages.copy()
+    paused[2000] = pause
+    usual, limit = limit_along(ages), TraceDynamics(paused).step_limit()
+    assert limit.low < usual < limit.high
+    assert limit.limit == pytest.approx(usual, rel=0.03)
+    step = 0.9 * limit.limit
+    x = np.abs(in_a_loop(paused[:, None], step))
+    begin, end = (x[t - 20 : t + 1].max() for t in (300, 3000))
+    growth = TraceDynamics(paused).growth(step)
+    assert growth == pytest.approx(math.log(end / begin) / 2700, abs=3e-3)
+
+
+def test_an_old_gradient_brings_back_what_has_long_died_out():
+    # 1 - a in each update, but for one that adds -a of 300 updates before
+    ages = np.zeros(1000, int)
+    ages[600] = 300
+    for step in (0.5, 0.6):
+        alone = math.log(1 - step)
+        total = 900 * alone + math.log(step) - 301 * alone
+        assert TraceDynamics(ages).growth(step) == pytest.approx(total / 900, rel=1e-9)
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.8}])
+def test_the_interval_holds_the_limit_and_narrows_as_the_root_of_the_trace(options):
+    rng = np.random.default_rng(1)
+    traces = rng.poisson(4, (24, 1600))
+    found = np.array([TraceDynamics(ages, **options).step_limit() for ages in traces])
+    limit, low, high = TraceDynamics(traces.ravel(), **options).step_limit()
+    held = (found[:, 1] <= limit) & (limit <= found[:, 2])
+    assert held.mean() > 0.8  # 24 of 95 %: 20 or more in 98 of 100 cases
+    assert np.mean(found[:, 0]) == pytest.approx(limit, rel=0.01)
+    widths = found[:, 2] - found[:, 1]
+    assert (high - low) * math.sqrt(24) == pytest.approx(np.mean(widths), rel=0.6)
+    assert np.mean(widths) < 0.2 * limit
+
+
+def test_a_trace_without_chance_fixes_its_limit():
+    limit, low, high = TraceDynamics([1] * LENGTH).step_limit()
+    assert low == pytest.approx(high, rel=1e-2)
+    assert low <= limit <= high
 
 
 def test_without_delay_nothing_overflows_or_vanishes():
     # 1 - a, each update
     steps = np.array([1 - 1e-9, 1 + 1e-3, 3.0, 1e9, 1e100])
-    growth = trace_growth(np.zeros(160, int), steps)
+    growth = TraceDynamics(np.zeros(160, int)).growth(steps)
     np.testing.assert_allclose(growth, np.log(np.abs(1 - steps)), rtol=1e-6)
-    assert trace_growth(np.zeros(160, int), 1.0) == -math.inf
+    assert TraceDynamics(np.zeros(160, int)).growth(1.0) == -math.inf
 
 
 def test_a_long_memory_overflows_at_no_step():
     steps = np.array([1e3, 1e9, 1e100])
-    growth = trace_growth([100] * 5000, steps)
+    growth = TraceDynamics([100] * 5000).growth(steps)
     radii = [Dynamics(100).spectral_radius(step) for step in steps]
     # it grows once in a turn of 101 updates, of 4500
     np.testing.assert_allclose(growth, np.log(radii), rtol=101 / 4500)
@@ -159,28 +267,28 @@ def test_a_long_memory_overflows_at_no_step():
 def test_momentum_overflows_at_no_step():
     # the larger root of z^2 - (1.9 - a) z + 0.9
     steps = np.array([1e3, 1e9, 1e100])
-    growth = trace_growth(np.zeros(160, int), steps, momentum=0.9)
+    growth = TraceDynamics(np.zeros(160, int), momentum=0.9).growth(steps)
     np.testing.assert_allclose(growth, np.log(steps), rtol=1e-3)
 
 
 def test_no_step_grows_in_no_way():
-    assert trace_growth([3, 0, 2, 1] * 40, 0.0) == 0.0
+    assert TraceDynamics([3, 0, 2, 1] * 40).growth(0.0) == 0.0
 
 
 def test_steps_are_followed_apart():
     ages = np.random.default_rng(1).poisson(4, 2000)
     steps = np.array([[0.0, 0.1], [0.2, 1.0]])
-    growth = trace_growth(ages, steps)
+    growth = TraceDynamics(ages).growth(steps)
     assert growth.shape == steps.shape
     for index in np.ndindex(2, 2):
-        one = trace_growth(ages, steps[index])
+        one = TraceDynamics(ages).growth(steps[index])
         assert isinstance(one, float)
         assert one == pytest.approx(growth[index], rel=1e-9, abs=1e-12)
 
 
 def test_columns_are_rows():
     ages = np.random.default_rng(1).integers(4, size=400)
-    assert trace_growth(ages[:, None], 0.3) == trace_growth(ages, 0.3)
+    assert TraceDynamics(ages[:, None]).growth(0.3) == TraceDynamics(ages).growth(0.3)
 
 
 @pytest.mark.parametrize(
@@ -195,42 +303,45 @@ def test_the_limit_is_found_where_few_updates_count(share, late, floor):
     def weight(staleness):
         return float(staleness > 0) + floor
 
-    limit = trace_step_limit(ages, modulation=weight)
-    below, above = trace_growth(ages, [0.98 * limit, 1.02 * limit], modulation=weight)
+    limit = limit_along(ages, modulation=weight)
+    below, above = TraceDynamics(ages, modulation=weight).growth(
+        [0.98 * limit, 1.02 * limit]
+    )
     assert below < 0 < above
     smaller = limit * np.geomspace(1e-3, 0.98, 50)
-    assert (trace_growth(ages, smaller, modulation=weight) < 0).all()
+    assert (TraceDynamics(ages, modulation=weight).growth(smaller) < 0).all()
 
 
 def test_the_limit_is_found_far_above_the_mean_age():
     # memoryless workers, delays that are drawn anew
     ages = np.random.default_rng(1).geometric(1 / 256, 100_000) - 1
-    limit = trace_step_limit(ages)
+    limit = limit_along(ages)
     assert limit > 10 / ages.mean()
-    below, above = trace_growth(ages, [0.95 * limit, 1.05 * limit])
+    below, above = TraceDynamics(ages).growth([0.95 * limit, 1.05 * limit])
     assert below < 0 < above
 
 
 @pytest.mark.parametrize(
     ("staleness", "options", "error", "message"),
     [
-        ([0.5] * 20, {}, TypeError, "`staleness` must hold integers, got float64"),
-        ([0, -1] * 20, {}, ValueError, "`staleness` must be non-negative, got -1"),
-        ([[0, 1]] * 20, {}, ValueError, r"one gradient an update.* shape \(20, 2\)"),
-        (3, {}, ValueError, r"one gradient an update.* shape \(\)"),
+        ([0.5] * 20, {}, TypeError, "must hold integers, .* got float64"),
+        ([0, -2] * 200, {}, ValueError, "`staleness` must be non-negative, .* got -2"),
+        ([0, -1] * 200, {}, ValueError, "a gradient for each update, .*leave such"),
+        ([[[0]]] * 200, {}, TypeError, r"\[T\] or \[T, K\], .* shape \(200, 1, 1\)"),
+        (3, {}, TypeError, r"\[T\] or \[T, K\], .* shape \(\)"),
         (
             [19] * 199,
             {},
             ValueError,
-            "at least 200 updates, 10 times .* 19, plus 1, got 199",
+            "at least 200 updates, 10 times .* plus 1, 20, .* got 199",
         ),
-        ([0] * 16, {}, ValueError, "at least 160 updates, 10 times 16 .* got 16"),
+        ([0] * 16, {}, ValueError, "at least 160 updates, 10 times .* 16, .* got 16"),
         (np.zeros(0, int), {}, ValueError, "at least 160 updates, .* got 0"),
         (
             [0] * 200,
             {"momentum": 0.99},
             ValueError,
-            "at least 1000 updates, 10 times .* `momentum` = 0.99, got 200: simulate",
+            "at least 1000 updates, 10 times .* `momentum`.*, 100, got 200: simulate",
         ),
         ([1] * 200, {"momentum": 1.0}, ValueError, "`momentum` must be in"),
         ([1] * 200, {"modulation": 0.5}, TypeError, "`modulation` must be a function"),
@@ -238,12 +349,10 @@ def test_the_limit_is_found_far_above_the_mean_age():
 )
 def test_what_is_no_trace_is_refused(staleness, options, error, message):
     with pytest.raises(error, match=message):
-        trace_growth(staleness, 0.1, **options)
-    with pytest.raises(error, match=message):
-        trace_step_limit(staleness, **options)
+        TraceDynamics(staleness, **options)
 
 
 @pytest.mark.parametrize("step", [-0.1, math.nan, math.inf, [0.1, -0.1]])
 def test_impossible_steps_are_refused(step):
     with pytest.raises(ValueError, match="`step` must be finite and non-negative"):
-        trace_growth([1] * 200, step)
+        TraceDynamics([1] * 200).growth(step)
