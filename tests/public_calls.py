@@ -892,7 +892,10 @@ CALLS = (
         ),
         "stability.error_bound": call(
             stability.error_bound,
-            seconds=(9.0, no.non_negative.filter(lambda v: not is_numbers(v))),
+            seconds=(
+                9.0,
+                no.finite(no.non_negative).filter(lambda v: not is_numbers(v)),
+            ),
             update_seconds=(1.0, no.positive),
             k=(2, no.count),
             learning_rate=(0.1, no.number(low=0.0, most=0.25)),
