@@ -127,6 +127,7 @@ RECURSION = {
     "momentum": (0.5, no.share),
     "modulation": MODULATION,
     "compensation": (0.0, no.non_negative),
+    "extrapolation": (0.0, no.non_negative),
 }
 DELAY_OF_STABILITY = st.one_of(
     no.integer(0).filter(lambda v: not isinstance(v, (jax.Array, list))),

@@ -32,13 +32,14 @@ def second_moments(
         ValueError: as `Recursion.check_longest` does.
     """
     recursion.check_longest()
-    lags = recursion.longest + 2
+    lags = recursion.longest + len(recursion.taken) + 1
     spectrum = _spectrum(recursion.polynomial(step), lags)
     if spectrum is None:
         return None
     points = len(spectrum)
     u = np.exp(-2j * np.pi * np.arange(points) / points)  # 1/z
     beta, c, w = recursion.momentum, recursion.compensation, recursion.mean_weight
+    taken = np.polyval(recursion.taken[::-1], u)
     lead, carried = recursion.lead, recursion.carried
     chances, weights = recursion.chances, recursion.weights
     law, weighed, twice = (
@@ -51,20 +52,21 @@ def second_moments(
     # x = x_1 e_1 + x_2 e_2 over D, and so m of the update before; q is what the weight
     # multiplies beside the stale x
     x_1, x_2 = -step * u * (1 - beta * u), -step * carried * w * u**2
-    m_1 = -step * u**2 * ((1 - c) * law + c)
-    m_2 = u * (1 - u) + step * lead * u**2 * ((1 - c) * weighed + c * w)
+    m_1 = -step * u**2 * (taken * law + c)
+    m_2 = u * (1 - u) + step * lead * u**2 * (taken * weighed + c * w)
     q_1, q_2 = lead * c * x_1 + carried * m_1, lead * c * x_2 + carried * m_2
     xx = _products(x_1, x_2, x_1, x_2)
     qx = _products(q_1, q_2, x_1, x_2)
     qq = _products(q_1, q_2, q_1, q_2)
 
     # e_1 = lead d x + f q and e_2 = h x, with d and h what is random of
-    # (1 - c) w_k z^-k and of (1 - c) z^-k, and f of w_k
-    dd = (1 - c) ** 2 * (square - np.abs(weighed) ** 2)
-    dh = (1 - c) ** 2 * (w - weighed * law.conj())
-    hh = (1 - c) ** 2 * (1 - np.abs(law) ** 2)
-    df = (1 - c) * (twice - w * weighed)
-    fh = (1 - c) * (weighed - w * law).conj()
+    # taken w_k z^-k and of taken z^-k, and f of w_k
+    size = np.abs(taken) ** 2
+    dd = size * (square - np.abs(weighed) ** 2)
+    dh = size * (w - weighed * law.conj())
+    hh = size * (1 - np.abs(law) ** 2)
+    df = taken * (twice - w * weighed)
+    fh = (taken * (weighed - w * law)).conj()
     made = np.array(
         [
             lead**2 * dd * xx + 2 * lead * df * qx.conj() + spread * qq,

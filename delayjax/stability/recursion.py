@@ -40,10 +40,12 @@ class UpdateRule:
     nesterov: bool = False
     modulation: Callable[[int], float] | None = None  # from k to w_k
     compensation: float = 0.0  # c
+    extrapolation: float = 0.0  # e
 
     def __post_init__(self):
         check_number("momentum", self.momentum, below=1)
         check_number("compensation", self.compensation)
+        check_number("extrapolation", self.extrapolation)
         if not isinstance(self.nesterov, (bool, np.bool_)):
             raise TypeError(f"`nesterov` must be a bool, got {self.nesterov!r}.")
         if not (self.modulation is None or callable(self.modulation)):
@@ -51,7 +53,8 @@ class UpdateRule:
                 "`modulation` must be a function from staleness to a factor, as"
                 f" modulation.inverse is, got {self.modulation!r}."
             )
-        self._set(momentum=float(self.momentum), compensation=float(self.compensation))
+        for name in ("momentum", "compensation", "extrapolation"):
+            self._set(**{name: float(getattr(self, name))})
 
     def _set(self, **fields) -> None:
         for name, value in fields.items():
@@ -66,6 +69,12 @@ class UpdateRule:
     def carried(self) -> float:
         """What an update takes of the momentum before it."""
         return self.momentum**2 if self.nesterov else self.momentum
+
+    @property
+    def taken(self) -> np.ndarray:
+        """What y_t takes of x_{t-k} and, if of that at all, of x_{t-k-1}."""
+        e = self.extrapolation
+        return (1 - self.compensation) * np.array([1 + e, -e] if e else [1.0])
 
     def weights_of(self, staleness: np.ndarray) -> np.ndarray:
         """w_k of each staleness, float64 [n].
@@ -131,7 +140,8 @@ class Recursion(UpdateRule):
     @property
     def is_plain(self) -> bool:
         """Whether there is one delay, and only modulation beside it: closed forms."""
-        return self.is_fixed and self.momentum == self.compensation == 0
+        others = self.momentum or self.compensation or self.extrapolation
+        return self.is_fixed and not others
 
     @property
     def longest(self) -> int:
@@ -147,14 +157,13 @@ class Recursion(UpdateRule):
     @functools.cached_property
     def response(self) -> np.ndarray:
         """n_0, n_1, ..., float64; the last is not zero."""
-        taken = np.array([1 - self.compensation])
-        heard = np.convolve(self.dense(self.chances), taken)
+        heard = np.convolve(self.dense(self.chances), self.taken)
         heard[0] += self.compensation
         after = [self.lead, self.carried - self.lead * self.momentum]
         response = self.mean_weight * np.convolve(after, heard)
         # late gradients that count less than the momentum they leave behind
         excess = self.dense(self.chances * (self.weights - self.mean_weight))
-        excess = self.lead * np.convolve(excess, taken)
+        excess = self.lead * np.convolve(excess, self.taken)
         response += np.convolve([1, -self.momentum], excess)
         return np.trim_zeros(response, "b")
 

@@ -50,6 +50,7 @@ class TraceDynamics(UpdateRule):
         modulation: as in `Dynamics`; for several gradients it is called with their mean
             staleness, np.float32, as `replay` does.
         compensation: as in `Dynamics`.
+        extrapolation: as in `Dynamics`.
 
     Raises:
         TypeError: if `staleness` holds no integers, or as `Dynamics` does.
@@ -199,12 +200,12 @@ class TraceDynamics(UpdateRule):
 
     def _logs(self, steps: np.ndarray, edges: list[int]) -> np.ndarray:
         """How the logarithm of the size grows between some updates, [edges - 1, S]."""
-        beta, c = self.momentum, self.compensation
+        beta, c, e = self.momentum, self.compensation, self.extrapolation
         lead, carried = self.lead, self.carried
         weights = self.weights.tolist() if (self.weights != 1).any() else None
         single = self.ages.shape[1] == 1
         reads = self.ages[:, 0].tolist() if single else [a[a >= 0] for a in self.ages]
-        window = int(self.ages.max()) + 1  # versions that may still be read
+        window = int(self.ages.max()) + len(self.taken)  # versions that may be read
         block = self._block(steps, window)
         x = np.ones((window + block, len(steps)))
         rows = list(x)  # views
@@ -218,6 +219,9 @@ class TraceDynamics(UpdateRule):
                 for now, t in enumerate(range(first, last), window - 1):
                     read = now - reads[t]
                     y = rows[read] if single else x[read].mean(axis=0)
+                    if e:
+                        before = rows[read - 1] if single else x[read - 1].mean(axis=0)
+                        y = y + e * (y - before)
                     if c:
                         y = (1 - c) * y + c * rows[now]
                     change = steps * (lead * y + carried * m) if beta else steps * y
@@ -239,7 +243,7 @@ class TraceDynamics(UpdateRule):
 
     def _block(self, steps: np.ndarray, window: int) -> int:
         """Updates in which nothing overflows: most often those of a window."""
-        heard = abs(1 - self.compensation) + self.compensation
+        heard = np.abs(self.taken).sum() + self.compensation
         # of max(|x|, (1 - beta) |m|), in one update
         most = heard + steps.max(initial=0.0) * self.weights.max() * (
             self.lead * heard + self.carried / (1 - self.momentum)

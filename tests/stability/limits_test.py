@@ -368,6 +368,36 @@ def test_less_than_half_a_compensation_helps_by_a_factor():
     assert limits == sorted(limits)
 
 
+@pytest.mark.parametrize("beta", [0.0, *MOMENTA[1:]])
+@pytest.mark.parametrize("tau", [0, 1, 4, 16])
+def test_a_heavy_ball_that_looks_ahead_by_its_momentum_is_nesterov_s(tau, beta):
+    # AsyncPP: x_{t+1} = x_t + d_t - a grad(x_{t-tau} + d_{t-tau}), d_t = beta (x_t -
+    # x_{t-1})
+    ahead = stability.Dynamics(tau, momentum=beta, extrapolation=beta)
+    nesterov = stability.Dynamics(tau, momentum=beta, nesterov=True)
+    limit = nesterov.step_limit()
+    assert ahead.step_limit() == pytest.approx(limit, rel=1e-10)
+    assert ahead.critical_step() == pytest.approx(nesterov.critical_step(), rel=1e-6)
+    for share in (0.5, 1.1):
+        expected = nesterov.spectral_radius(share * limit)
+        assert ahead.spectral_radius(share * limit) == pytest.approx(expected, rel=1e-9)
+
+
+def test_looking_ahead_by_the_whole_delay_makes_plain_sgd_less_stable():
+    # z^3 - z^2 + 2 a z - a has a pair of modulus 1 where a^2 + a = 1
+    one = stability.Dynamics(1, extrapolation=1.0).step_limit()
+    assert one == pytest.approx((math.sqrt(5) - 1) / 2, rel=1e-10)
+    for tau in (1, 2, 4, 8, 16):
+        plain = stability.Dynamics(tau).step_limit()
+        assert stability.Dynamics(tau, extrapolation=tau).step_limit() < plain
+        quarter = stability.Dynamics(tau, extrapolation=tau / 4).step_limit()
+        assert (quarter > plain) == (tau >= 4)
+    # fresh: z^2 - (1 - a (1 + e)) z - a e is 0 at z = -1
+    for e in (0.5, 3.0):
+        fresh = stability.Dynamics(0, extrapolation=e).step_limit()
+        assert fresh == pytest.approx(min(2 / (1 + 2 * e), 1 / e), rel=1e-10)
+
+
 @pytest.mark.parametrize("tau", [0, 1, 2, 7, 64, 1000])
 def test_the_fastest_step_of_a_fixed_delay_is_critical_damping(tau):
     step = stability.Dynamics(tau).critical_step()

@@ -44,6 +44,12 @@ REFUSED = {
     "less than nothing": (1, {"momentum": -0.1}, ValueError, "`momentum` .*got -0.1"),
     "momentum None": (1, {"momentum": None}, TypeError, "`momentum` must be a number"),
     "against it": (1, {"compensation": -1.0}, ValueError, "`compensation` .*got -1.0"),
+    "ahead of nothing": (
+        1,
+        {"extrapolation": -1.0},
+        ValueError,
+        "`extrapolation` .*got -1.0",
+    ),
     "beyond all": (
         1,
         {"compensation": math.inf},
@@ -114,6 +120,7 @@ def test_a_criterion_is_one_of_two_and_noise_is_not_negative():
         ("delay", lambda x: {"delay": [x, 1 - x]}),
         ("momentum", lambda x: {"delay": 3, "momentum": x}),
         ("compensation", lambda x: {"delay": 3, "compensation": x}),
+        ("extrapolation", lambda x: {"delay": 3, "extrapolation": x}),
     ],
 )
 def test_what_is_traced_is_refused_by_name(name, options):

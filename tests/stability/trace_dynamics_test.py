@@ -21,11 +21,13 @@ OPTIONS = {
     "nesterov": {"momentum": 0.7, "nesterov": True},
     "inverse": {"modulation": dj.modulation.inverse},
     "compensated": {"compensation": 0.3},
+    "extrapolated": {"extrapolation": 0.5},
     "all": {
         "momentum": 0.5,
         "nesterov": True,
         "modulation": dj.modulation.polynomial(0.5),
         "compensation": 0.6,
+        "extrapolation": 1.5,
     },
 }
 
@@ -48,12 +50,13 @@ def test_an_equal_staleness_grows_as_its_largest_root(delay, name):
 
 def grown(ages, step, **options):
     """The logarithm of the state's growth in an update, matrix by matrix."""
-    unit = np.eye(max(ages) + 2)
+    size = updates.size_of(range(max(ages) + 1), **options)
+    unit = np.eye(size)
     matrices = {
         k: np.stack([updates.update(e, k, step, **options) for e in unit], axis=1)
         for k in set(ages)
     }
-    state, logs = np.append(np.ones(max(ages) + 1), 0.0), []
+    state, logs = np.append(np.ones(size - 1), 0.0), []
     for k in ages:
         state = matrices[k] @ state
         logs.append(math.log(np.abs(state).max()))
@@ -146,12 +149,16 @@ def test_a_trace_of_workers_is_followed_as_they_read(workers):
     assert found == pytest.approx(math.log(end / begin) / 2600, rel=2e-3)
 
 
-def in_a_loop(table, step, momentum=0.0, modulation=None, compensation=0.0):
+def in_a_loop(
+    table, step, momentum=0.0, modulation=None, compensation=0.0, extrapolation=0.0
+):
     """x after each update, gradient by gradient."""
     x, velocity = [1.0], 0.0
     for t, row in enumerate(table):
         late = [int(k) for k in row if k >= 0]
-        gradient = np.mean([x[max(t - k, 0)] for k in late])
+        read = [max(t - k, 0) for k in late]
+        ahead = [x[i] + extrapolation * (x[i] - x[max(i - 1, 0)]) for i in read]
+        gradient = np.mean(ahead)
         gradient = (1 - compensation) * gradient + compensation * x[t]
         velocity = momentum * velocity + gradient
         weight = 1.0 if modulation is None else float(modulation(np.mean(late)))
@@ -163,7 +170,7 @@ def in_a_loop(table, step, momentum=0.0, modulation=None, compensation=0.0):
     "options",
     [
         {},
-        {"momentum": 0.6, "compensation": 0.4},
+        {"momentum": 0.6, "compensation": 0.4, "extrapolation": 0.5},
         {"modulation": dj.modulation.polynomial(1.0)},
     ],
 )

@@ -14,13 +14,15 @@ def a_law(rng, longest):
 
 
 def options_of(rng, longest):
-    """Momentum, weights and compensation, each of them in half of the cases."""
+    """Momentum, weights and the others, each of them in half of the cases."""
     weights = rng.uniform(0.1, 2, longest + 1)
+    ahead = np.random.default_rng(int(1e6 * weights[0]))
     return {
         "momentum": rng.choice([0, rng.uniform(0, 0.99)]),
         "nesterov": bool(rng.integers(2)),
         "modulation": (lambda k: weights[k]) if rng.integers(2) else None,
         "compensation": rng.choice([0, rng.uniform(0, 2)]),
+        "extrapolation": ahead.choice([0, ahead.uniform(0, 2)]),
     }
 
 
@@ -32,10 +34,14 @@ def update(
     nesterov=False,
     modulation=None,
     compensation=0.0,
+    extrapolation=0.0,
 ):
     """One update of (x_t, x_{t-1}, ..., m) by a gradient that is k late."""
     window, velocity = state[:-1], state[-1]
-    gradient = (1 - compensation) * window[k] + compensation * window[0]
+    taken_at = window[k]
+    if extrapolation:
+        taken_at = taken_at + extrapolation * (window[k] - window[k + 1])
+    gradient = (1 - compensation) * taken_at + compensation * window[0]
     velocity = momentum * velocity + gradient
     change = gradient + momentum * velocity if nesterov else velocity
     weight = 1.0 if modulation is None else float(modulation(np.int32(k)))
@@ -43,10 +49,15 @@ def update(
     return np.concatenate([[moved], window[:-1], [velocity]])
 
 
+def size_of(chances, extrapolation=0.0, **_):
+    """Of the state: what may be read, and m."""
+    return len(chances) + 1 + (extrapolation > 0)
+
+
 def matrices(step, delay, **options):
     """[(p_k, A_k)] for every k that may occur."""
     chances = law(delay)
-    unit = np.eye(len(chances) + 1)
+    unit = np.eye(size_of(chances, **options))
     return [
         (chance, np.stack([update(e, k, step, **options) for e in unit], axis=1))
         for k, chance in enumerate(chances)
@@ -75,7 +86,7 @@ def moment_radius(step, delay, **options):
 
 def variance(step, delay, *, noise=1.0, **options):
     """Of x, where each gradient has noise of its own: V = sum p A V A' + noise."""
-    size = len(law(delay)) + 1
+    size = size_of(law(delay), **options)
     added = np.zeros((size, size))
     for k, chance in enumerate(law(delay)):
         seen = _of_a_gradient(k, step, size, **options)
