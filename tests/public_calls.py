@@ -396,7 +396,11 @@ CALLS = (
                 ),
                 no.some(None, (), SGD.init(PARAMS)),
             ),
-            strength=(0.5, no.up_to_one | no.answers("2", None, np.ones(7))),
+            strength=(
+                0.5,
+                no.up_to_one.filter(lambda v: v is not int)  # it answers a step
+                | no.answers("2", None, np.ones(7)),
+            ),
         ),
         # averaging
         "averaging.easgd": call(
