@@ -38,7 +38,10 @@ OTHERS = {
     ("ring.read", "ring"),
     ("ring.resize", "like"),
     ("ring.resize", "ring"),
+    ("stability.hessian_eigenvalues", "loss"),  # JAX says what it answers
     ("stability.hessian_eigenvalues", "params"),
+    ("stability.predict_step_limit", "loss"),
+    ("stability.sharpness", "loss"),
     ("workers.one", "held"),
     ("workers.run", "axis_name"),  # named as an axis that the mesh lacks
     ("workers.run", "mesh"),

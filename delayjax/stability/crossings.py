@@ -11,6 +11,7 @@ from delayjax.stability.recursion import Recursion
 
 _FINE = 16  # grid points for each turn of the fastest term
 _NOTHING = 1e-13  # of a sum, by its terms
+_EXACT = 4 * np.finfo(float).eps
 
 
 def crossings(
@@ -33,7 +34,7 @@ def crossings(
     Args:
         recursion: with its M and N.
         radius: r, positive.
-        below: the largest step that is asked for; if None, only the smallest is.
+        below: the largest step that counts; if None, only the smallest is found.
 
     Returns:
         The steps, positive, ascending, float64 [n]; and by how much the number of roots
@@ -41,8 +42,10 @@ def crossings(
     """
     curve = _Curve(recursion, radius)
     w, turned, steps = curve.grid()
-    found = [_on_the_axis(curve, side) for side in (1, -1)]
-    found = [(step, change) for step, change in found if 0 < step < math.inf]
+    found = []
+    for angle, side in ((0.0, 1), (math.pi, -1)):  # a real root, at r or -r
+        if 0 < (step := curve.step(angle)) < math.inf:
+            found.append((step, 1 if side * curve.turned(angle) > 0 else -1))
     outward = turned > 0
     cells = np.flatnonzero(outward[1:] != outward[:-1])
     low = np.minimum(steps[cells], steps[cells + 1])
@@ -62,15 +65,14 @@ def crossings(
 
 def brent(function: Callable[[float], float], low: float, high: float) -> float:
     """A zero between `low` and `high`, to rounding."""
-    exact = 4 * np.finfo(float).eps
-    zero = optimize.brentq(function, low, high, xtol=1e-300, rtol=exact)
+    zero = optimize.brentq(function, low, high, xtol=1e-300, rtol=_EXACT)
     return float(np.asarray(zero))
 
 
 def brent_minimum(function: Callable[[float], float], low: float, high: float) -> float:
     """Where a function is least between `low` and `high`, to the root of rounding."""
-    exact = 1e-9 * (high - low)
-    return float(np.asarray(optimize.fminbound(function, low, high, xtol=exact)))
+    least = optimize.fminbound(function, low, high, xtol=1e-9 * (high - low))
+    return float(np.asarray(least))
 
 
 class _Curve:
@@ -103,19 +105,16 @@ class _Curve:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             steps = self.scale * product.real / np.abs(response) ** 2
         steps[np.isnan(steps)] = math.inf  # N is 0 there
-        beside = _near_misses(turned)
-        near = sorted(self.nearest(float(w[i - 1]), float(w[i + 1])) for i in beside)
+        near = []  # where `turned` comes nearest to changing its sign, or is beyond
+        for i in _near_misses(turned):
+            size = functools.partial(lambda side, w: side * self.turned(w), turned[i])
+            near.append(brent_minimum(size, float(w[i - 1]), float(w[i + 1])))
         if near:
-            where = np.searchsorted(w, near)
+            where = np.searchsorted(w, near := sorted(near))
             w = np.insert(w, where, near)
             turned = np.insert(turned, where, [self.turned(x) for x in near])
             steps = np.insert(steps, where, [self.step(x) for x in near])
         return w, turned, steps
-
-    def nearest(self, low: float, high: float) -> float:
-        """Where `turned` comes nearest to changing its sign, or is beyond that."""
-        side = math.copysign(1, self.turned(low))
-        return brent_minimum(lambda w: side * self.turned(w), low, high)
 
     def turn(self, low: float, high: float) -> float:
         """Where `turned` changes its sign."""
@@ -150,12 +149,6 @@ class _Curve:
         still *= complex(1 - beta / r + beta / r * less, beta / r * math.sin(w))
         response = complex(self.terms @ np.exp(-1j * w * self.powers))
         return still, response
-
-
-def _on_the_axis(curve: _Curve, side: int) -> tuple[float, int]:
-    """The step at which a real root crosses at r or -r, and the change."""
-    angle = 0.0 if side == 1 else math.pi
-    return curve.step(angle), 1 if side * curve.turned(angle) > 0 else -1
 
 
 def _near_misses(values: np.ndarray) -> np.ndarray:

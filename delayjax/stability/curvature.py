@@ -12,7 +12,6 @@ from jax.typing import ArrayLike
 from scipy.sparse import linalg
 
 from delayjax import base
-from delayjax.stability.known import check_known
 
 _DENSE = 20  # parameters, up to which the whole Hessian is as cheap
 # residual over eigenvalue; the eigenvalue's own error is the square of it
@@ -28,15 +27,14 @@ def sharpness(
 ) -> float:
     """The largest eigenvalue of the Hessian of a loss.
 
-    The lambda of `step_limit`: gradient descent from `params` first becomes unstable
-    in the direction of this curvature, at eta = step_limit(delay) / lambda.
+    This is the lambda of `Dynamics`: gradient descent from `params` first becomes
+    unstable in the direction of this curvature, at eta = step_limit / lambda.
 
     Args:
         loss: (params, batch) -> a scalar.
         params: where, a tree of real arrays.
         batch: on what; take as much as fits, or the mean of several.
-        preconditioner: of an optimizer that divides gradients by it: see
-            `hessian_eigenvalues`.
+        preconditioner: as in `hessian_eigenvalues`.
 
     Returns:
         As `hessian_eigenvalues` with a `count` of 1.
@@ -53,9 +51,8 @@ def sharpness(
         Cohen, Kaur, Li, Kolter and Talwalkar, Gradient descent on neural networks
         typically occurs at the edge of stability, 2021, arXiv:2103.00065.
     """
-    return float(
-        hessian_eigenvalues(loss, params, batch, preconditioner=preconditioner)[0]
-    )
+    found = hessian_eigenvalues(loss, params, batch, preconditioner=preconditioner)
+    return float(found[0])
 
 
 def hessian_eigenvalues(
@@ -68,8 +65,8 @@ def hessian_eigenvalues(
 ) -> np.ndarray:
     """The largest eigenvalues of the Hessian of a loss, without the Hessian.
 
-    Of D^{-1/2} H D^{-1/2}, whose eigenvalues are those of D^{-1} H, by the implicitly
-    restarted Lanczos method of ARPACK on products
+    They are those of D^{-1/2} H D^{-1/2}, and of D^{-1} H, found by the implicitly
+    restarted Lanczos method of ARPACK from products
 
         H v = d/ds grad loss(params + s v)  at s = 0.
 
@@ -89,9 +86,9 @@ def hessian_eigenvalues(
         of N, at least 20, are held on the host.
 
     Raises:
-        TypeError: if a leaf of `params` is not real, or the loss no scalar.
-        ValueError: if `params` is empty, `count` is not in 1 .. N, `preconditioner` is
-            not positive or of another shape, or the loss or its Hessian is not finite.
+        TypeError: if a leaf of `params` is not real, or the loss no real scalar.
+        ValueError: if `count` is not in 1 .. N, `preconditioner` is not positive or of
+            another shape, or the loss or its Hessian is not finite.
         RuntimeError: if Lanczos does not converge.
 
     Example:
@@ -104,20 +101,15 @@ def hessian_eigenvalues(
         multiplication by the Hessian, 1994.
     """
     count = base.check_bound("count", count, at_least=1)
-    check_known(params=params, batch=batch, preconditioner=preconditioner)
-    if not callable(loss):
-        raise TypeError(f"`loss` must be a function of (params, batch), got {loss!r}.")
     params = widened("params", params)
     point, tree_of = ravel_pytree(params)
     size, dtype = point.size, point.dtype
-    if not size:
-        raise ValueError("`params` must hold at least one number, got none.")
     if count > size:
         raise ValueError(
-            f"`count` must be at most {size}, the number of parameters, got {count}."
+            f"`count` must be at most {size}, the numbers in `params`, got {count}."
         )
     root = _inverse_root(preconditioner, params).astype(dtype)
-    value = float(jax.jit(lambda *given: _scalar(loss(*given)))(params, batch))
+    value, _ = jax.jit(jax.value_and_grad(loss))(params, batch)
     if not math.isfinite(value):
         raise ValueError(
             f"`loss` must be finite at `params`, got {value}: the point has diverged."
@@ -126,7 +118,7 @@ def hessian_eigenvalues(
     @jax.jit
     def product(params, batch, root, vector):
         def gradient(at):
-            return ravel_pytree(jax.grad(lambda p: _scalar(loss(p, batch)))(at))[0]
+            return ravel_pytree(jax.grad(loss)(at, batch))[0]
 
         return jax.jvp(gradient, (params,), (tree_of(vector * root),))[1] * root
 
@@ -149,30 +141,17 @@ def hessian_eigenvalues(
     unit = np.linalg.norm(hessian_times(start)) / np.linalg.norm(start)
     if not unit:
         return np.zeros(count)
-    options: dict[str, Any] = {
-        "which": "LA",
-        "tol": _RESIDUAL[dtype.name],
-        "v0": start,
-        "return_eigenvectors": False,
-    }
-    hessian = _Hessian(lambda vector: hessian_times(vector) / unit, size, dtype)
+    operator: Any = linalg.LinearOperator  # of which pyright knows no arguments
+    hessian = operator((size, size), lambda v: hessian_times(v) / unit, dtype=dtype)
+    options = {"which": "LA", "tol": _RESIDUAL[dtype.name], "v0": start}
     try:
-        found = linalg.eigsh(hessian, count, **options)
+        found = linalg.eigsh(hessian, count, return_eigenvectors=False, **options)
     except linalg.ArpackNoConvergence as error:
         raise RuntimeError(
             f"Lanczos found {len(error.eigenvalues)} of {count} eigenvalues: ask for"
             " fewer, or widen the parameters to float64."
         ) from error
     return float(unit) * np.sort(np.asarray(found, np.float64))[::-1]
-
-
-class _Hessian(linalg.LinearOperator):
-    def __init__(self, times: Callable[[np.ndarray], np.ndarray], size: int, dtype):
-        super().__init__(dtype, (size, size))
-        self._times = times
-
-    def _matvec(self, x):
-        return self._times(x)
 
 
 def widened(name: str, tree: Any) -> Any:
@@ -208,18 +187,3 @@ def _inverse_root(preconditioner: Any, params: Any) -> jax.Array:
             f" {float(divisor.min())} as its smallest number."
         )
     return jax.lax.rsqrt(divisor)
-
-
-def _scalar(value: ArrayLike) -> jax.Array:
-    if not isinstance(value, (jax.Array, np.ndarray, np.generic, float)):
-        raise TypeError(
-            f"`loss` must return a scalar, got {value!r}: nothing beside it."
-        )
-    if jnp.shape(value) != ():
-        raise TypeError(
-            f"`loss` must return a scalar, got shape {jnp.shape(value)}: take the mean."
-        )
-    value = jnp.asarray(value)
-    if not jnp.issubdtype(value.dtype, jnp.floating):
-        raise TypeError(f"`loss` must return a real number, got {value.dtype}.")
-    return value

@@ -1,13 +1,12 @@
-"""Delayed training on one curvature: its limits, its modes, its noise floor."""
+"""Delayed training on one curvature: limits, modes and the noise floor."""
 
 import dataclasses
 import math
 from typing import Literal
 
 import numpy as np
-from scipy import optimize
 
-from delayjax.stability.crossings import brent, crossings
+from delayjax.stability.crossings import brent, brent_minimum, crossings
 from delayjax.stability.known import check_number
 from delayjax.stability.moments import second_moments
 from delayjax.stability.recursion import Recursion
@@ -24,31 +23,30 @@ class Dynamics(Recursion):
 
         x_{t+1} = x_t - a x_{t - tau},    a = eta lambda
 
-    and the same with momentum, random delays and the other options. Methods take the
-    step a. All that they say of eta is their answer over lambda; training is stable
-    where it is stable at the largest lambda.
+    and the same with random delays, momentum and the other options. Methods take and
+    give the step a; the learning rate eta is a / lambda. Training is stable if it is
+    stable at the largest lambda.
 
     Args:
-        delay: in updates: an int, or the probabilities of 0, 1, 2, ..., of which each
-            update draws its delay anew, as `cluster.staleness_law(...).pmf`.
+        delay: in updates: an int, or the probabilities of 0, 1, 2, ..., from which each
+            update draws anew, as `cluster.staleness_law(...).pmf`.
         momentum: beta in [0, 1), as in `optax.sgd`.
         nesterov: whether the momentum is Nesterov's; else the heavy ball.
         modulation: staleness -> factor w_k of the update, a law of `dj.modulation`
             behind the optimizer; called with np.int32.
-        compensation: c = h / lambda of gradients that are corrected by h (x_t -
-            x_{t-tau}). DC-ASGD has h = lam_0 times the mean of g^2.
+        compensation: c = h / lambda, for gradients corrected by h (x_t - x_{t-tau}).
+            DC-ASGD has h = lam_0 times the mean of g^2.
         extrapolation: e, for gradients that are taken ahead of the parameters by e of
             their last moves, at x_t + e (x_t - x_{t-1}): SpecTrain, e the delay, and
             AsyncPP, e = momentum, whose modes are those of Nesterov's momentum. By the
-            whole delay it lowers the limit of plain SGD, by a quarter it raises it a
+            whole delay it lowers the limit of plain SGD; by a quarter it raises it a
             little, from a delay of 4 on.
 
     Raises:
-        TypeError: if `delay` is no integer and no law, another argument no number, or
-            `modulation` no function.
-        ValueError: if a law has negative probabilities or they do not sum to 1,
-            `momentum` is outside of [0, 1), `compensation` or `extrapolation` is
-            negative, or a weight is negative or not finite, or all are 0.
+        TypeError: if `delay` is neither an integer nor a row of probabilities,
+            `modulation` no function, or another argument no number.
+        ValueError: if an argument or a weight is negative, infinite or nan, `momentum`
+            not below 1, all weights are 0, or the probabilities do not sum to 1.
 
     Example:
         >>> training = Dynamics(4, momentum=0.9)
@@ -58,18 +56,15 @@ class Dynamics(Recursion):
 
     References:
         Yu, Chen and Poor, arXiv:2406.11159, for the questions, in continuous time;
-        Chen, Yang and Cheng, SpecTrain, arXiv:1809.02839, and Ajanthan et al., AsyncPP,
-        arXiv:2505.01099, for extrapolation.
+        Chen, Yang and Cheng, SpecTrain, arXiv:1809.02839; Ajanthan et al., AsyncPP,
+        arXiv:2505.01099.
     """
 
     def step_limit(self, criterion: Criterion = "mean_square") -> float:
         """The smallest step at which single runs may diverge.
 
-        For a fixed delay without other options it is
-
-            2 sin(pi / (2 (2 tau + 1)))
-
-        and for any fixed delay the smallest positive
+        For a fixed delay without other options it is 2 sin(pi / (2 (2 tau + 1))), for
+        any fixed delay the smallest positive
 
             a(w) = -(z - 1)(1 - beta/z) / N(z),    z = e^{iw}, where that is real,
 
@@ -79,27 +74,25 @@ class Dynamics(Recursion):
 
             (a^2/2 pi) int (1 - |G|^2) / |e^{iw} - 1 + a G|^2 dw < 1,   over [-pi, pi],
 
-        with G(w) = sum_k p_k e^{-ikw}; the options change it. Then almost all runs die
-        out; they may still do so at up to 1.3 times the limit.
+        with G(w) = sum_k p_k e^{-ikw}; the options change it. Almost all runs die out
+        below that limit, and may do so at up to 1.3 times it.
 
-        The delays of a cluster are not independent, and `TraceDynamics` measures what
-        its runs bear. Equal workers on a server that updates at each gradient bore this
-        limit or more in all simulations: 2 to 40 of them, with constant, gamma (shape
-        0.3 to 16), lognormal and Pareto times. Delays in a fixed order may bear less:
-        staleness 0, 1, ..., 7 in turn is a batch of 8 gradients, and bears half of it.
+        The delays of a cluster are not independent: `TraceDynamics` follows them. In
+        simulations, 2 to 40 equal workers bore this limit or more where the server
+        updates at each gradient, with constant, gamma (shape 0.3 to 16), lognormal and
+        Pareto times. Delays in a fixed order may bear less: staleness 0, 1, ..., 7 in
+        turn is a batch of 8 gradients, and bears half of it.
 
         Args:
-            criterion: "mean_square": the variance dies out, and with it single runs of
-                independent delays. "mean": only the mean over runs dies out, as in
-                theory papers. It is exact where each update averages gradients of all
-                delays in these shares, and for a fixed delay, where both are one. For
-                random delays single runs diverge below it: 16 memoryless workers bear
-                0.47, their mean bears 62.
+            criterion: "mean_square": the variance dies out, and with it single runs.
+                "mean": only the mean over runs dies out, as in theory papers; right
+                where each update averages gradients of all delays in these shares. Of
+                16 memoryless workers single runs bear 0.47, their mean bears 62.
 
         Returns:
-            float64. Costs nothing where it has the closed form, 0.2 ms for other fixed
-            delays of up to 64 updates and for their mean, a few ms for 1000. In mean
-            square O(K^2) for delays of up to K: 20 ms for 64, 0.7 s for 1000.
+            float64. Costs 0.2 ms for fixed delays of up to 64 updates and for the mean,
+            a few ms for 1000; in mean square O(K^2) for delays of up to K: 20 ms for
+            64, 0.7 s for 1000.
 
         Raises:
             ValueError: if `criterion` is unknown, or a delay is beyond 10^6 that has no
@@ -108,8 +101,6 @@ class Dynamics(Recursion):
         Example:
             >>> round(Dynamics(4).step_limit(), 4)
             0.3473
-            >>> round(Dynamics(1, momentum=0.9).step_limit(), 6)  # 1 - beta
-            0.1
             >>> law = Dynamics([0.5, 0.0, 0.5])  # its mean bears twice as much
             >>> round(law.step_limit(), 6), round(law.step_limit("mean"), 6)
             (1.0, 2.0)
@@ -132,17 +123,16 @@ class Dynamics(Recursion):
     def critical_step(self) -> float:
         """The step of the fastest decay: the smallest spectral radius.
 
-        For a fixed delay without other options two real roots meet there,
+        For a fixed delay without other options two real roots meet there:
 
             tau^tau / (tau + 1)^{tau+1},    with the spectral radius tau / (tau + 1).
 
-        In general: the smallest circle within which all roots are at some step.
+        In general it is found from the smallest circle that can hold all roots.
 
         Returns:
-            float64; of steps with the same radius the smallest, as (1 - sqrt(beta))^2
-            for the heavy ball without delay. For a law it is the decay of the mean. It
-            may lie beyond `step_limit` where random delays are compensated by more than
-            1. Costs 15 ms for delays of up to 64 updates.
+            float64; the smallest of equally fast steps. For random delays the mean of x
+            decays so, and compensation by more than 1 may put it beyond `step_limit`.
+            Costs 15 ms for delays of up to 64 updates.
 
         Raises:
             ValueError: if a delay is beyond 10^4.
@@ -168,14 +158,9 @@ class Dynamics(Recursion):
         return best
 
     def roots(self, step: float) -> np.ndarray:
-        """The z of all modes z^t.
+        """The z of all modes z^t of x, or of its mean for random delays.
 
-        Without momentum the roots of z - 1 + a sum_k p_k w_k z^-k, for a fixed delay
-
-            z^{tau+1} - z^tau + a = 0
-
-        and with it (z - 1)(1 - beta/z) + a N(z) = 0, multiplied by z until no negative
-        power is left. For a random delay they are the modes of the mean of x.
+            (z - 1)(1 - beta/z) + a N(z) = 0,   fixed delay: z^{tau+1} - z^tau + a = 0
 
         Args:
             step: a = eta lambda.
@@ -192,9 +177,6 @@ class Dynamics(Recursion):
         Example:
             >>> Dynamics(1).roots(0.16).real.round(6).tolist()  # z^2 - z + 0.16
             [0.8, 0.2]
-            >>> z = Dynamics(1).roots(1.0)[0]  # it neither grows nor decays, and turns
-            >>> float(abs(z).round(6)), float(abs(np.angle(z, deg=True)).round(6))
-            (1.0, 60.0)
         """
         check_number("step", step)
         self.check_longest()
@@ -202,16 +184,15 @@ class Dynamics(Recursion):
         return found[np.argsort(-np.abs(found), kind="stable")]
 
     def spectral_radius(self, step: float) -> float:
-        """By how much an error shrinks in one update, in the long run: max |z|.
+        """The factor by which an error shrinks in one update, in the long run: max |z|.
 
-        Below 1 the mean of x dies out, as rho^t; the rate is -log(rho) an update, and
-        an error falls to a share eps of itself in log(eps) / log(rho) updates.
+        The decay rate of an update is -log of it.
 
         Args:
             step: a = eta lambda.
 
         Returns:
-            The largest modulus of `roots`, float64; 0 where x is 0 after one update.
+            float64; 0 where x is 0 after one update. Costs what `roots` does.
 
         Raises:
             TypeError, ValueError: as `roots` does.
@@ -232,12 +213,10 @@ class Dynamics(Recursion):
                           r = cos(v (2 tau - 1)/4 + pi/4) / cos(v (2 tau + 1)/4 - pi/4)
             any law:      s^2 I / (1 - J),    I = (1/2 pi) int |D|^-2 dw,
                           J = (a^2/2 pi) int (1 - |G|^2) |D|^-2 dw,
-                          D = e^{iw} - 1 + a G
+                          D = e^{iw} - 1 + a G,    G(w) = sum_k p_k e^{-ikw}
 
-        over [-pi, pi], G(w) = sum_k p_k e^{-ikw}. Momentum carries the gradients' noise
-        on, modulation weighs it. Each update has noise of its own, as when each
-        gradient is used once; a lookback delay that varies uses some twice, with their
-        noise.
+        over [-pi, pi]. Momentum carries the noise on, modulation weighs it. Each update
+        has noise of its own; a lookback delay that varies uses some gradients twice.
 
         Args:
             step: a = eta lambda.
@@ -249,14 +228,12 @@ class Dynamics(Recursion):
 
         Raises:
             TypeError: if `step` or `noise` is no number.
-            ValueError: if one is negative, `noise` is so large that float64 cannot hold
-                the variance, or a delay is beyond 10^4 that has no closed form.
+            ValueError: if one is negative, float64 cannot hold the variance, or a delay
+                is beyond 10^4 that has no closed form.
 
         Example:
             >>> round(Dynamics(0).stationary_variance(0.5), 6)  # s^2 / (a (2 - a))
             1.333333
-            >>> Dynamics(1).stationary_variance(1.5)
-            inf
 
         References:
             Kuchler and Mensch, Langevin's stochastic differential equation extended by
@@ -337,9 +314,7 @@ def _mean_square_limit(recursion: Recursion, limit: float) -> float:
     for i in range(1, len(values) - 1):
         if values[i - 1] < values[i] > values[i + 1]:
             low, high = steps[i - 1], steps[i + 1]
-            near = 1e-9 * (high - low)
-            top = optimize.fminbound(lambda step: -excess(step), low, high, xtol=near)
-            top = float(np.asarray(top))
+            top = brent_minimum(lambda step: -excess(step), low, high)
             if excess(top) > 0:
                 return brent(excess, low, top)
     if values[-1] < 0:

@@ -7,16 +7,16 @@ _ROUNDING = 1e-6  # of a sum of probabilities, as float32 leaves it
 
 
 def probabilities(name: str, values: ArrayLike) -> np.ndarray:
-    """`values` as a law, float64; it sums to 1, and the last is not zero.
+    """`values` as probabilities, float64; they sum to 1, and the last is not zero.
 
     Args:
         name: of the argument.
         values: a row that sums to 1 within 1e-6.
 
     Raises:
-        TypeError: if it holds bools or what is no real number.
-        ValueError: if it is no row or empty, one is negative or not finite, or they do
-            not sum to 1.
+        TypeError: if it holds anything but real numbers.
+        ValueError: if it is no row, one is negative or not finite, or they do not sum
+            to 1.
 
     Example:
         >>> probabilities("pmf", [0.5, 0.5, 0.0]).tolist()
@@ -36,11 +36,6 @@ def probabilities(name: str, values: ArrayLike) -> np.ndarray:
         raise ValueError(
             f"`{name}` must be a row of the probabilities of 0, 1, 2, ... updates, got"
             f" shape {chances.shape}."
-        )
-    if not chances.size:
-        raise ValueError(
-            f"`{name}` must hold the probabilities of 0, 1, 2, ... updates, got an"
-            " empty row."
         )
     sound = np.isfinite(chances) & (chances >= 0)
     if not sound.all():

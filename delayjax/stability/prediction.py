@@ -1,4 +1,4 @@
-"""The learning rate from which on a real loss is unstable under delay."""
+"""The learning rate above which a real loss is unstable under delay."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,36 +21,36 @@ def predict_step_limit(
     *,
     criterion: Criterion = "mean_square",
 ) -> float:
-    """The learning rate from which on small changes at `params` grow under SGD.
+    """The learning rate above which SGD makes small changes at `params` grow.
 
         dynamics.step_limit() / lambda
 
     with lambda the largest eigenvalue of the Hessian at `params`. Training diverges
-    there if lambda stays what it is: for least squares and other quadratics anywhere,
-    for other losses near an optimum that they stay at.
+    above it if lambda stays the same: for least squares and other quadratics anywhere,
+    for other losses near an optimum.
 
     A network changes its lambda. The limit holds at this point and forecasts no run.
     Five perceptrons on digits, in full batches at delays of 0, 4 and 16, with and
     without momentum, trained at up to 0.4 to 5.8 times the limit of their first point,
-    0.03 to 0.4 times that of a late one, and 1.5 to 9 times the smallest limit on the
-    way. So take the smallest one along a short run with a small step.
+    0.03 to 0.4 times the limit of a late point, and 1.5 to 9 times the smallest limit
+    on the way. So take the smallest limit along a short run with a small step.
 
-    It is not for Adam. There the limit is that of coordinates whose second moment is
-    tiny: these move first, by little, and their second moment grows at once. From the
-    first point such a number was 38 to 430 times too low for the same perceptrons at
-    delays of 4 and 16. With the second moment of a run it was 0.2 to 3 times the step
-    of that run, whatever the step. Measure Adam over a grid of learning rates.
+    It is not for Adam: coordinates with a tiny second moment would decide. They move
+    first, by little, and their second moment grows at once. From the first point the
+    number was 38 to 430 times too low for the same perceptrons at delays of 4 and 16;
+    with the second moment of a run it was 0.2 to 3 times the step of that run, whatever
+    the step. Measure Adam over a grid of learning rates.
 
     Args:
         loss: (params, batch) -> a scalar.
-        params: where, a tree of real arrays.
-        batch: on what; the noise of small batches is left out.
-        dynamics: the delay, and the momentum and the other options of `optax.sgd`.
+        params: a tree of real arrays.
+        batch: the second argument of `loss`; the noise of small batches is left out.
+        dynamics: the delay, and the momentum and other options of the SGD.
         criterion: as in `Dynamics.step_limit`.
 
     Returns:
-        float64. Costs a `sharpness`; for several delays take that once, and
-        `learning_rate_limit` of each.
+        float64. Costs a `sharpness`; for several delays measure it once and call
+        `learning_rate_limit` for each.
 
     Raises:
         TypeError, ValueError: as `sharpness` and `learning_rate_limit` do.
@@ -76,14 +76,14 @@ def predict_step_limit(
 def learning_rate_limit(
     sharpness: float, dynamics: Dynamics, *, criterion: Criterion = "mean_square"
 ) -> float:
-    """The learning rate from which on a mode of this curvature may grow.
+    """The learning rate above which a direction of this curvature may grow.
 
         SGD:   dynamics.step_limit() / lambda
         Adam:  the same, over 1 - b1, with b1 as the momentum
 
-    For Adam it is the edge of stability: lambda is the sharpness preconditioned by a
-    second moment that stands still. Training does not diverge there. The second moment
-    grows with the oscillation, and lambda falls.
+    Adam's lambda is the sharpness preconditioned by a second moment that stands still.
+    Training does not diverge at this edge of stability: the second moment grows with
+    the oscillation, and lambda falls.
 
     Args:
         sharpness: lambda; for Adam `sharpness(..., preconditioner=
@@ -114,8 +114,8 @@ def learning_rate_limit(
         check_number("sharpness", sharpness, positive=True)
     except ValueError as error:
         raise ValueError(
-            f"{error} It is the largest eigenvalue of a Hessian: where that is not"
-            " positive, curvature limits no step, so measure it later in training."
+            f"{error} Without a positive curvature there is no limit: measure it later"
+            " in training."
         ) from None
     return dynamics.step_limit(criterion) / float(sharpness)
 
@@ -123,22 +123,22 @@ def learning_rate_limit(
 def adam_preconditioner(
     second_moment: Any, *, eps: float = 1e-8, eps_root: float = 0.0
 ) -> Any:
-    """What Adam divides gradients by.
+    """The tree by which Adam divides gradients.
 
         D = sqrt(v + eps_root) + eps
 
     Args:
         second_moment: v, a tree of means of squared gradients, without bias: `nu` of
             `optax.adam`'s state over 1 - b2^t.
-        eps: as of `optax.adam`.
-        eps_root: likewise.
+        eps: as in `optax.adam`.
+        eps_root: as in `optax.adam`.
 
     Returns:
         A tree like `second_moment`, for `sharpness`.
 
     Raises:
         TypeError: if a leaf of `second_moment` is not real.
-        ValueError: if it is empty, or one number is negative or not finite.
+        ValueError: if one number is negative or not finite.
 
     Example:
         >>> adam_preconditioner(jnp.array([4.0, 0.0]), eps=0.5).tolist()
@@ -147,14 +147,10 @@ def adam_preconditioner(
     check_number("eps", eps)
     check_number("eps_root", eps_root)
     moments = widened("second_moment", second_moment)
-    leaves = jax.tree.leaves(moments)
-    if not leaves:
-        raise ValueError("`second_moment` must hold at least one number, got none.")
-    if all(map(base.is_concrete, leaves)):
-        for leaf in leaves:
-            if not (jnp.isfinite(leaf) & (leaf >= 0)).all():
-                raise ValueError(
-                    "`second_moment` must be finite and non-negative, got"
-                    f" {float(leaf.min())} as the smallest number of a leaf."
-                )
+    for leaf in filter(base.is_concrete, jax.tree.leaves(moments)):
+        if not (jnp.isfinite(leaf) & (leaf >= 0)).all():
+            raise ValueError(
+                "`second_moment` must be finite and non-negative, got"
+                f" {float(leaf.min())} as the smallest number of a leaf."
+            )
     return jax.tree.map(lambda v: jnp.sqrt(v + eps_root) + eps, moments)

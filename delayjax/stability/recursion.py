@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import operator
 from collections.abc import Callable
 
 import jax
@@ -14,8 +13,8 @@ from delayjax.stability.known import check_known, check_number
 from delayjax.stability.pmf import probabilities
 
 LONGEST = 10**4  # updates; beyond, what costs K^2 takes a minute
-_LONGEST_GRID = 10**6  # a grid of crossings then has a gigabyte
-_INT32 = 2**31 - 1  # what updates are counted with
+_LONGEST_GRID = 10**6  # beyond, a grid of crossings takes gigabytes
+_INT32 = 2**31 - 1  # the largest update that int32 counts
 
 Delay = int | ArrayLike
 """How late each gradient is: an int, or the probabilities of 0, 1, 2, ... updates."""
@@ -50,8 +49,8 @@ class UpdateRule:
             raise TypeError(f"`nesterov` must be a bool, got {self.nesterov!r}.")
         if not (self.modulation is None or callable(self.modulation)):
             raise TypeError(
-                "`modulation` must be a function from staleness to a factor, as"
-                f" modulation.inverse is, got {self.modulation!r}."
+                "`modulation` must be a function from staleness to a factor, got"
+                f" {self.modulation!r}."
             )
         for name in ("momentum", "compensation", "extrapolation"):
             self._set(**{name: float(getattr(self, name))})
@@ -80,8 +79,7 @@ class UpdateRule:
         """w_k of each staleness, float64 [n].
 
         Raises:
-            TypeError: if `modulation` gives anything but a number.
-            ValueError: if a weight is negative or not finite, or all of them are 0.
+            TypeError, ValueError: as `Dynamics` does.
         """
         if self.modulation is None:
             return np.ones(len(staleness))
@@ -92,16 +90,12 @@ class UpdateRule:
         if weights.dtype.kind not in "bfiu" or weights.ndim != 1:
             raise TypeError(f"`modulation` must give numbers, got {answers[0]!r}.")
         weights = weights.astype(np.float64)
-        wrong = np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
-        if wrong.size:
+        sound = (weights >= 0) & (weights < np.inf)
+        if not sound.all() or not weights.any():
+            worst = np.argmin(sound)
             raise ValueError(
-                "`modulation` must give finite, non-negative factors, got"
-                f" {weights[wrong[0]]} for staleness {staleness[wrong[0]]}."
-            )
-        if not weights.any():
-            raise ValueError(
-                "`modulation` must let some gradients pass, got the factor 0 for every"
-                " staleness that occurs."
+                "`modulation` must give finite, non-negative factors, and not 0 alone,"
+                f" got {weights[worst]} for staleness {staleness[worst]}."
             )
         return weights
 
@@ -128,7 +122,10 @@ class Recursion(UpdateRule):
             ages = np.flatnonzero(law)
             chances = law[ages]
         else:
-            ages, chances = np.array([_updates(self.delay)]), np.ones(1)
+            tau = base.check_bound("delay", self.delay)
+            if tau > _INT32:
+                raise ValueError(f"`delay` must be at most {_INT32}, got {tau}.")
+            ages, chances = np.array([tau]), np.ones(1)
         weights = self.weights_of(ages.astype(np.int32))
         self._set(ages=ages, chances=chances, weights=weights)
 
@@ -183,31 +180,14 @@ class Recursion(UpdateRule):
         return row
 
     def check_longest(self, most: int = LONGEST) -> None:
-        """Checks that an answer takes less than a minute.
+        """Refuses delays beyond `most`, whose answer would take more than a minute.
 
         Raises:
-            ValueError: if a delay is beyond `most`.
+            ValueError: naming `delay`.
         """
         if self.longest > most:
             raise ValueError(
-                f"`delay` must be at most {most} updates here, got {self.longest}: only"
-                " the limit and the variance of a fixed delay, without other options,"
-                " have no bound. Cut off a law's tail and divide by the sum, or give a"
-                " trace to TraceDynamics."
+                f"`delay` must be at most {most} updates here, got {self.longest}: cut"
+                " off a law's tail and divide by the sum, or give a trace to"
+                " TraceDynamics."
             )
-
-
-def _updates(delay: object) -> int:
-    try:
-        if isinstance(delay, (bool, np.bool_)):
-            raise TypeError
-        tau = operator.index(delay)  # pyright: ignore[reportArgumentType]
-    except TypeError:
-        raise TypeError(
-            "`delay` must be an integer number of updates, or a row of the"
-            f" probabilities of 0, 1, 2, ..., got {delay!r}."
-        ) from None
-    if not 0 <= tau <= _INT32:
-        rule = "non-negative" if tau < 0 else f"at most {_INT32}, as int32 counts them"
-        raise ValueError(f"`delay` must be {rule}, got {tau}.")
-    return tau

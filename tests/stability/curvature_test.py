@@ -131,7 +131,7 @@ def test_narrow_parameters_are_widened():
 
 def test_what_has_no_hessian_is_refused():
     at = jnp.ones(30)
-    with pytest.raises(TypeError, match="`loss` must return a scalar, got shape"):
+    with pytest.raises(TypeError, match="scalar-output functions"):
         stability.sharpness(lambda x, _: x**2, at, None)
     with pytest.raises(ValueError, match="`loss` must have a finite Hessian"):
         stability.sharpness(lambda x, _: jnp.sum(jnp.sqrt(x)), 0 * at, None)
@@ -142,10 +142,10 @@ def test_what_has_no_hessian_is_refused():
             stability.sharpness(lambda x, _, v=value: v + x[0] ** 2, at, None)
     with pytest.raises(ValueError, match="finite at `params`, got nan"):
         stability.sharpness(bowl(jnp.ones(30)), at * np.nan, None)
-    with pytest.raises(TypeError, match=r"must return a scalar, got .*: nothing"):
+    with pytest.raises(TypeError, match="scalar-output functions"):
         stability.sharpness(lambda x, _: (jnp.sum(x), {}), at, None)
     for empty in ({}, None, jnp.zeros(0)):
-        with pytest.raises(ValueError, match="`params` must hold at least one number"):
+        with pytest.raises(ValueError, match="at most 0, the numbers in `params`"):
             stability.sharpness(lambda x, _: 0.0, empty, None)
     for other in (jnp.arange(30), jnp.ones(30, jnp.complex64)):
         with pytest.raises(TypeError, match=f"must be real .* leaf of {other.dtype}"):

@@ -118,25 +118,11 @@ OTHERS = {
         "second_moment",
         lambda: stability.adam_preconditioner(NAN * AT),
     ),
-    "no moment": ("second_moment", lambda: stability.adam_preconditioner(None)),
     "whole moments": (
         "second_moment",
         lambda: stability.adam_preconditioner(jnp.ones(2, int)),
     ),
-    "no loss": ("loss", lambda: stability.sharpness(None, AT, None)),
-    "a complex loss": (
-        "loss",
-        lambda: stability.sharpness(lambda x, _: jnp.sum(x) * 1j, AT, None),
-    ),
     "a word of parameters": ("params", lambda: stability.sharpness(bowl, "a", None)),
-    "traced parameters": (
-        "params",
-        lambda: jax.jit(lambda x: stability.sharpness(bowl, x, None))(AT),
-    ),
-    "a traced batch": (
-        "batch",
-        lambda: jax.jit(lambda x: stability.sharpness(bowl, AT, x))(AT),
-    ),
     "whole divisors": (
         "preconditioner",
         lambda: stability.sharpness(bowl, AT, None, preconditioner=jnp.ones(2, int)),

@@ -19,13 +19,18 @@ AT_A_STEP = {
 # (delay, options): what is said of it
 REFUSED = {
     "a negative delay": (-1, {}, ValueError, "`delay` must be non-negative, got -1"),
-    "a delay and a half": (1.5, {}, TypeError, "`delay` must be an integer .*got 1.5"),
-    "a bool": (True, {}, TypeError, "`delay` must be an integer .*got True"),
-    "no law": ("late", {}, TypeError, "`delay` must be an integer .*got 'late'"),
+    "a delay and a half": (
+        1.5,
+        {},
+        TypeError,
+        "`delay` must be a static integer.*got 1.5",
+    ),
+    "a bool": (True, {}, TypeError, "`delay` must be a static integer.*got True"),
+    "no law": ("late", {}, TypeError, "`delay` must be a static integer.*got 'late'"),
     "a table": ([[0.5, 0.5]], {}, ValueError, r"a row of .*got shape \(1, 2\)"),
     "too little": ([0.5, 0.4], {}, ValueError, "sum to 1, got 0.9: lengthen a law"),
     "too much": ([0.5, 0.6], {}, ValueError, "sum to 1, got 1.1: .* divide by the sum"),
-    "nothing": ([], {}, ValueError, "`delay` must hold .*got an empty row"),
+    "nothing": ([], {}, ValueError, "`delay` must hold .* that sum to 1, got 0"),
     "zeros": ([0.0, 0.0], {}, ValueError, "sum to 1, got 0"),
     "words": (["a"], {}, TypeError, r"`delay` must be a row of .*got \['a'\]"),
     "complex": ([1 + 0j], {}, TypeError, "`delay` must be a row of .*1"),
@@ -86,7 +91,7 @@ REFUSED = {
         3,
         {"modulation": lambda k: k < 3},
         ValueError,
-        "some gradients pass",
+        "not 0 alone, got 0.0 for staleness 3",
     ),
 }
 

@@ -125,7 +125,7 @@ def test_a_law_of_float32_counts_as_one():
         ([0.5, math.inf], "`pmf` must hold finite, .* got inf"),
         ([1.5, -0.5], "`pmf` must hold .* non-negative .* got -0.5"),
         ([math.nan, 1.0], "`pmf` must hold finite, .* got nan"),
-        ([], "`pmf` must hold .* got an empty row"),
+        ([], "`pmf` must hold .* that sum to 1, got 0"),
         ([[1.0]], r"`pmf` must be a row of the probabilities.* got shape \(1, 1\)"),
         (1.0, r"`pmf` must be a row of the probabilities.* got shape \(\)"),
     ],
