@@ -42,6 +42,7 @@ OTHERS = {
     ("stability.hessian_eigenvalues", "params"),
     ("stability.predict_step_limit", "loss"),
     ("stability.sharpness", "loss"),
+    ("stability.sharpness", "preconditioner"),  # JAX says where the trees differ
     ("workers.one", "held"),
     ("workers.run", "axis_name"),  # named as an axis that the mesh lacks
     ("workers.run", "mesh"),

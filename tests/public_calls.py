@@ -877,7 +877,7 @@ CALLS = (
             stability.adam_preconditioner,
             second_moment=(
                 PARAMS,
-                no.some("2", {"w": 1j}, optax.tree.scale(-1, PARAMS)),
+                no.some("2", {"w": 1j}),
             ),
             eps=(1e-8, no.non_negative),
             eps_root=(0.0, no.non_negative),

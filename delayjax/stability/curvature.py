@@ -32,8 +32,8 @@ def sharpness(
 
     Args:
         loss: (params, batch) -> a scalar.
-        params: where, a tree of real arrays.
-        batch: on what; take as much as fits, or the mean of several.
+        params: a tree of real arrays.
+        batch: the second argument of `loss`; as much as fits, or the mean of several.
         preconditioner: as in `hessian_eigenvalues`.
 
     Returns:
@@ -72,23 +72,22 @@ def hessian_eigenvalues(
 
     Args:
         loss: (params, batch) -> a scalar, twice differentiable.
-        params: where, a tree of real arrays of N numbers. Narrower ones than float32
-            are widened to it.
-        batch: on what.
-        count: how many.
+        params: a tree of real arrays, N numbers in all. Narrower ones than float32 are
+            widened to it.
+        batch: the second argument of `loss`.
+        count: how many eigenvalues.
         preconditioner: D, by which the optimizer divides gradients: a tree like
             `params` of positive numbers, as of `adam_preconditioner`; None is 1.
 
     Returns:
-        float64 [count], descending; negative ones come last, where there are that few
-        positive. To 1e-6 in float32, the better the farther they are apart. A product
-        costs two to three gradients, and some 20 to 100 are needed; 2 count + 1 vectors
-        of N, at least 20, are held on the host.
+        float64 [count], descending, by value and not by size. Exact to 1e-6 in float32,
+        if they are well apart. Costs some 20 to 100 products of two to three gradients
+        each, and 2 count + 1 vectors of N, at least 20, on the host.
 
     Raises:
         TypeError: if a leaf of `params` is not real, or the loss no real scalar.
-        ValueError: if `count` is not in 1 .. N, `preconditioner` is not positive or of
-            another shape, or the loss or its Hessian is not finite.
+        ValueError: if `count` is not in 1 .. N, `preconditioner` is not positive or no
+            tree like `params`, or the loss or its Hessian is not finite.
         RuntimeError: if Lanczos does not converge.
 
     Example:
@@ -174,16 +173,11 @@ def _inverse_root(preconditioner: Any, params: Any) -> jax.Array:
     """D^{-1/2}, [N]; or 1."""
     if preconditioner is None:
         return jnp.ones(())
-    shapes = [jax.tree.map(jnp.shape, tree) for tree in (preconditioner, params)]
-    if shapes[0] != shapes[1]:
-        raise ValueError(
-            f"`preconditioner` must have the shapes of `params`, {shapes[1]}, got"
-            f" {shapes[0]}."
-        )
-    divisor = ravel_pytree(widened("preconditioner", preconditioner))[0]
-    if not (jnp.isfinite(divisor) & (divisor > 0)).all():
-        raise ValueError(
-            "`preconditioner` must be positive and finite, got"
-            f" {float(divisor.min())} as its smallest number."
-        )
-    return jax.lax.rsqrt(divisor)
+    divisor = widened("preconditioner", preconditioner)
+    roots = jax.tree.map(
+        lambda d, x: jax.lax.rsqrt(d) + jnp.zeros_like(x), divisor, params
+    )
+    root = ravel_pytree(roots)[0]
+    if not (jnp.isfinite(root) & (root > 0)).all():
+        raise ValueError("`preconditioner` must be positive and finite.")
+    return root

@@ -1,4 +1,4 @@
-"""Second moments: what gradient noise and random delays do to the variance."""
+"""Second moments: the variance under gradient noise and random delays."""
 
 import numpy as np
 
@@ -8,15 +8,15 @@ from delayjax.stability.recursion import Recursion
 def second_moments(
     recursion: Recursion, step: float
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """How the noise of one update is made, and what it does, in the long run.
+    """How the variance of one update's noise makes that of the next ones.
 
-    What an update does not know beforehand is the pair
+    An update adds the random pair
 
         e = (w_k (lead y_t + carried m_{t-1}), y_t) - its mean over k,
 
     white in time, with the covariances Q = (Q_11, Q_12, Q_22). It drives x and m as a
     linear filter, z-transforms over D(z), and x and m make the next e. Without
-    modulation e has one component, the staleness' own, and
+    modulation e has one component, from the staleness alone, and
 
         Q <- Q J,    J = (a^2/2 pi) int (1 - |G|^2) / |D(e^{iw})|^2 dw
 
@@ -27,9 +27,6 @@ def second_moments(
         and below 1 the variance is finite. `seen`, float64 [3]: the variance of x from
         Q. None where the mean of x does not die out. Integrals are exact to rounding;
         costs O(K^2) for delays up to K.
-
-    Raises:
-        ValueError: as `Recursion.check_longest` does.
     """
     recursion.check_longest()
     lags = recursion.longest + len(recursion.taken) + 1
@@ -49,8 +46,8 @@ def second_moments(
     square = float(chances @ weights**2)
     spread = max(float(chances @ (weights - w) ** 2), 0.0)
 
-    # x = x_1 e_1 + x_2 e_2 over D, and so m of the update before; q is what the weight
-    # multiplies beside the stale x
+    # x = x_1 e_1 + x_2 e_2 over D, and so m of the update before; the weight multiplies
+    # the stale x and q
     x_1, x_2 = -step * u * (1 - beta * u), -step * carried * w * u**2
     m_1 = -step * u**2 * (taken * law + c)
     m_2 = u * (1 - u) + step * lead * u**2 * (taken * weighed + c * w)
@@ -59,8 +56,8 @@ def second_moments(
     qx = _products(q_1, q_2, x_1, x_2)
     qq = _products(q_1, q_2, q_1, q_2)
 
-    # e_1 = lead d x + f q and e_2 = h x, with d and h what is random of
-    # taken w_k z^-k and of taken z^-k, and f of w_k
+    # e_1 = lead d x + f q and e_2 = h x, with d, h and f the random parts of
+    # taken w_k z^-k, of taken z^-k and of w_k
     size = np.abs(taken) ** 2
     dd = size * (square - np.abs(weighed) ** 2)
     dh = size * (w - weighed * law.conj())
@@ -86,13 +83,10 @@ def _products(
 
 
 def _spectrum(polynomial: np.ndarray, lags: int) -> np.ndarray | None:
-    """Weights of points on the circle whose sum is the mean of f / |A|^2.
+    """Weights of the points e^{2 pi i j / n} that sum f to the mean of f / |A|^2.
 
     Exact for every f whose terms are at most z^lags and z^-lags. None if A, in powers
     of 1/z, has a zero on or outside of the circle.
-
-    Returns:
-        float64 [n], for the points e^{2 pi i j / n}.
     """
     covariances = autocovariances(polynomial, lags)
     if covariances is None:
@@ -105,20 +99,12 @@ def _spectrum(polynomial: np.ndarray, lags: int) -> np.ndarray | None:
 
 
 def autocovariances(polynomial: np.ndarray, lags: int) -> np.ndarray | None:
-    """The means of cos(jw) / |A(e^{iw})|^2 over the circle, j = 0 .. lags.
+    """The means of cos(jw) / |A(e^{iw})|^2 over the circle, j = 0 .. lags, or None.
 
     A = 1 + a_1/z + ... + a_n/z^n is taken down to order 0 (Schur and Cohn), where the
-    mean is known, and up again (Levinson and Durbin):
+    mean is known, and up again (Levinson and Durbin), in O((n + lags)^2):
 
         k_m = a_m of order m,    |k_m| < 1 for all m iff all zeros are inside
-
-    Args:
-        polynomial: 1, a_1, ..., a_n.
-        lags: the largest j.
-
-    Returns:
-        float64 [lags + 1]; None if A has a zero on or outside of the circle. Costs
-        O((n + lags)^2).
     """
     left = polynomial
     reflections = np.zeros(max(len(polynomial) - 1, lags))

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from delayjax import base
 from delayjax.stability.curvature import sharpness, widened
 from delayjax.stability.dynamics import Criterion, Dynamics
 from delayjax.stability.known import check_number
@@ -36,10 +35,9 @@ def predict_step_limit(
     on the way. So take the smallest limit along a short run with a small step.
 
     It is not for Adam: coordinates with a tiny second moment would decide. They move
-    first, by little, and their second moment grows at once. From the first point the
-    number was 38 to 430 times too low for the same perceptrons at delays of 4 and 16;
-    with the second moment of a run it was 0.2 to 3 times the step of that run, whatever
-    the step. Measure Adam over a grid of learning rates.
+    first, by little, and their second moment grows at once. The number was 38 to 430
+    times too low at the first point of the same perceptrons at delays of 4 and 16.
+    Measure Adam over a grid of learning rates.
 
     Args:
         loss: (params, batch) -> a scalar.
@@ -58,10 +56,7 @@ def predict_step_limit(
     Example:
         >>> def bowl(x, batch):
         ...     return (4.0 * x[0] ** 2 + x[1] ** 2) / 2
-        >>> point = jnp.ones(2)
-        >>> round(predict_step_limit(bowl, point, None, Dynamics(1)), 6)
-        0.25
-        >>> heavy = Dynamics(1, momentum=0.9)
+        >>> point, heavy = jnp.ones(2), Dynamics(1, momentum=0.9)
         >>> round(predict_step_limit(bowl, point, None, heavy), 6)
         0.025
 
@@ -96,8 +91,8 @@ def learning_rate_limit(
 
     Raises:
         TypeError: if `sharpness` is no number.
-        ValueError: if `sharpness` is not positive and finite, or as
-            `Dynamics.step_limit` does.
+        ValueError: if it is not positive and finite: where nothing curves upward there
+            is no limit; or as `Dynamics.step_limit` does.
 
     Example:
         >>> [round(learning_rate_limit(20.0, Dynamics(tau)), 4) for tau in (0, 1, 4)]
@@ -110,13 +105,7 @@ def learning_rate_limit(
         Cohen et al., Adaptive gradient methods at the edge of stability,
         arXiv:2207.14484, whose 38/eta is tau = 0 and b1 = 0.9 here.
     """
-    try:
-        check_number("sharpness", sharpness, positive=True)
-    except ValueError as error:
-        raise ValueError(
-            f"{error} Without a positive curvature there is no limit: measure it later"
-            " in training."
-        ) from None
+    check_number("sharpness", sharpness, positive=True)
     return dynamics.step_limit(criterion) / float(sharpness)
 
 
@@ -138,7 +127,7 @@ def adam_preconditioner(
 
     Raises:
         TypeError: if a leaf of `second_moment` is not real.
-        ValueError: if one number is negative or not finite.
+        ValueError: if `eps` or `eps_root` is negative or not finite.
 
     Example:
         >>> adam_preconditioner(jnp.array([4.0, 0.0]), eps=0.5).tolist()
@@ -147,10 +136,4 @@ def adam_preconditioner(
     check_number("eps", eps)
     check_number("eps_root", eps_root)
     moments = widened("second_moment", second_moment)
-    for leaf in filter(base.is_concrete, jax.tree.leaves(moments)):
-        if not (jnp.isfinite(leaf) & (leaf >= 0)).all():
-            raise ValueError(
-                "`second_moment` must be finite and non-negative, got"
-                f" {float(leaf.min())} as the smallest number of a leaf."
-            )
     return jax.tree.map(lambda v: jnp.sqrt(v + eps_root) + eps, moments)

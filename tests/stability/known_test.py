@@ -110,14 +110,6 @@ OTHERS = {
     ),
     "a long thinning": ("pmf", lambda: stability.event_triggered(LONG, 0.5)),
     "a long threshold": ("pmf", lambda: stability.staleness_threshold(LONG, 9)),
-    "a negative moment": (
-        "second_moment",
-        lambda: stability.adam_preconditioner(-AT),
-    ),
-    "a moment of nan": (
-        "second_moment",
-        lambda: stability.adam_preconditioner(NAN * AT),
-    ),
     "whole moments": (
         "second_moment",
         lambda: stability.adam_preconditioner(jnp.ones(2, int)),

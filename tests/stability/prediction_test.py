@@ -174,7 +174,7 @@ def test_where_nothing_curves_upward_no_limit_is_made_up():
     def hill(x, _):
         return -jnp.sum(x**2)
 
-    message = "`sharpness` must be finite and positive, got .* later in training"
+    message = "`sharpness` must be finite and positive, got "
     with pytest.raises(ValueError, match=message):
         stability.predict_step_limit(hill, jnp.ones(2), None, stability.Dynamics(3))
     for value in (0.0, -1.0):

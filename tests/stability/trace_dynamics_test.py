@@ -333,7 +333,12 @@ def test_the_limit_is_found_far_above_the_mean_age():
     [
         ([0.5] * 20, {}, TypeError, "must hold integers, .* got float64"),
         ([0, -2] * 200, {}, ValueError, "`staleness` must be non-negative, .* got -2"),
-        ([0, -1] * 200, {}, ValueError, "a gradient for each update, .*leave such"),
+        (
+            [0, -1] * 200,
+            {},
+            ValueError,
+            "-1 beside another gradient .*leave out updates",
+        ),
         ([[[0]]] * 200, {}, TypeError, r"\[T\] or \[T, K\], .* shape \(200, 1, 1\)"),
         (3, {}, TypeError, r"\[T\] or \[T, K\], .* shape \(\)"),
         (
