@@ -19,7 +19,7 @@ _LARGEST = math.exp(_LOG_RANGE)
 _WINDOWS = 10  # that a trace must be long, or memories of momentum
 _ALMOST = 0.99  # of all gradients: how stale these are decides how long that is
 _LEFT_OUT = 0.1  # of a trace, at its beginning
-_BATCHES = 10  # of the rest, for the interval
+_PARTS = 10  # of the rest, whose spread gives the interval
 _RATIO, _STEPS = 1.1, 32  # of the steps that are tried together
 
 
@@ -126,7 +126,7 @@ class TraceDynamics(UpdateRule):
         steps = floats("step", step)
         if not ((steps >= 0) & np.isfinite(steps)).all():
             raise ValueError(f"`step` must be finite and non-negative, got {step!r}.")
-        growth = self._batches(steps.ravel()).mean(axis=0).reshape(steps.shape)
+        growth = self._growth_by_parts(steps.ravel()).mean(axis=0).reshape(steps.shape)
         return growth if steps.ndim else float(growth)
 
     def step_limit(self) -> TraceLimit:
@@ -152,10 +152,11 @@ class TraceDynamics(UpdateRule):
             >>> [round(value, 2) for value in TraceDynamics(late).step_limit()]
             [0.47, 0.44, 0.5]
         """
-        start = self._typical_step() / 4
+        late = 1 + self.ages[self.ages >= 0].mean()
+        start = (1 - self.momentum) / (self.weights.mean() * late) / 4
         while True:
             steps = start * _RATIO ** np.arange(_STEPS)
-            growth = self._batches(steps).mean(axis=0)
+            growth = self._growth_by_parts(steps).mean(axis=0)
             above = int(np.argmax(growth >= 0))
             if above:
                 break
@@ -163,44 +164,34 @@ class TraceDynamics(UpdateRule):
             start = start / 16 if growth[0] >= 0 else float(steps[-1])
         ends = growth[above - 1 : above + 1]
         steps = np.linspace(steps[above - 1], steps[above], _STEPS)
-        batches = self._batches(steps)
+        parts = self._growth_by_parts(steps)
         slope = (ends[1] - ends[0]) / (steps[-1] - steps[0])
-        growth = np.concatenate([ends[:1], batches.mean(axis=0)[1:-1], ends[1:]])
+        growth = np.concatenate([ends[:1], parts.mean(axis=0)[1:-1], ends[1:]])
         above = int(np.argmax(growth >= 0))
         left, right = growth[above - 1 : above + 1]
         limit = steps[above] - (steps[1] - steps[0]) * right / (right - left)
-        error = batches[:, above].std(ddof=1) / math.sqrt(_BATCHES) / slope
-        half = special.stdtrit(_BATCHES - 1, 0.975) * error
+        error = parts[:, above].std(ddof=1) / math.sqrt(_PARTS) / slope
+        half = special.stdtrit(_PARTS - 1, 0.975) * error
         return TraceLimit(*map(float, (limit, max(limit - half, 0), limit + half)))
 
-    def _typical_step(self) -> float:
-        """Of the order of the limit."""
-        late = 1 + self.ages[self.ages >= 0].mean()
-        return (1 - self.momentum) / (self.weights.mean() * late)
-
-    def _batches(self, steps: np.ndarray) -> np.ndarray:
-        """The growth of an update in each of ten parts of the trace, float64 [B, S]."""
-        updates = len(self.ages)
-        edges = np.linspace(_LEFT_OUT * updates, updates, _BATCHES + 1).astype(int)
-        logs = self._logs(steps, [0, *edges.tolist()])
-        return logs[1:] / np.diff(edges)[:, None]
-
-    def _logs(self, steps: np.ndarray, edges: list[int]) -> np.ndarray:
-        """How the logarithm of the size grows between some updates, [edges - 1, S]."""
+    def _growth_by_parts(self, steps: np.ndarray) -> np.ndarray:
+        """The growth of an update in each part of the trace, float64 [10, S]."""
         beta, c, e = self.momentum, self.compensation, self.extrapolation
         lead, carried = self.lead, self.carried
         weights = self.weights.tolist() if (self.weights != 1).any() else None
         single = self.ages.shape[1] == 1
         reads = self.ages[:, 0].tolist() if single else [a[a >= 0] for a in self.ages]
         window = int(self.ages.max()) + len(self.taken)  # versions that may be read
-        block = self._block(steps, window)
+        block = self._block(steps)
         x = np.ones((window + block, len(steps)))
         rows = list(x)  # views
         m = np.zeros(len(steps))
         energy = np.sqrt(steps) * math.sqrt(self.weights.mean())
         unit = np.maximum(energy, 1 - beta)  # of m: they turn into one another
-        logs = np.zeros((len(edges) - 1, len(steps)))
-        for part, (begin, end) in enumerate(itertools.pairwise(edges)):
+        updates = len(self.ages)
+        edges = np.linspace(_LEFT_OUT * updates, updates, _PARTS + 1).astype(int)
+        logs = np.zeros((_PARTS + 1, len(steps)))
+        for part, (begin, end) in enumerate(itertools.pairwise([0, *edges.tolist()])):
             for first in range(begin, end, block):
                 last = min(first + block, end)
                 for now, t in enumerate(range(first, last), window - 1):
@@ -226,17 +217,17 @@ class TraceDynamics(UpdateRule):
                 with np.errstate(over="ignore"):
                     x[:window] = np.clip(kept / size, -_LARGEST, _LARGEST)
                 m = m / size
-        return logs
+        return logs[1:] / np.diff(edges)[:, None]
 
-    def _block(self, steps: np.ndarray, window: int) -> int:
-        """Updates in which nothing overflows: most often those of a window."""
+    def _block(self, steps: np.ndarray) -> int:
+        """So many updates in a row that nothing overflows or vanishes."""
         heard = np.abs(self.taken).sum() + self.compensation
         # of max(|x|, (1 - beta) |m|), in one update
         most = heard + steps.max(initial=0.0) * self.weights.max() * (
             self.lead * heard + self.carried / (1 - self.momentum)
         )
         safe = _LOG_RANGE / math.log(most) if most > 1 else math.inf
-        return int(max(min(max(window, _SHORTEST), safe), 1))
+        return int(max(min(max(self.recent, _SHORTEST), safe), 1))
 
 
 def _table(staleness: ArrayLike) -> np.ndarray:

@@ -235,6 +235,13 @@ def test_an_old_gradient_brings_back_what_has_long_died_out():
         assert TraceDynamics(ages).growth(step) == pytest.approx(total / 900, rel=1e-9)
 
 
+def test_what_was_once_old_makes_nothing_vanish():
+    ages = np.zeros(3000, int)
+    ages[200] = 200
+    growth = TraceDynamics(ages).growth(1 - 1e-9)
+    assert growth == pytest.approx(math.log(1e-9), rel=1e-6)
+
+
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.8}])
 def test_the_interval_holds_the_limit_and_narrows_as_the_root_of_the_trace(options):
     rng = np.random.default_rng(1)
