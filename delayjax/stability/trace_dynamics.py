@@ -13,7 +13,7 @@ from delayjax import base
 from delayjax.stability.known import check_known, floats
 from delayjax.stability.recursion import UpdateRule
 
-_SHORTEST = 16  # updates between two renormalizations: exp(-700) is not reached
+_SHORTEST = 16  # updates; twice as many do not reach exp(-700)
 _LOG_RANGE = 300.0  # float64 holds the exponential of twice that
 _LARGEST = math.exp(_LOG_RANGE)
 _WINDOWS = 10  # that a trace must be long, or memories of momentum
@@ -194,8 +194,8 @@ class TraceDynamics(UpdateRule):
         for part, (begin, end) in enumerate(itertools.pairwise([0, *edges.tolist()])):
             for first in range(begin, end, block):
                 last = min(first + block, end)
-                for now, t in enumerate(range(first, last), window - 1):
-                    read = now - reads[t]
+                for now, late in enumerate(reads[first:last], window - 1):
+                    read = now - late
                     y = rows[read] if single else x[read].mean(axis=0)
                     if e:
                         before = rows[read - 1] if single else x[read - 1].mean(axis=0)
@@ -204,7 +204,7 @@ class TraceDynamics(UpdateRule):
                         y = (1 - c) * y + c * rows[now]
                     change = steps * (lead * y + carried * m) if beta else steps * y
                     if weights:
-                        change *= weights[t]
+                        change *= weights[first + now - window + 1]
                     if beta:
                         m = beta * m + y
                     np.subtract(rows[now], change, out=rows[now + 1])
@@ -227,7 +227,7 @@ class TraceDynamics(UpdateRule):
             self.lead * heard + self.carried / (1 - self.momentum)
         )
         safe = _LOG_RANGE / math.log(most) if most > 1 else math.inf
-        return int(max(min(max(self.recent, _SHORTEST), safe), 1))
+        return int(max(min(2 * max(self.recent, _SHORTEST), safe), 1))
 
 
 def _table(staleness: ArrayLike) -> np.ndarray:
