@@ -241,7 +241,7 @@ class Dynamics(Recursion):
         """
         check_number("step", step)
         check_number("noise", noise)
-        weight = self.mean_weight
+        step, weight = float(step), self.mean_weight
         if self.is_plain:
             variance, factor = _plain_variance(weight * step, self.longest), weight
         else:
