@@ -161,7 +161,7 @@ def test_impossible_counts_and_preconditioners_are_refused():
         stability.hessian_eigenvalues(flat, at, None, count=0)
     with pytest.raises(TypeError, match=r"incompatible shapes.*\(2,\), \(3,\)"):
         stability.sharpness(flat, at, None, preconditioner=jnp.ones(2))
-    for smallest in (0.0, -1.0, np.nan):
+    for smallest in (0.0, -1.0, np.nan, np.inf):
         divisor = jnp.array([1.0, smallest, 2.0])
         with pytest.raises(ValueError, match="`preconditioner` must be positive"):
             stability.sharpness(flat, at, None, preconditioner=divisor)
