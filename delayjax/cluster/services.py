@@ -383,6 +383,7 @@ def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
 
     Raises:
         TypeError: if `seconds_of` is not a function.
+        ValueError: when it is drawn from, if there are not as many seconds as tasks.
 
     Example:
         >>> lengths = np.asarray([[10, 20, 10], [10, 10, 40]])  # [workers, tasks]
@@ -400,7 +401,13 @@ def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
         first = 0
         for size in _sizes():
             tasks = np.arange(first, first + size)
-            yield np.asarray(seconds_of(worker, tasks), np.float64)
+            seconds = np.asarray(seconds_of(worker, tasks), np.float64)
+            if seconds.shape != tasks.shape:
+                raise ValueError(
+                    "`seconds_of` must give as many seconds as tasks, got shape"
+                    f" {seconds.shape} for {size} tasks."
+                )
+            yield seconds
             first += size
 
     return law

@@ -170,6 +170,12 @@ def test_a_task_may_take_what_its_batch_says():
     np.testing.assert_array_equal(draw(law, 5000, worker=4), expected)
 
 
+def test_each_task_of_a_batch_has_its_own_seconds():
+    law = cluster.by_batch(lambda worker, tasks: np.ones(3))
+    with pytest.raises(ValueError, match=r"as many seconds as tasks, got shape \(3,\)"):
+        next(law(np.random.default_rng(0), 0))
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_two_ranks_are_drawn_for_each_task_and_all_workers_know_which(seed):
     law, workers = cluster.sleepers(1.0, 0.5, 4), 4
