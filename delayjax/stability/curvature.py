@@ -65,8 +65,8 @@ def hessian_eigenvalues(
 ) -> np.ndarray:
     """The largest eigenvalues of the Hessian of a loss, without the Hessian.
 
-    They are those of D^{-1/2} H D^{-1/2}, and of D^{-1} H, found by the implicitly
-    restarted Lanczos method of ARPACK from products
+    The matrix is D^{-1/2} H D^{-1/2}, which has the eigenvalues of D^{-1} H. ARPACK's
+    implicitly restarted Lanczos method finds them from products
 
         H v = d/ds grad loss(params + s v)  at s = 0.
 
@@ -161,7 +161,7 @@ def widened(name: str, tree: Any) -> Any:
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise TypeError(
                 f"`{name}` must be real numbers, got a leaf of {leaf.dtype}: close over"
-                " what is not trained."
+                " arrays that are not trained."
             )
         leaf = jnp.asarray(leaf)
         return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))

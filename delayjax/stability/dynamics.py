@@ -38,8 +38,8 @@ class Dynamics(Recursion):
             DC-ASGD has h = lam_0 times the mean of g^2.
         extrapolation: e, for gradients that are taken ahead of the parameters by e of
             their last moves, at x_t + e (x_t - x_{t-1}): SpecTrain, e the delay, and
-            AsyncPP, e = momentum, whose modes are those of Nesterov's momentum. By the
-            whole delay it lowers the limit of plain SGD; by a quarter it raises it a
+            AsyncPP, e = momentum, with the modes of Nesterov's momentum. The whole
+            delay lowers the limit of plain SGD; a quarter of it raises the limit a
             little, from a delay of 4 on.
 
     Raises:
@@ -263,7 +263,7 @@ class Dynamics(Recursion):
         return float(steps[0]) if steps.size else math.inf
 
     def _variance(self, step: float) -> float:
-        """Of x, where the noise of a gradient is 1 / step."""
+        """The variance of x where the noise of a gradient is 1 / step."""
         moments = second_moments(self, step)
         if moments is None:
             return math.inf
@@ -277,12 +277,12 @@ class Dynamics(Recursion):
 
 
 def _plain_limit(tau: int) -> float:
-    """Of a fixed delay without other options."""
+    """The limit of a fixed delay without other options."""
     return 2 * math.sin(math.pi / (2 * (2 * tau + 1)))
 
 
 def _plain_variance(a: float, tau: int) -> float:
-    """Of a fixed delay without other options, at noise of variance 1."""
+    """The variance for a fixed delay without other options, at noise of 1."""
     if not 0 < a < _plain_limit(tau):
         return math.inf
     v = 2 * math.asin(a / 2)

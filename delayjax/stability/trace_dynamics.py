@@ -45,7 +45,7 @@ class TraceDynamics(UpdateRule):
             to K gradients, -1 where it has fewer; as `trace.staleness`. T is at least
             160, 10 / (1 - momentum), and 10 times one more than the staleness of all
             gradients but 1 %.
-        momentum: this and the other options are those of `Dynamics`.
+        momentum: as in `Dynamics`, and so are the other options.
         nesterov: likewise.
         modulation: likewise; for several gradients it is called with their mean
             staleness, np.float32, as `replay` does.
@@ -144,8 +144,8 @@ class TraceDynamics(UpdateRule):
             stable below it divided by the largest curvature. For 16 workers and 9,000
             updates the interval is 3 % to each side for gamma times of shape 4, and 6 %
             for memoryless ones, and falls as 1/sqrt(T). It held the limit of long
-            traces in 93 to 97 % of simulations, in 88 % of those of 64 workers, for
-            which 9,000 updates are few. Costs two or three `growth`s of 32 steps.
+            traces in 93 to 97 % of simulations, and in 88 % with 64 workers, for whom
+            9,000 updates are few. Costs two or three `growth`s of 32 steps.
 
         Example:
             >>> late = np.random.default_rng(1).geometric(1 / 16, 10_000) - 1
