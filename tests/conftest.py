@@ -1,7 +1,7 @@
 import os
 
-# Most of the tests' time is compiling. LLVM's optimization takes a third of it, and what
-# XLA's own passes make of a program stays the same without.
+# Most of the tests' time is compiling. LLVM's optimization takes a third of it; without
+# it, what XLA's own passes make of a program is the same.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import jax
