@@ -17,7 +17,8 @@ FLOORS = (  # from the ground up
     {"boxes"},
     {"base", "buffers", "inners"},
     {"collectives"},
-    {"ring", "delays", "cluster", "stability"},
+    {"ring", "delays", "cluster"},
+    {"stability"},
     {
         *("delayed", "modulation", "compensation", "momentum", "combine", "taking"),
         *("filters", "exchange", "averaging", "inject"),

@@ -78,7 +78,10 @@ def test_laws_may_be_made_of_laws():
         "hardsync() service=markov_stragglers(constant(2.0), 3.0, 0.5, 0.5)"
     )
     (block,) = (
-        {value for value in next(iter(draws(build.cluster(config).law(0)))).tolist()}
+        {
+            value
+            for value in next(iter(draws(build.cluster(config).service_of(0)))).tolist()
+        }
         - {2.0},
     )
     assert block == {6.0}

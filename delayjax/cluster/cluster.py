@@ -116,7 +116,8 @@ class Cluster:
 
     Attributes:
         workers: how many, P.
-        service: the law of the seconds a gradient takes: one for all workers, or P.
+        service: of the seconds that gradients take: a `ServiceTime` or another
+            service, one for all workers or P.
         slowdown: P factors (4.0 is a worker four times slower), or `Slowdown`s.
         communication: what messages cost; by default nothing.
 
@@ -126,7 +127,8 @@ class Cluster:
             factor is not positive and finite, or a slow worker does not exist.
 
     Example:
-        >>> Cluster(8, services.exponential(1.0), slowdown=[1.0] * 7 + [4.0]).workers
+        >>> from delayjax.cluster import exponential
+        >>> Cluster(8, exponential(1.0), slowdown=[1.0] * 7 + [4.0]).workers
         8
     """
 
@@ -151,19 +153,19 @@ class Cluster:
             )
 
     def _check_service(self) -> None:
-        laws = self.service if isinstance(self.service, tuple) else (self.service,)
-        for law in laws:
-            services.check_law("service", law)
-            if isinstance(law, services.Sleepers) and law.workers != self.workers:
+        each = self.service if isinstance(self.service, tuple) else (self.service,)
+        for own in each:
+            services.check_service("service", own)
+            if isinstance(own, services.Sleepers) and own.workers != self.workers:
                 raise ValueError(
-                    f"`service` has sleepers among {law.workers} workers, but the"
+                    f"`service` has sleepers among {own.workers} workers, but the"
                     f" cluster has {self.workers}: use sleepers(...,"
                     f" workers={self.workers})."
                 )
-        if isinstance(self.service, tuple) and len(laws) != self.workers:
+        if isinstance(self.service, tuple) and len(each) != self.workers:
             raise ValueError(
-                f"`service` must be one law or one for each of the {self.workers}"
-                f" workers, got {len(laws)}."
+                f"`service` must be one service or one for each of the {self.workers}"
+                f" workers, got {len(each)}."
             )
 
     def _check_slowdown(self) -> None:
@@ -208,8 +210,8 @@ class Cluster:
             return np.ones(self.workers)
         return base.as_reals("slowdown", self.slowdown)
 
-    def law(self, worker: int) -> Service:
-        """The service law of a worker, without slowdowns."""
+    def service_of(self, worker: int) -> Service:
+        """The service of a worker, without slowdowns."""
         return self.service if callable(self.service) else self.service[worker]
 
     def times(self, worker: int, *, seed: int, stream: int = 0) -> Iterator[float]:
@@ -221,11 +223,11 @@ class Cluster:
             stream: 0 for the times it has in `simulate`, others are independent.
 
         Raises:
-            ValueError: when a time that the law draws is negative or nan.
+            ValueError: when a time that the service yields is negative or nan.
         """
         key = (worker, stream) if stream else (worker,)
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
-        for block in self.law(worker)(rng, worker):
+        for block in self.service_of(worker)(rng, worker):
             seconds = np.asarray(block, np.float64)
             if seconds.ndim != 1 or not (seconds >= 0.0).all():
                 raise ValueError(
@@ -235,8 +237,7 @@ class Cluster:
             yield from seconds.tolist()
         # the end of an iterator would pass for the end of the simulation
         raise ValueError(
-            f"`service` has no more times for worker {worker}: a law must go on for"
-            " ever."
+            f"`service` has no more times for worker {worker}: it must go on for ever."
         )
 
     def draw(self, worker: int, size: int, *, seed: int, stream: int = 0) -> np.ndarray:

@@ -28,8 +28,9 @@ def error_bound(
         floor + (1 - eta g l)^N (start - floor),    N = seconds / update_seconds,
         floor = eta L sigma^2 / (2 l g K).
 
-    The floor falls as 1/K while updates become rarer, as `k_sync_seconds` and its
-    siblings say: small K is ahead at first, large K in the end.
+    The floor falls as 1/K while updates become rarer, as
+    `cluster.protocols.KScheme.update_seconds` says: small K is ahead at first, large K
+    in the end.
 
     Args:
         seconds: any array.

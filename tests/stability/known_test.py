@@ -10,11 +10,10 @@ import numpy as np
 import optax
 import pytest
 
-from delayjax import stability
-from delayjax.stability import service_times
+from delayjax import cluster, stability
 
 NAN, LONG = math.nan, np.full(10**5, 1e-5)
-GAMMA = stability.gamma_delay(1.0, 2)
+GAMMA = stability.DelayEquation(cluster.gamma(1.0, 2))
 ODD = {  # where a number is asked for
     "a word": "0.5",
     "none": None,
@@ -40,16 +39,9 @@ NUMBERS = {
     "sharpness": lambda x: stability.learning_rate_limit(x, 1, optax.sgd),
     "b1": lambda x: adam(b1="none" if x is None else x),  # None is 0
     "eps": lambda x: stability.adam_preconditioner(jnp.ones(2), eps=x),
-    "damping": lambda x: stability.decay_rate(x, GAMMA),
-    "workers": lambda x: stability.damping_limit(GAMMA, workers=x),
-    "mean_seconds": lambda x: stability.gamma_delay(x, 2),
-    "shape": lambda x: stability.gamma_delay(1.0, x),
-    "seconds": lambda x: stability.constant_delay(x),
-    "high_seconds": lambda x: stability.uniform_delay(0.0, x),
-    "probability": lambda x: stability.event_triggered([0.5, 0.5], x),
+    "gain": lambda x: GAMMA.decay_rate(x),
+    "workers": lambda x: GAMMA.gain_limit(workers=x),
     "learning_rate": lambda x: bound(learning_rate=x),
-    "target": lambda x: stability.run_time(x, 1.0),
-    "scale_seconds": lambda x: service_times.pareto(x, 2.0),
 }
 
 
@@ -89,24 +81,15 @@ OTHERS = {
     "steps in words": ("step", lambda: stability.trace_growth([0] * 200, "a")),
     "complex steps": ("step", lambda: stability.trace_growth([0] * 200, [1j])),
     "ragged": ("staleness", lambda: stability.trace_step_limit([[1], [1, 2]])),
-    "samples in words": ("samples", lambda: stability.empirical_delay(["a"])),
-    "complex samples": ("samples", lambda: stability.empirical_delay([1j])),
-    "traced samples": (
-        "samples",
-        lambda: jax.jit(lambda x: stability.empirical_delay([x]).mean)(1.0),
-    ),
-    "rates in words": ("rates", lambda: stability.run_time(0.1, "a")),
-    "a complex start": ("start", lambda: stability.run_time(0.1, 1.0, start=1j)),
-    "means in words": ("mean_seconds", lambda: stability.arrival_rate(2, "a")),
     "seconds in words": (
         "seconds",
         lambda: stability.error_bound(*("a", 1.0), learning_rate=0.1, **bound.keywords),
     ),
     "too many workers": (
         "workers",
-        lambda: stability.damping_limit(GAMMA, workers=10**400),
+        lambda: GAMMA.gain_limit(workers=10**400),
     ),
-    "no workers": ("workers", lambda: stability.damping_limit(GAMMA, workers=0)),
+    "no workers": ("workers", lambda: GAMMA.gain_limit(workers=0)),
     "a long law": ("delay", lambda: stability.step_limit(LONG)),
     "many roots": ("delay", lambda: stability.roots(1e-5, 10**5)),
     "a long search": ("delay", lambda: stability.critical_step(10**5)),
@@ -114,8 +97,6 @@ OTHERS = {
         "delay",
         lambda: stability.stationary_variance(1e-6, 10**5, momentum=0.5),
     ),
-    "a long thinning": ("pmf", lambda: stability.event_triggered(LONG, 0.5)),
-    "a long threshold": ("pmf", lambda: stability.staleness_threshold(LONG, 9)),
     "a negative moment": (
         "second_moment",
         lambda: stability.adam_preconditioner(-AT),

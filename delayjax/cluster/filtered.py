@@ -1,4 +1,4 @@
-"""Which gradients count: what a threshold or a trigger leaves of a stream of them."""
+"""The staleness that is left where a server refuses gradients, or some are not sent."""
 
 from typing import NamedTuple
 
@@ -7,13 +7,13 @@ from jax.typing import ArrayLike
 from scipy import optimize, special
 
 from delayjax import base
-from delayjax.stability.known import check_number
-from delayjax.stability.pmf import probabilities
+from delayjax.cluster.rates import check_share
 
 _LONGEST = 10**4  # ten seconds
+_ROUNDING = 1e-6  # of a sum of probabilities, as float32 leaves it
 
 
-class Thinned(NamedTuple):
+class FilteredStaleness(NamedTuple):
     """What is left of a stream of gradients."""
 
     accepted: float  # share of the gradients that make an update
@@ -21,16 +21,16 @@ class Thinned(NamedTuple):
     pmf: np.ndarray  # probability of staleness 0, 1, ... of those, float64
 
 
-def staleness_threshold(pmf: ArrayLike, bound: int) -> Thinned:
-    """What a server keeps that drops gradients older than a bound.
+def filtered_by_bound(pmf: ArrayLike, bound: int) -> FilteredStaleness:
+    """The staleness where a server refuses gradients that are older than a bound.
 
-    A dropped gradient does not advance the clock, so what is in flight ages more slowly
-    the more is dropped. With share q accepted, of n arrivals Bin(n, q) are updates:
+    A refused gradient makes no update, so the gradients in flight age more slowly. With
+    a share q accepted, of n arrivals Bin(n, q) are updates:
 
         q = sum_n p_n Pr( Bin(n, q) <= R ),    tau ~ Bin(n, q) given tau <= R
 
-    Cutting the law p itself (q = Pr(n <= R)) would be far too pessimistic: 0.27 for
-    0.48 with 16 memoryless workers and R = 4.
+    To cut p itself (q = Pr(n <= R)) would be far too pessimistic: 0.27 for 0.48 with 16
+    memoryless workers and R = 4.
 
     Args:
         pmf: p, probability of staleness 0, 1, ... without a threshold, as
@@ -38,11 +38,11 @@ def staleness_threshold(pmf: ArrayLike, bound: int) -> Thinned:
         bound: R, the largest staleness that counts, in updates; Ringmaster's less one.
 
     Returns:
-        Share, mean and law. Updates come at `accepted` times the arrival rate, and the
-        mean staleness of all arrivals is `accepted` times what it was. Drops are taken
-        as independent. With R half of the mean staleness or more the share is good to
-        0.01 and the mean to 3 % (5 % for a coefficient of variation of the times of
-        0.3); of nearly constant times the share may be off by 0.04.
+        Share, mean and probabilities. Updates come at `accepted` times the arrival
+        rate, and the mean staleness of all arrivals is `accepted` times what it was.
+        Refusals are taken as independent. With R half of the mean staleness or more the
+        share is good to 0.01 and the mean to 3 % (5 % for a coefficient of variation of
+        the times of 0.3); of nearly constant times the share may be off by 0.04.
 
     Raises:
         TypeError: if `bound` is no integer.
@@ -50,7 +50,7 @@ def staleness_threshold(pmf: ArrayLike, bound: int) -> Thinned:
             to 1, or one of more than 10^4.
 
     Example:
-        >>> kept = staleness_threshold([0.5, 0.0, 0.5], 0)  # q = 1/2 + (1 - q)^2 / 2
+        >>> kept = filtered_by_bound([0.5, 0.0, 0.5], 0)  # q = 1/2 + (1 - q)^2 / 2
         >>> round(kept.accepted, 6), kept.pmf.tolist()  # 2 - sqrt(2)
         (0.585786, [1.0])
 
@@ -58,7 +58,7 @@ def staleness_threshold(pmf: ArrayLike, bound: int) -> Thinned:
         Yu, Chen and Poor, arXiv:2406.11159, for the threshold; Gupta, Zhang and Wang
         (Rudra), arXiv:1509.04210, whose released server drops.
     """
-    chances = _law(pmf)
+    chances = _probabilities(pmf)
     bound = base.check_bound("bound", bound)
     arrivals = np.arange(len(chances))
 
@@ -74,24 +74,23 @@ def staleness_threshold(pmf: ArrayLike, bound: int) -> Thinned:
     return _kept(_thin(chances, share)[: bound + 1], share)
 
 
-def event_triggered(pmf: ArrayLike, probability: float) -> Thinned:
-    """What is left where a gradient is sent with some probability only.
+def filtered_at_random(pmf: ArrayLike, probability: float) -> FilteredStaleness:
+    """The staleness where a gradient is sent with some probability only.
 
-    The clock counts what is sent: of n arrivals in plain asynchronous SGD Bin(n, p)
-    remain, with
+    Of n arrivals in plain asynchronous SGD Bin(n, p) are sent, with
 
         nu -> p nu,    tau ~ Bin(n, p),    mean tau -> p mean tau
 
-    so that a mode sees a step of p a: less progress in a second, and as much more room
-    until it is unstable. (It takes who sends as independent of the gradient.)
+    so that a mode decays as with the gain p a: more slowly, and stable for steps larger
+    by 1/p. (Whether a gradient is sent is taken as independent of its value.)
 
     Args:
         pmf: probability of staleness 0, 1, ... if all is sent; see
-            `staleness_threshold`.
+            `filtered_by_bound`.
         probability: p in (0, 1], that a gradient is sent.
 
     Returns:
-        The share p, mean and law.
+        The share p, mean and probabilities.
 
     Raises:
         TypeError: if `probability` is no number.
@@ -99,45 +98,41 @@ def event_triggered(pmf: ArrayLike, probability: float) -> Thinned:
             probabilities that sum to 1.
 
     Example:
-        >>> event_triggered([0.0, 0.0, 1.0], 0.5).pmf.round(6).tolist()
+        >>> filtered_at_random([0.0, 0.0, 1.0], 0.5).pmf.round(6).tolist()
         [0.25, 0.5, 0.25]
 
     References:
         Yu, Chen and Poor, arXiv:2406.11159 (event-triggered communication; their rule
         is not public, this is a model of it).
     """
-    chances = _law(pmf)
-    share = checked_share("probability", probability)
-    return _kept(_thin(chances, share), share)
+    chances = _probabilities(pmf)
+    check_share("probability", probability)
+    return _kept(_thin(chances, float(probability)), float(probability))
 
 
-def _law(pmf: ArrayLike) -> np.ndarray:
-    chances = probabilities("pmf", pmf)
+def _probabilities(pmf: ArrayLike) -> np.ndarray:
+    chances = base.as_reals("pmf", pmf)
+    sound = chances.ndim == 1 and chances.size > 0 and (chances >= 0).all()
+    if not sound or not abs(chances.sum() - 1) <= _ROUNDING:
+        raise ValueError(
+            "`pmf` must be the probabilities of staleness 0, 1, ..., of sum 1, got"
+            f" {pmf!r}."
+        )
     if len(chances) > _LONGEST:
         raise ValueError(
             f"`pmf` must be of at most {_LONGEST} probabilities, got {len(chances)}:"
             " the cost grows with the square. Cut off its tail and divide by the sum."
         )
-    return chances
+    return np.trim_zeros(chances, "b") / chances.sum()
 
 
 def _thin(chances: np.ndarray, share: float) -> np.ndarray:
-    """The law of Bin(n, share), n of the law `chances`."""
+    """The probabilities of Bin(n, share), where n has the probabilities `chances`."""
     n = np.arange(len(chances))
     below = [special.bdtr(np.minimum(k, n), n, share) @ chances for k in n]
     return np.diff(below, prepend=0.0)
 
 
-def _kept(chances: np.ndarray, share: float) -> Thinned:
+def _kept(chances: np.ndarray, share: float) -> FilteredStaleness:
     pmf = chances / chances.sum()
-    return Thinned(share, float(np.arange(len(pmf)) @ pmf), pmf)
-
-
-def checked_share(name: str, value: float) -> float:
-    """`value` as a share of the gradients, in (0, 1]."""
-    check_number(name, value)
-    if not 0 < value <= 1:
-        raise ValueError(
-            f"`{name}` must lie in (0, 1], got {value}: it is a share of all gradients."
-        )
-    return float(value)
+    return FilteredStaleness(share, float(np.arange(len(pmf)) @ pmf), pmf)
