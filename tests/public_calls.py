@@ -742,9 +742,10 @@ CALLS = (
         ),
         "cluster.staleness_law": call(
             cluster.staleness_law,
-            cluster=(CLUSTER, no.some(*no.ODD, 4, TIMES)),
-            draws=(50, no.count),
-            seed=(0, no.seed),
+            cluster=(
+                CLUSTER,
+                no.some(*no.ODD, 4, TIMES, cluster.Cluster(2, HEAVY)),
+            ),
         ),
         "cluster.arrival_rate": call(
             cluster.arrival_rate,

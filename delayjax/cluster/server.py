@@ -463,7 +463,7 @@ def simulate(
 def _name(protocol: Protocol) -> str:
     """A protocol's name for messages: its factory's, or its own."""
     if not hasattr(protocol, "__qualname__"):  # an object
-        return repr(protocol)
+        return getattr(protocol, "name", repr(protocol))
     qualified = protocol.__qualname__
     module = getattr(protocol, "__module__", "") or ""
     factory, _, rest = qualified.partition(".<locals>")
