@@ -477,8 +477,8 @@ def from_scipy(distribution: Any) -> ServiceTime:
     )
 
 
-def check_service_time(name: str, value: Any) -> None:
-    """Checks that `value` has the formulas of a `ServiceTime`.
+def as_service_time(name: str, value: Any) -> ServiceTime:
+    """`value`, which must have the formulas of a `ServiceTime`.
 
     Raises:
         TypeError: if it is a plain service, or another thing.
@@ -490,6 +490,7 @@ def check_service_time(name: str, value: Any) -> None:
             " that it draws, cluster.empirical(Cluster(1, service).draw(0, 1000,"
             " seed=0))."
         )
+    return value
 
 
 def check_k(k: int, workers: int) -> None:

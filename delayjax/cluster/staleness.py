@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from delayjax.cluster.cluster import Cluster
-from delayjax.cluster.service_time import ServiceTime, check_service_time
+from delayjax.cluster.service_time import ServiceTime, as_service_time
 from delayjax.cluster.trace import StalenessLaw, law_of
 
 _CELLS = 300  # of the shortest mean time
@@ -92,8 +92,7 @@ def _kinds(cluster: Cluster) -> dict[ServiceTime, int]:
     """The different service times, and of how many workers each is."""
     workers = collections.Counter()
     for worker, speed in enumerate(cluster.speeds()):
-        service = cluster.service_of(worker)
-        check_service_time("service", service)
+        service = as_service_time("service", cluster.service_of(worker))
         if len(speed.factors) != 1:
             raise ValueError(
                 f"`cluster` must not change over time, but worker {worker} does:"

@@ -7,7 +7,7 @@ import numpy as np
 from scipy import special
 
 from delayjax import base
-from delayjax.cluster.service_time import ServiceTime, check_service_time
+from delayjax.cluster.service_time import ServiceTime, as_service_time
 from delayjax.stability.known import check_number
 from delayjax.stability.rightmost import (
     meeting_rate,
@@ -64,7 +64,7 @@ class DelayEquation:
     service_time: ServiceTime
 
     def __post_init__(self):
-        check_service_time("service_time", self.service_time)
+        as_service_time("service_time", self.service_time)
         if not 0 < self.service_time.mean < math.inf:
             raise ValueError(
                 "`service_time` must have a positive, finite mean, got"

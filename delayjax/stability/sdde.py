@@ -9,7 +9,7 @@ nu and noise = eta sigma sqrt(nu).
 import math
 
 import numpy as np
-from scipy import integrate, linalg
+from scipy import integrate
 
 from delayjax import base
 from delayjax.cluster.service_time import ServiceTime
@@ -18,8 +18,6 @@ from delayjax.stability.known import check_known, check_number
 from delayjax.stability.rightmost import number_right_of
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
-_MOST_STAGES = 128  # whose variance is that of a chain
-_SLOW = 1e-3  # 1/mean
 _MOST_TURNS = 2000.0  # of the delay, 1/mean: that a gain may be
 _CELLS = 4096  # at a time
 _EXACT = 1e-6  # of the variance, what integration may leave
@@ -49,11 +47,10 @@ def sdde_variance(
 
     Returns:
         float64, in units of x^2; `inf` where the gain is 0 or a root is to the right of
-        the imaginary axis. Exact for constant and exponential times, by a Lyapunov
-        equation for whole shapes of gamma times up to 128, for which it costs 1 ms. For
-        others it is an integral: 1600 (a mean + 10) values of phi, some ms at a of
-        1/mean, a second or more for 1000 samples; and those to count roots, in
-        proportion to a times the longest delay.
+        the imaginary axis. Exact for constant and exponential times. For others it is
+        an integral: 1600 (a mean + 10) values of phi, some ms at a of 1/mean, a second
+        or more for 1000 samples, and more to count roots, in proportion to a times the
+        longest delay.
 
     Raises:
         TypeError: if `service_time` is no `cluster.ServiceTime` or a number is none.
@@ -82,14 +79,11 @@ def sdde_variance(
         return power / (2 * gain) * (1 + math.sin(turns)) / math.cos(turns)
     if stages == 1:
         return power / (2 * gain) * (1 + turns)
-    # a chain far slower than its stages loses digits, which the integral does not
-    if turns > _SLOW and stages in range(2, _MOST_STAGES + 1):
-        return power * _of_a_chain(turns, int(stages or 0)) * service_time.mean
     if turns > _MOST_TURNS:
         raise ValueError(
             f"`gain` must be at most {_MOST_TURNS:g} / mean for times that are"
-            f" integrated, got {turns:.4g} / mean: gamma times of whole shapes and"
-            " constant times bear any."
+            f" integrated, got {turns:.4g} / mean: constant and exponential times"
+            " bear any."
         )
     # of gamma times the limit is exact
     unit = 1 / service_time.mean
@@ -194,19 +188,6 @@ def sdde_paths(
             if (n + 1) % every == 0:
                 kept[(n + 1) // every] = x
     return kept
-
-
-def _of_a_chain(turns: float, stages: int) -> float:
-    """The variance of k stages and noise 1, over the mean delay; `turns` is a mean.
-
-    x' = -a y_k + noise, y_1' = (x - y_1) k/mean, ..., y_k' = (y_{k-1} - y_k) k/mean
-    """
-    chain = stages * (np.eye(stages + 1, k=-1) - np.eye(stages + 1))
-    chain[0] = 0
-    chain[0, -1] = -turns
-    kicks = np.zeros_like(chain)
-    kicks[0, 0] = -1
-    return float(linalg.solve_continuous_lyapunov(chain, kicks)[0, 0])
 
 
 def _excess(gain: float, time: ServiceTime) -> float:

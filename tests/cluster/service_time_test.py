@@ -368,4 +368,4 @@ def test_a_plain_service_is_told_how_to_have_formulas(service):
     with pytest.raises(
         TypeError, match=r"`times` must be a .*ServiceTime.*cluster.empirical"
     ):
-        service_time.check_service_time("times", service)
+        service_time.as_service_time("times", service)

@@ -19,7 +19,7 @@ import numpy as np
 
 from delayjax import base
 from delayjax.cluster.server import Protocol, Server
-from delayjax.cluster.service_time import ServiceTime, check_k, check_service_time
+from delayjax.cluster.service_time import ServiceTime, as_service_time, check_k
 
 _COARSE, _FINE = 256, 4096  # points of a grid of seconds
 _NOTHING = 1e-6  # of a mean
@@ -105,7 +105,7 @@ class KScheme:
             Dutta et al., AISTATS 2018, arXiv:1803.01113; the integral is renewal
             theory's.
         """
-        check_service_time("service_time", service_time)
+        as_service_time("service_time", service_time)
         check_k(self.k, workers)
         memoryless = service_time.stages == 1
         if self.repeats and (memoryless or not self.restarts):
