@@ -16,11 +16,11 @@ ROOT = Path(__file__).parents[1]
 FLOORS = (  # from the ground up
     {"boxes"},
     {"base", "buffers", "inners"},
-    {"collectives"},
+    {"collectives", "combine"},
     {"ring", "delays", "cluster"},
     {"stability"},
     {
-        *("delayed", "modulation", "compensation", "momentum", "combine", "taking"),
+        *("delayed", "modulation", "compensation", "momentum", "taking"),
         *("filters", "exchange", "averaging", "inject"),
     },
     {"workers", "replay", "adasync"},

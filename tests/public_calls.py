@@ -332,8 +332,8 @@ CALLS = (
         "modulation.exponential": call(
             modulation.exponential, of_law, rate=(0.2, no.non_negative)
         ),
-        "combine.ringleader": call(
-            dj.combine.ringleader,
+        "protocols.Ringleader.combine": call(
+            protocols.ringleader().combine,
             lambda rule: rule.init(PARAMS),
             num_workers=(2, no.count),
         ),
@@ -556,15 +556,11 @@ CALLS = (
                 ),
             ),
         ),
-        "cluster.all_reduce_seconds": call(
-            cluster.all_reduce_seconds,
-            communication=(LINK, no.some(*no.ODD, 1.0)),
-            num_workers=(4, no.count),
+        "cluster.Communication.all_reduce_seconds": call(
+            LINK.all_reduce_seconds, workers=(4, no.count)
         ),
-        "cluster.group_seconds": call(
-            cluster.group_seconds,
-            communication=(LINK, no.some(*no.ODD, 1.0)),
-            group_size=(4, no.count | no.some(3, 6)),
+        "cluster.Communication.group_seconds": call(
+            LINK.group_seconds, group_size=(4, no.count | no.some(3, 6))
         ),
         # workers
         "workers.vary": call(dj.workers.vary, **AXES, tree=((), st.nothing())),

@@ -36,9 +36,7 @@ from delayjax.cluster.trace import Summary as Summary
 from delayjax.cluster.trace import Trace as Trace
 from delayjax.cluster.waiting import WaitAvoiding as WaitAvoiding
 from delayjax.cluster.waiting import Waits as Waits
-from delayjax.cluster.waiting import all_reduce_seconds as all_reduce_seconds
 from delayjax.cluster.waiting import finish_times as finish_times
-from delayjax.cluster.waiting import group_seconds as group_seconds
 from delayjax.cluster.waiting import late_by as late_by
 from delayjax.cluster.waiting import visits_to_rounds as visits_to_rounds
 from delayjax.cluster.waiting import wait_avoiding as wait_avoiding

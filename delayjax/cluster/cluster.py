@@ -109,6 +109,45 @@ class Communication:
         """How long a message occupies a serial server."""
         return self.message_bytes / self.bytes_per_second
 
+    def all_reduce_seconds(self, workers: int) -> float:
+        """What a sum over P workers takes: reduce-scatter, then all-gather.
+
+            2 ceil(log2 P) latency + 2 (1 - 1 / P) bytes / rate
+
+        Args:
+            workers: P, each with such a link.
+
+        Example:
+            >>> link = Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
+            >>> link.all_reduce_seconds(4)  # 2 * 2 * 1 + 2 * 3 / 4 * 4
+            10.0
+
+        References:
+            Thakur, Rabenseifner and Gropp, Optimization of collective communication
+            operations in MPICH, IJHPCA 19(1), 2005 (recursive halving, then doubling).
+        """
+        workers = base.check_bound("workers", workers, at_least=1)
+        latencies, models = 2 * (workers - 1).bit_length(), 2 * (1 - 1 / workers)
+        return latencies * self.latency_seconds + models * self.transfer_seconds
+
+    def group_seconds(self, group_size: int) -> float:
+        """What a sum over a group of `averaging.wagma` takes: log2 S models in turn.
+
+            log2(S) (latency + bytes / rate)
+
+        Args:
+            group_size: S, a power of two.
+
+        Example:
+            >>> link = Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
+            >>> link.group_seconds(4)
+            10.0
+        """
+        size = base.check_bound("group_size", group_size, at_least=1)
+        if size & (size - 1):
+            raise ValueError(f"`group_size` must be a power of two, got {size}.")
+        return (size.bit_length() - 1) * (self.latency_seconds + self.transfer_seconds)
+
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:

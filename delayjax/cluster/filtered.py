@@ -45,9 +45,8 @@ def filtered_by_bound(pmf: ArrayLike, bound: int) -> FilteredStaleness:
         the times of 0.3); of nearly constant times the share may be off by 0.04.
 
     Raises:
-        TypeError: if `bound` is no integer.
-        ValueError: if `bound` is negative, or `pmf` is no row of probabilities that sum
-            to 1, or one of more than 10^4.
+        TypeError, ValueError: if `bound` is no integer from 0 on, or `pmf` no row of up
+            to 10^4 probabilities that sum to 1.
 
     Example:
         >>> kept = filtered_by_bound([0.5, 0.0, 0.5], 0)  # q = 1/2 + (1 - q)^2 / 2
@@ -93,9 +92,7 @@ def filtered_at_random(pmf: ArrayLike, probability: float) -> FilteredStaleness:
         The share p, mean and probabilities.
 
     Raises:
-        TypeError: if `probability` is no number.
-        ValueError: if `probability` is outside of (0, 1], or `pmf` is no row of
-            probabilities that sum to 1.
+        TypeError, ValueError: if `probability` is not in (0, 1], or `pmf` as above.
 
     Example:
         >>> filtered_at_random([0.0, 0.0, 1.0], 0.5).pmf.round(6).tolist()

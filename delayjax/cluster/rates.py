@@ -23,9 +23,8 @@ def arrival_rate(
 
         nu = min( p sum_i 1 / (T_i + p s), 1/s )
 
-    Beyond P = T/(p s) + 1 equal workers only queue. Sums of independent cycles are
-    exact by renewal, for any times; with s it is an upper bound, attained by constant
-    times, and close where P s is far from T.
+    Beyond P = T/(p s) + 1 equal workers only queue. Without s it is exact for any
+    times, by renewal; with s it is an upper bound, attained by constant times.
 
     Args:
         workers: P.
@@ -35,13 +34,11 @@ def arrival_rate(
         sent: p in (0, 1], the share of gradients that is sent (event trigger).
 
     Returns:
-        float64, gradients per second; each is an update of plain asynchronous SGD. The
-        rate counts refused gradients: multiply it by `FilteredStaleness.accepted`.
+        float64, gradients per second; each is an update of plain asynchronous SGD. It
+        counts refused gradients: multiply it by `FilteredStaleness.accepted`.
 
     Raises:
-        TypeError: if `workers` is no integer, or another is no number.
-        ValueError: if `workers` is below 1, `mean_seconds` not positive or of another
-            length, `server_seconds` negative, or `sent` outside of (0, 1].
+        TypeError, ValueError: if an argument is no such number.
 
     Example:
         >>> arrival_rate(8, 2.0)
@@ -95,14 +92,12 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
 
     Returns:
         float64 seconds; 0 if the target is met at the start, and `inf` if a mode that
-        is off does not decay (a rate of 0 or below: an unstable step). A mode of rate
-        `inf`, as of one worker at eta lambda = 1, is gone at once. Costs a root
-        search of O(modes) a step.
+        is off does not decay. A mode of rate `inf`, as of one worker at eta lambda = 1,
+        is gone at once.
 
     Raises:
-        TypeError: if one is no number.
-        ValueError: if `target` is not positive, there are no rates or one is nan, or
-            `start` is not finite or does not fit.
+        TypeError, ValueError: if an argument is no such number, or `start` does not fit
+            `rates`.
 
     Example:
         >>> round(run_time(0.01, 0.5), 3)  # log(100) / 0.5

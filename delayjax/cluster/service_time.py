@@ -1,4 +1,7 @@
-"""How long a gradient takes: one object for the simulator and for the theory."""
+"""How long a gradient takes: one object for the simulator and for the theory.
+
+Factories refuse numbers that are not positive and finite.
+"""
 
 import dataclasses
 import math
@@ -6,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from jax.typing import ArrayLike
+from numpy.typing import ArrayLike
 from scipy import special
 
 from delayjax import base
@@ -102,25 +105,12 @@ def constant(seconds: float) -> ServiceTime:
     Args:
         seconds: of one gradient.
 
-    Raises:
-        ValueError: if it is not positive and finite.
-
     Example:
         >>> constant(2.0).transform(0.5).round(6)  # 1/e
         np.float64(0.367879)
     """
     base.check_number("seconds", seconds, positive=True)
-    seconds = float(seconds)
-    return ServiceTime(
-        mean=seconds,
-        sample=lambda rng, size: np.full(size, seconds),
-        survival=lambda t: 1.0 * (np.asarray(t) < seconds),
-        quantile=lambda share: np.full(np.shape(share), seconds),
-        transform=lambda s: np.exp(-np.asarray(s) * seconds),
-        slope=lambda s: seconds * np.exp(-np.asarray(s) * seconds),
-        kth=lambda k, workers: seconds,
-        stages=math.inf,
-    )
+    return dataclasses.replace(empirical([seconds]), stages=math.inf)
 
 
 def exponential(mean_seconds: float) -> ServiceTime:
@@ -131,9 +121,6 @@ def exponential(mean_seconds: float) -> ServiceTime:
 
     Args:
         mean_seconds: of one gradient.
-
-    Raises:
-        ValueError: if it is not positive and finite.
 
     Example:
         >>> exponential(2.0).transform(0.5)
@@ -152,9 +139,6 @@ def shifted_exponential(shift_seconds: float, mean_seconds: float) -> ServiceTim
     Args:
         shift_seconds: the fixed part.
         mean_seconds: of the memoryless part; the whole has mean shift + mean.
-
-    Raises:
-        ValueError: if one is not positive and finite.
 
     Example:
         >>> shifted_exponential(1.0, 2.0).mean
@@ -197,9 +181,6 @@ def gamma(mean_seconds: float, shape: float) -> ServiceTime:
         mean_seconds: of one gradient.
         shape: the inverse of the squared coefficient of variation. 1 is exponential,
             large is nearly constant; it need not be an integer.
-
-    Raises:
-        ValueError: if one is not positive and finite.
 
     Example:
         >>> gamma(1.0, 4).transform(4.0)  # (1 + 1)^-4
@@ -245,9 +226,6 @@ def lognormal(mean_seconds: float, cv: float) -> ServiceTime:
         cv: coefficient of variation, standard deviation over mean; about 0.05 for equal
             machines with blocking transfers.
 
-    Raises:
-        ValueError: if one is not positive and finite.
-
     Example:
         >>> float(lognormal(2.0, 0.75).quantile(0.5))  # mean / sqrt(1 + cv^2)
         1.6
@@ -286,9 +264,6 @@ def pareto(scale_seconds: float, shape: float) -> ServiceTime:
         scale_seconds: the shortest time.
         shape: the tail's exponent. The mean is infinite up to 1, E T_{K:P} up to
             1 / (P - K + 1), the variance up to 2.
-
-    Raises:
-        ValueError: if one is not positive and finite.
 
     Example:
         >>> round(pareto(2.0, 3.0).kth_mean(1, 8), 6) == round(2 * 24 / 23, 6)

@@ -38,9 +38,6 @@ def independent(draw: Callable[[np.random.Generator, int], ArrayLike]) -> Servic
     Args:
         draw: (rng, size) -> seconds [size]; any sampler of `np.random.Generator`.
 
-    Raises:
-        TypeError: if `draw` is not a function.
-
     Example:
         >>> service = independent(lambda rng, size: 1.0 + rng.weibull(2.0, size))
         >>> bool((next(service(np.random.default_rng(0), 0)) > 1.0).all())
@@ -68,10 +65,6 @@ def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
     Args:
         seconds: of a task that ends.
         hang_probability: of each task, independently.
-
-    Raises:
-        ValueError: if `seconds` is not positive and finite, or the probability is not
-            in [0, 1).
 
     Example:
         >>> service = infinite_bernoulli(1.0, 0.5)
@@ -108,9 +101,8 @@ def markov_stragglers(
         leave: probability that a slow worker's next task is fast.
 
     Raises:
-        TypeError: if `service` is not a service.
-        ValueError: if `slowdown` is not positive and finite, a probability is not in
-            [0, 1], or both are zero.
+        TypeError, ValueError: if an argument is no such service or number, or both
+            probabilities are zero.
 
     Example:
         >>> from delayjax.cluster import constant
@@ -164,11 +156,9 @@ def sleepers(
         asleep: how many numbers are drawn.
 
     Raises:
-        TypeError: if `workers` or `asleep` is no integer.
-        ValueError: if a time is not positive and finite, `workers` is below 1 or
-            `asleep` negative; from `Cluster` if it has another number of workers; from
-            the service if its generator is not a cluster's, for the sleepers would then
-            differ between the workers.
+        TypeError, ValueError: if an argument is no such number; from `Cluster` if it
+            has another number of workers; from the service if its generator is not a
+            cluster's, for the sleepers would then differ between the workers.
 
     Example:
         >>> from delayjax.cluster import Cluster
@@ -226,9 +216,6 @@ def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
 
     Args:
         seconds_of: (worker, tasks) -> seconds [n] of its tasks int64 [n].
-
-    Raises:
-        TypeError: if `seconds_of` is not a function.
 
     Example:
         >>> lengths = np.asarray([[10, 20, 10], [10, 10, 40]])  # [workers, tasks]

@@ -9,7 +9,6 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from delayjax import base, collectives
-from delayjax.cluster.cluster import Communication
 
 Waits = Callable[[int, int], Any]
 """(step, P) -> bool [P, P]: whether worker i needs what worker j has made at this step
@@ -44,7 +43,8 @@ def finish_times(
     each other, for its link carries one at a time. A worker that waits for none at a
     step has no exchange in it: came stays as it was, and holds it up no second time.
 
-    Of messages of n bytes at b bytes a second and a latency l (`latency_seconds`):
+    For messages of n bytes at b bytes a second and a latency l, with the functions of
+    `Communication`:
 
     | method | waits | exchange_seconds |
     |---|---|---|
@@ -72,11 +72,8 @@ def finish_times(
         float64 [T, P].
 
     Raises:
-        TypeError: if `seconds` holds no real numbers, `waits` is no function or
-            `exchange_seconds` neither a number nor one.
-        ValueError: if `seconds` has not two dimensions, is empty, negative or not
-            finite, `lag` or an exchange's time negative, or the answer of `waits` is
-            not [P, P].
+        TypeError, ValueError: if `seconds` is no table of finite times, `waits` answers
+            with no matrix [P, P], or `lag` or an exchange's time is negative.
 
     Example:
         >>> seconds = [[1.0, 3.0], [3.0, 1.0]]
@@ -87,8 +84,7 @@ def finish_times(
 
     References:
         Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005, for time as latency and
-        bytes over bandwidth. That a worker's exchanges follow each other, and the
-        table, are ours.
+        bytes over bandwidth; the queue of a worker's exchanges is ours.
     """
     table = _check_seconds(seconds)
     if not callable(waits):
@@ -126,10 +122,6 @@ def waits_for_all(period: int) -> Waits:
     Args:
         period: in steps.
 
-    Raises:
-        TypeError: if `period` is no integer.
-        ValueError: if it is below 1.
-
     Example:
         >>> [bool(waits_for_all(2)(step, 3).all()) for step in range(4)]
         [False, True, False, True]
@@ -146,9 +138,6 @@ def waits_for_neighbors(*hops: int, together: bool = True) -> Waits:
     Args:
         hops: 1 and -1 on a ring; 1, 2, 4, ... on an exponential graph.
         together: whether all hops are made at each step, or one of them in turn.
-
-    Raises:
-        TypeError: if a hop is no integer.
 
     Example:
         >>> waits_for_neighbors(1, -1)(0, 4).astype(int)
@@ -231,17 +220,13 @@ def wait_avoiding(
         period: H of `averaging.wagma`.
         slack_seconds: what the start takes to reach the others: a worker that is done
             within it is on time.
-        exchange_seconds: c, or a function of the step: `lambda t: all_reduce_seconds(
-            link, P) if (t + 1) % H == 0 else group_seconds(link, S)`.
+        exchange_seconds: c, or a function of the step: `lambda t:
+            link.all_reduce_seconds(P) if (t + 1) % H == 0 else link.group_seconds(S)`.
 
     Returns:
         `behind`, for `late_by`, 0 at the period's end and at most period - 1; and the
         times at which the workers go on, as with `waits_for_all(period)` where
         exchanges take no time.
-
-    Raises:
-        TypeError, ValueError: as `finish_times` does, or if `period` is below 1 or
-            `slack_seconds` negative.
 
     Example:
         >>> wait_avoiding([[1.0, 2.5], [1.0, 1.0], [1.0, 1.0]], period=3).behind
@@ -270,71 +255,6 @@ def wait_avoiding(
         first = t - t % period  # all have made what comes before
         behind[t] = (made[first : t + 1] > starts).sum(axis=0)
     return WaitAvoiding(behind, on)
-
-
-def all_reduce_seconds(communication: Communication, num_workers: int) -> float:
-    """What a sum over all workers takes: reduce-scatter, then all-gather.
-
-        2 ceil(log2 P) latency + 2 (1 - 1 / P) bytes / rate
-
-    Args:
-        communication: of each worker's link; whether its server is serial does not
-            matter, for there is none.
-        num_workers: P.
-
-    Returns:
-        Seconds; 0 for one worker.
-
-    Raises:
-        TypeError: if `communication` is none, or `num_workers` no integer.
-        ValueError: if P is below 1.
-
-    Example:
-        >>> link = Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
-        >>> all_reduce_seconds(link, 4)  # 2 * 2 * 1 + 2 * 3 / 4 * 4
-        10.0
-
-    References:
-        Thakur, Rabenseifner and Gropp, Optimization of collective communication
-        operations in MPICH, IJHPCA 19(1), 2005 (recursive halving, then doubling).
-    """
-    _check_communication(communication)
-    workers = base.check_bound("num_workers", num_workers, at_least=1)
-    latencies = 2 * (workers - 1).bit_length()
-    models = 2 * (1 - 1 / workers)
-    return (
-        latencies * communication.latency_seconds
-        + models * communication.transfer_seconds
-    )
-
-
-def group_seconds(communication: Communication, group_size: int) -> float:
-    """What a sum over a group of `wagma` takes: log2 S models, one after the other.
-
-        log2(S) (latency + bytes / rate)
-
-    Args:
-        communication: of each worker's link.
-        group_size: S, a power of two.
-
-    Returns:
-        Seconds; 0 for one worker.
-
-    Raises:
-        TypeError: if `communication` is none, or `group_size` no integer.
-        ValueError: if S is below 1 or no power of two.
-
-    Example:
-        >>> link = Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
-        >>> group_seconds(link, 4)
-        10.0
-    """
-    _check_communication(communication)
-    size = base.check_bound("group_size", group_size, at_least=1)
-    if size & (size - 1):
-        raise ValueError(f"`group_size` must be a power of two, got {size}.")
-    message = communication.latency_seconds + communication.transfer_seconds
-    return (size.bit_length() - 1) * message
 
 
 def visits_to_rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
@@ -366,9 +286,7 @@ def visits_to_rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
         times are exponential.
 
     Raises:
-        TypeError: if `workers` does not hold integers, or `num_workers` is none.
-        ValueError: if `workers` has not one dimension, is empty or names a worker
-            outside 0 .. P - 1, or P is below 1.
+        TypeError, ValueError: if `workers` is no row of integers in 0 .. P - 1.
 
     Example:
         >>> visits_to_rounds([0, 1, 0, 0, 2, 1], 3)
@@ -412,9 +330,8 @@ def late_by(
         A function of the step, to be called on each worker.
 
     Raises:
-        TypeError: if `table` does not hold whole numbers.
-        ValueError: if it has not two dimensions or is empty, or (when asked) P is not
-            the number of workers.
+        TypeError, ValueError: if `table` is no table of whole numbers, or (when asked)
+            P is not the number of workers.
 
     Example:
         >>> late = late_by([[0, 2], [1, 0]])
@@ -457,10 +374,3 @@ def _check_waits(answer: Any, workers: int) -> np.ndarray:
             f" {workers} workers, got shape {needs.shape}."
         )
     return needs
-
-
-def _check_communication(communication: Any) -> None:
-    if not isinstance(communication, Communication):
-        raise TypeError(
-            f"`communication` must be a cluster.Communication, got {communication!r}."
-        )

@@ -81,17 +81,12 @@ class DelayEquation:
 
             (1 - 1/(2P)) T
 
-        At the same gain its rates and limits are those of the cluster but for terms in
-        1/P^2 if times are constant; of random ones a term in 1/P remains, of the limit
-        -0.2/P for gamma times of shape 16, -0.4/P of shape 4, -0.8/P for uniform times
-        from 0 on. The rates and limits of T itself are off by several per cent at P of
-        10 to 20.
+        At the same gain its rates and limits are the cluster's up to terms in 1/P^2 for
+        constant times. For random times a term in 1/P remains: of the limit -0.2/P for
+        gamma times of shape 16, -0.4/P for shape 4, -0.8/P for uniform times from 0 on.
 
         Args:
             workers: P, of a server that updates at each gradient.
-
-        Raises:
-            TypeError, ValueError: if `workers` is no integer of at least 1.
 
         Example:
             >>> from delayjax import cluster
@@ -111,9 +106,9 @@ class DelayEquation:
         """The s of the modes exp(s t) that die out last.
 
         For a constant delay they are W_j(-a T) / T, with Lambert's W; for k memoryless
-        stages s = (k/mean) (u - 1) with the roots of u^{k+1} - u^k + a mean/k = 0,
-        which are those of a delay of k updates. For other times they are counted by how
-        often s + a phi(s) turns about 0, and found by Newton's method.
+        stages s = (k/mean) (u - 1) with the roots of u^{k+1} - u^k + a mean/k = 0. For
+        other times they are counted by how often s + a phi(s) turns about 0, and found
+        by Newton's method.
 
         Args:
             gain: a = eta lambda nu, 1/seconds.
@@ -122,18 +117,15 @@ class DelayEquation:
         Returns:
             complex128 [n], in 1/seconds, the largest real part first, a pair side by
             side, the upper one first. Fewer than `number` where there are no more: k +
-            1 for k stages, 1 at a gain of 0, and for other times those to the right of
-            -`tail_rate` and not very far beyond the first ones. A double root is exact
-            to about 1e-8 only. Costs 1 ms for closed forms, else some 5 ms; 0.5 to 2 s
-            for 1000 samples. Without a closed form it grows in proportion to `gain`
-            times the longest delay, to 8 s at 5 * 10^5.
+            1 for k stages, 1 at a gain of 0, and for other times the roots to the right
+            of -`tail_rate` and not very far beyond the first ones. A double root is
+            exact to about 1e-8 only. Costs 1 ms for closed forms, else some 5 ms, in
+            proportion to `gain` times the longest delay and the number of samples.
 
         Raises:
-            TypeError: if `gain` is no number or `number` no integer.
-            ValueError: if `gain` is negative or not finite, `number` is below 1, the
-                tail of T is heavier than exponential, or there are too many roots to
-                count: `gain` times the longest delay is above about 10^6 and there is
-                no closed form.
+            TypeError, ValueError: if an argument is no such number; also if the tail of
+                T is heavier than exponential, or, without a closed form, `gain` times
+                the longest delay is above about 10^6: there are too many roots.
 
         Example:
             >>> from delayjax import cluster
@@ -168,8 +160,7 @@ class DelayEquation:
     def decay_rate(self, gain: float) -> float:
         """How fast the error dies out in the long run: as exp(-rate * t).
 
-        It is -max Re s over the `roots`. Without oscillation (up to `critical_gain`) it
-        is the smaller r with
+        It is -max Re s over the `roots`. Up to `critical_gain` it is the smaller r with
 
             r = a E exp(r T),    which is above a: a small delay speeds up.
 
@@ -177,10 +168,9 @@ class DelayEquation:
             gain: a = eta lambda nu, 1/seconds.
 
         Returns:
-            float64, in 1/seconds: an error falls to a share eps of itself in
-            log(1/eps) / rate seconds. Negative where the error grows. At most
-            `tail_rate`, and to three digits where it is that. Costs 0.2 ms below the
-            critical gain and for gamma times, else what the roots do.
+            float64, in 1/seconds. Negative where the error grows. At most `tail_rate`,
+            and to three digits where it is that. Costs 0.2 ms below the critical gain
+            and for gamma times, else what the roots do.
 
         Raises:
             TypeError, ValueError: as `roots` does.
@@ -211,14 +201,13 @@ class DelayEquation:
 
             E cos(w T) = 0,    a = w / E sin(w T)
 
-        which, times the mean delay, is pi/2 for a constant delay, for k stages
+        which, times the mean delay, is pi/2 for a constant delay, (pi/2)^2 for uniform
+        delays from 0 on, and for k stages
 
             k tan(pi/2k) / cos^k(pi/2k)
 
-        and (pi/2)^2 for delays that are uniform between 0 and twice the mean. The
-        equation is the mean over runs, and what infinitely many workers bear. Fewer
-        move at random about it. As if their delays were independent, the variance dies
-        out where also
+        The equation is the mean over runs, and what infinitely many workers bear. For
+        P workers, as if their delays were independent, the variance dies out where also
 
             (a^2 E T / 2 pi P) int (1 - |phi|^2) / |i w + a phi|^2 dw < 1
 
@@ -232,15 +221,11 @@ class DelayEquation:
             float64, in 1/seconds. The step limit of P workers is eta lambda = it * mean
             / P and, closer, that with `half_update_earlier`. For P of `inf` it is `inf`
             where no frequency up to 1000 / median gives one, as for exponential times.
-            Where a few delays are a thousand times the others it is exact to about the
-            share of these. Costs nothing for gamma and constant times and P of `inf`;
-            else 0.1 ms, and if `inf` 50,000 values of phi, 2 ms, and as many more for
-            each factor of e by which the mean is above the median; for a finite P
-            16,000 more.
+            Costs nothing for gamma and constant times and P of `inf`; else 0.1 ms, and
+            2 ms if it is `inf`; for a finite P 16,000 values of phi more.
 
         Raises:
-            TypeError: if `workers` is no number.
-            ValueError: if `workers` is below 1, or above 10^6 and finite.
+            TypeError, ValueError: if `workers` is no such number, or above 10^6.
 
         Example:
             >>> from delayjax import cluster
@@ -259,23 +244,16 @@ class DelayEquation:
         return _limit_of_the_variance(self.service_time, count, limit)
 
     def critical_gain(self) -> float:
-        """The largest gain at which the error decays without oscillating.
+        """The largest gain at which the error decays without oscillating, 1/seconds.
 
         Two real roots meet there, at the r > 0 of the largest
 
             a = r / E exp(r T)
 
         which is 1/e at r = 1, in units of the mean, for a constant delay, and for k
-        stages
-
-            (k/(k+1))^{k+1}    at    r = k/(k+1).
-
-        It is the fastest of all gains if the delay is constant. Widely spread delays,
-        as gamma times of a shape below 1, decay faster yet beyond it, oscillating.
-
-        Returns:
-            float64, in 1/seconds. For a mode of eta lambda the best number of workers
-            is it * mean / (eta lambda). Costs 0.1 ms.
+        stages (k/(k+1))^{k+1} at r = k/(k+1). It is the fastest of all gains if the
+        delay is constant. Widely spread delays, as gamma times of a shape below 1,
+        decay faster yet beyond it, oscillating.
 
         Raises:
             ValueError: if the tail of T is heavier than exponential.
@@ -289,18 +267,14 @@ class DelayEquation:
         return rate / float(self.service_time.transform(-rate))
 
     def speedup_limit(self) -> float:
-        """Below this gain, late gradients are faster than fresh ones.
+        """Below this gain, in 1/seconds, late gradients are faster than fresh ones.
 
         Without delay the rate is the gain itself. With it, it is larger in
 
             0 < a < speedup_limit,    decay_rate(speedup_limit) = speedup_limit.
 
-        For a constant delay of 1 that is -log(cos v) = 0.63336 with -log(cos v) tan v =
-        v.
-
-        Returns:
-            float64, in 1/seconds, between `critical_gain` and `gain_limit`. Costs some
-            20 to 40 `decay_rate`s.
+        For a constant delay of 1 that is -log(cos v) with -log(cos v) tan v = v. It is
+        between `critical_gain` and `gain_limit`, and costs 20 to 40 `decay_rate`s.
 
         Raises:
             ValueError: if the tail of T is heavier than exponential.

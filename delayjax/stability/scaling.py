@@ -28,23 +28,18 @@ def workers_decay_rate(
 ) -> float | np.ndarray:
     """How fast a mode decays in a second when P workers train asynchronously.
 
-    Each worker takes T seconds for a gradient, and each gradient is an update: the
-    gain is eta lambda P / E T, and the delay T less half an update. The rate is
+    Each gradient is an update, so the gain is eta lambda P / E T and the delay T less
+    half an update. The rate is
 
         constant times:  -Re W0(-A) / (T (1 - 1/(2P))),    A = eta lambda (P - 1/2)
         any times:       half_update_earlier(P).decay_rate(eta lambda P / E T)
-        one worker:      -log|1 - eta lambda| / E T
+        one worker:      -log|1 - eta lambda| / E T, for it is never late
 
-    One worker alone is never late, whatever its times. For others the delay equation
-    needs an eta lambda well below 1. Of constant times and an eta lambda up to 1.5 it
-    differs from the updates (`spectral_radius` at tau = P - 1) by up to 5 %, 2.1 %,
-    1.2 % and 0.3 % of the fastest rate for P = 2, 3, 4 and 8; within a tenth of
-    the critical gain, a sharp peak, by up to 15 %, 10 %, 7.5 % and 4 %. Its limits are
-    too high by 4.7 %, 1.7 %, 0.8 % and 0.2 %: two workers diverge from 1 on, not from
-    1.047.
-
-    It is largest at A = 1/e and 0 at A = pi/2 for constant times, `critical_gain` and
-    `gain_limit` for others.
+    For constant times it is largest at A = 1/e and 0 at A = pi/2. The delay equation
+    needs an eta lambda well below 1. For constant times and an eta lambda up to 1.5 its
+    rate is off by up to 5 %, 2.1 %, 1.2 % and 0.3 % of the fastest for P = 2, 3, 4 and
+    8; within a tenth of the critical gain by up to 15 %, 10 %, 7.5 % and 4 %. Its
+    limits are too high by 4.7 %, 1.7 %, 0.8 % and 0.2 %.
 
     Args:
         step: eta lambda, a number or any array of modes.
@@ -53,19 +48,15 @@ def workers_decay_rate(
 
     Returns:
         float64, 1/seconds, shaped as `step`; below 0 where the mode grows, `inf` for
-        one worker at eta lambda = 1. Costs a `decay_rate` for each mode. Simulated
-        events of 16 workers agree to 2 % up to 0.6 of the limit for gamma times of
-        shape 16, half of it for shape 4, 0.4 for shape 2, 0.3 for uniform times from 0
-        on; from there to the limit to 2 % of the fastest rate (2.5 % for uniform ones).
-        Closer is `spectral_radius` of the probabilities of their staleness, and exact
-        `trace_growth`. It is the rate of the mean over runs: with memoryless times a
-        single run is slower beyond the critical gain, by (1 - a/limit) with a = eta
-        lambda and the limit of `trace_step_limit`.
+        one worker at eta lambda = 1. Costs a `decay_rate` for each mode. Simulations of
+        16 workers agree to 2 % up to 0.6 of the limit for gamma times of shape 16, 0.5
+        for shape 4, 0.4 for shape 2, 0.3 for uniform times from 0 on; beyond to 2 % of
+        the fastest rate (2.5 % for uniform times). It is the rate of the mean over
+        runs: with memoryless times a single run is slower beyond the critical gain, by
+        (1 - a/limit) with a = eta lambda and the limit of `trace_step_limit`.
 
     Raises:
-        TypeError: if `workers` is no integer or `service_time` no
-            `cluster.ServiceTime`.
-        ValueError: if `workers` is below 1, or `step` negative or not finite.
+        TypeError, ValueError: if an argument is no such number or time.
 
     Example:
         >>> from delayjax import cluster
@@ -104,20 +95,15 @@ def optimal_workers(
 
         P* = 1 / (e eta L) + 1/2,    and not at all from P = pi / (2 eta L) + 1/2 on.
 
-    Single runs of random times bear fewer workers than their mean does: P workers bear
-    eta L (P - 1/2) below `gain_limit(workers=P)` times the mean time. No more workers
-    than that are recommended.
-
     With curvatures from L/kappa to L more workers help the slowest mode until the
     stiffest one, which oscillates, is as slow:
 
         r(A) = r(A / kappa),    A > 1/e,    P* = A / (eta L) + 1/2
 
-    A grows from 1/e to pi/2 with kappa: of an ill-conditioned problem the optimum is
-    just below the limit. One worker is not late: where its -log|1 - eta lambda| is
-    larger than the rate of any more, it is the best. At eta L of 2 and more it
-    diverges; the delay equation holds for an eta L well below 1, and no number of
-    workers is recommended there.
+    Single runs of random times bear fewer workers than their mean does: no more are
+    recommended than they bear, eta L (P - 1/2) < `gain_limit(workers=P)` E T. One
+    worker is best where its -log|1 - eta lambda| is the largest rate, and for an eta L
+    of 2 and more, where it diverges and no number of workers is recommended.
 
     Args:
         step: eta L, of the largest curvature.
@@ -125,19 +111,15 @@ def optimal_workers(
         condition: kappa, the largest curvature over the smallest.
 
     Returns:
-        The integer that is fastest, its rate (of the mean of x), and the limit; 1, the
-        rate of 0 or below, and a limit of at most 1 if one worker alone diverges. For
+        The number that is fastest, its rate (of the mean of x), and the limit. For
         times of a coefficient of variation above 1 the rate may have several peaks:
-        this is the one next to the critical gain, and the critical gain itself where
-        the mean has no limit. Next to the limit single runs are slower than their mean.
-        A limit above 10^6 is the limit of the mean. Costs some 50 `decay_rate`s and 20
-        `gain_limit`s, 0.1 s.
+        this is the peak next to the critical gain, and the critical gain itself where
+        the mean has no limit. A limit above 10^6 is the limit of the mean. Costs some
+        50 `decay_rate`s and 20 `gain_limit`s, 0.1 s.
 
     Raises:
-        TypeError: if `service_time` is no `cluster.ServiceTime`, or another no number.
-        ValueError: if `step` is not finite or below 1e-15 (more workers than whole
-            numbers of float64), `condition` is below 1 or not finite, or is above 1
-            though the mean has no `gain_limit`.
+        TypeError, ValueError: if an argument is no such number or time; also if `step`
+            is below 1e-15, or `condition` above 1 though the mean has no `gain_limit`.
 
     Example:
         >>> from delayjax import cluster
@@ -194,25 +176,20 @@ def optimal_workers(
 def implicit_momentum(workers: int) -> float:
     """The momentum that memoryless asynchronous workers add to the mean path.
 
-    Of P workers with exponential times the next to deliver may be any, whatever came
-    before: the staleness is geometric, and
+    With exponential times each of P workers may be the next to deliver, so the
+    staleness is geometric, and
 
         E[x_{t+1} - x_t] = (1 - 1/P) E[x_t - x_{t-1}] - (eta/P) E grad F(x_t),
 
-    a heavy ball of momentum 1 - 1/P and step eta/P. It rests on the memorylessness. For
-    regular times (gamma of shape 4 and more, constant) no momentum gives the mean path,
-    and a fitted one is not 1 - 1/P; take the delay itself there, as `step_limit(pmf)`
-    and `workers_decay_rate` do.
+    a heavy ball of momentum 1 - 1/P and step eta/P. For regular times (gamma of shape 4
+    and more, constant) no momentum gives the mean path: take the delay itself, as
+    `workers_decay_rate` does.
 
     Args:
         workers: P.
 
     Returns:
         1 - 1/P. Explicit momentum comes on top: tune it down as workers are added.
-
-    Raises:
-        TypeError: if `workers` is no integer.
-        ValueError: if `workers` is below 1.
 
     Example:
         >>> implicit_momentum(1), implicit_momentum(16)

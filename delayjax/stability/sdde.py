@@ -46,17 +46,14 @@ def sdde_variance(
         noise: eta sigma sqrt(nu), in units of x / sqrt(seconds).
 
     Returns:
-        float64, in units of x^2; `inf` where the gain is 0 or a root is to the right of
-        the imaginary axis. Exact for constant and exponential times. For others it is
-        an integral: 1600 (a mean + 10) values of phi, some ms at a of 1/mean, a second
-        or more for 1000 samples, and more to count roots, in proportion to a times the
-        longest delay.
+        float64, in units of x^2; `inf` where the gain is 0 or the equation unstable.
+        Exact for constant and exponential times, else an integral of 1600 (a mean + 10)
+        values of phi: some ms at a of 1/mean, a second or more for 1000 samples.
 
     Raises:
-        TypeError: if `service_time` is no `cluster.ServiceTime` or a number is none.
-        ValueError: if `gain` or `noise` is negative or not finite; for times that are
-            integrated, if `gain` is above 2000 / mean, or they are spread too widely
-            for six digits.
+        TypeError, ValueError: if an argument is no such number or time; for times that
+            are integrated, if `gain` is above 2000 / mean, or they are spread too
+            widely for six digits.
 
     Example:
         >>> from delayjax import cluster
@@ -110,8 +107,7 @@ def sdde_paths(
 
     Each step has one delay T: the quantile of the share n (sqrt(5) - 1)/2 mod 1, so
     that any few steps in a row cover all delays evenly. It counts from the middle of
-    the step, between two points of the path by interpolation: from the beginning, all
-    delays would be h/2 too long.
+    the step, between two points of the path by interpolation.
 
     Args:
         gain: a = eta lambda nu, 1/seconds.
@@ -127,17 +123,13 @@ def sdde_paths(
 
     Returns:
         float64 [1 + steps // every, paths], from t = 0. The last values of each path,
-        as many as the longest delay takes, are held in a ring; a step costs O(paths)
-        however long that is: 50 us for 1000 paths. A path that diverges ends at `inf`
-        or nan.
+        for the longest delay, are held in a ring; a step costs O(paths), 50 us for 1000
+        paths. A path that diverges ends at `inf` or nan.
 
     Raises:
-        TypeError: if `service_time` is no `cluster.ServiceTime`, or a number is none or
-            no integer.
-        ValueError: if `gain` or `noise` is negative or not finite, `step_seconds`
-            not positive or so long that delays below half of it, which count as half of
-            it, add 5 % to the mean, `start` not finite, `seed` negative, or `paths`,
-            `steps` or `every` below 1.
+        TypeError, ValueError: if an argument is no such number or time, or
+            `step_seconds` is so long that delays below half of it, which count as half
+            of it, add 5 % to the mean.
 
     Example:
         >>> from delayjax import cluster

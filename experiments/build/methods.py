@@ -13,6 +13,8 @@ import delayjax as dj
 from experiments import timetable
 from experiments.timetable import Timetable
 
+_ALL_REDUCE = dj.cluster.Communication.all_reduce_seconds
+
 
 class Now(NamedTuple):
     """What a worker is told of a step; see `Timetable`. None where not needed yet."""
@@ -36,7 +38,7 @@ def allreduce_sgd() -> Method:
     """Gradients are averaged at each step: one model."""
     return Method(
         lambda inner, now, workers, key: dj.exchange.mean(inner),
-        _in_step(dj.cluster.waits_for_all(1), dj.cluster.all_reduce_seconds),
+        _in_step(dj.cluster.waits_for_all(1), _ALL_REDUCE),
         "shared",
     )
 
@@ -64,7 +66,7 @@ def eager_sgd(trigger: str = "majority", period: int = 10) -> Method:
                 matrix[:, drawn[step]] = True
             return matrix | np.eye(workers, dtype=bool)
 
-        cost = dj.cluster.all_reduce_seconds(_link(cluster), cluster.workers)
+        cost = _link(cluster).all_reduce_seconds(cluster.workers)
         on = dj.cluster.finish_times(seconds, waits, exchange_seconds=cost)
         table = timetable.together(seconds, on)
         first = table.arrived.min(axis=1)
@@ -85,7 +87,10 @@ def local_sgd(period: int) -> Method:
 
     return Method(
         make,
-        _in_step(dj.cluster.waits_for_all(period), dj.cluster.all_reduce_seconds),
+        _in_step(
+            dj.cluster.waits_for_all(period),
+            _ALL_REDUCE,
+        ),
     )
 
 
@@ -110,7 +115,9 @@ def dasgd(
     return Method(
         make,
         _in_step(
-            dj.cluster.waits_for_all(period), dj.cluster.all_reduce_seconds, lag=delay
+            dj.cluster.waits_for_all(period),
+            _ALL_REDUCE,
+            lag=delay,
         ),
     )
 
@@ -119,7 +126,11 @@ def dga(delay: int = 1) -> Method:
     """Every step's mean update arrives a few steps later."""
     return Method(
         lambda inner, now, workers, key: dj.averaging.dga(inner, delay),
-        _in_step(dj.cluster.waits_for_all(1), dj.cluster.all_reduce_seconds, lag=delay),
+        _in_step(
+            dj.cluster.waits_for_all(1),
+            _ALL_REDUCE,
+            lag=delay,
+        ),
     )
 
 
@@ -183,8 +194,8 @@ def wagma(group_size: int | None = None, period: int = 11) -> Method:
     def times(cluster, steps, seed):
         link, workers = _link(cluster), cluster.workers
         members = group_size or 2 ** math.ceil(math.log2(workers) / 2)
-        among_all = dj.cluster.all_reduce_seconds(link, workers)
-        in_groups = dj.cluster.group_seconds(link, members)
+        among_all = link.all_reduce_seconds(workers)
+        in_groups = link.group_seconds(members)
         seconds = timetable.service_seconds(cluster, steps, seed=seed)
         behind, on = dj.cluster.wait_avoiding(
             seconds,
@@ -211,7 +222,10 @@ def sync_easgd(
 
     return Method(
         make,
-        _in_step(dj.cluster.waits_for_all(period), dj.cluster.all_reduce_seconds),
+        _in_step(
+            dj.cluster.waits_for_all(period),
+            _ALL_REDUCE,
+        ),
         "centre",
     )
 

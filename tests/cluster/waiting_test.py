@@ -150,12 +150,12 @@ LINK = dj.cluster.Communication(0.25, message_bytes=48.0, bytes_per_second=32.0)
 def test_an_all_reduce_halves_what_it_sends_and_doubles_it_again(exponent):
     """Phase by phase: half of the model, a quarter, ..., and back."""
     halves = [0.25 + 1.5 / 2**phase for phase in range(1, exponent + 1)]
-    seen = cluster.all_reduce_seconds(LINK, 2**exponent)
+    seen = LINK.all_reduce_seconds(2**exponent)
     assert math.isclose(seen, 2 * sum(halves), rel_tol=1e-13)
 
 
 def test_an_all_reduce_of_any_number_lies_between_those_of_powers_of_two():
-    seen = [cluster.all_reduce_seconds(LINK, workers) for workers in range(4, 9)]
+    seen = [LINK.all_reduce_seconds(workers) for workers in range(4, 9)]
     assert seen == sorted(seen)
     assert math.isclose(seen[1], 2 * 3 * 0.25 + 2 * (4 / 5) * 1.5, rel_tol=1e-13)
 
@@ -163,7 +163,7 @@ def test_an_all_reduce_of_any_number_lies_between_those_of_powers_of_two():
 @pytest.mark.parametrize("exponent", [0, 1, 3])
 def test_a_group_s_sum_is_a_whole_model_for_each_bit(exponent):
     bits = [0.25 + 48.0 / 32.0 for _ in range(exponent)]
-    assert cluster.group_seconds(LINK, 2**exponent) == sum(bits)
+    assert LINK.group_seconds(2**exponent) == sum(bits)
 
 
 def test_waiting_for_nobody_takes_the_slowest_worker_s_own_time():
@@ -238,8 +238,8 @@ def test_where_exchanges_take_no_time_avoiding_waits_at_the_period_s_end_alone()
 
 
 def test_a_period_of_equal_workers_pays_its_group_sums_and_one_of_all():
-    group = cluster.group_seconds(LINK, 4)
-    of_all = cluster.all_reduce_seconds(LINK, 16)
+    group = LINK.group_seconds(4)
+    of_all = LINK.all_reduce_seconds(16)
     seen = cluster.wait_avoiding(
         np.full((33, 16), 2.0),
         period=11,
@@ -331,22 +331,12 @@ def test_the_throughput_of_waiting_less_is_the_paper_s_ratio(workers):
             "`exchange_seconds` must be a number, got 'soon'",
         ),
         (
-            lambda: cluster.all_reduce_seconds(1.0, 4),
-            TypeError,
-            "`communication` must be a cluster.Communication, got 1.0",
-        ),
-        (
-            lambda: cluster.all_reduce_seconds(LINK, 0),
+            lambda: LINK.all_reduce_seconds(0),
             ValueError,
-            "`num_workers` must be at least 1, got 0",
+            "`workers` must be at least 1, got 0",
         ),
         (
-            lambda: cluster.group_seconds(None, 4),
-            TypeError,
-            "`communication` must be a cluster.Communication, got None",
-        ),
-        (
-            lambda: cluster.group_seconds(LINK, 6),
+            lambda: LINK.group_seconds(6),
             ValueError,
             "`group_size` must be a power of two, got 6",
         ),

@@ -22,4 +22,4 @@ from delayjax.cluster.protocols.k_sync import n_softsync as n_softsync
 from delayjax.cluster.protocols.k_sync import round_robin as round_robin
 from delayjax.cluster.protocols.optimal import mindflayer as mindflayer
 from delayjax.cluster.protocols.optimal import rennala as rennala
-from delayjax.cluster.protocols.optimal import ringleader as ringleader
+from delayjax.cluster.protocols.ringleader import ringleader as ringleader
