@@ -630,7 +630,9 @@ BAD = {
     ),
     "no optimizer": (lambda: construct(tx=0.1), TypeError, r"`tx` .* got 0\.1"),
     "an optimizer that pairs late gradients": (
-        lambda: construct(scheme="k_async", max_staleness=4, tx=optax.scale_by_lbfgs()),
+        lambda: construct(
+            scheme=protocols.k_async(2), max_staleness=4, tx=optax.scale_by_lbfgs()
+        ),
         ValueError,
         r"`tx` must not hold optax's scale_by_lbfgs: ",
     ),
