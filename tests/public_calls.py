@@ -435,7 +435,7 @@ CALLS = (
         "cluster.late_by": call(
             cluster.late_by,
             asked,
-            **AXIS,
+            **AXES,
             table=(np.ones((3, WORKERS), int), no.table | no.some(SECONDS)),
         ),
         "averaging.gossip": call(
@@ -740,7 +740,9 @@ CALLS = (
             cluster.staleness_law,
             cluster=(
                 CLUSTER,
-                no.some(*no.ODD, 4, TIMES, cluster.Cluster(2, HEAVY)),
+                no.some(
+                    *no.ODD, 4, TIMES, cluster.Cluster(2, TIMES, communication=LINK)
+                ),
             ),
         ),
         "cluster.arrival_rate": call(

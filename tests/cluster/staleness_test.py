@@ -67,6 +67,15 @@ def test_constant_times_of_different_speed_count_whole_periods():
     assert apart(cluster.staleness_law(spec).pmf, again) < 1e-9
 
 
+@pytest.mark.parametrize(
+    "times", [cluster.empirical([0.7, 1.3111]), cluster.constant(1.0)]
+)
+def test_rounding_to_the_grid_leaves_the_mean(times):
+    # of times that lie between two points of it
+    spec = cluster.Cluster(200, times, slowdown=[1.0] * 100 + [1.0016] * 100)
+    assert cluster.staleness_law(spec).mean == pytest.approx(199, rel=1e-8)
+
+
 @pytest.mark.parametrize("workers", [2, 16])
 @pytest.mark.parametrize("name", REGULAR)
 def test_equal_workers_have_the_law_of_the_oracle(name, workers):
