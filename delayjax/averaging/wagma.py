@@ -65,7 +65,7 @@ def wagma(
     Returns:
         A transformation such that `params + updates` is x^i. Its state is `inner` and,
         where there is lateness, max_lateness + 1 models, all the worker's own. A worker
-        sends log2 S models a step, to one of S - 1 others each, and waits for nobody;
+        sends log2 S models a step, to one of S - 1 others each, and waits for none;
         at the period's end it enters one all-reduce and waits for the slowest.
 
     Raises:

@@ -369,7 +369,7 @@ def empirical(samples: ArrayLike) -> ServiceTime:
     what a million do.
 
     Args:
-        samples: seconds [n]. Of a trace: `trace.arrived - trace.begun`.
+        samples: seconds [n]; for a trace, `trace.arrived - trace.begun`.
 
     Raises:
         TypeError: if they are no real numbers.

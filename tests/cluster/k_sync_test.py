@@ -60,6 +60,7 @@ def test_the_renewal_integral_of_memoryless_times_is_the_closed_form(k, workers)
     found = k_batch_sync(k).update_seconds(workers, on_a_grid)
     closed = k_batch_sync(k).update_seconds(workers, exponential)
     assert found == pytest.approx(closed, rel=1e-4)
+    assert closed == 2.0 * k / workers
 
 
 def test_schemes_meet_where_they_are_the_same():

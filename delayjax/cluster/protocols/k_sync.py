@@ -3,7 +3,7 @@
 The four schemes of Dutta, Joshi, Ghosh, Dube and Nagpurkar (Slow and stale gradients
 can win the race, AISTATS 2018, arXiv:1803.01113) take K gradients an update:
 
-    scheme          the update takes          others at an update   who is early
+    scheme          the update takes          others at an update   early workers
     k_sync          K different workers       start anew            idles
     k_batch_sync    any K at this version     start anew            computes one more
     k_async         K different workers       go on, stale          idles
@@ -201,7 +201,7 @@ def k_sync(k: int) -> KScheme:
 
 
 def k_batch_sync(k: int) -> KScheme:
-    """The first K gradients at the current version make the update, from whomever.
+    """The first K gradients at the current version make the update, from any worker.
 
     Args:
         k: 1 .. P, checked when the cluster is known.
@@ -273,7 +273,7 @@ def round_robin() -> Protocol:
         x_{t+1} = x_t - eta_t g(x_{t - tau}),   tau = P - 1 from update P - 1 on
 
     Returns:
-        The rule. Who is early waits for its turn.
+        The rule. A worker that is early waits for its turn.
 
     Example:
         >>> from delayjax.cluster import Cluster, exponential, simulate
@@ -303,8 +303,8 @@ def event_triggered(probability: float) -> Protocol:
     """Asynchronous SGD in which a gradient is worth sending with some probability.
 
     The timing of uploads that are triggered by the gradient itself, as a thinned stream
-    of arrivals: nu -> p nu. Who does not send reads and goes on. (To decide by the
-    gradient's value train along the trace of `k_async(1)` with `accept=`.)
+    of arrivals: nu -> p nu. Without sending, a worker reads and goes on. (To decide by
+    the gradient's value train along the trace of `k_async(1)` with `accept=`.)
 
     Args:
         probability: that a gradient is sent, p.

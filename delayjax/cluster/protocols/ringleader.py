@@ -28,9 +28,9 @@ class Ringleader:
 
     def __call__(self, server: Server) -> None:
         """The rule: what the server does with each arrival."""
-        everybody = set(range(server.num_workers))
+        workers = set(range(server.num_workers))
         delivered, kept = set(), set()  # workers in this round's sums, in the next's
-        owed = set(everybody)  # workers without an update in this round
+        owed = set(workers)  # workers without an update in this round
         server.start_all()
         for arrival in server:
             worker = arrival.worker
@@ -39,12 +39,12 @@ class Ringleader:
                 delivered.add(worker)
             else:
                 kept.add(worker)
-            if worker in owed and len(delivered) == len(everybody):
+            if worker in owed and len(delivered) == len(workers):
                 server.update()
                 server.start(worker)
                 owed.remove(worker)
                 if not owed:
-                    delivered, kept, owed = kept, set(), set(everybody)
+                    delivered, kept, owed = kept, set(), set(workers)
             else:
                 server.start(worker, read_version=arrival.read_version)
 
