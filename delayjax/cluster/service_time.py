@@ -19,6 +19,7 @@ _BLOCK = 2**18  # exponentials at a time
 _LARGE = 1000  # stages, of which 1 + s mean/k loses three digits
 _NODES = 4001  # of an integral over all shares
 _LAST = 1e-9  # share of an integral that its last node may have, if it is finite
+_RARE = 1e-6  # share of the times that frequencies need not resolve
 _STEADY = 0.02  # share by which the hazard of an exponential tail may still change
 
 
@@ -41,6 +42,8 @@ class ServiceTime:
             bounded times, 0 for tails heavier than exponential.
         stages: k if T is the sum of k equal memoryless times, `inf` if it is constant;
             None for other times.
+        resolved: the frequency |Im s| in 1/seconds up to which `transform` is good; it
+            is finite where there is no formula.
     """
 
     mean: float
@@ -52,6 +55,7 @@ class ServiceTime:
     kth: Callable[[int, int], float]
     tail_rate: float = math.inf
     stages: float | None = None
+    resolved: float = math.inf
 
     def __repr__(self) -> str:
         return f"ServiceTime(mean={self.mean}, tail_rate={self.tail_rate})"
@@ -96,6 +100,7 @@ class ServiceTime:
             kth=lambda k, workers: factor * self.kth(k, workers),
             tail_rate=self.tail_rate / factor,
             stages=self.stages,
+            resolved=self.resolved / factor,
         )
 
 
@@ -504,11 +509,15 @@ def _shares() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _by_quadrature(of_shares: Shares) -> dict[str, Any]:
-    """`transform`, `slope` and `kth` where there is no formula."""
+    """`transform`, `slope`, `kth` and `resolved` where there is no formula."""
     below, above, weights = _shares()
     with np.errstate(over="ignore"):
         times = np.minimum(of_shares(below, above), 1e300)
-    return _of_points(times, weights) | {"kth": _kth_of_shares(of_shares)}
+    counted = times[above > _RARE]
+    return _of_points(times, weights) | {
+        "kth": _kth_of_shares(of_shares),
+        "resolved": float(2 / np.diff(counted).max()),
+    }
 
 
 def _kth_of_shares(of_shares: Shares) -> Callable[[int, int], float]:

@@ -24,7 +24,6 @@ _FINE = 0.02  # 1/mean between two angular frequencies
 _HIGHEST = 1000.0  # 1/median: that an angular frequency may be
 _COARSEST = 2e-5  # of a frequency: how far the next one may be
 _BLOCK = 100  # frequencies at a time
-_LEAST = 1e-6  # of |phi|, that is more than the error of an integral
 _POINTS = 2**14  # of an integral over all frequencies
 
 
@@ -220,7 +219,8 @@ class DelayEquation:
         Returns:
             float64, in 1/seconds. The step limit of P workers is eta lambda = it * mean
             / P and, closer, that with `half_update_earlier`. For P of `inf` it is `inf`
-            where no frequency up to 1000 / median gives one, as for exponential times.
+            where no frequency up to 1000 / median (and `resolved`) gives one, as for
+            exponential times.
             Costs nothing for gamma and constant times and P of `inf`; else 0.1 ms, and
             2 ms if it is `inf`; for a finite P 16,000 values of phi more.
 
@@ -372,7 +372,7 @@ def _limit_of_the_mean(time: ServiceTime) -> float:
     def real(w):
         return time.transform(1j * w).real
 
-    highest = _HIGHEST / min(typical, time.mean)
+    highest = min(_HIGHEST / min(typical, time.mean), time.resolved)
     limit, first = math.inf, 0.0
     # |phi| is at most 1, so a is at least w
     while first < min(limit, highest):
@@ -384,7 +384,7 @@ def _limit_of_the_mean(time: ServiceTime) -> float:
                 break
             crossing = zero_between(real, w[cell], w[cell + 1])
             late = -float(time.transform(1j * crossing).imag)
-            if late > _LEAST:
+            if late > 0:
                 limit = min(limit, crossing / late)
         first = float(w[-1])
     return limit

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import integrate, optimize, special
+from scipy import integrate, optimize, special, stats
 
 from delayjax import cluster
 from delayjax.cluster import protocols
@@ -215,6 +215,37 @@ def test_delays_that_are_mostly_short_have_the_limit_of_the_short_ones(fast):
     limit = mean_limit(times) * fast
     # cos w = +-1/9 at the first crossings; a = w / (0.9 sin w +- 0.1) between
     assert math.acos(1 / 9) < limit < math.acos(-1 / 9) / 0.79
+
+
+def test_times_without_formulas_have_the_rates_and_limits_of_the_same_times():
+    for by_scipy, times in (
+        (stats.gamma(4, scale=0.25), cluster.gamma(1.0, 4)),
+        (stats.uniform(0.5, 1.0), cluster.uniform(0.5, 1.5)),
+    ):
+        found, expected = (
+            DelayEquation(cluster.from_scipy(by_scipy)),
+            DelayEquation(times),
+        )
+        limit = expected.gain_limit(workers=math.inf)
+        assert found.gain_limit(workers=math.inf) == pytest.approx(limit, rel=1e-6)
+        for gain in (0.1, 0.5):
+            rate = expected.decay_rate(gain)
+            assert found.decay_rate(gain) == pytest.approx(rate, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    "times", [cluster.lognormal(1.0, 0.2), cluster.pareto(1.0, 3.0)]
+)
+def test_heavy_tails_have_the_limits_of_many_samples(times):
+    shares = (np.arange(2000) + 0.5) / 2000
+    limit = mean_limit(cluster.empirical(times.quantile(shares)))
+    assert mean_limit(times) == pytest.approx(limit, rel=1e-3)
+
+
+@pytest.mark.parametrize("by_scipy", [stats.expon(), stats.weibull_min(0.8)])
+def test_what_an_integral_does_not_resolve_is_no_limit(by_scipy):
+    times = cluster.from_scipy(by_scipy)
+    assert mean_limit(times) == mean_limit(times.scaled(3.0)) == math.inf
 
 
 @pytest.mark.parametrize("k", [1.001, 1.5, 3.3, 400, 1e6, 1e12])
