@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +14,7 @@ from jax.typing import ArrayLike
 from delayjax import base, buffers, inners, taking
 from delayjax import ring as rings
 from delayjax.cluster.cluster import Cluster
-
-# scheme -> (whether stragglers start anew, whether who is early goes on)
-_SCHEMES = {
-    "k_sync": (True, False),
-    "k_batch_sync": (True, True),
-    "k_async": (False, False),
-    "k_batch_async": (False, True),
-}
+from delayjax.cluster.protocols.k_sync import KScheme
 
 
 class AdaSyncState(NamedTuple):
@@ -80,11 +73,9 @@ class _Plan:
     grad_fn: taking.GradFn
     tx: optax.GradientTransformationExtraArgs
     loss: Callable[[Any], ArrayLike]
-    restarts: bool  # stragglers start anew at every update
-    goes_on: bool  # who is early does one more
+    scheme: KScheme  # with the first K
     workers: int
     depth: int  # of the history, in updates
-    initial_k: int
     interval_seconds: ArrayLike
 
 
@@ -93,8 +84,7 @@ def adasync(
     grad_fn: taking.GradFn,
     tx: optax.GradientTransformation,
     *,
-    scheme: Literal["k_sync", "k_batch_sync", "k_async", "k_batch_async"],
-    initial_k: int,
+    scheme: KScheme,
     interval_seconds: ArrayLike,
     loss: Callable[[Any], ArrayLike],
     seed: int,
@@ -105,15 +95,14 @@ def adasync(
 
     Every `interval_seconds`, simulated, K is chosen anew so that the bound on the error
     per second is least. With F the mean loss of the gradients in an interval, F_0 that
-    of the first one, and K_0 = `initial_k`,
+    of the first one, and K_0 that of `scheme`,
 
         K^2 / (P - K) = F_0 / F  K_0^2 / (P - K_0)     k_sync, k_async
         K = K_0 sqrt(F_0 / F)                          k_batch_sync, k_batch_async
 
-    rounded, at most P; K never falls. What the schemes do is told in
-    `cluster.protocols`. As K depends on the gradients, the workers' times are simulated
-    inside the step, in float32 (seconds to go rather than seconds since the start, so
-    nothing is lost in long runs).
+    rounded, at most P; K never falls. As K depends on the gradients, the workers' times
+    are simulated inside the step, in float32 (seconds to go rather than seconds since
+    the start, so nothing is lost in long runs).
 
     Args:
         cluster: without communication; slow-downs must be constant factors.
@@ -122,8 +111,8 @@ def adasync(
             model_state) -> (gradients, metrics, model_state).
         tx: the server's optimizer; it is handed the mean staleness of the K gradients
             as `staleness=`.
-        scheme: which of the four.
-        initial_k: K_0, in 1 .. P.
+        scheme: how K gradients are collected, with the first K in 1 .. P:
+            `cluster.protocols.k_sync(1)`, `k_batch_sync`, `k_async` or `k_batch_async`.
         interval_seconds: between two choices; `math.inf` keeps K. May be traced.
         loss: metrics -> the loss.
         seed: of the service times; those of `cluster.simulate` with the same seed.
@@ -142,17 +131,18 @@ def adasync(
     Raises:
         TypeError: if an argument is of no such kind, or (in `step`) `grad_fn` takes or
             returns something else.
-        ValueError: if `scheme` is unknown, a number is out of range, the cluster has
-            communication, speeds that change, or times that are infinite, or gradients
-            are late and `tx` needs fresh ones (see `delayed`).
+        ValueError: if a number is out of range, the cluster has communication, speeds
+            that change, or times that are infinite, or gradients are late and `tx`
+            needs fresh ones (see `delayed`).
 
     Example:
-        >>> from delayjax.cluster import exponential
+        >>> from delayjax.cluster import exponential, protocols
         >>> def grad_fn(x, batch, key):
         ...     return x - batch, 0.5 * (x - batch) ** 2
         >>> training = adasync(
-        ...     Cluster(8, exponential(1.0)), grad_fn, optax.sgd(0.1), scheme="k_sync",
-        ...     initial_k=1, interval_seconds=1.0, loss=lambda loss: loss, seed=0,
+        ...     Cluster(8, exponential(1.0)), grad_fn, optax.sgd(0.1),
+        ...     scheme=protocols.k_sync(1), interval_seconds=1.0,
+        ...     loss=lambda loss: loss, seed=0,
         ... )
         >>> state = training.init(jnp.ones(()), jax.random.key(0))
         >>> state, report = jax.lax.scan(training.step, state, jnp.zeros((50, 8)))
@@ -168,14 +158,15 @@ def adasync(
     for name, function in (("grad_fn", grad_fn), ("loss", loss)):
         if not callable(function):
             raise TypeError(f"`{name}` must be a function, got {function!r}.")
-    if scheme not in _SCHEMES:
-        raise ValueError(
-            f"`scheme` must be among {', '.join(_SCHEMES)}, got {scheme!r}."
+    if not isinstance(scheme, KScheme):
+        raise TypeError(
+            "`scheme` must be cluster.protocols.k_sync(1), or k_batch_sync, k_async or"
+            f" k_batch_async with the first K, got {scheme!r}."
         )
-    if not 1 <= base.check_bound("initial_k", initial_k) <= cluster.workers:
+    if scheme.k > cluster.workers:
         raise ValueError(
-            f"`initial_k` must lie in 1 .. {cluster.workers}, the number of workers,"
-            f" got {initial_k}."
+            f"`scheme` must have a K in 1 .. {cluster.workers}, the number of workers,"
+            f" got {scheme.k}."
         )
     if base.is_concrete(interval_seconds):
         interval = np.asarray(interval_seconds)
@@ -190,23 +181,22 @@ def adasync(
     base.check_bound("draws", draws, at_least=1)
     base.check_bound("seed", seed)
     service = _service(cluster, draws, seed)
-    restarts, goes_on = _SCHEMES[scheme]
-    if max_staleness is None and not restarts:
+    if max_staleness is None and not scheme.restarts:
         raise ValueError(
-            f"`max_staleness` must be given for `{scheme}`, got None: it fixes how many"
+            f"`max_staleness` must be given for {scheme}, got None: it fixes how many"
             " versions are kept. The mean staleness is at most P - 1."
         )
-    if not restarts:
+    if not scheme.restarts:
         inners.check("tx", tx)
     plan = _Plan(
         grad_fn=grad_fn,
         tx=base.as_transformation("tx", tx),
         loss=loss,
-        restarts=restarts,
-        goes_on=goes_on,
+        scheme=scheme,
         workers=cluster.workers,
-        depth=0 if restarts else base.check_bound("max_staleness", max_staleness),
-        initial_k=initial_k,
+        depth=0
+        if scheme.restarts
+        else base.check_bound("max_staleness", max_staleness),
         interval_seconds=interval_seconds,
     )
     return AdaSync(
@@ -251,7 +241,7 @@ def _init(
         remaining=jnp.asarray(service[:, 0]),
         read_version=jnp.zeros(plan.workers, jnp.int32),
         tasks=jnp.ones(plan.workers, jnp.int32),
-        k=jnp.asarray(plan.initial_k, jnp.int32),
+        k=jnp.asarray(plan.scheme.k, jnp.int32),
         elapsed=jnp.zeros((), jnp.float32),
         loss_sum=jnp.zeros((), jnp.float32),
         loss_updates=jnp.zeros((), jnp.int32),
@@ -307,11 +297,11 @@ def _wait(
     plan: _Plan, state: AdaSyncState, step: jax.Array
 ) -> tuple[AdaSyncState, jax.Array, jax.Array, jax.Array]:
     """Lets K gradients arrive; who delivered them, at which version, in how long."""
-    everyone = jnp.arange(plan.workers)
+    each = jnp.arange(plan.workers)
 
     def begin(clocks, chosen, version):
         remaining, read_version, tasks = clocks
-        times = state.service[everyone, tasks % state.service.shape[1]]
+        times = state.service[each, tasks % state.service.shape[1]]
         return (
             jnp.where(chosen, times, remaining),
             jnp.where(chosen, version, read_version),
@@ -327,17 +317,17 @@ def _wait(
         read_versions = read_versions.at[slot].set(read_version[worker])
         remaining = (remaining - waited).at[worker].set(jnp.inf)
         clocks = remaining, read_version, tasks
-        if plan.goes_on:  # the last one waits for the update
-            again = (everyone == worker) & (slot < state.k - 1)
+        if plan.scheme.repeats:  # the last one waits for the update
+            again = (each == worker) & (slot < state.k - 1)
             clocks = begin(clocks, again, step)
         return clocks, workers, read_versions, seconds + waited
 
     clocks = state.remaining, state.read_version, state.tasks
-    nobody = jnp.full(plan.workers, -1, jnp.int32)
+    none = jnp.full(plan.workers, -1, jnp.int32)
     clocks, workers, read_versions, seconds = jax.lax.fori_loop(
-        0, state.k, arrive, (clocks, nobody, nobody, jnp.zeros((), jnp.float32))
+        0, state.k, arrive, (clocks, none, none, jnp.zeros((), jnp.float32))
     )
-    idle = jnp.isinf(clocks[0]) | plan.restarts
+    idle = jnp.isinf(clocks[0]) | plan.scheme.restarts
     remaining, read_version, tasks = begin(clocks, idle, step + 1)
     state = state._replace(remaining=remaining, read_version=read_version, tasks=tasks)
     return state, workers, read_versions, seconds
@@ -391,10 +381,10 @@ def _choose(
     mean = loss_sum / loss_updates
     first = jnp.where(is_over & jnp.isnan(state.first_loss), mean, state.first_loss)
     ratio = first / mean
-    initial, workers = float(plan.initial_k), float(plan.workers)
-    if plan.goes_on:
+    initial, workers = float(plan.scheme.k), float(plan.workers)
+    if plan.scheme.repeats:
         wanted = initial * jnp.sqrt(ratio)
-    elif plan.initial_k == plan.workers:
+    elif plan.scheme.k == plan.workers:
         wanted = jnp.asarray(workers)
     else:  # the positive root of K^2 + c K - c P
         c = initial**2 / (workers - initial) * ratio

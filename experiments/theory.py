@@ -18,7 +18,7 @@ def _ssp(workers: int, bound: float) -> float | None:
 def _psp(
     workers: int, sample: int, bound: float, *, poll_seconds: float = math.inf
 ) -> float | None:
-    if sample == 0 or bound == math.inf:  # nobody waits
+    if sample == 0 or bound == math.inf:  # no worker waits
         return workers - 1.0
     if sample >= workers - 1:  # for all others
         return _ssp(workers, bound)
@@ -70,13 +70,18 @@ def _sleepers(
     return None
 
 
-# whose order statistics are known; arguments are those of `cluster`'s laws
-_SERVICE = {
-    "constant": lambda seconds: dj.stability.service_times.empirical([seconds]),
-    "empirical": dj.stability.service_times.empirical,
-    "exponential": dj.stability.service_times.exponential,
-    "shifted_exponential": dj.stability.service_times.shifted_exponential,
-    "pareto": dj.stability.service_times.pareto,
+_SERVICE_TIMES = {
+    factory.__name__: factory
+    for factory in (
+        dj.cluster.constant,
+        dj.cluster.empirical,
+        dj.cluster.exponential,
+        dj.cluster.gamma,
+        dj.cluster.lognormal,
+        dj.cluster.pareto,
+        dj.cluster.shifted_exponential,
+        dj.cluster.uniform,
+    )
 }
 
 
@@ -84,49 +89,56 @@ class _Times(NamedTuple):
     """Service times of P workers, equally distributed."""
 
     workers: int
-    law: arms.Call
+    service: arms.Call
 
     def k_sync(self, k: int) -> float | None:
-        if self.law.name == "sleepers":
+        if self.service.name == "sleepers":
             return self._sleeping(self.workers, k)
-        return self._known(dj.stability.k_sync_seconds, k)
+        return self._known(dj.cluster.protocols.k_sync(k))
 
     def k_batch_sync(self, k: int) -> float | None:
-        return self._known(dj.stability.k_batch_sync_seconds, k)
+        return self._known(dj.cluster.protocols.k_batch_sync(k))
 
     def k_async(self, k: int) -> float | None:
-        if self.law.name == "sleepers":  # nobody waits, or there are no stragglers
+        if self.service.name == "sleepers":  # no waiting, or no stragglers
             return self.k_batch_async(1) if k == 1 else self.k_sync(k)
-        return self._known(dj.stability.k_async_seconds, k)
+        return self._known(dj.cluster.protocols.k_async(k))
 
     def k_batch_async(self, k: int) -> float | None:
-        if self.law.name == "sleepers":
+        if self.service.name == "sleepers":
             mean = self._sleeping(1, 1)
             return None if mean is None else k * mean / self.workers
-        return self._known(dj.stability.k_batch_async_seconds, k)
+        return self._known(dj.cluster.protocols.k_batch_async(k))
 
     def event_triggered(self, probability: float) -> float | None:
         every = self.k_batch_async(1)
         return None if every is None else every / probability
 
     def ssp(self, bound: float) -> float | None:
-        if bound == math.inf:  # nobody waits
+        if bound == math.inf:  # no worker waits
             return self.k_batch_async(1)
-        everyone = self.k_sync(self.workers) if bound == 0 else None
-        return None if everyone is None else everyone / self.workers
+        together = self.k_sync(self.workers) if bound == 0 else None
+        return None if together is None else together / self.workers
 
-    def _known(self, formula: Callable[..., float], k: int) -> float | None:
-        if self.law.name not in _SERVICE:
+    def _known(self, scheme: dj.cluster.protocols.KScheme) -> float | None:
+        service_time = _service_time(self.service)
+        if service_time is None:
             return None
-        times = _SERVICE[self.law.name](*self.law.arguments, **self.law.options)
         try:
-            return formula(k, self.workers, times)
+            return scheme.update_seconds(self.workers, service_time)
         except ValueError:  # no closed form, or too heavy a tail for an integral
             return None
 
     def _sleeping(self, of: int, k: int) -> float | None:
         # not independent: who sleeps depends on who else does
-        return _sleepers(of, k, *self.law.arguments, **self.law.options)
+        return _sleepers(of, k, *self.service.arguments, **self.service.options)
+
+
+def _service_time(call: arms.Call) -> dj.cluster.ServiceTime | None:
+    """The service time of this name; None where it has no formulas."""
+    if call.name not in _SERVICE_TIMES:
+        return None
+    return _SERVICE_TIMES[call.name](*call.arguments, **call.options)
 
 
 # Long-run means of the time between two updates, in seconds; None where it is not
@@ -186,22 +198,12 @@ def update_seconds(arm: str, cluster: Mapping[str, Any]) -> float | None:
     return _of(_SECONDS, arm, _Times(own["workers"], arms.parse_call(own["service"])))
 
 
-# of the seconds of a gradient; arguments are those of `cluster`'s laws
-_DELAYS = {
-    "constant": dj.stability.constant_delay,
-    "empirical": dj.stability.empirical_delay,
-    "exponential": dj.stability.exponential_delay,
-    "gamma": dj.stability.gamma_delay,
-    "shifted_exponential": dj.stability.shifted_exponential_delay,
-}
-
-
 class Decay(NamedTuple):
     """What the rate of plain asynchronous SGD on a quadratic follows from."""
 
     slowest: float  # eta lambda of the smallest curvature above 0
     stiffest: float  # of the largest
-    law: dj.stability.DelayLaw  # of the seconds that a gradient takes
+    seconds: dj.cluster.ServiceTime  # of a gradient
 
 
 def decay(series: Series, step: float, config: Mapping[str, Any]) -> Decay | None:
@@ -217,7 +219,7 @@ def decay(series: Series, step: float, config: Mapping[str, Any]) -> Decay | Non
     """
     arm, opt = arms.parse(series.arm), config["opt"]
     own = {**config["cluster"], "warmup_steps": opt["warmup_steps"], **arm.changes}
-    service = arms.parse_call(own["service"])
+    seconds = _service_time(arms.parse_call(own["service"]))
     each = arm.protocol.name in ("k_async", "k_batch_async")
     count = *arm.protocol.arguments, *arm.protocol.options.values()
     if (
@@ -229,12 +231,12 @@ def decay(series: Series, step: float, config: Mapping[str, Any]) -> Decay | Non
         or not (each and count == (1,))
         or not _equal_and_free(own)
         or own["read_spread"]
-        or service.name not in _DELAYS
+        or seconds is None
+        or seconds.tail_rate == 0
     ):
         return None
-    law = _DELAYS[service.name](*service.arguments, **service.options)
     curvatures = [value for value in config["task"]["eigenvalues"] if value > 0]
-    return Decay(step * min(curvatures), step * max(curvatures), law)
+    return Decay(step * min(curvatures), step * max(curvatures), seconds)
 
 
 def _equal_and_free(cluster: Mapping[str, Any]) -> bool:

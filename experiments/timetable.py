@@ -128,7 +128,7 @@ def in_turn(
     if by_rank:
         protocol = dj.cluster.protocols.round_robin()
     trace = dj.cluster.simulate(several, protocol, rounds * workers, seed=seed)
-    table = dj.averaging.rounds(trace.worker, workers)
+    table = dj.cluster.visits_to_rounds(trace.worker, workers)
     table = table[:rounds]  # the last one may be cut off
     last = np.where(np.isinf(table), -1, table).max(axis=1).astype(int)
     ends = np.concatenate([[0.0], trace.seconds[last]])
@@ -162,7 +162,9 @@ def _several(cluster: dj.cluster.Cluster, count: int) -> list[Any]:
 
     def of(worker):
         def law(rng, number):
-            tasks = itertools.chain.from_iterable(cluster.law(worker)(rng, number))
+            tasks = itertools.chain.from_iterable(
+                cluster.service_of(worker)(rng, number)
+            )
             while True:
                 drawn = itertools.islice(tasks, 64 * count)
                 yield np.fromiter(drawn, np.float64).reshape(-1, count).sum(axis=1)

@@ -12,6 +12,7 @@ import optax
 import pytest
 
 import delayjax as dj
+from delayjax.cluster import protocols
 
 SCHEMES = ["k_sync", "k_batch_sync", "k_async", "k_batch_async"]
 schemes = pytest.mark.parametrize("scheme", SCHEMES)
@@ -138,12 +139,19 @@ def counting():
     return optax.stateless(lambda updates, params: optax.tree.ones_like(updates))
 
 
+FIXED = {
+    "k_sync": protocols.k_sync,
+    "k_batch_sync": protocols.k_batch_sync,
+    "k_async": protocols.k_async,
+    "k_batch_async": protocols.k_batch_async,
+}
+
+
 def adasync(scheme, *, seed, initial_k=2, interval_seconds=4.0, **options):
     options = dict(cluster=CLUSTER, grad_fn=given, tx=counting()) | options
     return dj.adasync(
         **options,
-        scheme=scheme,
-        initial_k=initial_k,
+        scheme=FIXED[scheme](initial_k),
         interval_seconds=interval_seconds,
         loss=lambda metrics: metrics["loss"],
         seed=seed,
@@ -201,12 +209,6 @@ def test_adasync_is_an_event_loop_whose_k_follows_the_loss(scheme, seed):
 
 
 FOR_EVER = dict(max_staleness=DEPTH, interval_seconds=math.inf)
-FIXED = {
-    "k_sync": dj.cluster.protocols.k_sync,
-    "k_batch_sync": dj.cluster.protocols.k_batch_sync,
-    "k_async": dj.cluster.protocols.k_async,
-    "k_batch_async": dj.cluster.protocols.k_batch_async,
-}
 
 
 @schemes
@@ -583,8 +585,7 @@ def construct(**options):
         cluster=CLUSTER,
         grad_fn=given,
         tx=counting(),
-        scheme="k_sync",
-        initial_k=2,
+        scheme=protocols.k_sync(2),
         interval_seconds=1.0,
         loss=lambda metrics: metrics["loss"],
         seed=0,
@@ -614,7 +615,7 @@ def losses_of_each_worker():
 
 def state_of_a_shallower_history():
     shallow, deep = (
-        construct(scheme="k_async", max_staleness=depth) for depth in (4, 5)
+        construct(scheme=protocols.k_async(2), max_staleness=depth) for depth in (4, 5)
     )
     batch = pick(given_batches([1.0]), 0)
     jax.eval_shape(deep.step, jax.eval_shape(shallow.init, START, KEY), batch)
@@ -629,7 +630,9 @@ BAD = {
     ),
     "no optimizer": (lambda: construct(tx=0.1), TypeError, r"`tx` .* got 0\.1"),
     "an optimizer that pairs late gradients": (
-        lambda: construct(scheme="k_async", max_staleness=4, tx=optax.scale_by_lbfgs()),
+        lambda: construct(
+            scheme=protocols.k_async(2), max_staleness=4, tx=optax.scale_by_lbfgs()
+        ),
         ValueError,
         r"`tx` must not hold optax's scale_by_lbfgs: ",
     ),
@@ -639,17 +642,17 @@ BAD = {
         r"`loss` .* got 0\.5",
     ),
     "an unknown scheme": (
-        lambda: construct(scheme="sync"),
-        ValueError,
-        r"`scheme` .*k_batch_async.* got 'sync'",
-    ),
-    "K of 0": (lambda: construct(initial_k=0), ValueError, r"`initial_k` .* got 0"),
-    "K beyond P": (lambda: construct(initial_k=7), ValueError, r"1 \.\. 6.* got 7"),
-    "half a K": (
-        lambda: construct(initial_k=1.5),
+        lambda: construct(scheme="k_sync"),
         TypeError,
-        r"`initial_k` .* got 1\.5",
+        r"`scheme` .*k_batch_async.* got 'k_sync'",
     ),
+    "K of 0": (lambda: protocols.k_sync(0), ValueError, "`k` .* got 0"),
+    "K beyond P": (
+        lambda: construct(scheme=protocols.k_sync(7)),
+        ValueError,
+        r"`scheme` .* 1 \.\. 6.* got 7",
+    ),
+    "half a K": (lambda: protocols.k_sync(1.5), TypeError, r"`k` .* got 1\.5"),
     **{
         f"an interval of {bad}": (
             lambda bad=bad: construct(interval_seconds=bad),
@@ -670,12 +673,12 @@ BAD = {
     ),
     "no draws": (lambda: construct(draws=0), ValueError, r"`draws` .* got 0"),
     "a negative depth": (
-        lambda: construct(scheme="k_async", max_staleness=-1),
+        lambda: construct(scheme=protocols.k_async(2), max_staleness=-1),
         ValueError,
         r"`max_staleness` .* got -1",
     ),
     "half a version of depth": (
-        lambda: construct(scheme="k_async", max_staleness=1.5),
+        lambda: construct(scheme=protocols.k_async(2), max_staleness=1.5),
         TypeError,
         r"`max_staleness` .* got 1\.5",
     ),

@@ -81,7 +81,7 @@ def replay(tx):
     cluster = dj.cluster.Cluster(2, dj.cluster.constant(1.0))
     trace = dj.cluster.simulate(cluster, dj.cluster.protocols.k_async(1), 4, seed=0)
     each = dj.compensate_delay(0.1, adaptive=True)
-    tables = dj.combine.ringleader(2)
+    tables = dj.cluster.protocols.ringleader().combine(2)
     training = dj.replay(trace, quadratic, tx, each=each, combine=tables)
     row = jax.tree.map(lambda leaf: leaf[0], trace.arrivals(0, 1))
     return training.init, lambda state: training.step(state, (row, jnp.ones(1)))
@@ -92,8 +92,7 @@ def adasync(tx):
         dj.cluster.Cluster(2, dj.cluster.constant(1.0)),
         quadratic,
         tx,
-        scheme="k_async",
-        initial_k=1,
+        scheme=dj.cluster.protocols.k_async(1),
         interval_seconds=1.0,
         loss=lambda metrics: metrics["loss"],
         seed=0,

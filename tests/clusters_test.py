@@ -1,6 +1,7 @@
 """Protocols, laws and clusters by name are those by hand, and bad ones say why."""
 
 import importlib
+import inspect
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def test_every_protocol_of_the_library_has_its_name():
     protocols = {
         name
         for name, value in vars(dj.cluster.protocols).items()
-        if callable(value) and not name.startswith("_")
+        if inspect.isfunction(value)
     }
     assert set(clusters.PROTOCOLS) == protocols
 
@@ -78,7 +79,10 @@ def test_laws_may_be_made_of_laws():
         "hardsync() service=markov_stragglers(constant(2.0), 3.0, 0.5, 0.5)"
     )
     (block,) = (
-        {value for value in next(iter(draws(build.cluster(config).law(0)))).tolist()}
+        {
+            value
+            for value in next(iter(draws(build.cluster(config).service_of(0)))).tolist()
+        }
         - {2.0},
     )
     assert block == {6.0}

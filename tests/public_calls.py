@@ -13,11 +13,11 @@ import numpy as np
 import optax
 from hypothesis import strategies as st
 from jax.sharding import AxisType
+from scipy import stats
 
 import delayjax as dj
 from delayjax import averaging, cluster, delays, exchange, modulation, ring, stability
 from delayjax.cluster import protocols
-from delayjax.stability import service_times
 from tests import bad_values as no
 
 WORKERS = 4
@@ -27,8 +27,7 @@ PARAMS = {"w": jnp.ones((2, 2)), "b": jnp.ones(2)}
 SECONDS = np.random.default_rng(0).random((6, WORKERS))
 CLUSTER = cluster.Cluster(WORKERS, cluster.exponential(1.0))
 TRACE = cluster.simulate(CLUSTER, protocols.k_async(1), 400, seed=0)
-LAW = stability.exponential_delay(2.0)
-TIMES = service_times.exponential(1.0)
+TIMES = cluster.exponential(2.0)
 LINK = cluster.Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
 MESH = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
 
@@ -136,7 +135,9 @@ DELAY_OF_STABILITY = st.one_of(
 CRITERION = ("mean", no.choice("mean", "mean_square"))
 WEIGHT = (None, or_none(no.function("2", None, 1j, np.ones(2))))
 TURN = no.function("2", None, 1.5, np.ones(2, int))
-NO_LAW = no.some(*no.ODD, 1, cluster.exponential(1.0), TIMES)
+HEAVY = cluster.pareto(1.0, 0.5)
+NO_TIMES = no.some(*no.ODD, 1, cluster.infinite_bernoulli(1.0, 0.5), HEAVY)
+EQUATION = stability.DelayEquation(TIMES)
 PMF = no.some(*no.ODD, [], [0.5, 0.6], [-1.0, 2.0], [math.nan], [[1.0]], [1j], 1.0)
 SLOWDOWNS = no.some([], [1.0] * 3, [math.nan] * 4, [0.0] * 4, ["a"] * 4, 1j)
 BOUND_OR_INF = no.finite(no.bound)
@@ -217,8 +218,10 @@ CALLS = (
             cluster=(CLUSTER, no.some(None, 3, TRACE, "four")),
             grad_fn=(gradient, no.function(None, 3, (1, 2, 3), (None, {}), ("2", {}))),
             tx=(SGD, no.transformation),
-            scheme=("k_async", no.choice("k_sync", "k_async", "k_batch_sync")),
-            initial_k=(2, no.integer(1, WORKERS)),
+            scheme=(
+                protocols.k_async(2),
+                no.some(*no.ODD, "k_sync", protocols.hardsync(), protocols.k_sync(9)),
+            ),
             interval_seconds=(
                 1.0,
                 st.one_of(st.floats(max_value=0), no.some(math.nan, *no.NO_NUMBER)),
@@ -330,8 +333,8 @@ CALLS = (
         "modulation.exponential": call(
             modulation.exponential, of_law, rate=(0.2, no.non_negative)
         ),
-        "combine.ringleader": call(
-            dj.combine.ringleader,
+        "protocols.Ringleader.combine": call(
+            protocols.ringleader().combine,
             lambda rule: rule.init(PARAMS),
             num_workers=(2, no.count),
         ),
@@ -434,10 +437,10 @@ CALLS = (
             lateness=(lambda step: 1, or_none(TURN)),
             max_lateness=(2, no.count),
         ),
-        "averaging.late_by": call(
-            averaging.late_by,
+        "cluster.late_by": call(
+            cluster.late_by,
             asked,
-            **AXIS,
+            **AXES,
             table=(np.ones((3, WORKERS), int), no.table | no.some(SECONDS)),
         ),
         "averaging.gossip": call(
@@ -509,8 +512,8 @@ CALLS = (
         "averaging.first_come": call(
             averaging.first_come, asked, **AXIS, seconds=(SECONDS, no.table)
         ),
-        "averaging.rounds": call(
-            averaging.rounds,
+        "cluster.visits_to_rounds": call(
+            cluster.visits_to_rounds,
             workers=([0, 1, 0], no.integers),
             num_workers=(2, no.integer(2)),
         ),
@@ -528,14 +531,14 @@ CALLS = (
             ),
             momentum=(0.9, no.share),
         ),
-        "averaging.everyone": call(
-            averaging.everyone, lambda waits: waits(0, 4), period=(2, no.count)
+        "cluster.waits_for_all": call(
+            cluster.waits_for_all, lambda waits: waits(0, 4), period=(2, no.count)
         ),
-        "averaging.finish_times": call(
-            averaging.finish_times,
+        "cluster.finish_times": call(
+            cluster.finish_times,
             seconds=(SECONDS, no.table | no.some(-SECONDS, SECONDS * math.inf)),
             waits=(
-                averaging.nobody,
+                cluster.waits_for_none,
                 no.function("2", None, np.ones(2), np.ones((3, 3))),
             ),
             lag=(1, no.bound),
@@ -546,8 +549,8 @@ CALLS = (
                 ),
             ),
         ),
-        "averaging.wait_avoiding": call(
-            averaging.wait_avoiding,
+        "cluster.wait_avoiding": call(
+            cluster.wait_avoiding,
             seconds=(SECONDS, no.table),
             period=(2, no.count),
             slack_seconds=(0.1, no.non_negative),
@@ -558,15 +561,11 @@ CALLS = (
                 ),
             ),
         ),
-        "averaging.all_reduce_seconds": call(
-            averaging.all_reduce_seconds,
-            communication=(LINK, no.some(*no.ODD, 1.0)),
-            num_workers=(4, no.count),
+        "cluster.Communication.all_reduce_seconds": call(
+            LINK.all_reduce_seconds, workers=(4, no.count)
         ),
-        "averaging.group_seconds": call(
-            averaging.group_seconds,
-            communication=(LINK, no.some(*no.ODD, 1.0)),
-            group_size=(4, no.count | no.some(3, 6)),
+        "cluster.Communication.group_seconds": call(
+            LINK.group_seconds, group_size=(4, no.count | no.some(3, 6))
         ),
         # workers
         "workers.vary": call(dj.workers.vary, **AXES, tree=((), st.nothing())),
@@ -673,6 +672,23 @@ CALLS = (
             scale_seconds=(1.0, no.positive),
             shape=(2.0, no.positive),
         ),
+        "cluster.uniform": call(
+            cluster.uniform,
+            drawn,
+            low_seconds=(1.0, no.number(least=0.0, high=2.0)),
+            high_seconds=(2.0, no.number(low=1.0)),
+        ),
+        "cluster.from_scipy": call(
+            cluster.from_scipy,
+            drawn,
+            distribution=(stats.expon(), no.some(*no.ODD, 1.0, stats.norm())),
+        ),
+        "cluster.ServiceTime.kth_mean": call(
+            TIMES.kth_mean,
+            k=(2, no.integer(1, WORKERS)),
+            workers=(WORKERS, no.integer(2)),
+        ),
+        "cluster.ServiceTime.scaled": call(TIMES.scaled, factor=(2.0, no.positive)),
         "cluster.infinite_bernoulli": call(
             cluster.infinite_bernoulli,
             drawn,
@@ -716,7 +732,7 @@ CALLS = (
         ),
         "cluster.simulate": call(
             cluster.simulate,
-            cluster=(CLUSTER, no.some(*no.ODD, 4, LAW)),
+            cluster=(CLUSTER, no.some(*no.ODD, 4, TIMES)),
             protocol=(
                 protocols.k_async(1),
                 no.function("2", None) | no.some(protocols.k_async, protocols.hardsync),
@@ -727,9 +743,33 @@ CALLS = (
         ),
         "cluster.staleness_law": call(
             cluster.staleness_law,
-            cluster=(CLUSTER, no.some(*no.ODD, 4, LAW)),
-            draws=(50, no.count),
-            seed=(0, no.seed),
+            cluster=(
+                CLUSTER,
+                no.some(
+                    *no.ODD, 4, TIMES, cluster.Cluster(2, TIMES, communication=LINK)
+                ),
+            ),
+        ),
+        "cluster.arrival_rate": call(
+            cluster.arrival_rate,
+            workers=(4, no.count),
+            mean_seconds=(1.0, no.positive.filter(lambda v: not is_numbers(v))),
+            server_seconds=(0.1, no.non_negative),
+            sent=(0.5, no.fraction),
+        ),
+        "cluster.run_time": call(
+            cluster.run_time,
+            target=(0.1, no.positive),
+            rates=([0.5, 1.0], no.some(*no.ODD, [], [math.nan], ["a"], [[1.0]], 1j)),
+            start=(1.0, no.some(*no.ODD, math.nan, math.inf, [1.0] * 3, 1j)),
+        ),
+        "cluster.filtered_at_random": call(
+            cluster.filtered_at_random,
+            pmf=([0.5, 0.5], PMF),
+            probability=(0.5, no.fraction),
+        ),
+        "cluster.filtered_by_bound": call(
+            cluster.filtered_by_bound, pmf=([0.5, 0.5], PMF), bound=(1, no.bound)
         ),
         "cluster.load_trace": call(
             cluster.load_trace,
@@ -882,19 +922,6 @@ CALLS = (
             eps=(1e-8, no.non_negative),
             eps_root=(0.0, no.non_negative),
         ),
-        "stability.arrival_rate": call(
-            stability.arrival_rate,
-            workers=(4, no.count),
-            mean_seconds=(1.0, no.positive.filter(lambda v: not is_numbers(v))),
-            server_seconds=(0.1, no.non_negative),
-            sent=(0.5, no.fraction),
-        ),
-        "stability.run_time": call(
-            stability.run_time,
-            target=(0.1, no.positive),
-            rates=([0.5, 1.0], no.some(*no.ODD, [], [math.nan], ["a"], [[1.0]], 1j)),
-            start=(1.0, no.some(*no.ODD, math.nan, math.inf, [1.0] * 3, 1j)),
-        ),
         "stability.error_bound": call(
             stability.error_bound,
             seconds=(
@@ -910,51 +937,46 @@ CALLS = (
             start=(1.0, no.non_negative),
             agreement=(1.0, no.fraction),
         ),
-        "stability.event_triggered": call(
-            stability.event_triggered,
-            pmf=([0.5, 0.5], PMF),
-            probability=(0.5, no.fraction),
-        ),
-        "stability.staleness_threshold": call(
-            stability.staleness_threshold, pmf=([0.5, 0.5], PMF), bound=(1, no.bound)
-        ),
         "stability.implicit_momentum": call(
             stability.implicit_momentum, workers=(4, no.count)
         ),
-        "stability.characteristic_roots": call(
-            stability.characteristic_roots,
-            damping=(0.1, no.non_negative),
-            law=(LAW, no.some(*no.ODD, 1, cluster.exponential(1.0), TIMES)),
-            number=(2, no.count),
+        "stability.DelayEquation": call(
+            stability.DelayEquation, service_time=(TIMES, NO_TIMES)
         ),
-        "stability.decay_rate": call(
-            stability.decay_rate, damping=(0.1, no.non_negative), law=(LAW, NO_LAW)
+        "stability.DelayEquation.half_update_earlier": call(
+            EQUATION.half_update_earlier, workers=(4, no.count)
+        ),
+        "stability.DelayEquation.roots": call(
+            EQUATION.roots, gain=(0.1, no.non_negative), number=(2, no.count)
+        ),
+        "stability.DelayEquation.decay_rate": call(
+            EQUATION.decay_rate, gain=(0.1, no.non_negative)
+        ),
+        "stability.DelayEquation.gain_limit": call(
+            EQUATION.gain_limit, workers=(4, no.finite(no.count))
         ),
         "stability.workers_decay_rate": call(
             stability.workers_decay_rate,
             step=(0.1, no.non_negative.filter(lambda v: not is_numbers(v))),
             workers=(4, no.count),
-            law=(LAW, NO_LAW),
+            service_time=(TIMES, NO_TIMES),
         ),
         "stability.optimal_workers": call(
             stability.optimal_workers,
             step=(0.1, no.number(least=1e-15)),
-            law=(stability.constant_delay(1.0), NO_LAW),
+            service_time=(cluster.constant(1.0), NO_TIMES),
             condition=(2.0, no.number(least=1.0)),
-        ),
-        "stability.half_update_earlier": call(
-            stability.half_update_earlier, law=(LAW, NO_LAW), workers=(4, no.count)
         ),
         "stability.sdde_variance": call(
             stability.sdde_variance,
-            damping=(0.1, no.non_negative),
-            law=(LAW, NO_LAW),
+            gain=(0.1, no.non_negative),
+            service_time=(TIMES, NO_TIMES),
             noise=(1.0, no.non_negative),
         ),
         "stability.sdde_paths": call(
             stability.sdde_paths,
-            damping=(0.1, no.non_negative),
-            law=(stability.constant_delay(1.0), NO_LAW),
+            gain=(0.1, no.non_negative),
+            service_time=(cluster.constant(1.0), NO_TIMES),
             paths=(2, no.count),
             steps=(8, no.count),
             step_seconds=(0.1, no.number(low=0.0, high=2.5)),
@@ -963,74 +985,19 @@ CALLS = (
             start=(0.0, no.some(math.nan, math.inf, *no.NO_NUMBER)),
             every=(2, no.count),
         ),
-        "stability.constant_delay": call(
-            stability.constant_delay, seconds=(1.0, no.positive)
-        ),
-        "stability.exponential_delay": call(
-            stability.exponential_delay, mean_seconds=(1.0, no.positive)
-        ),
-        "stability.gamma_delay": call(
-            stability.gamma_delay,
-            mean_seconds=(1.0, no.positive),
-            shape=(2.0, no.positive),
-        ),
-        "stability.shifted_exponential_delay": call(
-            stability.shifted_exponential_delay,
-            shift_seconds=(1.0, no.positive),
-            mean_seconds=(1.0, no.positive),
-        ),
-        "stability.uniform_delay": call(
-            stability.uniform_delay,
-            low_seconds=(1.0, no.number(least=0.0, high=2.0)),
-            high_seconds=(2.0, no.number(low=1.0)),
-        ),
-        "stability.empirical_delay": call(
-            stability.empirical_delay, samples=([1.0, 2.0], no.numbers)
-        ),
     }
     | {
-        f"stability.{function.__name__}": call(function, law=(LAW, NO_LAW))
-        for function in (
-            stability.critical_damping,
-            stability.speedup_limit,
-        )
-    }
-    | {
-        f"stability.{function.__name__}": call(
-            function,
-            k=(2, no.integer(1, WORKERS)),
+        f"protocols.{scheme.name}.update_seconds": call(
+            scheme.update_seconds,
             workers=(WORKERS, no.integer(2)),
-            times=(TIMES, no.some(*no.ODD, 1.0, LAW, cluster.exponential(1.0))),
+            service_time=(TIMES, NO_TIMES.filter(lambda times: times is not HEAVY)),
         )
-        for function in (
-            stability.k_sync_seconds,
-            stability.k_async_seconds,
-            stability.k_batch_sync_seconds,
-            stability.k_batch_async_seconds,
+        for scheme in (
+            protocols.k_sync(2),
+            protocols.k_async(2),
+            protocols.k_batch_sync(2),
+            protocols.k_batch_async(2),
         )
-    }
-    | {
-        "service_times.exponential": call(
-            service_times.exponential, mean_seconds=(1.0, no.positive)
-        ),
-        "service_times.shifted_exponential": call(
-            service_times.shifted_exponential,
-            shift_seconds=(1.0, no.positive),
-            mean_seconds=(1.0, no.positive),
-        ),
-        "service_times.pareto": call(
-            service_times.pareto,
-            scale_seconds=(1.0, no.positive),
-            shape=(2.0, no.positive),
-        ),
-        "service_times.uniform": call(
-            service_times.uniform,
-            low_seconds=(1.0, no.number(least=0.0, high=2.0)),
-            high_seconds=(2.0, no.number(low=1.0)),
-        ),
-        "service_times.empirical": call(
-            service_times.empirical, samples=([1.0, 2.0], no.numbers)
-        ),
     }
 )
 

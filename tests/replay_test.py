@@ -1244,7 +1244,7 @@ def assert_leads(order, workers, chunk=None):
     targets = np.zeros((*trace.staleness.shape, 3), np.float32)
     for t, row in enumerate(rows):
         targets[t, : len(row)] = [target(t, k) for k in range(len(row))]
-    tables = dj.combine.ringleader(workers)
+    tables = dj.cluster.protocols.ringleader().combine(workers)
     replay = dj.replay(trace, bowl, optax.sgd(0.3), combine=tables, chunk=chunk)
     start = jnp.asarray(start, jnp.float32)
     path, _, _ = follower(replay)(trace, targets, params=start)
@@ -1269,7 +1269,7 @@ def test_ringleader_s_tables_are_those_of_its_server(workers, chunk):
 
 
 def test_slots_without_a_gradient_leave_ringleader_s_tables_alone():
-    tables = dj.combine.ringleader(3)
+    tables = dj.cluster.protocols.ringleader().combine(3)
     state = tables.add(tables.init(jnp.zeros(2)), jnp.ones((2, 2)), jnp.array([0, 2]))
     nobody = jnp.full((2, 2), jnp.nan), jnp.array([-1, -1])
     assert_same(tables.add(state, *nobody), state)
@@ -1591,7 +1591,7 @@ BAD = {
     ),
     "more batches than updates": (too_long, ValueError, r"`batches`.*\b28\b"),
     "tables of no workers": (
-        lambda: dj.combine.ringleader(0),
+        lambda: dj.cluster.protocols.ringleader().combine(0),
         ValueError,
         r"`num_workers` .* got 0",
     ),

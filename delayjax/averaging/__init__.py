@@ -3,7 +3,6 @@
 from delayjax.averaging.centre import Turn as Turn
 from delayjax.averaging.centre import first_come as first_come
 from delayjax.averaging.centre import round_robin as round_robin
-from delayjax.averaging.centre import rounds as rounds
 from delayjax.averaging.centre import when_there as when_there
 from delayjax.averaging.delayed_average import Merge as Merge
 from delayjax.averaging.delayed_average import blended as blended
@@ -24,17 +23,6 @@ from delayjax.averaging.gossip import sgp as sgp
 from delayjax.averaging.local_sgd import adaptive_period as adaptive_period
 from delayjax.averaging.local_sgd import local_sgd as local_sgd
 from delayjax.averaging.wagma import Lateness as Lateness
-from delayjax.averaging.wagma import late_by as late_by
 from delayjax.averaging.wagma import wagma as wagma
-from delayjax.averaging.waiting import WaitAvoiding as WaitAvoiding
-from delayjax.averaging.waiting import Waits as Waits
-from delayjax.averaging.waiting import all_reduce_seconds as all_reduce_seconds
-from delayjax.averaging.waiting import alone as alone
-from delayjax.averaging.waiting import everyone as everyone
-from delayjax.averaging.waiting import finish_times as finish_times
-from delayjax.averaging.waiting import group_seconds as group_seconds
-from delayjax.averaging.waiting import neighbours as neighbours
-from delayjax.averaging.waiting import nobody as nobody
-from delayjax.averaging.waiting import wait_avoiding as wait_avoiding
 from delayjax.averaging.wild import Races as Races
 from delayjax.averaging.wild import races as races

@@ -53,8 +53,8 @@ def first_come(seconds: ArrayLike, *, axis_name: str = "workers") -> Turn:
 
     Args:
         seconds: float [T, P], when each worker arrives, compared within a step only;
-            inf stays away. From its end the table starts anew. See `rounds` for that of
-            a cluster's trace.
+            inf stays away. From its end the table starts anew. For a cluster's trace
+            see `cluster.visits_to_rounds`.
         axis_name: of the P workers.
 
     Returns:
@@ -87,67 +87,6 @@ def first_come(seconds: ArrayLike, *, axis_name: str = "workers") -> Turn:
     return turn
 
 
-def rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
-    """Cuts visits to a centre into rounds in which each worker comes at most once.
-
-    A round ends before the first worker that has been there in it. Between two visits a
-    worker's model depends on itself alone, so training round by round is training visit
-    by visit: asynchronous EASGD and DOWNPOUR along a trace, exactly.
-
-        trace = dj.cluster.simulate(cluster, dj.cluster.protocols.k_async(1), n, seed=0)
-        visits = rounds(trace.worker, trace.num_workers)
-        turn = first_come(visits)
-        tx = easgd(when_there(inner, turn), turn=turn)
-
-    Round r is over at trace.seconds[last], `last` the largest finite entry of row r. A
-    worker's k-th step takes the batch of its k-th finite entry. For H local steps from
-    one visit to the next let a gradient of the trace take the time of H, and pass
-    np.repeat(visits, H, axis=0) to `first_come` and period=H to the method.
-
-    Args:
-        workers: int [n], who came to the centre at visit 0, 1, 2, ...: the `worker` of
-            a trace with one gradient an update.
-        num_workers: P.
-
-    Returns:
-        float64 [R, P]: the number of the visit that worker p makes in round r, inf
-        where it makes none. In a round of training P gradients are computed and as many
-        used as it has visits: P of workers that are all as fast, but sqrt(pi P / 2), at
-        large P, where times are exponential.
-
-    Raises:
-        TypeError: if `workers` does not hold integers, or `num_workers` is none.
-        ValueError: if `workers` has not one dimension, is empty or names a worker
-            outside 0 .. P - 1, or P is below 1.
-
-    Example:
-        >>> rounds([0, 1, 0, 0, 2, 1], 3)
-        array([[ 0.,  1., inf],
-               [ 2., inf, inf],
-               [ 3.,  5.,  4.]])
-    """
-    num_workers = base.check_bound("num_workers", num_workers, at_least=1)
-    came = np.asarray(base.as_array("workers", workers))
-    if came.ndim != 1 or came.size == 0:
-        raise ValueError(
-            "`workers` must have shape [n], a worker for each visit, got"
-            f" {came.shape}: pass trace.worker."
-        )
-    if came.dtype.kind not in "iu":
-        raise TypeError(f"`workers` must hold integers, got {came.dtype}.")
-    if came.min() < 0 or came.max() >= num_workers:
-        raise ValueError(
-            f"`workers` must lie in 0 .. {num_workers - 1}, got {came.min()} and"
-            f" {came.max()}."
-        )
-    table: list[np.ndarray] = []
-    for visit, worker in enumerate(came.tolist()):
-        if not table or np.isfinite(table[-1][worker]):
-            table.append(np.full(num_workers, np.inf))
-        table[-1][worker] = visit
-    return np.stack(table)
-
-
 def when_there(
     inner: optax.GradientTransformation, turn: Turn, *, axis_name: str = "workers"
 ) -> optax.GradientTransformation:
@@ -156,8 +95,9 @@ def when_there(
         u = U(g^i) where turn(t) >= 0, else 0, and the state of U stays as it is
 
     With the `turn` of the method around it, a worker's clock counts its own visits: see
-    `rounds`. (`optax.transforms.conditionally_mask` does the same where no types are
-    checked; a state that is shared at first it cannot turn into the workers' own.)
+    `cluster.visits_to_rounds`. (`optax.transforms.conditionally_mask` does the same
+    where no types are checked; a state that is shared at first it cannot turn into the
+    workers' own.)
 
     Args:
         inner: the worker's own optimizer. It is also called where the worker stays

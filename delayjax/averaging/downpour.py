@@ -44,7 +44,7 @@ def downpour(
     | method | options |
     |---|---|
     | DOWNPOUR | `turn=first_come(seconds)`; along a cluster's trace, each worker with
-      its own clock: see `rounds` |
+      its own clock: see `cluster.visits_to_rounds` |
     | Hogwild SGD with local models | `turn=first_come(seconds), unlocked=races(key,
       age)` |
     | MDOWNPOUR | `inner=optax.scale(-eta), server=optax.trace(beta)`, period 1 |

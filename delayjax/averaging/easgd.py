@@ -50,7 +50,7 @@ def easgd(
     |---|---|
     | synchronous EASGD; Sync EASGD | none |
     | asynchronous EASGD; Async EASGD | `turn=first_come(seconds)`; along a cluster's
-      trace, each worker with its own clock: see `rounds` |
+      trace, each worker with its own clock: see `cluster.visits_to_rounds` |
     | round-robin EASGD; Original EASGD | `turn=round_robin()` |
     | MEASGD; Async MEASGD | `inner=optax.sgd(eta, momentum=beta)` |
     | EAMSGD | `inner=optax.chain(optax.scale(-eta), optax.trace(beta))`, gradients at

@@ -1,4 +1,4 @@
-"""Groups that change at every step and wait for nobody: WAGMA-SGD."""
+"""Groups that change at every step and wait for no worker: WAGMA-SGD."""
 
 import math
 from collections.abc import Callable
@@ -55,8 +55,8 @@ def wagma(
             where that is none.
         period: H, steps from one global average to the next. May be traced.
         lateness: the step -> how many steps old this worker's contribution is, as from
-            `late_by(wait_avoiding(...).behind)`. By default all are on time. A rule of
-            `exchange.partial_mean` says who is in time: `lambda step:
+            `cluster.late_by(cluster.wait_avoiding(...).behind)`. By default all are on
+            time. A rule of `exchange.partial_mean` says who is in time: `lambda step:
             ~participates(step)`.
         max_lateness: the oldest model that is kept, in steps; above it, as before the
             first, the oldest there is enters the sum. Static.
@@ -65,7 +65,7 @@ def wagma(
     Returns:
         A transformation such that `params + updates` is x^i. Its state is `inner` and,
         where there is lateness, max_lateness + 1 models, all the worker's own. A worker
-        sends log2 S models a step, to one of S - 1 others each, and waits for nobody;
+        sends log2 S models a step, to one of S - 1 others each, and waits for none;
         at the period's end it enters one all-reduce and waits for the slowest.
 
     Raises:
@@ -105,7 +105,7 @@ def wagma(
     if lateness is not None and not callable(lateness):
         raise TypeError(
             f"`lateness` must be a function of the step, got {lateness!r}: pass"
-            " averaging.late_by(table) or your own."
+            " cluster.late_by(table) or your own."
         )
     max_lateness = base.check_bound("max_lateness", max_lateness, at_least=1)
 
@@ -155,37 +155,6 @@ def wagma(
         return jax.lax.switch(chosen, [*groups, among_all], *both), memory
 
     return averaged("averaging.wagma", inner, mix, axis_name=axis_name, begin=begin)
-
-
-def late_by(table: ArrayLike, *, axis_name: str = "workers") -> Lateness:
-    """Lateness from a table, as from the service times of a cluster.
-
-    Args:
-        table: whole numbers, [T, P]: how many steps old worker p's contribution to step
-            t is; see `wait_avoiding`. From its end it starts anew.
-        axis_name: of the P workers.
-
-    Returns:
-        The `lateness` of `wagma`.
-
-    Raises:
-        TypeError: if `table` does not hold whole numbers.
-        ValueError: if it has not two dimensions or is empty, or (when asked) P is not
-            the number of workers.
-
-    Example:
-        >>> late = late_by([[0, 2], [1, 0]])
-        >>> jax.vmap(lambda _: late(1), axis_name="workers")(jnp.zeros(2))
-        Array([1, 0], dtype=int32)
-    """
-    name = replicas.check_axis("averaging.late_by", axis_name)
-    steps = jnp.asarray(collectives.check_table("table", table, "iu"), jnp.int32)
-
-    def lateness(step):
-        row, own = collectives.row_of("table", steps, step, name)
-        return row[own]
-
-    return lateness
 
 
 def _sum_over(bits: tuple[int, ...], tree: Any, axis_name: str) -> Any:

@@ -109,6 +109,45 @@ class Communication:
         """How long a message occupies a serial server."""
         return self.message_bytes / self.bytes_per_second
 
+    def all_reduce_seconds(self, workers: int) -> float:
+        """What a sum over P workers takes: reduce-scatter, then all-gather.
+
+            2 ceil(log2 P) latency + 2 (1 - 1 / P) bytes / rate
+
+        Args:
+            workers: P, each with such a link.
+
+        Example:
+            >>> link = Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
+            >>> link.all_reduce_seconds(4)  # 2 * 2 * 1 + 2 * 3 / 4 * 4
+            10.0
+
+        References:
+            Thakur, Rabenseifner and Gropp, Optimization of collective communication
+            operations in MPICH, IJHPCA 19(1), 2005 (recursive halving, then doubling).
+        """
+        workers = base.check_bound("workers", workers, at_least=1)
+        latencies, models = 2 * (workers - 1).bit_length(), 2 * (1 - 1 / workers)
+        return latencies * self.latency_seconds + models * self.transfer_seconds
+
+    def group_seconds(self, group_size: int) -> float:
+        """What a sum over a group of `averaging.wagma` takes: log2 S models in turn.
+
+            log2(S) (latency + bytes / rate)
+
+        Args:
+            group_size: S, a power of two.
+
+        Example:
+            >>> link = Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
+            >>> link.group_seconds(4)
+            10.0
+        """
+        size = base.check_bound("group_size", group_size, at_least=1)
+        if size & (size - 1):
+            raise ValueError(f"`group_size` must be a power of two, got {size}.")
+        return (size.bit_length() - 1) * (self.latency_seconds + self.transfer_seconds)
+
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
@@ -116,7 +155,8 @@ class Cluster:
 
     Attributes:
         workers: how many, P.
-        service: the law of the seconds a gradient takes: one for all workers, or P.
+        service: of the seconds that gradients take: a `ServiceTime` or another
+            service, one for all workers or P.
         slowdown: P factors (4.0 is a worker four times slower), or `Slowdown`s.
         communication: what messages cost; by default nothing.
 
@@ -126,7 +166,8 @@ class Cluster:
             factor is not positive and finite, or a slow worker does not exist.
 
     Example:
-        >>> Cluster(8, services.exponential(1.0), slowdown=[1.0] * 7 + [4.0]).workers
+        >>> from delayjax.cluster import exponential
+        >>> Cluster(8, exponential(1.0), slowdown=[1.0] * 7 + [4.0]).workers
         8
     """
 
@@ -151,19 +192,19 @@ class Cluster:
             )
 
     def _check_service(self) -> None:
-        laws = self.service if isinstance(self.service, tuple) else (self.service,)
-        for law in laws:
-            services.check_law("service", law)
-            if isinstance(law, services.Sleepers) and law.workers != self.workers:
+        each = self.service if isinstance(self.service, tuple) else (self.service,)
+        for own in each:
+            services.check_service("service", own)
+            if isinstance(own, services.Sleepers) and own.workers != self.workers:
                 raise ValueError(
-                    f"`service` has sleepers among {law.workers} workers, but the"
+                    f"`service` has sleepers among {own.workers} workers, but the"
                     f" cluster has {self.workers}: use sleepers(...,"
                     f" workers={self.workers})."
                 )
-        if isinstance(self.service, tuple) and len(laws) != self.workers:
+        if isinstance(self.service, tuple) and len(each) != self.workers:
             raise ValueError(
-                f"`service` must be one law or one for each of the {self.workers}"
-                f" workers, got {len(laws)}."
+                f"`service` must be one service or one for each of the {self.workers}"
+                f" workers, got {len(each)}."
             )
 
     def _check_slowdown(self) -> None:
@@ -208,8 +249,8 @@ class Cluster:
             return np.ones(self.workers)
         return base.as_reals("slowdown", self.slowdown)
 
-    def law(self, worker: int) -> Service:
-        """The service law of a worker, without slowdowns."""
+    def service_of(self, worker: int) -> Service:
+        """The service of a worker, without slowdowns."""
         return self.service if callable(self.service) else self.service[worker]
 
     def times(self, worker: int, *, seed: int, stream: int = 0) -> Iterator[float]:
@@ -221,11 +262,11 @@ class Cluster:
             stream: 0 for the times it has in `simulate`, others are independent.
 
         Raises:
-            ValueError: when a time that the law draws is negative or nan.
+            ValueError: when a time that the service yields is negative or nan.
         """
         key = (worker, stream) if stream else (worker,)
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
-        for block in self.law(worker)(rng, worker):
+        for block in self.service_of(worker)(rng, worker):
             seconds = np.asarray(block, np.float64)
             if seconds.ndim != 1 or not (seconds >= 0.0).all():
                 raise ValueError(
@@ -235,8 +276,7 @@ class Cluster:
             yield from seconds.tolist()
         # the end of an iterator would pass for the end of the simulation
         raise ValueError(
-            f"`service` has no more times for worker {worker}: a law must go on for"
-            " ever."
+            f"`service` has no more times for worker {worker}: it must go on for ever."
         )
 
     def draw(self, worker: int, size: int, *, seed: int, stream: int = 0) -> np.ndarray:

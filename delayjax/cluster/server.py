@@ -209,7 +209,7 @@ class Server:
         """The probability that a worker's last task was done within its `limit`.
 
         At the speeds that the worker had while the task could run. Estimated from
-        10,000 draws of its law, other ones than its tasks.
+        10,000 draws of its service, other ones than its tasks.
         """
         begin, limit, work = (
             self._began[worker],
@@ -417,8 +417,8 @@ def simulate(
     Raises:
         TypeError: if an argument is of the wrong kind.
         ValueError: if `num_updates` or `seconds` is not positive, or nothing ends the
-            simulation; the protocol does not fit the cluster, a law draws a time that
-            is negative or nan, or the protocol would wait for ever: it names the
+            simulation; the protocol does not fit the cluster, a service yields a time
+            that is negative or nan, or the protocol would wait for ever: it names the
             workers.
 
     Example:
@@ -462,7 +462,9 @@ def simulate(
 
 def _name(protocol: Protocol) -> str:
     """A protocol's name for messages: its factory's, or its own."""
-    qualified = getattr(protocol, "__qualname__", repr(protocol))
+    if not hasattr(protocol, "__qualname__"):  # an object
+        return getattr(protocol, "name", repr(protocol))
+    qualified = protocol.__qualname__
     module = getattr(protocol, "__module__", "") or ""
     factory, _, rest = qualified.partition(".<locals>")
     if not module.startswith("delayjax.cluster.protocols"):

@@ -1,8 +1,9 @@
-"""Service laws: how long a worker takes for a gradient.
+"""Services: how long each task of a worker takes, with memory or without end as well.
 
-A law is called once for each worker, `law(rng, worker)`, and yields arrays of seconds,
-of any length: the times of that worker's tasks, in order. A generator function is the
-natural way to write one, and its local variables are the worker's state:
+A service is called once for each worker, `service(rng, worker)`, and yields arrays of
+seconds, of any length: the times of that worker's tasks, in order. A `ServiceTime` is
+one. A generator function is the natural way to write another, and its local variables
+are the worker's state:
 
     def warming_up(rng, worker):
         yield np.linspace(2.0, 1.0, 100)  # a hundred tasks, faster and faster
@@ -14,7 +15,6 @@ every protocol. `inf` is a task that never ends.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,26 +22,25 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from delayjax import base
+from delayjax.cluster.service_time import block_sizes
 
 Service = Callable[[np.random.Generator, int], Iterator[np.ndarray]]
 """(the worker's generator, worker) -> blocks of seconds, float64 [n]."""
 
 _SHARED = 2**32 - 1  # no worker has this number
-_FIRST, _LONGEST = 8, 512  # tasks in a block: few at first, for many workers do few
 
 
 def independent(draw: Callable[[np.random.Generator, int], ArrayLike]) -> Service:
-    """Tasks whose times are independent of each other.
+    """Tasks with independent times, from any sampler.
+
+    `from_scipy` and `empirical` make services with formulas for rates and limits.
 
     Args:
         draw: (rng, size) -> seconds [size]; any sampler of `np.random.Generator`.
 
-    Raises:
-        TypeError: if `draw` is not a function.
-
     Example:
-        >>> law = independent(lambda rng, size: 1.0 + rng.weibull(2.0, size))
-        >>> bool((next(law(np.random.default_rng(0), 0)) > 1.0).all())
+        >>> service = independent(lambda rng, size: 1.0 + rng.weibull(2.0, size))
+        >>> bool((next(service(np.random.default_rng(0), 0)) > 1.0).all())
         True
     """
     if not callable(draw):
@@ -50,144 +49,12 @@ def independent(draw: Callable[[np.random.Generator, int], ArrayLike]) -> Servic
             " use constant(seconds)."
         )
 
-    def law(rng, worker):
+    def service(rng, worker):
         del worker
-        for size in _sizes():
+        for size in block_sizes():
             yield np.asarray(draw(rng, size), np.float64)
 
-    return law
-
-
-def constant(seconds: float) -> Service:
-    """Every task takes equally long: T = seconds.
-
-    Args:
-        seconds: of one gradient.
-
-    Raises:
-        ValueError: if it is not positive and finite.
-
-    Example:
-        >>> next(constant(2.0)(np.random.default_rng(0), 0))[:3]
-        array([2., 2., 2.])
-    """
-    base.check_number("seconds", seconds, positive=True)
-    return independent(lambda rng, size: np.full(size, seconds, np.float64))
-
-
-def exponential(mean_seconds: float) -> Service:
-    """Memoryless tasks: P(T > t) = exp(-t / mean).
-
-    Args:
-        mean_seconds: of one gradient.
-
-    Raises:
-        ValueError: if it is not positive and finite.
-
-    Example:
-        >>> block = next(exponential(2.0)(np.random.default_rng(0), 0))
-        >>> bool((block > 0).all())
-        True
-    """
-    base.check_number("mean_seconds", mean_seconds, positive=True)
-    return independent(lambda rng, size: rng.exponential(mean_seconds, size))
-
-
-def shifted_exponential(shift_seconds: float, mean_seconds: float) -> Service:
-    """A fixed part and a memoryless one: T = shift + Exp(mean).
-
-    Args:
-        shift_seconds: the fixed part.
-        mean_seconds: of the memoryless part; the whole has mean shift + mean.
-
-    Raises:
-        ValueError: if one is not positive and finite.
-
-    Example:
-        >>> block = next(shifted_exponential(1.0, 2.0)(np.random.default_rng(0), 0))
-        >>> bool((block > 1.0).all())
-        True
-
-    References:
-        Dutta, Joshi, Ghosh, Dube and Nagpurkar, Slow and stale gradients can win the
-        race, AISTATS 2018, arXiv:1803.01113.
-    """
-    base.check_number("shift_seconds", shift_seconds, positive=True)
-    base.check_number("mean_seconds", mean_seconds, positive=True)
-    return independent(
-        lambda rng, size: shift_seconds + rng.exponential(mean_seconds, size)
-    )
-
-
-def gamma(mean_seconds: float, shape: float) -> Service:
-    """Tasks of `shape` memoryless stages; the squared coefficient of variation is
-    1 / shape.
-
-    Args:
-        mean_seconds: of one gradient.
-        shape: 1 is exponential, large is nearly constant.
-
-    Raises:
-        ValueError: if one is not positive and finite.
-
-    Example:
-        >>> block = next(gamma(2.0, 4.0)(np.random.default_rng(0), 0))
-        >>> bool((block > 0).all())
-        True
-    """
-    base.check_number("mean_seconds", mean_seconds, positive=True)
-    base.check_number("shape", shape, positive=True)
-    return independent(lambda rng, size: rng.gamma(shape, mean_seconds / shape, size))
-
-
-def lognormal(mean_seconds: float, cv: float) -> Service:
-    """A homogeneous cluster's jitter: log T is normal.
-
-        log T ~ N(log mean - s^2 / 2, s^2),  s^2 = log(1 + cv^2)
-
-    Args:
-        mean_seconds: of one gradient.
-        cv: coefficient of variation, standard deviation over mean; about 0.05 for equal
-            machines with blocking transfers.
-
-    Raises:
-        ValueError: if one is not positive and finite.
-
-    Example:
-        >>> block = next(lognormal(2.0, 0.05)(np.random.default_rng(0), 0))
-        >>> bool((abs(block - 2.0) < 1.0).all())
-        True
-    """
-    base.check_number("mean_seconds", mean_seconds, positive=True)
-    base.check_number("cv", cv, positive=True)
-    variance = math.log1p(cv**2)
-    location = math.log(mean_seconds) - variance / 2
-    return independent(
-        lambda rng, size: rng.lognormal(location, math.sqrt(variance), size)
-    )
-
-
-def pareto(scale_seconds: float, shape: float) -> Service:
-    """Heavy tails: P(T > t) = (scale / t)^shape for t >= scale.
-
-    Args:
-        scale_seconds: the shortest time.
-        shape: the tail's exponent; the mean is infinite up to 1, the variance up to 2.
-
-    Raises:
-        ValueError: if one is not positive and finite.
-
-    Example:
-        >>> block = next(pareto(2.0, 3.0)(np.random.default_rng(0), 0))
-        >>> bool((block >= 2.0).all())
-        True
-    """
-    base.check_number("scale_seconds", scale_seconds, positive=True)
-    base.check_number("shape", shape, positive=True)
-    # numpy's is the Lomax law, which begins at 0
-    return independent(
-        lambda rng, size: scale_seconds * (1.0 + rng.pareto(shape, size))
-    )
+    return service
 
 
 def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
@@ -199,13 +66,9 @@ def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
         seconds: of a task that ends.
         hang_probability: of each task, independently.
 
-    Raises:
-        ValueError: if `seconds` is not positive and finite, or the probability is not
-            in [0, 1).
-
     Example:
-        >>> law = infinite_bernoulli(1.0, 0.5)
-        >>> sorted(set(next(law(np.random.default_rng(0), 0)).tolist()))
+        >>> service = infinite_bernoulli(1.0, 0.5)
+        >>> sorted(set(next(service(np.random.default_rng(0), 0)).tolist()))
         [1.0, inf]
 
     References:
@@ -229,29 +92,29 @@ def markov_stragglers(
 
     so a share enter / (enter + leave) of the tasks is slow, the chain's correlation is
     1 - enter - leave, and a worker stays slow for 1 / leave tasks on average. The first
-    task is drawn from the stationary law.
+    task is drawn from the stationary chain.
 
     Args:
-        service: the law of a fast worker.
+        service: of a fast worker.
         slowdown: how many times longer a slow task takes.
         enter: probability that a fast worker's next task is slow.
         leave: probability that a slow worker's next task is fast.
 
     Raises:
-        TypeError: if `service` is not a law.
-        ValueError: if `slowdown` is not positive and finite, a probability is not in
-            [0, 1], or both are zero.
+        TypeError, ValueError: if an argument is no such service or number, or both
+            probabilities are zero.
 
     Example:
-        >>> law = markov_stragglers(constant(1.0), 5.0, enter=0.1, leave=0.4)
-        >>> sorted(set(next(law(np.random.default_rng(1), 0)).tolist()))
+        >>> from delayjax.cluster import constant
+        >>> service = markov_stragglers(constant(1.0), 5.0, enter=0.1, leave=0.4)
+        >>> sorted(set(next(service(np.random.default_rng(1), 0)).tolist()))
         [1.0, 5.0]
 
     References:
         Buyukates, Ozfatura, Ulukus and Gunduz, Gradient coding with dynamic clustering,
         arXiv:2011.01922.
     """
-    check_law("service", service)
+    check_service("service", service)
     base.check_number("slowdown", slowdown, positive=True)
     _check_probability("enter", enter)
     _check_probability("leave", leave)
@@ -261,8 +124,8 @@ def markov_stragglers(
             " change; slow workers for good are Cluster(slowdown=[...])."
         )
 
-    def law(rng, worker):
-        # a stream of its own, so that the fast law's draws stay what they are
+    def slow_at_times(rng, worker):
+        # a stream of its own, so that the fast worker's draws stay the same
         chain = rng.spawn(1)[0]
         slow = chain.random() < enter / (enter + leave)
         for block in service(rng, worker):
@@ -272,7 +135,7 @@ def markov_stragglers(
                 slow = draw >= leave if slow else draw < enter
             yield block * factors
 
-    return law
+    return slow_at_times
 
 
 def sleepers(
@@ -283,8 +146,8 @@ def sleepers(
         T = seconds + sleep_seconds  on the workers drawn for task k, else seconds
 
     For each k `asleep` numbers are drawn uniformly from 0, ..., workers - 1, perhaps
-    the same, and alike for all workers; so this law is not independent between them.
-    The workers must share one seed, so only a `Cluster` can draw from it.
+    the same, and alike for all workers, which are therefore not independent. They must
+    share one seed, so only a `Cluster` can draw from this service.
 
     Args:
         seconds: of a task.
@@ -293,11 +156,9 @@ def sleepers(
         asleep: how many numbers are drawn.
 
     Raises:
-        TypeError: if `workers` or `asleep` is no integer.
-        ValueError: if a time is not positive and finite, `workers` is below 1 or
-            `asleep` negative; from `Cluster` if it has another number of workers; from
-            the law if it is called with a generator that is not a cluster's, for the
-            sleepers would then differ between the workers.
+        TypeError, ValueError: if an argument is no such number; from `Cluster` if it
+            has another number of workers; from the service if its generator is not a
+            cluster's, for the sleepers would then differ between the workers.
 
     Example:
         >>> from delayjax.cluster import Cluster
@@ -319,7 +180,7 @@ def sleepers(
 
 @dataclasses.dataclass(frozen=True)
 class Sleepers:
-    """The law of `sleepers`, which knows for how many workers it is."""
+    """The service of `sleepers`, which knows for how many workers it is."""
 
     seconds: float
     sleep_seconds: float
@@ -341,36 +202,11 @@ class Sleepers:
         shared = np.random.SeedSequence(
             seeds.entropy, spawn_key=(_SHARED, *own_key[1:])
         )
-        return self._blocks(np.random.default_rng(shared), worker)
-
-    def _blocks(self, shared: np.random.Generator, worker: int) -> Iterator[np.ndarray]:
-        for size in _sizes():
-            drawn = shared.integers(self.workers, size=(size, self.asleep))
+        draws = np.random.default_rng(shared)
+        for size in block_sizes():
+            drawn = draws.integers(self.workers, size=(size, self.asleep))
             sleeps = (drawn == worker).any(axis=1)
             yield self.seconds + self.sleep_seconds * sleeps
-
-
-def empirical(samples: ArrayLike) -> Service:
-    """Times that were measured, drawn with replacement.
-
-    Args:
-        samples: seconds [n].
-
-    Raises:
-        ValueError: if there are none, or one is negative or not a number.
-
-    Example:
-        >>> block = next(empirical([1.0, 1.5])(np.random.default_rng(0), 0))
-        >>> sorted(set(block.tolist()))
-        [1.0, 1.5]
-    """
-    times = base.as_reals("samples", samples)
-    if times.ndim != 1 or not times.size or not (times >= 0).all():
-        raise ValueError(
-            "`samples` must be a vector of at least one time, none of them negative or"
-            f" nan, got {samples!r}."
-        )
-    return independent(lambda rng, size: rng.choice(times, size))
 
 
 def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
@@ -382,13 +218,12 @@ def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
         seconds_of: (worker, tasks) -> seconds [n] of its tasks int64 [n].
 
     Raises:
-        TypeError: if `seconds_of` is not a function.
         ValueError: when it is drawn from, if there are not as many seconds as tasks.
 
     Example:
         >>> lengths = np.asarray([[10, 20, 10], [10, 10, 40]])  # [workers, tasks]
-        >>> law = by_batch(lambda worker, tasks: 0.1 * lengths[worker, tasks % 3])
-        >>> next(law(np.random.default_rng(0), 1))[:4]
+        >>> service = by_batch(lambda worker, tasks: 0.1 * lengths[worker, tasks % 3])
+        >>> next(service(np.random.default_rng(0), 1))[:4]
         array([1., 1., 4., 1.])
     """
     if not callable(seconds_of):
@@ -396,10 +231,10 @@ def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
             f"`seconds_of` must be a function of (worker, tasks), got {seconds_of!r}."
         )
 
-    def law(rng, worker):
+    def service(rng, worker):
         del rng
         first = 0
-        for size in _sizes():
+        for size in block_sizes():
             tasks = np.arange(first, first + size)
             seconds = np.asarray(seconds_of(worker, tasks), np.float64)
             if seconds.shape != tasks.shape:
@@ -410,34 +245,20 @@ def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
             yield seconds
             first += size
 
-    return law
+    return service
 
 
-def check_law(name: str, law: Any) -> None:
-    """Checks that `law` can be called.
-
-    Args:
-        name: of the argument.
-        law: what was given for it.
+def check_service(name: str, value: Any) -> None:
+    """Checks that `value` can be called.
 
     Raises:
-        TypeError: if it is no law.
-
-    Example:
-        >>> check_law("service", exponential(1.0))
+        TypeError: if it cannot.
     """
-    if not callable(law):
+    if not callable(value):
         raise TypeError(
-            f"`{name}` must be a service law such as cluster.exponential(1.0), got"
-            f" {law!r}."
+            f"`{name}` must be a service such as cluster.exponential(1.0), got"
+            f" {value!r}."
         )
-
-
-def _sizes() -> Iterator[int]:
-    size = _FIRST
-    while True:
-        yield size
-        size = min(2 * size, _LONGEST)
 
 
 def _check_probability(name: str, value: float) -> None:

@@ -1,11 +1,12 @@
 """The zeros of s + a phi(s) that decay most slowly, counted and found."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
+from scipy import optimize
 
-from delayjax.stability.crossings import brent
-from delayjax.stability.delay_laws import DelayLaw
+from delayjax.cluster.service_time import ServiceTime
 
 _WIDER = 1.2  # how much farther to the left each look goes
 _AT_THE_TAIL = 1 - 1e-3  # of the tail's rate, where phi is still moderate
@@ -17,7 +18,7 @@ _SAME = 3e-7  # r between two values of one zero
 _EXACT = 1e-10  # of |s| + a |phi(s)|, what rounding may leave of their sum
 
 
-def rightmost_roots(damping: float, law: DelayLaw, *, number: int) -> np.ndarray:
+def rightmost_roots(gain: float, time: ServiceTime, *, number: int) -> np.ndarray:
     """The zeros of f(s) = s + a phi(s) of the largest real parts.
 
     For Re s >= c no zero is beyond |s| = a phi(c), since |phi(s)| <= phi(Re s). So all
@@ -26,13 +27,13 @@ def rightmost_roots(damping: float, law: DelayLaw, *, number: int) -> np.ndarray
     where |f| is small, has to find each of them.
 
     Args:
-        damping: a, positive.
-        law: with its phi.
+        gain: a, positive.
+        time: T, with its phi.
         number: how many are wanted.
 
     Returns:
         complex128 [n], in no order, with conjugates. n is at least `number`; less where
-        there are no more to the right of -`law.tail_rate`, or they are so far to the
+        there are no more to the right of -`tail_rate`, or they are so far to the
         left that phi is a few hundred times as large as for the first ones. Costs in
         proportion to a times the longest delay, for there are as many zeros between
         the axis and the last line; 8 s if that is 10^5 means.
@@ -41,44 +42,51 @@ def rightmost_roots(damping: float, law: DelayLaw, *, number: int) -> np.ndarray
         ValueError: if a times the longest delay is above some hundred thousand.
     """
     # the scale of phi on the lines of interest: 1/r is the mean of e^{rT} T
-    unit = meeting_rate(law)
+    unit = meeting_rate(time)
     for lines in (2, 3, 5, 9, 17, 33):
         # another line each time, lest a zero be on it
-        low, total = _line_with(damping, law, number, unit, (1 + 0.03 * lines) * unit)
-        high = _line_without(damping, law, low, unit)
-        starts = _starts(damping, law, (low, high), unit, lines)
-        found = _newton(starts, damping, law)
+        low, total = _line_with(gain, time, number, unit, (1 + 0.03 * lines) * unit)
+        high = _line_without(gain, time, low, unit)
+        starts = _starts(gain, time, (low, high), unit, lines)
+        found = _newton(starts, gain, time)
         found = _distinct(found[np.real(found) > low], unit)
-        if abs(damping * float(law.transform(-unit)) / unit - 1) < _CRITICAL:
+        if abs(gain * float(time.transform(-unit)) / unit - 1) < _CRITICAL:
             found = found[np.abs(found + unit) > 1e-3 * unit]
             found = np.append(found, [-unit, -unit])
         if len(found) == total:
             return found
     raise RuntimeError(
-        f"{len(found)} of {total} roots are found at `damping` {damping}: please"
-        " report, with the law."
+        f"{len(found)} of {total} roots are found at `gain` {gain}: please"
+        " report, with the times."
     )
 
 
-def meeting_rate(law: DelayLaw) -> float:
+def zero_between(function: Callable[[float], float], low: float, high: float) -> float:
+    """A zero between `low` and `high`, to rounding."""
+    exact = 4 * np.finfo(float).eps
+    zero = optimize.brentq(function, low, high, xtol=1e-300, rtol=exact)
+    return float(np.asarray(zero))
+
+
+def meeting_rate(time: ServiceTime) -> float:
     """The r of the largest r / phi(-r), in 1/seconds: two real zeros meet at -r."""
 
     def ahead(rate):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            value = float(1 - rate * law.slope(-rate) / law.transform(-rate))
+            value = float(1 - rate * time.slope(-rate) / time.transform(-rate))
         return value if math.isfinite(value) else -1.0
 
     # e^{rT} gives the mean of T more weight, so r is at most 1/mean
-    high = min(1 / law.mean, law.tail_rate * (1 - 1e-12))
+    high = min(1 / time.mean, time.tail_rate * (1 - 1e-12))
     if ahead(high) >= 0:
         return high
-    return brent(ahead, 0.0, high)
+    return zero_between(ahead, 0.0, high)
 
 
-def number_right_of(low: float, damping: float, law: DelayLaw, *, unit: float) -> int:
+def number_right_of(low: float, gain: float, time: ServiceTime, *, unit: float) -> int:
     """How many zeros are to the right of Re s = low; `unit` is the `meeting_rate`."""
-    line = low + 1j * _heights(damping, law, low, _FINE * unit)
-    values = line + damping * law.transform(line)
+    line = low + 1j * _heights(gain, time, low, _FINE * unit)
+    values = line + gain * time.transform(line)
     while True:
         turns = np.angle(values[1:] / values[:-1])
         coarse = np.flatnonzero(np.abs(turns) > 0.7)
@@ -88,7 +96,7 @@ def number_right_of(low: float, damping: float, law: DelayLaw, *, unit: float) -
             break
         between = (line[coarse] + line[coarse + 1]) / 2
         line = np.insert(line, coarse + 1, between)
-        seen = between + damping * law.transform(between)
+        seen = between + gain * time.transform(between)
         values = np.insert(values, coarse + 1, seen)
     # along the arc to the top f is s, turned by less than a quarter
     top = line[-1]
@@ -96,28 +104,28 @@ def number_right_of(low: float, damping: float, law: DelayLaw, *, unit: float) -
     return round((arc - turns.sum()) / math.pi)
 
 
-def residual(s: np.ndarray, damping: float, law: DelayLaw) -> np.ndarray:
+def residual(s: np.ndarray, gain: float, time: ServiceTime) -> np.ndarray:
     """|s + a phi(s)|, by the size of its terms."""
-    late = damping * law.transform(s)
+    late = gain * time.transform(s)
     return np.abs(s + late) / (np.abs(s) + np.abs(late))
 
 
 def _line_with(
-    damping: float, law: DelayLaw, number: int, unit: float, first: float
+    gain: float, time: ServiceTime, number: int, unit: float, first: float
 ) -> tuple[float, int]:
     """A line with `number` zeros or little more to its right, and how many."""
-    left_end = -law.tail_rate * _AT_THE_TAIL
-    farthest = _FARTHEST * float(law.transform(-unit))
-    low, high = max(-first, left_end), 1.01 * _right_end(damping, law)
-    total = number_right_of(low, damping, law, unit=unit)
+    left_end = -time.tail_rate * _AT_THE_TAIL
+    farthest = _FARTHEST * float(time.transform(-unit))
+    low, high = max(-first, left_end), 1.01 * _right_end(gain, time)
+    total = number_right_of(low, gain, time, unit=unit)
     while total < number and low > left_end:
         high, low = low, max(_WIDER * low, left_end)
-        if float(law.transform(low)) > farthest:
+        if float(time.transform(low)) > farthest:
             return high, total
-        total = number_right_of(low, damping, law, unit=unit)
+        total = number_right_of(low, gain, time, unit=unit)
     while total > 2 * number + 4 and high - low > 1e-3 * unit:
         middle = (low + high) / 2
-        count = number_right_of(middle, damping, law, unit=unit)
+        count = number_right_of(middle, gain, time, unit=unit)
         if count >= number:
             low, total = middle, count
         else:
@@ -125,53 +133,53 @@ def _line_with(
     return low, total
 
 
-def _line_without(damping: float, law: DelayLaw, low: float, unit: float) -> float:
+def _line_without(gain: float, time: ServiceTime, low: float, unit: float) -> float:
     """A line to the right of `low` that has no zero to its right, but soon has."""
-    high = 1.01 * _right_end(damping, law)
+    high = 1.01 * _right_end(gain, time)
     while high - low > 0.5 * unit:
         middle = (low + high) / 2
-        if number_right_of(middle, damping, law, unit=unit):
+        if number_right_of(middle, gain, time, unit=unit):
             break
         high = middle
     return high
 
 
-def _right_end(damping: float, law: DelayLaw) -> float:
+def _right_end(gain: float, time: ServiceTime) -> float:
     """The largest real part that |s| = a |phi(s)| allows: x = a phi(x)."""
 
     def beyond(x):
-        return x - damping * float(law.transform(x))
+        return x - gain * float(time.transform(x))
 
-    return brent(beyond, 0.0, damping)
+    return zero_between(beyond, 0.0, gain)
 
 
-def _heights(damping: float, law: DelayLaw, low: float, spacing: float) -> np.ndarray:
+def _heights(gain: float, time: ServiceTime, low: float, spacing: float) -> np.ndarray:
     """Im s of a line from 0 to where |s| is twice a |phi(s)| or more."""
-    radius = 2 * damping * float(law.transform(low)) + 2 * abs(low)
+    radius = 2 * gain * float(time.transform(low)) + 2 * abs(low)
     top = math.sqrt(radius**2 - low**2)
     if top > _MOST * spacing:
         raise ValueError(
-            f"`damping` {damping:.4g} by the longest delays of `law` leaves too many"
-            " roots to count, some hundred thousand: leave out the longest delays, or"
-            " measure with `sdde_paths`."
+            f"`gain` {gain:.4g} by the longest times of `service_time` leaves too"
+            " many roots to count, some hundred thousand: leave out the longest times,"
+            " or measure with sdde_paths."
         )
     return np.linspace(0, top, math.ceil(top / spacing) + 2)
 
 
 def _starts(
-    damping: float,
-    law: DelayLaw,
+    gain: float,
+    time: ServiceTime,
     strip: tuple[float, float],
     unit: float,
     lines: int,
 ) -> np.ndarray:
     """Points of some lines in a strip of real parts where |f| is smallest."""
     low, high = strip
-    heights = _heights(damping, law, low, 2 * _FINE * unit / lines)
+    heights = _heights(gain, time, low, 2 * _FINE * unit / lines)
     starts = []
     for share in (np.arange(lines) + 0.5) / lines:
         line = low + share * (high - low) + 1j * heights
-        size = np.abs(line + damping * law.transform(line))
+        size = np.abs(line + gain * time.transform(line))
         walled = np.concatenate([[np.inf], size, [np.inf]])
         least = (size <= walled[:-2]) & (size <= walled[2:])
         starts.append(line[least])
@@ -179,33 +187,33 @@ def _starts(
     starts = np.concatenate([*starts, axis])
     # from the axis Newton's method would not find a pair that is close to it
     starts = np.where(np.imag(starts) == 0, starts + 0.03j * unit, starts)
-    return np.append(starts, _next_to_the_tail(damping, law, low, unit))
+    return np.append(starts, _next_to_the_tail(gain, time, low, unit))
 
 
 def _next_to_the_tail(
-    damping: float, law: DelayLaw, low: float, unit: float
+    gain: float, time: ServiceTime, low: float, unit: float
 ) -> np.ndarray:
     """The second real zero, where phi may be too steep for Newton's method."""
 
     def ahead(s):
-        return s + damping * float(law.transform(s))
+        return s + gain * float(time.transform(s))
 
     if low >= -unit or ahead(-unit) >= 0 or ahead(low) <= 0:
         return np.zeros(0)
-    return np.array([brent(ahead, low, -unit)])
+    return np.array([zero_between(ahead, low, -unit)])
 
 
-def _newton(s: np.ndarray, damping: float, law: DelayLaw) -> np.ndarray:
+def _newton(s: np.ndarray, gain: float, time: ServiceTime) -> np.ndarray:
     """Zeros with Im s >= 0 and their conjugates, complex128, perhaps several times."""
     moving = np.arange(len(s))
     with np.errstate(all="ignore"):
         for _ in range(60):
             here = s[moving]
-            slope = 1 - damping * law.slope(here)
-            step = (here + damping * law.transform(here)) / slope
+            slope = 1 - gain * time.slope(here)
+            step = (here + gain * time.transform(here)) / slope
             s[moving] -= step
             moving = moving[np.abs(step) > 1e-15 * np.abs(here)]
-        kept = s[np.isfinite(s) & (residual(s, damping, law) < _EXACT)]
+        kept = s[np.isfinite(s) & (residual(s, gain, time) < _EXACT)]
     # rounding leaves real zeros a little above or below the axis
     real = np.abs(np.imag(kept)) < 1e-7 * np.abs(kept)
     kept = np.where(real, np.real(kept) + 0j, kept)

@@ -9,13 +9,8 @@ from jax.typing import ArrayLike
 from scipy import optimize
 
 from delayjax import base
-from delayjax.stability.continuous import decay_rate
-from delayjax.stability.dampings import (
-    MOST_WORKERS,
-    critical_damping,
-    damping_limit,
-)
-from delayjax.stability.delay_laws import DelayLaw, check_law, half_update_earlier
+from delayjax.cluster.service_time import ServiceTime
+from delayjax.stability.delay_equation import MOST_WORKERS, DelayEquation
 
 _LEAST_STEP = 1e-15  # of which so many workers are best that one more is none
 
@@ -29,52 +24,44 @@ class OptimalWorkers(NamedTuple):
 
 
 def workers_decay_rate(
-    step: ArrayLike, workers: int, law: DelayLaw
+    step: ArrayLike, workers: int, service_time: ServiceTime
 ) -> float | np.ndarray:
     """How fast a mode decays in a second when P workers train asynchronously.
 
-    Each worker takes T seconds for a gradient, and each gradient is an update: the
-    damping is eta lambda P / E T, and the delay T less half an update. The rate is
+    Each gradient is an update, so the gain is eta lambda P / E T and the delay T less
+    half an update. The rate is
 
         constant times:  -Re W0(-A) / (T (1 - 1/(2P))),    A = eta lambda (P - 1/2)
-        any law:         decay_rate(eta lambda P / E T, half_update_earlier(law, P))
-        one worker:      -log|1 - eta lambda| / E T
+        any times:       half_update_earlier(P).decay_rate(eta lambda P / E T)
+        one worker:      -log|1 - eta lambda| / E T, for it is never late
 
-    One worker alone is never late, whatever its times. For others the delay equation
-    needs an eta lambda well below 1. Of constant times and an eta lambda up to 1.5 it
-    differs from the updates (`spectral_radius` at tau = P - 1) by up to 5 %, 2.1 %,
-    1.2 % and 0.3 % of the fastest rate for P = 2, 3, 4 and 8; within a tenth of
-    critical damping, a sharp peak, by up to 15 %, 10 %, 7.5 % and 4 %. Its limits are
-    too high by 4.7 %, 1.7 %, 0.8 % and 0.2 %: two workers diverge from 1 on, not from
-    1.047.
-
-    It is largest at A = 1/e and 0 at A = pi/2 for constant times, `critical_damping`
-    and `damping_limit` for others.
+    For constant times it is largest at A = 1/e and 0 at A = pi/2. The delay equation
+    needs an eta lambda well below 1. For constant times and an eta lambda up to 1.5 its
+    rate is off by up to 5 %, 2.1 %, 1.2 % and 0.3 % of the fastest for P = 2, 3, 4 and
+    8; within a tenth of the critical gain by up to 15 %, 10 %, 7.5 % and 4 %. Its
+    limits are too high by 4.7 %, 1.7 %, 0.8 % and 0.2 %.
 
     Args:
         step: eta lambda, a number or any array of modes.
         workers: P.
-        law: of the time T that a gradient takes.
+        service_time: T, of a gradient.
 
     Returns:
         float64, 1/seconds, shaped as `step`; below 0 where the mode grows, `inf` for
-        one worker at eta lambda = 1. Costs a
-        `decay_rate` for each mode. Simulated events of 16 workers agree to 2 % up to
-        0.6 of the limit for gamma times of shape 16, half of it for shape 4, 0.4 for
-        shape 2, 0.3 for uniform times from 0 on; from there to the limit to 2 % of the
-        fastest rate (2.5 % for uniform ones). Closer is `spectral_radius` of the law of
-        their staleness, exact `TraceDynamics`. It is the rate of the mean over runs:
-        with memoryless times a single run is slower beyond critical damping, by (1 -
-        a/limit) with a = eta lambda and the limit of `TraceDynamics`.
+        one worker at eta lambda = 1. Costs a `decay_rate` for each mode. Simulations of
+        16 workers agree to 2 % up to 0.6 of the limit for gamma times of shape 16, 0.5
+        for shape 4, 0.4 for shape 2, 0.3 for uniform times from 0 on; beyond to 2 % of
+        the fastest rate (2.5 % for uniform times). It is the rate of the mean over
+        runs: with memoryless times a single run is slower beyond the critical gain, by
+        (1 - a/limit) with a = eta lambda and the limit of `TraceDynamics`.
 
     Raises:
-        TypeError: if `workers` is no integer or `law` no `DelayLaw`.
-        ValueError: if `workers` is below 1, or `step` negative or not finite.
+        TypeError, ValueError: if an argument is no such number or time.
 
     Example:
-        >>> from delayjax.stability.delay_laws import constant_delay
-        >>> law = constant_delay(1.0)
-        >>> rates = [workers_decay_rate(0.01, p, law) for p in (1, 10, 38, 100, 200)]
+        >>> from delayjax import cluster
+        >>> second = cluster.constant(1.0)
+        >>> rates = [workers_decay_rate(0.01, p, second) for p in (1, 10, 38, 100, 200)]
         >>> [round(rate, 2) for rate in rates]  # more is slower, then divergent
         [0.01, 0.11, 1.0, 0.32, -0.17]
 
@@ -82,7 +69,7 @@ def workers_decay_rate(
         Yu, Chen and Poor, arXiv:2406.11159, for the delay equation of P workers.
     """
     workers = base.check_bound("workers", workers, at_least=1)
-    check_law(law)
+    equation = DelayEquation(service_time)
     steps = base.as_reals("step", step)
     if not ((steps >= 0) & np.isfinite(steps)).all():
         raise ValueError(
@@ -91,64 +78,55 @@ def workers_decay_rate(
         )
     if workers == 1:
         with np.errstate(divide="ignore"):
-            rates = -np.log(np.abs(1 - steps.ravel())) / law.mean
+            rates = -np.log(np.abs(1 - steps.ravel())) / service_time.mean
     else:
-        earlier = half_update_earlier(law, workers)
-        dampings = steps.ravel() * float(workers) / law.mean
-        rates = np.array([decay_rate(a, earlier) for a in dampings.tolist()])
+        earlier = equation.half_update_earlier(workers)
+        gains = steps.ravel() * float(workers) / service_time.mean
+        rates = np.array([earlier.decay_rate(gain) for gain in gains.tolist()])
     return rates.reshape(steps.shape) if steps.ndim else float(rates[0])
 
 
 def optimal_workers(
-    step: float, law: DelayLaw, *, condition: float = 1.0
+    step: float, service_time: ServiceTime, *, condition: float = 1.0
 ) -> OptimalWorkers:
     """How many asynchronous workers train fastest at a given learning rate.
 
-    One mode decays fastest at critical damping; for constant times with
+    One mode decays fastest at the critical gain; for constant times with
 
         P* = 1 / (e eta L) + 1/2,    and not at all from P = pi / (2 eta L) + 1/2 on.
-
-    Single runs of random times bear fewer workers than their mean does: P workers bear
-    eta L (P - 1/2) below `damping_limit(law, workers=P)` times the mean time. No more
-    workers than that are recommended.
 
     With curvatures from L/kappa to L more workers help the slowest mode until the
     stiffest one, which oscillates, is as slow:
 
         r(A) = r(A / kappa),    A > 1/e,    P* = A / (eta L) + 1/2
 
-    A grows from 1/e to pi/2 with kappa: of an ill-conditioned problem the optimum is
-    just below the limit. One worker is not late: where its -log|1 - eta lambda| is
-    larger than the rate of any more, it is the best. At eta L of 2 and more it
-    diverges; the delay equation holds for an eta L well below 1, and no number of
-    workers is recommended there.
+    Single runs of random times bear fewer workers than their mean does: no more are
+    recommended than they bear, eta L (P - 1/2) < `gain_limit(workers=P)` E T. One
+    worker is best where its -log|1 - eta lambda| is the largest rate, and for an eta L
+    of 2 and more, where it diverges and no number of workers is recommended.
 
     Args:
         step: eta L, of the largest curvature.
-        law: of the seconds that a gradient takes.
+        service_time: T, of a gradient.
         condition: kappa, the largest curvature over the smallest.
 
     Returns:
-        The integer that is fastest, its rate (of the mean of x), and the limit; 1, the
-        rate of 0 or below, and a limit of at most 1 if one worker alone diverges. For
+        The number that is fastest, its rate (of the mean of x), and the limit. For
         times of a coefficient of variation above 1 the rate may have several peaks:
-        this is the one next to critical damping, and critical damping itself where the
-        mean has no limit. Next to the limit single runs are slower than their mean. A
-        limit above 10^6 is the limit of the mean. Costs some 50 `decay_rate`s and 20
-        `damping_limit`s, 0.1 s.
+        this is the peak next to the critical gain, and the critical gain itself where
+        the mean has no limit. A limit above 10^6 is the limit of the mean. Costs some
+        50 `decay_rate`s and 20 `gain_limit`s, 0.1 s.
 
     Raises:
-        TypeError: if `law` is no `DelayLaw`, or another no number.
-        ValueError: if `step` is not finite or below 1e-15 (more workers than whole
-            numbers of float64), `condition` is below 1 or not finite, or is above 1
-            though the law has no `damping_limit`.
+        TypeError, ValueError: if an argument is no such number or time; also if `step`
+            is below 1e-15, or `condition` above 1 though the mean has no `gain_limit`.
 
     Example:
-        >>> from delayjax.stability.delay_laws import constant_delay
-        >>> best = optimal_workers(0.01, constant_delay(1.0))
+        >>> from delayjax import cluster
+        >>> best = optimal_workers(0.01, cluster.constant(1.0))
         >>> best.workers, round(best.rate, 2), round(best.limit, 1)
         (38, 1.0, 157.6)
-        >>> optimal_workers(0.01, constant_delay(1.0), condition=100.0).workers
+        >>> optimal_workers(0.01, cluster.constant(1.0), condition=100.0).workers
         154
 
     References:
@@ -166,27 +144,27 @@ def optimal_workers(
             f"`condition` must be at least 1, got {condition}: it is the largest"
             " curvature over the smallest."
         )
-    check_law(law)
-    bearable = damping_limit(law, workers=math.inf) * law.mean
+    equation = DelayEquation(service_time)
+    bearable = equation.gain_limit(workers=math.inf) * service_time.mean
     if condition > 1 and bearable == math.inf:
         raise ValueError(
-            f"`law` must have a `damping_limit` for a `condition` above 1, got"
+            "`service_time` must have a `gain_limit` for a `condition` above 1, got"
             f" {condition}: of nearly memoryless times the mean bears any number of"
             " workers, and single runs what TraceDynamics says of a simulated trace."
         )
     modes = np.array([step, step / condition])
 
     def slowest(workers: int) -> float:
-        return float(np.min(workers_decay_rate(modes, workers, law)))
+        return float(np.min(workers_decay_rate(modes, workers, service_time)))
 
     alone = slowest(1)
     if step >= 2:
         return OptimalWorkers(1, alone, min(bearable / step + 0.5, 1.0))
-    start = max(math.floor(_fastest(law, condition, bearable) / step + 0.5), 2)
-    # an integer next to it, unless the law's rate peaks elsewhere
+    start = max(math.floor(_fastest(equation, condition, bearable) / step + 0.5), 2)
+    # an integer next to it, unless the rate peaks elsewhere
     last = start + 1 if bearable == math.inf else math.inf
     workers, rate = _climb(slowest, start, last)
-    limit = _limit(step, law, bearable / step + 0.5)
+    limit = _limit(step, equation, bearable / step + 0.5)
     if workers >= limit:
         workers = max(math.ceil(limit) - 1, 1)
         rate = slowest(workers)
@@ -198,25 +176,20 @@ def optimal_workers(
 def implicit_momentum(workers: int) -> float:
     """The momentum that memoryless asynchronous workers add to the mean path.
 
-    Of P workers with exponential times the next to deliver may be any, whatever came
-    before: the staleness is geometric, and
+    With exponential times each of P workers may be the next to deliver, so the
+    staleness is geometric, and
 
         E[x_{t+1} - x_t] = (1 - 1/P) E[x_t - x_{t-1}] - (eta/P) E grad F(x_t),
 
-    a heavy ball of momentum 1 - 1/P and step eta/P. It rests on the memorylessness. For
-    regular times (gamma of shape 4 and more, constant) no momentum gives the mean path,
-    and a fitted one is not 1 - 1/P; take the delay itself there, as `step_limit(pmf)`
-    and `workers_decay_rate` do.
+    a heavy ball of momentum 1 - 1/P and step eta/P. For regular times (gamma of shape 4
+    and more, constant) no momentum gives the mean path: take the delay itself, as
+    `workers_decay_rate` does.
 
     Args:
         workers: P.
 
     Returns:
         1 - 1/P. Explicit momentum comes on top: tune it down as workers are added.
-
-    Raises:
-        TypeError: if `workers` is no integer.
-        ValueError: if `workers` is below 1.
 
     Example:
         >>> implicit_momentum(1), implicit_momentum(16)
@@ -229,14 +202,14 @@ def implicit_momentum(workers: int) -> float:
     return 1 - 1 / base.check_bound("workers", workers, at_least=1)
 
 
-def _limit(step: float, law: DelayLaw, of_mean: float) -> float:
+def _limit(step: float, equation: DelayEquation, of_mean: float) -> float:
     """The number of workers from which on single runs may diverge.
 
     Where all fewer workers are borne, as for constant times, the mean limits them.
     """
 
     def is_borne(workers: int) -> bool:
-        bearable = damping_limit(law, workers=workers) * law.mean
+        bearable = equation.gain_limit(workers=workers) * equation.service_time.mean
         return step * (workers - 0.5) < bearable
 
     borne, beyond = 1, max(math.ceil(min(of_mean, MOST_WORKERS)) - 1, 1)
@@ -248,16 +221,17 @@ def _limit(step: float, law: DelayLaw, of_mean: float) -> float:
     return float(beyond)
 
 
-def _fastest(law: DelayLaw, condition: float, limit: float) -> float:
+def _fastest(equation: DelayEquation, condition: float, limit: float) -> float:
     """A of the largest curvature where both ends of the spectrum decay equally fast."""
-    critical = critical_damping(law) * law.mean
+    mean = equation.service_time.mean
+    critical = equation.critical_gain() * mean
     if condition == 1:
         return critical
 
     def lead(a: float) -> float:
         """By how much the stiffest mode is faster."""
-        stiffest, slowest = a / law.mean, a / (condition * law.mean)
-        return decay_rate(stiffest, law) - decay_rate(slowest, law)
+        slowest = equation.decay_rate(a / (condition * mean))
+        return equation.decay_rate(a / mean) - slowest
 
     return float(np.asarray(optimize.brentq(lead, critical, limit)))
 

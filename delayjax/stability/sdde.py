@@ -9,99 +9,89 @@ nu and noise = eta sigma sqrt(nu).
 import math
 
 import numpy as np
-from scipy import integrate, linalg
+from scipy import integrate
 
 from delayjax import base
-from delayjax.stability.dampings import check_damping, damping_limit
-from delayjax.stability.delay_laws import DelayLaw
+from delayjax.cluster.service_time import ServiceTime
+from delayjax.stability.delay_equation import DelayEquation, check_gain
 from delayjax.stability.known import check_known, check_number
-from delayjax.stability.rightmost import meeting_rate, number_right_of
+from delayjax.stability.rightmost import number_right_of
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
-_MOST_STAGES = 128  # whose variance is that of a chain
-_SLOW = 1e-3  # 1/mean
-_MOST_TURNS = 2000.0  # of the delay, 1/mean: that a damping may be
+_MOST_TURNS = 2000.0  # of the delay, 1/mean: that a gain may be
 _CELLS = 4096  # at a time
 _EXACT = 1e-6  # of the variance, what integration may leave
 _LONGER = 0.05  # of the mean delay, what steps may add to it
 
 
-def sdde_variance(damping: float, law: DelayLaw, *, noise: float = 1.0) -> float:
+def sdde_variance(
+    gain: float, service_time: ServiceTime, *, noise: float = 1.0
+) -> float:
     """The variance about the optimum that gradient noise keeps up.
 
     For a constant delay it is
 
         (noise^2 / 2a) (1 + sin a T) / cos a T,
 
-    for any law the integral of the spectral density
+    for any times the integral of the spectral density
 
         (noise^2 / 2 pi) int dw / |i w + a phi(i w)|^2    over all w.
 
-    It is that of the delay law's mean equation: what is random about the delays adds to
+    It is the variance of the `DelayEquation`, a mean over delays: random delays add to
     the variance of finitely many workers, see `stationary_variance`.
 
     Args:
-        damping: a = eta lambda nu, 1/seconds.
-        law: of the delay.
+        gain: a = eta lambda nu, 1/seconds.
+        service_time: T, by which each gradient is late.
         noise: eta sigma sqrt(nu), in units of x / sqrt(seconds).
 
     Returns:
-        float64, in units of x^2; `inf` where the damping is 0 or a root is to the right
-        of the imaginary axis. Exact for constant and
-        exponential delays, by a Lyapunov equation for
-        whole shapes of gamma laws up to 128, for which it costs 1 ms. For others it is
-        an integral: 1600 (a mean + 10) values of phi, some ms at a of 1/mean, a second
-        or more for 1000 samples; and those to count roots, in proportion to a times the
-        longest delay.
+        float64, in units of x^2; `inf` where the gain is 0 or the equation unstable.
+        Exact for constant and exponential times, else an integral of 1600 (a mean + 10)
+        values of phi: some ms at a of 1/mean, a second or more for 1000 samples.
 
     Raises:
-        TypeError: if `law` is no `DelayLaw` or a number is none.
-        ValueError: if `damping` or `noise` is negative or not finite; for laws that are
-            integrated, if `damping` is above 2000 / mean, or delays are spread too
+        TypeError, ValueError: if an argument is no such number or time; for times that
+            are integrated, if `gain` is above 2000 / mean, or they are spread too
             widely for six digits.
 
     Example:
-        >>> from delayjax.stability.delay_laws import constant_delay, exponential_delay
-        >>> round(sdde_variance(1.0, constant_delay(np.pi / 6)), 6)  # sqrt(3) / 2
+        >>> from delayjax import cluster
+        >>> round(sdde_variance(1.0, cluster.constant(np.pi / 6)), 6)  # sqrt(3) / 2
         0.866025
-        >>> round(sdde_variance(1.0, exponential_delay(1.0)), 6)  # (1/2a) (1 + a T)
+        >>> round(sdde_variance(1.0, cluster.exponential(1.0)), 6)  # (1/2a) (1 + a T)
         1.0
 
     References:
         Kuchler and Mensch, Langevin's stochastic differential equation extended by a
         time-delayed term, Stochastics 40, 1992, for the constant delay.
     """
-    damping = check_damping(damping, law)
+    equation, gain = DelayEquation(service_time), check_gain(gain)
     check_number("noise", noise)
     power = float(noise) ** 2
-    if damping == 0 or damping >= damping_limit(law, workers=math.inf):
+    if gain == 0 or gain >= equation.gain_limit(workers=math.inf):
         return math.inf
-    if law.stages == math.inf:
-        turned = damping * law.mean
-        return power / (2 * damping) * (1 + math.sin(turned)) / math.cos(turned)
-    turns = damping * law.mean
-    if law.stages == 1:
-        return power / (2 * damping) * (1 + turns)
-    # a chain far slower than its stages loses digits, which the integral does not
-    if turns > _SLOW and law.stages in range(2, _MOST_STAGES + 1):
-        return power * _of_a_chain(turns, int(law.stages or 0)) * law.mean
+    stages, turns = service_time.stages, gain * service_time.mean
+    if stages == math.inf:
+        return power / (2 * gain) * (1 + math.sin(turns)) / math.cos(turns)
+    if stages == 1:
+        return power / (2 * gain) * (1 + turns)
     if turns > _MOST_TURNS:
         raise ValueError(
-            f"`damping` must be at most {_MOST_TURNS:g} / mean for a law that is"
-            f" integrated, got {turns:.4g} / mean: gamma laws of whole shapes and"
-            " constant delays bear any."
+            f"`gain` must be at most {_MOST_TURNS:g} / mean for times that are"
+            f" integrated, got {turns:.4g} / mean: constant and exponential times"
+            " bear any."
         )
-    # of a gamma law the limit is exact
-    if law.stages is None:
-        unit = meeting_rate(law)
-        if number_right_of(0.0, damping, law, unit=unit):
-            return math.inf
-    return power * (1 / (2 * damping) + _excess(damping, law) / math.pi)
+    # of gamma times the limit is exact
+    unit = 1 / service_time.mean
+    if stages is None and number_right_of(0.0, gain, service_time, unit=unit):
+        return math.inf
+    return power * (1 / (2 * gain) + _excess(gain, service_time) / math.pi)
 
 
 def sdde_paths(
-    damping: float,
-    law: DelayLaw,
+    gain: float,
+    service_time: ServiceTime,
     *,
     paths: int,
     steps: int,
@@ -115,14 +105,13 @@ def sdde_paths(
 
         X_{n+1} = X_n - a h X(t_n + h/2 - T) + noise sqrt(h) xi_n,    X = start before 0
 
-    Each step has one delay T: that of the share n (sqrt(5) - 1)/2 mod 1 of the law, so
-    that any few steps in a row cover it evenly, and their mean effect is that of all
-    delays. It counts from the middle of the step, between two points of the path by
-    interpolation: from its beginning, all delays would be h/2 too long.
+    Each step has one delay T: the quantile of the share n (sqrt(5) - 1)/2 mod 1, so
+    that any few steps in a row cover all delays evenly. It counts from the middle of
+    the step, between two points of the path by interpolation.
 
     Args:
-        damping: a = eta lambda nu, 1/seconds.
-        law: of the delay.
+        gain: a = eta lambda nu, 1/seconds.
+        service_time: T, by which each gradient is late.
         paths: how many.
         steps: how many.
         step_seconds: h; a hundredth of the mean delay leaves an error of the variance
@@ -134,20 +123,17 @@ def sdde_paths(
 
     Returns:
         float64 [1 + steps // every, paths], from t = 0. The last values of each path,
-        as many as the longest delay takes, are held in a ring; a step costs O(paths)
-        however long that is: 50 us for 1000 paths. A path that diverges ends at `inf`
-        or nan.
+        for the longest delay, are held in a ring; a step costs O(paths), 50 us for 1000
+        paths. A path that diverges ends at `inf` or nan.
 
     Raises:
-        TypeError: if `law` is no `DelayLaw`, or a number is none or no integer.
-        ValueError: if `damping` or `noise` is negative or not finite, `step_seconds`
-            not positive or so long that delays below half of it, which count as half of
-            it, add 5 % to the mean, `start` not finite, `seed` negative, or `paths`,
-            `steps` or `every` below 1.
+        TypeError, ValueError: if an argument is no such number or time, or
+            `step_seconds` is so long that delays below half of it, which count as half
+            of it, add 5 % to the mean.
 
     Example:
-        >>> from delayjax.stability.delay_laws import constant_delay
-        >>> late = constant_delay(1.0)  # x' = -1 while x(t - 1) is still 1
+        >>> from delayjax import cluster
+        >>> late = cluster.constant(1.0)  # x' = -1 while x(t - 1) is still 1
         >>> options = {"paths": 1, "steps": 50, "step_seconds": 0.01, "seed": 0}
         >>> x = sdde_paths(1.0, late, noise=0.0, start=1.0, every=25, **options)
         >>> x[:, 0].round(6).tolist()
@@ -158,7 +144,8 @@ def sdde_paths(
         differential equations with time delay, Mathematics and Computers in Simulation
         54, 2000.
     """
-    damping = check_damping(damping, law)
+    DelayEquation(service_time)  # checks it
+    gain = check_gain(gain)
     check_number("noise", noise)
     check_number("step_seconds", step_seconds, positive=True)
     start = _signed("start", start)
@@ -167,17 +154,18 @@ def sdde_paths(
     every = base.check_bound("every", every, at_least=1)
     rng = np.random.default_rng(base.check_bound("seed", seed))
     shares = (0.5 + _GOLDEN * np.arange(steps)) % 1
-    exact = law.quantile(shares) / step_seconds - 0.5
+    exact = service_time.quantile(shares) / step_seconds - 0.5
     late = np.maximum(exact, 0)
-    longer = float(np.mean(late - exact)) * step_seconds / law.mean
+    longer = float(np.mean(late - exact)) * step_seconds / service_time.mean
     if longer > _LONGER:
         raise ValueError(
             f"`step_seconds` must be short beside the delay, got {step_seconds}: no"
-            f" delay is below half a step, which makes a mean of {law.mean:.4g} seconds"
-            f" {longer:.0%} longer; take at most {law.mean / 10:.2g}."
+            f" delay is below half a step, which makes a mean of"
+            f" {service_time.mean:.4g} seconds {longer:.0%} longer; take at most"
+            f" {service_time.mean / 10:.2g}."
         )
     back = np.floor(late).astype(np.int64)
-    drift, kick = damping * step_seconds, noise * math.sqrt(step_seconds)
+    drift, kick = gain * step_seconds, noise * math.sqrt(step_seconds)
 
     x = np.full(paths, start)
     ring = np.tile(x, (int(back.max()) + 2, 1))
@@ -194,47 +182,34 @@ def sdde_paths(
     return kept
 
 
-def _of_a_chain(turns: float, stages: int) -> float:
-    """The variance of k stages and noise 1, over the mean delay; `turns` is a mean.
-
-    x' = -a y_k + noise, y_1' = (x - y_1) k/mean, ..., y_k' = (y_{k-1} - y_k) k/mean
-    """
-    chain = stages * (np.eye(stages + 1, k=-1) - np.eye(stages + 1))
-    chain[0] = 0
-    chain[0, -1] = -turns
-    kicks = np.zeros_like(chain)
-    kicks[0, 0] = -1
-    return float(linalg.solve_continuous_lyapunov(chain, kicks)[0, 0])
-
-
-def _excess(damping: float, law: DelayLaw) -> float:
+def _excess(gain: float, time: ServiceTime) -> float:
     """The integral of 1/|i w + a phi|^2 - 1/(w^2 + a^2) over w > 0."""
 
     def density(w):
-        late = 1j * w + damping * law.transform(1j * w)
-        return 1 / np.abs(late) ** 2 - 1 / (w**2 + damping**2)
+        late = 1j * w + gain * time.transform(1j * w)
+        return 1 / np.abs(late) ** 2 - 1 / (w**2 + gain**2)
 
     # resonances are at frequencies below a, the rest falls as 1/w^3
-    middle, far = 2 * damping + 4 / law.mean, 100 * damping + 1000 / law.mean
+    middle, far = 2 * gain + 4 / time.mean, 100 * gain + 1000 / time.mean
     # slow ones are as wide as a, however small that is
-    ends = middle * 4.0 ** np.arange(-math.ceil(math.log(middle / damping, 4)) - 1, 1)
+    ends = middle * 4.0 ** np.arange(-math.ceil(math.log(middle / gain, 4)) - 1, 1)
     total, doubt = 0.0, 0.0
     for low, high in zip([0.0, *ends[:-1]], ends, strict=True):
         part, error, *_ = integrate.quad(
             lambda w: float(density(w)),
             *(low, high),
             limit=2000,
-            epsabs=1e-11 / damping,
+            epsabs=1e-11 / gain,
             epsrel=1e-10,
             full_output=1,  # which does not warn
         )
         total, doubt = total + part, doubt + error
-    if doubt > _EXACT * (math.pi / (2 * damping) + total):
+    if doubt > _EXACT * (math.pi / (2 * gain) + total):
         raise ValueError(
-            "`law` has delays too widely spread to integrate the variance to six"
-            " digits: leave out the longest ones, or measure with `sdde_paths`."
+            "`service_time` has times too widely spread to integrate the variance to"
+            " six digits: leave out the longest ones, or measure with sdde_paths."
         )
-    edges = np.linspace(middle, far, math.ceil((far - middle) * law.mean) + 1)
+    edges = np.linspace(middle, far, math.ceil((far - middle) * time.mean) + 1)
     nodes, weights = np.polynomial.legendre.leggauss(16)
     for first in range(0, len(edges) - 1, _CELLS):
         some = edges[first : first + _CELLS + 1]

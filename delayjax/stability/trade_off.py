@@ -28,8 +28,8 @@ def error_bound(
         floor + (1 - eta g l)^N (start - floor),    N = seconds / update_seconds,
         floor = eta L sigma^2 / (2 l g K).
 
-    The floor falls as 1/K while updates become rarer, as `k_sync_seconds` and its
-    siblings say: small K is ahead at first, large K in the end.
+    The floor falls as 1/K while updates become rarer, by `update_seconds` of
+    `cluster.protocols.KScheme`: small K is ahead at first, large K in the end.
 
     Args:
         seconds: any array.
@@ -49,10 +49,8 @@ def error_bound(
         float64, shaped as `seconds`, in units of F: an upper bound.
 
     Raises:
-        TypeError: if one is no number.
-        ValueError: if `seconds`, `noise` or `start` is negative, another number not
-            positive, `largest` below `smallest`, `agreement` above 1, or the learning
-            rate too large for the bound.
+        TypeError, ValueError: if an argument is no such number, or the learning rate
+            too large for the bound.
 
     Example:
         >>> problem = dict(learning_rate=0.1, smallest=1.0, largest=1.0, noise=2.0)

@@ -44,6 +44,7 @@ SERVICES = {
         dj.cluster.gamma,
         dj.cluster.lognormal,
         dj.cluster.pareto,
+        dj.cluster.uniform,
         dj.cluster.infinite_bernoulli,
         dj.cluster.empirical,
         dj.cluster.markov_stragglers,

@@ -13,9 +13,11 @@ import delayjax as dj
 from experiments import timetable
 from experiments.timetable import Timetable
 
+_ALL_REDUCE = dj.cluster.Communication.all_reduce_seconds
+
 
 class Now(NamedTuple):
-    """What a worker is told of a step; see `Timetable`. None where nobody asks yet."""
+    """What a worker is told of a step; see `Timetable`. None where not needed yet."""
 
     place: Any = None  # int32 []
     behind: Any = None  # int32 []
@@ -36,7 +38,7 @@ def allreduce_sgd() -> Method:
     """Gradients are averaged at each step: one model."""
     return Method(
         lambda inner, now, workers, key: dj.exchange.mean(inner),
-        _in_step(dj.averaging.everyone(1), dj.averaging.all_reduce_seconds),
+        _in_step(dj.cluster.waits_for_all(1), _ALL_REDUCE),
         "shared",
     )
 
@@ -56,7 +58,7 @@ def eager_sgd(trigger: str = "majority", period: int = 10) -> Method:
     def times(cluster, steps, seed):
         seconds = timetable.service_seconds(cluster, steps, seed=seed)
         drawn = np.random.default_rng(seed).integers(cluster.workers, size=steps)
-        resync = dj.averaging.everyone(period)
+        resync = dj.cluster.waits_for_all(period)
 
         def waits(step, workers):
             matrix = resync(step, workers)
@@ -64,8 +66,8 @@ def eager_sgd(trigger: str = "majority", period: int = 10) -> Method:
                 matrix[:, drawn[step]] = True
             return matrix | np.eye(workers, dtype=bool)
 
-        cost = dj.averaging.all_reduce_seconds(_link(cluster), cluster.workers)
-        on = dj.averaging.finish_times(seconds, waits, exchange_seconds=cost)
+        cost = _link(cluster).all_reduce_seconds(cluster.workers)
+        on = dj.cluster.finish_times(seconds, waits, exchange_seconds=cost)
         table = timetable.together(seconds, on)
         first = table.arrived.min(axis=1)
         if trigger == "majority":
@@ -85,7 +87,10 @@ def local_sgd(period: int) -> Method:
 
     return Method(
         make,
-        _in_step(dj.averaging.everyone(period), dj.averaging.all_reduce_seconds),
+        _in_step(
+            dj.cluster.waits_for_all(period),
+            _ALL_REDUCE,
+        ),
     )
 
 
@@ -110,7 +115,9 @@ def dasgd(
     return Method(
         make,
         _in_step(
-            dj.averaging.everyone(period), dj.averaging.all_reduce_seconds, lag=delay
+            dj.cluster.waits_for_all(period),
+            _ALL_REDUCE,
+            lag=delay,
         ),
     )
 
@@ -119,7 +126,11 @@ def dga(delay: int = 1) -> Method:
     """Every step's mean update arrives a few steps later."""
     return Method(
         lambda inner, now, workers, key: dj.averaging.dga(inner, delay),
-        _in_step(dj.averaging.everyone(1), dj.averaging.all_reduce_seconds, lag=delay),
+        _in_step(
+            dj.cluster.waits_for_all(1),
+            _ALL_REDUCE,
+            lag=delay,
+        ),
     )
 
 
@@ -127,7 +138,7 @@ def d_psgd() -> Method:
     """Models are averaged with both neighbours' on a ring, beside the gradient."""
     return Method(
         lambda inner, now, workers, key: dj.averaging.d_psgd(inner),
-        _in_step(dj.averaging.neighbours(1, -1), _messages(2), lag=1),
+        _in_step(dj.cluster.waits_for_neighbors(1, -1), _messages(2), lag=1),
     )
 
 
@@ -135,7 +146,7 @@ def ad_psgd() -> Method:
     """Pairs of workers average their models, beside the gradient."""
     return Method(
         lambda inner, now, workers, key: dj.averaging.ad_psgd(inner, key=key),
-        _in_step(dj.averaging.alone, _messages(1), lag=1, in_company=False),
+        _in_step(dj.cluster.waits_for_self, _messages(1), lag=1, in_company=False),
     )
 
 
@@ -146,8 +157,8 @@ def gossip(push: bool = False, period: int = 1) -> Method:
         del now, workers
         return dj.averaging.gossip(inner, key=key, push=push, period=period)
 
-    alone = _every(period, dj.averaging.alone)
-    return Method(make, _in_step(alone, _messages(1), in_company=False))
+    apart = _every(period, dj.cluster.waits_for_self)
+    return Method(make, _in_step(apart, _messages(1), in_company=False))
 
 
 def sgp(peers: int = 1) -> Method:
@@ -158,7 +169,7 @@ def sgp(peers: int = 1) -> Method:
         rows = [[hops[(t + k) % len(hops)] for k in range(peers)] for t in range(steps)]
 
         def waits(step, workers):
-            return dj.averaging.neighbours(*rows[step])(step, workers)
+            return dj.cluster.waits_for_neighbors(*rows[step])(step, workers)
 
         return _in_step(waits, _messages(peers))(cluster, steps, seed)
 
@@ -183,10 +194,10 @@ def wagma(group_size: int | None = None, period: int = 11) -> Method:
     def times(cluster, steps, seed):
         link, workers = _link(cluster), cluster.workers
         members = group_size or 2 ** math.ceil(math.log2(workers) / 2)
-        among_all = dj.averaging.all_reduce_seconds(link, workers)
-        in_groups = dj.averaging.group_seconds(link, members)
+        among_all = link.all_reduce_seconds(workers)
+        in_groups = link.group_seconds(members)
         seconds = timetable.service_seconds(cluster, steps, seed=seed)
-        behind, on = dj.averaging.wait_avoiding(
+        behind, on = dj.cluster.wait_avoiding(
             seconds,
             period=period,
             exchange_seconds=lambda step: (
@@ -211,7 +222,10 @@ def sync_easgd(
 
     return Method(
         make,
-        _in_step(dj.averaging.everyone(period), dj.averaging.all_reduce_seconds),
+        _in_step(
+            dj.cluster.waits_for_all(period),
+            _ALL_REDUCE,
+        ),
         "centre",
     )
 
@@ -328,17 +342,17 @@ def _if_there(inner: Any, now: Now) -> Any:
 def _in_step(
     waits: Any, exchange: Any, *, lag: int = 0, in_company: bool = True
 ) -> Callable:
-    """Who waits for nobody, and is not `in_company`, must be as fast as all others."""
+    """Workers that wait for none, and are not `in_company`, must be equally fast."""
 
     def times(cluster, steps, seed):
         if not in_company and len({speed.factors for speed in cluster.speeds()}) > 1:
             raise ValueError(
-                "its workers take their steps together and wait for nobody, so they"
+                "its workers take their steps together and wait for none, so they"
                 " must be equally fast: leave config.cluster.speeds='equal' and"
                 " slow_workers=0, or take a method that meets a centre, as async_easgd."
             )
         seconds = timetable.service_seconds(cluster, steps, seed=seed)
-        on = dj.averaging.finish_times(
+        on = dj.cluster.finish_times(
             seconds,
             waits,
             lag=lag,

@@ -212,13 +212,15 @@ def replay(
     stands after it on the step with their mean.
     """
     before, after = _around(config, program, cell, course)
-    ringleader = course.name.startswith("ringleader(")
+    tables = None
+    if course.name.startswith("ringleader("):
+        tables = dj.cluster.protocols.ringleader().combine(course.workers)
     return dj.replay(
         course.traces,
         grad_fn,
         optax.chain(optimizer(config, program, cell), *after),
         each=optax.chain(*before) if before else None,
-        combine=dj.combine.ringleader(course.workers) if ringleader else None,
+        combine=tables,
         read_spread=config.cluster.read_spread,
     )
 

@@ -152,7 +152,7 @@ def _measure(path: Iterable[Evaluation]) -> float:
 def _rate(theory: Decay, workers: int) -> float:
     """Of the slower end of the spectrum; none between is slower."""
     modes = np.asarray([theory.slowest, theory.stiffest])
-    return float(dj.stability.workers_decay_rate(modes, workers, theory.law).min())
+    return float(dj.stability.workers_decay_rate(modes, workers, theory.seconds).min())
 
 
 def _best(line: Line) -> dj.stability.OptimalWorkers | None:
@@ -161,10 +161,10 @@ def _best(line: Line) -> dj.stability.OptimalWorkers | None:
     if own is None:
         return None
     condition = own.stiffest / own.slowest
-    mean_limit = dj.stability.damping_limit(own.law, workers=math.inf)
+    mean_limit = dj.stability.DelayEquation(own.seconds).gain_limit(workers=math.inf)
     if condition > 1 and math.isinf(mean_limit):
         return None
-    best = dj.stability.optimal_workers(own.stiffest, own.law, condition=condition)
+    best = dj.stability.optimal_workers(own.stiffest, own.seconds, condition=condition)
     return best if line.workers[0] <= best.workers <= line.workers[-1] else None
 
 

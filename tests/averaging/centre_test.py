@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import delayjax as dj
-from delayjax import averaging
+from delayjax import averaging, cluster
 from tests.averaging.driving import CURVATURE, ETA, MINIMA, START, assert_follows
 from tests.exchange.driving import (
     WORKERS,
@@ -38,7 +38,7 @@ def traced(slowdown, *, visits=VISITS, seed=1):
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_rounds_hold_all_visits_in_order_and_are_as_long_as_can_be(slowdown, seed):
     trace = traced(slowdown, seed=seed)
-    visits = averaging.rounds(trace.worker, trace.num_workers)
+    visits = cluster.visits_to_rounds(trace.worker, trace.num_workers)
     queues = [np.argsort(row)[: np.isfinite(row).sum()] for row in visits]
     np.testing.assert_array_equal(np.concatenate(queues), trace.worker)
     for queue, row in zip(queues, visits, strict=True):
@@ -48,9 +48,9 @@ def test_rounds_hold_all_visits_in_order_and_are_as_long_as_can_be(slowdown, see
 
 
 def test_equal_workers_make_full_rounds():
-    cluster = dj.cluster.Cluster(5, dj.cluster.constant(2.0))
-    trace = dj.cluster.simulate(cluster, dj.cluster.protocols.k_async(1), 30, seed=0)
-    visits = averaging.rounds(trace.worker, 5)
+    five = dj.cluster.Cluster(5, dj.cluster.constant(2.0))
+    trace = dj.cluster.simulate(five, dj.cluster.protocols.k_async(1), 30, seed=0)
+    visits = cluster.visits_to_rounds(trace.worker, 5)
     np.testing.assert_array_equal(np.sort(visits), np.arange(30).reshape(6, 5))
 
 
@@ -58,7 +58,7 @@ def test_equal_workers_make_full_rounds():
 def test_exponential_times_fill_a_round_as_birthdays_fill_a_year(workers):
     """Draws until one comes twice: sum_k P! / ((P - k)! P^k)."""
     drawn = np.random.default_rng(1).integers(0, workers, 40_000)
-    held = np.isfinite(averaging.rounds(drawn, workers)).sum(axis=1)
+    held = np.isfinite(cluster.visits_to_rounds(drawn, workers)).sum(axis=1)
     shares = 1 - np.arange(workers) / workers
     expected = np.cumprod(shares).sum()
     deviation = held.std() / np.sqrt(len(held))
@@ -139,7 +139,7 @@ PAIRS = list(itertools.product(METHODS, SLOWDOWNS))
 
 def rounds_of(slowdown):
     trace = traced(slowdown)
-    visits = averaging.rounds(trace.worker, trace.num_workers)
+    visits = cluster.visits_to_rounds(trace.worker, trace.num_workers)
     assert WORKERS < len(visits) < VISITS
     return trace, visits
 
@@ -244,7 +244,7 @@ def test_a_worker_s_optimizer_sees_the_gradients_of_its_own_visits_alone(
 ):
     inner = INNERS[name]
     trace = traced("a slow one")
-    visits = averaging.rounds(trace.worker, WORKERS)
+    visits = cluster.visits_to_rounds(trace.worker, WORKERS)
     shape = (len(visits), WORKERS, 3)
     gradients = np.random.default_rng(3).normal(size=shape).astype(np.float32)
     turn = averaging.first_come(visits)
@@ -293,33 +293,37 @@ def test_optax_s_mask_rests_in_the_same_rounds():
     ("make", "error", "message"),
     [
         (
-            lambda: averaging.rounds([0.0, 1.0], 2),
+            lambda: cluster.visits_to_rounds([0.0, 1.0], 2),
             TypeError,
             "`workers` must hold integers, got float64",
         ),
         (
-            lambda: averaging.rounds([[0], [1]], 2),
+            lambda: cluster.visits_to_rounds([[0], [1]], 2),
             ValueError,
             r"`workers` must have shape \[n\], .* got \(2, 1\)",
         ),
-        (lambda: averaging.rounds([], 2), ValueError, r"must have shape \[n\], .*\(0,"),
         (
-            lambda: averaging.rounds([0, 2], 2),
+            lambda: cluster.visits_to_rounds([], 2),
+            ValueError,
+            r"must have shape \[n\], .*\(0,",
+        ),
+        (
+            lambda: cluster.visits_to_rounds([0, 2], 2),
             ValueError,
             r"`workers` must lie in 0 .. 1, got 0 and 2",
         ),
         (
-            lambda: averaging.rounds([-1, 0], 2),
+            lambda: cluster.visits_to_rounds([-1, 0], 2),
             ValueError,
             r"`workers` must lie in 0 .. 1, got -1 and 0",
         ),
         (
-            lambda: averaging.rounds([0], 0),
+            lambda: cluster.visits_to_rounds([0], 0),
             ValueError,
             "`num_workers` must be at least 1, got 0",
         ),
         (
-            lambda: averaging.rounds([[0], [1, 0]], 2),
+            lambda: cluster.visits_to_rounds([[0], [1, 0]], 2),
             TypeError,
             "`workers` must have rows of one length",
         ),

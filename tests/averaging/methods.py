@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import optax
 
-from delayjax import averaging
+from delayjax import averaging, cluster
 
 KEY = jax.random.key(1)
 
@@ -46,7 +46,7 @@ def methods(workers):
         ),
         "wagma": lambda inner, h: averaging.wagma(inner, period=h),
         "wagma, late": lambda inner, h: averaging.wagma(
-            inner, period=h, lateness=averaging.late_by(late)
+            inner, period=h, lateness=cluster.late_by(late)
         ),
         "gossip": lambda inner, h: averaging.gossip(inner, key=KEY, period=h),
         "gossip, push": lambda inner, h: averaging.gossip(

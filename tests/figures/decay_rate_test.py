@@ -322,4 +322,4 @@ def test_the_rows_of_theory_are_series_of_the_run():
     (row, *_) = evaluations()
     held = theory.decay(tuning.series(row), STEP, config((0.5, 2.0)))
     assert (held.slowest, held.stiffest) == (STEP * 0.5, STEP * 2.0)
-    assert held.law.mean == 2.0
+    assert held.seconds.mean == 2.0

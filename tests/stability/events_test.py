@@ -5,11 +5,10 @@ Of 16 workers, where nothing else is said. Limits are those of single runs.
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from delayjax import cluster, stability
 from delayjax.stability.trace_dynamics import TraceDynamics
@@ -23,57 +22,24 @@ NEAR = np.array([0.97, 1.03])
 
 
 class Case(NamedTuple):
-    """A law of the seconds that a gradient takes, in three ways."""
+    """The seconds that a gradient takes."""
 
-    service: Any  # of the cluster
-    law: Any  # of the delay equation
-    times: Any  # of scipy, for renewal theory
+    times: cluster.ServiceTime
     # shares of the limit, up to which rates are exact to 2 % by
     by_delays: float = 0.0  # workers_decay_rate
-    by_staleness: float = 0.0  # spectral_radius of the law of staleness
+    by_staleness: float = 0.0  # spectral_radius of the probabilities of staleness
 
 
 CASES = {
-    "constant": Case(
-        cluster.constant(1.0), stability.constant_delay(1.0), None, 0.9, 0.9
-    ),
-    "gamma 16": Case(
-        cluster.gamma(1.0, 16),
-        stability.gamma_delay(1.0, 16),
-        stats.gamma(16, scale=1 / 16),
-        *(0.6, 0.8),
-    ),
-    "gamma 4": Case(
-        cluster.gamma(1.0, 4),
-        stability.gamma_delay(1.0, 4),
-        stats.gamma(4, scale=1 / 4),
-        *(0.5, 0.6),
-    ),
-    "shifted": Case(
-        cluster.shifted_exponential(0.5, 0.5),
-        stability.shifted_exponential_delay(0.5, 0.5),
-        stats.expon(0.5, 0.5),
-        *(0.5, 0.5),
-    ),
-    "uniform": Case(
-        cluster.services.independent(lambda rng, size: rng.uniform(0, 2, size)),
-        stability.uniform_delay(0.0, 2.0),
-        stats.uniform(0, 2),
-        *(0.3, 0.5),
-    ),
-    "gamma 2": Case(
-        cluster.gamma(1.0, 2),
-        stability.gamma_delay(1.0, 2),
-        stats.gamma(2, scale=1 / 2),
-        *(0.4, 0.4),
-    ),
+    "constant": Case(cluster.constant(1.0), 0.9, 0.9),
+    "gamma 16": Case(cluster.gamma(1.0, 16), 0.6, 0.8),
+    "gamma 4": Case(cluster.gamma(1.0, 4), 0.5, 0.6),
+    "shifted": Case(cluster.shifted_exponential(0.5, 0.5), 0.5, 0.5),
+    "uniform": Case(cluster.uniform(0.0, 2.0), 0.3, 0.5),
+    "gamma 2": Case(cluster.gamma(1.0, 2), 0.4, 0.4),
 }
 REGULAR = [name for name in CASES if name != "uniform"]
-MEMORYLESS = Case(
-    cluster.exponential(1.0),
-    stability.exponential_delay(1.0),
-    stats.expon(),
-)
+MEMORYLESS = Case(cluster.exponential(1.0))
 
 
 @functools.cache
@@ -86,7 +52,7 @@ def traces(service, workers=P):
 
 
 def traces_of(name):
-    return traces(CASES[name].service)
+    return traces(CASES[name].times)
 
 
 def growth(service, steps, workers=P):
@@ -100,9 +66,9 @@ def growth(service, steps, workers=P):
 @functools.cache
 def staleness(case, workers=P):
     """The law that theory predicts, nothing measured; an int if it is one number."""
-    if case.times is None:
+    if case.times.stages == math.inf:
         return workers - 1
-    return renewal.staleness(case.times.sf, workers)
+    return renewal.staleness(case.times.survival, workers)
 
 
 def mean_limit(law):
@@ -110,10 +76,16 @@ def mean_limit(law):
     return stability.Dynamics(law).step_limit("mean")
 
 
-def delay_limit(law, workers=P):
+def delay_limit(times, workers=P):
     """eta lambda at which the delay equation diverges, half an update earlier."""
-    earlier = stability.half_update_earlier(law, workers)
-    return stability.damping_limit(earlier, workers=math.inf) * law.mean / workers
+    earlier = stability.DelayEquation(times).half_update_earlier(workers)
+    return earlier.gain_limit(workers=math.inf) * times.mean / workers
+
+
+def workers_limit(times, workers=P):
+    """eta lambda that single runs of so many workers bear by the delay equation."""
+    equation = stability.DelayEquation(times)
+    return equation.gain_limit(workers=workers) * times.mean / workers
 
 
 class Exponents(NamedTuple):
@@ -134,11 +106,11 @@ def exponents(name):
     steps = Exponents(
         shares=limit * SHARES,
         by_staleness=limit * NEAR,
-        by_delays=delay_limit(case.law) * NEAR,
+        by_delays=delay_limit(case.times) * NEAR,
         by_mean_square=stability.Dynamics(law).step_limit() * NEAR[:1],
-        of_workers=stability.damping_limit(case.law, workers=P) / P * NEAR[:1],
+        of_workers=workers_limit(case.times) * NEAR[:1],
     )
-    found = growth(case.service, np.concatenate(steps))
+    found = growth(case.times, np.concatenate(steps))
     return Exponents(*np.split(found, np.cumsum([len(part) for part in steps])[:-1]))
 
 
@@ -154,7 +126,7 @@ def test_workers_are_as_stale_as_renewal_theory_says(name):
     longest = 64 * P
     drawn = [
         np.bincount(one.staleness[1000:, 0], minlength=longest)
-        for one in traces(case.service)
+        for one in traces(case.times)
     ]
     measured = np.sum(drawn, axis=0) / np.sum(drawn)
     expected = np.pad(expected, (0, longest - len(expected)))
@@ -194,9 +166,9 @@ def test_single_runs_bear_the_limit_of_the_delay_equation_to_three_per_cent(name
 def test_of_uniform_times_the_delay_equation_is_careful_unless_workers_are_many():
     # by 0.8/P: at its limit, and 3 % beyond, runs of 16 workers die out
     assert (exponents("uniform").by_delays < 0).all()
-    service, law = CASES["uniform"][:2]
-    assert growth(service, 1.08 * delay_limit(law)) > 0
-    below, above = growth(service, delay_limit(law, 64) * NEAR, 64)
+    times = CASES["uniform"].times
+    assert growth(times, 1.08 * delay_limit(times)) > 0
+    below, above = growth(times, delay_limit(times, 64) * NEAR, 64)
     assert below < 0 < above
 
 
@@ -212,14 +184,11 @@ def test_single_runs_bear_what_the_delay_equation_of_so_many_workers_does(name):
 
 @pytest.mark.parametrize("shape", [0.3, 1.2])
 def test_single_runs_bear_both_limits_though_the_mean_bears_far_more(shape):
-    law = stability.gamma_delay(1.0, shape)
-    machine = cluster.Cluster(P, cluster.gamma(1.0, shape))
+    times = cluster.gamma(1.0, shape)
+    machine = cluster.Cluster(P, times)
     trace = cluster.simulate(machine, cluster.protocols.k_async(1), 20_000, seed=1)
     pmf = trace.staleness_law(burn_in=1000).pmf
-    limits = (
-        stability.Dynamics(pmf).step_limit(),
-        stability.damping_limit(law, workers=P) / P,
-    )
+    limits = stability.Dynamics(pmf).step_limit(), workers_limit(times)
     steps = [*limits, 0.5 * mean_limit(pmf)]
     assert (np.sign(TraceDynamics(trace.staleness).growth(steps)) == [-1, -1, 1]).all()
 
@@ -242,13 +211,13 @@ def memoryless_limit(workers):
 def test_single_runs_of_memoryless_workers_have_a_limit_though_their_mean_has_none(
     workers,
 ):
-    service, law = MEMORYLESS[:2]
+    times = MEMORYLESS.times
     limit = memoryless_limit(workers)
-    below, above = growth(service, limit * np.array([0.98, 1.02]), workers)
+    below, above = growth(times, limit * np.array([0.98, 1.02]), workers)
     assert below < 0 < above
-    assert stability.damping_limit(law, workers=math.inf) == math.inf
-    # where single runs double and double, the mean is as fast as at critical damping
-    rate = stability.workers_decay_rate(2 * limit, workers, law)
+    assert stability.DelayEquation(times).gain_limit(workers=math.inf) == math.inf
+    # where single runs double and double, the mean is as fast as at the critical gain
+    rate = stability.workers_decay_rate(2 * limit, workers, times)
     assert rate == pytest.approx(0.5 / (1 - 1 / (2 * workers)))
     # in updates the mean is the heavy ball of the implicit momentum
     momentum = stability.implicit_momentum(workers)
@@ -260,7 +229,7 @@ def test_single_runs_of_memoryless_workers_have_a_limit_though_their_mean_has_no
 def test_memoryless_delays_that_are_independent_bear_in_mean_square_the_root_of_two():
     limit = stability.Dynamics(staleness(MEMORYLESS)).step_limit()
     assert limit == pytest.approx(math.sqrt(2 / P), rel=0.03)
-    assert growth(MEMORYLESS.service, [1.1 * limit]) < 0
+    assert growth(MEMORYLESS.times, [1.1 * limit]) < 0
 
 
 # rates, in 1/seconds: P updates are one
@@ -271,7 +240,7 @@ def steps_of(name):
 
 
 def delay_rates(name):
-    return stability.workers_decay_rate(steps_of(name), P, CASES[name].law)
+    return stability.workers_decay_rate(steps_of(name), P, CASES[name].times)
 
 
 def staleness_rates(name):
@@ -295,9 +264,9 @@ def test_single_runs_decay_at_the_rate_of_their_law_of_staleness_to_two_per_cent
 
 
 def fastest(name):
-    """The rate at critical damping."""
-    earlier = stability.half_update_earlier(CASES[name].law, P)
-    return stability.decay_rate(stability.critical_damping(earlier), earlier)
+    """The rate at the critical gain."""
+    earlier = stability.DelayEquation(CASES[name].times).half_update_earlier(P)
+    return earlier.decay_rate(earlier.critical_gain())
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -355,21 +324,21 @@ def mean_rates(service, steps):
 @pytest.mark.parametrize("name", CASES)
 def test_the_mean_decays_at_the_rate_of_the_delay_equation_to_two_per_cent(name):
     some = np.flatnonzero(CASES[name].by_delays >= SHARES)[::2]
-    measured = mean_rates(CASES[name].service, steps_of(name)[some])
+    measured = mean_rates(CASES[name].times, steps_of(name)[some])
     np.testing.assert_allclose(measured, delay_rates(name)[some], rtol=0.02)
 
 
 def test_the_mean_of_memoryless_workers_decays_equally_fast_at_all_large_steps():
     # at larger ones yet, the mean of so many runs is that of few
     steps = memoryless_limit(P) * np.array([0.1, 0.2, 0.3])
-    rates = stability.workers_decay_rate(steps, P, MEMORYLESS.law)
+    rates = stability.workers_decay_rate(steps, P, MEMORYLESS.times)
     np.testing.assert_allclose(rates, 0.5 / (1 - 1 / (2 * P)), rtol=1e-9)
-    measured = mean_rates(MEMORYLESS.service, steps)
+    measured = mean_rates(MEMORYLESS.times, steps)
     np.testing.assert_allclose(measured, rates, rtol=0.02)
 
 
 def test_single_runs_of_memoryless_workers_slow_down_evenly_towards_their_limit():
     shares = np.array([0.1, 0.3, 0.5, 0.7])
-    measured = -P * growth(MEMORYLESS.service, shares * memoryless_limit(P))
+    measured = -P * growth(MEMORYLESS.times, shares * memoryless_limit(P))
     mean = 0.5 / (1 - 1 / (2 * P))
     np.testing.assert_allclose(measured, (1 - shares) * mean, rtol=0.06)

@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from delayjax import stability
-from delayjax.stability import service_times
+from delayjax import cluster, stability
 
 NAN, LONG = math.nan, np.full(10**5, 1e-5)
-GAMMA = stability.gamma_delay(1.0, 2)
+GAMMA = stability.DelayEquation(cluster.gamma(1.0, 2))
 ODD = {  # where a number is asked for
     "a word": "0.5",
     "none": None,
@@ -36,16 +35,9 @@ NUMBERS = {
     "delay": lambda x: stability.Dynamics(x).step_limit(),
     "sharpness": lambda x: stability.learning_rate_limit(x, stability.Dynamics(1)),
     "eps": lambda x: stability.adam_preconditioner(jnp.ones(2), eps=x),
-    "damping": lambda x: stability.decay_rate(x, GAMMA),
-    "workers": lambda x: stability.damping_limit(GAMMA, workers=x),
-    "mean_seconds": lambda x: stability.gamma_delay(x, 2),
-    "shape": lambda x: stability.gamma_delay(1.0, x),
-    "seconds": lambda x: stability.constant_delay(x),
-    "high_seconds": lambda x: stability.uniform_delay(0.0, x),
-    "probability": lambda x: stability.event_triggered([0.5, 0.5], x),
+    "gain": lambda x: GAMMA.decay_rate(x),
+    "workers": lambda x: GAMMA.gain_limit(workers=x),
     "learning_rate": lambda x: bound(learning_rate=x),
-    "target": lambda x: stability.run_time(x, 1.0),
-    "scale_seconds": lambda x: service_times.pareto(x, 2.0),
 }
 
 
@@ -83,24 +75,15 @@ OTHERS = {
         "staleness",
         lambda: stability.TraceDynamics([[1], [1, 2]]),
     ),
-    "samples in words": ("samples", lambda: stability.empirical_delay(["a"])),
-    "complex samples": ("samples", lambda: stability.empirical_delay([1j])),
-    "traced samples": (
-        "samples",
-        lambda: jax.jit(lambda x: stability.empirical_delay([x]).mean)(1.0),
-    ),
-    "rates in words": ("rates", lambda: stability.run_time(0.1, "a")),
-    "a complex start": ("start", lambda: stability.run_time(0.1, 1.0, start=1j)),
-    "means in words": ("mean_seconds", lambda: stability.arrival_rate(2, "a")),
     "seconds in words": (
         "seconds",
         lambda: stability.error_bound(*("a", 1.0), learning_rate=0.1, **bound.keywords),
     ),
     "too many workers": (
         "workers",
-        lambda: stability.damping_limit(GAMMA, workers=10**400),
+        lambda: GAMMA.gain_limit(workers=10**400),
     ),
-    "no workers": ("workers", lambda: stability.damping_limit(GAMMA, workers=0)),
+    "no workers": ("workers", lambda: GAMMA.gain_limit(workers=0)),
     "a long law": ("delay", lambda: stability.Dynamics(LONG).step_limit()),
     "many roots": ("delay", lambda: stability.Dynamics(10**5).roots(1e-5)),
     "a long search": ("delay", lambda: stability.Dynamics(10**5).critical_step()),
@@ -108,8 +91,6 @@ OTHERS = {
         "delay",
         lambda: stability.Dynamics(10**5, momentum=0.5).stationary_variance(1e-6),
     ),
-    "a long thinning": ("pmf", lambda: stability.event_triggered(LONG, 0.5)),
-    "a long threshold": ("pmf", lambda: stability.staleness_threshold(LONG, 9)),
     "whole moments": (
         "second_moment",
         lambda: stability.adam_preconditioner(jnp.ones(2, int)),

@@ -1,7 +1,7 @@
 """How stale gradients of equal asynchronous workers are: exactly, by renewal theory.
 
 While a worker computes for T, each of the P - 1 others delivers N(T) gradients. They
-wait for nobody, so that each is a renewal process of its own, which at any moment of
+wait for none, so that each is a renewal process of its own, which at any moment of
 the others has gone on for ever: what is left of its first time has the density P(T > t)
 / E T, the times after it are whole. Thus
 
@@ -21,7 +21,12 @@ def staleness(beyond, workers):
     Args:
         beyond: t -> P(T > t), of mean 1.
         workers: P.
+
+    Raises:
+        ValueError: if times may be longer than the grid, 50 means.
     """
+    if beyond(np.array([50.0]))[0] >= NOTHING:
+        raise ValueError("`beyond` must be below 1e-9 from 50 means on.")
     edges = np.arange(50 * CELLS) / CELLS
     edges = edges[: np.argmax(beyond(edges) < NOTHING) + 2]
     whole = -np.diff(beyond(np.append(edges, edges[-1] + 1 / CELLS) - 0.5 / CELLS))

@@ -8,13 +8,12 @@ from scipy import special
 
 from delayjax import cluster
 from delayjax.cluster import protocols
-from delayjax.stability import continuous, dampings, delay_laws, scaling
-from delayjax.stability.dynamics import Dynamics
+from delayjax.stability import DelayEquation, Dynamics, scaling
 from delayjax.stability.trace_dynamics import TraceDynamics
 
 P = 16
-CONSTANT = delay_laws.constant_delay(1.0)
-TWO_PEAKS = delay_laws.empirical_delay([0.5] * 9 + [5.5])
+CONSTANT = cluster.constant(1.0)
+TWO_PEAKS = cluster.empirical([0.5] * 9 + [5.5])
 
 
 def trace_of(workers, service, updates, seed=1):
@@ -26,10 +25,10 @@ def trace_of(workers, service, updates, seed=1):
 @pytest.mark.parametrize("a", [0.05, 0.36, 0.7, 1.5, 2.0])
 def test_the_rate_of_constant_times_is_lambert_s(workers, a):
     step = a / (workers - 0.5)
-    law = delay_laws.constant_delay(3.0)
+    times = cluster.constant(3.0)
     seconds = 3.0 * (1 - 1 / (2 * workers))
     expected = -special.lambertw(-a).real / seconds
-    found = scaling.workers_decay_rate(step, workers, law)
+    found = scaling.workers_decay_rate(step, workers, times)
     assert found == pytest.approx(expected, rel=1e-9)
 
 
@@ -41,22 +40,22 @@ def test_half_an_update_earlier_fits_staggered_workers(workers):
         exact = -workers * math.log(Dynamics(workers - 1).spectral_radius(step))
         rate = scaling.workers_decay_rate(step, workers, CONSTANT)
         assert rate == pytest.approx(exact, rel=near)
-        without = continuous.decay_rate(step * workers, CONSTANT)
+        without = DelayEquation(CONSTANT).decay_rate(step * workers)
         assert abs(rate - exact) < 0.3 * abs(without - exact)
 
 
 @pytest.mark.parametrize(
-    "law", [CONSTANT, delay_laws.gamma_delay(2.0, 4), delay_laws.exponential_delay(0.5)]
+    "times", [CONSTANT, cluster.gamma(2.0, 4), cluster.exponential(0.5)]
 )
-def test_one_worker_is_not_late(law):
+def test_one_worker_is_not_late(times):
     steps = np.array([0.0, 0.01, 0.5, 1.5, 1.99, 2.01, 3.0])
-    found = scaling.workers_decay_rate(steps, 1, law)
+    found = scaling.workers_decay_rate(steps, 1, times)
     expected = [
-        -math.log(Dynamics(0).spectral_radius(step)) / law.mean for step in steps
+        -math.log(Dynamics(0).spectral_radius(step)) / times.mean for step in steps
     ]
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
-    assert scaling.workers_decay_rate(1.0, 1, law) == math.inf
-    assert scaling.workers_decay_rate(2.01, 1, law) < 0
+    assert scaling.workers_decay_rate(1.0, 1, times) == math.inf
+    assert scaling.workers_decay_rate(2.01, 1, times) < 0
 
 
 @pytest.mark.parametrize(
@@ -103,7 +102,7 @@ def test_rates_have_the_shape_of_the_steps():
 
 
 @pytest.mark.parametrize("step", [0.05, 0.01, 0.003])
-def test_one_mode_is_fastest_at_critical_damping(step):
+def test_one_mode_is_fastest_at_the_critical_gain(step):
     best = scaling.optimal_workers(step, CONSTANT)
     assert abs(best.workers - (1 / (math.e * step) + 0.5)) < 1
     assert best.limit == pytest.approx(math.pi / (2 * step) + 0.5, rel=1e-12)
@@ -113,11 +112,11 @@ def test_one_mode_is_fastest_at_critical_damping(step):
 
 @pytest.mark.parametrize("shape", [1, 2, 4, 16])
 def test_gamma_times_peak_a_little_earlier_and_break_later(shape):
-    law, step = delay_laws.gamma_delay(2.0, shape), 0.01
-    best = scaling.optimal_workers(step, law)
+    times, step = cluster.gamma(2.0, shape), 0.01
+    best = scaling.optimal_workers(step, times)
     critical = (shape / (shape + 1)) ** (shape + 1)
     assert abs(best.workers - (critical / step + 0.5)) < 1
-    constant = scaling.optimal_workers(step, delay_laws.constant_delay(2.0))
+    constant = scaling.optimal_workers(step, cluster.constant(2.0))
     assert best.workers < constant.workers
     assert best.rate < constant.rate
     assert best.limit > constant.limit
@@ -127,10 +126,10 @@ def test_gamma_times_peak_a_little_earlier_and_break_later(shape):
         assert best.limit <= limit / step + 0.5 + 1e-9
 
     def share(workers):
-        return step * (workers - 0.5) / dampings.damping_limit(law, workers=workers)
+        return step * (workers - 0.5) / DelayEquation(times).gain_limit(workers=workers)
 
     first = math.ceil(best.limit)
-    assert share(first - 1) < law.mean <= share(first)
+    assert share(first - 1) < times.mean <= share(first)
 
 
 @pytest.mark.parametrize(
@@ -138,9 +137,7 @@ def test_gamma_times_peak_a_little_earlier_and_break_later(shape):
 )
 def test_single_runs_of_so_many_workers_converge(shape, condition):
     step, service = 0.2, cluster.gamma(1.0, shape)
-    best = scaling.optimal_workers(
-        step, delay_laws.gamma_delay(1.0, shape), condition=condition
-    )
+    best = scaling.optimal_workers(step, service, condition=condition)
     trace = trace_of(best.workers, service, 20_000)
     assert TraceDynamics(trace.staleness).growth(step) < 0
     # the limit is no more careful than it must be: 2.5 times as many diverge
@@ -149,33 +146,33 @@ def test_single_runs_of_so_many_workers_converge(shape, condition):
 
 
 @pytest.mark.parametrize(
-    ("step", "law", "condition"),
+    ("step", "times", "condition"),
     [
         (0.03, CONSTANT, 1.0),
         (0.03, CONSTANT, 3.0),
         (0.03, CONSTANT, 100.0),
         (0.21, TWO_PEAKS, 1.5),
         (0.6, TWO_PEAKS, 1.5),
-        (0.03, delay_laws.gamma_delay(2.0, 4), 10.0),
-        (0.03, delay_laws.shifted_exponential_delay(0.5, 0.5), 10.0),
+        (0.03, cluster.gamma(2.0, 4), 10.0),
+        (0.03, cluster.shifted_exponential(0.5, 0.5), 10.0),
         (0.03, TWO_PEAKS, 1.0),
         (0.03, TWO_PEAKS, 5.0),
     ],
 )
-def test_no_other_number_of_workers_is_faster(step, law, condition):
-    best = scaling.optimal_workers(step, law, condition=condition)
+def test_no_other_number_of_workers_is_faster(step, times, condition):
+    best = scaling.optimal_workers(step, times, condition=condition)
     modes = np.array([step, step / condition])
     numbers = range(1, min(int(best.limit), 100) + 1)
-    rates = [scaling.workers_decay_rate(modes, p, law).min() for p in numbers]
+    rates = [scaling.workers_decay_rate(modes, p, times).min() for p in numbers]
     assert best.workers == numbers[int(np.argmax(rates))]
     assert best.rate == pytest.approx(max(rates), rel=1e-12)
 
 
 @pytest.mark.parametrize("shape", [0.7, 1.0])
-def test_without_a_limit_critical_damping_is_best(shape):
-    law = delay_laws.gamma_delay(2.0, shape)
-    critical = dampings.critical_damping(law) * law.mean
-    best = scaling.optimal_workers(0.003, law)
+def test_without_a_limit_the_critical_gain_is_best(shape):
+    times = cluster.gamma(2.0, shape)
+    critical = DelayEquation(times).critical_gain() * times.mean
+    best = scaling.optimal_workers(0.003, times)
     assert abs(best.workers - (critical / 0.003 + 0.5)) <= 1
     if shape == 1:  # of P memoryless workers single runs bear sqrt(2/P) or more
         assert best.limit == pytest.approx(2 / 0.003**2, rel=1e-3)
@@ -215,7 +212,7 @@ def test_the_optimum_moves_towards_the_limit_with_the_condition():
 def test_so_many_workers_are_the_fastest_of_simulated_clusters():
     # 8 % more or fewer and the rate differs by far more than the noise of its measure
     step, service = 0.02, cluster.gamma(1.0, 16)
-    best = scaling.optimal_workers(step, delay_laws.gamma_delay(1.0, 16))
+    best = scaling.optimal_workers(step, service)
     numbers = np.unique(np.rint(best.workers * np.array([0.4, 0.7, 1, 1.5, 2.5])))
     rates = []
     for workers in numbers.astype(int).tolist():
@@ -227,18 +224,18 @@ def test_so_many_workers_are_the_fastest_of_simulated_clusters():
 
 
 @pytest.mark.parametrize("step", [2.0, 3.0, 1e9])
-@pytest.mark.parametrize("law", [CONSTANT, delay_laws.exponential_delay(1.0)])
-def test_steps_that_one_worker_does_not_bear_are_given_to_none(step, law):
-    best = scaling.optimal_workers(step, law)
+@pytest.mark.parametrize("times", [CONSTANT, cluster.exponential(1.0)])
+def test_steps_that_one_worker_does_not_bear_are_given_to_none(step, times):
+    best = scaling.optimal_workers(step, times)
     assert best.workers == 1
     assert best.rate == pytest.approx(-math.log(step - 1))
     assert best.limit <= 1
 
 
-@pytest.mark.parametrize("law", [CONSTANT, delay_laws.gamma_delay(1.0, 4)])
+@pytest.mark.parametrize("times", [CONSTANT, cluster.gamma(1.0, 4)])
 @pytest.mark.parametrize("step", [0.8, 1.0, 1.9])
-def test_one_worker_that_is_faster_than_any_more_is_best(step, law):
-    best = scaling.optimal_workers(step, law)
+def test_one_worker_that_is_faster_than_any_more_is_best(step, times):
+    best = scaling.optimal_workers(step, times)
     assert best.workers == 1
     alone = math.inf if step == 1 else -math.log(abs(1 - step))
     assert best.rate == pytest.approx(alone)
@@ -255,27 +252,29 @@ def test_small_steps_have_many_workers(step):
 
 
 @pytest.mark.parametrize(
-    ("law", "condition"),
+    ("times", "condition"),
     [
         (CONSTANT, 1.0),
         (TWO_PEAKS, 5.0),  # it peaks far from where the two ends are equally slow
-        (delay_laws.gamma_delay(1.0, 1.001), 10.0),  # bears 40 million workers
+        (cluster.gamma(1.0, 1.001), 10.0),  # bears 40 million workers
     ],
 )
-def test_the_best_number_is_found_in_few_rates(monkeypatch, law, condition):
+def test_the_best_number_is_found_in_few_rates(monkeypatch, times, condition):
     calls = []
 
-    def counted(damping, law):
-        calls.append(damping)
-        return continuous.decay_rate(damping, law)
+    decay_rate = DelayEquation.decay_rate
 
-    monkeypatch.setattr(scaling, "decay_rate", counted)
+    def counted(equation, gain):
+        calls.append(gain)
+        return decay_rate(equation, gain)
+
+    monkeypatch.setattr(DelayEquation, "decay_rate", counted)
     step = 1e-5
-    best = scaling.optimal_workers(step, law, condition=condition)
+    best = scaling.optimal_workers(step, times, condition=condition)
     assert len(calls) < 250
     modes = np.array([step, step / condition])
     for other in (best.workers - 1, best.workers + 1):
-        assert scaling.workers_decay_rate(modes, other, law).min() <= best.rate
+        assert scaling.workers_decay_rate(modes, other, times).min() <= best.rate
 
 
 # implicit momentum
@@ -337,7 +336,7 @@ def test_a_geometric_delay_is_a_heavy_ball_of_the_implicit_momentum(workers):
     [
         ((0.0, CONSTANT), {}, ValueError, "`step` must be finite and positive, got 0"),
         ((math.inf, CONSTANT), {}, ValueError, "`step` must be finite and positive"),
-        ((0.1, 1.0), {}, TypeError, "`law` must be a law of a delay .* got 1.0"),
+        ((0.1, 1.0), {}, TypeError, "`service_time` must be .* got 1.0"),
         (
             (1e-300, CONSTANT),
             {},
@@ -357,10 +356,10 @@ def test_a_geometric_delay_is_a_heavy_ball_of_the_implicit_momentum(workers):
             "`condition` must be finite",
         ),
         (
-            (0.1, delay_laws.exponential_delay(1.0)),
+            (0.1, cluster.exponential(1.0)),
             {"condition": 2.0},
             ValueError,
-            "`law` must have a `damping_limit` .* got 2.0",
+            "`service_time` must have a `gain_limit` .* got 2.0",
         ),
     ],
 )
@@ -376,7 +375,7 @@ def test_no_optimum_is_given_where_there_is_none(arguments, options, error, mess
         (([0.1, math.nan], 2, CONSTANT), ValueError, "`step` must be finite and non"),
         ((0.1, 0, CONSTANT), ValueError, "`workers` must be at least 1, got 0"),
         ((0.1, 2.5, CONSTANT), TypeError, "`workers` must be a static integer"),
-        ((0.1, 2, "constant"), TypeError, "`law` must be a law of a delay in seconds"),
+        ((0.1, 2, "constant"), TypeError, "`service_time` must be a cluster"),
     ],
 )
 def test_impossible_workers_are_refused(arguments, error, message):

@@ -1,29 +1,32 @@
 """Paths and variances of delayed equations: closed forms, matrices, other solvers."""
 
 import dataclasses
-import functools
 import math
 
 import numpy as np
 import pytest
 from scipy import linalg
 
-from delayjax.stability import dampings, delay_laws, sdde
+from delayjax import cluster
+from delayjax.stability import DelayEquation, sdde
 
-mean_limit = functools.partial(dampings.damping_limit, workers=math.inf)
-CONSTANT = delay_laws.constant_delay(1.0)
-
-
-def kuchler_mensch(damping, seconds, noise):
-    late = damping * seconds
-    return noise**2 / (2 * damping) * (1 + math.sin(late)) / math.cos(late)
+CONSTANT = cluster.constant(1.0)
 
 
-def chain(damping, mean, stages):
+def mean_limit(times):
+    return DelayEquation(times).gain_limit(workers=math.inf)
+
+
+def kuchler_mensch(gain, seconds, noise):
+    late = gain * seconds
+    return noise**2 / (2 * gain) * (1 + math.sin(late)) / math.cos(late)
+
+
+def chain(gain, mean, stages):
     """x' = -a y_k, y_1' = (x - y_1) k/mean, ...: gamma delays as stages."""
     rate = stages / mean
     matrix = np.zeros((stages + 1, stages + 1))
-    matrix[0, -1] = -damping
+    matrix[0, -1] = -gain
     for stage in range(1, stages + 1):
         matrix[stage, stage - 1 : stage + 1] = rate, -rate
     return matrix
@@ -32,98 +35,98 @@ def chain(damping, mean, stages):
 @pytest.mark.parametrize("seconds", [0.5, 2.0])
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.95, 0.999])
 def test_a_constant_delay_has_the_closed_form_and_its_integral(seconds, share):
-    law = delay_laws.constant_delay(seconds)
-    damping = share * math.pi / 2 / seconds
-    expected = kuchler_mensch(damping, seconds, 0.3)
-    found = sdde.sdde_variance(damping, law, noise=0.3)
+    times = cluster.constant(seconds)
+    gain = share * math.pi / 2 / seconds
+    expected = kuchler_mensch(gain, seconds, 0.3)
+    found = sdde.sdde_variance(gain, times, noise=0.3)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
-    searched = dataclasses.replace(law, stages=None)
-    found = sdde.sdde_variance(damping, searched, noise=0.3)
+    searched = dataclasses.replace(times, stages=None)
+    found = sdde.sdde_variance(gain, searched, noise=0.3)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("stages", [1, 2, 5])
-@pytest.mark.parametrize("damping", [0.05, 0.5, 1.0])
-def test_gamma_delays_have_the_variance_of_their_stages(stages, damping):
-    matrix = chain(damping, 1.5, stages)
+@pytest.mark.parametrize("gain", [0.05, 0.5, 1.0])
+def test_gamma_delays_have_the_variance_of_their_stages(stages, gain):
+    matrix = chain(gain, 1.5, stages)
     noise = np.zeros_like(matrix)
     noise[0, 0] = 0.3**2
     expected = linalg.solve_continuous_lyapunov(matrix, -noise)[0, 0]
-    law = delay_laws.gamma_delay(1.5, stages)
-    found = sdde.sdde_variance(damping, law, noise=0.3)
+    times = cluster.gamma(1.5, stages)
+    found = sdde.sdde_variance(gain, times, noise=0.3)
     np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
-@pytest.mark.parametrize("damping", [1e-12, 1e-6, 1e-3, 1.0, 1e3, 1e6, 1e9])
-def test_memoryless_delays_have_a_closed_form_at_any_damping(damping):
-    law = delay_laws.exponential_delay(2.0)
-    expected = (1 + damping * 2.0) / (2 * damping)
-    np.testing.assert_allclose(sdde.sdde_variance(damping, law), expected, rtol=1e-9)
+@pytest.mark.parametrize("gain", [1e-12, 1e-6, 1e-3, 1.0, 1e3, 1e6, 1e9])
+def test_memoryless_delays_have_a_closed_form_at_any_gain(gain):
+    times = cluster.exponential(2.0)
+    expected = (1 + gain * 2.0) / (2 * gain)
+    np.testing.assert_allclose(sdde.sdde_variance(gain, times), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("damping", [1e-9, 1e-6, 1e-3])
+@pytest.mark.parametrize("gain", [1e-9, 1e-6, 1e-3])
 @pytest.mark.parametrize(
-    "law",
-    [delay_laws.uniform_delay(0.0, 2.0), delay_laws.empirical_delay([0.5, 1.5])],
+    "times",
+    [cluster.uniform(0.0, 2.0), cluster.empirical([0.5, 1.5])],
 )
-def test_a_small_damping_adds_half_the_mean_delay(law, damping):
+def test_a_small_gain_adds_half_the_mean_delay(times, gain):
     # (1 + a mean) / 2a up to the order of a, as with a constant delay
-    found = sdde.sdde_variance(damping, law)
-    expected = (1 + damping * law.mean) / (2 * damping)
-    np.testing.assert_allclose(found, expected, rtol=1e-10 + damping**2)
+    found = sdde.sdde_variance(gain, times)
+    expected = (1 + gain * times.mean) / (2 * gain)
+    np.testing.assert_allclose(found, expected, rtol=1e-10 + gain**2)
 
 
 @pytest.mark.parametrize("rare", [1e5, 1e6])
 def test_beyond_the_limit_of_most_delays_the_variance_is_infinite(rare):
-    law = delay_laws.empirical_delay([1.0] * round(rare / 1000 - 1) + [rare])
-    for damping in (1.7, 3.0, 5.0):
-        assert sdde.sdde_variance(damping, law) == math.inf
+    times = cluster.empirical([1.0] * round(rare / 1000 - 1) + [rare])
+    for gain in (1.7, 3.0, 5.0):
+        assert sdde.sdde_variance(gain, times) == math.inf
 
 
 def test_roots_decide_what_frequencies_do_not_show(monkeypatch):
-    law = delay_laws.empirical_delay([0.5, 1.0, 2.0])
-    limit = mean_limit(law)
-    monkeypatch.setattr(sdde, "damping_limit", lambda law, workers: math.inf)
-    assert sdde.sdde_variance(0.999 * limit, law) < math.inf
+    times = cluster.empirical([0.5, 1.0, 2.0])
+    limit = mean_limit(times)
+    monkeypatch.setattr(DelayEquation, "gain_limit", lambda times, workers: math.inf)
+    assert sdde.sdde_variance(0.999 * limit, times) < math.inf
     for share in (1.001, 1.5, 20.0):
-        assert sdde.sdde_variance(share * limit, law) == math.inf
+        assert sdde.sdde_variance(share * limit, times) == math.inf
 
 
 @pytest.mark.parametrize(
-    ("damping", "law", "message"),
+    ("gain", "times", "message"),
     [
         (
             1e6,
-            delay_laws.gamma_delay(1.0, 0.5),
-            "`damping` must be at most 2000 / mean .* got 1e.06 / mean",
+            cluster.gamma(1.0, 0.5),
+            "`gain` must be at most 2000 / mean .* got 1e.06 / mean",
         ),
         (
             1.0,
-            delay_laws.empirical_delay([1.0] * 99 + [1e5]),
-            "`law` has delays too widely spread",
+            cluster.empirical([1.0] * 99 + [1e5]),
+            "`service_time` has times too widely spread",
         ),
     ],
 )
-def test_what_cannot_be_integrated_is_refused(damping, law, message):
+def test_what_cannot_be_integrated_is_refused(gain, times, message):
     with pytest.raises(ValueError, match=message):
-        sdde.sdde_variance(damping, law)
+        sdde.sdde_variance(gain, times)
 
 
-def test_where_the_damping_is_unstable_the_variance_is_infinite():
+def test_where_the_gain_is_unstable_the_variance_is_infinite():
     laws = (
         CONSTANT,
-        delay_laws.gamma_delay(1.0, 3.5),
-        delay_laws.uniform_delay(0.0, 2.0),
-        delay_laws.empirical_delay([0.5, 1.0, 2.0]),
+        cluster.gamma(1.0, 3.5),
+        cluster.uniform(0.0, 2.0),
+        cluster.empirical([0.5, 1.0, 2.0]),
     )
-    for law in laws:
-        limit = mean_limit(law)
+    for times in laws:
+        limit = mean_limit(times)
         shares = (0.5, 0.9, 0.99, 0.999, 1.0, 1.01, 3.0)
-        variances = [sdde.sdde_variance(share * limit, law) for share in shares]
+        variances = [sdde.sdde_variance(share * limit, times) for share in shares]
         assert variances[:4] == sorted(variances[:4])
         assert np.isfinite(variances[:4]).all()
         assert variances[4:] == [math.inf] * 3
-        assert sdde.sdde_variance(0, law) == math.inf
+        assert sdde.sdde_variance(0, times) == math.inf
     assert sdde.sdde_variance(1.0, CONSTANT, noise=0.0) == 0
 
 
@@ -131,29 +134,29 @@ def test_where_the_damping_is_unstable_the_variance_is_infinite():
 # independent squares, sqrt(2 / 10^5) = 0.4 %
 @pytest.mark.parametrize("share", [0.3, 0.7])
 def test_paths_of_a_constant_delay_have_the_variance(share):
-    damping = share * math.pi / 2
-    found = variance_of_paths(damping, CONSTANT, noise=0.5)
-    expected = kuchler_mensch(damping, 1.0, 0.5)
+    gain = share * math.pi / 2
+    found = variance_of_paths(gain, CONSTANT, noise=0.5)
+    expected = kuchler_mensch(gain, 1.0, 0.5)
     np.testing.assert_allclose(found, expected, rtol=0.01)
 
 
 @pytest.mark.parametrize(
-    "law",
+    "times",
     [
-        delay_laws.gamma_delay(1.0, 4),
-        delay_laws.empirical_delay([0.3, 0.7, 2.0]),
+        cluster.gamma(1.0, 4),
+        cluster.empirical([0.3, 0.7, 2.0]),
     ],
 )
-def test_paths_of_random_delays_have_the_variance(law):
-    damping = 0.4 * mean_limit(law)
-    found = variance_of_paths(damping, law, noise=1.0)
-    expected = sdde.sdde_variance(damping, law)
+def test_paths_of_random_delays_have_the_variance(times):
+    gain = 0.4 * mean_limit(times)
+    found = variance_of_paths(gain, times, noise=1.0)
+    expected = sdde.sdde_variance(gain, times)
     np.testing.assert_allclose(found, expected, rtol=0.01)
 
 
-def variance_of_paths(damping, law, *, noise):
+def variance_of_paths(gain, times, *, noise):
     paths = sdde.sdde_paths(
-        *(damping, law),
+        *(gain, times),
         paths=2000,
         steps=20_000,
         step_seconds=0.02,
@@ -202,10 +205,10 @@ def test_the_scheme_without_noise_is_of_second_order():
 
 def test_a_solver_of_delay_equations_finds_the_path():
     ddeint = pytest.importorskip("ddeint")
-    times = np.linspace(0, 6, 601)
-    expected = ddeint.ddeint(lambda x, t: -1.2 * x(t - 0.75), lambda t: 1.0, times)
+    grid = np.linspace(0, 6, 601)
+    expected = ddeint.ddeint(lambda x, t: -1.2 * x(t - 0.75), lambda t: 1.0, grid)
     x = sdde.sdde_paths(
-        *(1.2, delay_laws.constant_delay(0.75)),
+        *(1.2, cluster.constant(0.75)),
         **{"paths": 1, "steps": 600, "step_seconds": 0.01, "seed": 0},
         noise=0.0,
         start=1.0,
@@ -221,7 +224,7 @@ def test_the_path_of_gamma_delays_is_that_of_their_stages(stages):
     ]
     for each_second in (50, 400):
         x = sdde.sdde_paths(
-            *(1.0, delay_laws.gamma_delay(1.5, stages)),
+            *(1.0, cluster.gamma(1.5, stages)),
             **{"paths": 1, "steps": 8 * each_second, "seed": 0},
             step_seconds=1 / each_second,
             noise=0.0,
@@ -232,19 +235,19 @@ def test_the_path_of_gamma_delays_is_that_of_their_stages(stages):
 
 
 def test_a_ring_holds_all_that_is_kept():
-    law = delay_laws.empirical_delay([0.0, 0.004, 0.9, 1.0])
+    times = cluster.empirical([0.0, 0.004, 0.9, 1.0])
     options = {"paths": 3, "steps": 103, "step_seconds": 0.01, "start": 1.0}
-    all_of_them = sdde.sdde_paths(0.5, law, seed=1, **options)
+    all_of_them = sdde.sdde_paths(0.5, times, seed=1, **options)
     assert all_of_them.shape == (104, 3)
     assert all_of_them.dtype == np.float64
-    some = sdde.sdde_paths(0.5, law, seed=1, every=10, **options)
+    some = sdde.sdde_paths(0.5, times, seed=1, every=10, **options)
     np.testing.assert_array_equal(some, all_of_them[::10])
-    others = sdde.sdde_paths(0.5, law, seed=2, **options)
+    others = sdde.sdde_paths(0.5, times, seed=2, **options)
     assert (others[1:] != all_of_them[1:]).all()
     assert len(np.unique(all_of_them[1:])) == 3 * 103
 
 
-def test_noise_without_damping_is_brownian():
+def test_noise_without_gain_is_brownian():
     x = sdde.sdde_paths(
         *(0.0, CONSTANT),
         **{"paths": 40_000, "steps": 8, "step_seconds": 0.5, "seed": 1},
@@ -282,10 +285,10 @@ def test_a_start_that_is_no_number_is_named(start):
         sdde.sdde_paths(1.0, CONSTANT, **OPTIONS, start=start)
 
 
-@pytest.mark.parametrize("law", [CONSTANT, delay_laws.exponential_delay(1.0)])
-def test_steps_of_a_tenth_of_the_mean_delay_are_not_refused(law):
-    sdde.sdde_paths(1.0, law, **OPTIONS)
-    sdde.sdde_paths(1.0, law.scaled(0.3), **{**OPTIONS, "step_seconds": 0.03})
+@pytest.mark.parametrize("times", [CONSTANT, cluster.exponential(1.0)])
+def test_steps_of_a_tenth_of_the_mean_delay_are_not_refused(times):
+    sdde.sdde_paths(1.0, times, **OPTIONS)
+    sdde.sdde_paths(1.0, times.scaled(0.3), **{**OPTIONS, "step_seconds": 0.03})
 
 
 def test_a_path_may_diverge_without_a_warning():
@@ -296,11 +299,11 @@ def test_a_path_may_diverge_without_a_warning():
 
 
 def test_bad_equations_are_refused():
-    with pytest.raises(ValueError, match=r"`damping` must be .* got -1.0"):
+    with pytest.raises(ValueError, match=r"`gain` must be .* got -1.0"):
         sdde.sdde_paths(-1.0, CONSTANT, **OPTIONS)
-    with pytest.raises(ValueError, match=r"`damping` must be .* got -1.0"):
+    with pytest.raises(ValueError, match=r"`gain` must be .* got -1.0"):
         sdde.sdde_variance(-1.0, CONSTANT)
     with pytest.raises(ValueError, match=r"`noise` must be .* got nan"):
         sdde.sdde_variance(1.0, CONSTANT, noise=math.nan)
-    with pytest.raises(TypeError, match="`law` must be"):
+    with pytest.raises(TypeError, match="`service_time` must be"):
         sdde.sdde_paths(1.0, 1.0, **OPTIONS)

@@ -5,12 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from delayjax.stability import (
-    Dynamics,
-    service_times,
-    trade_off,
-    update_times,
-)
+from delayjax import cluster
+from delayjax.cluster import protocols
+from delayjax.stability import Dynamics, trade_off
 
 P = 8
 PROBLEM = {"learning_rate": 0.1, "smallest": 0.5, "largest": 2.0, "noise": 3.0}
@@ -55,11 +52,11 @@ def test_the_bound_is_above_the_exact_error_of_a_quadratic(curvature, k):
 
 
 def test_few_gradients_are_ahead_at_first_and_many_in_the_end():
-    times = service_times.exponential(1.0)
+    times = cluster.exponential(1.0)
     errors = [
         trade_off.error_bound(
             [5.0, 500.0],
-            update_times.k_sync_seconds(k, P, times),
+            protocols.k_sync(k).update_seconds(P, times),
             k=k,
             start=100.0,
             **PROBLEM,

@@ -11,6 +11,7 @@ from delayjax.cluster.protocols.bounded import ringmaster as ringmaster
 from delayjax.cluster.protocols.coding import gradient_coding as gradient_coding
 from delayjax.cluster.protocols.groups import groups as groups
 from delayjax.cluster.protocols.groups import progressive_groups as progressive_groups
+from delayjax.cluster.protocols.k_sync import KScheme as KScheme
 from delayjax.cluster.protocols.k_sync import event_triggered as event_triggered
 from delayjax.cluster.protocols.k_sync import hardsync as hardsync
 from delayjax.cluster.protocols.k_sync import k_async as k_async
@@ -21,4 +22,4 @@ from delayjax.cluster.protocols.k_sync import n_softsync as n_softsync
 from delayjax.cluster.protocols.k_sync import round_robin as round_robin
 from delayjax.cluster.protocols.optimal import mindflayer as mindflayer
 from delayjax.cluster.protocols.optimal import rennala as rennala
-from delayjax.cluster.protocols.optimal import ringleader as ringleader
+from delayjax.cluster.protocols.ringleader import ringleader as ringleader

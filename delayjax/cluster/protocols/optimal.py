@@ -1,4 +1,4 @@
-"""Servers of optimal time complexity: Rennala, Ringleader, MindFlayer."""
+"""Servers of optimal time complexity: Rennala and MindFlayer."""
 
 import math
 from collections.abc import Sequence
@@ -50,60 +50,6 @@ def rennala(batch: int) -> Protocol:
             else:
                 server.drop(arrival)
             server.start(arrival.worker)
-
-    return rule
-
-
-def ringleader() -> Protocol:
-    """Ringleader ASGD: every worker's data counts equally, however slow the worker.
-
-    The server keeps the sum U_i and the number b_i of each worker's gradients. In
-    rounds:
-
-    1. collect until every worker has delivered;
-    2. P updates x <- x - eta (1/P) sum_i U_i / b_i: the first at once, for the worker
-       that delivered last; each next one when a worker arrives that has had none in
-       this round, whose gradient joins its sum. Each worker reads at its own update.
-
-    Gradients of workers that have had theirs are kept for the next round. Between its
-    updates a worker goes on at the parameters it has.
-
-    Returns:
-        The rule; tau <= 2 P - 2. The rows of the trace hold the gradients that are new
-        since the update before, those kept for later included. Train with
-        `combine=combine.ringleader(P)`, which keeps the sums.
-
-    Example:
-        >>> from delayjax.cluster import Cluster, constant, simulate
-        >>> cluster = Cluster(2, constant(1.0), slowdown=[1.0, 3.25])
-        >>> trace = simulate(cluster, ringleader(), 4, seed=0)
-        >>> trace.counts, trace.seconds
-        (array([4, 1, 3, 1]), array([3.25, 4.  , 6.5 , 7.  ]))
-
-    References:
-        Maranjyan and Richtarik, Ringleader ASGD, ICLR 2026, arXiv:2509.22860.
-    """
-
-    def rule(server):
-        everyone = set(range(server.num_workers))
-        delivered, kept = set(), set()  # workers in this round's sums, in the next's
-        owed = set(everyone)  # workers without an update in this round
-        server.start_all()
-        for arrival in server:
-            worker = arrival.worker
-            server.take(arrival)
-            if worker in owed:
-                delivered.add(worker)
-            else:
-                kept.add(worker)
-            if worker in owed and len(delivered) == len(everyone):
-                server.update()
-                server.start(worker)
-                owed.remove(worker)
-                if not owed:
-                    delivered, kept, owed = kept, set(), set(everyone)
-            else:
-                server.start(worker, read_version=arrival.read_version)
 
     return rule
 

@@ -1,4 +1,4 @@
-"""Seconds to a target: how fast gradients arrive, and how far each one goes."""
+"""How fast gradients arrive at a server, and how long a run then takes."""
 
 import math
 
@@ -7,8 +7,6 @@ from jax.typing import ArrayLike
 from scipy import optimize
 
 from delayjax import base
-from delayjax.stability.known import check_number, floats
-from delayjax.stability.thinning import checked_share
 
 
 def arrival_rate(
@@ -25,25 +23,22 @@ def arrival_rate(
 
         nu = min( p sum_i 1 / (T_i + p s), 1/s )
 
-    Beyond P = T/(p s) + 1 equal workers only queue. Sums of independent cycles are
-    exact by renewal, for any law of the times; with s it is an upper bound, attained by
-    constant times, and close where P s is far from T.
+    Beyond P = T/(p s) + 1 equal workers only queue. Without s it is exact for any
+    times, by renewal; with s it is an upper bound, attained by constant times.
 
     Args:
         workers: P.
         mean_seconds: E T of a gradient: a number, or one for each worker [P].
         server_seconds: s, for which the server (or its link) serves one gradient alone,
             both ways; a worker waits for it.
-        sent: p in (0, 1], the share of gradients that is worth sending (event trigger).
+        sent: p in (0, 1], the share of gradients that is sent (event trigger).
 
     Returns:
-        float64, gradients per second; each is an update of plain asynchronous SGD. What
-        the server refuses it has received: multiply by `Thinned.accepted` afterwards.
+        float64, gradients per second; each is an update of plain asynchronous SGD. It
+        counts refused gradients: multiply it by `FilteredStaleness.accepted`.
 
     Raises:
-        TypeError: if `workers` is no integer, or another is no number.
-        ValueError: if `workers` is below 1, `mean_seconds` not positive or of another
-            length, `server_seconds` negative, or `sent` outside of (0, 1].
+        TypeError, ValueError: if an argument is no such number.
 
     Example:
         >>> arrival_rate(8, 2.0)
@@ -59,14 +54,20 @@ def arrival_rate(
         Surveys 10, 1978, for the bound.
     """
     workers = base.check_bound("workers", workers, at_least=1)
-    means = _positive("mean_seconds", mean_seconds)
+    means = base.as_reals("mean_seconds", mean_seconds)
+    if not ((means > 0) & np.isfinite(means)).all():
+        raise ValueError(
+            f"`mean_seconds` must be positive and finite, got {mean_seconds!r}: leave"
+            " out workers that never deliver, and workers whose times have an infinite"
+            " mean, for their rate is 0 in the long run."
+        )
     if means.shape not in ((), (workers,)):
         raise ValueError(
             "`mean_seconds` must be a number, or one for each of the"
             f" {workers} workers, got shape {means.shape}."
         )
-    check_number("server_seconds", server_seconds)
-    sent = checked_share("sent", sent)
+    base.check_number("server_seconds", server_seconds)
+    check_share("sent", sent)
     each = sent / (np.broadcast_to(means, workers) + sent * server_seconds)
     served = 1 / server_seconds if server_seconds else math.inf
     return float(min(each.sum(), served))
@@ -75,30 +76,28 @@ def arrival_rate(
 def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> float:
     """Seconds until the distance to the optimum first falls to a target.
 
-    The mean path of each mode i of the Hessian shrinks as e^{-r_i t}; the time is the
-    first passage of
+    The mean path of each mode i of the Hessian shrinks as e^{-r_i t}; the time is when
+    the distance first meets the target,
 
         |x(t)| = sqrt( sum_i c_i^2 e^{-2 r_i t} ) = target,
 
     log(c / target) / r for one mode. Oscillations and gradient noise are left out: a
-    target below the noise (see `stationary_variance`) is not met though this is finite.
+    target below the noise (see `stability.stationary_variance`) is never met.
 
     Args:
         target: the distance to reach, positive.
-        rates: r_i per second, a number or [modes]: of `workers_decay_rate`, or
-            -log(spectral_radius(...)) times the updates per second.
+        rates: r_i per second, a number or [modes]: `stability.workers_decay_rate`, or
+            -log(spectral_radius) times the updates per second.
         start: c_i, how far each mode is off at first; a number is meant for each mode.
 
     Returns:
         float64 seconds; 0 if the target is met at the start, and `inf` if a mode that
-        is off does not decay (a rate of 0 or below: an unstable step). A mode of rate
-        `inf`, as that of one worker at eta lambda = 1, is gone at once. Costs a root
-        search of O(modes) a step.
+        is off does not decay. A mode of rate `inf`, as of one worker at eta lambda = 1,
+        is gone at once.
 
     Raises:
-        TypeError: if one is no number.
-        ValueError: if `target` is not positive, there are no rates or one is nan, or
-            `start` is not finite or does not fit.
+        TypeError, ValueError: if an argument is no such number, or `start` does not fit
+            `rates`.
 
     Example:
         >>> round(run_time(0.01, 0.5), 3)  # log(100) / 0.5
@@ -112,9 +111,9 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
     References:
         Yu, Chen and Poor, arXiv:2406.11159, for run time as a first passage.
     """
-    check_number("target", target, positive=True)
-    rates = np.atleast_1d(floats("rates", rates))
-    offset = np.abs(floats("start", start))
+    base.check_number("target", target, positive=True)
+    rates = np.atleast_1d(base.as_reals("rates", rates))
+    offset = np.abs(base.as_reals("start", start))
     if rates.ndim != 1 or not rates.size or np.isnan(rates).any():
         raise ValueError(
             "`rates` must be a number or a row of at least one, none of them nan, got"
@@ -149,12 +148,13 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
     return float(np.asarray(optimize.brentq(excess, low, high, xtol=1e-300)))
 
 
-def _positive(name: str, seconds: ArrayLike) -> np.ndarray:
-    values = floats(name, seconds)
-    if not ((values > 0) & np.isfinite(values)).all():
-        raise ValueError(
-            f"`{name}` must be positive and finite, got {seconds!r}: leave out workers"
-            " that never deliver, and those whose times have an infinite mean, for"
-            " their rate is 0 in the long run."
-        )
-    return values
+def check_share(name: str, value: float) -> None:
+    """Checks a share of all gradients.
+
+    Raises:
+        TypeError: if it is no number.
+        ValueError: if it is not in (0, 1].
+    """
+    base.check_number(name, value, positive=True)
+    if value > 1:
+        raise ValueError(f"`{name}` must lie in (0, 1], got {value}.")

@@ -1,12 +1,14 @@
-"""Who waits for whom, and the time that takes; no gradients in here."""
+"""Workers that wait for each other without a server, and the time that takes."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax import base, cluster, collectives
+from delayjax import base, collectives
 
 Waits = Callable[[int, int], Any]
 """(step, P) -> bool [P, P]: whether worker i needs what worker j has made at this step
@@ -38,31 +40,31 @@ def finish_times(
 
     At lag 0 sent = done; else sent = on, for what is used later is sent when its worker
     goes on, beside the next step. c is what an exchange takes; those of a worker follow
-    each other, for its link carries one at a time. Who waits for nobody at a step has
-    no exchange in it: came stays as it was, and holds the worker up no second time.
+    each other, for its link carries one at a time. A worker that waits for none at a
+    step has no exchange in it: came stays as it was, and holds it up no second time.
 
-    Of messages of n bytes at b bytes a second and a latency l (`latency_seconds`):
+    For messages of n bytes at b bytes a second and a latency l, with the functions of
+    `Communication`:
 
     | method | waits | exchange_seconds |
     |---|---|---|
-    | Allreduce-SGD | `everyone(1)` | `all_reduce_seconds` |
-    | local SGD, synchronous EASGD, period H | `everyone(H)` | `all_reduce_seconds` |
-    | DaSGD; DGA (H = 1) | `everyone(H)`, `lag=d` | `all_reduce_seconds` |
-    | D-PSGD | `neighbours(1, -1)`, `lag=1` | l + 2 n / b |
-    | D-PSGD, `overlap=False` | `neighbours(1, -1)` | l + 2 n / b |
-    | SGP of 8 workers | `neighbours(1, 2, 4, together=False)` | l + n / b |
-    | SGP, several peers | `neighbours` of the step's hops | l + peers n / b |
-    | AD-PSGD | `alone`, `lag=1` | l + n / b |
-    | gossip | `alone` | l + n / b |
+    | Allreduce-SGD | `waits_for_all(1)` | `all_reduce_seconds` |
+    | local SGD, sync. EASGD, period H | `waits_for_all(H)` | `all_reduce_seconds` |
+    | DaSGD; DGA (H = 1) | `waits_for_all(H)`, `lag=d` | `all_reduce_seconds` |
+    | D-PSGD | `waits_for_neighbors(1, -1)`, `lag=1` | l + 2 n / b |
+    | D-PSGD, `overlap=False` | `waits_for_neighbors(1, -1)` | l + 2 n / b |
+    | SGP of 8 workers | `waits_for_neighbors(1, 2, 4, together=False)` | l + n / b |
+    | SGP, several peers | `waits_for_neighbors` of the step's hops | l + peers n / b |
+    | AD-PSGD | `waits_for_self`, `lag=1` | l + n / b |
+    | gossip | `waits_for_self` | l + n / b |
     | WAGMA | see `wait_avoiding` | `group_seconds`, `all_reduce_seconds` |
-    | asynchronous EASGD, EA-wild, DOWNPOUR | see `rounds` | the cluster's own |
-    | no exchange at all | `nobody` | |
+    | asynchronous EASGD, EA-wild, DOWNPOUR | see `visits_to_rounds` | the cluster's |
+    | no exchange at all | `waits_for_none` | |
 
     Args:
-        seconds: float [T, P], what each step takes each worker, as drawn from a service
-            law of `dj.cluster`.
-        waits: see `Waits`. A function of one's own where exchanges have a period, say
-            `lambda t, workers: alone(t, workers) & ((t + 1) % 4 == 0)`.
+        seconds: float [T, P], of each worker's steps, as `Cluster.draw` draws them.
+        waits: see `Waits`. A function of your own where exchanges have a period, say
+            `lambda t, workers: waits_for_self(t, workers) & ((t + 1) % 4 == 0)`.
         lag: steps from an exchange's start to its use. Static.
         exchange_seconds: c, or a function of the step, t -> c.
 
@@ -70,30 +72,26 @@ def finish_times(
         float64 [T, P].
 
     Raises:
-        TypeError: if `seconds` holds no real numbers, `waits` is no function or
-            `exchange_seconds` neither a number nor one.
-        ValueError: if `seconds` has not two dimensions, is empty, negative or not
-            finite, `lag` or an exchange's time negative, or the answer of `waits` is
-            not [P, P].
+        TypeError, ValueError: if `seconds` is no table of finite times, `waits` answers
+            with no matrix [P, P], or `lag` or an exchange's time is negative.
 
     Example:
         >>> seconds = [[1.0, 3.0], [3.0, 1.0]]
-        >>> finish_times(seconds, everyone(1))[-1]
+        >>> finish_times(seconds, waits_for_all(1))[-1]
         array([6., 6.])
-        >>> finish_times(seconds, everyone(2), exchange_seconds=0.5)[-1]
+        >>> finish_times(seconds, waits_for_all(2), exchange_seconds=0.5)[-1]
         array([4.5, 4.5])
 
     References:
         Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005, for time as latency and
-        bytes over bandwidth. That a worker's exchanges follow each other, and the
-        table, are ours.
+        bytes over bandwidth; the queue of a worker's exchanges is ours.
     """
     table = _check_seconds(seconds)
     if not callable(waits):
         raise TypeError(
             f"`waits` must be a function of step and workers, got {waits!r}: pass"
-            " averaging.everyone(period), averaging.neighbours(...), averaging.alone"
-            " or averaging.nobody."
+            " cluster.waits_for_all(period), waits_for_neighbors(...), waits_for_self"
+            " or waits_for_none."
         )
     lag = base.check_bound("lag", lag)
     steps, workers = table.shape
@@ -118,18 +116,14 @@ def finish_times(
     return on
 
 
-def everyone(period: int) -> Waits:
-    """All wait for all at the end of each period.
+def waits_for_all(period: int) -> Waits:
+    """All workers wait for all at the end of each period.
 
     Args:
         period: in steps.
 
-    Raises:
-        TypeError: if `period` is no integer.
-        ValueError: if it is below 1.
-
     Example:
-        >>> [bool(everyone(2)(step, 3).all()) for step in range(4)]
+        >>> [bool(waits_for_all(2)(step, 3).all()) for step in range(4)]
         [False, True, False, True]
     """
     period = base.check_bound("period", period, at_least=1)
@@ -138,18 +132,15 @@ def everyone(period: int) -> Waits:
     )
 
 
-def neighbours(*hops: int, together: bool = True) -> Waits:
-    """A worker waits for those that send to it over so many ranks.
+def waits_for_neighbors(*hops: int, together: bool = True) -> Waits:
+    """A worker waits for the workers that send to it over so many ranks.
 
     Args:
         hops: 1 and -1 on a ring; 1, 2, 4, ... on an exponential graph.
         together: whether all hops are made at each step, or one of them in turn.
 
-    Raises:
-        TypeError: if a hop is no integer.
-
     Example:
-        >>> neighbours(1, -1)(0, 4).astype(int)
+        >>> waits_for_neighbors(1, -1)(0, 4).astype(int)
         array([[1, 1, 0, 1],
                [1, 1, 1, 0],
                [0, 1, 1, 1],
@@ -169,18 +160,18 @@ def neighbours(*hops: int, together: bool = True) -> Waits:
     return waits
 
 
-def alone(step: int, workers: int) -> np.ndarray:
-    """A worker waits for what it sends and receives itself, and for no other's step.
+def waits_for_self(step: int, workers: int) -> np.ndarray:
+    """A worker waits for its own message only, and for no other worker's step.
 
-    With a lag its own message is under way beside the next steps, and holds it up where
-    it takes longer than they do.
+    With a lag its message is under way beside the next steps, and holds it up where it
+    takes longer than these steps.
 
     Args:
         step: of the schedule.
         workers: P.
 
     Example:
-        >>> alone(0, 2).astype(int)
+        >>> waits_for_self(0, 2).astype(int)
         array([[1, 0],
                [0, 1]])
     """
@@ -188,15 +179,15 @@ def alone(step: int, workers: int) -> np.ndarray:
     return np.eye(workers, dtype=bool)
 
 
-def nobody(step: int, workers: int) -> np.ndarray:
-    """A worker never waits, not even for a message of its own: there is none.
+def waits_for_none(step: int, workers: int) -> np.ndarray:
+    """A worker never waits, and sends no message.
 
     Args:
         step: of the schedule.
         workers: P.
 
     Example:
-        >>> int(nobody(0, 3).sum())
+        >>> int(waits_for_none(0, 3).sum())
         0
     """
     del step
@@ -218,28 +209,24 @@ def wait_avoiding(
 
     The first worker to have made its model of step t starts all sums of that step: into
     them goes what each has made by then. It is behind by the models of this step and of
-    those before it that it makes later. c(t) is what the exchange of step t takes. A
-    group's is paid for by each worker once its own model is made, late or not, for its
-    log2 S messages are its own; that it waits for its partners' messages, or that those
-    of a late worker may have been sent for it meanwhile, is left out. At the period's
-    end all enter one all-reduce.
+    those before it that it makes later. c(t) is what the exchange of step t takes. Each
+    worker pays for a group's exchange once its own model is made, late or not, for its
+    log2 S messages are its own. Left out: that it waits for its partners' messages, and
+    that a late worker's messages may have been sent meanwhile. At the period's end all
+    enter one all-reduce.
 
     Args:
         seconds: float [T, P], what each step takes each worker.
-        period: H, that of `wagma`.
-        slack_seconds: what the start takes to reach the others: who comes within it is
-            on time.
-        exchange_seconds: c, or a function of the step: `lambda t: all_reduce_seconds(
-            link, P) if (t + 1) % H == 0 else group_seconds(link, S)`.
+        period: H of `averaging.wagma`.
+        slack_seconds: what the start takes to reach the others: a worker that is done
+            within it is on time.
+        exchange_seconds: c, or a function of the step: `lambda t:
+            link.all_reduce_seconds(P) if (t + 1) % H == 0 else link.group_seconds(S)`.
 
     Returns:
         `behind`, for `late_by`, 0 at the period's end and at most period - 1; and the
-        times at which the workers go on, those of `everyone(period)` where exchanges
-        take no time.
-
-    Raises:
-        TypeError, ValueError: as `finish_times` does, or if `period` is below 1 or
-            `slack_seconds` negative.
+        times at which the workers go on, as with `waits_for_all(period)` where
+        exchanges take no time.
 
     Example:
         >>> wait_avoiding([[1.0, 2.5], [1.0, 1.0], [1.0, 1.0]], period=3).behind
@@ -258,7 +245,7 @@ def wait_avoiding(
     takes = _at_each("exchange_seconds", exchange_seconds, steps)
     on = finish_times(
         table + np.where(ends, 0.0, takes)[:, None],
-        everyone(period),
+        waits_for_all(period),
         exchange_seconds=lambda step: takes[step],
     )
     made = np.concatenate([np.zeros((1, workers)), on[:-1]]) + table
@@ -270,69 +257,95 @@ def wait_avoiding(
     return WaitAvoiding(behind, on)
 
 
-def all_reduce_seconds(communication: cluster.Communication, num_workers: int) -> float:
-    """What a sum over all workers takes: reduce-scatter, then all-gather.
+def visits_to_rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
+    """Cuts visits to a centre into rounds in which each worker comes at most once.
 
-        2 ceil(log2 P) latency + 2 (1 - 1 / P) bytes / rate
+    A round ends before the first worker that would come a second time. Between two
+    visits a worker's model depends on itself alone, so to train round by round is to
+    train visit by visit: asynchronous EASGD and DOWNPOUR along a trace, exactly.
+
+        trace = simulate(cluster, protocols.k_async(1), n, seed=0)
+        visits = visits_to_rounds(trace.worker, trace.num_workers)
+        turn = averaging.first_come(visits)
+        tx = averaging.easgd(averaging.when_there(inner, turn), turn=turn)
+
+    Round r is over at trace.seconds[last], `last` the largest finite entry of row r. A
+    worker's k-th step takes the batch of its k-th finite entry. For H local steps
+    between two visits let a gradient of the trace take the time of H, and pass
+    np.repeat(visits, H, axis=0) to `first_come` and period=H to the method.
 
     Args:
-        communication: of each worker's link; whether its server is serial does not
-            matter, for there is none.
+        workers: int [n], who came to the centre at visit 0, 1, 2, ...: the `worker` of
+            a trace with one gradient an update.
         num_workers: P.
 
     Returns:
-        Seconds; 0 for one worker.
+        float64 [R, P]: the number of the visit that worker p makes in round r, inf
+        where it makes none. A round of training computes P gradients and uses one for
+        each visit: P for workers of one speed, but sqrt(pi P / 2), at large P, where
+        times are exponential.
 
     Raises:
-        TypeError: if `communication` is none, or `num_workers` no integer.
-        ValueError: if P is below 1.
+        TypeError, ValueError: if `workers` is no row of integers in 0 .. P - 1.
 
     Example:
-        >>> link = cluster.Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
-        >>> all_reduce_seconds(link, 4)  # 2 * 2 * 1 + 2 * 3 / 4 * 4
-        10.0
-
-    References:
-        Thakur, Rabenseifner and Gropp, Optimization of collective communication
-        operations in MPICH, IJHPCA 19(1), 2005 (recursive halving, then doubling).
+        >>> visits_to_rounds([0, 1, 0, 0, 2, 1], 3)
+        array([[ 0.,  1., inf],
+               [ 2., inf, inf],
+               [ 3.,  5.,  4.]])
     """
-    _check_communication(communication)
-    workers = base.check_bound("num_workers", num_workers, at_least=1)
-    latencies = 2 * (workers - 1).bit_length()
-    models = 2 * (1 - 1 / workers)
-    return (
-        latencies * communication.latency_seconds
-        + models * communication.transfer_seconds
-    )
+    num_workers = base.check_bound("num_workers", num_workers, at_least=1)
+    came = np.asarray(base.as_array("workers", workers))
+    if came.ndim != 1 or came.size == 0:
+        raise ValueError(
+            "`workers` must have shape [n], a worker for each visit, got"
+            f" {came.shape}: pass trace.worker."
+        )
+    if came.dtype.kind not in "iu":
+        raise TypeError(f"`workers` must hold integers, got {came.dtype}.")
+    if came.min() < 0 or came.max() >= num_workers:
+        raise ValueError(
+            f"`workers` must lie in 0 .. {num_workers - 1}, got {came.min()} and"
+            f" {came.max()}."
+        )
+    table: list[np.ndarray] = []
+    for visit, worker in enumerate(came.tolist()):
+        if not table or np.isfinite(table[-1][worker]):
+            table.append(np.full(num_workers, np.inf))
+        table[-1][worker] = visit
+    return np.stack(table)
 
 
-def group_seconds(communication: cluster.Communication, group_size: int) -> float:
-    """What a sum over a group of `wagma` takes: log2 S models, one after the other.
-
-        log2(S) (latency + bytes / rate)
+def late_by(
+    table: ArrayLike, *, axis_name: str = "workers"
+) -> Callable[[jax.Array], jax.Array]:
+    """Lateness of each worker from a table, for `averaging.wagma`.
 
     Args:
-        communication: of each worker's link.
-        group_size: S, a power of two.
+        table: whole numbers, [T, P]: how many steps old worker p's contribution to step
+            t is; see `wait_avoiding`. From its end it starts anew.
+        axis_name: of the P workers.
 
     Returns:
-        Seconds; 0 for one worker.
+        A function of the step, to be called on each worker.
 
     Raises:
-        TypeError: if `communication` is none, or `group_size` no integer.
-        ValueError: if S is below 1 or no power of two.
+        TypeError, ValueError: if `table` is no table of whole numbers, or (when asked)
+            P is not the number of workers.
 
     Example:
-        >>> link = cluster.Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
-        >>> group_seconds(link, 4)
-        10.0
+        >>> late = late_by([[0, 2], [1, 0]])
+        >>> jax.vmap(lambda _: late(1), axis_name="workers")(jnp.zeros(2))
+        Array([1, 0], dtype=int32)
     """
-    _check_communication(communication)
-    size = base.check_bound("group_size", group_size, at_least=1)
-    if size & (size - 1):
-        raise ValueError(f"`group_size` must be a power of two, got {size}.")
-    message = communication.latency_seconds + communication.transfer_seconds
-    return (size.bit_length() - 1) * message
+    base.as_names(axis_name)
+    steps = jnp.asarray(collectives.check_table("table", table, "iu"), jnp.int32)
+
+    def lateness(step):
+        row, own = collectives.row_of("table", steps, step, axis_name)
+        return row[own]
+
+    return lateness
 
 
 def _check_seconds(seconds: ArrayLike) -> np.ndarray:
@@ -361,10 +374,3 @@ def _check_waits(answer: Any, workers: int) -> np.ndarray:
             f" {workers} workers, got shape {needs.shape}."
         )
     return needs
-
-
-def _check_communication(communication: Any) -> None:
-    if not isinstance(communication, cluster.Communication):
-        raise TypeError(
-            f"`communication` must be a cluster.Communication, got {communication!r}."
-        )

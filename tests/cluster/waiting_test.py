@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import delayjax as dj
-from delayjax import averaging
+from delayjax import cluster
 
 SECONDS = np.random.default_rng(0).exponential(size=(40, 6))
 
@@ -63,25 +63,25 @@ def events(seconds, needs, *, lag=0, cost=lambda t: 0.0):
 
 
 RULES = {
-    "everyone, H = 1": (averaging.everyone(1), lambda t, i: range(6)),
+    "everyone, H = 1": (cluster.waits_for_all(1), lambda t, i: range(6)),
     "everyone, H = 5": (
-        averaging.everyone(5),
+        cluster.waits_for_all(5),
         lambda t, i: range(6) if (t + 1) % 5 == 0 else [],
     ),
     "neighbours": (
-        averaging.neighbours(1, -1),
+        cluster.waits_for_neighbors(1, -1),
         lambda t, i: [i, (i - 1) % 6, (i + 1) % 6],
     ),
     "a neighbour in turn": (
-        averaging.neighbours(1, 2, together=False),
+        cluster.waits_for_neighbors(1, 2, together=False),
         lambda t, i: [i, (i - [1, 2][t % 2]) % 6],
     ),
-    "alone": (averaging.alone, lambda t, i: [i]),
+    "alone": (cluster.waits_for_self, lambda t, i: [i]),
     "alone, every third step": (
-        lambda t, workers: averaging.alone(t, workers) & (t % 3 == 0),
+        lambda t, workers: cluster.waits_for_self(t, workers) & (t % 3 == 0),
         lambda t, i: [i] if t % 3 == 0 else [],
     ),
-    "nobody": (averaging.nobody, lambda t, i: []),
+    "nobody": (cluster.waits_for_none, lambda t, i: []),
 }
 # the slowest of six exponential times of mean 1 is 2.45 on average
 COSTS = {
@@ -101,41 +101,41 @@ COSTS = {
 def test_workers_go_on_when_they_have_what_they_need(name, lag, cost):
     waits, needs = RULES[name]
     takes, at_each = COSTS[cost]
-    seen = averaging.finish_times(SECONDS, waits, lag=lag, exchange_seconds=takes)
+    seen = cluster.finish_times(SECONDS, waits, lag=lag, exchange_seconds=takes)
     expected = events(SECONDS, needs, lag=lag, cost=at_each)
     np.testing.assert_allclose(seen, expected, rtol=1e-13)
 
 
 @pytest.mark.parametrize("compute", [1.0, 3.0])
 @pytest.mark.parametrize("lag", [1, 2, 5])
-@pytest.mark.parametrize("waits", [averaging.alone, averaging.everyone(1)])
+@pytest.mark.parametrize("waits", [cluster.waits_for_self, cluster.waits_for_all(1)])
 def test_behind_the_steps_the_slower_of_step_and_exchange_sets_the_pace(
     waits, lag, compute
 ):
-    seen = averaging.finish_times(
+    seen = cluster.finish_times(
         np.full((60, 3), compute), waits, lag=lag, exchange_seconds=2.0
     )
     np.testing.assert_allclose(np.diff(seen, axis=0)[20:], max(compute, 2.0))
 
 
-@pytest.mark.parametrize("waits", [averaging.alone, averaging.everyone(1)])
+@pytest.mark.parametrize("waits", [cluster.waits_for_self, cluster.waits_for_all(1)])
 def test_without_a_lag_an_exchange_adds_to_its_step(waits):
-    seen = averaging.finish_times(np.ones((60, 3)), waits, exchange_seconds=2.0)
+    seen = cluster.finish_times(np.ones((60, 3)), waits, exchange_seconds=2.0)
     expected = np.tile(3.0 * np.arange(1, 61)[:, None], 3)
     np.testing.assert_allclose(seen, expected, rtol=1e-13)
 
 
 def test_an_exchange_nobody_has_takes_no_time():
-    seen = averaging.finish_times(SECONDS, averaging.nobody, exchange_seconds=9.0)
+    seen = cluster.finish_times(SECONDS, cluster.waits_for_none, exchange_seconds=9.0)
     np.testing.assert_array_equal(
-        seen, averaging.finish_times(SECONDS, averaging.nobody)
+        seen, cluster.finish_times(SECONDS, cluster.waits_for_none)
     )
 
 
 @pytest.mark.parametrize("period", [1, 4, 8])
 def test_a_period_pays_its_slowest_worker_and_one_exchange(period):
-    seen = averaging.finish_times(
-        SECONDS, averaging.everyone(period), exchange_seconds=0.7
+    seen = cluster.finish_times(
+        SECONDS, cluster.waits_for_all(period), exchange_seconds=0.7
     )
     slowest = SECONDS.reshape(-1, period, 6).sum(axis=1).max(axis=1)
     np.testing.assert_allclose(
@@ -150,12 +150,12 @@ LINK = dj.cluster.Communication(0.25, message_bytes=48.0, bytes_per_second=32.0)
 def test_an_all_reduce_halves_what_it_sends_and_doubles_it_again(exponent):
     """Phase by phase: half of the model, a quarter, ..., and back."""
     halves = [0.25 + 1.5 / 2**phase for phase in range(1, exponent + 1)]
-    seen = averaging.all_reduce_seconds(LINK, 2**exponent)
+    seen = LINK.all_reduce_seconds(2**exponent)
     assert math.isclose(seen, 2 * sum(halves), rel_tol=1e-13)
 
 
 def test_an_all_reduce_of_any_number_lies_between_those_of_powers_of_two():
-    seen = [averaging.all_reduce_seconds(LINK, workers) for workers in range(4, 9)]
+    seen = [LINK.all_reduce_seconds(workers) for workers in range(4, 9)]
     assert seen == sorted(seen)
     assert math.isclose(seen[1], 2 * 3 * 0.25 + 2 * (4 / 5) * 1.5, rel_tol=1e-13)
 
@@ -163,16 +163,16 @@ def test_an_all_reduce_of_any_number_lies_between_those_of_powers_of_two():
 @pytest.mark.parametrize("exponent", [0, 1, 3])
 def test_a_group_s_sum_is_a_whole_model_for_each_bit(exponent):
     bits = [0.25 + 48.0 / 32.0 for _ in range(exponent)]
-    assert averaging.group_seconds(LINK, 2**exponent) == sum(bits)
+    assert LINK.group_seconds(2**exponent) == sum(bits)
 
 
 def test_waiting_for_nobody_takes_the_slowest_worker_s_own_time():
-    seen = averaging.finish_times(SECONDS, averaging.nobody)
+    seen = cluster.finish_times(SECONDS, cluster.waits_for_none)
     np.testing.assert_allclose(seen, SECONDS.cumsum(axis=0), rtol=1e-12)
 
 
 def test_waiting_for_everyone_takes_the_sum_of_the_slowest():
-    seen = averaging.finish_times(SECONDS, averaging.everyone(1))
+    seen = cluster.finish_times(SECONDS, cluster.waits_for_all(1))
     expected = SECONDS.max(axis=1).cumsum()
     np.testing.assert_allclose(seen, np.tile(expected[:, None], 6), rtol=1e-12)
 
@@ -181,9 +181,9 @@ def test_step_synchronous_times_are_those_of_the_simulated_cluster():
     """Its event loop draws the same times: waiting for all at each step is hardsync."""
     workers, steps, seed = 4, 50, 3
     service = dj.cluster.exponential(1.0)
-    cluster = dj.cluster.Cluster(workers, service)
+    machine = dj.cluster.Cluster(workers, service)
     trace = dj.cluster.simulate(
-        cluster, dj.cluster.protocols.hardsync(), steps, seed=seed
+        machine, dj.cluster.protocols.hardsync(), steps, seed=seed
     )
     drawn = np.empty((steps, workers))
     for w in range(workers):
@@ -191,7 +191,7 @@ def test_step_synchronous_times_are_those_of_the_simulated_cluster():
         blocks = service(np.random.default_rng(stream), w)
         row = np.concatenate([next(blocks) for _ in range(steps)])
         drawn[:, w] = row[:steps]
-    seen = averaging.finish_times(drawn, averaging.everyone(1))
+    seen = cluster.finish_times(drawn, cluster.waits_for_all(1))
     np.testing.assert_allclose(seen.max(axis=1), trace.seconds, rtol=1e-12)
 
 
@@ -219,7 +219,7 @@ def test_a_buffer_holds_what_its_worker_had_made_when_the_sum_started(
     period, slack, cost
 ):
     takes, at_each = COSTS[cost]
-    seen = averaging.wait_avoiding(
+    seen = cluster.wait_avoiding(
         SECONDS, period=period, slack_seconds=slack, exchange_seconds=takes
     )
     behind, on = late_by_events(SECONDS, period, slack, at_each)
@@ -231,16 +231,16 @@ def test_a_buffer_holds_what_its_worker_had_made_when_the_sum_started(
 
 
 def test_where_exchanges_take_no_time_avoiding_waits_at_the_period_s_end_alone():
-    seen = averaging.wait_avoiding(SECONDS, period=5).seconds
+    seen = cluster.wait_avoiding(SECONDS, period=5).seconds
     np.testing.assert_array_equal(
-        seen, averaging.finish_times(SECONDS, averaging.everyone(5))
+        seen, cluster.finish_times(SECONDS, cluster.waits_for_all(5))
     )
 
 
 def test_a_period_of_equal_workers_pays_its_group_sums_and_one_of_all():
-    group = averaging.group_seconds(LINK, 4)
-    of_all = averaging.all_reduce_seconds(LINK, 16)
-    seen = averaging.wait_avoiding(
+    group = LINK.group_seconds(4)
+    of_all = LINK.all_reduce_seconds(16)
+    seen = cluster.wait_avoiding(
         np.full((33, 16), 2.0),
         period=11,
         exchange_seconds=lambda t: of_all if (t + 1) % 11 == 0 else group,
@@ -265,8 +265,8 @@ def test_the_throughput_of_waiting_less_is_the_paper_s_ratio(workers):
     compute, sleep, period, periods = 0.1, 0.32, 11, 500
     asleep = two_sleepers(np.random.default_rng(1), period * periods, workers)
     seconds = compute + sleep * asleep
-    avoiding = averaging.wait_avoiding(seconds, period=period).seconds[-1].max()
-    every = averaging.finish_times(seconds, averaging.everyone(1))[-1].max()
+    avoiding = cluster.wait_avoiding(seconds, period=period).seconds[-1].max()
+    every = cluster.finish_times(seconds, cluster.waits_for_all(1))[-1].max()
 
     asleep = two_sleepers(np.random.default_rng(2), period * 8 * periods, workers)
     hits = asleep.reshape(-1, period, workers).sum(axis=1)
@@ -280,86 +280,84 @@ def test_the_throughput_of_waiting_less_is_the_paper_s_ratio(workers):
     ("make", "error", "message"),
     [
         (
-            lambda: averaging.finish_times([["soon"]], averaging.nobody),
+            lambda: cluster.finish_times([["soon"]], cluster.waits_for_none),
             TypeError,
             "`seconds` must hold real numbers",
         ),
         (
-            lambda: averaging.finish_times([1.0], averaging.nobody),
+            lambda: cluster.finish_times([1.0], cluster.waits_for_none),
             ValueError,
             r"`seconds` must have shape \[T, P\]",
         ),
         (
-            lambda: averaging.finish_times([[np.inf]], averaging.nobody),
+            lambda: cluster.finish_times([[np.inf]], cluster.waits_for_none),
             ValueError,
             "`seconds` must be finite and non-negative",
         ),
         (
-            lambda: averaging.finish_times([[1.0]], "all"),
+            lambda: cluster.finish_times([[1.0]], "all"),
             TypeError,
             "`waits` must be a function",
         ),
         (
-            lambda: averaging.finish_times([[1.0]], averaging.nobody, lag=-1),
+            lambda: cluster.finish_times([[1.0]], cluster.waits_for_none, lag=-1),
             ValueError,
             "`lag` must be non-negative, got -1",
         ),
         (
-            lambda: averaging.finish_times([[1.0]], lambda t, workers: [True]),
+            lambda: cluster.finish_times([[1.0]], lambda t, workers: [True]),
             ValueError,
             r"`waits` must answer with a matrix \[P, P\], .* got shape \(1,\)",
         ),
         (
-            lambda: averaging.finish_times(
-                [[1.0]], averaging.alone, exchange_seconds=-1.0
+            lambda: cluster.finish_times(
+                [[1.0]], cluster.waits_for_self, exchange_seconds=-1.0
             ),
             ValueError,
             "`exchange_seconds` must be finite and non-negative, got -1.0",
         ),
         (
-            lambda: averaging.finish_times(
-                [[1.0], [1.0]], averaging.alone, exchange_seconds=lambda t: -t
+            lambda: cluster.finish_times(
+                [[1.0], [1.0]], cluster.waits_for_self, exchange_seconds=lambda t: -t
             ),
             ValueError,
             r"`exchange_seconds\(1\)` must be finite and non-negative, got -1",
         ),
         (
-            lambda: averaging.finish_times(
-                [[1.0]], averaging.alone, exchange_seconds="soon"
+            lambda: cluster.finish_times(
+                [[1.0]], cluster.waits_for_self, exchange_seconds="soon"
             ),
             TypeError,
             "`exchange_seconds` must be a number, got 'soon'",
         ),
         (
-            lambda: averaging.all_reduce_seconds(1.0, 4),
-            TypeError,
-            "`communication` must be a cluster.Communication, got 1.0",
-        ),
-        (
-            lambda: averaging.all_reduce_seconds(LINK, 0),
+            lambda: LINK.all_reduce_seconds(0),
             ValueError,
-            "`num_workers` must be at least 1, got 0",
+            "`workers` must be at least 1, got 0",
         ),
         (
-            lambda: averaging.group_seconds(None, 4),
-            TypeError,
-            "`communication` must be a cluster.Communication, got None",
-        ),
-        (
-            lambda: averaging.group_seconds(LINK, 6),
+            lambda: LINK.group_seconds(6),
             ValueError,
             "`group_size` must be a power of two, got 6",
         ),
-        (lambda: averaging.everyone(0), ValueError, "`period` must be at least 1"),
-        (lambda: averaging.neighbours(), TypeError, "`hops` must be one or more"),
-        (lambda: averaging.neighbours(0.5), TypeError, "`hops` must be one or more"),
+        (lambda: cluster.waits_for_all(0), ValueError, "`period` must be at least 1"),
         (
-            lambda: averaging.wait_avoiding([[1.0]], period=0),
+            lambda: cluster.waits_for_neighbors(),
+            TypeError,
+            "`hops` must be one or more",
+        ),
+        (
+            lambda: cluster.waits_for_neighbors(0.5),
+            TypeError,
+            "`hops` must be one or more",
+        ),
+        (
+            lambda: cluster.wait_avoiding([[1.0]], period=0),
             ValueError,
             "`period` must be at least 1, got 0",
         ),
         (
-            lambda: averaging.wait_avoiding([[1.0]], slack_seconds=-1.0),
+            lambda: cluster.wait_avoiding([[1.0]], slack_seconds=-1.0),
             ValueError,
             "`slack_seconds` must be finite and non-negative",
         ),

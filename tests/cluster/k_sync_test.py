@@ -1,0 +1,132 @@
+"""Seconds an update are those of simulations."""
+
+import dataclasses
+import math
+
+import pytest
+
+from delayjax import cluster
+from delayjax.cluster import protocols
+from delayjax.cluster.protocols import k_async, k_batch_async, k_batch_sync, k_sync
+
+P = 8
+TIMES = {
+    "exponential": cluster.exponential(2.0),
+    "shifted": cluster.shifted_exponential(1.0, 2.0),
+    "pareto": cluster.pareto(2.0, 3.0),
+    "uniform": cluster.uniform(0.0, 4.0),
+    "constant": cluster.constant(3.0),
+}
+
+
+def simulated(times, rule):
+    updates = 12_000
+    trace = cluster.simulate(cluster.Cluster(P, times), rule, updates, seed=1)
+    return trace.seconds[-1] / updates
+
+
+@pytest.mark.parametrize("k", [3, 8])
+@pytest.mark.parametrize("name", TIMES)
+def test_an_update_takes_as_long_as_in_a_simulation(name, k):
+    times = TIMES[name]
+    for scheme in (k_batch_sync(k), k_batch_async(k)):
+        seconds = scheme.update_seconds(P, times)
+        assert simulated(times, scheme) == pytest.approx(seconds, rel=0.01), scheme
+
+
+@pytest.mark.parametrize(
+    ("name", "k"),
+    [("exponential", 3), *((name, k) for name in TIMES for k in (1, P))],
+)
+def test_k_async_takes_as_long_as_in_a_simulation(name, k):
+    times = TIMES[name]
+    seconds = k_async(k).update_seconds(P, times)
+    found = simulated(times, k_async(k))
+    assert found == pytest.approx(seconds, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["shifted", "uniform"])
+def test_used_tasks_that_are_sooner_done_put_k_async_between_two_bounds(name):
+    times = TIMES[name]
+    seconds = simulated(times, k_async(3))
+    assert k_batch_async(3).update_seconds(P, times) < seconds
+    assert seconds < k_sync(3).update_seconds(P, times)
+
+
+@pytest.mark.parametrize(("k", "workers"), [(2, 2), (3, 8), (8, 8), (5, 13), (2, 64)])
+def test_the_renewal_integral_of_memoryless_times_is_the_closed_form(k, workers):
+    exponential = cluster.exponential(2.0)
+    on_a_grid = dataclasses.replace(exponential, stages=None)
+    found = k_batch_sync(k).update_seconds(workers, on_a_grid)
+    closed = k_batch_sync(k).update_seconds(workers, exponential)
+    assert found == pytest.approx(closed, rel=1e-4)
+    assert closed == 2.0 * k / workers
+
+
+def test_schemes_meet_where_they_are_the_same():
+    def seconds(scheme):
+        return scheme.update_seconds(P, TIMES["uniform"])
+
+    # one gradient an update: the first of all, or whoever is next
+    assert seconds(k_batch_sync(1)) == seconds(k_sync(1))
+    assert seconds(k_async(1)) == seconds(k_batch_async(1))
+    assert seconds(k_async(P)) == seconds(k_sync(P))
+
+
+def test_no_worker_waits_longer_than_for_k_different_workers():
+    for times in TIMES.values():
+        for k in range(2, P + 1):
+            different = k_sync(k).update_seconds(P, times)
+            any_of_them = k_batch_sync(k).update_seconds(P, times)
+            first = k_sync(1).update_seconds(P, times)
+            slack = 1 + 1e-4
+            assert first <= any_of_them * slack
+            assert any_of_them <= different * slack
+
+
+def test_full_synchrony_costs_p_harmonic_numbers_a_gradient():
+    times = cluster.exponential(2.0)
+    together = k_sync(P).update_seconds(P, times)
+    apart = k_async(1).update_seconds(P, times)
+    harmonic = math.fsum(1 / k for k in range(1, P + 1))
+    assert together / apart == pytest.approx(P * harmonic)
+
+
+def test_a_tail_too_heavy_for_the_first_worker_takes_for_ever():
+    heavy = cluster.pareto(1.0, 0.1)
+    assert k_batch_sync(2).update_seconds(P, heavy) == math.inf
+    assert k_batch_async(2).update_seconds(P, heavy) == math.inf
+
+
+@pytest.mark.parametrize("scheme", [k_sync, k_async, k_batch_sync])
+def test_more_gradients_than_workers_are_refused(scheme):
+    times = TIMES["exponential"]
+    with pytest.raises(ValueError, match=r"`k` must lie in 1 \.\. 8, .* got 9"):
+        scheme(9).update_seconds(P, times)
+    with pytest.raises(ValueError, match="`workers` must be at least 1, got 0"):
+        scheme(1).update_seconds(0, times)
+    with pytest.raises(ValueError, match="`k` must be at least 1, got 0"):
+        scheme(0)
+
+
+@pytest.mark.parametrize("times", [cluster.infinite_bernoulli(1.0, 0.5), 1.0])
+def test_services_without_formulas_are_refused(times):
+    for scheme in (k_sync(2), k_async(2), k_batch_sync(2), k_batch_async(2)):
+        with pytest.raises(TypeError, match=r"`service_time` must be .*ServiceTime"):
+            scheme.update_seconds(4, times)
+
+
+def test_what_has_no_closed_form_is_refused_with_bounds_to_take():
+    with pytest.raises(
+        ValueError, match=r"`service_time` must be memoryless .* bounds"
+    ):
+        k_async(3).update_seconds(P, TIMES["pareto"])
+    with pytest.raises(
+        ValueError, match="`service_time` must not have so heavy a tail"
+    ):
+        k_batch_sync(2).update_seconds(2, cluster.pareto(1.0, 0.6))
+
+
+def test_a_scheme_is_named_by_its_factory_and_its_k():
+    assert repr(protocols.k_async(3)) == "k_async(3)"
+    assert protocols.k_async(3) == protocols.k_async(3) != protocols.k_sync(3)

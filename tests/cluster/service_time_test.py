@@ -1,0 +1,371 @@
+"""One service time, seen from its sides: its sampler, shares, transform and order."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from delayjax import cluster
+from delayjax.cluster import protocols, service_time
+
+P = 8
+KS = (1, 3, 8)
+DRAWS = 40_000
+SEEDS = [1, 2, 3]
+SAMPLES = [0.5, 1.0, 1.0, 2.5]
+
+# of the same times by scipy
+DENSITIES = {
+    "exponential": (cluster.exponential(2.0), stats.expon(scale=2.0)),
+    "shifted": (
+        cluster.shifted_exponential(0.5, 1.5),
+        stats.expon(loc=0.5, scale=1.5),
+    ),
+    "gamma": (cluster.gamma(1.5, 2.5), stats.gamma(2.5, scale=0.6)),
+    "gamma, cv above 1": (cluster.gamma(0.5, 0.8), stats.gamma(0.8, 0, 0.625)),
+    "uniform": (cluster.uniform(0.5, 3.0), stats.uniform(0.5, 2.5)),
+    "lognormal": (
+        cluster.lognormal(2.0, 0.5),
+        stats.lognorm(math.sqrt(math.log(1.25)), scale=2.0 / math.sqrt(1.25)),
+    ),
+    "pareto": (cluster.pareto(2.0, 3.0), stats.pareto(3.0, scale=2.0)),
+    "scipy's": (
+        cluster.from_scipy(stats.weibull_min(1.5, scale=2.0)),
+        stats.weibull_min(1.5, scale=2.0),
+    ),
+}
+TIMES = {
+    **{name: times for name, (times, _) in DENSITIES.items()},
+    "constant": cluster.constant(3.0),
+    "empirical": cluster.empirical(SAMPLES),
+    "scipy's gamma": cluster.from_scipy(stats.gamma(4.0, scale=0.5)),
+    "scaled": cluster.gamma(1.0, 4.0).scaled(3.0),
+}
+
+
+def drawn(times, size, seed=1):
+    return times.sample(np.random.default_rng(seed), size)
+
+
+@pytest.fixture(params=TIMES)
+def times(request):
+    return TIMES[request.param]
+
+
+# one object's sides agree
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_samples_have_the_mean_the_survival_and_the_transform(times, seed):
+    seconds = drawn(times, DRAWS, seed)
+    error = 5 * seconds.std() / math.sqrt(DRAWS)
+    assert seconds.mean() == pytest.approx(times.mean, abs=error + 1e-12)
+    near = 5 * 0.5 / math.sqrt(DRAWS)  # of numbers between 0 and 1
+    for share in (0.1, 0.5, 0.9):
+        at = 1.001 * float(times.quantile(share))
+        assert np.mean(seconds > at) == pytest.approx(times.survival(at), abs=near)
+    for s in (1 / times.mean, 1j / times.mean, (0.3 + 2j) / times.mean):
+        found = np.exp(-s * seconds).mean()
+        assert abs(found - times.transform(s)) < 2 * near
+
+
+def test_quantiles_are_where_the_survival_falls_below(times):
+    shares = np.linspace(0.05, 0.95, 7)
+    at = times.quantile(shares)
+    assert (times.survival(at * (1 + 1e-9)) <= 1 - shares + 1e-9).all()
+    assert (times.survival(at * (1 - 1e-9)) >= 1 - shares - 1e-9).all()
+
+
+def test_the_transform_at_zero_is_one_and_its_slope_the_mean(times):
+    assert times.transform(0.0) == pytest.approx(1, rel=1e-12)
+    assert times.slope(0.0) == pytest.approx(times.mean, rel=1e-12)
+    s = np.array([[0.4, 0.2 + 1j], [1j, 2.0]])
+    upwards = times.transform(s + 1e-5j) - times.transform(s - 1e-5j)
+    difference = 1j * upwards / 2e-5
+    np.testing.assert_allclose(times.slope(s), difference, rtol=1e-6)
+    assert times.transform(np.zeros(0)).shape == (0,)
+
+
+@pytest.mark.parametrize("k", KS)
+def test_the_kth_of_p_is_the_integral_of_its_survival(times, k):
+    # fewer than K of P are done: of a count that is binomial
+    def survival(seconds):
+        return stats.binom.cdf(k - 1, P, 1 - times.survival(seconds))
+
+    corners = sorted({0.0, *SAMPLES, 2.0, 3.0, 30.0, 400.0, 1e4})
+    pieces = [
+        integrate.quad(survival, low, high, limit=200)[0]
+        for low, high in itertools.pairwise(corners)
+    ]
+    # Pareto's last is beyond t with 8 (2/t)^3
+    tail = 8 * 2**3 / (2 * 1e4**2) if times is TIMES["pareto"] and k == P else 0.0
+    expected = math.fsum(pieces) + tail
+    assert times.kth_mean(k, P) == pytest.approx(expected, rel=1e-6)
+
+
+def test_all_of_p_together_take_p_means(times):
+    every = [times.kth_mean(k, P) for k in range(1, P + 1)]
+    assert every == sorted(every)
+    assert math.fsum(every) == pytest.approx(P * times.mean, rel=1e-10)
+    assert times.kth_mean(1, 1) == pytest.approx(times.mean, rel=1e-10)
+
+
+@pytest.mark.parametrize("k", KS)
+@pytest.mark.parametrize("name", ["gamma", "lognormal", "pareto", "empirical"])
+def test_k_sync_takes_the_kth_of_p_in_a_simulation(name, k):
+    times = TIMES[name]
+    workers, updates = cluster.Cluster(P, times), 40_000 // k
+    trace = cluster.simulate(workers, protocols.k_sync(k), updates, seed=k)
+    seconds = times.kth_mean(k, P)
+    assert trace.seconds[-1] / updates == pytest.approx(seconds, rel=0.01)
+
+
+def test_a_scaled_time_is_that_of_scaled_tasks(times):
+    twice, s = times.scaled(2.0), np.array([0.1, 0.3 + 1j])
+    np.testing.assert_array_equal(drawn(twice, 9), 2 * drawn(times, 9))
+    np.testing.assert_allclose(twice.transform(s), times.transform(2 * s), rtol=1e-14)
+    np.testing.assert_allclose(twice.slope(s), 2 * times.slope(2 * s), rtol=1e-14)
+    np.testing.assert_allclose(twice.quantile(0.3), 2 * times.quantile(0.3))
+    assert twice.survival(1.3) == times.survival(0.65)
+    assert twice.kth_mean(3, P) == 2 * times.kth_mean(3, P)
+    assert (twice.mean, twice.tail_rate) == (2 * times.mean, times.tail_rate / 2)
+    assert twice.stages == times.stages
+
+
+# against scipy's densities
+
+
+def mean_of(function, density):
+    """E function(T), complex, over shares of the times."""
+    low, high = density.support()
+    high = min(high, low + 400 * density.mean())
+    parts = [
+        integrate.quad(
+            lambda t, part=part: getattr(function(t), part) * density.pdf(t),
+            *(low, high),
+            points=[low + density.mean() * x for x in (0.01, 0.1, 1.0)],
+            limit=1000,
+        )[0]
+        for part in ("real", "imag")
+    ]
+    return complex(*parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "s"),
+    [
+        (name, s)
+        for name, (times, _) in DENSITIES.items()
+        for s in (0.0, 0.7, -0.2, 1j, 0.3 - 2j, 1e-3, 30.0 + 1j)
+        if np.real(s) >= 0 or times.tail_rate > 0
+    ],
+)
+def test_transform_and_slope_are_means_over_the_density(name, s):
+    times, density = DENSITIES[name]
+    near = {"rtol": 1e-6, "atol": 1e-5 if name == "pareto" else 1e-9}
+    expected = mean_of(lambda t: np.exp(-complex(s) * t), density)
+    np.testing.assert_allclose(times.transform(s), expected, **near)
+    expected = mean_of(lambda t: t * np.exp(-complex(s) * t), density)
+    near["atol"] = 3e-5 if name == "pareto" else 1e-9
+    np.testing.assert_allclose(times.slope(s), expected, **near)
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+def test_mean_survival_and_quantiles_are_those_of_the_density(name):
+    times, density = DENSITIES[name]
+    assert times.mean == pytest.approx(density.mean(), rel=1e-12)
+    shares = np.linspace(0, 1, 50, endpoint=False)
+    np.testing.assert_allclose(times.quantile(shares), density.ppf(shares), rtol=1e-9)
+    seconds = np.linspace(0, 10, 41)
+    np.testing.assert_allclose(
+        times.survival(seconds), density.sf(seconds), rtol=1e-9, atol=1e-15
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "by_scipy"),
+    [
+        ("exponential", stats.expon(scale=2.0)),
+        ("gamma", stats.gamma(2.5, scale=0.6)),
+        ("gamma, cv above 1", stats.gamma(0.8, scale=0.625)),
+        ("lognormal", stats.lognorm(0.3)),
+        ("pareto", stats.pareto(3.0)),
+        ("uniform", stats.uniform(1.0, 2.0)),
+    ],
+)
+def test_of_scipy_s_times_the_tail_is_told_to_four_per_cent(name, by_scipy):
+    rate = TIMES[name].tail_rate
+    found = cluster.from_scipy(by_scipy).tail_rate
+    assert found == rate if rate in (0, math.inf) else 0.96 * rate < found < rate
+    assert cluster.from_scipy(stats.weibull_min(1.2)).tail_rate == math.inf
+    assert cluster.from_scipy(stats.weibull_min(0.8)).tail_rate == 0
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_the_tail_rate_is_where_the_transform_ends(name):
+    times = TIMES[name]
+    if times.tail_rate == math.inf:
+        assert np.isfinite(times.transform(-5.0 / times.mean))
+    elif times.tail_rate > 0 and "scipy" not in name:
+        near, nearer = times.transform(-times.tail_rate * (1 - np.array([1e-3, 1e-6])))
+        assert nearer > 100 * near > 100
+
+
+# closed forms
+
+
+def test_a_constant_and_measured_times_are_sums():
+    s = np.array([[0.5, -1.0 + 2j], [1j, 0.0]])
+    times = cluster.constant(2)
+    np.testing.assert_allclose(times.transform(s), np.exp(-2 * s))
+    np.testing.assert_allclose(times.slope(s), 2 * np.exp(-2 * s))
+    assert times.quantile(np.array([0.0, 0.9])).tolist() == [2.0, 2.0]
+    assert times.survival(np.array([1.9, 2.0])).tolist() == [1.0, 0.0]
+    times = cluster.empirical([2.0, 0.0, 1.0, 2.0])
+    expected = (1 + np.exp(-s) + 2 * np.exp(-2 * s)) / 4
+    np.testing.assert_allclose(times.transform(s), expected)
+    np.testing.assert_allclose(times.slope(s), (np.exp(-s) + 4 * np.exp(-2 * s)) / 4)
+    assert times.mean == 1.25
+    assert times.quantile(np.array([0.2, 0.3, 0.6])).tolist() == [0.0, 1.0, 2.0]
+    assert times.survival(np.array([0.0, 1.0, 2.0])).tolist() == [0.75, 0.5, 0.0]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_many_samples_and_points_are_summed_in_blocks(seed):
+    rng = np.random.default_rng(seed)
+    seconds = rng.gamma(2.0, 0.5, 30_000)
+    s = rng.uniform(0, 2, 20) + 1j * rng.uniform(0, 2, 20)
+    expected = [np.exp(-z * seconds).mean() for z in s]
+    found = cluster.empirical(seconds).transform(s)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [1e12, 1e16])
+def test_a_large_shape_is_a_constant_time(shape):
+    times, constant = cluster.gamma(1.5, shape), cluster.constant(1.5)
+    s = np.array([0.0, 1.0, -0.7, 1j, 0.3 - 2j, -0.5 + 1e-3j])
+    np.testing.assert_allclose(times.transform(s), constant.transform(s), rtol=1e-11)
+    np.testing.assert_allclose(times.slope(s), constant.slope(s), rtol=1e-11)
+    np.testing.assert_allclose(times.quantile(0.5), 1.5, rtol=1e-5)
+
+
+def test_a_large_shape_keeps_its_first_correction():
+    # k log(1 + z/k) = z - z^2/2k, of which powers of 1 + z/k lose all but some digits
+    z = 0.8 + 0.6j
+    expected = np.exp(-z + z**2 / 2e8 - z**3 / 3e16)
+    found = cluster.gamma(1.0, 1e8).transform(z)
+    np.testing.assert_allclose(found, expected, rtol=1e-15 * 8)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 2.0), (0.5, 3.0)])
+def test_uniform_times_overflow_nowhere(low, high):
+    times, width = cluster.uniform(low, high), high - low
+    for s in (1e2, 1e3 + 5j, 1e6):  # of the longest nothing is left
+        first = np.exp(-s * low) / (s * width)
+        np.testing.assert_allclose(times.transform(s), first, rtol=1e-12)
+        np.testing.assert_allclose(times.slope(s), first * (low + 1 / s), rtol=1e-12)
+    for s in (-100.0, -200.0 + 1j):  # of the shortest
+        last = -np.exp(-s * high) / (s * width)
+        np.testing.assert_allclose(times.transform(s), last, rtol=1e-12)
+        np.testing.assert_allclose(times.slope(s), last * (high + 1 / s), rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-9, 1e-3, 0.1, 0.249, 0.251, 0.9])
+@pytest.mark.parametrize("angle", [0.0, 0.8, 1.6, 2.4, math.pi])
+def test_uniform_times_are_exact_at_small_and_large_s(size, angle):
+    times, s = cluster.uniform(0.5, 2.5), size * np.exp(1j * angle)
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    seconds = 1.5 + nodes
+    expected = np.exp(-s * seconds) @ weights / 2
+    np.testing.assert_allclose(times.transform(s), expected, rtol=1e-14)
+    expected = (seconds * np.exp(-s * seconds)) @ weights / 2
+    np.testing.assert_allclose(times.slope(s), expected, rtol=1e-14)
+
+
+def test_formulas_of_the_kth_are_the_papers():
+    last_three = 1 / 6 + 1 / 7 + 1 / 8
+    assert cluster.exponential(2.0).kth_mean(3, 8) == pytest.approx(2 * last_three)
+    shifted = cluster.shifted_exponential(1.0, 2.0)
+    assert shifted.kth_mean(3, 8) == pytest.approx(1 + 2 * last_three)
+    # the first of eight is Pareto with eight times the exponent, and each further one
+    # longer than the last by 3 i / (3 i - 1), i = 7, 6
+    assert cluster.pareto(2.0, 3.0).kth_mean(3, 8) == pytest.approx(
+        2 * 24 / 23 * 21 / 20 * 18 / 17
+    )
+    assert cluster.uniform(0.0, 2 * 5.0).kth_mean(3, 8) == 2 * 5.0 * 3 / 9
+    assert [cluster.empirical([3.0]).kth_mean(k, P) for k in KS] == [3.0] * 3
+
+
+@pytest.mark.parametrize(("k", "workers"), [(8, 8), (1, 1000), (600, 1000)])
+def test_the_integral_over_shares_is_the_closed_form(k, workers):
+    for times, by_scipy in (
+        (cluster.exponential(1.0), stats.expon()),
+        (cluster.pareto(1.0, 1.2), stats.pareto(1.2)),
+        (cluster.uniform(1.0, 3.0), stats.uniform(1.0, 2.0)),
+    ):
+        found = cluster.from_scipy(by_scipy).kth_mean(k, workers)
+        assert found == pytest.approx(times.kth_mean(k, workers), rel=1e-9)
+
+
+def test_the_last_of_heavy_tails_may_take_for_ever():
+    # E T_{K:P} of P(T > t) = t^-1/2 needs P - K + 1 > 2
+    for heavy in (cluster.pareto(1.0, 0.5), cluster.from_scipy(stats.pareto(0.5))):
+        assert heavy.mean == math.inf
+        finite = [heavy.kth_mean(k, P) < math.inf for k in (6, 7, 8)]
+        assert finite == [True, False, False]
+
+
+# errors
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: cluster.exponential(0.0), "`mean_seconds` must be .* got 0.0"),
+        (lambda: cluster.gamma(-1.0, 2), "`mean_seconds` must be .* got -1.0"),
+        (lambda: cluster.gamma(1.0, 0), "`shape` must be finite and positive"),
+        (
+            lambda: cluster.shifted_exponential(-0.5, 1.0),
+            "`shift_seconds` must be finite and positive, got -0.5",
+        ),
+        (
+            lambda: cluster.shifted_exponential(1.0, math.inf),
+            "`mean_seconds` must be finite",
+        ),
+        (lambda: cluster.pareto(1.0, -2.0), "`shape` must be"),
+        (lambda: cluster.uniform(-1.0, 1.0), "`low_seconds` must be .* -1.0"),
+        (lambda: cluster.uniform(0.0, math.inf), "`high_seconds` must be fin"),
+        (lambda: cluster.uniform(2.0, 2.0), r"above .*constant\(seconds\)"),
+        (lambda: cluster.empirical([]), r"at least one time, got \[\]"),
+        (lambda: cluster.empirical([[1.0]]), r"a vector .* got \[\[1.0\]\]"),
+        (lambda: cluster.empirical([1.0, -2.0]), "non-negative .* got -2.0"),
+        (lambda: cluster.empirical([1.0, math.inf]), "got inf: leave out"),
+        (lambda: cluster.empirical([1.0, math.nan]), "got nan"),
+        (lambda: cluster.from_scipy(stats.norm(0.0, 1.0)), "a support from -inf"),
+        (lambda: cluster.constant(1.0).scaled(0.0), "`factor` must be"),
+        (lambda: cluster.uniform(0.0, 1.0).kth_mean(0, 8), "`k` must be at least 1"),
+        (lambda: cluster.uniform(0.0, 1.0).kth_mean(9, 8), r"`k` must lie in 1 \.\. 8"),
+        (lambda: cluster.uniform(0.0, 1.0).kth_mean(1, 0), "`workers` must be at le"),
+    ],
+)
+def test_impossible_times_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("other", [1.0, stats.norm, np.random.default_rng(0)])
+def test_what_is_no_frozen_distribution_is_refused(other):
+    with pytest.raises(TypeError, match="`distribution` must be a frozen"):
+        cluster.from_scipy(other)
+
+
+@pytest.mark.parametrize(
+    "service", [1.0, cluster.independent(np.ones), cluster.sleepers(1.0, 1.0, 4)]
+)
+def test_a_plain_service_is_told_how_to_have_formulas(service):
+    with pytest.raises(
+        TypeError, match=r"`times` must be a .*ServiceTime.*cluster.empirical"
+    ):
+        service_time.as_service_time("times", service)

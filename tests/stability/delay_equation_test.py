@@ -1,0 +1,558 @@
+"""Rates in wall-clock time: closed forms, other solvers, and simulated clusters."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, optimize, special, stats
+
+from delayjax import cluster
+from delayjax.cluster import protocols
+from delayjax.stability import DelayEquation, rightmost
+
+
+def mean_limit(times):
+    return DelayEquation(times).gain_limit(workers=math.inf)
+
+
+def critical_gain(times):
+    return DelayEquation(times).critical_gain()
+
+
+def speedup_limit(times):
+    return DelayEquation(times).speedup_limit()
+
+
+def decay_rate(gain, times):
+    return DelayEquation(times).decay_rate(gain)
+
+
+def roots(gain, times, **options):
+    return DelayEquation(times).roots(gain, **options)
+
+
+def searched(times):
+    """The same times, for which no closed form is known."""
+    return dataclasses.replace(times, stages=None)
+
+
+TIMES = {
+    "constant": cluster.constant(1.0),
+    "constant, searched": searched(cluster.constant(0.5)),
+    "gamma 2": cluster.gamma(1.0, 2),
+    "gamma 3.3": cluster.gamma(2.0, 3.3),
+    "gamma 400": cluster.gamma(1.0, 400),
+    "exponential": cluster.exponential(2.0),
+    "exponential, searched": searched(cluster.exponential(2.0)),
+    "shifted": cluster.shifted_exponential(0.5, 0.5),
+    "shifted, nearly constant": cluster.shifted_exponential(0.95, 0.05),
+    "shifted, nearly exponential": cluster.shifted_exponential(0.05, 0.95),
+    "uniform": cluster.uniform(0.0, 2.0),
+    "uniform, narrow": cluster.uniform(0.9, 1.1),
+    "measured": cluster.empirical(np.random.default_rng(0).gamma(4.0, 0.25, 12)),
+    "measured, a heavy tail": cluster.empirical(
+        np.random.default_rng(0).pareto(1.5, 15)
+    ),
+    "two delays": cluster.empirical([0.0, 2.0]),
+    "mostly none": cluster.empirical([0.0, 0.0, 0.0, 1.0]),
+}
+FINITE = {
+    name: times
+    for name, times in TIMES.items()
+    if not name.startswith(("exponential", "two", "mostly"))
+}
+
+
+@pytest.mark.parametrize("k", [2, 3, 4, 16, 100])
+def test_gamma_delays_have_the_closed_forms(k):
+    times = cluster.gamma(3.0, k)
+    limit = k * math.tan(math.pi / (2 * k)) / math.cos(math.pi / (2 * k)) ** k
+    critical = (k / (k + 1)) ** (k + 1)
+    np.testing.assert_allclose(3 * mean_limit(times), limit, rtol=1e-10)
+    np.testing.assert_allclose(3 * critical_gain(times), critical, rtol=1e-10)
+    rate = decay_rate(critical / 3, times)
+    np.testing.assert_allclose(3 * rate, k / (k + 1), rtol=1e-7)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("gain", [0.1, 0.5, 2.0, 30.0])
+def test_gamma_delays_have_the_roots_of_a_polynomial(k, gain):
+    # z (1 + z/k)^k + A, z = s mean
+    factor = np.polynomial.Polynomial([1, 1 / k]) ** k
+    polynomial = np.polynomial.Polynomial([0, 1]) * factor + 2 * gain
+    times = cluster.gamma(2.0, k)
+    found = roots(gain, times, number=k + 1)
+    between = np.abs(found[:, None] - polynomial.roots() / 2)
+    assert len(found) == k + 1
+    assert between.min(axis=0).max() < 1e-8
+    assert (np.diff(found.real) <= 1e-12).all()
+
+
+@pytest.mark.parametrize("shape", [0.5, 2.5])
+@pytest.mark.parametrize("gain", [0.05, 0.15, 0.25, 0.45])
+def test_gamma_delays_of_half_integer_shape_are_a_polynomial_in_a_root(shape, gain):
+    # (u - 1) u^k + A/k = 0 in v = sqrt(u), Re v > 0 for the branch that is meant
+    order = round(2 * shape)
+    polynomial = np.zeros(order + 3)
+    polynomial[0], polynomial[2], polynomial[-1] = 1, -1, gain / shape
+    v = np.roots(polynomial)
+    expected = shape * (v[v.real > 1e-9] ** 2 - 1)
+    times = cluster.gamma(1.0, shape)
+    found = decay_rate(gain, times)
+    np.testing.assert_allclose(found, -expected.real.max(), rtol=1e-9)
+    near = expected[expected.real > -0.998 * shape]
+    found = roots(gain, times)
+    between = np.abs(found[:, None] - near)
+    assert len(found) == len(near)
+    assert between.min(axis=0).max() < 1e-8
+
+
+def test_the_tail_of_the_delays_limits_the_rate():
+    times = cluster.gamma(1.0, 0.5)
+    assert decay_rate(10.0, times) == times.tail_rate == 0.5
+
+
+@pytest.mark.parametrize("gain", [0.1, 0.3, 0.367, 0.368, 0.5, 1.5, 1.6, 10.0])
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 7])
+def test_lambert_s_function_and_the_search_agree(gain, number):
+    times = cluster.constant(1.0)
+    found = roots(gain, times, number=number)
+    other = roots(gain, searched(times), number=number)
+    np.testing.assert_allclose(found, other, rtol=1e-9)
+    assert len(found) in (number, number + 1)
+    np.testing.assert_allclose(found, -gain * np.exp(-found), rtol=1e-10)
+    first = special.lambertw(-gain)
+    np.testing.assert_allclose(found[0].real, first.real, rtol=1e-12)
+    assert found.imag.sum() == 0  # no pair is parted
+
+
+@pytest.mark.parametrize("gain", [0.05, 0.3, 0.5, 2.0, 20.0])
+def test_roots_are_counted_however_near_the_line(gain):
+    times = cluster.constant(1.0)
+    roots = special.lambertw(-gain, np.arange(-6, 6))
+    unit = rightmost.meeting_rate(times)
+    for root in roots[np.argsort(-roots.real)][:7]:
+        for offset in (-0.3, -1e-3, -1e-6, 1e-6, 1e-3, 0.3):
+            line = root.real + offset
+            found = rightmost.number_right_of(line, gain, times, unit=unit)
+            assert found == (roots.real > line).sum()
+
+
+def everywhere(gain, times, right_of, up_to):
+    """Newton's method from a dense grid: what it finds to the right of a line."""
+    x, y = np.meshgrid(np.linspace(right_of, gain, 20), np.linspace(0, up_to, 200))
+    s = (x + 1j * (y + 1e-3)).ravel()
+    with np.errstate(all="ignore"):
+        for _ in range(50):
+            slope = 1 - gain * times.slope(s)
+            s = s - (s + gain * times.transform(s)) / slope
+        good = np.abs(s + gain * times.transform(s)) < 1e-9 * (1 + np.abs(s))
+    s = s[good & (s.real > right_of)]
+    s = np.where(np.abs(s.imag) < 1e-7, s.real + 0j, s)
+    kept = []
+    for zero in np.concatenate([s, s.conj()]):
+        if all(abs(zero - other) > 1e-5 for other in kept):
+            kept.append(zero)
+    return np.array(kept)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in TIMES if n not in ("gamma 400", "measured, a heavy tail")]
+)
+@pytest.mark.parametrize("share", [0.5, 1.5, 6.0])
+def test_no_root_to_the_right_is_missed(name, share):
+    times = TIMES[name]
+    gain = share * critical_gain(times)
+    found = roots(gain, times)
+    line = found[-1].real - 1e-6
+    up_to = 1.1 * gain * float(times.transform(line)) + 1
+    expected = everywhere(gain, times, line, up_to)
+    assert len(found) == len(expected)
+    between = np.abs(found[:, None] - expected)
+    assert between.min(axis=0).max() < 1e-6
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_every_root_is_a_root(name):
+    times = TIMES[name]
+    critical = critical_gain(times)
+    near = 1 + np.array([-1e-3, -1e-9, -1e-13, 0, 1e-15, 1e-12, 1e-9, 1e-6, 1e-3])
+    for share in [0.01, 0.5, *near, 2.0, 20.0]:
+        gain = share * critical
+        found = roots(gain, times)
+        late = gain * times.transform(found)
+        np.testing.assert_allclose(found, -late, rtol=1e-9)
+        rate = decay_rate(gain, times)
+        # a double root is a root to the square root of rounding
+        np.testing.assert_allclose(rate, -found[0].real, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", FINITE)
+def test_the_limit_is_where_the_dominant_root_is_imaginary(name):
+    times = FINITE[name]
+    limit = mean_limit(times)
+    first, second = roots(limit, times, number=2)
+    np.testing.assert_allclose(first.real, 0, atol=1e-9 * abs(first))
+    assert second == first.conjugate()
+    assert first.imag > 0
+    assert decay_rate(0.99 * limit, times) > 0
+    assert decay_rate(1.01 * limit, times) < 0
+
+
+# one delay in a thousand makes the mean, and is no more than that to the limit
+@pytest.mark.parametrize(("often", "rare"), [(99, 1e5), (999, 1e6), (999, 1e9)])
+def test_a_few_delays_that_are_very_long_leave_the_limit(often, rare):
+    times = cluster.empirical([1.0] * often + [rare])
+    limit = mean_limit(times)
+    near = 1 / (often + 1)  # of the share, on either side of pi/2
+    assert math.pi / 2 * (1 - 3 * near) < limit < math.pi / 2 * (1 + 3 * near)
+
+
+@pytest.mark.parametrize("fast", [1e-3, 1e-6, 1e-9])
+def test_delays_that_are_mostly_short_have_the_limit_of_the_short_ones(fast):
+    times = cluster.empirical([fast] * 9 + [1.0])
+    limit = mean_limit(times) * fast
+    # cos w = +-1/9 at the first crossings; a = w / (0.9 sin w +- 0.1) between
+    assert math.acos(1 / 9) < limit < math.acos(-1 / 9) / 0.79
+
+
+def test_times_without_formulas_have_the_rates_and_limits_of_the_same_times():
+    for by_scipy, times in (
+        (stats.gamma(4, scale=0.25), cluster.gamma(1.0, 4)),
+        (stats.uniform(0.5, 1.0), cluster.uniform(0.5, 1.5)),
+    ):
+        found, expected = (
+            DelayEquation(cluster.from_scipy(by_scipy)),
+            DelayEquation(times),
+        )
+        limit = expected.gain_limit(workers=math.inf)
+        assert found.gain_limit(workers=math.inf) == pytest.approx(limit, rel=1e-6)
+        for gain in (0.1, 0.5):
+            rate = expected.decay_rate(gain)
+            assert found.decay_rate(gain) == pytest.approx(rate, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    "times", [cluster.lognormal(1.0, 0.2), cluster.pareto(1.0, 3.0)]
+)
+def test_heavy_tails_have_the_limits_of_many_samples(times):
+    shares = (np.arange(2000) + 0.5) / 2000
+    limit = mean_limit(cluster.empirical(times.quantile(shares)))
+    assert mean_limit(times) == pytest.approx(limit, rel=1e-3)
+
+
+@pytest.mark.parametrize("by_scipy", [stats.expon(), stats.weibull_min(0.8)])
+def test_what_an_integral_does_not_resolve_is_no_limit(by_scipy):
+    times = cluster.from_scipy(by_scipy)
+    assert mean_limit(times) == mean_limit(times.scaled(3.0)) == math.inf
+
+
+@pytest.mark.parametrize("k", [1.001, 1.5, 3.3, 400, 1e6, 1e12])
+def test_the_limit_of_stages_is_that_of_the_search(k):
+    times = cluster.gamma(2.0, k)
+    limit = mean_limit(times)
+    if k > 1.1:
+        np.testing.assert_allclose(limit, mean_limit(searched(times)), rtol=1e-9)
+    assert abs(decay_rate(limit, times)) < 1e-9 * limit
+    # |a phi| is w there
+    w = k / 2.0 * math.tan(math.pi / (2 * k))
+    np.testing.assert_allclose(-limit * times.transform(1j * w), 1j * w, atol=1e-9 * w)
+
+
+@pytest.mark.parametrize("k", [0.3, 0.5, 1, 1.5, 2, 3.3, 7, 400])
+@pytest.mark.parametrize("share", [1.002, 1.05, 1.5, 4.0, 20.0])
+def test_beyond_critical_gain_stages_decay_as_the_search_finds(k, share):
+    times = cluster.gamma(2.0, k)
+    gain = share * critical_gain(times)
+    expected = decay_rate(gain, searched(times))
+    found = decay_rate(gain, times)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [1e10, 1e12, 1e16])
+def test_a_large_shape_has_the_rates_of_a_constant_delay(shape):
+    times, near = cluster.gamma(1.0, shape), 20 / shape
+    critical = critical_gain(times)
+    np.testing.assert_allclose(critical, math.exp(-1), rtol=near + 1e-14)
+    for gain in (0.1, 0.3, 1.0, 1.5, 2.0):
+        found = decay_rate(gain, times)
+        expected = -special.lambertw(-gain).real
+        # near the limit the rate is small, and what is lost is not
+        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=near)
+        first = roots(gain, times, number=1)[0]
+        np.testing.assert_allclose(-first.real, expected, rtol=1e-9, atol=near)
+
+
+@pytest.mark.parametrize("gain", [1e3, 1e4])
+def test_large_gains_have_rates_for_all_times(gain):
+    # s + a (1 - exp(-2s))/(2s) = 0: s^2 is nearly -a/2 (1 - exp(-2s))
+    times = cluster.uniform(0.0, 2.0)
+    rate = decay_rate(gain, times)
+    first = roots(gain, times, number=1)[0]
+    assert rate == -first.real < 0
+    np.testing.assert_allclose(first**2, -gain / 2 * (1 - np.exp(-2 * first)))
+    stages = cluster.gamma(1.0, 1)
+    np.testing.assert_allclose(decay_rate(gain * 1e20, stages), 0.5)
+
+
+def test_limits_of_other_times_have_closed_forms():
+    for seconds in (0.5, 3.0):
+        times = cluster.constant(seconds)
+        expected = math.pi / 2 / seconds
+        np.testing.assert_allclose(mean_limit(times), expected, rtol=1e-12)
+        times = cluster.uniform(0.0, 2 * seconds)
+        expected = (math.pi / 2) ** 2 / seconds
+        np.testing.assert_allclose(mean_limit(times), expected, rtol=1e-10)
+    for fixed in (0.05, 0.3, 0.5, 0.9):
+        times = cluster.shifted_exponential(fixed, 1 - fixed)
+
+        def phase(y, fixed=fixed):
+            return fixed * y + math.atan(y * (1 - fixed)) - math.pi / 2
+
+        y = optimize.brentq(phase, 0, math.pi / 2 / fixed, xtol=1e-15)
+        expected = y * math.sqrt(1 + y**2 * (1 - fixed) ** 2)
+        np.testing.assert_allclose(mean_limit(times), expected, rtol=1e-10)
+    for name in ("exponential", "two delays", "mostly none"):
+        assert mean_limit(TIMES[name]) == math.inf
+    assert mean_limit(cluster.gamma(1.0, 0.9)) == math.inf
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_up_to_critical_gain_nothing_oscillates(name):
+    times = TIMES[name]
+    critical = critical_gain(times)
+    for share, real in ((0.3, True), (0.999, True), (1.001, False), (1.3, False)):
+        first = roots(share * critical, times, number=1)[0]
+        assert (first.imag == 0) == real
+        if real:  # r = a E exp(r T)
+            rate = decay_rate(share * critical, times)
+            later = share * critical * float(times.transform(-rate))
+            np.testing.assert_allclose(rate, later, rtol=1e-12)
+
+
+def test_a_constant_delay_is_fastest_at_critical_gain():
+    times = cluster.constant(2.0)
+    critical = critical_gain(times)
+    np.testing.assert_allclose(critical, math.exp(-1) / 2, rtol=1e-14)
+    rates = [decay_rate(x * critical, times) for x in (0.9, 1.0, 1.1)]
+    np.testing.assert_allclose(rates[1], 1 / 2, rtol=1e-12)
+    assert max(rates) == rates[1]
+
+
+def test_a_small_delay_speeds_up_below_the_formula_s_gain():
+    # -log(cos v) tan v = v, a = -log cos v, of a delay of 1
+    v = optimize.brentq(lambda v: -math.log(math.cos(v)) * math.tan(v) - v, 0.5, 1.5)
+    limit = speedup_limit(cluster.constant(4.0))
+    np.testing.assert_allclose(limit, -math.log(math.cos(v)) / 4, rtol=1e-10)
+
+
+def test_delays_of_a_large_spread_speed_up_far_beyond_critical_gain():
+    times = cluster.gamma(1.0, 0.5)
+    limit = speedup_limit(times)
+    assert limit > 2 * critical_gain(times)
+    np.testing.assert_allclose(decay_rate(limit, times), limit, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_delay_is_faster_than_none_up_to_the_speedup_limit(name):
+    times = TIMES[name]
+    limit = speedup_limit(times)
+    assert critical_gain(times) < limit < mean_limit(times)
+    for share in (0.01, 0.3, 0.6, 0.9, 0.999):
+        assert decay_rate(share * limit, times) > share * limit
+    assert decay_rate(1.001 * limit, times) < 1.001 * limit
+
+
+def test_without_gain_nothing_moves():
+    times = cluster.gamma(1.0, 3)
+    assert roots(0, times).tolist() == [0]
+    assert decay_rate(0.0, times) == 0
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_seconds_are_a_unit(name):
+    times, minutes = TIMES[name], TIMES[name].scaled(1 / 60)
+    for share in (0.5, 2.0):
+        gain = share * critical_gain(times)
+        np.testing.assert_allclose(
+            decay_rate(60 * gain, minutes),
+            60 * decay_rate(gain, times),
+            rtol=1e-9,
+        )
+    limits = [mean_limit(x) for x in (times, minutes)]
+    np.testing.assert_allclose(limits[1], 60 * limits[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("gain", [0.2, 1.0, 1.4])
+def test_a_solver_of_delay_equations_finds_the_rate(gain):
+    ddeint = pytest.importorskip("ddeint")
+    grid = np.linspace(0, 16, 1601)
+    path = ddeint.ddeint(lambda x, t: -gain * x(t - 1.0), lambda t: 1.0, grid)
+    rate = rate_of(path[600:, 0], every=40) / 0.01
+    np.testing.assert_allclose(decay_rate(gain, ONE), rate, rtol=0.01)
+
+
+def rate_of(path, *, every):
+    """Decay a point of what is a sum of two modes, y_n = c y_{n-1} + d y_{n-2}."""
+    y = path[::every]
+    before = np.stack([y[1:-1], y[:-2]], axis=1)
+    # later points are smaller, and count less than they should
+    weight = 1 / np.sqrt(np.abs(before).max(axis=1))
+    c, d = np.linalg.lstsq(before * weight[:, None], y[2:] * weight, rcond=None)[0]
+    return -np.log(np.abs(np.roots([1, -c, -d])).max()) / every
+
+
+WORKERS = 16
+
+
+@pytest.fixture(scope="module", params=["constant", "gamma"])
+def trained(request):
+    """The times, and the staleness of the updates of clusters with them [n, runs]."""
+    times, runs = {
+        "constant": (cluster.constant(2.0), 1),
+        "gamma": (cluster.gamma(2.0, 4.0), 400),
+    }[request.param]
+    workers = cluster.Cluster(WORKERS, times)
+    asynchronous = protocols.k_batch_async(1)
+    traces = [
+        cluster.simulate(workers, asynchronous, 8 * WORKERS, seed=seed)
+        for seed in range(runs)
+    ]
+    return times, np.stack([trace.staleness[:, 0] for trace in traces], axis=1)
+
+
+# the mean over 400 runs is exact to some tenths of a per cent; a cluster's mean over 8
+# turns of its workers
+@pytest.mark.parametrize("gain", [0.2, 0.3, 0.7, 1.0, 1.4])
+def test_a_simulated_cluster_decays_at_the_rate_half_an_update_earlier(trained, gain):
+    times, staleness = trained
+    step = gain / WORKERS  # eta lambda, of one update
+    runs = np.arange(staleness.shape[1])
+    x = np.ones((len(staleness) + 1, len(runs)))
+    for t, tau in enumerate(staleness):
+        x[t + 1] = x[t] - step * x[t - tau, runs]
+    path = x.mean(axis=1)[3 * WORKERS :]
+    updates_per_second = WORKERS / times.mean
+    measured = rate_of(path, every=4) * updates_per_second
+    earlier = DelayEquation(times).half_update_earlier(WORKERS)
+    rate = earlier.decay_rate(step * updates_per_second)
+    np.testing.assert_allclose(rate, measured, rtol=0.02)
+    if gain > 0.5:  # which it needs
+        rate = decay_rate(step * updates_per_second, times)
+        assert rate < 0.96 * measured
+
+
+ONE = cluster.constant(1.0)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 16, 10**4])
+def test_of_memoryless_workers_the_variance_bears_the_root_of_two(workers):
+    # phi = 1/(1 + iw T): the integral over w is pi a T, so (a T)^2 < 2 P
+    for name in ("exponential", "exponential, searched"):
+        times = TIMES[name]
+        limit = DelayEquation(times).gain_limit(workers=workers) * times.mean
+        assert limit == pytest.approx(math.sqrt(2 * workers), rel=1e-4)
+
+
+def integral(gain, times, workers):
+    """(a^2 E T / 2 pi P) int (1 - |phi|^2) / |iw + a phi|^2 dw, by scipy."""
+
+    def over(w):
+        phi = times.transform(1j * w)
+        return (1 - abs(phi) ** 2) / abs(1j * w + gain * phi) ** 2
+
+    # twice its half; beyond `far` as 1/w^2
+    far = 2000.0 / times.mean
+    area = integrate.quad(over, 0, far, limit=5000, epsrel=1e-6)[0] + 1 / far
+    return gain**2 * times.mean / (math.pi * workers) * area
+
+
+@pytest.mark.parametrize("name", ["gamma 2", "gamma 3.3", "shifted", "uniform"])
+@pytest.mark.parametrize("workers", [2, 16])
+def test_the_integral_is_one_at_the_limit_of_so_many_workers(workers, name):
+    times = TIMES[name]
+    limit = DelayEquation(times).gain_limit(workers=workers)
+    assert limit < mean_limit(times)
+    assert integral(limit, times, workers) == pytest.approx(1, rel=2e-3)
+
+
+@pytest.mark.parametrize("name", FINITE)
+def test_more_workers_bear_a_larger_gain_up_to_the_delay_equation_s(name):
+    times = FINITE[name]
+    several = [1, 4, 64, 10**4, 10**6, math.inf]
+    limits = [DelayEquation(times).gain_limit(workers=count) for count in several]
+    assert limits == sorted(limits)
+    assert limits[-2] == pytest.approx(limits[-1], rel=0.02)
+    if name.startswith("constant"):  # nothing is random
+        assert limits[0] == pytest.approx(limits[-1], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: decay_rate(-0.5, ONE),
+            ValueError,
+            "`gain` must be finite and non-negative, got -0.5. It is eta lambda nu",
+        ),
+        *(
+            (lambda f=f: f(DelayEquation(cluster.pareto(1.0, 3.0))), ValueError, text)
+            for text in ("`service_time` must have a tail no heavier than exponential",)
+            for f in (
+                DelayEquation.critical_gain,
+                DelayEquation.speedup_limit,
+                lambda equation: equation.decay_rate(0.5),
+                lambda equation: equation.roots(0.5),
+            )
+        ),
+        (
+            lambda: DelayEquation(cluster.independent(np.ones)),
+            TypeError,
+            r"`service_time` must be a cluster.ServiceTime .* no formulas",
+        ),
+        (
+            lambda: DelayEquation(cluster.pareto(1.0, 0.5)),
+            ValueError,
+            "`service_time` must have a positive, finite mean, got inf",
+        ),
+        (
+            lambda: DelayEquation(cluster.empirical([0.0])),
+            ValueError,
+            "`service_time` must have a positive, finite mean, got 0.0",
+        ),
+        (
+            lambda: decay_rate(0.5, cluster.empirical([1e-9] * 999 + [1e6])),
+            ValueError,
+            "`gain` 0.5 by the longest times of `service_time` .* leave out",
+        ),
+        (
+            lambda: roots(math.inf, ONE),
+            ValueError,
+            "`gain` must be finite and non-negative, got inf",
+        ),
+        (
+            lambda: roots("1", ONE),
+            TypeError,
+            "`gain` must be a number, got '1'",
+        ),
+        (
+            lambda: roots(1.0, ONE, number=0),
+            ValueError,
+            "`number` must be at least 1, got 0",
+        ),
+        (
+            lambda: DelayEquation(ONE).gain_limit(workers=0),
+            ValueError,
+            "`workers` must be at least 1, got 0",
+        ),
+        (
+            lambda: DelayEquation(ONE).gain_limit(workers=2.5),
+            TypeError,
+            "`workers` must be a static integer, got 2.5",
+        ),
+    ],
+)
+def test_bad_input_is_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
