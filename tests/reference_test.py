@@ -55,14 +55,18 @@ def public_objects(module):
 
 
 def rendered(page):
-    """What a page asks autodoc for."""
+    """What a page asks autodoc for, in its order."""
     text = reference.expand(page.read_text())
-    return set(
-        re.findall(r"^\.\. (?:auto|py:)\w+:: (delayjax\S+)$", text, re.MULTILINE)
-    )
+    return re.findall(r"(?m)^\.\. (?:auto|py:)\w+:: (delayjax\S+)$", text)
 
 
-RENDERED = set().union(*map(rendered, PAGES.glob("*.md")))
+LISTED = [full for page in PAGES.glob("*.md") for full in rendered(page)]
+RENDERED = set(LISTED)
+
+
+def named(full):
+    module, _, name = full.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -92,10 +96,23 @@ def test_the_reference_has_the_types_that_a_package_hands_out():
     assert handed_out <= RENDERED
 
 
-def test_what_the_reference_lists_exists():
-    for full in RENDERED:
-        module, _, name = full.rpartition(".")
-        assert hasattr(importlib.import_module(module), name), full
+def test_what_the_reference_lists_exists_and_stands_there_once():
+    values = [named(full) for full in LISTED]
+    objects = [value for value in values if inspect.isroutine(value) or own(value)]
+    assert len(RENDERED) == len(LISTED)
+    assert len({id(value) for value in objects}) == len(objects)
+
+
+def test_functions_come_first_in_the_order_of_their_file():
+    page = rendered(PAGES / "root.md")
+    assert page[:2] == ["delayjax.delayed", "delayjax.delay_gradients"]
+    at = page.index
+    assert at("delayjax.replay") < at("delayjax.ReplayState") < at("delayjax.Replay")
+    text = reference.listing("delayjax.exchange")
+    participation = text.index("\n.. py:data:: delayjax.exchange.Participation\n")
+    remark = "   step (int32 []) -> whether this worker takes part, bool []."
+    assert remark in text[participation:]
+    assert text.index("autofunction:: delayjax.exchange.majority") < participation
 
 
 def test_every_page_is_in_the_index():
@@ -119,6 +136,12 @@ def test_an_equation_stays_in_its_lines():
 def test_an_equation_at_the_end_and_one_with_an_empty_line_are_literal_too():
     text = translated("It is\n\n    a = 1\n\n    b = 2")
     assert text == "It is\n\n.. code-block:: text\n\n    a = 1\n\n    b = 2\n"
+
+
+def test_an_equation_under_an_argument_stays_under_it():
+    text = translated("Returns:\n    What\n\n        a = 1\n\n    is.")
+    code = "    .. code-block:: text\n\n        a = 1\n"
+    assert text.startswith(f"Returns:\n    What\n\n{code}")
 
 
 def test_sections_are_left_to_napoleon():

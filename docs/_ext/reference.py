@@ -160,8 +160,6 @@ def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
         elif after_blank and start and _indent(line) > margin:
             while at < len(lines) and (not lines[at] or _indent(lines[at]) > margin):
                 at += 1
-            while not lines[at - 1]:
-                at -= 1
             kind = "literal"
         else:
             at += 1
