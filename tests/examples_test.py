@@ -49,12 +49,17 @@ def test_a_run_diverges_beyond_the_limit_and_decays_below_it(delay):
     assert (delay["diverged"] == (steps[None] > limits[:, None])).all()
 
 
+def largest_root(a, tau):
+    """The largest modulus of the roots of z^(tau+1) - z^tau + a."""
+    powers = np.zeros(tau + 2)
+    powers[:2] = 1.0, -1.0
+    powers[-1] += a
+    return np.abs(np.roots(powers)).max()
+
+
 def test_simulated_costs_are_those_of_theory(delay):
     theory = np.array(
-        [
-            [delay["spectral_radius"](a, tau) for a in delay["STEPS"]]
-            for tau in delay["DELAYS"]
-        ]
+        [[largest_root(a, tau) for a in delay["STEPS"]] for tau in delay["DELAYS"]]
     )
     measured = delay["measured"]
     # next to a double root, and where a fall takes few updates, the count is coarse
@@ -64,10 +69,13 @@ def test_simulated_costs_are_those_of_theory(delay):
     np.testing.assert_allclose(measured[compared], expected, rtol=0.05)
 
 
-def test_the_limits_are_the_library_s(delay):
-    # an independent check: at the limit the largest root has modulus 1
-    for limit, tau in zip(delay["limits"], delay["DELAYS"], strict=True):
-        assert delay["spectral_radius"](limit, tau) == pytest.approx(1.0, abs=1e-6)
+def test_lines_and_limits_are_those_of_the_recursion(delay):
+    for i, tau in enumerate(delay["DELAYS"]):
+        limit = 2 * np.sin(np.pi / (2 * (2 * tau + 1)))
+        assert delay["limits"][i] == pytest.approx(limit)
+        assert largest_root(limit, tau) == pytest.approx(1.0, abs=1e-6)
+        roots = [largest_root(a, tau) for a in delay["fine"]]
+        np.testing.assert_allclose(delay["theory"][i], roots, rtol=1e-6)
 
 
 def test_the_best_step_moves_left_and_up(delay):
