@@ -1,55 +1,107 @@
-"""What README.md shows runs."""
+"""What README.md shows runs; what it promises, and the pages behind it, are there."""
 
+import doctest
+import inspect
 import re
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import pytest
 
+import delayjax as dj
 from configs import default
 from experiments import build
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-FIRST, CLUSTER, LIMITS, OWN_TASK, RECIPES = re.findall(
-    r"```python\n(.*?)```", README, re.DOTALL
+PAGES = sorted(
+    path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts
 )
 
 
-def test_the_first_example_trains_and_is_short():
-    names = {}
-    exec(FIRST, names)
-    assert int(names["opt_state"].gradients.pushed) == 1
-    assert len([line for line in FIRST.splitlines() if line.strip()]) <= 12
+def blocks(path):
+    """The Python blocks of a page."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / path).read_text(), re.DOTALL)
 
 
-def test_the_cluster_s_example_trains():
+def after_doctests(path):
+    """The names that a page's doctests leave, all of which pass."""
+    parser, runner = doctest.DocTestParser(), doctest.DocTestRunner(verbose=False)
+    text = (ROOT / path).read_text()
+    test = parser.get_doctest(text, {}, path, path, 0)
+    runner.run(test, clear_globs=False)
+    assert runner.summarize().failed == 0
+    return test.globs
+
+
+(FIRST,) = blocks("README.md")
+(RECIPES,) = blocks("docs/howto/recipes.md")
+(OWN_TASK,) = blocks("docs/experiments.md")
+
+
+def test_readme_is_short():
+    assert len(README.splitlines()) <= 150
+    assert len(FIRST.splitlines()) <= 3
+
+
+def test_the_lines_to_adopt_make_gradients_as_late_as_they_say():
     names = {}
     exec(FIRST, names)
-    exec(CLUSTER, names)
-    seconds, loss = names["loss_over_time"]
+    params = jnp.zeros(3)
+    state = names["tx"].init(params)
+    for _ in range(6):
+        _, state = names["tx"].update(jnp.ones(3), state, params)
+    assert int(state.gradients.pushed) == 6
+    assert int(dj.staleness(state)) == 4
+
+
+def test_the_first_step_trains_and_so_does_the_cluster_s_example():
+    names = after_doctests("docs/start/first_step.md")
+    assert int(names["opt_state"].gradients.pushed) == 200
+    assert names["value"] < 1e-3
+    loss, seconds = names["loss"], names["seconds"]
     assert seconds.shape == loss.shape == (1000,)
     assert loss[-1] < 1e-3 * loss[0]
 
 
-def test_the_limits_are_what_their_comment_says(capsys):
-    names = {}
-    exec(FIRST, names)
-    exec(LIMITS, names)
-    *limits, best = capsys.readouterr().out.splitlines()
-    listed = re.search(r"# ([\d., ]+):", LIMITS)[1].split(", ")
-    for limit, digits in zip(limits, listed, strict=True):
-        assert f"{float(limit):.{len(digits) - 2}f}" == digits
-    fastest, many = re.search(
-        r"# (\d+) are fastest, (\d+) may diverge", LIMITS
-    ).groups()
-    assert best.startswith(f"OptimalWorkers(workers={fastest}, ")
-    assert f"limit={many}." in best
+def test_the_page_of_step_sizes_has_the_limits_of_theory():
+    names = after_doctests("docs/howto/step_size.md")
+    assert names["best"].workers < names["best"].limit
+    # the Hessian 2 * ones([3, 3]) has the eigenvalue 6; no delay, momentum 0.9
+    limit = 2 * (1 + 0.9) / 6
+    assert f"\n0: {limit:.4f}\n" in (ROOT / "docs/howto/step_size.md").read_text()
+
+
+def test_25_names_are_listed_and_exist():
+    listed = README.partition("## What is there")[2].partition("Beside these")[0]
+    rows = [line.split("|")[2] for line in listed.splitlines() if line.startswith("|")]
+    names = re.findall(r"`([\w.]+)`", " ".join(rows))
+    assert len(names) == len(set(names)) == 25
+    for name in names:
+        value = dj
+        for part in name.split("."):
+            value = getattr(value, part)
+        assert callable(value)
+
+
+def test_as_many_configs_are_listed_as_there_are():
+    listed = (ROOT / "docs" / "experiments.md").read_text()
+    configs = {path.stem for path in (ROOT / "configs").glob("*.py")} - {"__init__"}
+    assert set(re.findall(r"^\| `configs/(\w+)\.py`", listed, re.MULTILINE)) == configs
+    assert f"its {len(configs)} configs" in README
+
+
+def test_as_many_protocols_are_named_as_there_are():
+    described = re.search(r"(\d+) protocols from hardsync", README)[1]
+    assert described in (ROOT / "CHANGELOG.md").read_text()
+    protocols = inspect.getmembers(dj.cluster.protocols, inspect.isfunction)
+    assert int(described) == len(protocols)
 
 
 def test_the_recipes_are_transformations():
     names = {}
-    exec(FIRST, names)
+    exec("import jax, optax\nimport delayjax as dj", names)
     for line in re.split(r"\n\n", RECIPES):
         tx = eval(re.sub(r"^#.*\n", "", line), names)
         assert hasattr(tx, "init") and hasattr(tx, "update")
@@ -78,8 +130,55 @@ def test_a_task_without_accuracy_says_what_to_ask_for(tmp_path, monkeypatch):
         build.task(config)
 
 
-def test_every_path_that_is_named_exists():
-    linked = re.findall(r"\]\(([^)]+)\)", README)
-    configs = re.findall(r"configs/\w+\.py", README)
-    for path in {*linked, *configs}:
-        assert (ROOT / path.partition("#")[0]).exists(), path
+@pytest.mark.parametrize(
+    "path",
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *PAGES],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_every_path_that_is_named_exists(path):
+    text = path.read_text()
+    inside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    linked = re.findall(r"\]\(([^)\s]+)\)", inside)
+    for link in linked:
+        if re.match(r"https?://", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = path.parent / file if file else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+    configs = re.findall(r"configs/\w+\.py", text)
+    tests = re.findall(r"tests/(?:\w+/)*\w+\.py", text)
+    for name in {*configs, *tests} - {"tests/x_test.py"}:
+        assert (ROOT / name).exists(), name
+
+
+def anchors(path):
+    """What GitHub and the site call the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+def test_every_page_of_the_site_is_in_its_contents():
+    listed = set()
+    for page in PAGES:
+        trees = re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(), re.DOTALL)
+        lines = [line for tree in trees for line in tree.splitlines()]
+        entries = [line for line in lines if line and not line.startswith(":")]
+        listed |= {(page.parent / f"{entry}.md").resolve() for entry in entries}
+    pages = {page.resolve() for page in PAGES} - {ROOT / "docs" / "index.md"}
+    examples = set((ROOT / "examples").glob("*.md"))
+    assert listed == pages | examples
+
+
+def test_one_version_everywhere():
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {dj.__version__}\n" in citation
+    assert dj.__version__ in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_newcomer_s_lines_stand_behind_their_comments():
+    run, test = re.findall(
+        r"<!-- newcomer: (?:run|test) -->\n```bash\n(.*)\n```", README
+    )
+    assert run.endswith("--config=configs/default.py --workdir=runs/default")
+    assert test.endswith(".venv/bin/python -m pytest -q -n 2")

@@ -1,4 +1,4 @@
-"""Draws the figures of a run again, what a trace holds, or the README's picture of two.
+"""Draws the figures of a run again, what a trace holds, or the site's first picture.
 
 python -m experiments.figures --workdir=runs/default
 python -m experiments.figures --trace=trace.csv --out=figures

@@ -1,4 +1,4 @@
-"""The README's picture: both answers to its question, from two runs."""
+"""The site's first picture: both answers to its question, from two runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from experiments.tuning import Curve
 
 @look.STYLED
 def draw(edge_dir: Path | str, language_dir: Path | str) -> Figure:
-    """Both answers to the README's question, from two runs.
+    """Both answers to the front page's question, from two runs.
 
     Args:
         edge_dir: a run of configs/stability_edge.py.

@@ -1,4 +1,4 @@
-"""The README's picture: both answers to its question."""
+"""The site's first picture: both answers to its question."""
 
 import numpy as np
 import pytest

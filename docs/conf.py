@@ -1,0 +1,59 @@
+"""The site: `python -m sphinx -W --keep-going -n docs docs/_build/html`."""
+
+import sys
+from pathlib import Path
+
+import delayjax
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+project = "delayjax"
+author = "The delayjax developers"
+copyright = "the delayjax developers"
+version = release = delayjax.__version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "reference",  # docs/_ext/reference.py
+]
+exclude_patterns = ["_build", "_ext"]
+
+html_theme = "furo"
+html_title = "delayjax"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_theme_options = {
+    "source_repository": "https://github.com/delayjax/delayjax",
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+myst_heading_anchors = 3
+nb_execution_mode = "force"  # a page that shows a result has just computed it
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+nb_merge_streams = True
+
+# the annotations are long unions of JAX's types; what an argument is stands under Args
+autodoc_typehints = "none"
+autodoc_preserve_defaults = True
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+napoleon_attr_annotations = False
+napoleon_custom_sections = [("Example", "Examples")]
+python_maximum_signature_line_length = 72
+
+# Our own names must resolve. Those of JAX, Optax and Python are written for a reader.
+nitpick_ignore_regex = [(r"py:.*", r"(?!delayjax\.).*")]
+
+# Hosts that answer many requests in a row with 403 or 429. CI asks them too, in a step
+# that may fail.
+linkcheck_ignore = [r"https://arxiv\.org/.*", r"https://doi\.org/.*"]
+linkcheck_report_timeouts_as_broken = False
+linkcheck_rate_limit_timeout = 60

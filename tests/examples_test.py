@@ -1,0 +1,119 @@
+"""The notebooks of examples/ run, and say what is so."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+
+from experiments.figures.look import COLOURS
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+NOTEBOOKS = sorted(EXAMPLES.glob("*.md"))
+
+
+def run(name):
+    """The names that a notebook's cells leave, and what they print."""
+    matplotlib.use("agg")
+    text = (EXAMPLES / f"{name}.md").read_text()
+    names = {}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        for cell in re.findall(r"```\{code-cell\} ipython3\n(.*?)```", text, re.DOTALL):
+            exec(cell, names)
+    return names | {"printed": printed.getvalue()}
+
+
+@pytest.fixture(scope="module")
+def delay():
+    return run("what_a_delay_costs")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    return run("along_a_cluster")
+
+
+def test_both_are_in_the_site():
+    index = (EXAMPLES.parent / "docs" / "index.md").read_text()
+    assert len(NOTEBOOKS) == 2
+    assert all(f"\nexamples/{path.stem}\n" in index for path in NOTEBOOKS)
+    assert (EXAMPLES.parent / "docs" / "examples").resolve() == EXAMPLES.resolve()
+
+
+def test_a_run_diverges_beyond_the_limit_and_decays_below_it(delay):
+    steps, limits = delay["STEPS"], delay["limits"]
+    assert (delay["diverged"] == (steps[None] > limits[:, None])).all()
+
+
+def largest_root(a, tau):
+    """The largest modulus of the roots of z^(tau+1) - z^tau + a."""
+    powers = np.zeros(tau + 2)
+    powers[:2] = 1.0, -1.0
+    powers[-1] += a
+    return np.abs(np.roots(powers)).max()
+
+
+def test_simulated_costs_are_those_of_theory(delay):
+    theory = np.array(
+        [[largest_root(a, tau) for a in delay["STEPS"]] for tau in delay["DELAYS"]]
+    )
+    measured = delay["measured"]
+    # next to a double root, and where a fall takes few updates, the count is coarse
+    compared = np.isfinite(measured) & (theory < 1) & (theory > 0.5)
+    assert compared.sum() > 100
+    expected = -1 / np.log10(theory[compared])
+    np.testing.assert_allclose(measured[compared], expected, rtol=0.05)
+
+
+def test_lines_and_limits_are_those_of_the_recursion(delay):
+    for i, tau in enumerate(delay["DELAYS"]):
+        limit = 2 * np.sin(np.pi / (2 * (2 * tau + 1)))
+        assert delay["limits"][i] == pytest.approx(limit)
+        assert largest_root(limit, tau) == pytest.approx(1.0, abs=1e-6)
+        roots = [largest_root(a, tau) for a in delay["fine"]]
+        np.testing.assert_allclose(delay["theory"][i], roots, rtol=1e-6)
+
+
+def test_the_best_step_moves_left_and_up(delay):
+    cost = np.nan_to_num(delay["cost"], nan=np.inf)
+    best, at = cost.min(axis=1), cost.argmin(axis=1)
+    assert (np.diff(best) > 0).all()
+    assert (np.diff(at) < 0).all()
+
+
+def test_slow_workers_gradients_are_several_times_as_old(cluster):
+    trace, ages = cluster["asynchronous"], cluster["ages"]
+    slow = trace.worker >= 6
+    assert ages[slow].mean() > 3 * ages[~slow].mean()
+    np.testing.assert_array_equal(ages, trace.staleness[:, 0])
+
+
+def test_who_does_not_wait_has_more_updates_and_is_ahead_nearly_all_the_time(cluster):
+    waits, takes = cluster["traces"]["wait for all"], cluster["traces"]["take each"]
+    assert takes.num_updates > 20 * waits.num_updates
+    at = np.linspace(20.0, 110.0, 10)
+    ahead = np.interp(at, *cluster["best"]["take each"])
+    behind = np.interp(at, *cluster["best"]["wait for all"])
+    assert (ahead < behind).sum() >= 8
+    damped = np.interp(at, *cluster["best"]["take each, step / staleness"])
+    assert (ahead < damped).sum() >= 8
+
+
+def test_no_best_step_lies_on_the_edge_of_the_grid(cluster):
+    assert cluster["printed"].count("best step") == 3
+    assert "edge of the grid" not in cluster["printed"]
+
+
+@pytest.mark.parametrize("name", ["delay", "cluster"])
+def test_figures_have_labels_with_units_and_colours_that_all_can_tell(name, request):
+    figure = request.getfixturevalue(name)["figure"]
+    for axis in figure.axes:
+        assert re.search(r"\(.+\)$", axis.get_xlabel())
+        assert axis.get_ylabel()
+        drawn = {to_hex(line.get_color()).upper() for line in axis.get_lines()}
+        drawn |= {to_hex(patch.get_facecolor()).upper() for patch in axis.patches}
+        assert drawn <= {colour.upper() for colour in COLOURS}
