@@ -318,7 +318,7 @@ def draw(cells: Sequence[Cell], bytes_per_second: float) -> Figure:
     sizes = list(dict.fromkeys(cell.parameters for cell in cells))
     names = {"synchronous": look.style(1), "overlapped": look.style(0)}
     handles = [
-        Line2D([], [], color=own.colour, marker=own.marker, ls=own.dashes, label=name)
+        Line2D([], [], color=own.color, marker=own.marker, ls=own.dashes, label=name)
         for name, own in names.items()
     ]
     bits = 8e-6 * bytes_per_second
@@ -334,7 +334,7 @@ def draw(cells: Sequence[Cell], bytes_per_second: float) -> Figure:
             axis.plot(
                 [1e3 * cell.latency_seconds for cell in shown],
                 [cell.ratio(name) for cell in shown],
-                color=own.colour,
+                color=own.color,
                 marker=own.marker,
                 linestyle=own.dashes,
             )

@@ -32,7 +32,7 @@ from experiments import build
 
 WORKERS = 64
 PERIOD = 8  # local steps from one average of all to the next
-GROUP = 8  # sqrt(WORKERS): two patterns, neighbours and those GROUP apart
+GROUP = 8  # sqrt(WORKERS): two patterns, neighbors and those GROUP apart
 DELAY = 4  # of averages that arrive later, in steps
 RATE = 0.1
 PULL = 0.9 / WORKERS  # of the springs: the library's default
@@ -54,16 +54,16 @@ def methods() -> dict[str, Method]:
     averaging, inner, key = dj.averaging, optax.sgd(RATE), jax.random.key(0)
     seconds = np.random.default_rng(0).exponential(size=(1000, WORKERS))
     in_turn = averaging.first_come(seconds)
-    centre = 2 / WORKERS  # read and written
+    center = 2 / WORKERS  # read and written
     return {
         # in one step of the period all models are read and overwritten
         "local_sgd": Method(averaging.local_sgd(inner, period=PERIOD), 2 / PERIOD),
-        # each model read and written, and the centre
-        "easgd": Method(averaging.easgd(inner), 2 + centre),
+        # each model read and written, and the center
+        "easgd": Method(averaging.easgd(inner), 2 + center),
         # the same, one after the other
-        "easgd, in turn": Method(averaging.easgd(inner, turn=in_turn), 2 + centre),
-        # updates read and set to zero, models overwritten; the centre
-        "downpour": Method(averaging.downpour(inner), 2 + 1 + centre),
+        "easgd, in turn": Method(averaging.easgd(inner, turn=in_turn), 2 + center),
+        # updates read and set to zero, models overwritten; the center
+        "downpour": Method(averaging.downpour(inner), 2 + 1 + center),
         # each model read and overwritten, by its group's mean or that of all
         "wagma": Method(averaging.wagma(inner, group_size=GROUP, period=PERIOD), 2),
         # a replica's own and the drawn one read, their mean written
@@ -169,9 +169,9 @@ def on_host(problem: Problem) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]
 
 def in_numpy(method: str, problem: Problem) -> Run:
     """A period on arrays of all replicas."""
-    images, labels, centres = on_host(problem)
+    images, labels, centers = on_host(problem)
     targets = np.eye(10, dtype=np.float32)[labels]
-    leaves = [np.repeat(leaf[None], WORKERS, axis=0) for leaf in centres]
+    leaves = [np.repeat(leaf[None], WORKERS, axis=0) for leaf in centers]
 
     def gradients():
         b_0, w_0, b_1, w_1 = leaves
@@ -186,12 +186,12 @@ def in_numpy(method: str, problem: Problem) -> Run:
 
     def period():
         for t in range(PERIOD):
-            for models, grads, centre in zip(leaves, gradients(), centres, strict=True):
-                pulled = PULL * (models - centre) if method == "easgd" else None
+            for models, grads, center in zip(leaves, gradients(), centers, strict=True):
+                pulled = PULL * (models - center) if method == "easgd" else None
                 models -= RATE * grads
                 if pulled is not None:
                     models -= pulled
-                    centre += pulled.sum(0)
+                    center += pulled.sum(0)
                 elif t == PERIOD - 1:
                     models[:] = models.mean(0)
                 elif method == "wagma":
@@ -206,26 +206,26 @@ def in_torch(method: str, problem: Problem, torch: Any) -> Run:
     """A period of modules, one for each replica, eagerly."""
     images, labels, (b_0, w_0, b_1, w_1) = on_host(problem)
     examples = list(zip(*map(torch.tensor, (images, labels.astype(int))), strict=True))
-    centres = [torch.tensor(leaf) for leaf in (w_0.T, b_0, w_1.T, b_1)]
+    centers = [torch.tensor(leaf) for leaf in (w_0.T, b_0, w_1.T, b_1)]
 
     def module():
         made = torch.nn.Sequential(
             torch.nn.Linear(*w_0.shape), torch.nn.ReLU(), torch.nn.Linear(*w_1.shape)
         )
-        for parameter, start in zip(made.parameters(), centres, strict=True):
+        for parameter, start in zip(made.parameters(), centers, strict=True):
             parameter.data.copy_(start)
         return made
 
     modules = [module() for _ in range(WORKERS)]
     parameters = list(zip(*(m.parameters() for m in modules), strict=True))
 
-    def averaged(t, models, centre):
-        pulled = [PULL * (x - centre) for x in models] if method == "easgd" else []
+    def averaged(t, models, center):
+        pulled = [PULL * (x - center) for x in models] if method == "easgd" else []
         for x in models:
             x.sub_(x.grad, alpha=RATE)
         for x, d in zip(models, pulled, strict=False):
             x.sub_(d)
-            centre.add_(d)
+            center.add_(d)
         groups = []
         if method != "easgd" and t == PERIOD - 1:
             groups = [models]
@@ -243,8 +243,8 @@ def in_torch(method: str, problem: Problem, torch: Any) -> Run:
                 model.zero_grad()
                 torch.nn.functional.cross_entropy(model(image), label).backward()
             with torch.no_grad():
-                for models, centre in zip(parameters, centres, strict=True):
-                    averaged(t, models, centre)
+                for models, center in zip(parameters, centers, strict=True):
+                    averaged(t, models, center)
         return parameters
 
     return Run(period)

@@ -1,15 +1,15 @@
-"""Which variant of elastic averaging, and how often must workers see the centre?
+"""Which variant of elastic averaging, and how often must workers see the center?
 
 The eight variants of You, Buluc and Demmel (arXiv:1708.02983) on eight workers, each
-meeting the centre after 1, 4, 16 or 64 local steps: an MLP on scikit-learn's digits.
+meeting the center after 1, 4, 16 or 64 local steps: an MLP on scikit-learn's digits.
 Service times are lognormal with mean 1 s, and a message takes 0.1 s, one at a time
-where the centre has a lock; all have 400 simulated seconds and their own best step.
+where the center has a lock; all have 400 simulated seconds and their own best step.
 
     python -m experiments.main --config=configs/easgd_variants.py \
         --workdir=runs/easgd_variants
 
 About 3 minutes on two cores. Seen (2026-11-21, commit 0a70363d8eed, jax 0.10.2):
-Elastic averaging ends at 4 to 8 % test error whether workers meet the centre after 1 or
+Elastic averaging ends at 4 to 8 % test error whether workers meet the center after 1 or
 64 steps, with a lock or without (EA-wild); with momentum at 4 to 5 %. What is pushed
 and forgotten fails from 16 steps on, 19 to 24 %, and 45 to 54 % at 64: its pushes of 8
 workers add up. At every step the lock costs time: async_easgd takes 260 steps in 400 s,

@@ -1,7 +1,7 @@
 """How many gradients should an update wait for, and of whom?
 
 The four schemes of Dutta et al. (arXiv:1803.01113) with eight workers: an update after
-the gradients of K distinct workers or after any K, with the rest cancelled (sync) or
+the gradients of K distinct workers or after any K, with the rest canceled (sync) or
 left to go on (async). Softmax regression on scikit-learn's digits, everyone for the
 same simulated time, each arm at its best step size. Arms that are the same are run
 once: K = 1 has two, and K = 8 distinct workers are all of them.
@@ -17,7 +17,7 @@ Service times are exponential with mean 1 s; `:shifted` adds one second to each,
 
 About 30 seconds on two cores each. Seen (2026-11-21, commit 80b4f61365d0, jax 0.10.2):
 With exponential times K = 2 is best in 300 s: enough gradients an update to be quiet,
-without the stragglers. With a second added a cancelled gradient is a second lost, and
+without the stragglers. With a second added a canceled gradient is a second lost, and
 the asynchronous schemes win, K = 1 first; with heavy tails those do that take any
 gradients. The figure update_times has the measured times of an update beside the closed
 forms, 0.635 s for k_sync(4) as 1/5 + 1/6 + 1/7 + 1/8 says, 0.5 s for k_batch_async(4);

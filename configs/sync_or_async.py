@@ -2,7 +2,7 @@
 
 Sixteen workers, gradients of 1 s (lognormal, a spread of 0.3), messages of 0.01 to 1 s:
 computation over communication from 100 down to 1. An all-reduce is 2 log2 P messages
-one after the other, a visit to the centre of EA-wild is two. Batches of 2, 8 and 32 on
+one after the other, a visit to the center of EA-wild is two. Batches of 2, 8 and 32 on
 each worker. Both with SGD and with LARS, momentum and a warm-up of 20 steps,
 each at its best step: the simulated time until an MLP on scikit-learn's digits has a
 training loss of 0.3.

@@ -12,7 +12,7 @@ About 3 minutes on two cores. Seen (2026-11-21, commit 966d24850563, jax 0.10.2)
 Waiting for the sleepers costs Allreduce-SGD 0.72 s a step, WAGMA-SGD takes 0.49, 0.46
 and 0.45 s on 16, 64 and 256 workers and ends with the lowest error of all on 64 and 256
 (3.5 and 3.3 %; Allreduce 5.9 and 3.8 %, eager-SGD 4.3 and 3.8 %). AD-PSGD and D-PSGD
-are faster still, at 0.40 s, but pairs and neighbours spread what is learnt too slowly:
+are faster still, at 0.40 s, but pairs and neighbors spread what is learnt too slowly:
 more workers are of no use to them beyond 64. On 16 workers the seeds differ more than
 the methods do.
 """

@@ -136,7 +136,7 @@ def _place(leaf: np.ndarray, fed: NamedSharding, workers: int) -> jax.Array:
 
     def of_device(part):
         first, last, _ = part[1].indices(workers)
-        at = int(np.searchsorted(here, first))  # a device's workers are neighbours
+        at = int(np.searchsorted(here, first))  # a device's workers are neighbors
         return leaf[:, at : at + last - first]
 
     shape = leaf.shape[0], workers, *leaf.shape[2:]

@@ -20,7 +20,7 @@ class Timetable:
         arrived: seconds when it has it, float64 [T, P].
         there: whether it takes the step, bool [T, P].
         delivers: whether a gradient counts as used then, bool [T, P].
-        place: in the step's queue for the centre, -1 stays away, int32 [T, P].
+        place: in the step's queue for the center, -1 stays away, int32 [T, P].
         behind: how many steps old is what it gives to the step's sum, int32 [T, P].
         in_time: whether its gradient is in the step's sum, bool [T, P].
     """
@@ -107,7 +107,7 @@ def in_turn(
     period: int,
     by_rank: bool,
 ) -> Timetable:
-    """Workers come to a centre one after the other, each after its own local steps.
+    """Workers come to a center one after the other, each after its own local steps.
 
     A visit is a message there and one back, as the cluster's communication says. Visits
     are cut into rounds in which each worker comes once at most, and a round has
@@ -142,7 +142,7 @@ def in_turn(
     def rows(of_rounds):
         return np.repeat(of_rounds, period, axis=0)[:steps]
 
-    # the centre is what the last visits left, whatever local steps came after them
+    # the center is what the last visits left, whatever local steps came after them
     seconds = np.repeat(ends, period)[1:]
     begun = trace.begun[visit][:, None] + share * lasted[:, None]
     return Timetable(

@@ -191,8 +191,8 @@ def averaged(config: ConfigDict, program: Program, task: Task, course: Course) -
 
     def model(params, opt_state):
         match method.model:
-            case "centre":
-                return optax.tree.get(opt_state.state, "centre")
+            case "center":
+                return optax.tree.get(opt_state.state, "center")
             case "mean":
                 return jax.tree.map(lambda leaf: leaf.mean(axis=2), params)
         return params
@@ -217,8 +217,8 @@ def averaged(config: ConfigDict, program: Program, task: Task, course: Course) -
         return tuple(stacked)
 
     def vmap_axes(opt_state):
-        # a history of the centre counts visits, of which seeds have different numbers
-        own_clocks = method.model == "centre"
+        # a history of the center counts visits, of which seeds have different numbers
+        own_clocks = method.model == "center"
         return 0 if own_clocks else dj.ring.vmap_axes(opt_state)
 
     return Rule(course.max_staleness, init, update, model, given, vmap_axes)

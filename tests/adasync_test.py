@@ -39,7 +39,7 @@ def dutta(scheme, tasks):
     each update and yields its time and the (worker, version read) of its gradients.
     """
     workers = range(len(tasks))
-    cancelled = scheme in ("k_sync", "k_batch_sync")  # the rest, at an update
+    canceled = scheme in ("k_sync", "k_batch_sync")  # the rest, at an update
     distinct = scheme in ("k_sync", "k_async")  # learners: who is done idles
     events, now, row = [], 0.0, None
 
@@ -56,7 +56,7 @@ def dutta(scheme, tasks):
             row.append((worker, version))
             if not distinct and len(row) < size:
                 start(worker, t)
-        if cancelled:
+        if canceled:
             events.clear()
             restarted = workers
         else:

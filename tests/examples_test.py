@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from experiments.figures.look import COLOURS
+from experiments.figures.look import COLORS
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NOTEBOOKS = sorted(EXAMPLES.glob("*.md"))
@@ -109,11 +109,11 @@ def test_no_best_step_lies_on_the_edge_of_the_grid(cluster):
 
 
 @pytest.mark.parametrize("name", ["delay", "cluster"])
-def test_figures_have_labels_with_units_and_colours_that_all_can_tell(name, request):
+def test_figures_have_labels_with_units_and_colors_that_all_can_tell(name, request):
     figure = request.getfixturevalue(name)["figure"]
     for axis in figure.axes:
         assert re.search(r"\(.+\)$", axis.get_xlabel())
         assert axis.get_ylabel()
         drawn = {to_hex(line.get_color()).upper() for line in axis.get_lines()}
         drawn |= {to_hex(patch.get_facecolor()).upper() for patch in axis.patches}
-        assert drawn <= {colour.upper() for colour in COLOURS}
+        assert drawn <= {color.upper() for color in COLORS}

@@ -106,18 +106,18 @@ def test_elastic_averaging_along_a_cluster_is_an_event_loop():
         200,
         seed=int(mixed[0]),
     )
-    centre, models, speeds = start, np.tile(start, (4, 1)), np.zeros((4, len(start)))
+    center, models, speeds = start, np.tile(start, (4, 1)), np.zeros((4, len(start)))
 
     def local_step(w, pulled):
         speeds[w] = momentum * speeds[w] - rate * CURVATURES * models[w]
         models[w] += speeds[w] - pulled
 
-    after = [(0.0, centre)]
+    after = [(0.0, center)]
     for time, w in zip(trace.seconds, trace.worker, strict=True):
-        pulled = moving * (models[w] - centre)
-        centre = centre + pulled
+        pulled = moving * (models[w] - center)
+        center = center + pulled
         local_step(w, pulled)
-        after.append((time, centre))
+        after.append((time, center))
     times = np.asarray([time for time, _ in after])
     at = np.searchsorted(times, np.asarray(seconds) * (1 + 1e-12), side="right") - 1
     expected = [0.5 * CURVATURES @ after[i][1] ** 2 for i in at]
@@ -142,7 +142,7 @@ def test_a_resumed_run_has_the_same_bits(arm):
     jax.tree.map(np.testing.assert_array_equal, again, state)
 
 
-def test_the_model_of_replicas_is_their_mean_and_of_a_centre_the_centre():
+def test_the_model_of_replicas_is_their_mean_and_of_a_center_the_center():
     for arm, mean in (("local_sgd(7)", True), ("sync_easgd()", False)):
         trainer, state, _ = trained(arm_config(arm))
         held = execution.held(state)
@@ -150,7 +150,7 @@ def test_the_model_of_replicas_is_their_mean_and_of_a_centre_the_centre():
         assert own.shape == (2, 2, 4, 2)
         model = own.mean(axis=2)
         if not mean:
-            (model,) = jax.tree.leaves(held.opt_state.state.memory.centre)
+            (model,) = jax.tree.leaves(held.opt_state.state.memory.center)
         loss = 0.5 * (CURVATURES * np.square(model)).sum(axis=-1)
         np.testing.assert_allclose(
             trainer.evaluate(state)["train_loss"], loss, rtol=1e-5

@@ -134,7 +134,7 @@ DELAY_OF_STABILITY = st.one_of(
 )
 CRITERION = ("mean", no.choice("mean", "mean_square"))
 WEIGHT = (None, or_none(no.function("2", None, 1j, np.ones(2))))
-TURN = no.function("2", None, 1.5, np.ones(2, int))
+ORDER = no.function("2", None, 1.5, np.ones(2, int))
 HEAVY = cluster.pareto(1.0, 0.5)
 NO_TIMES = no.some(*no.ODD, 1, cluster.infinite_bernoulli(1.0, 0.5), HEAVY)
 EQUATION = stability.DelayEquation(TIMES)
@@ -413,8 +413,8 @@ CALLS = (
             **AXIS,
             **PERIOD,
             moving_rate=(0.1, or_none(no.non_negative)),
-            turn=(averaging.round_robin(), or_none(TURN)),
-            unlocked=(averaging.races(KEY, 2), no.some(3, "2", object(), KEY)),
+            order=(averaging.round_robin(), or_none(ORDER)),
+            lock_free=(averaging.races(KEY, 2), no.some(3, "2", object(), KEY)),
         ),
         "averaging.downpour": call(
             averaging.downpour,
@@ -424,8 +424,8 @@ CALLS = (
             **PERIOD,
             server=(None, or_none(no.transformation)),
             average=(0.1, or_none(no.fraction) | no.answers("2", None, np.ones(7))),
-            turn=(averaging.round_robin(), or_none(TURN)),
-            unlocked=(averaging.races(KEY, 2), no.some(3, "2", object(), KEY)),
+            order=(averaging.round_robin(), or_none(ORDER)),
+            lock_free=(averaging.races(KEY, 2), no.some(3, "2", object(), KEY)),
         ),
         "averaging.wagma": call(
             averaging.wagma,
@@ -434,7 +434,7 @@ CALLS = (
             **AXIS,
             **PERIOD,
             group_size=(2, or_none(no.count) | no.some(3, 8)),
-            lateness=(lambda step: 1, or_none(TURN)),
+            lateness=(lambda step: 1, or_none(ORDER)),
             max_lateness=(2, no.count),
         ),
         "cluster.late_by": call(
@@ -493,12 +493,12 @@ CALLS = (
         "averaging.dga": call(
             averaging.dga, over_workers, **INNER, **AXES, delay=(2, no.count)
         ),
-        "averaging.when_there": call(
-            averaging.when_there,
+        "averaging.only_on_visit": call(
+            averaging.only_on_visit,
             over_workers,
             **INNER,
             **AXIS,
-            turn=(averaging.round_robin(), TURN),
+            order=(averaging.round_robin(), ORDER),
         ),
         "averaging.blended": call(averaging.blended, share=(0.5, no.share)),
         "averaging.races": call(

@@ -649,7 +649,7 @@ def test_every_image_is_seen_once_an_epoch(make, seed):
     assert not np.array_equal(*epochs)
 
 
-def test_neighbouring_seeds_share_no_epoch(make):
+def test_neighboring_seeds_share_no_epoch(make):
     # a shuffle seeded with seed + epoch would give them the same orders, one late
     task = make("tfds")
     epochs = [

@@ -77,7 +77,7 @@ def test_what_is_sent_beside_a_shorter_gradient_is_waited_for(arm, a_step):
         ("hogwild_sgd() serial=True bytes_per_second=5.0", P / (T + 2 * (LATENCY + 2))),
     ],
 )
-def test_the_centre_serves_one_after_the_other_only_under_a_lock(arm, visits_a_second):
+def test_the_center_serves_one_after_the_other_only_under_a_lock(arm, visits_a_second):
     found = of(arm, 400)
     period = 4 if "(4)" in arm else 1
     there = found.delivers[::period].sum()

@@ -84,7 +84,7 @@ def test_a_grid_is_its_cells_trained_one_by_one():
             )
 
 
-def test_a_diverged_cell_is_frozen_and_its_neighbours_go_on():
+def test_a_diverged_cell_is_frozen_and_its_neighbors_go_on():
     config = tiny_config(
         **QUADRATIC
         | {

@@ -245,7 +245,7 @@ def test_a_single_cell_of_an_arm_that_diverges_stops_with_the_step_named():
         trained(arm_config("k_async(1)", **changes))
 
 
-def test_a_diverged_cell_of_an_arm_is_frozen_and_its_neighbours_go_on():
+def test_a_diverged_cell_of_an_arm_is_frozen_and_its_neighbors_go_on():
     config = arm_config("k_async(1)", **{"opt.sgd.learning_rate": (0.1, 1e30)})
     _, state, chunks = trained(config)
     fine, bad = np.asarray(state.diverged_step[0])

@@ -1,9 +1,9 @@
 """Models over the workers' axis: replicas that average, and when."""
 
-from delayjax.averaging.centre import Turn as Turn
-from delayjax.averaging.centre import first_come as first_come
-from delayjax.averaging.centre import round_robin as round_robin
-from delayjax.averaging.centre import when_there as when_there
+from delayjax.averaging.center import ArrivalOrder as ArrivalOrder
+from delayjax.averaging.center import first_come as first_come
+from delayjax.averaging.center import only_on_visit as only_on_visit
+from delayjax.averaging.center import round_robin as round_robin
 from delayjax.averaging.delayed_average import Merge as Merge
 from delayjax.averaging.delayed_average import blended as blended
 from delayjax.averaging.delayed_average import corrected as corrected
@@ -22,7 +22,7 @@ from delayjax.averaging.gossip import gossip as gossip
 from delayjax.averaging.gossip import sgp as sgp
 from delayjax.averaging.local_sgd import adaptive_period as adaptive_period
 from delayjax.averaging.local_sgd import local_sgd as local_sgd
+from delayjax.averaging.racing import Races as Races
+from delayjax.averaging.racing import races as races
 from delayjax.averaging.wagma import Lateness as Lateness
 from delayjax.averaging.wagma import wagma as wagma
-from delayjax.averaging.wild import Races as Races
-from delayjax.averaging.wild import races as races

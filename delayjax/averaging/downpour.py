@@ -1,4 +1,4 @@
-"""Pushing what was learnt to a centre and pulling the centre: the DOWNPOUR family."""
+"""Pushing what was learnt to a center and pulling the center: the DOWNPOUR family."""
 
 from typing import Any, NamedTuple
 
@@ -8,18 +8,18 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax import base
-from delayjax.averaging import centre as centres
-from delayjax.averaging import replicas, wild
+from delayjax.averaging import center as centers
+from delayjax.averaging import racing, replicas
 from delayjax.averaging.engine import averaged
 
 
 class Server(NamedTuple):
     """Memory of `downpour`."""
 
-    centre: Any  # xc, the same on all workers
-    versions: Any  # the centre after each of the last visits; () with a lock
+    center: Any  # xc, the same on all workers
+    versions: Any  # the center after each of the last visits; () with a lock
     server_state: Any  # of the server's optimizer, likewise
-    average: Any  # z, the mean of the centre over time, likewise; () if none is kept
+    average: Any  # z, the mean of the center over time, likewise; () if none is kept
     pushed: Any  # v^i: the worker's updates since it last pulled
 
 
@@ -29,11 +29,11 @@ def downpour(
     period: ArrayLike = 1,
     server: optax.GradientTransformation | None = None,
     average: optax.ScalarOrSchedule | None = None,
-    turn: centres.Turn | None = None,
-    unlocked: wild.Races | None = None,
+    order: centers.ArrivalOrder | None = None,
+    lock_free: racing.Races | None = None,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
-    """DOWNPOUR: workers push the sum of their updates, and pull the centre.
+    """DOWNPOUR: workers push the sum of their updates, and pull the center.
 
         u    = U(g^i),    x^i <- x^i + u,    v^i <- v^i + u
         xc  <- xc + server(v^i),    x^i <- xc,    v^i <- 0
@@ -43,9 +43,9 @@ def downpour(
 
     | method | options |
     |---|---|
-    | DOWNPOUR | `turn=first_come(seconds)`; along a cluster's trace, each worker with
+    | DOWNPOUR | `order=first_come(seconds)`; along a cluster's trace, each worker with
       its own clock: see `cluster.visits_to_rounds` |
-    | Hogwild SGD with local models | `turn=first_come(seconds), unlocked=races(key,
+    | Hogwild SGD with local models | `order=first_come(seconds), lock_free=races(key,
       age)` |
     | MDOWNPOUR | `inner=optax.scale(-eta), server=optax.trace(beta)`, period 1 |
     | ADOWNPOUR | `average=lambda k: 1 / (k + 1)` |
@@ -59,38 +59,39 @@ def downpour(
         inner: the worker's own optimizer. It receives its worker's extra arguments as
             they come.
         period: H, local steps from one push to the next. May be traced.
-        server: what is made of a push at the centre; by default it is added.
+        server: what is made of a push at the center; by default it is added.
         average: a, a number in (0, 1] or a schedule of the exchanges done, k = 0, 1,
             ...: z <- z + a (xc - z) after each. By default no z is kept.
-        turn: `round_robin()`, `first_come(seconds)`, or a function of the step: pushes
+        order: `round_robin()`, `first_come(seconds)`, or a function of the step: pushes
             are added one after the other, and each worker pulls right after its own.
             By default all push at once, their sum, and then pull.
-        unlocked: `races(key, max_age, lost=...)`: pushes and pulls without a lock. What
-            a worker pulls mixes versions of the centre, age 0 being that with its own
-            push; of a push the lost coordinates are 0, to the server too. Needs `turn`.
+        lock_free: `races(key, max_age, lost=...)`: pushes and pulls without a lock. A
+            worker pulls a mix of versions of the center; age 0 is the version with its
+            own push. The lost coordinates of a push are 0, for the server too. Needs
+            `order`.
         axis_name: of the workers, one name.
 
     Returns:
-        A transformation such that `params + updates` is x^i. Its state holds the centre
+        A transformation such that `params + updates` is x^i. Its state holds the center
         and the server's once, with races max_age + 1 times more, and on each worker one
-        tree of updates and `inner`. The model to evaluate is `centre`, or `average`:
-        `optax.tree.get(state, "centre")`. At an exchange a worker sends one model and
+        tree of updates and `inner`. The model to evaluate is `center`, or `average`:
+        `optax.tree.get(state, "center")`. At an exchange a worker sends one model and
         receives one; in turn nobody waits for another's gradient. Here all workers then
         gather the P pushes: each holds 2 P models meanwhile.
 
     Raises:
-        TypeError: if `inner` or `server` is no transformation, `turn` no function,
-            `unlocked` no races, `average` neither a number nor a schedule, or (in
+        TypeError: if `inner` or `server` is no transformation, `order` no function,
+            `lock_free` no races, `average` neither a number nor a schedule, or (in
             `update`) `params` is missing or a gradient is not floating point.
         NameError: in `update`, if there is no such axis.
         ValueError: if `period` is below 1, `average` not in (0, 1], races have no
-            `turn`, or (in `update`) a gradient is summed over the workers already.
+            `order`, or (in `update`) a gradient is summed over the workers already.
 
     Example:
-        >>> tx = downpour(optax.sgd(1.0), turn=centres.round_robin())
+        >>> tx = downpour(optax.sgd(1.0), order=centers.round_robin())
         >>> def step(grad):
         ...     updates, state = tx.update(grad, tx.init(0 * grad), 0 * grad)
-        ...     return updates, state.memory.centre
+        ...     return updates, state.memory.center
         >>> jax.vmap(step, axis_name="workers")(jnp.asarray([1.0, 3.0]))
         (Array([-1., -4.], dtype=float32), Array([-4., -4.], dtype=float32))
 
@@ -104,22 +105,22 @@ def downpour(
     """
     axis_name = replicas.check_axis("averaging.downpour", axis_name)
     period = replicas.check_period("period", period)
-    at_centre = base.as_transformation(
+    at_center = base.as_transformation(
         "server", optax.identity() if server is None else server
     )
     if average is not None and not callable(average):
         base.check_number("average", average, positive=True)
         if base.is_concrete(average) and average > 1:
             raise ValueError(f"`average` must be in (0, 1], got {average}.")
-    if turn is not None:
-        centres.check_turn(turn)
-    wild.check("unlocked", unlocked, turn)
+    if order is not None:
+        centers.check_order(order)
+    racing.check("lock_free", lock_free, order)
 
     def begin(params):
         return Server(
-            centre=params,
-            versions=wild.begun(unlocked, params),
-            server_state=at_centre.init(params),
+            center=params,
+            versions=racing.begun(lock_free, params),
+            server_state=at_center.init(params),
             average=() if average is None else params,
             pushed=optax.tree.zeros_like(base.as_own(params, axis_name)),
         )
@@ -128,30 +129,30 @@ def downpour(
         moved = replicas.towards(model, before)
         pushed = jax.tree.map(jnp.add, memory.pushed, moved)
 
-        def serve(centre, server_state, push):
-            moves, server_state = at_centre.update(push, server_state, centre)
-            return optax.apply_updates(centre, moves), server_state
+        def serve(center, server_state, push):
+            moves, server_state = at_center.update(push, server_state, center)
+            return optax.apply_updates(center, moves), server_state
 
         def visit(shared, push, worker, there):
-            centre, server_state, versions = shared
-            push = wild.landed(unlocked, push, step, worker)
-            centre, server_state = optax.tree.where(
-                there, serve(centre, server_state, push), (centre, server_state)
+            center, server_state, versions = shared
+            push = racing.landed(lock_free, push, step, worker)
+            center, server_state = optax.tree.where(
+                there, serve(center, server_state, push), (center, server_state)
             )
-            versions = wild.recorded(unlocked, centre, versions, there)
-            pulled = wild.read(unlocked, centre, versions, step, worker)
-            return (centre, server_state, versions), pulled
+            versions = racing.recorded(lock_free, center, versions, there)
+            pulled = racing.read(lock_free, center, versions, step, worker)
+            return (center, server_state, versions), pulled
 
         def exchange(memory, model):
             versions = memory.versions
-            if turn is None:
+            if order is None:
                 push = replicas.total(memory.pushed, axis_name)
-                centre, server_state = serve(memory.centre, memory.server_state, push)
-                pulled, there = centre, jnp.ones((), bool)
+                center, server_state = serve(memory.center, memory.server_state, push)
+                pulled, there = center, jnp.ones((), bool)
             else:
-                shared = memory.centre, memory.server_state, versions
-                (centre, server_state, versions), pulled, there = centres.in_turn(
-                    visit, shared, memory.pushed, turn, step, axis_name
+                shared = memory.center, memory.server_state, versions
+                (center, server_state, versions), pulled, there = centers.in_turn(
+                    visit, shared, memory.pushed, order, step, axis_name
                 )
             z = memory.average
             if average is not None:
@@ -159,11 +160,11 @@ def downpour(
                 share = average(exchanges) if callable(average) else average
                 share = base.as_scalar("average(step)", share)
                 z = jax.tree.map(
-                    lambda z, c: (z + share * (c - z)).astype(z.dtype), z, centre
+                    lambda z, c: (z + share * (c - z)).astype(z.dtype), z, center
                 )
             kept = jax.tree.map(lambda v: jnp.where(there, 0, v), memory.pushed)
             mixed = optax.tree.where(there, pulled, model)
-            memory = Server(centre, versions, server_state, z, kept)
+            memory = Server(center, versions, server_state, z, kept)
             return base.as_own(mixed, axis_name), memory
 
         def go_on(memory, model):

@@ -1,4 +1,4 @@
-"""Replicas tied to a centre by springs: the EASGD family."""
+"""Replicas tied to a center by springs: the EASGD family."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -10,16 +10,16 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax import base, collectives
-from delayjax.averaging import centre as centres
-from delayjax.averaging import replicas, wild
+from delayjax.averaging import center as centers
+from delayjax.averaging import racing, replicas
 from delayjax.averaging.engine import averaged
 
 
-class Centre(NamedTuple):
+class Center(NamedTuple):
     """Memory of `easgd`, the same on all workers."""
 
-    centre: Any  # xc
-    versions: Any  # the centre after each of the last visits; () with a lock
+    center: Any  # xc
+    versions: Any  # the center after each of the last visits; () with a lock
 
 
 def easgd(
@@ -27,11 +27,11 @@ def easgd(
     *,
     moving_rate: ArrayLike | None = None,
     period: ArrayLike = 1,
-    turn: centres.Turn | None = None,
-    unlocked: wild.Races | None = None,
+    order: centers.ArrivalOrder | None = None,
+    lock_free: racing.Races | None = None,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
-    """Elastic averaging: each worker and the centre move towards each other.
+    """Elastic averaging: each worker and the center move towards each other.
 
     On worker i, with U(g) the step of its own optimizer at its own x^i, and where
     `period` divides t + 1
@@ -40,7 +40,7 @@ def easgd(
         x^i <- x^i + U(g^i) - d^i
         xc  <- xc + d^i,    of all workers
 
-    and elsewhere x^i <- x^i + U(g^i). What the worker loses to the spring the centre
+    and elsewhere x^i <- x^i + U(g^i). What the worker loses to the spring the center
     gains: x^1 + ... + x^P + xc is conserved but for the local steps. All workers read
     the same xc (synchronous), or, in turn, each what those before it have left.
 
@@ -49,13 +49,13 @@ def easgd(
     | method | options |
     |---|---|
     | synchronous EASGD; Sync EASGD | none |
-    | asynchronous EASGD; Async EASGD | `turn=first_come(seconds)`; along a cluster's
+    | asynchronous EASGD; Async EASGD | `order=first_come(seconds)`; along a cluster's
       trace, each worker with its own clock: see `cluster.visits_to_rounds` |
-    | round-robin EASGD; Original EASGD | `turn=round_robin()` |
+    | round-robin EASGD; Original EASGD | `order=round_robin()` |
     | MEASGD; Async MEASGD | `inner=optax.sgd(eta, momentum=beta)` |
     | EAMSGD | `inner=optax.chain(optax.scale(-eta), optax.trace(beta))`, gradients at
       `look_ahead(params, opt_state, beta)` |
-    | EA-wild; Hogwild EASGD | `turn=first_come(seconds), unlocked=races(key, age)` |
+    | EA-wild; Hogwild EASGD | `order=first_come(seconds), lock_free=races(key, age)` |
     | DOWNPOUR, MDOWNPOUR, ADOWNPOUR, MVADOWNPOUR | `downpour(...)` |
     | Async SGD; Async MSGD | `dj.replay` of a trace of `k_async(1)`, `optax.sgd(eta)`;
       with `momentum=beta` |
@@ -68,16 +68,16 @@ def easgd(
             / P by default, beta / P with the paper's beta. May be traced.
         period: H, local steps from one exchange to the next; tau in the paper. May be
             traced.
-        turn: `round_robin()`, `first_come(seconds)`, or a function of the step. By
-            default all workers meet the centre at once.
-        unlocked: `races(key, max_age)`: the centre is read and written without a lock.
-            Needs `turn`.
+        order: `round_robin()`, `first_come(seconds)`, or a function of the step. By
+            default all workers meet the center at once.
+        lock_free: `races(key, max_age)`: the center is read and written without a lock.
+            Needs `order`.
         axis_name: of the workers, one name.
 
     Returns:
-        A transformation such that `params + updates` is x^i. Its state holds the centre
+        A transformation such that `params + updates` is x^i. Its state holds the center
         once, with races max_age + 1 times more, and `inner` on each worker. The model
-        to evaluate is `centre`: `optax.tree.get(state, "centre")`. At an exchange a
+        to evaluate is `center`: `optax.tree.get(state, "center")`. At an exchange a
         synchronous worker sends one model and all wait for the slowest; in turn a
         server sends and receives P of them one by one and nobody waits for another's
         gradient. Here all workers then gather the P models and do the server's part:
@@ -88,19 +88,19 @@ def easgd(
             stable at small step sizes; see `moving_rate_limit`.
 
     Raises:
-        TypeError: if `inner` is no transformation, `turn` no function, `unlocked` no
+        TypeError: if `inner` is no transformation, `order` no function, `lock_free` no
             races, or (in `update`) `params` is missing or a gradient is not floating
             point.
         NameError: in `update`, if there is no such axis.
         ValueError: if `moving_rate` is negative, `period` below 1, races have no
-            `turn`, or (in `update`) a gradient is summed over the workers already.
+            `order`, or (in `update`) a gradient is summed over the workers already.
 
     Example:
         >>> tx = easgd(optax.sgd(1.0), moving_rate=0.25)
         >>> def step(x, grad):
-        ...     state = tx.init(jnp.zeros(()))  # the centre starts at 0
+        ...     state = tx.init(jnp.zeros(()))  # the center starts at 0
         ...     updates, state = tx.update(grad, state, x)
-        ...     return x + updates, state.memory.centre
+        ...     return x + updates, state.memory.center
         >>> jax.vmap(step, axis_name="workers")(jnp.asarray([4.0, 8.0]), jnp.zeros(2))
         (Array([3., 6.], dtype=float32), Array([3., 3.], dtype=float32))
 
@@ -116,43 +116,43 @@ def easgd(
     if moving_rate is not None:
         base.check_number("moving_rate", moving_rate)
     period = replicas.check_period("period", period)
-    if turn is not None:
-        centres.check_turn(turn)
-    wild.check("unlocked", unlocked, turn)
+    if order is not None:
+        centers.check_order(order)
+    racing.check("lock_free", lock_free, order)
 
     def begin(params):
-        return Centre(params, wild.begun(unlocked, params))
+        return Center(params, racing.begun(lock_free, params))
 
     def mix(step, memory, before, model):
-        rate = _rate_of(moving_rate, turn, axis_name)
+        rate = _rate_of(moving_rate, order, axis_name)
 
-        def pull(x, centre):
+        def pull(x, center):
             return jax.tree.map(
-                lambda x, c: (rate * (x - c)).astype(c.dtype), x, centre
+                lambda x, c: (rate * (x - c)).astype(c.dtype), x, center
             )
 
         def visit(shared, model, worker, there):
-            centre, versions = shared
-            seen = wild.read(unlocked, centre, versions, step, worker)
-            moved = centres.only(there, pull(model, seen))
-            moved = wild.landed(unlocked, moved, step, worker)
-            centre = jax.tree.map(jnp.add, centre, moved)
-            versions = wild.recorded(unlocked, centre, versions, there)
-            return Centre(centre, versions), seen
+            center, versions = shared
+            seen = racing.read(lock_free, center, versions, step, worker)
+            moved = centers.only(there, pull(model, seen))
+            moved = racing.landed(lock_free, moved, step, worker)
+            center = jax.tree.map(jnp.add, center, moved)
+            versions = racing.recorded(lock_free, center, versions, there)
+            return Center(center, versions), seen
 
         def meet(memory):
-            if turn is None:
-                pulled = pull(before, memory.centre)
+            if order is None:
+                pulled = pull(before, memory.center)
                 gained = replicas.total(pulled, axis_name)
-                centre = jax.tree.map(jnp.add, memory.centre, gained)
-                return pulled, memory._replace(centre=centre)
-            memory, seen, there = centres.in_turn(
-                visit, memory, before, turn, step, axis_name
+                center = jax.tree.map(jnp.add, memory.center, gained)
+                return pulled, memory._replace(center=center)
+            memory, seen, there = centers.in_turn(
+                visit, memory, before, order, step, axis_name
             )
-            return centres.only(there, pull(before, seen)), memory
+            return centers.only(there, pull(before, seen)), memory
 
         def stay(memory):
-            return optax.tree.zeros_like(base.as_own(memory.centre, axis_name)), memory
+            return optax.tree.zeros_like(base.as_own(memory.center, axis_name)), memory
 
         memory = replicas.typed_beyond(memory, model, axis_name)
         due = replicas.due(step, period)
@@ -180,7 +180,7 @@ def moving_rate_limit(
         num_workers: P.
         step_size: a = eta h. At 0, the default, the limit for small steps, which no
             larger a exceeds.
-        in_turn: whether the workers come to the centre one after the other.
+        in_turn: whether the workers come to the center one after the other.
 
     Raises:
         TypeError: if `num_workers` is no integer or `step_size` no number.
@@ -255,18 +255,18 @@ def look_ahead(params: Any, opt_state: Any, momentum: ArrayLike) -> Any:
 
 
 def _rate_of(
-    moving_rate: ArrayLike | None, turn: centres.Turn | None, axis_name: str
+    moving_rate: ArrayLike | None, order: centers.ArrivalOrder | None, axis_name: str
 ) -> ArrayLike:
     """al, of which an unstable one is warned of."""
     workers = collectives.workers_of(axis_name)
     if moving_rate is None:
         return 0.9 / workers
-    limit = moving_rate_limit(workers, in_turn=turn is not None)
+    limit = moving_rate_limit(workers, in_turn=order is not None)
     if base.is_concrete(moving_rate) and np.asarray(moving_rate) > limit:
         warnings.warn(
             f"`moving_rate` {moving_rate} is above {limit:.4g}, the limit of stability"
             f" of {workers} workers at small step sizes"
-            f" ({'in turn' if turn is not None else 'all at once'}): see"
+            f" ({'in turn' if order is not None else 'all at once'}): see"
             " averaging.moving_rate_limit, or leave it at 0.9 / P.",
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""Averages with a few others and no centre: gossip, D-PSGD, AD-PSGD, SGP."""
+"""Averages with a few others and no center: gossip, D-PSGD, AD-PSGD, SGP."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax import base, collectives
-from delayjax.averaging import centre as centres
+from delayjax.averaging import center as centers
 from delayjax.averaging import replicas
 from delayjax.averaging.engine import averaged
 
@@ -79,17 +79,17 @@ def gossip(
     period = replicas.check_period("period", period)
 
     def mixing(step):
-        workers, rank = _neighbourhood("averaging.gossip", axis_name)
+        workers, rank = _neighborhood("averaging.gossip", axis_name)
         own = jax.random.fold_in(jax.random.fold_in(key, step), rank)
         hop = jax.random.randint(own, (), 1, workers, jnp.int32)
         peer = (rank + hop) % workers
 
         def pull(model):
-            models = centres.gather(model, axis_name)
+            models = centers.gather(model, axis_name)
             return jax.tree.map(lambda x, all_x: (x + all_x[peer]) / 2, model, models)
 
         def receive(model):
-            models, drawn = centres.gather((model, peer), axis_name)
+            models, drawn = centers.gather((model, peer), axis_name)
             counts = (drawn == rank) | (jnp.arange(workers) == rank)
 
             def mean(all_x):
@@ -110,7 +110,7 @@ def d_psgd(
     period: ArrayLike = 1,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
-    """D-PSGD: each worker averages with its two neighbours on a ring.
+    """D-PSGD: each worker averages with its two neighbors on a ring.
 
         x^i <- (x^{i-1} + x^i + x^{i+1}) / 3 + U(g^i)
 
@@ -155,7 +155,7 @@ def d_psgd(
 
     def mixing(step):
         del step
-        _neighbourhood("averaging.d_psgd", axis_name)
+        _neighborhood("averaging.d_psgd", axis_name)
 
         def on_a_ring(model):
             before, after = (_sent(model, hop, axis_name) for hop in (1, -1))
@@ -218,7 +218,7 @@ def ad_psgd(
     period = replicas.check_period("period", period)
 
     def mixing(step):
-        workers, _ = _neighbourhood("averaging.ad_psgd", axis_name)
+        workers, _ = _neighborhood("averaging.ad_psgd", axis_name)
         if workers % 2:
             raise ValueError(
                 f"`averaging.ad_psgd` pairs the workers and needs an even number, got"
@@ -318,7 +318,7 @@ def sgp(
         return PushSum(base.as_own(jnp.ones((), kind), axis_name))
 
     def mix(step, memory, before, model):
-        workers, _ = _neighbourhood("averaging.sgp", axis_name)
+        workers, _ = _neighborhood("averaging.sgp", axis_name)
         exponents = (workers - 1).bit_length()
         if peers > exponents:
             raise ValueError(
@@ -384,7 +384,7 @@ def _beside_the_step(
     return averaged(needed_by, inner, mix, axis_name=axis_name)
 
 
-def _neighbourhood(needed_by: str, axis_name: str) -> tuple[int, jax.Array]:
+def _neighborhood(needed_by: str, axis_name: str) -> tuple[int, jax.Array]:
     """How many workers there are, and which this is."""
     workers = collectives.workers_of(axis_name)
     if workers == 1:

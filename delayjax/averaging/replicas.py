@@ -107,7 +107,7 @@ def check_period(name: str, value: Any) -> Any:
 
 
 def check_axis(needed_by: str, axis_name: Any) -> str:
-    """The name of one axis, along which workers have neighbours.
+    """The name of one axis, along which workers have neighbors.
 
     Raises:
         TypeError: if it is no name, or several.

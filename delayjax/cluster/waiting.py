@@ -258,7 +258,7 @@ def wait_avoiding(
 
 
 def visits_to_rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
-    """Cuts visits to a centre into rounds in which each worker comes at most once.
+    """Cuts visits to a center into rounds in which each worker comes at most once.
 
     A round ends before the first worker that would come a second time. Between two
     visits a worker's model depends on itself alone, so to train round by round is to
@@ -266,8 +266,8 @@ def visits_to_rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
 
         trace = simulate(cluster, protocols.k_async(1), n, seed=0)
         visits = visits_to_rounds(trace.worker, trace.num_workers)
-        turn = averaging.first_come(visits)
-        tx = averaging.easgd(averaging.when_there(inner, turn), turn=turn)
+        order = averaging.first_come(visits)
+        tx = averaging.easgd(averaging.only_on_visit(inner, order), order=order)
 
     Round r is over at trace.seconds[last], `last` the largest finite entry of row r. A
     worker's k-th step takes the batch of its k-th finite entry. For H local steps
@@ -275,7 +275,7 @@ def visits_to_rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
     np.repeat(visits, H, axis=0) to `first_come` and period=H to the method.
 
     Args:
-        workers: int [n], who came to the centre at visit 0, 1, 2, ...: the `worker` of
+        workers: int [n], who came to the center at visit 0, 1, 2, ...: the `worker` of
             a trace with one gradient an update.
         num_workers: P.
 

@@ -154,7 +154,7 @@ class _Curve:
 def _near_misses(values: np.ndarray) -> np.ndarray:
     """The points beside which a value may change its sign twice, int64 [n].
 
-    By the parabola through a point and its neighbours, and a margin.
+    By the parabola through a point and its neighbors, and a margin.
     """
     before, here, after = values[:-2], values[1:-1], values[2:]
     bend = before - 2 * here + after

@@ -237,7 +237,7 @@ def _fastest(equation: DelayEquation, condition: float, limit: float) -> float:
 
 
 def _climb(value: Callable[[int], float], start: int, last: float) -> tuple[int, float]:
-    """From 2 to `last`, an integer better than its neighbours, and its value.
+    """From 2 to `last`, an integer better than its neighbors, and its value.
 
     Strides double while they gain, then halve.
     """

@@ -31,7 +31,7 @@ class Method(NamedTuple):
     transformation: Callable[[Any, Now, int, jax.Array], Any]
     # cluster, steps, seed -> what happens when
     timetable: Callable[[dj.cluster.Cluster, int, int], Timetable]
-    model: str = "mean"  # to evaluate: "mean", "centre" or "shared", there is but one
+    model: str = "mean"  # to evaluate: "mean", "center" or "shared", there is but one
 
 
 def allreduce_sgd() -> Method:
@@ -135,7 +135,7 @@ def dga(delay: int = 1) -> Method:
 
 
 def d_psgd() -> Method:
-    """Models are averaged with both neighbours' on a ring, beside the gradient."""
+    """Models are averaged with both neighbors' on a ring, beside the gradient."""
     return Method(
         lambda inner, now, workers, key: dj.averaging.d_psgd(inner),
         _in_step(dj.cluster.waits_for_neighbors(1, -1), _messages(2), lag=1),
@@ -212,7 +212,7 @@ def wagma(group_size: int | None = None, period: int = 11) -> Method:
 def sync_easgd(
     period: int = 1, moving_rate: float | None = None, momentum: float = 0.0
 ) -> Method:
-    """All workers and the centre pull at each other at once."""
+    """All workers and the center pull at each other at once."""
 
     def make(inner, now, workers, key):
         del now, workers, key
@@ -226,17 +226,17 @@ def sync_easgd(
             dj.cluster.waits_for_all(period),
             _ALL_REDUCE,
         ),
-        "centre",
+        "center",
     )
 
 
 def original_easgd(period: int = 1, moving_rate: float | None = None) -> Method:
-    """A worker after the other and the centre pull at each other, by rank."""
+    """A worker after the other and the center pull at each other, by rank."""
     return _elastic(period, moving_rate, 0.0, by_rank=True)
 
 
 def async_easgd(period: int = 1, moving_rate: float | None = None) -> Method:
-    """Workers and the centre pull at each other as they come."""
+    """Workers and the center pull at each other as they come."""
     return _elastic(period, moving_rate, 0.0)
 
 
@@ -259,12 +259,12 @@ def ea_wild(
 
 
 def async_sgd(period: int = 1) -> Method:
-    """Updates of local steps are pushed to a centre, which is pulled: DOWNPOUR."""
+    """Updates of local steps are pushed to a center, which is pulled: DOWNPOUR."""
     return _pushing(period, 0.0)
 
 
 def async_msgd(period: int = 1, momentum: float = 0.9) -> Method:
-    """`async_sgd` with momentum at the centre: MDOWNPOUR."""
+    """`async_sgd` with momentum at the center: MDOWNPOUR."""
     return _pushing(period, momentum)
 
 
@@ -299,11 +299,11 @@ def _elastic(
             _if_there(_with_momentum(inner, momentum), now),
             moving_rate=moving_rate,
             period=period,
-            turn=lambda step: now.place,
-            unlocked=_races(wild, workers, key),
+            order=lambda step: now.place,
+            lock_free=_races(wild, workers, key),
         )
 
-    return Method(make, _in_turn(period, by_rank, wild is None), "centre")
+    return Method(make, _in_turn(period, by_rank, wild is None), "center")
 
 
 def _pushing(
@@ -314,11 +314,11 @@ def _pushing(
             _if_there(inner, now),
             period=period,
             server=optax.trace(momentum) if momentum else None,
-            turn=lambda step: now.place,
-            unlocked=_races(wild, workers, key),
+            order=lambda step: now.place,
+            lock_free=_races(wild, workers, key),
         )
 
-    return Method(make, _in_turn(period, False, wild is None), "centre")
+    return Method(make, _in_turn(period, False, wild is None), "center")
 
 
 def _races(
@@ -336,7 +336,7 @@ def _with_momentum(inner: Any, momentum: float) -> Any:
 
 
 def _if_there(inner: Any, now: Now) -> Any:
-    return dj.averaging.when_there(inner, lambda step: now.place)
+    return dj.averaging.only_on_visit(inner, lambda step: now.place)
 
 
 def _in_step(
@@ -349,7 +349,7 @@ def _in_step(
             raise ValueError(
                 "its workers take their steps together and wait for none, so they"
                 " must be equally fast: leave config.cluster.speeds='equal' and"
-                " slow_workers=0, or take a method that meets a centre, as async_easgd."
+                " slow_workers=0, or take a method that meets a center, as async_easgd."
             )
         seconds = timetable.service_seconds(cluster, steps, seed=seed)
         on = dj.cluster.finish_times(
@@ -366,7 +366,7 @@ def _in_step(
 def _in_turn(period: int, by_rank: bool, locked: bool) -> Callable:
     def times(cluster, steps, seed):
         link = _link(cluster)
-        # without a lock the centre serves all at once
+        # without a lock the center serves all at once
         link = dataclasses.replace(link, serial=link.serial and locked)
         return timetable.in_turn(
             dataclasses.replace(cluster, communication=link),

@@ -12,12 +12,12 @@ from experiments import tuning
 from experiments.figures import look, names
 from experiments.tuning import Curve
 
-_BAND = "0.955"  # the colour behind every other arm
+_BAND = "0.955"  # the color behind every other arm
 
 
 @look.STYLED
 def draw(curves: Sequence[Curve], unit: str = "nats") -> Figure:
-    """The metric of each arm (rows) by law (colours): mean and range over seeds.
+    """The metric of each arm (rows) by law (colors): mean and range over seeds.
 
     An accuracy is shown as an error. Left is the step size that is best for the first
     arm, right each one's own best; a cross on the frame has no value.
@@ -36,7 +36,7 @@ def draw(curves: Sequence[Curve], unit: str = "nats") -> Figure:
         fixed = [curve for curve in curves if not curve.retuned]
         panels = {"best step of the first arm": fixed} | panels
     handles = [
-        Line2D([], [], color=own.colour, marker=own.marker, ls="", label=law)
+        Line2D([], [], color=own.color, marker=own.marker, ls="", label=law)
         for law, own in styles.items()
     ]
     lost = any(
@@ -83,17 +83,17 @@ def _plot(
         axis.plot(
             0.97,
             at,
-            color=style.colour,
+            color=style.color,
             marker="x",
             transform=axis.get_yaxis_transform(),
         )
         return
     low, high = sorted(map(float, shown.of(point.spread)))
-    axis.plot([low, high], [at, at], color=style.colour, alpha=0.4, lw=4, zorder=2)
+    axis.plot([low, high], [at, at], color=style.color, alpha=0.4, lw=4, zorder=2)
     axis.plot(
         float(shown.of(point.mean)),
         at,
-        color=style.colour,
+        color=style.color,
         marker=style.marker,
         zorder=3,
     )

@@ -63,12 +63,12 @@ def draw(lines: Mapping[str, Line]) -> Figure:
         height=3.4,
     )
     for label, line in lines.items():
-        colour = styles[label].colour
+        color = styles[label].color
         if label in expected:
-            axis.plot(*expected[label], color=colour, zorder=2)
-        _plot(axis, line, colour, styles[label].marker)
+            axis.plot(*expected[label], color=color, zorder=2)
+        _plot(axis, line, color, styles[label].marker)
         if fastest := best[label]:
-            axis.plot(fastest.workers, fastest.rate, color=colour, **_STAR)
+            axis.plot(fastest.workers, fastest.rate, color=color, **_STAR)
     every = sorted({workers for line in lines.values() for workers in line.workers})
     axis.set_xscale("log")
     look.delay_ticks(axis.xaxis, every, lambda workers: workers)
@@ -175,20 +175,20 @@ def _expected(theory: Decay, workers: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return along, np.asarray([_rate(theory, count) for count in along.tolist()])
 
 
-def _plot(axis: Axes, line: Line, colour: str, marker: str) -> None:
+def _plot(axis: Axes, line: Line, color: str, marker: str) -> None:
     there = np.isfinite(line.rates).all(axis=1)
     workers, rates = line.workers[there], line.rates[there]
     axis.vlines(
-        workers, rates.min(axis=1), rates.max(axis=1), color=colour, alpha=0.4, lw=4
+        workers, rates.min(axis=1), rates.max(axis=1), color=color, alpha=0.4, lw=4
     )
-    axis.plot(workers, rates.mean(axis=1), color=colour, marker=marker, ls="", zorder=3)
+    axis.plot(workers, rates.mean(axis=1), color=color, marker=marker, ls="", zorder=3)
 
 
 def _handles(
     styles: Mapping[str, look.Style], known: bool, starred: bool, grows: bool
 ) -> list[Artist]:
     found: list[Artist] = [
-        Line2D([], [], color=own.colour, marker=own.marker, ls="", label=label)
+        Line2D([], [], color=own.color, marker=own.marker, ls="", label=label)
         for label, own in styles.items()
     ]
     found.append(patches.Patch(color="0.3", alpha=0.4, label="range of seeds"))

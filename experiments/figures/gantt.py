@@ -20,11 +20,11 @@ _TASKS, _MOST_TASKS = 6, 24  # of a typical and of the fastest worker
 _LABELS = 6  # of workers, for which there is room
 _BAR = 0.7  # height, in rows
 _STRIP = (-1.8, -0.8)  # of the updates, in rows
-_UPDATE = look.COLOURS[6]
+_UPDATE = look.COLORS[6]
 _EDGE = {"edgecolor": "white", "linewidth": 0.5}
-_USED = {"facecolor": look.COLOURS[5]} | _EDGE
-_DROPPED = {"facecolor": look.COLOURS[1], "hatch": "////"} | _EDGE
-_MARK = {"color": look.COLOURS[0], "marker": "|", "linestyle": "", "markersize": 6}
+_USED = {"facecolor": look.COLORS[5]} | _EDGE
+_DROPPED = {"facecolor": look.COLORS[1], "hatch": "////"} | _EDGE
+_MARK = {"color": look.COLORS[0], "marker": "|", "linestyle": "", "markersize": 6}
 
 
 class Bars(NamedTuple):
@@ -113,7 +113,7 @@ def window(parts: Bars) -> float:
 
 
 def works_in_vain(trace: dj.cluster.Trace) -> bool:
-    """Whether workers computed what never reached the server: it was cancelled."""
+    """Whether workers computed what never reached the server: it was canceled."""
     parts = bars(trace, np.arange(trace.num_workers))
     busy = trace.busy_seconds.sum()
     if not trace.num_updates or np.isnan(busy):
@@ -156,6 +156,6 @@ def _handles(
     if not all(own.used.all() for own in parts):
         handles.append(patches.Patch(label="computing, then dropped", **_DROPPED))
     vain = any(works_in_vain(trace) for trace in traces)
-    label = "idle, or cancelled" if vain else "idle"
+    label = "idle, or canceled" if vain else "idle"
     handles.append(patches.Patch(facecolor="white", edgecolor="0.7", label=label))
     return handles

@@ -68,8 +68,8 @@ def _draw_edge(axis: Axes, edge: Run) -> None:
     _name(axis, 0.96, "diverged", facecolor="black", edgecolor="none")
     if stability_map.bounded(shown).any():
         # framed: a name, and no cell of the map
-        colour = stability_map.BOUNDED
-        _name(axis, 0.84, "bounded,\nunsettled", facecolor=colour, edgecolor="white")
+        color = stability_map.BOUNDED
+        _name(axis, 0.84, "bounded,\nunsettled", facecolor=color, edgecolor="white")
     _legend(axis, [stability_map.limit_handle()])
 
 

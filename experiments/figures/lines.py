@@ -55,11 +55,11 @@ def plot(axis: Axes, curve: Curve, style: look.Style, *, less: float = 0.0) -> N
     """A curve with the spread of its seeds; a gap where one diverged."""
     delays = [point.delay for point in curve.points]
     spread = np.asarray([point.spread for point in curve.points]) - less
-    axis.fill_between(delays, *spread.T, color=style.colour, alpha=0.18, linewidth=0)
+    axis.fill_between(delays, *spread.T, color=style.color, alpha=0.18, linewidth=0)
     axis.plot(
         delays,
         [point.mean - less for point in curve.points],
-        color=style.colour,
+        color=style.color,
         marker=style.marker,
         linestyle=style.dashes,
         # on top and smaller, so that it shows where both coincide
@@ -86,7 +86,7 @@ def mark_diverged(
             [offset if bottom else 1.0 - offset] * len(delays),
             s=36,
             marker="X" if curve.retuned else "x",
-            color=arranged.styles[curve.series].colour,
+            color=arranged.styles[curve.series].color,
             transform=axis.get_xaxis_transform(),
             zorder=4,
         )
@@ -101,7 +101,7 @@ def series_handles(arranged: Arrangement, *, dashes: bool = True) -> list[Line2D
         Line2D(
             [],
             [],
-            color=style.colour,
+            color=style.color,
             marker=style.marker,
             linestyle=style.dashes if dashes else "-",
             label=label,

@@ -38,22 +38,22 @@ STYLED = matplotlib.rc_context(
 )
 _DPI = 150
 _WIDTH = 6.0  # inches: 900 pixels, what a README shows
-# Okabe and Ito's colours, without the yellow, which is too light for a line
-COLOURS = (
+# Okabe and Ito's colors, without the yellow, which is too light for a line
+COLORS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"),
 )
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 # how a value that theory gives is marked
-THEORY = {"color": COLOURS[6], "marker": "D", "mfc": "none", "ls": ""}
-NOTE_COLOUR = "#A33B00"
+THEORY = {"color": COLORS[6], "marker": "D", "mfc": "none", "ls": ""}
+NOTE_COLOR = "#A33B00"
 _NOTES_SHOWN = 3
 
 
 class Style(NamedTuple):
     """How one of several lines is told from the others."""
 
-    colour: str
+    color: str
     marker: str
     dashes: Any
 
@@ -69,10 +69,10 @@ def save(figure: Figure, path: Path | str) -> Path:
 
 def style(index: int) -> Style:
     """The style of the line of this index, other for each of the first 49."""
-    i = index % len(COLOURS)
-    # the second time round the same colours come with other markers and dashes
-    j = (index + index // len(COLOURS)) % len(COLOURS)
-    return Style(COLOURS[i], _MARKERS[j], _DASHES[j])
+    i = index % len(COLORS)
+    # the second time round the same colors come with other markers and dashes
+    j = (index + index // len(COLORS)) % len(COLORS)
+    return Style(COLORS[i], _MARKERS[j], _DASHES[j])
 
 
 def sheet(
@@ -111,7 +111,7 @@ def sheet(
     body = figure
     if lines:
         body, below = figure.subfigures(2, 1, height_ratios=(top, foot))
-        below.text(0.02, 0.95, "\n".join(lines), color=NOTE_COLOUR, va="top")
+        below.text(0.02, 0.95, "\n".join(lines), color=NOTE_COLOR, va="top")
     body.suptitle(title, fontweight="bold")
     axes = list(body.subplots(rows, columns, squeeze=False, sharey=sharey).flat)
     for extra in axes[len(panels) :]:

@@ -33,7 +33,7 @@ def draw(metrics: Sequence[Mapping[str, Any]], unit: str = "nats") -> Figure:
                 [row["step"] for row in own],
                 # a chunk in which no cell was live has no loss
                 [math.nan if (y := row["train_loss"]) is None else y for row in own],
-                color=style.colour,
+                color=style.color,
                 linestyle=style.dashes,
                 label=f"{', '.join(names)} ({own[-1]['not_finite']} cells not finite)",
             )

@@ -47,7 +47,7 @@ def draw(curves: Sequence[Curve], config: Mapping[str, Any]) -> Figure:
         whole = np.arange(curve.points[0].delay, curve.points[-1].delay + 1)
         theory = np.asarray([expected(step, delay, config) for delay in whole])
         theory[~np.isfinite(theory)] = np.nan
-        floors.plot(whole, theory, color=style.colour, zorder=2)
+        floors.plot(whole, theory, color=style.color, zorder=2)
         delays = [point.delay for point in curve.points]
         measured = np.asarray([(p.mean, *p.spread) for p in curve.points])
         _plot(floors, delays, measured, style)
@@ -60,7 +60,7 @@ def draw(curves: Sequence[Curve], config: Mapping[str, Any]) -> Figure:
             [1.0 - _BELOW - _APART * i] * len(diverged),
             s=36,
             marker="x",
-            color=style.colour,
+            color=style.color,
             transform=floors.get_xaxis_transform(),
         )
     means = [point.mean for curve in curves for point in curve.points]
@@ -154,8 +154,8 @@ def _plot(
 ) -> None:
     """Means and ranges [n, 3]."""
     mean, low, high = measured.T
-    axis.vlines(at, low, high, color=style.colour, alpha=0.4, lw=3)
-    axis.plot(at, mean, color=style.colour, marker=style.marker, ls="", zorder=3)
+    axis.vlines(at, low, high, color=style.color, alpha=0.4, lw=3)
+    axis.plot(at, mean, color=style.color, marker=style.marker, ls="", zorder=3)
 
 
 def _handles(curves: Sequence[Curve], styles: Sequence[look.Style]) -> list[Artist]:
@@ -164,7 +164,7 @@ def _handles(curves: Sequence[Curve], styles: Sequence[look.Style]) -> list[Arti
             Line2D(
                 [],
                 [],
-                color=style.colour,
+                color=style.color,
                 marker=style.marker,
                 ls="",
                 label=f"step {curve.points[0].learning_rate:g}",

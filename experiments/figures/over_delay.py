@@ -97,7 +97,7 @@ def best_step(
     tuned = [curve for curve in curves if curve.retuned]
     arranged = lines.arrange(tuned)
     handles = [*lines.series_handles(arranged), *lines.diverged_handles(tuned)]
-    ring = {"color": look.NOTE_COLOUR, "marker": "o", "markersize": 12, "linestyle": ""}
+    ring = {"color": look.NOTE_COLOR, "marker": "o", "markersize": 12, "linestyle": ""}
     ring["markerfacecolor"] = "none"
     if any(p.on_edge and not p.diverged for curve in tuned for p in curve.points):
         handles.append(Line2D([], [], label="on the grid's edge", **ring))
@@ -116,13 +116,13 @@ def best_step(
                 axis.plot(
                     [limit.delay for limit in own],
                     [limit.step for limit in own],
-                    color=style.colour,
+                    color=style.color,
                     linestyle=":",
                 )
             live = [point for point in curve.points if not point.diverged]
             edge = [point for point in live if point.on_edge]
             for points, marks in (
-                (live, {"color": style.colour, "marker": style.marker}),
+                (live, {"color": style.color, "marker": style.marker}),
                 (edge, ring),
             ):
                 axis.plot(

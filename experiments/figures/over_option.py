@@ -48,7 +48,7 @@ def draw(
     styles = {label: look.style(i) for i, label in enumerate(order)}
     shown = look.error(tuned[0].metric, unit)
     handles = [
-        Line2D([], [], color=s.colour, marker=s.marker, ls=s.dashes, label=label)
+        Line2D([], [], color=s.color, marker=s.marker, ls=s.dashes, label=label)
         for label, s in styles.items()
     ]
     if any(not math.isfinite(curve.points[0].mean) for curve in tuned):
@@ -125,16 +125,14 @@ def _plot(
     means[~np.isfinite(means)] = spread[~np.isfinite(spread)] = np.nan
     if len(points) > 1:
         axis.fill_between(
-            list(points), *spread.T, color=style.colour, alpha=0.15, linewidth=0
+            list(points), *spread.T, color=style.color, alpha=0.15, linewidth=0
         )
     else:
-        axis.vlines(
-            list(points), *spread.T, color=style.colour, alpha=0.15, linewidth=6
-        )
+        axis.vlines(list(points), *spread.T, color=style.color, alpha=0.15, linewidth=6)
     axis.plot(
         list(points),
         means,
-        color=style.colour,
+        color=style.color,
         marker=style.marker,
         linestyle=style.dashes,
     )
@@ -143,7 +141,7 @@ def _plot(
         [x * beside for x in absent],
         [0.98] * len(absent),
         marker="x",
-        color=style.colour,
+        color=style.color,
         transform=axis.get_xaxis_transform(),
         clip_on=False,
     )

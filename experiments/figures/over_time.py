@@ -50,7 +50,7 @@ def draw(
 
     An accuracy is shown as an error. With too many lines for their panels, each arm is
     drawn at the best of its laws and compensations alone, and those of other panels
-    stand behind in grey.
+    stand behind in gray.
 
     Args:
         curves: of the column that chooses the step size, from `tuning.curves`.
@@ -188,8 +188,8 @@ def _value(evaluation: Evaluation, metric: str) -> float:
 
 def _plot(axis: Axes, own: Progress, style: look.Style) -> None:
     at, median, low, high = own
-    axis.fill_between(at, low, high, color=style.colour, alpha=0.15, linewidth=0)
-    axis.plot(at, median, color=style.colour, linestyle=style.dashes, zorder=3)
+    axis.fill_between(at, low, high, color=style.color, alpha=0.15, linewidth=0)
+    axis.plot(at, median, color=style.color, linestyle=style.dashes, zorder=3)
 
 
 def _after_the_beginning(own: Progress) -> Progress:
@@ -227,7 +227,7 @@ def _handles(
         Line2D(
             [],
             [],
-            color=style.colour,
+            color=style.color,
             linestyle=style.dashes,
             label=f"{label} (diverged)" if label in gone else label,
         )

@@ -20,8 +20,8 @@ from experiments.results import Row
 from experiments.tuning import Limit, Series
 
 # without its darkest part, which looks like black
-_COLOURS = ListedColormap(matplotlib.colormaps["viridis_r"](np.linspace(0, 0.85, 256)))
-BOUNDED = _COLOURS(1.0)  # the colour of a high loss
+_COLORS = ListedColormap(matplotlib.colormaps["viridis_r"](np.linspace(0, 0.85, 256)))
+BOUNDED = _COLORS(1.0)  # the color of a high loss
 _FLOOR = 1e-8  # a float32 loss of order one resolves no smaller excess
 _SETTLED = 1e-4  # the largest excess that may still be on its way down
 
@@ -53,7 +53,7 @@ def draw(
         rows: the rows of one run; a panel for each series. Seeds are averaged, and a
             cell is black where one of them diverged.
         limits: of each series with a computed limit, by delay; draws it.
-        optimum_loss: the least training loss there is; colours then show the excess.
+        optimum_loss: the least training loss there is; colors then show the excess.
         unit: of the loss.
     """
     table = tuning.table(rows)
@@ -110,34 +110,34 @@ def bounded(shown: Cells) -> np.ndarray:
 
 def limit_handle(more: str = "") -> Line2D:
     """The line of the limit, and what more is to be said of it."""
-    return Line2D([], [], color=look.COLOURS[1], label=f"computed limit{more}")
+    return Line2D([], [], color=look.COLORS[1], label=f"computed limit{more}")
 
 
 def quantity(shown: Cells, unit: str) -> str:
-    """What the colours of a map show, in words."""
+    """What the colors of a map show, in words."""
     kind = "training loss" if shown.optimum_loss is None else "excess training loss"
     return f"$\\log_{{10}}$ of {kind}{look.in_unit(unit)}"
 
 
 def plot(axis: Axes, shown: Cells) -> QuadMesh:
-    """Draws a map and returns its coloured cells.
+    """Draws a map and returns its colored cells.
 
     The vertical axis is log(2 tau + 1), in which the limit is almost straight. Cells
-    end at geometric midpoints, so that each is centred on its own values.
+    end at geometric midpoints, so that each is centered on its own values.
     """
-    colours = np.ma.masked_invalid(np.log10(shown.excess))
+    colors = np.ma.masked_invalid(np.log10(shown.excess))
     edges = _midpoints(shown.rates), _midpoints(2.0 * shown.delays + 1.0)
-    some = bool(colours.count())
+    some = bool(colors.count())
     mesh = axis.pcolormesh(
         *edges,
-        colours,
-        cmap=_COLOURS,
-        vmin=colours.min() if some else -1.0,
-        vmax=colours.max() if some else 0.0,
+        colors,
+        cmap=_COLORS,
+        vmin=colors.min() if some else -1.0,
+        vmax=colors.max() if some else 0.0,
     )
     axis.pcolormesh(
         *edges,
-        np.ma.masked_array(np.ones(colours.shape), ~shown.diverged),
+        np.ma.masked_array(np.ones(colors.shape), ~shown.diverged),
         cmap=ListedColormap(["black"]),
         vmin=0.0,
         vmax=1.0,
@@ -147,7 +147,7 @@ def plot(axis: Axes, shown: Cells) -> QuadMesh:
         axis.plot(
             np.repeat(shown.limits, 2),
             np.repeat(edges[1], 2)[1:-1],
-            color=look.COLOURS[1],
+            color=look.COLORS[1],
             linewidth=2.2,
             path_effects=[patheffects.withStroke(linewidth=4, foreground="white")],
         )
@@ -177,9 +177,9 @@ def _handles(
     return found
 
 
-def _midpoints(centres: np.ndarray) -> np.ndarray:
-    """Edges of cells, at geometric midpoints of their centres."""
-    logs = np.log(centres)
+def _midpoints(centers: np.ndarray) -> np.ndarray:
+    """Edges of cells, at geometric midpoints of their centers."""
+    logs = np.log(centers)
     if len(logs) == 1:
         return np.exp(np.asarray([logs[0] - 0.5, logs[0] + 0.5]))
     inner = (logs[1:] + logs[:-1]) / 2

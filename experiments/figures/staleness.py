@@ -15,7 +15,7 @@ from experiments.figures import look, names
 _HEIGHT = 0.8  # of the highest bar, in rows
 _WIDE = 100.0  # updates; staleness beyond it takes a logarithmic axis
 _OCTAVE = 0.25  # the narrowest bin of that axis
-_MEAN = look.COLOURS[1]
+_MEAN = look.COLORS[1]
 
 
 @look.STYLED
@@ -33,7 +33,7 @@ def draw(
     labels = names.rows(list(traces))
     known = any(value is not None for value in theory.values())
     handles = [
-        patches.Patch(color=look.COLOURS[5], label="share of its gradients"),
+        patches.Patch(color=look.COLORS[5], label="share of its gradients"),
         Line2D([], [], color=_MEAN, lw=2.2, label="mean"),
     ]
     if known:
@@ -104,6 +104,6 @@ def _plot(
     density = counts / np.diff(_octaves(edges) if wide else edges)
     heights = density / max(density.max(), 1e-30)
     axis.stairs(
-        row - _HEIGHT * heights, edges, baseline=row, fill=True, color=look.COLOURS[5]
+        row - _HEIGHT * heights, edges, baseline=row, fill=True, color=look.COLORS[5]
     )
     axis.axhline(row, color="0.7", lw=0.8, zorder=0)

@@ -13,7 +13,7 @@ import delayjax as dj
 from experiments.figures import look, names
 
 _SHARES = (0.05, 0.95)  # quantiles between which most updates lie
-_BAR, _MEAN = look.COLOURS[5], look.COLOURS[1]
+_BAR, _MEAN = look.COLORS[5], look.COLORS[1]
 
 
 @look.STYLED

@@ -40,7 +40,7 @@ _TEXTS = {
     "over_examples": "Line chart of {metric} of each arm at its best step size against"
     " the number of examples in its gradients: the median and the range of the seeds."
     " An accuracy is shown as an error.",
-    "arms": "Dot plot of {metric} at the end, arms as rows and laws as colours, at the"
+    "arms": "Dot plot of {metric} at the end, arms as rows and laws as colors, at the"
     " step size that is best for the first arm and at each one's own best: the mean and"
     " the range of the seeds. An accuracy is shown as an error. A table below has the"
     " numbers.",

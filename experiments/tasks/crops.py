@@ -9,7 +9,7 @@ AREA = (0.08, 1.0)
 ASPECT = (3 / 4, 4 / 3)
 """Bounds of a random crop: its share of the image's area, and width over height."""
 
-CENTRE = 224 / 256
+CENTER = 224 / 256
 """Side of the evaluated square, of the image's shorter side."""
 
 
@@ -25,7 +25,7 @@ class Box(NamedTuple):
 def random_box(rng: np.random.Generator, height: int, width: int) -> Box:
     """A box of random area, aspect and place: both evenly, the aspect's logarithm.
 
-    Where ten draws do not fit into the image, the largest centred box of a permitted
+    Where ten draws do not fit into the image, the largest centered box of a permitted
     aspect is taken.
 
     References:
@@ -43,13 +43,13 @@ def random_box(rng: np.random.Generator, height: int, width: int) -> Box:
             return Box(left, top, left + across, top + down)
     across = min(width, height * ASPECT[1])
     down = min(height, width / ASPECT[0])
-    return _centred(across, down, height, width)
+    return _centered(across, down, height, width)
 
 
 def central_box(height: int, width: int) -> Box:
-    """The square in the middle, `CENTRE` of the shorter side."""
-    side = CENTRE * min(height, width)
-    return _centred(side, side, height, width)
+    """The square in the middle, `CENTER` of the shorter side."""
+    side = CENTER * min(height, width)
+    return _centered(side, side, height, width)
 
 
 def for_training(image: np.ndarray, rng: np.random.Generator, size: int) -> np.ndarray:
@@ -79,6 +79,6 @@ def resized(image: np.ndarray, box: Box, size: int) -> np.ndarray:
     return np.asarray(cut).reshape(size, size, channels)
 
 
-def _centred(across: float, down: float, height: int, width: int) -> Box:
+def _centered(across: float, down: float, height: int, width: int) -> Box:
     left, top = (width - across) / 2, (height - down) / 2
     return Box(left, top, left + across, top + down)

@@ -40,7 +40,7 @@ def make(config: ConfigDict) -> Task:
 
     Raises:
         FileNotFoundError: if the set is not prepared as array_record.
-        ValueError: if it is unknown, is not one of labelled images, has fewer training
+        ValueError: if it is unknown, is not one of labeled images, has fewer training
             examples than `batch_size`, or needs missing packages.
     """
     os.environ.setdefault("NO_GCE_CHECK", "true")  # or TFDS asks the network for GCE

@@ -1,6 +1,6 @@
 """The networks, as flax.linen modules without mutable state.
 
-Those with a `dtype` compute in it; parameters, normalisations' sums and logits are
+Those with a `dtype` compute in it; parameters, normalizations' sums and logits are
 float32.
 """
 

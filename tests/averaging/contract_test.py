@@ -29,7 +29,7 @@ TABLE = methods(WORKERS)
 members = pytest.mark.parametrize("name", TABLE)
 STATIC = ["adaptive_period", "delayed_average", "delayed_average, at once", "dga"]
 # one of each method and two histories: all follow numpy in both executions elsewhere
-ALONE = [n for n in TABLE if "," not in n] + ["easgd, unlocked", "wagma, late"]
+ALONE = [n for n in TABLE if "," not in n] + ["easgd, lock_free", "wagma, late"]
 # these add up what the workers learn, or weigh what is late apart
 OTHERWISE = ["easgd", "downpour", "wagma, late", "sgp, some silent"]
 
@@ -96,7 +96,7 @@ def test_models_and_moments_are_the_workers_own_and_the_schedule_is_shared(name)
     (adam, *_) = state.inner_state
     assert all(jax.tree.leaves((adam.mu, adam.nu)))
     assert not any((state.step, adam.count))
-    for shared in ("centre", "versions", "server_state", "average", "period"):
+    for shared in ("center", "versions", "server_state", "average", "period"):
         assert not any(jax.tree.leaves(getattr(state.memory, shared, ())))
     for own in ("begun", "outbox", "pushed", "weight"):
         assert all(jax.tree.leaves(getattr(state.memory, own, ())))
@@ -252,7 +252,7 @@ NONSENSE = {
     "learning_rate(step)": lambda f: averaging.adaptive_period(
         SGD, f, sampling_steps=2
     ),
-    "turn(step)": lambda f: averaging.easgd(SGD, turn=f),
+    "order(step)": lambda f: averaging.easgd(SGD, order=f),
     "lateness(step)": lambda f: averaging.wagma(SGD, lateness=f),
     "participates(step)": lambda f: averaging.sgp(SGD, participates=f),
 }
@@ -338,7 +338,7 @@ def test_a_server_s_optimizer_keeps_no_buffer_of_the_parameters():
 
 def test_a_worker_that_is_seldom_there_has_a_state_of_its_own_memory():
     for inner in INNERS.values():
-        tx = averaging.when_there(inner, averaging.round_robin())
+        tx = averaging.only_on_visit(inner, averaging.round_robin())
         assert_apart((PARAMS, tx.init(PARAMS)))
 
 

@@ -65,11 +65,11 @@ def expected(name, workers):
     """C <- W (C + s^2 I) W', and the mean over workers of its deviation's variance."""
     _, matrix = METHODS[name]
     covariance, seen = np.zeros((workers, workers)), []
-    centred = np.eye(workers) - 1 / workers
+    centered = np.eye(workers) - 1 / workers
     for t in range(STEPS):
         w = matrix(t, workers)
         covariance = w @ (covariance + DEVIATION**2 * np.eye(workers)) @ w.T
-        seen.append(np.trace(centred @ covariance @ centred) / workers)
+        seen.append(np.trace(centered @ covariance @ centered) / workers)
     return np.mean(seen[FROM:])
 
 

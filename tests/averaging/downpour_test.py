@@ -43,11 +43,11 @@ def raced(races, t, i, size=5):
 def push_and_pull(
     order, *, period=1, momentum=0.0, at_server=0.0, average=None, races=None
 ):
-    """D.2: models, centre, and its average z; `order` of the pushes."""
+    """D.2: models, center, and its average z; `order` of the pushes."""
     x, v = replicas(), np.zeros((WORKERS, 5))
     pushes, velocity = np.zeros((WORKERS, 5)), np.zeros(5)
-    centre, z, xs, exchanges = x[0].copy(), x[0].copy(), [], 0
-    versions = [centre]
+    center, z, xs, exchanges = x[0].copy(), x[0].copy(), [], 0
+    versions = [center]
     for t in range(STEPS):
         v = momentum * v - ETA * gradient(t, x)
         x, pushes = x + v, pushes + v
@@ -55,21 +55,21 @@ def push_and_pull(
             visitors = order(t)
             if visitors is None:
                 velocity = at_server * velocity + pushes.sum(axis=0)
-                centre = centre + velocity
-                x, pushes = np.tile(centre, (WORKERS, 1)), np.zeros_like(pushes)
+                center = center + velocity
+                x, pushes = np.tile(center, (WORKERS, 1)), np.zeros_like(pushes)
             for i in visitors or []:
                 ages, written = raced(races, t, i)
                 velocity = at_server * velocity + np.where(written, pushes[i], 0)
-                centre = centre + velocity
-                versions.append(centre)
+                center = center + velocity
+                versions.append(center)
                 ages = np.minimum(ages, len(versions) - 1)
                 x[i] = [versions[-1 - age][n] for n, age in enumerate(ages)]
                 pushes[i] = 0
             if average is not None:
-                z = z + average(exchanges) * (centre - z)
+                z = z + average(exchanges) * (center - z)
             exchanges += 1
         xs.append(x.copy())
-    return np.stack(xs), centre, z
+    return np.stack(xs), center, z
 
 
 def mean_so_far(k):
@@ -78,7 +78,9 @@ def mean_so_far(k):
 
 FAMILY = {
     "DOWNPOUR, H = 4": (
-        lambda: averaging.downpour(sgd(), period=4, turn=averaging.first_come(SECONDS)),
+        lambda: averaging.downpour(
+            sgd(), period=4, order=averaging.first_come(SECONDS)
+        ),
         lambda: push_and_pull(by_arrival, period=4),
     ),
     "DOWNPOUR, H = 1, all at once": (
@@ -87,7 +89,7 @@ FAMILY = {
     ),
     "MDOWNPOUR": (
         lambda: averaging.downpour(
-            optax.scale(-ETA), server=optax.trace(0.5), turn=averaging.round_robin()
+            optax.scale(-ETA), server=optax.trace(0.5), order=averaging.round_robin()
         ),
         lambda: push_and_pull(by_rank, at_server=0.5),
     ),
@@ -95,7 +97,7 @@ FAMILY = {
         lambda: averaging.downpour(
             optax.scale(-ETA),
             server=optax.trace(0.5),
-            turn=averaging.first_come(SECONDS),
+            order=averaging.first_come(SECONDS),
         ),
         lambda: push_and_pull(by_arrival, at_server=0.5),
     ),
@@ -104,12 +106,12 @@ FAMILY = {
         lambda: push_and_pull(everyone_at_once, period=3, average=mean_so_far),
     ),
     "MVADOWNPOUR": (
-        lambda: averaging.downpour(sgd(), average=0.25, turn=averaging.round_robin()),
+        lambda: averaging.downpour(sgd(), average=0.25, order=averaging.round_robin()),
         lambda: push_and_pull(by_rank, average=lambda k: 0.25),
     ),
     "Hogwild SGD with local models": (
         lambda: averaging.downpour(
-            sgd(), turn=averaging.first_come(SECONDS), unlocked=wild(5, lost=0.3)
+            sgd(), order=averaging.first_come(SECONDS), lock_free=wild(5, lost=0.3)
         ),
         lambda: push_and_pull(by_arrival, races=wild(5, lost=0.3)),
     ),
@@ -119,8 +121,8 @@ FAMILY = {
             period=3,
             server=optax.trace(0.5),
             average=0.25,
-            turn=averaging.round_robin(),
-            unlocked=wild(2, lost=0.3),
+            order=averaging.round_robin(),
+            lock_free=wild(2, lost=0.3),
         ),
         lambda: push_and_pull(
             by_rank,
@@ -140,13 +142,13 @@ def trained(execution):
 
 @executions
 @pytest.mark.parametrize("name", FAMILY)
-def test_models_and_centre_follow_the_paper_s_loop(execution, name):
+def test_models_and_center_follow_the_paper_s_loop(execution, name):
     _, loop = FAMILY[name]
     xs, split = trained(execution)[name]
-    expected, centre, z = loop()
+    expected, center, z = loop()
     assert_follows(xs, expected)
     state = split.state[1]
-    assert_follows(state.memory.centre, centre)
+    assert_follows(state.memory.center, center)
     for leaf in jax.tree.leaves(state.memory.average):
         assert_follows(leaf, z)
 
@@ -161,7 +163,7 @@ RACES = {
 
 @functools.cache
 def pushed_blindly(workers=8, steps=20):
-    """By the races, centres [T, n], models [T, P, n] and what was pushed [T, P, n].
+    """By the races, centers [T, n], models [T, P, n] and what was pushed [T, P, n].
 
     Gradients do not depend on models.
     """
@@ -169,7 +171,7 @@ def pushed_blindly(workers=8, steps=20):
     with jax.enable_x64(True):
         txs = {
             name: averaging.downpour(
-                optax.sgd(1.0), turn=averaging.round_robin(), unlocked=races
+                optax.sgd(1.0), order=averaging.round_robin(), lock_free=races
             )
             for name, races in RACES.items()
         }
@@ -180,7 +182,7 @@ def pushed_blindly(workers=8, steps=20):
                 x, state = carry[name]
                 updates, state = tx.update(-move, state, x)
                 carry = carry | {name: (x + updates, state)}
-                seen[name] = state.memory.centre, x + updates
+                seen[name] = state.memory.center, x + updates
             return carry, seen
 
         def run(moves):
@@ -191,35 +193,35 @@ def pushed_blindly(workers=8, steps=20):
         over = jax.jit(jax.vmap(run, in_axes=1, out_axes=1, axis_name="workers"))
         seen = over(jnp.asarray(moves))
         return {
-            name: (np.asarray(centres)[:, 0], np.asarray(xs), moves)
-            for name, (centres, xs) in seen.items()
+            name: (np.asarray(centers)[:, 0], np.asarray(xs), moves)
+            for name, (centers, xs) in seen.items()
         }
 
 
 def test_races_lose_no_push_however_old_what_is_read():
-    centres, xs, moves = pushed_blindly()["old"]
-    np.testing.assert_allclose(centres, moves.sum(axis=1).cumsum(axis=0), rtol=1e-12)
-    assert np.abs(xs - centres[:, None]).max() > 1
+    centers, xs, moves = pushed_blindly()["old"]
+    np.testing.assert_allclose(centers, moves.sum(axis=1).cumsum(axis=0), rtol=1e-12)
+    assert np.abs(xs - centers[:, None]).max() > 1
 
 
-def test_a_lost_write_is_a_push_s_coordinate_that_the_centre_never_gets():
-    centres, _, moves = pushed_blindly()["losses"]
+def test_a_lost_write_is_a_push_s_coordinate_that_the_center_never_gets():
+    centers, _, moves = pushed_blindly()["losses"]
     races = RACES["losses"]
     written = np.asarray(
         [[raced(races, t, i, 3)[1] for i in range(8)] for t in range(20)]
     )
     kept = np.where(written, moves, 0).sum(axis=1)
-    np.testing.assert_allclose(centres, kept.cumsum(axis=0), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(centers, kept.cumsum(axis=0), rtol=1e-12, atol=1e-12)
     assert 0.5 < written.mean() < 0.7
 
 
 def test_races_without_age_are_a_lock():
-    centres, xs, _ = pushed_blindly()["none"]
-    raced_centres, raced_xs, _ = pushed_blindly()["as by a lock"]
+    centers, xs, _ = pushed_blindly()["none"]
+    raced_centers, raced_xs, _ = pushed_blindly()["as by a lock"]
     # XLA may contract the two differently. A push adds, which enlarges no error; each
     # rounds 8 results of it or fewer, by half a unit in the last place.
-    rounding = 20 * 8 * 8 * np.finfo(np.float64).eps * abs(centres).max()
-    np.testing.assert_allclose(raced_centres, centres, rtol=0, atol=rounding)
+    rounding = 20 * 8 * 8 * np.finfo(np.float64).eps * abs(centers).max()
+    np.testing.assert_allclose(raced_centers, centers, rtol=0, atol=rounding)
     np.testing.assert_allclose(raced_xs, xs, rtol=0, atol=rounding)
 
 
@@ -257,7 +259,7 @@ def test_two_levels_are_workers_around_a_server_and_threads_in_each(execution):
         assert split.state[0].shape == (groups, 3)
         xs = jax.lax.scan(held.step, split, jnp.asarray(rates))[1]
 
-    x, centre, made = np.zeros((groups, 3)), np.zeros(3), []
+    x, center, made = np.zeros((groups, 3)), np.zeros(3), []
     for t in range(steps):
         made.append(x[:, None] - rates[t])
         read = [
@@ -266,24 +268,24 @@ def test_two_levels_are_workers_around_a_server_and_threads_in_each(execution):
             )
             for w in range(groups)
         ]
-        before = x if t % 4 else np.tile(centre, (groups, 1))
+        before = x if t % 4 else np.tile(center, (groups, 1))
         x = before - ETA * np.stack(read)
         if t % 4 == 3:
-            centre = centre + (x - centre).sum(axis=0)
-            x = np.tile(centre, (groups, 1))
+            center = center + (x - center).sum(axis=0)
+            x = np.tile(center, (groups, 1))
         assert_follows(np.asarray(xs[t]), x)
 
 
 def test_one_worker_s_push_is_its_own_step():
-    tx = averaging.downpour(optax.sgd(0.5), turn=averaging.round_robin())
+    tx = averaging.downpour(optax.sgd(0.5), order=averaging.round_robin())
 
     def run(x):
         updates, state = tx.update(jnp.ones(3), tx.init(x), x)
-        return x + updates, state.memory.centre
+        return x + updates, state.memory.center
 
-    x, centre = jax.vmap(run, axis_name="workers")(jnp.zeros((1, 3)))
+    x, center = jax.vmap(run, axis_name="workers")(jnp.zeros((1, 3)))
     np.testing.assert_array_equal(x, np.full((1, 3), -0.5))
-    np.testing.assert_array_equal(centre, x)
+    np.testing.assert_array_equal(center, x)
 
 
 @pytest.mark.parametrize(
@@ -306,18 +308,22 @@ def test_one_worker_s_push_is_its_own_step():
             ValueError,
             "`average` must be finite and positive",
         ),
-        (lambda: averaging.downpour(sgd(), turn=0), TypeError, "`turn` must be a func"),
         (
-            lambda: averaging.downpour(
-                sgd(), turn=averaging.round_robin(), unlocked=True
-            ),
+            lambda: averaging.downpour(sgd(), order=0),
             TypeError,
-            r"`unlocked` must be averaging.races\(key, max_age\), got True",
+            "`order` must be a func",
         ),
         (
-            lambda: averaging.downpour(sgd(), unlocked=wild()),
+            lambda: averaging.downpour(
+                sgd(), order=averaging.round_robin(), lock_free=True
+            ),
+            TypeError,
+            r"`lock_free` must be averaging.races\(key, max_age\), got True",
+        ),
+        (
+            lambda: averaging.downpour(sgd(), lock_free=wild()),
             ValueError,
-            "`unlocked` needs `turn`",
+            "`lock_free` needs `order`",
         ),
     ],
 )

@@ -13,7 +13,7 @@ CURVATURE = np.asarray([1.0, 0.5, 2.0, 0.1, 1.5])
 START = np.asarray([1.0, -2.0, 0.5, 3.0, 0.0])
 MINIMA = np.random.default_rng(0).normal(size=(WORKERS, 5))
 NOISE = np.random.default_rng(1).normal(size=(STEPS, WORKERS, 5))
-# when workers arrive at a centre; not every worker every time
+# when workers arrive at a center; not every worker every time
 SECONDS = np.random.default_rng(5).random((7, WORKERS))
 SECONDS[2, 1] = SECONDS[4, 0] = SECONDS[4, 3] = np.inf
 

@@ -33,19 +33,19 @@ def sgd():
 def elastic(
     order, *, rate=0.9 / WORKERS, period=1, momentum=0.0, ahead=0.0, races=None
 ):
-    """D.3: every worker's model, and the centre, step by step; `order` of visits."""
+    """D.3: every worker's model, and the center, step by step; `order` of visits."""
     x, v = replicas(), np.zeros((WORKERS, 5))
-    centre, versions, xs = x[0].copy(), [x[0].copy()], []
+    center, versions, xs = x[0].copy(), [x[0].copy()], []
     for t in range(STEPS):
         v = momentum * v - ETA * gradient(t, x + ahead * v)
         d = np.zeros_like(x)
         if (t + 1) % period == 0:
             visitors = order(t)
             if visitors is None:
-                d = rate * (x - centre)
-                centre = centre + d.sum(axis=0)
+                d = rate * (x - center)
+                center = center + d.sum(axis=0)
             for i in visitors or []:
-                read, written = centre, True
+                read, written = center, True
                 if races is not None:
                     with jax.enable_x64(True):
                         like = jnp.zeros(5)
@@ -55,11 +55,11 @@ def elastic(
                     ages = np.minimum(ages, len(versions) - 1)
                     read = [versions[-1 - age][n] for n, age in enumerate(ages)]
                 d[i] = rate * (x[i] - read)
-                centre = centre + np.where(written, d[i], 0)
-                versions.append(centre)
+                center = center + np.where(written, d[i], 0)
+                versions.append(center)
         x = x + v - d
         xs.append(x)
-    return np.stack(xs), centre
+    return np.stack(xs), center
 
 
 FAMILY = {
@@ -69,30 +69,30 @@ FAMILY = {
         lambda: elastic(everyone_at_once, rate=0.1, period=4),
     ),
     "round robin": (
-        lambda: averaging.easgd(sgd(), turn=averaging.round_robin()),
+        lambda: averaging.easgd(sgd(), order=averaging.round_robin()),
         lambda: elastic(by_rank),
     ),
     "asynchronous, H = 3": (
         lambda: averaging.easgd(
-            sgd(), moving_rate=0.3, period=3, turn=averaging.first_come(SECONDS)
+            sgd(), moving_rate=0.3, period=3, order=averaging.first_come(SECONDS)
         ),
         lambda: elastic(by_arrival, rate=0.3, period=3),
     ),
     "MEASGD": (
         lambda: averaging.easgd(
-            optax.sgd(ETA, momentum=0.9), turn=averaging.first_come(SECONDS)
+            optax.sgd(ETA, momentum=0.9), order=averaging.first_come(SECONDS)
         ),
         lambda: elastic(by_arrival, momentum=0.9),
     ),
     "EA-wild": (
-        lambda: averaging.easgd(sgd(), turn=averaging.round_robin(), unlocked=wild()),
+        lambda: averaging.easgd(sgd(), order=averaging.round_robin(), lock_free=wild()),
         lambda: elastic(by_rank, races=wild()),
     ),
     "EA-wild, lost writes, absent workers": (
         lambda: averaging.easgd(
             sgd(),
-            turn=averaging.first_come(SECONDS),
-            unlocked=wild(max_age=5, lost=0.3),
+            order=averaging.first_come(SECONDS),
+            lock_free=wild(max_age=5, lost=0.3),
         ),
         lambda: elastic(by_arrival, races=wild(max_age=5, lost=0.3)),
     ),
@@ -110,12 +110,12 @@ def trained(execution):
 
 @executions
 @pytest.mark.parametrize("name", FAMILY)
-def test_models_and_centre_follow_the_paper_s_loop(execution, name):
+def test_models_and_center_follow_the_paper_s_loop(execution, name):
     _, loop = FAMILY[name]
     xs, split = trained(execution)[name]
-    expected, centre = loop()
+    expected, center = loop()
     assert_follows(xs, expected)
-    assert_follows(split.state[1].memory.centre, centre)
+    assert_follows(split.state[1].memory.center, center)
 
 
 @executions
@@ -127,9 +127,9 @@ def test_eamsgd_takes_its_gradient_a_velocity_ahead(execution):
         at=lambda x, state: averaging.look_ahead(x, state, 0.9),
     ).values()
     xs, split = found
-    expected, centre = loop()
+    expected, center = loop()
     assert_follows(xs, expected)
-    assert_follows(split.state[1].memory.centre, centre)
+    assert_follows(split.state[1].memory.center, center)
 
 
 def test_lost_writes_and_old_reads_make_a_difference():
@@ -154,18 +154,18 @@ SEEDS = [1, 2, 3]
 
 @functools.cache
 def exchanges_alone(workers=8, steps=20):
-    """By seed and kind: models before, models after, and sums with the centre [T, n].
+    """By seed and kind: models before, models after, and sums with the center [T, n].
 
     The gradients are zero.
     """
-    kinds = {name: (turn, None) for name, turn in ORDERS.items()}
+    kinds = {name: (order, None) for name, order in ORDERS.items()}
     kinds |= {name: (ORDERS["by rank"], races) for name, races in RACES.items()}
     with jax.enable_x64(True):
         txs = {
             name: averaging.easgd(
-                optax.sgd(ETA), moving_rate=0.2, turn=turn, unlocked=races
+                optax.sgd(ETA), moving_rate=0.2, order=order, lock_free=races
             )
-            for name, (turn, races) in kinds.items()
+            for name, (order, races) in kinds.items()
         }
 
         def run(x):
@@ -176,7 +176,7 @@ def exchanges_alone(workers=8, steps=20):
                     updates, state = tx.update(jnp.zeros(3), state, x)
                     x = x + updates
                     carry = carry | {name: (x, state)}
-                    sums[name] = jax.lax.psum(x, "workers") + state.memory.centre
+                    sums[name] = jax.lax.psum(x, "workers") + state.memory.center
                 return carry, sums
 
             states = {name: (x, tx.init(jnp.zeros(3))) for name, tx in txs.items()}
@@ -194,9 +194,9 @@ def exchanges_alone(workers=8, steps=20):
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_an_elastic_exchange_conserves_the_sum_of_models_and_centre(order, seed):
+def test_an_elastic_exchange_conserves_the_sum_of_models_and_center(order, seed):
     start, x, sums = exchanges_alone()[seed, order]
-    expected = np.broadcast_to(start.sum(axis=0), sums.shape)  # the centre is at 0
+    expected = np.broadcast_to(start.sum(axis=0), sums.shape)  # the center is at 0
     np.testing.assert_allclose(sums, expected, rtol=1e-12, atol=1e-12)
     assert np.ptp(x, axis=0).max() < 0.1 * np.ptp(start, axis=0).max()
 
@@ -220,7 +220,7 @@ def test_races_without_age_are_a_lock():
 
 
 def together_matrix(workers, a, rate):
-    """All workers and the centre on a quadratic, all at once, [P + 1, P + 1]."""
+    """All workers and the center on a quadratic, all at once, [P + 1, P + 1]."""
     matrix = (1 - a - rate) * np.eye(workers + 1)
     matrix[:-1, -1] = matrix[-1, :-1] = rate
     matrix[-1, -1] = 1 - workers * rate
@@ -280,14 +280,14 @@ def test_the_library_is_stable_below_the_limit_and_not_above(factor):
 
 
 def stationary(workers, a, rate):
-    """Variances of the workers' mean and of the centre, noise of variance 1 (D.3)."""
+    """Variances of the workers' mean and of the center, noise of variance 1 (D.3)."""
     step = np.asarray([[1 - a - rate, rate], [workers * rate, 1 - workers * rate]])
     noise = np.diag([a**2 / workers, 0.0])
     flat = np.linalg.solve(np.eye(4) - np.kron(step, step), noise.ravel())
     return np.diag(flat.reshape(2, 2))
 
 
-def test_the_centre_varies_less_than_the_mean_worker_as_the_equation_says():
+def test_the_center_varies_less_than_the_mean_worker_as_the_equation_says():
     workers, a, seeds, steps = 8, 0.2, 4000, 200
     tx = averaging.easgd(optax.sgd(a))
 
@@ -299,17 +299,17 @@ def test_the_centre_varies_less_than_the_mean_worker_as_the_equation_says():
 
         zero = jnp.zeros(())
         (x, state), _ = jax.lax.scan(step, (zero, tx.init(zero)), noise)
-        return jax.lax.pmean(x, "workers"), state.memory.centre
+        return jax.lax.pmean(x, "workers"), state.memory.center
 
     noise = np.random.default_rng(0).normal(size=(seeds, workers, steps))
     over = jax.jit(jax.vmap(jax.vmap(run, axis_name="workers")))
-    means, centres = over(jnp.asarray(noise, jnp.float32))
-    mean, centre = stationary(workers, a, 0.9 / workers)
+    means, centers = over(jnp.asarray(noise, jnp.float32))
+    mean, center = stationary(workers, a, 0.9 / workers)
     # a variance of n draws has a deviation of sqrt(2 / n): four of them
     tolerance = 4 * np.sqrt(2 / seeds)
     np.testing.assert_allclose(np.var(means[:, 0]), mean, rtol=tolerance)
-    np.testing.assert_allclose(np.var(centres[:, 0]), centre, rtol=tolerance)
-    assert centre < mean < a / ((2 - a) * workers)
+    np.testing.assert_allclose(np.var(centers[:, 0]), center, rtol=tolerance)
+    assert center < mean < a / ((2 - a) * workers)
 
 
 def test_a_moving_rate_that_cannot_be_stable_is_warned_of():
@@ -326,7 +326,7 @@ def test_a_moving_rate_that_cannot_be_stable_is_warned_of():
 def test_a_moving_rate_in_turn_is_warned_of_above_one():
     def step(x, rate):
         tx = averaging.easgd(
-            optax.sgd(0.1), moving_rate=rate, turn=averaging.round_robin()
+            optax.sgd(0.1), moving_rate=rate, order=averaging.round_robin()
         )
         return tx.update(x, tx.init(x), x)[0]
 
@@ -360,16 +360,16 @@ def test_a_moving_rate_in_turn_is_warned_of_above_one():
             TypeError,
             "`period` must be an integer, got float32",
         ),
-        (lambda: averaging.easgd(sgd(), turn=1), TypeError, "`turn` must be a func"),
+        (lambda: averaging.easgd(sgd(), order=1), TypeError, "`order` must be a func"),
         (
-            lambda: averaging.easgd(sgd(), unlocked=3),
+            lambda: averaging.easgd(sgd(), lock_free=3),
             TypeError,
-            r"`unlocked` must be averaging.races\(key, max_age\), got 3",
+            r"`lock_free` must be averaging.races\(key, max_age\), got 3",
         ),
         (
-            lambda: averaging.easgd(sgd(), unlocked=wild()),
+            lambda: averaging.easgd(sgd(), lock_free=wild()),
             ValueError,
-            "`unlocked` needs `turn`",
+            "`lock_free` needs `order`",
         ),
         (
             lambda: averaging.easgd(sgd(), axis_name=("a", "b")),
@@ -426,19 +426,19 @@ def test_bad_arguments_are_named(make, error, message):
 
 
 @pytest.mark.parametrize(
-    ("turn", "error", "message"),
+    ("order", "error", "message"),
     [
         (
             averaging.first_come([[1.0, 2.0]]),
             ValueError,
             "one column for each of the 4",
         ),
-        (lambda step: 0.5, TypeError, r"`turn\(step\)` must be an integer"),
-        (lambda step: jnp.arange(4), ValueError, r"`turn\(step\)` must be a scalar"),
+        (lambda step: 0.5, TypeError, r"`order\(step\)` must be an integer"),
+        (lambda step: jnp.arange(4), ValueError, r"`order\(step\)` must be a scalar"),
     ],
 )
-def test_a_turn_that_says_something_else_is_refused(turn, error, message):
-    tx = averaging.easgd(sgd(), turn=turn)
+def test_a_turn_that_says_something_else_is_refused(order, error, message):
+    tx = averaging.easgd(sgd(), order=order)
     with pytest.raises(error, match=message):
         jax.vmap(lambda x: tx.update(x, tx.init(x), x)[0], axis_name="workers")(
             jnp.ones(4)

@@ -30,7 +30,7 @@ def sends(step):
 
 
 def ring(t, workers=WORKERS):
-    """D-PSGD's W: a third each of a worker's own model and of its neighbours'."""
+    """D-PSGD's W: a third each of a worker's own model and of its neighbors'."""
     matrix = np.zeros((workers, workers))
     for i in range(workers):
         for j in (i - 1, i, i + 1):
@@ -213,7 +213,7 @@ def test_workers_of_any_number_mix_by_their_matrices(name, workers):
         np.testing.assert_allclose(seen, x, rtol=1e-12, atol=1e-13)
 
 
-def test_two_neighbours_on_a_ring_of_two_are_one():
+def test_two_neighbors_on_a_ring_of_two_are_one():
     xs, _ = exchanges(averaging.d_psgd, np.asarray([[0.0], [3.0]]), 1)
     np.testing.assert_allclose(xs[0], [[2.0], [1.0]])  # (x^j + x^i + x^j) / 3
 

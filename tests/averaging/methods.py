@@ -21,13 +21,13 @@ def methods(workers):
     return {
         "easgd": lambda inner, h: averaging.easgd(inner, period=h),
         "easgd, in turn": lambda inner, h: averaging.easgd(
-            inner, period=h, turn=averaging.first_come(seconds)
+            inner, period=h, order=averaging.first_come(seconds)
         ),
-        "easgd, unlocked": lambda inner, h: averaging.easgd(
+        "easgd, lock_free": lambda inner, h: averaging.easgd(
             inner,
             period=h,
-            turn=averaging.round_robin(),
-            unlocked=averaging.races(KEY, 2, lost=0.1),
+            order=averaging.round_robin(),
+            lock_free=averaging.races(KEY, 2, lost=0.1),
         ),
         "downpour": lambda inner, h: averaging.downpour(inner, period=h),
         "downpour, averaged": lambda inner, h: averaging.downpour(
@@ -35,14 +35,14 @@ def methods(workers):
             period=h,
             server=optax.trace(0.5),
             average=0.1,
-            turn=averaging.first_come(seconds),
+            order=averaging.first_come(seconds),
         ),
-        "downpour, unlocked": lambda inner, h: averaging.downpour(
+        "downpour, lock_free": lambda inner, h: averaging.downpour(
             inner,
             period=h,
             server=optax.trace(0.5),
-            turn=averaging.first_come(seconds),
-            unlocked=averaging.races(KEY, 2, lost=0.1),
+            order=averaging.first_come(seconds),
+            lock_free=averaging.races(KEY, 2, lost=0.1),
         ),
         "wagma": lambda inner, h: averaging.wagma(inner, period=h),
         "wagma, late": lambda inner, h: averaging.wagma(

@@ -50,7 +50,7 @@ def assert_same(trace, updates):
 
 
 def k_sync(times, k, num_updates):
-    """The k first of P; the others are cancelled (papers B.3); k = P is hardsync."""
+    """The k first of P; the others are canceled (papers B.3); k = P is hardsync."""
     now, updates = 0.0, []
     for t in range(num_updates):
         order = sorted((row[t], w) for w, row in enumerate(times))

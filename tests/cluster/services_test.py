@@ -86,9 +86,9 @@ def test_a_law_has_its_mean_its_variance_and_its_tail(name, seed):
 @pytest.mark.parametrize("name", LAWS)
 def test_tasks_are_independent_of_each_other(name):
     law, mean, variance, *_ = LAWS[name]
-    centred = draw(law, DRAWS, seed=1) - mean
+    centered = draw(law, DRAWS, seed=1) - mean
     for lag in (1, 2, 7):
-        correlation = (centred[lag:] * centred[:-lag]).mean() / variance
+        correlation = (centered[lag:] * centered[:-lag]).mean() / variance
         assert abs(correlation) < 4 / math.sqrt(DRAWS)
 
 
@@ -128,9 +128,9 @@ def test_a_markov_straggler_has_its_share_and_its_memory(enter, leave, seed):
     for seen, probability in ((entered, enter), (left, leave)):
         error = math.sqrt(probability * (1 - probability) / seen.size)
         assert abs(seen.mean() - probability) < 4 * error
-    centred = slow - share
+    centered = slow - share
     for lag in (1, 3):
-        correlation = (centred[lag:] * centred[:-lag]).mean() / variance
+        correlation = (centered[lag:] * centered[:-lag]).mean() / variance
         assert abs(correlation - memory**lag) < 4 / math.sqrt(DRAWS * leave)
 
 

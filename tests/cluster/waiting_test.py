@@ -68,11 +68,11 @@ RULES = {
         cluster.waits_for_all(5),
         lambda t, i: range(6) if (t + 1) % 5 == 0 else [],
     ),
-    "neighbours": (
+    "neighbors": (
         cluster.waits_for_neighbors(1, -1),
         lambda t, i: [i, (i - 1) % 6, (i + 1) % 6],
     ),
-    "a neighbour in turn": (
+    "a neighbor in turn": (
         cluster.waits_for_neighbors(1, 2, together=False),
         lambda t, i: [i, (i - [1, 2][t % 2]) % 6],
     ),

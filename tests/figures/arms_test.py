@@ -78,7 +78,7 @@ def test_arms_are_rows_from_above_in_the_order_of_the_config():
     check_legible(figure)
 
 
-def test_laws_differ_in_colour_marker_and_height():
+def test_laws_differ_in_color_marker_and_height():
     figure = draw()
     assert legend(figure) == ["plain", "inverse after", "range of seeds"]
     marks = [line for line in figure.axes[1].lines if len(line.get_xdata()) == 1]
@@ -169,7 +169,7 @@ def test_one_arm_or_many_with_long_names_are_legible(count):
     assert rows == set(range(count))
 
 
-def test_the_colours_are_told_apart_by_the_colour_blind():
+def test_the_colors_are_told_apart_by_the_color_blind():
     okabe_and_ito = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
     axis = draw().axes[0]
     assert {to_hex(line.get_color()) for line in axis.lines} <= okabe_and_ito

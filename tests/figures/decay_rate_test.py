@@ -66,7 +66,7 @@ def draw(names=NAMES, settings=None, **keywords):
 
 
 def marks(axis):
-    """(x, y) of the points of each line, and of the stars, by marker and colour."""
+    """(x, y) of the points of each line, and of the stars, by marker and color."""
     return {
         (line.get_marker(), to_hex(line.get_color())): line.get_data()
         for line in axis.lines

@@ -113,10 +113,10 @@ def test_dropped_gradients_are_hatched():
         (protocols.mindflayer(1, 0.7), True),
     ],
 )
-def test_cancelled_work_is_told_from_idling(rule, vain):
+def test_canceled_work_is_told_from_idling(rule, vain):
     trace = simulated(rule, updates=200)
     assert gantt.works_in_vain(trace) == vain
-    gap = "idle, or cancelled" if vain else "idle"
+    gap = "idle, or canceled" if vain else "idle"
     assert legend(gantt.draw({"a()": trace}))[-1] == gap
 
 

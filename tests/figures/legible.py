@@ -10,7 +10,7 @@ def texts(figure):
 
 
 def check_legible(figure):
-    """Every text is at least 10 points high, none covers its neighbour on an axis, and
+    """Every text is at least 10 points high, none covers its neighbor on an axis, and
     nothing reaches out of the picture.
     """
     figure.draw_without_rendering()

@@ -200,7 +200,7 @@ def test_momentum_moves_the_limit_and_the_floor(tmp_path):
         assert y[0] == pytest.approx(expected)
 
 
-def test_step_sizes_differ_in_colour_and_marker(drawn):
+def test_step_sizes_differ_in_color_and_marker(drawn):
     for axis in drawn.axes:
         marks = [line for line in axis.lines if line.get_marker() != "None"]
         assert len({to_hex(line.get_color()) for line in marks}) == len(STEPS)

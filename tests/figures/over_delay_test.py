@@ -13,7 +13,7 @@ from tests.figures.legible import check_legible, texts
 
 
 def crosses(axis):
-    """Delays with a cross, by colour."""
+    """Delays with a cross, by color."""
     return {
         to_hex(marks.get_facecolor()[0]): set(marks.get_offsets()[:, 0])
         for marks in axis.collections
@@ -39,7 +39,7 @@ def test_over_delay_draws_the_fixed_step_dashed_and_the_best_one_solid(tmp_path)
     check_legible(figure)
 
 
-def test_series_differ_in_colour_and_in_marker(tmp_path):
+def test_series_differ_in_color_and_in_marker(tmp_path):
     rows = rows_of(tmp_path, grid("sgd") + grid("adam") + grid("muon"))
     figure = over_delay.metric(tuning.curves(rows, "train_loss"))
     tuned = figure.axes[0].lines[1::2]

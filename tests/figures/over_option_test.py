@@ -113,7 +113,7 @@ def test_ticks_are_the_numbers_of_workers():
     assert list(axis.get_xticks()) == list(COUNTS)
 
 
-def test_laws_have_panels_and_protocols_colours():
+def test_laws_have_panels_and_protocols_colors():
     figure = draw(laws=("none", "capped"))
     assert [axis.get_title() for axis in figure.axes] == ["plain", "capped after"]
     for axis in figure.axes:

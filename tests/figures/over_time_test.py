@@ -95,8 +95,8 @@ def test_a_loss_and_a_gap_keep_their_unit():
 def test_the_legend_has_the_arms_in_the_order_of_the_config():
     figure = draw(**plain())
     assert legend(figure) == [*ARMS, "range of seeds"]
-    colours = [line.get_color() for line in figure.axes[0].lines]
-    assert len(set(colours)) == len(ARMS)
+    colors = [line.get_color() for line in figure.axes[0].lines]
+    assert len(set(colors)) == len(ARMS)
     check_legible(figure)
 
 
@@ -137,8 +137,8 @@ def test_many_arms_are_drawn_at_their_best_law_before_the_others_in_grey():
     figure = draw(**many(names, ("none", "inverse")))
     assert [axis.get_title() for axis in figure.axes] == ["k_sync", "k_async"]
     for axis in figure.axes:
-        grey = [line for line in axis.lines if line.get_color() == "0.82"]
-        assert len(grey) == len(axis.lines) - len(grey) == 4
+        gray = [line for line in axis.lines if line.get_color() == "0.82"]
+        assert len(gray) == len(axis.lines) - len(gray) == 4
         for line in axis.lines:
             assert line.get_ydata()[-1] == pytest.approx(0.5)  # its best law and step
     assert legend(figure) == [

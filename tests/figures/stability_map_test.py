@@ -1,4 +1,4 @@
-"""The map: its cells, their colours, and the computed limit."""
+"""The map: its cells, their colors, and the computed limit."""
 
 import itertools
 import math
@@ -31,7 +31,7 @@ LIMITS = drawn_limits({})
 
 
 def shaded(axis):
-    """The coloured and the black mesh of a map."""
+    """The colored and the black mesh of a map."""
     return axis.collections[0], axis.collections[1]
 
 
@@ -41,38 +41,38 @@ def test_the_black_cells_are_exactly_those_where_a_seed_diverged(tmp_path):
 
     rows = rows_of(tmp_path, grid(loss=loss))
     axis = stability_map.draw(rows, LIMITS, OPTIMUM).axes[0]
-    colours, black = shaded(axis)
+    colors, black = shaded(axis)
     painted = ~np.ma.getmaskarray(black.get_array())
     expected = [[rate > limit(delay) for rate in RATES] for delay in DELAYS]
     assert np.any(expected) and not np.all(expected)
     np.testing.assert_array_equal(painted, expected)
-    np.testing.assert_array_equal(np.ma.getmaskarray(colours.get_array()), expected)
+    np.testing.assert_array_equal(np.ma.getmaskarray(colors.get_array()), expected)
     assert to_rgba(black.cmap(0.5)) == (0.0, 0.0, 0.0, 1.0)
 
 
-def test_colours_are_the_excess_loss_averaged_over_seeds(tmp_path):
+def test_colors_are_the_excess_loss_averaged_over_seeds(tmp_path):
     def loss(rate, delay, seed):
         return OPTIMUM + rate * (1 + delay) * (1 + seed)
 
-    colours, _ = shaded(
+    colors, _ = shaded(
         stability_map.draw(
             rows_of(tmp_path, grid(loss=loss)), optimum_loss=OPTIMUM
         ).axes[0]
     )
     expected = [[math.log10(rate * (1 + tau) * 2) for rate in RATES] for tau in DELAYS]
-    np.testing.assert_allclose(colours.get_array(), expected, rtol=1e-6)
+    np.testing.assert_allclose(colors.get_array(), expected, rtol=1e-6)
 
 
-def test_a_loss_at_the_optimum_has_a_colour(tmp_path):
+def test_a_loss_at_the_optimum_has_a_color(tmp_path):
     rows = rows_of(tmp_path, grid(loss=lambda rate, delay, seed: OPTIMUM - 1e-9))
-    colours, _ = shaded(stability_map.draw(rows, optimum_loss=OPTIMUM).axes[0])
-    assert np.isfinite(colours.get_array()).all()
-    assert colours.get_array().count() == len(RATES) * len(DELAYS)
+    colors, _ = shaded(stability_map.draw(rows, optimum_loss=OPTIMUM).axes[0])
+    assert np.isfinite(colors.get_array()).all()
+    assert colors.get_array().count() == len(RATES) * len(DELAYS)
 
 
 def test_cells_meet_at_geometric_midpoints(tmp_path):
-    colours, _ = shaded(stability_map.draw(rows_of(tmp_path, grid())).axes[0])
-    edges = colours.get_coordinates()[0, :, 0]
+    colors, _ = shaded(stability_map.draw(rows_of(tmp_path, grid())).axes[0])
+    edges = colors.get_coordinates()[0, :, 0]
     np.testing.assert_allclose(
         edges[1:-1], [math.sqrt(a * b) for a, b in itertools.pairwise(RATES)]
     )
@@ -144,17 +144,17 @@ def test_cells_are_bounded_between_the_limit_and_divergence(tmp_path):
     np.testing.assert_array_equal(stability_map.bounded(shown), expected)
 
 
-def test_the_legend_names_bounded_cells_in_the_colour_of_a_high_loss(tmp_path):
+def test_the_legend_names_bounded_cells_in_the_color_of_a_high_loss(tmp_path):
     rows = rows_of(tmp_path, grid(loss=plateau))
     figure = stability_map.draw(rows, LIMITS, OPTIMUM)
-    colours, _ = shaded(figure.axes[0])
+    colors, _ = shaded(figure.axes[0])
     (legend,) = figure.legends
     patches = {
         patch.get_label(): patch.get_facecolor() for patch in legend.get_patches()
     }
     assert patches == {
         "diverged: ends above where it began": (0.0, 0.0, 0.0, 1.0),
-        "bounded, but never settles": colours.cmap(colours.norm(colours.get_clim()[1])),
+        "bounded, but never settles": colors.cmap(colors.norm(colors.get_clim()[1])),
     }
     check_legible(figure)
 

@@ -7,7 +7,7 @@ import optax
 import delayjax as dj
 
 CURVATURE = 1.0
-EACH = 8  # updates between two renormalisations of a population
+EACH = 8  # updates between two renormalizations of a population
 
 
 def of_trajectory(train_step, carry, updates):

@@ -79,11 +79,11 @@ def arrivals(slowdown):
 
 
 class Replicas:
-    """P models with clocks of their own, and a centre: what a visit makes of them."""
+    """P models with clocks of their own, and a center: what a visit makes of them."""
 
     def __init__(self, momentum):
         self.x, self.v = np.tile(START, (WORKERS, 1)), np.zeros((WORKERS, 5))
-        self.centre, self.velocity = START.copy(), np.zeros(5)
+        self.center, self.velocity = START.copy(), np.zeros(5)
         self.clock, self.momentum = [0] * WORKERS, momentum
 
     def step(self, p):
@@ -95,38 +95,38 @@ class Replicas:
     def elastic(self, p, steps, rate):
         for _ in range(steps - 1):
             self.x[p] += self.step(p)
-        d = rate * (self.x[p] - self.centre)
+        d = rate * (self.x[p] - self.center)
         self.x[p] += self.step(p) - d
-        self.centre = self.centre + d
+        self.center = self.center + d
 
     def push_and_pull(self, p, steps, at_server):
         before = self.x[p].copy()
         for _ in range(steps):
             self.x[p] += self.step(p)
         self.velocity = at_server * self.velocity + (self.x[p] - before)
-        self.centre = self.centre + self.velocity
-        self.x[p] = self.centre
+        self.center = self.center + self.velocity
+        self.x[p] = self.center
 
 
 METHODS = {
     "EASGD": (
-        lambda inner, turn: averaging.easgd(inner, turn=turn, moving_rate=0.3),
+        lambda inner, order: averaging.easgd(inner, order=order, moving_rate=0.3),
         lambda replicas, p: replicas.elastic(p, 1, 0.3),
         1,
     ),
     "EASGD, H = 3": (
-        lambda inner, turn: averaging.easgd(inner, turn=turn, period=3),
+        lambda inner, order: averaging.easgd(inner, order=order, period=3),
         lambda replicas, p: replicas.elastic(p, 3, 0.9 / WORKERS),
         3,
     ),
     "DOWNPOUR": (
-        lambda inner, turn: averaging.downpour(inner, turn=turn),
+        lambda inner, order: averaging.downpour(inner, order=order),
         lambda replicas, p: replicas.push_and_pull(p, 1, 0.0),
         1,
     ),
     "DOWNPOUR, H = 3, momentum at the server": (
-        lambda inner, turn: averaging.downpour(
-            inner, turn=turn, period=3, server=optax.trace(0.5)
+        lambda inner, order: averaging.downpour(
+            inner, order=order, period=3, server=optax.trace(0.5)
         ),
         lambda replicas, p: replicas.push_and_pull(p, 3, 0.5),
         3,
@@ -150,9 +150,9 @@ def stepped_in_rounds(key, make, steps, visits, momentum):
     clock = np.cumsum(there, axis=0) - 1
     # what is computed of who stays away must not matter
     noise = np.where(there[:, :, None], NOISE[np.arange(WORKERS)[None], clock], np.nan)
-    turn = averaging.first_come(np.repeat(visits, steps, axis=0))
+    order = averaging.first_come(np.repeat(visits, steps, axis=0))
     inner = optax.sgd(ETA, momentum=momentum)
-    tx = make(averaging.when_there(inner, turn), turn)
+    tx = make(averaging.only_on_visit(inner, order), order)
 
     def step(state, batch):
         x, opt_state = state
@@ -160,14 +160,14 @@ def stepped_in_rounds(key, make, steps, visits, momentum):
         grad = jnp.asarray(CURVATURE) * (x - minimum) + noises[key]
         updates, opt_state = tx.update(grad, opt_state, x)
         x = optax.apply_updates(x, updates)
-        return (x, opt_state), (x, opt_state.memory.centre)
+        return (x, opt_state), (x, opt_state.memory.center)
 
     return tx, step, noise
 
 
 @functools.cache
 def by_rounds(execution, momentum=0.5):
-    """Of each pair, models [R, P, n] and centres [R, n] after each round, in float64.
+    """Of each pair, models [R, P, n] and centers [R, n] after each round, in float64.
 
     All at once; the shorter go on, unseen.
     """
@@ -200,18 +200,18 @@ def by_rounds(execution, momentum=0.5):
 @pytest.mark.parametrize("name", METHODS)
 def test_training_in_rounds_is_training_visit_by_visit(execution, name, slowdown):
     _, visit, _ = METHODS[name]
-    replicas, xs, centres, seconds = Replicas(0.5), [], [], []
+    replicas, xs, centers, seconds = Replicas(0.5), [], [], []
     for now, p in arrivals(slowdown):
         visit(replicas, p)
         xs.append(replicas.x.copy())
-        centres.append(replicas.centre.copy())
+        centers.append(replicas.center.copy())
         seconds.append(now)
 
     trace, visits = rounds_of(slowdown)
     last = np.where(np.isfinite(visits), visits, -1).max(axis=1).astype(int)
-    seen, seen_centres = by_rounds(execution)[name, slowdown]
+    seen, seen_centers = by_rounds(execution)[name, slowdown]
     assert_follows(seen, np.stack(xs)[last])
-    assert_follows(seen_centres, np.stack(centres)[last])
+    assert_follows(seen_centers, np.stack(centers)[last])
     np.testing.assert_allclose(trace.seconds[last], np.stack(seconds)[last], rtol=1e-12)
 
 
@@ -221,18 +221,18 @@ INNERS = {
 }
 
 
-def away(turn, gradients, execution, inner):
-    """Updates [T, P, n] of `when_there`, and the counters of its state."""
+def away(order, gradients, execution, inner):
+    """Updates [T, P, n] of `only_on_visit`, and the counters of its state."""
 
     def step(state, gradient):
-        updates, state = averaging.when_there(inner, turn).update(
+        updates, state = averaging.only_on_visit(inner, order).update(
             gradient, state, params
         )
         return state, updates
 
     params = jnp.ones(3)
     held = as_workers(execution, step)
-    state = averaging.when_there(inner, turn).init(params)
+    state = averaging.only_on_visit(inner, order).init(params)
     split = held.init(state, gradients[0], shared=False)
     return jax.jit(lambda s, g: jax.lax.scan(held.step, s, g))(split, gradients)
 
@@ -247,8 +247,8 @@ def test_a_worker_s_optimizer_sees_the_gradients_of_its_own_visits_alone(
     visits = cluster.visits_to_rounds(trace.worker, WORKERS)
     shape = (len(visits), WORKERS, 3)
     gradients = np.random.default_rng(3).normal(size=shape).astype(np.float32)
-    turn = averaging.first_come(visits)
-    split, updates = away(turn, jnp.asarray(gradients), execution, inner)
+    order = averaging.first_come(visits)
+    split, updates = away(order, jnp.asarray(gradients), execution, inner)
     assert split.state.step == len(visits)
     for p in range(WORKERS):
         state, expected = inner.init(jnp.ones(3)), np.zeros((len(visits), 3))
@@ -265,10 +265,10 @@ def test_a_worker_s_optimizer_sees_the_gradients_of_its_own_visits_alone(
 
 
 def test_optax_s_mask_rests_in_the_same_rounds():
-    turn = averaging.first_come([[0.0, np.inf], [np.inf, 0.0], [1.0, 0.0]])
-    ours = averaging.when_there(optax.adam(0.1), turn)
+    order = averaging.first_come([[0.0, np.inf], [np.inf, 0.0], [1.0, 0.0]])
+    ours = averaging.only_on_visit(optax.adam(0.1), order)
     theirs = optax.transforms.conditionally_mask(
-        optax.adam(0.1), lambda step: turn(step) >= 0
+        optax.adam(0.1), lambda step: order(step) >= 0
     )
 
     def updates(tx, gradients):
@@ -328,28 +328,28 @@ def test_optax_s_mask_rests_in_the_same_rounds():
             "`workers` must have rows of one length",
         ),
         (
-            lambda: averaging.when_there(None, averaging.round_robin()),
+            lambda: averaging.only_on_visit(None, averaging.round_robin()),
             TypeError,
             "`inner` must be an Optax transformation",
         ),
         (
-            lambda: averaging.when_there(optax.sgd(0.1), 0),
+            lambda: averaging.only_on_visit(optax.sgd(0.1), 0),
             TypeError,
-            "`turn` must be a function of the step, got 0",
+            "`order` must be a function of the step, got 0",
         ),
         (
-            lambda: averaging.when_there(
+            lambda: averaging.only_on_visit(
                 optax.sgd(0.1), averaging.round_robin(), axis_name=("a", "b")
             ),
             TypeError,
-            "`axis_name` of `averaging.when_there` must be one name",
+            "`axis_name` of `averaging.only_on_visit` must be one name",
         ),
         (
-            lambda: averaging.when_there(optax.sgd(0.1), lambda step: 0.5).update(
-                1.0, averaging.when_there(optax.sgd(0.1), lambda step: 0.5).init(1.0)
+            lambda: averaging.only_on_visit(optax.sgd(0.1), lambda step: 0.5).update(
+                1.0, averaging.only_on_visit(optax.sgd(0.1), lambda step: 0.5).init(1.0)
             ),
             TypeError,
-            r"`turn\(step\)` must be an integer",
+            r"`order\(step\)` must be an integer",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""A centre that is read and written without a lock."""
+"""A center that is read and written without a lock."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,11 +9,11 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax import base, ring
-from delayjax.averaging import centre as centres
+from delayjax.averaging import center as centers
 
 
 class Races(NamedTuple):
-    """What goes wrong at a centre without a lock, as functions: see `races`."""
+    """What goes wrong at a center without a lock, as functions: see `races`."""
 
     max_age: int  # of what is read, in visits
     # (step int32 [], worker int32 [], tree) -> a tree of int32 like it: what age each
@@ -23,7 +23,7 @@ class Races(NamedTuple):
 
 
 def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
-    """What a worker reads and writes at a centre that has no lock.
+    """What a worker reads and writes at a center that has no lock.
 
         xc_read = each coordinate of xc as it was a(coordinate) visits ago,
                   a uniform on 0, ..., max_age
@@ -32,7 +32,7 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
     with d what the worker adds: the spring's pull in `easgd` (EA-wild), its push in
     `downpour` (Hogwild SGD). Others write while a worker reads, so what it reads mixes
     versions that never were there as one. A lost write is in the worker, or forgotten
-    by it, and not in the centre. At age 0, none lost, there is a lock.
+    by it, and not in the center. At age 0, none lost, there is a lock.
 
     Args:
         key: a PRNG key; a visit draws from step, worker and coordinate.
@@ -42,7 +42,7 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
             traced.
 
     Returns:
-        The `unlocked` of `easgd` and `downpour`.
+        The `lock_free` of `easgd` and `downpour`.
 
     Raises:
         TypeError: if `key` is no key, `max_age` not a static integer or `lost` not a
@@ -82,62 +82,62 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
     return Races(max_age, ages=each(age, 0), lost=each(is_lost, 1))
 
 
-def check(name: str, unlocked: Any, turn: centres.Turn | None) -> None:
-    """Checks that `unlocked` is None or races of workers that come in turn.
+def check(name: str, lock_free: Any, order: centers.ArrivalOrder | None) -> None:
+    """Checks that `lock_free` is None or races of workers that come in turn.
 
     Raises:
         TypeError: if it is something else.
-        ValueError: if there is no `turn`.
+        ValueError: if there is no `order`.
     """
-    if unlocked is None:
+    if lock_free is None:
         return
-    if not isinstance(unlocked, Races):
+    if not isinstance(lock_free, Races):
         raise TypeError(
-            f"`{name}` must be averaging.races(key, max_age), got {unlocked!r}."
+            f"`{name}` must be averaging.races(key, max_age), got {lock_free!r}."
         )
-    if turn is None:
+    if order is None:
         raise ValueError(
-            f"`{name}` needs `turn`: workers that meet the centre all at once do not"
-            " race. Pass turn=averaging.first_come(seconds) or round_robin()."
+            f"`{name}` needs `order`: workers that meet the center all at once do not"
+            " race. Pass order=averaging.first_come(seconds) or round_robin()."
         )
 
 
-def begun(unlocked: Races | None, centre: Any) -> Any:
-    """The versions of a centre before all visits: a ring, or () with a lock."""
-    if unlocked is None:
+def begun(lock_free: Races | None, center: Any) -> Any:
+    """The versions of a center before all visits: a ring, or () with a lock."""
+    if lock_free is None:
         return ()
-    return ring.push(ring.init(centre, unlocked.max_age + 1), centre)
+    return ring.push(ring.init(center, lock_free.max_age + 1), center)
 
 
 def read(
-    unlocked: Races | None, centre: Any, versions: Any, step: Any, worker: jax.Array
+    lock_free: Races | None, center: Any, versions: Any, step: Any, worker: jax.Array
 ) -> Any:
-    """The centre as a worker reads it: each coordinate as it was some visits ago."""
-    if unlocked is None:
-        return centre
+    """The center as a worker reads it: each coordinate as it was some visits ago."""
+    if lock_free is None:
+        return center
     ages = jax.tree.map(
         lambda age: jnp.minimum(age, versions.pushed - 1),
-        unlocked.ages(step, worker, centre),
+        lock_free.ages(step, worker, center),
     )
-    return ring.read(versions, ages, centre)
+    return ring.read(versions, ages, center)
 
 
-def landed(unlocked: Races | None, moved: Any, step: Any, worker: jax.Array) -> Any:
+def landed(lock_free: Races | None, moved: Any, step: Any, worker: jax.Array) -> Any:
     """`moved`, zero where the worker's write of it is lost."""
-    if unlocked is None:
+    if lock_free is None:
         return moved
     return jax.tree.map(
         lambda d, lost: jnp.where(lost, 0, d),
         moved,
-        unlocked.lost(step, worker, moved),
+        lock_free.lost(step, worker, moved),
     )
 
 
-def recorded(unlocked: Races | None, centre: Any, versions: Any, there: Any) -> Any:
-    """The versions after a visit that has made `centre`, where there was one."""
-    if unlocked is None:
+def recorded(lock_free: Races | None, center: Any, versions: Any, there: Any) -> Any:
+    """The versions after a visit that has made `center`, where there was one."""
+    if lock_free is None:
         return versions
     # no select over the history: who is not there puts back what its slot held
-    oldest = ring.read(versions, unlocked.max_age, centre)
-    after = ring.push(versions, optax.tree.where(there, centre, oldest))
+    oldest = ring.read(versions, lock_free.max_age, center)
+    after = ring.push(versions, optax.tree.where(there, center, oldest))
     return after._replace(pushed=versions.pushed + there)

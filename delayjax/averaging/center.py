@@ -12,33 +12,33 @@ from jax.typing import ArrayLike
 from delayjax import base, buffers, collectives
 from delayjax.averaging import replicas
 
-Turn = Callable[[jax.Array], ArrayLike]
-"""step (int32 []) -> this worker's place in the step's queue for the centre, int32 []:
+ArrivalOrder = Callable[[jax.Array], ArrayLike]
+"""step (int32 []) -> this worker's place in the step's queue for the center, int32 []:
 the lower come first, equal ones by rank, and who has a negative one stays away."""
 
 Visit = Callable[[Any, Any, jax.Array, jax.Array], tuple[Any, Any]]
-"""(centre, offer, worker int32 [], there bool []) -> (centre, what the worker takes)"""
+"""(center, offer, worker int32 [], there bool []) -> (center, what the worker takes)"""
 
 
-class WhenThereState(NamedTuple):
-    """State of `when_there`."""
+class OnlyOnVisitState(NamedTuple):
+    """State of `only_on_visit`."""
 
     step: jax.Array  # rounds done, int32 []
     inner_state: Any  # the worker's own, since it was last there
 
 
-def round_robin(*, axis_name: str = "workers") -> Turn:
-    """Workers come to the centre by rank, each of them once a step.
+def round_robin(*, axis_name: str = "workers") -> ArrivalOrder:
+    """Workers come to the center by rank, each of them once a step.
 
     Args:
         axis_name: of the workers.
 
     Returns:
-        The `turn` of `easgd` and `downpour`.
+        The `order` of `easgd` and `downpour`.
 
     Example:
-        >>> turn = round_robin()
-        >>> jax.vmap(lambda _: turn(0), axis_name="workers")(jnp.zeros(3))
+        >>> order = round_robin()
+        >>> jax.vmap(lambda _: order(0), axis_name="workers")(jnp.zeros(3))
         Array([0, 1, 2], dtype=int32)
 
     References:
@@ -48,8 +48,8 @@ def round_robin(*, axis_name: str = "workers") -> Turn:
     return lambda step: jax.lax.axis_index(name)
 
 
-def first_come(seconds: ArrayLike, *, axis_name: str = "workers") -> Turn:
-    """Workers come to the centre as they arrive: first come, first served.
+def first_come(seconds: ArrayLike, *, axis_name: str = "workers") -> ArrivalOrder:
+    """Workers come to the center as they arrive: first come, first served.
 
     Args:
         seconds: float [T, P], when each worker arrives, compared within a step only;
@@ -58,7 +58,7 @@ def first_come(seconds: ArrayLike, *, axis_name: str = "workers") -> Turn:
         axis_name: of the P workers.
 
     Returns:
-        The `turn` of `easgd` and `downpour`.
+        The `order` of `easgd` and `downpour`.
 
     Raises:
         TypeError: if `seconds` does not hold real numbers.
@@ -66,8 +66,8 @@ def first_come(seconds: ArrayLike, *, axis_name: str = "workers") -> Turn:
             P is not the number of workers.
 
     Example:
-        >>> turn = first_come([[0.3, 0.1, float("inf")]])
-        >>> jax.vmap(lambda _: turn(0), axis_name="workers")(jnp.zeros(3))
+        >>> order = first_come([[0.3, 0.1, float("inf")]])
+        >>> jax.vmap(lambda _: order(0), axis_name="workers")(jnp.zeros(3))
         Array([ 1,  0, -1], dtype=int32)
 
     References:
@@ -80,29 +80,32 @@ def first_come(seconds: ArrayLike, *, axis_name: str = "workers") -> Turn:
     places = np.argsort(np.argsort(table, axis=1, kind="stable"), axis=1)
     queue = jnp.asarray(np.where(np.isinf(table), -1, places), jnp.int32)
 
-    def turn(step):
+    def order(step):
         row, own = collectives.row_of("seconds", queue, step, name)
         return row[own]
 
-    return turn
+    return order
 
 
-def when_there(
-    inner: optax.GradientTransformation, turn: Turn, *, axis_name: str = "workers"
+def only_on_visit(
+    inner: optax.GradientTransformation,
+    order: ArrivalOrder,
+    *,
+    axis_name: str = "workers",
 ) -> optax.GradientTransformation:
     """A worker's own optimizer that takes a step only when the worker comes.
 
-        u = U(g^i) where turn(t) >= 0, else 0, and the state of U stays as it is
+        u = U(g^i) where order(t) >= 0, else 0, and the state of U stays as it is
 
-    With the `turn` of the method around it, a worker's clock counts its own visits: see
-    `cluster.visits_to_rounds`. (`optax.transforms.conditionally_mask` does the same
+    With the `order` of the method around it, a worker's clock counts its own visits:
+    see `cluster.visits_to_rounds`. (`optax.transforms.conditionally_mask` does the same
     where no types are checked; a state that is shared at first it cannot turn into the
     workers' own.)
 
     Args:
         inner: the worker's own optimizer. It is also called where the worker stays
             away, to no effect.
-        turn: as that of `easgd` and `downpour`.
+        order: as that of `easgd` and `downpour`.
         axis_name: of the workers.
 
     Returns:
@@ -111,65 +114,70 @@ def when_there(
         after: one that holds a history costs its whole size each time.
 
     Raises:
-        TypeError: if `inner` is no transformation or `turn` no function.
+        TypeError: if `inner` is no transformation or `order` no function.
 
     Example:
-        >>> turn = first_come([[0.0, float("inf")]])
-        >>> tx = when_there(optax.sgd(1.0), turn)
+        >>> order = first_come([[0.0, float("inf")]])
+        >>> tx = only_on_visit(optax.sgd(1.0), order)
         >>> jax.vmap(lambda g: tx.update(g, tx.init(g))[0], axis_name="workers")(
         ...     jnp.ones(2))
         Array([-1.,  0.], dtype=float32)
     """
     inner = base.as_transformation("inner", inner)
-    name = replicas.check_axis("averaging.when_there", axis_name)
-    check_turn(turn)
+    name = replicas.check_axis("averaging.only_on_visit", axis_name)
+    check_order(order)
 
     def init_fn(params):
         inner_state = base.as_own(inner.init(base.as_own(params, name)), name)
         inner_state = buffers.unshared(inner_state, params)
-        return WhenThereState(jnp.zeros((), jnp.int32), inner_state)
+        return OnlyOnVisitState(jnp.zeros((), jnp.int32), inner_state)
 
     def update_fn(updates, state, params=None, **extra_args):
-        place = base.check_answer("turn(step)", turn(state.step), jnp.integer)
+        place = base.check_answer("order(step)", order(state.step), jnp.integer)
         moves, inner_state = inner.update(
             updates, state.inner_state, params, **extra_args
         )
         kept = optax.tree.where(place >= 0, inner_state, state.inner_state)
-        return only(place >= 0, moves), WhenThereState(state.step + 1, kept)
+        return only(place >= 0, moves), OnlyOnVisitState(state.step + 1, kept)
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 
 
 def in_turn(
-    visit: Visit, centre: Any, offer: Any, turn: Turn, step: jax.Array, axis_name: str
+    visit: Visit,
+    center: Any,
+    offer: Any,
+    order: ArrivalOrder,
+    step: jax.Array,
+    axis_name: str,
 ) -> tuple[Any, Any, jax.Array]:
-    """Lets every worker come to the centre, one after the other.
+    """Lets every worker come to the center, one after the other.
 
     All workers gather all offers and follow the whole queue, so that all agree on the
-    centre: a server's part, done everywhere.
+    center: a server's part, done everywhere.
 
     Args:
         visit: one worker's, also called for who is not there, and must then leave the
-            centre as it is.
-        centre: what all workers share.
+            center as it is.
+        center: what all workers share.
         offer: this worker's.
-        turn: see `Turn`.
+        order: see `ArrivalOrder`.
         step: of the schedule.
         axis_name: of the workers.
 
     Returns:
-        The centre after all visits, what this worker took, and whether it was there.
+        The center after all visits, what this worker took, and whether it was there.
     """
-    place = base.check_answer("turn(step)", turn(step), jnp.integer)
+    place = base.check_answer("order(step)", order(step), jnp.integer)
     offers, places = gather((offer, place), axis_name)
     queue = jnp.argsort(places)  # stable: equal ones by rank
 
-    def next_one(centre, worker):
-        return visit(centre, _row(offers, worker), worker, places[worker] >= 0)
+    def next_one(center, worker):
+        return visit(center, _row(offers, worker), worker, places[worker] >= 0)
 
-    centre, taken = jax.lax.scan(next_one, centre, queue)
+    center, taken = jax.lax.scan(next_one, center, queue)
     own = jnp.argsort(queue)[jax.lax.axis_index(axis_name)]
-    return centre, _row(taken, own), place >= 0
+    return center, _row(taken, own), place >= 0
 
 
 def gather(tree: Any, axis_name: str) -> Any:
@@ -188,15 +196,15 @@ def only(there: jax.Array, tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.where(there, leaf, 0), tree)
 
 
-def check_turn(turn: Any) -> None:
-    """Checks that `turn` may be one.
+def check_order(order: Any) -> None:
+    """Checks that `order` may be one.
 
     Raises:
         TypeError: if it is no function.
     """
-    if not callable(turn):
+    if not callable(order):
         raise TypeError(
-            f"`turn` must be a function of the step, got {turn!r}: pass"
+            f"`order` must be a function of the step, got {order!r}: pass"
             " averaging.round_robin() or averaging.first_come(seconds)."
         )
 

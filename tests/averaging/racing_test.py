@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from delayjax import averaging
-from delayjax.averaging import wild
+from delayjax.averaging import racing
 
 TREE = {"w": jnp.zeros((3, 2)), "b": jnp.zeros(4)}
 
@@ -74,16 +74,16 @@ def test_a_rate_of_losses_may_be_traced():
 
 @pytest.mark.parametrize("max_age", [0, 2, 9])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_what_is_read_is_what_the_centre_was_some_visits_ago(max_age, seed):
+def test_what_is_read_is_what_the_center_was_some_visits_ago(max_age, seed):
     """Against a list of all versions; not every worker comes."""
     races = averaging.races(jax.random.key(seed), max_age)
     rng = np.random.default_rng(seed)
-    centre = jax.tree.map(lambda leaf: leaf + 1.0, TREE)
-    versions, listed = wild.begun(races, centre), [centre]
+    center = jax.tree.map(lambda leaf: leaf + 1.0, TREE)
+    versions, listed = racing.begun(races, center), [center]
     for step in range(12):
         for worker in range(2):
-            seen = wild.read(races, centre, versions, step, worker)
-            ages = races.ages(step, worker, centre)
+            seen = racing.read(races, center, versions, step, worker)
+            ages = races.ages(step, worker, center)
             for name in TREE:
                 held = np.stack([version[name] for version in reversed(listed)])
                 age = np.minimum(ages[name], len(listed) - 1)
@@ -91,29 +91,29 @@ def test_what_is_read_is_what_the_centre_was_some_visits_ago(max_age, seed):
                 np.testing.assert_array_equal(seen[name], expected)
             there = bool(rng.random() < 0.6)
             if there:
-                centre = jax.tree.map(
+                center = jax.tree.map(
                     lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype),
-                    centre,
+                    center,
                 )
-                listed.append(centre)
-            versions = wild.recorded(races, centre, versions, there)
+                listed.append(center)
+            versions = racing.recorded(races, center, versions, there)
 
 
 def test_what_is_lost_of_a_write_is_zero_and_the_rest_is_whole():
     races = averaging.races(jax.random.key(1), 0, lost=0.5)
     moved = jax.tree.map(lambda leaf: leaf + 3.0, TREE)
     lost = races.lost(2, 1, TREE)
-    landed = wild.landed(races, moved, 2, 1)
+    landed = racing.landed(races, moved, 2, 1)
     for name in TREE:
         np.testing.assert_array_equal(landed[name], np.where(lost[name], 0.0, 3.0))
         assert set(np.unique(landed[name])) == {0.0, 3.0}
 
 
 def test_with_a_lock_there_are_no_versions_and_nothing_is_lost():
-    centre = jax.tree.map(lambda leaf: leaf + 1.0, TREE)
-    assert wild.begun(None, centre) == wild.recorded(None, centre, (), True) == ()
-    assert wild.read(None, centre, (), 0, 0) is centre
-    assert wild.landed(None, centre, 0, 0) is centre
+    center = jax.tree.map(lambda leaf: leaf + 1.0, TREE)
+    assert racing.begun(None, center) == racing.recorded(None, center, (), True) == ()
+    assert racing.read(None, center, (), 0, 0) is center
+    assert racing.landed(None, center, 0, 0) is center
 
 
 @pytest.mark.parametrize(
