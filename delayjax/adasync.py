@@ -153,11 +153,6 @@ def adasync(
         Dutta, Wang and Joshi, Slow and stale gradients can win the race,
         arXiv:2003.10579 (AdaSync).
     """
-    if not isinstance(cluster, Cluster):
-        raise TypeError(f"`cluster` must be a cluster.Cluster, got {cluster!r}.")
-    for name, function in (("grad_fn", grad_fn), ("loss", loss)):
-        if not callable(function):
-            raise TypeError(f"`{name}` must be a function, got {function!r}.")
     if not isinstance(scheme, KScheme):
         raise TypeError(
             "`scheme` must be cluster.protocols.k_sync(1), or k_batch_sync, k_async or"

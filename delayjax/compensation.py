@@ -48,8 +48,7 @@ def compensate_delay(
         Gradients keep their dtype.
 
     Raises:
-        TypeError: if an argument is not a number, or (in `update`) `params` or
-            `stale_params` is missing.
+        TypeError: in `update`, if `params` or `stale_params` is missing.
         ValueError: if an argument is out of range or not finite, or (in `update`) the
             trees do not match.
 
@@ -123,8 +122,7 @@ def gap_aware(
         dtype. At a gap of zero gradients are unchanged, bit for bit.
 
     Raises:
-        TypeError: if an argument is not a number, or (in `update`) `params` or
-            `stale_params` is missing.
+        TypeError: in `update`, if `params` or `stale_params` is missing.
         ValueError: if an argument is out of range or not finite, or (in `update`) the
             trees do not match.
 

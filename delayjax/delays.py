@@ -25,7 +25,6 @@ def constant(tau: ArrayLike) -> base.Schedule:
         tau: the delay, in steps. May be traced.
 
     Raises:
-        TypeError: if `tau` is not an integer.
         ValueError: if it is negative.
 
     Example:
@@ -55,7 +54,6 @@ def uniform(
             key gives every worker the same draw.
 
     Raises:
-        TypeError: if `key` is no key, a bound not an integer or `axis_name` no name.
         ValueError: if a bound is negative or `low` exceeds `high`.
 
     Example:
@@ -90,7 +88,6 @@ def geometric(
         axis_name: the axis, or several, over which workers draw apart.
 
     Raises:
-        TypeError: if `key` is no key, `mean` not a number or `axis_name` no name.
         ValueError: if `mean` is negative or not finite.
 
     Example:
@@ -127,7 +124,6 @@ def poisson(
         axis_name: the axis, or several, over which workers draw apart.
 
     Raises:
-        TypeError: if `key` is no key, `mean` not a number or `axis_name` no name.
         ValueError: if `mean` is negative or not finite.
 
     Example:

@@ -230,14 +230,6 @@ def replay(
     traces = list(trace) if is_several else [trace]
     if not traces or not all(isinstance(one, Trace) for one in traces):
         raise TypeError(f"`trace` must be a cluster.Trace or several, got {trace!r}.")
-    if not callable(grad_fn):
-        raise TypeError(f"`grad_fn` must be a function, got {grad_fn!r}.")
-    if accept is not None and not callable(accept):
-        raise TypeError(f"`accept` must be a function, got {accept!r}.")
-    if combine is not None and not isinstance(combine, Combine):
-        raise TypeError(f"`combine` must be a Combine, got {combine!r}.")
-    if not base.is_concrete(read_spread):
-        raise TypeError(f"`read_spread` must be static, got {read_spread}.")
     base.check_number("read_spread", read_spread)
     if read_spread > 1.0:
         raise ValueError(f"`read_spread` must lie in [0, 1], got {read_spread}.")

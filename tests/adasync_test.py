@@ -622,12 +622,6 @@ def state_of_a_shallower_history():
 
 
 BAD = {
-    "no cluster": (lambda: construct(cluster=8), TypeError, r"`cluster` .* got 8"),
-    "gradients that are no function": (
-        lambda: construct(grad_fn=3),
-        TypeError,
-        r"`grad_fn` .* got 3",
-    ),
     "no optimizer": (lambda: construct(tx=0.1), TypeError, r"`tx` .* got 0\.1"),
     "an optimizer that pairs late gradients": (
         lambda: construct(
@@ -635,11 +629,6 @@ BAD = {
         ),
         ValueError,
         r"`tx` must not hold optax's scale_by_lbfgs: ",
-    ),
-    "a loss that is a number": (
-        lambda: construct(loss=0.5),
-        TypeError,
-        r"`loss` .* got 0\.5",
     ),
     "an unknown scheme": (
         lambda: construct(scheme="k_sync"),

@@ -13,8 +13,25 @@ SECONDS = 20  # in which a call must be refused; most take some milliseconds
 
 # here Python or JAX refuse the value, clearly, by another name than the argument's
 OTHERS = {
+    ("adasync", "cluster"),
     ("adasync", "grad_fn"),  # JAX names the function that answers text
+    ("adasync", "loss"),
+    ("averaging.delayed_average", "merge"),
+    ("averaging.downpour", "lock_free"),
+    ("averaging.downpour", "order"),
+    ("averaging.easgd", "lock_free"),
+    ("averaging.easgd", "order"),
+    ("averaging.only_on_visit", "order"),
+    ("averaging.sgp", "participates"),
+    ("averaging.wagma", "lateness"),
+    ("exchange.late_reduce", "mesh"),
+    ("exchange.mean", "weight"),
+    ("exchange.overlapped_mean", "weight"),
+    ("exchange.partial_mean", "participates"),
+    ("replay", "combine"),
     ("replay", "grad_fn"),
+    ("ring.sharded", "mesh"),
+    ("scale_by_staleness", "law"),
     ("cluster.Cluster", "service"),  # a law that is asked for times
     ("cluster.by_batch", "seconds_of"),
     ("cluster.empirical", "samples"),

@@ -305,11 +305,6 @@ def test_bounds_that_are_no_count_of_steps_are_refused(bad, error):
         dj.drop_stale(optax.sgd(0.1), bad)
 
 
-def test_a_law_that_is_no_function_is_refused():
-    with pytest.raises(TypeError, match=r"`law` must be a function.*got 0.5"):
-        dj.scale_by_staleness(0.5)
-
-
 def test_an_inner_that_is_no_transformation_is_refused():
     with pytest.raises(TypeError, match=r"`inner` must be an Optax transformation"):
         dj.drop_stale(0.1, 2)

@@ -113,9 +113,6 @@ def only_on_visit(
         worker's own, and the rounds done. A step selects between the states before and
         after: one that holds a history costs its whole size each time.
 
-    Raises:
-        TypeError: if `inner` is no transformation or `order` no function.
-
     Example:
         >>> order = first_come([[0.0, float("inf")]])
         >>> tx = only_on_visit(optax.sgd(1.0), order)
@@ -125,7 +122,6 @@ def only_on_visit(
     """
     inner = base.as_transformation("inner", inner)
     name = replicas.check_axis("averaging.only_on_visit", axis_name)
-    check_order(order)
 
     def init_fn(params):
         inner_state = base.as_own(inner.init(base.as_own(params, name)), name)
@@ -194,19 +190,6 @@ def gather(tree: Any, axis_name: str) -> Any:
 def only(there: jax.Array, tree: Any) -> Any:
     """`tree` where a worker is there, zeros where it stays away."""
     return jax.tree.map(lambda leaf: jnp.where(there, leaf, 0), tree)
-
-
-def check_order(order: Any) -> None:
-    """Checks that `order` may be one.
-
-    Raises:
-        TypeError: if it is no function.
-    """
-    if not callable(order):
-        raise TypeError(
-            f"`order` must be a function of the step, got {order!r}: pass"
-            " averaging.round_robin() or averaging.first_come(seconds)."
-        )
 
 
 def _row(tree: Any, worker: jax.Array) -> Any:

@@ -69,7 +69,6 @@ def blended(share: ArrayLike) -> Merge:
             traced.
 
     Raises:
-        TypeError: if `share` is not a number.
         ValueError: if it is not in [0, 1).
 
     Example:
@@ -125,10 +124,6 @@ def delayed_average(
         gradient at period 1, and not in the branch that it is in at longer ones.
 
     Raises:
-        TypeError: if `inner` is no transformation, `delay` or `period` no static
-            integer, `merge` no function, or (in `update`) `params` is missing or a
-            gradient is not floating point.
-        NameError: in `update`, if there is no such axis.
         ValueError: if `delay` is negative or above `period`, `period` below 1, or (in
             `update`) a gradient is summed over the workers already.
 
@@ -151,11 +146,6 @@ def delayed_average(
         raise ValueError(
             f"`delay` must be at most `period`, {period}, got {delay}: one average is"
             " in flight at a time. Use averaging.dga for longer delays."
-        )
-    if not callable(merge):
-        raise TypeError(
-            f"`merge` must be a function, got {merge!r}: pass averaging.corrected,"
-            " averaging.overwriting or averaging.blended(share)."
         )
 
     def merged(due, model, begun):
@@ -230,9 +220,6 @@ def dga(
         the slowest had done d steps ago.
 
     Raises:
-        TypeError: if `inner` is no transformation, `delay` no static integer, or (in
-            `update`) `params` is missing or a gradient is not floating point.
-        NameError: in `update`, if there is no such axis.
         ValueError: if `delay` is below 1, or (in `update`) a gradient is summed over
             the workers already.
 

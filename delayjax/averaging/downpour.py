@@ -80,10 +80,6 @@ def downpour(
         gather the P pushes: each holds 2 P models meanwhile.
 
     Raises:
-        TypeError: if `inner` or `server` is no transformation, `order` no function,
-            `lock_free` no races, `average` neither a number nor a schedule, or (in
-            `update`) `params` is missing or a gradient is not floating point.
-        NameError: in `update`, if there is no such axis.
         ValueError: if `period` is below 1, `average` not in (0, 1], races have no
             `order`, or (in `update`) a gradient is summed over the workers already.
 
@@ -112,8 +108,6 @@ def downpour(
         base.check_number("average", average, positive=True)
         if base.is_concrete(average) and average > 1:
             raise ValueError(f"`average` must be in (0, 1], got {average}.")
-    if order is not None:
-        centers.check_order(order)
     racing.check("lock_free", lock_free, order)
 
     def begin(params):

@@ -88,10 +88,6 @@ def easgd(
             stable at small step sizes; see `moving_rate_limit`.
 
     Raises:
-        TypeError: if `inner` is no transformation, `order` no function, `lock_free` no
-            races, or (in `update`) `params` is missing or a gradient is not floating
-            point.
-        NameError: in `update`, if there is no such axis.
         ValueError: if `moving_rate` is negative, `period` below 1, races have no
             `order`, or (in `update`) a gradient is summed over the workers already.
 
@@ -116,8 +112,6 @@ def easgd(
     if moving_rate is not None:
         base.check_number("moving_rate", moving_rate)
     period = replicas.check_period("period", period)
-    if order is not None:
-        centers.check_order(order)
     racing.check("lock_free", lock_free, order)
 
     def begin(params):
@@ -183,7 +177,6 @@ def moving_rate_limit(
         in_turn: whether the workers come to the center one after the other.
 
     Raises:
-        TypeError: if `num_workers` is no integer or `step_size` no number.
         ValueError: if `num_workers` is below 1 or `step_size` not in [0, 2).
 
     Example:
@@ -219,7 +212,6 @@ def look_ahead(params: Any, opt_state: Any, momentum: ArrayLike) -> Any:
         x^i + beta v^i, like `params`.
 
     Raises:
-        TypeError: if `momentum` is not a number.
         ValueError: if it is not in [0, 1), or there is no trace in the state, or
             several.
 

@@ -48,9 +48,6 @@ def averaged(
         an update that leads to the mixed model.
 
     Raises:
-        TypeError: if `inner` is no transformation, or (in `update`) `params` is missing
-            or a gradient is not floating point.
-        NameError: in `update`, if there is no such axis.
         ValueError: in `update`, if a gradient is summed over the workers already.
     """
     inner = base.as_transformation("inner", inner)

@@ -57,9 +57,6 @@ def gossip(
         all: each holds P models meanwhile.
 
     Raises:
-        TypeError: if `inner` is no transformation, `period` no integer, or (in
-            `update`) `params` is missing or a gradient is not floating point.
-        NameError: in `update`, if there is no such axis.
         ValueError: if `period` is below 1, or (in `update`) there is one worker alone,
             or a gradient is summed over the workers already.
 
@@ -132,9 +129,6 @@ def d_psgd(
         both.
 
     Raises:
-        TypeError: if `inner` is no transformation, `period` no integer, or (in
-            `update`) `params` is missing or a gradient is not floating point.
-        NameError: in `update`, if there is no such axis.
         ValueError: if `period` is below 1, or (in `update`) there is one worker alone,
             or a gradient is summed over the workers already.
 
@@ -195,9 +189,6 @@ def ad_psgd(
         gradient, and waits for nobody's.
 
     Raises:
-        TypeError: if `inner` is no transformation, `period` no integer, or (in
-            `update`) `params` is missing or a gradient is not floating point.
-        NameError: in `update`, if there is no such axis.
         ValueError: if `period` is below 1, or (in `update`) the number of workers is
             odd, or a gradient is summed over the workers already.
 
@@ -281,10 +272,6 @@ def sgp(
         exchange, and waits for those that send to it.
 
     Raises:
-        TypeError: if `inner` is no transformation, `peers` or `period` no integer,
-            `participates` no function, or (in `update`) its answer no bool, `params` is
-            missing or a gradient is not floating point.
-        NameError: in `update`, if there is no such axis.
         ValueError: if `peers` or `period` is below 1, or (in `update`) there is one
             worker alone, `peers` is above L, or a gradient is summed over the workers
             already.
@@ -307,11 +294,6 @@ def sgp(
     axis_name = replicas.check_axis("averaging.sgp", axis_name)
     peers = base.check_bound("peers", peers, at_least=1)
     period = replicas.check_period("period", period)
-    if participates is not None and not callable(participates):
-        raise TypeError(
-            f"`participates` must be a function of the step, got {participates!r}: pass"
-            " exchange.solo(seconds) or your own."
-        )
 
     def begin(params):
         kind = base.real_dtype(params)

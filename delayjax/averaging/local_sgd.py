@@ -46,9 +46,6 @@ def local_sgd(
         all wait for the slowest.
 
     Raises:
-        TypeError: if `inner` is no transformation, `period` no integer, or (in
-            `update`) `params` is missing or a gradient is not floating point.
-        NameError: in `update`, if there is no such axis.
         ValueError: if `period` is below 1, or (in `update`) a gradient is summed over
             the workers already.
 
@@ -106,10 +103,6 @@ def adaptive_period(
         for the slowest.
 
     Raises:
-        TypeError: if `inner` is no transformation, `learning_rate` neither a number nor
-            a schedule, a number of steps no integer, or (in `update`) `params` is
-            missing or a gradient is not floating point.
-        NameError: in `update`, if there is no such axis.
         ValueError: if `learning_rate` is not positive, a number of steps is below 1, or
             (in `update`) a gradient is summed over the workers already.
 

@@ -45,8 +45,6 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
         The `lock_free` of `easgd` and `downpour`.
 
     Raises:
-        TypeError: if `key` is no key, `max_age` not a static integer or `lost` not a
-            number.
         ValueError: if `max_age` is negative or `lost` not in [0, 1).
 
     Example:
@@ -83,19 +81,12 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
 
 
 def check(name: str, lock_free: Any, order: centers.ArrivalOrder | None) -> None:
-    """Checks that `lock_free` is None or races of workers that come in turn.
+    """Checks that workers that race come in some order.
 
     Raises:
-        TypeError: if it is something else.
         ValueError: if there is no `order`.
     """
-    if lock_free is None:
-        return
-    if not isinstance(lock_free, Races):
-        raise TypeError(
-            f"`{name}` must be averaging.races(key, max_age), got {lock_free!r}."
-        )
-    if order is None:
+    if lock_free is not None and order is None:
         raise ValueError(
             f"`{name}` needs `order`: workers that meet the center all at once do not"
             " race. Pass order=averaging.first_come(seconds) or round_robin()."

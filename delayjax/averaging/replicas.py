@@ -92,7 +92,6 @@ def check_period(name: str, value: Any) -> Any:
     """A number of steps: as an int, or as it is where it is traced.
 
     Raises:
-        TypeError: if it is not a whole number.
         ValueError: if it is below 1, or no scalar.
     """
     if base.is_concrete(value) and not isinstance(value, jax.Array):

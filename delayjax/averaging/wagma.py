@@ -69,10 +69,6 @@ def wagma(
         at the period's end it enters one all-reduce and waits for the slowest.
 
     Raises:
-        TypeError: if `inner` is no transformation, `group_size` or `max_lateness` no
-            integer, `lateness` no function, or (in `update`) its answer neither an
-            integer nor a bool, `params` is missing or a gradient is not floating point.
-        NameError: in `update`, if there is no such axis.
         ValueError: if S is no power of two, `period` or `max_lateness` below 1, or (in
             `update`) P is no power of two, S is above P, or a gradient is summed over
             the workers already.
@@ -102,11 +98,6 @@ def wagma(
                 " pairs ranks by their bits."
             )
     period = replicas.check_period("period", period)
-    if lateness is not None and not callable(lateness):
-        raise TypeError(
-            f"`lateness` must be a function of the step, got {lateness!r}: pass"
-            " cluster.late_by(table) or your own."
-        )
     max_lateness = base.check_bound("max_lateness", max_lateness, at_least=1)
 
     def begin(params):

@@ -35,9 +35,6 @@ def a2sgd(
         keeps its gradient, bit for bit.
 
     Raises:
-        TypeError: if `inner` is no transformation, or (in `update`) a gradient is not
-            real floating point.
-        NameError: in `update`, if there is no such axis.
         ValueError: in `update`, if a gradient is summed over the workers already: it
             was not taken at `workers.vary(params)`.
 

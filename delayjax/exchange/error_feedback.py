@@ -61,9 +61,6 @@ def error_feedback(
         workers.
 
     Raises:
-        TypeError: if `inner` is no transformation, `compress` no function, or (in
-            `update`) a gradient is not floating point or `compress` returns no pair.
-        NameError: in `update`, if there is no such axis.
         ValueError: if `bucket_bytes` is negative, or (in `update`) a gradient is summed
             over the workers already.
 
@@ -86,11 +83,6 @@ def error_feedback(
         error feedback as in its comparison, momentum in front of the compressor.
     """
     inner = base.as_transformation("inner", inner)
-    if not callable(compress):
-        raise TypeError(
-            "`compress` must be a function (tree, step) -> (message, restore), got"
-            f" {compress!r}: pass exchange.random_blocks(key, fraction) or your own."
-        )
     bucket_bytes = base.check_bound("bucket_bytes", bucket_bytes)
 
     def init_fn(params):
@@ -157,7 +149,6 @@ def detached(
         1.0), "workers")`, is where the released code evaluates.
 
     Raises:
-        TypeError: if `strength` is neither a number nor a schedule.
         ValueError: if it is not in [0, 1], or no `error_feedback`, or several, are in
             the state.
 

@@ -65,9 +65,6 @@ def late_reduce(
         under which the sum is hidden are the same as for `overlapped_mean`.
 
     Raises:
-        TypeError: if `inner` is no transformation, `mesh` no mesh, or (in `update`) a
-            gradient is not floating point, `staleness` is a tree, or under
-            `keep_params` there are no `params`.
         ValueError: if `inner` cannot stand behind a late gradient, `mesh` has no such
             axis, or axes of several types, `bucket_bytes` is negative, or (in `update`)
             a gradient is summed over the shards already, or the step is a worker's.
@@ -89,8 +86,6 @@ def late_reduce(
         (Array(0., dtype=float32), Array(-2.5, dtype=float32))
     """
     names = base.as_names(axis_name)
-    if not isinstance(mesh, Mesh):
-        raise TypeError(f"`mesh` must be a jax.sharding.Mesh, got {mesh!r}.")
     missing = [name for name in names if name not in mesh.shape]
     if missing:
         raise ValueError(

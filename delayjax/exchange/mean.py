@@ -35,10 +35,6 @@ def mean(
         A transformation with the state of `inner`. Sends one gradient tree a step.
 
     Raises:
-        TypeError: if `inner` is no transformation, `weight` no function, or (in
-            `update`) a gradient is not floating point, or `weight` answers no real
-            number.
-        NameError: in `update`, if there is no such axis.
         ValueError: if `bucket_bytes` is negative, or (in `update`) a gradient is summed
             over the workers already: it was not taken at `workers.vary(params)`.
 
@@ -55,8 +51,6 @@ def mean(
         of an update).
     """
     inner = base.as_transformation("inner", inner)
-    if weight is not None and not callable(weight):
-        raise TypeError(f"`weight` must be a function of staleness, got {weight!r}.")
     bucket_bytes = base.check_bound("bucket_bytes", bucket_bytes)
 
     def update_fn(

@@ -52,7 +52,6 @@ def one_step_late(
         keep_params: whether to keep the parameters of the step before.
 
     Raises:
-        TypeError: if `inner` is no transformation.
         ValueError: if it cannot stand behind a late gradient.
     """
     inner = base.as_transformation("inner", inner)

@@ -45,10 +45,6 @@ def overlapped_mean(
         and so copies a history inside of it: put that outside.
 
     Raises:
-        TypeError: if `inner` is no transformation, `weight` no function, or (in
-            `update`) a gradient is not floating point, `weight` answers no real number,
-            `staleness` is a tree, or under `keep_params` there are no `params`.
-        NameError: in `update`, if there is no such axis.
         ValueError: if `inner` cannot stand behind a late gradient, `bucket_bytes` is
             negative, or (in `update`) a gradient is summed over the workers already.
 
@@ -61,8 +57,6 @@ def overlapped_mean(
         >>> jax.vmap(two_steps, axis_name="workers")(jnp.asarray([1.0, 3.0]))
         (Array([0., 0.], dtype=float32), Array([-2., -2.], dtype=float32))
     """
-    if weight is not None and not callable(weight):
-        raise TypeError(f"`weight` must be a function of staleness, got {weight!r}.")
     bucket_bytes = base.check_bound("bucket_bytes", bucket_bytes)
 
     def empty(params):

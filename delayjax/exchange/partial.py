@@ -73,10 +73,6 @@ def partial_mean(
         saves is `cluster`'s to tell.
 
     Raises:
-        TypeError: if `inner` is no transformation, `participates` no function, or (in
-            `update`) its answer no bool, a gradient not floating point, or `staleness`
-            a tree.
-        NameError: in `update`, if there is no such axis.
         ValueError: if `bucket_bytes` is negative, or (in `update`) a gradient is summed
             over the workers already, or the answer of `participates` is no scalar.
 
@@ -98,11 +94,6 @@ def partial_mean(
         in step, and all see every sum, is ours.
     """
     inner = base.as_transformation("inner", inner)
-    if not callable(participates):
-        raise TypeError(
-            "`participates` must be a function of the step, got"
-            f" {participates!r}: pass exchange.solo(seconds) or your own."
-        )
     bucket_bytes = base.check_bound("bucket_bytes", bucket_bytes)
 
     def init_fn(params):

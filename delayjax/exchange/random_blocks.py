@@ -28,7 +28,6 @@ def random_blocks(key: jax.Array, fraction: float) -> Compressor:
         leaf that is sharded over further axes of a mesh is put together for it.
 
     Raises:
-        TypeError: if `key` is no PRNG key, or `fraction` no number.
         ValueError: if it is not in (0, 1].
 
     Example:

@@ -54,8 +54,7 @@ def sharded(
         like this one: a plain history is sharded as its items are.
 
     Raises:
-        TypeError: if `mesh` is no mesh, a number no static integer, or (in `init`)
-            there is a capacity for each leaf.
+        TypeError: in `init`, if there is a capacity for each leaf.
         ValueError: if not one of `mesh` and `num_workers` is given, the mesh has no
             such axis or one of type Explicit, or a number is too small; in `push` and
             `read`, if workers have different gradients or delays, there is an age for
@@ -125,8 +124,6 @@ class _ByMesh:
     """Whole arrays, sharded over axes of a mesh."""
 
     def __init__(self, names: tuple[str, ...], mesh: Mesh):
-        if not isinstance(mesh, Mesh):
-            raise TypeError(f"`mesh` must be a jax.sharding.Mesh, got {mesh!r}.")
         for name in names:
             if name not in mesh.shape:
                 raise ValueError(

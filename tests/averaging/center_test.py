@@ -333,11 +333,6 @@ def test_optax_s_mask_rests_in_the_same_rounds():
             "`inner` must be an Optax transformation",
         ),
         (
-            lambda: averaging.only_on_visit(optax.sgd(0.1), 0),
-            TypeError,
-            "`order` must be a function of the step, got 0",
-        ),
-        (
             lambda: averaging.only_on_visit(
                 optax.sgd(0.1), averaging.round_robin(), axis_name=("a", "b")
             ),

@@ -215,11 +215,6 @@ def test_overwriting_and_blending_lose_steps_and_correcting_none(delay, period):
             ValueError,
             "`period` must be at least 1, got 0",
         ),
-        (
-            lambda: averaging.delayed_average(sgd(), 1, period=2, merge="blend"),
-            TypeError,
-            "`merge` must be a function, got 'blend'",
-        ),
         (lambda: averaging.blended(1.0), ValueError, r"`share` must be in \[0, 1.0\)"),
         (lambda: averaging.dga(sgd(), 0), ValueError, "`delay` must be at least 1"),
         (lambda: averaging.dga(None, 1), TypeError, "`inner` must be an Optax"),

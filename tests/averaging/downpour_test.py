@@ -309,18 +309,6 @@ def test_one_worker_s_push_is_its_own_step():
             "`average` must be finite and positive",
         ),
         (
-            lambda: averaging.downpour(sgd(), order=0),
-            TypeError,
-            "`order` must be a func",
-        ),
-        (
-            lambda: averaging.downpour(
-                sgd(), order=averaging.round_robin(), lock_free=True
-            ),
-            TypeError,
-            r"`lock_free` must be averaging.races\(key, max_age\), got True",
-        ),
-        (
             lambda: averaging.downpour(sgd(), lock_free=wild()),
             ValueError,
             "`lock_free` needs `order`",

@@ -360,12 +360,6 @@ def test_a_moving_rate_in_turn_is_warned_of_above_one():
             TypeError,
             "`period` must be an integer, got float32",
         ),
-        (lambda: averaging.easgd(sgd(), order=1), TypeError, "`order` must be a func"),
-        (
-            lambda: averaging.easgd(sgd(), lock_free=3),
-            TypeError,
-            r"`lock_free` must be averaging.races\(key, max_age\), got 3",
-        ),
         (
             lambda: averaging.easgd(sgd(), lock_free=wild()),
             ValueError,

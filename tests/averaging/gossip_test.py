@@ -357,11 +357,6 @@ def test_a_step_on_devices_sends_to_the_drawn_or_due_peers_alone():
         (lambda: averaging.sgp(sgd(), period=0), ValueError, "`period`"),
         (lambda: averaging.sgp(sgd(), peers=0), ValueError, "`peers` must be at least"),
         (
-            lambda: averaging.sgp(sgd(), participates=1),
-            TypeError,
-            "`participates` must",
-        ),
-        (
             lambda: averaging.d_psgd(sgd(), axis_name=("a", "b")),
             TypeError,
             "`axis_name` of `averaging.d_psgd` must be one name",

@@ -266,11 +266,6 @@ def test_a_step_on_devices_sends_within_groups_and_to_all_at_the_period_s_end():
         ),
         (lambda: averaging.wagma(sgd(), period=0), ValueError, "`period` must be at"),
         (
-            lambda: averaging.wagma(sgd(), lateness=1),
-            TypeError,
-            "`lateness` must be a function of the step, got 1",
-        ),
-        (
             lambda: averaging.wagma(sgd(), max_lateness=0),
             ValueError,
             "`max_lateness` must be at least 1, got 0",

@@ -440,7 +440,6 @@ def test_a_bad_strength_is_refused(strength, error, message):
     ("arguments", "message"),
     [
         ((None, everything), "`inner` must be an Optax transformation"),
-        ((SGD, 0.1), "`compress` must be a function .tree, step."),
     ],
 )
 def test_a_bad_argument_is_refused_at_construction(arguments, message):

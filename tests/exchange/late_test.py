@@ -340,7 +340,6 @@ def test_a_step_of_a_worker_is_referred_to_overlapped_mean(execution):
 @pytest.mark.parametrize(
     ("mesh", "options", "error", "match"),
     [
-        (lambda: None, {}, TypeError, r"`mesh` must be a jax.sharding.Mesh, got None"),
         (
             lambda: mesh_of(names=("workers",)),
             {},

@@ -429,7 +429,6 @@ def test_solo_is_staler_than_majority(seed):
     ("arguments", "error", "message"),
     [
         ((None, abs), TypeError, "`inner` must be an Optax transformation"),
-        ((SGD, True), TypeError, "`participates` must be a function of the step"),
     ],
 )
 def test_a_bad_argument_is_refused_at_construction(arguments, error, message):

@@ -148,7 +148,6 @@ EXPLICIT = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Expl
     [
         ({}, ValueError, "either `mesh`"),
         ({"mesh": mesh_of(1), "num_workers": 2}, ValueError, "either `mesh`"),
-        ({"mesh": "all"}, TypeError, "must be a jax.sharding.Mesh, got 'all'"),
         ({"mesh": mesh_of(1, "other")}, ValueError, "must have an axis 'data'"),
         ({"mesh": EXPLICIT}, ValueError, "type Auto"),
         ({"num_workers": 0}, ValueError, "at least 1, got 0"),
