@@ -1,5 +1,7 @@
 """Values that an argument of some kind can never take, for `fuzz_test`."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,14 +34,14 @@ def number(*, low=None, high=None, least=None, most=None):
     """
     bad = [some(NAN, INF, -INF, *NO_NUMBER)]
     if low is not None:
-        bad += [st.floats(max_value=low), st.integers(max_value=int(low))]
+        bad += [st.floats(max_value=low), st.integers(max_value=math.floor(low))]
     if least is not None:
         bad += [
             st.floats(max_value=least, exclude_max=True),
             st.integers(max_value=int(least) - 1),
         ]
     if high is not None:
-        bad += [st.floats(min_value=high), st.integers(min_value=int(high))]
+        bad += [st.floats(min_value=high), st.integers(min_value=math.ceil(high))]
     if most is not None:
         bad += [
             st.floats(min_value=most, exclude_min=True),

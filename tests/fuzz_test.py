@@ -34,6 +34,7 @@ OTHERS = {
     ("scale_by_staleness", "law"),
     ("cluster.Cluster", "service"),  # a law that is asked for times
     ("cluster.by_batch", "seconds_of"),
+    ("cluster.simulate", "seconds"),  # an array has no one truth
     ("cluster.empirical", "samples"),
     ("cluster.independent", "draw"),
     ("cluster.load_trace", "path"),
@@ -59,6 +60,7 @@ OTHERS = {
     ("stability.hessian_eigenvalues", "params"),
     ("stability.predict_step_limit", "loss"),
     ("stability.sharpness", "loss"),
+    ("stability.sharpness", "params"),
     ("stability.sharpness", "preconditioner"),  # JAX says where the trees differ
     ("workers.one", "held"),
     ("workers.run", "axis_name"),  # named as an axis that the mesh lacks

@@ -247,7 +247,14 @@ CALLS = (
             ring.read,
             ring=(ring.init(PARAMS, 2), no.some(None, 3, PARAMS, "2")),
             like=(PARAMS, no.some(None, 3, {"w": jnp.ones((2, 2))})),
-            age=(1, no.integer(0, 1) | no.some({"w": 1}, jnp.ones(7, int))),
+            age=(
+                1,
+                # True is 1; a float beyond int32 is NumPy's to warn of
+                no.integer(0, 1).filter(
+                    lambda v: not isinstance(v, (bool, np.bool, float))
+                )
+                | no.some({"w": 1}, jnp.ones(7, int)),
+            ),
         ),
         "ring.cast": call(
             ring.cast,
@@ -423,7 +430,11 @@ CALLS = (
             **AXIS,
             **PERIOD,
             server=(None, or_none(no.transformation)),
-            average=(0.1, or_none(no.fraction) | no.answers("2", None, np.ones(7))),
+            average=(
+                0.1,
+                or_none(no.fraction).filter(lambda v: v is not int)  # as above
+                | no.answers("2", None, np.ones(7)),
+            ),
             order=(averaging.round_robin(), or_none(ORDER)),
             lock_free=(averaging.races(KEY, 2), no.some(3, "2", object(), KEY)),
         ),
@@ -478,7 +489,11 @@ CALLS = (
             **INNER,
             **AXES,
             **PERIOD,
-            learning_rate=(0.1, no.positive | no.answers("2", None, np.ones(7))),
+            learning_rate=(
+                0.1,
+                no.positive.filter(lambda v: v is not int)  # it answers a step
+                | no.answers("2", None, np.ones(7)),
+            ),
             sampling_steps=(2, no.count),
         ),
         "averaging.delayed_average": call(
@@ -609,7 +624,7 @@ CALLS = (
             service=(
                 cluster.exponential(1.0),
                 no.function(
-                    "2", None, [-1.0], [np.ones(3)], iter([np.ones(2) * math.nan])
+                    "2", None, [-1.0], [np.ones(1)], iter([np.ones(2) * math.nan])
                 )
                 | no.some([cluster.exponential(1.0)] * 3, cluster.exponential),
             ),
@@ -737,7 +752,10 @@ CALLS = (
                 protocols.k_async(1),
                 no.function("2", None) | no.some(protocols.k_async, protocols.hardsync),
             ),
-            num_updates=(5, no.count),
+            num_updates=(
+                5,
+                no.count.filter(lambda v: v is not None),
+            ),  # the seconds end
             seed=(0, no.seed),
             seconds=(9.0, no.finite(no.positive)),
         ),

@@ -50,7 +50,7 @@ for found in (slots, state.opt_state.gradients.slots["kernel"].value):
 def sharded_lines():
     (block,) = re.findall(
         r"\*\*Sharded\.\*\*.*?```python\n(.*?)```",
-        (ROOT / "docs" / "guide.md").read_text(),
+        (ROOT / "docs" / "howto" / "flax.md").read_text(),
         re.DOTALL,
     )
     return block

@@ -357,7 +357,7 @@ def test_a_step_of_a_worker_is_referred_to_overlapped_mean(execution):
         (mesh_of, {"bucket_bytes": -1}, ValueError, "`bucket_bytes` must be non-neg"),
         (mesh_of, {"axis_name": ()}, TypeError, "`axis_name` must be a name"),
     ],
-    ids=["none", "no such axis", "mixed", "bucket", "no name"],
+    ids=["no such axis", "mixed", "bucket", "no name"],
 )
 def test_a_bad_argument_is_refused_at_construction(mesh, options, error, match):
     with pytest.raises(error, match=match):
