@@ -61,17 +61,17 @@ def methods() -> dict[str, Method]:
         # each model read and written, and the center
         "easgd": Method(averaging.easgd(inner), 2 + center),
         # the same, one after the other
-        "easgd, in turn": Method(averaging.easgd(inner, turn=in_turn), 2 + center),
+        "easgd, in turn": Method(averaging.easgd(inner, order=in_turn), 2 + center),
         # updates read and set to zero, models overwritten; the center
         "downpour": Method(averaging.downpour(inner), 2 + 1 + center),
         # each model read and overwritten, by its group's mean or that of all
         "wagma": Method(averaging.wagma(inner, group_size=GROUP, period=PERIOD), 2),
         # a replica's own and the drawn one read, their mean written
-        "gossip": Method(averaging.gossip(key, inner), 3),
+        "gossip": Method(averaging.gossip(inner, key=key), 3),
         # along the ring each model is read once, and written
         "d_psgd": Method(averaging.d_psgd(inner), 2),
         # a pair read, and its mean written twice
-        "ad_psgd": Method(averaging.ad_psgd(key, inner), 2),
+        "ad_psgd": Method(averaging.ad_psgd(inner, key=key), 2),
         # along the hops each model is read once, and written
         "sgp": Method(averaging.sgp(inner), 2),
         # in one step of the period the models are copied; in another the copies are
