@@ -1272,6 +1272,17 @@ def test_replicas_are_trained_where_they_are_asked_for(shared):
 
 
 @both
+def test_a_leaf_that_differs_a_step_later_is_found(make):
+    """The second has the batch, and the first what the second had the step before."""
+    workers = make(lambda state, batch: ((state[1], batch), {}))
+    split = workers.init((jnp.zeros(()), jnp.zeros(())), jnp.arange(4.0), shared=False)
+    assert split.axes == (("workers",), ("workers",))
+    for batch in (1 + jnp.arange(4.0), jnp.zeros(4)):
+        split, _ = workers.step(split, batch)
+    np.testing.assert_array_equal(split.state[0], 1 + jnp.arange(4.0))
+
+
+@both
 def test_shared_holds_bools_or_names(make):
     with pytest.raises(ValueError, match=r"`shared` must hold True, .* 'yes'"):
         started(make, step_of(MOMENTUM, deep), MOMENTUM, shared="yes")
