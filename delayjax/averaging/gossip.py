@@ -252,9 +252,10 @@ def sgp(
         z^i  = x^i / w^i
 
     with hops h_k = 2^((r + k) mod L), k = 0, ..., peers - 1, at the r-th exchange, L =
-    log2 P rounded up. Who does not send keeps its whole share, and those that it would
-    have sent to do without it: sums of x and w over the workers are conserved whoever
-    sends. If all do, w stays 1.
+    log2 P rounded up. A worker that does not send keeps its whole share, and those that
+    it would have sent to do without it: sums of x and w over the workers are conserved
+    whoever sends. If all do, w stays 1. A worker that sends for long and never receives
+    loses its weight, and its step grows as 1 / w^i until it diverges.
 
     Args:
         inner: the worker's own optimizer. It receives its worker's extra arguments as
