@@ -95,7 +95,7 @@ def adasync(
 
     Every `interval_seconds`, simulated, K is chosen anew so that the bound on the error
     per second is least. With F the mean loss of the gradients in an interval, F_0 that
-    of the first one, and K_0 that of `scheme`,
+    of the first interval, and K_0 the K of `scheme`,
 
         K^2 / (P - K) = F_0 / F  K_0^2 / (P - K_0)     k_sync, k_async
         K = K_0 sqrt(F_0 / F)                          k_batch_sync, k_batch_async

@@ -75,7 +75,7 @@ def typed_like(tree: Any, like: Any) -> Any:
 
 
 def real_dtype(tree: Any) -> jnp.dtype:
-    """Of a number beside a tree: real, as exact as its leaves, float32 at least.
+    """The dtype of a number beside a tree: real, as exact as the leaves, >= float32.
 
     Example:
         >>> real_dtype({"w": jnp.ones(2, jnp.bfloat16), "z": jnp.ones(2, complex)})

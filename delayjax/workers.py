@@ -320,9 +320,9 @@ class _Plans:
         if drifting:
             raise ValueError(
                 f"The workers' copies of {', '.join(drifting)} would drift apart:"
-                " average gradients or updates with dj.exchange.mean(...), or pass"
-                " shared=False to `init` where each worker is to train a model of its"
-                " own."
+                " average gradients or updates with dj.exchange.mean(...). If only a"
+                " part of the state must be the same on all workers, say which to `init`:"
+                " shared=, a tree of bools; False if each worker trains its own model."
             )
         return plan
 

@@ -105,13 +105,13 @@ def only_on_visit(
     Args:
         inner: the worker's own optimizer. It is also called where the worker stays
             away, to no effect.
-        order: as that of `easgd` and `downpour`.
+        order: as in `easgd` and `downpour`.
         axis_name: of the workers.
 
     Returns:
-        The `inner` of `easgd` and `downpour`. Its state is that of `inner`, the
-        worker's own, and the rounds done. A step selects between the states before and
-        after: one that holds a history costs its whole size each time.
+        The `inner` of `easgd` and `downpour`. Its state holds the state of `inner`, of
+        each worker, and the number of rounds done. A step selects between the states
+        before and after: a state with a history costs its whole size each time.
 
     Example:
         >>> order = first_come([[0.0, float("inf")]])

@@ -76,7 +76,7 @@ def filtered_by_bound(pmf: ArrayLike, bound: int) -> FilteredStaleness:
 def filtered_at_random(pmf: ArrayLike, probability: float) -> FilteredStaleness:
     """The staleness where a gradient is sent with some probability only.
 
-    Of n arrivals in plain asynchronous SGD Bin(n, p) are sent, with
+    Bin(n, p) of n arrivals in plain asynchronous SGD are sent, with
 
         nu -> p nu,    tau ~ Bin(n, p),    mean tau -> p mean tau
 

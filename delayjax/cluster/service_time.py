@@ -366,7 +366,7 @@ def uniform(low_seconds: float, high_seconds: float) -> ServiceTime:
 def empirical(samples: ArrayLike) -> ServiceTime:
     """Times that were measured, drawn with replacement.
 
-    Of n samples in order, T_{K:P} is at most the j-th where at least K of P draws are:
+    T_{K:P} is at most the j-th of n sorted samples if at least K of P draws are:
 
         E T_{K:P} = sum_j t_j (I(j/n) - I((j - 1)/n)),    I(u) = P(Bin(P, u) >= K)
 

@@ -24,7 +24,7 @@ def staleness_law(cluster: Cluster) -> StalenessLaw:
     While worker i computes for T_i seconds, every other worker j delivers N_j(T_i)
     gradients. All workers are renewal processes that wait for none: at any moment of
     the others, what is left of a worker's task has the density P(T_j > t) / E T_j, and
-    its next tasks are whole. With nu_i the rate of worker i and nu that of all,
+    its next tasks are whole. With nu_i the rate of worker i and nu their sum,
 
         E u^tau = sum_i nu_i/nu E prod_{j != i} E u^{N_j(T_i)}
         P(N_j(t) >= n) = (rest_j * F_j^{*(n-1)})(t)

@@ -17,7 +17,7 @@ from delayjax.stability.rightmost import (
 )
 
 MOST_WORKERS = 10**6  # whose limit they show to 0.2 %
-_MOST_STAGES = 128  # whose roots are those of a polynomial that is solved as such
+_MOST_STAGES = 128  # up to here the roots are found as those of a polynomial
 _NEAR = 1e-3  # to -1/e, where scipy's W is inexact, or nan
 _REAL = 1e-7  # of a root, what rounding leaves of its imaginary part
 _FINE = 0.02  # 1/mean between two angular frequencies
@@ -366,7 +366,7 @@ def _limit_of_the_mean(time: ServiceTime) -> float:
     """Where the delay equation has a root on the imaginary axis."""
     if time.stages is not None:
         return _limit_of_stages(time.stages) / time.mean
-    # a mean may be that of one delay in a thousand: the others decide
+    # one delay in a thousand may make the mean; the other delays decide
     typical = float(time.quantile(0.5))
     if typical == 0:  # at least half of the cosines are 1
         return math.inf

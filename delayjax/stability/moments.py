@@ -8,7 +8,7 @@ from delayjax.stability.recursion import Recursion
 def second_moments(
     recursion: Recursion, step: float
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """How the variance of one update's noise makes that of the next ones.
+    """How the noise of one update adds to the variance of later updates.
 
     An update adds the random pair
 

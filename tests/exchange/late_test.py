@@ -183,7 +183,10 @@ def recorder(told):
         told.append(extra_args | {"updates": updates})
         return updates, count + 1
 
-    init = lambda params: jnp.zeros((), jnp.int32)  # noqa: E731
+    def init(params):
+        del params
+        return jnp.zeros((), jnp.int32)
+
     return optax.GradientTransformationExtraArgs(init, update)
 
 

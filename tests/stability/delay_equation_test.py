@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from ddeint import ddeint
 from scipy import integrate, optimize, special, stats
 
 from delayjax import cluster
@@ -386,9 +387,8 @@ def test_seconds_are_a_unit(name):
 
 @pytest.mark.parametrize("gain", [0.2, 1.0, 1.4])
 def test_a_solver_of_delay_equations_finds_the_rate(gain):
-    ddeint = pytest.importorskip("ddeint")
     grid = np.linspace(0, 16, 1601)
-    path = ddeint.ddeint(lambda x, t: -gain * x(t - 1.0), lambda t: 1.0, grid)
+    path = ddeint(lambda x, t: -gain * x(t - 1.0), lambda t: 1.0, grid)
     rate = rate_of(path[600:, 0], every=40) / 0.01
     np.testing.assert_allclose(decay_rate(gain, ONE), rate, rtol=0.01)
 

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from ddeint import ddeint
 from scipy import linalg
 
 from delayjax import cluster
@@ -204,9 +205,8 @@ def test_the_scheme_without_noise_is_of_second_order():
 
 
 def test_a_solver_of_delay_equations_finds_the_path():
-    ddeint = pytest.importorskip("ddeint")
     grid = np.linspace(0, 6, 601)
-    expected = ddeint.ddeint(lambda x, t: -1.2 * x(t - 0.75), lambda t: 1.0, grid)
+    expected = ddeint(lambda x, t: -1.2 * x(t - 0.75), lambda t: 1.0, grid)
     x = sdde.sdde_paths(
         *(1.2, cluster.constant(0.75)),
         **{"paths": 1, "steps": 600, "step_seconds": 0.01, "seed": 0},
