@@ -321,7 +321,7 @@ class _Plans:
             raise ValueError(
                 f"The workers' copies of {', '.join(drifting)} would drift apart:"
                 " average gradients or updates with dj.exchange.mean(...). If only a"
-                " part of the state must be the same on all workers, say which to `init`:"
+                " part of the state must be the same on all workers, tell `init` which:"
                 " shared=, a tree of bools; False if each worker trains its own model."
             )
         return plan
