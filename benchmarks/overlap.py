@@ -22,7 +22,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -95,7 +95,7 @@ def loss(params: Any, batch: jax.Array) -> jax.Array:
     return jnp.mean((x - batch) ** 2)
 
 
-def trained_by(tx: optax.GradientTransformation) -> dj.workers.Step:
+def trained_by(tx: optax.GradientTransformation) -> Callable:
     """One worker's step."""
 
     def step(state, batch):
@@ -107,7 +107,7 @@ def trained_by(tx: optax.GradientTransformation) -> dj.workers.Step:
     return step
 
 
-def sent_by(tx: optax.GradientTransformation) -> dj.workers.Step:
+def sent_by(tx: optax.GradientTransformation) -> Callable:
     """The same with a gradient that is there already: nothing but the exchange."""
 
     def step(state, batch):
@@ -169,7 +169,7 @@ def computing(params: Any, batch: np.ndarray) -> Contender:
 
 
 def exchanging(
-    pair: Pair, step: dj.workers.Step, state: Any, batch: jax.Array, shared: Any = None
+    pair: Pair, step: Callable, state: Any, batch: jax.Array, shared: Any = None
 ) -> Contender:
     """A step of both processes."""
     both = dj.workers.run(step, pair.mesh)

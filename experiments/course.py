@@ -4,7 +4,9 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any
 
+import jax
 import numpy as np
 
 import delayjax as dj
@@ -68,12 +70,10 @@ class Course:
         ages = self.arrivals(0, self.steps).staleness
         return float(ages[ages >= 0].mean()) if (ages >= 0).any() else 0.0
 
-    def arrivals(self, start: int, stop: int) -> dj.cluster.Arrivals:
+    def arrivals(self, start: int, stop: int) -> Any:
         """The updates start .. stop - 1: [n, seeds, K], the divisor [n, seeds]."""
         rows = [trace.arrivals(start, stop, width=self.width) for trace in self.traces]
-        return dj.cluster.Arrivals(
-            *(np.stack(c, axis=1) for c in zip(*rows, strict=True))
-        )
+        return jax.tree.map(lambda *columns: np.stack(columns, axis=1), *rows)
 
     def seconds(self, step: int) -> np.ndarray:
         """When `step` updates were done, float64 [seeds]."""

@@ -63,7 +63,7 @@ def of(
         return jax.tree.map(lambda leaf: _place(leaf, on_mesh[1], workers), given)
 
     def shapes(held):
-        placed = dj.workers.shardings(held, mesh)
+        placed = held.shardings(mesh)
         return jax.tree.map(
             lambda x, sharding: jax.ShapeDtypeStruct(
                 x.shape, x.dtype, sharding=sharding
@@ -79,7 +79,7 @@ def of(
 
     def init(state, given, shared):
         held = several.init(state, given, shared)
-        return jax.device_put(held, dj.workers.shardings(held, mesh))
+        return jax.device_put(held, held.shardings(mesh))
 
     return Execution(init, several.step, place, shapes, *on_mesh)
 

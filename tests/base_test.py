@@ -9,7 +9,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
-from delayjax import base
+from delayjax._src import base
 
 KEY = jax.random.key(0)
 

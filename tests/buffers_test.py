@@ -8,7 +8,7 @@ import optax
 import pytest
 
 import delayjax as dj
-from delayjax import buffers
+from delayjax._src import buffers
 
 PARAMS = {
     "w": jnp.arange(6.0).reshape(3, 2),
@@ -81,8 +81,8 @@ def replay(tx):
     cluster = dj.cluster.Cluster(2, dj.cluster.constant(1.0))
     trace = dj.cluster.simulate(cluster, dj.cluster.protocols.k_async(1), 4, seed=0)
     each = dj.compensate_delay(0.1, adaptive=True)
-    tables = dj.cluster.protocols.ringleader().combine(2)
-    training = dj.replay(trace, quadratic, tx, each=each, combine=tables)
+    tables = dj.cluster.protocols.ringleader().aggregation(2)
+    training = dj.replay(trace, quadratic, tx, each=each, aggregation=tables)
     row = jax.tree.map(lambda leaf: leaf[0], trace.arrivals(0, 1))
     return training.init, lambda state: training.step(state, (row, jnp.ones(1)))
 

@@ -263,7 +263,7 @@ def test_missing_stale_params_name_the_wrapper(name):
 @pytest.mark.parametrize("name", RULES)
 def test_a_history_beside_the_rule_hands_it_nothing(name):
     params = jnp.ones(2)
-    tx = optax.chain(dj.delay_gradients(1), RULES[name], optax.sgd(0.1))
+    tx = optax.chain(dj.delayed(optax.identity(), 1), RULES[name], optax.sgd(0.1))
     with pytest.raises(TypeError, match=r"delayed\(optax.chain.*keep_params=True"):
         tx.update(params, tx.init(params), params)
 

@@ -75,7 +75,7 @@ def trained(tx, *, layers=1, width, rows, topology, dtype=jnp.float32):
         return workers.init((params, tx.init(params)), x)
 
     split = jax.eval_shape(begin)
-    placed = dj.workers.shardings(split, mesh)
+    placed = split.shardings(mesh)
     state = jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(
             leaf.shape, leaf.dtype, sharding=sharding

@@ -114,9 +114,10 @@ TABLE = {
         ),
         age,
     ),
-    "delay_gradients": (
+    "delayed identity": (
         lambda tau: optax.chain(
-            dj.delay_gradients(tau, max_delay=DEPTH), optax.sgd(0.1, momentum=0.5)
+            dj.delayed(optax.identity(), tau, max_delay=DEPTH),
+            optax.sgd(0.1, momentum=0.5),
         ),
         nothing,
     ),

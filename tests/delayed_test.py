@@ -544,7 +544,7 @@ def test_staleness_of_producers_inside_one_another_is_the_innermost_sum():
     [
         (optax.adam(0.1), r"`opt_state` must hold one staleness, got 0.*`delayed`"),
         (
-            optax.chain(dj.delay_gradients(1), dj.delayed(optax.sgd(0.1), 1)),
+            optax.chain(dj.delayed(optax.identity(), 1), dj.delayed(optax.sgd(0.1), 1)),
             r"`opt_state` must hold one staleness, got 2: pass the state of one",
         ),
     ],
@@ -555,9 +555,9 @@ def test_staleness_of_no_producer_or_of_two_is_refused(tx, message):
 
 
 @pytest.mark.parametrize("warmup", ["fresh", "zeros"])
-def test_delay_gradients_before_an_optimizer_is_delayed_around_it(warmup):
+def test_a_delayed_identity_before_an_optimizer_is_delayed_around_it(warmup):
     options = dict(delay=LATE, max_delay=3, warmup=warmup)
-    element = optax.chain(dj.delay_gradients(**options), optax.adam(0.1))
+    element = optax.chain(dj.delayed(optax.identity(), **options), optax.adam(0.1))
     wrapper = dj.delayed(optax.adam(0.1), **options)
     states = element.init(PARAMS), wrapper.init(PARAMS)
     for step in range(6):
@@ -568,8 +568,8 @@ def test_delay_gradients_before_an_optimizer_is_delayed_around_it(warmup):
 
 
 @pytest.mark.parametrize("warmup", ["skip", "zeros"])
-def test_delay_gradients_emits_zeros_while_it_warms_up(warmup):
-    tx = dj.delay_gradients(2, warmup=warmup)
+def test_a_delayed_identity_emits_zeros_while_it_warms_up(warmup):
+    tx = dj.delayed(optax.identity(), 2, warmup=warmup)
     state, emitted = tx.init(jnp.zeros(())), []
     for grad in (1.0, 2.0, 3.0, 4.0):
         update, state = tx.update(jnp.asarray(grad), state)
@@ -577,9 +577,11 @@ def test_delay_gradients_emits_zeros_while_it_warms_up(warmup):
     assert emitted == [0.0, 0.0, 1.0, 2.0]
 
 
-def test_delay_gradients_keeps_a_cast_history():
+def test_a_delayed_identity_keeps_a_cast_history():
     history = dj.ring.cast(jnp.bfloat16)
-    state = dj.delay_gradients(3, history=history).init(jnp.zeros(8, jnp.float32))
+    state = dj.delayed(optax.identity(), 3, history=history).init(
+        jnp.zeros(8, jnp.float32)
+    )
     stored = jax.tree.leaves(state.gradients.slots)
     assert sum(slots.nbytes for slots in stored) == 4 * 8 * 2
 
@@ -662,7 +664,7 @@ def late(step):
             r"`warmup` must be \"fresh\", \"skip\" or \"zeros\", got 'cold'",
         ),
         (
-            lambda: dj.delay_gradients(1, warmup="cold"),
+            lambda: dj.delayed(optax.identity(), 1, warmup="cold"),
             ValueError,
             r"`warmup` .* got 'cold'",
         ),

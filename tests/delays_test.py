@@ -19,7 +19,6 @@ LAWS = {
 }
 # laws with one value: the value
 CERTAIN = {
-    "constant": (dj.delays.constant(3), 3),
     "uniform": (dj.delays.uniform(KEY, 3, 3), 3),
     "geometric": (dj.delays.geometric(KEY, 0.0), 0),
     "poisson": (dj.delays.poisson(KEY, 0.0), 0),
@@ -105,12 +104,11 @@ def test_workers_draw_the_same_apart_under_vmap_and_on_devices(name):
 @pytest.mark.parametrize(
     ("make", "variance"),
     [
-        (dj.delays.constant, lambda m: 0),
         (lambda m: dj.delays.uniform(KEY, 0, 2 * m), lambda m: m * (m + 1) / 3),
         (lambda m: dj.delays.geometric(KEY, m), lambda m: m * (1 + m)),
         (lambda m: dj.delays.poisson(KEY, m), lambda m: m),
     ],
-    ids=["constant", "uniform", "geometric", "poisson"],
+    ids=["uniform", "geometric", "poisson"],
 )
 def test_parameters_may_be_a_grid(make, variance):
     means, steps = np.array([0, 1, 8]), 4000
@@ -152,13 +150,6 @@ def test_each_workers_delay_may_be_traced_and_its_axis_named():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: dj.delays.constant(-1), ValueError, r"`tau` .*non-negative, got -1"),
-        (lambda: dj.delays.constant(1.5), TypeError, r"`tau` .*integer.* got 1\.5"),
-        (lambda: dj.delays.constant(True), TypeError, r"`tau` .*integer.* got True"),
-        (lambda: dj.delays.constant("1"), TypeError, r"`tau` .*integer.* got '1'"),
-        (lambda: dj.delays.constant(None), TypeError, r"`tau` .*integer.* got None"),
-        (lambda: dj.delays.constant([1, 2]), TypeError, r"`tau` must be one integer"),
-        (lambda: dj.delays.constant(2**31), ValueError, r"`tau` .*below .* 2147483648"),
         (
             lambda: dj.delays.uniform(KEY, 0, 2**31 - 1),
             ValueError,
@@ -229,7 +220,7 @@ def test_each_workers_delay_may_be_traced_and_its_axis_named():
         (
             lambda: dj.delays.per_worker(3),
             ValueError,
-            r"`delays` must have shape \[P\] with P > 0, got \(\)",
+            r"`delays` must have shape \[P\], or \[T, P\] .* got \(\)",
         ),
         (lambda: dj.delays.per_worker([]), ValueError, r"`delays` .* got \(0,\)"),
         (lambda: dj.delays.per_worker([1, -2]), ValueError, r"`delays` .*-2"),

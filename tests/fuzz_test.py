@@ -28,7 +28,7 @@ OTHERS = {
     ("exchange.mean", "weight"),
     ("exchange.overlapped_mean", "weight"),
     ("exchange.partial_mean", "participates"),
-    ("replay", "combine"),
+    ("replay", "aggregation"),
     ("replay", "grad_fn"),
     ("ring.sharded", "mesh"),
     ("scale_by_staleness", "law"),
@@ -54,20 +54,16 @@ OTHERS = {
     ("ring.push", "ring"),
     ("ring.read", "age"),
     ("ring.read", "ring"),
-    ("ring.resize", "like"),
-    ("ring.resize", "ring"),
     ("stability.hessian_eigenvalues", "loss"),  # JAX says what it answers
     ("stability.hessian_eigenvalues", "params"),
     ("stability.predict_step_limit", "loss"),
     ("stability.sharpness", "loss"),
     ("stability.sharpness", "params"),
     ("stability.sharpness", "preconditioner"),  # JAX says where the trees differ
-    ("workers.one", "held"),
     ("workers.run", "axis_name"),  # named as an axis that the mesh lacks
     ("workers.run", "mesh"),
     ("workers.run", "step"),
-    ("workers.shardings", "held"),
-    ("workers.shardings", "mesh"),
+    ("workers.WorkerState.shardings", "mesh"),
     ("workers.simulate", "step"),
 }
 ARGUMENTS = [

@@ -78,7 +78,7 @@ COMPOSITIONS = {
     "chain around": lambda d: optax.chain(
         optax.clip_by_global_norm(1.0), dj.delayed(ADAM, d), optax.scale(0.5)
     ),
-    "delay_gradients": lambda d: optax.chain(dj.delay_gradients(d), ADAM),
+    "delayed identity": lambda d: optax.chain(dj.delayed(optax.identity(), d), ADAM),
     "masked inside": lambda d: dj.delayed(optax.masked(ADAM, MASK), d),
     "masked outside": lambda d: optax.masked(dj.delayed(ADAM, d), MASK),
     "partition inside": lambda d: dj.delayed(

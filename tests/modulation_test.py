@@ -240,7 +240,7 @@ CONSUMERS = {
 
 @pytest.mark.parametrize("name", CONSUMERS)
 def test_a_history_beside_a_consumer_hands_it_nothing(name):
-    tx = optax.chain(dj.delay_gradients(1), CONSUMERS[name])
+    tx = optax.chain(dj.delayed(optax.identity(), 1), CONSUMERS[name])
     params = jnp.ones(2)
     match = rf"`{name}`.*`staleness`.*`delayed\(optax.chain\(...\), delay\)`"
     with pytest.raises(TypeError, match=match):

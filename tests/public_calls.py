@@ -165,7 +165,6 @@ CALLS = (
             steps,
             delay=(lambda step: 1, no.answers("2", None, 1j, np.ones(2))),
         ),
-        "delay_gradients": call(dj.delay_gradients, steps, **delayed_arguments()),
         "scale_by_staleness": call(
             dj.scale_by_staleness,
             told,
@@ -204,7 +203,7 @@ CALLS = (
             grad_fn=(gradient, no.function(None, 3, (1, 2, 3), (None, {}), ("2", {}))),
             tx=(SGD, no.transformation),
             each=(None, or_none(no.transformation)),
-            combine=(None, no.some(3, "mean", SGD, len)),
+            aggregation=(None, no.some(3, "mean", SGD, len)),
             accept=(None, or_none(no.function("2", None, 1.5, np.ones(7)))),
             chunk=(None, or_none(no.count)),
             max_staleness=(None, or_none(no.bound)),
@@ -279,17 +278,8 @@ CALLS = (
             axis_name=("workers", no.axes),
             num_workers=(4, no.count),
         ),
-        "ring.resize": call(
-            ring.resize,
-            ring=(ring.init(PARAMS, 2), no.some(None, 3, PARAMS)),
-            like=(
-                ring.init(PARAMS, 4),
-                no.some(None, 3, PARAMS, ring.init(jnp.ones(3), 4), ring.init((), 4)),
-            ),
-        ),
         "ring.vmap_axes": call(ring.vmap_axes, tree=((), st.nothing())),
         # delays
-        "delays.constant": call(delays.constant, asked, tau=(2, no.integer(0))),
         "delays.uniform": call(
             delays.uniform,
             asked,
@@ -340,8 +330,8 @@ CALLS = (
         "modulation.exponential": call(
             modulation.exponential, of_law, rate=(0.2, no.non_negative)
         ),
-        "protocols.Ringleader.combine": call(
-            protocols.ringleader().combine,
+        "protocols.Ringleader.aggregation": call(
+            protocols.ringleader().aggregation,
             lambda rule: rule.init(PARAMS),
             num_workers=(2, no.count),
         ),
@@ -448,12 +438,6 @@ CALLS = (
             lateness=(lambda step: 1, or_none(ORDER)),
             max_lateness=(2, no.count),
         ),
-        "cluster.late_by": call(
-            cluster.late_by,
-            asked,
-            **AXES,
-            table=(np.ones((3, WORKERS), int), no.table | no.some(SECONDS)),
-        ),
         "averaging.gossip": call(
             averaging.gossip, over_workers, key=(KEY, no.key), **INNER, **AXIS, **PERIOD
         ),
@@ -553,7 +537,7 @@ CALLS = (
             cluster.finish_times,
             seconds=(SECONDS, no.table | no.some(-SECONDS, SECONDS * math.inf)),
             waits=(
-                cluster.waits_for_none,
+                cluster.waits_for_self,
                 no.function("2", None, np.ones(2), np.ones((3, 3))),
             ),
             lag=(1, no.bound),
@@ -600,20 +584,12 @@ CALLS = (
             mesh=(MESH, no.some(*no.ODD, 3, jax.devices())),
             axis_name=("data", no.axes | no.some("workers")),
         ),
-        "workers.one": call(
-            dj.workers.one,
-            held=(
-                dj.workers.WorkerState(jnp.arange(4), (("workers",),)),
-                no.some(None, 3, PARAMS),
-            ),
+        "workers.WorkerState.one": call(
+            dj.workers.WorkerState(jnp.arange(4), (("workers",),)).one,
             worker=(2, no.integer(0, 3) | no.some({"groups": 1})),
         ),
-        "workers.shardings": call(
-            dj.workers.shardings,
-            held=(
-                dj.workers.WorkerState(jnp.arange(4), (("data",),)),
-                no.some(None, 3, PARAMS),
-            ),
+        "workers.WorkerState.shardings": call(
+            dj.workers.WorkerState(jnp.arange(4), (("data",),)).shardings,
             mesh=(MESH, no.some(*no.ODD, 3, jax.devices())),
         ),
         # clusters

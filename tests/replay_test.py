@@ -1162,7 +1162,7 @@ def weighed():
     def finish(total):
         return total, jnp.zeros_like(total)
 
-    return dj.combine.Combine(jnp.zeros_like, add, finish)
+    return dj.Aggregation(jnp.zeros_like, add, finish)
 
 
 @pytest.mark.parametrize("chunk", [None, 3])
@@ -1186,7 +1186,7 @@ def test_a_rule_in_place_of_the_mean_is_told_whose_gradients_are_there(
         trace,
         bowl,
         optax.sgd(0.01),
-        combine=weighed(),
+        aggregation=weighed(),
         chunk=chunk,
         **(refuse if threshold == 0.0 else {}),
     )
@@ -1244,8 +1244,8 @@ def assert_leads(order, workers, chunk=None):
     targets = np.zeros((*trace.staleness.shape, 3), np.float32)
     for t, row in enumerate(rows):
         targets[t, : len(row)] = [target(t, k) for k in range(len(row))]
-    tables = dj.cluster.protocols.ringleader().combine(workers)
-    replay = dj.replay(trace, bowl, optax.sgd(0.3), combine=tables, chunk=chunk)
+    tables = dj.cluster.protocols.ringleader().aggregation(workers)
+    replay = dj.replay(trace, bowl, optax.sgd(0.3), aggregation=tables, chunk=chunk)
     start = jnp.asarray(start, jnp.float32)
     path, _, _ = follower(replay)(trace, targets, params=start)
     np.testing.assert_allclose(path, xs, rtol=1e-5, atol=1e-6)
@@ -1269,7 +1269,7 @@ def test_ringleader_s_tables_are_those_of_its_server(workers, chunk):
 
 
 def test_slots_without_a_gradient_leave_ringleader_s_tables_alone():
-    tables = dj.cluster.protocols.ringleader().combine(3)
+    tables = dj.cluster.protocols.ringleader().aggregation(3)
     state = tables.add(tables.init(jnp.zeros(2)), jnp.ones((2, 2)), jnp.array([0, 2]))
     nobody = jnp.full((2, 2), jnp.nan), jnp.array([-1, -1])
     assert_same(tables.add(state, *nobody), state)
@@ -1527,12 +1527,12 @@ BAD = {
     ),
     "a combination that is no gradient": (
         lambda: one_step(
-            combine=dj.combine.Combine(
+            aggregation=dj.Aggregation(
                 lambda params: (), lambda s, *_: s, lambda s: (jnp.zeros(()), s)
             )
         ),
         TypeError,
-        r"`combine` must return a direction of the parameters' shapes",
+        r"`aggregation` must return a direction of the parameters' shapes",
     ),
     "gradients without metrics": (
         lambda: one_step(grad_fn=lambda *inputs: grad_fn(*inputs)[0]),
@@ -1571,7 +1571,7 @@ BAD = {
     ),
     "more batches than updates": (too_long, ValueError, r"`batches`.*\b28\b"),
     "tables of no workers": (
-        lambda: dj.cluster.protocols.ringleader().combine(0),
+        lambda: dj.cluster.protocols.ringleader().aggregation(0),
         ValueError,
         r"`num_workers` .* got 0",
     ),

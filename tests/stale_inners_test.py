@@ -242,13 +242,13 @@ def test_a_history_that_nothing_could_hold_is_refused_at_once(bound):
     "make",
     [
         lambda axis: dj.delayed(SGD, 2, keep_params=True, axis_name=axis),
-        lambda axis: optax.chain(dj.delay_gradients(2, axis_name=axis), SGD),
+        lambda axis: optax.chain(dj.delayed(optax.identity(), 2, axis_name=axis), SGD),
         lambda axis: dj.delayed(
             dj.drop_stale(SGD, 1, axis_name=axis), 2, axis_name=axis
         ),
         lambda axis: dj.inject_staleness(dj.delayed(SGD, 2, axis_name=axis)),
     ],
-    ids=["delayed", "delay_gradients", "drop_stale", "inject_staleness"],
+    ids=["delayed", "delayed identity", "drop_stale", "inject_staleness"],
 )
 @pytest.mark.parametrize("axis", ["data", ("data", "more")])
 def test_the_workers_axis_may_have_any_name(make, axis):

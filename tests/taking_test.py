@@ -13,7 +13,7 @@ from flax import nnx
 from jax.sharding import AxisType
 
 import delayjax as dj
-from delayjax import taking
+from delayjax._src import taking
 from tests.replay_test import draw, rows_of, trace_of
 
 KEY = jax.random.key(3)

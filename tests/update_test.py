@@ -176,7 +176,7 @@ def test_ringleader_keeps_the_gradients_of_a_round_in_its_tables():
     rates = np.asarray(RATES)[:, None]
     expected = start * (1 - 4 * rates * CURVATURES)
     np.testing.assert_allclose(state.params, expected, rtol=1e-5)
-    tables = jax.tree.leaves(state.opt_state.combine_state)[0]
+    tables = jax.tree.leaves(state.opt_state.aggregation_state)[0]
     assert tables.shape == (2, 2, 2, 4, 2)  # seeds, cells, rounds, workers, parameters
 
 

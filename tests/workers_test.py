@@ -339,7 +339,7 @@ def partitioned(level, step, workers, states, batches):
     axes, counts, _ = TABLES[level]
     mesh = mesh_of(*counts, names=axes)
     split = held_by(workers, states, batches[0])
-    split = jax.device_put(split, dj.workers.shardings(split, mesh))
+    split = jax.device_put(split, split.shardings(mesh))
     batches = jax.device_put(batches, NamedSharding(mesh, P(None, *axes)))
     return scanned(workers, split, batches)
 
@@ -575,7 +575,7 @@ def test_one_worker_s_state_is_a_copy(make):
     state = START, tx.init(START)
     workers = make(step_of(tx, logistic))
     split = workers.init(state, BATCHES[0])
-    one = dj.workers.one(split)
+    one = split.one()
     assert shared_buffers(state, split, one) == []
 
 
@@ -906,7 +906,7 @@ def test_more_workers_than_devices_run_under_jit():
     expected = scanned(workers, jax.tree.map(jnp.copy, start), data)[0]
 
     mesh = mesh_of(WORKERS)
-    places = dj.workers.shardings(start, mesh)
+    places = start.shardings(mesh)
     split = jax.device_put(start, places)
     batches = jax.device_put(data, NamedSharding(mesh, P(None, "workers")))
     split = scanned(workers, split, batches)[0]
@@ -963,7 +963,7 @@ def test_shardings_keep_how_a_leaf_is_sharded_over_other_axes():
         jnp.zeros((2, 3, 4)), NamedSharding(mesh, P(None, None, "fsdp"))
     )
     split = WorkerState((leaf, jnp.zeros(3)), (("workers",), ()))
-    places = dj.workers.shardings(split, mesh).state
+    places = split.shardings(mesh).state
     assert [p.spec for p in places] == [P("workers", None, "fsdp"), P()]
 
 
@@ -972,21 +972,21 @@ def test_one_is_the_state_of_one_worker():
         (jnp.asarray(5), jnp.arange(6).reshape(2, 3), jnp.arange(3)),
         ((), ("groups", "members"), ("members",)),
     )
-    picked = dj.workers.one(split, worker={"groups": 1, "members": 2})
+    picked = split.one(worker={"groups": 1, "members": 2})
     assert picked == (5, 5, 2)
-    first = dj.workers.one(split)
+    first = split.one()
     assert first == (5, 0, 0)
     own = WorkerState(jnp.arange(4), (("workers",),))
     for index in (2, np.int64(2), jnp.int32(2)):
-        assert dj.workers.one(own, worker=index) == 2
+        assert own.one(worker=index) == 2
 
 
 def test_there_is_no_worker_beyond_the_last():
     split = WorkerState(jnp.arange(4), (("workers",),))
     with pytest.raises(ValueError, match=r"`worker` must lie in 0 .. 3.*got 4"):
-        dj.workers.one(split, worker=4)
+        split.one(worker=4)
     with pytest.raises(ValueError, match="`worker` must be non-negative, got -1"):
-        dj.workers.one(split, worker=-1)
+        split.one(worker=-1)
 
 
 @pytest.mark.parametrize(
@@ -1000,7 +1000,7 @@ def test_there_is_no_worker_beyond_the_last():
 def test_a_worker_is_an_index_for_each_axis(worker, error, match):
     split = WorkerState(jnp.ones((2, 2)), (GROUPS,))
     with pytest.raises(error, match=match):
-        dj.workers.one(split, worker=worker)
+        split.one(worker=worker)
 
 
 # What is refused, in the same words by both
@@ -1247,13 +1247,13 @@ def test_the_mesh_is_checked(mesh, error, match):
     with pytest.raises(error, match=match):
         dj.workers.run(lambda state, batch: (state, {}), mesh())
     with pytest.raises(error, match=match):
-        dj.workers.shardings(WorkerState(jnp.ones((4, 2)), (("workers",),)), mesh())
+        WorkerState(jnp.ones((4, 2)), (("workers",),)).shardings(mesh())
 
 
 def test_the_mesh_must_divide_the_workers():
     split = WorkerState(jnp.ones((6, 2)), (("workers",),))
     with pytest.raises(ValueError, match="'workers' whose size divides the 6 workers"):
-        dj.workers.shardings(split, mesh_of(4))
+        split.shardings(mesh_of(4))
 
 
 # Replicas
@@ -1268,7 +1268,7 @@ def test_replicas_are_trained_where_they_are_asked_for(shared):
     assert set(end.axes) == {("workers",)}
     for p in range(WORKERS):
         expected = alone(oracle.momentum(RATE, 0.5), BATCHES[:, p])
-        assert_close(dj.workers.one(end, worker=p)[0], expected)
+        assert_close(end.one(worker=p)[0], expected)
 
 
 @both

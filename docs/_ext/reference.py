@@ -2,15 +2,16 @@
 
 A page of docs/reference holds a block "```{public} delayjax.ring". It is replaced by
 all public names of that module, under the files that define them; files that the block
-names come first. Docstrings are Google style in plain text: what reStructuredText would
-take for something else is translated here, before napoleon reads the sections.
+names come first. Public modules are lists of imports from `delayjax._src`.
+
+Docstrings are Google style in plain text: text that reStructuredText would take for
+markup is translated here, before napoleon reads the sections.
 """
 
 import ast
 import functools
 import importlib
 import inspect
-import itertools
 import re
 import textwrap
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 
 PLACE = re.compile(r"^```\{public\} ([\w.]+)\n((?:\w+\n)*)```$", re.MULTILINE)
 _CODE = re.compile(r"``(.+?)``|`([^`]+)`", re.DOTALL)
-_KINDS = ["function", "class", "data"]  # in this order on a page
+_KINDS = ["function", "class"]  # in this order on a page
 _ALL = re.MULTILINE | re.DOTALL
 _RULE = re.compile(r"\s*\|(-+\|)+$")
 _ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
@@ -44,7 +45,8 @@ def groups(module: str, first: list[str] | None = None) -> list[Group]:
     for name, home in public(module).items():
         if name not in at_root:
             found.setdefault(home, []).append(name)
-    order = [f"{module}.{name}" for name in first or ()]
+    place = module.replace("delayjax", "delayjax._src", 1)
+    order = [f"{place}.{name}" for name in first or ()]
     titled = []
     for home in [*order, *(home for home in found if home not in order)]:
         title, _, text = inspect.getdoc(importlib.import_module(home)).partition("\n\n")
@@ -59,44 +61,27 @@ def groups(module: str, first: list[str] | None = None) -> list[Group]:
 
 @functools.cache
 def public(module: str) -> dict[str, str]:
-    """{public name: the module that defines it}, without submodules.
-
-    A folder's public names are those that it imports, a file's are its own.
-    """
-    found = {}
-    source = importlib.import_module(module)
-    tree = _tree(module)
-    folder = hasattr(source, "__path__")
-    for node in tree.body:
-        if folder and isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                name = alias.asname or alias.name
-                if _is_public(name) and not inspect.ismodule(getattr(source, name)):
-                    found[name] = public(node.module).get(name, node.module)
-        elif not folder:
-            name = _defined(node)
-            if name and _is_public(name) and _is_documented(module, name):
-                found[name] = module
-    return found
+    """{public name: the file that defines it}, without submodules."""
+    return {
+        alias.name: node.module
+        for node in _tree(module).body
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("delayjax._src")
+        for alias in node.names
+    }
 
 
 def listing(module: str, first: list[str] | None = None) -> str:
     """The Markdown that a page's block is replaced by."""
     of_module = groups(module, first)
     parts = ["\n".join(map(_line(module), of_module))] if len(of_module) > 1 else []
-    for home, title, text, names in of_module:
+    for _, title, text, names in of_module:
         if len(of_module) > 1:
             parts.append(f"## {title}")
         rst = translate(text.splitlines(), module)
         for name in names:
             kind = _kind(module, name)
-            if kind == "data":
-                remark = translate((_remark(home, name) or "").splitlines(), module)
-                rst += ["", f".. py:data:: {module}.{name}", ""]
-                rst += [f"   {line}" for line in remark]
-            else:
-                rst += ["", f".. auto{kind}:: {module}.{name}"]
-                rst += ["   :members:"] if kind == "class" else []
+            rst += ["", f".. auto{kind}:: {module}.{name}"]
+            rst += ["   :members:"] if kind == "class" else []
         parts.append("\n".join(["```{eval-rst}", *rst, "```"]))
     return "\n\n".join(parts)
 
@@ -279,10 +264,7 @@ def _value(module: str, name: str) -> Any:
 
 
 def _kind(module: str, name: str) -> str:
-    value = _value(module, name)
-    if inspect.isfunction(value):
-        return "function"
-    return "class" if inspect.isclass(value) else "data"
+    return "class" if inspect.isclass(_value(module, name)) else "function"
 
 
 @functools.cache
@@ -295,24 +277,7 @@ def _is_public(name: str) -> bool:
 
 
 def _defined(node: ast.stmt) -> str | None:
-    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-        return node.name
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-        return node.targets[0].id
-    return None
-
-
-def _is_documented(module: str, name: str) -> bool:
-    return _kind(module, name) != "data" or _remark(module, name) is not None
-
-
-def _remark(module: str, name: str) -> str | None:
-    """The string below `name = ...`."""
-    for node, after in itertools.pairwise(_tree(module).body):
-        if _defined(node) == name and isinstance(after, ast.Expr):
-            text = getattr(after.value, "value", None)
-            return inspect.cleandoc(text) if isinstance(text, str) else None
-    return None
+    return node.name if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else None
 
 
 def fields(cls: type, module: str) -> list[str]:

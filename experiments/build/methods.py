@@ -321,9 +321,7 @@ def _pushing(
     return Method(make, _in_turn(period, False, wild is None), "center")
 
 
-def _races(
-    wild: tuple[int | None, float] | None, workers: int, key: jax.Array
-) -> dj.averaging.Races | None:
+def _races(wild: tuple[int | None, float] | None, workers: int, key: jax.Array) -> Any:
     if wild is None:
         return None
     max_age, lost = wild

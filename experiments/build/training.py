@@ -51,7 +51,7 @@ def delay(config: ConfigDict, cell: Cell, replicate: jax.Array) -> Callable:
     def law(name):
         match name:
             case "constant":
-                return dj.delays.constant(value)
+                return lambda step: value
             case "uniform":
                 return dj.delays.uniform(key, 0, 2 * value, axis_name=axis)
             case "geometric":
@@ -214,13 +214,13 @@ def replay(
     before, after = _around(config, program, cell, course)
     tables = None
     if course.name.startswith("ringleader("):
-        tables = dj.cluster.protocols.ringleader().combine(course.workers)
+        tables = dj.cluster.protocols.ringleader().aggregation(course.workers)
     return dj.replay(
         course.traces,
         grad_fn,
         optax.chain(optimizer(config, program, cell), *after),
         each=optax.chain(*before) if before else None,
-        combine=tables,
+        aggregation=tables,
         read_spread=config.cluster.read_spread,
     )
 

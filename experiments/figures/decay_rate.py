@@ -155,7 +155,7 @@ def _rate(theory: Decay, workers: int) -> float:
     return float(dj.stability.workers_decay_rate(modes, workers, theory.seconds).min())
 
 
-def _best(line: Line) -> dj.stability.OptimalWorkers | None:
+def _best(line: Line) -> Any:
     """Of the numbers of workers along a line; None where theory knows none."""
     own = line.theory
     if own is None:

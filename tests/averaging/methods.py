@@ -4,7 +4,8 @@ import jax
 import numpy as np
 import optax
 
-from delayjax import averaging, cluster
+import delayjax as dj
+from delayjax import averaging
 
 KEY = jax.random.key(1)
 
@@ -46,7 +47,7 @@ def methods(workers):
         ),
         "wagma": lambda inner, h: averaging.wagma(inner, period=h),
         "wagma, late": lambda inner, h: averaging.wagma(
-            inner, period=h, lateness=cluster.late_by(late)
+            inner, period=h, lateness=dj.delays.per_worker(late)
         ),
         "gossip": lambda inner, h: averaging.gossip(inner, key=KEY, period=h),
         "gossip, push": lambda inner, h: averaging.gossip(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from delayjax import averaging
-from delayjax.averaging import racing
+from delayjax._src.averaging import racing
 
 TREE = {"w": jnp.zeros((3, 2)), "b": jnp.zeros(4)}
 

@@ -8,7 +8,7 @@ import optax
 import pytest
 
 import delayjax as dj
-from delayjax import averaging, cluster
+from delayjax import averaging
 from tests.averaging.driving import (
     ETA,
     STEPS,
@@ -69,12 +69,12 @@ METHODS = {
     ),
     "late, by a table": (
         lambda: averaging.wagma(
-            sgd(), period=7, lateness=cluster.late_by(LATE), max_lateness=2
+            sgd(), period=7, lateness=dj.delays.per_worker(LATE), max_lateness=2
         ),
         lambda: wait_avoiding(size=2, period=7, late=LATE),
     ),
     "late, at most a step": (
-        lambda: averaging.wagma(sgd(), lateness=cluster.late_by(LATE)),
+        lambda: averaging.wagma(sgd(), lateness=dj.delays.per_worker(LATE)),
         lambda: wait_avoiding(size=2, period=11, late=np.minimum(LATE, 1)),
     ),
     "late, by a bool": (
@@ -161,7 +161,7 @@ def test_the_workers_mean_is_conserved_on_time_and_not_if_some_are_late():
     xs = exchanges(8, 20, start)
     expected = np.broadcast_to(start.mean(axis=0), (20, 3))
     np.testing.assert_allclose(xs.mean(axis=1), expected, rtol=1e-12, atol=1e-13)
-    late = cluster.late_by(np.random.default_rng(2).integers(0, 2, (20, 8)))
+    late = dj.delays.per_worker(np.random.default_rng(2).integers(0, 2, (20, 8)))
     xs = exchanges(8, 20, start, lateness=late)
     assert np.abs(xs.mean(axis=1)[-1] - start.mean(axis=0)).max() > 1e-3
 
@@ -173,14 +173,14 @@ def test_a_rule_of_partial_means_says_who_is_late():
     start = np.random.default_rng(1).normal(size=(8, 3))
     ours, theirs = (
         exchanges(8, 20, start, lateness=lateness)
-        for lateness in (lambda t: ~in_time(t), cluster.late_by(late.astype(int)))
+        for lateness in (lambda t: ~in_time(t), dj.delays.per_worker(late.astype(int)))
     )
     # two programs: XLA may contract their means differently, over 20 steps
     np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-13)
 
 
 def test_all_models_are_equal_after_a_global_average():
-    late = cluster.late_by(np.random.default_rng(2).integers(0, 2, (20, 8)))
+    late = dj.delays.per_worker(np.random.default_rng(2).integers(0, 2, (20, 8)))
     start = np.random.default_rng(1).normal(size=(8, 3))
     xs = exchanges(8, 12, start, lateness=late, period=4)
     apart = np.ptp(xs, axis=1).max(axis=-1)
@@ -232,7 +232,7 @@ def reached(bodies, name):
 
 def test_a_step_on_devices_sends_within_groups_and_to_all_at_the_period_s_end():
     params = {"w": jnp.zeros((8, 4)), "b": jnp.zeros(3)}
-    tx = averaging.wagma(optax.sgd(0.1), lateness=cluster.late_by(LATE))
+    tx = averaging.wagma(optax.sgd(0.1), lateness=dj.delays.per_worker(LATE))
     text = program(tx, params, shared=False).as_text()
     bodies = computations(text)
     entry = next(n for n, b in bodies.items() if b.startswith("ENTRY"))
@@ -275,8 +275,11 @@ def test_a_step_on_devices_sends_within_groups_and_to_all_at_the_period_s_end():
             TypeError,
             "`axis_name` of `averaging.wagma` must be one name",
         ),
-        (lambda: cluster.late_by([[0.5]]), TypeError, "`table` must hold whole"),
-        (lambda: cluster.late_by([1]), ValueError, r"`table` must have shape \[T, P"),
+        (
+            lambda: dj.delays.per_worker([[0.5]]),
+            TypeError,
+            "`delays` must be an integer",
+        ),
     ],
 )
 def test_bad_arguments_are_named(make, error, message):
@@ -296,9 +299,9 @@ def test_bad_arguments_are_named(make, error, message):
         ),
         (
             4,
-            {"lateness": cluster.late_by([[0, 1]])},
+            {"lateness": dj.delays.per_worker([[0, 1]])},
             ValueError,
-            "`table` must have one column for each of the 4 workers",
+            "`delays` must have one column for each of the 4 workers",
         ),
         (
             4,

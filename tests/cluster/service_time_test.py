@@ -8,7 +8,8 @@ import pytest
 from scipy import integrate, stats
 
 from delayjax import cluster
-from delayjax.cluster import protocols, service_time
+from delayjax._src.cluster import service_time
+from delayjax.cluster import protocols
 
 P = 8
 KS = (1, 3, 8)

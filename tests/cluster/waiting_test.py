@@ -10,6 +10,10 @@ from delayjax import cluster
 SECONDS = np.random.default_rng(0).exponential(size=(40, 6))
 
 
+def waits_for_none(step, workers):
+    return np.zeros((workers, workers), bool)
+
+
 def events(seconds, needs, *, lag=0, cost=lambda t: 0.0):
     """When each worker goes on, by an event loop of workers and a link of each.
 
@@ -81,7 +85,7 @@ RULES = {
         lambda t, workers: cluster.waits_for_self(t, workers) & (t % 3 == 0),
         lambda t, i: [i] if t % 3 == 0 else [],
     ),
-    "nobody": (cluster.waits_for_none, lambda t, i: []),
+    "nobody": (waits_for_none, lambda t, i: []),
 }
 # the slowest of six exponential times of mean 1 is 2.45 on average
 COSTS = {
@@ -126,10 +130,8 @@ def test_without_a_lag_an_exchange_adds_to_its_step(waits):
 
 
 def test_an_exchange_nobody_has_takes_no_time():
-    seen = cluster.finish_times(SECONDS, cluster.waits_for_none, exchange_seconds=9.0)
-    np.testing.assert_array_equal(
-        seen, cluster.finish_times(SECONDS, cluster.waits_for_none)
-    )
+    seen = cluster.finish_times(SECONDS, waits_for_none, exchange_seconds=9.0)
+    np.testing.assert_array_equal(seen, cluster.finish_times(SECONDS, waits_for_none))
 
 
 @pytest.mark.parametrize("period", [1, 4, 8])
@@ -167,7 +169,7 @@ def test_a_group_s_sum_is_a_whole_model_for_each_bit(exponent):
 
 
 def test_waiting_for_nobody_takes_the_slowest_worker_s_own_time():
-    seen = cluster.finish_times(SECONDS, cluster.waits_for_none)
+    seen = cluster.finish_times(SECONDS, waits_for_none)
     np.testing.assert_allclose(seen, SECONDS.cumsum(axis=0), rtol=1e-12)
 
 
@@ -280,17 +282,17 @@ def test_the_throughput_of_waiting_less_is_the_paper_s_ratio(workers):
     ("make", "error", "message"),
     [
         (
-            lambda: cluster.finish_times([["soon"]], cluster.waits_for_none),
+            lambda: cluster.finish_times([["soon"]], waits_for_none),
             TypeError,
             "`seconds` must hold real numbers",
         ),
         (
-            lambda: cluster.finish_times([1.0], cluster.waits_for_none),
+            lambda: cluster.finish_times([1.0], waits_for_none),
             ValueError,
             r"`seconds` must have shape \[T, P\]",
         ),
         (
-            lambda: cluster.finish_times([[np.inf]], cluster.waits_for_none),
+            lambda: cluster.finish_times([[np.inf]], waits_for_none),
             ValueError,
             "`seconds` must be finite and non-negative",
         ),
@@ -300,7 +302,7 @@ def test_the_throughput_of_waiting_less_is_the_paper_s_ratio(workers):
             "`waits` must be a function",
         ),
         (
-            lambda: cluster.finish_times([[1.0]], cluster.waits_for_none, lag=-1),
+            lambda: cluster.finish_times([[1.0]], waits_for_none, lag=-1),
             ValueError,
             "`lag` must be non-negative, got -1",
         ),

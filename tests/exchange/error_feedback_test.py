@@ -7,6 +7,7 @@ import optax
 import pytest
 
 import delayjax as dj
+from delayjax._src.exchange.error_feedback import ErrorFeedbackState
 from tests.exchange.driving import (
     MIXED,
     WORKERS,
@@ -383,7 +384,7 @@ def test_the_worker_s_own_extra_arguments_come_through():
 
 
 def state_with(error, step=0):
-    return dj.exchange.ErrorFeedbackState(jnp.int32(step), error, ())
+    return ErrorFeedbackState(jnp.int32(step), error, ())
 
 
 def test_the_detached_point_keeps_dtypes_and_is_the_parameters_at_strength_zero():

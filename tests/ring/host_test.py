@@ -148,7 +148,7 @@ def test_it_is_resized_on_the_host():
     ring = storage.init(PARAMS, 2)
     for step in range(4):
         ring = storage.push(ring, gradients(step))
-    ring = dj.ring.resize(ring, storage.init(PARAMS, 5))
+    ring = dj.resize_history(ring, storage.init(PARAMS, 5))
     for age in range(2):
         chex.assert_trees_all_equal(storage.read(ring, age, PARAMS), gradients(3 - age))
     slots = jax.tree.leaves(ring.slots)

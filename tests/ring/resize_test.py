@@ -27,7 +27,7 @@ def filled(capacity, pushes):
 @pytest.mark.parametrize("depths", [(3, 5), (5, 3), (1, 4), (4, 1), (4, 4)])
 def test_every_item_that_both_can_hold_keeps_its_age(depths, pushes):
     before, after = depths
-    ring = dj.ring.resize(filled(before, pushes), filled(after, 0))
+    ring = dj.resize_history(filled(before, pushes), filled(after, 0))
     assert ring.pushed == pushes
     for age in range(after):
         kept = age < min(before, pushes)
@@ -38,10 +38,10 @@ def test_every_item_that_both_can_hold_keeps_its_age(depths, pushes):
 
 @pytest.mark.parametrize("pushes", [1, 4, 9])
 def test_first_says_from_where_on_there_are_items(pushes):
-    deeper = dj.ring.resize(filled(3, pushes), filled(8, 0))
+    deeper = dj.resize_history(filled(3, pushes), filled(8, 0))
     assert deeper.first == max(0, pushes - 3)
     # and what is less deep again has all that it can hold
-    back = dj.ring.resize(deeper, filled(2, 0))
+    back = dj.resize_history(deeper, filled(2, 0))
     chex.assert_trees_all_equal(
         dj.ring.read(back, 0, LIKE), dj.ring.read(deeper, 0, LIKE)
     )
@@ -159,7 +159,7 @@ def test_states_that_differ_otherwise_are_refused():
         dj.resize_history(state, dj.delayed(optax.sgd(0.1), 4).init(jnp.zeros(4)))
     narrow = dj.delayed(optax.sgd(0.1), 2, history=dj.ring.cast(jnp.bfloat16))
     with pytest.raises(ValueError, match=r"of the same items|depth alone"):
-        dj.ring.resize(state.gradients, narrow.init(params).gradients)
+        dj.resize_history(state.gradients, narrow.init(params).gradients)
 
 
 @pytest.mark.parametrize("strip", [False, True])

@@ -177,6 +177,6 @@ def test_it_is_resized_as_any_other():
     ring = storage.init(PARAMS, 2)
     for step in range(4):
         ring = storage.push(ring, gradients(step))
-    ring = dj.ring.resize(ring, storage.init(PARAMS, 5))
+    ring = dj.resize_history(ring, storage.init(PARAMS, 5))
     for age in range(2):
         chex.assert_trees_all_equal(storage.read(ring, age, PARAMS), gradients(3 - age))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from delayjax import stability
-from delayjax.stability.crossings import crossings
+from delayjax._src.stability.crossings import crossings
 from tests.stability import updates
 
 LARGEST = 20.0

@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 from scipy import linalg
 
 from delayjax import stability
-from delayjax.stability import curvature
+from delayjax._src.stability import curvature
 
 SEEDS = [1, 2, 3]
 

@@ -9,8 +9,9 @@ from ddeint import ddeint
 from scipy import integrate, optimize, special, stats
 
 from delayjax import cluster
+from delayjax._src.stability import rightmost
 from delayjax.cluster import protocols
-from delayjax.stability import DelayEquation, rightmost
+from delayjax.stability import DelayEquation
 
 
 def mean_limit(times):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from delayjax import cluster, stability
-from delayjax.stability.trace_dynamics import TraceDynamics
+from delayjax._src.stability.trace_dynamics import TraceDynamics
 from tests.stability import renewal
 
 P = 16

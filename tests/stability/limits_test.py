@@ -10,7 +10,7 @@ from scipy import optimize, stats
 
 import delayjax as dj
 from delayjax import stability
-from delayjax.stability.crossings import crossings
+from delayjax._src.stability.crossings import crossings
 from tests.stability import updates
 
 SEEDS = [1, 2, 3]

@@ -12,7 +12,7 @@ from scipy import integrate, signal
 
 import delayjax as dj
 from delayjax import stability
-from delayjax.stability import moments
+from delayjax._src.stability import moments
 from tests.stability import updates
 
 SEEDS = [1, 2, 3]

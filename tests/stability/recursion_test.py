@@ -9,7 +9,7 @@ import pytest
 
 import delayjax as dj
 from delayjax import cluster, stability
-from delayjax.stability.trace_dynamics import TraceDynamics
+from delayjax._src.stability.trace_dynamics import TraceDynamics
 
 AT_A_STEP = {
     "roots": lambda training, step: training.roots(step),

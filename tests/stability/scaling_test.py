@@ -7,9 +7,10 @@ import pytest
 from scipy import special
 
 from delayjax import cluster
+from delayjax._src.stability import scaling
+from delayjax._src.stability.trace_dynamics import TraceDynamics
 from delayjax.cluster import protocols
-from delayjax.stability import DelayEquation, Dynamics, scaling
-from delayjax.stability.trace_dynamics import TraceDynamics
+from delayjax.stability import DelayEquation, Dynamics
 
 P = 16
 CONSTANT = cluster.constant(1.0)

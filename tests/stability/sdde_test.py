@@ -9,7 +9,8 @@ from ddeint import ddeint
 from scipy import linalg
 
 from delayjax import cluster
-from delayjax.stability import DelayEquation, sdde
+from delayjax._src.stability import sdde
+from delayjax.stability import DelayEquation
 
 CONSTANT = cluster.constant(1.0)
 

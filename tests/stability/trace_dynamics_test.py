@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import delayjax as dj
-from delayjax.stability.dynamics import Dynamics
-from delayjax.stability.trace_dynamics import TraceDynamics
+from delayjax._src.stability.dynamics import Dynamics
+from delayjax._src.stability.trace_dynamics import TraceDynamics
 from tests.stability import updates
 
 LENGTH = 20_000

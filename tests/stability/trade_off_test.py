@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from delayjax import cluster
+from delayjax._src.stability import trade_off
 from delayjax.cluster import protocols
-from delayjax.stability import Dynamics, trade_off
+from delayjax.stability import Dynamics
 
 P = 8
 PROBLEM = {"learning_rate": 0.1, "smallest": 0.5, "largest": 2.0, "noise": 3.0}

@@ -1,0 +1,396 @@
+"""AdaSync: K follows the loss, so the cluster itself is simulated inside the scan."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.typing import ArrayLike
+
+from delayjax._src import base, buffers, inners, taking
+from delayjax._src.cluster.cluster import Cluster
+from delayjax._src.cluster.protocols.k_sync import KScheme
+from delayjax._src.ring import ring as rings
+
+
+class AdaSyncState(NamedTuple):
+    """State of `adasync`."""
+
+    params: Any
+    model_state: Any  # of `grad_fn`, the server's newest; None where it has none
+    versions: rings.Ring  # the last parameters; `pushed` is the updates done
+    opt_state: Any
+    key: jax.Array
+    service: jax.Array  # seconds of each worker's tasks, float32 [P, draws]
+    # the workers, float32 and int32 [P]
+    remaining: jax.Array  # seconds until each delivers
+    read_version: jax.Array
+    tasks: jax.Array  # that each has begun
+    # the choice of K
+    k: jax.Array  # int32 []
+    elapsed: jax.Array  # seconds of this interval, float32 []
+    loss_sum: jax.Array  # over the updates of this interval, float32 []
+    loss_updates: jax.Array  # int32 []
+    first_loss: jax.Array  # the mean of the first interval, float32 []; nan before
+
+
+class AdaSyncReport(NamedTuple):
+    """What an update reports."""
+
+    metrics: Any  # of `grad_fn`, the mean over the K gradients
+    k: jax.Array  # int32 []
+    seconds: jax.Array  # that the update took, simulated, float32 []
+    staleness: jax.Array  # mean of the K gradients, updates, float32 []
+    workers: jax.Array  # whose they were, in order, int32 [P]; -1 beyond K
+    clipped: jax.Array  # gradients whose version was no longer kept, int32 []
+
+
+class Init(Protocol):
+    """The beginning of a training: `init(params, key, model_state=...)`."""
+
+    def __call__(
+        self, params: Any, key: jax.Array, *, model_state: Any = None
+    ) -> AdaSyncState:
+        """The state at the beginning, of copies."""
+        ...
+
+
+class AdaSync(NamedTuple):
+    """Training with a K that follows the loss, as two functions."""
+
+    init: Init
+    step: Callable[[AdaSyncState, Any], tuple[AdaSyncState, AdaSyncReport]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """What is static; the arguments of `adasync`."""
+
+    grad_fn: taking.GradFn
+    tx: optax.GradientTransformationExtraArgs
+    loss: Callable[[Any], ArrayLike]
+    scheme: KScheme  # with the first K
+    workers: int
+    depth: int  # of the history, in updates
+    interval_seconds: ArrayLike
+
+
+def adasync(
+    cluster: Cluster,
+    grad_fn: taking.GradFn,
+    tx: optax.GradientTransformation,
+    *,
+    scheme: KScheme,
+    interval_seconds: ArrayLike,
+    loss: Callable[[Any], ArrayLike],
+    seed: int,
+    max_staleness: int | None = None,
+    draws: int = 1024,
+) -> AdaSync:
+    """Waits for few gradients at first and for more as the loss falls.
+
+    Every `interval_seconds`, simulated, K is chosen anew so that the bound on the error
+    per second is least. With F the mean loss of the gradients in an interval, F_0 that
+    of the first interval, and K_0 the K of `scheme`,
+
+        K^2 / (P - K) = F_0 / F  K_0^2 / (P - K_0)     k_sync, k_async
+        K = K_0 sqrt(F_0 / F)                          k_batch_sync, k_batch_async
+
+    rounded, at most P; K never falls. As K depends on the gradients, the workers' times
+    are simulated inside the step, in float32 (seconds to go rather than seconds since
+    the start, so nothing is lost in long runs).
+
+    Args:
+        cluster: without communication; slow-downs must be constant factors.
+        grad_fn: (params, batch, key) -> (gradients, metrics), as in `replay`; of a
+            model with a state, whose beginning `init` is given, (params, batch, key,
+            model_state) -> (gradients, metrics, model_state).
+        tx: the server's optimizer; it is handed the mean staleness of the K gradients
+            as `staleness=`.
+        scheme: how K gradients are collected, with the first K in 1 .. P:
+            `cluster.protocols.k_sync(1)`, `k_batch_sync`, `k_async` or `k_batch_async`.
+        interval_seconds: between two choices; `math.inf` keeps K. May be traced.
+        loss: metrics -> the loss.
+        seed: of the service times; those of `cluster.simulate` with the same seed.
+        max_staleness: how old a version may be, in updates; needed for the asynchronous
+            schemes alone. An older gradient is taken at the oldest version kept, and
+            counted in the report's `clipped`.
+        draws: service times kept for each worker; from their end they start anew.
+
+    Returns:
+        `init(params, key, model_state=None)` and `step(state, batches)` for a scan of
+        your own, with batches [P, ...] of which the first K are used. The state holds
+        (max_staleness + 1) parameter trees, none for the synchronous schemes, one model
+        state, and P x draws times. A step costs K gradients one after the other, and
+        O(K P) for the clocks.
+
+    Raises:
+        TypeError: if an argument is of no such kind, or (in `step`) `grad_fn` takes or
+            returns something else.
+        ValueError: if a number is out of range, the cluster has communication, speeds
+            that change, or times that are infinite, or gradients are late and `tx`
+            needs fresh ones (see `delayed`).
+
+    Example:
+        >>> from delayjax.cluster import exponential, protocols
+        >>> def grad_fn(x, batch, key):
+        ...     return x - batch, 0.5 * (x - batch) ** 2
+        >>> training = adasync(
+        ...     Cluster(8, exponential(1.0)), grad_fn, optax.sgd(0.1),
+        ...     scheme=protocols.k_sync(1), interval_seconds=1.0,
+        ...     loss=lambda loss: loss, seed=0,
+        ... )
+        >>> state = training.init(jnp.ones(()), jax.random.key(0))
+        >>> state, report = jax.lax.scan(training.step, state, jnp.zeros((50, 8)))
+        >>> report.k[0], report.k[-1] > 4
+        (Array(1, dtype=int32), Array(True, dtype=bool))
+
+    References:
+        Dutta, Wang and Joshi, Slow and stale gradients can win the race,
+        arXiv:2003.10579 (AdaSync).
+    """
+    if not isinstance(scheme, KScheme):
+        raise TypeError(
+            "`scheme` must be cluster.protocols.k_sync(1), or k_batch_sync, k_async or"
+            f" k_batch_async with the first K, got {scheme!r}."
+        )
+    if scheme.k > cluster.workers:
+        raise ValueError(
+            f"`scheme` must have a K in 1 .. {cluster.workers}, the number of workers,"
+            f" got {scheme.k}."
+        )
+    if base.is_concrete(interval_seconds):
+        interval = np.asarray(interval_seconds)
+        if interval.ndim != 0 or interval.dtype.kind not in "fiu":
+            raise TypeError(
+                f"`interval_seconds` must be a number, got {interval_seconds!r}."
+            )
+        if not interval > 0:
+            raise ValueError(
+                f"`interval_seconds` must be positive, got {interval_seconds}."
+            )
+    base.check_bound("draws", draws, at_least=1)
+    base.check_bound("seed", seed)
+    service = _service(cluster, draws, seed)
+    if max_staleness is None and not scheme.restarts:
+        raise ValueError(
+            f"`max_staleness` must be given for {scheme}, got None: it fixes how many"
+            " versions are kept. The mean staleness is at most P - 1."
+        )
+    if not scheme.restarts:
+        inners.check("tx", tx)
+    plan = _Plan(
+        grad_fn=grad_fn,
+        tx=base.as_transformation("tx", tx),
+        loss=loss,
+        scheme=scheme,
+        workers=cluster.workers,
+        depth=0
+        if scheme.restarts
+        else base.check_bound("max_staleness", max_staleness),
+        interval_seconds=interval_seconds,
+    )
+    return AdaSync(
+        functools.partial(_init, plan, service), functools.partial(_step, plan)
+    )
+
+
+def _service(cluster: Cluster, draws: int, seed: int) -> np.ndarray:
+    """Seconds of the first tasks of each worker, float32 [P, draws]."""
+    if cluster.communication is not None:
+        raise ValueError(
+            f"`cluster` must be without communication, got {cluster.communication!r}."
+        )
+    rows = []
+    for worker, speed in enumerate(cluster.speeds()):
+        times = cluster.draw(worker, draws, seed=seed) * speed.factors[0]
+        if len(speed.factors) > 1 or not np.isfinite(times).all():
+            raise ValueError(
+                "`cluster` must have constant speeds and finite times, unlike those of"
+                f" worker {worker}."
+            )
+        rows.append(times)
+    return np.asarray(rows, np.float32)
+
+
+def _init(
+    plan: _Plan,
+    service: np.ndarray,
+    params: Any,
+    key: jax.Array,
+    *,
+    model_state: Any = None,
+) -> AdaSyncState:
+    params, model_state, key = taking.begun(params, model_state, key)
+    state = AdaSyncState(
+        params=params,
+        model_state=model_state,
+        versions=rings.init(params if plan.depth else (), plan.depth + 1),
+        opt_state=plan.tx.init(params),
+        key=key,
+        service=jnp.asarray(service),
+        remaining=jnp.asarray(service[:, 0]),
+        read_version=jnp.zeros(plan.workers, jnp.int32),
+        tasks=jnp.ones(plan.workers, jnp.int32),
+        k=jnp.asarray(plan.scheme.k, jnp.int32),
+        elapsed=jnp.zeros((), jnp.float32),
+        loss_sum=jnp.zeros((), jnp.float32),
+        loss_updates=jnp.zeros((), jnp.int32),
+        first_loss=jnp.full((), jnp.nan, jnp.float32),
+    )
+    return buffers.unshared(state)
+
+
+def _step(
+    plan: _Plan, state: AdaSyncState, batches: Any
+) -> tuple[AdaSyncState, AdaSyncReport]:
+    for leaf in jax.tree.leaves(batches):
+        if jnp.shape(leaf)[:1] != (plan.workers,):
+            raise ValueError(
+                f"An update's `batches` must have a leading axis of {plan.workers}, the"
+                f" number of workers, got shape {jnp.shape(leaf)}."
+            )
+    taking.check_depth(state.params, state.versions, plan.depth)
+    step = state.versions.pushed
+    versions = rings.push(state.versions, state.params if plan.depth else ())
+    state = state._replace(versions=versions)
+    state, workers, read_versions, seconds = _wait(plan, state, step)
+    ages = jnp.where(workers >= 0, step - read_versions, 0)
+    oldest = jnp.minimum(plan.depth, step - versions.first)
+    taken = _gradients(plan, state, step, jnp.minimum(ages, oldest), batches)
+    mean = (ages.sum() / state.k).astype(jnp.float32)
+    direction = jax.tree.map(
+        lambda total, leaf: (total / state.k).astype(leaf.dtype),
+        *(taken.gradients, state.params),
+    )
+    updates, opt_state = plan.tx.update(
+        direction, state.opt_state, state.params, staleness=mean
+    )
+    metrics = jax.tree.map(lambda total: total / state.k, taken.metrics)
+    report = AdaSyncReport(
+        metrics=metrics,
+        k=state.k,
+        seconds=seconds,
+        staleness=mean,
+        workers=workers,
+        clipped=(ages > oldest).sum(dtype=jnp.int32),
+    )
+    taking.check_shapes("tx", "updates", updates, state.params)
+    state = state._replace(
+        params=optax.apply_updates(state.params, updates),
+        model_state=taking.new_state(taken.model_state, state.model_state),
+        opt_state=opt_state,
+    )
+    return _choose(plan, state, plan.loss(metrics), seconds), report
+
+
+def _wait(
+    plan: _Plan, state: AdaSyncState, step: jax.Array
+) -> tuple[AdaSyncState, jax.Array, jax.Array, jax.Array]:
+    """Lets K gradients arrive; who delivered them, at which version, in how long."""
+    each = jnp.arange(plan.workers)
+
+    def begin(clocks, chosen, version):
+        remaining, read_version, tasks = clocks
+        times = state.service[each, tasks % state.service.shape[1]]
+        return (
+            jnp.where(chosen, times, remaining),
+            jnp.where(chosen, version, read_version),
+            tasks + chosen,
+        )
+
+    def arrive(slot, carry):
+        clocks, workers, read_versions, seconds = carry
+        remaining, read_version, tasks = clocks
+        worker = jnp.argmin(remaining).astype(jnp.int32)
+        waited = remaining[worker]
+        workers = workers.at[slot].set(worker)
+        read_versions = read_versions.at[slot].set(read_version[worker])
+        remaining = (remaining - waited).at[worker].set(jnp.inf)
+        clocks = remaining, read_version, tasks
+        if plan.scheme.repeats:  # the last one waits for the update
+            again = (each == worker) & (slot < state.k - 1)
+            clocks = begin(clocks, again, step)
+        return clocks, workers, read_versions, seconds + waited
+
+    clocks = state.remaining, state.read_version, state.tasks
+    none = jnp.full(plan.workers, -1, jnp.int32)
+    clocks, workers, read_versions, seconds = jax.lax.fori_loop(
+        0, state.k, arrive, (clocks, none, none, jnp.zeros((), jnp.float32))
+    )
+    idle = jnp.isinf(clocks[0]) | plan.scheme.restarts
+    remaining, read_version, tasks = begin(clocks, idle, step + 1)
+    state = state._replace(remaining=remaining, read_version=read_version, tasks=tasks)
+    return state, workers, read_versions, seconds
+
+
+def _gradients(
+    plan: _Plan, state: AdaSyncState, step: jax.Array, ages: jax.Array, batches: Any
+) -> taking.Taken:
+    """The sums of K gradients and of their metrics, the mean of their model states."""
+    key = jax.random.fold_in(state.key, step)
+    batch = jax.tree.map(lambda leaf: leaf[0], batches)
+    shapes = taking.check(
+        "adasync", plan.grad_fn, state.params, batch, key, state.model_state
+    )
+
+    def one(slot):
+        params = state.params
+        if plan.depth:
+            params = rings.read(state.versions, ages[slot], params)
+        batch = jax.tree.map(lambda leaf: leaf[slot], batches)
+        own = jax.random.fold_in(key, slot)
+        return taking.take(plan.grad_fn, params, batch, own, state.model_state)
+
+    def add(slot, sums):
+        taken = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], one(slot))
+        return taking.Taken(
+            gradients=taking.add(sums.gradients, taken.gradients),
+            metrics=taking.add(sums.metrics, taken.metrics),
+            model_state=taking.add_states(
+                sums.model_state, slot, taken.model_state, jnp.ones(1, bool)
+            ),
+        )
+
+    nothing = taking.Taken(
+        gradients=taking.nothing(state.params),
+        metrics=taking.nothing(shapes.metrics),
+        model_state=taking.no_states(state.model_state),
+    )
+    return jax.lax.fori_loop(0, state.k, add, nothing)
+
+
+def _choose(
+    plan: _Plan, state: AdaSyncState, loss: ArrayLike, seconds: jax.Array
+) -> AdaSyncState:
+    """Counts this update in, and chooses K at the end of an interval."""
+    elapsed = state.elapsed + seconds
+    loss = base.as_scalar("loss(metrics)", loss)
+    loss_sum = state.loss_sum + loss.astype(jnp.float32)
+    loss_updates = state.loss_updates + 1
+    is_over = elapsed >= plan.interval_seconds
+    mean = loss_sum / loss_updates
+    first = jnp.where(is_over & jnp.isnan(state.first_loss), mean, state.first_loss)
+    ratio = first / mean
+    initial, workers = float(plan.scheme.k), float(plan.workers)
+    if plan.scheme.repeats:
+        wanted = initial * jnp.sqrt(ratio)
+    elif plan.scheme.k == plan.workers:
+        wanted = jnp.asarray(workers)
+    else:  # the positive root of K^2 + c K - c P
+        c = initial**2 / (workers - initial) * ratio
+        # not (sqrt(c^2 + 4 c P) - c) / 2, which is lost in rounding for large c
+        wanted = 2.0 * workers / (1.0 + jnp.sqrt(1.0 + 4.0 * workers / c))
+    wanted = jnp.where(wanted > 0, wanted, 0.0)  # a loss of nan chooses nothing
+    k = jnp.clip(jnp.round(wanted), state.k, plan.workers).astype(jnp.int32)
+    return state._replace(
+        k=jnp.where(is_over, k, state.k),
+        elapsed=jnp.where(is_over, 0.0, elapsed),
+        loss_sum=jnp.where(is_over, 0.0, loss_sum),
+        loss_updates=jnp.where(is_over, 0, loss_updates),
+        first_loss=first,
+    )

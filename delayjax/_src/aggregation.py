@@ -1,0 +1,21 @@
+"""How a server makes one direction of the gradients that have arrived."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+
+class Aggregation(NamedTuple):
+    """A rule in place of the mean, as three functions.
+
+    Attributes:
+        init: parameters -> the state.
+        add: (state, gradients, workers) -> the state. Gradients have a leading axis
+            [c]; workers int32 [c] says whose they are, -1 where there is none.
+        finish: state -> (the direction of this update, the state for the next).
+    """
+
+    init: Callable[[Any], Any]
+    add: Callable[[Any, Any, jax.Array], Any]
+    finish: Callable[[Any], tuple[Any, Any]]

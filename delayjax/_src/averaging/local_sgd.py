@@ -1,0 +1,173 @@
+"""Local steps, and a mean of all models now and then."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
+
+from delayjax._src import base
+from delayjax._src.averaging import replicas
+from delayjax._src.averaging.engine import averaged
+
+
+class AdaptivePeriod(NamedTuple):
+    """Memory of `adaptive_period`."""
+
+    period: jax.Array  # H, in steps, int32 []
+    local_steps: jax.Array  # since the last average, int32 []
+    disagreement: jax.Array  # V at the last average, float []
+    sampled: jax.Array  # the sum of V / eta over the averages that set C2, float []
+    samples: jax.Array  # how many they are, int32 []
+
+
+def local_sgd(
+    inner: optax.GradientTransformation,
+    *,
+    period: ArrayLike,
+    axis_name: base.AxisName = "workers",
+) -> optax.GradientTransformationExtraArgs:
+    """Local SGD: every `period` steps all models are replaced by their mean.
+
+        x'^i = x^i + U(g^i)
+        x^i <- (1/P) sum_j x'^j   where `period` divides t + 1,    else x'^i
+
+    Args:
+        inner: the worker's own optimizer, whose state is not averaged. It receives its
+            worker's extra arguments as they come.
+        period: H, local steps from one average to the next; 1 averages models at every
+            step. May be traced.
+        axis_name: of the workers; several names for several axes.
+
+    Returns:
+        A transformation such that `params + updates` is x^i. Its state is `inner` on
+        each worker. Sends one model, by an all-reduce, every `period` steps, in which
+        all wait for the slowest.
+
+    Raises:
+        ValueError: if `period` is below 1, or (in `update`) a gradient is summed over
+            the workers already.
+
+    Example:
+        >>> tx = local_sgd(optax.sgd(1.0), period=2)
+        >>> def two_steps(grad):
+        ...     first, state = tx.update(grad, tx.init(grad), 0 * grad)
+        ...     return first, first + tx.update(grad, state, first)[0]
+        >>> jax.vmap(two_steps, axis_name="workers")(jnp.asarray([1.0, 3.0]))
+        (Array([-1., -3.], dtype=float32), Array([-4., -4.], dtype=float32))
+
+    References:
+        Stich, Local SGD converges fast and communicates little, ICLR 2019,
+        arXiv:1805.09767, algorithm 1.
+    """
+    period = replicas.check_period("period", period)
+
+    def mix(step, memory, before, model):
+        del before
+        due = replicas.due(step, period)
+        middle = replicas.mean_when(due, model, axis_name)
+        return optax.tree.where(due, middle, model), memory
+
+    return averaged("averaging.local_sgd", inner, mix, axis_name=axis_name)
+
+
+def adaptive_period(
+    inner: optax.GradientTransformation,
+    learning_rate: optax.ScalarOrSchedule,
+    *,
+    sampling_steps: ArrayLike,
+    period: int = 4,
+    axis_name: base.AxisName = "workers",
+) -> optax.GradientTransformationExtraArgs:
+    """ADPSGD: local SGD whose period keeps the models' spread in line with the rate.
+
+        V   = (1/P) sum_i |x'^i - xm|^2              at each average
+        C2  = mean of V / eta over the averages of the first `sampling_steps` steps
+        H  <- H + 1  if V < 0.7 eta C2,   H - 1  if V > 1.3 eta C2    from then on
+
+    H is at least 1. It starts small and stays so while C2 is sampled: averages are
+    frequent early, when models move far, and rare late.
+
+    Args:
+        inner: the worker's own optimizer, as in `local_sgd`.
+        learning_rate: eta, that of `inner`, a number or a schedule of the step.
+        sampling_steps: a quarter of the run in the paper. May be traced.
+        period: H at the start.
+        axis_name: of the workers; several names for several axes.
+
+    Returns:
+        A transformation such that `params + updates` is x^i. Its state tells `period`,
+        `disagreement` (V) and what C2 is made of, all shared, and holds `inner` on each
+        worker. Sends one model, and one number, every `period` steps, in which all wait
+        for the slowest.
+
+    Raises:
+        ValueError: if `learning_rate` is not positive, a number of steps is below 1, or
+            (in `update`) a gradient is summed over the workers already.
+
+    Example:
+        >>> tx = adaptive_period(optax.sgd(1.0), 1.0, sampling_steps=1, period=1)
+        >>> def three_steps(grad):
+        ...     x, state = jnp.zeros(()), tx.init(grad)
+        ...     for size in (1.0, 0.1, 0.1):  # they agree better from step 1 on
+        ...         updates, state = tx.update(size * grad, state, x)
+        ...         x += updates
+        ...     return state.memory.period
+        >>> jax.vmap(three_steps, axis_name="workers")(jnp.asarray([1.0, 3.0]))
+        Array([2, 2], dtype=int32)
+
+    References:
+        Jiang and Agrawal, Adaptive periodic averaging, 2020, arXiv:2007.06134. The
+        factors and the first H are as commonly reported.
+    """
+    if not callable(learning_rate):
+        base.check_number("learning_rate", learning_rate, positive=True)
+    sampling_steps = replicas.check_period("sampling_steps", sampling_steps)
+    period = base.check_bound("period", period, at_least=1)
+
+    def begin(params):
+        kind = base.real_dtype(params)
+        return AdaptivePeriod(
+            period=jnp.asarray(period, jnp.int32),
+            local_steps=jnp.zeros((), jnp.int32),
+            disagreement=jnp.zeros((), kind),
+            sampled=jnp.zeros((), kind),
+            samples=jnp.zeros((), jnp.int32),
+        )
+
+    def mix(step, clock, before, model):
+        del before
+        rate = learning_rate(step) if callable(learning_rate) else learning_rate
+        kind = clock.disagreement.dtype
+        rate = base.as_scalar("learning_rate(step)", rate).astype(kind)
+
+        def average(model, clock):
+            middle = replicas.mean(model, axis_name)
+            apart = optax.tree.sub(model, middle)
+            squares = jnp.asarray(optax.tree.norm(apart, squared=True), kind)
+            spread = replicas.mean(squares, axis_name)
+            sampling = step < sampling_steps
+            goal = rate * clock.sampled / jnp.maximum(clock.samples, 1)
+            change = (spread < 0.7 * goal).astype(jnp.int32) - (spread > 1.3 * goal)
+            known = ~sampling & (clock.samples > 0)
+            clock = AdaptivePeriod(
+                period=jnp.maximum(clock.period + jnp.where(known, change, 0), 1),
+                local_steps=jnp.zeros_like(clock.local_steps),
+                disagreement=spread,
+                sampled=clock.sampled + jnp.where(sampling, spread / rate, 0),
+                samples=clock.samples + sampling.astype(jnp.int32),
+            )
+            return base.vary(middle, axis_name=axis_name), clock
+
+        def go_on(model, clock):
+            return model, clock._replace(local_steps=clock.local_steps + 1)
+
+        return jax.lax.cond(
+            clock.local_steps + 1 >= clock.period,
+            *(average, go_on, base.vary(model, axis_name=axis_name), clock),
+        )
+
+    return averaged(
+        "averaging.adaptive_period", inner, mix, axis_name=axis_name, begin=begin
+    )

@@ -1,0 +1,375 @@
+"""What a cluster is: workers, how fast they are and how they reach the server."""
+
+import dataclasses
+import math
+import numbers
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from delayjax._src import base
+from delayjax._src.cluster import services
+from delayjax._src.cluster.services import Service
+
+
+@dataclasses.dataclass(frozen=True)
+class Slowdown:
+    """Workers that are slower, or dead, for a while.
+
+    Work done in [start, stop) takes `factor` times as long; of a task across an edge
+    each part counts at its own speed. Slowdowns that overlap multiply. With an infinite
+    factor the workers are dead: what they were computing at `start` is lost, and at
+    `stop` they read the current parameters and begin anew (messages that are under way
+    get through). A trial of limited time is lost too, and fails when its time is over.
+
+    Attributes:
+        workers: a worker or several.
+        factor: how many times longer a gradient takes, above 0; below 1 is faster.
+        start_seconds: when it begins.
+        stop_seconds: when it ends.
+
+    Raises:
+        ValueError: if `factor` is not positive, or `stop` is not after `start` >= 0.
+
+    Example:
+        >>> Slowdown(0, 4.0, start_seconds=100.0)  # four times slower from then on
+        Slowdown(workers=0, factor=4.0, start_seconds=100.0, stop_seconds=inf)
+    """
+
+    workers: int | Sequence[int]
+    factor: float
+    start_seconds: float = 0.0
+    stop_seconds: float = math.inf
+
+    def __post_init__(self):
+        if base.as_array("workers", self.workers).dtype.kind not in "iu":
+            raise TypeError(
+                f"`workers` must be an integer or several, got {self.workers!r}."
+            )
+        for name in ("factor", "start_seconds", "stop_seconds"):
+            if not isinstance(getattr(self, name), numbers.Real):
+                raise TypeError(
+                    f"`{name}` must be a number, got {getattr(self, name)!r}."
+                )
+        if not self.factor > 0:
+            raise ValueError(
+                f"`factor` must be positive, got {self.factor}: math.inf is a worker"
+                " that is dead."
+            )
+        if not 0 <= self.start_seconds < self.stop_seconds:
+            raise ValueError(
+                "`stop_seconds` must be after `start_seconds`, both non-negative, got"
+                f" {self.stop_seconds} and {self.start_seconds}."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Communication:
+    """What a message between a worker and the server costs.
+
+        seconds = latency + bytes / rate
+
+    for the parameters on their way down and the gradient on its way up. A worker does
+    nothing else meanwhile.
+
+    Attributes:
+        latency_seconds: of a message.
+        message_bytes: of the parameters, and of a gradient.
+        bytes_per_second: the rate of the link; by default infinitely fast.
+        serial: whether the server sends or receives one message at a time, first come,
+            first served; each occupies it for bytes / rate. Otherwise it serves all at
+            once. The version that is read is the one there when sending begins.
+
+    Raises:
+        ValueError: if a number is negative or nan, or the rate is 0.
+
+    Example:
+        >>> Communication(latency_seconds=0.5, message_bytes=4e6, bytes_per_second=1e6
+        ...     ).transfer_seconds
+        4.0
+    """
+
+    latency_seconds: float = 0.0
+    message_bytes: float = 0.0
+    bytes_per_second: float = math.inf
+    serial: bool = False
+
+    def __post_init__(self):
+        base.check_number("latency_seconds", self.latency_seconds)
+        base.check_number("message_bytes", self.message_bytes)
+        rate = self.bytes_per_second
+        if not (isinstance(rate, float) and rate == math.inf):
+            base.check_number("bytes_per_second", rate, positive=True)
+
+    @property
+    def transfer_seconds(self) -> float:
+        """How long a message occupies a serial server."""
+        return self.message_bytes / self.bytes_per_second
+
+    def all_reduce_seconds(self, workers: int) -> float:
+        """What a sum over P workers takes: reduce-scatter, then all-gather.
+
+            2 ceil(log2 P) latency + 2 (1 - 1 / P) bytes / rate
+
+        Args:
+            workers: P, each with such a link.
+
+        Example:
+            >>> link = Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
+            >>> link.all_reduce_seconds(4)  # 2 * 2 * 1 + 2 * 3 / 4 * 4
+            10.0
+
+        References:
+            Thakur, Rabenseifner and Gropp, Optimization of collective communication
+            operations in MPICH, IJHPCA 19(1), 2005 (recursive halving, then doubling).
+        """
+        workers = base.check_bound("workers", workers, at_least=1)
+        latencies, models = 2 * (workers - 1).bit_length(), 2 * (1 - 1 / workers)
+        return latencies * self.latency_seconds + models * self.transfer_seconds
+
+    def group_seconds(self, group_size: int) -> float:
+        """What a sum over a group of `averaging.wagma` takes: log2 S models in turn.
+
+            log2(S) (latency + bytes / rate)
+
+        Args:
+            group_size: S, a power of two.
+
+        Example:
+            >>> link = Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
+            >>> link.group_seconds(4)
+            10.0
+        """
+        size = base.check_bound("group_size", group_size, at_least=1)
+        if size & (size - 1):
+            raise ValueError(f"`group_size` must be a power of two, got {size}.")
+        return (size.bit_length() - 1) * (self.latency_seconds + self.transfer_seconds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """Workers, the time their gradients take, and the way to the server.
+
+    Attributes:
+        workers: how many, P.
+        service: of the seconds that gradients take: a `ServiceTime` or another
+            service, one for all workers or P.
+        slowdown: P factors (4.0 is a worker four times slower), or `Slowdown`s.
+        communication: what messages cost; by default nothing.
+
+    Raises:
+        TypeError: if `workers` is no integer, or another argument is of no such kind.
+        ValueError: if there is no worker, a sequence has another length than P, a
+            factor is not positive and finite, or a slow worker does not exist.
+
+    Example:
+        >>> from delayjax.cluster import exponential
+        >>> Cluster(8, exponential(1.0), slowdown=[1.0] * 7 + [4.0]).workers
+        8
+    """
+
+    workers: int
+    service: Service | Sequence[Service]
+    slowdown: Sequence[float] | Sequence[Slowdown] | None = None
+    communication: Communication | None = None
+
+    def __post_init__(self):
+        base.check_bound("workers", self.workers, at_least=1)
+        # tuples, so that a cluster can be hashed
+        if isinstance(self.service, Sequence):
+            object.__setattr__(self, "service", tuple(self.service))
+        if isinstance(self.slowdown, (Sequence, np.ndarray)):
+            object.__setattr__(self, "slowdown", tuple(self.slowdown))
+        self._check_service()
+        self._check_slowdown()
+        if not isinstance(self.communication, (Communication, type(None))):
+            raise TypeError(
+                "`communication` must be a cluster.Communication, got"
+                f" {self.communication!r}."
+            )
+
+    def _check_service(self) -> None:
+        each = self.service if isinstance(self.service, tuple) else (self.service,)
+        for own in each:
+            services.check_service("service", own)
+            if isinstance(own, services.Sleepers) and own.workers != self.workers:
+                raise ValueError(
+                    f"`service` has sleepers among {own.workers} workers, but the"
+                    f" cluster has {self.workers}: use sleepers(...,"
+                    f" workers={self.workers})."
+                )
+        if isinstance(self.service, tuple) and len(each) != self.workers:
+            raise ValueError(
+                f"`service` must be one service or one for each of the {self.workers}"
+                f" workers, got {len(each)}."
+            )
+
+    def _check_slowdown(self) -> None:
+        if not isinstance(self.slowdown, (tuple, type(None))):
+            raise TypeError(
+                f"`slowdown` must be a sequence, of {self.workers} factors or of"
+                f" cluster.Slowdown objects, got {self.slowdown!r}."
+            )
+        if 0 < len(self._scheduled) < len(self.slowdown or ()):
+            raise TypeError(
+                "`slowdown` must hold factors or cluster.Slowdown objects, not both,"
+                f" got {self.slowdown!r}."
+            )
+        for item in self._scheduled:
+            for worker in np.unique(item.workers):
+                if not 0 <= worker < self.workers:
+                    raise ValueError(
+                        f"`slowdown` names worker {worker}, but there are"
+                        f" {self.workers}, from 0 on."
+                    )
+        factors = self._factors
+        if factors.shape != (self.workers,):
+            raise ValueError(
+                f"`slowdown` must hold one factor for each of the {self.workers}"
+                f" workers, or cluster.Slowdown objects alone, got {self.slowdown!r}."
+            )
+        if not ((factors > 0) & np.isfinite(factors)).all():
+            raise ValueError(
+                "`slowdown` must hold positive, finite factors, got"
+                f" {self.slowdown!r}: a worker that dies is"
+                " cluster.Slowdown(worker, math.inf, start_seconds=...)."
+            )
+
+    @property
+    def _scheduled(self) -> list[Slowdown]:
+        given = () if self.slowdown is None else self.slowdown
+        return [item for item in given if isinstance(item, Slowdown)]
+
+    @property
+    def _factors(self) -> np.ndarray:
+        if self.slowdown is None or self._scheduled:
+            return np.ones(self.workers)
+        return base.as_reals("slowdown", self.slowdown)
+
+    def service_of(self, worker: int) -> Service:
+        """The service of a worker, without slowdowns."""
+        return self.service if callable(self.service) else self.service[worker]
+
+    def times(self, worker: int, *, seed: int, stream: int = 0) -> Iterator[float]:
+        """The seconds of a worker's tasks, without slowdowns, one after the other.
+
+        Args:
+            worker: which.
+            seed: the simulation's.
+            stream: 0 for the times it has in `simulate`, others are independent.
+
+        Raises:
+            ValueError: when a time that the service yields is negative or nan.
+        """
+        key = (worker, stream) if stream else (worker,)
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+        for block in self.service_of(worker)(rng, worker):
+            seconds = np.asarray(block, np.float64)
+            if seconds.ndim != 1 or not (seconds >= 0.0).all():
+                raise ValueError(
+                    "`service` must yield vectors of times that are not negative, for"
+                    f" worker {worker} it yielded {block!r}."
+                )
+            yield from seconds.tolist()
+        # the end of an iterator would pass for the end of the simulation
+        raise ValueError(
+            f"`service` has no more times for worker {worker}: it must go on for ever."
+        )
+
+    def draw(self, worker: int, size: int, *, seed: int, stream: int = 0) -> np.ndarray:
+        """The first `times` of a worker, float64 [size]."""
+        worker = base.check_bound("worker", worker)
+        if worker >= self.workers:
+            raise ValueError(
+                f"`worker` must be below {self.workers}, the number of workers, got"
+                f" {worker}."
+            )
+        size = base.check_bound("size", size)
+        seed = base.check_bound("seed", seed)
+        stream = base.check_bound("stream", stream)
+        return np.fromiter(
+            self.times(worker, seed=seed, stream=stream), np.float64, size
+        )
+
+    def speeds(self) -> list["Speed"]:
+        """How the speed of each worker changes over time."""
+        own: list[list[Slowdown]] = [[] for _ in range(self.workers)]
+        for item in self._scheduled:
+            for worker in np.unique(item.workers):
+                own[worker].append(item)
+        return [
+            _speed(items) if items else Speed((0.0, math.inf), (factor,))
+            for items, factor in zip(own, self._factors.tolist(), strict=True)
+        ]
+
+
+class Speed(NamedTuple):
+    """A worker's speed: `factors[i]` holds in [edges[i], edges[i + 1])."""
+
+    edges: tuple[float, ...]  # seconds, from 0 to inf
+    factors: tuple[float, ...]  # how many times longer work takes; inf is dead
+
+    def finish(self, begin: float, work: float) -> tuple[float, float | None]:
+        """When `work` seconds of a normal worker are done, begun at `begin`.
+
+        Returns:
+            The time, inf if never, and None; if the worker dies first, the time when
+            it is back and the time of its death.
+        """
+        i = bisect_right(self.edges, begin) - 1
+        while self.factors[i] < math.inf:
+            end = begin + work * self.factors[i]
+            if end <= self.edges[i + 1]:
+                return end, None
+            work -= (self.edges[i + 1] - begin) / self.factors[i]
+            i += 1
+            begin = self.edges[i]
+        return self.edges[i + 1], begin
+
+    def is_done_within(self, limit: float, begin: float, work: ArrayLike) -> np.ndarray:
+        """Whether a task that is begun at `begin` is done in so many seconds.
+
+        Args:
+            limit: seconds after `begin`.
+            begin: seconds.
+            work: seconds of a normal worker, any array.
+
+        Returns:
+            bool, of the shape of `work`; false if the worker dies before.
+        """
+        left, work = limit, np.asarray(work)
+        done = np.zeros(work.shape, bool)
+        i = bisect_right(self.edges, begin) - 1
+        while self.factors[i] < math.inf:
+            here = self.edges[i + 1] - begin
+            done = done | (work * self.factors[i] <= min(here, left))
+            if left <= here:
+                break
+            left, work = left - here, work - here / self.factors[i]
+            i += 1
+            begin = self.edges[i]
+        return done
+
+    def factor_between(self, begin: float, end: float) -> float | None:
+        """The factor that holds from `begin` to `end`; None if it changes."""
+        i = bisect_right(self.edges, begin) - 1
+        return self.factors[i] if end <= self.edges[i + 1] else None
+
+
+def _speed(slowdowns: Sequence[Slowdown]) -> Speed:
+    edges = {0.0, math.inf}
+    for item in slowdowns:
+        edges |= {item.start_seconds, item.stop_seconds}
+    ordered = sorted(edges)
+    factors = (
+        math.prod(
+            item.factor
+            for item in slowdowns
+            if item.start_seconds <= start < item.stop_seconds
+        )
+        for start in ordered[:-1]
+    )
+    return Speed(tuple(ordered), tuple(factors))

@@ -1,0 +1,374 @@
+"""Traces from files: saved ones, and the logs of real clusters."""
+
+import csv
+import dataclasses
+import io
+import math
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, NoReturn
+
+import numpy as np
+
+from delayjax._src import base
+from delayjax._src.cluster.trace import Dropped, Trace
+
+_FULL = ("update", "time_s", "worker", "read_version")
+_COLUMNS = (*_FULL, "staleness")
+_MOST_WORKERS = 10_000_000  # of a log that does not say how many there are
+_MOST_SECONDS = 1e8  # three years: later times are a clock's
+_EXACT = 2**53  # float64 holds the integers below
+
+
+def load_trace(
+    path: Path | str,
+    *,
+    columns: Mapping[str, str] | None = None,
+    first_update: int = 0,
+    start_seconds: float | Literal["first"] | None = None,
+    sort: bool = False,
+    num_workers: int | None = None,
+) -> Trace:
+    r"""Reads a trace that `Trace.save` wrote, or the log of a real cluster.
+
+    A log is a .csv with a row for each gradient that was applied, and the columns
+
+        update        the update that it was part of: 0, 1, 2, ... without gaps
+        time_s        when the update was done, in seconds since the beginning
+        worker        whose gradient it was: 0, 1, ...
+        read_version  how many updates had been done when the worker read
+
+    A log of ages has the column `staleness`, update - read_version, instead of
+    `read_version`, and may lack the other three: without `update` each row is an update
+    of its own, in the order of the file; without `time_s` the times are nan; without
+    `worker` all gradients are worker 0's. If both `read_version` and `staleness` are
+    there, they must agree. Further columns are ignored.
+
+    Args:
+        path: a .npz or .csv file.
+        columns: {name above: name in the file}, for columns with other names.
+        first_update: the number of the first update in a log that begins in the middle
+            of a run. The trace counts from 0 on. A version that was read before the log
+            began becomes version 0, the first one that the trace knows.
+        start_seconds: what is subtracted from `time_s`: a number of seconds, or
+            "first", which puts the first update at 0 s. By default nothing; a first
+            time beyond 10^8 s (three years) is then refused, as a clock's time.
+        sort: whether to sort the rows by `update` first. Rows of one update keep the
+            order of the file.
+        num_workers: P of a .csv; by default the largest worker in it plus 1. A .npz
+            knows it.
+
+    Returns:
+        The trace. A log does not say when workers computed: `begun`, `arrived` and
+        `busy_seconds` are nan, and nothing is dropped. Costs some microseconds a row.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        TypeError: if an argument is of the wrong kind.
+        ValueError: if the file cannot be read, with the line, the column, the value and
+            the remedy; or if an option does not suit the file.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "log.csv"
+        >>> rows = "update,time_s,worker,read_version", "0,1.5,0,0", "1,1.75,1,0"
+        >>> _ = path.write_text("\n".join(rows))
+        >>> load_trace(path).staleness[:, 0]
+        array([0, 1], dtype=int32)
+        >>> _ = path.write_text("age\n0\n1\n2\n1\n")  # nothing but ages
+        >>> load_trace(path, columns={"staleness": "age"}).read_version
+        array([0, 0, 0, 2], dtype=int32)
+    """
+    path = Path(path)
+    if num_workers is not None:
+        num_workers = base.check_bound("num_workers", num_workers, at_least=1)
+    first_update = base.check_bound("first_update", first_update)
+    _check_columns(columns)
+    _check_start(start_seconds)
+    if path.suffix == ".csv":
+        log = _Log.read(path, columns or {})
+        if sort:
+            log = log.sorted()
+        return log.trace(first_update, start_seconds, num_workers)
+    if path.suffix != ".npz":
+        raise ValueError(f"`path` must end in .npz or .csv, got {str(path)!r}.")
+    if columns or first_update or start_seconds is not None or sort:
+        raise ValueError(
+            "`columns`, `first_update`, `start_seconds` and `sort` are options of a"
+            f" .csv, got one for {path}: leave it out."
+        )
+    trace = _read_npz(path)
+    if num_workers not in (None, trace.num_workers):
+        raise ValueError(
+            f"`num_workers` must be {trace.num_workers}, as in {path}, got"
+            f" {num_workers}."
+        )
+    return trace
+
+
+def _read_npz(path: Path) -> Trace:
+    names = [field.name for field in dataclasses.fields(Trace)]
+    try:
+        with path.open("rb") as file, np.load(file) as held:
+            fields = {name: held[name] for name in names if name != "dropped"}
+            dropped = Dropped(*(held[f"dropped_{name}"] for name in Dropped._fields))
+    except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise ValueError(f"{path} holds no trace: {error}") from error
+    fields["num_workers"] = int(fields["num_workers"])
+    return Trace(**fields, dropped=dropped)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Log:
+    """The columns of a .csv that make a trace.
+
+    Attributes:
+        path: of the file.
+        lines: where each row ends in the file, int64 [M].
+        columns: our name -> the numbers, int64 or float64 [M].
+        names: our name -> the column's name in the file.
+    """
+
+    path: Path
+    lines: np.ndarray
+    columns: dict[str, np.ndarray]
+    names: dict[str, str]
+
+    @classmethod
+    def read(cls, path: Path, columns: Mapping[str, str]) -> "_Log":
+        """Reads the numbers; `columns` is as in `load_trace`."""
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is no text: {error}.") from error
+        reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
+        try:
+            header = [name.strip() for name in next(reader, [])]
+            names = _names(path, header, columns)
+            places = {ours: header.index(theirs) for ours, theirs in names.items()}
+            lines, rows = [], []
+            for record in reader:
+                if not any(map(str.strip, record)):
+                    continue  # a blank line
+                lines.append(reader.line_num)
+                rows.append(
+                    [
+                        record[place] if place < len(record) else ""
+                        for place in places.values()
+                    ]
+                )
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {reader.line_num}: {error}.") from error
+        if not rows:
+            raise ValueError(f"{path} has no rows: a trace has one for each gradient.")
+        texts = zip(*rows, strict=True)
+        numbers = {
+            ours: _numbers(path, lines, ours, names[ours], column)
+            for ours, column in zip(places, texts, strict=True)
+        }
+        return cls(path, np.asarray(lines), numbers, names)
+
+    def sorted(self) -> "_Log":
+        """The rows in the order of their updates."""
+        if "update" not in self.columns:
+            raise ValueError(
+                f"`sort` needs the column `update`, which {self.path} lacks: name it"
+                " with `columns`."
+            )
+        order = np.argsort(self.columns["update"], kind="stable")
+        columns = {ours: column[order] for ours, column in self.columns.items()}
+        return dataclasses.replace(self, lines=self.lines[order], columns=columns)
+
+    def trace(
+        self,
+        first_update: int,
+        start_seconds: float | Literal["first"] | None,
+        num_workers: int | None,
+    ) -> Trace:
+        """Checks the rows and makes a trace of them; see `load_trace`."""
+        rows = len(self.lines)
+        update = self._update(first_update)
+        seconds = self._seconds(update, start_seconds)
+        read_version = self._read_version(update, first_update)
+        worker = self.columns.get("worker", np.zeros(rows, np.int64))
+        most = _MOST_WORKERS if num_workers is None else num_workers
+        rule, remedy = f"lie in 0 .. {most - 1}", "number workers 0, 1, 2, ..."
+        self._check("worker", (worker < 0) | (worker >= most), rule, remedy)
+        workers = int(worker.max()) + 1 if num_workers is None else num_workers
+        unknown, none = np.full(rows, np.nan), np.zeros(0, np.int32)
+        return Trace(
+            num_workers=workers,
+            seconds=seconds,
+            update=update.astype(np.int32),
+            worker=worker.astype(np.int32),
+            read_version=read_version.astype(np.int32),
+            begun=unknown,
+            arrived=unknown,
+            divisor=np.bincount(update).astype(np.float64),
+            dropped=Dropped(none, none, none, np.zeros(0), np.zeros(0)),
+            busy_seconds=np.full(workers, np.nan),
+        )
+
+    def _update(self, first_update: int) -> np.ndarray:
+        """Counted from 0, int64 [M]."""
+        if "update" not in self.columns:
+            return np.arange(len(self.lines))
+        update = self.columns["update"]
+        begins = int(update[0])
+        if begins != first_update:
+            remedy = (
+                f"give first_update={begins}" if begins >= 0 else "number it from 0"
+            )
+            self._refuse(
+                "update", 0, f"begin with {first_update}", f"{remedy}, or sort=True"
+            )
+        change = np.diff(update, prepend=first_update)
+        self._check("update", change < 0, "not go back", "give sort=True")
+        remedy = "give sort=True if it comes later; else number updates 0, 1, 2, ..."
+        self._check("update", change > 1, "follow without a gap", remedy)
+        return update - first_update
+
+    def _seconds(
+        self, update: np.ndarray, start_seconds: float | Literal["first"] | None
+    ) -> np.ndarray:
+        """When each update was done, float64 [T]."""
+        if "time_s" not in self.columns:
+            return np.full(update[-1] + 1, np.nan)
+        time = self.columns["time_s"]
+        if start_seconds is None and time[0] > _MOST_SECONDS:
+            rule = f"begin below {_MOST_SECONDS:g} s, three years after the beginning"
+            remedy = (
+                "if it is a clock's time, give start_seconds=\"first\", or the clock's"
+                " time at the beginning; if not, give start_seconds=0.0"
+            )
+            self._refuse("time_s", 0, rule, remedy)
+        start = time[0] if start_seconds == "first" else start_seconds or 0.0
+        rule = f"not be before the beginning at {start:g} s"
+        self._check("time_s", time < start, rule, "give another start_seconds")
+        change = np.diff(time, prepend=time[0])
+        again = np.diff(update, prepend=-1) == 0
+        rule = "be equal in all rows of an update"
+        self._check("time_s", again & (change != 0), rule, "log when it was done")
+        self._check("time_s", change < 0, "not go back", "log the times of one clock")
+        return (time - start)[~again]
+
+    def _read_version(self, update: np.ndarray, first_update: int) -> np.ndarray:
+        """Counted from 0; versions before the log are its first one. int64 [M]."""
+        name, staleness = "read_version", self.columns.get("staleness")
+        if name in self.columns:
+            read_version = self.columns[name] - first_update
+            if staleness is not None:
+                differs = staleness != update - read_version
+                remedy = "leave out one of the two columns"
+                self._check("staleness", differs, "be update - read_version", remedy)
+        else:
+            name, read_version = "staleness", update - self.columns["staleness"]
+        impossible = (read_version > update) | (read_version < -first_update)
+        rule = "be of a version that was there before the update"
+        remedy = (
+            "versions are 0, ..., update; if the log begins in the middle of a run,"
+            " give first_update"
+        )
+        self._check(name, impossible, rule, remedy)
+        return np.maximum(read_version, 0)
+
+    def _check(self, ours: str, wrong: np.ndarray, rule: str, remedy: str) -> None:
+        """Refuses the first row that is wrong."""
+        if wrong.any():
+            self._refuse(ours, int(np.argmax(wrong)), rule, remedy)
+
+    def _refuse(self, ours: str, row: int, rule: str, remedy: str) -> NoReturn:
+        line, got = self.lines[row], self.columns[ours][row]
+        raise _refusal(self.path, line, self.names[ours], rule, got, remedy)
+
+
+def _refusal(
+    path: Path, line: int, name: str, rule: str, got: object, remedy: str
+) -> ValueError:
+    return ValueError(
+        f"{path}, line {line}: `{name}` must {rule}, got {got}: {remedy}."
+    )
+
+
+def _check_columns(columns: Mapping[str, str] | None) -> None:
+    if columns is None:
+        return
+    strings = isinstance(columns, Mapping) and all(
+        isinstance(name, str) for pair in columns.items() for name in pair
+    )
+    if not strings:
+        raise TypeError(
+            "`columns` must be a dict {our name: name in the file} of strings, got"
+            f" {columns!r}."
+        )
+    for ours in columns:
+        if ours not in _COLUMNS:
+            raise ValueError(
+                f"`columns` must map some of {', '.join(_COLUMNS)} to names in the"
+                f" file, got {ours!r} among them."
+            )
+
+
+def _check_start(start_seconds: float | Literal["first"] | None) -> None:
+    if start_seconds is not None and start_seconds != "first":
+        base.check_number("start_seconds", start_seconds)
+
+
+def _names(path: Path, header: list[str], columns: Mapping[str, str]) -> dict[str, str]:
+    """Our name -> the name in the file, of the columns that are there."""
+    has = f"{path} has the columns {', '.join(map(repr, header)) or 'of an empty file'}"
+    names = {ours: columns.get(ours, ours) for ours in _COLUMNS}
+    for ours in columns:
+        if names[ours] not in header:
+            raise ValueError(f"{has}, but `columns` names {names[ours]!r}.")
+    names = {ours: theirs for ours, theirs in names.items() if theirs in header}
+    for theirs in names.values():
+        if header.count(theirs) > 1:
+            raise ValueError(f"{has}, {theirs!r} twice: rename one of them.")
+    lacking = [ours for ours in _FULL if ours not in names]
+    if lacking and ("staleness" not in names or "read_version" in names):
+        raise ValueError(
+            f"{has}, and lacks {', '.join(lacking)}: a trace has {','.join(_FULL)}, or"
+            " staleness in the place of read_version, separated by commas. Name them"
+            " with columns={'" + lacking[0] + "': ...}."
+        )
+    return names
+
+
+def _numbers(
+    path: Path, lines: list[int], ours: str, name: str, texts: tuple[str, ...]
+) -> np.ndarray:
+    """The numbers of a column, int64 or float64 [M]."""
+    seconds = ours == "time_s"
+    numbers = np.empty(len(texts), np.float64 if seconds else np.int64)
+    for row, text in enumerate(texts):
+        try:
+            numbers[row] = _finite(text) if seconds else _integer(text)
+        except ValueError:
+            rule = "be a finite number of seconds" if seconds else "be an integer"
+            remedy = "correct the row, or leave it out"
+            if ours == "worker":
+                remedy = "number workers 0, 1, 2, ..."
+            raise _refusal(path, lines[row], name, rule, repr(text), remedy) from None
+    return numbers
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _integer(text: str) -> int:
+    """An integer, also one that is written 3.0."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = _finite(text)
+    if number != int(number) or abs(number) >= _EXACT:
+        raise ValueError
+    return int(number)

@@ -1,0 +1,179 @@
+"""Groups: synchronous inside, asynchronous across."""
+
+import math
+import statistics
+from typing import Literal
+
+from delayjax._src import base
+from delayjax._src.cluster.server import Protocol, Server
+
+
+def groups(
+    num_groups: int, *, data: Literal["dynamic", "static"] = "dynamic"
+) -> Protocol:
+    """G groups: a barrier inside each, plain asynchronous updates by each.
+
+        x_{t+1} = x_t - eta (1/|group|) sum_{i in group} g_i(x_{t - tau})
+
+    A group's members read together and wait for their slowest. G = 1 is synchronous,
+    G = P plain asynchronous SGD; the mean staleness is G - 1. Workers are dealt to
+    groups in their order, as evenly as possible.
+
+    With dynamic data, one group slowed by 1 + d and an unchanged number of gradients,
+    the run takes 1 / (1 - (1/G) d/(1+d)) times as long: a straggler costs its group
+    alone. With static data it takes 1 + d times as long whatever G.
+
+    Args:
+        num_groups: G, in 1 .. P.
+        data: "dynamic" draws from one pool; with "static" each group has its share of
+            the updates and stops after it, so the slowest decides when the run ends.
+
+    Returns:
+        The rule; as many gradients an update as the group has members.
+
+    Raises:
+        TypeError, ValueError: if `num_groups` is no integer in 1 .. P or `data` is
+            unknown; with static data also if a simulation has no `num_updates`.
+
+    Example:
+        >>> from delayjax.cluster import Cluster, constant, simulate
+        >>> cluster = Cluster(4, constant(1.0), slowdown=[1.0, 1.0, 1.0, 4.0])
+        >>> simulate(cluster, groups(2), 5, seed=0).seconds
+        array([1., 2., 3., 4., 4.])
+
+    References:
+        Basu, Saxena, Panja and Verma, Balancing stragglers against staleness in
+        distributed deep learning, HiPC 2018 (the exact rule is not public; this is a
+        reconstruction).
+    """
+    num_groups = base.check_bound("num_groups", num_groups, at_least=1)
+    if data not in ("dynamic", "static"):
+        raise ValueError(f'`data` must be "dynamic" or "static", got {data!r}.')
+
+    def rule(server):
+        server.check_workers("num_groups", num_groups)
+        left = [math.inf] * num_groups
+        if data == "static":
+            left = _shares(server.num_updates, num_groups)
+        team = _Teams(server, num_groups)
+        for group, members in enumerate(team.members):
+            server.start_all(members if left[group] else ())
+        for arrival in server:
+            group = team.complete(arrival)
+            if group is None:
+                continue
+            team.update(group)
+            left[group] -= 1
+            if left[group] > 0:
+                server.start_all(team.members[group])
+
+    return rule
+
+
+def progressive_groups(
+    max_groups: int, *, tolerance: float = 0.2, every: int = 20
+) -> Protocol:
+    """As many groups as the stragglers of the moment call for, and no more.
+
+    Every `every` updates the delay d of the slowest worker is measured, from the times
+    of the tasks since, and G is chosen as the smallest number of groups for which the
+    run takes at most 1 + tolerance times as long as without the straggler:
+
+        d = slowest mean task / median mean task - 1
+        1 / (1 - (1/G) d/(1+d)) <= 1 + tolerance
+
+    within 1 .. max_groups. It begins with one group. When G changes, all start anew.
+
+    Args:
+        max_groups: the most groups, what the tolerated loss of accuracy allows.
+        tolerance: of time, as a share.
+        every: updates between two decisions.
+
+    Returns:
+        The rule.
+
+    Raises:
+        TypeError, ValueError: if an integer is not positive, `max_groups` exceeds P, or
+            `tolerance` is not positive.
+
+    Example:
+        >>> from delayjax.cluster import Cluster, constant, simulate
+        >>> cluster = Cluster(4, constant(1.0), slowdown=[1.0, 1.0, 1.0, 4.0])
+        >>> trace = simulate(cluster, progressive_groups(4), 40, seed=0)
+        >>> trace.counts[19:22]  # from one group of four to four of one
+        array([4, 1, 1])
+
+    References:
+        Basu et al., HiPC 2018 ("progressive grouping"; reconstruction).
+    """
+    max_groups = base.check_bound("max_groups", max_groups, at_least=1)
+    every = base.check_bound("every", every, at_least=1)
+    base.check_number("tolerance", tolerance, positive=True)
+
+    def rule(server):
+        server.check_workers("max_groups", max_groups)
+        team = _Teams(server, 1)
+        times = [[] for _ in range(server.num_workers)]
+        server.start_all()
+        for arrival in server:
+            times[arrival.worker].append(arrival.arrived - arrival.begun)
+            group = team.complete(arrival)
+            if group is None:
+                continue
+            team.update(group)
+            if server.version % every == 0:
+                wanted = _wanted_groups(times, max_groups, tolerance)
+                times = [own[-1:] for own in times]  # who is slow may have no other
+                if wanted != len(team.members):
+                    team = _Teams(server, wanted)
+                    server.start_all()
+                    continue
+            server.start_all(team.members[group])
+
+    return rule
+
+
+class _Teams:
+    """Who is in which group, and what the groups have gathered."""
+
+    def __init__(self, server: Server, num_groups: int):
+        self._server = server
+        workers = server.num_workers
+        self._of = [worker * num_groups // workers for worker in range(workers)]
+        self.members = [[] for _ in range(num_groups)]
+        for worker, group in enumerate(self._of):
+            self.members[group].append(worker)
+        self._gathered = [[] for _ in range(num_groups)]
+
+    def complete(self, arrival) -> int | None:
+        """The arrival's group, if it has all its gradients now."""
+        group = self._of[arrival.worker]
+        self._gathered[group].append(arrival)
+        whole = len(self._gathered[group]) == len(self.members[group])
+        return group if whole else None
+
+    def update(self, group: int) -> None:
+        """Applies what a group has gathered."""
+        for arrival in self._gathered[group]:
+            self._server.take(arrival)
+        self._gathered[group] = []
+        self._server.update()
+
+
+def _shares(num_updates: float, num_groups: int) -> list[float]:
+    """The updates of each group; they differ by one at most."""
+    if num_updates == math.inf:
+        raise ValueError(
+            "`num_updates` must be an integer where `data` is static, got None: each"
+            " group has its share of the updates."
+        )
+    share, extra = divmod(int(num_updates), num_groups)
+    return [share + (group < extra) for group in range(num_groups)]
+
+
+def _wanted_groups(times: list[list[float]], max_groups: int, tolerance: float) -> int:
+    means = [statistics.fmean(own) for own in times if own]
+    middle = statistics.median(means)
+    delay = max(means) / middle - 1.0 if middle > 0 else 0.0
+    wanted = math.ceil((1.0 + tolerance) / tolerance * delay / (1.0 + delay) - 1e-9)
+    return min(max(wanted, 1), max_groups)

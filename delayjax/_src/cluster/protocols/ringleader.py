@@ -1,0 +1,156 @@
+"""Ringleader: its server's rounds, and the tables with which training follows them."""
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from delayjax._src import base
+from delayjax._src.aggregation import Aggregation
+from delayjax._src.cluster.server import Server
+
+
+class RingleaderState(NamedTuple):
+    """State of `ringleader`. What `[2]` leads is this round and the next."""
+
+    sums: Any  # of the gradients of each worker; each leaf [2, P, *shape]
+    counts: jax.Array  # gradients of each worker, float32 [2, P]
+    owed: jax.Array  # workers without an update in this round, bool [P]
+    last: jax.Array  # the worker that arrived last, int32 []
+
+
+@dataclasses.dataclass(frozen=True)
+class Ringleader:
+    """The protocol of `ringleader`, and what `replay` needs to train with it."""
+
+    name: ClassVar[str] = "ringleader"
+
+    def __call__(self, server: Server) -> None:
+        """The rule: what the server does with each arrival."""
+        workers = set(range(server.num_workers))
+        delivered, kept = set(), set()  # workers in this round's sums, in the next's
+        owed = set(workers)  # workers without an update in this round
+        server.start_all()
+        for arrival in server:
+            worker = arrival.worker
+            server.take(arrival)
+            if worker in owed:
+                delivered.add(worker)
+            else:
+                kept.add(worker)
+            if worker in owed and len(delivered) == len(workers):
+                server.update()
+                server.start(worker)
+                owed.remove(worker)
+                if not owed:
+                    delivered, kept, owed = kept, set(), set(workers)
+            else:
+                server.start(worker, read_version=arrival.read_version)
+
+    def aggregation(self, num_workers: int) -> Aggregation:
+        """Tables in which every worker's mean gradient counts equally.
+
+            direction = (1/P) sum_i U_i / b_i
+
+        U_i and b_i are the sum and the number of worker i's gradients in this round.
+        Gradients of a worker that has had its update in this round are kept for the
+        next round.
+
+        Args:
+            num_workers: P.
+
+        Returns:
+            The `aggregation` of `replay`. Its state holds two tables, 2 P parameter
+            trees; an update reads one.
+
+        Example:
+            >>> tables = ringleader().aggregation(2)
+            >>> state = tables.init(jnp.zeros(()))
+            >>> own = jnp.asarray([1.0, 3.0, 8.0]), jnp.asarray([0, 0, 1])
+            >>> direction, state = tables.finish(tables.add(state, *own))
+            >>> float(direction)  # ((1 + 3) / 2 + 8) / 2
+            5.0
+        """
+        base.check_bound("num_workers", num_workers, at_least=1)
+
+        def init_fn(params):
+            return RingleaderState(
+                sums=jax.tree.map(
+                    lambda leaf: jnp.zeros((2, num_workers, *leaf.shape), leaf.dtype),
+                    params,
+                ),
+                counts=jnp.zeros((2, num_workers), jnp.float32),
+                owed=jnp.ones(num_workers, bool),
+                last=jnp.zeros((), jnp.int32),
+            )
+
+        def add_fn(state, gradients, workers):
+            there = workers >= 0
+            table = jnp.where(state.owed[workers], 0, 1)
+            row = jnp.where(there, workers, num_workers)  # beyond the table: left out
+            place = jnp.argmax(jnp.where(there, jnp.arange(len(workers)), -1))
+            return state._replace(
+                sums=jax.tree.map(
+                    lambda sums, leaf: sums.at[table, row].add(leaf, mode="drop"),
+                    state.sums,
+                    gradients,
+                ),
+                counts=state.counts.at[table, row].add(1.0, mode="drop"),
+                last=jnp.where(there.any(), workers[place], state.last),
+            )
+
+        def finish_fn(state):
+            counts = jnp.maximum(state.counts[0], 1.0)
+
+            def mean(sums):
+                weights = (1.0 / (num_workers * counts)).astype(sums.dtype)
+                return jnp.tensordot(weights, sums[0], axes=1)
+
+            owed = state.owed.at[state.last].set(False)
+            is_over = ~owed.any()
+
+            def turned(table):  # a new round: what was kept is its beginning
+                new = jnp.stack([table[1], jnp.zeros_like(table[1])])
+                return jnp.where(is_over, new, table)
+
+            return jax.tree.map(mean, state.sums), RingleaderState(
+                sums=jax.tree.map(turned, state.sums),
+                counts=turned(state.counts),
+                owed=owed | is_over,
+                last=state.last,
+            )
+
+        return Aggregation(init_fn, add_fn, finish_fn)
+
+
+def ringleader() -> Ringleader:
+    """Ringleader ASGD: every worker's data counts equally, however slow the worker.
+
+    The server keeps the sum U_i and the number b_i of each worker's gradients. In
+    rounds:
+
+    1. collect until every worker has delivered;
+    2. P updates x <- x - eta (1/P) sum_i U_i / b_i: the first at once, for the worker
+       that delivered last; each next one when a worker arrives that has had none in
+       this round, whose gradient joins its sum. Each worker reads at its own update.
+
+    Gradients of workers that have had theirs are kept for the next round. Between its
+    updates a worker goes on at the parameters it has.
+
+    Returns:
+        The rule; tau <= 2 P - 2. The rows of the trace hold the gradients that are new
+        since the update before, also the gradients kept for later. Train along it with
+        `aggregation=ringleader().aggregation(P)`, which keeps the sums.
+
+    Example:
+        >>> from delayjax.cluster import Cluster, constant, simulate
+        >>> cluster = Cluster(2, constant(1.0), slowdown=[1.0, 3.25])
+        >>> trace = simulate(cluster, ringleader(), 4, seed=0)
+        >>> trace.counts, trace.seconds
+        (array([4, 1, 3, 1]), array([3.25, 4.  , 6.5 , 7.  ]))
+
+    References:
+        Maranjyan and Richtarik, Ringleader ASGD, ICLR 2026, arXiv:2509.22860.
+    """
+    return Ringleader()

@@ -1,0 +1,490 @@
+"""The event loop: a parameter server, its workers, and time."""
+
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+
+from delayjax._src import base
+from delayjax._src.cluster.cluster import Cluster
+from delayjax._src.cluster.trace import Dropped, Trace
+
+Protocol = Callable[["Server"], None]
+"""What the server does with what arrives: a loop over the server's arrivals."""
+
+# what happens to a worker's task at an event's time
+_ARRIVES, _GIVES_UP, _ASKS_AGAIN, _IS_SENT, _IS_RECEIVED, _DELIVERS, _REVIVES = range(7)
+# arrivals without an update, before it counts as no progress: in all, and of a worker
+_PATIENCE, _PATIENCE_EACH = 1_000_000, 100
+_DRAWS = 10_000  # to estimate how often a task ends in time
+
+
+class Arrival(NamedTuple):
+    """A gradient that has reached the server."""
+
+    worker: int
+    read_version: int  # of the parameters that it was taken at
+    begun: float  # seconds; when its worker asked for these parameters
+    arrived: float  # seconds
+    failed: bool  # abandoned at its limit: there is no gradient
+
+
+class Server:
+    """A parameter server as its protocol sees it.
+
+    A protocol is a function of the server that loops over the arrivals, in the order of
+    time, and says what to do with each:
+
+        def asynchronous_sgd(server):
+            server.start_all()
+            for arrival in server:
+                server.take(arrival)
+                server.update()
+                server.start(arrival.worker)
+
+    The loop ends by itself once all updates are done. Equal times are served in the
+    order in which the tasks were started. A worker that is not started idles.
+
+    Attributes:
+        num_workers: P.
+        num_updates: how many updates there will be at most; inf if the simulation ends
+            at a time alone.
+        version: updates done so far.
+        now: simulated seconds.
+        rng: for a protocol's own draws; a `random.Random`.
+    """
+
+    def __init__(
+        self, cluster: Cluster, num_updates: float, seed: int, seconds: float, name: str
+    ):
+        """See `simulate`; `name` is the protocol's, for messages."""
+        self.num_workers = workers = cluster.workers
+        self.num_updates = num_updates
+        self.version = 0
+        self.now = 0.0
+        self.rng = random.Random(seed)
+        self._name = name
+        self._cluster = cluster
+        self._seed = seed
+        self._deadline = seconds
+        self._tasks = [cluster.times(worker, seed=seed) for worker in range(workers)]
+        self._speeds = cluster.speeds()
+        link = cluster.communication
+        self._latency = link.latency_seconds if link else 0.0
+        self._transfer = link.transfer_seconds if link else 0.0
+        self._serial = bool(link and link.serial)
+        # messages (task, worker, what) that wait for a serial server
+        self._messages: deque[tuple[int, int, int]] = deque()
+        self._serves = False
+        self._events: list[tuple[float, int, int, int]] = []  # time, task, worker, what
+        self._started = 0  # tasks, of all workers
+        self._task = [0] * workers  # the number of what a worker computes; 0 if idle
+        self._read = [0] * workers
+        self._begun = [0.0] * workers
+        self._limit = [math.inf] * workers
+        self._work = [1.0] * workers
+        self._began = [0.0] * workers  # to compute its last task
+        self._probabilities: dict[tuple, float] = {}  # see `success_probability`
+        self._computes = [(0.0, 0.0)] * workers  # from, to: the last task, on its own
+        self._busy = [0.0] * workers
+        self._spent: list[tuple[int, float, float]] = []  # worker, from, to
+        self._taken: list[Arrival] = []
+        self._applied: list[Arrival] = []
+        self._dropped: list[tuple[int, Arrival]] = []
+        self._seconds: list[float] = []
+        self._counts: list[int] = []
+        self._divisors: list[float] = []
+        self._waits = max(_PATIENCE, _PATIENCE_EACH * workers)
+        self._patience = self._waits
+
+    @property
+    def taken(self) -> int:
+        """Gradients taken since the last update."""
+        return len(self._taken)
+
+    @property
+    def done(self) -> bool:
+        """Whether the last update has been done, or the time is over."""
+        return self.version >= self.num_updates or self.now > self._deadline
+
+    def start(
+        self,
+        worker: int,
+        *,
+        read_version: int | None = None,
+        limit: float = math.inf,
+        work: float = 1.0,
+    ) -> None:
+        """Lets a worker read the current parameters and begin its next task.
+
+        Args:
+            worker: which; what it is computing is abandoned.
+            read_version: go on at these parameters instead of reading.
+            limit: seconds after which it stops computing and arrives `failed`; if it
+                dies before it is done, it fails at that time as well.
+            work: how many times a gradient's work the task is.
+
+        Raises:
+            ValueError: if there is no such worker or no such version.
+        """
+        if not 0 <= worker < self.num_workers:
+            raise ValueError(
+                f"`worker` must lie in 0 .. {self.num_workers - 1}, got {worker}."
+            )
+        if read_version is not None and not 0 <= read_version <= self.version:
+            raise ValueError(
+                f"`read_version` must lie in 0 .. {self.version}, got {read_version}."
+            )
+        self._stop(worker, self.now)
+        self._started += 1
+        self._task[worker] = self._started
+        self._begun[worker] = self.now
+        self._limit[worker] = limit
+        self._work[worker] = work
+        self._read[worker] = self.version if read_version is None else read_version
+        if read_version is not None:
+            self._compute(worker, self.now)
+        elif self._serial:  # what it reads is known when its turn has come
+            self._messages.append((self._started, worker, _IS_SENT))
+        else:
+            self._compute(worker, self.now + self._latency + self._transfer)
+
+    def start_all(self, workers: Iterable[int] | None = None) -> None:
+        """Starts these workers, by default all, in their order."""
+        for worker in range(self.num_workers) if workers is None else workers:
+            self.start(worker)
+
+    def check_workers(self, name: str, value: int) -> None:
+        """Checks that a protocol's argument asks for no more workers than there are.
+
+        Args:
+            name: of the argument.
+            value: how many workers it asks for.
+
+        Raises:
+            ValueError: if there are fewer.
+        """
+        if value > self.num_workers:
+            raise ValueError(
+                f"`{name}` must lie in 1 .. {self.num_workers}, the number of workers,"
+                f" got {value}."
+            )
+
+    def wake(self, worker: int, seconds: float) -> None:
+        """Lets a worker that idles arrive `failed` after so many seconds.
+
+        Args:
+            worker: which; starting it earlier takes the place of this.
+            seconds: from now.
+        """
+        self._stop(worker, self.now)
+        self._started += 1
+        self._task[worker] = self._started
+        self._begun[worker] = self.now
+        self._push(self.now + seconds, worker, _ASKS_AGAIN)
+
+    def task(self, worker: int) -> int:
+        """The number of the task that a worker is computing; 0 if it idles."""
+        return self._task[worker]
+
+    def read_version(self, worker: int) -> int:
+        """The version that a worker read last."""
+        return self._read[worker]
+
+    @property
+    def started(self) -> int:
+        """Tasks of all workers that were started."""
+        return self._started
+
+    def is_steady_from(self, seconds: float) -> bool:
+        """Whether no worker's speed changes after this time."""
+        return all(speed.edges[-2] <= seconds for speed in self._speeds)
+
+    def success_probability(self, worker: int) -> float:
+        """The probability that a worker's last task was done within its `limit`.
+
+        At the speeds that the worker had while the task could run. Estimated from
+        10,000 draws of its service, other ones than its tasks.
+        """
+        begin, limit, work = (
+            self._began[worker],
+            self._limit[worker],
+            self._work[worker],
+        )
+        speed = self._speeds[worker]
+        factor = speed.factor_between(begin, begin + limit)
+        key = worker, factor, limit, work
+        if factor is None or key not in self._probabilities:
+            draws = self._cluster.draw(worker, _DRAWS, seed=self._seed, stream=1)
+            done = speed.is_done_within(limit, begin, draws * work)
+            self._probabilities[key] = float(np.mean(done))
+        return self._probabilities[key]
+
+    def __iter__(self) -> Iterator[Arrival]:
+        return self
+
+    def __next__(self) -> Arrival:
+        """The next gradient to arrive."""
+        while not self.done:
+            if self._messages and not self._serves:
+                self._serve()
+            if not self._events:
+                self._report_hang()
+            time, task, worker, what = heappop(self._events)
+            self.now = time
+            if time > self._deadline:
+                break
+            if what in (_IS_SENT, _IS_RECEIVED):
+                self._serves = False
+            if self._task[worker] != task:
+                continue  # abandoned meanwhile
+            if what == _IS_SENT:
+                self._compute(worker, time + self._latency)
+            elif what == _DELIVERS:
+                self._messages.append((task, worker, _IS_RECEIVED))
+            elif what == _REVIVES:
+                self.start(worker, limit=self._limit[worker], work=self._work[worker])
+            else:
+                return self._arrival(worker, what in (_GIVES_UP, _ASKS_AGAIN))
+        raise StopIteration
+
+    def take(self, arrival: Arrival) -> None:
+        """Takes a gradient for the next update."""
+        self._taken.append(arrival)
+
+    def drop(self, arrival: Arrival) -> None:
+        """Refuses a gradient; the trace keeps the fact."""
+        self._dropped.append((self.version, arrival))
+
+    def update(self, divisor: float | None = None) -> None:
+        """Applies what was taken: the next version of the parameters.
+
+        Args:
+            divisor: what the sum of the gradients is divided by, their number unless
+                given.
+
+        Raises:
+            ValueError: if nothing was taken and there is no divisor.
+        """
+        if not self._taken and divisor is None:
+            raise ValueError(
+                f"`{self._name}` makes an update of no gradient: take one first, or"
+                " give the `divisor`."
+            )
+        taken, self._taken = self._taken, []
+        if self.done:  # a rule may have one more to apply
+            return
+        self._applied += taken
+        self._seconds.append(self.now)
+        self._counts.append(len(taken))
+        self._divisors.append(len(taken) if divisor is None else divisor)
+        self.version += 1
+        self._patience = self._waits
+        self._count_spent(self.now)
+        if self.num_updates == math.inf and self.version % _PATIENCE == 0:
+            self._check_time_passes()
+
+    def trace(self) -> Trace:
+        """What happened until the last update."""
+        end = self._seconds[-1] if self._seconds else 0.0
+        for worker in range(self.num_workers):
+            self._stop(worker, end)
+        self._count_spent(end)
+        dropped = [drop for drop in self._dropped if drop[0] < self.version]
+        counts = np.asarray(self._counts, np.int64)
+        return Trace(
+            num_workers=self.num_workers,
+            seconds=np.asarray(self._seconds, np.float64),
+            update=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
+            **_columns(self._applied),
+            divisor=np.asarray(self._divisors, np.float64),
+            dropped=Dropped(
+                version=np.asarray([v for v, _ in dropped], np.int32),
+                **_columns([arrival for _, arrival in dropped]),
+            ),
+            busy_seconds=np.asarray(self._busy, np.float64),
+        )
+
+    def _push(self, time: float, worker: int, what: int) -> None:
+        if time < math.inf:
+            heappush(self._events, (time, self._task[worker], worker, what))
+
+    def _serve(self) -> None:
+        """Lets a serial server begin with the first message that is still wanted."""
+        while self._messages:
+            task, worker, what = self._messages.popleft()
+            if self._task[worker] == task:
+                if what == _IS_SENT:
+                    self._read[worker] = self.version
+                self._serves = True
+                self._push(self.now + self._transfer, worker, what)
+                return
+
+    def _compute(self, worker: int, begin: float) -> None:
+        seconds = next(self._tasks[worker]) * self._work[worker]
+        speed, limit = self._speeds[worker], self._limit[worker]
+        end, death = speed.finish(begin, seconds)
+        stops = end if death is None else death
+        self._began[worker] = begin
+        self._computes[worker] = begin, min(stops, begin + limit)
+        if limit < math.inf and not speed.is_done_within(limit, begin, seconds):
+            self._push(begin + limit, worker, _GIVES_UP)
+        elif death is not None:
+            self._push(end, worker, _REVIVES)
+        elif self._serial:
+            self._push(end + self._latency, worker, _DELIVERS)
+        else:
+            self._push(end + self._latency + self._transfer, worker, _ARRIVES)
+
+    def _arrival(self, worker: int, failed: bool) -> Arrival:
+        self._patience -= 1
+        if self._patience < 0:
+            raise ValueError(
+                f"`{self._name}` makes no progress: {self._waits} gradients arrived"
+                f" since update {self.version} at {self._seconds[-1:] or [0.0]} s and"
+                " none led to another. Accept more of them, or give workers more time."
+            )
+        begun = self._begun[worker]
+        self._stop(worker, self.now)
+        return Arrival(worker, self._read[worker], begun, self.now, failed)
+
+    def _stop(self, worker: int, now: float) -> None:
+        """Ends what a worker does, and notes how long it computed."""
+        if self._task[worker]:
+            self._task[worker] = 0
+            begin, end = self._computes[worker]
+            self._computes[worker] = now, now
+            self._spent.append((worker, begin, min(end, now)))
+
+    def _count_spent(self, end: float) -> None:
+        """Counts the time that workers computed up to `end`, the last update."""
+        for worker, begin, stopped in self._spent:
+            self._busy[worker] += max(min(stopped, end) - begin, 0.0)
+        self._spent.clear()
+
+    def _check_time_passes(self) -> None:
+        if self._seconds[-_PATIENCE] == self.now:
+            raise ValueError(
+                f"`service` lets no time pass: `{self._name}` made {_PATIENCE} updates"
+                f" at {self.now} s. Give a number of updates, or times above 0."
+            )
+
+    def _report_hang(self) -> None:
+        waiting = [w for w, task in enumerate(self._task) if task]
+        shown = ", ".join(map(str, waiting[:8])) + (", ..." if waiting[8:] else "")
+        reason = (
+            f"for worker{'s' if waiting[1:] else ''} {shown}, which will never finish"
+            if waiting
+            else "while no worker computes"
+        )
+        raise ValueError(
+            f"`{self._name}` waits for ever {reason}, after update {self.version} at"
+            f" {self.now:g} s: use service times and slowdowns that end, or a protocol"
+            " that does without those workers."
+        )
+
+
+def simulate(
+    cluster: Cluster,
+    protocol: Protocol,
+    num_updates: int | None,
+    *,
+    seed: int,
+    seconds: float = math.inf,
+) -> Trace:
+    """Runs a protocol on a cluster: who finishes when, and what each gradient saw.
+
+    Costs a few microseconds a gradient on the host. Arrival times do not depend on the
+    gradients' values, so training follows the trace later, in one compiled scan.
+
+    Args:
+        cluster: the workers and their times.
+        protocol: what the server does with what arrives; see `protocols` and `Server`.
+        num_updates: updates of the parameters, N; None for as many as there are in
+            `seconds`.
+        seed: of the service times. Worker w draws from
+            `SeedSequence(seed, spawn_key=(w,))`, under every protocol the same.
+        seconds: simulated; stop before the first update later than this.
+
+    Returns:
+        The trace of at most N updates. It ends with the last one.
+
+    Raises:
+        TypeError: if an argument is of the wrong kind.
+        ValueError: if `num_updates` or `seconds` is not positive, or nothing ends the
+            simulation; the protocol does not fit the cluster, a service yields a time
+            that is negative or nan, or the protocol would wait for ever: it names the
+            workers.
+
+    Example:
+        >>> from delayjax.cluster import Cluster, constant, protocols
+        >>> trace = simulate(Cluster(3, constant(1.0)), protocols.k_async(1), 7, seed=0)
+        >>> trace.seconds
+        array([1., 1., 1., 2., 2., 2., 3.])
+        >>> trace.staleness[:, 0]
+        array([0, 1, 2, 2, 2, 2, 2], dtype=int32)
+        >>> workers = Cluster(3, constant(1.0))
+        >>> simulate(workers, protocols.hardsync(), None, seed=0, seconds=3.5).seconds
+        array([1., 2., 3.])
+    """
+    if not isinstance(cluster, Cluster):
+        raise TypeError(f"`cluster` must be a cluster.Cluster, got {cluster!r}.")
+    if not callable(protocol):
+        raise TypeError(
+            "`protocol` must be a protocol such as protocols.n_softsync(4), got"
+            f" {protocol!r}."
+        )
+    if seconds != math.inf:
+        base.check_number("seconds", seconds, positive=True)
+    if num_updates is not None:
+        num_updates = base.check_bound("num_updates", num_updates, at_least=1)
+    elif seconds == math.inf:
+        raise ValueError(
+            "`num_updates` must be an integer where `seconds` is infinite, got None:"
+            " the simulation would have no end."
+        )
+    seed = base.check_bound("seed", seed)
+    updates = math.inf if num_updates is None else num_updates
+    server = Server(cluster, updates, seed, float(seconds), _name(protocol))
+    protocol(server)
+    if server.version == 0 and (seconds == math.inf or not server.started):
+        raise ValueError(
+            f"`protocol` made no update, got {_name(protocol)}: start workers, loop"
+            " over the server's arrivals, and call server.update()."
+        )
+    return server.trace()
+
+
+def _name(protocol: Protocol) -> str:
+    """A protocol's name for messages: its factory's, or its own."""
+    if not hasattr(protocol, "__qualname__"):  # an object
+        return getattr(protocol, "name", repr(protocol))
+    qualified = protocol.__qualname__
+    module = getattr(protocol, "__module__", "") or ""
+    factory, _, rest = qualified.partition(".<locals>")
+    if not module.startswith("delayjax.cluster.protocols"):
+        return qualified.split(".")[-1]
+    if not rest:
+        raise TypeError(
+            f"`protocol` must be made first: protocols.{factory}(...), got the function"
+            f" {factory} itself."
+        )
+    return factory
+
+
+def _columns(arrivals: list[Arrival]) -> dict[str, np.ndarray]:
+    kinds = {
+        "worker": np.int32,
+        "read_version": np.int32,
+        "begun": np.float64,
+        "arrived": np.float64,
+    }
+    return {
+        name: np.fromiter(map(attrgetter(name), arrivals), kind, len(arrivals))
+        for name, kind in kinds.items()
+    }

@@ -1,0 +1,583 @@
+"""How long a gradient takes: one object for the simulator and for the theory.
+
+Factories refuse numbers that are not positive and finite.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from delayjax._src import base
+
+_FIRST, _LONGEST = 8, 512  # tasks in a block: few at first, for many workers do few
+_BLOCK = 2**18  # exponentials at a time
+_LARGE = 1000  # stages, of which 1 + s mean/k loses three digits
+_NODES = 4001  # of an integral over all shares
+_LAST = 1e-9  # share of an integral that its last node may have, if it is finite
+_RARE = 1e-6  # share of the times that frequencies need not resolve
+_STEADY = 0.02  # share by which the hazard of an exponential tail may still change
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class ServiceTime:
+    """The seconds T that a gradient takes on a worker; its tasks are independent.
+
+    It is a service of `Cluster`. Closed forms of `cluster` and the equations of
+    `stability` take it, too. `exponential` and its siblings make it.
+
+    Attributes:
+        mean: E T, in seconds; `inf` for some heavy tails.
+        sample: (rng, size) -> seconds, float64 [size].
+        survival: seconds, any shape -> P(T > seconds).
+        quantile: share in [0, 1) -> the seconds that this share of the times is below.
+        transform: s in 1/seconds, real or complex -> E exp(-s T).
+        slope: s -> E T exp(-s T), in seconds.
+        kth: (K, P) -> what `kth_mean` returns.
+        tail_rate: `transform` is finite for Re s > -tail_rate, 1/seconds. `inf` for
+            bounded times, 0 for tails heavier than exponential.
+        stages: k if T is the sum of k equal memoryless times, `inf` if it is constant;
+            None for other times.
+        resolved: the frequency |Im s| in 1/seconds up to which `transform` is good; it
+            is finite where there is no formula.
+    """
+
+    mean: float
+    sample: Callable[[np.random.Generator, int], np.ndarray]
+    survival: Callable[[Any], Any]
+    quantile: Callable[[Any], Any]
+    transform: Callable[[Any], Any]
+    slope: Callable[[Any], Any]
+    kth: Callable[[int, int], float]
+    tail_rate: float = math.inf
+    stages: float | None = None
+    resolved: float = math.inf
+
+    def __repr__(self) -> str:
+        return f"ServiceTime(mean={self.mean}, tail_rate={self.tail_rate})"
+
+    def __call__(self, rng: np.random.Generator, worker: int) -> Iterator[np.ndarray]:
+        """Blocks of seconds of a worker's tasks, float64 [n]."""
+        del worker
+        for size in block_sizes():
+            yield np.asarray(self.sample(rng, size), np.float64)
+
+    def kth_mean(self, k: int, workers: int) -> float:
+        """E T_{K:P}: mean seconds until K of P workers have finished.
+
+        Args:
+            k: K, 1 .. P. All workers begin at 0 and compute one gradient.
+            workers: P.
+
+        Returns:
+            float64 seconds; `inf` where the mean is infinite.
+
+        Raises:
+            ValueError: if `k` is not in 1 .. P.
+
+        Example:
+            >>> exponential(6.0).kth_mean(2, 3)  # 6/3 for the first, 6/2 more
+            5.0
+        """
+        check_k(k, workers)
+        return float(self.kth(k, workers))
+
+    def scaled(self, factor: float) -> "ServiceTime":
+        """The service time factor * T."""
+        base.check_number("factor", factor, positive=True)
+        factor = float(factor)
+        return ServiceTime(
+            mean=factor * self.mean,
+            sample=lambda rng, size: factor * self.sample(rng, size),
+            survival=lambda seconds: self.survival(np.asarray(seconds) / factor),
+            quantile=lambda share: factor * self.quantile(share),
+            transform=lambda s: self.transform(factor * np.asarray(s)),
+            slope=lambda s: factor * self.slope(factor * np.asarray(s)),
+            kth=lambda k, workers: factor * self.kth(k, workers),
+            tail_rate=self.tail_rate / factor,
+            stages=self.stages,
+            resolved=self.resolved / factor,
+        )
+
+
+def constant(seconds: float) -> ServiceTime:
+    """Every task takes equally long: T = seconds.
+
+    Args:
+        seconds: of one gradient.
+
+    Example:
+        >>> constant(2.0).transform(0.5).round(6)  # 1/e
+        np.float64(0.367879)
+    """
+    base.check_number("seconds", seconds, positive=True)
+    return dataclasses.replace(empirical([seconds]), stages=math.inf)
+
+
+def exponential(mean_seconds: float) -> ServiceTime:
+    """Memoryless tasks: P(T > t) = exp(-t / mean).
+
+        E exp(-s T) = 1 / (1 + s mean)
+        E T_{K:P}   = mean (1/(P - K + 1) + ... + 1/P)
+
+    Args:
+        mean_seconds: of one gradient.
+
+    Example:
+        >>> exponential(2.0).transform(0.5)
+        np.float64(0.5)
+    """
+    base.check_number("mean_seconds", mean_seconds, positive=True)
+    return dataclasses.replace(_shifted(0.0, float(mean_seconds)), stages=1.0)
+
+
+def shifted_exponential(shift_seconds: float, mean_seconds: float) -> ServiceTime:
+    """A fixed part and a memoryless one: T = shift + Exp(mean).
+
+        E exp(-s T) = exp(-s shift) / (1 + s mean)
+        E T_{K:P}   = shift + mean (1/(P - K + 1) + ... + 1/P)
+
+    Args:
+        shift_seconds: the fixed part.
+        mean_seconds: of the memoryless part; the whole has mean shift + mean.
+
+    Example:
+        >>> shifted_exponential(1.0, 2.0).mean
+        3.0
+
+    References:
+        Dutta, Joshi, Ghosh, Dube and Nagpurkar, Slow and stale gradients can win the
+        race, AISTATS 2018, arXiv:1803.01113.
+    """
+    base.check_number("shift_seconds", shift_seconds, positive=True)
+    base.check_number("mean_seconds", mean_seconds, positive=True)
+    return _shifted(float(shift_seconds), float(mean_seconds))
+
+
+def _shifted(shift: float, mean: float) -> ServiceTime:
+    def slope(s):
+        stage = 1 + np.asarray(s) * mean
+        return np.exp(-np.asarray(s) * shift) * (shift + mean / stage) / stage
+
+    def kth(k, workers):
+        late = math.fsum(1 / i for i in range(workers - k + 1, workers + 1))
+        return shift + mean * late
+
+    return ServiceTime(
+        mean=shift + mean,
+        sample=lambda rng, size: shift + rng.exponential(mean, size),
+        survival=lambda t: np.exp(-np.maximum(np.asarray(t) - shift, 0) / mean),
+        quantile=lambda share: shift - mean * np.log1p(-np.asarray(share)),
+        transform=lambda s: np.exp(-np.asarray(s) * shift) / (1 + np.asarray(s) * mean),
+        slope=slope,
+        kth=kth,
+        tail_rate=1 / mean,
+    )
+
+
+def gamma(mean_seconds: float, shape: float) -> ServiceTime:
+    """Tasks of `shape` memoryless stages: E exp(-s T) = (1 + s mean/shape)^-shape.
+
+    Args:
+        mean_seconds: of one gradient.
+        shape: the inverse of the squared coefficient of variation. 1 is exponential,
+            large is nearly constant; it need not be an integer.
+
+    Example:
+        >>> gamma(1.0, 4).transform(4.0)  # (1 + 1)^-4
+        np.float64(0.0625)
+    """
+    base.check_number("mean_seconds", mean_seconds, positive=True)
+    base.check_number("shape", shape, positive=True)
+    mean, k = float(mean_seconds), float(shape)
+    stage = mean / k
+
+    def power(s, exponent):
+        """(1 + s mean/k)^-exponent."""
+        each = np.asarray(s) * stage
+        if k < _LARGE:
+            return (1 + each) ** -exponent
+        # scipy's log1p is exact for complex numbers near 0, which numpy's is not
+        return np.exp(-exponent * special.log1p(each))
+
+    def of_shares(below, above):
+        low = special.gammaincinv(k, below)
+        return stage * np.where(below < 0.5, low, special.gammainccinv(k, above))
+
+    return ServiceTime(
+        mean=mean,
+        sample=lambda rng, size: rng.gamma(shape, stage, size),
+        survival=lambda t: special.gammaincc(k, np.maximum(t, 0) / stage),
+        quantile=lambda share: special.gammaincinv(k, share) * stage,
+        transform=lambda s: power(s, k),
+        slope=lambda s: mean * power(s, k + 1),
+        kth=_kth_of_shares(of_shares),
+        tail_rate=1 / stage,
+        stages=k,
+    )
+
+
+def lognormal(mean_seconds: float, cv: float) -> ServiceTime:
+    """A homogeneous cluster's jitter: log T is normal.
+
+        log T ~ N(log mean - s^2 / 2, s^2),  s^2 = log(1 + cv^2)
+
+    Args:
+        mean_seconds: of one gradient.
+        cv: coefficient of variation, standard deviation over mean; about 0.05 for equal
+            machines with blocking transfers.
+
+    Example:
+        >>> float(lognormal(2.0, 0.75).quantile(0.5))  # mean / sqrt(1 + cv^2)
+        1.6
+    """
+    base.check_number("mean_seconds", mean_seconds, positive=True)
+    base.check_number("cv", cv, positive=True)
+    spread = math.sqrt(math.log1p(cv**2))
+    location = math.log(mean_seconds) - math.log1p(cv**2) / 2
+    median = float(mean_seconds) / math.sqrt(1 + cv**2)
+
+    def survival(t):
+        with np.errstate(divide="ignore"):
+            return special.ndtr((location - np.log(np.maximum(t, 0))) / spread)
+
+    def of_shares(below, above):
+        deviation = np.where(below < 0.5, special.ndtri(below), -special.ndtri(above))
+        return median * np.exp(spread * deviation)
+
+    return ServiceTime(
+        mean=float(mean_seconds),
+        sample=lambda rng, size: rng.lognormal(location, spread, size),
+        survival=survival,
+        quantile=lambda share: median * np.exp(spread * special.ndtri(share)),
+        **_by_quadrature(of_shares),
+        tail_rate=0.0,
+    )
+
+
+def pareto(scale_seconds: float, shape: float) -> ServiceTime:
+    """Heavy tails: P(T > t) = (scale / t)^shape for t >= scale.
+
+        E T_{K:P} = scale Gam(P + 1) Gam(P - K + 1 - 1/shape)
+                    / (Gam(P - K + 1) Gam(P + 1 - 1/shape))
+
+    Args:
+        scale_seconds: the shortest time.
+        shape: the tail's exponent. The mean is infinite up to 1, E T_{K:P} up to
+            1 / (P - K + 1), the variance up to 2.
+
+    Example:
+        >>> round(pareto(2.0, 3.0).kth_mean(1, 8), 6) == round(2 * 24 / 23, 6)
+        True
+        >>> pareto(2.0, 1.0).mean
+        inf
+
+    References:
+        Dutta et al., AISTATS 2018, arXiv:1803.01113.
+    """
+    base.check_number("scale_seconds", scale_seconds, positive=True)
+    base.check_number("shape", shape, positive=True)
+    scale, inverse = float(scale_seconds), 1 / float(shape)
+
+    def kth(k, workers):
+        slower, every = workers - k + 1, workers + 1
+        if slower <= inverse:
+            return math.inf
+        return scale * math.exp(
+            math.lgamma(every)
+            + math.lgamma(slower - inverse)
+            - math.lgamma(slower)
+            - math.lgamma(every - inverse)
+        )
+
+    def of_shares(below, above):
+        return scale * above**-inverse
+
+    return ServiceTime(
+        mean=kth(1, 1),
+        # NumPy's is the Lomax law, which begins at 0
+        sample=lambda rng, size: scale * (1.0 + rng.pareto(shape, size)),
+        survival=lambda t: (scale / np.maximum(t, scale)) ** shape,
+        quantile=lambda share: scale * (1 - np.asarray(share)) ** -inverse,
+        **{**_by_quadrature(of_shares), "kth": kth},
+        tail_rate=0.0,
+    )
+
+
+def uniform(low_seconds: float, high_seconds: float) -> ServiceTime:
+    """All times in [low, high] are equally likely.
+
+        E exp(-s T) = (exp(-s low) - exp(-s high)) / (s (high - low))
+        E T_{K:P}   = low + (high - low) K / (P + 1)
+
+    Args:
+        low_seconds: the shortest.
+        high_seconds: the longest.
+
+    Raises:
+        ValueError: if one is negative or not finite, or `high_seconds` is not above
+            `low_seconds`.
+
+    Example:
+        >>> uniform(1.0, 5.0).kth_mean(3, 3)
+        4.0
+    """
+    base.check_number("low_seconds", low_seconds)
+    base.check_number("high_seconds", high_seconds, positive=True)
+    if not high_seconds > low_seconds:
+        raise ValueError(
+            f"`high_seconds` must be above `low_seconds` = {low_seconds}, got"
+            f" {high_seconds}: a fixed time is constant(seconds)."
+        )
+    low, high = float(low_seconds), float(high_seconds)
+    width = high - low
+
+    def parts(s):
+        """exp(-s end), s width and +-width, from the end that leaves no overflow."""
+        s = np.asarray(s)
+        right = np.real(s) >= 0
+        late = np.exp(-s * np.where(right, low, high))
+        return late, np.where(right, 1, -1) * s * width, right
+
+    def transform(s):
+        late, z, _ = parts(s)
+        return (late * _mean_decay(z))[()]
+
+    def slope(s):
+        late, z, right = parts(s)
+        mean = np.where(right, low, high) * _mean_decay(z)
+        return (late * (mean + np.where(right, width, -width) * _mean_age(z)))[()]
+
+    return ServiceTime(
+        mean=(low + high) / 2,
+        sample=lambda rng, size: rng.uniform(low, high, size),
+        survival=lambda t: np.clip((high - np.asarray(t)) / width, 0, 1),
+        quantile=lambda share: low + width * np.asarray(share),
+        transform=transform,
+        slope=slope,
+        kth=lambda k, workers: low + width * k / (workers + 1),
+    )
+
+
+def empirical(samples: ArrayLike) -> ServiceTime:
+    """Times that were measured, drawn with replacement.
+
+    T_{K:P} is at most the j-th of n sorted samples if at least K of P draws are:
+
+        E T_{K:P} = sum_j t_j (I(j/n) - I((j - 1)/n)),    I(u) = P(Bin(P, u) >= K)
+
+    A transform costs in proportion to the number of different samples; a thousand show
+    what a million do.
+
+    Args:
+        samples: seconds [n]; for a trace, `trace.arrived - trace.begun`.
+
+    Raises:
+        TypeError: if they are no real numbers.
+        ValueError: if there are none, or one is negative or not finite.
+
+    Example:
+        >>> empirical([1.0, 3.0]).kth_mean(2, 2)  # 1 in one of four cases, else 3
+        2.5
+    """
+    times = base.as_reals("samples", samples)
+    if times.ndim != 1 or not times.size:
+        raise ValueError(
+            f"`samples` must be a vector of at least one time, got {samples!r}."
+        )
+    sound = np.isfinite(times) & (times >= 0)
+    if not sound.all():
+        raise ValueError(
+            f"`samples` must hold finite, non-negative seconds, got {times[~sound][0]}:"
+            " leave out gradients that never arrive, or describe them with"
+            " infinite_bernoulli or independent."
+        )
+    values, counts = np.unique(times, return_counts=True)
+    shares = np.append(0, np.cumsum(counts)) / times.size
+
+    def kth(k, workers):
+        done = special.betainc(k, workers - k + 1, shares)
+        return float(values @ np.diff(done))
+
+    return ServiceTime(
+        mean=float(times.mean()),
+        sample=lambda rng, size: rng.choice(times, size),
+        survival=lambda t: 1 - shares[np.searchsorted(values, t, side="right")],
+        quantile=lambda share: np.quantile(times, share, method="inverted_cdf"),
+        **_of_points(values, counts / times.size),
+        kth=kth,
+    )
+
+
+def from_scipy(distribution: Any) -> ServiceTime:
+    """Times of a distribution of `scipy.stats`.
+
+    What scipy has no formula for is an integral over the shares: good to about 1e-6 for
+    frequencies up to some tens of 1/mean.
+
+    Args:
+        distribution: a frozen one, as `scipy.stats.weibull_min(1.5, scale=2.0)`.
+
+    Raises:
+        TypeError: if it is none.
+        ValueError: if some of its times are negative.
+
+    Example:
+        >>> from scipy import stats
+        >>> round(from_scipy(stats.expon(scale=6.0)).kth_mean(2, 3), 6)
+        5.0
+    """
+    from scipy.stats import distributions  # it takes a second to import
+
+    if not isinstance(distribution, distributions.rv_frozen):
+        raise TypeError(
+            "`distribution` must be a frozen distribution of scipy.stats, such as"
+            f" stats.weibull_min(1.5), got {distribution!r}."
+        )
+    low, high = distribution.support()
+    if low < 0:
+        raise ValueError(
+            f"`distribution` must be of seconds from 0 on, got a support from {low}."
+        )
+
+    def of_shares(below, above):
+        return np.where(below < 0.5, distribution.ppf(below), distribution.isf(above))
+
+    return ServiceTime(
+        mean=float(distribution.mean()),
+        sample=lambda rng, size: distribution.rvs(size, random_state=rng),
+        survival=distribution.sf,
+        quantile=distribution.ppf,
+        **_by_quadrature(of_shares),
+        tail_rate=math.inf if high < math.inf else _tail_rate(distribution.isf),
+    )
+
+
+def as_service_time(name: str, value: Any) -> ServiceTime:
+    """`value`, which must have the formulas of a `ServiceTime`.
+
+    Raises:
+        TypeError: if it is a plain service, or another thing.
+    """
+    if not isinstance(value, ServiceTime):
+        raise TypeError(
+            f"`{name}` must be a cluster.ServiceTime such as cluster.exponential(1.0),"
+            f" got {value!r}: a plain service has no formulas; describe it by times"
+            " that it draws, cluster.empirical(Cluster(1, service).draw(0, 1000,"
+            " seed=0))."
+        )
+    return value
+
+
+def check_k(k: int, workers: int) -> None:
+    """Checks a number of gradients K of P workers.
+
+    Raises:
+        ValueError: if it is not in 1 .. P.
+    """
+    workers = base.check_bound("workers", workers, at_least=1)
+    if base.check_bound("k", k, at_least=1) > workers:
+        raise ValueError(
+            f"`k` must lie in 1 .. {workers}, the number of workers, got {k}."
+        )
+
+
+def block_sizes() -> Iterator[int]:
+    """How many tasks a service draws at a time."""
+    size = _FIRST
+    while True:
+        yield size
+        size = min(2 * size, _LONGEST)
+
+
+Shares = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""(share below, share above) -> seconds; of the small one all digits count."""
+
+
+def _shares() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Nodes and weights of an integral over all shares, dense at both ends.
+
+    With the tanh-sinh rule, u = 1 / (1 + exp(-pi sinh x)), float64 [n] each.
+    """
+    x, step = np.linspace(-6.1, 6.1, _NODES, retstep=True)
+    below, above = special.expit(np.pi * np.sinh(x)), special.expit(-np.pi * np.sinh(x))
+    return below, above, below * above * np.pi * np.cosh(x) * step
+
+
+def _by_quadrature(of_shares: Shares) -> dict[str, Any]:
+    """`transform`, `slope`, `kth` and `resolved` where there is no formula."""
+    below, above, weights = _shares()
+    with np.errstate(over="ignore"):
+        times = np.minimum(of_shares(below, above), 1e300)
+    counted = times[above > _RARE]
+    return _of_points(times, weights) | {
+        "kth": _kth_of_shares(of_shares),
+        "resolved": float(2 / np.diff(counted).max()),
+    }
+
+
+def _kth_of_shares(of_shares: Shares) -> Callable[[int, int], float]:
+    """E T_{K:P}: the share that T_{K:P} is below has a beta distribution."""
+
+    def kth(k, workers):
+        below, above, weights = _shares()
+        others = special.xlogy(k - 1, below) + special.xlogy(workers - k, above)
+        density = np.exp(others - special.betaln(k, workers - k + 1))
+        counted = weights * density > 0
+        with np.errstate(over="ignore"):
+            times = of_shares(below[counted], above[counted])
+        parts = (weights * density)[counted] * times
+        total = parts.sum()
+        return float(total) if parts[-1] <= _LAST * total < math.inf else math.inf
+
+    return kth
+
+
+def _of_points(times: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
+    """`transform` and `slope` of times that have these probabilities."""
+
+    def sums(s, parts):
+        """sum_i parts[i] exp(-s times[i]), of the shape of `s`."""
+        s = np.asarray(s)
+        flat, rows = s.ravel(), max(_BLOCK // times.size, 1)
+        done = [
+            np.exp(-np.multiply.outer(flat[first : first + rows], times)) @ parts
+            for first in range(0, flat.size, rows)
+        ]
+        return np.concatenate([np.zeros(0), *done]).reshape(s.shape)[()]
+
+    return {
+        "transform": lambda s: sums(s, weights),
+        "slope": lambda s: sums(s, weights * times),
+    }
+
+
+def _tail_rate(isf: Callable[[Any], Any]) -> float:
+    """The rate at which P(T > t) falls at last: as exp(-rate t), slower or faster."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        before, last = math.log(1e100) / np.diff(isf([1e-100, 1e-200, 1e-300]))
+    if not last >= (1 - _STEADY) * before:
+        return 0.0
+    return math.inf if last > (1 + _STEADY) * before else float((1 - _STEADY) * last)
+
+
+def _mean_decay(z: np.ndarray) -> np.ndarray:
+    """(1 - e^-z)/z, the mean of e^-zu over u in [0, 1]; 1 at z = 0."""
+    safe = np.where(z == 0, 1, z)
+    return np.where(z == 0, 1, -np.expm1(-safe) / safe)
+
+
+def _mean_age(z: np.ndarray) -> np.ndarray:
+    """The mean of u e^-zu, (1 - e^-z (1 + z))/z^2; its series where that cancels."""
+    small = np.abs(z) < 0.5
+    safe = np.where(small, 1, z)
+    near, series = np.where(small, z, 0), np.zeros_like(z)
+    for n in reversed(range(14)):  # sum_n (-z)^n / (n! (n + 2))
+        series = 1 / (math.factorial(n) * (n + 2)) - near * series
+    # -expm1(-z) - z e^-z, over z^2
+    far = -(np.expm1(-safe) / safe + np.exp(-safe)) / safe
+    return np.where(small, series, far)

@@ -1,0 +1,209 @@
+"""Correcting a gradient for the parameters' move since it was taken.
+
+Every rule here reads x_t (`params`) and x_{t-tau} (`stale_params`), a true snapshot for
+each gradient. `delayed(..., keep_params=True)` supplies it.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
+
+from delayjax._src import base
+
+_KEEP = "wrap the whole chain, `delayed(optax.chain(...), delay, keep_params=True)`"
+
+
+class CompensateDelayState(NamedTuple):
+    """State of `compensate_delay`."""
+
+    mean_square: Any  # moving mean of g * g, float32 or wider; () unless adaptive
+
+
+def compensate_delay(
+    strength: ArrayLike, *, adaptive: bool = False, decay: ArrayLike = 0.95
+) -> optax.GradientTransformationExtraArgs:
+    """DC-ASGD: a first-order Taylor step of the gradient towards today's parameters.
+
+        g <- g + lam * g * g * (x_t - x_{t-tau})        elementwise
+
+    with lam = strength (DC-ASGD-c), or, adaptive (DC-ASGD-a),
+
+        ms  <- decay * ms + (1 - decay) * g * g
+        lam  = strength / sqrt(ms + 1e-7)
+
+    The product g * g stands in for the Hessian's diagonal. It stands before the
+    optimizer in a chain: it needs raw gradients.
+
+    Args:
+        strength: lam_0, non-negative; 0.04 (c) and 2.0 (a) on CIFAR-10 in the paper. 0
+            is no compensation. May be traced.
+        adaptive: whether lam is scaled for each coordinate.
+        decay: of the mean square, in [0, 1). May be traced.
+
+    Returns:
+        A transformation whose state is empty, or one mean-square tree when adaptive.
+        Gradients keep their dtype.
+
+    Raises:
+        TypeError: in `update`, if `params` or `stale_params` is missing.
+        ValueError: if an argument is out of range or not finite, or (in `update`) the
+            trees do not match.
+
+    Example:
+        >>> tx = compensate_delay(0.5)
+        >>> grads, params, stale_params = jnp.array(2.0), jnp.array(1.0), jnp.array(0.5)
+        >>> tx.update(grads, tx.init(params), params, stale_params=stale_params)[0]
+        Array(3., dtype=float32)
+
+    References:
+        Zheng et al., Asynchronous SGD with delay compensation, ICML 2017,
+        arXiv:1609.08326, algorithm 2 (c) and the adaptive form (a) of its experiments.
+    """
+    base.check_number("strength", strength)
+    base.check_number("decay", decay, below=1.0)
+
+    def init_fn(params):
+        return CompensateDelayState(_no_squares(params) if adaptive else ())
+
+    def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
+        del extra_args
+        moved = _moved("compensate_delay", updates, params, stale_params)
+        lam = jax.tree.map(lambda _: strength, updates)
+        if adaptive:
+            mean_square = _mean_square(updates, state.mean_square, decay)
+            state = CompensateDelayState(mean_square)
+            lam = jax.tree.map(lambda ms: strength / jnp.sqrt(ms + 1e-7), mean_square)
+        updates = jax.tree.map(
+            lambda g, lam, dx: (g + lam * g * g * dx).astype(g.dtype),
+            updates,
+            lam,
+            moved,
+        )
+        return updates, state
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+class GapAwareState(NamedTuple):
+    """State of `gap_aware`."""
+
+    step: jax.Array  # updates done, int32 []
+    largest_rate: jax.Array  # the largest learning rate so far, float32 []
+    mean_square: Any  # moving mean of g * g, float32 or wider
+
+
+def gap_aware(
+    learning_rate: optax.ScalarOrSchedule,
+    *,
+    decay: ArrayLike = 0.999,
+    eps: ArrayLike = 1e-8,
+) -> optax.GradientTransformationExtraArgs:
+    """Gap-Aware: divides a gradient by how many typical steps its parameters moved.
+
+        g <- g / Gap,  Gap = 1 + |x_t - x_{t-tau}| / C            elementwise
+        C  = eta_max * sqrt(EMA_decay(g * g) / bias correction) + eps
+
+    C is a typical step of the coordinate: only coordinates that moved far are damped.
+    The EMA includes the current gradient. It stands before the optimizer (and before
+    its momentum); what stands before it (`add_decayed_weights`) is divided as well, as
+    in the paper.
+
+    Args:
+        learning_rate: of the optimizer behind it, a number or a schedule; eta_max is
+            the largest so far.
+        decay: of the mean square, in [0, 1). May be traced.
+        eps: keeps C positive; positive itself. May be traced.
+
+    Returns:
+        A transformation whose state is one mean-square tree. Gradients keep their
+        dtype. At a gap of zero gradients are unchanged, bit for bit.
+
+    Raises:
+        TypeError: in `update`, if `params` or `stale_params` is missing.
+        ValueError: if an argument is out of range or not finite, or (in `update`) the
+            trees do not match.
+
+    Example:
+        >>> tx = gap_aware(0.1)
+        >>> grads, params, stale_params = jnp.array(2.0), jnp.array(1.0), jnp.array(0.8)
+        >>> update, _ = tx.update(
+        ...     grads, tx.init(params), params, stale_params=stale_params)
+        >>> round(float(update), 4)  # moved by 0.2, one step of 0.1 * |g|: gap 2
+        1.0
+
+    References:
+        Barkai, Hakimi and Schuster, Gap-aware mitigation of gradient staleness, ICLR
+        2020, arXiv:1909.10802, section 4.
+    """
+    if not callable(learning_rate):
+        base.check_number("learning_rate", learning_rate)
+    base.check_number("decay", decay, below=1.0)
+    base.check_number("eps", eps, positive=True)
+
+    def init_fn(params):
+        return GapAwareState(
+            step=jnp.zeros((), jnp.int32),
+            largest_rate=jnp.zeros((), jnp.float32),
+            mean_square=_no_squares(params),
+        )
+
+    def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
+        del extra_args
+        moved = _moved("gap_aware", updates, params, stale_params)
+        rate = learning_rate
+        if callable(learning_rate):
+            rate = base.as_scalar("learning_rate(step)", learning_rate(state.step))
+        step = state.step + 1
+        largest = jnp.maximum(state.largest_rate, jnp.asarray(rate, jnp.float32))
+        mean_square = _mean_square(updates, state.mean_square, decay)
+        typical = optax.tree.bias_correction(mean_square, decay, step)
+
+        def divide(g, dx, square):
+            typical_step = largest * jnp.sqrt(square) + eps
+            return (g / (1.0 + jnp.abs(dx) / typical_step)).astype(g.dtype)
+
+        updates = jax.tree.map(divide, updates, moved, typical)
+        return updates, GapAwareState(step, largest, mean_square)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def _no_squares(params: Any) -> Any:
+    # in bfloat16 a moving mean would stick: decay * ms rounds back to ms
+    return jax.tree.map(
+        lambda leaf: jnp.zeros_like(
+            leaf, dtype=jnp.promote_types(jnp.result_type(leaf), jnp.float32)
+        ),
+        params,
+    )
+
+
+def _mean_square(updates: Any, mean_square: Any, decay: ArrayLike) -> Any:
+    """The next ms = decay * ms + (1 - decay) * g * g, in the precision of ms."""
+    wide = optax.tree.cast_like(updates, mean_square)
+    moments = optax.tree.update_moment(wide, mean_square, decay, 2)
+    return optax.tree.cast_like(moments, mean_square)
+
+
+def _moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
+    """x_t - x_{t-tau}, the move of the parameters since the gradient was taken."""
+    base.check_gradients(needed_by, updates)
+    base.require(params, "params", needed_by, "call `update(grads, state, params)`")
+    base.require(stale_params, "stale_params", needed_by, _KEEP)
+    stale_params = base.masked_like(stale_params, updates)
+    for name, tree in (("params", params), ("stale_params", stale_params)):
+        if jax.tree.structure(tree) != jax.tree.structure(updates):
+            raise ValueError(
+                f"`{name}` handed to `{needed_by}` must have the gradients' tree"
+                f" {jax.tree.structure(updates)}, got {jax.tree.structure(tree)}."
+            )
+        if jax.tree.map(jnp.shape, tree) != jax.tree.map(jnp.shape, updates):
+            raise ValueError(
+                f"`{name}` handed to `{needed_by}` must have the gradients' shapes"
+                f" {jax.tree.map(jnp.shape, updates)}, got"
+                f" {jax.tree.map(jnp.shape, tree)}."
+            )
+    return optax.tree.sub(params, stale_params)

@@ -1,0 +1,98 @@
+"""Two numbers a worker and step: the means of a gradient's two signs."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from delayjax._src import base, collectives
+
+
+def a2sgd(
+    inner: optax.GradientTransformation, *, axis_name: base.AxisName = "workers"
+) -> optax.GradientTransformationExtraArgs:
+    """A2SGD: workers agree on two means of their gradients and keep the rest.
+
+    Over the entries of a worker's whole gradient g,
+
+        mu+ = mean of those >= 0,    mu- = mean of -g over those < 0
+        enc(g, mu) = mu+ 1[g >= 0] - mu- 1[g < 0]
+        g' = (g - enc(g, mu)) + enc(g, (1/P) sum_p mu_p)
+
+    so each worker has its own signs and residual about common means. The workers feed
+    `inner` different gradients and drift apart: their parameters are replicas. Pass
+    `shared=False` to `init` of `workers.simulate` and `run`.
+
+    Args:
+        inner: the worker's own optimizer. It receives g', and the extra arguments of
+            its own worker as they come.
+        axis_name: of the workers; several names for several axes.
+
+    Returns:
+        A transformation with the state of `inner`, one a worker. Sends two numbers a
+        step, in float32 or wider, whatever the size of the model. One worker alone
+        keeps its gradient, bit for bit.
+
+    Raises:
+        ValueError: in `update`, if a gradient is summed over the workers already: it
+            was not taken at `workers.vary(params)`.
+
+    Example:
+        >>> tx = a2sgd(optax.sgd(1.0))
+        >>> def step(grad):
+        ...     return tx.update(grad, tx.init(grad))[0]
+        >>> grads = jnp.asarray([[1.0, 3.0, -1.0], [4.0, -2.0, -4.0]])
+        >>> jax.vmap(step, axis_name="workers")(grads)  # means 2, 1 and 4, 3: 3 and 2
+        Array([[-2., -4.,  2.],
+               [-3.,  1.,  3.]], dtype=float32)
+
+    References:
+        Bhattacharya, Yu and Chowdhury, A2SGD: distributed SGD with two-level gradient
+        averaging, 2020, arXiv:2006.07405. The equations are as commonly reported; that
+        a sign which does not occur has mean 0, and counts in the common one, is ours.
+    """
+    inner = base.as_transformation("inner", inner)
+
+    def init_fn(params):
+        return inner.init(base.vary(params, axis_name=axis_name))
+
+    def update_fn(updates, state, params=None, **extra_args):
+        collectives.check_fresh("exchange.a2sgd", updates, axis_name)
+        _check_real(updates)
+        workers = collectives.workers_of(axis_name)
+        own = _means(updates)
+        common = collectives.sums(own, axis_name, collectives.BUCKET_BYTES)
+        plus, minus = common / workers - own
+        updates = jax.tree.map(
+            lambda g: (g + jnp.where(g >= 0, plus, -minus)).astype(g.dtype), updates
+        )
+        return inner.update(updates, state, params, **extra_args)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def _means(gradient: Any) -> jax.Array:
+    """mu+ and mu-, [2], in float32 or wider."""
+    leaves = jax.tree.leaves(gradient)
+    dtype = jnp.result_type(jnp.float32, *leaves)
+
+    def mean(part):
+        total, entries = jnp.zeros((), dtype), jnp.zeros((), dtype)
+        for g in leaves:
+            chosen = part(g)
+            total += jnp.sum(jnp.where(chosen, jnp.abs(g), 0), dtype=dtype)
+            # a count in float32 stops at 2^24
+            entries += jnp.sum(chosen, dtype=jnp.int32).astype(dtype)
+        return total / jnp.maximum(entries, 1)
+
+    return jnp.stack([mean(lambda g: g >= 0), mean(lambda g: ~(g >= 0))])
+
+
+def _check_real(gradient: Any) -> None:
+    for path, leaf in jax.tree.leaves_with_path(gradient):
+        if jnp.iscomplexobj(leaf):
+            raise TypeError(
+                "`exchange.a2sgd` needs real gradients, which have signs, got"
+                f" {leaf.dtype} at {jax.tree_util.keystr(path) or 'the root'}."
+            )

@@ -1,0 +1,216 @@
+"""An all-reduce that is one step late, for steps that are written without workers."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from delayjax._src import base, boxes, collectives
+from delayjax._src.exchange import average, outbox
+
+
+def late_reduce(
+    inner: optax.GradientTransformation,
+    mesh: Mesh,
+    *,
+    axis_name: base.AxisName = "data",
+    keep_params: bool = False,
+    bucket_bytes: int = collectives.BUCKET_BYTES,
+) -> optax.GradientTransformationExtraArgs:
+    """Feeds `inner` the gradient of the step before, summed while this one is computed.
+
+    This is `overlapped_mean` for a training step in plain `jit`, which sees the whole
+    batch and has no named axis of workers. With g_s the mean gradient of the examples
+    on shard s of n,
+
+        update_t = inner( (1/n) sum_s g_s[t - 1] )
+
+    The sum at step t depends on nothing that step t computes, so a compiler can hide it
+    behind the gradient of step t. The gradient that `update` is given must not be
+    summed over the shards yet. It may have two forms:
+
+    - *one for each shard*, leaves [n, *shape]: take `jax.grad` of each part of the
+      batch by `jax.vmap`, as in the example. This works with any model, on meshes of
+      Auto and of Explicit axes.
+    - *unreduced*, leaves of the parameters' shape, on a mesh of Explicit axes: take
+      `jax.grad` of the loss of the whole batch, at parameters whose type is
+      `reduced` over the axis: `jax.reshard(p, P(..., reduced={"data"}))`.
+
+    At step 0, when there is nothing to send, `inner` and the updates are left untouched
+    (zeros). Longer delays are a history inside: `late_reduce(delayed(inner, d), mesh)`
+    is d + 1 steps late. This selects between the old and the new state of `inner`, and
+    so copies the history at each step. Long delays are cheaper in `workers.run`, by
+    `delayed(overlapped_mean(inner), d)`.
+
+    Args:
+        inner: the transformation behind the sum. It receives `staleness=`, one more
+            than `update` was given (int32 1 if it was given none), and no `worker=`. A
+            loss that comes as `value=` stays with its gradient.
+        mesh: the devices.
+        axis_name: the axis of the mesh over which the batch is sharded, or several.
+        keep_params: whether to keep the parameters of the step before, and to hand them
+            on as `stale_params=`.
+        bucket_bytes: leaves smaller than this are sent together, as in `mean`.
+
+    Returns:
+        A transformation whose state holds the gradient of each shard, leaves
+        [n, *shape]: on each device its own (and with `keep_params` one parameter tree).
+        The updates are sharded as the parameters; where parameters are sharded over
+        `axis_name` itself, call `update(grads, state, params)`. The compiler options
+        under which the sum is hidden are the same as for `overlapped_mean`.
+
+    Raises:
+        ValueError: if `inner` cannot stand behind a late gradient, `mesh` has no such
+            axis, or axes of several types, `bucket_bytes` is negative, or (in `update`)
+            a gradient is summed over the shards already, or the step is a worker's.
+
+    Example:
+        >>> from jax.sharding import AxisType
+        >>> mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
+        >>> tx = late_reduce(optax.sgd(1.0), mesh)
+        >>> def loss(x, batch):
+        ...     return jnp.mean((x - batch) ** 2) / 2
+        >>> def step(x, state, batch):
+        ...     parts = batch.reshape(1, -1)          # one for each device
+        ...     grads = jax.vmap(jax.grad(loss), (None, 0))(x, parts)
+        ...     return tx.update(grads, state, x)
+        >>> x = jnp.asarray(3.0)
+        >>> first, state = step(x, tx.init(x), jnp.asarray([1.0, 0.0]))
+        >>> second, state = step(x, state, jnp.asarray([7.0, 9.0]))
+        >>> first, second
+        (Array(0., dtype=float32), Array(-2.5, dtype=float32))
+    """
+    names = base.as_names(axis_name)
+    missing = [name for name in names if name not in mesh.shape]
+    if missing:
+        raise ValueError(
+            f"`mesh` must have the axis {missing[0]!r}, got {tuple(mesh.shape)}: pass"
+            " the axis over which the batch is sharded, axis_name=."
+        )
+    if len(set(mesh.axis_types)) > 1 or AxisType.Manual in mesh.axis_types:
+        raise ValueError(
+            "`mesh` must have axes that are all of type Auto or all of type Explicit,"
+            f" got {mesh.axis_types}."
+        )
+    bucket_bytes = base.check_bound("bucket_bytes", bucket_bytes)
+    # where `init` is traced, zeros are on no device yet
+    auto = AxisType.Auto in mesh.axis_types
+    place = jax.lax.with_sharding_constraint if auto else jax.device_put
+    shards = math.prod(mesh.shape[name] for name in names)
+
+    def empty(params):
+        def nothing(p):
+            held = NamedSharding(mesh, P(names, *_beside(names, mesh, p)))
+            shape = shards, *jnp.shape(p)
+            return place(jnp.zeros(shape, jnp.result_type(p), device=held), held)
+
+        zeros = [nothing(p) for p in jax.tree.leaves(params)]
+        return outbox.Held(
+            boxes.stacked(params, zeros),
+            age=jnp.zeros((), jnp.float32),
+            value=jnp.zeros((), jnp.result_type(float)),
+        )
+
+    def of_one_shard(left, fresh):
+        left, fresh = jax.tree.map(lambda g: g.squeeze(0), (left, fresh))
+        mean, _, fresh = average.average(
+            left,
+            None,
+            axis_name=names,
+            weight=None,
+            bucket_bytes=bucket_bytes,
+            meanwhile=fresh,
+        )
+        return mean, [jnp.expand_dims(g, 0) for g in fresh]
+
+    exchange = jax.jit(
+        jax.shard_map(
+            of_one_shard,
+            mesh=mesh,
+            in_specs=P(names),
+            out_specs=(P(), P(names)),
+            axis_names=set(names),
+        )
+    )
+
+    def send(held, updates, params):
+        base.check_gradients("exchange.late_reduce", updates)
+        if jax.sharding.get_abstract_mesh().manual_axes:
+            raise ValueError(
+                "`exchange.late_reduce` is for steps in plain jit, got one of a worker:"
+                " use exchange.overlapped_mean in workers.run, simulate and shard_map."
+            )
+        structure = jax.tree.structure(updates)
+        left, boxed = jax.tree.flatten(held.gradient)
+        paths = jax.tree.leaves_with_path(updates)
+        fresh = [
+            _placed_like(_of_each_shard(path, g, like, names, mesh), like, mesh)
+            for (path, g), like in zip(paths, left, strict=True)
+        ]
+
+        mean, fresh = exchange(left, fresh)
+        if params is not None:
+            own = jax.tree.leaves(params)
+            mean = [_placed_like(g, p, mesh) for g, p in zip(mean, own, strict=True)]
+        mean = jax.tree.unflatten(structure, mean)
+        fresh = jax.tree.unflatten(boxed, fresh)
+        age = jnp.int32(0) if held.age is None else held.age
+        return outbox.Held(mean, age, held.value), fresh
+
+    return outbox.one_step_late(
+        "exchange.late_reduce",
+        inner,
+        empty=empty,
+        send=send,
+        keep_params=keep_params,
+    )
+
+
+def _of_each_shard(
+    path: Any, gradient: Any, like: jax.Array, names: tuple[str, ...], mesh: Mesh
+) -> jax.Array:
+    """The gradients of the shards, [n, *shape]; their mean is `gradient`."""
+    if jnp.shape(gradient) == like.shape:
+        return jnp.asarray(gradient, like.dtype)
+    spec = jax.typeof(gradient).sharding.spec
+    if jnp.shape(gradient) != like.shape[1:] or spec.unreduced != frozenset(names):
+        got = jax.typeof(gradient).str_short(short_dtypes=True)
+        raise ValueError(
+            "`exchange.late_reduce` needs gradients that are not summed over"
+            f" {', '.join(names)} yet: one for each shard, shape {like.shape}, or of"
+            f" shape {like.shape[1:]} and of a type that is unreduced over"
+            f" {set(names)}. Got {got} at {jax.tree_util.keystr(path) or 'the root'}:"
+            " take jax.vmap(jax.grad(loss), (None, 0))(params, parts of the batch)."
+        )
+    # only a cast: what a device holds of the sum is its shard's gradient over n
+    rest = (*spec.partitions, *(None,) * (gradient.ndim - len(spec.partitions)))
+    return jax.shard_map(
+        lambda part: jnp.expand_dims(part * like.shape[0], 0).astype(like.dtype),
+        mesh=mesh,
+        in_specs=spec,
+        out_specs=P(names, *rest),
+        check_vma=False,
+    )(gradient)
+
+
+def _beside(names: tuple[str, ...], mesh: Mesh, leaf: Any) -> Iterator[Any]:
+    """How a parameter is sharded, by dimension, over the mesh's other axes."""
+    sharding = getattr(leaf, "sharding", None)
+    if not isinstance(sharding, NamedSharding):
+        sharding = jax.typeof(leaf).sharding  # known of a tracer on Explicit axes
+    for part in sharding.spec.partitions:
+        axes = part if isinstance(part, tuple) else (part,)
+        yield tuple(name for name in axes if name in mesh.shape and name not in names)
+
+
+def _placed_like(leaf: jax.Array, like: Any, mesh: Mesh) -> jax.Array:
+    """`leaf`, sharded as the type of `like` says; axes of type Auto are in no type."""
+    spec = jax.typeof(like).sharding.spec
+    if jax.typeof(leaf).sharding.spec == spec:
+        return leaf
+    return jax.sharding.reshard(leaf, NamedSharding(mesh, spec))

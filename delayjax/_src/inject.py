@@ -1,0 +1,67 @@
+"""Staleness that the user sets in the state."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from delayjax._src import base
+
+
+class InjectStalenessState(NamedTuple):
+    """State of `inject_staleness`."""
+
+    staleness: jax.Array  # of the next gradient, in steps, int32 []: set it
+    inner_state: Any
+
+
+def inject_staleness(
+    inner: optax.GradientTransformation,
+) -> optax.GradientTransformationExtraArgs:
+    """Hands `inner` a staleness that is a leaf of the state.
+
+    For trainers that call `update(grads, state, params)` with no extra arguments: set
+    the leaf before the step, and everything in `inner` receives it as `staleness=`. A
+    `delayed` in `inner` adds its own delay.
+
+    The leaf keeps its value until it is set again. Where `update` is given `staleness=`
+    as well, the sum of the two is handed on.
+
+    Args:
+        inner: the transformation that reads the staleness.
+
+    Returns:
+        A transformation whose state adds one integer to the state of `inner`.
+
+    Raises:
+        TypeError: if `inner` is no transformation.
+
+    Example:
+        >>> from delayjax import modulation
+        >>> law = modulation.scale_by_staleness(modulation.inverse)
+        >>> tx = inject_staleness(optax.chain(optax.sgd(1.0), law))
+        >>> state = tx.init(jnp.zeros(()))
+        >>> state = state._replace(staleness=jnp.int32(4))
+        >>> float(tx.update(jnp.ones(()), state)[0])
+        -0.25
+
+    References:
+        `optax.inject_hyperparams`, which keeps hyper-parameters in the state likewise.
+    """
+    inner = base.as_transformation("inner", inner)
+
+    def init_fn(params):
+        return InjectStalenessState(jnp.zeros((), jnp.int32), inner.init(params))
+
+    def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
+        told = base.check_staleness("inject_staleness", state.staleness)
+        if staleness is not None:
+            given = base.check_staleness("inject_staleness", staleness, mean=True)
+            told = jax.tree.map(lambda age: age + told, given)
+        updates, inner_state = inner.update(
+            updates, state.inner_state, params, staleness=told, **extra_args
+        )
+        return updates, state._replace(inner_state=inner_state)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)

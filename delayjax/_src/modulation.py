@@ -1,0 +1,273 @@
+"""Learning rates that depend on staleness.
+
+Where a law stands in a chain decides what it does. After the optimizer it scales the
+step, which is what the papers mean. Before it, it weights gradients, which a scale-free
+optimizer (Adam, Lion, Muon) does not notice at all when the staleness is constant.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
+
+from delayjax._src import base
+
+_WRAP = (
+    "wrap the whole chain, `delayed(optax.chain(...), delay)`;"
+    " `delayed(optax.identity(), delay)` beside it in a chain hands nothing to it"
+)
+
+
+def scale_by_staleness(law: base.Law) -> optax.GradientTransformationExtraArgs:
+    """Multiplies updates by a law of their staleness.
+
+        u <- law(tau) * u
+
+    Args:
+        law: staleness (int32 []) -> factor; `inverse`, `polynomial(0.5)` or any
+            function of the kind. Applied leaf by leaf where there is a staleness for
+            each.
+
+    Returns:
+        A transformation without state. Updates keep their dtype.
+
+    Raises:
+        TypeError: in `update`, if `staleness` is missing or not an integer.
+
+    Example:
+        >>> tx = scale_by_staleness(inverse)
+        >>> updates, _ = tx.update(jnp.ones(2), tx.init(None), staleness=4)
+        >>> updates
+        Array([0.25, 0.25], dtype=float32)
+
+    References:
+        Zhang, Gupta, Lian and Liu, Staleness-aware async-SGD, IJCAI 2016,
+        arXiv:1511.05950.
+    """
+
+    def init_fn(params):
+        del params
+        return optax.EmptyState()
+
+    def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
+        del params, extra_args
+        base.require(staleness, "staleness", "scale_by_staleness", _WRAP)
+        staleness = base.check_staleness("scale_by_staleness", staleness, mean=True)
+        if not jax.tree_util.treedef_is_leaf(jax.tree.structure(staleness)):
+            staleness = base.masked_like(staleness, updates)
+        factors = jax.tree.map(
+            lambda tau: base.as_scalar("law(staleness)", law(tau)), staleness
+        )
+        factors = base.broadcast("staleness", factors, updates)
+        updates = jax.tree.map(
+            lambda update, factor: (update * factor).astype(update.dtype),
+            updates,
+            factors,
+        )
+        return updates, state
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def inverse(staleness: jax.Array) -> jax.Array:
+    """Division by staleness: law(tau) = 1 / max(1, tau).
+
+    Args:
+        staleness: in steps, int32 [].
+
+    Returns:
+        The factor, float32 [].
+
+    Example:
+        >>> [float(inverse(tau)) for tau in (0, 1, 4)]
+        [1.0, 1.0, 0.25]
+
+    References:
+        Zhang, Gupta, Lian and Liu, Staleness-aware async-SGD, IJCAI 2016,
+        arXiv:1511.05950. Kardam's 1 / (1 + tau) is `polynomial(1.0)`.
+    """
+    return 1.0 / jnp.maximum(1, staleness)
+
+
+def polynomial(power: ArrayLike) -> base.Law:
+    """Polynomial decay: law(tau) = (1 + tau)^-power.
+
+    Args:
+        power: non-negative; 0.5 in FedAsync, 1.0 in Kardam. May be traced.
+
+    Raises:
+        ValueError: if it is negative or not finite.
+
+    Example:
+        >>> [float(polynomial(0.5)(tau)) for tau in (0, 3)]
+        [1.0, 0.5]
+
+    References:
+        Xie, Koyejo and Gupta, Asynchronous federated optimization, 2019,
+        arXiv:1903.03934; Damaskinos et al., Kardam, ICML 2018, arXiv:1802.07928.
+    """
+    base.check_number("power", power)
+    return lambda staleness: (1.0 + staleness) ** -jnp.asarray(power, jnp.float32)
+
+
+def hinge(slope: ArrayLike, knee: ArrayLike) -> base.Law:
+    """Full steps up to a staleness, hyperbolic decay beyond it.
+
+        law(tau) = 1                              for tau <= knee
+        law(tau) = 1 / (slope (tau - knee) + 1)   for tau > knee
+
+    Args:
+        slope: per step, non-negative; 10 in FedAsync. May be traced.
+        knee: in steps, non-negative; 4 in FedAsync. May be traced.
+
+    Raises:
+        ValueError: if one is negative or not finite.
+
+    Example:
+        >>> [float(hinge(1.0, 4)(tau)) for tau in (4, 5, 7)]
+        [1.0, 0.5, 0.25]
+
+    References:
+        Xie, Koyejo and Gupta, Asynchronous federated optimization, 2019,
+        arXiv:1903.03934.
+    """
+    base.check_number("slope", slope)
+    base.check_number("knee", knee)
+
+    def law(staleness: jax.Array) -> jax.Array:
+        beyond = jnp.maximum(0, staleness - jnp.asarray(knee))
+        return 1.0 / (jnp.asarray(slope) * beyond + 1.0)
+
+    return law
+
+
+def capped(workers: ArrayLike) -> base.Law:
+    """Full steps up to the number of workers: law(tau) = min(1, P / tau).
+
+    The delay-adaptive step of asynchronous SGD: with P workers the mean staleness is
+    P - 1, so only what is later than usual is weakened.
+
+    Args:
+        workers: P, positive. May be traced.
+
+    Raises:
+        ValueError: if it is not positive and finite.
+
+    Example:
+        >>> [float(capped(4)(tau)) for tau in (0, 4, 8)]
+        [1.0, 1.0, 0.5]
+
+    References:
+        Mishchenko, Bach, Even and Woodworth, Asynchronous SGD beats minibatch SGD under
+        arbitrary delays, 2022, arXiv:2206.07638 (as implemented in its code).
+    """
+    base.check_number("workers", workers, positive=True)
+
+    def law(staleness: jax.Array) -> jax.Array:
+        full = jnp.asarray(workers, jnp.float32)
+        return full / jnp.maximum(full, staleness)
+
+    return law
+
+
+def exponential(rate: ArrayLike) -> base.Law:
+    """Exponential penalty: law(tau) = exp(-rate tau).
+
+    Args:
+        rate: per step, non-negative; 0.2 in Kardam's demonstration. May be traced.
+
+    Raises:
+        ValueError: if it is negative or not finite.
+
+    Example:
+        >>> [round(float(exponential(0.2)(tau)), 4) for tau in (0, 5)]
+        [1.0, 0.3679]
+
+    References:
+        Damaskinos et al., Kardam, ICML 2018, arXiv:1802.07928.
+    """
+    base.check_number("rate", rate)
+    return lambda staleness: jnp.exp(-jnp.asarray(rate) * staleness)
+
+
+class DropStaleState(NamedTuple):
+    """State of `drop_stale`."""
+
+    dropped: jax.Array  # gradients refused so far, int32 []
+    inner_state: Any  # untouched by a refused gradient
+
+
+def drop_stale(
+    inner: optax.GradientTransformation,
+    bound: ArrayLike,
+    *,
+    axis_name: base.AxisName = "workers",
+) -> optax.GradientTransformationExtraArgs:
+    """Refuses gradients that are too old.
+
+    While tau > bound the update is zero and the state of `inner` (counters, moments) is
+    untouched; otherwise this is `inner`. Extra arguments are passed on.
+
+    Args:
+        inner: the transformation to protect. A history inside of it would be copied at
+            every step: put `delayed` around, `delayed(drop_stale(optimizer, 8), ...)`.
+        bound: the largest staleness accepted, in steps. An int, or an integer scalar
+            that may be traced.
+        axis_name: the workers' axis, or several, along which staleness differs, where
+            `init` is called inside `shard_map`.
+
+    Returns:
+        A transformation whose state adds a count of the dropped gradients to that of
+        `inner`. Costs a selection between the old and the new state of `inner`.
+
+    Raises:
+        TypeError: in `update`, if `staleness` is missing or is one for each leaf.
+        ValueError: if `bound` is negative.
+
+    Example:
+        >>> tx = drop_stale(optax.sgd(1.0), 2)
+        >>> state = tx.init(jnp.zeros(()))
+        >>> for tau in (1, 3, 2):
+        ...     update, state = tx.update(jnp.ones(()), state, staleness=tau)
+        ...     print(update, state.dropped)
+        -1.0 0
+        0.0 1
+        -1.0 1
+
+    References:
+        Gupta, Zhang and Wang, Rudra, ICDM 2016, arXiv:1509.04210 (released server);
+        Maranjyan, Tyurin and Richtarik, Ringmaster ASGD, ICML 2025, arXiv:2501.16168,
+        whose R is bound + 1.
+    """
+    inner = base.as_transformation("inner", inner)
+    if base.is_concrete(bound):
+        bound = base.check_bound("bound", bound)
+
+    def init_fn(params):
+        # what is accepted differs from worker to worker
+        nothing = jnp.zeros((), jnp.int32)
+        return DropStaleState(
+            *base.vary((nothing, inner.init(params)), axis_name=axis_name)
+        )
+
+    def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
+        base.require(staleness, "staleness", "drop_stale", _WRAP)
+        if not jax.tree_util.treedef_is_leaf(jax.tree.structure(staleness)):
+            raise TypeError(
+                "`drop_stale` needs one `staleness` for all leaves, got a tree: split"
+                " the parameters with optax.partition and drop in each part."
+            )
+        staleness = base.check_staleness("drop_stale", staleness, mean=True)
+        new_updates, new_state = inner.update(
+            updates, state.inner_state, params, staleness=staleness, **extra_args
+        )
+        accept = staleness <= bound
+        nothing = optax.tree.zeros_like(new_updates)
+        return optax.tree.where(accept, new_updates, nothing), DropStaleState(
+            dropped=state.dropped + jnp.where(accept, 0, 1),
+            inner_state=optax.tree.where(accept, new_state, state.inner_state),
+        )
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)

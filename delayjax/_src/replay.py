@@ -1,0 +1,623 @@
+"""Training along a trace: every gradient at the version its worker read, used once."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from delayjax._src import base, buffers, inners, taking
+from delayjax._src.aggregation import Aggregation
+from delayjax._src.cluster.trace import Arrivals, Trace
+from delayjax._src.ring import ring as rings
+
+Accept = Callable[[Any, jax.Array], jax.Array]
+"""(gradients, staleness int32 []) -> whether the server takes them, bool []."""
+
+
+class Version(NamedTuple):
+    """What is remembered of a version of the parameters."""
+
+    params: Any
+    applied: Any  # updates that had moved them, int32 []; () where all of them do
+
+
+class ReplayState(NamedTuple):
+    """State of `replay`: all that a checkpoint must hold."""
+
+    params: Any
+    model_state: Any  # of `grad_fn`, the server's newest; None where it has none
+    applied: jax.Array  # updates that moved the parameters, int32 []
+    versions: rings.Ring  # of `Version`, the last ones; `pushed` is the updates done
+    opt_state: Any
+    each_state: Any
+    aggregation_state: Any
+    key: jax.Array
+
+
+class Report(NamedTuple):
+    """What an update reports."""
+
+    metrics: Any  # of `grad_fn`, the mean over the gradients that arrived
+    staleness: jax.Array  # mean of the gradients used, updates, float32 []
+    gradients: jax.Array  # used, int32 []
+
+
+class Init(Protocol):
+    """The beginning of a training: `init(params, key, model_state=...)`."""
+
+    def __call__(
+        self, params: Any, key: jax.Array, *, model_state: Any = None
+    ) -> ReplayState:
+        """The state at the beginning; copies what it is given."""
+        ...
+
+
+class Replay(NamedTuple):
+    """Training along a trace, as three functions."""
+
+    init: Init
+    step: Callable[[ReplayState, tuple[Arrivals, Any]], tuple[ReplayState, Report]]
+    run: Callable[[ReplayState, Any], tuple[ReplayState, Report]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """What is static in a replay."""
+
+    grad_fn: taking.GradFn
+    tx: optax.GradientTransformationExtraArgs
+    each: optax.GradientTransformationExtraArgs | None
+    aggregation: Aggregation | None
+    accept: Accept | None
+    read_spread: float
+    depth: int  # the largest staleness, in updates
+    width: int  # the most gradients of an update, K
+    chunk: int  # gradients taken at once
+    full: bool  # every update has K gradients
+    shared: bool  # the gradients of an update are equally old: one read serves all
+    divisor: int | None  # where it is the same for all updates
+
+    @property
+    def dense(self) -> bool:
+        """Whether every slot of every chunk holds a gradient of its own."""
+        return self.full and self.width % self.chunk == 0
+
+
+class _Gradients(NamedTuple):
+    """One chunk of gradients; leaves are [chunk, ...]."""
+
+    values: Any
+    metrics: Any
+    model_state: Any  # that each leaves; None where there is none
+    params: Any  # that each was taken at; without a leading axis where shared
+    staleness: jax.Array  # updates, int32
+    worker: jax.Array  # int32
+    there: jax.Array  # whether there is one, bool
+    used: jax.Array  # whether the server takes it, bool
+
+
+class _Gathered(NamedTuple):
+    """What an update has gathered so far."""
+
+    total: Any  # the sum of the gradients used
+    metrics: Any  # their sum over the gradients that are there
+    model_state: Any  # the mean over the gradients used
+    staleness: jax.Array  # its sum over the gradients used, int32 []
+    there: jax.Array  # gradients, int32 []
+    used: jax.Array  # gradients, int32 []
+    each_state: Any
+    aggregation_state: Any
+
+
+def replay(
+    trace: Trace | Sequence[Trace],
+    grad_fn: taking.GradFn,
+    tx: optax.GradientTransformation,
+    *,
+    each: optax.GradientTransformation | None = None,
+    aggregation: Aggregation | None = None,
+    accept: Accept | None = None,
+    chunk: int | None = None,
+    max_staleness: int | None = None,
+    read_spread: float = 0.0,
+) -> Replay:
+    """Trains along what a cluster did.
+
+    Update t takes the K gradients of its row of the trace, each on a batch of its own
+    and at exactly the version its worker had read, and uses each once:
+
+        x_{t+1} = x_t + tx( (1/K) sum_k each( g(x_{t - tau_k}; batch_k) ) )
+
+    (*Delivery*: unlike with `delayed`, no gradient is used twice or lost.)
+
+    A model may have a state s that no gradient moves: BatchNorm's running statistics,
+    counters, an average of the parameters. The server keeps it. Each of the K gradients
+    starts from the server's newest state, whatever version of the parameters it is
+    taken at, and
+
+        s_{t+1} = (1/K) sum_k s'_k,    (g_k, s'_k) of x_{t - tau_k}, batch_k and s_t
+
+    So a late worker moves the newest statistics and overwrites nothing: TensorFlow's
+    parameter servers and PyTorch's shared memory move averages in place. With one
+    gradient an update each gradient makes one such move; with several the update makes
+    one move, by their mean, as in data-parallel training. The mean is over the
+    gradients that are used, whatever the divisor; a leaf that is not floating (a
+    counter, a flag, a key) comes from the last gradient used. Without a used gradient s
+    stays as it is.
+
+    Args:
+        trace: from `cluster.simulate` or `cluster.load_trace`; or several, of as many
+            replicates, over which `step` is mapped.
+        grad_fn: (params, batch, key) -> (gradients, metrics); where `init` is given a
+            `model_state`, (params, batch, key, model_state) -> (gradients, metrics,
+            model_state). The key of gradient k of update t is `fold_in(fold_in(key, t),
+            k)`. Draw from it, not from a key in the model's state, which the K
+            gradients of an update share.
+        tx: the server's optimizer. Where the gradients of each update were all taken at
+            one version (one gradient an update, `hardsync`, groups), it is handed that
+            version as `stale_params=` and its `staleness=` (int32), so that whatever
+            stands in `delayed(...)` can stand here; else the mean `staleness=` of the
+            update (float32). Where every update has one gradient, its `worker=` too.
+        each: applied to each gradient before the mean, with the gradient's own
+            `staleness=`, `stale_params=` and `worker=`: a staleness-dependent rate in a
+            mean of several ages (n-softsync), compensation. Its state passes through
+            the gradients in their order.
+        aggregation: in place of the sum over the trace's divisor.
+        accept: refuses gradients by their value: (gradients, staleness) -> bool []. An
+            update of which nothing is accepted leaves parameters and optimizer as they
+            are, and counts in no staleness that is handed on. It selects between the
+            old and the new state of `tx`, and so copies a history inside of it.
+        chunk: how many gradients of an update are taken at once, by `vmap`; all unless
+            given.
+        max_staleness: the deepest history allowed, in updates.
+        read_spread: the share of a gradient's staleness over which its read is spread,
+            in [0, 1]: each coordinate is read at a version of its own, drawn uniformly
+            from tau - floor(spread tau) .. tau updates ago (Hogwild!: reads without a
+            lock, and writes that add to each coordinate).
+
+    Returns:
+        `init(params, key, model_state=None)`; `step(state, (arrivals, batches))` for a
+        scan of your own, over `(trace.arrivals(start, stop), batches)` with batches
+        [n, K, ...] (those beyond an update's gradients are ignored), returning the
+        state and a `Report`; and `run(state, batches)`, which scans the next n updates
+        and donates the state. Rows that ask for a version that is not kept report
+        metrics and staleness of nan: those of another trace or another time, or the
+        first ones after `resize_history`.
+
+        The state holds (largest staleness + 1) parameter trees, none if it is 0, and
+        one model state. An update works on `chunk` more of both, whatever the number of
+        workers; it costs the gradients and one write and K reads of a tree. Under
+        `vmap` use `ring.vmap_axes(state)`. A state saved between two calls of `run` and
+        restored goes on to the same bits. Calls of other lengths, or a scan of your
+        own, are other programs, and XLA may round their sums and products differently:
+        they end in the same numbers up to rounding.
+
+    Raises:
+        TypeError: if an argument is of no such kind, or (in `step`) `grad_fn` takes or
+            returns something else, its gradients are integers or unlike the parameters,
+            its model state is unlike the given one, `accept` returns no bool, or
+            `each`, `aggregation` or `tx` return other shapes than the parameters'.
+        ValueError: if the trace is deeper than `max_staleness`, a number is out of
+            range, gradients are late and `tx` or `each` needs fresh ones (see
+            `delayed`), or (in `step`) the batches do not fit the trace.
+
+    Example:
+        >>> from delayjax import cluster
+        >>> asgd = cluster.protocols.k_async(1)
+        >>> workers = cluster.Cluster(2, cluster.constant(1.0))
+        >>> trace = cluster.simulate(workers, asgd, 4, seed=0)
+        >>> def grad_fn(x, batch, key):
+        ...     return x - batch, {"loss": 0.5 * (x - batch) ** 2}
+        >>> training = replay(trace, grad_fn, optax.sgd(0.5))
+        >>> state = training.init(jnp.zeros(()), jax.random.key(0))
+        >>> state, report = training.run(state, jnp.ones((4, 1)))
+        >>> report.staleness  # the two workers overtake each other
+        Array([0., 1., 1., 1.], dtype=float32)
+        >>> float(state.params)  # 0.5, 1.0, 1.25, 1.25
+        1.25
+
+    References:
+        Zhang, Gupta, Lian and Liu, Staleness-aware async-SGD, IJCAI 2016,
+        arXiv:1511.05950 (a rate for each gradient of a mean); Niu, Recht, Re and
+        Wright, Hogwild!, NIPS 2011, arXiv:1106.5730 (inconsistent reads).
+    """
+    is_several = isinstance(trace, Sequence)
+    traces = list(trace) if is_several else [trace]
+    if not traces or not all(isinstance(one, Trace) for one in traces):
+        raise TypeError(f"`trace` must be a cluster.Trace or several, got {trace!r}.")
+    base.check_number("read_spread", read_spread)
+    if read_spread > 1.0:
+        raise ValueError(f"`read_spread` must lie in [0, 1], got {read_spread}.")
+    if chunk is not None:
+        base.check_bound("chunk", chunk, at_least=1)
+    depth = max(one.max_staleness for one in traces)
+    if max_staleness is not None and depth > base.check_bound(
+        "max_staleness", max_staleness
+    ):
+        raise ValueError(
+            f"`trace` has a staleness of {depth}, more than `max_staleness` allows, got"
+            f" {max_staleness}: allow more, or bound it in the cluster with"
+            " protocols.bounded_staleness(...)."
+        )
+    if depth:
+        inners.check("tx", tx)
+        inners.check("each", each)
+    width = max(1, *(one.max_gradients for one in traces))
+    full = all((one.counts == width).all() for one in traces)
+    constant = full and all((one.divisor == width).all() for one in traces)
+    plan = _Plan(
+        grad_fn=grad_fn,
+        tx=base.as_transformation("tx", tx),
+        each=None if each is None else base.as_transformation("each", each),
+        aggregation=aggregation,
+        accept=accept,
+        read_spread=float(read_spread),
+        depth=depth,
+        width=width,
+        chunk=width if chunk is None else min(chunk, width),
+        full=full,
+        shared=all(map(_ages_agree, traces)) and (read_spread == 0.0 or width == 1),
+        divisor=width if constant and accept is None else None,
+    )
+    step = functools.partial(_step, plan)
+    scan = jax.jit(functools.partial(jax.lax.scan, step), donate_argnums=0)
+
+    def run(state, batches):
+        if len(traces) > 1:
+            raise ValueError(
+                f"`run` follows one trace, got {len(traces)}: map `step` over them."
+            )
+        start = int(state.versions.pushed)
+        if not jax.tree.leaves(batches):
+            raise ValueError(
+                "`batches` must have leaves, whose leading axis says how many updates"
+                f" to run, got {batches!r}: scan `step` where no data is needed."
+            )
+        lengths = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(batches)}
+        if len(lengths) > 1 or () in lengths:
+            raise ValueError(
+                "`batches` must have one leading axis, the number of updates to run,"
+                f" in all leaves, got {sorted(lengths)}."
+            )
+        updates = lengths.pop()[0]
+        left = traces[0].num_updates - start
+        if updates > left:
+            raise ValueError(
+                f"`batches` must be of the {left} updates at most that are left of the"
+                f" trace, got {updates}."
+            )
+        return scan(state, (traces[0].arrivals(start, start + updates), batches))
+
+    return Replay(functools.partial(_init, plan), step, run)
+
+
+def _init(
+    plan: _Plan, params: Any, key: jax.Array, *, model_state: Any = None
+) -> ReplayState:
+    params, model_state, key = taking.begun(params, model_state, key)
+    applied = jnp.zeros((), jnp.int32)
+    state = ReplayState(
+        params=params,
+        model_state=model_state,
+        applied=applied,
+        versions=rings.init(_kept(plan, Version(params, applied)), plan.depth + 1),
+        opt_state=plan.tx.init(params),
+        each_state=() if plan.each is None else plan.each.init(params),
+        aggregation_state=()
+        if plan.aggregation is None
+        else plan.aggregation.init(params),
+        key=key,
+    )
+    return buffers.unshared(state)
+
+
+def _step(
+    plan: _Plan, state: ReplayState, arrived: tuple[Arrivals, Any]
+) -> tuple[ReplayState, Report]:
+    arrivals, batches = arrived
+    _check_batches(plan, arrivals, batches)
+    taking.check_depth(state.params, state.versions, plan.depth)
+    now = Version(state.params, state.applied)
+    step = state.versions.pushed
+    # first written, then read: a read of the old buffer would copy the whole ring
+    state = state._replace(versions=rings.push(state.versions, _kept(plan, now)))
+    gathered, params = _gather(plan, state, step, arrivals, batches)
+
+    if plan.aggregation is None:
+        divisor = arrivals.divisor if plan.divisor is None else plan.divisor
+        if plan.accept is not None:
+            divisor = jnp.maximum(gathered.used, 1)
+        direction = jax.tree.map(
+            lambda total, leaf: (total / divisor).astype(leaf.dtype),
+            gathered.total,
+            state.params,
+        )
+        aggregation_state = state.aggregation_state
+    else:
+        direction, aggregation_state = plan.aggregation.finish(
+            gathered.aggregation_state
+        )
+        taking.check_shapes("aggregation", "a direction", direction, state.params)
+    mean = gathered.staleness / jnp.maximum(gathered.used, 1)
+    handed: dict[str, Any] = {"staleness": mean.astype(jnp.float32)}
+    if plan.shared:
+        age = arrivals.staleness[0] if plan.accept is None else mean
+        handed["staleness"] = jnp.maximum(age, 0).astype(jnp.int32)
+        handed["stale_params"] = params
+    if plan.width == 1:
+        handed["worker"] = arrivals.worker[0]
+    updates, opt_state = plan.tx.update(
+        direction, state.opt_state, state.params, **handed
+    )
+    taking.check_shapes("tx", "updates", updates, state.params)
+    moved = optax.apply_updates(state.params, updates)
+    applied = state.applied + 1
+    if plan.accept is not None:
+        any_used = gathered.used > 0
+        moved = optax.tree.where(any_used, moved, state.params)
+        opt_state = optax.tree.where(any_used, opt_state, state.opt_state)
+        applied = state.applied + any_used
+    # the rows of another trace, or of another time, ask for what was never kept
+    oldest = jnp.minimum(step - state.versions.first, plan.depth)
+    is_kept = (arrivals.staleness <= oldest).all()
+    report = Report(
+        metrics=jax.tree.map(
+            lambda total: jnp.where(
+                is_kept, total / jnp.maximum(gathered.there, 1), jnp.nan
+            ),
+            gathered.metrics,
+        ),
+        staleness=jnp.where(is_kept, mean.astype(jnp.float32), jnp.nan),
+        gradients=gathered.used,
+    )
+    return state._replace(
+        params=moved,
+        model_state=taking.new_state(gathered.model_state, state.model_state),
+        applied=applied,
+        opt_state=opt_state,
+        each_state=gathered.each_state,
+        aggregation_state=aggregation_state,
+    ), report
+
+
+def _gather(
+    plan: _Plan, state: ReplayState, step: jax.Array, arrivals: Arrivals, batches: Any
+) -> tuple[_Gathered, Any]:
+    """All gradients of an update, chunk by chunk, and where they were taken.
+
+    Where they were taken at several versions, the parameters returned mean nothing.
+    """
+    key = jax.random.fold_in(state.key, step)
+
+    def add(block, gathered):
+        # the last chunk begins early, so as not to reach beyond the row
+        first = jnp.minimum(block * plan.chunk, plan.width - plan.chunk)
+        slots = first + jnp.arange(plan.chunk)
+        own = jax.tree.map(
+            lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, plan.chunk),
+            (arrivals.staleness, arrivals.worker, batches),
+        )
+        there = (own[0] >= 0) & (slots >= block * plan.chunk)
+        gradients = _take(plan, state, key, slots, there, *own)
+        return _add(plan, state, gathered, gradients), gradients.params
+
+    def nothing():
+        zeros = jnp.zeros((), jnp.int32)
+        batch = jax.tree.map(lambda leaf: leaf[0], batches)
+        one = taking.check(
+            *("replay", plan.grad_fn, state.params, batch, key, state.model_state)
+        )
+        return _Gathered(
+            total=() if plan.aggregation else taking.nothing(state.params),
+            metrics=taking.nothing(one.metrics),
+            model_state=taking.no_states(state.model_state),
+            staleness=zeros,
+            there=zeros,
+            used=zeros,
+            each_state=state.each_state,
+            aggregation_state=state.aggregation_state,
+        )
+
+    if plan.chunk == plan.width:
+        return add(0, nothing())
+    blocks = -(-plan.width // plan.chunk)
+    if not plan.full:
+        blocks = -(-(arrivals.staleness >= 0).sum() // plan.chunk)
+    params = state.params
+    if plan.shared:
+        params = _read(plan, state, jnp.maximum(arrivals.staleness[0], 0), key).params
+    gathered = jax.lax.fori_loop(
+        0, blocks, lambda block, gathered: add(block, gathered)[0], nothing()
+    )
+    return gathered, params
+
+
+def _take(
+    plan: _Plan,
+    state: ReplayState,
+    key: jax.Array,
+    slots: jax.Array,
+    there: jax.Array,
+    staleness: jax.Array,
+    worker: jax.Array,
+    batches: Any,
+) -> _Gradients:
+    """The gradients of one chunk, each at its version."""
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, slots)
+    ages = jnp.maximum(staleness, 0)
+    if plan.shared:
+        version = _read(plan, state, ages[0], keys[0])
+    else:
+        version = _read_each(plan, state, ages, keys)
+    axes = (None if plan.shared else 0, 0, 0, None)
+    taken = _over(functools.partial(taking.take, plan.grad_fn), axes, plan.chunk)(
+        version.params, batches, keys, state.model_state
+    )
+    used = there
+    if plan.accept is not None:
+        ages = jnp.where(there, state.applied - version.applied, 0)
+        accepts = functools.partial(_accepts, plan.accept)
+        used = there & _over(accepts, (0, 0), plan.chunk)(taken.gradients, ages)
+    return _Gradients(
+        taken.gradients,
+        taken.metrics,
+        taken.model_state,
+        version.params,
+        ages,
+        worker,
+        there,
+        used,
+    )
+
+
+def _accepts(accept: Accept, gradients: Any, staleness: jax.Array) -> jax.Array:
+    answer = jnp.asarray(accept(gradients, staleness))
+    if answer.dtype != jnp.bool_ or answer.ndim != 0:
+        raise TypeError(
+            "`accept` must return one bool for each gradient, got"
+            f" {answer.dtype}{list(answer.shape)}."
+        )
+    return answer
+
+
+def _add(
+    plan: _Plan, state: ReplayState, gathered: _Gathered, gradients: _Gradients
+) -> _Gathered:
+    values, each_state = gradients.values, gathered.each_state
+    if plan.each is not None:
+        values, each_state = _each(plan, plan.each, state.params, each_state, gradients)
+        one = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], values))
+        taking.check_shapes("each", "gradients", one, state.params)
+    used = None if plan.dense and plan.accept is None else gradients.used
+    aggregation_state = gathered.aggregation_state
+    total = gathered.total
+    if plan.aggregation is None:
+        total = taking.add(total, values, used)
+    else:
+        workers = jnp.where(gradients.used, gradients.worker, -1)
+        aggregation_state = plan.aggregation.add(aggregation_state, values, workers)
+    there = None if plan.dense else gradients.there
+    return _Gathered(
+        total=total,
+        metrics=taking.add(gathered.metrics, gradients.metrics, there),
+        model_state=taking.add_states(
+            *(gathered.model_state, gathered.used),
+            *(gradients.model_state, gradients.used),
+        ),
+        staleness=gathered.staleness
+        + jnp.where(gradients.used, gradients.staleness, 0).sum(dtype=jnp.int32),
+        there=gathered.there + gradients.there.sum(dtype=jnp.int32),
+        used=gathered.used + gradients.used.sum(dtype=jnp.int32),
+        each_state=each_state,
+        aggregation_state=aggregation_state,
+    )
+
+
+def _each(
+    plan: _Plan,
+    each: optax.GradientTransformationExtraArgs,
+    params: Any,
+    each_state: Any,
+    gradients: _Gradients,
+) -> tuple[Any, Any]:
+    """Gradients after `each`, which sees them one after the other."""
+
+    def one(state, value, used, handed):
+        handed = handed_to_all | handed
+        value, new_state = each.update(value, state, params, **handed)
+        if not plan.dense or plan.accept is not None:
+            new_state = optax.tree.where(used, new_state, state)
+        return new_state, value
+
+    handed_to_all, handed = {"stale_params": gradients.params}, {}
+    if not plan.shared:
+        handed_to_all, handed = handed, handed_to_all
+    handed |= {"staleness": gradients.staleness, "worker": gradients.worker}
+    rows = gradients.values, gradients.used, handed
+    if not jax.tree.leaves(each_state):  # without a state the order does not matter
+        return jax.vmap(lambda *row: one(each_state, *row)[1])(*rows), each_state
+    each_state, values = jax.lax.scan(lambda s, row: one(s, *row), each_state, rows)
+    return values, each_state
+
+
+def _read_each(
+    plan: _Plan, state: ReplayState, ages: jax.Array, keys: jax.Array
+) -> Version:
+    """The versions that the gradients of a chunk are taken at, [chunk, ...]."""
+    read = functools.partial(_read, plan, state)
+    if plan.chunk == 1:
+        return _over(read, (0, 0), 1)(ages, keys)
+    # XLA gathers element by element on a CPU: three times as slow as copies in turn
+    return jax.lax.platform_dependent(
+        ages,
+        keys,
+        cpu=lambda *each: jax.lax.map(lambda one: read(*one), each),
+        default=jax.vmap(read),
+    )
+
+
+def _read(plan: _Plan, state: ReplayState, age: jax.Array, key: jax.Array) -> Version:
+    """The version of `age` updates ago; a mixture with `read_spread`."""
+    if plan.depth == 0:
+        return Version(state.params, state.applied)
+    like = _kept(plan, Version(state.params, state.applied))
+    if plan.read_spread == 0.0:
+        return rings.read(state.versions, age, like)
+    newest = age - jnp.floor(plan.read_spread * age).astype(jnp.int32)
+    ages = optax.tree.random_like(
+        # not the key that the user draws from
+        jax.random.fold_in(key, 0x5EED),
+        state.params,
+        lambda key, shape, dtype: jax.random.randint(key, shape, newest, age + 1),
+    )
+    counted = () if plan.accept is None else age
+    return rings.read(state.versions, Version(ages, counted), like)
+
+
+def _kept(plan: _Plan, version: Version) -> Version:
+    """What is remembered of a version: nothing where no gradient is late."""
+    if plan.depth == 0:
+        return Version((), ())
+    return version if plan.accept is not None else version._replace(applied=())
+
+
+def _over(function: Callable, axes: tuple, size: int) -> Callable:
+    """`function` over a leading axis where `axes` has 0, without `vmap` for one."""
+    if size > 1:
+        return jax.vmap(function, axes)
+
+    def of_one(*arguments):
+        only = (
+            argument if axis is None else jax.tree.map(lambda leaf: leaf[0], argument)
+            for argument, axis in zip(arguments, axes, strict=True)
+        )
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], function(*only))
+
+    return of_one
+
+
+def _check_batches(plan: _Plan, arrivals: Arrivals, batches: Any) -> None:
+    if jnp.shape(arrivals.staleness) != (plan.width,):
+        raise ValueError(
+            f"`arrivals` must be a row of {plan.width}, the most gradients that an"
+            f" update of the trace has, got shape {jnp.shape(arrivals.staleness)}: scan"
+            f" `step` over trace.arrivals(start, stop, width={plan.width})."
+        )
+    for path, leaf in jax.tree.leaves_with_path(batches):
+        if jnp.shape(leaf)[:1] != (plan.width,):
+            raise ValueError(
+                f"An update's `batches` must have a leading axis of {plan.width}, the"
+                " most gradients that an update of the trace has, got shape"
+                f" {jnp.shape(leaf)} at {jax.tree_util.keystr(path) or 'the root'}."
+            )
+
+
+def _ages_agree(trace: Trace) -> bool:
+    """Whether the gradients of each update were taken at one version."""
+    first = np.searchsorted(trace.update, trace.update)
+    return bool((trace.read_version == trace.read_version[first]).all())

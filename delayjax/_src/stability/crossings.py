@@ -1,0 +1,173 @@
+"""Steps at which roots leave a circle or come into it."""
+
+import functools
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy import optimize
+
+from delayjax._src.stability.recursion import Recursion
+
+_FINE = 16  # grid points for each turn of the fastest term
+_NOTHING = 1e-13  # of a sum, by its terms
+_EXACT = 4 * np.finfo(float).eps
+
+
+def crossings(
+    recursion: Recursion, *, radius: float = 1.0, below: float | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The steps at which a root of D has the modulus r.
+
+    On the circle z = r e^{iw} the curve
+
+        a(w) = -M(z) / N(z),    M(z) = (z - 1)(1 - beta/z),
+
+    is real where a root is on it. As the step grows through such an a(w), roots leave
+    the disc where Im a(w) grows with w, and come in where it falls, for
+
+        d log|z| / da = Im(da/dw) / |da/dw|^2.
+
+    -M conj(N) is a trigonometric polynomial: a grid that is fine for its fastest term
+    shows all changes of its sign.
+
+    Args:
+        recursion: with its M and N.
+        radius: r, positive.
+        below: the largest step that counts; if None, only the smallest is found.
+
+    Returns:
+        The steps, positive, ascending, float64 [n]; and by how much the number of roots
+        outside of the circle grows there, int64 [n].
+    """
+    curve = _Curve(recursion, radius)
+    w, turned, steps = curve.grid()
+    found = []
+    for angle, side in ((0.0, 1), (math.pi, -1)):  # a real root, at r or -r
+        if 0 < (step := curve.step(angle)) < math.inf:
+            found.append((step, 1 if side * curve.turned(angle) > 0 else -1))
+    outward = turned > 0
+    cells = np.flatnonzero(outward[1:] != outward[:-1])
+    low = np.minimum(steps[cells], steps[cells + 1])
+    high = np.maximum(steps[cells], steps[cells + 1])
+    bound = below
+    if bound is None:
+        bound = min([*high[low >= 0], *(step for step, _ in found)], default=math.inf)
+    # within a cell the curve may go beyond its ends, by little
+    for cell in cells[(high > 0) & (low <= 1.5 * bound)]:
+        step = curve.step(curve.turn(float(w[cell]), float(w[cell + 1])))
+        if 0 < step < math.inf:
+            found.append((step, 2 if outward[cell + 1] else -2))  # a pair
+    found = sorted(item for item in found if below is None or item[0] <= below)
+    steps, changes = zip(*found, strict=True) if found else ((), ())
+    return np.array(steps), np.array(changes, np.int64)
+
+
+def brent(function: Callable[[float], float], low: float, high: float) -> float:
+    """A zero between `low` and `high`, to rounding."""
+    zero = optimize.brentq(function, low, high, xtol=1e-300, rtol=_EXACT)
+    return float(np.asarray(zero))
+
+
+def brent_minimum(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function is least between `low` and `high`, to the root of rounding."""
+    least = optimize.fminbound(function, low, high, xtol=1e-9 * (high - low))
+    return float(np.asarray(least))
+
+
+class _Curve:
+    """-M(z) / N(z) on the circle of radius r, by the angle of z."""
+
+    def __init__(self, recursion: Recursion, radius: float):
+        self.radius, self.momentum = radius, recursion.momentum
+        self.powers = np.flatnonzero(recursion.response)
+        # r^-j may be beyond float64: the largest term is made 1
+        response = recursion.response[self.powers]
+        logs = np.log(np.abs(response)) - self.powers * math.log(radius)
+        self.terms = np.sign(response) * np.exp(logs - logs.max())
+        with np.errstate(over="ignore"):
+            self.scale = float(np.exp(-logs.max()))
+
+    def grid(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Angles from 0 to pi, `turned` up to a positive factor, and Re -M/N."""
+        last = int(self.powers[-1])
+        points = 2 ** math.ceil(math.log2(_FINE * (last + 3)))
+        w, circle = _half_circle(points)
+        dense = np.zeros(last + 1)
+        dense[self.powers] = self.terms
+        response = np.fft.rfft(dense, points)
+        still = self.radius * circle - (1 + self.momentum)
+        still += self.momentum / self.radius * circle.conj()
+        product = -still * response.conj()
+        turned = np.imag(product)
+        turned[1:-1] /= np.imag(circle)[1:-1]
+        turned[0], turned[-1] = self.turned(0.0), self.turned(math.pi)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            steps = self.scale * product.real / np.abs(response) ** 2
+        steps[np.isnan(steps)] = math.inf  # N is 0 there
+        near = []  # where `turned` comes nearest to changing its sign, or is beyond
+        for i in _near_misses(turned):
+            size = functools.partial(lambda side, w: side * self.turned(w), turned[i])
+            near.append(brent_minimum(size, float(w[i - 1]), float(w[i + 1])))
+        if near:
+            where = np.searchsorted(w, near := sorted(near))
+            w = np.insert(w, where, near)
+            turned = np.insert(turned, where, [self.turned(x) for x in near])
+            steps = np.insert(steps, where, [self.step(x) for x in near])
+        return w, turned, steps
+
+    def turn(self, low: float, high: float) -> float:
+        """Where `turned` changes its sign."""
+        ends = {low: self.turned(low), high: self.turned(high)}
+        if ends[low] * ends[high] >= 0:  # but for rounding it is 0 at one end
+            return min(ends, key=lambda w: abs(ends[w]))
+        return brent(self.turned, low, high)
+
+    def step(self, w: float) -> float:
+        """Re -M/N; infinite where N is 0 but for rounding, which has any phase."""
+        still, response = self._parts(w)
+        if abs(response) <= _NOTHING * np.abs(self.terms).sum():
+            return math.inf
+        return -self.scale * (still / response).real
+
+    def turned(self, w: float) -> float:
+        """Im(-M conj(N)) / sin(w): even in w, and not zero for being at 0 or pi."""
+        still, response = self._parts(w)
+        if w in (0.0, math.pi):
+            side = 1 if w == 0.0 else -1
+            z, beta = side * self.radius, self.momentum
+            slope = self.powers @ (self.terms * np.where(self.powers % 2, side, 1))
+            return -side * ((z - beta / z) * response.real + still.real * slope)
+        return -(still * response.conjugate()).imag / math.sin(w)
+
+    def _parts(self, w: float) -> tuple[complex, complex]:
+        """M, and N up to the scale."""
+        r, beta = self.radius, self.momentum
+        # cos(w) - 1 would lose what counts near 0
+        less = 2 * math.sin(w / 2) ** 2
+        still = complex(r - 1 - r * less, r * math.sin(w))
+        still *= complex(1 - beta / r + beta / r * less, beta / r * math.sin(w))
+        response = complex(self.terms @ np.exp(-1j * w * self.powers))
+        return still, response
+
+
+def _near_misses(values: np.ndarray) -> np.ndarray:
+    """The points beside which a value may change its sign twice, int64 [n].
+
+    By the parabola through a point and its neighbors, and a margin.
+    """
+    before, here, after = values[:-2], values[1:-1], values[2:]
+    bend = before - 2 * here + after
+    towards_zero = (here * bend > 0) & (here * before > 0) & (here * after > 0)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        shift = (before - after) / (2 * bend)
+        least = here - (after - before) ** 2 / (8 * bend)
+        close = (least / here < 0) | (np.abs(least) < 0.05 * np.abs(bend))
+    return 1 + np.flatnonzero(close & towards_zero & (np.abs(shift) < 1))
+
+
+@functools.lru_cache(maxsize=8)
+def _half_circle(points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Angles from 0 to pi in steps of 2 pi / points, and e^{iw}."""
+    w = np.linspace(0, np.pi, points // 2 + 1)
+    return w, np.exp(1j * w)

@@ -1,0 +1,183 @@
+"""The curvatures of a real loss: the top of its Hessian's spectrum."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
+from scipy.sparse import linalg
+
+from delayjax._src import base
+
+_DENSE = 20  # parameters, up to which the whole Hessian is as cheap
+# residual over eigenvalue; the eigenvalue's own error is the square of it
+_RESIDUAL = {"float32": 1e-4, "float64": 1e-8}
+
+
+def sharpness(
+    loss: Callable[[Any, Any], ArrayLike],
+    params: Any,
+    batch: Any,
+    *,
+    preconditioner: Any = None,
+) -> float:
+    """The largest eigenvalue of the Hessian of a loss.
+
+    This is the lambda of `Dynamics`: gradient descent from `params` first becomes
+    unstable in the direction of this curvature, at eta = step_limit / lambda.
+
+    Args:
+        loss: (params, batch) -> a scalar.
+        params: a tree of real arrays.
+        batch: the second argument of `loss`; as much as fits, or the mean of several.
+        preconditioner: as in `hessian_eigenvalues`.
+
+    Returns:
+        As `hessian_eigenvalues` with a `count` of 1.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as `hessian_eigenvalues` does.
+
+    Example:
+        >>> bowl = lambda x, scale: scale * (3.0 * x[0] ** 2 + x[1] ** 2) / 2
+        >>> sharpness(bowl, jnp.ones(2), 2.0)
+        6.0
+
+    References:
+        Cohen, Kaur, Li, Kolter and Talwalkar, Gradient descent on neural networks
+        typically occurs at the edge of stability, 2021, arXiv:2103.00065.
+    """
+    found = hessian_eigenvalues(loss, params, batch, preconditioner=preconditioner)
+    return float(found[0])
+
+
+def hessian_eigenvalues(
+    loss: Callable[[Any, Any], ArrayLike],
+    params: Any,
+    batch: Any,
+    *,
+    count: int = 1,
+    preconditioner: Any = None,
+) -> np.ndarray:
+    """The largest eigenvalues of the Hessian of a loss, without the Hessian.
+
+    The matrix is D^{-1/2} H D^{-1/2}, which has the eigenvalues of D^{-1} H. ARPACK's
+    implicitly restarted Lanczos method finds them from products
+
+        H v = d/ds grad loss(params + s v)  at s = 0.
+
+    Args:
+        loss: (params, batch) -> a scalar, twice differentiable.
+        params: a tree of real arrays, N numbers in all. Narrower ones than float32 are
+            widened to it.
+        batch: the second argument of `loss`.
+        count: how many eigenvalues.
+        preconditioner: D, by which the optimizer divides gradients: a tree like
+            `params` of positive numbers, as of `adam_preconditioner`; None is 1.
+
+    Returns:
+        float64 [count], descending, by value and not by size. Exact to 1e-6 in float32,
+        if they are well apart. Costs some 20 to 100 products of two to three gradients
+        each, and 2 count + 1 vectors of N, at least 20, on the host.
+
+    Raises:
+        TypeError: if a leaf of `params` is not real, or the loss no real scalar.
+        ValueError: if `count` is not in 1 .. N, `preconditioner` is not positive or no
+            tree like `params`, or the loss or its Hessian is not finite.
+        RuntimeError: if Lanczos does not converge.
+
+    Example:
+        >>> x = jnp.arange(1.0, 4.0)
+        >>> hessian_eigenvalues(lambda x, _: jnp.sum(x**4) / 12, x, None, count=2)
+        array([9., 4.])
+
+    References:
+        Lehoucq, Sorensen and Yang, ARPACK users' guide, 1998; Pearlmutter, Fast exact
+        multiplication by the Hessian, 1994.
+    """
+    count = base.check_bound("count", count, at_least=1)
+    params = widened("params", params)
+    point, tree_of = ravel_pytree(params)
+    size, dtype = point.size, point.dtype
+    if count > size:
+        raise ValueError(
+            f"`count` must be at most {size}, the numbers in `params`, got {count}."
+        )
+    root = _inverse_root(preconditioner, params).astype(dtype)
+    value, _ = jax.jit(jax.value_and_grad(loss))(params, batch)
+    if not math.isfinite(value):
+        raise ValueError(
+            f"`loss` must be finite at `params`, got {value}: the point has diverged."
+        )
+
+    @jax.jit
+    def product(params, batch, root, vector):
+        def gradient(at):
+            return ravel_pytree(jax.grad(loss)(at, batch))[0]
+
+        return jax.jvp(gradient, (params,), (tree_of(vector * root),))[1] * root
+
+    def hessian_times(vector):
+        vector = jnp.asarray(vector.reshape(size), dtype)
+        answer = np.asarray(product(params, batch, root, vector))
+        if not np.isfinite(answer).all():
+            raise ValueError(
+                "`loss` must have a finite Hessian at `params`, got nan or inf: it may"
+                " have a kink or a root there."
+            )
+        return answer
+
+    if size <= max(2 * count, _DENSE):
+        columns = [hessian_times(column) for column in np.eye(size)]
+        every = np.linalg.eigvalsh(np.asarray(columns, np.float64))
+        return every[::-1][:count].copy()
+    start = np.random.default_rng(0).standard_normal(size).astype(dtype)
+    # of order one, for ARPACK has an absolute floor; it would refuse a zero
+    unit = np.linalg.norm(hessian_times(start)) / np.linalg.norm(start)
+    if not unit:
+        return np.zeros(count)
+    operator: Any = linalg.LinearOperator  # of which pyright knows no arguments
+    hessian = operator((size, size), lambda v: hessian_times(v) / unit, dtype=dtype)
+    options = {"which": "LA", "tol": _RESIDUAL[dtype.name], "v0": start}
+    try:
+        found = linalg.eigsh(hessian, count, return_eigenvectors=False, **options)
+    except linalg.ArpackNoConvergence as error:
+        raise RuntimeError(
+            f"Lanczos found {len(error.eigenvalues)} of {count} eigenvalues: ask for"
+            " fewer, or widen the parameters to float64."
+        ) from error
+    return float(unit) * np.sort(np.asarray(found, np.float64))[::-1]
+
+
+def widened(name: str, tree: Any) -> Any:
+    """A tree as arrays of float32 or float64; a TypeError if they are not real."""
+
+    def wide(leaf):
+        leaf = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise TypeError(
+                f"`{name}` must be real numbers, got a leaf of {leaf.dtype}: close over"
+                " arrays that are not trained."
+            )
+        leaf = jnp.asarray(leaf)
+        return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
+
+    return jax.tree.map(wide, tree)
+
+
+def _inverse_root(preconditioner: Any, params: Any) -> jax.Array:
+    """D^{-1/2}, [N]; or 1."""
+    if preconditioner is None:
+        return jnp.ones(())
+    divisor = widened("preconditioner", preconditioner)
+    roots = jax.tree.map(
+        lambda d, x: jax.lax.rsqrt(d) + jnp.zeros_like(x), divisor, params
+    )
+    root = ravel_pytree(roots)[0]
+    if not (jnp.isfinite(root) & (root > 0)).all():
+        raise ValueError("`preconditioner` must be positive and finite.")
+    return root

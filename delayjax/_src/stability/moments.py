@@ -1,0 +1,123 @@
+"""Second moments: the variance under gradient noise and random delays."""
+
+import numpy as np
+
+from delayjax._src.stability.recursion import Recursion
+
+
+def second_moments(
+    recursion: Recursion, step: float
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """How the noise of one update adds to the variance of later updates.
+
+    An update adds the random pair
+
+        e = (w_k (lead y_t + carried m_{t-1}), y_t) - its mean over k,
+
+    white in time, with the covariances Q = (Q_11, Q_12, Q_22). It drives x and m as a
+    linear filter, z-transforms over D(z), and x and m make the next e. Without
+    modulation e has one component, from the staleness alone, and
+
+        Q <- Q J,    J = (a^2/2 pi) int (1 - |G|^2) / |D(e^{iw})|^2 dw
+
+    with G(w) = sum_k p_k e^{-ikw}, over [-pi, pi].
+
+    Returns:
+        `gain`, float64 [3, 3]: Q of the next updates from Q; its spectral radius is J,
+        and below 1 the variance is finite. `seen`, float64 [3]: the variance of x from
+        Q. None where the mean of x does not die out. Integrals are exact to rounding;
+        costs O(K^2) for delays up to K.
+    """
+    recursion.check_longest()
+    lags = recursion.longest + len(recursion.taken) + 1
+    spectrum = _spectrum(recursion.polynomial(step), lags)
+    if spectrum is None:
+        return None
+    points = len(spectrum)
+    u = np.exp(-2j * np.pi * np.arange(points) / points)  # 1/z
+    beta, c, w = recursion.momentum, recursion.compensation, recursion.mean_weight
+    taken = np.polyval(recursion.taken[::-1], u)
+    lead, carried = recursion.lead, recursion.carried
+    chances, weights = recursion.chances, recursion.weights
+    law, weighed, twice = (
+        np.fft.fft(recursion.dense(chances * weights**power), points)
+        for power in range(3)
+    )
+    square = float(chances @ weights**2)
+    spread = max(float(chances @ (weights - w) ** 2), 0.0)
+
+    # x = x_1 e_1 + x_2 e_2 over D, and so m of the update before; the weight multiplies
+    # the stale x and q
+    x_1, x_2 = -step * u * (1 - beta * u), -step * carried * w * u**2
+    m_1 = -step * u**2 * (taken * law + c)
+    m_2 = u * (1 - u) + step * lead * u**2 * (taken * weighed + c * w)
+    q_1, q_2 = lead * c * x_1 + carried * m_1, lead * c * x_2 + carried * m_2
+    xx = _products(x_1, x_2, x_1, x_2)
+    qx = _products(q_1, q_2, x_1, x_2)
+    qq = _products(q_1, q_2, q_1, q_2)
+
+    # e_1 = lead d x + f q and e_2 = h x, with d, h and f the random parts of
+    # taken w_k z^-k, of taken z^-k and of w_k
+    size = np.abs(taken) ** 2
+    dd = size * (square - np.abs(weighed) ** 2)
+    dh = size * (w - weighed * law.conj())
+    hh = size * (1 - np.abs(law) ** 2)
+    df = taken * (twice - w * weighed)
+    fh = (taken * (weighed - w * law)).conj()
+    made = np.array(
+        [
+            lead**2 * dd * xx + 2 * lead * df * qx.conj() + spread * qq,
+            lead * dh * xx + fh * qx,
+            hh * xx,
+        ]
+    )
+    return np.real(made @ spectrum), np.real(xx @ spectrum)
+
+
+def _products(
+    a_1: np.ndarray, a_2: np.ndarray, b_1: np.ndarray, b_2: np.ndarray
+) -> np.ndarray:
+    """The spectrum of a conj(b), complex [3, n]: it multiplies Q_11, Q_12 and Q_22."""
+    mixed = a_1 * b_2.conj() + a_2 * b_1.conj()
+    return np.stack([a_1 * b_1.conj(), mixed, a_2 * b_2.conj()])
+
+
+def _spectrum(polynomial: np.ndarray, lags: int) -> np.ndarray | None:
+    """Weights of the points e^{2 pi i j / n} that sum f to the mean of f / |A|^2.
+
+    Exact for every f whose terms are at most z^lags and z^-lags. None if A, in powers
+    of 1/z, has a zero on or outside of the circle.
+    """
+    covariances = autocovariances(polynomial, lags)
+    if covariances is None:
+        return None
+    points = 2 ** int(np.ceil(np.log2(2 * lags + 1)))
+    around = np.zeros(points)
+    around[: lags + 1] = covariances
+    around[points - lags :] = covariances[:0:-1]
+    return np.fft.fft(around).real / points
+
+
+def autocovariances(polynomial: np.ndarray, lags: int) -> np.ndarray | None:
+    """The means of cos(jw) / |A(e^{iw})|^2 over the circle, j = 0 .. lags, or None.
+
+    A = 1 + a_1/z + ... + a_n/z^n is taken down to order 0 (Schur and Cohn), where the
+    mean is known, and up again (Levinson and Durbin), in O((n + lags)^2):
+
+        k_m = a_m of order m,    |k_m| < 1 for all m iff all zeros are inside
+    """
+    left = polynomial
+    reflections = np.zeros(max(len(polynomial) - 1, lags))
+    for order in range(len(polynomial) - 1, 0, -1):
+        k = reflections[order - 1] = left[order]
+        if not abs(k) < 1:
+            return None
+        left = (left[:order] - k * left[order:0:-1]) / ((1 - k) * (1 + k))
+    result = np.zeros(lags + 1)
+    result[0] = np.prod(1 / ((1 - reflections) * (1 + reflections)))
+    predictor = np.ones(1)
+    for lag in range(1, lags + 1):
+        k = reflections[lag - 1]
+        predictor = np.append(predictor, 0) + k * np.append(0, predictor[::-1])
+        result[lag] = -predictor[1:] @ result[lag - 1 :: -1]
+    return result

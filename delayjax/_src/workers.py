@@ -1,0 +1,561 @@
+"""One worker's step, simulated on one device or run on many."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from delayjax._src import base
+from delayjax._src.base import vary as vary
+
+Step = Callable[[Any, Any], tuple[Any, Any]]
+"""One worker's step, (state, batch) -> (state, metrics)."""
+
+
+Axes = tuple[tuple[str, ...], ...]
+"""The workers' axes over which each leaf of a tree differs, in the leaves' order."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class WorkerState:
+    """The state of all workers. A leaf that all workers share is held once."""
+
+    state: Any  # leaves [*shape], or [workers, *shape] where the workers' differ
+    axes: Axes = dataclasses.field(metadata={"static": True})  # () where shared
+
+    def one(self, *, worker: int | Mapping[str, int] = 0) -> Any:
+        """One worker's state, copied: all workers' may be donated afterwards.
+
+        Args:
+            worker: which, 0 .. P - 1; with several axes an index for each name.
+
+        Raises:
+            TypeError: if an index is no integer.
+            ValueError: if there is no such worker, or no index for one of the names.
+
+        Example:
+            >>> held = WorkerState((jnp.ones(()), jnp.arange(3)), ((), ("workers",)))
+            >>> held.one(worker=2)
+            (Array(1., dtype=float32), Array(2, dtype=int32))
+        """
+        every = {name for axes in self.axes for name in axes}
+        indices = (
+            worker if isinstance(worker, Mapping) else dict.fromkeys(every, worker)
+        )
+        if every - set(indices):
+            raise ValueError(
+                f"`worker` must have an index for each of {sorted(every)}, got"
+                f" {worker}."
+            )
+
+        def pick(leaf, axes):
+            index = tuple(base.check_bound("worker", indices[name]) for name in axes)
+            for name, i, count in zip(axes, index, leaf.shape, strict=False):
+                if i >= count:
+                    raise ValueError(
+                        f"`worker` must lie in 0 .. {count - 1} along {name!r}, got"
+                        f" {i}."
+                    )
+            return _copy(leaf[index])
+
+        return _map(pick, self.state, self.axes)
+
+    def shardings(self, mesh: Mesh) -> "WorkerState":
+        """Where the leaves of a state belong on a mesh, `NamedSharding`s.
+
+        With `jax.device_put(held, held.shardings(mesh))` the step of `simulate` runs on
+        all devices of the mesh under `jit`, several workers on each if there are more.
+
+        Args:
+            mesh: devices, with the axes of the workers.
+
+        Raises:
+            ValueError: if `mesh` lacks an axis, has one of another type than Auto, or
+                its size does not divide the number of workers.
+
+        Example:
+            >>> mesh = jax.make_mesh((1,), ("workers",), axis_types=(AxisType.Auto,))
+            >>> held = WorkerState(jnp.ones((4, 3)), (("workers",),))
+            >>> held.shardings(mesh).state.spec
+            P('workers',)
+        """
+        _check_mesh(mesh, tuple({name for axes in self.axes for name in axes}))
+
+        def place(leaf, axes):
+            for name, count in zip(axes, leaf.shape, strict=False):
+                if count % mesh.shape[name]:
+                    raise ValueError(
+                        f"`mesh` must have an axis {name!r} whose size divides the"
+                        f" {count} workers, got {mesh.shape[name]}."
+                    )
+            spec = P(*axes, *_spec_on(mesh, leaf)[len(axes) :])
+            kind = "pinned_host" if _is_on_host(leaf) else None
+            return NamedSharding(mesh, spec, memory_kind=kind)
+
+        return WorkerState(_map(place, self.state, self.axes), self.axes)
+
+
+class Workers(NamedTuple):
+    """P workers that take the same step, as two functions."""
+
+    init: Callable[..., WorkerState]
+    step: Callable[[WorkerState, Any], tuple[WorkerState, Any]]
+
+
+def simulate(
+    step: Step,
+    num_workers: int | tuple[int, ...],
+    *,
+    axis_name: base.AxisName = "workers",
+) -> Workers:
+    """Runs one worker's step for P workers on one device, by `vmap`.
+
+    A leaf of the state that is the same on all workers (parameters, the optimizer
+    behind the mean, counters) is held and computed once. A leaf that differs between
+    workers (histories, outboxes, replicas) has a leading axis of P. JAX's types tell
+    which leaves differ: all start as shared, and the step is traced with more and more
+    leaves typed as varying, until it returns the types that it was given.
+
+    Args:
+        step: (state, batch) -> (state, metrics) of one worker, with collectives over
+            `axis_name`. Gradients are taken at `vary(params)`, of the worker's own
+            loss: `pmean` what is reported, not what is differentiated.
+        num_workers: P; or one number for each of several axes, (groups, members).
+        axis_name: of the workers; several names for several axes.
+
+    Returns:
+        `init(state, batch, shared=None)` makes the `WorkerState`. `state` is one
+        worker's, made outside of any axis. `batch` is one step's for all workers,
+        leaves [P, ...] (arrays or shapes). `shared` says which parts must stay the same
+        on all workers, a prefix tree of bools, or of the names of axes along which they
+        must. A step after which they would differ is refused. By default the parameters
+        must, the first of a pair (params, rest); in any other state all of it must.
+        Where each worker is to train a model of its own, pass `shared=False`.
+        `step(workers_state, batch)` takes one step; `jit` it with the state donated, or
+        scan it. Metrics that differ between workers are [P, ...].
+
+        Memory is the shared leaves and P times the others. With several axes each is a
+        leading axis of its own, in all batches and in the leaves that differ along it.
+        Where the arrays are placed as `shardings` says, `jit` runs on many devices.
+
+    Raises:
+        TypeError: if a number of workers is no integer, or (in `init` and `step`) the
+            step does not return a pair, or a state of other shapes or dtypes.
+        ValueError: if a number of workers is below 1 or does not match the names; or
+            (in `init` and `step`) if a batch is not for P workers, a leaf that must be
+            shared would differ between workers after a step, or a gradient is summed
+            over the workers because it was not taken at `vary(params)`.
+
+    Example:
+        >>> def step(x, batch):
+        ...     grad = jax.lax.pmean(x - batch, "workers")
+        ...     return x - 0.5 * grad, jnp.abs(x - batch)
+        >>> two = simulate(step, 2)
+        >>> held = two.init(jnp.zeros(()), jnp.zeros(2))
+        >>> held, distance = two.step(held, jnp.asarray([1.0, 3.0]))
+        >>> held.state, distance
+        (Array(1., dtype=float32), Array([1., 3.], dtype=float32))
+    """
+    names = base.as_names(axis_name)
+    counts = num_workers if isinstance(num_workers, tuple) else (num_workers,)
+    counts = tuple(base.check_bound("num_workers", n, at_least=1) for n in counts)
+    if len(counts) != len(names):
+        raise ValueError(
+            f"`num_workers` must be one number for each of the axes {names}, got"
+            f" {num_workers!r}."
+        )
+    plans = _Plans(step, dict(zip(names, counts, strict=True)))
+
+    def init_fn(state, batch, shared=None):
+        plan = plans.make(state, batch, shared)
+
+        def hold(leaf, axes):
+            return jnp.broadcast_to(leaf, (*plans.sizes(axes), *leaf.shape))
+
+        held = _map(hold, jax.tree.map(_copy, state), plan.state)
+        return WorkerState(held, plan.state)
+
+    def step_fn(held, batch):
+        plan = plans.of(held, batch)
+        state, metrics = _mapped(step, plan, plans.axes)(held.state, batch)
+        return WorkerState(state, plan.state), metrics
+
+    return Workers(init_fn, step_fn)
+
+
+def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Workers:
+    """Runs one worker's step on every device along a mesh axis, by `shard_map`.
+
+    The step and the state are the same as in `simulate`, and the numbers agree.
+
+    Args:
+        step: (state, batch) -> (state, metrics) of one worker, as for `simulate`.
+        mesh: devices, with an axis of this name, or several, of type Auto. Over its
+            other axes parameters stay sharded as they are, and histories like them.
+        axis_name: of the workers.
+
+    Returns:
+        As `simulate` does. `init` also places the state: each device holds the shared
+        leaves and its worker's part of the others. Place batches likewise, over
+        `axis_name` along their first dimension, or they are moved at each step.
+        Compiled for a TPU the donated state is updated in place; on CPU devices XLA
+        copies a history that differs between workers at each step.
+
+    Raises:
+        TypeError, ValueError: as `simulate` does; also if `mesh` is none, has no such
+            axis, or an axis of another type than Auto.
+
+    Example:
+        >>> mesh = jax.make_mesh((1,), ("workers",), axis_types=(AxisType.Auto,))
+        >>> one = run(lambda x, b: (x - jax.lax.pmean(b, "workers"), {}), mesh)
+        >>> held = one.init(jnp.zeros(()), jnp.ones(1))
+        >>> one.step(held, jnp.ones(1))[0].state
+        Array(-1., dtype=float32)
+    """
+    names = base.as_names(axis_name)
+    _check_mesh(mesh, names)
+    plans = _Plans(step, {name: mesh.shape[name] for name in names})
+
+    def init_fn(state, batch, shared=None):
+        plan = plans.make(state, batch, shared)
+
+        def place(leaf, axes):
+            shape = (*plans.sizes(axes), *jnp.shape(leaf))
+            spec = _spec_on(mesh, leaf)
+            held = NamedSharding(mesh, P(*axes, *spec))
+            if _is_on_host(leaf):  # it may not fit on a device
+                whole = np.broadcast_to(np.asarray(leaf), shape)
+                leaf = jax.make_array_from_callback(
+                    shape, held.with_memory_kind("pinned_host"), whole.__getitem__
+                )
+                return jax.device_put(leaf, jax.memory.Space.Host)
+            leaf = _put(_copy(leaf), NamedSharding(mesh, spec))
+            if not axes:
+                return leaf
+            widen = jax.jit(jnp.broadcast_to, static_argnums=1, out_shardings=held)
+            return widen(leaf, shape)
+
+        return WorkerState(_map(place, state, plan.state), plan.state)
+
+    def step_fn(held, batch):
+        plan = plans.of(held, batch)
+
+        def of_one(state, batch):
+            state = _map(
+                lambda leaf, axes: leaf.squeeze(_first(axes)), state, plan.state
+            )
+            batch = jax.tree.map(lambda leaf: leaf.squeeze(_first(names)), batch)
+            state, metrics = step(state, batch)
+
+            def widen(leaf, axes):
+                return jnp.expand_dims(leaf, _first(axes))
+
+            return _map(widen, state, plan.state), _map(widen, metrics, plan.metrics)
+
+        specs = plan.specs(held.state)
+        state, metrics = jax.shard_map(
+            of_one,
+            mesh=mesh,
+            in_specs=(specs[0], P(*names)),
+            out_specs=specs,
+            axis_names=set(names),
+        )(held.state, batch)
+        return WorkerState(state, plan.state), metrics
+
+    return Workers(init_fn, step_fn)
+
+
+class _Plan(NamedTuple):
+    """Over which axes the leaves differ between workers."""
+
+    state: Axes
+    metrics: Axes
+    metrics_tree: Any  # its structure
+
+    def specs(self, state: Any) -> tuple[Any, Any]:
+        """`PartitionSpec`s of a state and of the metrics."""
+        metrics = [P(*axes) for axes in self.metrics]
+        return (
+            _map(lambda _, axes: P(*axes), state, self.state),
+            jax.tree.unflatten(self.metrics_tree, metrics),
+        )
+
+
+class _Plans:
+    """The plans of a step, one for each kind of state and batch."""
+
+    def __init__(self, step: Step, axes: dict[str, int]):
+        self.step, self.axes, self.names = step, axes, tuple(axes)
+        self._known: dict[Any, _Plan] = {}
+
+    def sizes(self, axes: tuple[str, ...]) -> tuple[int, ...]:
+        """How many workers there are along each."""
+        return tuple(self.axes[name] for name in axes)
+
+    def make(self, state: Any, batch: Any, shared: Any) -> _Plan:
+        """The plan for one worker's state (arrays or shapes) that shares most."""
+        paths = [path for path, _ in jax.tree.leaves_with_path(state)]
+        plan = self._plan(state, batch, ((),) * len(paths))
+        if shared is None:  # the parameters, or all
+            is_pair = type(state) is tuple and len(state) == 2
+            shared = (True, False) if is_pair else True
+        shared = jax.tree.leaves(base.broadcast("shared", shared, state))
+        along = {True: self.names, False: ()} | {name: (name,) for name in self.names}
+        for given in shared:
+            if given not in along:
+                raise ValueError(
+                    "`shared` must hold True, False or a name among"
+                    f" {', '.join(self.names)}, got {given!r}."
+                )
+        drifting = [
+            _name(path)
+            for path, given, axes in zip(paths, shared, plan.state, strict=True)
+            if set(along[given]) & set(axes)
+        ]
+        if drifting:
+            raise ValueError(
+                f"The workers' copies of {', '.join(drifting)} would drift apart:"
+                " average gradients or updates with dj.exchange.mean(...). If only a"
+                " part of the state must be the same on all workers, tell `init` which:"
+                " shared=, a tree of bools; False if each worker trains its own model."
+            )
+        return plan
+
+    def of(self, held: WorkerState, batch: Any) -> _Plan:
+        """The plan by which a state is held."""
+        for (path, leaf), axes in zip(
+            jax.tree.leaves_with_path(held.state), held.axes, strict=True
+        ):
+            if leaf.shape[: len(axes)] != self.sizes(axes):
+                raise ValueError(
+                    f"The state must be for {dict(self.axes)}, got shape {leaf.shape}"
+                    f" at {_name(path)}: make it with this step's `init`."
+                )
+
+        def of_one(leaf, axes):
+            return _shaped(leaf, leaf.shape[len(axes) :])
+
+        state = _map(of_one, held.state, held.axes)
+        plan = self._plan(state, batch, held.axes)
+        paths = jax.tree.leaves_with_path(state)
+        differing = [
+            _name(path)
+            for (path, _), now, then in zip(paths, plan.state, held.axes, strict=True)
+            if now != then
+        ]
+        if differing:
+            raise ValueError(
+                f"The state does not fit the step: {', '.join(differing)} would differ"
+                " between workers after it. Make it with this step's own `init`."
+            )
+        return plan
+
+    def _plan(self, state: Any, batch: Any, axes: Axes) -> _Plan:
+        """The least plan in which at least `axes` differ."""
+        sizes = self.sizes(self.names)
+        for path, leaf in jax.tree.leaves_with_path(batch):
+            if jnp.shape(leaf)[: len(sizes)] != sizes:
+                raise ValueError(
+                    f"`batch` must have leading axes {sizes}, the workers along"
+                    f" {self.names}, got shape {jnp.shape(leaf)} at {_name(path)}."
+                )
+        state, batch = jax.tree.map(lambda x: _shaped(x, jnp.shape(x)), (state, batch))
+        leaves, structure = jax.tree.flatten((state, batch))
+        key = structure, axes, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+        if key not in self._known:
+            plan = self._trace(state, batch, axes)
+            while plan.state != axes:
+                axes = plan.state
+                plan = self._trace(state, batch, axes)
+            self._check_sums(plan, state, batch)
+            self._known[key] = plan
+        return self._known[key]
+
+    def _trace(self, state: Any, batch: Any, axes: Axes) -> _Plan:
+        """What differs after a step, if `axes` did before; from types alone."""
+        plans = []
+
+        def varies(leaf, before=()):
+            over = base.varies_over(leaf)
+            return tuple(name for name in self.names if name in over or name in before)
+
+        def of_one(state, batch):
+            state = _map(lambda leaf, own: leaf.squeeze(_first(own)), state, axes)
+            batch = jax.tree.map(lambda leaf: leaf.squeeze(_first(self.names)), batch)
+            result = self.step(state, batch)
+            _check_result(state, result)
+            after, metrics = map(jax.tree.leaves, result)
+            plans.append(
+                _Plan(
+                    tuple(map(varies, after, axes)),
+                    tuple(map(varies, metrics)),
+                    jax.tree.structure(result[1]),
+                )
+            )
+            return jnp.zeros(())
+
+        mesh = AbstractMesh(
+            *(tuple(self.axes.values()), self.names),
+            axis_types=(AxisType.Auto,) * len(self.names),
+        )
+        specs = _map(lambda _, own: P(*own), state, axes)
+        shard_map = jax.shard_map(
+            of_one,
+            mesh=mesh,
+            in_specs=(specs, P(*self.names)),
+            out_specs=P(),
+            axis_names=set(self.names),
+        )
+        # another mesh than the caller may have set
+        with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
+            jax.eval_shape(shard_map, self._held(state, axes), batch)
+        return plans[0]
+
+    def _held(self, state: Any, axes: Axes) -> Any:
+        """Shapes of all workers' states."""
+        return _map(
+            lambda x, own: _shaped(x, (*self.sizes(own), *x.shape)), state, axes
+        )
+
+    def _check_sums(self, plan: _Plan, state: Any, batch: Any) -> None:
+        """Checks that shared leaves are shared under `vmap`, which sums no gradient."""
+        returned = False
+
+        def step(state, batch):
+            nonlocal returned
+            returned = False
+            result = self.step(state, batch)
+            returned = True
+            return result
+
+        mapped = _mapped(step, plan, self.axes)
+        try:
+            jax.eval_shape(mapped, self._held(state, plan.state), batch)
+        except ValueError as error:
+            if not returned:  # the step itself failed
+                raise
+            raise ValueError(
+                "The step sums a gradient over the workers that was not taken at"
+                " workers.vary(params), which under `vmap` it would not: write"
+                " jax.value_and_grad(loss)(workers.vary(params), batch)."
+            ) from error
+
+
+def _mapped(step: Step, plan: _Plan, axes: dict[str, int]) -> Callable:
+    """(state, batch) -> (state, metrics) of all workers, by `vmap`."""
+
+    def over(name, owners):
+        return tuple(0 if name in own else None for own in owners)
+
+    def all_workers(state, batch):
+        leaves, structure = jax.tree.flatten(state)
+
+        def of_one(leaves, batch):
+            results = step(jax.tree.unflatten(structure, leaves), batch)
+            return tuple(tuple(jax.tree.leaves(tree)) for tree in results)
+
+        mapped = of_one
+        for name in reversed(axes):
+            mapped = jax.vmap(
+                mapped,
+                in_axes=(over(name, plan.state), 0),
+                out_axes=(over(name, plan.state), over(name, plan.metrics)),
+                axis_name=name,
+                axis_size=axes[name],
+            )
+        after, metrics = mapped(tuple(leaves), batch)
+        return (
+            jax.tree.unflatten(structure, after),
+            jax.tree.unflatten(plan.metrics_tree, metrics),
+        )
+
+    return all_workers
+
+
+def _map(function: Callable[[Any, Any], Any], tree: Any, axes: Axes) -> Any:
+    """`function` of each leaf and the axes over which it differs."""
+    leaves, structure = jax.tree.flatten(tree)
+    return jax.tree.unflatten(structure, map(function, leaves, axes))
+
+
+def _first(axes: tuple[str, ...]) -> tuple[int, ...]:
+    """The dimensions in front, one for each."""
+    return tuple(range(len(axes)))
+
+
+def _copy(leaf: Any) -> jax.Array:
+    """A copy: the state is donated, and the caller's arrays are not."""
+    return jnp.array(leaf, jnp.result_type(leaf), copy=True)
+
+
+def _put(leaf: jax.Array, sharding: NamedSharding) -> jax.Array:
+    """`device_put`, which on several processes takes no typed keys."""
+    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.device_put(leaf, sharding)
+    data = jax.device_put(jax.random.key_data(leaf), sharding)
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+
+
+def _shaped(leaf: Any, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.result_type(leaf))
+
+
+def _spec_on(mesh: Mesh, leaf: Any) -> P:
+    """How an array is already sharded over a mesh; not at all if it is not on it."""
+    sharding = getattr(leaf, "sharding", None)
+    if isinstance(sharding, NamedSharding) and sharding.mesh == mesh:
+        return sharding.spec
+    return P()
+
+
+def _is_on_host(leaf: Any) -> bool:
+    """Whether an array is a part of a history in the host's memory."""
+    sharding = getattr(leaf, "sharding", None)
+    return getattr(sharding, "memory_kind", None) == "pinned_host"
+
+
+def _check_mesh(mesh: Mesh, names: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in mesh.shape:
+            raise ValueError(
+                f"`mesh` must have an axis {name!r}, got {tuple(mesh.shape)}: make one"
+                f" with jax.make_mesh((n,), ({name!r},), axis_types=(AxisType.Auto,))."
+            )
+    if any(kind != AxisType.Auto for kind in mesh.axis_types):
+        raise ValueError(
+            f"`mesh` must have axes of type Auto, got {mesh.axis_types}: pass"
+            " axis_types=(AxisType.Auto,) * n to jax.make_mesh."
+        )
+
+
+def _check_result(state: Any, result: Any) -> None:
+    """Checks that a step returns a state like the one that it was given."""
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise TypeError(
+            f"`step` must return (state, metrics), got {jax.tree.structure(result)}."
+        )
+
+    def kinds(tree):
+        return {
+            _name(path): f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}"
+            for path, leaf in jax.tree.leaves_with_path(tree)
+        }
+
+    before, after = kinds(state), kinds(result[0])
+    changed = sorted(dict(before.items() ^ after.items()))
+    if changed or jax.tree.structure(state) != jax.tree.structure(result[0]):
+        where = changed[0] if changed else "the root"
+        raise TypeError(
+            "`step` must return a state of the same structure, shapes and dtypes, got"
+            f" {after.get(where)} for {before.get(where)} at {where}."
+        )
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path) or "the root"
