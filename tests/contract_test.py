@@ -114,7 +114,7 @@ TABLE = {
         ),
         age,
     ),
-    "delayed identity": (
+    "delayed, identity": (
         lambda tau: optax.chain(
             dj.delayed(optax.identity(), tau, max_delay=DEPTH),
             optax.sgd(0.1, momentum=0.5),

@@ -24,6 +24,7 @@ OTHERS = {
     ("averaging.only_on_visit", "order"),
     ("averaging.sgp", "participates"),
     ("averaging.wagma", "lateness"),
+    ("cluster.simulate", "protocol"),  # Python names the rule
     ("exchange.late_reduce", "mesh"),
     ("exchange.mean", "weight"),
     ("exchange.overlapped_mean", "weight"),

@@ -248,7 +248,7 @@ def test_a_history_that_nothing_could_hold_is_refused_at_once(bound):
         ),
         lambda axis: dj.inject_staleness(dj.delayed(SGD, 2, axis_name=axis)),
     ],
-    ids=["delayed", "delayed identity", "drop_stale", "inject_staleness"],
+    ids=["delayed", "delayed, identity", "drop_stale", "inject_staleness"],
 )
 @pytest.mark.parametrize("axis", ["data", ("data", "more")])
 def test_the_workers_axis_may_have_any_name(make, axis):

@@ -38,8 +38,8 @@ def inject_staleness(
         TypeError: if `inner` is no transformation.
 
     Example:
-        >>> from delayjax import modulation
-        >>> law = modulation.scale_by_staleness(modulation.inverse)
+        >>> import delayjax as dj
+        >>> law = dj.scale_by_staleness(dj.modulation.inverse)
         >>> tx = inject_staleness(optax.chain(optax.sgd(1.0), law))
         >>> state = tx.init(jnp.zeros(()))
         >>> state = state._replace(staleness=jnp.int32(4))
