@@ -7,7 +7,6 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import overlap
@@ -29,30 +28,31 @@ class Execution(NamedTuple):
 
 
 def of(
-    config: ConfigDict,
+    workers: int,
+    on_devices: bool,
     step: Callable[[Any, Any], tuple[Any, Any]],
     there: Sequence[jax.Device] | None = None,
 ) -> Execution:
-    """The execution that a config asks for.
+    """How so many workers take a step.
 
     One worker has no axis, and takes the step as it is. Several have one, `AXIS`; what
     they are given has it too, behind the chunk's. Of devices there may be fewer than
     workers: each then takes the steps of several.
 
     Args:
-        config: `execution` and `mesh.workers` say which.
+        workers: how many.
+        on_devices: whether devices are the workers; else they are simulated.
         step: (state, given) -> (state, metrics) of one worker.
         there: see `devices`.
     """
-    workers = config.mesh.workers
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    if config.execution == "simulate":
+    if not on_devices:
         if workers == 1:
             simulated = dj.workers.Workers(lambda state, given, shared: state, step)
         else:
             simulated = dj.workers.simulate(step, workers)
         return Execution(*simulated, _as_it_is, _on_one, here, here, {})
-    mesh = devices(config, there)
+    mesh = devices(workers, there)
     on_mesh = (
         NamedSharding(mesh, P()),
         NamedSharding(mesh, P(None, AXIS)),
@@ -84,28 +84,28 @@ def of(
     return Execution(init, several.step, place, shapes, *on_mesh)
 
 
-def devices(config: ConfigDict, there: Sequence[jax.Device] | None = None) -> Mesh:
-    """The mesh of `config.execution=run`: a device a worker, or as many as divide them.
+def devices(workers: int, there: Sequence[jax.Device] | None = None) -> Mesh:
+    """A device for each worker, or as many devices as divide the workers.
 
     Args:
-        config: `mesh.workers` says how many workers there are.
+        workers: how many there are.
         there: devices to choose from; None for all that this program sees.
 
     Raises:
         ValueError: if the devices do not divide the workers, or these leave a process
             without a device.
     """
-    workers, there = config.mesh.workers, there or jax.devices()
+    there = there or jax.devices()
     count = min(workers, len(there))
     idle = set(range(jax.process_count())) - {d.process_index for d in there[:count]}
     if idle:
         raise ValueError(
-            f"config.mesh.workers={workers} leaves the processes {sorted(idle)} without"
+            f"`workers={workers}` leaves the processes {sorted(idle)} without"
             f" a device, of {len(there)} in all: start fewer, or take more workers."
         )
     if workers % count:
         raise ValueError(
-            f"config.mesh.workers={workers} must be a multiple of the {len(there)}"
+            f"`workers={workers}` must be a multiple of the {len(there)}"
             " devices, or no more than these: each device takes the steps of equally"
             " many workers."
         )

@@ -1,7 +1,7 @@
-"""What a run leaves in its workdir: config.json, metrics.jsonl, tables, events."""
+"""What a run leaves in its folder: run.json, metrics.jsonl, results.csv, curves.csv."""
 
-import csv
 import datetime
+import fcntl
 import importlib.metadata
 import json
 import math
@@ -9,127 +9,170 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from flax.traverse_util import flatten_dict
-from ml_collections import ConfigDict
+import pandas as pd
 from tensorboardX import SummaryWriter
 
 import delayjax as dj
-from experiments import arms, grid, throughput
-from experiments import results as tables
-from experiments.course import Course
-from experiments.train import Chunk, Counters
-from experiments.tuning import Limit
-
-# What may differ between two commands that work on the same run.
-_NOT_THE_RUN = ("dry_run", "profile", "advise")
-
-_SETTING = (
-    *("task", "arm", "optimizer", "learning_rate", "delay_law", "delay"),
-    *("modulation", "placement", "compensation", "strength", "seed"),
-)
-COLUMNS = (
-    *_SETTING,
-    *("steps", "updates", "seconds", "seconds_to_target", "diverged", "diverged_step"),
-    *tables.EVALUATED,
-    *("staleness_mean", "staleness_p99", "staleness_max", "clipped", "dropped"),
-)
-CURVE_COLUMNS = (*_SETTING, "step", "seconds", "examples", *tables.EVALUATED)
+from experiments.experiment import Experiment
+from experiments.host.progress import log
+from experiments.loop import Chunk, Counters
+from experiments.programs import Program
 
 
-def open_workdir(workdir: Path, config: ConfigDict) -> None:
-    """Creates the folder, or checks that it holds a run of the same config.
+class Found(NamedTuple):
+    """What a run found, as tables.
 
-    Raises:
-        ValueError: if it cannot be written, or holds another config's run.
+    A row of `results` is a cell and a seed after the last update; a row of `curves` is
+    one at an evaluation. Both have a column for each label, each axis and the seed.
     """
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        probe = workdir / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ValueError(
-            f"--workdir={workdir} cannot be written ({error.strerror}): choose a folder"
-            " of your own."
-        ) from error
-    path = workdir / "config.json"
-    if not path.exists():
-        return
-    try:
-        there = flatten_dict(json.loads(path.read_text())["config"], sep=".")
-    except (json.JSONDecodeError, KeyError) as error:
-        raise ValueError(
-            f"{path} cannot be read ({error}): choose another --workdir."
-        ) from error
-    here = flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
-    differences = [
-        f"  {key}: {there.get(key, 'absent')} there, {here.get(key, 'absent')} now"
-        for key in sorted({*there, *here})
-        if there.get(key) != here.get(key) and key not in _NOT_THE_RUN
+
+    results: pd.DataFrame
+    curves: pd.DataFrame
+
+
+class Folder:
+    """A run's folder, held by one run at a time."""
+
+    def __init__(self, path: Path):
+        """Creates the folder and locks it.
+
+        Raises:
+            ValueError: if it cannot be written, or another run works in it.
+        """
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = (path / ".lock").open("w")
+        except OSError as error:
+            raise ValueError(
+                f"--workdir={path} cannot be written ({error.strerror}): choose a"
+                " folder of your own."
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(
+                f"--workdir={path} is in use by another run: wait for it, or choose"
+                " another folder."
+            ) from None
+
+    def close(self) -> None:
+        """Lets other runs in."""
+        self._lock.close()
+
+    def begin(
+        self,
+        experiment: Experiment,
+        programs: Sequence[Program],
+        config: Mapping[str, Any],
+    ) -> None:
+        """Checks that what is there belongs to this run, and writes run.json.
+
+        Raises:
+            ValueError: if the folder holds another run, naming what differs.
+        """
+        record = {
+            "question": experiment.question,
+            "notes": experiment.notes,
+            "config": dict(config),
+            "seeds": list(experiment.seed_numbers),
+            "programs": [
+                {
+                    "name": program.name,
+                    "cells": program.settings(),
+                    "updates": program.rule.updates,
+                    "facts": dict(program.task.facts),
+                }
+                for program in programs
+            ],
+        }
+        record = json.loads(json.dumps(record, default=str))
+        before = self.read()
+        if before:
+            _check_same(self.path, before, record)
+        self._write(
+            record
+            | {
+                "argv": sys.argv,
+                "versions": versions(),
+                "git": git_hash(),
+                "devices": f"{len(jax.devices())} x {jax.devices()[0].device_kind}",
+                "started": before.get("started")
+                or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                "wall_seconds": before.get("wall_seconds", 0.0),
+            }
+        )
+
+    def read(self) -> dict[str, Any]:
+        """run.json; empty where there is none.
+
+        Raises:
+            ValueError: if it cannot be read.
+        """
+        path = self.path / "run.json"
+        if not path.exists():
+            return {}
+        try:
+            return json.loads(path.read_text())
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"{path} cannot be read ({error}): choose another --workdir."
+            ) from error
+
+    def spent(self, seconds: float) -> None:
+        """Adds to the time that the run took."""
+        record = self.read()
+        self._write(record | {"wall_seconds": record["wall_seconds"] + seconds})
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        replace(self.path / "run.json", json.dumps(record, indent=2) + "\n")
+
+
+def _check_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """More updates, other figures and other claims are the same run."""
+    differing = [
+        f"  config.{key}: {there['config'].get(key, 'absent')} there,"
+        f" {here['config'].get(key, 'absent')} now"
+        for key in sorted({*there["config"], *here["config"]})
+        if there["config"].get(key) != here["config"].get(key)
+        and key not in ("updates", "seconds", "examples")
     ]
-    if differences:
+    if there["seeds"] != here["seeds"]:
+        differing.append(f"  seeds: {there['seeds']} there, {here['seeds']} now")
+    cells = [{p["name"]: p["cells"] for p in run["programs"]} for run in (there, here)]
+    for name in sorted({*cells[0], *cells[1]}):
+        if cells[0].get(name) != cells[1].get(name):
+            differing.append(f"  the cells of {name}")
+    if differing:
         raise ValueError(
-            f"--workdir={workdir} holds the run of another config:\n"
-            + "\n".join(differences)
+            f"--workdir={path} holds another run:\n"
+            + "\n".join(differing)
             + "\nChoose another --workdir, or give the same config to go on with it."
         )
 
 
-def write_config(
-    workdir: Path,
-    config: ConfigDict,
-    *,
-    docstring: str,
-    facts: Mapping[str, Any],
-    limits: Sequence[Limit] = (),
-    wall_seconds: float | None,
-) -> None:
-    """Writes config.json: what ran, on what, with what."""
-    path = workdir / "config.json"
-    before = json.loads(path.read_text()) if path.exists() else {}
-    spent = before.get("wall_seconds")
-    record = {
-        "config": config.to_dict(),
-        "expected": config.expected.to_dict(),
-        "docstring": docstring,
-        "argv": sys.argv,
-        "seeds": list(config.seeds),
-        "versions": {
-            "python": platform.python_version(),
-            **{
-                name: importlib.metadata.version(name)
-                for name in ("jax", "jaxlib", "optax", "flax", "numpy")
-            },
-            "delayjax": dj.__version__,
-        },
-        "git": git_hash(),
-        "devices": f"{len(jax.devices())} x {jax.devices()[0].device_kind}",
-        "facts": dict(facts),
-        # a repeated command need not ask for them again
-        "limits": [
-            {**limit._asdict(), "series": limit.series._asdict()} for limit in limits
-        ]
-        or before.get("limits", []),
-        "started": before.get("started")
-        or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "wall_seconds": spent if wall_seconds is None else (spent or 0) + wall_seconds,
+def versions() -> dict[str, str]:
+    """What the numbers were made with."""
+    packages = ("jax", "jaxlib", "optax", "flax", "numpy")
+    return {
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in packages},
+        "delayjax": dj.__version__,
     }
-    _replace(path, json.dumps(record, indent=2) + "\n")
 
 
 def git_hash() -> str:
     """The commit of the checkout, with "+" where files differ from it."""
-    here = Path(__file__).parent
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"],
-            cwd=here,
+            cwd=Path(__file__).parent,
             capture_output=True,
             text=True,
             check=True,
@@ -142,70 +185,53 @@ def git_hash() -> str:
 class Metrics:
     """One row a chunk in metrics.jsonl, and the same numbers as TensorBoard events."""
 
-    def __init__(
-        self,
-        workdir: Path,
-        program: grid.Program,
-        steps_kept: int,
-        course: Course | None = None,
-        work: throughput.Work | None = None,
-    ):
-        """Opens both; rows of `program` after update `steps_kept` are forgotten.
+    def __init__(self, folder: Path, program: Program, kept: int):
+        """Opens both.
 
         Args:
-            workdir: the run's folder.
+            folder: the run's.
             program: whose rows these are.
-            steps_kept: the update that the run resumes from, so that the file ends as
-                if it had never been interrupted.
-            course: of the program's arm.
-            work: of an update, for what is trained on a second; None writes none.
+            kept: the update that the run resumes from; later rows are forgotten, so
+                that the file ends as if it had never been interrupted.
         """
-        self._course, self._work = course, work
-        self._path = workdir / "metrics.jsonl"
-        self._program = program.name
-        kept = [
+        self._path, self._program = folder / "metrics.jsonl", program
+        rows = [
             row
-            for row in tables.read_metrics(self._path)
-            if row["program"] != program.name or row["step"] <= steps_kept
+            for row in read_metrics(self._path)
+            if row["program"] != program.name or row["step"] <= kept
         ]
-        _replace(self._path, "".join(json.dumps(row) + "\n" for row in kept))
+        replace(self._path, "".join(json.dumps(row) + "\n" for row in rows))
         self._events = SummaryWriter(
-            str(workdir / "tensorboard" / program.name), purge_step=steps_kept + 1
+            str(folder / "tensorboard" / program.name), purge_step=kept + 1
         )
 
     def write(
-        self, step: int, chunk: Chunk, counters: Counters, seconds: float
+        self,
+        step: int,
+        chunk: Chunk | None,
+        counters: Counters,
+        seconds: float,
+        evaluation: Mapping[str, np.ndarray] | None,
     ) -> dict[str, Any]:
-        """Appends the numbers of a chunk and returns them."""
+        """Appends the numbers of a chunk and returns them; update 0 has no chunk."""
+        rule = self._program.rule
         live = counters.diverged_step < 0
-        trained = self._trained(step, chunk)
-        with np.errstate(over="ignore"):  # of losses on their way to infinity
-            losses = np.mean(chunk.loss, axis=0, where=trained)
-        counts = counters.staleness_counts.sum((0, 1))
-        summary = staleness_summary(counts)
-        used = max(int(counts.sum()), 1)
-        steps_per_second = len(chunk.loss) / seconds
-        row = {
-            "program": self._program,
-            "step": step,
-            "train_loss": _number(np.median(losses[live])) if live.any() else None,
-            "not_finite": int((~live).sum()),
-            **summary,
-            "clipped": int(counters.clipped.sum()) / used,
-            "dropped": int(counters.dropped.sum()) / used,
-            "steps_per_second": steps_per_second,
-            **(self._work.rates(steps_per_second) if self._work else {}),
-            "losses": _numbers(losses),
-        }
-        if self._course is not None:
+        row: dict[str, Any] = {"program": self._program.name, "step": step}
+        if chunk is not None:
+            there = np.isfinite(chunk.loss)
+            with np.errstate(over="ignore"), _quiet():
+                losses = np.nanmean(np.where(there, chunk.loss, np.nan), axis=0)
             row |= {
-                "dropped": float(self._course.dropped_share(step).mean()),
-                "seconds": self._course.seconds(step).tolist(),
-                "examples": self._course.examples(step).tolist(),
-                "evaluation": {
-                    name: _numbers(values) for name, values in chunk.evaluation.items()
-                },
+                "train_loss": number(np.median(losses[live])) if live.any() else None,
+                "not_finite": int((~live).sum()),
+                **staleness_summary(counters.staleness_counts.sum((0, 1))),
+                "steps_per_second": len(chunk.loss) / seconds,
             }
+        if rule.seconds is not None:
+            row["seconds"] = rule.seconds(step).tolist()
+        row["examples"] = rule.examples(step).tolist()
+        if evaluation is not None:
+            row["evaluation"] = {k: numbers(v) for k, v in evaluation.items()}
         with self._path.open("a") as file:
             file.write(json.dumps(row) + "\n")
         for key, value in row.items():
@@ -216,160 +242,137 @@ class Metrics:
 
     def rows(self) -> list[dict[str, Any]]:
         """The program's rows so far."""
-        return tables.read_metrics(self._path, self._program)
+        rows = read_metrics(self._path)
+        return [row for row in rows if row["program"] == self._program.name]
 
     def close(self) -> None:
         """Closes the event file."""
         self._events.close()
 
-    def _trained(self, step: int, chunk: Chunk) -> Any:
-        """Which updates of a chunk had gradients, [chunk, seeds, 1]; all in a delay."""
-        if self._course is None:
-            return True
-        return self._course.counts(step - len(chunk.loss), step)[..., None] > 0
+
+def _quiet() -> Any:
+    import warnings
+
+    return warnings.catch_warnings(action="ignore", category=RuntimeWarning)
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl; a line that cannot be read is left out."""
+    rows, broken = [], 0
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            row = json.loads(line)
+            rows.append(row | {"program": row["program"], "step": row["step"]})
+        except (json.JSONDecodeError, KeyError, TypeError):
+            broken += 1
+    if broken:
+        log.warning("%s: %d lines cannot be read and are left out.", path, broken)
+    return rows
 
 
 def staleness_summary(counts: np.ndarray) -> dict[str, float]:
-    """Mean, 99th percentile and maximum of staleness from counts [max_delay + 1]."""
+    """Mean, 99th percentile and maximum of staleness from counts [depth + 1]."""
     total = counts.sum()
     if total == 0:
         return {"staleness_mean": 0.0, "staleness_p99": 0, "staleness_max": 0}
     ages = np.arange(len(counts))
-    at_most = np.cumsum(counts)
     return {
         "staleness_mean": float(ages @ counts / total),
-        "staleness_p99": int(np.searchsorted(at_most, 0.99 * total)),
+        "staleness_p99": int(np.searchsorted(np.cumsum(counts), 0.99 * total)),
         "staleness_max": int(ages[counts > 0].max()),
     }
 
 
-def settings(config: ConfigDict, program: grid.Program) -> list[list[dict[str, Any]]]:
-    """What tells apart the rows of a program: a record for each seed and cell."""
-    cells = jax.tree.map(np.asarray, grid.cells(config, program))
-    # as the config has them: float32 cells would print as 0.009999999776
-    rates = config.opt[program.optimizer].learning_rate
-    rates = dict(zip(np.float32(rates), rates, strict=True))
-    strengths = (*config.compensation.strength, 0.0)
-    strengths = dict(zip(np.float32(strengths), strengths, strict=True))
-    delay_laws = (arms.LOGGED,) if program.arm else config.delay.law
-    return [
-        [
-            {
-                "task": config.task.name,
-                "arm": program.arm,
-                "optimizer": program.optimizer,
-                "learning_rate": rates[cells.learning_rate[c]],
-                "delay_law": delay_laws[cells.delay_law[c]],
-                "delay": f"{cells.delay[c]:g}",
-                "modulation": config.modulation.law[cells.modulation[c]],
-                "placement": program.placement,
-                "compensation": program.compensation,
-                "strength": strengths[cells.strength[c]],
-                "seed": seed,
-            }
-            for c in range(len(cells.delay))
-        ]
-        for seed in config.seeds
-    ]
-
-
 def results(
-    config: ConfigDict,
-    program: grid.Program,
+    program: Program,
     counters: Counters,
-    initial: Mapping[str, jax.Array],
-    final: Mapping[str, jax.Array],
-    course: Course | None = None,
+    initial: Mapping[str, np.ndarray],
+    final: Mapping[str, np.ndarray],
 ) -> list[dict[str, Any]]:
-    """The rows of one program for results.csv, one a seed and cell.
+    """The rows of a program for results.csv, one a seed and cell.
 
-    A cell has diverged if its loss was not finite at some step, or if its training loss
-    ends above where it began.
+    A cell has diverged if its loss was not finite at some update, or if its training
+    loss ends above where it began.
     """
-    steps = config.steps
-    rows = []
-    for s, of_seed in enumerate(settings(config, program)):
-        for c, setting in enumerate(of_seed):
-            began, ends = initial["train_loss"][s, c], final["train_loss"][s, c]
+    rule, rows = program.rule, []
+    for s, seed in enumerate(program.seeds):
+        for c, setting in enumerate(program.settings()):
             stopped = int(counters.diverged_step[s, c])
-            used = max(int(counters.staleness_counts[s, c].sum()), 1)
+            done = rule.updates if stopped < 0 else stopped
+            counts = counters.staleness_counts[s, c]
+            worse = not final["train_loss"][s, c] <= initial["train_loss"][s, c]
             row = setting | {
-                "steps": steps,
-                "updates": steps if stopped < 0 else stopped,
-                "diverged": int(stopped >= 0 or not ends <= began),
-                "diverged_step": stopped,
-                **{
-                    key: float(values[s, c])
-                    for key, values in final.items()
-                    if key in COLUMNS
-                },
-                **staleness_summary(counters.staleness_counts[s, c]),
-                "clipped": int(counters.clipped[s, c]) / used,
-                "dropped": int(counters.dropped[s, c]) / used,
+                "seed": seed,
+                "updates": done,
+                "examples": int(rule.examples(done)[s]),
+                "diverged": int(stopped >= 0 or worse),
+                "diverged_update": stopped,
+                **{name: float(values[s, c]) for name, values in final.items()},
+                **staleness_summary(counts),
+                "dropped": int(counters.dropped[s, c]) / max(int(counts.sum()), 1),
             }
-            if course is not None:
-                row["seconds"] = float(course.seconds(row["updates"])[s])
-                row["dropped"] = float(course.dropped_share(steps)[s])
+            if rule.seconds is not None:
+                row["seconds"] = float(rule.seconds(done)[s])
+            if rule.dropped is not None:
+                row["dropped"] = float(rule.dropped(rule.updates)[s])
             rows.append(row)
     return rows
 
 
-def write_results(workdir: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes results.csv, whole or not at all."""
-    _write_table(workdir / "results.csv", COLUMNS, rows)
+def curves(program: Program, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a program for curves.csv, one a seed, cell and evaluation."""
+    found = []
+    for row in rows:
+        for s, seed in enumerate(program.seeds if "evaluation" in row else ()):
+            for c, setting in enumerate(program.settings()):
+                values = {
+                    name: math.nan if table[s][c] is None else table[s][c]
+                    for name, table in row["evaluation"].items()
+                }
+                when = {"seconds": row["seconds"][s]} if "seconds" in row else {}
+                found.append(
+                    setting
+                    | {"seed": seed, "update": row["step"]}
+                    | {"examples": row["examples"][s], **when}
+                    | values
+                )
+    return found
 
 
-def write_curves(workdir: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes curves.csv, whole or not at all."""
-    _write_table(workdir / "curves.csv", CURVE_COLUMNS, rows)
+def write_tables(folder: Path, results: pd.DataFrame, curves: pd.DataFrame) -> None:
+    """Writes results.csv and curves.csv, each whole or not at all."""
+    replace(folder / "results.csv", results.to_csv(index=False))
+    replace(folder / "curves.csv", curves.to_csv(index=False))
 
 
-def write_trace(workdir: Path, course: Course, seed: int) -> None:
-    """Keeps the first seed's trace of an arm for the figures, traces/ARM-seedS.npz.
+def load(*folders: str | os.PathLike[str]) -> Found:
+    """The tables of several runs as one, with a column `run` that names the folder.
 
     Raises:
-        ValueError: if another one is there already: the run cannot go on along it.
+        ValueError: if a folder holds no finished run.
     """
-    path = workdir / arms.trace_file(course.name, seed)
-    trace = course.traces[0]
-    if path.exists():
-        there = dj.cluster.load_trace(path)
-        if not all(
-            np.array_equal(getattr(trace, name), getattr(there, name))
-            for name in ("seconds", "update", "worker", "read_version", "divisor")
-        ):
-            raise ValueError(
-                f"{path} is the trace of another run of {course.name!r}: the file"
-                " config.trace or the simulator has changed. Choose another --workdir."
-            )
-        return
-    path.parent.mkdir(exist_ok=True)
-    part = path.with_name(f"part-{path.name}")
-    trace.save(part)
-    part.replace(path)
+    tables: dict[str, list[pd.DataFrame]] = {"results": [], "curves": []}
+    for folder in map(Path, folders):
+        for name, found in tables.items():
+            path = folder / f"{name}.csv"
+            if not path.exists():
+                raise ValueError(f"{folder} holds no finished run: there is no {path}.")
+            found.append(pd.read_csv(path).assign(run=folder.name))
+    return Found(*(pd.concat(found, ignore_index=True) for found in tables.values()))
 
 
-def _write_table(
-    path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]
-) -> None:
-    part = path.with_suffix(".part")
-    with part.open("w", newline="") as file:
-        writer = csv.DictWriter(file, columns, restval="")
-        writer.writeheader()
-        writer.writerows(rows)
-    part.replace(path)
-
-
-def _number(value: Any) -> float | None:
+def number(value: Any) -> float | None:
     """JSON has no NaN."""
     return float(value) if math.isfinite(value) else None
 
 
-def _numbers(table: Any) -> list[list[float | None]]:
-    return [[_number(value) for value in row] for row in table]
+def numbers(table: Any) -> list[list[float | None]]:
+    """A table without NaN, [seeds][cells]."""
+    return [[number(value) for value in row] for row in np.asarray(table)]
 
 
-def _replace(path: Path, text: str) -> None:
+def replace(path: Path, text: str) -> None:
+    """Writes a file whole or not at all."""
     part = path.with_name(path.name + ".part")
     with part.open("w") as file:
         file.write(text)

@@ -4,17 +4,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from experiments.tasks.task import WHOLE
 
 
-def split(config: ConfigDict, size: int) -> tuple[np.ndarray, np.ndarray]:
+def split(
+    size: int, *, test_fraction: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Which of `size` examples are trained on and which are held out.
 
     Args:
-        config: the task's section; `split_seed` and `test_fraction` decide.
         size: the number of examples.
+        test_fraction: of the examples, held out.
+        seed: of the choice.
 
     Returns:
         Two sorted integer arrays with every index in exactly one of them.
@@ -23,19 +25,17 @@ def split(config: ConfigDict, size: int) -> tuple[np.ndarray, np.ndarray]:
         ValueError: if `test_fraction` leaves one side empty.
 
     Example:
-        >>> config = ConfigDict(dict(split_seed=0, test_fraction=0.25))
-        >>> train, test = split(config, 8)
+        >>> train, test = split(8, test_fraction=0.25, seed=0)
         >>> len(train), len(test), sorted([*train, *test]) == list(range(8))
         (6, 2, True)
     """
-    fraction = config.test_fraction
-    held_out = round(fraction * size)
+    held_out = round(test_fraction * size)
     if not 0 < held_out < size:
         raise ValueError(
-            "config.task.test_fraction must leave examples on both sides, got"
-            f" {fraction} of {size} examples."
+            "`test_fraction` must leave examples on both sides, got"
+            f" {test_fraction} of {size} examples."
         )
-    order = np.random.default_rng(config.split_seed).permutation(size)
+    order = np.random.default_rng(seed).permutation(size)
     return np.sort(order[held_out:]), np.sort(order[:held_out])
 
 
@@ -68,7 +68,7 @@ def shuffled(examples: Mapping[str, np.ndarray], batch_size: int) -> Callable[..
     size = len(next(iter(examples.values())))
     if not 0 <= batch_size <= size:
         raise ValueError(
-            f"config.task.batch_size must lie in 0 .. {size}, the number of training"
+            f"`batch_size` must lie in 0 .. {size}, the number of training"
             f" examples, got {batch_size}; 0 is the full batch."
         )
 

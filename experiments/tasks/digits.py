@@ -2,24 +2,57 @@
 
 import flax.linen as nn
 import numpy as np
-from ml_collections import ConfigDict
 
 from experiments.tasks import batches, classification, models
 from experiments.tasks.task import Task, at_least
 
 
-def make_mlp(config: ConfigDict) -> Task:
-    """Digits with `depth` hidden layers of `width` units (0 layers: softmax)."""
-    width, depth = at_least(config, "width", 1), at_least(config, "depth", 0)
-    return _task(config, models.MLP(width=width, depth=depth, classes=10))
+def digits_mlp(
+    *,
+    batch_size: int = 32,
+    width: int = 32,
+    depth: int = 1,
+    test_fraction: float = 0.25,
+    split_seed: int = 0,
+) -> Task:
+    """Digits with `depth` hidden layers of `width` units (0 layers: softmax).
+
+    Args:
+        batch_size: examples an update; 0 is the full batch.
+        width: units of a hidden layer.
+        depth: hidden layers.
+        test_fraction: of the examples, held out.
+        split_seed: which examples are held out.
+    """
+    at_least("width", width, 1)
+    at_least("depth", depth, 0)
+    model = models.MLP(width=width, depth=depth, classes=10)
+    return _task(model, batch_size, test_fraction, split_seed)
 
 
-def make_cnn(config: ConfigDict) -> Task:
-    """Digits with two convolutions of `width` and 2 `width` channels."""
-    return _task(config, models.CNN(width=at_least(config, "width", 1), classes=10))
+def digits_cnn(
+    *,
+    batch_size: int = 32,
+    width: int = 32,
+    test_fraction: float = 0.25,
+    split_seed: int = 0,
+) -> Task:
+    """Digits with two convolutions of `width` and 2 `width` channels.
+
+    Args:
+        batch_size: examples an update; 0 is the full batch.
+        width: channels of the first convolution.
+        test_fraction: of the examples, held out.
+        split_seed: which examples are held out.
+    """
+    at_least("width", width, 1)
+    model = models.CNN(width=width, classes=10)
+    return _task(model, batch_size, test_fraction, split_seed)
 
 
-def _task(config: ConfigDict, model: nn.Module) -> Task:
+def _task(
+    model: nn.Module, batch_size: int, test_fraction: float, split_seed: int
+) -> Task:
     from sklearn import datasets  # seconds to import
 
     digits = datasets.load_digits()
@@ -27,16 +60,18 @@ def _task(config: ConfigDict, model: nn.Module) -> Task:
     examples = {"image": images, "label": digits.target.astype(np.int32)}
     train, test = (
         {name: array[chosen] for name, array in examples.items()}
-        for chosen in batches.split(config, len(images))
+        for chosen in batches.split(
+            len(images), test_fraction=test_fraction, seed=split_seed
+        )
     )
     return classification.classify(
         model,
-        batches.shuffled(train, config.batch_size),
+        batches.shuffled(train, batch_size),
         train,
         test,
         facts={
             "train_examples": len(train["label"]),
             "test_examples": len(test["label"]),
         },
-        examples=config.batch_size or len(train["label"]),
+        examples=batch_size or len(train["label"]),
     )

@@ -1,16 +1,16 @@
 """A quadratic with a chosen spectrum, where theory is exact."""
 
 import math
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from ml_collections import ConfigDict
 
 from experiments.tasks.task import Task
 
 
-def make(config: ConfigDict) -> Task:
+def quadratic(eigenvalues: Sequence[float] = (0.1, 1.0), *, noise: float = 0.0) -> Task:
     """Curvatures lambda_i, and noise of a chosen size on the gradient.
 
         loss(x, z) = 1/2 sum_i lambda_i x_i^2 + noise sum_i z_i x_i
@@ -20,35 +20,33 @@ def make(config: ConfigDict) -> Task:
     the loss at sum_i lambda_i / 2.
 
     Args:
-        config: the task's section; uses `eigenvalues` and `noise`.
+        eigenvalues: the curvatures, lambda_i.
+        noise: standard deviation of the gradient's noise.
 
     Returns:
-        The task; its parameters are one vector x. The loss that is reported, as
-        train_loss, is without noise.
+        The task; its parameters are one vector x. The metric train_loss is without
+        noise.
 
     Raises:
         ValueError: if an eigenvalue or the noise is negative or not finite, or there is
             no eigenvalue.
     """
-    eigenvalues = np.asarray(config.eigenvalues, np.float32)
-    if eigenvalues.ndim != 1 or not eigenvalues.size:
+    spectrum = np.asarray(eigenvalues, np.float32)
+    if spectrum.ndim != 1 or not spectrum.size:
         raise ValueError(
-            "config.task.eigenvalues must be a tuple with at least one curvature, got"
-            f" {config.eigenvalues}."
+            "`eigenvalues` must be a tuple with at least one curvature, got"
+            f" {eigenvalues}."
         )
-    if not (np.isfinite(eigenvalues).all() and (eigenvalues >= 0).all()):
+    if not (np.isfinite(spectrum).all() and (spectrum >= 0).all()):
         raise ValueError(
-            "config.task.eigenvalues must be finite and non-negative, got"
-            f" {config.eigenvalues}."
+            f"`eigenvalues` must be finite and non-negative, got {eigenvalues}."
         )
-    if not 0.0 <= config.noise < math.inf:
-        raise ValueError(
-            f"config.task.noise must be finite and non-negative, got {config.noise}."
-        )
-    shape = eigenvalues.shape
+    if not 0.0 <= noise < math.inf:
+        raise ValueError(f"`noise` must be finite and non-negative, got {noise}.")
+    shape = spectrum.shape
 
     def clean_loss(x):
-        return 0.5 * jnp.sum(eigenvalues * x**2)
+        return 0.5 * jnp.sum(spectrum * x**2)
 
     def batches(seed, start, stop):
         return np.stack(
@@ -60,8 +58,8 @@ def make(config: ConfigDict) -> Task:
 
     return Task(
         init=lambda key: jax.random.rademacher(key, shape, jnp.float32),
-        loss=lambda x, z: clean_loss(x) + config.noise * (z @ x),
+        loss=lambda x, z: clean_loss(x) + noise * (z @ x),
         batches=batches,
         evaluate=lambda x: {"train_loss": clean_loss(x)},
-        facts={"sharpness": float(eigenvalues.max()), "optimum_loss": 0.0},
+        facts={"sharpness": float(spectrum.max()), "optimum_loss": 0.0},
     )

@@ -1,12 +1,12 @@
 """What the runner needs to know of a task, and nothing else."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from ml_collections import ConfigDict
 
 Params = Any
 """A pytree of floating-point arrays."""
@@ -21,71 +21,66 @@ WHOLE = slice(None)
 """The part that is all of them."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Task:
-    """Something to minimise, as four functions.
+    """Something to minimize, as four functions.
+
+    A model may have a state that is not trained, such as BatchNorm's statistics: then
+    `loss` has an argument `state`, `init` returns the pair (parameters, state) and
+    `evaluate` takes both. A loss that draws random numbers, as dropout does, has an
+    argument `key`.
 
     Attributes:
         init: key -> parameters. Traced, and mapped over the cells of a grid.
-        loss: (parameters, batch) -> the training loss, float32 []. Traced, mapped over
-            cells, differentiated in the parameters.
-        batches: (seed, start, stop) -> the batches of steps start .. stop - 1, with
+        loss: (parameters, batch) -> the training loss, float32 []; with `state` the
+            pair (loss, state after it). Traced, mapped over cells, differentiated in
+            the parameters.
+        batches: (seed, start, stop) -> the batches of updates start .. stop - 1, with
             start < stop, as NumPy leaves [stop - start, ...]. Runs on the host. A pure
             function of its arguments, so that a resumed run sees the same batches:
             batches(s, 0, 4)[2:] equals batches(s, 2, 4). Where `examples` is given it
             takes a fourth argument, a `Part`: batches(s, 0, 4, part) equals
             batches(s, 0, 4)[:, part], and no other example is drawn.
-        evaluate: parameters -> float32 [] for some of train_loss, test_loss,
-            train_accuracy, test_accuracy. Traced. Large data sets are gone through a
+        evaluate: parameters -> {metric: float32 []}. `train_loss` is needed; a grid
+            marks a cell as diverged by it. Traced. Large data sets are gone through a
             block of examples at a time (`jax.lax.map` with a `batch_size`).
         facts: what is worth printing beside the results: sizes, entropies, a SHA-256,
             `sharpness` (the largest curvature at the optimum), `optimum_loss`.
         examples: how many a batch has, along the second axis of its leaves. With it
-            each process of a run draws those of its own workers alone; None draws whole
-            batches everywhere.
-        tokens: how many a batch predicts; None where they are not what is predicted.
+            each process of a run draws the examples of its own workers alone; None
+            draws whole batches everywhere.
+        tokens: how many tokens a batch predicts; None where it predicts none.
     """
 
-    init: Callable[[jax.Array], Params]
-    loss: Callable[[Params, Batch], jax.Array]
+    init: Callable[[jax.Array], Any]
+    loss: Callable[..., Any]
     batches: Callable[..., Batch]
-    evaluate: Callable[[Params], dict[str, jax.Array]]
+    evaluate: Callable[..., dict[str, jax.Array]]
     facts: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
     examples: int | None = None
     tokens: int | None = None
 
+    @cached_property
+    def has_state(self) -> bool:
+        """Whether the model has a state."""
+        return "state" in inspect.signature(self.loss).parameters
 
-def at_least(config: ConfigDict, key: str, low: int) -> int:
-    """`config[key]`, which must be no smaller than `low`.
+    @cached_property
+    def uses_key(self) -> bool:
+        """Whether the loss draws random numbers."""
+        return "key" in inspect.signature(self.loss).parameters
+
+
+def at_least(name: str, value: int, low: int) -> None:
+    """Checks that a number of a task is no smaller than `low`.
 
     Raises:
         ValueError: if it is smaller.
 
     Example:
-        >>> at_least(ConfigDict({"width": 0}), "width", 1)
+        >>> at_least("width", 0, 1)
         Traceback (most recent call last):
-        ValueError: config.task.width must be at least 1, got 0.
+        ValueError: `width` must be at least 1, got 0.
     """
-    if config[key] < low:
-        raise ValueError(
-            f"config.task.{key} must be at least {low}, got {config[key]}."
-        )
-    return config[key]
-
-
-def activations(config: ConfigDict) -> Any:
-    """The dtype that a network computes in, `config.dtype`; parameters are float32.
-
-    Raises:
-        ValueError: if it is neither float32 nor bfloat16.
-
-    Example:
-        >>> activations(ConfigDict({"dtype": "float16"}))
-        Traceback (most recent call last):
-        ValueError: config.task.dtype must be 'float32' or 'bfloat16', got 'float16'.
-    """
-    if config.dtype not in ("float32", "bfloat16"):
-        raise ValueError(
-            f"config.task.dtype must be 'float32' or 'bfloat16', got {config.dtype!r}."
-        )
-    return jnp.dtype(config.dtype)
+    if value < low:
+        raise ValueError(f"`{name}` must be at least {low}, got {value}.")

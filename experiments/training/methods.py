@@ -10,8 +10,8 @@ import numpy as np
 import optax
 
 import delayjax as dj
-from experiments import timetable
-from experiments.timetable import Timetable
+from experiments.training import timetable
+from experiments.training.timetable import Timetable
 
 _ALL_REDUCE = dj.cluster.Communication.all_reduce_seconds
 

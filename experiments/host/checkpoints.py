@@ -1,13 +1,14 @@
 """Checkpoints of one program, through Orbax."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from experiments import execution, processes
-from experiments.progress import log
+from experiments.host import processes
+from experiments.host.progress import log
 
 
 class OtherRunError(ValueError):
@@ -21,37 +22,34 @@ class Checkpoints:
     several processes each writes and reads its own part, and all call every method.
     """
 
-    def __init__(self, directory: epath.PathLike, *, max_delay: int, kept: int):
+    def __init__(
+        self, directory: epath.PathLike, *, kept: int, held: Callable[[Any], Any]
+    ):
         """Opens the folder, creating it.
 
         Args:
             directory: of this program's checkpoints alone; gs:// too.
-            max_delay: depth of the history, in updates; a checkpoint of another depth
-                is refused.
             kept: how many of the newest are kept.
+            held: a state -> what has its `step`, the number of updates done.
         """
         self._directory = epath.Path(directory).resolve()
-        self._max_delay = max_delay
+        self._held = held
         self._manager = ocp.CheckpointManager(
             self._directory,
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=kept, create=True, enable_async_checkpointing=False
             ),
-            item_names=("state", "facts"),
+            item_names=("state",),
         )
         # The manager's own reading has barriers inside, at which the others would stand
         # where one process alone cannot read its part.
         self._state = ocp.StandardCheckpointHandler()
-        self._facts = ocp.JsonCheckpointHandler()
 
     def save(self, state: Any) -> None:
         """Writes a state under its own step."""
         self._manager.save(
-            int(execution.held(state).step),
-            args=ocp.args.Composite(
-                state=ocp.args.StandardSave(state),
-                facts=ocp.args.JsonSave({"max_delay": self._max_delay}),
-            ),
+            int(self._held(state).step),
+            args=ocp.args.Composite(state=ocp.args.StandardSave(state)),
         )
         self._manager.wait_until_finished()
 
@@ -62,8 +60,8 @@ class Checkpoints:
             like: its shapes, with the shardings that it is to have.
 
         Raises:
-            OtherRunError: if it was made with another `max_delay`, or its leaves are
-                others than those of `like`. Nothing is moved then.
+            OtherRunError: if its leaves are not the leaves of `like`. Nothing is moved
+                then.
         """
         for step in sorted(self._manager.all_steps(), reverse=True):
             path = self._directory / str(step)
@@ -88,14 +86,6 @@ class Checkpoints:
 
     def _check(self, path: epath.Path, like: Any) -> None:
         """Refuses a checkpoint whose leaves are not those of `like`."""
-        facts = self._facts.restore(path / "facts", args=ocp.args.JsonRestore())
-        found = facts["max_delay"]
-        if found != self._max_delay:
-            raise OtherRunError(
-                f"The checkpoint in {self._directory} has max_delay {found}, the"
-                f" config {self._max_delay}: set config.delay.max_delay={found} or"
-                " choose another --workdir."
-            )
         there = _leaves(self._state.metadata(path / "state").tree)
         here = _leaves(ocp.tree.serialize_tree(like, keep_empty_nodes=True))
         differing = [

@@ -9,16 +9,14 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from flax.traverse_util import flatten_dict
 from jax.experimental import multihost_utils
-from ml_collections import ConfigDict
 
-from experiments import progress
+from experiments.host import progress
 
 T = TypeVar("T")
 
@@ -197,7 +195,7 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def check_agreement(config: ConfigDict) -> None:
+def check_agreement(config: Mapping[str, Any]) -> None:
     """Checks that all processes run the same config.
 
     Raises:
@@ -205,11 +203,11 @@ def check_agreement(config: ConfigDict) -> None:
     """
     if jax.process_count() == 1:
         return
-    own = json.dumps(config.to_dict(), default=str, sort_keys=True).encode()
+    own = json.dumps(config, default=str, sort_keys=True).encode()
     sizes = multihost_utils.process_allgather(np.int32(len(own)))
     padded = np.frombuffer(own.ljust(int(sizes.max())), np.uint8)
     texts = [bytes(row) for row in multihost_utils.process_allgather(padded)]
-    first, *others = (flatten_dict(json.loads(text), sep=".") for text in texts)
+    first, *others = (json.loads(text) for text in texts)
     differing = [
         f"config.{key}: {first.get(key)} in process 0, {other.get(key)} in process {i}"
         for i, other in enumerate(others, start=1)

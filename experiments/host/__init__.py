@@ -1,0 +1,1 @@
+"""What a run asks of its host: processes, files, checkpoints, progress."""

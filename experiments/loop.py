@@ -1,0 +1,376 @@
+"""Trains every cell of a program at once: one compiled scan from look to look."""
+
+import functools
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments import execution
+from experiments.host import processes
+from experiments.programs import Program
+from experiments.training.rules import Model, begun
+
+_CHUNK_BYTES = 2**26  # of batches that are on their way to the device at once
+
+
+class State(NamedTuple):
+    """All that a checkpoint must hold. Leaves are [seeds, cells, ...]."""
+
+    # in every update, in every cell
+    step: jax.Array  # updates done, int32 []; one clock for all cells
+    memory: Any  # of the optimizer
+    staleness_counts: jax.Array  # gradients of each staleness, int32 [depth + 1]
+    # while the cell is finite
+    model: Model
+    diverged_step: jax.Array  # the update whose loss was not finite, int32; -1 if none
+    # of several workers, each its own: the loss of the update before; else ()
+    loss: Any = ()
+
+
+class Chunk(NamedTuple):
+    """What a chunk reports; leaves are [chunk, seeds, cells]."""
+
+    # of the updates' batches, float32; nan once a cell has diverged; of several
+    # workers [chunk, workers, ...]
+    loss: jax.Array
+    staleness: jax.Array  # that the optimizer was told, in updates
+
+
+class Counters(NamedTuple):
+    """What a state has counted; leaves are [seeds, cells, ...] on the host."""
+
+    diverged_step: np.ndarray  # as in `State`
+    staleness_counts: np.ndarray  # of all workers
+    dropped: np.ndarray  # gradients refused for their age, int32
+
+
+class Trainer(NamedTuple):
+    """One program: compiled functions over [seeds, cells], and what they are fed."""
+
+    # a `State`; under several workers the `WorkerState` of one
+    init: Callable[[], Any]
+    run_chunk: Callable[[Any, Any], tuple[Any, Chunk]]
+    evaluate: Callable[[Any], dict[str, jax.Array]]  # state -> metrics [seeds, cells]
+    step: Callable[[Any, Any], tuple[Any, Chunk]]  # one update, for costs
+    given: Callable[[int, int], Any]  # start, stop -> what `run_chunk` scans over
+    # state, chunk -> what is reported, the same in every process
+    summary: Callable[[Any, Chunk], tuple[Chunk, Counters]]
+    counters: Callable[[Any], Counters]  # of a state, likewise
+    shapes: Callable[[], Any]  # of the state, with shardings: what a checkpoint becomes
+    given_shapes: Callable[[], Any]  # of what `run_chunk` scans over, likewise
+    program: Program
+    chunk: int  # updates in one scan
+
+
+def trainer(
+    program: Program,
+    *,
+    measure: Mapping[str, Callable[..., Any]] | None = None,
+    devices: Sequence[jax.Device] | None = None,
+) -> Trainer:
+    """Builds the functions of one program. Nothing is compiled yet.
+
+    The update is written for one cell and mapped over cells and seeds. Cells of one
+    seed see the same batches; a history's clock stays unbatched, so that the write to a
+    slot stays in place.
+
+    Args:
+        program: what is trained.
+        measure: further metrics, {name: (model, task) -> float32 []}.
+        devices: to run on, or to compile for; None for all that there are.
+    """
+    rule, task = program.rule, program.task
+    several = rule.workers > 1
+    cells = program.cells or {"": jnp.zeros(1)}  # one cell has no axis
+    seeds = jnp.asarray(program.seeds, jnp.int32)
+
+    def of_seed(seed):
+        return jax.random.fold_in(jax.random.key(0), seed)
+
+    def hyper(cell):
+        return {**program.static, **cell}
+
+    def init_cell(seed, cell):
+        key = of_seed(seed)
+        model, memory = rule.init(key, hyper(cell), begun(task, key))
+        return State(
+            step=jnp.zeros((), jnp.int32),
+            memory=memory,
+            staleness_counts=jnp.zeros(rule.depth(memory) + 1, jnp.int32),
+            model=model,
+            diverged_step=jnp.full((), -1, jnp.int32),
+            loss=jnp.zeros(()) if several else (),
+        )
+
+    def step_cell(seed, cell, state, given):
+        moved = rule.update(
+            of_seed(seed), hyper(cell), state.step, state.model, state.memory, given
+        )
+        judged, at = moved.loss, state.step
+        if several:
+            # the mean of the losses before: this update's would have to be waited for,
+            # however late gradients may be
+            judged, at = jax.lax.pmean(state.loss, execution.AXIS), state.step - 1
+        # A diverged cell is frozen by masking its model alone: a selection over the
+        # history would copy it.
+        live = (state.diverged_step < 0) & jnp.isfinite(judged)
+        first_bad = (state.diverged_step < 0) & ~live
+        return State(
+            step=state.step + 1,
+            memory=moved.memory,
+            staleness_counts=state.staleness_counts.at[moved.ages].add(
+                (moved.ages >= 0).astype(jnp.int32)
+            ),
+            model=optax.tree.where(live, moved.model, state.model),
+            diverged_step=jnp.where(first_bad, at, state.diverged_step),
+            loss=moved.loss if several else (),
+        ), Chunk(jnp.where(live, moved.loss, jnp.nan), moved.staleness)
+
+    one = jax.eval_shape(init_cell, seeds[0], jax.tree.map(lambda x: x[0], cells))
+    axes = State(*(0 for _ in one))._replace(
+        step=None, memory=rule.vmap_axes(one.memory)
+    )
+
+    def over_cells_and_seeds(function, in_axes, out_axes, given_axes=()):
+        over_cells = jax.vmap(
+            function, (None, 0, *in_axes, *(None for _ in given_axes)), out_axes
+        )
+        return jax.vmap(over_cells, (0, None, *in_axes, *given_axes), out_axes)
+
+    init = over_cells_and_seeds(init_cell, (), axes)
+    step = over_cells_and_seeds(step_cell, (axes,), (axes, 0), (0,))
+
+    def step_all(state, given):
+        return step(seeds, cells, state, given)
+
+    executed = execution.of(rule.workers, rule.devices, step_all, devices)
+
+    def given(start, stop):
+        own = execution.own(executed.fed, rule.workers)
+        return executed.place(rule.given(start, stop, own))
+
+    @functools.cache
+    def given_of_one_step():
+        """The shapes; of several workers one is drawn for."""
+
+        def of_all(leaf):
+            shape = leaf.shape[1:]
+            if several:
+                shape = rule.workers, *shape[1:]
+            return jax.ShapeDtypeStruct(shape, leaf.dtype)
+
+        return jax.tree.map(of_all, rule.given(0, 1, np.arange(1)))
+
+    @functools.partial(
+        jax.jit, donate_argnums=0, compiler_options=executed.options or None
+    )
+    def run_chunk(state, given):
+        return jax.lax.scan(executed.step, state, given)
+
+    # it runs once: on a CPU, compiling it well would take longer than all of it
+    cpu = jax.default_backend() == "cpu"
+    quickly = {"xla_backend_optimization_level": 0} if cpu else None
+
+    def summary(state, chunk):
+        if several:
+            chunk = chunk._replace(loss=chunk.loss.mean(1))
+        return chunk, counters(state)
+
+    @jax.jit
+    def model(state):
+        return rule.model(state.model, state.memory)
+
+    evaluate = _evaluator(task, tuple((measure or {}).items()))
+    begin = jax.jit(lambda: init(seeds, cells), compiler_options=quickly)
+
+    def hold(state):
+        shared = State(*(False for _ in state))._replace(model=True)
+        return executed.init(state, given_of_one_step(), shared)
+
+    @functools.cache
+    def shapes():
+        made = jax.eval_shape(lambda: hold(init(seeds, cells)))
+        return executed.shapes(made)
+
+    bytes_of_one = sum(
+        leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(given_of_one_step())
+    )
+    chunk = _chunk(rule.evaluate_every, bytes_of_one)
+
+    def given_shapes():
+        def of_chunk(leaf):
+            return jax.ShapeDtypeStruct(
+                (chunk, *leaf.shape), leaf.dtype, sharding=executed.fed
+            )
+
+        return jax.tree.map(of_chunk, given_of_one_step())
+
+    return Trainer(
+        init=lambda: hold(begin()),
+        run_chunk=run_chunk,
+        evaluate=lambda state: evaluate(model(execution.held(state))),
+        step=jax.jit(executed.step, donate_argnums=0),
+        given=given,
+        summary=jax.jit(summary, out_shardings=executed.everywhere),
+        counters=jax.jit(counters, out_shardings=executed.everywhere),
+        shapes=shapes,
+        given_shapes=given_shapes,
+        program=program,
+        chunk=chunk,
+    )
+
+
+def _chunk(evaluate_every: int, bytes_of_one: int) -> int:
+    """The longest scan whose batches fit; it divides `evaluate_every`."""
+    most = max(1, min(evaluate_every, _CHUNK_BYTES // max(1, bytes_of_one)))
+    return next(n for n in range(most, 0, -1) if evaluate_every % n == 0)
+
+
+@functools.lru_cache(maxsize=8)  # programs of one task share one compiled function
+def _evaluator(task: Any, measure: tuple) -> Callable[[Model], dict[str, jax.Array]]:
+    """The metrics of models [seeds, cells, ...]."""
+
+    def of_one(model):
+        metrics = task.evaluate(*(model if task.has_state else model[:1]))
+        return metrics | {name: value(model, task) for name, value in measure}
+
+    @jax.jit
+    def of_all(model):
+        shape = jax.tree.leaves(model)[0].shape[:2]
+        # a few cells at a time: a grid's activations on a whole data set are large
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), model)
+        metrics = jax.lax.map(of_one, flat, batch_size=8)
+        return jax.tree.map(lambda x: x.reshape(shape), metrics)
+
+    return of_all
+
+
+def gradient_norm(model: Model, task: Any) -> jax.Array:
+    """A metric: the norm of the gradient of all training data's loss."""
+
+    def loss(params):
+        return task.evaluate(params, *(model[1:] * task.has_state))["train_loss"]
+
+    return optax.tree.norm(jax.grad(loss)(model.params))
+
+
+def counters(state: Any) -> Counters:
+    """The counters of a state, wherever they are in it."""
+    state = execution.held(state)
+    seeds_and_cells = state.diverged_step.shape
+
+    def added_up(counts, shape):
+        return counts.reshape(-1, *seeds_and_cells, *shape).sum(0)
+
+    found = optax.tree.get_all_with_path(state.memory, "dropped")
+    nothing = jnp.zeros(seeds_and_cells, jnp.int32)
+    return Counters(
+        diverged_step=state.diverged_step,
+        staleness_counts=added_up(
+            state.staleness_counts, state.staleness_counts.shape[-1:]
+        ),
+        dropped=sum((added_up(count, ()) for _, count in found), start=nothing),
+    )
+
+
+class InterruptionError(Exception):
+    """SIGTERM or Ctrl-C arrived; the state of the last chunk has been saved."""
+
+
+class DivergenceError(Exception):
+    """A single run met a loss that is not finite."""
+
+
+class _Termination:
+    """Notes SIGTERM and SIGINT, so that a run stops between two chunks."""
+
+    def __enter__(self):
+        self.requested = ""
+        self._previous = {
+            number: signal.signal(number, self._note)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        return self
+
+    def _note(self, signum, frame):
+        del frame
+        if self.requested:  # asked twice: now
+            raise KeyboardInterrupt
+        self.requested = signal.Signals(signum).name
+
+    def __exit__(self, *exception):
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+
+def run(
+    trainer: Trainer,
+    state: Any,
+    *,
+    save: Callable[[Any], None],
+    report: Callable[..., None],
+    checkpoint_every: int,
+) -> Any:
+    """Trains one program from `state` to its last update.
+
+    Args:
+        trainer: the program's functions.
+        state: where to begin; donated.
+        save: called with the state after the chunk in which a multiple of
+            `checkpoint_every` updates is reached, at the end and when asked to stop.
+        report: called once a chunk with the step, the chunk's numbers and the counters
+            so far, both on the host, the seconds it took, and the metrics of an
+            evaluation, or None.
+        checkpoint_every: updates.
+
+    Returns:
+        The final state.
+
+    Raises:
+        InterruptionError: after SIGTERM or SIGINT, once the state is saved.
+        DivergenceError: if the only cell there is meets a loss that is not finite.
+    """
+    rule = trainer.program.rule
+    updates, length = rule.updates, trainer.chunk
+    start = int(execution.held(state).step)
+    single = execution.held(state).diverged_step.size == 1
+    if start >= updates:
+        return state
+
+    def given(start):
+        return trainer.given(start, min(start + length, updates))
+
+    following = given(start)
+    with _Termination() as termination:
+        while start < updates:
+            stop = min(start + length, updates)
+            started = time.perf_counter()
+            state, chunk = trainer.run_chunk(state, following)
+            due = stop % rule.evaluate_every == 0 or stop == updates
+            metrics = trainer.evaluate(state) if due else None
+            if stop < updates:  # the host draws the next chunk meanwhile
+                following = given(stop)
+            chunk, counted = jax.device_get(trainer.summary(state, chunk))
+            metrics = jax.device_get(metrics)
+            report(stop, chunk, counted, time.perf_counter() - started, metrics)
+            if single and counted.diverged_step.item() >= 0:
+                raise DivergenceError(
+                    f"the loss was not finite at update {counted.diverged_step.item()}"
+                    f" (in updates {start} to {stop}); what came before is recorded."
+                    " Lower the learning rate or the delay."
+                )
+            due = stop // checkpoint_every > start // checkpoint_every
+            start = stop
+            stopped = processes.any_of(bool(termination.requested))
+            if due or stopped or stop == updates:
+                save(state)
+            if stopped and stop < updates:
+                name = termination.requested or "a signal to another process"
+                raise InterruptionError(f"stopped by {name}, saved at update {stop}")
+    return state

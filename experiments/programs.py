@@ -1,0 +1,221 @@
+"""The cells of an experiment's grid, as programs: one compiled step each."""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.experiment import Arm, Experiment, arguments, is_number
+from experiments.tasks.task import Task
+from experiments.training.rules import Plan, Rule, begun
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Program:
+    """Cells that share one compiled step.
+
+    Attributes:
+        name: for files and progress.
+        columns: what is the same in all of its cells: labels, and axes that are not
+            traced.
+        axes: {traced axis: its value in each cell}, all of one length.
+        static: the axes among the columns.
+        task: what is minimized.
+        rule: how.
+        seeds: of the replicates.
+    """
+
+    name: str
+    columns: Mapping[str, Any]
+    static: Mapping[str, Any]
+    axes: Mapping[str, Sequence[Any]]
+    task: Task
+    rule: Rule
+    seeds: tuple[int, ...]
+
+    @property
+    def cells(self) -> dict[str, jax.Array]:
+        """{traced axis: float32 or int32 [cells]}; one cell has no axis."""
+        return {axis: _column(values) for axis, values in self.axes.items()}
+
+    @property
+    def size(self) -> int:
+        """How many cells there are."""
+        return len(next(iter(self.axes.values()), (None,)))
+
+    def settings(self) -> list[dict[str, Any]]:
+        """The columns of each cell, as the experiment gives them."""
+        shown = {key: label(value) for key, value in self.columns.items()}
+        rows = zip(*self.axes.values(), strict=True) if self.axes else [()]
+        return [shown | dict(zip(self.axes, row, strict=True)) for row in rows]
+
+
+def programs(experiment: Experiment) -> list[Program]:
+    """The programs of an experiment, in the order of its arms and static axes.
+
+    Raises:
+        ValueError: if an axis is no argument of the functions, or an argument has no
+            axis.
+    """
+    plan = Plan(
+        experiment.seed_numbers,
+        experiment.updates,
+        experiment.seconds,
+        experiment.examples,
+        experiment.evaluate_every,
+    )
+    made: list[Program] = []
+    tasks: dict[Any, Task] = {}
+    for arm in experiment.all_arms:
+        made += _of_arm(experiment, arm, plan, tasks)
+    names: dict[str, int] = {}
+    unique = []
+    for program in made:
+        seen = names[program.name] = names.get(program.name, 0) + 1
+        name = program.name if seen == 1 else f"{program.name}-{seen}"
+        unique.append(dataclasses.replace(program, name=name))
+    return unique
+
+
+def shard(programs: Sequence[Program], part: int, parts: int) -> list[Program]:
+    """Every `parts`-th cell, from number `part` on, counting through all programs."""
+    own, first = [], 0
+    for program in programs:
+        chosen = [c for c in range(program.size) if (first + c) % parts == part]
+        first += program.size
+        if len(chosen) == program.size:
+            own.append(program)
+        elif chosen:
+            axes = {a: [v[c] for c in chosen] for a, v in program.axes.items()}
+            own.append(dataclasses.replace(program, axes=axes))
+    return own
+
+
+def label(value: Any) -> Any:
+    """How a value of an axis is written in a table."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, (int, float, str, bool)):
+        return value
+    return getattr(value, "__name__", None) or str(value)
+
+
+def _of_arm(
+    experiment: Experiment, arm: Arm, plan: Plan, tasks: dict[Any, Task]
+) -> list[Program]:
+    grid = {**experiment.grid, **arm.grid}
+    task = arm.task or experiment.task
+    of_task = {} if isinstance(task, Task) else arguments(task)
+    of_training = arm.training.arguments()
+    known = {**of_training, **of_task}
+    unknown = [axis for axis in arm.grid if axis not in known]
+    if not experiment.arms:
+        unknown += [axis for axis in experiment.grid if axis not in known]
+    else:
+        grid = {axis: values for axis, values in grid.items() if axis in known}
+    if unknown:
+        raise ValueError(
+            f"`grid` has the axis {unknown[0]!r}, which neither the task nor the"
+            f" training takes: they take {', '.join(known) or 'none'}."
+        )
+    missing = [axis for axis, needed in known.items() if needed and axis not in grid]
+    if missing:
+        raise ValueError(
+            f"The task or the training takes {missing[0]!r}, which is no axis of"
+            f" `grid`: add it, {missing[0]}=(value,) for one."
+        )
+
+    made = []
+    declared = {*experiment.static, *of_task}
+    for chosen in _products({a: v for a, v in grid.items() if a in of_task}):
+        key = id(task), tuple(chosen.items())
+        if key not in tasks:
+            tasks[key] = task if isinstance(task, Task) else task(**chosen)
+        rule = arm.training.rule(tasks[key], plan)
+        own = {axis: v for axis, v in grid.items() if axis in of_training}
+        traced = _traced(tasks[key], rule, own, declared)
+        rest = {axis: values for axis, values in own.items() if axis not in traced}
+        for static in _products(rest):
+            rows = list(itertools.product(*(own[axis] for axis in traced)))
+            axes = dict(zip(traced, map(list, zip(*rows, strict=True)), strict=True))
+            columns = {**arm.labels, **chosen, **static}
+            made.append(
+                Program(
+                    name=_name(columns, grid),
+                    columns=columns,
+                    axes=axes,
+                    task=tasks[key],
+                    rule=rule,
+                    seeds=plan.seeds,
+                    static={**chosen, **static},
+                )
+            )
+    return made
+
+
+def _traced(
+    task: Task, rule: Rule, grid: Mapping[str, Sequence[Any]], declared: set[str]
+) -> list[str]:
+    """The axes that can be traced: the functions work with an unknown number there."""
+    first = {axis: values[0] for axis, values in grid.items()}
+    given = None
+
+    def works(axes):
+        nonlocal given
+        if given is None:
+            first_of = (0, 0, 0) if rule.workers > 1 else (0, 0)
+            given = jax.tree.map(lambda x: x[first_of], rule.given(0, 1))
+
+        def step(cell):
+            key = jax.random.key(0)
+            hyper = {**first, **cell}
+            model, memory = rule.init(key, hyper, begun(task, key))
+            return rule.update(key, hyper, jnp.int32(0), model, memory, given)
+
+        def over_workers(cell):
+            return jax.vmap(lambda _: step(cell), axis_name="workers")(jnp.zeros(1))
+
+        cell = {axis: _column(grid[axis])[0] for axis in axes}
+        try:
+            jax.eval_shape(over_workers if rule.workers > 1 else step, cell)
+        except Exception:  # whatever a user's function raises of a tracer
+            return False
+        return True
+
+    candidates = [
+        axis
+        for axis, values in grid.items()
+        if axis not in declared and all(map(is_number, values))
+    ]
+    if works(candidates):
+        return candidates
+    alone = [axis for axis in candidates if works([axis])]
+    while alone and not works(alone):
+        alone.pop()
+    return alone
+
+
+def _products(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    return [
+        dict(zip(grid, values, strict=True))
+        for values in itertools.product(*grid.values())
+    ]
+
+
+def _column(values: Sequence[Any]) -> jax.Array:
+    whole = all(isinstance(value, (int, np.integer)) for value in values)
+    return jnp.asarray(values, jnp.int32 if whole else jnp.float32)
+
+
+def _name(columns: Mapping[str, Any], grid: Mapping[str, Any]) -> str:
+    parts = []
+    for key, value in columns.items():
+        shown = f"{label(value):g}" if isinstance(value, float) else str(label(value))
+        parts.append(f"{key}={shown}" if key in grid or is_number(value) else shown)
+    slug = re.sub(r"[^\w.=+-]+", "_", "-".join(parts)).strip("_-")
+    return slug[:100] or "all"

@@ -1,0 +1,134 @@
+"""Runs an experiment: every program, with checkpoints, records and progress."""
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import pandas as pd
+
+from experiments import execution, loop, programs, records
+from experiments.experiment import Experiment
+from experiments.host import checkpoints, processes, progress
+from experiments.host.workdir import Workdir
+from experiments.loop import Trainer
+
+
+def run(
+    experiment: Experiment,
+    workdir: str | None = None,
+    *,
+    shard: tuple[int, int] = (0, 1),
+    config: Mapping[str, Any] | None = None,
+    checkpoint_every: int | None = None,
+    checkpoints_kept: int = 2,
+) -> records.Found:
+    """Trains all cells of an experiment. The same call goes on where it stopped.
+
+    Args:
+        experiment: what to train.
+        workdir: the folder of the run's records and checkpoints; by default a
+            temporary one.
+        shard: (i, n): train every n-th cell, from number i on.
+        config: the values that the experiment was made of, for the records.
+        checkpoint_every: updates; by default a tenth of each program's.
+        checkpoints_kept: how many of the newest are kept.
+
+    Returns:
+        The tables of results and curves.
+
+    Raises:
+        ValueError: if the experiment cannot be, or the folder holds another run.
+        loop.DivergenceError: if the only cell there is meets a loss that is not finite.
+        loop.InterruptionError: after SIGTERM or Ctrl-C, once the state is saved.
+    """
+    started = time.monotonic()
+    made = programs.shard(programs.programs(experiment), *shard)
+    place = Workdir(workdir or tempfile.mkdtemp(prefix="experiment-"))
+    trainers = [loop.trainer(program, measure=experiment.measure) for program in made]
+    folder = None
+    if processes.is_first():
+        place.download()
+        folder = records.Folder(place.local)
+    try:
+        if folder is not None:
+            folder.begin(experiment, made, config or {})
+        rows: list[dict[str, Any]] = []
+        curves: list[dict[str, Any]] = []
+        for number, trainer in enumerate(trainers, start=1):
+            own_rows, own_curves = _train(
+                place,
+                trainer,
+                every=checkpoint_every,
+                kept=checkpoints_kept,
+                title=f"{number}/{len(trainers)} {trainer.program.name}",
+            )
+            rows += own_rows
+            curves += own_curves
+        found = records.Found(pd.DataFrame(rows), pd.DataFrame(curves))
+        if folder is not None:
+            records.write_tables(place.local, *found)
+        return found
+    finally:
+        if folder is not None:
+            with contextlib.suppress(Exception):
+                folder.spent(time.monotonic() - started)
+            folder.close()
+            place.upload()
+
+
+def _train(
+    place: Workdir, trainer: Trainer, *, every: int | None, kept: int, title: str
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Trains one program and returns its rows of results.csv and of curves.csv."""
+    program = trainer.program
+    updates = program.rule.updates
+    saved = checkpoints.Checkpoints(
+        place.checkpoints / program.name, kept=kept, held=execution.held
+    )
+    with contextlib.ExitStack() as stack:
+        stack.callback(saved.close)
+        # first, so that two states are never alive at once
+        fresh = trainer.init()
+        initial = jax.device_get(trainer.evaluate(fresh))
+        begun = jax.device_get(trainer.counters(fresh))
+        del fresh
+        state = saved.restore(trainer.shapes())
+        start = 0 if state is None else int(execution.held(state).step)
+        if state is None:
+            state = trainer.init()
+        elif processes.is_first():
+            done = "is done" if start >= updates else "resumes"
+            progress.log.info("%s %s at update %d", title, done, start)
+        metrics = None
+        if processes.is_first():
+            metrics = records.Metrics(place.local, program, start)
+            stack.callback(metrics.close)
+            if start == 0:
+                metrics.write(0, None, begun, 1.0, initial)
+            bar = progress.Bar(title, start, updates)
+            stack.callback(bar.close)
+
+        def report(*chunk):
+            if metrics is not None:
+                bar.update(metrics.write(*chunk))
+
+        def save(state):
+            place.upload()  # the rows first: none may lack up to a checkpoint
+            saved.save(state)
+
+        state = loop.run(
+            trainer,
+            state,
+            save=save,
+            report=report,
+            checkpoint_every=every or max(1, updates // 10),
+        )
+        final, counters = jax.device_get(
+            (trainer.evaluate(state), trainer.counters(state))
+        )
+        rows = records.results(program, counters, initial, final)
+        curves = records.curves(program, metrics.rows()) if metrics else []
+    return rows, curves

@@ -1,0 +1,12 @@
+"""Kinds of training: an optimizer, along a trace, replicas that average."""
+
+from experiments.training.averaging import replicas as replicas
+from experiments.training.gradients import on_devices as on_devices
+from experiments.training.gradients import optimizer as optimizer
+from experiments.training.rules import Model as Model
+from experiments.training.rules import Plan as Plan
+from experiments.training.rules import Rule as Rule
+from experiments.training.rules import Training as Training
+from experiments.training.rules import Update as Update
+from experiments.training.traces import Simulation as Simulation
+from experiments.training.traces import along as along

@@ -1,0 +1,180 @@
+"""Training of workers that have models of their own and average them."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import delayjax as dj
+from experiments.tasks.task import Task
+from experiments.training.methods import Method, Now
+from experiments.training.rules import (
+    Model,
+    Plan,
+    Rule,
+    Update,
+    axes_of,
+    called,
+    data_seed,
+    loss_and_gradients,
+)
+from experiments.training.traces import Traces, into
+
+
+@dataclasses.dataclass(frozen=True)
+class _Replicas:
+    method: Method
+    cluster: dj.cluster.Cluster
+    make: Callable[..., optax.GradientTransformation]
+
+    def arguments(self):
+        return axes_of(self.make)
+
+    def rule(self, task: Task, plan: Plan) -> Rule:
+        return _rule(self, task, plan)
+
+    def timetable(self, seed: int, updates: int) -> Any:
+        mixed = int(np.random.SeedSequence([0, seed]).generate_state(1)[0])
+        return self.method.timetable(self.cluster, updates, mixed)
+
+    def trace(self, seed: int, updates: int, seconds: float) -> dj.cluster.Trace:
+        del seconds
+        return self.timetable(seed, updates).trace
+
+
+def replicas(
+    method: Method,
+    cluster: dj.cluster.Cluster,
+    make: Callable[..., optax.GradientTransformation],
+) -> Any:
+    """Trains a model on each worker of a cluster; a method mixes the models.
+
+    Args:
+        method: how, and what that takes in time; `methods` has the papers'.
+        cluster: whose workers take the steps.
+        make: grid axes -> each worker's own optimizer.
+    """
+    return _Replicas(method, cluster, make)
+
+
+def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
+    workers, method = training.cluster.workers, training.method
+    traces = Traces.of(training, task, plan)
+    tables = [training.timetable(seed, traces.updates) for seed in plan.seeds]
+
+    def transformation(hyper, now, key):
+        inner = called(training.make, hyper, key)
+        # who meets whom is the same under all seeds, or every meeting that can be would
+        # be computed; what workers learn, and when they are done, is not
+        return method.transformation(inner, now, workers, jax.random.key(0))
+
+    def simulated(hyper, key):
+        def step(state, given):
+            (params, model_state), tx_state = state
+            now, batch, number = given
+            tx = transformation(hyper, now, key)
+            own = Model(dj.workers.vary(params), dj.workers.vary(model_state))
+            of_step = jax.random.fold_in(key, number)
+            loss, grads, after = loss_and_gradients(task, own, batch, of_step)
+            updates, tx_state = tx.update(grads, tx_state, params)
+            model = Model(optax.apply_updates(params, updates), after)
+            return (model, tx_state), loss
+
+        return dj.workers.simulate(step, workers)
+
+    def numbers(step):
+        return step * workers + jnp.arange(workers)
+
+    def init(key, hyper, model):
+        now, batch = jax.tree.map(lambda leaf: leaf[0, 0], given(0, 1))
+        tx_state = transformation(hyper, Now(), key).init(model.params)
+        shared = Model(method.model == "shared", False), False
+        held = simulated(hyper, key).init(
+            (model, tx_state), (now, batch, numbers(0)), shared=shared
+        )
+        model, tx_state = held.state
+        # the model stands beside it, where a diverged cell's is masked
+        return model, dj.workers.WorkerState(tx_state, held.axes)
+
+    def update(key, hyper, step, model, memory, given):
+        now, batch = given
+        # the same in all cells, so that what is done every few steps is done then alone
+        tx_state = _with_clock(memory.state, step)
+        held = dj.workers.WorkerState((model, tx_state), memory.axes)
+        held, losses = simulated(hyper, key).step(held, (now, batch, numbers(step)))
+        model, tx_state = held.state
+        there = now.place >= 0
+        count = jnp.maximum(there.sum(), 1)
+        return Update(
+            model=model,
+            memory=dj.workers.WorkerState(tx_state, memory.axes),
+            loss=jnp.where(there, losses, 0.0).sum() / count,
+            staleness=jnp.where(there, now.behind, 0).sum() / count,
+            ages=jnp.where(there, now.behind, -1),
+        )
+
+    def evaluated(model, memory):
+        def mean(leaf):
+            return leaf.mean(axis=2)
+
+        match method.model:
+            case "center":
+                center = optax.tree.get(memory.state, "center")
+                return Model(center, jax.tree.map(mean, model.state))
+            case "mean":
+                return jax.tree.map(mean, model)
+        return Model(model.params, jax.tree.map(mean, model.state))
+
+    def given(start, stop, own=None):
+        """Gradient g of a seed, in the order of steps and workers, has its batch g."""
+        del own  # the workers are simulated in one
+        rows, batches = [], []
+        for seed, table in zip(plan.seeds, tables, strict=True):
+            there = table.there[start:stop]
+            first = int(table.there[:start].sum())
+            last = first + max(int(there.sum()), 1)
+            drawn = task.batches(data_seed(seed), first, last)
+            batches.append(jax.tree.map(lambda x, there=there: into(x, there), drawn))
+            own_rows = (table.place, table.behind, table.in_time)
+            rows.append(Now(*(field[start:stop] for field in own_rows)))
+        # [updates, seeds, workers, ...]
+        stacked = [
+            jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *trees)
+            for trees in (rows, batches)
+        ]
+        return tuple(stacked)
+
+    def vmap_axes(memory):
+        # a history of the center counts visits, of which seeds have different numbers
+        own_clocks = method.model == "center"
+        return 0 if own_clocks else dj.ring.vmap_axes(memory)
+
+    return Rule(
+        updates=traces.updates,
+        evaluate_every=traces.evaluate_every,
+        init=init,
+        update=update,
+        given=given,
+        depth=lambda memory: traces.max_staleness,
+        model=evaluated,
+        seconds=traces.seconds,
+        examples=traces.examples,
+        dropped=traces.dropped,
+        vmap_axes=vmap_axes,
+        traces=traces.traces,
+    )
+
+
+def _with_clock(tx_state: Any, step: jax.Array) -> Any:
+    """A state whose shared clocks are `step`."""
+
+    def is_clock(path, leaf):
+        del path
+        return leaf.ndim == 0
+
+    clocks = optax.tree.get_all_with_path(tx_state, "step", is_clock)
+    return optax.tree.set(tx_state, is_clock, step=step) if clocks else tx_state

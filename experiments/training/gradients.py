@@ -1,0 +1,198 @@
+"""Training with an Optax transformation: one worker, or several on a batch's parts."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import delayjax as dj
+from experiments.tasks.task import Task
+from experiments.training.rules import (
+    Model,
+    Plan,
+    Rule,
+    Update,
+    axes_of,
+    cadence,
+    called,
+    data_seed,
+    loss_and_gradients,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Optimizer:
+    make: Callable[..., optax.GradientTransformation]
+    workers: int
+    devices: bool
+    update_seconds: float | None
+
+    def arguments(self):
+        return axes_of(self.make)
+
+    def rule(self, task: Task, plan: Plan) -> Rule:
+        return _rule(self, task, plan)
+
+
+def optimizer(
+    make: Callable[..., optax.GradientTransformation],
+    *,
+    workers: int = 1,
+    update_seconds: float | None = None,
+) -> Any:
+    """Trains with the transformation that a function of grid axes makes.
+
+    Lateness is in the transformation: `delayed(...)` in it, for one. The function may
+    take `key`, a PRNG key of its seed.
+
+    Args:
+        make: grid axes -> an Optax transformation. Over several workers it takes the
+            mean itself, over the axis "workers": `exchange.mean(...)` in it, for one.
+        workers: how many share a batch, simulated on one device.
+        update_seconds: what an update takes, where a run's end is in seconds.
+    """
+    return _Optimizer(make, workers, False, update_seconds)
+
+
+def on_devices(
+    make: Callable[..., optax.GradientTransformation],
+    *,
+    workers: int,
+    update_seconds: float | None = None,
+) -> Any:
+    """`optimizer` whose workers are devices, of one host or of many.
+
+    Args:
+        make: as in `optimizer`.
+        workers: how many; a multiple of the devices, or no more than these.
+        update_seconds: as in `optimizer`.
+    """
+    return _Optimizer(make, workers, True, update_seconds)
+
+
+def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
+    workers = training.workers
+
+    def init(key, hyper, model):
+        tx = called(training.make, hyper, key)
+        return model, tx.init(model.params)
+
+    def update(key, hyper, step, model, memory, batch):
+        tx = called(training.make, hyper, key)
+        params = dj.workers.vary(model.params)
+        of_step = jax.random.fold_in(jax.random.fold_in(key, 1), step)
+        if workers > 1:
+            worker = jax.lax.axis_index("workers")
+            of_step = jax.random.fold_in(of_step, worker)
+        loss, grads, state = loss_and_gradients(
+            task, Model(params, model.state), batch, of_step
+        )
+        if workers > 1 and task.has_state:
+            state = jax.lax.pmean(state, "workers")
+        updates, memory = tx.update(grads, memory, model.params, value=loss)
+        ages = _staleness(memory)
+        moved = Model(optax.apply_updates(model.params, updates), state)
+        return Update(moved, memory, loss, ages.astype(jnp.float32), ages)
+
+    def given(start, stop, own=None):
+        seeds = [data_seed(seed) for seed in plan.seeds]
+        if workers == 1:
+            batches = [task.batches(seed, start, stop) for seed in seeds]
+            return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *batches)
+        batches = [_of_workers(task, seed, start, stop, workers, own) for seed in seeds]
+        # [updates, workers, seeds, examples of a worker, ...]
+        return jax.tree.map(lambda *leaves: np.stack(leaves, axis=2), *batches)
+
+    updates = _updates(training, task, plan)
+    seconds = None
+    if training.update_seconds is not None:
+        seconds = lambda step: np.full(  # noqa: E731
+            len(plan.seeds), step * training.update_seconds
+        )
+    return Rule(
+        updates=updates,
+        evaluate_every=cadence(updates, plan.evaluate_every),
+        init=init,
+        update=update,
+        given=given,
+        depth=_depth,
+        seconds=seconds,
+        examples=lambda step: np.full(len(plan.seeds), step * (task.examples or 1)),
+        workers=workers,
+        devices=training.devices,
+    )
+
+
+def _updates(training: _Optimizer, task: Task, plan: Plan) -> int:
+    if plan.updates is not None:
+        return plan.updates
+    if plan.seconds is not None:
+        if training.update_seconds is None:
+            raise ValueError(
+                "`seconds` ends a run, but an optimizer's update takes no time: give"
+                " `updates`, or optimizer(make, update_seconds=...)."
+            )
+        return int(plan.seconds / training.update_seconds)
+    if task.examples is None:
+        raise ValueError(
+            "`examples` ends a run, but the task does not say how many a batch has:"
+            " give `updates`."
+        )
+    return plan.examples // task.examples
+
+
+def _staleness(memory: Any) -> jax.Array:
+    """The staleness that was handed on last, the largest of all leaves; 0 if none."""
+    if not optax.tree.get_all_with_path(memory, "staleness"):
+        return jnp.zeros((), jnp.int32)
+    told = jax.tree.leaves(dj.staleness(memory))
+    largest = jnp.stack([jnp.asarray(tau) for tau in told]).max()
+    return jnp.ceil(largest).astype(jnp.int32)
+
+
+def _depth(memory: Any) -> int:
+    """No gradient is older: the slots of all histories, and each outbox's one."""
+
+    def is_ring(node):
+        return isinstance(node, dj.ring.Ring)
+
+    nodes = jax.tree.leaves(memory, is_leaf=is_ring)
+    deepest = [
+        max((slots.shape[0] - 1 for slots in jax.tree.leaves(ring.slots)), default=0)
+        for ring in filter(is_ring, nodes)
+    ]
+    return sum(deepest) + 1
+
+
+def _of_workers(
+    task: Task, seed: int, start: int, stop: int, workers: int, own: np.ndarray | None
+) -> Any:
+    """Batches [updates, own workers, examples of a worker, ...]; None is all workers.
+
+    Worker w has the examples w n .. (w + 1) n - 1 of each batch, whoever draws them.
+    """
+    if own is None or len(own) == workers:
+        return jax.tree.map(
+            lambda x: _divided(x, workers), task.batches(seed, start, stop)
+        )
+    if task.examples is None:  # they cannot be drawn apart
+        drawn = task.batches(seed, start, stop)
+        return jax.tree.map(lambda x: _divided(x, workers)[:, own], drawn)
+    examples = _divided(np.arange(task.examples)[None], workers)[0, own]
+    drawn = task.batches(seed, start, stop, examples.ravel())
+    return jax.tree.map(lambda x: _divided(x, len(own)), drawn)
+
+
+def _divided(batches: np.ndarray, workers: int) -> np.ndarray:
+    """Batches [updates, examples, ...] as [updates, workers, their examples, ...]."""
+    updates, *shape = batches.shape
+    if not shape or shape[0] % workers:
+        raise ValueError(
+            f"`workers` must divide the examples of a batch, got {workers} workers and"
+            f" batches of {shape}: change the task's batch size."
+        )
+    return batches.reshape(updates, workers, shape[0] // workers, *shape[1:])

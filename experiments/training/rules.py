@@ -1,0 +1,162 @@
+"""What a kind of training is: a small protocol, and how its functions are called."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+import optax
+
+import delayjax as dj
+from experiments.tasks.task import Task
+
+Hyper = Mapping[str, Any]
+"""{axis: value} of one cell; traced where it can be."""
+
+
+class Model(NamedTuple):
+    """What is trained and evaluated."""
+
+    params: Any
+    state: Any = ()  # BatchNorm's statistics and the like; () where there are none
+
+
+class Update(NamedTuple):
+    """What one update does to a cell."""
+
+    model: Model
+    memory: Any
+    loss: jax.Array  # mean over the update's gradients, float32 []
+    staleness: jax.Array  # that the optimizer was told, in updates, []
+    ages: jax.Array  # staleness of each gradient, int32 [K] or []; -1: there is none
+
+
+class Plan(NamedTuple):
+    """How long a training lasts, and under which seeds."""
+
+    seeds: tuple[int, ...]
+    updates: int | None
+    seconds: float | None
+    examples: int | None
+    evaluate_every: int | None
+
+
+class Rule(NamedTuple):
+    """A kind of training, bound to a task: functions of one cell of a grid."""
+
+    updates: int  # how many there are
+    evaluate_every: int  # updates; there is an evaluation at the end as well
+    # key of the seed, hyper, model -> (model as it is trained, memory)
+    init: Callable[[jax.Array, Hyper, Model], tuple[Model, Any]]
+    # key, hyper, step, model, memory, given -> what the update does
+    update: Callable[[jax.Array, Hyper, jax.Array, Model, Any, Any], Update]
+    # start, stop -> what updates start .. stop - 1 are given, NumPy [n, seeds, ...];
+    # of several workers [n, workers, seeds, ...], of the given workers alone
+    given: Callable[..., Any]
+    depth: Callable[[Any], int]  # memory -> the largest staleness there can be
+    # update number -> int64 [seeds]: examples in the gradients applied until then
+    examples: Callable[[int], np.ndarray]
+    # model, memory -> the model to evaluate, leaves [seeds, cells, ...]
+    model: Callable[[Model, Any], Model] = lambda model, memory: model
+    # update number -> float64 [seeds]: simulated seconds until it was done; None: the
+    # training has no time of its own
+    seconds: Callable[[int], np.ndarray] | None = None
+    # update number -> float64 [seeds]: refused gradients, a share of all that arrived
+    dropped: Callable[[int], np.ndarray] | None = None
+    vmap_axes: Callable[[Any], Any] = dj.ring.vmap_axes
+    workers: int = 1  # that take the step together, each on its own part of the batch
+    devices: bool = False  # whether they are devices; else they are simulated
+    traces: Sequence[dj.cluster.Trace] = ()  # a cluster's, one a seed
+
+
+@runtime_checkable
+class Training(Protocol):
+    """A kind of training. `optimizer`, `along`, `replicas` and `on_devices` make some.
+
+    A kind of your own is a class with these two methods.
+    """
+
+    def arguments(self) -> dict[str, bool]:
+        """{grid axis that it takes: whether it needs it}."""
+        ...
+
+    def rule(self, task: Task, plan: Plan) -> Rule:
+        """The training of a task, for so long."""
+        ...
+
+
+def as_training(training: Any) -> Training:
+    """A kind of training; a transformation, or a function that makes one, is one.
+
+    Raises:
+        TypeError: if it is neither.
+    """
+    if isinstance(training, Training):
+        return training
+    from experiments.training.gradients import optimizer
+
+    if isinstance(training, optax.GradientTransformation):
+        return optimizer(lambda: training)
+    if callable(training):
+        return optimizer(training)
+    raise TypeError(
+        "`training` must be an Optax transformation, a function that makes one, or"
+        f" `along(...)`, `replicas(...)`, `on_devices(...)`, got {training!r}."
+    )
+
+
+def axes_of(*functions: Any) -> dict[str, bool]:
+    """The grid axes that functions take: their arguments but for `key`."""
+    found: dict[str, bool] = {}
+    for function in filter(callable, functions):
+        for name, parameter in inspect.signature(function).parameters.items():
+            kind, empty = parameter.kind, parameter.default is parameter.empty
+            if kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                found[name] = found.get(name, False) or empty
+    found.pop("key", None)
+    return found
+
+
+def called(function: Any, hyper: Hyper, key: jax.Array) -> Any:
+    """What a function of grid axes makes of a cell; what is no function, as it is."""
+    if not callable(function) or isinstance(function, optax.GradientTransformation):
+        return function
+    names = inspect.signature(function).parameters
+    given = {name: value for name, value in hyper.items() if name in names}
+    if "key" in names and "key" not in given:
+        given["key"] = key
+    return function(**given)
+
+
+def begun(task: Task, key: jax.Array) -> Model:
+    """A task's model before the first update."""
+    made = task.init(key)
+    return Model(*made) if task.has_state else Model(made)
+
+
+def loss_and_gradients(
+    task: Task, model: Model, batch: Any, key: jax.Array
+) -> tuple[jax.Array, Any, Any]:
+    """A task's loss, its gradient, and the model's state after it."""
+    options: dict[str, Any] = {}
+    if task.uses_key:
+        options["key"] = key
+    if not task.has_state:
+        loss, grads = jax.value_and_grad(task.loss)(model.params, batch, **options)
+        return loss, grads, ()
+    options["state"] = model.state
+    (loss, state), grads = jax.value_and_grad(task.loss, has_aux=True)(
+        model.params, batch, **options
+    )
+    return loss, grads, state
+
+
+def data_seed(seed: int) -> int:
+    """The seed of the order of the examples."""
+    return int(np.random.SeedSequence([0, seed]).generate_state(1)[0])
+
+
+def cadence(updates: int, evaluate_every: int | None) -> int:
+    """Updates from one evaluation to the next: by default a twentieth of all."""
+    return min(updates, evaluate_every or max(1, updates // 20))

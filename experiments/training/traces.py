@@ -1,0 +1,258 @@
+"""Training along what a cluster did: simulated, or the log of a real one."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+import delayjax as dj
+from experiments.tasks.task import Task
+from experiments.training.rules import (
+    Model,
+    Plan,
+    Rule,
+    Update,
+    axes_of,
+    cadence,
+    called,
+    data_seed,
+    loss_and_gradients,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Simulation:
+    """A cluster and a protocol, simulated anew under every seed."""
+
+    cluster: dj.cluster.Cluster
+    protocol: Callable[..., Any]
+
+    def trace(self, seed: int, updates: int | None, seconds: float) -> Any:
+        """What the cluster does under a seed."""
+        mixed = int(np.random.SeedSequence([0, seed]).generate_state(1)[0])
+        return dj.cluster.simulate(
+            self.cluster, self.protocol, updates, seed=mixed, seconds=seconds
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Along:
+    source: Simulation | dj.cluster.Trace
+    make: Callable[..., optax.GradientTransformation]
+    options: dict[str, Any]
+
+    def arguments(self):
+        return axes_of(self.make, self.options["each"])
+
+    def rule(self, task: Task, plan: Plan) -> Rule:
+        return _rule(self, task, Traces.of(self.source, task, plan))
+
+
+def along(
+    source: Simulation | dj.cluster.Trace,
+    make: Callable[..., optax.GradientTransformation] | optax.GradientTransformation,
+    *,
+    each: Any = None,
+    accept: Callable[..., Any] | None = None,
+    aggregation: Any = None,
+    read_spread: float = 0.0,
+) -> Any:
+    """Trains along a trace with `dj.replay`: each gradient is used where it arrived.
+
+    Args:
+        source: `Simulation(cluster, protocol)`, or a trace, which all seeds follow.
+        make: grid axes -> the server's optimizer.
+        each: a transformation of every gradient, or a function of grid axes that makes
+            one; see `dj.replay`.
+        accept: as in `dj.replay`.
+        aggregation: as in `dj.replay`.
+        read_spread: as in `dj.replay`.
+    """
+    options = dict(
+        each=each, accept=accept, aggregation=aggregation, read_spread=read_spread
+    )
+    return _Along(source, make, options)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Traces:
+    """One trace a seed, as far as a run follows them."""
+
+    traces: tuple[dj.cluster.Trace, ...]
+    updates: int
+    evaluate_every: int
+    examples_each: int  # in a gradient
+    seeds: tuple[int, ...]
+
+    @classmethod
+    def of(cls, source: Any, task: Task, plan: Plan) -> "Traces":
+        """The traces of a source, as long as every seed's fits into the plan.
+
+        Raises:
+            ValueError: if not a single update fits.
+        """
+        if isinstance(source, dj.cluster.Trace):
+            fitting = _fitting(source, plan, task)
+            traces: Sequence[Any] = (source,) * len(plan.seeds)
+        else:
+            fitting = plan.updates
+            if fitting is None:
+                fitting = min(_within(source, seed, plan, task) for seed in plan.seeds)
+            traces = ()
+        if fitting == 0:
+            raise ValueError(
+                "No update is done within the experiment's `seconds` or `examples`:"
+                " raise them."
+            )
+        traces = traces or [
+            source.trace(seed, fitting, math.inf) for seed in plan.seeds
+        ]
+        every = cadence(fitting, plan.evaluate_every)
+        return cls(tuple(traces), fitting, every, task.examples or 1, plan.seeds)
+
+    @cached_property
+    def width(self) -> int:
+        """K, the most gradients of an update."""
+        return max(1, *(trace.max_gradients for trace in self.traces))
+
+    def arrivals(self, start: int, stop: int) -> Any:
+        """The updates start .. stop - 1: [n, seeds, K], the divisor [n, seeds]."""
+        rows = [trace.arrivals(start, stop, width=self.width) for trace in self.traces]
+        return jax.tree.map(lambda *columns: np.stack(columns, axis=1), *rows)
+
+    def seconds(self, step: int) -> np.ndarray:
+        """When `step` updates were done, float64 [seeds]."""
+        return np.asarray([t.seconds[step - 1] if step else 0.0 for t in self.traces])
+
+    def gradients(self, step: int) -> np.ndarray:
+        """Gradients in the first `step` updates, int64 [seeds]."""
+        found = [np.searchsorted(trace.update, step) for trace in self.traces]
+        return np.asarray(found, np.int64)
+
+    def examples(self, step: int) -> np.ndarray:
+        """Examples in them, int64 [seeds]."""
+        return self.gradients(step) * self.examples_each
+
+    def dropped(self, step: int) -> np.ndarray:
+        """Share of the gradients that arrived until then and were refused, [seeds]."""
+        dropped = [(trace.dropped.version < step).sum() for trace in self.traces]
+        return dropped / np.maximum(dropped + self.gradients(step), 1)
+
+    @property
+    def max_staleness(self) -> int:
+        """The largest staleness, in updates."""
+        return max(trace.max_staleness for trace in self.traces)
+
+
+def _rule(training: _Along, task: Task, traces: Traces) -> Rule:
+    def grad_fn(params, batch, key, *state):
+        model = Model(params, *state)
+        loss, grads, after = loss_and_gradients(task, model, batch, key)
+        return (grads, loss, after) if task.has_state else (grads, loss)
+
+    def replay(key, hyper):
+        options = dict(training.options)
+        options["each"] = called(options["each"], hyper, key)
+        make = called(training.make, hyper, key)
+        return dj.replay(traces.traces, grad_fn, make, **options)
+
+    # the model stands beside it, where a diverged cell's is masked; the key is fixed
+    def kept(state):
+        if task.has_state:
+            state = state._replace(model_state=())
+        return state._replace(params=None, key=None)
+
+    def init(key, hyper, model):
+        options = {"model_state": model.state} if task.has_state else {}
+        state = replay(key, hyper).init(model.params, key, **options)
+        return model, kept(state)
+
+    def update(key, hyper, step, model, memory, given):
+        del step
+        state = memory._replace(params=model.params, key=key)
+        if task.has_state:
+            state = state._replace(model_state=model.state)
+        state, report = replay(key, hyper).step(state, given)
+        after = Model(state.params, state.model_state if task.has_state else ())
+        return Update(
+            after, kept(state), report.metrics, report.staleness, given[0].staleness
+        )
+
+    def given(start, stop, own=None):
+        """Gradient g of a seed, in the order of the trace, is taken on its batch g."""
+        del own  # the cluster's workers are simulated in one
+        arrivals = traces.arrivals(start, stop)
+        firsts, lasts = traces.gradients(start), traces.gradients(stop)
+        batches = []
+        for s, seed in enumerate(traces.seeds):
+            there = arrivals.staleness[:, s] >= 0
+            first, last = int(firsts[s]), int(lasts[s])
+            drawn = task.batches(data_seed(seed), first, max(last, first + 1))
+            batches.append(jax.tree.map(lambda x, there=there: into(x, there), drawn))
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *batches)
+        return arrivals, stacked
+
+    return Rule(
+        updates=traces.updates,
+        evaluate_every=traces.evaluate_every,
+        init=init,
+        update=update,
+        given=given,
+        depth=lambda memory: traces.max_staleness,
+        seconds=traces.seconds,
+        examples=traces.examples,
+        dropped=traces.dropped,
+        traces=traces.traces,
+    )
+
+
+def into(batches: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """Batches in the places [n, K] of their gradients; zeros where there is none."""
+    placed = np.zeros((*there.shape, *batches.shape[1:]), batches.dtype)
+    placed[there] = batches[: there.sum()]
+    return placed
+
+
+_MOST = 2**22  # updates, before an end counts as one that is never reached
+
+
+def _fitting(trace: dj.cluster.Trace, plan: Plan, task: Task) -> int:
+    """How many updates of a trace are within a plan."""
+    fitting = trace.num_updates
+    if plan.updates is not None:
+        fitting = min(fitting, plan.updates)
+    if plan.seconds is not None:
+        fitting = min(
+            fitting, np.searchsorted(trace.seconds, plan.seconds, side="right")
+        )
+    if plan.examples is not None:
+        if task.examples is None:
+            raise ValueError(
+                "`examples` ends a run, but the task does not say how many a batch"
+                " has: give `updates` or `seconds`."
+            )
+        gradients = plan.examples // task.examples
+        fitting = min(
+            fitting, np.searchsorted(np.cumsum(trace.counts), gradients, "right")
+        )
+    return int(fitting)
+
+
+def _within(source: Simulation, seed: int, plan: Plan, task: Task) -> int:
+    updates = 64
+    while updates <= _MOST:
+        seconds = math.inf if plan.seconds is None else plan.seconds
+        trace = source.trace(seed, updates, seconds)
+        fitting = _fitting(trace, plan, task)
+        if fitting < updates:
+            return fitting
+        updates *= 2
+    raise ValueError(
+        f"{_MOST} updates use up neither the experiment's `seconds` nor its"
+        " `examples`: lower them."
+    )
