@@ -183,5 +183,3 @@ def time_to(
             for key, curve in curves.groupby(names, dropna=False, sort=False)
         }
     )
-
-

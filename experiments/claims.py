@@ -48,7 +48,9 @@ def check(claims: Sequence[Claim], found: Found) -> list[Verdict]:
         except Exception as error:  # a function of the config, on data it may not know
             measured, reason = None, f"{type(error).__name__}: {error}"
         verdicts.append(
-            Verdict(claim.text, expected(claim), measured, _met(claim, measured), reason)
+            Verdict(
+                claim.text, expected(claim), measured, _met(claim, measured), reason
+            )
         )
     return verdicts
 

@@ -1,0 +1,81 @@
+"""What config files share: their values, checked, and objects by name."""
+
+import importlib
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from flax.traverse_util import flatten_dict
+from ml_collections import ConfigDict
+
+
+def knobs(config: ConfigDict) -> dict[str, Any]:
+    """{key: value} of a config, as JSON would read them back."""
+    return flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
+
+
+def module_of(path: str) -> ModuleType:
+    """The module of a config file; "FILE:question" is of FILE.
+
+    Raises:
+        ValueError: if it has no function `experiment`.
+    """
+    path = path.split(".py:")[0] + ".py" if ".py:" in path else path
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not hasattr(module, "experiment"):
+        raise ValueError(
+            f"--config={path} has no function `experiment(config)`, which makes the"
+            " experiment of its values."
+        )
+    return module
+
+
+def named(key: str, name: str, offered: Mapping[str, Any]) -> Any:
+    """An object by its name, or by its import path "package.module:name".
+
+    Args:
+        key: of the config, for errors.
+        name: what the config says.
+        offered: {name: object}.
+
+    Raises:
+        ValueError: if there is no such name, or it cannot be imported.
+
+    Example:
+        >>> named("optimizer", "math:sqrt", {})(4.0)
+        2.0
+    """
+    if name in offered:
+        return offered[name]
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise ValueError(
+            f"config.{key} must be one of {', '.join(offered)}, or an import path"
+            f" like my_module:make, got {name!r}."
+        )
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"config.{key}: {name!r} cannot be imported ({error}). Run from the folder"
+            " that holds the module, or install what it needs."
+        ) from error
+
+
+def check_delays(key: str, delays: Sequence[float], updates: int) -> int:
+    """The depth of a history that holds these delays.
+
+    Raises:
+        ValueError: if one is negative, or no update of the run can have it.
+    """
+    if not delays or min(delays) < 0 or max(delays) >= updates:
+        raise ValueError(
+            f"config.{key} must hold delays from 0 to config.updates - 1 ="
+            f" {updates - 1}, got {tuple(delays)}."
+        )
+    return int(max(delays))
