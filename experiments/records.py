@@ -57,6 +57,7 @@ class Folder:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            self._lock.close()
             raise ValueError(
                 f"--workdir={path} is in use by another run: wait for it, or choose"
                 " another folder."

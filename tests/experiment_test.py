@@ -1,0 +1,72 @@
+import optax
+import pytest
+
+from experiments import Arm, Experiment, tasks
+from experiments.experiment import arguments
+
+QUADRATIC = tasks.quadratic()
+
+
+def experiment(**changes):
+    return Experiment(
+        **{
+            "question": "?",
+            "task": QUADRATIC,
+            "training": optax.sgd,
+            "grid": {"learning_rate": (0.1, 0.2)},
+            "updates": 4,
+        }
+        | changes
+    )
+
+
+def test_three_seeds_are_three_seeds():
+    assert experiment(seeds=3).seed_numbers == (0, 1, 2)
+    assert experiment(seeds=(5, 7)).seed_numbers == (5, 7)
+
+
+def test_one_training_is_an_arm_without_labels():
+    (arm,) = experiment().all_arms
+    assert dict(arm.labels) == {}
+    assert arm.training.arguments()["learning_rate"]
+
+
+def test_arms_may_be_pairs_of_labels_and_training():
+    pairs = [({"name": "a"}, optax.sgd), Arm(training=optax.adam, labels={"name": "b"})]
+    arms = experiment(training=None, arms=pairs).all_arms
+    assert [arm.labels["name"] for arm in arms] == ["a", "b"]
+
+
+def test_what_must_be_given_is_told_from_what_may_be():
+    assert arguments(lambda rate, *, delay=0: None) == {"rate": True, "delay": False}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"updates": None}, "needs one of `updates`, `seconds` and `examples`"),
+        ({"seconds": 3.0}, "needs one of `updates`, `seconds` and `examples`"),
+        ({"updates": 0}, "`updates` must be positive, got 0"),
+        ({"training": None}, "needs `training` or `arms`"),
+        ({"arms": [({}, optax.sgd)]}, "needs `training` or `arms`"),
+        ({"seeds": 0}, "`seeds` must be at least one, got 0"),
+        ({"seeds": (1, 1)}, "`seeds` must be different numbers"),
+        ({"seeds": (2**40,)}, "`seeds` must be different numbers"),
+        ({"evaluate_every": 0}, "`evaluate_every` must be at least 1, got 0"),
+        ({"grid": {"learning_rate": ()}}, "must be a tuple of values"),
+        ({"grid": {"learning_rate": "0.1"}}, "must be a tuple of values"),
+        (
+            {"grid": {"learning_rate": (0.1, 0.1 + 1e-12)}},
+            "has the same value twice, in float32",
+        ),
+        ({"static": ("momentum",)}, r"names no axis of the grid: \['momentum'\]"),
+    ],
+)
+def test_an_experiment_that_cannot_be_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        experiment(**changes)
+
+
+def test_an_arm_that_is_no_pair_is_refused():
+    with pytest.raises(TypeError, match=r"`arms` must hold `Arm`s or pairs"):
+        _ = experiment(training=None, arms=[optax.sgd]).all_arms

@@ -1,0 +1,153 @@
+"""Which cells share a compiled program."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+from experiments import Arm, Experiment, Simulation, along, optimizer, tasks
+from experiments.programs import programs, shard
+
+QUADRATIC = tasks.quadratic()
+
+
+def late(learning_rate, momentum, delay):
+    tx = optax.sgd(learning_rate, momentum=momentum)
+    return dj.delayed(tx, delay, max_delay=8)
+
+
+def of(training=late, *, grid, task=QUADRATIC, **options):
+    return programs(
+        Experiment(
+            **dict(question="?", task=task, training=training, grid=grid, updates=4)
+            | options
+        )
+    )
+
+
+GRID = {"learning_rate": (0.1, 0.2), "momentum": (0.0, 0.9), "delay": (0, 4)}
+
+
+def test_numbers_that_the_functions_can_trace_are_one_program():
+    (program,) = of(grid=GRID)
+    assert program.size == 8
+    assert {axis: values.dtype.name for axis, values in program.cells.items()} == {
+        "learning_rate": "float32",
+        "momentum": "float32",
+        "delay": "int32",
+    }
+    assert program.settings()[1] == {"learning_rate": 0.1, "momentum": 0.0, "delay": 4}
+
+
+def test_a_number_that_python_must_know_is_a_program_of_its_own():
+    def make(learning_rate, momentum):
+        return optax.sgd(learning_rate, momentum=momentum or None)
+
+    grid = {"learning_rate": (0.1, 0.2), "momentum": (0.0, 0.9)}
+    found = of(make, grid=grid)
+    assert [program.static for program in found] == [
+        {"momentum": 0.0},
+        {"momentum": 0.9},
+    ]
+    assert [program.size for program in found] == [2, 2]
+
+
+def test_what_is_no_number_is_a_program_of_its_own():
+    def make(learning_rate, law):
+        return dj.delayed(optax.chain(optax.sgd(learning_rate), law), 2)
+
+    laws = (
+        dj.scale_by_staleness(dj.modulation.inverse),
+        optax.identity(),
+    )
+    found = of(make, grid={"learning_rate": (0.1, 0.2), "law": laws})
+    assert [program.size for program in found] == [2, 2]
+
+
+def test_a_declared_axis_is_never_traced():
+    found = of(grid=GRID, static=("delay",))
+    assert [program.static for program in found] == [{"delay": 0}, {"delay": 4}]
+
+
+def test_an_axis_of_the_task_makes_a_task_for_each_value():
+    found = of(
+        optax.sgd,
+        task=lambda noise: tasks.quadratic(noise=noise),
+        grid={"noise": (0.0, 1.0), "learning_rate": (0.1, 0.2)},
+    )
+    assert [program.columns["noise"] for program in found] == [0.0, 1.0]
+    assert found[0].task is not found[1].task
+
+
+def test_arms_take_the_axes_that_they_have_and_may_have_their_own():
+    arms = [
+        ({"method": "sgd"}, optax.sgd),
+        Arm(
+            labels={"method": "momentum"},
+            training=optimizer(lambda learning_rate, m: optax.sgd(learning_rate, m)),
+            grid={"m": (0.5, 0.9)},
+        ),
+    ]
+    grid = {"learning_rate": (0.1, 0.2)}
+    found = of(None, arms=arms, grid=grid)
+    assert [program.size for program in found] == [2, 4]
+    assert [program.columns["method"] for program in found] == ["sgd", "momentum"]
+
+
+def test_programs_have_names_of_their_own():
+    arms = [({"n": 1}, optax.sgd), ({"n": 1}, optax.sgd)]
+    names = [p.name for p in of(None, arms=arms, grid={"learning_rate": (0.1,)})]
+    assert len(set(names)) == 2
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+def test_the_parts_of_a_grid_are_the_whole(parts):
+    whole = of(grid=GRID, static=("delay",))
+    cells = [row for program in whole for row in program.settings()]
+    found = [
+        row
+        for part in range(parts)
+        for program in shard(whole, part, parts)
+        for row in program.settings()
+    ]
+    assert sorted(map(str, found)) == sorted(map(str, cells))
+    sizes = [sum(p.size for p in shard(whole, i, parts)) for i in range(parts)]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_along_a_trace_the_axes_are_traced_too():
+    cluster = dj.cluster.Cluster(4, dj.cluster.exponential(1.0))
+    source = Simulation(cluster, dj.cluster.protocols.k_async(1))
+
+    def law(power):
+        return dj.scale_by_staleness(dj.modulation.polynomial(power))
+
+    (program,) = of(
+        along(source, optax.sgd, each=law),
+        grid={"learning_rate": (0.1, 0.2), "power": (0.5, 1.0)},
+    )
+    assert program.size == 4
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ({"learning_rate": (0.1,), "rate": (1.0,)}, "has the axis 'rate', which"),
+        ({}, "takes 'learning_rate', which is no axis"),
+    ],
+)
+def test_axes_and_arguments_must_match(grid, message):
+    with pytest.raises(ValueError, match=message):
+        of(lambda learning_rate: optax.sgd(learning_rate), grid=grid)
+
+
+def test_a_key_is_no_axis_and_differs_by_seed():
+    def make(learning_rate, key):
+        delay = dj.delays.uniform(key, 0, 4)
+        return dj.delayed(optax.sgd(learning_rate), delay, max_delay=4)
+
+    (program,) = of(make, grid={"learning_rate": (0.1,)})
+    assert list(program.cells) == ["learning_rate"]
+    assert isinstance(jax.tree.leaves(program.cells)[0], jax.Array)
+    assert np.allclose(program.cells["learning_rate"], 0.1)

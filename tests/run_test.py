@@ -1,0 +1,314 @@
+"""A run: its numbers, its records, its end and its resumption."""
+
+import json
+import os
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pandas as pd
+import pytest
+
+import delayjax as dj
+from experiments import (
+    Experiment,
+    Simulation,
+    along,
+    load,
+    loop,
+    optimizer,
+    replicas,
+    run,
+    tasks,
+)
+from experiments.programs import programs
+from experiments.training import methods
+from experiments.training.rules import data_seed
+
+EIGENVALUES = (0.5, 2.0)
+QUADRATIC = tasks.quadratic(EIGENVALUES, noise=0.1)
+
+
+def late(learning_rate, delay):
+    return dj.delayed(optax.sgd(learning_rate), delay, max_delay=3)
+
+
+def experiment(**changes):
+    return Experiment(
+        **dict(
+            question="?",
+            task=QUADRATIC,
+            training=late,
+            grid={"learning_rate": (0.1, 0.2), "delay": (0, 3)},
+            seeds=2,
+            updates=30,
+            evaluate_every=10,
+        )
+        | changes
+    )
+
+
+def by_hand(learning_rate, delay, seed, updates):
+    """SGD with the gradient of `delay` updates ago, in float64."""
+    key = jax.random.fold_in(jax.random.key(0), seed)
+    x = np.asarray(QUADRATIC.init(key), float)
+    noise = QUADRATIC.batches(data_seed(seed), 0, 30)
+    gradients = []
+    for t in range(updates):
+        gradients.append(np.asarray(EIGENVALUES) * x + 0.1 * noise[t])
+        x = x - learning_rate * gradients[t - min(delay, t)]
+    return 0.5 * np.sum(np.asarray(EIGENVALUES) * x**2)
+
+
+def test_a_run_s_results_are_a_loop_s_by_hand(tmp_path):
+    found = run(experiment(), str(tmp_path))
+    assert len(found.results) == 2 * 2 * 2
+    for row in found.results.itertuples():
+        expected = by_hand(row.learning_rate, row.delay, row.seed, 30)
+        assert row.train_loss == pytest.approx(expected, rel=1e-4)
+        assert row.staleness_max == row.delay
+        assert (row.updates, row.diverged) == (30, 0)
+
+
+def test_curves_have_the_start_each_evaluation_and_the_end(tmp_path):
+    found = run(experiment(updates=25), str(tmp_path))
+    cell = found.curves.query("learning_rate == 0.1 and delay == 3 and seed == 1")
+    assert cell["update"].tolist() == [0, 10, 20, 25]
+    expected = [by_hand(0.1, 3, 1, updates) for updates in (0, 10, 20, 25)]
+    np.testing.assert_allclose(cell["train_loss"], expected, rtol=1e-4)
+    last = found.results.query("learning_rate == 0.1 and delay == 3 and seed == 1")
+    assert last["train_loss"].item() == cell["train_loss"].iloc[-1]
+
+
+def test_the_tables_are_on_disk_and_several_runs_are_one_frame(tmp_path):
+    for name in ("a", "b"):
+        found = run(experiment(), str(tmp_path / name))
+    both = load(tmp_path / "a", tmp_path / "b")
+    assert both.results["run"].value_counts().to_dict() == {"a": 8, "b": 8}
+    again = both.results.query("run == 'b'").drop(columns="run").reset_index(drop=True)
+    pd.testing.assert_frame_equal(again, found.results, rtol=0)
+
+
+def test_a_grid_of_momentum_delay_and_step_is_traced_once(tmp_path):
+    traced = []
+
+    def make(learning_rate, momentum, delay):
+        traced.append(learning_rate)
+        return dj.delayed(optax.sgd(learning_rate, momentum), delay, max_delay=4)
+
+    grid = {"learning_rate": (0.1, 0.3), "momentum": (0.0, 0.9), "delay": (0, 4)}
+    few = {name: values[:1] for name, values in grid.items()}
+    counts = []
+    for axes in (few, grid):
+        traced.clear()
+        task = tasks.digits_mlp()
+        run(
+            experiment(task=task, training=make, grid=axes, updates=4, seeds=1),
+            str(tmp_path / str(len(counts))),
+        )
+        counts.append(len(traced))
+    assert counts[0] == counts[1]
+
+
+def test_the_parts_of_a_run_together_are_the_whole(tmp_path):
+    whole = run(experiment(), str(tmp_path / "whole")).results
+    parts = [
+        run(experiment(), str(tmp_path / str(i)), shard=(i, 3)).results
+        for i in range(3)
+    ]
+    keys = ["learning_rate", "delay", "seed"]
+    together = pd.concat(parts).sort_values(keys).reset_index(drop=True)
+    whole = whole.sort_values(keys).reset_index(drop=True)
+    pd.testing.assert_frame_equal(together, whole, rtol=1e-6)
+
+
+def test_a_cell_that_diverges_is_frozen_and_its_neighbors_go_on(tmp_path):
+    grid = {"learning_rate": (0.1, 1e25), "delay": (0,)}
+    found = run(experiment(grid=grid), str(tmp_path)).results
+    lost = found.query("learning_rate > 1")
+    assert lost["diverged"].all()
+    assert (lost["diverged_update"] == lost["updates"]).all()
+    for row in found.query("learning_rate < 1").itertuples():
+        expected = by_hand(0.1, 0, row.seed, 30)
+        assert row.train_loss == pytest.approx(expected, rel=1e-4)
+        assert row.diverged == 0
+
+
+def test_a_single_cell_that_diverges_stops_and_says_when(tmp_path):
+    with pytest.raises(loop.DivergenceError, match="not finite at update"):
+        run(
+            experiment(grid={"learning_rate": (1e25,), "delay": (0,)}, seeds=1),
+            str(tmp_path),
+        )
+
+
+def test_everything_may_diverge(tmp_path):
+    found = run(
+        experiment(grid={"learning_rate": (1e25, 2e25), "delay": (0,)}), str(tmp_path)
+    )
+    assert found.results["diverged"].all()
+
+
+def test_more_updates_go_on_from_the_last_checkpoint(tmp_path):
+    run(experiment(updates=20), str(tmp_path / "two"))
+    found = run(experiment(updates=40), str(tmp_path / "two"))
+    whole = run(experiment(updates=40), str(tmp_path / "one"))
+    pd.testing.assert_frame_equal(found.results, whole.results, rtol=0)
+    pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
+
+
+def stopping(signal_number, at):
+    """A task whose batches of update `at` ask the run to stop."""
+    asked = []
+
+    def batches(seed, start, stop):
+        if start <= at < stop and not asked:
+            asked.append(start)
+            os.kill(os.getpid(), signal_number)
+        return QUADRATIC.batches(seed, start, stop)
+
+    return tasks.Task(QUADRATIC.init, QUADRATIC.loss, batches, QUADRATIC.evaluate)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_run_ends_in_the_same_bits(tmp_path, number):
+    task = stopping(number, 15)
+    with pytest.raises(loop.InterruptionError, match=f"stopped by {number.name}, "):
+        run(experiment(task=task), str(tmp_path / "stopped"))
+    found = run(experiment(task=task), str(tmp_path / "stopped"))
+    whole = run(experiment(), str(tmp_path / "whole"))
+    pd.testing.assert_frame_equal(found.results, whole.results, rtol=0)
+    pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
+
+
+def test_a_bad_line_of_the_metrics_costs_that_line_alone(tmp_path):
+    run(experiment(updates=10), str(tmp_path))
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("{broken\n" + path.read_text())
+    found = run(experiment(updates=20), str(tmp_path))
+    cell = found.curves.query("learning_rate == 0.1 and delay == 3 and seed == 1")
+    assert cell["update"].tolist() == [0, 10, 20]
+
+
+def test_another_run_in_the_folder_is_refused_and_names_what_differs(tmp_path):
+    run(experiment(), str(tmp_path), config={"rate": 1})
+    with pytest.raises(ValueError, match=r"config\.rate: 1 there, 2 now"):
+        run(experiment(), str(tmp_path), config={"rate": 2})
+    with pytest.raises(ValueError, match="seeds: .0, 1. there, .0, 1, 2. now"):
+        run(experiment(seeds=3), str(tmp_path), config={"rate": 1})
+    grid = {"learning_rate": (0.1,), "delay": (0, 3)}
+    with pytest.raises(ValueError, match="holds another run:\n  the cells of"):
+        run(experiment(grid=grid), str(tmp_path), config={"rate": 1})
+
+
+def test_another_question_or_claim_is_the_same_run(tmp_path):
+    run(experiment(), str(tmp_path))
+    run(experiment(question="Another?", notes="More."), str(tmp_path))
+    assert json.loads((tmp_path / "run.json").read_text())["question"] == "Another?"
+
+
+def test_two_runs_at_once_in_one_folder_are_refused(tmp_path):
+    from experiments.records import Folder
+
+    first = Folder(tmp_path)
+    with pytest.raises(ValueError, match="is in use by another run"):
+        Folder(tmp_path)
+    first.close()
+    Folder(tmp_path).close()
+
+
+def test_a_metric_of_one_s_own_is_recorded(tmp_path):
+    def distance(model, task):
+        del task
+        return jnp.linalg.norm(model.params)
+
+    found = run(experiment(measure={"distance": distance}), str(tmp_path))
+    assert (found.results["distance"] < 2.0**0.5).all()
+    assert "distance" in found.curves
+
+
+def test_the_gradient_s_norm_is_a_metric(tmp_path):
+    measure = {"gradient_norm": loop.gradient_norm}
+    found = run(experiment(measure=measure, updates=1), str(tmp_path)).curves
+    begin = found.query("update == 0")["gradient_norm"]
+    np.testing.assert_allclose(begin, np.hypot(*EIGENVALUES), rtol=1e-6)
+
+
+def cluster(workers=4):
+    return dj.cluster.Cluster(workers, dj.cluster.exponential(1.0))
+
+
+def test_along_a_trace_time_examples_and_staleness_are_the_cluster_s(tmp_path):
+    source = Simulation(cluster(), dj.cluster.protocols.n_softsync(2))
+    arms = [({"n": 2}, along(source, optax.sgd))]
+    found = run(
+        experiment(
+            task=tasks.digits_mlp(batch_size=4, width=4),
+            training=None,
+            arms=arms,
+            grid={"learning_rate": (0.1,)},
+            updates=None,
+            seconds=20.0,
+            evaluate_every=None,
+        ),
+        str(tmp_path),
+    ).results
+    assert (found["seconds"] <= 20.0).all()
+    for row in found.itertuples():
+        trace = source.trace(row.seed, row.updates, np.inf)
+        assert row.seconds == trace.seconds[-1]
+        assert row.staleness_mean == pytest.approx(trace.summary().mean)
+        assert row.examples == 4 * len(trace.update)
+
+
+def test_fresh_replay_is_plain_training(tmp_path):
+    source = Simulation(cluster(1), dj.cluster.protocols.k_async(1))
+    grid = {"learning_rate": (0.1,)}
+    late = run(
+        experiment(training=along(source, optax.sgd), grid=grid), str(tmp_path / "a")
+    )
+    plain = run(experiment(training=optax.sgd, grid=grid), str(tmp_path / "b"))
+    losses = [found.results["train_loss"] for found in (late, plain)]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def test_replicas_that_average_at_each_step_train_one_model(tmp_path):
+    task = tasks.digits_mlp(batch_size=4, width=4)
+    grid = {"learning_rate": (0.1,)}
+    methods_and_folders = {"a": methods.allreduce_sgd(), "b": methods.local_sgd(1)}
+    losses = [
+        run(
+            experiment(
+                task=task, grid=grid, training=replicas(method, cluster(), optax.sgd)
+            ),
+            str(tmp_path / name),
+        ).results["train_loss"]
+        for name, method in methods_and_folders.items()
+    ]
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+def test_several_workers_share_a_batch(tmp_path):
+    task = tasks.digits_mlp(batch_size=8, width=4)
+    grid = {"learning_rate": (0.1,)}
+    many = optimizer(lambda learning_rate: dj.exchange.mean(optax.sgd(learning_rate)))
+    losses = [
+        run(
+            experiment(task=task, grid=grid, training=training), str(tmp_path / name)
+        ).results["train_loss"]
+        for name, training in {
+            "four": optimizer(many.make, workers=4),
+            "one": optax.sgd,
+        }.items()
+    ]
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+def test_the_batch_must_divide_among_the_workers():
+    training = optimizer(lambda: dj.exchange.mean(optax.sgd(0.1)), workers=3)
+    task = tasks.digits_mlp(batch_size=8)
+    with pytest.raises(ValueError, match="`workers` must divide the examples"):
+        rule = programs(experiment(task=task, training=training, grid={}))[0].rule
+        rule.given(0, 1)
