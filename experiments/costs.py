@@ -10,8 +10,7 @@ import numpy as np
 
 import delayjax as dj
 from experiments import execution
-from experiments.grid import Program
-from experiments.train import Trainer
+from experiments.loop import Trainer
 
 
 class Costs(NamedTuple):
@@ -50,12 +49,13 @@ def device_bytes(shapes: Any) -> int:
     )
 
 
-def check_memory(program: Program, trainer: Trainer) -> None:
+def check_memory(trainer: Trainer) -> None:
     """Refuses a program that cannot fit, before anything is allocated.
 
     Raises:
         ValueError: with the sizes and the remedies.
     """
+    program = trainer.program
     state = execution.held(trainer.shapes())
     total, history = device_bytes(state), device_bytes(rings(state))
     stats = jax.local_devices()[0].memory_stats() or {}
@@ -63,25 +63,17 @@ def check_memory(program: Program, trainer: Trainer) -> None:
     if memory is None:  # CPUs: those that take part have the host's together
         host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         memory = host // len(state.step.sharding.addressable_devices)
-    taken = 0
-    remedy = (
-        "Lower config.delay.max_delay, halve the history with"
-        " --config.delay.history_dtype=bfloat16"
-    )
-    if trainer.course is not None:
-        # the gradients of an update are taken at once
-        taken = trainer.course.width * device_bytes(state.params)
-        remedy = (
-            f"Its gradients are up to {trainer.max_delay} updates old, and"
-            f" {trainer.course.width} are taken at once: take fewer workers, refuse the"
-            " oldest with ringmaster(...)"
-        )
-    if total + taken > memory:
+    # the gradients of an update along a trace are taken at once
+    at_once = max((trace.max_gradients for trace in program.rule.traces), default=0)
+    needed = total + at_once * device_bytes(state.model)
+    if needed > memory:
         raise ValueError(
-            f"The state of program {program.name} needs on a device"
-            f" {(total + taken) / 2**30:.1f} GiB, of which {history / 2**30:.1f} GiB"
-            f" are the gradients' history; the device has {memory / 2**30:.1f} GiB."
-            f" {remedy}, or train fewer cells at once."
+            f"The state of {program.name} needs {needed / 2**30:.1f} GiB on a device,"
+            f" of which {history / 2**30:.1f} GiB are histories; the device has"
+            f" {memory / 2**30:.1f} GiB. Shorten the history (`max_delay`, or a"
+            " protocol that refuses old gradients), keep it in bfloat16"
+            " (`history=dj.ring.cast(jnp.bfloat16)`), or train fewer cells at once"
+            " (--shard)."
         )
 
 
@@ -98,9 +90,12 @@ def costs(trainer: Trainer) -> Costs:
     state = execution.held(state)
     seeds, cells = state.diverged_step.shape
     total, history = state_bytes(trainer)
+    leaves = jax.tree.leaves(state.model.params)
     return Costs(
         cells=seeds * cells,
-        parameters=sum(math.prod(x.shape[2:]) for x in jax.tree.leaves(state.params)),
+        parameters=sum(
+            math.prod(x.shape[2:]) for x in jax.tree.leaves(state.model.params)
+        ),
         history_bytes=history,
         state_bytes=total,
         flops=flops,

@@ -9,7 +9,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
-from experiments import overlap
+from experiments.pods import overlap
 
 AXIS = "workers"
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import pandas as pd
 
-from experiments import execution, loop, programs, records
+from experiments import costs, execution, loop, programs, records
 from experiments.experiment import Experiment
 from experiments.host import checkpoints, processes, progress
 from experiments.host.workdir import Workdir
@@ -48,6 +48,8 @@ def run(
     made = programs.shard(programs.programs(experiment), *shard)
     place = Workdir(workdir or tempfile.mkdtemp(prefix="experiment-"))
     trainers = [loop.trainer(program, measure=experiment.measure) for program in made]
+    for trainer in trainers:
+        costs.check_memory(trainer)
     folder = None
     if processes.is_first():
         place.download()

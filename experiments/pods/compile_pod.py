@@ -1,13 +1,12 @@
 """Compiles a config's step for a TPU topology, with no TPU, and says what it costs.
 
-    python -m experiments.compile_pod --config=configs/char_lm.py --topology=v5e:4x4 \
-        --config.task.batch_size=1024
+    python -m experiments.pods.compile_pod --config=configs/char_lm.py \
+        --topology=v5e:4x4 --config.batch_size=1024
 
-Compiled is what `experiments.main` would run there with `--config.execution=run`, a
-scan of `config.chunk` updates: each program of the config in turn. There is a worker on
-each device, unless `config.mesh.workers` says that there are more. It exits with 1
-where a program does not fit; `--json=PATH` writes all of it to a file. Needs the `tpu`
-extra.
+It compiles what `experiments.main` would run there, a scan of some updates, for each
+program of the experiment in turn. The experiment's training must be `on_devices`, with
+as many workers as the topology has devices, or a multiple. It exits with 1 where a
+program does not fit; `--json=PATH` writes all of it to a file. Needs the `tpu` extra.
 """
 
 import collections
@@ -24,9 +23,12 @@ from typing import Any, NamedTuple
 import jax
 from absl import app, flags
 from jax.experimental import topologies
-from ml_collections import ConfigDict, config_flags
+from ml_collections import config_flags
 
-from experiments import arms, build, costs, grid, hlo, train
+from experiments import configs, costs, loop
+from experiments.experiment import Experiment
+from experiments.pods import hlo
+from experiments.programs import programs
 
 
 class PodError(Exception):
@@ -128,11 +130,11 @@ def devices(topology: str) -> list[jax.Device]:
         ) from error
 
 
-def reports(config: ConfigDict, topology: str) -> Iterator[Report]:
-    """Compiles the programs of a config, one after the other.
+def reports(experiment: Experiment, topology: str) -> Iterator[Report]:
+    """Compiles the programs of an experiment, one after the other.
 
     Args:
-        config: the experiment's.
+        experiment: whose training is `on_devices`.
         topology: to compile for, as of `devices`.
 
     Raises:
@@ -141,16 +143,20 @@ def reports(config: ConfigDict, topology: str) -> Iterator[Report]:
         ValueError: if it cannot be trained at all.
     """
     there = devices(topology)
-    config = _for_pod(config, topology, len(there))
-    task = build.task(config)
-    for program in grid.programs(config):
-        trainer = train.trainer(config, program, task, devices=there)
+    for program in programs(experiment):
+        workers = program.rule.workers
+        if not program.rule.devices or workers % len(there):
+            raise PodError(
+                f"{program.name} has {workers} workers, but {topology} has"
+                f" {len(there)} devices: train `on_devices` with a multiple of them."
+            )
+        trainer = loop.trainer(program, measure=experiment.measure, devices=there)
         yield examine(
             trainer.run_chunk,
             (trainer.shapes(), trainer.given_shapes()),
             topology,
             program=program.name,
-            updates=config.chunk,
+            updates=trainer.chunk,
         )
 
 
@@ -254,45 +260,23 @@ def _place(collective: hlo.Collective) -> str:
     return "on the critical path"
 
 
-def main(config: ConfigDict, topology: str, json_path: str | None = None) -> None:
-    """Compiles a config's programs and prints their reports; exits with 1 if it cannot.
+def main(experiment: Experiment, topology: str, json_path: str | None = None) -> None:
+    """Compiles an experiment and prints its reports; exits with 1 if it cannot.
 
     Args:
-        config: the experiment's.
+        experiment: whose training is `on_devices`.
         topology: to compile for.
         json_path: where to write the reports, too; None for nowhere.
     """
     done = []
     try:
-        for report in reports(config, topology):
+        for report in reports(experiment, topology):
             print(table(report), flush=True)
             done.append(report.as_json())
         if json_path:
             Path(json_path).write_text(json.dumps(done, indent=2) + "\n")
     except (PodError, ValueError, TypeError, OSError) as error:
         sys.exit(f"error: {error}")
-
-
-def _for_pod(config: ConfigDict, topology: str, num_devices: int) -> ConfigDict:
-    """A config as it would run on all devices of a topology."""
-    config = config.copy_and_resolve_references()
-    if arms.names(config):
-        raise PodError(
-            "config.cluster.arms and config.trace are trained on one device: there is"
-            " nothing to compile for a pod."
-        )
-    if config.mesh.workers == 1:
-        config.mesh.workers = num_devices
-    if config.mesh.workers % num_devices:
-        raise PodError(
-            f"config.mesh.workers={config.mesh.workers} must be a multiple of the"
-            f" {num_devices} devices of {topology}: leave it out for one on each."
-        )
-    # `run` would be checked against the devices of this machine
-    config.execution = "simulate"
-    build.check(config)
-    config.execution = "run"
-    return config
 
 
 def _chip(topology: str) -> Chip:
@@ -336,10 +320,13 @@ def run() -> None:
     topology = flags.DEFINE_string("topology", None, "As v5e:4x4 or v5p:4x4x4.")
     json_path = flags.DEFINE_string("json", None, "Where to write the reports, too.")
     flags.mark_flags_as_required(["config", "topology"])
-    app.run(
-        lambda _: main(config.value, topology.value, json_path.value),
-        flags_parser=_parse_flags,
-    )
+
+    def start(argv):
+        del argv
+        module = configs.module_of(config_flags.get_config_filename(config))
+        main(module.experiment(config.value), topology.value, json_path.value)
+
+    app.run(start, flags_parser=_parse_flags)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,11 @@ import math
 from typing import Any, NamedTuple
 
 import jax
-from ml_collections import ConfigDict
 
-from experiments import execution, grid
+from experiments import execution
+from experiments.programs import Program
 from experiments.tasks.task import Task
+from experiments.training.rules import begun
 
 _TPUS = {"v4": 275e12, "v5e": 197e12, "v5p": 459e12, "v6e": 918e12}
 _A100, _H100_SXM, _H100_PCIE, _H200 = 312e12, 1979e12 / 2, 1513e12 / 2, 1979e12 / 2
@@ -72,12 +73,12 @@ class Work(NamedTuple):
         return rates
 
 
-def of(config: ConfigDict, program: grid.Program, task: Task) -> Work:
+def of(program: Program) -> Work:
     """The work of one update of a program, on the devices that it runs on."""
-    cells = len(config.seeds) * len(grid.cells(config, program).delay)
+    cells, task = len(program.seeds) * program.size, program.task
     devices = jax.local_devices()[:1]
-    if config.execution == "run":
-        devices = execution.devices(config).devices.flat
+    if program.rule.devices:
+        devices = execution.devices(program.rule.workers).devices.flat
     peaks = [PEAK_FLOPS.get(device.device_kind) for device in devices]
     peak = None if None in peaks else sum(peaks)
     flops = None
@@ -102,9 +103,13 @@ def flops_of_an_example(task: Task) -> float:
     Args:
         task: with `examples`.
     """
-    params = jax.eval_shape(task.init, jax.random.key(0))
+    key = jax.random.key(0)
+    model = jax.eval_shape(lambda: begun(task, key))
     example = jax.tree.map(lambda x: x[0], task.batches(0, 0, 1, slice(0, 1)))
-    return 3.0 * _products(jax.make_jaxpr(task.loss)(params, example).jaxpr)
+    options = {"state": model.state} if task.has_state else {}
+    options |= {"key": key} if task.uses_key else {}
+    jaxpr = jax.make_jaxpr(task.loss)(model.params, example, **options)
+    return 3.0 * _products(jaxpr.jaxpr)
 
 
 def _products(jaxpr: Any) -> int:

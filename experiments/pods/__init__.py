@@ -1,0 +1,1 @@
+"""What only runs on many devices need: compiling ahead, overlap, throughput."""
