@@ -90,7 +90,6 @@ def costs(trainer: Trainer) -> Costs:
     state = execution.held(state)
     seeds, cells = state.diverged_step.shape
     total, history = state_bytes(trainer)
-    leaves = jax.tree.leaves(state.model.params)
     return Costs(
         cells=seeds * cells,
         parameters=sum(

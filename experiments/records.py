@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pandas as pd
-from tensorboardX import SummaryWriter
 
 import delayjax as dj
 from experiments.experiment import Experiment
 from experiments.host.progress import log
 from experiments.loop import Chunk, Counters
 from experiments.programs import Program
+from experiments.writers import Writer, scalars
 
 
 class Found(NamedTuple):
@@ -184,27 +184,28 @@ def git_hash() -> str:
 
 
 class Metrics:
-    """One row a chunk in metrics.jsonl, and the same numbers as TensorBoard events."""
+    """One row a chunk in metrics.jsonl; other writers take the same numbers."""
 
-    def __init__(self, folder: Path, program: Program, kept: int):
-        """Opens both.
+    def __init__(
+        self, folder: Path, program: Program, kept: int, writers: Sequence[Writer] = ()
+    ):
+        """Opens the file.
 
         Args:
             folder: the run's.
             program: whose rows these are.
             kept: the update that the run resumes from; later rows are forgotten, so
                 that the file ends as if it had never been interrupted.
+            writers: of the same numbers.
         """
         self._path, self._program = folder / "metrics.jsonl", program
+        self._writers = writers
         rows = [
             row
             for row in read_metrics(self._path)
             if row["program"] != program.name or row["step"] <= kept
         ]
         replace(self._path, "".join(json.dumps(row) + "\n" for row in rows))
-        self._events = SummaryWriter(
-            str(folder / "tensorboard" / program.name), purge_step=kept + 1
-        )
 
     def write(
         self,
@@ -226,7 +227,8 @@ class Metrics:
                 "train_loss": number(np.median(losses[live])) if live.any() else None,
                 "not_finite": int((~live).sum()),
                 **staleness_summary(counters.staleness_counts.sum((0, 1))),
-                "steps_per_second": len(chunk.loss) / seconds,
+                "updates_per_second": len(chunk.loss) / seconds,
+                "losses": numbers(losses),
             }
         if rule.seconds is not None:
             row["seconds"] = rule.seconds(step).tolist()
@@ -235,20 +237,15 @@ class Metrics:
             row["evaluation"] = {k: numbers(v) for k, v in evaluation.items()}
         with self._path.open("a") as file:
             file.write(json.dumps(row) + "\n")
-        for key, value in row.items():
-            if isinstance(value, (int, float)) and key != "step":
-                self._events.add_scalar(key, value, step)
-        self._events.flush()
+        shown = scalars(self._program.settings(), row)
+        for writer in self._writers:
+            writer.write(self._program.name, step, shown)
         return row
 
     def rows(self) -> list[dict[str, Any]]:
         """The program's rows so far."""
         rows = read_metrics(self._path)
         return [row for row in rows if row["program"] == self._program.name]
-
-    def close(self) -> None:
-        """Closes the event file."""
-        self._events.close()
 
 
 def _quiet() -> Any:

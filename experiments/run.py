@@ -3,7 +3,7 @@
 import contextlib
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ from experiments.experiment import Experiment
 from experiments.host import checkpoints, processes, progress
 from experiments.host.workdir import Workdir
 from experiments.loop import Trainer
+from experiments.writers import TensorBoard, Writer
 
 
 def run(
@@ -24,6 +25,7 @@ def run(
     config: Mapping[str, Any] | None = None,
     checkpoint_every: int | None = None,
     checkpoints_kept: int = 2,
+    writers: Sequence[Writer] | None = None,
 ) -> records.Found:
     """Trains all cells of an experiment. The same call goes on where it stopped.
 
@@ -35,6 +37,7 @@ def run(
         config: the values that the experiment was made of, for the records.
         checkpoint_every: updates; by default a tenth of each program's.
         checkpoints_kept: how many of the newest are kept.
+        writers: of the numbers on the way; by default `TensorBoard` in the folder.
 
     Returns:
         The tables of results and curves.
@@ -59,13 +62,17 @@ def run(
             folder.begin(experiment, made, config or {})
         rows: list[dict[str, Any]] = []
         curves: list[dict[str, Any]] = []
-        for number, trainer in enumerate(trainers, start=1):
+        if writers is None and processes.is_first():
+            writers = [TensorBoard(place.local / "tensorboard")]
+        bars = progress.Bars([trainer.program.rule.updates for trainer in trainers])
+        for trainer in trainers:
             own_rows, own_curves = _train(
                 place,
                 trainer,
                 every=checkpoint_every,
                 kept=checkpoints_kept,
-                title=f"{number}/{len(trainers)} {trainer.program.name}",
+                bars=bars,
+                writers=writers or (),
             )
             rows += own_rows
             curves += own_curves
@@ -79,10 +86,18 @@ def run(
                 folder.spent(time.monotonic() - started)
             folder.close()
             place.upload()
+        for writer in writers or ():
+            writer.close()
 
 
 def _train(
-    place: Workdir, trainer: Trainer, *, every: int | None, kept: int, title: str
+    place: Workdir,
+    trainer: Trainer,
+    *,
+    every: int | None,
+    kept: int,
+    bars: progress.Bars,
+    writers: Sequence[Writer],
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Trains one program and returns its rows of results.csv and of curves.csv."""
     program = trainer.program
@@ -103,15 +118,13 @@ def _train(
             state = trainer.init()
         elif processes.is_first():
             done = "is done" if start >= updates else "resumes"
-            progress.log.info("%s %s at update %d", title, done, start)
+            progress.log.info("%s %s at update %d", program.name, done, start)
         metrics = None
         if processes.is_first():
-            metrics = records.Metrics(place.local, program, start)
-            stack.callback(metrics.close)
+            metrics = records.Metrics(place.local, program, start, writers)
             if start == 0:
                 metrics.write(0, None, begun, 1.0, initial)
-            bar = progress.Bar(title, start, updates)
-            stack.callback(bar.close)
+            bar = stack.enter_context(bars.of(program.name, start))
 
         def report(*chunk):
             if metrics is not None:
