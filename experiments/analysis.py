@@ -1,18 +1,10 @@
 """Questions to the tables of a run: which step is best, and how sure is a mean."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-
-MEASURED = (
-    *("seed", "run", "updates", "update", "examples", "seconds", "seconds_to_target"),
-    *("diverged", "diverged_update", "dropped", "staleness_mean", "staleness_p99"),
-    *("staleness_max", "train_loss", "test_loss", "train_accuracy", "test_accuracy"),
-    *("train_error", "test_error", "gap", "gradient_norm", "tuned_on"),
-)
-"""Columns that are measured; all others say what was trained."""
 
 
 def derived(frame: pd.DataFrame) -> pd.DataFrame:
@@ -26,9 +18,51 @@ def derived(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**new)
 
 
-def settings(frame: pd.DataFrame, metrics: Sequence[str] = ()) -> list[str]:
-    """The columns that say what was trained: labels and axes."""
-    return [name for name in frame if name not in (*MEASURED, *metrics)]
+def settings(frame: pd.DataFrame) -> list[str]:
+    """The columns that say what was trained: labels and axes, left of the seed."""
+    columns = list(frame)
+    return columns[: columns.index("seed")] if "seed" in columns else columns
+
+
+def told_by(frame: pd.DataFrame) -> list[str]:
+    """The columns that it takes to tell the rows of settings apart, and to name each.
+
+    Columns of one value are left out, and from the right those that follow from others.
+
+    Example:
+        >>> rows = [("adam", 1, 8), ("adam", 2, 4), ("adam", 4, 2)]
+        >>> told_by(pd.DataFrame(rows, columns=["optimizer", "workers", "batch_size"]))
+        ['workers']
+    """
+    columns = [name for name in frame if frame[name].nunique(dropna=False) > 1]
+    distinct = len(frame[columns].drop_duplicates())
+    for name in reversed(columns):
+        rest = [other for other in columns if other != name]
+        enough = rest and len(frame[rest].drop_duplicates()) == distinct
+        if enough and not frame[rest].isna().all(axis=1).any():
+            columns = rest
+    return columns
+
+
+def label(values: Mapping[Hashable, Any]) -> str:
+    """Settings as the name of a series; an absent one (None, nan) is left out.
+
+    Example:
+        >>> label({"protocol": "k_sync", "K": 4.0, "bound": None, "clipped": True})
+        'k_sync, K=4, clipped'
+        >>> label({"law": "none"}), label({"law": None})
+        ('no law', 'plain')
+    """
+    parts = []
+    for name, value in values.items():
+        name = "step" if name == "learning_rate" else str(name).replace("_", " ")
+        if isinstance(value, (bool, np.bool_)):
+            parts.append(name if value else f"not {name}")
+        elif isinstance(value, str):
+            parts.append(f"no {name}" if value == "none" else value.removesuffix("()"))
+        elif not pd.isna(value):
+            parts.append(f"{name}={value:g}")
+    return ", ".join(parts) or "plain"
 
 
 def best(
@@ -66,25 +100,30 @@ def best(
     axes = [over] if isinstance(over, str) else list(over)
     if series is None:
         series = [name for name in settings(frame) if name not in axes]
+    frame = frame.reset_index(drop=True)
     score = frame[by] * (-1.0 if largest else 1.0)
     if "diverged" in frame:
         score = score.where(frame["diverged"] == 0, np.inf)
-    scored = frame.assign(_score=score.fillna(np.inf))
+    score = score.fillna(np.inf)
     chosen = []
-    groups = scored.groupby(list(series), dropna=False) if series else [((), scored)]
-    for _, group in groups:
-        seeds = group["seed"].unique()
-        for seed in seeds:
-            others = group[group["seed"] != seed] if len(seeds) > 1 else group
-            means = others.groupby(axes, dropna=False)["_score"].mean()
-            winner = means.idxmin()
-            winner = winner if isinstance(winner, tuple) else (winner,)
-            own = group[group["seed"] == seed]
-            for axis, value in zip(axes, winner, strict=True):
-                own = own[own[axis] == value]
+    for _, group in grouped(frame, series):
+        cell = group.groupby(axes, dropna=False, sort=False).ngroup().to_numpy()
+        seeds, seed = np.unique(group["seed"], return_inverse=True)
+        scores = np.full((cell.max() + 1, len(seeds)), np.inf)
+        scores[cell, seed] = score[group.index]
+        for s in range(len(seeds)):
+            others = np.delete(scores, s, axis=1) if len(seeds) > 1 else scores
+            winner = others.mean(1).argmin()
             on = "the other seeds" if len(seeds) > 1 else "the same seed"
-            chosen.append(own.assign(tuned_on=on))
-    return pd.concat(chosen).drop(columns="_score")
+            chosen.append(group[(cell == winner) & (seed == s)].assign(tuned_on=on))
+    return pd.concat(chosen) if chosen else frame.assign(tuned_on="")
+
+
+def grouped(frame: pd.DataFrame, by: Sequence[str]) -> Any:
+    """Pairs (key, rows) in the order of the table; one where there is nothing by."""
+    if not by:
+        return [((), frame)]
+    return frame.groupby(list(by), dropna=False, sort=False)
 
 
 def spread(
@@ -113,33 +152,50 @@ def spread(
     rng = np.random.default_rng(0)
     seeds = np.sort(frame["seed"].unique())
     drawn = rng.integers(len(seeds), size=(draws, len(seeds)))
+    tails = 50 * (1 - level), 50 * (1 + level)
     rows = []
-    for key, group in frame.groupby(list(series), dropna=False, sort=False):
-        values = group.groupby("seed")[metric].mean().reindex(seeds).to_numpy()
-        means = np.nanmean(values[drawn], axis=1) if len(seeds) > 1 else values
-        tail = 100 * (1 - level) / 2
-        low, high = np.nanpercentile(means, [tail, 100 - tail])
-        rows.append(
-            dict(zip(series, key if isinstance(key, tuple) else (key,), strict=True))
-            | {"mean": np.nanmean(values), "low": low, "high": high}
-            | {"seeds": int(np.isfinite(values).sum())}
-        )
+    for key, group in grouped(frame, series):
+        values = group.groupby("seed")[metric].mean().reindex(seeds).to_numpy(float)
+        row = dict(zip(series, key, strict=True)) | {
+            **dict.fromkeys(("mean", "low", "high"), np.nan),
+            "seeds": int(np.isfinite(values).sum()),
+        }
+        if not np.isnan(values).all():
+            of_draw = values[drawn]
+            of_draw = of_draw[~np.isnan(of_draw).all(axis=1)]
+            low, high = np.percentile(
+                np.nanmean(of_draw, axis=1), tails, method="nearest"
+            )
+            row |= {"mean": np.nanmean(values), "low": low, "high": high}
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
 def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
-    """The rows whose columns have these values; numbers count as equal in float32.
+    """The rows whose columns have these values; a tuple is any of them.
+
+    Numbers count as equal in float32.
 
     Raises:
         KeyError: if there is no such column.
+
+    Example:
+        >>> frame = pd.DataFrame({"delay": [0, 1, 2], "law": ["a", "b", "b"]})
+        >>> where(frame, delay=(0, 2), law="b").delay.tolist()
+        [2]
     """
     for name, value in values.items():
-        column = frame[name]
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            frame = frame[np.isclose(pd.to_numeric(column), value, rtol=1e-6, atol=0)]
-        else:
-            frame = frame[column == value]
+        among = value if isinstance(value, (tuple, list)) else (value,)
+        equal = [_equal(frame[name], own) for own in among]
+        frame = frame[np.any(equal, axis=0)]
     return frame
+
+
+def _equal(column: pd.Series, value: Any) -> np.ndarray:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        numbers = pd.to_numeric(column, errors="coerce").to_numpy(float)
+        return np.isclose(numbers, value, rtol=1e-6, atol=0)
+    return (column == value).to_numpy()
 
 
 def time_to(
@@ -180,6 +236,6 @@ def time_to(
     return pd.Series(
         {
             key: reached(curve.sort_values(along))
-            for key, curve in curves.groupby(names, dropna=False, sort=False)
+            for key, curve in grouped(curves, names)
         }
-    )
+    ).rename_axis(names)
