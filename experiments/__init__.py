@@ -4,6 +4,7 @@ from experiments.claims import Claim as Claim
 from experiments.experiment import Arm as Arm
 from experiments.experiment import Experiment as Experiment
 from experiments.records import Found as Found
+from experiments.records import Run as Run
 from experiments.records import load as load
 from experiments.run import run as run
 from experiments.training import Simulation as Simulation

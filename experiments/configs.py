@@ -8,13 +8,37 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from flax.traverse_util import flatten_dict
+from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
+
+from experiments.experiment import Experiment
 
 
 def knobs(config: ConfigDict) -> dict[str, Any]:
     """{key: value} of a config, as JSON would read them back."""
     return flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
+
+
+def changed(source: str, chosen: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """{key: [the config file's own value, the chosen one]} where they differ."""
+    own = knobs(own_config(source))
+    return {key: [own[key], v] for key, v in chosen.items() if own.get(key) != v}
+
+
+def own_config(source: str) -> ConfigDict:
+    """What the config file itself says; "FILE:question" asks it for a question."""
+    _, _, question = source.partition(".py:")
+    return module_of(source).get_config(*([question] if question else []))
+
+
+def rebuilt(record: Mapping[str, Any]) -> Experiment | None:
+    """The experiment of a run.json; None where no config file made it."""
+    source = record.get("source")
+    if not source or not _file(source).exists():
+        return None
+    config = own_config(source)
+    config.update(unflatten_dict(record["config"], sep="."))
+    return module_of(source).experiment(config)
 
 
 def module_of(path: str) -> ModuleType:
@@ -23,8 +47,7 @@ def module_of(path: str) -> ModuleType:
     Raises:
         ValueError: if it has no function `experiment`.
     """
-    path = path.split(".py:")[0] + ".py" if ".py:" in path else path
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    spec = importlib.util.spec_from_file_location(_file(path).stem, _file(path))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not hasattr(module, "experiment"):
@@ -33,6 +56,11 @@ def module_of(path: str) -> ModuleType:
             " experiment of its values."
         )
     return module
+
+
+def _file(source: str) -> Path:
+    file, question, _ = source.partition(".py:")
+    return Path(f"{file}.py" if question else file)
 
 
 def named(key: str, name: str, offered: Mapping[str, Any]) -> Any:

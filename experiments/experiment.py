@@ -54,7 +54,7 @@ class Experiment:
             twentieth of the run.
         measure: further metrics, {name: (model, task) -> float32 []}.
         claims: what must hold of the results; see `claims.Claim`.
-        figures: functions of a run's records that draw; see `figures`.
+        figures: objects with `name` and `draw(run)`; see `figures`.
         notes: what was seen, for the report of an unchanged run.
     """
 

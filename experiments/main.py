@@ -14,10 +14,11 @@ import jax
 from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
-from experiments import claims, loop, records
+from experiments import claims, configs, loop, records
 from experiments.configs import knobs, module_of
 from experiments.experiment import Experiment
 from experiments.host import checkpoints, processes, progress
+from experiments.host.workdir import Workdir
 from experiments.run import run
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "A file in configs/.")
@@ -65,6 +66,7 @@ def main(argv: list[str]) -> None:
                 timeout_seconds=_TIMEOUT.value,
             )
         chosen = knobs(_CONFIG.value)
+        source = config_flags.get_config_filename(flags.FLAGS["config"])
         processes.check_agreement(chosen)
         experiment = processes.together(lambda: _experiment(_CONFIG.value))
         found = run(
@@ -72,6 +74,8 @@ def main(argv: list[str]) -> None:
             _WORKDIR.value,
             shard=_shard(_SHARD.value),
             config=chosen,
+            changed=configs.changed(source, chosen),
+            source=source,
             checkpoint_every=_CHECKPOINT_EVERY.value,
         )
     except loop.InterruptionError as stop:
@@ -82,6 +86,8 @@ def main(argv: list[str]) -> None:
         *(ValueError, TypeError, OSError),
     ) as error:
         sys.exit(f"error: {error}")
+    if processes.is_first():
+        _report(experiment)
     missed = _judge(experiment, found)
     if _CHECK.value and missed:
         sys.exit(1)
@@ -125,6 +131,16 @@ def _judge(experiment: Experiment, found: records.Found) -> int:
             "%s: %s: %s, expected %s", mark, verdict.text, measured, verdict.expected
         )
     return sum(not verdict.met for verdict in verdicts)
+
+
+def _report(experiment: Experiment) -> None:
+    from experiments import report  # matplotlib is needed now, and not earlier
+
+    place = Workdir(_WORKDIR.value)
+    place.download()
+    path = report.write(records.Run.read(place.local), experiment)
+    place.upload()
+    progress.log.info("report: %s", place.shown(path))
 
 
 def _parse_flags(argv: list[str]) -> list[str]:

@@ -1,5 +1,6 @@
-"""What a run leaves in its folder: run.json, metrics.jsonl, results.csv, curves.csv."""
+"""What a run leaves in its folder: run.json, metrics, tables and traces."""
 
+import dataclasses
 import datetime
 import fcntl
 import importlib.metadata
@@ -10,6 +11,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,10 +20,11 @@ import numpy as np
 import pandas as pd
 
 import delayjax as dj
+from experiments import analysis
 from experiments.experiment import Experiment
 from experiments.host.progress import log
 from experiments.loop import Chunk, Counters
-from experiments.programs import Program
+from experiments.programs import Program, label
 from experiments.writers import Writer, scalars
 
 
@@ -72,8 +75,17 @@ class Folder:
         experiment: Experiment,
         programs: Sequence[Program],
         config: Mapping[str, Any],
+        changed: Mapping[str, Any],
+        source: str,
     ) -> None:
-        """Checks that what is there belongs to this run, and writes run.json.
+        """Checks that what is there belongs to this run; writes run.json and traces.
+
+        Args:
+            experiment: that is run.
+            programs: its cells.
+            config: the values that the experiment was made of.
+            changed: those that are not the config file's own, {key: [own, value]}.
+            source: the config file.
 
         Raises:
             ValueError: if the folder holds another run, naming what differs.
@@ -81,7 +93,10 @@ class Folder:
         record = {
             "question": experiment.question,
             "notes": experiment.notes,
+            "source": source,
             "config": dict(config),
+            "changed": dict(changed),
+            "settings": settings(programs),
             "seeds": list(experiment.seed_numbers),
             "programs": [
                 {
@@ -100,6 +115,7 @@ class Folder:
         self._write(
             record
             | {
+                "traces": self._save_traces(programs),
                 "argv": sys.argv,
                 "versions": versions(),
                 "git": git_hash(),
@@ -110,13 +126,32 @@ class Folder:
             }
         )
 
+    def _save_traces(self, programs: Sequence[Program]) -> list[dict[str, Any]]:
+        """The trace of each arm's cluster under the first seed, and whose it is."""
+        saved: list[dict[str, Any]] = []
+        for program in programs:
+            labels = {k: label(v) for k, v in program.columns.items()}
+            labels = {k: v for k, v in labels.items() if k not in program.static}
+            if program.rule.traces and labels not in [own["labels"] for own in saved]:
+                file = f"traces/{program.name}.npz"
+                saved.append({"file": file, "labels": labels})
+                if not (self.path / file).exists():
+                    (self.path / "traces").mkdir(exist_ok=True)
+                    program.rule.traces[0].save(self.path / file)
+        return saved
+
     def read(self) -> dict[str, Any]:
-        """run.json; empty where there is none.
+        """run.json; empty where there is none."""
+        return self.info(self.path)
+
+    @staticmethod
+    def info(folder: Path) -> dict[str, Any]:
+        """run.json of a folder; empty where there is none.
 
         Raises:
             ValueError: if it cannot be read.
         """
-        path = self.path / "run.json"
+        path = folder / "run.json"
         if not path.exists():
             return {}
         try:
@@ -337,10 +372,129 @@ def curves(program: Program, rows: Iterable[Mapping[str, Any]]) -> list[dict[str
     return found
 
 
+def settings(programs: Iterable[Program]) -> list[str]:
+    """The columns that say what was trained: labels and axes of all programs."""
+    return list(dict.fromkeys(name for p in programs for name in p.settings()[0]))
+
+
+def tables(
+    settings: Sequence[str],
+    results: Sequence[Mapping[str, Any]],
+    curves: Sequence[Mapping[str, Any]],
+) -> Found:
+    """Rows as tables: settings on the left of the seed, what was measured right."""
+    made = []
+    for rows in (results, curves):
+        table = analysis.derived(pd.DataFrame(rows))
+        measured = [name for name in table if name not in settings]
+        made.append(table.reindex(columns=[*settings, *measured]))
+    return Found(*made)
+
+
 def write_tables(folder: Path, results: pd.DataFrame, curves: pd.DataFrame) -> None:
     """Writes results.csv and curves.csv, each whole or not at all."""
     replace(folder / "results.csv", results.to_csv(index=False))
     replace(folder / "curves.csv", curves.to_csv(index=False))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """What there is of a finished run, or of several together.
+
+    Attributes:
+        folder: the run's; of several the first one's.
+        info: run.json; of several the first one's.
+        results: a row a cell and seed, with errors and the generalization gap.
+        curves: a row a cell, seed and evaluation.
+        metrics: the rows of metrics.jsonl.
+    """
+
+    folder: Path
+    info: Mapping[str, Any]
+    results: pd.DataFrame
+    curves: pd.DataFrame
+    metrics: Sequence[Mapping[str, Any]] = ()
+
+    @classmethod
+    def read(cls, *folders: str | os.PathLike[str]) -> "Run":
+        """Reads a run, or several as one.
+
+        The tables of several get a column `run`. It is a setting, but of the shards of
+        one run, which have the same config and no cell in common.
+
+        Raises:
+            ValueError: if a folder holds no finished run.
+        """
+        paths = [Path(folder) for folder in folders]
+        infos = [Folder.info(path) for path in paths]
+        rows = [row for path in paths for row in read_metrics(path / "metrics.jsonl")]
+        names = [path.name for path in paths]
+        if len(set(names)) < len(names):
+            names = [str(path) for path in paths]
+        tables = [
+            [
+                _read_table(path / f"{table}.csv").assign(**_named(name, len(paths)))
+                for path, name in zip(paths, names, strict=True)
+            ]
+            for table in ("results", "curves")
+        ]
+        left = dict.fromkeys(c for own in tables[0] for c in analysis.settings(own))
+        joined = [pd.concat(own, ignore_index=True) for own in tables]
+        what = [[info.get(key) for key in ("question", "config")] for info in infos]
+        differ = any(own != what[0] for own in what)
+        same = joined[0].duplicated([*left, "seed"]).any()
+        if len(paths) > 1 and (differ or same):
+            left = {"run": None, **left}
+        return cls(
+            paths[0],
+            infos[0],
+            *(table[[*left, *(c for c in table if c not in left)]] for table in joined),
+            rows,
+        )
+
+    @property
+    def settings(self) -> list[str]:
+        """The columns that say what was trained."""
+        return analysis.settings(self.results)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Of the tasks, as far as all programs share them."""
+        every = [program["facts"] for program in self.info.get("programs", ())]
+        first = every[0] if every else {}
+        return {k: v for k, v in first.items() if all(f.get(k) == v for f in every)}
+
+    @cached_property
+    def traces(self) -> dict[str, dj.cluster.Trace]:
+        """What the cluster of each arm did under the first seed, by the arm's name."""
+        saved = self.info.get("traces", ())
+        names = self.trace_labels
+        return {
+            name: dj.cluster.load_trace(self.folder / own["file"])
+            for name, own in zip(names, saved, strict=True)
+        }
+
+    @property
+    def trace_labels(self) -> dict[str, dict[str, Any]]:
+        """The labels of each arm with a trace, by its name."""
+        every = pd.DataFrame([own["labels"] for own in self.info.get("traces", ())])
+        told = analysis.told_by(every)
+        rows = every.to_dict("records")
+        return {analysis.label({k: row[k] for k in told}): row for row in rows}
+
+
+def _named(name: str, of: int) -> dict[str, str]:
+    return {"run": name} if of > 1 else {}
+
+
+def _read_table(file: Path) -> pd.DataFrame:
+    """A label may be "None" or "NA"; an empty place is nan."""
+    if not file.exists():
+        raise ValueError(f"{file.parent} holds no finished run: there is no {file}.")
+    try:
+        return pd.read_csv(file, keep_default_na=False, na_values=[""])
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise ValueError(f"{file} cannot be read: {error}.") from error
 
 
 def load(*folders: str | os.PathLike[str]) -> Found:
@@ -349,14 +503,13 @@ def load(*folders: str | os.PathLike[str]) -> Found:
     Raises:
         ValueError: if a folder holds no finished run.
     """
-    tables: dict[str, list[pd.DataFrame]] = {"results": [], "curves": []}
-    for folder in map(Path, folders):
-        for name, found in tables.items():
-            path = folder / f"{name}.csv"
-            if not path.exists():
-                raise ValueError(f"{folder} holds no finished run: there is no {path}.")
-            found.append(pd.read_csv(path).assign(run=folder.name))
-    return Found(*(pd.concat(found, ignore_index=True) for found in tables.values()))
+    run = Run.read(*folders)
+    return Found(
+        *(
+            table if "run" in table else table.assign(run=run.folder.name)
+            for table in (run.results, run.curves)
+        )
+    )
 
 
 def number(value: Any) -> float | None:

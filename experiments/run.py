@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import pandas as pd
 
 from experiments import costs, execution, loop, programs, records
 from experiments.experiment import Experiment
@@ -23,6 +22,8 @@ def run(
     *,
     shard: tuple[int, int] = (0, 1),
     config: Mapping[str, Any] | None = None,
+    changed: Mapping[str, Any] | None = None,
+    source: str = "",
     checkpoint_every: int | None = None,
     checkpoints_kept: int = 2,
     writers: Sequence[Writer] | None = None,
@@ -35,6 +36,8 @@ def run(
             temporary one.
         shard: (i, n): train every n-th cell, from number i on.
         config: the values that the experiment was made of, for the records.
+        changed: those that are not the config file's own, {key: [own, value]}.
+        source: the config file.
         checkpoint_every: updates; by default a tenth of each program's.
         checkpoints_kept: how many of the newest are kept.
         writers: of the numbers on the way; by default `TensorBoard` in the folder.
@@ -59,7 +62,7 @@ def run(
         folder = records.Folder(place.local)
     try:
         if folder is not None:
-            folder.begin(experiment, made, config or {})
+            folder.begin(experiment, made, config or {}, changed or {}, source)
         rows: list[dict[str, Any]] = []
         curves: list[dict[str, Any]] = []
         if writers is None and processes.is_first():
@@ -76,7 +79,7 @@ def run(
             )
             rows += own_rows
             curves += own_curves
-        found = records.Found(pd.DataFrame(rows), pd.DataFrame(curves))
+        found = records.tables(records.settings(made), rows, curves)
         if folder is not None:
             records.write_tables(place.local, *found)
         return found

@@ -14,6 +14,7 @@ import pytest
 import delayjax as dj
 from experiments import (
     Experiment,
+    Run,
     Simulation,
     along,
     load,
@@ -261,6 +262,12 @@ def test_along_a_trace_time_examples_and_staleness_are_the_cluster_s(tmp_path):
         assert row.seconds == trace.seconds[-1]
         assert row.staleness_mean == pytest.approx(trace.summary().mean)
         assert row.examples == 4 * len(trace.update)
+    kept = Run.read(tmp_path)
+    assert kept.settings == kept.info["settings"] == ["n", "learning_rate"]
+    (trace,) = kept.traces.values()  # of the first seed
+    own = source.trace(kept.info["seeds"][0], trace.num_updates, np.inf)
+    np.testing.assert_array_equal(trace.seconds, own.seconds)
+    assert kept.info["traces"][0]["labels"] == {"n": 2}
 
 
 def test_fresh_replay_is_plain_training(tmp_path):

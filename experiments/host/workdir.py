@@ -8,7 +8,7 @@ from pathlib import Path
 from etils import epath
 
 # what the same command reads when it goes on; checkpoints are read where they are
-_READ = ("config.json", "metrics.jsonl", "traces/*.npz")
+_READ = ("run.json", "metrics.jsonl", "results.csv", "curves.csv", "traces/*.npz")
 
 
 class Workdir:
