@@ -32,7 +32,6 @@ import optax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 import delayjax as dj
 from benchmarks.side_by_side import Contender, heading
@@ -316,11 +315,8 @@ def verdict(cells: Sequence[Cell]) -> str:
 def draw(cells: Sequence[Cell], bytes_per_second: float) -> Figure:
     """Both steps over the longer of compute and communication, by latency."""
     sizes = list(dict.fromkeys(cell.parameters for cell in cells))
-    names = {"synchronous": look.style(1), "overlapped": look.style(0)}
-    handles = [
-        Line2D([], [], color=own.color, marker=own.marker, ls=own.dashes, label=name)
-        for name, own in names.items()
-    ]
+    names = look.styles(["overlapped", "synchronous"])
+    handles = look.handles(names)
     bits = 8e-6 * bytes_per_second
     figure, axes = look.sheet(
         f"Late by one step, an all-reduce hides\n(two processes, {bits:g} Mbit/s)",

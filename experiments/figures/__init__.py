@@ -1,156 +1,423 @@
-"""Figures of a run, drawn from its records; nothing trains here."""
+"""Figures of a run: small objects that draw its tables; nothing trains here.
 
+A figure is anything with a `name`, which its file gets, and `draw(run)`, which returns
+a Matplotlib figure of a `records.Run`. The functions below make the common ones.
+Matplotlib is imported when the first one draws.
+"""
+
+import dataclasses
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from matplotlib.figure import Figure
+from experiments import analysis
+from experiments.figures.words import words
+from experiments.records import Run
 
-from experiments import results, theory, tuning
-from experiments.arms import options
-from experiments.figures import (
-    arms,
-    decay_rate,
-    gantt,
-    look,
-    loss_curves,
-    noise_floor,
-    over_delay,
-    over_option,
-    over_time,
-    stability_map,
-    staleness,
-    update_times,
-)
-from experiments.figures.run import Run, load
-
-_OVER = {"over_seconds": "seconds", "over_updates": "step", "over_examples": "examples"}
-_TUNED = (
-    *("over_delay", "gap_over_delay", "best_step"),
-    *(*_OVER, "arms", "over_option"),
-)
-_TRACED = ("staleness", "update_times", "gantt")
+Theory = Callable[..., float | None]
+"""A formula; its arguments are named as labels and axes of the run are."""
 
 
-def draw(workdir: Path | str) -> list[Path]:
-    """Draws the figures that the config of a run asks for.
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A figure that a module of this package draws.
+
+    Attributes:
+        name: of its file.
+        text: what it shows, for those who cannot see it.
+        module: of this package; its function `draw(run, **options)` draws.
+        options: of that function.
+    """
+
+    name: str
+    text: str
+    module: str
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def draw(self, run: Run) -> Any:
+        """The Matplotlib figure of a run."""
+        module = importlib.import_module(f"experiments.figures.drawing.{self.module}")
+        return module.draw(run, **self.options)
+
+
+class TimeTo(NamedTuple):
+    """A metric of figures: when a metric first reaches a value.
+
+    Attributes:
+        metric: the column of the curves.
+        value: that is to be reached.
+        along: "seconds", "update" or "examples".
+        largest: whether more is better.
+    """
+
+    metric: str
+    value: float
+    along: str = "seconds"
+    largest: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of the column."""
+        return f"{self.along}_to_{self.metric}_{self.value:g}"
+
+    def of(self, run: Run) -> Run:
+        """The run with this column in its results; inf where it is not reached."""
+        when = analysis.time_to(
+            run.curves, self.metric, self.value, along=self.along, largest=self.largest
+        )
+        keys = list(when.index.names)
+        results = run.results.merge(
+            when.rename(self.name).reset_index(), on=keys, how="left"
+        )
+        return dataclasses.replace(run, results=results)
+
+
+def over(
+    x: str,
+    metric: str | TimeTo = "test_error",
+    *,
+    tuned: str | Sequence[str] | None = "learning_rate",
+    by: str | TimeTo = "train_loss",
+    fixed: bool = True,
+    panels: str | None = None,
+    color: str | None = None,
+    only: Mapping[str, Sequence[Any]] | None = None,
+    theory: Theory | None = None,
+    title: str = "",
+    x_label: str = "",
+    name: str = "",
+) -> Figure:
+    """A metric against an axis or a label, with bootstrap intervals of 95 %.
+
+    A series is what the other settings tell apart; a setting that it lacks `x` for is a
+    horizontal line. Solid is the step tuned anew at each `x`, dashed the step fixed at
+    the best of the first `x`.
 
     Args:
-        workdir: a run's folder, with config.json, metrics.jsonl and results.csv.
-
-    Returns:
-        The files, figures/NAME.png. A figure of what the run does not record is left
-        out, and `warnings` says so.
-
-    Raises:
-        FileNotFoundError: if a record is missing.
-        ValueError: if a figure is unknown or a record cannot be read.
+        x: an axis or a label, of numbers or of names.
+        metric: a column of the results, or a `TimeTo`.
+        tuned: the axes whose best value is taken, chosen on the other seeds; None where
+            nothing is tuned.
+        by: the column that chooses it, the smallest.
+        fixed: whether to show the fixed step as well.
+        panels: a setting with a panel for each value; by default one only where series
+            are too many.
+        color: the setting that is named first, and has the colors in order.
+        only: {setting: the values shown}.
+        theory: drawn as a thin line; takes `x` and, if named so, settings of a series.
+        title: the question or the finding.
+        x_label: with the unit.
+        name: of the file.
     """
-    run = load(workdir)
-    return [
-        look.save(_figure(run, name), Path(workdir) / "figures" / f"{name}.png")
-        for name in run.config["figures"]
-        if not _lacking(run, name)
-    ]
+    return _figure(
+        "over",
+        name or f"{_name(metric)}_over_{x}",
+        f"{words(_name(metric)).capitalize()} against {words(x)}: means over seeds with"
+        " bootstrap intervals. The table below has the numbers.",
+        locals(),
+    )
 
 
-def warnings(workdir: Path | str) -> list[str]:
-    """What makes the figures of a run unfair, or leaves one out, in sentences."""
-    run = load(workdir)
-    names = run.config["figures"]
-    sentences = []
-    if set(names) & set(_TUNED):
-        sentences += tuning.edge_warnings(run.curves("train_loss"))
-    return sentences + [text for name in names if (text := _lacking(run, name))]
+def best_step(
+    x: str,
+    axis: str = "learning_rate",
+    *,
+    by: str | TimeTo = "train_loss",
+    limit: Theory | Mapping[Any, float] | None = None,
+    panels: str | None = None,
+    color: str | None = None,
+    only: Mapping[str, Sequence[Any]] | None = None,
+    title: str = "",
+    x_label: str = "",
+    name: str = "",
+) -> Figure:
+    """The best value of a tuned axis against another; rings mark the grid's edge.
+
+    Args:
+        x: an axis or a label.
+        axis: that is tuned.
+        by: the column that chooses, the smallest.
+        limit: the largest stable step, dotted: a function of settings, or {x: limit}.
+        panels: as in `over`.
+        color: as in `over`.
+        only: as in `over`.
+        title: the question or the finding.
+        x_label: with the unit.
+        name: of the file.
+    """
+    return _figure(
+        "best_step",
+        name or f"best_{axis}_over_{x}",
+        f"The best {words(axis)} against {words(x)}. The table below has the numbers.",
+        locals(),
+    )
 
 
-def _lacking(run: Run, name: str) -> str:
-    """Why a figure cannot be drawn; empty if it can."""
-    metric, task = run.config["metric"], run.config["task"]
-    needs = dict.fromkeys(("over_delay", "arms", "over_option"), metric)
-    needs["gap_over_delay"] = "gap"
-    needs |= dict.fromkeys(_OVER, _shown_on_the_way(run))
-    if name in results.ARM_FIGURES and not run.arms:
-        reason = "the run has no config.cluster.arms; leave it out of config.figures."
-    elif name in needs and not results.recorded(run.rows, needs[name]):
-        reason = (
-            f"the task records no {results.METRICS[needs[name]]}; name another in"
-            " config.metric, or leave the figure out of config.figures."
-        )
-    elif name == "loss_curves" and not run.metrics:
-        reason = "there is no row in metrics.jsonl."
-    elif name in (*_OVER, "decay_rate") and not run.has_evaluations:
-        reason = "curves.csv is missing."
-    elif name == "decay_rate" and (task["name"] != "quadratic" or task["noise"]):
-        reason = (
-            "an error dies out for good only where config.task.name='quadratic' and"
-            " config.task.noise=0."
-        )
-    elif name == "noise_floor" and not noise_floor.arrange(run.rows, run.config):
-        reason = (
-            "theory is of the task quadratic with config.task.noise above 0, under SGD"
-            " of a constant step size at constant delays alone."
-        )
-    elif name in _TRACED and (missing := run.missing_trace):
-        reason = f"{missing} is missing."
-    else:
-        return ""
-    return f"{name} is not drawn: {reason}"
+def curves(
+    metric: str = "train_loss",
+    *,
+    against: str = "update",
+    tuned: str | Sequence[str] | None = "learning_rate",
+    by: str | TimeTo = "train_loss",
+    panels: str | None = None,
+    color: str | None = None,
+    only: Mapping[str, Sequence[Any]] | None = None,
+    target: float | None = None,
+    title: str = "",
+    name: str = "",
+) -> Figure:
+    """A metric on its way: the best cell of each series.
+
+    Args:
+        metric: a column of the curves.
+        against: "update", "seconds" or "examples".
+        tuned: as in `over`.
+        by: as in `over`.
+        panels: as in `over`.
+        color: as in `over`.
+        only: as in `over`.
+        target: a value of the metric to mark.
+        title: the question or the finding.
+        name: of the file.
+    """
+    return _figure(
+        "curves",
+        name or f"{metric}_over_{against}",
+        f"{words(metric).capitalize()} of the best cell of each series against"
+        f" {words(against)}: means over seeds with bootstrap intervals.",
+        locals(),
+    )
 
 
-def _figure(run: Run, name: str) -> Figure:
-    config = run.config
-    match name:
-        case "over_delay":
-            return over_delay.metric(run.curves(config["metric"]), run.unit)
-        case "gap_over_delay":
-            return over_delay.gap(run.curves("gap"), run.unit)
-        case "best_step":
-            return over_delay.best_step(run.curves("train_loss"), run.limits)
-        case "stability_map":
-            return stability_map.draw(
-                run.rows,
-                run.limits,
-                run.facts.get("optimum_loss"),
-                run.unit,
-            )
-        case "noise_floor":
-            return noise_floor.draw(noise_floor.arrange(run.rows, config), config)
-        case "loss_curves":
-            return loss_curves.draw(run.metrics, run.unit)
-        case "over_seconds" | "over_updates" | "over_examples":
-            metric, target = _shown_on_the_way(run), config["target"]
-            marked = target["value"] if target["metric"] == metric else 0.0
-            return over_time.draw(
-                run.curves(config["select_by"]),
-                run.evaluations,
-                metric,
-                run.unit,
-                against=_OVER[name],
-                target=marked or None,
-            )
-        case "arms":
-            return arms.draw(run.curves(config["metric"]), run.unit)
-        case "staleness":
-            return staleness.draw(run.traces, run.theory(theory.mean_staleness))
-        case "update_times":
-            return update_times.draw(run.traces, run.theory(theory.update_seconds))
-        case "gantt":
-            return gantt.draw(run.traces)
-        case "over_option":
-            metric, target = config["metric"], config["target"]
-            words = f"{results.METRICS[target['metric']]} of {target['value']:g}"
-            return over_option.draw(
-                run.curves(metric),
-                {arm: options(arm, config) for arm in run.arms},
-                **config["over"],
-                target=words if metric == "seconds_to_target" else "",
-                unit=run.unit,
-            )
-        case "decay_rate":
-            return decay_rate.draw(decay_rate.arrange(run.evaluations, config))
-    raise ValueError(f"unknown figure {name!r}.")
+def stability_map(
+    x: str = "delay",
+    axis: str = "learning_rate",
+    *,
+    metric: str = "train_loss",
+    limit: Theory | Mapping[Any, float] | None = None,
+    panels: str | None = None,
+    only: Mapping[str, Sequence[Any]] | None = None,
+    title: str = "",
+    name: str = "",
+) -> Figure:
+    """The final loss over the step and another axis; diverged cells are black.
+
+    Args:
+        x: the other axis, upwards.
+        axis: the step.
+        metric: whose logarithm is shown; the excess over the task's `optimum_loss`
+            where that is known.
+        limit: the largest stable step: a function of settings, or {x: limit}.
+        panels: a setting with a panel for each value; by default what else is varied.
+        only: as in `over`.
+        title: the question or the finding.
+        name: of the file.
+    """
+    return _figure(
+        "stability_map",
+        name or "stability_map",
+        f"Map of the final {words(metric)} over {words(axis)} and {words(x)}. Diverged"
+        " cells are black; where it is known, a line is the computed limit.",
+        locals(),
+    )
 
 
-def _shown_on_the_way(run: Run) -> str:
-    """The metric of figures over time: a time is no metric of parameters."""
-    metric = run.config["metric"]
-    return run.config["target"]["metric"] if metric == "seconds_to_target" else metric
+def bars(
+    metric: str | TimeTo = "test_error",
+    *,
+    tuned: str | Sequence[str] | None = "learning_rate",
+    by: str | TimeTo = "train_loss",
+    fixed: bool = False,
+    panels: str | None = None,
+    color: str | None = None,
+    only: Mapping[str, Sequence[Any]] | None = None,
+    theory: Theory | None = None,
+    title: str = "",
+    name: str = "",
+) -> Figure:
+    """How each label ends: a row for each, a dot and a bootstrap interval.
+
+    Args:
+        metric: a column of the results, or a `TimeTo`.
+        tuned: as in `over`.
+        by: as in `over`.
+        fixed: whether to show as well, hollow, the step that is best for the first row.
+        panels: as in `over`.
+        color: a setting whose values share a row, in colors.
+        only: as in `over`.
+        theory: what a formula of settings says, as a diamond.
+        title: the question or the finding.
+        name: of the file.
+    """
+    return _figure(
+        "bars",
+        name or f"{_name(metric)}_bars",
+        f"{words(_name(metric)).capitalize()} at the end, a row for each label: means"
+        " over seeds with bootstrap intervals. The table below has the numbers.",
+        locals(),
+    )
+
+
+def staleness(
+    *, theory: Theory | None = None, title: str = "", name: str = "staleness"
+) -> Figure:
+    """How stale the gradients of each arm were, under the first seed.
+
+    Args:
+        theory: the mean that a formula of labels says, in updates; None for none.
+        title: the question or the finding.
+        name: of the file.
+    """
+    text = "Histograms of the staleness of each arm's gradients, with their mean."
+    return _figure("staleness", name, text, locals())
+
+
+def update_times(
+    *, theory: Theory | None = None, title: str = "", name: str = "update_times"
+) -> Figure:
+    """How long the updates of each arm took, under the first seed.
+
+    Args:
+        theory: the mean that a formula of labels says, in seconds; None for none.
+        title: the question or the finding.
+        name: of the file.
+    """
+    text = (
+        "The time between updates of each arm: where nine of ten lie, and their mean."
+    )
+    return _figure("update_times", name, text, locals())
+
+
+def gantt(
+    *, only: Sequence[str] | None = None, title: str = "", name: str = "gantt"
+) -> Figure:
+    """What the workers of each arm did in the first seconds, under the first seed.
+
+    Args:
+        only: names of the arms shown; by default the first four.
+        title: the question or the finding.
+        name: of the file.
+    """
+    text = (
+        "What the workers do in the first seconds: bars of computing, idle gaps,"
+        " dropped gradients, and updates as ticks."
+    )
+    return _figure("gantt", name, text, locals())
+
+
+def noise_floor(
+    x: str = "delay",
+    axis: str = "learning_rate",
+    *,
+    theory: Theory,
+    limit: Theory | None = None,
+    metric: str = "train_loss",
+    only: Mapping[str, Sequence[Any]] | None = None,
+    title: str = "",
+    name: str = "noise_floor",
+) -> Figure:
+    """Where gradient noise leaves the loss at each step, beside theory.
+
+    Args:
+        x: the axis to the right.
+        axis: the step, a color for each.
+        theory: the loss at the end, of settings; inf where training does not converge.
+        limit: the largest stable step, of settings; with it a second panel shows
+            measured / theory over step / limit.
+        metric: the loss.
+        only: as in `over`.
+        title: the question or the finding.
+        name: of the file.
+    """
+    text = (
+        f"{words(metric).capitalize()} at the end against {words(x)} at each step, and"
+        " lines of what theory says."
+    )
+    return _figure("noise_floor", name, text, locals())
+
+
+def decay_rate(
+    x: str = "workers",
+    *,
+    theory: Theory | None = None,
+    metric: str = "train_loss",
+    only: Mapping[str, Sequence[Any]] | None = None,
+    title: str = "",
+    name: str = "decay_rate",
+) -> Figure:
+    """How fast the error of each series dies out in simulated time.
+
+    Args:
+        x: the axis to the right, of whole numbers.
+        theory: the rate, 1 / seconds, of settings; a star marks its largest value. None
+            where it knows none.
+        metric: the loss, a sum of squared errors.
+        only: as in `over`.
+        title: the question or the finding.
+        name: of the file.
+    """
+    text = (
+        f"The rate at which the error dies out against {words(x)}: means over seeds"
+        " with bootstrap intervals, and lines of what theory says."
+    )
+    return _figure("decay_rate", name, text, locals())
+
+
+class Drawn(NamedTuple):
+    """A figure that was drawn, or why it was not."""
+
+    name: str
+    text: str
+    path: Path | None
+    reason: str = ""
+
+
+def save(run: Run, figures: Sequence[Any], format: str = "png") -> list[Drawn]:
+    """Draws figures into the run's folder figures/; one that fails says why.
+
+    Args:
+        run: whose tables are drawn.
+        figures: objects with `name` and `draw(run)`.
+        format: "png", "svg" or "pdf".
+    """
+    from experiments.figures import look
+
+    drawn = []
+    for figure in figures:
+        text = getattr(figure, "text", figure.name)
+        path = run.folder / "figures" / f"{figure.name}.{format}"
+        try:
+            look.save(figure.draw(run), path)
+        except (
+            Exception
+        ) as error:  # a figure of the user's own, or of what is not there
+            reason = f"{type(error).__name__}: {error}"
+            drawn.append(Drawn(figure.name, text, None, reason))
+        else:
+            drawn.append(Drawn(figure.name, text, path))
+    return drawn
+
+
+def default(run: Run) -> list[Figure]:
+    """The figures of an experiment that names none."""
+    metrics = ("test_error", "test_loss", "train_loss")
+    metric = next((own for own in metrics if own in run.results), None)
+    if metric is None or "train_loss" not in run.results:
+        return []
+    told = analysis.told_by(run.results[run.settings])
+    tuned = "learning_rate" if "learning_rate" in told else None
+    found = [over(x, metric, tuned=tuned) for x in told if x != tuned][:1]
+    return [*found, curves("train_loss", tuned=tuned)]
+
+
+def _figure(module: str, name: str, text: str, options: dict[str, Any]) -> Figure:
+    options = {
+        key: value for key, value in options.items() if key not in ("name", "text")
+    }
+    return Figure(re.sub(r"[^\w.-]+", "_", name), text, module, options)
+
+
+def _name(metric: str | TimeTo) -> str:
+    return metric if isinstance(metric, str) else metric.name

@@ -1,68 +1,117 @@
-"""Draws the figures of a run again, what a trace holds, or the site's first picture.
+"""Draws runs, what a trace holds, or the site's first picture.
 
-python -m experiments.figures --workdir=runs/default
+python -m experiments.figures runs/default
+python -m experiments.figures runs/a runs/b --x=delay --y=test_error
 python -m experiments.figures --trace=trace.csv --out=figures
-python -m experiments.figures --hero=runs/edge,runs/char_lm --out=docs/how_late.png
+python -m experiments.figures --hero runs/edge runs/char_lm --out=docs/how_late.png
 """
 
+import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
-from absl import app, flags
 
 import delayjax as dj
-from experiments import figures
-from experiments.figures import gantt, hero, look, staleness
-
-_WORKDIR = flags.DEFINE_string(
-    "workdir", None, "A run, all of whose figures are drawn again."
-)
-_TRACE = flags.DEFINE_string(
-    "trace", None, "A trace, .csv or .npz, whose staleness and workers are drawn."
-)
-_HERO = flags.DEFINE_list(
-    "hero", None, "Runs of stability_edge and char_lm, to draw together."
-)
-_OUT = flags.DEFINE_string(
-    "out", None, "The folder for the figures of --trace, or the picture of --hero."
-)
+from experiments import configs, figures, report
+from experiments.records import Run
 
 
-def main(argv: list[str]) -> None:
-    """Draws what the flags ask for."""
-    if len(argv) > 1:
-        raise app.UsageError(f"unknown argument {argv[1]!r}.")
-    wanted = [flag.value is not None for flag in (_WORKDIR, _TRACE, _HERO)]
-    if sum(wanted) != 1:
-        raise app.UsageError(
-            "give either --workdir=DIR, --trace=FILE or --hero=EDGE_DIR,LANGUAGE_DIR."
-        )
-    try:
-        if _HERO.value is not None:
-            if len(_HERO.value) != 2 or not _OUT.value:
-                raise ValueError("--hero needs two folders and --out=FILE.png.")
-            print(look.save(hero.draw(*_HERO.value), _OUT.value))
-        elif _TRACE.value is not None:
-            if not _OUT.value:
-                raise ValueError("--trace needs --out=DIR.")
-            _draw_trace(Path(_TRACE.value), Path(_OUT.value))
-        else:
-            for sentence in figures.warnings(_WORKDIR.value):
-                print(f"warning: {sentence}")
-            for path in figures.draw(_WORKDIR.value):
-                print(path)
-    except (FileNotFoundError, ValueError) as error:
-        raise SystemExit(f"error: {error}") from error
+def parser() -> argparse.ArgumentParser:
+    """The flags."""
+    made = argparse.ArgumentParser(
+        prog="python -m experiments.figures",
+        description="Draws runs. Without --x: the figures and the report of each run,"
+        " as its config says.",
+    )
+    add = made.add_argument
+    add("runs", nargs="*", metavar="RUN", help="folders of finished runs")
+    add("--x", metavar="COLUMN", help="draw all runs together, over this column")
+    add("--y", metavar="COLUMN", default="test_error", help="(default: test_error)")
+    add(
+        "--best-over",
+        metavar="AXIS",
+        default="learning_rate",
+        help="the axis whose best value is taken (default: learning_rate; '' for none)",
+    )
+    add("--best-by", metavar="COLUMN", default="train_loss", help="what decides it")
+    add("--panels", metavar="COLUMN", help="a panel for each value of this column")
+    add("--color", metavar="COLUMN", help="the column that colors follow")
+    add("--title", default="", help="of the figure")
+    add("--format", default="png", choices=("png", "svg", "pdf"))
+    add("--out", metavar="PATH", help="the file, or the folder for it")
+    add("--trace", metavar="FILE", help="draw a trace, .csv or .npz, into --out")
+    add("--hero", action="store_true", help="draw two runs as the site's first picture")
+    return made
 
 
-def _draw_trace(path: Path, out: Path) -> None:
+def main(arguments: list[str]) -> None:
+    """Draws what the arguments ask for.
+
+    Raises:
+        ValueError: if they ask for what cannot be drawn.
+    """
+    asked = parser().parse_args(arguments)
+    if bool(asked.runs) == bool(asked.trace):
+        raise ValueError("give folders of runs, or --trace=FILE.")
+    if asked.trace:
+        if not asked.out:
+            raise ValueError("--trace needs --out=DIR.")
+        _draw_trace(Path(asked.trace), Path(asked.out), asked.format)
+    elif asked.hero:
+        _draw_hero(asked)
+    elif asked.x:
+        _draw_together(asked)
+    else:
+        for folder in asked.runs:
+            run = Run.read(folder)
+            print(report.write(run, configs.rebuilt(run.info), format=asked.format))
+
+
+def _draw_together(asked: argparse.Namespace) -> None:
+    from experiments.figures import look
+
+    figure = figures.over(
+        asked.x,
+        asked.y,
+        tuned=asked.best_over or None,
+        by=asked.best_by,
+        panels=asked.panels,
+        color=asked.color,
+        title=asked.title,
+    )
+    out = Path(asked.out or ".")
+    if out.suffix != f".{asked.format}":
+        out = out / f"{figure.name}.{asked.format}"
+    print(look.save(figure.draw(Run.read(*asked.runs)), out))
+
+
+def _draw_hero(asked: argparse.Namespace) -> None:
+    from experiments.figures import hero, look
+
+    if len(asked.runs) != 2 or not asked.out:
+        raise ValueError("--hero needs two folders and --out=FILE.png.")
+    edge, language = map(Run.read, asked.runs)
+    experiment = configs.rebuilt(edge.info)
+    options = [
+        getattr(own, "options", {}) for own in getattr(experiment, "figures", ())
+    ]
+    limit = next((own["limit"] for own in options if own.get("limit")), None)
+    print(look.save(hero.draw(edge, language, limit), asked.out))
+
+
+def _draw_trace(path: Path, out: Path, format: str) -> None:
+    from experiments.figures import look
+    from experiments.figures.drawing import gantt, staleness
+
     trace = dj.cluster.load_trace(path)
     print(_describe(trace))
     pictures = {"staleness": staleness}
     if not np.isnan(trace.seconds).any():  # as in a log of ages
         pictures["gantt"] = gantt
     for name, module in pictures.items():
-        print(look.save(module.draw({path.stem: trace}), out / f"{name}.png"))
+        figure = module.of_traces({path.stem: trace})
+        print(look.save(figure, out / f"{name}.{format}"))
 
 
 def _describe(trace: dj.cluster.Trace) -> str:
@@ -91,4 +140,7 @@ def _describe(trace: dj.cluster.Trace) -> str:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    try:
+        main(sys.argv[1:])
+    except (OSError, ValueError) as error:
+        sys.exit(f"error: {error}")

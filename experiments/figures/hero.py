@@ -1,70 +1,90 @@
 """The site's first picture: both answers to its question, from two runs."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments import tuning
-from experiments.figures import lines, look, stability_map
-from experiments.figures.run import Run, load
-from experiments.tuning import Curve
+from experiments.figures import look, tables
+from experiments.figures.drawing import over, stability_map
+from experiments.figures.words import loss_unit, with_unit
+from experiments.records import Run
 
 
 @look.STYLED
-def draw(edge_dir: Path | str, language_dir: Path | str) -> Figure:
+def draw(edge: Run, language: Run, limit: Any) -> Figure:
     """Both answers to the front page's question, from two runs.
 
     Args:
-        edge_dir: a run of configs/stability_edge.py.
-        language_dir: a run of configs/char_lm.py, with delay 0 among its delays.
+        edge: a run of configs/stability_edge.py.
+        language: a run of configs/char_lm.py, with delay 0 among its delays.
+        limit: the largest stable step of the first, as in `figures.stability_map`.
 
     Raises:
-        FileNotFoundError: if a record is missing.
         ValueError: if the records cannot answer.
     """
-    edge, language = load(edge_dir), load(language_dir)
-    if len(edge.limits) != 1 or len(tuning.table(edge.rows)) != 1:
+    maps = stability_map.by_panel(edge, x="delay", axis="learning_rate", limit=limit)
+    if len(maps) != 1:
         raise ValueError(
-            f"{edge_dir} must be a run of one optimizer under one law of delays, with"
-            " config.advise: configs/stability_edge.py makes one."
+            f"{edge.folder} must be a run of one optimizer under one law of delays:"
+            " configs/stability_edge.py makes one."
         )
-    curves = [curve for curve in language.curves("test_loss") if curve.retuned]
-    if any(curve.points[0].delay or curve.points[0].diverged for curve in curves):
-        raise ValueError(
-            f"{language_dir} must hold a delay of 0 at which some step size does not"
-            " diverge: the excess is counted from there."
-        )
+    chosen = tables.choose(language, "test_loss", "learning_rate", "train_loss", None)
+    table = over.numbers(chosen, "delay", fixed=False)
+    named = tables.name(table, over.series_in(table, "delay"), spread=False)
+    table = excess(table, named)
     figure, (left, right) = look.sheet(
         "How late may a gradient be?",
         (
-            f"{_task(edge)}: where\ndescent diverges",
-            f"{_task(language)}: what lateness\ncosts at the best step",
+            "Breast cancer: where\ndescent diverges",
+            "Characters: what lateness\ncosts at the best step",
         ),
-        notes=tuning.edge_warnings(curves),
+        notes=tables.edge_notes(chosen, named.label),
         height=3.3,
         sharey=False,
     )
-    _draw_edge(left, edge)
-    _draw_cost(right, curves, language.unit)
+    (shown,) = maps.values()
+    _draw_edge(left, shown, loss_unit(edge))
+    places = look.positions(table["delay"])
+    marks = []
+    for label, style in named.styles.items():
+        line = table[table["label"] == label]
+        over.plot_line(right, line, style, solid=True)
+        marks.append((line["at"][line["lost"]].tolist(), style))
+    look.gutter(right, marks, "diverged")
+    look.x_axis([right], places, with_unit("delay"))
+    right.set_ylabel(f"excess {with_unit('test_loss', loss_unit(language))}")
+    _legend(right, look.handles(named.styles))
     return figure
 
 
-def _task(run: Run) -> str:
-    names = {"breast_cancer": "Breast cancer", "char_lm": "Characters"}
-    return names.get(run.config["task"]["name"], run.config["task"]["name"])
+def excess(table: Any, named: tables.Named) -> Any:
+    """A table over delays, less its mean without delay; with columns `label`, `at`.
+
+    Raises:
+        ValueError: if a series has no value without delay.
+    """
+    table = table.assign(label=[named.label(row) for row in table.to_dict("records")])
+    table = table.assign(at=table["delay"].astype(float)).sort_values("at")
+    base = table[(table["delay"] == 0) & ~table["lost"]].set_index("label")["mean"]
+    if set(base.index) != set(table["label"]):
+        raise ValueError(
+            "the second run must hold a delay of 0 at which some step size does not"
+            " diverge: the excess is counted from there."
+        )
+    less = table["label"].map(base)
+    return table.assign(
+        **{name: table[name] - less for name in ("mean", "low", "high")}
+    )
 
 
-def _draw_edge(axis: Axes, edge: Run) -> None:
+def _draw_edge(axis: Axes, shown: stability_map.Cells, unit: str) -> None:
     """The map; the corner of the largest step and delay names its dark cells."""
-    ((series, delays),) = tuning.table(edge.rows).items()
-    optimum_loss = edge.facts.get("optimum_loss")
-    shown = stability_map.cells(delays, optimum_loss, edge.limits[series])
-    bar = axis.figure.colorbar(stability_map.plot(axis, shown), ax=axis)
-    bar.set_label(stability_map.quantity(shown, edge.unit))
+    labels = with_unit("learning_rate"), with_unit("delay")
+    bar = axis.figure.colorbar(stability_map.plot(axis, shown, *labels), ax=axis)
+    bar.set_label(stability_map.quantity(shown, "train_loss", unit))
     _name(axis, 0.96, "diverged", facecolor="black", edgecolor="none")
     if stability_map.bounded(shown).any():
         # framed: a name, and no cell of the map
@@ -82,18 +102,6 @@ def _name(axis: Axes, top: float, name: str, **box: Any) -> None:
         transform=axis.transAxes,
         bbox={"pad": 1.5} | box,
     )
-
-
-def _draw_cost(axis: Axes, curves: Sequence[Curve], unit: str) -> None:
-    """The excess over a delay of 0, each at its best step size."""
-    arranged = lines.arrange(curves)
-    for curve in curves:
-        style = arranged.styles[curve.series]
-        lines.plot(axis, curve, style, less=curve.points[0].mean)
-    lines.mark_diverged(axis, curves, arranged)
-    lines.delay_axes([axis], curves)
-    axis.set_ylabel(f"excess test loss{look.in_unit(unit)}")
-    _legend(axis, lines.series_handles(arranged))
 
 
 def _legend(axis: Axes, handles: Sequence[Artist]) -> None:

@@ -1,26 +1,27 @@
 """What all figures share: style, sheet, axes and file."""
 
 import math
+import numbers
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
-import numpy as np
+from matplotlib import transforms
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import (
     FixedLocator,
     FuncFormatter,
     LogLocator,
+    MaxNLocator,
     NullFormatter,
     NullLocator,
 )
-from numpy.typing import ArrayLike
-
-from experiments import results
 
 STYLED = matplotlib.rc_context(
     {
@@ -60,19 +61,69 @@ class Style(NamedTuple):
 
 @STYLED
 def save(figure: Figure, path: Path | str) -> Path:
-    """Writes a figure as PNG and returns its path."""
+    """Writes a figure in the format of the file's name, and returns its path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=_DPI, facecolor="white")
     return path
 
 
-def style(index: int) -> Style:
-    """The style of the line of this index, other for each of the first 49."""
-    i = index % len(COLORS)
-    # the second time round the same colors come with other markers and dashes
-    j = (index + index // len(COLORS)) % len(COLORS)
-    return Style(COLORS[i], _MARKERS[j], _DASHES[j])
+def styles(labels: Sequence[str], *, ordered: bool = False) -> dict[str, Style]:
+    """A style for each of several lines; no two have the same color.
+
+    Args:
+        labels: of the lines.
+        ordered: whether they are values of a number: then many of them go from light
+            to dark.
+    """
+    count = len(labels)
+    if count <= len(COLORS):
+        colors = list(COLORS)
+    elif ordered:
+        shades = matplotlib.colormaps["viridis_r"]
+        colors = [to_hex(shades(0.1 + 0.9 * i / (count - 1))) for i in range(count)]
+    else:
+        times = math.ceil(count / len(COLORS))
+        colors = [_darker(own, i / times) for i in range(times) for own in COLORS]
+    return {
+        label: Style(
+            colors[i],
+            # the second time round, colors come with other markers and dashes
+            _MARKERS[(i + i // len(_MARKERS)) % len(_MARKERS)],
+            _DASHES[(i + i // len(_DASHES)) % len(_DASHES)],
+        )
+        for i, label in enumerate(labels)
+    }
+
+
+def _darker(color: str, share: float) -> str:
+    """Towards black; black itself towards gray."""
+    end = 0.0 if color != "#000000" else 0.75
+    return to_hex([(1 - share) * part + share * end for part in to_rgb(color)])
+
+
+def handles(
+    styles: Mapping[str, Style], *, dashes: bool = True, lines: bool = True
+) -> list[Artist]:
+    """The legend's, for each label but an empty one.
+
+    Args:
+        styles: by label.
+        dashes: whether these tell lines apart too.
+        lines: whether there are lines.
+    """
+    return [
+        Line2D(
+            [],
+            [],
+            color=style.color,
+            marker=style.marker,
+            linestyle=(style.dashes if dashes else "-") if lines else "",
+            label=label,
+        )
+        for label, style in styles.items()
+        if label
+    ]
 
 
 def sheet(
@@ -97,6 +148,7 @@ def sheet(
         sharey: whether panels have the same vertical axis.
     """
     panels = list(panels)
+    title = "\n".join(textwrap.fill(line, 58) for line in title.splitlines())
     columns = min(len(panels), columns)
     rows = math.ceil(len(panels) / columns)
     lines = _note_lines(notes)
@@ -152,11 +204,124 @@ def delay_ticks(axis: Any, delays: Sequence[float], position: Any) -> None:
     axis.set_ticklabels([f"{delay:g}" for delay in shown])
 
 
-def log_if_wide(axis: Axes, values: Iterable[float]) -> None:
-    """A logarithmic axis for values that span more than a factor of ten."""
-    finite = [value for value in values if math.isfinite(value)]
-    if finite and 0 < 10 * min(finite) < max(finite):
-        axis.set_yscale("log")
+def y_label(axis: Axes, text: str) -> None:
+    """A label, in two lines where it is longer than a panel is high."""
+    axis.set_ylabel(textwrap.fill(text, 26 if len(text) > 30 else 30))
+
+
+def empty(axis: Axes, lost: str) -> None:
+    """Says that there is nothing to draw; an empty scale would look like numbers."""
+    axis.set_yticks([])
+    axis.text(
+        *(0.5, 0.5, f"every series {lost}".replace("series not", "series is not")),
+        color=NOTE_COLOR,
+        ha="center",
+        va="center",
+        transform=axis.transAxes,
+    )
+
+
+def log_if_wide(axis: Any, values: Iterable[float], factor: float = 10.0) -> bool:
+    """A logarithmic axis for values that span more than a factor.
+
+    Args:
+        axis: an `XAxis` or `YAxis`.
+        values: that it shows.
+        factor: beyond which it is logarithmic.
+    """
+    finite = [float(value) for value in values if math.isfinite(value)]
+    if not finite or not 0 < factor * min(finite) < max(finite):
+        return False
+    (axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale)("log")
+    log_ticks(axis, finite)
+    return True
+
+
+def crowds(column: str) -> float:
+    """The factor from which on a metric is shown on a logarithmic axis."""
+    return 4.0 if column.endswith("error") else 10.0
+
+
+class Positions(NamedTuple):
+    """Where the values of an axis stand: numbers at themselves, names in a row."""
+
+    values: list[Any]  # in order
+    numeric: bool
+
+    def of(self, values: Iterable[Any]) -> list[float]:
+        """Their places."""
+        if self.numeric:
+            return [float(value) for value in values]
+        return [float(self.values.index(value)) for value in values]
+
+
+def positions(values: Iterable[Any]) -> Positions:
+    """Numbers ascending; names in the order of the run."""
+    found = list(dict.fromkeys(values))
+    numeric = all(
+        isinstance(value, numbers.Real) and not isinstance(value, bool)
+        for value in found
+    )
+    return Positions(sorted(found) if numeric else found, numeric)
+
+
+def x_axis(axes: Sequence[Axes], places: Positions, label: str) -> None:
+    """Scale, ticks and label: octaves from 0 on where numbers are wide apart."""
+    for axis in axes:
+        axis.set_xlabel(label)
+        if not places.numeric:
+            long = max(map(len, map(str, places.values))) * len(places.values) > 40
+            axis.set_xticks(
+                range(len(places.values)),
+                [str(value) for value in places.values],
+                **({"rotation": 25, "ha": "right"} if long else {}),
+            )
+            axis.set_xlim(-0.5, len(places.values) - 0.5)
+            continue
+        positive = [value for value in places.values if value > 0]
+        if not positive or min(places.values) < 0 or positive[-1] < 6 * positive[0]:
+            axis.xaxis.set_major_locator(MaxNLocator(5))
+            continue
+        if places.values[0] == 0:
+            # half of the linear range, in octaves: 0 stands as far from the first value
+            # as twice the first value does
+            axis.set_xscale("symlog", base=2, linthresh=positive[0], linscale=0.5)
+            left = -0.2 * positive[0]
+        else:
+            axis.set_xscale("log", base=2)
+            left = positive[0] / 1.2
+        axis.set_xlim(left, 1.15 * positive[-1])
+        delay_ticks(axis.xaxis, places.values, lambda value: value)
+
+
+def gutter(
+    axis: Axes, marks: Sequence[tuple[Sequence[float], Style]], what: str
+) -> None:
+    """A strip above the scale with a cross for each value that is not on it.
+
+    Args:
+        axis: that shares its horizontal scale with the strip.
+        marks: places and style of the crosses, a row of the strip each.
+        what: happened to them.
+    """
+    marks = [(places, style) for places, style in marks if len(places)]
+    if not marks:
+        return
+    # in inches: as a share of the panel, the layout of the sheet would not settle
+    inches = axis.get_figure(root=True).dpi_scale_trans
+    above = inches + transforms.ScaledTranslation(0, 1, axis.transAxes)
+    place = transforms.blended_transform_factory(axis.transAxes, above)
+    height = 0.05 + 0.11 * len(marks)
+    strip = axis.inset_axes((0, 0.05, 1, height), transform=place, sharex=axis)
+    for row, (places, style) in enumerate(marks):
+        strip.plot(places, [row] * len(places), "x", color=style.color, mew=1.8, ms=5)
+    strip.set_ylim(len(marks) - 0.4, -0.6)
+    strip.set_facecolor("0.94")
+    strip.spines[:].set_visible(False)
+    strip.tick_params(axis="x", which="both", bottom=False, labelbottom=False)
+    first = axis.get_subplotspec().is_first_col()
+    strip.set_yticks([(len(marks) - 1) / 2] if first else [], [what] if first else [])
+    strip.tick_params(axis="y", length=0)
 
 
 def log_ticks(axis: Any, values: Iterable[float]) -> None:
@@ -179,40 +344,32 @@ def beside(axis: Axes, height: float, text: str) -> None:
     axis.text(1.02, height, text, va="center", transform=axis.get_yaxis_transform())
 
 
-def mean_and_theory(mean: float, theory: float | None) -> str:
+def mean_and_theory(mean: float, theory: float) -> str:
     """What was measured, and in brackets what theory says, if anything."""
     measured = "none" if math.isnan(mean) else f"{mean:.3g}"
-    return measured if theory is None else f"{measured} ({theory:.3g})"
+    return measured if math.isnan(theory) else f"{measured} ({theory:.3g})"
 
 
-def quantity(metric: str, unit: str) -> str:
-    """The words for a metric, with its unit; `unit` is the loss's."""
-    own = {"gradient_norm": "", "seconds_to_target": "simulated s"}
-    if metric.endswith("accuracy"):
-        unit = "share"
-    return results.METRICS[metric] + in_unit(own.get(metric, unit))
+def hollow(label: str) -> Line2D:
+    """The legend's mark for a dot at a fixed step."""
+    return Line2D(
+        [], [], color="0.3", marker="o", ms=5, mfc="white", ls="", label=label
+    )
 
 
-class Error(NamedTuple):
-    """A metric such that less is better: an accuracy is shown as what it misses."""
+def wrapped(label: str, width: int = 26) -> str:
+    """A label in several lines, broken after commas.
 
-    label: str
-    sign: float
-    offset: float
-
-    def of(self, values: ArrayLike) -> np.ndarray:
-        """The errors of these values of the metric."""
-        return self.offset + self.sign * np.asarray(values, float)
-
-
-def error(metric: str, unit: str) -> Error:
-    """How a metric is shown where small differences matter."""
-    label = quantity(metric, unit)
-    if metric.endswith("accuracy"):
-        return Error(label.replace("accuracy", "error"), -1.0, 1.0)
-    return Error(label, 1.0, 0.0)
-
-
-def in_unit(unit: str) -> str:
-    """A unit in brackets; empty if there is none."""
-    return f" ({unit})" if unit else ""
+    Example:
+        >>> wrapped("n_softsync, workers=30, K=4", 14).splitlines()
+        ['n_softsync,', 'workers=30,', 'K=4']
+    """
+    lines = [""]
+    for part in label.split(", "):
+        longer = f"{lines[-1]}, {part}" if lines[-1] else part
+        if lines[-1] and len(longer) > width:
+            lines[-1] += ","
+            lines.append(part)
+        else:
+            lines[-1] = longer
+    return "\n".join(lines)

@@ -8,7 +8,7 @@ from matplotlib.collections import LineCollection
 
 from delayjax import cluster
 from delayjax.cluster import protocols
-from experiments.figures import gantt
+from experiments.figures.drawing import gantt
 from tests.figures.legible import check_legible, legend, texts
 
 
@@ -42,7 +42,7 @@ def close(found, expected):
 
 def test_a_bar_is_a_gradient_from_its_read_to_its_arrival():
     trace = simulated(protocols.hardsync())
-    (axis,) = gantt.draw({"hardsync()": trace}).axes
+    (axis,) = gantt.of_traces({"hardsync()": trace}).axes
     end = axis.get_xlim()[1]
     close(
         bars(axis),
@@ -59,7 +59,7 @@ def test_a_bar_is_a_gradient_from_its_read_to_its_arrival():
 
 def test_ticks_are_the_updates():
     trace = simulated(protocols.n_softsync(1))
-    (axis,) = gantt.draw({"n_softsync(1)": trace}).axes
+    (axis,) = gantt.of_traces({"n_softsync(1)": trace}).axes
     end = axis.get_xlim()[1]
     found = ticks(axis)
     np.testing.assert_array_equal(found, trace.seconds[trace.seconds <= end])
@@ -67,7 +67,7 @@ def test_ticks_are_the_updates():
 
 
 def test_workers_are_rows_from_above():
-    figure = gantt.draw({"hardsync()": simulated(protocols.hardsync())})
+    figure = gantt.of_traces({"hardsync()": simulated(protocols.hardsync())})
     (axis,) = figure.axes
     assert [text.get_text() for text in axis.get_yticklabels()] == ["0", "1", "2"]
     bottom, top = axis.get_ylim()
@@ -79,7 +79,7 @@ def test_workers_are_rows_from_above():
 def test_dropped_gradients_are_hatched():
     trace = simulated(protocols.ringmaster(1))
     assert len(trace.dropped.worker)
-    figure = gantt.draw({"ringmaster(1)": trace})
+    figure = gantt.of_traces({"ringmaster(1)": trace})
     (axis,) = figure.axes
     end = axis.get_xlim()[1]
     dropped = trace.dropped
@@ -95,7 +95,7 @@ def test_dropped_gradients_are_hatched():
     )
     assert legend(figure) == ["update", "computing", "computing, then dropped", "idle"]
     assert "computing, then dropped" not in legend(
-        gantt.draw({"a()": simulated(protocols.hardsync())})
+        gantt.of_traces({"a()": simulated(protocols.hardsync())})
     )
 
 
@@ -117,7 +117,7 @@ def test_canceled_work_is_told_from_idling(rule, vain):
     trace = simulated(rule, updates=200)
     assert gantt.works_in_vain(trace) == vain
     gap = "idle, or canceled" if vain else "idle"
-    assert legend(gantt.draw({"a()": trace}))[-1] == gap
+    assert legend(gantt.of_traces({"a()": trace}))[-1] == gap
 
 
 def logged(trace, path):
@@ -127,7 +127,7 @@ def logged(trace, path):
 
 def test_a_log_has_marks_where_a_worker_contributed(tmp_path):
     trace = logged(simulated(protocols.n_softsync(1)), tmp_path / "log.csv")
-    figure = gantt.draw({"log": trace})
+    figure = gantt.of_traces({"log": trace})
     (axis,) = figure.axes
     assert len(axis.patches) == 0
     (marks,) = (line for line in axis.lines if line.get_marker() == "|")
@@ -147,7 +147,7 @@ def test_of_many_workers_some_are_shown_the_first_and_the_last_among_them():
     shown = gantt.workers_shown(trace)
     assert len(shown) == 16 and (shown[0], shown[-1]) == (0, 99)
     assert len(set(np.diff(shown))) <= 2  # equal distances, but for rounding
-    figure = gantt.draw({"k_async(1)": trace})
+    figure = gantt.of_traces({"k_async(1)": trace})
     (axis,) = figure.axes
     rows = {row for row, *_ in bars(axis)}
     assert rows == set(range(16))
@@ -162,7 +162,7 @@ def test_bars_of_the_workers_shown_are_their_own():
     trace = simulated(
         protocols.k_async(1), 40, 400, cluster.constant(1.0), slowdown=slow.tolist()
     )
-    (axis,) = gantt.draw({"k_async(1)": trace}).axes
+    (axis,) = gantt.of_traces({"k_async(1)": trace}).axes
     shown = gantt.workers_shown(trace)
     for row, begin, end in bars(axis):
         assert end - begin == pytest.approx(slow[shown[row]])
@@ -181,25 +181,26 @@ def test_a_typical_worker_has_a_few_bars_and_none_has_very_many():
 
 def test_a_short_trace_is_shown_whole():
     trace = simulated(protocols.k_async(1), 2, 3, cluster.constant(1.0))
-    (axis,) = gantt.draw({"k_async(1)": trace}).axes
+    (axis,) = gantt.of_traces({"k_async(1)": trace}).axes
     assert axis.get_xlim() == (0.0, trace.seconds[-1])
 
 
 def test_the_first_four_arms_have_panels_on_one_clock():
     rules = {f"ssp({bound})": protocols.ssp(bound) for bound in (0, 1, 2, 3, math.inf)}
     traces = {name: simulated(rule) for name, rule in rules.items()}
-    figure = gantt.draw(traces)
+    figure = gantt.of_traces(traces)
     assert [axis.get_title() for axis in figure.axes] == list(traces)[:4]
     assert len({axis.get_xlim() for axis in figure.axes}) == 1
     assert any("the first 4 of 5 arms" in text for text in texts(figure))
     check_legible(figure)
     assert not any(
-        "first" in text for text in texts(gantt.draw(dict(list(traces.items())[:4])))
+        "first" in text
+        for text in texts(gantt.of_traces(dict(list(traces.items())[:4])))
     )
 
 
 def test_an_update_without_gradients_is_a_tick():
     trace = simulated(protocols.mindflayer(1, 0.01), 1, 20)
     assert (trace.counts == 0).any()
-    (axis,) = gantt.draw({"mindflayer(1, 0.01)": trace}).axes
+    (axis,) = gantt.of_traces({"mindflayer(1, 0.01)": trace}).axes
     assert len(ticks(axis)) > 0

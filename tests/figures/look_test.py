@@ -1,6 +1,5 @@
 """What all figures share."""
 
-import numpy as np
 import pytest
 
 from experiments.figures import look
@@ -28,12 +27,3 @@ def test_logarithmic_ticks_are_read_as_numbers(values, labels):
     low, high = axis.get_ylim()
     shown = zip(axis.get_yticks(), axis.get_yticklabels(), strict=True)
     assert {text.get_text() for at, text in shown if low < at < high} == labels
-
-
-def test_errors_are_what_accuracies_miss():
-    error = look.error("test_accuracy", "nats")
-    assert error.label == "test error (share)"
-    np.testing.assert_allclose(error.of([1.0, 0.75]), [0.0, 0.25])
-    loss = look.error("test_loss", "nats")
-    assert loss.label == "test loss (nats)"
-    np.testing.assert_array_equal(loss.of([1.0, 0.75]), [1.0, 0.75])

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from delayjax import cluster
-from experiments.figures import staleness
-from tests.figures import arm_run
+from experiments import figures
+from experiments.figures.drawing import staleness
 from tests.figures.legible import check_legible, legend, texts
+from tests.figures.runs import made, traced
 
 
 def stale(ages):
@@ -40,7 +41,7 @@ def heights(axis):
 
 
 def test_bars_are_as_high_as_their_shares():
-    (axis,) = staleness.draw({"trace": stale([3, 3, 3, 1, 1, 2])}).axes
+    (axis,) = staleness.of_traces({"trace": stale([3, 3, 3, 1, 1, 2])}).axes
     (own,) = heights(axis)
     counts = np.asarray([3, 2, 1, 3])  # three fresh ones precede
     np.testing.assert_allclose(own[:4] / own.max(), counts / counts.max())
@@ -48,7 +49,7 @@ def test_bars_are_as_high_as_their_shares():
 
 def test_bars_of_a_wide_axis_have_areas_as_their_shares():
     trace = stale([0] * 4 + [128] * 4 + [200] * 8)
-    (axis,) = staleness.draw({"trace": trace}).axes
+    (axis,) = staleness.of_traces({"trace": trace}).axes
     assert axis.get_xscale() == "function"
     (patch,) = axis.patches
     edges = np.asarray(patch.get_data().edges)
@@ -76,50 +77,52 @@ def test_bins_hold_whole_numbers_up_to_the_last(last, wide):
         np.testing.assert_array_equal(widths, 1.0)
 
 
-def test_the_mean_and_the_theory_are_marked_and_written():
-    traces = arm_run.traces()
-    theory = dict(zip(traces, (1.5, None, 7.0), strict=True))
-    figure = staleness.draw(traces, theory)
+def test_the_mean_and_the_theory_are_marked_and_written(tmp_path):
+    def theory(protocol, workers):
+        return None if protocol == "ssp" else workers / 2
+
+    run = traced(tmp_path)
+    figure = figures.staleness(theory=theory).draw(run)
     (axis,) = figure.axes
     means = [line.get_xdata()[0] for line in axis.lines if line.get_linewidth() == 2.2]
-    assert means == [trace.summary().mean for trace in traces.values()]
+    assert means == [trace.summary().mean for trace in run.traces.values()]
     diamonds = [
         (line.get_ydata()[0], line.get_xdata()[0])
         for line in axis.lines
         if line.get_marker() == "D"
     ]
-    assert diamonds == [(0, 1.5), (2, 7.0)]
-    first, second, third = (f"{mean:.3g}" for mean in means)
-    written = {f"{first} (1.5)", second, f"{third} (7)", "mean (theory)"}
-    assert written <= set(texts(figure))
+    assert diamonds == [(0, 1.5)]
+    first, second = (f"{mean:.3g}" for mean in means)
+    assert {f"{first} (1.5)", second, "mean (theory)"} <= set(texts(figure))
     assert legend(figure) == ["share of its gradients", "mean", "theory"]
+    labels = [text.get_text() for text in axis.get_yticklabels()]
+    assert labels == ["hardsync", "ssp"]
+    bottom, top = axis.get_ylim()
+    assert bottom > top
     check_legible(figure)
 
 
-def test_without_theory_none_is_promised():
-    figure = staleness.draw(arm_run.traces())
+def test_without_theory_none_is_promised(tmp_path):
+    figure = figures.staleness().draw(traced(tmp_path))
     assert legend(figure) == ["share of its gradients", "mean"]
     assert not any("theory" in text for text in texts(figure))
 
 
-def test_arms_are_rows_in_the_order_of_the_config():
-    (axis,) = staleness.draw(arm_run.traces()).axes
-    labels = [text.get_text() for text in axis.get_yticklabels()]
-    assert labels == list(arm_run.ARMS)
-    assert list(axis.get_yticks()) == sorted(axis.get_yticks())
-    bottom, top = axis.get_ylim()
-    assert bottom > top
+def test_a_run_without_traces_says_so(tmp_path):
+    for figure in (figures.staleness(), figures.update_times(), figures.gantt()):
+        with pytest.raises(ValueError, match="no traces"):
+            figure.draw(made(tmp_path))
 
 
 def test_what_lies_beyond_the_axis_is_told():
     usual = stale([1] * 300)
-    (axis,) = staleness.draw({"a()": usual}).axes
+    (axis,) = staleness.of_traces({"a()": usual}).axes
     assert axis.get_xlabel() == "staleness (updates)"
     within = stale([1] * 19 + [2])  # beyond the percentile, not beyond its bin
     assert 1 < within.summary().p99 < 2
-    (axis,) = staleness.draw({"a()": within}).axes
+    (axis,) = staleness.of_traces({"a()": within}).axes
     assert axis.get_xlabel() == "staleness (updates)"
-    (axis,) = staleness.draw({"a()": stale([1] * 300 + [9])}).axes
+    (axis,) = staleness.of_traces({"a()": stale([1] * 300 + [9])}).axes
     assert axis.get_xlabel() == "staleness (updates), at most 1 % beyond"
 
 
@@ -129,7 +132,9 @@ def test_a_trace_without_gradients_has_an_empty_row():
     fields = dict(update=none, worker=none, read_version=none)
     floats = dict(begun=np.zeros(0), arrived=np.zeros(0))
     empty = cluster.Trace(**{**vars(empty), **fields, **floats})
-    figure = staleness.draw({"mindflayer(1, 0.1)": empty, "hardsync()": stale([0, 0])})
+    figure = staleness.of_traces(
+        {"mindflayer": empty, "hardsync()": stale([0, 0])}
+    )
     assert "none" in texts(figure)
     check_legible(figure)
 
@@ -139,4 +144,4 @@ def test_many_arms_with_long_names_are_legible():
     traces = {
         f"ringmaster({k}, stop=True) workers={8 * k}": trace for k in range(1, 19)
     }
-    check_legible(staleness.draw(traces, dict.fromkeys(traces, 254.0)))
+    check_legible(staleness.of_traces(traces, dict.fromkeys(traces, 254.0)))

@@ -1,14 +1,13 @@
 """Times between updates, and the means that theory gives."""
 
-import math
-
 import numpy as np
 import pytest
 
 from delayjax import cluster
-from experiments.figures import update_times
-from tests.figures import arm_run
+from experiments import figures
+from experiments.figures.drawing import update_times
 from tests.figures.legible import check_legible, legend, texts
+from tests.figures.runs import traced
 
 
 def at(seconds):
@@ -41,43 +40,42 @@ def marked(axis, marker):
 
 def test_the_mean_and_most_of_the_times_are_shown():
     gaps = np.arange(1.0, 22.0)  # quantiles of 5 and 95 % are 2 and 20
-    (axis,) = update_times.draw({"a()": at(np.cumsum(gaps))}).axes
+    (axis,) = update_times.of_traces({"a()": at(np.cumsum(gaps))}).axes
     bar = next(line for line in axis.lines if line.get_linewidth() == 6)
     np.testing.assert_allclose(bar.get_xdata(), [2.0, 20.0])
     assert marked(axis, "o") == {0: 11.0}
 
 
-def test_theory_is_marked_and_written_where_there_is_one():
-    traces = arm_run.traces()
-    theory = dict(zip(traces, (1.5, None, math.inf), strict=True))
-    figure = update_times.draw(traces, theory)
+def test_theory_is_marked_and_written_where_there_is_one(tmp_path):
+    def theory(protocol):
+        return 1.5 if protocol == "hardsync" else None
+
+    run = traced(tmp_path)
+    figure = figures.update_times(theory=theory).draw(run)
     (axis,) = figure.axes
     assert marked(axis, "D") == {0: 1.5}
-    means = [trace.seconds[-1] / trace.num_updates for trace in traces.values()]
+    means = [trace.seconds[-1] / trace.num_updates for trace in run.traces.values()]
     assert list(marked(axis, "o").values()) == pytest.approx(means)
-    first, second, third = (f"{mean:.3g}" for mean in means)
-    written = {f"{first} (1.5)", second, f"{third} (inf)", "mean (theory)"}
-    assert written <= set(texts(figure))
+    first, second = (f"{mean:.3g}" for mean in means)
+    assert {f"{first} (1.5)", second, "mean (theory)"} <= set(texts(figure))
     assert legend(figure) == ["9 of 10 updates", "mean", "theory"]
     check_legible(figure)
-
-
-def test_without_theory_none_is_promised():
-    figure = update_times.draw(arm_run.traces())
+    figure = figures.update_times().draw(run)
     assert legend(figure) == ["9 of 10 updates", "mean"]
-    assert not any("theory" in text for text in texts(figure))
 
 
 @pytest.mark.parametrize(("longer", "scale"), [(99.0, "linear"), (101.0, "log")])
 def test_times_that_are_far_apart_take_a_logarithmic_axis(longer, scale):
     traces = {"a()": at([1.0, 2.0]), "b()": at([longer, 2 * longer])}
-    (axis,) = update_times.draw(traces).axes
+    (axis,) = update_times.of_traces(traces).axes
     assert axis.get_xscale() == scale
     assert scale == "log" or axis.get_xlim()[0] == 0.0
 
 
 def test_a_trace_without_updates_has_an_empty_row():
-    figure = update_times.draw({"mindflayer(1, 0.1)": at([]), "hardsync()": at([1.0])})
+    figure = update_times.of_traces(
+        {"mindflayer": at([]), "hardsync()": at([1.0])}
+    )
     assert "none" in texts(figure)
     check_legible(figure)
 
@@ -87,4 +85,4 @@ def test_many_arms_with_long_names_are_legible():
     traces = {
         f"ringmaster({k}, stop=True) workers={8 * k}": trace for k in range(1, 19)
     }
-    check_legible(update_times.draw(traces, dict.fromkeys(traces, 254.0)))
+    check_legible(update_times.of_traces(traces, dict.fromkeys(traces, 254.0)))

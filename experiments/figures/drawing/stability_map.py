@@ -1,8 +1,8 @@
 """The final training loss over step size and staleness, and the computed limit."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -14,10 +14,9 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments import tuning
-from experiments.figures import look
-from experiments.results import Row
-from experiments.tuning import Limit, Series
+from experiments.figures import look, tables
+from experiments.figures.words import loss_unit, with_unit, words
+from experiments.records import Run
 
 # without its darkest part, which looks like black
 _COLORS = ListedColormap(matplotlib.colormaps["viridis_r"](np.linspace(0, 0.85, 256)))
@@ -26,74 +25,95 @@ _FLOOR = 1e-8  # a float32 loss of order one resolves no smaller excess
 _SETTLED = 1e-4  # the largest excess that may still be on its way down
 
 
-Limits = Mapping[Series, Mapping[float, Limit]]
-
-
 class Cells(NamedTuple):
-    """What a map shows: D delays by R step sizes."""
+    """What a map shows: D values of the other axis by R steps."""
 
-    rates: np.ndarray  # step sizes, ascending [R]
-    delays: np.ndarray  # updates, ascending [D]
+    rates: np.ndarray  # steps, ascending [R]
+    delays: np.ndarray  # the other axis, ascending [D]
     excess: np.ndarray  # loss over the optimum; nan if diverged or not run [D, R]
     diverged: np.ndarray  # whether a seed did, bool [D, R]
     optimum_loss: float | None  # None is unknown, and the excess then over 0
-    limits: np.ndarray  # the computed step sizes; nan where there is none [D]
+    limits: np.ndarray  # the computed steps; nan where there is none [D]
 
 
 @look.STYLED
 def draw(
-    rows: Iterable[Row],
-    limits: Limits | None = None,
-    optimum_loss: float | None = None,
-    unit: str = "nats",
+    run: Run,
+    *,
+    x: str,
+    axis: str,
+    metric: str = "train_loss",
+    limit: Any = None,
+    panels: str | None = None,
+    only: Mapping[str, Any] | None = None,
+    title: str = "",
 ) -> Figure:
-    """The final training loss over step size and staleness; diverged cells are black.
-
-    Args:
-        rows: the rows of one run; a panel for each series. Seeds are averaged, and a
-            cell is black where one of them diverged.
-        limits: of each series with a computed limit, by delay; draws it.
-        optimum_loss: the least training loss there is; colors then show the excess.
-        unit: of the loss.
-    """
-    table = tuning.table(rows)
-    titles = [tuning.label(series, table) for series in table]
-    maps = [
-        cells(delays, optimum_loss, (limits or {}).get(series))
-        for series, delays in table.items()
-    ]
+    """Draws `figures.stability_map`."""
+    maps = by_panel(run, x=x, axis=axis, metric=metric, limit=limit, only=only)
     figure, axes = look.sheet(
-        "At which step size does training diverge?",
-        titles if len(titles) > 1 else [""],
-        _handles(maps, (limits or {}).values()),
+        title or f"At which {words(axis)} does training diverge?",
+        list(maps),
+        _handles(list(maps.values())),
         height=3.3,
     )
-    for axis, shown in zip(axes, maps, strict=True):
-        mesh = plot(axis, shown)
-        bar = axis.figure.colorbar(mesh, ax=axis)
-        bar.set_label(quantity(shown, unit))
+    for plot_axis, shown in zip(axes, maps.values(), strict=True):
+        mesh = plot(plot_axis, shown, with_unit(axis), with_unit(x))
+        bar = plot_axis.figure.colorbar(mesh, ax=plot_axis)
+        bar.set_label(quantity(shown, metric, loss_unit(run)))
     return figure
 
 
+def by_panel(
+    run: Run,
+    *,
+    x: str,
+    axis: str,
+    metric: str = "train_loss",
+    limit: Any = None,
+    panels: str | None = None,
+    only: Mapping[str, Any] | None = None,
+) -> dict[str, Cells]:
+    """The map of each series, by its name."""
+    del panels  # every series has one
+    chosen = tables.choose(run, metric, None, metric, only)
+    frame = chosen.run.results
+    for name in (x, axis):
+        tables.require(frame, name)
+    series = tables.series_of(frame, [axis], x)
+    table = tables.points(frame, metric, [*series, x, axis])
+    named = tables.name(table, series, spread=False)
+    optimum = run.facts.get("optimum_loss")
+    rows = table.to_dict("records")
+    return {
+        label: cells(
+            [row for row in rows if named.label(row) == label], x, axis, limit, optimum
+        )
+        for label in named.styles
+    }
+
+
 def cells(
-    delays: Mapping[float, Mapping[float, Sequence[Row]]],
+    rows: Sequence[Mapping[str, Any]],
+    x: str,
+    axis: str,
+    limit: Any = None,
     optimum_loss: float | None = None,
-    limits: Mapping[float, Limit] | None = None,
 ) -> Cells:
-    """The cells of one series of `tuning.table`; the excess is at least 1e-8."""
-    rates = np.asarray(sorted({rate for steps in delays.values() for rate in steps}))
-    taus = np.asarray(sorted(delays))
-    loss = np.full((len(taus), len(rates)), math.nan)
+    """The cells of one series; the excess is at least 1e-8."""
+    rates = np.asarray(sorted({row[axis] for row in rows}), float)
+    taus = np.asarray(sorted({row[x] for row in rows}), float)
+    loss, limits = (
+        np.full((len(taus), len(rates)), math.nan),
+        np.full(len(taus), math.nan),
+    )
     diverged = np.zeros(loss.shape, bool)
-    for i, tau in enumerate(taus):
-        for j, rate in enumerate(rates):
-            cell = delays[tau].get(rate, ())
-            diverged[i, j] = any(row.diverged for row in cell)
-            if cell and not diverged[i, j]:
-                loss[i, j] = np.mean([row.train_loss for row in cell])
+    for row in rows:
+        i, j = np.searchsorted(taus, row[x]), np.searchsorted(rates, row[axis])
+        diverged[i, j] = row["lost"]
+        loss[i, j] = math.nan if row["lost"] else row["mean"]
+        limits[i] = tables.limit_of(limit, row, x)
     excess = np.maximum(loss - (optimum_loss or 0.0), _FLOOR)
-    steps = [limits[tau].step if limits else math.nan for tau in taus.tolist()]
-    return Cells(rates, taus, excess, diverged, optimum_loss, np.asarray(steps))
+    return Cells(rates, taus, excess, diverged, optimum_loss, limits)
 
 
 def bounded(shown: Cells) -> np.ndarray:
@@ -108,18 +128,18 @@ def bounded(shown: Cells) -> np.ndarray:
     return past & (shown.excess > _SETTLED)
 
 
-def limit_handle(more: str = "") -> Line2D:
-    """The line of the limit, and what more is to be said of it."""
-    return Line2D([], [], color=look.COLORS[1], label=f"computed limit{more}")
+def limit_handle() -> Line2D:
+    """The line of the limit."""
+    return Line2D([], [], color=look.COLORS[1], label="computed limit")
 
 
-def quantity(shown: Cells, unit: str) -> str:
+def quantity(shown: Cells, metric: str, unit: str) -> str:
     """What the colors of a map show, in words."""
-    kind = "training loss" if shown.optimum_loss is None else "excess training loss"
-    return f"$\\log_{{10}}$ of {kind}{look.in_unit(unit)}"
+    excess = "" if shown.optimum_loss is None else "excess "
+    return f"$\\log_{{10}}$ of {excess}{with_unit(metric, unit)}"
 
 
-def plot(axis: Axes, shown: Cells) -> QuadMesh:
+def plot(axis: Axes, shown: Cells, x_label: str, y_label: str) -> QuadMesh:
     """Draws a map and returns its colored cells.
 
     The vertical axis is log(2 tau + 1), in which the limit is almost straight. Cells
@@ -155,22 +175,17 @@ def plot(axis: Axes, shown: Cells) -> QuadMesh:
     axis.set_yscale("log")
     axis.set_xlim(edges[0][0], edges[0][-1])
     axis.set_ylim(edges[1][0], edges[1][-1])
-    axis.set_xlabel("step size")
-    axis.set_ylabel("staleness (updates)")
+    axis.set_xlabel(x_label)
+    axis.set_ylabel(y_label)
     look.delay_ticks(axis.yaxis, shown.delays.tolist(), lambda tau: 2.0 * tau + 1.0)
     return mesh
 
 
-def _handles(
-    maps: Sequence[Cells], limits: Iterable[Mapping[float, Limit]]
-) -> list[Artist]:
+def _handles(maps: Sequence[Cells]) -> list[Artist]:
     diverged = patches.Patch(color="black", label="diverged: ends above where it began")
-    curvatures = {limit.sharpness for own in limits for limit in own.values()}
-    if not curvatures:
+    if not any(np.isfinite(shown.limits).any() for shown in maps):
         return [diverged]
-    # they differ between optimizers
-    each = f", $\\lambda$ = {min(curvatures):.3g}" if len(curvatures) == 1 else ""
-    found = [limit_handle(each), diverged]
+    found = [limit_handle(), diverged]
     if any(bounded(shown).any() for shown in maps):
         label = "bounded, but never settles"
         found.append(patches.Patch(color=BOUNDED, label=label))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib import patches
@@ -10,27 +11,34 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 import delayjax as dj
-from experiments.figures import look, names
+from experiments.figures import look, tables
+from experiments.records import Run
 
 _SHARES = (0.05, 0.95)  # quantiles between which most updates lie
 _BAR, _MEAN = look.COLORS[5], look.COLORS[1]
 
 
+def draw(run: Run, *, theory: Any = None, title: str = "") -> Figure:
+    """Draws `figures.update_times`."""
+    return of_traces(run.traces, tables.of_arms(run, theory), title)
+
+
 @look.STYLED
-def draw(
+def of_traces(
     traces: Mapping[str, dj.cluster.Trace],
-    theory: Mapping[str, float | None] | None = None,
+    theory: Mapping[str, float] | None = None,
+    title: str = "",
 ) -> Figure:
-    """The times between updates of each arm, their mean and, where known, theory's.
+    """The times between updates of each trace, their mean and, where known, theory's.
 
     Args:
-        traces: by arm.
-        theory: the mean that it gives an arm, in seconds, by arm; None where it gives
-            none.
+        traces: by name.
+        theory: the mean that a formula gives, by name; nan where it gives none.
+        title: the question or the finding.
     """
-    theory = dict.fromkeys(traces) | dict(theory or {})
-    labels = names.rows(list(traces))
-    known = any(value is not None for value in theory.values())
+    expected = dict.fromkeys(traces, math.nan) | dict(theory or {})
+    labels = [look.wrapped(name) for name in traces]
+    known = any(math.isfinite(value) for value in expected.values())
     handles = [
         patches.Patch(color=_BAR, label="9 of 10 updates"),
         Line2D([], [], color=_MEAN, marker="o", ls="", label="mean"),
@@ -39,7 +47,7 @@ def draw(
         handles.append(Line2D([], [], label="theory", **look.THEORY))
     lines = max(label.count("\n") + 1 for label in labels)
     figure, (axis,) = look.sheet(
-        "How long does an update take?",
+        title or "How long does an update take?",
         [""],
         handles,
         height=1.0 + len(labels) * max(0.26, 0.2 * lines),
@@ -47,7 +55,7 @@ def draw(
     shown = [
         seconds
         for row, (arm, trace) in enumerate(traces.items())
-        for seconds in _plot(axis, row, trace, theory[arm])
+        for seconds in _plot(axis, row, trace, expected[arm])
     ]
     look.beside(axis, -0.8, "mean (theory)" if known else "mean")
     axis.set_yticks(range(len(labels)), labels)
@@ -63,7 +71,7 @@ def draw(
 
 
 def _plot(
-    axis: Axes, row: int, trace: dj.cluster.Trace, expected: float | None
+    axis: Axes, row: int, trace: dj.cluster.Trace, expected: float
 ) -> list[float]:
     """One arm; returns what an axis must show."""
     seconds = np.diff(trace.seconds, prepend=0.0)
@@ -74,7 +82,7 @@ def _plot(
         axis.plot([low, high], [row, row], color=_BAR, lw=6, solid_capstyle="butt")
         axis.plot(mean, row, color=_MEAN, marker="o")
         shown = [float(low), float(high), mean]
-    if expected is not None and math.isfinite(expected):
+    if math.isfinite(expected):
         axis.plot(expected, row, ms=8, **look.THEORY)
         shown.append(expected)
     look.beside(axis, row, look.mean_and_theory(mean, expected))

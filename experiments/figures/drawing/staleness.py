@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib import patches
@@ -10,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 import delayjax as dj
-from experiments.figures import look, names
+from experiments.figures import look, tables
+from experiments.records import Run
 
 _HEIGHT = 0.8  # of the highest bar, in rows
 _WIDE = 100.0  # updates; staleness beyond it takes a logarithmic axis
@@ -18,20 +20,27 @@ _OCTAVE = 0.25  # the narrowest bin of that axis
 _MEAN = look.COLORS[1]
 
 
+def draw(run: Run, *, theory: Any = None, title: str = "") -> Figure:
+    """Draws `figures.staleness`."""
+    return of_traces(run.traces, tables.of_arms(run, theory), title)
+
+
 @look.STYLED
-def draw(
+def of_traces(
     traces: Mapping[str, dj.cluster.Trace],
-    theory: Mapping[str, float | None] | None = None,
+    theory: Mapping[str, float] | None = None,
+    title: str = "",
 ) -> Figure:
-    """A histogram of staleness for each arm, its mean and, where known, the formula's.
+    """A histogram of staleness for each trace, its mean and, where known, theory's.
 
     Args:
-        traces: by arm.
-        theory: the mean that it gives an arm, by arm; None where it gives none.
+        traces: by name.
+        theory: the mean that a formula gives, by name; nan where it gives none.
+        title: the question or the finding.
     """
-    theory = dict.fromkeys(traces) | dict(theory or {})
-    labels = names.rows(list(traces))
-    known = any(value is not None for value in theory.values())
+    theory = dict.fromkeys(traces, math.nan) | dict(theory or {})
+    labels = [look.wrapped(name) for name in traces]
+    known = any(math.isfinite(value) for value in theory.values())
     handles = [
         patches.Patch(color=look.COLORS[5], label="share of its gradients"),
         Line2D([], [], color=_MEAN, lw=2.2, label="mean"),
@@ -40,7 +49,7 @@ def draw(
         handles.append(Line2D([], [], label="theory", **look.THEORY))
     lines = max(label.count("\n") + 1 for label in labels)
     figure, (axis,) = look.sheet(
-        "How stale are gradients?",
+        title or "How stale are gradients?",
         [""],
         handles,
         height=1.0 + len(labels) * max(0.34, 0.2 * lines),
@@ -52,7 +61,7 @@ def draw(
         _plot(axis, row, trace, edges, wide=wide)
         mean, expected = trace.summary().mean, theory[arm]
         axis.plot([mean, mean], [row, row - _HEIGHT], color=_MEAN, lw=2.2)
-        if expected is not None:
+        if math.isfinite(expected):
             axis.plot(expected, row, **look.THEORY)
         look.beside(axis, row - _HEIGHT / 2, look.mean_and_theory(mean, expected))
     look.beside(axis, -0.9 - _HEIGHT / 2, "mean (theory)" if known else "mean")

@@ -1,7 +1,7 @@
 """What the workers did in the first seconds."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 import delayjax as dj
-from experiments.figures import look, names
+from experiments.figures import look
+from experiments.records import Run
 
 _PANELS = 4
 _WORKERS = 16
@@ -36,29 +37,37 @@ class Bars(NamedTuple):
     used: np.ndarray  # whether it was, bool
 
 
+def draw(run: Run, *, only: Sequence[str] | None = None, title: str = "") -> Figure:
+    """Draws `figures.gantt`."""
+    chosen = {name: run.traces[name] for name in only or run.traces}
+    return of_traces(chosen, title)
+
+
 @look.STYLED
-def draw(traces: Mapping[str, dj.cluster.Trace]) -> Figure:
+def of_traces(traces: Mapping[str, dj.cluster.Trace], title: str = "") -> Figure:
     """Workers over the first seconds: bars of computing, and updates as ticks above.
 
     A simulation knows when each gradient that reached the server was begun; a log does
     not, and marks then show the updates that a worker contributed to.
 
     Args:
-        traces: by arm; the first four are shown, and at most 16 workers of each.
+        traces: by name; the first four are shown, and at most 16 workers of each.
+        title: the question or the finding.
     """
+    if not traces:
+        raise ValueError("the run has no traces.")
     shown = dict(list(traces.items())[:_PANELS])
-    short = names.short(list(traces))
     workers = {arm: workers_shown(trace) for arm, trace in shown.items()}
     parts = {arm: bars(trace, workers[arm]) for arm, trace in shown.items()}
     end = max(window(own) for own in parts.values())
     logged = any(np.isnan(own.begun).any() for own in parts.values())
     most = max(map(len, workers.values()))
-    title = "What do the workers do?"
+    title = title or "What do the workers do?"
     if len(shown) < len(traces):
         title += f"\n(the first {len(shown)} of {len(traces)} arms)"
     figure, axes = look.sheet(
         title,
-        ["" if len(traces) == 1 else str(short[arm]) for arm in shown],
+        ["" if len(traces) == 1 else arm for arm in shown],
         _handles(shown.values(), parts.values(), logged=logged),
         height=0.75 + max(0.11 * most, 0.2 * min(most, _LABELS)),
         columns=1,

@@ -1,0 +1,96 @@
+"""The best step against an axis of the grid, beside the largest stable one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from experiments import analysis
+from experiments.figures import look, tables
+from experiments.figures.words import with_unit, words
+from experiments.records import Run
+
+_RING = {"color": look.NOTE_COLOR, "marker": "o", "ms": 12, "ls": "", "mfc": "none"}
+
+
+@look.STYLED
+def draw(
+    run: Run,
+    *,
+    x: str,
+    axis: str,
+    by: Any = "train_loss",
+    limit: Any = None,
+    panels: str | None = None,
+    color: str | None = None,
+    only: Mapping[str, Any] | None = None,
+    title: str = "",
+    x_label: str = "",
+) -> Figure:
+    """Draws `figures.best_step`."""
+    chosen = tables.choose(run, axis, None, by, only)
+    tables.require(chosen.run.results, x)
+    series = tables.series_of(chosen.run.results, [axis], x, panels)
+    table = numbers(chosen, x, axis, series)
+    named = tables.name(table, series, panels, color)
+    places = look.positions(table[x])
+    handles = look.handles(named.styles)
+    if table["edge"].any():
+        handles.append(Line2D([], [], label="on the grid's edge", **_RING))
+    if limit is not None:
+        handles.append(Line2D([], [], color="0.3", ls=":", label="largest stable step"))
+    figure, axes = look.sheet(
+        title or f"Which {words(axis)} is best at each {words(x)}?",
+        named.panels,
+        handles,
+    )
+    for plot, panel in zip(axes, named.panels, strict=True):
+        marks = []
+        for label, style in named.styles.items():
+            line = named.rows(table, panel, label)
+            if line.empty:
+                continue
+            line = line.assign(at=places.of(line[x])).sort_values("at")
+            limits = [tables.limit_of(limit, row, x) for row in line.to_dict("records")]
+            plot.plot(line["at"], limits, color=style.color, ls=":")
+            live = line[~line["lost"]]
+            look_of = {"color": style.color, "marker": style.marker}
+            plot.plot(live["at"], live["best"], ls=style.dashes, **look_of)
+            edge = live[live["edge"]]
+            plot.plot(edge["at"], edge["best"], **_RING)
+            marks.append((line["at"][line["lost"]].tolist(), style))
+        look.gutter(plot, marks, "diverged")
+        if table["lost"].all():
+            look.empty(plot, "diverged")
+        else:
+            plot.set_yscale("log")
+            look.log_ticks(plot.yaxis, table["best"][~table["lost"]])
+        if plot.get_subplotspec().is_first_col():
+            plot.set_ylabel(f"best {with_unit(axis)}")
+    look.x_axis(axes, places, x_label or with_unit(x))
+    return figure
+
+
+def numbers(
+    chosen: tables.Chosen, x: str, axis: str, series: list[str]
+) -> pd.DataFrame:
+    """The best value of `axis` by the mean over all seeds: `best`, `lost`, `edge`."""
+    frame = chosen.run.results[chosen.run.results[x].notna()]
+    tried = frame[axis].dropna()
+    rows = []
+    for key, group in analysis.grouped(frame, [*series, x]):
+        score = group[chosen.by].fillna(np.inf)
+        if "diverged" in group:
+            score = score.where(group["diverged"] == 0, np.inf)
+        means = score.groupby(group[axis]).mean()
+        best = means.idxmin()
+        edge = len(means) > 2 and best in (tried.min(), tried.max())
+        lost = not np.isfinite(means.min())
+        rows.append(
+            dict(zip([*series, x], key, strict=True))
+            | {"best": best, "lost": lost, "edge": edge and not lost}
+        )
+    return pd.DataFrame(rows)

@@ -1,0 +1,188 @@
+"""A metric against an axis of the grid or a label of the arms."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import patches
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from experiments import analysis
+from experiments.figures import look, tables
+from experiments.figures.words import loss_unit, with_unit, words
+from experiments.records import Run
+
+INTERVAL = {"color": "0.3", "alpha": 0.18, "label": "95 % interval of the mean"}
+
+
+@look.STYLED
+def draw(
+    run: Run,
+    *,
+    x: str,
+    metric: Any,
+    tuned: Any = None,
+    by: Any = "train_loss",
+    fixed: bool = False,
+    panels: str | None = None,
+    color: str | None = None,
+    only: Mapping[str, Any] | None = None,
+    theory: Any = None,
+    title: str = "",
+    x_label: str = "",
+) -> Figure:
+    """Draws `figures.over`."""
+    chosen = tables.choose(run, metric, tuned, by, only)
+    tables.require(chosen.run.results, x)
+    table = numbers(chosen, x, fixed=fixed, panels=panels)
+    named = tables.name(table, series_in(table, x), panels, color)
+    places = look.positions(table[x].dropna())
+    lost = "not reached" if isinstance(metric, tuple) else "diverged"
+    kinds = set(table["kind"])
+    handles = look.handles(named.styles, dashes=False, lines=places.numeric)
+    if len(kinds) > 1:
+        best = f"best {' and '.join(map(words, chosen.axes))} of"
+        first = f"{best} {analysis.label({x: places.values[0]})}"
+        if places.numeric:
+            handles.append(Line2D([], [], color="0.3", label=f"{best} each"))
+            handles.append(Line2D([], [], color="0.3", ls="--", label=first))
+        else:
+            handles.append(look.hollow(first))
+    if theory is not None:
+        handles.append(Line2D([], [], color="0.3", lw=1, ls=":", label="theory"))
+    if table["seeds"].max() > 1:
+        handles.append(patches.Patch(**INTERVAL))
+    figure, axes = look.sheet(
+        title or f"How does the {words(chosen.metric)} change with {words(x)}?",
+        named.panels,
+        handles,
+        tables.edge_notes(chosen, named.label),
+    )
+    for axis, panel in zip(axes, named.panels, strict=True):
+        _panel(axis, panel, table, named, places, x, lost)
+        if theory is not None:
+            _theory(axis, panel, table, named, x, theory)
+    look.x_axis(axes, places, x_label or with_unit(x))
+    shown = table["mean"].where(~table["lost"])
+    for axis in axes:
+        if axis.get_subplotspec().is_first_col():
+            look.y_label(axis, with_unit(chosen.metric, loss_unit(run)))
+        look.log_if_wide(axis.yaxis, shown, look.crowds(chosen.metric))
+        if shown.isna().all():
+            look.empty(axis, lost)
+    return figure
+
+
+def numbers(
+    chosen: tables.Chosen, x: str, *, fixed: bool, panels: str | None = None
+) -> pd.DataFrame:
+    """What is drawn: settings, `x`, `kind`, mean, low, high, seeds and `lost`."""
+    series = tables.series_of(chosen.run.results, chosen.axes, x, panels)
+    parts = [tables.points(chosen.tuned, chosen.metric, [*series, x])]
+    parts[0]["kind"] = "tuned"
+    tried = chosen.run.results[chosen.axes].drop_duplicates()
+    if fixed and len(tried) > 1:
+        rows = tables.at_fixed_step(chosen, x, series)
+        parts.append(tables.points(rows, chosen.metric, [*series, x]))
+        parts[1]["kind"] = "fixed"
+    return pd.concat(parts, ignore_index=True)
+
+
+def series_in(table: pd.DataFrame, x: str) -> list[str]:
+    """The settings of a table of points."""
+    rest = (x, "mean", "low", "high", "seeds", "lost", "kind")
+    return [name for name in table if name not in rest]
+
+
+def _panel(
+    axis: Axes,
+    panel: str,
+    table: pd.DataFrame,
+    named: tables.Named,
+    places: look.Positions,
+    x: str,
+    lost: str,
+) -> None:
+    marks: list[tuple[Sequence[float], look.Style]] = []
+    for i, (label, style) in enumerate(named.styles.items()):
+        own = named.rows(table, panel, label)
+        # beside each other, where no line tells them apart
+        aside = (i + 0.5) / len(named.styles) - 0.5
+        for kind in ("fixed", "tuned"):
+            line = own[own["kind"] == kind]
+            if line.empty:
+                continue
+            everywhere = line[line[x].isna() & ~line["lost"]]
+            for row in everywhere.to_dict("records") if kind == "tuned" else ():
+                axis.axhspan(
+                    row["low"], row["high"], color=style.color, alpha=0.12, lw=0
+                )
+                axis.axhline(row["mean"], color=style.color, lw=1.4, ls=(0, (6, 2)))
+            line = line[line[x].notna()]
+            line = line.assign(at=places.of(line[x])).sort_values("at")
+            if places.numeric:
+                plot_line(axis, line, style, solid=kind == "tuned")
+            else:
+                line["at"] += 0.6 * aside
+                _plot_points(axis, line, style, solid=kind == "tuned")
+            marks.append((line["at"][line["lost"]].tolist(), style))
+    look.gutter(axis, marks, lost)
+
+
+def _plot_points(
+    axis: Axes, line: pd.DataFrame, style: look.Style, *, solid: bool
+) -> None:
+    """Names have nothing between them: means with their intervals, and no line."""
+    live = line[~line["lost"]]
+    own = {"color": style.color, "marker": style.marker, "ls": ""}
+    axis.vlines(*(live[n] for n in ("at", "low", "high")), style.color, alpha=0.3, lw=4)
+    axis.plot(live["at"], live["mean"], **own | ({} if solid else {"mfc": "white"}))
+
+
+def plot_line(
+    axis: Axes, line: pd.DataFrame, style: look.Style, *, solid: bool
+) -> None:
+    """Means with their intervals; a gap where a seed has no value."""
+    line = line.assign(
+        **{name: line[name].where(~line["lost"]) for name in ("mean", "low", "high")}
+    )
+    axis.fill_between(
+        *(line[name].to_numpy(float) for name in ("at", "low", "high")),
+        color=style.color,
+        alpha=0.18,
+        linewidth=0,
+    )
+    axis.plot(
+        line["at"].to_numpy(float),
+        line["mean"].to_numpy(float),
+        color=style.color,
+        marker=style.marker,
+        linestyle="-" if solid else "--",
+        # on top and smaller, so that it shows where both coincide
+        **({} if solid else {"mfc": "white", "markersize": 4, "zorder": 3}),
+    )
+
+
+def _theory(
+    axis: Axes,
+    panel: str,
+    table: pd.DataFrame,
+    named: tables.Named,
+    x: str,
+    theory: Any,
+) -> None:
+    for label, style in named.styles.items():
+        rows = named.rows(table[table[x].notna()], panel, label).sort_values(x)
+        values = {
+            row[x]: tables.formula(theory, row) for row in rows.to_dict("records")
+        }
+        axis.plot(
+            list(values),
+            np.asarray(list(values.values()), float),
+            color=style.color,
+            lw=1,
+            ls=":",
+        )

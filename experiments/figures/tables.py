@@ -1,0 +1,255 @@
+"""The numbers that a figure draws, as tables."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from experiments import analysis
+from experiments.figures import look
+from experiments.figures.words import words
+from experiments.records import Run
+
+_MOST = 6  # series that one panel can hold
+
+
+class Chosen(NamedTuple):
+    """What a figure shows of a run.
+
+    `tuned` has a row for each setting but the tuned axes, and each seed.
+    """
+
+    run: Run
+    metric: str
+    axes: list[str]  # that are tuned
+    tuned: pd.DataFrame
+    by: str
+
+
+def choose(
+    run: Run, metric: Any, tuned: Any, by: Any, only: Mapping[str, Any] | None
+) -> Chosen:
+    """The rows shown, each at the best value of the tuned axes.
+
+    Raises:
+        ValueError: if the run has no such metric.
+    """
+    run = Run(
+        run.folder,
+        run.info,
+        analysis.where(run.results, **(only or {})),
+        analysis.where(run.curves, **(only or {})),
+        run.metrics,
+    )
+    columns = []
+    for column in (metric, by):
+        if not isinstance(column, str):
+            if column.name not in run.results:
+                run = column.of(run)
+            column = column.name
+        columns.append(require(run.results, column))
+    metric, by = columns
+    axes = [tuned] if isinstance(tuned, str) else list(tuned or ())
+    axes = [axis for axis in axes if axis in run.settings]
+    rows = analysis.best(run.results, axes, by=by) if axes else run.results
+    return Chosen(run, metric, axes, rows, by)
+
+
+def require(frame: pd.DataFrame, column: str) -> str:
+    """The column.
+
+    Raises:
+        ValueError: if it is not there, or empty.
+    """
+    if column not in frame or frame[column].isna().all():
+        there = [name for name in frame if not frame[name].isna().all()]
+        raise ValueError(f"the run has no {column!r}; it has {', '.join(there)}.")
+    return column
+
+
+def at_fixed_step(chosen: Chosen, x: str, series: Sequence[str]) -> pd.DataFrame:
+    """The rows at the tuned axes' best value for the first `x`, for each seed."""
+    first = look.positions(chosen.tuned[x].dropna()).values[0]
+    start = chosen.tuned[chosen.tuned[x] == first]
+    keys = [*series, "seed", *chosen.axes]
+    return chosen.run.results.merge(start[keys].drop_duplicates(), on=keys)
+
+
+def series_of(
+    frame: pd.DataFrame, axes: Sequence[str], x: str | None, panels: str | None = None
+) -> list[str]:
+    """The settings that tell series apart; not a number that follows from `x`."""
+    columns = [
+        name
+        for name in analysis.settings(frame)
+        if name not in (*axes, x) or name == panels
+    ]
+    if x is None:
+        return columns
+    there = frame[frame[x].notna()]
+    each = there.groupby(x)
+
+    def follows(name):
+        number = pd.api.types.is_numeric_dtype(there[name])
+        return number and each[name].nunique(dropna=False).max() == 1
+
+    if there.empty:
+        return columns
+    several = [name for name in columns if there[name].nunique(dropna=False) > 1]
+    dropped = {name for name in several if name != panels and follows(name)}
+    return [name for name in columns if name not in dropped]
+
+
+def points(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
+    """Mean and bootstrap interval over seeds; `lost` where a seed has no value.
+
+    A seed has none where it diverged, or where the value is not finite.
+    """
+    if frame.empty:
+        return pd.DataFrame(columns=[*by, "mean", "low", "high", "seeds", "lost"])
+    table = analysis.spread(frame, metric, by)
+    values = frame[metric]
+    lost = ~np.isfinite(values)
+    if "diverged" in frame:
+        lost |= frame["diverged"] > 0
+    groups = analysis.grouped(frame.assign(lost=lost), by)
+    table["lost"] = [bool(group["lost"].any()) for _, group in groups]
+    return table
+
+
+class Named(NamedTuple):
+    """How series are spread over panels, and named and drawn."""
+
+    # settings -> its panel, and its label
+    panel: Callable[[Mapping[str, Any]], str]
+    label: Callable[[Mapping[str, Any]], str]
+    panels: list[str]
+    styles: dict[str, look.Style]  # by label; one for "" where there is one series
+
+    def rows(self, table: pd.DataFrame, panel: str, label: str) -> pd.DataFrame:
+        """The rows of a table that are of this panel and label."""
+        own = table.to_dict("records")
+        there = [(self.panel(row), self.label(row)) == (panel, label) for row in own]
+        return table[np.asarray(there, bool)]
+
+
+def name(
+    frame: pd.DataFrame,
+    series: Sequence[str],
+    panels: str | None = None,
+    color: str | None = None,
+    *,
+    spread: bool = True,
+) -> Named:
+    """Names series after what tells them apart.
+
+    Args:
+        frame: with columns `series`.
+        series: that tell rows apart.
+        panels: the setting of the panels; found out where series are too many.
+        color: the setting that comes first in labels.
+        spread: whether many series may be spread over panels.
+
+    Raises:
+        ValueError: if `panels` or `color` is no such setting.
+    """
+    for asked in filter(None, (panels, color)):
+        if asked not in series:
+            raise ValueError(
+                f"{asked!r} tells no series apart; there are {', '.join(series)}."
+            )
+    own = frame[list(series)].drop_duplicates()
+    told = [c for c in analysis.told_by(own) if c != panels]
+    if panels and len(told) > 1:
+        rest = analysis.told_by(own[[c for c in series if c != panels]])
+        told = [c for c in told if c in rest] or told
+    if panels is None and spread and len(own[told].drop_duplicates()) > _MOST:
+        panels = _panels(own, told)
+        told = [c for c in told if c != panels]
+    if color:
+        told = [color, *(c for c in told if c != color)]
+
+    def panel(row):
+        return analysis.label({panels: row[panels]}) if panels else ""
+
+    def label(row):
+        return analysis.label({c: row[c] for c in told}) if told else ""
+
+    rows = own.to_dict("records")
+    if color:
+        order = list(dict.fromkeys(own[color]))
+        rows.sort(key=lambda row: order.index(row[color]))
+    labels = list(dict.fromkeys(map(label, rows)))
+    numeric = len(told) == 1 and pd.api.types.is_numeric_dtype(own[told[0]])
+    if numeric:
+        labels = list(
+            dict.fromkeys(map(label, own.sort_values(told).to_dict("records")))
+        )
+    found = list(dict.fromkeys(map(panel, own.to_dict("records"))))
+    return Named(panel, label, found, look.styles(labels, ordered=numeric))
+
+
+def _panels(own: pd.DataFrame, told: Sequence[str]) -> str | None:
+    """The setting that spreads series over the fewest panels that can hold them."""
+    candidates = []
+    for column in told:
+        rest = [other for other in told if other != column]
+        sizes = own[[*rest, column]].drop_duplicates().groupby(column, dropna=False)
+        if rest and sizes.size().max() <= _MOST and len(sizes) <= _MOST:
+            candidates.append((len(sizes), column))
+    return min(candidates)[1] if candidates else None
+
+
+def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> list[str]:
+    """Which series have their best step at the end of the grid, as sentences."""
+    notes = []
+    for axis in chosen.axes:
+        tried = chosen.run.results[axis].dropna()
+        if tried.nunique() < 3 or not pd.api.types.is_numeric_dtype(tried):
+            continue
+        live = chosen.tuned
+        if "diverged" in live:
+            live = live[live["diverged"] == 0]
+        for kind, end in (("smallest", tried.min()), ("largest", tried.max())):
+            names = map(label, live[live[axis] == end].to_dict("records"))
+            names = list(dict.fromkeys(filter(None, names)))
+            if (live[axis] == end).any():
+                who = f"{'; '.join(names)}: " if names else ""
+                notes.append(
+                    f"{who}the best {words(axis)} is the {kind} one tried, {end:g}."
+                )
+    return notes
+
+
+def formula(
+    theory: Callable[..., Any] | Mapping[Any, Any], row: Mapping[str, Any]
+) -> Any:
+    """What a function of settings says; nan for None."""
+    names = inspect.signature(theory).parameters
+    value = theory(**{key: row[key] for key in names if key in row})
+    return np.nan if value is None else value
+
+
+def of_arms(run: Run, theory: Callable[..., Any] | None) -> dict[str, float]:
+    """What a function of labels says of each arm with a trace; nan where nothing.
+
+    Raises:
+        ValueError: if the run has no traces.
+    """
+    if not run.trace_labels:
+        raise ValueError("the run has no traces.")
+    return {
+        arm: formula(theory, labels) if theory else np.nan
+        for arm, labels in run.trace_labels.items()
+    }
+
+
+def limit_of(limit: Any, row: Mapping[str, Any], x: str) -> float:
+    """A limit at a value of `x`, from a function or a table; nan if there is none."""
+    if limit is None:
+        return np.nan
+    if callable(limit):
+        return formula(limit, row)
+    return limit.get(row[x], np.nan)
