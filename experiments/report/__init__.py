@@ -1,270 +1,313 @@
-"""One self-contained report.html of a run."""
+"""One self-contained report.html of a run, which answers its question."""
 
 import base64
-import json
-import math
 import shlex
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flax.traverse_util import flatten_dict
+import pandas as pd
 
-from experiments import expected, figures, results, tuning
-from experiments.figures.run import Run, load
-from experiments.report import arms, page
-from experiments.results import Row
-from experiments.tuning import Point
+from experiments import analysis, claims, figures
+from experiments.claims import Verdict
+from experiments.experiment import Experiment
+from experiments.figures import Drawn
+from experiments.figures.words import loss_unit, with_unit, words
+from experiments.records import Found, Run
+from experiments.report import page
 
-# for those who cannot see the figures; {metric} is config.metric
-_TEXTS = {
-    "over_delay": "Line chart of {metric} against staleness, at a fixed step size and"
-    " at the one re-tuned for each delay. The table of results has its numbers.",
-    "gap_over_delay": "Line charts of test loss minus training loss against staleness,"
-    " at a fixed step size and at the one re-tuned for each delay.",
-    "best_step": "Line chart of the best step size against staleness. The table of"
-    " results has its numbers.",
-    "stability_map": "Map of the final training loss over step size and staleness."
-    " Diverged cells are black; where it is known, a line is the computed limit.",
-    "noise_floor": "Chart of the final training loss against staleness at each step"
-    " size: the mean and the range of the seeds, and lines of what theory says. Cells"
-    " that diverged are crosses. results.csv has the numbers.",
-    "loss_curves": "Line chart of the median training loss over the updates.",
-    "over_seconds": "Line chart of {metric} of each arm at its best step size against"
-    " simulated seconds: the median and the range of the seeds. An accuracy is shown as"
-    " an error.",
-    "over_updates": "Line chart of {metric} of each arm at its best step size against"
-    " the number of updates: the median and the range of the seeds. An accuracy is"
-    " shown as an error.",
-    "over_examples": "Line chart of {metric} of each arm at its best step size against"
-    " the number of examples in its gradients: the median and the range of the seeds."
-    " An accuracy is shown as an error.",
-    "arms": "Dot plot of {metric} at the end, arms as rows and laws as colors, at the"
-    " step size that is best for the first arm and at each one's own best: the mean and"
-    " the range of the seeds. An accuracy is shown as an error. A table below has the"
-    " numbers.",
-    "staleness": "Histograms of the staleness of each arm's gradients, with their mean"
-    " and the mean that theory gives, under the first seed. The table of arms has the"
-    " numbers.",
-    "update_times": "Chart of the time between updates of each arm: where nine of ten"
-    " lie, their mean and the mean that theory gives, under the first seed. The table"
-    " of arms has the numbers.",
-    "gantt": "Chart of what the workers do in the first seconds, under the first seed:"
-    " bars of computing, idle gaps, dropped gradients, and updates as ticks.",
-    "over_option": "Line chart of what each arm reached at its best step size against a"
-    " number in which the arms differ: the mean and the range of the seeds. A table"
-    " below has the numbers.",
-    "decay_rate": "Chart of the rate at which the error of each arm dies out against"
-    " its number of workers: the mean and the range of the seeds, and lines of what"
-    " theory says, with its fastest number of workers starred.",
-}
+_SHOWN = 3  # claims in the headline
+_METRICS = ("train_loss", "test_loss", "test_error", "seconds", "updates")
+_TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
-def write(workdir: Path | str) -> Path:
-    """Writes report.html from the records of a run and the figures drawn from them.
+def write(run: Run, experiment: Experiment | None = None, format: str = "png") -> Path:
+    """Draws the figures of a run and writes its report.html.
 
     Args:
-        workdir: a run's folder, with config.json, results.csv and figures/.
+        run: what was recorded.
+        experiment: that was run: its claims and its figures. None leaves claims out and
+            draws the common figures.
+        format: of the figures, "png" or "svg".
 
     Returns:
         The file. It loads nothing: its figures are inside.
-
-    Raises:
-        FileNotFoundError: if a record is missing.
-        ValueError: if a record cannot be read.
     """
-    workdir = Path(workdir)
-    record, run = results.read_config(workdir), load(workdir)
-    question, *rest = _paragraphs(record["docstring"]) or [str(workdir)]
+    verdicts = claims.check(
+        experiment.claims if experiment else (), Found(run.results, run.curves)
+    )
+    wanted = experiment.figures if experiment else ()
+    drawn = figures.save(run, wanted or figures.default(run), format)
+    changed = run.info.get("changed", {})
+    question = run.info.get("question", run.folder.name)
+    table = final_table(run)
     body = "\n".join(
         [
             f"<header>\n<h1>{page.text(question)}</h1>",
-            *map(_paragraph, rest),
+            f'<p class="answer">{page.text(headline(run, verdicts, table))}</p>',
+            _changed(changed),
+            # what was seen with other values is not what this run saw
+            "" if changed else _notes(run.info.get("notes", "")),
             "</header>",
-            page.section(
-                "Command", f"<pre><code>{page.text(_command(record))}</code></pre>"
-            ),
-            _warnings(figures.warnings(workdir)),
-            page.section("Figures", *_figures(workdir, record["config"])),
-            page.section("Results", *arms.tables(run), _results(run)),
-            _expected(record, run.rows),
-            page.section("What ran", _provenance(record), _config(record["config"])),
+            _claims(verdicts, changed),
+            page.section("Figures", *map(_figure, drawn)) if drawn else "",
+            _final(run, table),
+            _clusters(run),
+            _commands(run),
+            _provenance(run),
         ]
     )
-    path = workdir / "report.html"
+    path = run.folder / "report.html"
     path.write_text(page.document(question, body), encoding="utf-8")
     return path
 
 
-def _paragraphs(docstring: str) -> list[str]:
-    """A question of several lines is one line; indented paragraphs keep theirs."""
-    parts = [part for part in docstring.strip().split("\n\n") if part.strip()]
-    return [part if part.startswith(" ") else " ".join(part.split()) for part in parts]
+def headline(run: Run, verdicts: Sequence[Verdict], table: pd.DataFrame) -> str:
+    """The answer, in a sentence or two made of this run's numbers."""
+    if not verdicts or run.info.get("changed"):
+        return _best_row(run, table)
+    count = f"{sum(v.met for v in verdicts)} of {len(verdicts)} claims hold"
+    # what does not hold comes first
+    ordered = sorted(verdicts, key=lambda verdict: verdict.met)
+    parts = [f"{own.text}: {_measured(own)}" for own in ordered[:_SHOWN]]
+    return f"{count}. {'; '.join(parts)}."
 
 
-def _paragraph(words: str) -> str:
-    if words.startswith(" "):
-        return f"<pre><code>{page.text(textwrap.dedent(words))}</code></pre>"
-    return f"<p>{page.text(words)}</p>"
+def final_table(run: Run) -> pd.DataFrame:
+    """A row a series at its best step: settings, metrics with intervals, diverged.
 
-
-def _command(record: Mapping[str, Any]) -> str:
-    return shlex.join(["python", "-m", "experiments.main", *record["argv"][1:]])
-
-
-def _warnings(sentences: Sequence[str]) -> str:
-    if not sentences:
-        return ""
-    items = "\n".join(f"<li>{page.text(sentence)}</li>" for sentence in sentences)
-    return page.section("Warnings", f'<ul class="warnings">\n{items}\n</ul>')
-
-
-def _figures(workdir: Path, config: Mapping[str, Any]) -> list[str]:
-    parts = []
-    for name in config["figures"]:
-        path = workdir / "figures" / f"{name}.png"
-        if not path.is_file():
-            parts.append(f"<p>{page.text(name)} was not drawn.</p>")
-            continue
-        data = base64.b64encode(path.read_bytes()).decode()
-        said = page.text(
-            _TEXTS[name].format(metric=results.METRICS.get(config["metric"]))
-        )
-        parts.append(
-            f'<figure>\n<img src="data:image/png;base64,{data}" alt="{said}">\n'
-            f"<figcaption>{said}</figcaption>\n</figure>"
-        )
-    return parts
-
-
-def _results(run: Run) -> str:
-    table, select_by = tuning.table(run.rows), run.config["select_by"]
-    names = [
+    The step is chosen on the other seeds, `step` is the one chosen most often; the
+    share is of all cells, at any step, that diverged.
+    """
+    series = _series(run)
+    tuned = len(series) < len(run.settings)
+    rows = analysis.best(run.results, "learning_rate") if tuned else run.results
+    shown = [
         name
-        for name in ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
-        if results.recorded(run.rows, name)
+        for name in (*_METRICS, *extra_metrics(run))
+        if name in rows and rows[name].notna().any()
     ]
-    tuned = {
-        name: {
-            (curve.series, point.delay): point
-            for curve in run.curves(name)
-            if curve.retuned
-            for point in curve.points
-        }
-        for name in names
-    }
-    lines = []
-    for series, delays in table.items():
-        for delay, steps in delays.items():
-            points = [tuned[name][series, delay] for name in names]
-            edge = f" ({points[0].edge} tried)" if points[0].edge else ""
-            cells = [row for cell in steps.values() for row in cell]
-            share = sum(row.diverged for row in cells) / len(cells)
-            lines.append(
-                [
-                    tuning.label(series, table),
-                    *([] if run.arms else [f"{delay:g}"]),
-                    f"{points[0].learning_rate:.4g}{edge}",
-                    *map(_mean, points),
-                    f"{share:.0%}",
-                ]
-            )
-    each = "arm" if run.arms else "delay"
-    return page.table(
-        f"At the best step size of each {each}, mean and standard deviation over"
-        f" {len({row.seed for row in run.rows})} seeds, chosen by"
-        f" {results.METRICS[select_by]}; the share of all cells of that {each}, at any"
-        " step size, that diverged",
-        [
-            *(["series"] if run.arms else ["series", "delay (updates)"]),
-            "best step size",
-            *(results.METRICS[name] for name in names),
-            "diverged",
-        ],
-        lines,
+    table: list[dict[str, Any]] = []
+    every = dict(_keyed(run.results, series))
+    for key, group in _keyed(rows, series):
+        row = dict(zip(series, key, strict=True))
+        if tuned:
+            row["best step size"] = group["learning_rate"].mode().iloc[0]
+        for metric in shown:
+            (own,) = analysis.spread(group, metric, []).to_dict("records")
+            row[metric] = own["mean"], own["low"], own["high"]
+        row["diverged cells"] = f"{every[key]['diverged'].mean():.0%}"
+        table.append(row | {"lost": bool(group["diverged"].any())})
+    return pd.DataFrame(table)
+
+
+def _series(run: Run) -> list[str]:
+    """The settings that are not tuned."""
+    steps = run.results.get("learning_rate", pd.Series(dtype=float))
+    tuned = ["learning_rate"] if steps.nunique() > 1 else []
+    return [name for name in run.settings if name not in tuned]
+
+
+def _told(run: Run) -> list[str]:
+    return analysis.told_by(run.results[_series(run)])
+
+
+def extra_metrics(run: Run) -> list[str]:
+    """Metrics that an experiment measures of its own."""
+    columns = list(run.curves)
+    after = columns[columns.index("seed") + 1 :] if "seed" in columns else []
+    known = ("update", "examples", "seconds", "train_accuracy", "test_accuracy")
+    known += ("train_error", "test_error", "gap", "train_loss", "test_loss", "run")
+    return [name for name in after if name not in known]
+
+
+def _keyed(frame: pd.DataFrame, by: Sequence[str]) -> list[tuple[Any, pd.DataFrame]]:
+    """Groups by settings; an absent one (nan) equals another."""
+    return [
+        (tuple(None if pd.isna(part) else part for part in key), group)
+        for key, group in analysis.grouped(frame, by)
+    ]
+
+
+def _best_row(run: Run, table: pd.DataFrame) -> str:
+    metric = next(
+        (m for m in ("test_error", "test_loss", "train_loss") if m in table), ""
     )
+    live = table[~table["lost"]] if len(table) else table
+    if not metric or live.empty:
+        return f"Every one of the {len(table)} series diverged."
+    best = live.loc[[min(live.index, key=lambda i: live[metric][i][0])]]
+    name = (
+        analysis.label({c: best[c].iloc[0] for c in _told(run)}) if _told(run) else ""
+    )
+    value = _number(best[metric].iloc[0][0])
+    where = f" at {name}" if name else ""
+    return f"The lowest {words(metric)} is {value}{where}, of {len(table)} series."
 
 
-def _mean(point: Point) -> str:
-    if point.diverged:
-        return f"{point.diverged} of {len(point.values)} diverged"
-    if math.isnan(point.deviation):
-        return f"{point.mean:.4g}"
-    return f"{point.mean:.4g}\u00a0\u00b1\u00a0{point.deviation:.2g}"
-
-
-def _expected(record: Mapping[str, Any], rows: Sequence[Row]) -> str:
-    if not record["expected"]:
+def _changed(changed: Mapping[str, Any]) -> str:
+    if not changed:
         return ""
-    lines = []
-    for query, wanted in record["expected"].items():
-        bounds = isinstance(wanted, (list, tuple))
-        shown = f"{wanted[0]:.4g} to {wanted[1]:.4g}" if bounds else f"{wanted:.4g}"
-        try:
-            value = expected.measure(
-                rows, query, select_by=record["config"]["select_by"]
-            )
-        except ValueError as error:
-            lines.append([query, shown, "unknown", str(error)])
-            continue
-        measured = "none" if math.isnan(value) else f"{value:.4g}"
-        lines.append([query, shown, measured, _verdict(wanted, value, bounds)])
-    return page.section(
-        "Expected and measured",
-        page.table(
-            "What the config wrote down beforehand, and this run",
-            ["quantity", "expected", "measured", "verdict"],
-            lines,
-        ),
+    rows = [(key, _value(own), _value(now)) for key, (own, now) in changed.items()]
+    caption = "Changed from the config file, whose notes are therefore left out"
+    return page.table(caption, ["value", "config file", "this run"], rows)
+
+
+def _notes(notes: str) -> str:
+    return "\n".join(
+        f"<p>{page.text(part)}</p>" for part in notes.split("\n\n") if part
     )
 
 
-def _verdict(wanted: Any, value: float, bounds: bool) -> str:
-    if math.isnan(value):
-        return "diverged"
-    if bounds:
-        return "within" if wanted[0] <= value <= wanted[1] else "outside"
-    if wanted == 0:
-        return f"differs by {value:+.2g}"
-    return f"differs by {value / wanted - 1:+.1%}"
-
-
-def _provenance(record: Mapping[str, Any]) -> str:
-    seconds = record["wall_seconds"]
-    wall = "unknown" if seconds is None else f"{seconds:.0f} s"
-    if seconds is not None and seconds >= 60:
-        wall += f" ({seconds / 60:.1f} min)"
-    config = record["config"]
-    seeds = [f"replicates {', '.join(map(str, config['seeds']))}"]
-    seeds += [
-        f"{name} {config[name]}"
-        for name in ("params_seed", "data_seed", "delay_seed", "cluster_seed")
-        if name in config  # delayjax 0.1.0 had no clusters
+def _claims(verdicts: Sequence[Verdict], changed: Mapping[str, Any]) -> str:
+    if not verdicts:
+        return ""
+    caption = "What must hold, and what this run measured"
+    if changed:
+        caption += "; claims are of the unchanged config"
+    rows = [
+        (own.text, own.expected, _measured(own), page.mark(own.met)) for own in verdicts
     ]
-    return page.table(
-        "Run",
-        ["what", "value"],
-        [
-            ("arguments", shlex.join(record["argv"])),
-            ("started", record["started"]),
-            ("wall time", wall),
-            ("devices", record["devices"]),
-            ("random seeds", "; ".join(seeds)),
-            ("git commit", record["git"]),
-            *record["versions"].items(),
-            *((f"fact: {name}", value) for name, value in record["facts"].items()),
-        ],
+    header = ["claim", "expected", "measured", "verdict"]
+    return page.section("Claims", page.table(caption, header, rows))
+
+
+def _measured(verdict: Verdict) -> str:
+    if verdict.measured is None:
+        return f"not measured ({verdict.reason})"
+    if isinstance(verdict.measured, bool):
+        return "yes" if verdict.measured else "no"
+    value = float(verdict.measured)
+    return "no value" if pd.isna(value) else _number(value)
+
+
+def _figure(drawn: Drawn) -> str:
+    if drawn.path is None:
+        why = f"{drawn.name} is not drawn: {drawn.reason}"
+        return f'<p class="note">{page.text(why)}</p>'
+    said = page.text(drawn.text)
+    kind = _TYPES.get(drawn.path.suffix)
+    if kind is None:  # no picture of a page
+        return f"<p>figures/{page.text(drawn.path.name)}: {said}</p>"
+    data = base64.b64encode(drawn.path.read_bytes()).decode()
+    return (
+        f'<figure>\n<img src="data:{kind};base64,{data}" alt="{said}">\n'
+        f"<figcaption>{said}</figcaption>\n</figure>"
     )
 
 
-def _config(config: Mapping[str, Any]) -> str:
-    return page.table(
-        "Config",
-        ["key", "value"],
-        [
-            (key, json.dumps(value))
-            for key, value in flatten_dict(config, sep=".").items()
-            if not key.startswith("expected")
-        ],
+def _final(run: Run, table: pd.DataFrame) -> str:
+    seeds = run.results["seed"].nunique()
+    measured = [c for c in table if c not in run.settings and c != "lost"]
+    columns = [*_told(run), *measured]
+    header = [with_unit(name, loss_unit(run)) for name in columns]
+    rows = [
+        [_cell(row[c], row["lost"]) for c in columns]
+        for row in table.to_dict("records")
+    ]
+    chosen = " at its best step size, chosen on the other seeds" * (
+        "best step size" in table and seeds > 1
     )
+    interval = f"; in brackets the 95 % interval of {seeds} seeds" * (seeds > 1)
+    caption = f"Each series{chosen}: means{interval}"
+    return page.section("Results", page.table(caption, header, rows))
+
+
+def _cell(value: Any, lost: bool) -> str:
+    if not isinstance(value, tuple):
+        return _value(value)
+    if lost:
+        return "diverged"
+    mean, low, high = value
+    if low == high:
+        return _number(mean)
+    return f"{mean:.4g} ({low:.3g} to {high:.3g})"
+
+
+def _clusters(run: Run) -> str:
+    """What each arm's cluster did, under the first seed."""
+    rows = []
+    for name, trace in run.traces.items():
+        own = trace.summary()
+        share = own.dropped / max(own.dropped + len(trace.worker), 1)
+        rows.append(
+            [
+                *(
+                    name,
+                    trace.num_workers,
+                    f"{_number(own.mean)}, {own.p99:g}, {own.max}",
+                ),
+                _number(1 / own.updates_per_second),
+                "unknown"
+                if pd.isna(own.idle_share)
+                else f"{max(own.idle_share, 0):.1%}",
+                f"{own.dropped:,} ({share:.1%})" if own.dropped else "0",
+            ]
+        )
+    if not rows:
+        return ""
+    header = ["arm", "workers", "staleness (updates): mean, 99 % up to, at most"]
+    header += ["seconds an update", "idle", "dropped gradients"]
+    caption = "What each arm's cluster did, under the first seed"
+    return page.section("Clusters", page.table(caption, header, rows))
+
+
+def _commands(run: Run) -> str:
+    folder = shlex.quote(str(run.folder))
+    again = f"python -m experiments.figures {folder}"
+    found = {}
+    if run.info.get("source"):
+        arguments = shlex.join(run.info.get("argv", [])[1:])
+        found["This run"] = f"python -m experiments.main {arguments}"
+    found["Its figures and this report again"] = again
+    for x in _told(run)[:1]:
+        options = f"--x={x} --y=train_loss --format=svg --out=."
+        found["A figure of several runs"] = f"{again} OTHER {options}"
+    tables = f"import experiments; experiments.load({str(run.folder)!r}).results"
+    found["Its tables, in Python"] = tables
+    return page.section("Commands", *page.commands(found))
+
+
+def _provenance(run: Run) -> str:
+    info, seconds = run.info, run.info.get("wall_seconds", 0.0)
+    wall = f"{seconds:.0f} s" + f" ({seconds / 60:.1f} min)" * (seconds >= 60)
+    last = {row["program"]: row for row in run.metrics if row.get("steps_per_second")}
+    rows = [
+        ("wall time", wall),
+        ("started", info.get("started", "unknown")),
+        ("devices", info.get("devices", "unknown")),
+        ("git commit", info.get("git", "unknown")),
+        ("seeds", ", ".join(map(str, info.get("seeds", ())))),
+        *info.get("versions", {}).items(),
+        *((f"task: {name}", _value(value)) for name, value in run.facts.items()),
+    ]
+    programs = [
+        (
+            own["name"],
+            len(own["cells"]),
+            f"{own['updates']:,}",
+            _number(last[own["name"]]["steps_per_second"])
+            if own["name"] in last
+            else "",
+        )
+        for own in info.get("programs", ())
+    ]
+    knobs = [(key, _value(value)) for key, value in info.get("config", {}).items()]
+    return page.section(
+        "What ran",
+        page.table("Run", ["what", "value"], rows),
+        page.table("Programs", ["program", "cells", "updates", "updates/s"], programs),
+        page.table("Config", ["key", "value"], knobs) if knobs else "",
+    )
+
+
+def _number(value: float) -> str:
+    return "none" if pd.isna(value) else f"{value:.4g}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_value, value))
+    if isinstance(value, float):
+        return _number(value)
+    return "" if value is None else str(value)
