@@ -132,9 +132,7 @@ def test_a_trace_without_gradients_has_an_empty_row():
     fields = dict(update=none, worker=none, read_version=none)
     floats = dict(begun=np.zeros(0), arrived=np.zeros(0))
     empty = cluster.Trace(**{**vars(empty), **fields, **floats})
-    figure = staleness.of_traces(
-        {"mindflayer": empty, "hardsync()": stale([0, 0])}
-    )
+    figure = staleness.of_traces({"mindflayer": empty, "hardsync()": stale([0, 0])})
     assert "none" in texts(figure)
     check_legible(figure)
 

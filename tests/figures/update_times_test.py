@@ -73,9 +73,7 @@ def test_times_that_are_far_apart_take_a_logarithmic_axis(longer, scale):
 
 
 def test_a_trace_without_updates_has_an_empty_row():
-    figure = update_times.of_traces(
-        {"mindflayer": at([]), "hardsync()": at([1.0])}
-    )
+    figure = update_times.of_traces({"mindflayer": at([]), "hardsync()": at([1.0])})
     assert "none" in texts(figure)
     check_legible(figure)
 
