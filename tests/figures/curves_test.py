@@ -32,6 +32,16 @@ def test_a_line_is_the_best_cell_of_its_series(against, tmp_path):
     check_legible(figure)
 
 
+def test_series_stand_in_the_order_of_the_run(tmp_path):
+    methods = tuple("zyxwvutsrq")
+
+    def loss(method, seed):
+        return 1.0
+
+    figure = figures.curves("train_loss").draw(made(tmp_path, loss, method=methods))
+    assert legend(figure)[: len(methods)] == list(methods)
+
+
 def test_a_series_that_diverged_is_named_and_not_drawn(tmp_path):
     def loss(learning_rate, delay, seed):
         return valley(learning_rate, delay, seed) if delay else float("nan")

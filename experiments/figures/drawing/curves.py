@@ -80,9 +80,11 @@ def draw(
         tables.edge_notes(chosen, named.label),
     )
     for axis, panel in zip(axes, named.panels, strict=True):
+        # bands of many lines would hide each other
+        alpha = 0.15 if len(lines) <= 4 * len(axes) else 0.06
         for label, style in named.styles.items():
             if (panel, label) in lines:
-                _plot(axis, lines[panel, label], style)
+                _plot(axis, lines[panel, label], style, alpha)
         if target is not None:
             axis.axhline(target, **_TARGET)
         axis.set_xlabel(with_unit(against))
@@ -117,15 +119,15 @@ def numbers(
     by = [*series, "update"]
     table = tables.points(rows, metric, by)
     table["at"] = [group[against].mean() for _, group in analysis.grouped(rows, by)]
-    return table.sort_values("update")
+    return table.sort_values("update", kind="stable")  # in the order of the run
 
 
-def _plot(axis: Axes, line: pd.DataFrame, style: look.Style) -> None:
+def _plot(axis: Axes, line: pd.DataFrame, style: look.Style, alpha: float) -> None:
     line = line[~line["lost"]]
     at, mean, low, high = (
         line[name].to_numpy(float) for name in ("at", "mean", "low", "high")
     )
-    axis.fill_between(at, low, high, color=style.color, alpha=0.15, linewidth=0)
+    axis.fill_between(at, low, high, color=style.color, alpha=alpha, linewidth=0)
     axis.plot(at, mean, color=style.color, linestyle=style.dashes, zorder=3)
 
 
