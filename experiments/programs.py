@@ -68,11 +68,15 @@ def programs(experiment: Experiment) -> list[Program]:
         experiment.seconds,
         experiment.examples,
         experiment.evaluate_every,
+        experiment.evaluations,
     )
     made: list[Program] = []
     tasks: dict[Any, Task] = {}
     for arm in experiment.all_arms:
-        made += _of_arm(experiment, arm, plan, tasks)
+        own = plan
+        if arm.seconds is not None:
+            own = plan._replace(updates=None, seconds=arm.seconds, examples=None)
+        made += _of_arm(experiment, arm, own, tasks)
     names: dict[str, int] = {}
     unique = []
     for program in made:

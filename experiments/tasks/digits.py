@@ -3,7 +3,7 @@
 import flax.linen as nn
 import numpy as np
 
-from experiments.tasks import batches, classification, models
+from experiments.tasks import batches, classification, models, networks
 from experiments.tasks.task import Task, at_least
 
 
@@ -65,7 +65,7 @@ def _task(
         )
     )
     return classification.classify(
-        model,
+        networks.linen(model),
         batches.shuffled(train, batch_size),
         train,
         test,

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 Params = Any
 """A pytree of floating-point arrays."""
@@ -84,3 +85,14 @@ def at_least(name: str, value: int, low: int) -> None:
     """
     if value < low:
         raise ValueError(f"`{name}` must be at least {low}, got {value}.")
+
+
+def activations(dtype: str) -> Any:
+    """The type that a network computes in, by its name.
+
+    Raises:
+        ValueError: if it is neither float32 nor bfloat16.
+    """
+    if dtype not in ("float32", "bfloat16"):
+        raise ValueError(f"`dtype` must be 'float32' or 'bfloat16', got {dtype!r}.")
+    return jnp.dtype(dtype)

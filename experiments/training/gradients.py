@@ -17,7 +17,6 @@ from experiments.training.rules import (
     Rule,
     Update,
     axes_of,
-    cadence,
     called,
     data_seed,
     loss_and_gradients,
@@ -115,7 +114,7 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
         )
     return Rule(
         updates=updates,
-        evaluate_every=cadence(updates, plan.evaluate_every),
+        evaluate_every=plan.cadence(updates),
         init=init,
         update=update,
         given=given,

@@ -18,7 +18,6 @@ from experiments.training.rules import (
     Rule,
     Update,
     axes_of,
-    cadence,
     called,
     data_seed,
     loss_and_gradients,
@@ -112,7 +111,7 @@ class Traces:
         traces = traces or [
             source.trace(seed, fitting, math.inf) for seed in plan.seeds
         ]
-        every = cadence(fitting, plan.evaluate_every)
+        every = plan.cadence(fitting)
         return cls(tuple(traces), fitting, every, task.examples or 1, plan.seeds)
 
     @cached_property
