@@ -73,18 +73,21 @@ def largest_stable(over: str = "learning_rate", **where: Any) -> Measure:
 
 
 def seconds_to(
-    metric: str, value: float, over: str = "learning_rate", **where: Any
+    metric: str, value: float, over: str | None = "learning_rate", **where: Any
 ) -> Measure:
     """The mean over seeds of the simulated seconds until a metric falls to a value.
 
-    At the value of the axis that gets there soonest; inf where some seed never does.
+    At the value of the axis that gets there soonest (None: there is no such axis); inf
+    where some seed never does.
     """
 
     def measure(found):
         curves = _chosen(found.curves, where)
         when = analysis.time_to(curves, metric, value).rename("seconds_to_target")
         when.index.names = [*analysis.settings(curves), "seed"]
-        rows = analysis.best(when.reset_index(), over, by="seconds_to_target")
+        rows = when.reset_index()
+        if over:
+            rows = analysis.best(rows, over, by="seconds_to_target")
         return _mean(rows, "seconds_to_target")
 
     return measure

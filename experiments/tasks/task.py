@@ -51,6 +51,9 @@ class Task:
             each process of a run draws the examples of its own workers alone; None
             draws whole batches everywhere.
         tokens: how many tokens a batch predicts; None where it predicts none.
+        batches_of: where workers have data of their own: (seed, start, workers) -> the
+            batches of gradients start, start + 1, ... of these workers int [n], as
+            `batches`. `along` takes a gradient on its worker's; others train on all.
     """
 
     init: Callable[[jax.Array], Any]
@@ -60,6 +63,7 @@ class Task:
     facts: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
     examples: int | None = None
     tokens: int | None = None
+    batches_of: Callable[..., Batch] | None = None
 
     @cached_property
     def has_state(self) -> bool:

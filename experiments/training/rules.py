@@ -160,4 +160,3 @@ def loss_and_gradients(
 def data_seed(seed: int) -> int:
     """The seed of the order of the examples."""
     return int(np.random.SeedSequence([0, seed]).generate_state(1)[0])
-
