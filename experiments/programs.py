@@ -173,7 +173,8 @@ def _traced(
         nonlocal given
         if given is None:
             first_of = (0, 0, 0) if rule.workers > 1 else (0, 0)
-            given = jax.tree.map(lambda x: x[first_of], rule.given(0, 1))
+            rows = rule.given(0, 1)
+            given = jax.tree.map(lambda x: jnp.asarray(x[first_of]), rows)
 
         def step(cell):
             key = jax.random.key(0)

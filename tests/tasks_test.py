@@ -1182,3 +1182,50 @@ def test_heavy_packages_wait_until_a_task_needs_them():
         [sys.executable, "-c", program], capture_output=True, text=True
     )
     assert run.stdout == "[]\n", run.stderr
+
+
+# data of each worker
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("concentration", [0.01, 1.0, 100.0])
+def test_a_dirichlet_split_gives_every_worker_something(seed, concentration):
+    labels = np.arange(600) % 5
+    owner = batches.dirichlet(labels, 6, concentration=concentration, seed=seed)
+    assert owner.shape == (600,)
+    assert set(owner) == set(range(6))
+
+
+def test_the_smaller_the_concentration_the_fewer_classes_a_worker_has():
+    labels = np.arange(6000) % 10
+
+    def entropy(concentration):
+        owner = batches.dirichlet(labels, 8, concentration=concentration, seed=0)
+        shares = np.stack(
+            [np.bincount(labels[owner == w], minlength=10) for w in range(8)]
+        )
+        shares = shares / shares.sum(axis=1, keepdims=True)
+        return -(shares * np.log(np.where(shares > 0, shares, 1))).sum(axis=1).mean()
+
+    assert entropy(0.1) < entropy(1.0) < entropy(100.0)
+    assert entropy(1e4) == pytest.approx(math.log(10), rel=1e-2)
+
+
+def test_a_worker_draws_its_own_examples_whoever_came_before():
+    owner = np.arange(30) % 3
+    draw = batches.of_workers({"x": np.arange(30)}, 4, owner)
+    workers = np.array([2, 0, 0, 1, 2])
+    seen = draw(7, 100, workers)["x"]
+    np.testing.assert_array_equal(seen % 3, np.repeat(workers[:, None], 4, axis=1))
+    np.testing.assert_array_equal(seen[3:], draw(7, 103, workers[3:])["x"])
+    assert not np.array_equal(seen[1], seen[2])
+
+
+@pytest.mark.parametrize(
+    ("workers", "concentration"), [(3, 0.0), (3, math.nan), (31, 1.0), (0, 1.0)]
+)
+def test_a_split_that_cannot_be_is_refused(workers, concentration):
+    with pytest.raises(ValueError, match=r"`(concentration|workers)` must be"):
+        batches.dirichlet(
+            np.zeros(30, int), workers, concentration=concentration, seed=0
+        )
