@@ -62,10 +62,12 @@ class AdaSync:
     interval_seconds: float
     updates: int
 
-    def arguments(self):
+    def arguments(self) -> dict[str, bool]:
+        """The grid axes that it takes."""
         return {"learning_rate": True}
 
     def rule(self, task: tasks.Task, plan: Plan) -> Rule:
+        """The training of a task; see `experiments.training.Rule`."""
         workers = self.cluster.workers
 
         def grad_fn(params, batch, key):

@@ -76,7 +76,7 @@ def experiment(config: ConfigDict) -> Experiment:
         seeds=config.seeds,
         updates=config.updates,
         claims=[
-            Claim("Training loss 4 late, plain", plain_4, about=0.102, within=0.03),
+            Claim("Training loss 4 late, plain", plain_4, about=0.185, within=0.05),
             Claim(
                 "Adaptive DC with a strength of 2 over plain, 4 late",
                 ratio(strong, plain_4),
@@ -101,7 +101,9 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.best_step("delay"),
         ],
         notes=(
-            "At a delay of 4 the adaptive form more than halves the training loss (0.10"
-            " to 0.04); at 16 nothing helps much once the step is tuned."
+            "At a delay of 4 the adaptive form cuts the training loss from 0.19 to"
+            " 0.04: a step of 0.3 is then best under every seed, while plain SGD gains from"
+            " it under two seeds and loses under the third (0.10 at a step of 0.1). At"
+            " 16 nothing helps much once the step is tuned."
         ),
     )

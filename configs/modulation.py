@@ -87,13 +87,13 @@ def experiment(config: ConfigDict) -> Experiment:
             Claim(
                 "The same with the inverse law after Adam",
                 loss("adam", "inverse", "after"),
-                about=0.096,
+                about=0.122,
                 within=0.03,
             ),
             Claim(
                 "The same with the inverse law before Adam",
                 loss("adam", "inverse", "before"),
-                about=0.1,
+                about=0.095,
                 within=0.03,
             ),
             Claim(
@@ -119,8 +119,9 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.best_step("mean_delay", panels="optimizer", color="law"),
         ],
         notes=(
-            "Once the step is tuned a law changes little: training loss 0.103 without"
-            " and 0.096 with 1/tau, at a mean delay of 16, less than the seeds differ."
+            "Once the step is tuned a law changes little: Adam's training loss at a"
+            " mean delay of 16 is 0.103 without and 0.122 or 0.095 with 1/tau behind or"
+            " before it, less than the seeds differ."
             " SGD cannot tell the two places apart; Adam can."
         ),
     )
