@@ -102,8 +102,8 @@ def experiment(config: ConfigDict) -> Experiment:
         ],
         notes=(
             "At a delay of 4 the adaptive form cuts the training loss from 0.19 to"
-            " 0.04: a step of 0.3 is then best under every seed, while plain SGD gains from"
-            " it under two seeds and loses under the third (0.10 at a step of 0.1). At"
-            " 16 nothing helps much once the step is tuned."
+            " 0.04: a step of 0.3 is then best under every seed, while plain SGD gains"
+            " from it under two seeds and loses under the third (0.10 at a step of"
+            " 0.1). At 16 nothing helps much once the step is tuned."
         ),
     )

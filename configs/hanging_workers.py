@@ -1,6 +1,6 @@
 """Who still trains when a gradient may never end?
 
-Every task hangs for good with a probability of 5 % (the infinite-Bernoulli times of
+Every task hangs for good with a small probability (the infinite-Bernoulli times of
 Maranjyan et al., arXiv:2410.04285). A method that waits for a gradient, or keeps one
 worker busy with it, loses that worker; MindFlayer abandons what takes longer than it
 allots. Logistic regression on breast cancer data, one example a gradient.
@@ -25,7 +25,7 @@ def get_config() -> ConfigDict:
     return ConfigDict(
         dict(
             workers=16,
-            hang_probability=(0.0, 0.05, 0.2),  # of a task
+            hang_probability=(0.0, 0.02, 0.1),  # of a task
             gradient_seconds=1.0,  # of a task that ends
             seconds=200.0,  # simulated
             batch=16,  # gradients in an update of Rennala
@@ -93,19 +93,19 @@ def experiment(config: ConfigDict) -> Experiment:
         seconds=config.seconds,
         claims=[
             Claim(
-                "Gradients of MindFlayer over those of ASGD at 5 %, which all hang",
-                ratio(gradients("MindFlayer", 0.05), gradients("ASGD", 0.05)),
-                at_least=4.0,
+                "Gradients of MindFlayer over those of ASGD at 10 %, which all hang",
+                ratio(gradients("MindFlayer", 0.1), gradients("ASGD", 0.1)),
+                at_least=8.0,
             ),
             Claim(
-                "Gradients that MindFlayer gets at 5 %",
-                gradients("MindFlayer", 0.05),
-                about=0.95 * config.workers * rounds,
+                "Gradients that MindFlayer gets at 10 %",
+                gradients("MindFlayer", 0.1),
+                about=0.9 * config.workers * rounds,
                 within=0.15 * config.workers * rounds,
             ),
             Claim(
-                "MindFlayer's training loss at 20 % less ASGD's",
-                difference(loss("MindFlayer", 0.2), loss("ASGD", 0.2)),
+                "MindFlayer's training loss at 10 % less ASGD's",
+                difference(loss("MindFlayer", 0.1), loss("ASGD", 0.1)),
                 at_most=-0.01,
             ),
         ],
