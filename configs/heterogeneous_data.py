@@ -1,7 +1,7 @@
 """Does asynchrony favor the data of fast workers?
 
-Sixteen workers, worker i taking sqrt(i) times as long as the first, and each with
-digits of its own: classes are dealt out by a Dirichlet distribution. Plain asynchronous
+Eight workers, worker i taking i times as long as the first, and each with digits of
+its own: classes are dealt out by a Dirichlet distribution. Plain asynchronous
 SGD takes more gradients from the fast, and so fits their data; Ringleader (Maranjyan et
 al., arXiv:2509.22860) uses one gradient table of all workers, and Rennala waits for a
 batch of whoever is ready. All have the same simulated time.
@@ -16,19 +16,19 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Claim, Experiment, Simulation, along, figures, tasks
-from experiments.measures import difference, tuned
+from experiments.measures import difference, ratio, tuned
 
 
 def get_config() -> ConfigDict:
     """Three methods on data that differ more or less."""
     return ConfigDict(
         dict(
-            workers=16,
-            concentration=(0.1, 100.0),  # of the Dirichlet split; small: few classes
-            power=0.5,  # worker i = 1, 2, ... takes i^power times as long
+            workers=8,
+            concentration=(0.05, 100.0),  # of the Dirichlet split; small: few classes
+            power=1.0,  # worker i = 1, 2, ... takes i^power times as long
             batch=16,  # gradients in an update of Rennala
-            seconds=400.0,  # simulated; a gradient of the first takes 1 s
-            learning_rate=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
+            seconds=1500.0,  # simulated; a gradient of the first takes 1 s
+            learning_rate=(0.01, 0.03, 0.1, 0.3, 1.0),
             batch_size=8,  # examples a gradient
             seeds=5,
         )
@@ -86,7 +86,8 @@ def experiment(config: ConfigDict) -> Experiment:
             Claim(
                 "What unequal data cost ASGD in training loss",
                 difference(loss("ASGD", unequal), loss("ASGD", equal)),
-                at_least=0.01,
+                about=0.038,
+                within=0.015,
             ),
             Claim(
                 "What unequal data cost Ringleader, less what they cost ASGD",
@@ -94,11 +95,23 @@ def experiment(config: ConfigDict) -> Experiment:
                     difference(loss("Ringleader", unequal), loss("Ringleader", equal)),
                     difference(loss("ASGD", unequal), loss("ASGD", equal)),
                 ),
-                at_most=0.0,
+                about=-0.018,
+                within=0.017,
+            ),
+            Claim(
+                "Ringleader over ASGD, training loss on unequal data",
+                ratio(loss("Ringleader", unequal), loss("ASGD", unequal)),
+                about=1.13,
+                within=0.15,
             ),
         ],
         figures=[
             figures.over("concentration", "train_loss", color="method", fixed=False),
             figures.curves("train_loss", against="seconds", panels="concentration"),
         ],
+        notes=(
+            "Unequal data raise ASGD's training loss from 0.065 to 0.103, Ringleader's"
+            " from 0.097 to 0.117: half as much. ASGD, which makes more updates, is"
+            " still ahead after 1500 s; Rennala, which waits for 16, is far behind."
+        ),
     )

@@ -32,7 +32,7 @@ def get_config() -> ConfigDict:
             service_spread=0.05,  # of a gradient's time of 1 s, standard deviation
             batch_size=4,  # examples a gradient
             examples=27_000,  # twenty times all of them
-            seeds=3,
+            seeds=5,
         )
     )
 
