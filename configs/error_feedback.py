@@ -100,12 +100,14 @@ def experiment(config: ConfigDict) -> Experiment:
             Claim(
                 "Loss of 1/64 without memory, less that with error feedback",
                 difference(loss("no memory", least), loss("error feedback", least)),
-                at_least=0.0,
+                about=-0.37,
+                within=0.25,
             ),
             Claim(
                 "Loss of 1/64 with error feedback, less that of DEF",
                 difference(loss("error feedback", least), loss("DEF", least)),
-                at_least=0.0,
+                about=0.55,
+                within=0.3,
             ),
         ],
         figures=[
@@ -113,4 +115,9 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.over("share", "test_error", color="method", fixed=False),
             figures.best_step("share", color="method"),
         ],
+        notes=(
+            "A quarter of each update is enough with error feedback: 0.4 points of test"
+            " error. Of 1/64 error feedback is worse than forgetting, by 0.37 nats,"
+            " since what it kept is old when it is sent; DEF is best, by 0.55."
+        ),
     )
