@@ -116,6 +116,8 @@ def experiment(config: ConfigDict) -> Experiment:
             " four 1.14, sixteen nothing. With static data it is 3.4 times whatever the"
             " number of groups. At the synchronous step sizes plain groups diverge from"
             " four on, divided by staleness they do not; with the step tuned for each"
-            " they all end at the same accuracy."
+            " they all end at the same accuracy. Progressive grouping, which looks"
+            " again every 5 updates, takes 1.13 times as long (1.29 every 20: too"
+            " seldom for so short a run)."
         ),
     )
