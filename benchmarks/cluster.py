@@ -29,8 +29,7 @@ import optax
 
 import delayjax as dj
 from benchmarks.side_by_side import Run, heading, medians
-from configs import default
-from experiments import build
+from experiments import tasks
 
 RATE = 0.01
 BOUND = 64  # of the staleness, in updates
@@ -100,9 +99,7 @@ class Problem(NamedTuple):
 
 def digits(batch_size: int) -> Problem:
     """The runner's default network on scikit-learn's digits."""
-    config = default.get_config()
-    config.task.batch_size = batch_size
-    task = build.task(config)
+    task = tasks.digits_mlp(batch_size=batch_size)
     params = task.init(jax.random.key(0))
     return Problem(params, task.loss, lambda n: task.batches(0, 0, n))
 

@@ -27,8 +27,7 @@ import optax
 
 import delayjax as dj
 from benchmarks.side_by_side import Contender, Run, heading, medians
-from configs import default
-from experiments import build
+from experiments import tasks
 
 WORKERS = 64
 PERIOD = 8  # local steps from one average of all to the next
@@ -100,9 +99,7 @@ class Problem(NamedTuple):
 
 def digits(examples: int) -> Problem:
     """The runner's default network on scikit-learn's digits."""
-    config = default.get_config()
-    config.task.batch_size = examples
-    task = build.task(config)
+    task = tasks.digits_mlp(batch_size=examples)
     batch = jax.tree.map(jnp.asarray, task.batches(0, 0, WORKERS))
     return Problem(task.init(jax.random.key(0)), task.loss, batch)
 

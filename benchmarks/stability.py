@@ -17,8 +17,7 @@ import numpy as np
 
 import delayjax as dj
 from benchmarks.side_by_side import Run, heading, medians
-from configs import default
-from experiments import build
+from experiments import tasks
 
 DELAYS, MOMENTA = range(65), np.linspace(0, 0.99, 154)
 
@@ -86,9 +85,7 @@ def main() -> None:
     protocol = dj.cluster.protocols.k_async(1)
     trace = dj.cluster.simulate(cluster, protocol, 100_000, seed=0)
     law = trace.staleness_law().pmf
-    section = default.get_config()
-    section.task.batch_size = 0
-    task = build.task(section)
+    task = tasks.digits_mlp(batch_size=0)
     params = task.init(jax.random.key(0))
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), task.batches(0, 0, 1))
     gradient = jax.jit(jax.grad(task.loss))

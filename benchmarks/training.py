@@ -19,22 +19,20 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import optax
-from ml_collections import ConfigDict
 
 import delayjax as dj
 from benchmarks.side_by_side import Contender, heading, medians
-from configs import default
-from experiments import build, grid, train
+from experiments import Experiment, loop, tasks
+from experiments.programs import programs
+
+RATES = tuple(1e-4 * 2**i for i in range(8))
+DELAYS = (0, 4, 8, 16)
+SEEDS = (0, 1, 2)
 
 
 def language_model(rounds: int) -> None:
     """The delayed step beside the undelayed one, taking turns."""
-    config = default.get_config()
-    config.task.update(
-        name="char_lm", batch_size=8, width=320, depth=8, heads=8, context=64
-    )
-    config.metric = "test_loss"
-    task = build.task(config)
+    task = tasks.char_lm(batch_size=8, width=320, depth=8, heads=8, context=64)
     batch = jax.tree.map(lambda x: jnp.asarray(x[0]), task.batches(0, 0, 1))
     params = task.init(jax.random.key(0))
     size = sum(leaf.size for leaf in jax.tree.leaves(params))
@@ -64,93 +62,88 @@ def language_model(rounds: int) -> None:
     )
 
 
-def digits_grid(updates: int) -> ConfigDict:
-    """8 step sizes, 4 delays, 3 seeds."""
-    config = default.get_config()
-    config.opt.adam.learning_rate = tuple(1e-4 * 2**i for i in range(8))
-    config.delay.value = (0, 4, 8, 16)
-    config.steps = updates
-    return config
+def late_adam(learning_rate, delay):
+    """A cell's optimizer; both numbers are traced."""
+    return dj.delayed(optax.adam(learning_rate), delay, max_delay=max(DELAYS))
 
 
-def one_program(config: ConfigDict) -> None:
+def one_program(task: tasks.Task, updates: int) -> None:
     """All cells in one vmapped, scanned program: the runner's own path."""
-    task = build.task(config)
-    (program,) = grid.programs(config)
-    trainer = train.trainer(config, program, task)
-    state = train.run(
+    (program,) = programs(
+        Experiment(
+            question="What does a grid as one program save?",
+            task=task,
+            training=late_adam,
+            grid={"learning_rate": RATES, "delay": DELAYS},
+            seeds=SEEDS,
+            updates=updates,
+        )
+    )
+    trainer = loop.trainer(program)
+    state = loop.run(
         trainer,
         trainer.init(),
         save=lambda state: None,
         report=lambda *chunk: None,
-        profile_dir="",
+        checkpoint_every=updates,
     )
     jax.block_until_ready(state)
 
 
-def one_cell(config: ConfigDict):
+def one_cell(task: tasks.Task):
     """`init` and `step` of one cell, written by hand, step size and delay traced."""
-    task = build.task(config)
-    depth = build.max_delay(config)
-
-    def transformation(rate, delay):
-        return dj.delayed(optax.adam(rate), delay, max_delay=depth)
 
     def init(seed, rate, delay):
         params = task.init(jax.random.key(seed))
-        return params, transformation(rate, delay).init(params)
+        return params, late_adam(rate, delay).init(params)
 
     def step(state, batch, rate, delay):
         params, opt_state = state
         loss, grads = jax.value_and_grad(task.loss)(params, batch)
-        tx = transformation(rate, delay)
-        updates, opt_state = tx.update(grads, opt_state, params)
+        updates, opt_state = late_adam(rate, delay).update(grads, opt_state, params)
         return (optax.apply_updates(params, updates), opt_state), loss
 
     return jax.jit(init), step
 
 
-def scan_after_scan(config: ConfigDict, data: dict) -> None:
+def scan_after_scan(task: tasks.Task, data: dict) -> None:
     """The same cells one after another, each a compiled scan; compiled once."""
-    init, step = one_cell(config)
+    init, step = one_cell(task)
 
     @functools.partial(jax.jit, donate_argnums=0)
     def scan(state, batches, rate, delay):
         return jax.lax.scan(lambda s, b: step(s, b, rate, delay), state, batches)
 
-    for seed, rate, delay in cells(config):
+    for seed, rate, delay in cells():
         state = init(seed, rate, delay)
         jax.block_until_ready(scan(state, data[seed], rate, delay))
 
 
-def step_after_step(config: ConfigDict, data: dict) -> None:
+def step_after_step(task: tasks.Task, data: dict, updates: int) -> None:
     """The same cells one after another, a Python loop around one jitted step."""
-    init, step = one_cell(config)
+    init, step = one_cell(task)
     step = jax.jit(step, donate_argnums=0)
-    for seed, rate, delay in cells(config):
+    for seed, rate, delay in cells():
         state = init(seed, rate, delay)
-        for t in range(config.steps):
+        for t in range(updates):
             batch = jax.tree.map(operator.itemgetter(t), data[seed])
             state, loss = step(state, batch, rate, delay)
         jax.block_until_ready(loss)
 
 
-def cells(config: ConfigDict):
-    """Seed, step size and delay of every cell."""
-    return itertools.product(
-        config.seeds, config.opt.adam.learning_rate, config.delay.value
-    )
+def cells():
+    """Seed, step size and delay of every cell: 3 x 8 x 4."""
+    return itertools.product(SEEDS, RATES, DELAYS)
 
 
 def grid_of_cells(updates: int, rounds: int) -> None:
     """The three ways to train the same 96 cells, taking turns."""
-    config = digits_grid(updates)
-    task = build.task(config)
-    data = {seed: task.batches(seed, 0, config.steps) for seed in config.seeds}
+    task = tasks.digits_mlp()
+    data = {seed: task.batches(seed, 0, updates) for seed in SEEDS}
     ways: dict[str, Callable[[], None]] = {
-        "one program": lambda: one_program(config),
-        "scan after scan": lambda: scan_after_scan(config, data),
-        "step after step": lambda: step_after_step(config, data),
+        "one program": lambda: one_program(task, updates),
+        "scan after scan": lambda: scan_after_scan(task, data),
+        "step after step": lambda: step_after_step(task, data, updates),
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):

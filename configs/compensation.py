@@ -4,32 +4,106 @@ An MLP on scikit-learn's digits, SGD: plain, DC-ASGD in both forms at several st
 and Gap-Aware, each with its step tuned at each delay.
 
     python -m experiments.main --config=configs/compensation.py --workdir=runs/dc
-
-About 20 seconds on two cores. Seen (2026-11-21, commit cd6429a070e3, jax 0.10.2):
-At a delay of 4 the adaptive form more than halves the training loss (0.10 to 0.04); at
-16 nothing helps much once the step is tuned.
 """
 
+import optax
 from ml_collections import ConfigDict
 
-from configs import default
+import delayjax as dj
+from experiments import Arm, Claim, Experiment, configs, figures, optimizer, tasks
+from experiments.measures import ratio, tuned
 
 
 def get_config() -> ConfigDict:
-    """The default with SGD and three compensations."""
-    config = default.get_config()
-    config.opt.name = ("sgd",)
-    config.opt.sgd.learning_rate = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-    config.delay.value = (0, 4, 16, 32)
-    config.compensation.name = ("none", "dc", "dc_adaptive", "gap_aware")
-    config.compensation.strength = (0.04, 0.4, 2.0)
-    config.expected = ConfigDict(
-        {
-            "train_loss/sgd/delay=4": 0.102,
-            "train_loss/sgd/delay=4/compensation=dc_adaptive,strength=2": 0.041,
-            "train_loss/sgd/delay=4/compensation=gap_aware": 0.086,
-            "train_loss/sgd/delay=16": 0.286,
-            "train_loss/sgd/delay=16/compensation=dc,strength=2": 0.287,
-        }
+    """Three compensations and none."""
+    return ConfigDict(
+        dict(
+            learning_rate=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
+            delay=(0, 4, 16, 32),  # updates
+            strength=(0.04, 0.4, 2.0),  # lambda_0 of DC-ASGD
+            batch_size=32,  # examples an update
+            updates=1000,
+            seeds=3,
+        )
     )
-    return config
+
+
+def experiment(config: ConfigDict) -> Experiment:
+    """A program for each compensation."""
+    max_delay = configs.check_delays("delay", config.delay, config.updates)
+
+    def late(compensate, learning_rate, delay):
+        return dj.delayed(
+            optax.chain(compensate, optax.sgd(learning_rate)),
+            delay,
+            max_delay=max_delay,
+            keep_params=True,
+        )
+
+    def none(learning_rate, delay):
+        return dj.delayed(optax.sgd(learning_rate), delay, max_delay=max_delay)
+
+    def dc(learning_rate, delay, strength):
+        return late(dj.compensate_delay(strength), learning_rate, delay)
+
+    def dc_adaptive(learning_rate, delay, strength):
+        own = dj.compensate_delay(strength, adaptive=True, decay=0.95)
+        return late(own, learning_rate, delay)
+
+    def gap_aware(learning_rate, delay):
+        return late(dj.gap_aware(learning_rate), learning_rate, delay)
+
+    def arm(make, **grid):
+        return Arm(
+            training=optimizer(make), labels={"compensation": make.__name__}, grid=grid
+        )
+
+    def loss(compensation, **where):
+        return tuned("train_loss", compensation=compensation, **where)
+
+    plain_4, plain_16 = loss("none", delay=4), loss("none", delay=16)
+    strong = loss("dc_adaptive", delay=4, strength=2.0)
+    return Experiment(
+        question="Does delay compensation undo the harm of a stale gradient?",
+        task=tasks.digits_mlp(batch_size=config.batch_size),
+        arms=[
+            arm(none),
+            arm(dc, strength=config.strength),
+            arm(dc_adaptive, strength=config.strength),
+            arm(gap_aware),
+        ],
+        grid={"learning_rate": config.learning_rate, "delay": config.delay},
+        seeds=config.seeds,
+        updates=config.updates,
+        claims=[
+            Claim("Training loss 4 late, plain", plain_4, about=0.185, within=0.05),
+            Claim(
+                "Adaptive DC with a strength of 2 over plain, 4 late",
+                ratio(strong, plain_4),
+                at_most=0.6,
+            ),
+            Claim(
+                "Gap-Aware, 4 late",
+                loss("gap_aware", delay=4),
+                about=0.086,
+                within=0.03,
+            ),
+            Claim("Training loss 16 late, plain", plain_16, about=0.286, within=0.06),
+            Claim(
+                "DC with a strength of 2 over plain, 16 late",
+                ratio(loss("dc", delay=16, strength=2.0), plain_16),
+                about=1.0,
+                within=0.2,
+            ),
+        ],
+        figures=[
+            figures.over("delay", "train_loss", panels="compensation"),
+            figures.best_step("delay"),
+        ],
+        notes=(
+            "At a delay of 4 the adaptive form cuts the training loss from 0.19 to"
+            " 0.04: a step of 0.3 is then best under every seed, while plain SGD gains"
+            " from it under two seeds and loses under the third (0.10 at a step of"
+            " 0.1). At 16 nothing helps much once the step is tuned."
+        ),
+    )

@@ -17,7 +17,7 @@ def get_config() -> ConfigDict:
     """The values that the command line may change; a tuple is an axis of the grid."""
     return ConfigDict(
         dict(
-            optimizer="adam",  # or sgd, lion, muon, my_module:make (learning rate -> tx)
+            optimizer="adam",  # or sgd, lion, muon, my_module:make (step size -> tx)
             learning_rate=(0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064),
             delay=(0, 1, 2, 4, 8, 16, 32),  # updates
             batch_size=32,  # examples an update; 0 is the full batch

@@ -7,7 +7,7 @@ Step size and warm-up are those of Goyal et al. (arXiv:1706.02677). There is no 
 decay, so their accuracy is not what to expect.
 
     python -m experiments.main --config=configs/imagenet.py --distributed \
-        --config.task.data_dir=/data --workdir=gs://bucket/imagenet
+        --config.data_dir=/data --workdir=gs://bucket/imagenet
 
 on every host, with the set as array_record under /data: `python -m experiments.prepare
 imagenet2012` says how. `--config.exchange=mean` is the synchronous run to compare it
@@ -19,33 +19,58 @@ expected accuracy. Nor has it been compiled for one: its network was traced at f
 size, and with images of 32 pixels four updates were trained on two CPU devices.
 """
 
+import optax
 from ml_collections import ConfigDict
 
-from configs import default
+import delayjax as dj
+from experiments import Experiment, configs, figures, on_devices, tasks
+
+EXCHANGES = {"mean": dj.exchange.mean, "overlapped_mean": dj.exchange.overlapped_mean}
 
 
 def get_config() -> ConfigDict:
     """One cell, one worker a device; any number of devices that divides 16 will do."""
-    config = default.get_config()
-    config.task.name = "tfds:imagenet2012"
-    config.task.batch_size = 1024  # 64 images a worker
-    config.task.image_size = 224
-    config.task.dtype = "bfloat16"
-    config.opt.name = ("sgd",)
-    config.opt.sgd.learning_rate = (0.4,)  # 0.1 for each 256 images
-    config.opt.sgd.momentum = 0.9
-    config.opt.sgd.nesterov = True
-    config.opt.warmup_steps = 6250  # 5 epochs
-    config.opt.decay = "cosine"
-    config.delay.value = (0,)
-    config.execution = "run"
-    config.mesh.workers = 16
-    config.exchange = "overlapped_mean"
-    config.seeds = (0,)
-    config.steps = 112_600  # 90 epochs of 1,281,167 images
-    config.chunk = 10  # 150 MB a worker and chunk are on their way at once
-    config.checkpoint_every = 1000
-    config.metric = "test_accuracy"
-    config.figures = ("loss_curves",)
-    config.expected = ConfigDict()
-    return config
+    return ConfigDict(
+        dict(
+            dataset="imagenet2012",  # of TFDS
+            data_dir="",  # where prepared sets are; "" is TFDS's own default
+            exchange="overlapped_mean",  # an update late; "mean" is not
+            workers=16,
+            batch_size=1024,  # images an update, of all workers
+            image_size=224,  # pixels
+            dtype="bfloat16",  # of activations and products
+            learning_rate=0.4,  # 0.1 for each 256 images
+            momentum=0.9,
+            warmup_updates=6250,  # 5 epochs
+            updates=112_600,  # 90 epochs of 1,281,167 images
+            evaluate_every=1250,  # updates: an epoch
+            seeds=1,
+        )
+    )
+
+
+def experiment(config: ConfigDict) -> Experiment:
+    """One run."""
+    exchange = configs.named("exchange", config.exchange, EXCHANGES)
+    rate = optax.warmup_cosine_decay_schedule(
+        0.0, config.learning_rate, config.warmup_updates, config.updates
+    )
+    server = optax.sgd(rate, config.momentum, nesterov=True)
+    return Experiment(
+        question="What does one update of delay cost ResNet-50 on ImageNet?",
+        task=tasks.images(
+            config.dataset,
+            batch_size=config.batch_size,
+            data_dir=config.data_dir,
+            image_size=config.image_size,
+            dtype=config.dtype,
+        ),
+        training=on_devices(lambda: exchange(server), workers=config.workers),
+        seeds=config.seeds,
+        updates=config.updates,
+        evaluate_every=config.evaluate_every,
+        figures=[
+            figures.curves("train_loss", tuned=None),
+            figures.curves("test_error", tuned=None),
+        ],
+    )

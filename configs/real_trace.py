@@ -5,26 +5,76 @@ An MLP on scikit-learn's digits is trained along a log, a .csv with the columns
     update,time_s,worker,read_version
 
 and a row for each gradient that was applied, or a .npz that `Trace.save` wrote. Plain
-steps against three laws of staleness, each at its best step size.
+steps against three laws of staleness, each at its best step size, and against the same
+updates with every gradient fresh, which is what staleness costs at best.
 
     python -m experiments.main --config=configs/real_trace.py \
         --config.trace=trace.csv --workdir=runs/real_trace
 """
 
+import dataclasses
+
+import optax
 from ml_collections import ConfigDict
 
-from configs import default
+import delayjax as dj
+from experiments import Claim, Experiment, along, figures, tasks
+from experiments.measures import difference, tuned
 
 
 def get_config() -> ConfigDict:
     """The whole log, or the first 10 000 updates of it."""
-    config = default.get_config()
-    config.trace = "trace.csv"
-    config.steps = 10_000
-    config.opt.name = ("sgd",)
-    config.opt.sgd.learning_rate = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-    config.modulation.law = ("none", "inverse", "polynomial", "capped")
-    config.modulation.placement = ("before",)
-    config.figures = ("over_seconds", "over_updates", "staleness", "loss_curves")
-    config.expected = ConfigDict()
-    return config
+    return ConfigDict(
+        dict(
+            trace="trace.csv",  # or a .npz
+            updates=10_000,  # at most
+            learning_rate=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
+            power=0.5,  # of the polynomial law
+            batch_size=32,  # examples a gradient
+            seeds=3,
+        )
+    )
+
+
+def experiment(config: ConfigDict) -> Experiment:
+    """Three laws, none, and no staleness."""
+    trace = dj.cluster.load_trace(config.trace)
+    fresh = dataclasses.replace(trace, read_version=trace.update)
+    laws = {
+        "inverse": dj.modulation.inverse,
+        "polynomial": dj.modulation.polynomial(config.power),
+        "capped": dj.modulation.capped(trace.num_workers),
+    }
+
+    def arm(source, name, law=None):
+        each = None if law is None else dj.scale_by_staleness(law)
+        return dict(gradients=name), along(source, optax.sgd, each=each)
+
+    return Experiment(
+        question="What does the staleness of a real cluster cost?",
+        task=tasks.digits_mlp(batch_size=config.batch_size),
+        arms=[
+            arm(fresh, "fresh"),
+            arm(trace, "late"),
+            *(arm(trace, f"late, {name}", law) for name, law in laws.items()),
+        ],
+        grid={"learning_rate": config.learning_rate},
+        seeds=config.seeds,
+        updates=config.updates,
+        claims=[
+            Claim(
+                "Late gradients cost training loss",
+                difference(
+                    tuned("train_loss", gradients="late"),
+                    tuned("train_loss", gradients="fresh"),
+                ),
+                at_least=0.0,
+            )
+        ],
+        figures=[
+            figures.bars("test_error"),
+            figures.curves("train_loss", against="update"),
+            figures.curves("train_loss", against="seconds"),
+            figures.staleness(),
+        ],
+    )

@@ -14,72 +14,110 @@ spectrum; `:digits_mlp` is a perceptron, with lambda measured before the first u
         --workdir=runs/edge_quadratic
     python -m experiments.main --config=configs/stability_edge.py:digits_mlp \
         --workdir=runs/edge_mlp
-
-About 15 seconds on two cores, and a minute for the perceptron. Seen (2026-11-21, commit
-2c6d60f62666, jax 0.10.2): Past the line no cell settles. Just past it the logistic loss
-cycles, since its gradient is bounded, and only from 1.6 times the line on does it end
-above where it began, which is what `stable_step` counts. Of the perceptron the best
-step at each delay is 0.6 to 1.05 times the line, which is known beforehand; much beyond
-it the units die, at the loss of a guess.
 """
 
+import jax
+import numpy as np
+import optax
 from ml_collections import ConfigDict
 
-from configs import default
+import delayjax as dj
+from experiments import Claim, Experiment, configs, figures, tasks
+from experiments.measures import largest_stable, tuned
+
+TASKS = {
+    "breast_cancer": lambda: tasks.breast_cancer(batch_size=0, l2=0.1),
+    "quadratic": lambda: tasks.quadratic((0.1, 0.3, 1.0)),
+    "digits_mlp": lambda: tasks.digits_mlp(batch_size=0, width=16, test_fraction=0.8),
+}
 
 
 def get_config(task: str = "breast_cancer") -> ConfigDict:
     """A map of 60 step sizes and 33 delays; 24 of the perceptron."""
-    config = default.get_config()
-    config.task.name = task
-    config.task.batch_size = 0
-    config.task.l2 = 0.1
-    config.task.eigenvalues = (0.1, 0.3, 1.0)
-    config.opt.name = ("sgd",)
-    smallest, largest, count = 0.03, 10.0, 60
-    config.delay.value = tuple(range(33))
-    config.seeds = (0,)
-    config.steps = 4000
-    config.chunk = 100
-    config.checkpoint_every = 1000
-    config.advise = True
-    config.metric = "train_loss"
-    config.figures = ("stability_map", "loss_curves")
-    match task:
-        case "breast_cancer":  # the line is at 3.24, 0.30 and 0.078
-            config.expected = ConfigDict(
-                {
-                    "stable_step/sgd/delay=0": (3.2, 5.2),
-                    "stable_step/sgd/delay=8": (0.29, 0.48),
-                    "stable_step/sgd/delay=32": (0.077, 0.125),
-                }
-            )
-        case "quadratic":  # the line is at 2.0 and 0.185: the grid's step below it
-            config.expected = ConfigDict(
-                {
-                    "stable_step/sgd/delay=0": (1.8, 2.0),
-                    "stable_step/sgd/delay=8": (0.167, 0.185),
-                }
-            )
-        case "digits_mlp":
-            smallest, largest = 0.015, 2.0
-            config.task.width = 16
-            config.task.test_fraction = 0.8
-            config.delay.value = (*range(17), 18, 20, 22, 24, 26, 28, 32)
-            config.steps = 1000
-            config.checkpoint_every = 500
-            config.figures = ("stability_map", "best_step", "loss_curves")
-            config.expected = ConfigDict(  # the line is at 1.29, 0.119 and 0.062
-                {
-                    "learning_rate/sgd/delay=0": (1.0, 1.7),
-                    "learning_rate/sgd/delay=8": (0.09, 0.16),
-                    "learning_rate/sgd/delay=16": (0.035, 0.08),
-                    "train_loss/sgd/delay=0": (0.0, 0.005),
-                    "train_loss/sgd/delay=8": (0.03, 0.08),
-                }
-            )
-    config.opt.sgd.learning_rate = tuple(
-        round(smallest * (largest / smallest) ** (i / (count - 1)), 6)
-        for i in range(count)
+    network = task == "digits_mlp"
+    smallest, largest = (0.015, 2.0) if network else (0.03, 10.0)
+    shown = (*range(17), 18, 20, 22, 24, 26, 28, 32) if network else range(33)
+    return ConfigDict(
+        dict(
+            task=task,  # or my_module:make, a function without arguments
+            delay=tuple(shown),  # updates
+            learning_rate=tuple(np.geomspace(smallest, largest, 60).round(6).tolist()),
+            updates=1000 if network else 4000,
+            seeds=1,
+        )
     )
-    return config
+
+
+def experiment(config: ConfigDict) -> Experiment:
+    """One program, and the limit of each delay."""
+    task = configs.named("task", config.task, TASKS)()
+    max_delay = configs.check_delays("delay", config.delay, config.updates)
+
+    def late(learning_rate, delay):
+        return dj.delayed(optax.sgd(learning_rate), delay, max_delay=max_delay)
+
+    sharpness = task.facts.get("sharpness")
+    if sharpness is None:  # it is that of the beginning, and changes
+        (batch,) = jax.tree.map(lambda x: x[0], [task.batches(0, 0, 1)])
+        params = task.init(jax.random.fold_in(jax.random.key(0), 0))
+        sharpness = dj.stability.sharpness(task.loss, params, batch)
+
+    def limit(delay):
+        return dj.stability.Dynamics(int(delay)).step_limit() / sharpness
+
+    def stable(delay, low, high):
+        text = f"Largest stable step {delay} late, over the line"
+        measure = largest_stable(delay=delay)
+        return Claim(
+            text,
+            lambda found: measure(found) / limit(delay),
+            at_least=low,
+            at_most=high,
+        )
+
+    def best(delay, low, high):
+        measure = tuned("learning_rate", delay=delay)
+        return Claim(
+            f"Best step {delay} late, over the line",
+            lambda found: measure(found) / limit(delay),
+            at_least=low,
+            at_most=high,
+        )
+
+    claims = {
+        # its gradient is bounded: just past the line it cycles
+        "breast_cancer": [stable(delay, 0.97, 1.62) for delay in (0, 8, 32)],
+        # the grid's step below the line
+        "quadratic": [stable(delay, 0.9, 1.0) for delay in (0, 8)],
+        "digits_mlp": [
+            *(best(delay, 0.55, 1.35) for delay in (0, 8, 16)),
+            Claim("Loss undelayed", tuned("train_loss", delay=0), at_most=0.005),
+            Claim(
+                "Training loss 8 late",
+                tuned("train_loss", delay=8),
+                about=0.055,
+                within=0.025,
+            ),
+        ],
+    }
+    return Experiment(
+        question="At which step size does delayed gradient descent diverge?",
+        task=task,
+        training=late,
+        grid={"learning_rate": config.learning_rate, "delay": config.delay},
+        seeds=config.seeds,
+        updates=config.updates,
+        claims=claims.get(config.task, []),
+        figures=[
+            figures.stability_map("delay", "learning_rate", limit=limit),
+            figures.best_step("delay", limit=limit),
+        ],
+        notes=(
+            "Past the line no cell settles. Just past it the logistic loss cycles,"
+            " since its gradient is bounded, and only from 1.6 times the line on does"
+            " it end above where it began, which counts as divergence. Of the"
+            " perceptron the best step at each delay is 0.6 to 1.05 times the line,"
+            " which is known beforehand; much beyond it the units die, at the loss of"
+            " a guess."
+        ),
+    )

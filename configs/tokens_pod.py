@@ -6,7 +6,7 @@ sums may travel while the next gradient is computed. 131,072 tokens an update an
 billion in all, 20 for each parameter (Hoffmann et al., arXiv:2203.15556).
 
     python -m experiments.main --config=configs/tokens_pod.py --distributed \
-        '--config.task.name=tokens:/data/*.bin' --workdir=gs://bucket/tokens
+        '--config.shards=/data/*.bin' --workdir=gs://bucket/tokens
 
 on every host; `--config.exchange=mean` is the synchronous run to compare it with.
 Shards are rows of little-endian uint16, on every host's disk.
@@ -16,39 +16,58 @@ loss. Compiled only (2026-11-21, libtpu 0.0.42.1), on any one shard of at least 
 tokens, for 16 chips, of whose 15.75 GiB it needs 10.8:
 
     python -m experiments.compile_pod --config=configs/tokens_pod.py \
-        '--config.task.name=tokens:shard.bin' --topology=v5e:4x4
+        '--config.shards=shard.bin' --topology=v5e:4x4
 """
 
+import optax
 from ml_collections import ConfigDict
 
-from configs import default
+import delayjax as dj
+from experiments import Experiment, configs, figures, on_devices, tasks
+
+EXCHANGES = {"mean": dj.exchange.mean, "overlapped_mean": dj.exchange.overlapped_mean}
 
 
 def get_config() -> ConfigDict:
     """One cell, one worker a device; any number of devices that divides 16 will do."""
-    config = default.get_config()
-    config.task.name = "tokens:/data/*.bin"
-    config.task.vocab = 50304  # GPT-2's 50,257, rounded up to a multiple of 128
-    config.task.context = 1024
-    config.task.width = 768
-    config.task.depth = 12
-    config.task.heads = 12
-    config.task.batch_size = 128  # 8 windows a worker
-    config.task.dtype = "bfloat16"
-    config.opt.name = ("adam",)
-    config.opt.adam.learning_rate = (6e-4,)
-    config.opt.adam.b2 = 0.95
-    config.opt.warmup_steps = 1000
-    config.opt.decay = "cosine"
-    config.delay.value = (0,)
-    config.execution = "run"
-    config.mesh.workers = 16
-    config.exchange = "overlapped_mean"
-    config.seeds = (0,)
-    config.steps = 19_000
-    config.chunk = 50
-    config.checkpoint_every = 1000
-    config.metric = "test_loss"
-    config.figures = ("loss_curves",)
-    config.expected = ConfigDict()
-    return config
+    return ConfigDict(
+        dict(
+            shards="/data/*.bin",  # a path or a pattern
+            vocab=50304,  # GPT-2's 50,257, rounded up to a multiple of 128
+            exchange="overlapped_mean",  # an update late; "mean" is not
+            workers=16,
+            batch_size=128,  # windows an update: 8 a worker
+            context=1024,  # tokens
+            width=768,
+            depth=12,  # blocks
+            heads=12,
+            dtype="bfloat16",  # of activations and products
+            learning_rate=6e-4,
+            warmup_updates=1000,
+            updates=19_000,
+            evaluate_every=500,  # updates
+            seeds=1,
+        )
+    )
+
+
+def experiment(config: ConfigDict) -> Experiment:
+    """One run."""
+    exchange = configs.named("exchange", config.exchange, EXCHANGES)
+    rate = optax.warmup_cosine_decay_schedule(
+        0.0, config.learning_rate, config.warmup_updates, config.updates
+    )
+    server = optax.adam(rate, b2=0.95)
+    sizes = ("vocab", "batch_size", "context", "width", "depth", "heads", "dtype")
+    return Experiment(
+        question="Does a language model train on a pod with late gradients?",
+        task=tasks.tokens(config.shards, **{size: config[size] for size in sizes}),
+        training=on_devices(lambda: exchange(server), workers=config.workers),
+        seeds=config.seeds,
+        updates=config.updates,
+        evaluate_every=config.evaluate_every,
+        figures=[
+            figures.curves("train_loss", tuned=None),
+            figures.curves("test_loss", tuned=None),
+        ],
+    )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from experiments.records import Found
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Claim:
     """A sentence about the results, and the number that decides whether it holds.
 
@@ -23,6 +23,7 @@ class Claim:
 
     text: str
     measure: Callable[[Found], float | bool]
+    _: dataclasses.KW_ONLY
     about: float | None = None
     within: float = 0.0
     at_least: float | None = None

@@ -20,12 +20,14 @@ class Arm:
         labels: what tells the arm from the others: columns of the tables.
         grid: axes of this arm alone, beside the experiment's.
         task: in place of the experiment's.
+        seconds: of simulated time until it ends, in place of the experiment's end.
     """
 
     training: Training
     labels: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     grid: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     task: Task | Callable[..., Task] | None = None
+    seconds: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,8 +52,8 @@ class Experiment:
         updates: of the parameters.
         seconds: of simulated time; needs a training that takes time.
         examples: in the gradients that were applied.
-        evaluate_every: updates from one evaluation to the next; by default a
-            twentieth of the run.
+        evaluate_every: updates from one evaluation to the next.
+        evaluations: how many there are in place of that, equally many updates apart.
         measure: further metrics, {name: (model, task) -> float32 []}.
         claims: what must hold of the results; see `claims.Claim`.
         figures: objects with `name` and `draw(run)`; see `figures`.
@@ -69,6 +71,7 @@ class Experiment:
     seconds: float | None = None
     examples: int | None = None
     evaluate_every: int | None = None
+    evaluations: int = 20
     measure: Mapping[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
     claims: Sequence[Any] = ()
     figures: Sequence[Any] = ()
@@ -89,6 +92,10 @@ class Experiment:
         if self.evaluate_every is not None and self.evaluate_every < 1:
             raise ValueError(
                 f"`evaluate_every` must be at least 1, got {self.evaluate_every}."
+            )
+        if self.evaluations < 1:
+            raise ValueError(
+                f"`evaluations` must be at least 1, got {self.evaluations}."
             )
         if not self.seed_numbers:
             raise ValueError(f"`seeds` must be at least one, got {self.seeds}.")

@@ -88,7 +88,7 @@ def _needs_tensorflow(name: str, data_dir: os.PathLike) -> str:
         " importlib-resources pillow absl-py\n"
         f"    tf_env/bin/python -m experiments.prepare {name} --data_dir={data_dir}\n"
         f"Then read {data_dir}, here or wherever you copy it, with\n"
-        f"    --config.task.name=tfds:{name} --config.task.data_dir={data_dir}"
+        f"    tasks.images({name!r}, data_dir={str(data_dir)!r})"
     )
 
 

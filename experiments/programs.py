@@ -68,11 +68,15 @@ def programs(experiment: Experiment) -> list[Program]:
         experiment.seconds,
         experiment.examples,
         experiment.evaluate_every,
+        experiment.evaluations,
     )
     made: list[Program] = []
     tasks: dict[Any, Task] = {}
     for arm in experiment.all_arms:
-        made += _of_arm(experiment, arm, plan, tasks)
+        own = plan
+        if arm.seconds is not None:
+            own = plan._replace(updates=None, seconds=arm.seconds, examples=None)
+        made += _of_arm(experiment, arm, own, tasks)
     names: dict[str, int] = {}
     unique = []
     for program in made:
@@ -165,11 +169,13 @@ def _traced(
     first = {axis: values[0] for axis, values in grid.items()}
     given = None
 
-    def works(axes):
+    def trace(axes):
+        """The shapes of an update with unknown numbers on these axes."""
         nonlocal given
         if given is None:
             first_of = (0, 0, 0) if rule.workers > 1 else (0, 0)
-            given = jax.tree.map(lambda x: x[first_of], rule.given(0, 1))
+            rows = rule.given(0, 1)
+            given = jax.tree.map(lambda x: jnp.asarray(x[first_of]), rows)
 
         def step(cell):
             key = jax.random.key(0)
@@ -181,8 +187,11 @@ def _traced(
             return jax.vmap(lambda _: step(cell), axis_name="workers")(jnp.zeros(1))
 
         cell = {axis: _column(grid[axis])[0] for axis in axes}
+        jax.eval_shape(over_workers if rule.workers > 1 else step, cell)
+
+    def works(axes):
         try:
-            jax.eval_shape(over_workers if rule.workers > 1 else step, cell)
+            trace(axes)
         except Exception:  # whatever a user's function raises of a tracer
             return False
         return True
@@ -197,6 +206,8 @@ def _traced(
     alone = [axis for axis in candidates if works([axis])]
     while alone and not works(alone):
         alone.pop()
+    if not alone:
+        trace([])  # not for the tracers: what is wrong is said before any work
     return alone
 
 

@@ -143,15 +143,20 @@ def test_public_uses_pass():
     assert list(private_uses(ast.parse(lines))) == []
 
 
-def test_configs_import_ml_collections_and_the_default_alone():
-    foreign = [
-        f"{path.name} imports {name}"
+def test_a_config_is_written_with_public_names_and_needs_no_other_config():
+    private = [
+        f"{path.stem}: {use}"
+        for path, tree in sources(ROOT / "configs").items()
+        for use in private_uses(tree)
+    ]
+    assert private == []
+    others = [
+        f"{path.stem} imports {name}"
         for path, tree in sources(ROOT / "configs").items()
         for name in imported(tree)
-        if name.split(".")[0] != "ml_collections"
-        and not f"{name}.".startswith("configs.default.")
+        if f"{name}.".startswith("configs.")
     ]
-    assert foreign == []
+    assert others == []
 
 
 def functions_of(name, module):

@@ -102,7 +102,7 @@ def test_where_tensorflow_is_needed_it_says_how(tmp_path, monkeypatch):
     command = f"-m experiments.prepare arrays_as_png_set --data_dir={tmp_path}\n"
     assert "pip install tensorflow-cpu" in str(error.value)
     assert command in str(error.value)
-    assert f"--config.task.data_dir={tmp_path}" in str(error.value)
+    assert f"data_dir='{tmp_path}'" in str(error.value)
 
 
 def test_downloads_made_by_hand_are_asked_for(tmp_path):

@@ -17,22 +17,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 
-from configs import default
+from experiments import tasks
 from experiments.tasks import (
+    Task,
     batches,
-    breast_cancer,
-    char_lm,
     classification,
     crops,
-    digits,
-    images,
     language,
     models,
-    quadratic,
-    tokens,
+    networks,
 )
-from experiments.tasks.task import Task
 
 OWN_TASK = '''
 """How far does diabetes progress within a year? 442 patients, 10 measurements."""
@@ -45,7 +41,7 @@ from sklearn import datasets
 from experiments.tasks.task import Task
 
 
-def make(config):
+def make(*, batch_size, width):
     x, y = datasets.load_diabetes(return_X_y=True)
     x = (x / x.std(0)).astype(np.float32)
     y = ((y - y.mean()) / y.std()).astype(np.float32)
@@ -53,8 +49,8 @@ def make(config):
     test = {"x": x[350:], "y": y[350:]}
 
     def init(key):
-        w = 0.3 * jax.random.normal(key, (10, config.width))
-        return {"w": w, "v": jnp.zeros(config.width)}
+        w = 0.3 * jax.random.normal(key, (10, width))
+        return {"w": w, "v": jnp.zeros(width)}
 
     def loss(params, batch):
         predicted = jnp.tanh(batch["x"] @ params["w"]) @ params["v"]
@@ -63,7 +59,7 @@ def make(config):
     def batches(seed, start, stop):  # a function of its arguments alone: runs resume
         def rows(step):
             generator = np.random.default_rng([seed, step])
-            return generator.integers(350, size=config.batch_size)
+            return generator.integers(350, size=batch_size)
 
         chosen = np.stack([rows(step) for step in range(start, stop)])
         return {name: array[chosen] for name, array in train.items()}
@@ -75,14 +71,16 @@ def make(config):
 '''
 
 METRICS = {"train_loss", "test_loss", "train_accuracy", "test_accuracy"}
+METRICS |= {"train_confidence", "test_confidence"}
+STATEFUL = ("linen", "nnx")
 
 
-def configured(**options):
-    """The task section of the shipped default, with small models."""
-    config = default.get_config().task
-    small = dict(batch_size=8, width=16, heads=2, context=16)
-    config.update({**small, **options})
-    return config
+TEXT = dict(batch_size=8, width=16, heads=2, context=16)
+
+
+def module_of(name):
+    """The module of a task, whose name the task's function has as well."""
+    return importlib.import_module(f"experiments.tasks.{name}")
 
 
 def write_shard(path, numbers):
@@ -137,6 +135,50 @@ def prepare_images(
     return made
 
 
+class Normed(nn.Module):
+    """A Linen model with BatchNorm, whose statistics are state, and dropout."""
+
+    @nn.compact
+    def __call__(self, x, train: bool):
+        x = nn.Dense(16)(x.reshape(x.shape[0], -1))
+        x = nn.relu(nn.BatchNorm(use_running_average=not train, momentum=0.9)(x))
+        x = nn.Dropout(0.2, deterministic=not train)(x)
+        return nn.Dense(10)(x)
+
+
+class NormedNNX(nnx.Module):
+    """The same as an nnx module."""
+
+    def __init__(self, rngs):
+        self.hidden = nnx.Linear(64, 16, rngs=rngs)
+        self.norm = nnx.BatchNorm(16, momentum=0.9, rngs=rngs)
+        self.dropout = nnx.Dropout(0.2, rngs=rngs)
+        self.out = nnx.Linear(16, 10, rngs=rngs)
+
+    def __call__(self, x):
+        x = nnx.relu(self.norm(self.hidden(x.reshape(x.shape[0], -1))))
+        return self.out(self.dropout(x))
+
+
+def own_digits(network, batch_size=8):
+    """Digits with a network, and a metric, of one's own."""
+    from sklearn import datasets
+
+    data = datasets.load_digits()
+    images = (data.images[..., None] / 16).astype(np.float32)
+    examples = {"image": images, "label": data.target.astype(np.int32)}
+    train = {name: array[:1400] for name, array in examples.items()}
+    test = {name: array[1400:] for name, array in examples.items()}
+    return tasks.classify(
+        network,
+        batches.shuffled(train, batch_size),
+        train,
+        test,
+        examples=batch_size,
+        metrics={"confidence": lambda logits, label: jax.nn.softmax(logits).max()},
+    )
+
+
 @pytest.fixture(scope="module")
 def image_dir(tmp_path_factory):
     directory = tmp_path_factory.mktemp("tfds")
@@ -156,26 +198,29 @@ def make(tmp_path_factory, image_dir):
     def plain(name, options):
         match name:
             case "digits_mlp":
-                return digits.make_mlp(configured(**options))
+                return tasks.digits_mlp(**dict(batch_size=8, width=16) | options)
             case "digits_cnn":
-                return digits.make_cnn(configured(width=8, **options))
+                return tasks.digits_cnn(**dict(batch_size=8, width=8) | options)
             case "breast_cancer":
-                return breast_cancer.make(configured(**options))
+                return tasks.breast_cancer(**dict(batch_size=8) | options)
             case "quadratic":
-                return quadratic.make(configured(noise=0.1, **options))
+                return tasks.quadratic(**dict(noise=0.1) | options)
             case "char_lm":
-                return char_lm.make(configured(**options))
+                return tasks.char_lm(**TEXT | options)
             case "tokens":
-                name = f"tokens:{shards}/*.bin"
-                return tokens.make(configured(name=name, vocab=16, **options))
+                return tasks.tokens(f"{shards}/*.bin", vocab=16, **TEXT | options)
             case "tfds":
-                name = "tfds:tiny_images"
-                return images.make(configured(name=name, data_dir=image_dir, **options))
+                options = dict(batch_size=8, data_dir=image_dir) | options
+                return tasks.images("tiny_images", **options)
+            case "linen":
+                return own_digits(tasks.linen(Normed()), **options)
+            case "nnx":
+                return own_digits(tasks.nnx(NormedNNX), **options)
             case "own":
                 with pytest.MonkeyPatch.context() as patch:
                     patch.syspath_prepend(own)
                     own_task = importlib.import_module("my_task")
-                return own_task.make(configured(**options))
+                return own_task.make(batch_size=8, width=16)
 
     @functools.cache
     def make(name, **options):
@@ -201,10 +246,31 @@ def make(tmp_path_factory, image_dir):
         "tokens",
         "tfds",
         "own",
+        *STATEFUL,
     ],
 )
 def task(request, make):
     return make(request.param)
+
+
+def whole_init(task, key):
+    """Parameters and state."""
+    return task.init(key) if task.has_state else (task.init(key), ())
+
+
+def params_of(task, key):
+    return whole_init(task, key)[0]
+
+
+def loss_of(task, params, batch, state=(), key=None):
+    """The loss and the state after it."""
+    if task.has_state:
+        return task.loss(params, batch, state=state, key=key)
+    return task.loss(params, batch), ()
+
+
+def metrics_of(task, params, state=()):
+    return task.evaluate(params, state) if task.has_state else task.evaluate(params)
 
 
 def first(batch):
@@ -212,19 +278,25 @@ def first(batch):
 
 
 def trained(task, *, steps, learning_rate=0.02):
-    """Parameters after some steps of Adam in one compiled scan."""
+    """Parameters and state after some steps of Adam in one compiled scan."""
     tx = optax.adam(learning_rate)
 
-    def step(carry, batch):
-        params, state = carry
-        updates, state = tx.update(jax.grad(task.loss)(params, batch), state)
-        return (optax.apply_updates(params, updates), state), None
+    def step(carry, given):
+        batch, key = given
+        params, model_state, state = carry
+        (_, model_state), grads = jax.value_and_grad(
+            lambda params: loss_of(task, params, batch, model_state, key), has_aux=True
+        )(params)
+        updates, state = tx.update(grads, state)
+        return (optax.apply_updates(params, updates), model_state, state), None
 
     @jax.jit
-    def run(params, batch):
-        return jax.lax.scan(step, (params, tx.init(params)), batch)[0][0]
+    def run(params, state, batch):
+        keys = jax.random.split(jax.random.key(1), steps)
+        carry = params, state, tx.init(params)
+        return jax.lax.scan(step, carry, (batch, keys))[0][:2]
 
-    return run(task.init(jax.random.key(0)), task.batches(0, 0, steps))
+    return run(*whole_init(task, jax.random.key(0)), task.batches(0, 0, steps))
 
 
 # what every task promises
@@ -232,16 +304,22 @@ def trained(task, *, steps, learning_rate=0.02):
 
 def test_a_task_has_the_promised_shapes_and_types(task):
     assert isinstance(task, Task)
-    params = jax.eval_shape(task.init, jax.random.key(0))
-    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
+    model = jax.eval_shape(lambda: whole_init(task, jax.random.key(0)))
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(model))
     batch = task.batches(0, 3, 8)
     for leaf in jax.tree.leaves(batch):
         assert isinstance(leaf, np.ndarray)
         assert leaf.shape[0] == 5
         assert leaf.dtype in (np.float32, np.int32, np.uint8)
-    loss = jax.eval_shape(task.loss, params, first(batch))
+    loss, state = jax.eval_shape(
+        lambda params, state: loss_of(
+            task, params, first(batch), state, jax.random.key(0)
+        ),
+        *model,
+    )
     assert (loss.shape, loss.dtype) == ((), jnp.float32)
-    metrics = jax.eval_shape(task.evaluate, params)
+    chex.assert_trees_all_equal_shapes_and_dtypes(state, model[1])
+    metrics = jax.eval_shape(lambda *model: metrics_of(task, *model), *model)
     assert "train_loss" in metrics
     assert set(metrics) <= METRICS
     assert all((m.shape, m.dtype) == ((), jnp.float32) for m in metrics.values())
@@ -297,7 +375,7 @@ def test_steps_and_seeds_have_batches_of_their_own(task):
 
 def test_parameters_depend_on_the_key_alone(task):
     seeds = [1, 2, 3, 4, 1]
-    params = [jax.tree.leaves(task.init(jax.random.key(seed))) for seed in seeds]
+    params = [jax.tree.leaves(params_of(task, jax.random.key(s))) for s in seeds]
     rows = np.stack([np.concatenate([x.ravel() for x in leaves]) for leaves in params])
     np.testing.assert_array_equal(rows[0], rows[4])
     assert len(np.unique(rows, axis=0)) > 1
@@ -305,19 +383,24 @@ def test_parameters_depend_on_the_key_alone(task):
 
 def test_the_functions_map_over_cells(task):
     keys = jax.random.split(jax.random.key(0), 3)
-    params = jax.eval_shape(jax.vmap(task.init), keys)
-    gradients = jax.vmap(jax.grad(task.loss), (0, None))
+    models = jax.eval_shape(jax.vmap(lambda key: whole_init(task, key)), keys)
     batch = first(task.batches(0, 0, 1))
+
+    def gradients(params, state, key):
+        return jax.grad(
+            lambda params: loss_of(task, params, batch, state, key), has_aux=True
+        )(params)
+
     chex.assert_trees_all_equal_shapes_and_dtypes(
-        jax.eval_shape(gradients, params, batch), params
+        jax.eval_shape(jax.vmap(gradients), *models, keys), models
     )
-    metrics = jax.eval_shape(jax.vmap(task.evaluate), params)
+    metrics = jax.eval_shape(jax.vmap(lambda *model: metrics_of(task, *model)), *models)
     assert all(metric.shape == (3,) for metric in metrics.values())
 
 
 def test_training_lowers_the_evaluated_loss(task):
-    before = task.evaluate(task.init(jax.random.key(0)))
-    after = task.evaluate(trained(task, steps=60))
+    before = metrics_of(task, *whole_init(task, jax.random.key(0)))
+    after = metrics_of(task, *trained(task, steps=60))
     assert after["train_loss"] < 0.9 * before["train_loss"]
     if "train_accuracy" in after:
         assert after["train_accuracy"] > before["train_accuracy"]
@@ -354,11 +437,10 @@ def test_the_full_batch_is_all_examples_in_place_at_every_step():
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
 def test_a_split_puts_every_example_on_one_side(seed, fraction):
-    config = configured(split_seed=seed, test_fraction=fraction)
-    train, test = batches.split(config, 200)
+    train, test = batches.split(200, test_fraction=fraction, seed=seed)
     assert len(test) == fraction * 200
     assert sorted([*train, *test]) == list(range(200))
-    other = batches.split(configured(split_seed=seed + 1, test_fraction=fraction), 200)
+    other = batches.split(200, test_fraction=fraction, seed=seed + 1)
     assert set(test) != set(other[1])
 
 
@@ -380,7 +462,7 @@ def test_digits_training_and_held_out_images_are_all_of_the_data(make, name):
     facts = make(name, batch_size=0).facts
     assert facts["train_examples"] + facts["test_examples"] == 1797
     seen = first(make(name, batch_size=0).batches(0, 0, 1))
-    train, _ = batches.split(configured(), 1797)
+    train, _ = batches.split(1797, test_fraction=0.25, seed=0)
     data = datasets.load_digits()
     np.testing.assert_array_equal(16 * seen["image"][..., 0], data.images[train])
     np.testing.assert_array_equal(seen["label"], data.target[train])
@@ -390,12 +472,12 @@ def test_digits_are_learned_and_told_apart_in_held_out_images(make):
     from sklearn import datasets
 
     task = make("digits_mlp", batch_size=32)
-    params = jax.device_get(trained(task, steps=150))
+    params = jax.device_get(trained(task, steps=150)[0])
     metrics = task.evaluate(params)
     assert metrics["test_accuracy"] > 0.9
     # the same network, written out
     data = datasets.load_digits()
-    _, test = batches.split(configured(), 1797)
+    _, test = batches.split(1797, test_fraction=0.25, seed=0)
     x, hidden, out = data.data[test] / 16.0, params["Dense_0"], params["Dense_1"]
     logits = np.maximum(x @ hidden["kernel"] + hidden["bias"][None], 0.0)
     logits = logits @ out["kernel"] + out["bias"][None]
@@ -404,6 +486,67 @@ def test_digits_are_learned_and_told_apart_in_held_out_images(make):
     log_sums = np.log(np.exp(logits).sum(1))
     losses = log_sums - logits[np.arange(len(test)), data.target[test]]
     assert metrics["test_loss"] == pytest.approx(losses.mean(), rel=1e-4)
+
+
+# networks with state and dropout
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_batch_norm_s_statistics_are_those_of_the_batches(make, name):
+    task = make(name, batch_size=64)
+    params, state = task.init(jax.random.key(0))
+    batch = first(task.batches(0, 0, 1))
+    for _ in range(200):  # at fixed parameters: the mean over all of the same batch
+        _, state = task.loss(params, batch, state=state, key=jax.random.key(1))
+    hidden = params["Dense_0"] if name == "linen" else params["hidden"]
+    inner = batch["image"].reshape(64, -1) @ hidden["kernel"] + hidden["bias"][None]
+    found = jax.tree.leaves(state)
+    expected = [inner.mean(0), inner.var(0)]
+    for value, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_dropout_is_drawn_from_the_key_in_training_alone(make, name):
+    task = make(name)
+    params, state = task.init(jax.random.key(0))
+    batch = first(task.batches(0, 0, 1))
+    one, again, other = (
+        task.loss(params, batch, state=state, key=jax.random.key(key))[0]
+        for key in (1, 1, 2)
+    )
+    assert one == again
+    assert one != other
+    chex.assert_trees_all_equal(
+        task.evaluate(params, state), task.evaluate(params, state)
+    )
+
+
+def test_a_linen_model_and_the_same_in_nnx_agree(make):
+    linen, other = make("linen"), make("nnx")
+    params, state = other.init(jax.random.key(0))
+    names = {"hidden": "Dense_0", "norm": "BatchNorm_0", "out": "Dense_1"}
+    there = {names[name]: value for name, value in params.items()}
+    statistics = {"batch_stats": {"BatchNorm_0": state["norm"]}}
+    for name, value in other.evaluate(params, state).items():
+        np.testing.assert_allclose(
+            linen.evaluate(there, statistics)[name], value, rtol=1e-5
+        )
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_a_metric_of_one_s_own_is_a_mean_over_examples(make, name):
+    task = make(name)
+    params, state = jax.tree.map(jnp.zeros_like, task.init(jax.random.key(0)))
+    metrics = task.evaluate(params, state)  # all classes are as probable
+    assert metrics["test_confidence"] == pytest.approx(0.1)
+    assert metrics["train_loss"] == pytest.approx(math.log(10), rel=1e-5)
+
+
+def test_a_model_without_state_or_dropout_has_a_plain_task(make):
+    network = tasks.nnx(lambda rngs: nnx.Linear(64, 10, rngs=rngs))
+    assert not network.trains_apart
+    assert not make("digits_mlp").has_state
 
 
 # breast cancer
@@ -459,7 +602,7 @@ def test_held_out_tumours_are_scored_by_the_same_rule(make):
     task = make("breast_cancer", l2=0.2)
     params = {"w": np.linspace(-0.3, 0.1, 30, dtype=np.float32), "b": np.float32(0.2)}
     data = datasets.load_breast_cancer()
-    train, test = batches.split(configured(), 569)
+    train, test = batches.split(569, test_fraction=0.25, seed=0)
     x = (data.data - data.data[train].mean(0)) / data.data[train].std(0)
     benign = 1.0 / (1.0 + np.exp(-(x[test] @ params["w"] + params["b"])))
     right = np.where(data.target[test] == 1, benign, 1.0 - benign)
@@ -485,7 +628,7 @@ def test_the_quadratic_has_the_chosen_spectrum(make):
 
 
 def test_the_gradient_noise_has_the_chosen_size():
-    task = quadratic.make(configured(eigenvalues=(1.0, 2.0), noise=0.3))
+    task = tasks.quadratic((1.0, 2.0), noise=0.3)
     x = jnp.array([1.0, -1.0])
     z = task.batches(0, 0, 4000)
     gradients = jax.vmap(jax.grad(task.loss), (None, 0))(x, z)
@@ -541,9 +684,7 @@ def test_a_network_of_zeros_is_as_good_as_chance(make, name):
 
 def test_windows_start_at_every_place_of_every_text():
     texts = [np.arange(100, 112), np.arange(200, 206), np.arange(300, 330)]
-    task = language.predict_next(
-        configured(context=4, batch_size=64), texts, texts, vocab=400, facts={}
-    )
+    task = tasks.predict_next(texts, texts, vocab=400, context=4, batch_size=64)
     windows = task.batches(0, 0, 20).reshape(-1, 5)
     assert (np.diff(windows) == 1).all()  # never across two texts
     starts = {int(start) for text in texts for start in text[: len(text) - 4]}
@@ -551,10 +692,9 @@ def test_windows_start_at_every_place_of_every_text():
 
 
 @pytest.mark.parametrize("tokens_evaluated", [3, 12, 10_000])
-def test_evaluated_windows_predict_no_token_twice(monkeypatch, tokens_evaluated):
-    monkeypatch.setattr(language, "EVALUATED_TOKENS", tokens_evaluated)
+def test_evaluated_windows_predict_no_token_twice(tokens_evaluated):
     texts = [np.arange(100, 113), np.arange(200, 206), np.arange(300, 330)]
-    windows = language._evaluated_windows(texts, 4)
+    windows = language._evaluated(texts, 4, tokens_evaluated)
     there_are = (13 - 1) // 4 + (6 - 1) // 4 + (30 - 1) // 4
     assert windows.shape == (min(there_are, max(1, tokens_evaluated // 4)), 5)
     assert (np.diff(windows) == 1).all()
@@ -563,30 +703,28 @@ def test_evaluated_windows_predict_no_token_twice(monkeypatch, tokens_evaluated)
 
 
 def test_about_twelve_thousand_characters_are_evaluated():
-    windows = language._evaluated_windows([np.arange(400_000)], 64)
+    windows = language._evaluated([np.arange(400_000)], 64, 12_288)
     assert 8_000 <= windows[:, 1:].size <= 16_000
     assert windows[-1, 0] > 0.99 * 400_000  # spread to the end
 
 
-def texts_of(monkeypatch, make_task, config):
+def texts_of(monkeypatch, make_task, *args, **options):
     """What a language task trains on and what it holds out."""
     with monkeypatch.context() as patch:
-        patch.setattr(
-            language, "predict_next", lambda _, train, test, **__: (train, test)
-        )
-        return make_task(config)
+        patch.setattr(language, "predict_next", lambda train, test, **_: (train, test))
+        return make_task(*args, **options)
 
 
 def test_the_end_of_every_shard_is_held_out(tmp_path, monkeypatch):
     shards = [np.arange(length) % 50 for length in (100, 1600, 5000)]
     for number, shard in enumerate(shards):
         write_shard(tmp_path / f"{number}.bin", shard)
-    config = configured(name=f"tokens:{tmp_path}/*.bin", vocab=50, context=16)
-    train, test = texts_of(monkeypatch, tokens.make, config)
+    asked = dict(pattern=f"{tmp_path}/*.bin", vocab=50, **TEXT)
+    train, test = texts_of(monkeypatch, tasks.tokens, **asked)
     assert [len(text) for text in test] == [17, 17, 50]  # one window, or a hundredth
     for shard, begin, end in zip(shards, train, test, strict=True):
         np.testing.assert_array_equal(np.concatenate([begin, end]), shard)
-    assert tokens.make(config).facts == {
+    assert tasks.tokens(**asked).facts == {
         "shards": 3,
         "train_tokens": 6700 - 84,
         "test_tokens": 84,
@@ -594,7 +732,7 @@ def test_the_end_of_every_shard_is_held_out(tmp_path, monkeypatch):
 
 
 def test_the_last_tenth_of_the_text_is_held_out(monkeypatch):
-    [train], [test] = texts_of(monkeypatch, char_lm.make, configured())
+    [train], [test] = texts_of(monkeypatch, tasks.char_lm)
     text = topics()
     letters = np.array(sorted(set(text)))
     assert "".join(letters[np.concatenate([train, test])]) == text
@@ -615,7 +753,7 @@ class Frequencies(nn.Module):
 def test_train_and_test_losses_are_those_of_the_two_texts(monkeypatch):
     monkeypatch.setattr(models, "Transformer", lambda vocab, **_: Frequencies(vocab))
     train, test = [np.zeros(100, int)], [np.repeat([0, 1], [17, 64])]
-    task = language.predict_next(configured(), train, test, vocab=2, facts={})
+    task = tasks.predict_next(train, test, vocab=2, **TEXT)
     params = {"logits": jnp.array([2.0, 0.0])}
     seldom, often = math.log(1 + math.exp(2)), math.log(1 + math.exp(-2))
     metrics = task.evaluate(params)
@@ -629,7 +767,7 @@ def test_train_and_test_losses_are_those_of_the_two_texts(monkeypatch):
 
 def test_shards_stay_on_disk(tmp_path):
     write_shard(tmp_path / "a.bin", np.zeros(200))
-    shard = tokens._open(str(tmp_path / "a.bin"), 10, 5)
+    shard = module_of("tokens")._open(str(tmp_path / "a.bin"), 10, 5)
     assert isinstance(shard, np.memmap)
 
 
@@ -673,9 +811,8 @@ def test_images_are_read_without_tensorflow(make):
 
 
 def test_no_more_images_are_evaluated_than_fit(image_dir, monkeypatch):
-    monkeypatch.setattr(images, "EVALUATED_BYTES", 25 * 64)
-    config = configured(name="tfds:tiny_images", data_dir=image_dir)
-    assert images.make(config).facts == {
+    monkeypatch.setattr(module_of("images"), "EVALUATED_BYTES", 25 * 64)
+    assert tasks.images("tiny_images", batch_size=8, data_dir=image_dir).facts == {
         "train_examples": 60,
         "test_examples": 20,
         "evaluated_train_examples": 25,
@@ -694,8 +831,7 @@ def test_other_images_are_held_out_where_there_is_no_test_split(
     tmp_path, splits, train, test
 ):
     prepare_images(tmp_path, splits=splits)
-    config = configured(name="tfds:tiny_images", data_dir=str(tmp_path))
-    task = images.make(config)
+    task = tasks.images("tiny_images", batch_size=8, data_dir=str(tmp_path))
     assert (task.facts["train_examples"], task.facts["test_examples"]) == (train, test)
     assert len(np.unique(numbers_of(task.batches(0, 0, 5)))) == train
 
@@ -732,7 +868,7 @@ def photo_dir(tmp_path_factory):
 
 def photos(directory, **options):
     sizes = dict(batch_size=8, image_size=32) | options
-    return images.make(configured(name="tfds:photos", data_dir=directory, **sizes))
+    return tasks.images("photos", data_dir=directory, **sizes)
 
 
 def test_photographs_are_cut_and_seen_once_an_epoch_with_their_labels(photo_dir):
@@ -772,11 +908,12 @@ def test_no_photograph_but_those_of_the_part_is_cut(photo_dir, monkeypatch):
 def test_the_middle_of_photographs_is_evaluated(photo_dir, monkeypatch):
     seen = {}
 
-    def classify(model, batches, train, test, facts, *, examples):
-        seen.update(model=model, train=train, test=test, examples=examples)
+    def classify(network, batches, train, test, *, facts, examples):
+        seen.update(model=network, train=train, test=test, examples=examples)
 
     monkeypatch.setattr(classification, "classify", classify)
-    monkeypatch.setattr(images, "EVALUATED_BYTES", 7 * 32 * 32 * 3)
+    monkeypatch.setattr(networks, "linen", lambda model: model)
+    monkeypatch.setattr(module_of("images"), "EVALUATED_BYTES", 7 * 32 * 32 * 3)
     photos(photo_dir, dtype="bfloat16")
     assert seen["model"] == models.ResNet50(classes=4, dtype=jnp.bfloat16)
     assert seen["examples"] == 8
@@ -898,30 +1035,47 @@ def test_in_bfloat16_products_are_and_parameters_and_logits_are_not(network, x):
 @pytest.mark.parametrize(
     ("name", "options", "match"),
     [
-        ("digits_mlp", dict(width=0), r"task\.width must be at least 1, got 0"),
-        ("digits_mlp", dict(depth=-1), r"task\.depth must be at least 0, got -1"),
-        ("digits_mlp", dict(batch_size=-1), r"batch_size must lie in 0 \.\. 1348.* -1"),
+        ("digits_mlp", dict(width=0), r"`width` must be at least 1, got 0"),
+        ("digits_mlp", dict(depth=-1), r"`depth` must be at least 0, got -1"),
+        (
+            "digits_mlp",
+            dict(batch_size=-1),
+            r"must lie in 0 \.\. 1348.* -1",
+        ),
         ("digits_mlp", dict(batch_size=1349), r"lie in 0 \.\. 1348.*got 1349"),
-        ("digits_mlp", dict(test_fraction=0.0), r"test_fraction must leave.*got 0\.0"),
-        ("digits_cnn", dict(test_fraction=1.0), r"test_fraction must leave.*got 1\.0"),
-        ("breast_cancer", dict(l2=0.0), r"task\.l2 must be positive.*got 0\.0"),
-        ("breast_cancer", dict(l2=math.nan), r"task\.l2 must be positive.*got nan"),
-        ("breast_cancer", dict(batch_size=500), r"batch_size must lie in 0 \.\. 427"),
-        ("quadratic", dict(eigenvalues=()), r"eigenvalues must be a tuple with"),
+        (
+            "digits_mlp",
+            dict(test_fraction=0.0),
+            r"test_fraction` must leave.* 0\.0",
+        ),
+        (
+            "digits_cnn",
+            dict(test_fraction=1.0),
+            r"test_fraction` must leave.* 1\.0",
+        ),
+        ("breast_cancer", dict(l2=0.0), r"`l2` must be positive.*got 0\.0"),
+        ("breast_cancer", dict(l2=math.nan), r"`l2` must be positive.*got nan"),
+        ("breast_cancer", dict(batch_size=500), r"`batch_size` must lie in 0 \.\. 427"),
+        ("quadratic", dict(eigenvalues=()), r"`eigenvalues` must be a tuple with"),
         ("quadratic", dict(eigenvalues=(1.0, -1.0)), r"eigenvalues.*got \(1\.0, -1\.0"),
         ("quadratic", dict(eigenvalues=(math.inf,)), r"eigenvalues.*got \(inf,\)"),
-        ("char_lm", dict(width=15), r"width must be a multiple.*got 15 and 2"),
-        ("char_lm", dict(heads=0), r"task\.heads must be at least 1"),
-        ("char_lm", dict(depth=0), r"task\.depth must be at least 1"),
-        ("char_lm", dict(batch_size=0), r"task\.batch_size must be at least 1, got 0"),
-        ("char_lm", dict(context=0), r"task\.context must be at least 1, got 0"),
-        ("char_lm", dict(context=60_000), r"context must be below \d+.*got 60000"),
+        ("char_lm", dict(width=15), r"`width` must be a multiple.*got 15 and 2"),
+        ("char_lm", dict(heads=0), r"`heads` must be at least 1"),
+        ("char_lm", dict(depth=0), r"`depth` must be at least 1"),
+        ("char_lm", dict(batch_size=0), r"`batch_size` must be at least 1, got 0"),
+        ("char_lm", dict(evaluated_tokens=0), r"`evaluated_tokens` must be at least"),
+        ("char_lm", dict(context=0), r"`context` must be at least 1, got 0"),
+        ("char_lm", dict(context=60_000), r"`context` must be below \d+.*got 60000"),
         ("tokens", dict(context=2000), r"0\.bin has 3000 tokens, and needs 4002"),
-        ("tfds", dict(batch_size=0), r"task\.batch_size must be at least 1, got 0"),
-        ("tfds", dict(batch_size=61), r"batch_size must not exceed.*got 61 of 60"),
-        ("tfds", dict(image_size=31), r"task\.image_size must be at least 32, got 31"),
-        ("tfds", dict(dtype="float16"), r"dtype must be 'float32' or .*got 'float16'"),
-        ("tokens", dict(dtype="int8"), r"dtype must be 'float32' or .*got 'int8'"),
+        ("tfds", dict(batch_size=0), r"`batch_size` must be at least 1, got 0"),
+        ("tfds", dict(batch_size=61), r"`batch_size` must not exceed.*got 61 of 60"),
+        ("tfds", dict(image_size=31), r"`image_size` must be at least 32, got 31"),
+        (
+            "tfds",
+            dict(dtype="float16"),
+            r"`dtype` must be 'float32' or .*'float16'",
+        ),
+        ("tokens", dict(dtype="int8"), r"`dtype` must be 'float32' or .*got 'int8'"),
     ],
 )
 def test_bad_options_are_refused(make, name, options, match):
@@ -931,21 +1085,19 @@ def test_bad_options_are_refused(make, name, options, match):
 
 @pytest.mark.parametrize("noise", [-0.1, math.inf, math.nan])
 def test_bad_noise_is_refused(noise):
-    with pytest.raises(ValueError, match=rf"task\.noise must be.*got {noise}"):
-        quadratic.make(configured(noise=noise))
+    with pytest.raises(ValueError, match=rf"`noise` must be.*got {noise}"):
+        tasks.quadratic(noise=noise)
 
 
 def test_a_pattern_without_shards_is_refused(tmp_path):
-    config = configured(name=f"tokens:{tmp_path}/*.bin")
     with pytest.raises(FileNotFoundError, match=r"no file matches .*\*\.bin"):
-        tokens.make(config)
+        tasks.tokens(f"{tmp_path}/*.bin", vocab=16)
 
 
 def test_a_shard_with_half_a_token_is_refused(tmp_path):
     (tmp_path / "odd.bin").write_bytes(bytes(1001))
-    config = configured(name=f"tokens:{tmp_path}/*.bin")
     with pytest.raises(ValueError, match=r"odd\.bin has 1001 bytes, an odd number"):
-        tokens.make(config)
+        tasks.tokens(f"{tmp_path}/*.bin", vocab=16)
 
 
 @pytest.mark.parametrize("place", [0, 500, 999])
@@ -953,32 +1105,28 @@ def test_a_token_beyond_the_vocabulary_is_refused(tmp_path, place):
     numbers = np.zeros(1000)
     numbers[place] = 16
     write_shard(tmp_path / "big.bin", numbers)
-    config = configured(name=f"tokens:{tmp_path}/*.bin", vocab=16)
     with pytest.raises(ValueError, match=r"big\.bin holds the token 16, .*vocab=17"):
-        tokens.make(config)
-    config.vocab = 17
-    tokens.make(config)
+        tasks.tokens(f"{tmp_path}/*.bin", vocab=16)
+    tasks.tokens(f"{tmp_path}/*.bin", vocab=17)
 
 
 @pytest.mark.parametrize("package", ["grain", "tensorflow_datasets", "PIL"])
 def test_missing_packages_are_named(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     with pytest.raises(ValueError, match=rf"{package}.*pip install -e '\.\[tfds\]'"):
-        images.make(configured(name="tfds:cifar10"))
+        tasks.images("cifar10")
 
 
 @pytest.mark.parametrize("name", ["no_such_set", "cifar10:9.9.9", "no such"])
 def test_an_unknown_data_set_is_refused(tmp_path, name):
-    config = configured(name=f"tfds:{name}", data_dir=str(tmp_path))
     with pytest.raises(ValueError, match=f"TFDS knows no data set '{name}'"):
-        images.make(config)
+        tasks.images(name, data_dir=str(tmp_path))
 
 
 def test_a_data_set_that_is_not_prepared_is_refused_with_the_command(tmp_path):
-    config = configured(name="tfds:cifar10", data_dir=str(tmp_path))
     command = f"experiments.prepare cifar10 --data_dir={tmp_path}\n"
     with pytest.raises(FileNotFoundError, match=command) as error:
-        images.make(config)
+        tasks.images("cifar10", data_dir=str(tmp_path))
     assert "nothing at" in str(error.value)
 
 
@@ -988,9 +1136,8 @@ def test_a_data_set_in_tensorflows_format_is_refused(tmp_path):
     record = json.loads(info.read_text())
     record["fileFormat"] = "tfrecord"
     info.write_text(json.dumps(record))
-    config = configured(name="tfds:tiny_images", data_dir=str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"not prepared as.*there is tfrecord"):
-        images.make(config)
+        tasks.images("tiny_images", batch_size=8, data_dir=str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -1020,16 +1167,14 @@ def test_a_data_set_of_other_things_is_refused(tmp_path, features, match):
 
     splits = {"train": range(9), "test": range(9)}
     prepare_images(tmp_path, splits=splits, features=features(tfds))
-    config = configured(name="tfds:tiny_images", data_dir=str(tmp_path))
     with pytest.raises(ValueError, match=match):
-        images.make(config)
+        tasks.images("tiny_images", batch_size=8, data_dir=str(tmp_path))
 
 
 def test_heavy_packages_wait_until_a_task_needs_them():
     program = (
         "import sys\n"
-        "from experiments.tasks import digits, breast_cancer, quadratic, char_lm\n"
-        "from experiments.tasks import tokens, images\n"
+        "from experiments import tasks\n"
         "heavy = {'sklearn', 'tensorflow_datasets', 'grain', 'tensorflow', 'PIL'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
@@ -1037,3 +1182,50 @@ def test_heavy_packages_wait_until_a_task_needs_them():
         [sys.executable, "-c", program], capture_output=True, text=True
     )
     assert run.stdout == "[]\n", run.stderr
+
+
+# data of each worker
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("concentration", [0.01, 1.0, 100.0])
+def test_a_dirichlet_split_gives_every_worker_something(seed, concentration):
+    labels = np.arange(600) % 5
+    owner = batches.dirichlet(labels, 6, concentration=concentration, seed=seed)
+    assert owner.shape == (600,)
+    assert set(owner) == set(range(6))
+
+
+def test_the_smaller_the_concentration_the_fewer_classes_a_worker_has():
+    labels = np.arange(6000) % 10
+
+    def entropy(concentration):
+        owner = batches.dirichlet(labels, 8, concentration=concentration, seed=0)
+        shares = np.stack(
+            [np.bincount(labels[owner == w], minlength=10) for w in range(8)]
+        )
+        shares = shares / shares.sum(axis=1, keepdims=True)
+        return -(shares * np.log(np.where(shares > 0, shares, 1))).sum(axis=1).mean()
+
+    assert entropy(0.1) < entropy(1.0) < entropy(100.0)
+    assert entropy(1e4) == pytest.approx(math.log(10), rel=1e-2)
+
+
+def test_a_worker_draws_its_own_examples_whoever_came_before():
+    owner = np.arange(30) % 3
+    draw = batches.of_workers({"x": np.arange(30)}, 4, owner)
+    workers = np.array([2, 0, 0, 1, 2])
+    seen = draw(7, 100, workers)["x"]
+    np.testing.assert_array_equal(seen % 3, np.repeat(workers[:, None], 4, axis=1))
+    np.testing.assert_array_equal(seen[3:], draw(7, 103, workers[3:])["x"])
+    assert not np.array_equal(seen[1], seen[2])
+
+
+@pytest.mark.parametrize(
+    ("workers", "concentration"), [(3, 0.0), (3, math.nan), (31, 1.0), (0, 1.0)]
+)
+def test_a_split_that_cannot_be_is_refused(workers, concentration):
+    with pytest.raises(ValueError, match=r"`(concentration|workers)` must be"):
+        batches.dirichlet(
+            np.zeros(30, int), workers, concentration=concentration, seed=0
+        )

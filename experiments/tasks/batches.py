@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.tasks.task import WHOLE
+from experiments.tasks.task import WHOLE, at_least
 
 
 def split(
@@ -93,3 +93,67 @@ def shuffled(examples: Mapping[str, np.ndarray], batch_size: int) -> Callable[..
         return {name: array[chosen[:, part]] for name, array in examples.items()}
 
     return some if batch_size else full_batch
+
+
+def dirichlet(
+    labels: np.ndarray, workers: int, *, concentration: float, seed: int
+) -> np.ndarray:
+    """Which worker has each example, where workers have classes of their own.
+
+    Each class is dealt out in proportions that are drawn from a Dirichlet distribution.
+
+    Args:
+        labels: the classes, int [examples].
+        workers: how many.
+        concentration: small, and a worker has few classes; large, and all have all.
+        seed: of the draw.
+
+    Returns:
+        int [examples]. Every worker has at least one example.
+
+    References:
+        Hsu, Qi and Brown, 2019, arXiv:1909.06335.
+    """
+    at_least("workers", workers, 1)
+    if not concentration > 0 or workers > len(labels):
+        raise ValueError(
+            "`concentration` must be positive and `workers` no more than the examples,"
+            f" got {concentration} and {workers} of {len(labels)}."
+        )
+    rng = np.random.default_rng(seed)
+    owner = np.zeros(len(labels), int)
+    for label in np.unique(labels):
+        there = rng.permutation(np.flatnonzero(labels == label))
+        shares = rng.dirichlet([concentration] * workers)
+        ends = np.round(np.cumsum(shares) * len(there)).astype(int)
+        owner[there] = np.searchsorted(ends, np.arange(len(there)), side="right")
+    owner = np.minimum(owner, workers - 1)
+    for worker in np.setdiff1d(np.arange(workers), owner):
+        richest = np.bincount(owner, minlength=workers).argmax()
+        owner[np.flatnonzero(owner == richest)[0]] = worker
+    return owner
+
+
+def of_workers(
+    examples: Mapping[str, np.ndarray], batch_size: int, owner: np.ndarray
+) -> Callable[..., Any]:
+    """Batches of each worker's own examples, drawn with replacement.
+
+    Args:
+        examples: arrays with one leading axis of examples.
+        batch_size: examples of a batch.
+        owner: which worker has each example, int [examples].
+
+    Returns:
+        The `batches_of` of a task.
+    """
+    own = [np.flatnonzero(owner == worker) for worker in range(owner.max() + 1)]
+
+    def batches(seed, start, workers):
+        chosen = [
+            np.random.default_rng([seed, start + n]).choice(own[worker], batch_size)
+            for n, worker in enumerate(workers)
+        ]
+        return {name: array[np.stack(chosen)] for name, array in examples.items()}
+
+    return batches

@@ -3,13 +3,18 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from ml_collections import ConfigDict
 
 from experiments.tasks import batches
 from experiments.tasks.task import Task
 
 
-def make(config: ConfigDict) -> Task:
+def breast_cancer(
+    *,
+    batch_size: int = 32,
+    l2: float = 1e-3,
+    test_fraction: float = 0.25,
+    split_seed: int = 0,
+) -> Task:
     """Malignant or benign, from 30 measurements of 569 tumours.
 
         loss(w, b) = mean_i log(1 + exp(-s_i (w . x_i + b))) + (l2 / 2) |w|^2
@@ -19,8 +24,10 @@ def make(config: ConfigDict) -> Task:
     include the penalty.
 
     Args:
-        config: the task's section; uses `l2`, `batch_size`, `split_seed` and
-            `test_fraction`.
+        batch_size: examples an update; 0 is the full batch.
+        l2: of the penalty (l2 / 2) |w|^2.
+        test_fraction: of the examples, held out.
+        split_seed: which examples are held out.
 
     Returns:
         The task. Its facts hold the smallest training loss there is, `optimum_loss`,
@@ -33,13 +40,15 @@ def make(config: ConfigDict) -> Task:
     """
     from sklearn import datasets  # seconds to import
 
-    if not 0.0 < config.l2 < np.inf:
+    if not 0.0 < l2 < np.inf:
         raise ValueError(
-            f"config.task.l2 must be positive and finite, got {config.l2}: without a"
-            " penalty the optimum may lie at infinity."
+            f"`l2` must be positive and finite, got {l2}: without a penalty the optimum"
+            " may lie at infinity."
         )
     data = datasets.load_breast_cancer()
-    train_rows, test_rows = batches.split(config, len(data.target))
+    train_rows, test_rows = batches.split(
+        len(data.target), test_fraction=test_fraction, seed=split_seed
+    )
     mean, spread = data.data[train_rows].mean(0), data.data[train_rows].std(0)
     features = ((data.data - mean) / spread).astype(np.float32)
     signs = (2 * data.target - 1).astype(np.float32)
@@ -54,7 +63,7 @@ def make(config: ConfigDict) -> Task:
 
     def scores(params, batch):
         margin = batch["sign"] * (batch["features"] @ params["w"] + params["b"])
-        penalty = 0.5 * config.l2 * (params["w"] @ params["w"])
+        penalty = 0.5 * l2 * (params["w"] @ params["w"])
         return jax.nn.softplus(-margin).mean() + penalty, (margin > 0).mean()
 
     def evaluate(params):
@@ -67,11 +76,11 @@ def make(config: ConfigDict) -> Task:
             "test_accuracy": test_accuracy,
         }
 
-    optimum_loss, sharpness = _optimum(train["features"], train["sign"], config.l2)
+    optimum_loss, sharpness = _optimum(train["features"], train["sign"], l2)
     return Task(
         init=init,
         loss=lambda params, batch: scores(params, batch)[0],
-        batches=batches.shuffled(train, config.batch_size),
+        batches=batches.shuffled(train, batch_size),
         evaluate=evaluate,
         facts={
             "train_examples": len(train_rows),
@@ -79,7 +88,7 @@ def make(config: ConfigDict) -> Task:
             "optimum_loss": optimum_loss,
             "sharpness": sharpness,
         },
-        examples=config.batch_size or len(train_rows),
+        examples=batch_size or len(train_rows),
     )
 
 

@@ -4,13 +4,20 @@ import hashlib
 import pydoc_data.topics
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from experiments.tasks import language
-from experiments.tasks.task import Task, at_least
+from experiments.tasks.task import Task
 
 
-def make(config: ConfigDict) -> Task:
+def char_lm(
+    *,
+    batch_size: int = 8,
+    context: int = 64,
+    width: int = 32,
+    depth: int = 1,
+    heads: int = 4,
+    evaluated_tokens: int = 12_288,
+) -> Task:
     """The next character of Python's own documentation of its language.
 
     The text is `pydoc_data.topics`, joined in the order of its keys: nearly half a
@@ -18,7 +25,13 @@ def make(config: ConfigDict) -> Task:
     held out.
 
     Args:
-        config: the task's section; see `language.predict_next`.
+        batch_size: windows an update.
+        context: characters that are read before one is predicted.
+        width: of the Transformer; a multiple of `heads`.
+        depth: blocks.
+        heads: attention heads.
+        evaluated_tokens: characters predicted in an evaluation, of the training text
+            and of the held-out one.
 
     Returns:
         The task. Its facts hold two floors in nats a character: the entropy of the
@@ -31,17 +44,22 @@ def make(config: ConfigDict) -> Task:
     text = "\n".join(topics[key] for key in sorted(topics))
     characters, tokens = np.unique(list(text), return_inverse=True)
     train, test = np.split(tokens.astype(np.int32), [len(tokens) - len(tokens) // 10])
-    if at_least(config, "context", 1) >= len(test):
+    if context >= len(test):
         raise ValueError(
-            f"config.task.context must be below {len(test)}, the length of the held-out"
-            f" text, got {config.context}."
+            f"`context` must be below {len(test)}, the length of the held-out text, got"
+            f" {context}."
         )
     singles = _entropy(tokens)
     return language.predict_next(
-        config,
         [train],
         [test],
         vocab=len(characters),
+        batch_size=batch_size,
+        context=context,
+        width=width,
+        depth=depth,
+        heads=heads,
+        evaluated_tokens=evaluated_tokens,
         facts={
             "sha256": hashlib.sha256(text.encode()).hexdigest(),
             "characters": len(text),

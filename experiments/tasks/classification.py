@@ -3,64 +3,81 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from experiments.tasks.networks import Network
 from experiments.tasks.task import Task
 
 
 def classify(
-    model: nn.Module,
+    network: Network,
     batches: Callable[..., Any],
     train: Mapping[str, np.ndarray],
     test: Mapping[str, np.ndarray],
-    facts: Mapping[str, float | str],
     *,
     examples: int,
+    facts: Mapping[str, float | str] | None = None,
+    metrics: Mapping[str, Callable[[jax.Array, jax.Array], jax.Array]] | None = None,
 ) -> Task:
     """The task of telling apart the classes of images.
 
     Args:
-        model: images [batch, ...] -> logits [batch, classes].
+        network: images [batch, ...] -> logits [batch, classes]; `linen(model)` or
+            `nnx(make)`, with BatchNorm and dropout where it has them.
         batches: training batches {"image": ..., "label": int32}, or parts of them.
         train: the training examples that are evaluated, one leading axis.
         test: the held-out examples.
-        facts: the task's.
         examples: in a batch.
+        facts: the task's.
+        metrics: further ones, {name: (logits [classes], label []) -> float32 []}, whose
+            means over `train` and `test` are train_NAME and test_NAME.
 
     Returns:
-        The task; its parameters are the model's.
+        The task; its parameters are the network's.
     """
     train, test = jax.tree.map(jnp.asarray, (dict(train), dict(test)))
+    further = metrics or {}
 
     def init(key):
-        return model.init(key, train["image"][:1])["params"]
+        params, state = network.init(key, train["image"][:1])
+        return (params, state) if network.trains_apart else params
 
-    def scores(params, batch):
-        logits = model.apply({"params": params}, batch["image"])
+    def cross_entropy(logits, labels):
         # one-hot: the gradient of a gather is a scatter, slow on a CPU
-        targets = jax.nn.one_hot(batch["label"], logits.shape[-1])
-        loss = optax.softmax_cross_entropy(logits, targets).mean()
-        return loss, (logits.argmax(-1) == batch["label"]).mean()
+        targets = jax.nn.one_hot(labels, logits.shape[-1])
+        return optax.softmax_cross_entropy(logits, targets)
 
-    def evaluate(params):
+    def loss(params, batch):
+        logits = network.predict(params, (), batch["image"])
+        return cross_entropy(logits, batch["label"]).mean()
+
+    def loss_in_training(params, batch, state, key):
+        logits, state = network.train(params, state, batch["image"], key)
+        return cross_entropy(logits, batch["label"]).mean(), state
+
+    def evaluate(params, state=()):
         def of_one(example):
-            return scores(params, jax.tree.map(lambda leaf: leaf[None], example))
+            (logits,) = network.predict(params, state, example["image"][None])
+            own = {name: of(logits, example["label"]) for name, of in further.items()}
+            return {
+                "loss": cross_entropy(logits, example["label"]),
+                "accuracy": logits.argmax() == example["label"],
+            } | own
 
-        metrics = {}
-        for name, examples in {"train": train, "test": test}.items():
-            losses, hits = jax.lax.map(of_one, examples, batch_size=256)
-            metrics |= {f"{name}_loss": losses.mean(), f"{name}_accuracy": hits.mean()}
-        return metrics
+        found = {}
+        for part, those in {"train": train, "test": test}.items():
+            values = jax.lax.map(of_one, those, batch_size=256)
+            found |= {f"{part}_{name}": of.mean() for name, of in values.items()}
+        return found
 
     return Task(
         init=init,
-        loss=lambda params, batch: scores(params, batch)[0],
+        loss=loss_in_training if network.trains_apart else loss,
         batches=batches,
         evaluate=evaluate,
-        facts=facts,
+        facts=facts or {},
         examples=examples,
     )

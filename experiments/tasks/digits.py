@@ -1,9 +1,11 @@
 """Handwritten digits, 8 x 8 pixels: 1,797 examples that come with scikit-learn."""
 
+import dataclasses
+
 import flax.linen as nn
 import numpy as np
 
-from experiments.tasks import batches, classification, models
+from experiments.tasks import batches, classification, models, networks
 from experiments.tasks.task import Task, at_least
 
 
@@ -14,6 +16,8 @@ def digits_mlp(
     depth: int = 1,
     test_fraction: float = 0.25,
     split_seed: int = 0,
+    workers: int = 0,
+    concentration: float = 1.0,
 ) -> Task:
     """Digits with `depth` hidden layers of `width` units (0 layers: softmax).
 
@@ -23,11 +27,14 @@ def digits_mlp(
         depth: hidden layers.
         test_fraction: of the examples, held out.
         split_seed: which examples are held out.
+        workers: who have training examples of their own; 0: all draw from all.
+        concentration: of the Dirichlet distribution by which each class is dealt to
+            them; small, and a worker has few classes.
     """
     at_least("width", width, 1)
     at_least("depth", depth, 0)
     model = models.MLP(width=width, depth=depth, classes=10)
-    return _task(model, batch_size, test_fraction, split_seed)
+    return _task(model, batch_size, test_fraction, split_seed, workers, concentration)
 
 
 def digits_cnn(
@@ -51,7 +58,12 @@ def digits_cnn(
 
 
 def _task(
-    model: nn.Module, batch_size: int, test_fraction: float, split_seed: int
+    model: nn.Module,
+    batch_size: int,
+    test_fraction: float,
+    split_seed: int,
+    workers: int = 0,
+    concentration: float = 1.0,
 ) -> Task:
     from sklearn import datasets  # seconds to import
 
@@ -64,8 +76,8 @@ def _task(
             len(images), test_fraction=test_fraction, seed=split_seed
         )
     )
-    return classification.classify(
-        model,
+    task = classification.classify(
+        networks.linen(model),
         batches.shuffled(train, batch_size),
         train,
         test,
@@ -75,3 +87,10 @@ def _task(
         },
         examples=batch_size or len(train["label"]),
     )
+    if not workers:
+        return task
+    owner = batches.dirichlet(
+        train["label"], workers, concentration=concentration, seed=split_seed
+    )
+    own = batches.of_workers(train, task.examples, owner)
+    return dataclasses.replace(task, batches_of=own)

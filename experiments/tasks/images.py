@@ -5,19 +5,25 @@ import os
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
-from experiments.tasks import classification, crops, models
+from experiments.tasks import classification, crops, models, networks
 from experiments.tasks.task import WHOLE, Task, activations, at_least
 
-EVALUATED_EXAMPLES = 10_000
 EVALUATED_BYTES = 64 * 2**20
-"""The most that is evaluated of the training split and of the held-out one. These
-examples are part of the compiled program."""
+"""The most that is evaluated of a split: it is part of the compiled program."""
 
 
-def make(config: ConfigDict) -> Task:
-    """ResNet-20 or ResNet-50 on `tfds:NAME`, by whether its images are of one size.
+def images(
+    name: str,
+    *,
+    batch_size: int = 128,
+    data_dir: str = "",
+    image_size: int = 224,
+    dtype: str = "float32",
+    test_fraction: float = 0.25,
+    evaluated_examples: int = 10_000,
+) -> Task:
+    """ResNet-20 or ResNet-50 on a set of TFDS, by whether its images are of one size.
 
     Images of one size go to ResNet-20 as they are. Images of varying size go to
     ResNet-50, cut to `image_size`: a random box, every other one mirrored, drawn anew
@@ -26,14 +32,19 @@ def make(config: ConfigDict) -> Task:
     The set must be on disk as array_record: `python -m experiments.prepare NAME`. Its
     examples are read as they are needed, in an order drawn anew each epoch. The split
     "test", or else "validation", is held out, or else the last `test_fraction` of
-    "train". Of both the first `EVALUATED_EXAMPLES` are evaluated, or as many as fit
+    "train". Of both the first `evaluated_examples` are evaluated, or as many as fit
     into `EVALUATED_BYTES`: 445 of 224 x 224 pixels, so that an accuracy of theirs is
     known to about 2 points.
 
     Args:
-        config: the task's section; uses `batch_size`, `data_dir`, `test_fraction`,
-            `image_size` and `dtype`. NAME may carry a configuration and a version, as
-            in "cifar10_corrupted/fog_3:1.0.0".
+        name: of the set, with a configuration and a version where it has several:
+            "cifar10", "cifar10_corrupted/fog_3:1.0.0".
+        batch_size: images an update.
+        data_dir: where prepared sets are; "" is TFDS's own default.
+        image_size: what images of varying size are cut to, pixels.
+        dtype: "float32" or "bfloat16", of activations and products.
+        test_fraction: of the training split, held out where there is no other.
+        evaluated_examples: of each split, at most.
 
     Returns:
         The task. A batch is uint8 {"image"} and int32 {"label"}.
@@ -51,30 +62,30 @@ def make(config: ConfigDict) -> Task:
         importlib.import_module("PIL")  # `crops` cuts images with it
     except ImportError as error:
         raise ValueError(
-            f"config.task.name: {config.name!r} needs packages that are not installed"
-            f" ({error}): pip install -e '.[tfds]'."
+            f"{name!r} needs packages that are not installed ({error}): pip install -e"
+            " '.[tfds]'."
         ) from error
 
-    name = config.name.partition(":")[2]
-    batch_size = at_least(config, "batch_size", 1)
-    builder = _prepared_builder(tfds, name, config.data_dir)
+    at_least("batch_size", batch_size, 1)
+    at_least("image_size", image_size, 32)
+    at_least("evaluated_examples", evaluated_examples, 1)
+    builder = _prepared_builder(tfds, name, data_dir)
     shape, classes = _image_and_classes(name, builder.info.features)
     varying = None in shape
-    size = at_least(config, "image_size", 32)
-    pixels = (size, size, shape[-1]) if varying else shape
+    pixels = (image_size, image_size, shape[-1]) if varying else shape
     sources = {
         split: builder.as_data_source(which)
-        for split, which in _splits(builder.info.splits, config.test_fraction).items()
+        for split, which in _splits(builder.info.splits, test_fraction).items()
     }
     if batch_size > len(sources["train"]):
         raise ValueError(
-            "config.task.batch_size must not exceed the number of training examples,"
-            f" got {batch_size} of {len(sources['train'])}."
+            "`batch_size` must not exceed the number of training examples, got"
+            f" {batch_size} of {len(sources['train'])}."
         )
-    fit = max(1, min(EVALUATED_EXAMPLES, EVALUATED_BYTES // int(np.prod(pixels))))
+    fit = max(1, min(evaluated_examples, EVALUATED_BYTES // int(np.prod(pixels))))
 
     def for_evaluation(image):
-        return crops.for_evaluation(image, size) if varying else image
+        return crops.for_evaluation(image, image_size) if varying else image
 
     evaluated = {
         split: _stack(
@@ -97,7 +108,7 @@ def make(config: ConfigDict) -> Task:
             image = example["image"]
             if varying:
                 rng = np.random.default_rng([seed, place])
-                image = crops.for_training(image, rng, size)
+                image = crops.for_training(image, rng, image_size)
             return _with_label(example, image)
 
         places = np.arange(start * batch_size, stop * batch_size)
@@ -109,7 +120,7 @@ def make(config: ConfigDict) -> Task:
 
     network = models.ResNet50 if varying else models.ResNet20
     return classification.classify(
-        network(classes=classes, dtype=activations(config)),
+        networks.linen(network(classes=classes, dtype=activations(dtype))),
         batches,
         evaluated["train"],
         evaluated["test"],
@@ -130,17 +141,17 @@ def _prepared_builder(tfds, name, data_dir):
         builder = tfds.builder(name, data_dir=where)
     except (ValueError, AssertionError) as error:  # the latter: an unknown version
         raise ValueError(
-            f"config.task.name: TFDS knows no data set {name!r}, nor is it under"
-            f" config.task.data_dir {data_dir!r} ({str(error).splitlines()[0]})."
+            f"TFDS knows no data set {name!r}, nor is it under `data_dir` {data_dir!r}"
+            f" ({str(error).splitlines()[0]})."
         ) from error
     on_disk = builder.is_prepared()
     if not on_disk or builder.info.file_format.value != "array_record":
         found = builder.info.file_format.value if on_disk else "nothing"
         raise FileNotFoundError(
-            f"config.task.name: {name!r} is not prepared as array_record, there is"
+            f"{name!r} is not prepared as array_record, there is"
             f" {found} at {builder.data_path}. Write it once with\n"
             f"    python -m experiments.prepare {name}{option}\n"
-            "or set config.task.data_dir to where it is."
+            "or give the `data_dir` where it is."
         )
     return builder
 
@@ -149,14 +160,14 @@ def _image_and_classes(name, features):
     missing = {"image", "label"} - set(features)
     if missing or not hasattr(features["label"], "num_classes"):
         raise ValueError(
-            f"config.task.name: {name!r} must have the features image and label (of"
+            f"{name!r} must have the features image and label (of"
             f" classes), got {features}."
         )
     shape = features["image"].shape
     known = len(shape) == 3 and (None not in shape or shape[-1] in (1, 3))
     if not known or features["image"].np_dtype != np.uint8:
         raise ValueError(
-            f"config.task.name: {name!r} must have uint8 images, height x width x"
+            f"{name!r} must have uint8 images, height x width x"
             f" channels (1 or 3 where sizes vary), got {features['image']}."
         )
     return shape, features["label"].num_classes

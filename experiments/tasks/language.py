@@ -6,22 +6,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from ml_collections import ConfigDict
 
 from experiments.tasks import models
 from experiments.tasks.task import WHOLE, Task, activations, at_least
 
-EVALUATED_TOKENS = 12_288
-"""Tokens predicted in an evaluation, of the training text and of the held-out one."""
-
 
 def predict_next(
-    config: ConfigDict,
     train: Sequence[np.ndarray],
     test: Sequence[np.ndarray],
     *,
     vocab: int,
-    facts: Mapping[str, float | str],
+    batch_size: int = 8,
+    context: int = 64,
+    width: int = 32,
+    depth: int = 1,
+    heads: int = 4,
+    dtype: str = "float32",
+    evaluated_tokens: int = 12_288,
+    facts: Mapping[str, float | str] | None = None,
 ) -> Task:
     """The task of predicting the next token, in nats a token.
 
@@ -29,11 +31,17 @@ def predict_next(
     Evaluation windows are fixed: evenly spread, and no token is predicted twice.
 
     Args:
-        config: the task's section; uses `batch_size`, `context`, `width`, `depth`,
-            `heads` and `dtype`.
         train: texts, integers [length] each, at least `context` + 1 tokens long.
         test: the held-out texts, as long.
         vocab: tokens are 0 .. vocab - 1.
+        batch_size: windows an update.
+        context: tokens that are read before one is predicted.
+        width: of the Transformer; a multiple of `heads`.
+        depth: blocks.
+        heads: attention heads.
+        dtype: "float32" or "bfloat16", of activations and products.
+        evaluated_tokens: predicted in an evaluation, of the training text and of the
+            held-out one.
         facts: the task's.
 
     Returns:
@@ -42,26 +50,26 @@ def predict_next(
     Raises:
         ValueError: if a size is out of range, or `heads` does not divide `width`.
     """
-    batch_size = at_least(config, "batch_size", 1)
-    context = at_least(config, "context", 1)
-    width, heads = at_least(config, "width", 1), at_least(config, "heads", 1)
+    sizes = dict(batch_size=batch_size, context=context, width=width, depth=depth)
+    sizes |= dict(heads=heads, evaluated_tokens=evaluated_tokens)
+    for name, value in sizes.items():
+        at_least(name, value, 1)
     if width % heads:
         raise ValueError(
-            "config.task.width must be a multiple of config.task.heads, got"
-            f" {width} and {heads}."
+            f"`width` must be a multiple of `heads`, got {width} and {heads}."
         )
     model = models.Transformer(
         vocab=vocab,
         context=context,
         width=width,
-        depth=at_least(config, "depth", 1),
+        depth=depth,
         heads=heads,
-        dtype=activations(config),
+        dtype=activations(dtype),
     )
     choices = _number_of_windows(train, context + 1, stride=1)
     fixed = {
-        "train": jnp.asarray(_evaluated_windows(train, context)),
-        "test": jnp.asarray(_evaluated_windows(test, context)),
+        "train": jnp.asarray(_evaluated(train, context, evaluated_tokens)),
+        "test": jnp.asarray(_evaluated(test, context, evaluated_tokens)),
     }
 
     def init(key):
@@ -96,7 +104,7 @@ def predict_next(
         loss,
         batches,
         evaluate,
-        facts,
+        facts or {},
         examples=batch_size,
         tokens=batch_size * context,
     )
@@ -119,9 +127,9 @@ def _windows(texts, length, numbers, *, stride):
     return np.stack(windows).astype(np.int32)
 
 
-def _evaluated_windows(texts, context):
+def _evaluated(texts, context, tokens):
     # one token of overlap: the last of a window is predicted in it, read in the next
     there_are = _number_of_windows(texts, context + 1, stride=context)
-    wanted = min(there_are, max(1, EVALUATED_TOKENS // context))
+    wanted = min(there_are, max(1, tokens // context))
     numbers = np.arange(wanted) * there_are // wanted
     return _windows(texts, context + 1, numbers, stride=context)

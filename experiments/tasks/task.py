@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 Params = Any
 """A pytree of floating-point arrays."""
@@ -50,6 +51,9 @@ class Task:
             each process of a run draws the examples of its own workers alone; None
             draws whole batches everywhere.
         tokens: how many tokens a batch predicts; None where it predicts none.
+        batches_of: where workers have data of their own: (seed, start, workers) -> the
+            batches of gradients start, start + 1, ... of these workers int [n], as
+            `batches`. `along` takes a gradient on its worker's; others train on all.
     """
 
     init: Callable[[jax.Array], Any]
@@ -59,6 +63,7 @@ class Task:
     facts: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
     examples: int | None = None
     tokens: int | None = None
+    batches_of: Callable[..., Batch] | None = None
 
     @cached_property
     def has_state(self) -> bool:
@@ -84,3 +89,14 @@ def at_least(name: str, value: int, low: int) -> None:
     """
     if value < low:
         raise ValueError(f"`{name}` must be at least {low}, got {value}.")
+
+
+def activations(dtype: str) -> Any:
+    """The type that a network computes in, by its name.
+
+    Raises:
+        ValueError: if it is neither float32 nor bfloat16.
+    """
+    if dtype not in ("float32", "bfloat16"):
+        raise ValueError(f"`dtype` must be 'float32' or 'bfloat16', got {dtype!r}.")
+    return jnp.dtype(dtype)

@@ -4,22 +4,40 @@ import glob
 import os
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from experiments.tasks import language
 from experiments.tasks.task import Task, at_least
 
 
-def make(config: ConfigDict) -> Task:
-    """The next token of `tokens:PATTERN`, files of little-endian uint16 numbers.
+def tokens(
+    pattern: str,
+    *,
+    vocab: int,
+    batch_size: int = 8,
+    context: int = 64,
+    width: int = 32,
+    depth: int = 1,
+    heads: int = 4,
+    dtype: str = "float32",
+    evaluated_tokens: int = 12_288,
+) -> Task:
+    """The next token of your own text: files of little-endian uint16 numbers.
 
     Shards are taken in the order of their names and memory-mapped; they are read once
     here, to check their numbers. The last hundredth of each shard, or one window of
     `context` + 1 tokens where that is more, is held out.
 
     Args:
-        config: the task's section; `vocab` bounds the tokens. See
-            `language.predict_next`.
+        pattern: a path of the shards, or a pattern like "/data/*.bin".
+        vocab: tokens are 0 .. vocab - 1.
+        batch_size: windows an update.
+        context: tokens that are read before one is predicted.
+        width: of the Transformer; a multiple of `heads`.
+        depth: blocks.
+        heads: attention heads.
+        dtype: "float32" or "bfloat16", of activations and products.
+        evaluated_tokens: predicted in an evaluation, of the training text and of the
+            held-out one.
 
     Returns:
         The task.
@@ -29,24 +47,31 @@ def make(config: ConfigDict) -> Task:
         ValueError: if a shard is no row of uint16, is too short, or holds a token that
             is not below `vocab`.
     """
-    pattern = os.path.expanduser(config.name.partition(":")[2])
-    window = at_least(config, "context", 1) + 1
-    vocab = at_least(config, "vocab", 1)
+    at_least("context", context, 1)
+    at_least("vocab", vocab, 1)
+    pattern = os.path.expanduser(pattern)
+    window = context + 1
     paths = sorted(glob.glob(pattern))
     if not paths:
         raise FileNotFoundError(
-            f"config.task.name: no file matches {pattern!r}. Name the shards by a path"
-            " or a pattern, as in tokens:/data/*.bin."
+            f"`pattern`: no file matches {pattern!r}. Name the shards by a path or a"
+            " pattern, as in /data/*.bin."
         )
     shards = [_open(path, window, vocab) for path in paths]
     cuts = [len(shard) - max(len(shard) // 100, window) for shard in shards]
     train = [shard[:cut] for shard, cut in zip(shards, cuts, strict=True)]
     test = [shard[cut:] for shard, cut in zip(shards, cuts, strict=True)]
     return language.predict_next(
-        config,
         train,
         test,
         vocab=vocab,
+        batch_size=batch_size,
+        context=context,
+        width=width,
+        depth=depth,
+        heads=heads,
+        dtype=dtype,
+        evaluated_tokens=evaluated_tokens,
         facts={
             "shards": len(shards),
             "train_tokens": sum(map(len, train)),
@@ -65,14 +90,13 @@ def _open(path: str, window: int, vocab: int) -> np.ndarray:
     if size // 2 < 2 * window:
         raise ValueError(
             f"{path} has {size // 2} tokens, and needs {2 * window} for a training and"
-            f" a held-out window of config.task.context + 1 = {window}: shorten the"
-            " context or join shards."
+            f" a held-out window of `context` + 1 = {window}: shorten the context or"
+            " join shards."
         )
     shard = np.memmap(path, "<u2", mode="r")
     if (largest := int(shard.max())) >= vocab:
         raise ValueError(
-            f"{path} holds the token {largest}, but config.task.vocab is {vocab}:"
-            " tokens must be below it. Set"
-            f" --config.task.vocab={largest + 1} or more."
+            f"{path} holds the token {largest}, but `vocab` is {vocab}: tokens must be"
+            f" below it. Take vocab={largest + 1} or more."
         )
     return shard

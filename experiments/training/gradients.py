@@ -1,6 +1,7 @@
 """Training with an Optax transformation: one worker, or several on a batch's parts."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,6 @@ from experiments.training.rules import (
     Rule,
     Update,
     axes_of,
-    cadence,
     called,
     data_seed,
     loss_and_gradients,
@@ -30,9 +30,11 @@ class _Optimizer:
     workers: int
     devices: bool
     update_seconds: float | None
+    at: Callable[..., Any] | None = None
 
     def arguments(self):
-        return axes_of(self.make)
+        at = self.at and functools.partial(self.at, None, None)
+        return axes_of(self.make, at)
 
     def rule(self, task: Task, plan: Plan) -> Rule:
         return _rule(self, task, plan)
@@ -43,6 +45,7 @@ def optimizer(
     *,
     workers: int = 1,
     update_seconds: float | None = None,
+    at: Callable[..., Any] | None = None,
 ) -> Any:
     """Trains with the transformation that a function of grid axes makes.
 
@@ -54,8 +57,10 @@ def optimizer(
             mean itself, over the axis "workers": `exchange.mean(...)` in it, for one.
         workers: how many share a batch, simulated on one device.
         update_seconds: what an update takes, where a run's end is in seconds.
+        at: (parameters, optimizer state) and grid axes -> where each worker takes its
+            gradient, as `exchange.detached`; by default at the parameters.
     """
-    return _Optimizer(make, workers, False, update_seconds)
+    return _Optimizer(make, workers, False, update_seconds, at)
 
 
 def on_devices(
@@ -63,6 +68,7 @@ def on_devices(
     *,
     workers: int,
     update_seconds: float | None = None,
+    at: Callable[..., Any] | None = None,
 ) -> Any:
     """`optimizer` whose workers are devices, of one host or of many.
 
@@ -70,8 +76,9 @@ def on_devices(
         make: as in `optimizer`.
         workers: how many; a multiple of the devices, or no more than these.
         update_seconds: as in `optimizer`.
+        at: likewise.
     """
-    return _Optimizer(make, workers, True, update_seconds)
+    return _Optimizer(make, workers, True, update_seconds, at)
 
 
 def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
@@ -84,6 +91,9 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
     def update(key, hyper, step, model, memory, batch):
         tx = called(training.make, hyper, key)
         params = dj.workers.vary(model.params)
+        if training.at is not None:
+            point = functools.partial(training.at, model.params, memory)
+            params = called(point, hyper, key)
         of_step = jax.random.fold_in(jax.random.fold_in(key, 1), step)
         if workers > 1:
             worker = jax.lax.axis_index("workers")
@@ -115,7 +125,7 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
         )
     return Rule(
         updates=updates,
-        evaluate_every=cadence(updates, plan.evaluate_every),
+        evaluate_every=plan.cadence(updates),
         init=init,
         update=update,
         given=given,

@@ -43,6 +43,19 @@ def allreduce_sgd() -> Method:
     )
 
 
+def a2sgd() -> Method:
+    """Gradients agree on two means, which is all that is sent; models drift apart."""
+
+    def two_numbers(link, workers):
+        free = dataclasses.replace(link, message_bytes=0.0)
+        return free.all_reduce_seconds(workers)
+
+    return Method(
+        lambda inner, now, workers, key: dj.exchange.a2sgd(inner),
+        _in_step(dj.cluster.waits_for_all(1), two_numbers),
+    )
+
+
 def eager_sgd(trigger: str = "majority", period: int = 10) -> Method:
     """Gradients are averaged without those that come late, which count later.
 
@@ -278,7 +291,7 @@ def hogwild_sgd(
 METHODS = {
     method.__name__: method
     for method in (
-        *(allreduce_sgd, eager_sgd, local_sgd, dasgd, dga),
+        *(allreduce_sgd, a2sgd, eager_sgd, local_sgd, dasgd, dga),
         *(d_psgd, ad_psgd, gossip, sgp, wagma),
         *(sync_easgd, original_easgd, async_easgd, async_measgd, ea_wild),
         *(async_sgd, async_msgd, hogwild_sgd),
@@ -346,8 +359,8 @@ def _in_step(
         if not in_company and len({speed.factors for speed in cluster.speeds()}) > 1:
             raise ValueError(
                 "its workers take their steps together and wait for none, so they"
-                " must be equally fast: leave config.cluster.speeds='equal' and"
-                " slow_workers=0, or take a method that meets a center, as async_easgd."
+                " must be equally fast: take a cluster without `slowdown`, or a method"
+                " that meets a center, as async_easgd."
             )
         seconds = timetable.service_seconds(cluster, steps, seed=seed)
         on = dj.cluster.finish_times(

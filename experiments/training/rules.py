@@ -40,6 +40,11 @@ class Plan(NamedTuple):
     seconds: float | None
     examples: int | None
     evaluate_every: int | None
+    evaluations: int = 20
+
+    def cadence(self, updates: int) -> int:
+        """Updates from one evaluation to the next, of a run of so many."""
+        return min(updates, self.evaluate_every or max(1, updates // self.evaluations))
 
 
 class Rule(NamedTuple):
@@ -155,8 +160,3 @@ def loss_and_gradients(
 def data_seed(seed: int) -> int:
     """The seed of the order of the examples."""
     return int(np.random.SeedSequence([0, seed]).generate_state(1)[0])
-
-
-def cadence(updates: int, evaluate_every: int | None) -> int:
-    """Updates from one evaluation to the next: by default a twentieth of all."""
-    return min(updates, evaluate_every or max(1, updates // 20))

@@ -18,7 +18,6 @@ from experiments.training.rules import (
     Rule,
     Update,
     axes_of,
-    cadence,
     called,
     data_seed,
     loss_and_gradients,
@@ -112,7 +111,7 @@ class Traces:
         traces = traces or [
             source.trace(seed, fitting, math.inf) for seed in plan.seeds
         ]
-        every = cadence(fitting, plan.evaluate_every)
+        every = plan.cadence(fitting)
         return cls(tuple(traces), fitting, every, task.examples or 1, plan.seeds)
 
     @cached_property
@@ -191,8 +190,12 @@ def _rule(training: _Along, task: Task, traces: Traces) -> Rule:
         batches = []
         for s, seed in enumerate(traces.seeds):
             there = arrivals.staleness[:, s] >= 0
-            first, last = int(firsts[s]), int(lasts[s])
-            drawn = task.batches(data_seed(seed), first, max(last, first + 1))
+            first, last = int(firsts[s]), max(int(lasts[s]), int(firsts[s]) + 1)
+            if task.batches_of is None:
+                drawn = task.batches(data_seed(seed), first, last)
+            else:
+                whose = traces.traces[s].worker[first:last]
+                drawn = task.batches_of(data_seed(seed), first, whose)
             batches.append(jax.tree.map(lambda x, there=there: into(x, there), drawn))
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *batches)
         return arrivals, stacked

@@ -8,17 +8,13 @@ import optax
 import pytest
 
 import delayjax as dj
-from configs import default
 from delayjax import stability
-from experiments import build
+from experiments import tasks
 from tests.stability import growth
 
 
-def full_batch(name, **options):
+def full_batch(task):
     """Parameters to begin with, and the loss on all training examples."""
-    section = default.get_config()
-    section.task.update({"name": name, "batch_size": 0, **options})
-    task = build.task(section)
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), task.batches(0, 0, 1))
     return task.init(jax.random.key(0)), lambda params, _: task.loss(params, batch)
 
@@ -35,7 +31,7 @@ def step_of(loss, tx):
 @functools.cache
 def logistic():
     """Breast cancer, at the optimum: gradient descent in its last digits."""
-    params, loss = full_batch("breast_cancer", l2=0.1)
+    params, loss = full_batch(tasks.breast_cancer(batch_size=0, l2=0.1))
     train_step = step_of(loss, optax.sgd(1.0))
     carry = params, optax.sgd(1.0).init(params)
     carry = jax.lax.fori_loop(0, 2000, lambda _, carry: train_step(carry), carry)
@@ -77,7 +73,7 @@ def perceptron():
 
     Earlier in training the sharpness still changes from update to update.
     """
-    params, loss = full_batch("digits_mlp", width=16)
+    params, loss = full_batch(tasks.digits_mlp(batch_size=0, width=16))
     train_step = step_of(loss, optax.sgd(0.2))
     carry = params, optax.sgd(0.2).init(params)
 

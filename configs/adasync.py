@@ -1,0 +1,194 @@
+"""Does it pay to wait for few gradients at first and for more as the loss falls?
+
+AdaSync (Dutta, Wang and Joshi, arXiv:2003.10579) chooses K anew every so many seconds,
+from the loss so far, between K = 1, which is quick, and K = P, which is quiet. Eight
+workers with exponential times, softmax regression on scikit-learn's digits, against
+each K kept: the simulated time until the training loss is below a target.
+
+    python -m experiments.main --config=configs/adasync.py --workdir=runs/adasync
+
+The seconds depend on the losses, so this is a kind of training of its own: the class
+`AdaSync` below is all that the runner needs of one.
+"""
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+
+import delayjax as dj
+from experiments import Claim, Experiment, figures, tasks
+from experiments.measures import mean, ratio, seconds_to
+from experiments.training import Model, Plan, Rule, Update
+from experiments.training.rules import data_seed, loss_and_gradients
+
+
+def get_config() -> ConfigDict:
+    """AdaSync and four K that are kept."""
+    return ConfigDict(
+        dict(
+            workers=8,
+            k=(1, 2, 4, 8),  # gradients of an update, kept
+            interval_seconds=10.0,  # simulated, between two choices of K
+            gradient_seconds=1.0,  # mean of exponential times
+            seconds=300.0,  # simulated, at least as long where K is kept
+            target=0.1,  # of the training loss, nats
+            learning_rate=(0.1, 0.3, 1.0, 3.0),
+            batch_size=4,  # examples a gradient
+            seeds=5,
+        )
+    )
+
+
+class Memory(NamedTuple):
+    """What a cell keeps beside its parameters."""
+
+    state: Any
+    seconds: jax.Array  # simulated
+    gradients: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaSync:
+    """Training whose K follows the loss."""
+
+    cluster: dj.cluster.Cluster
+    k: int  # at first
+    interval_seconds: float
+    updates: int
+
+    def arguments(self) -> dict[str, bool]:
+        """The grid axes that it takes."""
+        return {"learning_rate": True}
+
+    def rule(self, task: tasks.Task, plan: Plan) -> Rule:
+        """The training of a task; see `experiments.training.Rule`."""
+        workers = self.cluster.workers
+
+        def grad_fn(params, batch, key):
+            loss, grads, _ = loss_and_gradients(task, Model(params), batch, key)
+            return grads, loss
+
+        def training(hyper):
+            return dj.adasync(
+                self.cluster,
+                grad_fn,
+                optax.sgd(hyper["learning_rate"]),
+                scheme=dj.cluster.protocols.k_sync(self.k),
+                interval_seconds=self.interval_seconds,
+                loss=lambda loss: loss,
+                seed=0,  # of the workers' times, the same under all seeds
+            )
+
+        def init(key, hyper, model):
+            state = training(hyper).init(model.params, key)
+            return model, Memory(
+                state._replace(params=None), jnp.zeros(()), jnp.zeros((), jnp.int32)
+            )
+
+        def update(key, hyper, step, model, memory, batches):
+            state = memory.state._replace(params=model.params)
+            state, report = training(hyper).step(state, batches)
+            after = Memory(
+                state._replace(params=None),
+                memory.seconds + report.seconds,
+                memory.gradients + report.k,
+            )
+            fresh = jnp.zeros((), jnp.int32)
+            model = Model(state.params)
+            return Update(model, after, report.metrics, report.staleness, fresh)
+
+        def given(start, stop, own=None):
+            def of(seed):
+                drawn = task.batches(data_seed(seed), start * workers, stop * workers)
+                return jax.tree.map(
+                    lambda x: x.reshape(-1, workers, *x.shape[1:]), drawn
+                )
+
+            every = [of(seed) for seed in plan.seeds]
+            return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *every)
+
+        def evaluated(model, memory):
+            """With what is measured of a cell in its state."""
+            own = {"seconds": memory.seconds, "gradients": memory.gradients}
+            return Model(model.params, own | {"k": memory.state.k})
+
+        return Rule(
+            updates=self.updates,
+            evaluate_every=plan.cadence(self.updates),
+            init=init,
+            update=update,
+            given=given,
+            depth=lambda memory: 0,
+            examples=lambda step: np.full(len(plan.seeds), step * workers),
+            model=evaluated,
+        )
+
+
+def experiment(config: ConfigDict) -> Experiment:
+    """Five arms."""
+    service = dj.cluster.exponential(config.gradient_seconds)
+    cluster = dj.cluster.Cluster(config.workers, service)
+
+    def updates(k):
+        """As many as fit, on average."""
+        scheme = dj.cluster.protocols.k_sync(k)
+        return round(config.seconds / scheme.update_seconds(config.workers, service))
+
+    def kept(k):
+        return dict(method="K kept", k0=k), AdaSync(cluster, k, math.inf, updates(k))
+
+    def measured(name):
+        return lambda model, task: model.state[name].astype(jnp.float32)
+
+    grown = AdaSync(cluster, 1, config.interval_seconds, updates(2))
+
+    def until(**where):
+        return seconds_to("train_loss", config.target, **where)
+
+    def fastest_kept(found):
+        return min(until(method="K kept", k0=k)(found) for k in config.k)
+
+    return Experiment(
+        question="Does it pay to wait for few gradients at first and for more later?",
+        task=tasks.digits_mlp(depth=0, batch_size=config.batch_size),
+        arms=[*map(kept, config.k), (dict(method="AdaSync", k0=1), grown)],
+        grid={"learning_rate": config.learning_rate},
+        seeds=config.seeds,
+        updates=1,  # each arm has its own number
+        evaluations=60,
+        measure={
+            "seconds": measured("seconds"),
+            "examples": lambda model, task: (
+                config.batch_size * measured("gradients")(model, task)
+            ),
+            "k": measured("k"),
+        },
+        claims=[
+            Claim("K of AdaSync at the end", mean("k", method="AdaSync"), at_least=3.0),
+            Claim(
+                "Seconds of AdaSync over those of the fastest K kept",
+                ratio(until(method="AdaSync"), fastest_kept),
+                at_most=1.1,
+            ),
+            Claim(
+                "Seconds of an update that waits for all",
+                lambda found: (
+                    mean("seconds", method="K kept", k0=8)(found)
+                    / mean("updates", method="K kept", k0=8)(found)
+                ),
+                about=float(dj.cluster.protocols.k_sync(8).update_seconds(8, service)),
+                within=0.3,
+            ),
+        ],
+        figures=[
+            figures.bars(figures.TimeTo("train_loss", config.target)),
+            figures.curves("train_loss", against="seconds"),
+            figures.curves("k", against="update"),
+        ],
+    )

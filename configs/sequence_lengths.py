@@ -1,0 +1,109 @@
+"""Do long sequences make stragglers that waiting for nobody avoids?
+
+A gradient takes as long as its batch is long: lengths are lognormal, and a worker with
+a long sequence makes all others wait (the imbalance of WAGMA-SGD's Transformer, Li et
+al., arXiv:2005.00124). Allreduce-SGD, local SGD, eager-SGD and WAGMA-SGD on sixteen
+workers; the more the lengths vary, the more waiting costs. An MLP on scikit-learn's
+digits stands in for the model; only the times are those of sequences.
+
+    python -m experiments.main --config=configs/sequence_lengths.py \
+        --workdir=runs/sequence_lengths
+"""
+
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+
+import delayjax as dj
+from experiments import Claim, Experiment, figures, replicas, tasks
+from experiments.measures import mean, tuned
+from experiments.training import methods
+
+
+def get_config() -> ConfigDict:
+    """Four methods under three spreads of lengths."""
+    return ConfigDict(
+        dict(
+            workers=16,
+            spread=(0.0, 0.5, 1.0),  # of a length's logarithm, standard deviation
+            token_seconds=0.004,  # of a gradient, for each token
+            mean_tokens=100,  # of a sequence
+            seconds=80.0,  # simulated
+            learning_rate=(0.03, 0.1, 0.3, 1.0, 3.0),
+            batch_size=2,  # examples a gradient
+            seeds=3,
+        )
+    )
+
+
+def experiment(config: ConfigDict) -> Experiment:
+    """An arm for each method and spread."""
+    compared = {
+        "Allreduce-SGD": methods.allreduce_sgd(),
+        "local SGD": methods.local_sgd(period=8),
+        "eager-SGD": methods.eager_sgd(),
+        "WAGMA-SGD": methods.wagma(period=11),
+    }
+    many = 4096  # lengths of each worker, used again after that
+
+    def lengths(spread):
+        rng = np.random.default_rng(0)
+        drawn = rng.lognormal(-0.5 * spread**2, spread, (config.workers, many))
+        return config.mean_tokens * drawn
+
+    def cluster(spread):
+        seconds = config.token_seconds * lengths(spread)
+        service = dj.cluster.by_batch(lambda worker, task: seconds[worker, task % many])
+        return dj.cluster.Cluster(config.workers, service)
+
+    clusters = {spread: cluster(spread) for spread in config.spread}
+
+    def step_seconds(spread):
+        """Of a step that waits for the longest of all sequences, mean."""
+        return config.token_seconds * lengths(spread).max(axis=0).mean()
+
+    def updates(spread):
+        expected = config.seconds / step_seconds(spread)
+        return Claim(
+            f"Steps of Allreduce-SGD, lengths spread by {spread}",
+            mean("updates", method="Allreduce-SGD", spread=spread),
+            about=expected,
+            within=0.08 * expected,
+        )
+
+    def faster(found):
+        """Steps of WAGMA-SGD over those of Allreduce-SGD, at the largest spread."""
+        own = dict(spread=max(config.spread))
+        waits = mean("updates", method="Allreduce-SGD", **own)
+        return mean("updates", method="WAGMA-SGD", **own)(found) / waits(found)
+
+    def error_saved(found):
+        own = dict(spread=max(config.spread))
+        waits = tuned("test_error", method="Allreduce-SGD", **own)
+        return waits(found) - tuned("test_error", method="WAGMA-SGD", **own)(found)
+
+    return Experiment(
+        question="Do long sequences make stragglers that waiting for nobody avoids?",
+        task=tasks.digits_mlp(batch_size=config.batch_size),
+        arms=[
+            (
+                dict(method=name, spread=spread),
+                replicas(compared[name], clusters[spread], optax.sgd),
+            )
+            for spread in config.spread
+            for name in compared
+        ],
+        grid={"learning_rate": config.learning_rate},
+        seeds=config.seeds,
+        seconds=config.seconds,
+        claims=[
+            *(updates(spread) for spread in config.spread),
+            Claim("WAGMA-SGD's steps over Allreduce-SGD's", faster, at_least=2.0),
+            Claim("Test error that WAGMA-SGD saves", error_saved, at_least=0.0),
+        ],
+        figures=[
+            figures.over("spread", "test_error", color="method", fixed=False),
+            figures.over("spread", "updates", color="method", fixed=False),
+            figures.update_times(),
+        ],
+    )

@@ -1,0 +1,75 @@
+"""Long-run means of staleness and of the time between updates are closed forms.
+
+An update ages every gradient in flight by one: (P - 1) / K without waiting, P / K - 1
+where a worker waits for its update.
+"""
+
+import math
+
+import pytest
+
+from delayjax import cluster
+from delayjax.cluster import protocols
+
+P = 8
+AGES = [
+    (protocols.hardsync(), 0.0),
+    (protocols.n_softsync(1), (P - 1) / P),
+    (protocols.n_softsync(3), (P - 1) / 2),  # K = 8 // 3
+    (protocols.n_softsync(n=8), P - 1.0),
+    (protocols.k_sync(3), 0.0),
+    (protocols.k_batch_sync(3), 0.0),
+    (protocols.k_async(2), P / 2 - 1),
+    (protocols.k_batch_async(2), (P - 1) / 2),
+    (protocols.ssp(0), (P - 1) / 2),  # read together, applied one after another
+    (protocols.ssp(math.inf), P - 1.0),
+    (protocols.psp(0, 3), P - 1.0),
+    (protocols.psp(2, math.inf), P - 1.0),
+    (protocols.psp(7, 0), (P - 1) / 2),
+    (protocols.psp(7, 0, poll_seconds=1.0), (P - 1) / 2),
+    (protocols.psp(0, 0, poll_seconds=1.0), P - 1.0),
+    (protocols.round_robin(), P - 1.0),
+    (protocols.groups(1), 0.0),
+    (protocols.groups(4), 3.0),
+    (protocols.groups(8, data="dynamic"), P - 1.0),
+    (protocols.rennala(4), 0.0),
+    (protocols.mindflayer(2, 1.0), 0.0),
+    (protocols.gradient_coding(2, 2, dynamic=True), 0.0),
+]
+ALL = math.fsum(1 / i for i in range(1, P + 1))  # of eight memoryless times, the last
+SECONDS = [
+    (protocols.hardsync(), cluster.exponential(2.0), 2 * ALL),
+    (protocols.ssp(0), cluster.exponential(2.0), 2 * ALL / P),
+    (protocols.ssp(math.inf), cluster.pareto(1.0, 3.0), 3 / 2 / P),
+    (protocols.event_triggered(0.5), cluster.exponential(2.0), 2 * 2 / P),
+    (protocols.n_softsync(2), cluster.shifted_exponential(1.0, 2.0), 3 * 4 / P),
+    # the smallest of eight is Pareto with eight times the exponent
+    (protocols.k_sync(1), cluster.pareto(1.0, 3.0), 24 / 23),
+    (protocols.hardsync(), cluster.constant(2.0), 2.0),
+    # all eight take 3 s in one of 2^8 cases that are as probable
+    (protocols.k_sync(1), cluster.empirical((1.0, 3.0)), 1 + 2 / 2**P),
+]
+
+
+@pytest.mark.parametrize(("rule", "mean"), AGES)
+def test_staleness_of_workers_of_any_speed_has_this_mean(rule, mean):
+    machine = cluster.Cluster(P, cluster.gamma(1.0, 2.0), slowdown=[1.0, 2.0] * 4)
+    trace = cluster.simulate(machine, rule, 3000, seed=1)
+    # what the gradients in flight at the end have aged is missing, and the beginning
+    slack = 2 * P * (trace.max_staleness + 1) / len(trace.worker)
+    assert trace.summary().mean == pytest.approx(mean, abs=slack)
+
+
+def test_a_worker_that_uploads_seldom_ages_by_those_that_do():
+    machine = cluster.Cluster(P, cluster.gamma(1.0, 2.0))
+    trace = cluster.simulate(machine, protocols.event_triggered(0.25), 3000, seed=1)
+    ages = trace.update - trace.read_version
+    # who uploads is drawn: four standard errors
+    slack = 4 * ages.std() / math.sqrt(len(ages))
+    assert ages.mean() == pytest.approx(0.25 * (P - 1), abs=slack)
+
+
+@pytest.mark.parametrize(("rule", "service", "seconds"), SECONDS)
+def test_the_time_between_updates_has_this_mean(rule, service, seconds):
+    trace = cluster.simulate(cluster.Cluster(P, service), rule, 100_000, seed=1)
+    assert trace.seconds[-1] / 100_000 == pytest.approx(seconds, rel=0.01)

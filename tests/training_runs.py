@@ -1,0 +1,54 @@
+"""What tests of trainings share: noisy quadratics, trained as a run trains them."""
+
+import jax
+import numpy as np
+
+from experiments import Experiment, loop, tasks
+from experiments.programs import programs
+
+RATES = (0.05, 0.1)
+CURVATURES, NOISE = np.array([0.3, 1.0]), 0.5
+NOISY = tasks.quadratic(tuple(CURVATURES.tolist()), noise=NOISE)
+QUIET = tasks.quadratic(tuple(CURVATURES.tolist()))
+
+
+class Trained:
+    """A program after its last update, and what it reported on the way."""
+
+    def __init__(self, training, *, save=lambda state: None, **changes):
+        changes = (
+            dict(question="?", task=NOISY, seeds=(3, 5), updates=24, evaluations=3)
+            | {"grid": {"learning_rate": RATES}}
+            | changes
+        )
+        (self.program,) = programs(Experiment(training=training, **changes))
+        self.trainer = loop.trainer(self.program)
+        self.rule, self.traces = self.program.rule, self.program.rule.traces
+        self.chunks, self.losses, self.steps = [], [], []
+        self.begun = jax.device_get(self.trainer.init())
+
+        def report(step, chunk, counters, seconds, metrics):
+            self.chunks.append(chunk)
+            if metrics is not None:
+                self.steps.append(step)
+                self.losses.append(metrics["train_loss"])
+
+        self.state = loop.run(
+            self.trainer,
+            self.trainer.init(),
+            save=save,
+            report=report,
+            checkpoint_every=8,
+        )
+
+    @property
+    def params(self):
+        """[seeds, rates, ...] of a task whose parameters are one array."""
+        (leaf,) = jax.tree.leaves(self.state.model.params)
+        return np.asarray(leaf)
+
+    @property
+    def curve(self):
+        """(seconds, training loss) by evaluation, of the first seed and cell."""
+        seconds = [float(self.rule.seconds(step)[0]) for step in self.steps]
+        return seconds, [float(losses[0, 0]) for losses in self.losses]
