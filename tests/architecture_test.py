@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = (  # from the ground up
     {"boxes"},
-    {"base", "buffers", "inners"},
+    {"base", "buffers", "inners", "xla"},
     {"collectives", "aggregation"},
     {"ring", "delays", "cluster"},
     {"stability"},
