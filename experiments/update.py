@@ -85,8 +85,7 @@ def replayed(config: ConfigDict, program: Program, task: Task, course: Course) -
 
     def grad_fn(params, batch, key):
         del key
-        loss, grads = jax.value_and_grad(task.loss)(params, batch)
-        return grads, loss
+        return jax.value_and_grad(task.loss)(params, batch)
 
     def training(cell):
         return build.replay(config, program, cell, course, grad_fn)

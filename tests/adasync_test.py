@@ -131,7 +131,7 @@ def given(params, batch, key):
     """No gradient; the loss is given, and what was read stands in the slot's place."""
     del key
     read = batch["slot"] * params
-    return jnp.zeros_like(params), {"loss": batch["loss"], "read": read}
+    return {"loss": batch["loss"], "read": read}, jnp.zeros_like(params)
 
 
 def counting():
@@ -260,7 +260,7 @@ def squares(params, batch, key):
         return jnp.mean(error**2) + jnp.sum(noise * params["w"])
 
     value, grads = jax.value_and_grad(loss)(params)
-    return grads, {"loss": value}
+    return {"loss": value}, grads
 
 
 PARAMS = {"w": jnp.array([3.0, -4.0]), "b": jnp.array(2.0, jnp.float32)}
@@ -301,9 +301,9 @@ def test_adasync_trains_as_a_server_that_keeps_every_version(scheme):
             results.append(one_gradient(versions[version], batch, key))
         mean = jax.tree.map(lambda *x: sum(x) / len(row), *results)
         age = jnp.float32(np.mean([t - version for _, version in row]))
-        updates, opt_state = update(mean[0], opt_state, versions[t], staleness=age)
+        updates, opt_state = update(mean[1], opt_state, versions[t], staleness=age)
         versions.append(optax.apply_updates(versions[t], updates))
-        return mean[1]["loss"]
+        return mean[0]["loss"]
 
     chooser = Chooser(scheme, WORKERS, 1, 2.0)
     tasks = [iter(row) for row in service_table(1)]
@@ -360,7 +360,7 @@ def test_a_model_s_state_moves_as_in_replay(scheme):
             "mean": 0.75 * state["mean"] + 0.25 * output,
             "seen": state["seen"] + 1,
         }
-        return params - batch, {"loss": output, "read": state["mean"]}, after
+        return ({"loss": output, "read": state["mean"]}, after), params - batch
 
     zero = {"mean": jnp.zeros(()), "seen": jnp.int32(0)}
     batches = np.random.default_rng(0).normal(size=(12, WORKERS, 2)).astype(np.float32)
@@ -388,7 +388,7 @@ def chooser_of(scheme, initial_k):
     cluster = dj.cluster.Cluster(8, dj.cluster.exponential(1.0))
 
     def loss_alone(params, batch, key):
-        return params, {"loss": batch}
+        return {"loss": batch}, params
 
     options = dict(initial_k=initial_k, interval_seconds=1e-6, max_staleness=1)
     training = adasync(scheme, seed=0, cluster=cluster, grad_fn=loss_alone, **options)
@@ -546,8 +546,8 @@ def test_a_step_returns_the_types_that_init_gave(scheme):
     params = PARAMS | {"narrow": jnp.ones(2, jnp.bfloat16), "nothing": {}}
 
     def grads_of_all(params, batch, key):
-        grads, metrics = squares({name: params[name] for name in PARAMS}, batch, key)
-        return params | grads, metrics
+        metrics, grads = squares({name: params[name] for name in PARAMS}, batch, key)
+        return metrics, params | grads
 
     training = adasync(scheme, seed=0, grad_fn=grads_of_all, tx=TX, max_staleness=2)
     shapes = jax.eval_shape(training.init, params, KEY)
@@ -630,11 +630,6 @@ BAD = {
         ValueError,
         r"`tx` must not hold optax's scale_by_lbfgs: ",
     ),
-    "an unknown scheme": (
-        lambda: construct(scheme="k_sync"),
-        TypeError,
-        r"`scheme` .*k_batch_async.* got 'k_sync'",
-    ),
     "K of 0": (lambda: protocols.k_sync(0), ValueError, "`k` .* got 0"),
     "K beyond P": (
         lambda: construct(scheme=protocols.k_sync(7)),
@@ -650,16 +645,6 @@ BAD = {
         )
         for bad in (0.0, -1.0, math.nan)
     },
-    "an interval for each worker": (
-        lambda: construct(interval_seconds=np.ones(6)),
-        TypeError,
-        r"`interval_seconds` must be a number, got array",
-    ),
-    "an interval that is a word": (
-        lambda: construct(interval_seconds="1"),
-        TypeError,
-        r"`interval_seconds` must be a number, got '1'",
-    ),
     "no draws": (lambda: construct(draws=0), ValueError, r"`draws` .* got 0"),
     "a negative depth": (
         lambda: construct(scheme=protocols.k_async(2), max_staleness=-1),
@@ -690,14 +675,14 @@ BAD = {
             )
         ),
         ValueError,
-        r"`cluster` must have constant speeds.* worker 1",
+        r"`cluster` must be .* with constant speeds.* worker 1",
     ),
     "tasks that never end": (
         lambda: construct(
             cluster=dj.cluster.Cluster(2, dj.cluster.infinite_bernoulli(1.0, 0.5))
         ),
         ValueError,
-        r"`cluster` must have .*finite times.* worker 0",
+        r"`cluster` must be .*finite times.* worker 0",
     ),
     "a loss that is no scalar": (
         losses_of_each_worker,

@@ -113,7 +113,7 @@ def loss(params, batch):
 
 
 def gradient(params, batch, key):
-    return params, {"loss": loss(params, batch)}
+    return {"loss": loss(params, batch)}, params
 
 
 INNER = {"inner": (SGD, no.transformation)}
