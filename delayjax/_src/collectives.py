@@ -76,9 +76,10 @@ def check_fresh(needed_by: str, updates: Any, axis_name: base.AxisName) -> None:
     for path, leaf in jax.tree.leaves_with_path(updates):
         if names & set(base.as_names(axis_name)) - base.varies_over(leaf):
             raise ValueError(
-                f"`{needed_by}` received a gradient that is already summed over the"
-                f" workers, at {base.path_name(path)}: take it at workers.vary(params),"
-                " exchange it once, and put optax.MultiSteps inside of the exchange."
+                f"`{needed_by}` got a gradient that is the same on all workers, at"
+                f" {base.path_name(path)}: it is already summed. Take it at"
+                " workers.vary(params), exchange it once, and put optax.MultiSteps"
+                " inside of the exchange."
             )
 
 

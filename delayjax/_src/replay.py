@@ -435,7 +435,16 @@ def _take(
         ages = jnp.where(there, state.applied - version.applied, 0)
         accepts = functools.partial(_accepts, plan.accept)
         used = there & _over(accepts, (0, 0), plan.chunk)(taken.gradients, ages)
-    return _Gradients(*taken, version.params, ages, worker, there, used)
+    return _Gradients(
+        values=taken.gradients,
+        metrics=taken.metrics,
+        model_state=taken.model_state,
+        params=version.params,
+        staleness=ages,
+        worker=worker,
+        there=there,
+        used=used,
+    )
 
 
 def _accepts(accept: Accept, gradients: Any, staleness: jax.Array) -> jax.Array:
