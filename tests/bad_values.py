@@ -55,7 +55,7 @@ def integer(least, most=None):
     bad = [
         st.integers(max_value=least - 1),
         st.floats(),  # whole ones as well
-        some(True, np.True_, jnp.ones(2, jnp.int32), *NO_NUMBER),
+        some(jnp.ones(2, jnp.int32), *NO_NUMBER),
     ]
     if most is not None:
         bad.append(st.integers(min_value=most + 1))
@@ -110,18 +110,15 @@ def choice(*good):
 # delays of `delayed`
 delay = st.one_of(
     st.integers(max_value=-1),
-    st.integers(min_value=2**31),
-    st.floats(),
-    some(True, "2", 1j, object(), np.ones(2, int), jnp.float32(NAN), b"2"),
+    st.floats(max_value=0.0, exclude_max=True),
+    some(NAN, INF, "2", 1j, object(), np.ones(2, int), jnp.float32(NAN), b"2"),
 )
 wrong_answers = (NAN, -1, "2", None, 1j, np.ones(2), object())
 
 numbers = some(  # of a vector of numbers that are not negative
     *ODD, 3.0, 1j, [], [-1.0, 2.0], [NAN, 1.0], ["a", "b"], [1j, 2.0], [[]], [None]
 )
-integers = some(
-    *ODD, 3.5, 1j, [], [-1, 2], [0.5, 1.0], [NAN], ["a"], [True, False], [[1, 2], [3]]
-)
+integers = some(*ODD, 3.5, 1j, [], [-1, 2], [0.5, 1.0], [NAN], ["a"], [True, False])
 table = some(  # [T, P] of seconds
     *ODD, 3.0, [], [1.0, 2.0], [[]], [["a", "b"]], [[1j, 2.0]], [[NAN, 1.0]], np.ones(8)
 )

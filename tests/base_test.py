@@ -203,7 +203,7 @@ def test_an_answer_that_is_no_number_is_named(bad):
         base.as_scalar("law(tau)", bad)
 
 
-@pytest.mark.parametrize("bad", [None, 3, (), ("a", "a"), ["a"]])
+@pytest.mark.parametrize("bad", [None, 3, "", (), ("a", ""), ("a", "a"), ["a"]])
 def test_what_names_no_axis_is_named(bad):
     with pytest.raises(TypeError, match=rf"`axis_name` .*{re.escape(repr(bad))}"):
         base.as_names(bad)

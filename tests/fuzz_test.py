@@ -15,8 +15,12 @@ SECONDS = 20  # in which a call must be refused; most take some milliseconds
 OTHERS = {
     ("adasync", "cluster"),
     ("adasync", "grad_fn"),  # JAX names the function that answers text
+    ("adasync", "interval_seconds"),
     ("adasync", "loss"),
+    ("adasync", "scheme"),
+    ("averaging.adaptive_period", "learning_rate"),
     ("averaging.delayed_average", "merge"),
+    ("averaging.downpour", "average"),
     ("averaging.downpour", "lock_free"),
     ("averaging.downpour", "order"),
     ("averaging.easgd", "lock_free"),
@@ -29,8 +33,16 @@ OTHERS = {
     ("exchange.mean", "weight"),
     ("exchange.overlapped_mean", "weight"),
     ("exchange.partial_mean", "participates"),
+    ("delayed", "history"),
+    ("delays.uniform", "high"),  # an array has no one truth
+    ("delays.uniform", "low"),
+    ("gap_aware", "learning_rate"),
     ("replay", "aggregation"),
     ("replay", "grad_fn"),
+    ("replay", "read_spread"),
+    ("replay", "trace"),
+    ("ring.cast", "dtype"),
+    ("ring.cast", "storage"),
     ("ring.sharded", "mesh"),
     ("scale_by_staleness", "law"),
     ("cluster.Cluster", "service"),  # a law that is asked for times
@@ -61,6 +73,9 @@ OTHERS = {
     ("stability.sharpness", "loss"),
     ("stability.sharpness", "params"),
     ("stability.sharpness", "preconditioner"),  # JAX says where the trees differ
+    ("cluster.Slowdown", "workers"),  # NumPy says that the rows differ in length
+    ("workers.WorkerState.one", "worker"),
+    ("workers.simulate", "num_workers"),
     ("workers.run", "axis_name"),  # named as an axis that the mesh lacks
     ("workers.run", "mesh"),
     ("workers.run", "step"),
@@ -73,6 +88,8 @@ ARGUMENTS = [
     for name, (_, bad) in call.arguments.items()
     if not bad.is_empty
 ]
+
+OTHERS |= {(label, name) for label, name in ARGUMENTS if name == "key"}
 
 
 def stop(*_):

@@ -260,7 +260,7 @@ CALLS = (
             lambda storage: storage.init(PARAMS, 2),
             dtype=(
                 jnp.bfloat16,
-                no.some(None, 3, "2", jnp.int32, jnp.complex64, object()),
+                no.some(3, "2", jnp.int32, jnp.complex64, object()),
             ),
             storage=(None, or_none(no.no_storage)),
         ),
@@ -310,7 +310,10 @@ CALLS = (
         "delays.per_worker": call(
             delays.per_worker,
             asked,
-            delays=([0, 1, 2, 3], no.integers | no.some([1, 2, 3], 3, [[[0, 1, 2, 3]]])),
+            delays=(
+                [0, 1, 2, 3],
+                no.integers | no.some([1, 2, 3], 3, [[[0, 1, 2, 3]]]),
+            ),
             **AXES,
         ),
         # laws
@@ -586,7 +589,8 @@ CALLS = (
         ),
         "workers.WorkerState.one": call(
             dj.workers.WorkerState(jnp.arange(4), (("workers",),)).one,
-            worker=(2, no.integer(0, 3) | no.some({"groups": 1})),
+            # a missing name is a KeyError
+            worker=(2, no.integer(0, 3).filter(lambda v: not isinstance(v, dict))),
         ),
         "workers.WorkerState.shardings": call(
             dj.workers.WorkerState(jnp.arange(4), (("data",),)).shardings,

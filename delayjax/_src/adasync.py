@@ -7,7 +7,7 @@ training step, and there is no trace before the training.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -53,20 +53,10 @@ class AdaSyncReport(NamedTuple):
     clipped: jax.Array  # gradients whose version was no longer kept, int32 []
 
 
-class Init(Protocol):
-    """Begins a training: `init(params, key, model_state=...)`."""
-
-    def __call__(
-        self, params: Any, key: jax.Array, *, model_state: Any = None
-    ) -> AdaSyncState:
-        """The first state, which holds copies."""
-        ...
-
-
 class AdaSync(NamedTuple):
     """Training with a K that depends on the loss, as two functions."""
 
-    init: Init
+    init: Callable[..., AdaSyncState]  # of (params, key, model_state=None)
     step: Callable[[AdaSyncState, Any], tuple[AdaSyncState, AdaSyncReport]]
 
 
@@ -162,7 +152,7 @@ def adasync(
             f"`scheme` must have a K in 1 .. {cluster.workers}, the number of workers,"
             f" got {scheme.k}."
         )
-    if base.is_concrete(interval_seconds) and not np.asarray(interval_seconds) > 0:
+    if base.is_concrete(interval_seconds) and not interval_seconds > 0:
         raise ValueError(
             f"`interval_seconds` must be positive, got {interval_seconds}."
         )

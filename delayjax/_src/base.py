@@ -85,7 +85,8 @@ def varies_over(leaf: Any) -> frozenset[str]:
 def as_names(axis_name: AxisName) -> tuple[str, ...]:
     """One or several axis names, as a tuple."""
     names = (axis_name,) if isinstance(axis_name, str) else axis_name
-    if not isinstance(names, tuple) or not names or len(set(names)) < len(names):
+    is_named = isinstance(names, tuple) and all(isinstance(n, str) and n for n in names)
+    if not is_named or not names or len(set(names)) < len(names):
         raise TypeError(
             f"`axis_name` must be a name or a tuple of names, got {axis_name!r}."
         )
@@ -303,7 +304,15 @@ def check_mesh(mesh: jax.sharding.Mesh, names: tuple[str, ...]) -> None:
         )
 
 
-# the end of a transition: other folders still call these
+def as_loss(needed_by: str, value: Any) -> jax.Array:
+    """The loss that comes as the extra argument `value=`, or 0."""
+    loss = jnp.asarray(0.0 if value is None else value, jnp.result_type(float))
+    if loss.ndim != 0:
+        raise ValueError(
+            f"`value` handed to `{needed_by}` must be a scalar, the loss, got shape"
+            f" {loss.shape}."
+        )
+    return loss
 
 
 def check_answer(name: str, answer: Any, *kinds: Any) -> jax.Array:
@@ -312,9 +321,4 @@ def check_answer(name: str, answer: Any, *kinds: Any) -> jax.Array:
 
 
 def check_key(name: str, key: Any) -> None:
-    """Checks nothing."""
-
-
-def as_loss(needed_by: str, value: Any) -> jax.Array:
-    """The loss as it is kept, 0 for None."""
-    return jnp.asarray(0.0 if value is None else value, jnp.result_type(float))
+    """Checks nothing: JAX refuses what is no key."""

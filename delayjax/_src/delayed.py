@@ -177,7 +177,7 @@ def delayed(
         age = base.check_staleness("delayed", 0 if staleness is None else staleness)
         origin = Origin(
             age=per_leaf("staleness", age, updates),
-            value=jnp.asarray(0.0 if value is None else value, jnp.result_type(float)),
+            value=base.as_loss("delayed", value),
             params=(),
         )
         if keep_params:

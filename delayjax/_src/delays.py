@@ -35,9 +35,6 @@ def uniform(
         axis_name: the workers' axis, or several axes, for a draw of its own on each
             worker. Without it, all workers draw the same delay.
 
-    Raises:
-        ValueError: if a bound is negative or `low` exceeds `high`.
-
     Example:
         >>> delay = uniform(jax.random.key(0), 2, 4)
         >>> sorted({int(delay(step)) for step in range(50)})
@@ -66,9 +63,6 @@ def geometric(
         key: a PRNG key; step t draws with `fold_in(key, t)`.
         mean: the mean delay, in steps. May be traced.
         axis_name: the workers' axis, or several axes, for a draw on each worker.
-
-    Raises:
-        ValueError: if `mean` is negative or not finite.
 
     Example:
         >>> delay = geometric(jax.random.key(0), 4.0)
@@ -101,9 +95,6 @@ def poisson(
         key: a PRNG key; step t draws with `fold_in(key, t)`.
         mean: the mean delay, in steps. May be traced.
         axis_name: the workers' axis, or several axes, for a draw on each worker.
-
-    Raises:
-        ValueError: if `mean` is negative or not finite.
 
     Example:
         >>> draws = jax.vmap(poisson(jax.random.key(0), 4.0))(jnp.arange(10_000))
@@ -184,7 +175,8 @@ def per_worker(
 def _draw_key(key: jax.Array, step: Any, axis_name: base.AxisName | None) -> jax.Array:
     key = jax.random.fold_in(key, step)
     if axis_name is not None:
-        key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
+        worker = jax.lax.axis_index(base.as_names(axis_name))
+        key = jax.random.fold_in(key, worker)
     return key
 
 

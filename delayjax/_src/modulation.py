@@ -96,9 +96,6 @@ def polynomial(power: ArrayLike) -> base.Law:
     Args:
         power: non-negative; 0.5 in FedAsync, 1.0 in Kardam. May be traced.
 
-    Raises:
-        ValueError: if it is negative or not finite.
-
     Example:
         >>> [float(polynomial(0.5)(tau)) for tau in (0, 3)]
         [1.0, 0.5]
@@ -120,9 +117,6 @@ def hinge(slope: ArrayLike, knee: ArrayLike) -> base.Law:
     Args:
         slope: per step, non-negative; 10 in FedAsync. May be traced.
         knee: in steps, non-negative; 4 in FedAsync. May be traced.
-
-    Raises:
-        ValueError: if one is negative or not finite.
 
     Example:
         >>> [float(hinge(1.0, 4)(tau)) for tau in (4, 5, 7)]
@@ -151,9 +145,6 @@ def capped(workers: ArrayLike) -> base.Law:
     Args:
         workers: P, positive. May be traced.
 
-    Raises:
-        ValueError: if it is not positive and finite.
-
     Example:
         >>> [float(capped(4)(tau)) for tau in (0, 4, 8)]
         [1.0, 1.0, 0.5]
@@ -176,9 +167,6 @@ def exponential(rate: ArrayLike) -> base.Law:
 
     Args:
         rate: per step, non-negative; 0.2 in Kardam's demonstration. May be traced.
-
-    Raises:
-        ValueError: if it is negative or not finite.
 
     Example:
         >>> [round(float(exponential(0.2)(tau)), 4) for tau in (0, 5)]

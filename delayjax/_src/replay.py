@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,20 +47,10 @@ class Report(NamedTuple):
     gradients: jax.Array  # the number of gradients used, int32 []
 
 
-class Init(Protocol):
-    """Begins a training: `init(params, key, model_state=...)`."""
-
-    def __call__(
-        self, params: Any, key: jax.Array, *, model_state: Any = None
-    ) -> ReplayState:
-        """The first state, which holds copies."""
-        ...
-
-
 class Replay(NamedTuple):
     """Training along a trace, as three functions."""
 
-    init: Init
+    init: Callable[..., ReplayState]  # of (params, key, model_state=None)
     step: Callable[[ReplayState, tuple[Arrivals, Any]], tuple[ReplayState, Report]]
     run: Callable[[ReplayState, Any], tuple[ReplayState, Report]]
 

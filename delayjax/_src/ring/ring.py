@@ -42,9 +42,6 @@ def init(tree: Any, capacity: Any) -> Ring:
         its item, also where `init` is compiled: a spec (*spec) becomes (None, *spec),
         in arrays and in Flax's metadata.
 
-    Raises:
-        ValueError: if a capacity is below 1, or `capacity` is no prefix of `tree`.
-
     Example:
         >>> ring = init(jnp.zeros(()), 3)
         >>> for item in (1.0, 2.0, 3.0, 4.0):
@@ -192,9 +189,6 @@ def cast(dtype: DTypeLike, *, storage: Storage | None = None) -> Storage:
         A storage for `delayed(..., history=cast(dtype))`. In bfloat16 it needs half the
         memory of float32, and rounds each gradient by 2^-9 of its value. A read has the
         dtype of the gradients again.
-
-    Raises:
-        TypeError: if `dtype`, or (in `init`) a leaf, is not real floating point.
 
     Example:
         >>> storage, item = cast(jnp.bfloat16), jnp.full(2, 1.001)
