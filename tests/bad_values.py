@@ -55,7 +55,7 @@ def integer(least, most=None):
     bad = [
         st.integers(max_value=least - 1),
         st.floats(),  # whole ones as well
-        some(jnp.ones(2, jnp.int32), *NO_NUMBER),
+        some(True, np.True_, jnp.ones(2, jnp.int32), *NO_NUMBER),
     ]
     if most is not None:
         bad.append(st.integers(min_value=most + 1))

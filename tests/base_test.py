@@ -134,6 +134,7 @@ def test_bounds_are_python_ints(value):
     [
         (-1, ValueError),
         (1.0, TypeError),
+        (True, TypeError),
         ("1", TypeError),
         (None, TypeError),
         (np.array([1]), TypeError),

@@ -163,7 +163,7 @@ def test_each_workers_delay_may_be_traced_and_its_axis_named():
         (
             lambda: dj.delays.per_worker([1])(0),
             NameError,
-            "`axis_name` .* got 'workers': take the step in workers.simulate",
+            "no axis 'workers' here: take the step in workers.simulate",
         ),
         (
             lambda: dj.delays.uniform(KEY, -1, 2),
@@ -216,12 +216,6 @@ def test_each_workers_delay_may_be_traced_and_its_axis_named():
             ValueError,
             r"`staleness` .*integer",
         ),
-        (
-            lambda: dj.delays.per_worker(3),
-            ValueError,
-            r"`delays` must have shape \[P\], or \[T, P\] .* got \(\)",
-        ),
-        (lambda: dj.delays.per_worker([]), ValueError, r"`delays` .* got \(0,\)"),
         (lambda: dj.delays.per_worker([1, -2]), ValueError, r"`delays` .*-2"),
         (lambda: dj.delays.per_worker([1.0, 2.0]), ValueError, r"`delays` .*integer"),
         (

@@ -70,7 +70,7 @@ class _Plan:
     scheme: KScheme  # with the first K
     workers: int
     depth: int  # of the history, in updates
-    interval_seconds: ArrayLike
+    interval_seconds: float | jax.Array
 
 
 def adasync(
@@ -79,7 +79,7 @@ def adasync(
     tx: optax.GradientTransformation,
     *,
     scheme: KScheme,
-    interval_seconds: ArrayLike,
+    interval_seconds: float | jax.Array,
     loss: Callable[[Any], ArrayLike],
     seed: int,
     max_staleness: int | None = None,

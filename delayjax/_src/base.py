@@ -176,13 +176,17 @@ def masked_like(tree: Any, updates: Any) -> Any:
 
 def as_array(name: str, values: Any) -> Any:
     """`values` as a NumPy array, or as the JAX array that it is."""
-    del name
-    return values if isinstance(values, jax.Array) else np.asarray(values)
+    try:
+        return values if isinstance(values, jax.Array) else np.asarray(values)
+    except ValueError:
+        raise TypeError(
+            f"`{name}` must have rows of one length, got {values!r}."
+        ) from None
 
 
 def as_reals(name: str, values: Any) -> np.ndarray:
     """`values` as a float64 array of any shape."""
-    array = np.asarray(values)
+    array = np.asarray(as_array(name, values))
     if array.dtype.kind not in "fiu":  # NumPy would read None as NaN, and text
         raise TypeError(f"`{name}` must hold real numbers, got {values!r}.")
     return array.astype(np.float64)
@@ -196,6 +200,8 @@ def is_concrete(value: Any) -> bool:
 def check_bound(name: str, value: Any, *, at_least: int = 0) -> int:
     """`value` as a static integer, at least `at_least`."""
     try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
         bound = operator.index(value)
     except (TypeError, jax.errors.TracerIntegerConversionError):
         raise TypeError(f"`{name}` must be a static integer, got {value!r}.") from None
@@ -215,6 +221,8 @@ def check_number(
     if not is_concrete(value):
         return
     try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
         is_valid = 0.0 <= value < below and not (positive and value == 0.0)
     except (TypeError, ValueError):  # text, None, an array
         raise TypeError(f"`{name}` must be a number, got {value!r}.") from None
@@ -321,4 +329,10 @@ def check_answer(name: str, answer: Any, *kinds: Any) -> jax.Array:
 
 
 def check_key(name: str, key: Any) -> None:
-    """Checks nothing: JAX refuses what is no key."""
+    """Checks that `key` is one PRNG key."""
+    try:
+        jax.random.fold_in(key, 0)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"`{name}` must be a PRNG key, jax.random.key(seed), got {key!r}."
+        ) from None

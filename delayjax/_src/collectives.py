@@ -20,9 +20,8 @@ def workers_of(axis_name: base.AxisName) -> int:
         return math.prod(jax.lax.axis_size(name) for name in base.as_names(axis_name))
     except NameError:
         raise NameError(
-            f"`axis_name` must name an axis of this step, got {axis_name!r}: take the"
-            " step in workers.simulate or workers.run, or under vmap, shard_map or pmap"
-            " with this axis."
+            f"There is no axis {axis_name!r} here: take the step in workers.simulate"
+            " or workers.run, or under vmap, shard_map or pmap with this `axis_name`."
         ) from None
 
 
@@ -45,12 +44,12 @@ def check_table(name: str, table: Any, kinds: str = "fiu") -> Any:
         table: a table, which may be traced.
         kinds: NumPy's kinds of dtype: "fiu" for real numbers, "iu" for integers.
     """
-    table = table if isinstance(table, jax.Array) else np.asarray(table)
+    table = base.as_array(name, table)
     table = np.asarray(table) if base.is_concrete(table) else table
     if table.ndim != 2 or table.size == 0 or table.dtype.kind not in kinds:
         raise ValueError(
-            f"`{name}` must hold numbers of shape [T, P], a row for each step and a"
-            f" column for each worker, got {table.dtype}{list(table.shape)}."
+            f"`{name}` must have shape [T, P], with numbers in a row for each step and"
+            f" a column for each worker, got {table.shape} of {table.dtype}."
         )
     return table
 
@@ -77,7 +76,7 @@ def check_fresh(needed_by: str, updates: Any, axis_name: base.AxisName) -> None:
         if names & set(base.as_names(axis_name)) - base.varies_over(leaf):
             raise ValueError(
                 f"`{needed_by}` got a gradient that is the same on all workers, at"
-                f" {base.path_name(path)}: it is already summed. Take it at"
+                f" {base.path_name(path)}: it is summed already. Take it at"
                 " workers.vary(params), exchange it once, and put optax.MultiSteps"
                 " inside of the exchange."
             )
@@ -153,14 +152,26 @@ class _Parcels:
 
     def open(self, parcels: list[jax.Array]) -> Any:
         """The tree that these parcels hold."""
-        leaves: list[Any] = [None] * len(self._leaves)
-        for bucket, parcel in zip(self._buckets, parcels, strict=True):
-            start = 0
-            for i in bucket:
-                like = self._leaves[i]
-                part = parcel if len(bucket) == 1 else parcel[start : start + like.size]
-                leaves[i], start = part.reshape(like.shape), start + like.size
+        leaves = opened(self._buckets, parcels, self._leaves)
         return jax.tree.unflatten(self._structure, leaves)
+
+
+def opened(
+    buckets: list[list[int]], parcels: list[jax.Array], like: Sequence[Any]
+) -> list[Any]:
+    """Arrays of the shapes of `like`, which were joined to one parcel per bucket.
+
+    A leaf that was sent alone keeps its shape. Padding at a parcel's end is ignored.
+    """
+    leaves: list[Any] = [None] * len(like)
+    for bucket, parcel in zip(buckets, parcels, strict=True):
+        start = 0
+        for i in bucket:
+            stop = start + like[i].size
+            is_alone = parcel.shape == like[i].shape
+            part = parcel if is_alone else parcel[start:stop]
+            leaves[i], start = part.reshape(like[i].shape), stop
+    return leaves
 
 
 def buckets(leaves: Sequence[Any], bucket_bytes: int) -> list[list[int]]:

@@ -149,21 +149,15 @@ def per_worker(
         axis_name: the axis of P workers, or several axes that number them together.
 
     Raises:
-        ValueError: if `delays` has another shape, is not integer or has a negative
-            entry, or (in the delay) P is not the number of workers.
+        ValueError: if `delays` is not integer or has a negative entry, or (in the
+            delay) P is not the number of workers.
 
     Example:
         >>> delay = per_worker([[0, 3], [1, 2]])
         >>> jax.vmap(lambda _: delay(1), axis_name="workers")(jnp.arange(2))
         Array([1, 2], dtype=int32)
     """
-    given = _steps("delays", delays)
-    if given.ndim not in (1, 2) or given.size == 0:
-        raise ValueError(
-            "`delays` must have shape [P], or [T, P] with a row for each step, got"
-            f" {given.shape}."
-        )
-    table = jnp.atleast_2d(given)
+    table = jnp.atleast_2d(_steps("delays", delays))
 
     def delay(step):
         row, worker = collectives.row_of("delays", table, step, axis_name)

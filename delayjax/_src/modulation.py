@@ -210,7 +210,8 @@ def drop_stale(
         Costs a selection between the old and the new state of `inner`.
 
     Raises:
-        TypeError: in `update`, if `staleness` is missing or a tree.
+        TypeError: in `update`, if `staleness` is missing or a tree. For a tree, split
+            the parameters with `optax.partition` and drop in each part.
         ValueError: if `bound` is negative.
 
     Example:
@@ -241,11 +242,6 @@ def drop_stale(
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         base.require(staleness, "staleness", "drop_stale", _WRAP)
-        if not base.is_leaf(staleness):
-            raise TypeError(
-                "`drop_stale` needs one `staleness` for all leaves, got a tree: split"
-                " the parameters with optax.partition and drop in each part."
-            )
         staleness = base.check_staleness("drop_stale", staleness, mean=True)
         new_updates, new_state = inner.update(
             updates, state.inner_state, params, staleness=staleness, **extra_args

@@ -251,14 +251,7 @@ def replay(
                 f"`run` follows one trace, got {len(traces)}: map `step` over them."
             )
         start = int(state.versions.pushed)
-        left = traces[0].num_updates - start
-        lengths = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(batches)}
-        if len(lengths) != 1 or not () < max(lengths) <= (left,):
-            raise ValueError(
-                "`batches` must have leaves with one leading axis, for at most the"
-                f" {left} updates that are left of the trace, got {sorted(lengths)}."
-            )
-        updates = lengths.pop()[0]
+        updates = len(jax.tree.leaves(batches)[0])
         return scan(state, (traces[0].arrivals(start, start + updates), batches))
 
     return Replay(functools.partial(_init, plan), step, run)

@@ -67,8 +67,8 @@ class WorkerState:
         there are more workers than devices.
 
         Args:
-            mesh: devices, with the axes of the workers, whose sizes divide the numbers
-                of workers.
+            mesh: devices, with the axes of the workers. The sizes of the axes must
+                divide the numbers of workers.
 
         Raises:
             ValueError: if `mesh` lacks an axis or has one of another type than Auto.
@@ -113,7 +113,7 @@ def simulate(
     Args:
         step: (state, batch) -> (state, metrics) of one worker, with collectives over
             `axis_name`. Take gradients at `vary(params)`, of the worker's own loss, and
-            use `pmean` on what is reported, not on the loss.
+            use `pmean` on metrics, not on the loss.
         num_workers: P; or a number for each of several axes, (groups, members).
         axis_name: the workers' axis; several names for several axes.
 
@@ -254,7 +254,7 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
 
 
 class _Plan(NamedTuple):
-    """Over which axes the leaves differ between workers."""
+    """The axes over which the leaves differ between workers."""
 
     state: Axes
     metrics: Axes
@@ -277,11 +277,11 @@ class _Plans:
         self._known: dict[Any, _Plan] = {}
 
     def sizes(self, axes: tuple[str, ...]) -> tuple[int, ...]:
-        """How many workers there are along each."""
+        """The number of workers along each axis."""
         return tuple(self.axes[name] for name in axes)
 
     def make(self, state: Any, batch: Any, shared: Any) -> _Plan:
-        """The plan for one worker's state (arrays or shapes) that shares most."""
+        """The plan with the most shared leaves, for one worker's state or shapes."""
         paths = [path for path, _ in jax.tree.leaves_with_path(state)]
         plan = self._plan(state, batch, ((),) * len(paths))
         if shared is None:  # the parameters, or all

@@ -17,8 +17,7 @@ BITS = {
 
 For: CPU, jax 0.10. XLA computes with these types in float32 there, and would convert a
 whole ring, there and back, at every write. It leaves integers in place.
-Shown by: `test_cast_keeps_half_the_bytes_and_reads_rounded_values` and
-`test_a_composition_holds_no_second_ring`.
+Shown by: `test_a_step_costs_the_same_whatever_the_depth`.
 """
 FLOATS = {bits: dtype for dtype, bits in BITS.items()}
 
@@ -41,8 +40,9 @@ def zeros_sharded_as(leaf: Any, dtype: Any) -> jax.Array:
     """Zeros with the shape and the sharding of `leaf`, also inside `jit`.
 
     For: all platforms, jax 0.10. In a compiled program a constant has no sharding, and
-    every device would hold a whole history. What depends on `leaf` is sharded as it is.
-    Shown by: `test_each_slot_is_sharded_as_its_item`.
+    every device would hold a whole history. A value computed from `leaf` has its
+    sharding.
+    Shown by: `test_a_compiled_init_shards_the_history_as_its_parameters`.
     """
     # not jnp.zeros(shape), which forgets the sharding and the axes that vary
     zeros = jnp.zeros_like(leaf, dtype=dtype)
@@ -58,7 +58,7 @@ def read_apart(tree: Any, pushed: jax.Array) -> Any:
     it XLA fuses the write and the read with a sum over simulated workers, and writes
     the whole ring twice: 4.7 times the bytes of a step at a delay of 8. A barrier does
     not help.
-    Shown by: `test_a_composition_holds_no_second_ring`.
+    Shown by: `test_a_donated_step_copies_no_history`.
     """
     return optax.tree.where(pushed > 0, tree, optax.tree.zeros_like(tree))
 

@@ -258,7 +258,7 @@ NONSENSE = {
 }
 
 
-@pytest.mark.parametrize("answer", [None, "2", jnp.ones((7, 7))], ids=repr)
+@pytest.mark.parametrize("answer", [1j, jnp.ones((7, 7))], ids=repr)
 @pytest.mark.parametrize("asked", NONSENSE)
 def test_a_function_that_answers_nonsense_is_named(asked, answer):
     tx = NONSENSE[asked](saying(answer))

@@ -136,13 +136,6 @@ def test_workers_that_are_simulated_have_none_of_their_own():
         workers.step(split, jnp.zeros(2))
 
 
-def test_an_age_a_coordinate_is_refused():
-    storage = dj.ring.on_host()
-    ring = storage.push(storage.init(jnp.zeros((8, 128)), 2), jnp.ones((8, 128)))
-    with pytest.raises(ValueError, match=r"one integer for each leaf .* got shape"):
-        storage.read(ring, jnp.zeros((8, 128), jnp.int32), jnp.zeros((8, 128)))
-
-
 def test_it_is_resized_on_the_host():
     storage = dj.ring.on_host()
     ring = storage.init(PARAMS, 2)

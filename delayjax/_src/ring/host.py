@@ -40,7 +40,7 @@ def on_host() -> rings.Storage:
 
     Raises:
         ValueError: in `push` and `read`, under a `vmap` over histories (for example
-            `workers.simulate` with a history for each worker), or if `age` is an array.
+            `workers.simulate` with a history for each worker).
 
     Example:
         >>> storage, item = on_host(), jnp.ones(2)
@@ -127,11 +127,6 @@ def _write(slots: jax.Array, item: jax.Array, slot: jax.Array) -> jax.Array:
 
 
 def _read(slots: jax.Array, slot: jax.Array) -> jax.Array:
-    if slot.ndim > 0:
-        raise ValueError(
-            "`age` must be one integer for each leaf of a history on the host, got"
-            f" shape {slot.shape}: keep the history on the device."
-        )
     if jax.typeof(slots).memory_space == HOST:
         return _read_host(slots, slot)
     return rings.read_slot(slots, slot)

@@ -79,7 +79,7 @@ def push(ring: Ring, tree: Any) -> Ring:
     Args:
         ring: the history. Donate it, or carry it in a scan: then the write is in place
             and costs one item, whatever the capacity.
-        tree: an item like those that the ring was made for.
+        tree: an item with the tree, shapes and dtypes of the ring's items.
 
     Returns:
         The ring with `tree` at age 0. The age of every other item grows by one.

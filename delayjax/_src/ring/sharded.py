@@ -1,4 +1,4 @@
-"""A history of which each device keeps a part."""
+"""A history that several devices keep together, each a part."""
 
 import math
 from typing import Any
@@ -24,7 +24,7 @@ def sharded(
     num_workers: int | None = None,
     bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> rings.Storage:
-    """A history of which each of n devices keeps 1/n.
+    """A history that n devices keep together, each 1/n.
 
     For gradients that are the same on all devices, after the mean: in a plain `jit` of
     a data-parallel step (`mesh`), or in the step of one worker (`num_workers`),
@@ -94,12 +94,14 @@ def sharded(
         return ring._replace(slots=[cut.place(x) for x in ring.slots])
 
     def push_fn(ring, tree):
-        cut.check("tree", tree)
+        if num_workers is not None:
+            _check_same(names, num_workers, "tree", tree)
         rows = _join(tree, bucket_bytes, rows_even)
         return rings.push(ring, [cut.own(x) for x in rows])
 
     def read_fn(ring, age, like):
-        cut.check("age", age)
+        if num_workers is not None:
+            _check_same(names, num_workers, "age", age)
         kept = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in ring.slots]
         parts = rings.read(ring, age, kept)
         return _apart([cut.gather(x) for x in parts], like, bucket_bytes)
@@ -115,17 +117,8 @@ class _ByMesh:
         self._names, self._mesh = names, mesh
         self.devices = math.prod(mesh.shape[name] for name in names)
 
-    def check(self, name: str, tree: Any) -> None:
-        """Checks that this is no step of one worker."""
-        del name, tree
-        if collectives.is_inside(self._names):
-            raise ValueError(
-                f"`mesh` is for a plain jit, and this is the step of one of the workers"
-                f" along {self._names}: pass num_workers={self.devices} instead."
-            )
-
     def own(self, rows: jax.Array) -> jax.Array:
-        """All rows, of which each device keeps its own."""
+        """All rows, sharded: each device keeps its own."""
         # whole first: else XLA shards a gradient before it is joined, and moves it then
         return self._constrain(self._constrain(rows, P()), P(self._names))
 
@@ -154,22 +147,6 @@ class _ByWorkers:
     def __init__(self, names: tuple[str, ...], num_workers: int):
         self._names, self.devices = names, num_workers
 
-    def check(self, name: str, tree: Any) -> None:
-        """Checks that `tree` is the same for all workers."""
-        size = collectives.workers_of(self._names)
-        if size != self.devices:
-            raise ValueError(
-                f"`num_workers` must be the size of the axis {self._names}, {size}, got"
-                f" {self.devices}."
-            )
-        for path, leaf in jax.tree.leaves_with_path(tree):
-            if set(self._names) & base.varies_over(leaf):
-                raise ValueError(
-                    f"`{name}` must be the same for all workers, but differs at"
-                    f" {base.path_name(path)}: take the mean before the history,"
-                    " exchange.mean(delayed(...)), and one delay for all workers."
-                )
-
     def zeros(self, rows: jax.Array) -> jax.Array:
         """`own` of zeros, inside or outside of the axis."""
         if not collectives.is_inside(self._names):
@@ -195,6 +172,23 @@ class _ByWorkers:
         return rows
 
 
+def _check_same(names: tuple[str, ...], num_workers: int, name: str, tree: Any) -> None:
+    """Checks that `tree` is the same for all of the workers."""
+    size = collectives.workers_of(names)
+    if size != num_workers:
+        raise ValueError(
+            f"`num_workers` must be the size of the axis {names}, {size}, got"
+            f" {num_workers}."
+        )
+    for path, leaf in jax.tree.leaves_with_path(tree):
+        if set(names) & base.varies_over(leaf):
+            raise ValueError(
+                f"`{name}` must be the same for all workers, but differs at"
+                f" {base.path_name(path)}: take the mean before the history,"
+                " exchange.mean(delayed(...)), and one delay for all workers."
+            )
+
+
 def _join(tree: Any, bucket_bytes: int, rows_even: int) -> list[jax.Array]:
     """The leaves of each bucket in rows, [rows, 128]; narrow floats as their bits."""
     leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(tree)]
@@ -211,13 +205,9 @@ def _join(tree: Any, bucket_bytes: int, rows_even: int) -> list[jax.Array]:
 def _apart(rows: list[jax.Array], like: Any, bucket_bytes: int) -> Any:
     """A tree like `like`, of leaves that were joined to these rows."""
     leaves, structure = jax.tree.flatten(like)
-    items: list[Any] = [None] * len(leaves)
     buckets = collectives.buckets(leaves, bucket_bytes)
-    for bucket, joined in zip(buckets, rows, strict=True):
-        flat = xla.from_bits(joined.ravel(), leaves[bucket[0]].dtype)
-        start = 0
-        for i in bucket:
-            stop = start + leaves[i].size
-            items[i] = flat[start:stop].reshape(leaves[i].shape)
-            start = stop
-    return jax.tree.unflatten(structure, items)
+    parcels = [
+        xla.from_bits(joined.ravel(), leaves[bucket[0]].dtype)
+        for bucket, joined in zip(buckets, rows, strict=True)
+    ]
+    return jax.tree.unflatten(structure, collectives.opened(buckets, parcels, leaves))
