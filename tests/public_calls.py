@@ -137,6 +137,7 @@ WEIGHT = (None, or_none(no.function("2", None, 1j, np.ones(2))))
 ORDER = no.function("2", None, 1.5, np.ones(2, int))
 HEAVY = cluster.pareto(1.0, 0.5)
 NO_TIMES = no.some(*no.ODD, 1, cluster.infinite_bernoulli(1.0, 0.5), HEAVY)
+STALENESS = cluster.StalenessLaw([0.5, 0.5])
 EQUATION = stability.DelayEquation(TIMES)
 PMF = no.some(*no.ODD, [], [0.5, 0.6], [-1.0, 2.0], [math.nan], [[1.0]], [1j], 1.0)
 SLOWDOWNS = no.some([], [1.0] * 3, [math.nan] * 4, [0.0] * 4, ["a"] * 4, 1j)
@@ -757,13 +758,12 @@ CALLS = (
             rates=([0.5, 1.0], no.some(*no.ODD, [], [math.nan], ["a"], [[1.0]], 1j)),
             start=(1.0, no.some(*no.ODD, math.nan, math.inf, [1.0] * 3, 1j)),
         ),
-        "cluster.filtered_at_random": call(
-            cluster.filtered_at_random,
-            pmf=([0.5, 0.5], PMF),
-            probability=(0.5, no.fraction),
+        "cluster.StalenessLaw": call(cluster.StalenessLaw, pmf=([0.5, 0.5], PMF)),
+        "cluster.StalenessLaw.filtered_at_random": call(
+            STALENESS.filtered_at_random, probability=(0.5, no.fraction)
         ),
-        "cluster.filtered_by_bound": call(
-            cluster.filtered_by_bound, pmf=([0.5, 0.5], PMF), bound=(1, no.bound)
+        "cluster.StalenessLaw.filtered_by_bound": call(
+            STALENESS.filtered_by_bound, bound=(1, no.bound)
         ),
         "cluster.load_trace": call(
             cluster.load_trace,
