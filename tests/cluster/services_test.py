@@ -399,11 +399,6 @@ def test_rescaling_all_seconds_changes_no_staleness(scale):
             ValueError,
             r"`enter`.*`leave`",
         ),
-        (
-            lambda: cluster.markov_stragglers(1.0, 2.0, 0.1, 0.1),
-            TypeError,
-            r"`service`.* 1\.0",
-        ),
         (lambda: cluster.sleepers(1.0, 0.0, 4), ValueError, r"`sleep_seconds`.* 0"),
         (lambda: cluster.sleepers(0.0, 1.0, 4), ValueError, r"`seconds`.* 0"),
         (lambda: cluster.sleepers(1.0, 1.0, 0), ValueError, r"`workers`.* 0"),
@@ -412,8 +407,6 @@ def test_rescaling_all_seconds_changes_no_staleness(scale):
             ValueError,
             r"`asleep`.* -1",
         ),
-        (lambda: cluster.independent(3), TypeError, r"`draw`.* 3"),
-        (lambda: cluster.by_batch(None), TypeError, r"`seconds_of`.* None"),
     ],
 )
 def test_a_bad_law_is_refused_by_its_argument(call, error, message):

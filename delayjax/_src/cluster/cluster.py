@@ -1,8 +1,7 @@
-"""What a cluster is: workers, how fast they are and how they reach the server."""
+"""What a cluster is: workers, their speeds, and their links to the server."""
 
 import dataclasses
 import math
-import numbers
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -17,19 +16,19 @@ from delayjax._src.cluster.services import Service
 
 @dataclasses.dataclass(frozen=True)
 class Slowdown:
-    """Workers that are slower, or dead, for a while.
+    """Workers that are slower, or dead, for some time.
 
-    Work done in [start, stop) takes `factor` times as long; of a task across an edge
-    each part counts at its own speed. Slowdowns that overlap multiply. With an infinite
-    factor the workers are dead: what they were computing at `start` is lost, and at
-    `stop` they read the current parameters and begin anew (messages that are under way
-    get through). A trial of limited time is lost too, and fails when its time is over.
+    Work done in [start, stop) takes `factor` times as long. If a task crosses an edge,
+    each part has its own speed. Overlapping slowdowns multiply. An infinite factor
+    means that the workers are dead: they lose the task they compute at `start`, and at
+    `stop` they read the current parameters and begin anew. Messages under way arrive. A
+    task with a time limit fails when its time is over.
 
     Attributes:
         workers: a worker or several.
         factor: how many times longer a gradient takes, above 0; below 1 is faster.
-        start_seconds: when it begins.
-        stop_seconds: when it ends.
+        start_seconds: when the slowdown begins.
+        stop_seconds: when the slowdown ends.
 
     Raises:
         ValueError: if `factor` is not positive, or `stop` is not after `start` >= 0.
@@ -45,19 +44,10 @@ class Slowdown:
     stop_seconds: float = math.inf
 
     def __post_init__(self):
-        if base.as_array("workers", self.workers).dtype.kind not in "iu":
-            raise TypeError(
-                f"`workers` must be an integer or several, got {self.workers!r}."
-            )
-        for name in ("factor", "start_seconds", "stop_seconds"):
-            if not isinstance(getattr(self, name), numbers.Real):
-                raise TypeError(
-                    f"`{name}` must be a number, got {getattr(self, name)!r}."
-                )
         if not self.factor > 0:
             raise ValueError(
-                f"`factor` must be positive, got {self.factor}: math.inf is a worker"
-                " that is dead."
+                f"`factor` must be positive, got {self.factor}: math.inf is a dead"
+                " worker."
             )
         if not 0 <= self.start_seconds < self.stop_seconds:
             raise ValueError(
@@ -68,20 +58,21 @@ class Slowdown:
 
 @dataclasses.dataclass(frozen=True)
 class Communication:
-    """What a message between a worker and the server costs.
+    """The time of a message between a worker and the server.
 
         seconds = latency + bytes / rate
 
-    for the parameters on their way down and the gradient on its way up. A worker does
-    nothing else meanwhile.
+    for parameters on their way to the worker and gradients on their way to the server.
+    A worker does nothing else in this time.
 
     Attributes:
         latency_seconds: of a message.
         message_bytes: of the parameters, and of a gradient.
-        bytes_per_second: the rate of the link; by default infinitely fast.
-        serial: whether the server sends or receives one message at a time, first come,
-            first served; each occupies it for bytes / rate. Otherwise it serves all at
-            once. The version that is read is the one there when sending begins.
+        bytes_per_second: the rate of the link; by default infinite.
+        serial: whether the server sends or receives one message at a time, in the order
+            of requests. A message occupies it for bytes / rate, and a worker reads the
+            version at the time when sending begins. By default the server serves all
+            workers at once.
 
     Raises:
         ValueError: if a number is negative or nan, or the rate is 0.
@@ -100,17 +91,16 @@ class Communication:
     def __post_init__(self):
         base.check_number("latency_seconds", self.latency_seconds)
         base.check_number("message_bytes", self.message_bytes)
-        rate = self.bytes_per_second
-        if not (isinstance(rate, float) and rate == math.inf):
-            base.check_number("bytes_per_second", rate, positive=True)
+        if self.bytes_per_second != math.inf:
+            base.check_number("bytes_per_second", self.bytes_per_second, positive=True)
 
     @property
     def transfer_seconds(self) -> float:
-        """How long a message occupies a serial server."""
+        """The time for which a message occupies a serial server."""
         return self.message_bytes / self.bytes_per_second
 
     def all_reduce_seconds(self, workers: int) -> float:
-        """What a sum over P workers takes: reduce-scatter, then all-gather.
+        """The time of a sum over P workers: reduce-scatter, then all-gather.
 
             2 ceil(log2 P) latency + 2 (1 - 1 / P) bytes / rate
 
@@ -131,7 +121,7 @@ class Communication:
         return latencies * self.latency_seconds + models * self.transfer_seconds
 
     def group_seconds(self, group_size: int) -> float:
-        """What a sum over a group of `averaging.wagma` takes: log2 S models in turn.
+        """The time of a sum over a group of `averaging.wagma`: log2 S models in turn.
 
             log2(S) (latency + bytes / rate)
 
@@ -151,17 +141,16 @@ class Communication:
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """Workers, the time their gradients take, and the way to the server.
+    """Workers, the time their gradients take, and their links to the server.
 
     Attributes:
         workers: how many, P.
-        service: of the seconds that gradients take: a `ServiceTime` or another
-            service, one for all workers or P.
+        service: the seconds that gradients take: a `ServiceTime` or another service,
+            one for all workers or P.
         slowdown: P factors (4.0 is a worker four times slower), or `Slowdown`s.
-        communication: what messages cost; by default nothing.
+        communication: the time of messages; by default they take none.
 
     Raises:
-        TypeError: if `workers` is no integer, or another argument is of no such kind.
         ValueError: if there is no worker, a sequence has another length than P, a
             factor is not positive and finite, or a slow worker does not exist.
 
@@ -179,22 +168,16 @@ class Cluster:
     def __post_init__(self):
         base.check_bound("workers", self.workers, at_least=1)
         # tuples, so that a cluster can be hashed
-        if isinstance(self.service, Sequence):
+        if not callable(self.service):
             object.__setattr__(self, "service", tuple(self.service))
-        if isinstance(self.slowdown, (Sequence, np.ndarray)):
+        if self.slowdown is not None:
             object.__setattr__(self, "slowdown", tuple(self.slowdown))
         self._check_service()
         self._check_slowdown()
-        if not isinstance(self.communication, (Communication, type(None))):
-            raise TypeError(
-                "`communication` must be a cluster.Communication, got"
-                f" {self.communication!r}."
-            )
 
     def _check_service(self) -> None:
         each = self.service if isinstance(self.service, tuple) else (self.service,)
         for own in each:
-            services.check_service("service", own)
             if isinstance(own, services.Sleepers) and own.workers != self.workers:
                 raise ValueError(
                     f"`service` has sleepers among {own.workers} workers, but the"
@@ -208,16 +191,6 @@ class Cluster:
             )
 
     def _check_slowdown(self) -> None:
-        if not isinstance(self.slowdown, (tuple, type(None))):
-            raise TypeError(
-                f"`slowdown` must be a sequence, of {self.workers} factors or of"
-                f" cluster.Slowdown objects, got {self.slowdown!r}."
-            )
-        if 0 < len(self._scheduled) < len(self.slowdown or ()):
-            raise TypeError(
-                "`slowdown` must hold factors or cluster.Slowdown objects, not both,"
-                f" got {self.slowdown!r}."
-            )
         for item in self._scheduled:
             for worker in np.unique(item.workers):
                 if not 0 <= worker < self.workers:
@@ -234,32 +207,33 @@ class Cluster:
         if not ((factors > 0) & np.isfinite(factors)).all():
             raise ValueError(
                 "`slowdown` must hold positive, finite factors, got"
-                f" {self.slowdown!r}: a worker that dies is"
+                f" {self.slowdown!r}: a dead worker is"
                 " cluster.Slowdown(worker, math.inf, start_seconds=...)."
             )
 
     @property
     def _scheduled(self) -> list[Slowdown]:
-        given = () if self.slowdown is None else self.slowdown
-        return [item for item in given if isinstance(item, Slowdown)]
+        items = self.slowdown or ()
+        return [item for item in items if isinstance(item, Slowdown)]
 
     @property
     def _factors(self) -> np.ndarray:
-        if self.slowdown is None or self._scheduled:
+        items = self.slowdown
+        if items is None or 0 < len(items) == len(self._scheduled):
             return np.ones(self.workers)
-        return base.as_reals("slowdown", self.slowdown)
+        return base.as_reals("slowdown", items)
 
     def service_of(self, worker: int) -> Service:
         """The service of a worker, without slowdowns."""
         return self.service if callable(self.service) else self.service[worker]
 
     def times(self, worker: int, *, seed: int, stream: int = 0) -> Iterator[float]:
-        """The seconds of a worker's tasks, without slowdowns, one after the other.
+        """The seconds of a worker's tasks in their order, without slowdowns.
 
         Args:
-            worker: which.
-            seed: the simulation's.
-            stream: 0 for the times it has in `simulate`, others are independent.
+            worker: the worker's number.
+            seed: the simulation's seed.
+            stream: 0 for the times in `simulate`; other streams are independent.
 
         Raises:
             ValueError: when a time that the service yields is negative or nan.
@@ -274,9 +248,9 @@ class Cluster:
                     f" worker {worker} it yielded {block!r}."
                 )
             yield from seconds.tolist()
-        # the end of an iterator would pass for the end of the simulation
+        # without an error the simulation would end here
         raise ValueError(
-            f"`service` has no more times for worker {worker}: it must go on for ever."
+            f"`service` has no more times for worker {worker}: yield times for ever."
         )
 
     def draw(self, worker: int, size: int, *, seed: int, stream: int = 0) -> np.ndarray:
@@ -287,12 +261,8 @@ class Cluster:
                 f"`worker` must be below {self.workers}, the number of workers, got"
                 f" {worker}."
             )
-        size = base.check_bound("size", size)
-        seed = base.check_bound("seed", seed)
-        stream = base.check_bound("stream", stream)
-        return np.fromiter(
-            self.times(worker, seed=seed, stream=stream), np.float64, size
-        )
+        times = self.times(worker, seed=seed, stream=stream)
+        return np.fromiter(times, np.float64, size)
 
     def speeds(self) -> list["Speed"]:
         """How the speed of each worker changes over time."""
@@ -301,7 +271,7 @@ class Cluster:
             for worker in np.unique(item.workers):
                 own[worker].append(item)
         return [
-            _speed(items) if items else Speed((0.0, math.inf), (factor,))
+            _speed(items, factor)
             for items, factor in zip(own, self._factors.tolist(), strict=True)
         ]
 
@@ -313,7 +283,7 @@ class Speed(NamedTuple):
     factors: tuple[float, ...]  # how many times longer work takes; inf is dead
 
     def finish(self, begin: float, work: float) -> tuple[float, float | None]:
-        """When `work` seconds of a normal worker are done, begun at `begin`.
+        """When a task is done that begins at `begin` and takes a normal worker `work`.
 
         Returns:
             The time, inf if never, and None; if the worker dies first, the time when
@@ -330,12 +300,12 @@ class Speed(NamedTuple):
         return self.edges[i + 1], begin
 
     def is_done_within(self, limit: float, begin: float, work: ArrayLike) -> np.ndarray:
-        """Whether a task that is begun at `begin` is done in so many seconds.
+        """Whether tasks that begin at `begin` are done `limit` seconds later.
 
         Args:
             limit: seconds after `begin`.
             begin: seconds.
-            work: seconds of a normal worker, any array.
+            work: seconds that the tasks take a normal worker, any array.
 
         Returns:
             bool, of the shape of `work`; false if the worker dies before.
@@ -359,17 +329,19 @@ class Speed(NamedTuple):
         return self.factors[i] if end <= self.edges[i + 1] else None
 
 
-def _speed(slowdowns: Sequence[Slowdown]) -> Speed:
-    edges = {0.0, math.inf}
-    for item in slowdowns:
-        edges |= {item.start_seconds, item.stop_seconds}
-    ordered = sorted(edges)
+def _speed(slowdowns: Sequence[Slowdown], factor: float) -> Speed:
+    """The speed of a worker with a constant factor and these slowdowns."""
+    times = [(item.start_seconds, item.stop_seconds) for item in slowdowns]
+    edges = sorted({0.0, math.inf}.union(*times))
     factors = (
         math.prod(
-            item.factor
-            for item in slowdowns
-            if item.start_seconds <= start < item.stop_seconds
+            (
+                item.factor
+                for item in slowdowns
+                if item.start_seconds <= start < item.stop_seconds
+            ),
+            start=factor,
         )
-        for start in ordered[:-1]
+        for start in edges[:-1]
     )
-    return Speed(tuple(ordered), tuple(factors))
+    return Speed(tuple(edges), tuple(factors))

@@ -1,17 +1,17 @@
-"""Services: how long each task of a worker takes, with memory or without end as well.
+"""Services: the seconds of each task of a worker, also with memory or without end.
 
 A service is called once for each worker, `service(rng, worker)`, and yields arrays of
 seconds, of any length: the times of that worker's tasks, in order. A `ServiceTime` is
-one. A generator function is the natural way to write another, and its local variables
-are the worker's state:
+one. A service of your own is a generator function; its local variables are the
+worker's state:
 
     def warming_up(rng, worker):
         yield np.linspace(2.0, 1.0, 100)  # a hundred tasks, faster and faster
         while True:
             yield rng.exponential(1.0, 256)
 
-Each worker draws from a generator of its own, so its k-th task takes equally long under
-every protocol. `inf` is a task that never ends.
+Each worker has its own generator, so its k-th task takes equally long under every
+protocol. `inf` is a task that never ends.
 """
 
 import dataclasses
@@ -43,11 +43,6 @@ def independent(draw: Callable[[np.random.Generator, int], ArrayLike]) -> Servic
         >>> bool((next(service(np.random.default_rng(0), 0)) > 1.0).all())
         True
     """
-    if not callable(draw):
-        raise TypeError(
-            f"`draw` must be a function of (rng, size), got {draw!r}: for a fixed time"
-            " use constant(seconds)."
-        )
 
     def service(rng, worker):
         del worker
@@ -84,15 +79,15 @@ def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
 def markov_stragglers(
     service: Service, slowdown: float, enter: float, leave: float
 ) -> Service:
-    """Workers that are slow for a while: Gilbert and Elliott's two-state chain.
+    """Workers that are slow for some tasks: Gilbert and Elliott's two-state chain.
 
     A slow worker takes `slowdown` times as long. From task to task
 
         P(fast -> slow) = enter,  P(slow -> fast) = leave
 
-    so a share enter / (enter + leave) of the tasks is slow, the chain's correlation is
-    1 - enter - leave, and a worker stays slow for 1 / leave tasks on average. The first
-    task is drawn from the stationary chain.
+    A share enter / (enter + leave) of the tasks is slow, the correlation of successive
+    tasks is 1 - enter - leave, and a worker stays slow for 1 / leave tasks on average.
+    The first task is drawn from the stationary chain.
 
     Args:
         service: of a fast worker.
@@ -101,8 +96,7 @@ def markov_stragglers(
         leave: probability that a slow worker's next task is fast.
 
     Raises:
-        TypeError, ValueError: if an argument is no such service or number, or both
-            probabilities are zero.
+        ValueError: if a probability is not in [0, 1], or both are zero.
 
     Example:
         >>> from delayjax.cluster import constant
@@ -114,14 +108,15 @@ def markov_stragglers(
         Buyukates, Ozfatura, Ulukus and Gunduz, Gradient coding with dynamic clustering,
         arXiv:2011.01922.
     """
-    check_service("service", service)
     base.check_number("slowdown", slowdown, positive=True)
-    _check_probability("enter", enter)
-    _check_probability("leave", leave)
+    for name, value in {"enter": enter, "leave": leave}.items():
+        base.check_number(name, value)
+        if value > 1.0:
+            raise ValueError(f"`{name}` must lie in [0, 1], got {value}.")
     if enter + leave == 0:
         raise ValueError(
-            "`enter` and `leave` must not both be 0, got 0 and 0: no worker would ever"
-            " change; slow workers for good are Cluster(slowdown=[...])."
+            "`enter` and `leave` must not both be 0, got 0 and 0: workers with a"
+            " constant speed are Cluster(slowdown=[...])."
         )
 
     def slow_at_times(rng, worker):
@@ -141,24 +136,23 @@ def markov_stragglers(
 def sleepers(
     seconds: float, sleep_seconds: float, workers: int, *, asleep: int = 2
 ) -> Service:
-    """Some workers sleep at each task, others at the next: WAGMA's imbalance.
+    """Some workers sleep at each task: WAGMA's imbalance.
 
         T = seconds + sleep_seconds  on the workers drawn for task k, else seconds
 
-    For each k `asleep` numbers are drawn uniformly from 0, ..., workers - 1, perhaps
-    the same, and alike for all workers, which are therefore not independent. They must
-    share one seed, so only a `Cluster` can draw from this service.
+    For each k, `asleep` numbers are drawn uniformly from 0, ..., workers - 1, with
+    replacement. All workers see the same draws, so their times are not independent. The
+    workers must share one seed: draw with a `Cluster`.
 
     Args:
         seconds: of a task.
-        sleep_seconds: what a sleeper takes longer; 0.32 in the paper.
-        workers: P, of the whole cluster.
-        asleep: how many numbers are drawn.
+        sleep_seconds: how much longer a sleeper takes; 0.32 in the paper.
+        workers: P of the cluster.
+        asleep: how many numbers are drawn for a task.
 
     Raises:
-        TypeError, ValueError: if an argument is no such number; from `Cluster` if it
-            has another number of workers; from the service if its generator is not a
-            cluster's, for the sleepers would then differ between the workers.
+        ValueError: if a number is out of range; from `Cluster` if it has another number
+            of workers; from the service if its generator is not a cluster's.
 
     Example:
         >>> from delayjax.cluster import Cluster
@@ -169,7 +163,7 @@ def sleepers(
 
     References:
         Li et al. (WAGMA-SGD), 2021, arXiv:2005.00124, and its code
-        Shigangli/WAGMA-SGD: two of P ranks sleep 0.32 s, from a seed that all share.
+        Shigangli/WAGMA-SGD: two of P ranks sleep 0.32 s, from one seed.
     """
     base.check_number("seconds", seconds, positive=True)
     base.check_number("sleep_seconds", sleep_seconds, positive=True)
@@ -180,7 +174,7 @@ def sleepers(
 
 @dataclasses.dataclass(frozen=True)
 class Sleepers:
-    """The service of `sleepers`, which knows for how many workers it is."""
+    """The service of `sleepers`; a `Cluster` checks its number of workers."""
 
     seconds: float
     sleep_seconds: float
@@ -193,12 +187,12 @@ class Sleepers:
         own_key = getattr(seeds, "spawn_key", ())
         if own_key[:1] != (worker,):
             raise ValueError(
-                "`rng` must be the generator that a Cluster makes for worker"
-                f" {worker}, got one of another seed: the workers would not agree on"
-                " who sleeps. Draw with Cluster(workers, sleepers(...)).draw(worker,"
+                f"`rng` must be the generator that a Cluster makes for worker {worker},"
+                " got one of another seed, and workers would not agree on the"
+                " sleepers: draw with Cluster(workers, sleepers(...)).draw(worker,"
                 " size, seed=...)."
             )
-        # the worker's own seed, without what tells it from the others'
+        # the worker's seed without the worker's number
         shared = np.random.SeedSequence(
             seeds.entropy, spawn_key=(_SHARED, *own_key[1:])
         )
@@ -218,7 +212,7 @@ def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
         seconds_of: (worker, tasks) -> seconds [n] of its tasks int64 [n].
 
     Raises:
-        ValueError: when it is drawn from, if there are not as many seconds as tasks.
+        ValueError: from the service, if there are not as many seconds as tasks.
 
     Example:
         >>> lengths = np.asarray([[10, 20, 10], [10, 10, 40]])  # [workers, tasks]
@@ -226,10 +220,6 @@ def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
         >>> next(service(np.random.default_rng(0), 1))[:4]
         array([1., 1., 4., 1.])
     """
-    if not callable(seconds_of):
-        raise TypeError(
-            f"`seconds_of` must be a function of (worker, tasks), got {seconds_of!r}."
-        )
 
     def service(rng, worker):
         del rng
@@ -246,22 +236,3 @@ def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
             first += size
 
     return service
-
-
-def check_service(name: str, value: Any) -> None:
-    """Checks that `value` can be called.
-
-    Raises:
-        TypeError: if it cannot.
-    """
-    if not callable(value):
-        raise TypeError(
-            f"`{name}` must be a service such as cluster.exponential(1.0), got"
-            f" {value!r}."
-        )
-
-
-def _check_probability(name: str, value: float) -> None:
-    base.check_number(name, value)
-    if value > 1.0:
-        raise ValueError(f"`{name}` must lie in [0, 1], got {value}.")
