@@ -614,7 +614,7 @@ CALLS = (
                 protocols.k_async(1),
                 cluster.Cluster(WORKERS, cluster.constant(1.0), slowdown=[slowdown]),
             ),
-            workers=(0, no.some(*no.NO_NUMBER, 1.5, [], [0.5], [[0], [1, 2]])),
+            workers=(0, no.some(*no.ODD, 1.5, 4, -1, [0.5], [[0], [1, 2]])),
             factor=(4.0, no.finite(no.positive)),
             start_seconds=(1.0, no.number(least=0.0, high=2.0)),
             stop_seconds=(2.0, no.finite(no.number(low=1.0))),
@@ -643,7 +643,7 @@ CALLS = (
         "cluster.shifted_exponential": call(
             cluster.shifted_exponential,
             drawn,
-            shift_seconds=(1.0, no.positive),
+            shift_seconds=(1.0, no.non_negative),
             mean_seconds=(1.0, no.positive),
         ),
         "cluster.gamma": call(
@@ -755,7 +755,7 @@ CALLS = (
         "cluster.run_time": call(
             cluster.run_time,
             target=(0.1, no.positive),
-            rates=([0.5, 1.0], no.some(*no.ODD, [], [math.nan], ["a"], [[1.0]], 1j)),
+            rates=([0.5, 1.0], no.some(*no.ODD, [math.nan], ["a"], 1j)),
             start=(1.0, no.some(*no.ODD, math.nan, math.inf, [1.0] * 3, 1j)),
         ),
         "cluster.StalenessLaw": call(cluster.StalenessLaw, pmf=([0.5, 0.5], PMF)),
@@ -832,7 +832,8 @@ CALLS = (
             trials=(2, no.count | no.some([1] * 3, [0] * 4, [1.5] * 4, [-1] * 4)),
             allotted_seconds=(
                 9.0,
-                no.finite(no.positive) | no.some([1.0] * 3, [0.0] * 4),
+                no.finite(no.positive).filter(lambda v: not is_numbers(v))
+                | no.some([1.0] * 3, [0.0] * 4),
             ),
         ),
         "protocols.rennala": call(protocols.rennala, simulated, batch=(2, no.count)),

@@ -294,18 +294,18 @@ def test_optax_s_mask_rests_in_the_same_rounds():
     [
         (
             lambda: cluster.visits_to_rounds([0.0, 1.0], 2),
-            TypeError,
-            "`workers` must hold integers, got float64",
+            ValueError,
+            r"`workers` must be a vector of integers, got \[0.0, 1.0\]",
         ),
         (
             lambda: cluster.visits_to_rounds([[0], [1]], 2),
             ValueError,
-            r"`workers` must have shape \[n\], .* got \(2, 1\)",
+            r"`workers` must be a vector of integers, got \[\[0\], \[1\]\]",
         ),
         (
             lambda: cluster.visits_to_rounds([], 2),
             ValueError,
-            r"must have shape \[n\], .*\(0,",
+            r"`workers` must be a vector of integers, got \[\]",
         ),
         (
             lambda: cluster.visits_to_rounds([0, 2], 2),

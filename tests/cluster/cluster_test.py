@@ -504,15 +504,11 @@ def run(rule, num_workers=4, num_updates=5, **keywords):
             ValueError,
             r"`allotted_seconds`.* nan",
         ),
-        (
-            lambda: run(protocols.mindflayer((1, 2), 1.0)),
-            ValueError,
-            r"`trials`.* 4 workers.*2",
-        ),
+        (lambda: run(protocols.mindflayer((1, 2), 1.0)), ValueError, r"\(2,\).*\(4,\)"),
         (
             lambda: run(protocols.mindflayer(1, (1.0, 2.0, 3.0))),
             ValueError,
-            r"`allotted_seconds`.* 4 workers.*3",
+            r"\(3,\).*\(4,\)",
         ),
         (
             lambda: run(protocols.mindflayer(0, 1.0)),
@@ -536,13 +532,13 @@ def run(rule, num_workers=4, num_updates=5, **keywords):
         (
             lambda: cluster.Cluster(2, [cluster.constant(1.0)] * 3),
             ValueError,
-            r"`service`.* 2 .* 3",
+            r"`service`.* 2, got 3",
         ),
         *[
             (
                 lambda bad=bad: cluster.Cluster(2, cluster.constant(1.0), slowdown=bad),
                 error,
-                rf"`slowdown`.* {text}",
+                rf"`slowdown.* {text}",
             )
             for bad, error, text in [
                 ([1.0], ValueError, r"2 .* \(1\.0,\)"),
@@ -551,8 +547,8 @@ def run(rule, num_workers=4, num_updates=5, **keywords):
                 ([1.0, -1.0], ValueError, r"positive.* \(1\.0, -1\.0\)"),
                 ([1.0, math.nan], ValueError, r"nan"),
                 ([1.0, INF], ValueError, r"inf.*Slowdown"),
-                ([cluster.Slowdown(2, 2.0)], ValueError, r"worker 2\b.* 2"),
-                ([cluster.Slowdown((0, -1), 2.0)], ValueError, r"worker -1\b.* 2"),
+                ([cluster.Slowdown(2, 2.0)], ValueError, r"0 \.\. 1, got 2"),
+                ([cluster.Slowdown((0, -1), 2.0)], ValueError, r"got -1"),
                 ([cluster.Slowdown(0, 2.0), 3.0], TypeError, r"3\.0"),
             ]
         ],
@@ -686,7 +682,7 @@ def test_a_rule_that_starts_what_is_not_there_is_refused(start, name):
     def rule(server):
         server.start(**start)
 
-    with pytest.raises(ValueError, match=f"`{name}` must lie in 0"):
+    with pytest.raises(ValueError, match=f"`{name}`.* in 0"):
         cluster.simulate(cluster.Cluster(1, cluster.constant(1.0)), rule, 1, seed=0)
 
 

@@ -402,7 +402,7 @@ def test_options_of_a_log_are_refused_for_a_saved_trace(tmp_path):
 
 
 def test_a_log_without_updates_cannot_be_sorted(tmp_path):
-    with pytest.raises(ValueError, match="`sort` needs the column `update`"):
+    with pytest.raises(KeyError, match="update"):
         load(tmp_path, "staleness\n0\n", sort=True)
 
 

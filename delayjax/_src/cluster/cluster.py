@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from delayjax._src import base
-from delayjax._src.cluster import services
+from delayjax._src.cluster import ranges, services
 from delayjax._src.cluster.services import Service
 
 
@@ -19,19 +19,15 @@ class Slowdown:
     """Workers that are slower, or dead, for some time.
 
     Work done in [start, stop) takes `factor` times as long. If a task crosses an edge,
-    each part has its own speed. Overlapping slowdowns multiply. An infinite factor
-    means that the workers are dead: they lose the task they compute at `start`, and at
-    `stop` they read the current parameters and begin anew. Messages under way arrive. A
-    task with a time limit fails when its time is over.
+    each part has its own speed. Overlapping slowdowns multiply. With an infinite factor
+    the workers are dead: they lose their task at `start`, and read and begin anew at
+    `stop`. Messages under way arrive. A task with a time limit fails at its limit.
 
     Attributes:
         workers: a worker or several.
         factor: how many times longer a gradient takes, above 0; below 1 is faster.
         start_seconds: when the slowdown begins.
         stop_seconds: when the slowdown ends.
-
-    Raises:
-        ValueError: if `factor` is not positive, or `stop` is not after `start` >= 0.
 
     Example:
         >>> Slowdown(0, 4.0, start_seconds=100.0)  # four times slower from then on
@@ -46,36 +42,29 @@ class Slowdown:
     def __post_init__(self):
         if not self.factor > 0:
             raise ValueError(
-                f"`factor` must be positive, got {self.factor}: math.inf is a dead"
-                " worker."
+                f"`factor` must be positive, got {self.factor}: inf is a dead worker."
             )
         if not 0 <= self.start_seconds < self.stop_seconds:
             raise ValueError(
-                "`stop_seconds` must be after `start_seconds`, both non-negative, got"
-                f" {self.stop_seconds} and {self.start_seconds}."
+                "`stop_seconds` must be above `start_seconds`, and this non-negative,"
+                f" got {self.stop_seconds} and {self.start_seconds}."
             )
 
 
 @dataclasses.dataclass(frozen=True)
 class Communication:
-    """The time of a message between a worker and the server.
+    """The time of a message between a worker and the server, latency + bytes / rate.
 
-        seconds = latency + bytes / rate
-
-    for parameters on their way to the worker and gradients on their way to the server.
-    A worker does nothing else in this time.
+    It holds for parameters on their way to the worker and gradients on their way to the
+    server. A worker does nothing else in this time.
 
     Attributes:
         latency_seconds: of a message.
         message_bytes: of the parameters, and of a gradient.
         bytes_per_second: the rate of the link; by default infinite.
         serial: whether the server sends or receives one message at a time, in the order
-            of requests. A message occupies it for bytes / rate, and a worker reads the
-            version at the time when sending begins. By default the server serves all
-            workers at once.
-
-    Raises:
-        ValueError: if a number is negative or nan, or the rate is 0.
+            of requests, in bytes / rate each; by default it serves all at once. A
+            worker reads the version at the moment when sending begins.
 
     Example:
         >>> Communication(latency_seconds=0.5, message_bytes=4e6, bytes_per_second=1e6
@@ -113,8 +102,8 @@ class Communication:
             10.0
 
         References:
-            Thakur, Rabenseifner and Gropp, Optimization of collective communication
-            operations in MPICH, IJHPCA 19(1), 2005 (recursive halving, then doubling).
+            Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005 (recursive halving, then
+            doubling).
         """
         workers = base.check_bound("workers", workers, at_least=1)
         latencies, models = 2 * (workers - 1).bit_length(), 2 * (1 - 1 / workers)
@@ -151,8 +140,8 @@ class Cluster:
         communication: the time of messages; by default they take none.
 
     Raises:
-        ValueError: if there is no worker, a sequence has another length than P, a
-            factor is not positive and finite, or a slow worker does not exist.
+        ValueError: if a sequence has another length than P, a factor is not positive
+            and finite, or a slow worker does not exist.
 
     Example:
         >>> from delayjax.cluster import exponential
@@ -180,35 +169,25 @@ class Cluster:
         for own in each:
             if isinstance(own, services.Sleepers) and own.workers != self.workers:
                 raise ValueError(
-                    f"`service` has sleepers among {own.workers} workers, but the"
-                    f" cluster has {self.workers}: use sleepers(...,"
-                    f" workers={self.workers})."
+                    f"`service` has sleepers among {own.workers} workers, but there are"
+                    f" {self.workers}: use sleepers(..., workers={self.workers})."
                 )
         if isinstance(self.service, tuple) and len(each) != self.workers:
             raise ValueError(
-                f"`service` must be one service or one for each of the {self.workers}"
-                f" workers, got {len(each)}."
+                f"`service` must be one service or {self.workers}, got {len(each)}."
             )
 
     def _check_slowdown(self) -> None:
         for item in self._scheduled:
-            for worker in np.unique(item.workers):
-                if not 0 <= worker < self.workers:
-                    raise ValueError(
-                        f"`slowdown` names worker {worker}, but there are"
-                        f" {self.workers}, from 0 on."
-                    )
+            for worker in np.unique(item.workers).tolist():
+                ranges.check_integer("slowdown.workers", worker, 0, self.workers - 1)
         factors = self._factors
-        if factors.shape != (self.workers,):
+        right = (factors > 0) & np.isfinite(factors)
+        if factors.shape != (self.workers,) or not right.all():
             raise ValueError(
-                f"`slowdown` must hold one factor for each of the {self.workers}"
-                f" workers, or cluster.Slowdown objects alone, got {self.slowdown!r}."
-            )
-        if not ((factors > 0) & np.isfinite(factors)).all():
-            raise ValueError(
-                "`slowdown` must hold positive, finite factors, got"
-                f" {self.slowdown!r}: a dead worker is"
-                " cluster.Slowdown(worker, math.inf, start_seconds=...)."
+                f"`slowdown` must hold {self.workers} positive, finite factors, or"
+                f" cluster.Slowdown objects alone, got {self.slowdown!r}: a dead worker"
+                " is cluster.Slowdown(worker, math.inf)."
             )
 
     @property
@@ -230,13 +209,7 @@ class Cluster:
     def times(self, worker: int, *, seed: int, stream: int = 0) -> Iterator[float]:
         """The seconds of a worker's tasks in their order, without slowdowns.
 
-        Args:
-            worker: the worker's number.
-            seed: the simulation's seed.
-            stream: 0 for the times in `simulate`; other streams are independent.
-
-        Raises:
-            ValueError: when a time that the service yields is negative or nan.
+        Stream 0 has the times in `simulate` with this seed; others are independent.
         """
         key = (worker, stream) if stream else (worker,)
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
@@ -255,12 +228,10 @@ class Cluster:
 
     def draw(self, worker: int, size: int, *, seed: int, stream: int = 0) -> np.ndarray:
         """The first `times` of a worker, float64 [size]."""
-        worker = base.check_bound("worker", worker)
-        if worker >= self.workers:
-            raise ValueError(
-                f"`worker` must be below {self.workers}, the number of workers, got"
-                f" {worker}."
-            )
+        worker = ranges.check_integer("worker", worker, 0, self.workers - 1)
+        size = base.check_bound("size", size)
+        seed = base.check_bound("seed", seed)
+        stream = base.check_bound("stream", stream)
         times = self.times(worker, seed=seed, stream=stream)
         return np.fromiter(times, np.float64, size)
 
@@ -285,9 +256,8 @@ class Speed(NamedTuple):
     def finish(self, begin: float, work: float) -> tuple[float, float | None]:
         """When a task is done that begins at `begin` and takes a normal worker `work`.
 
-        Returns:
-            The time, inf if never, and None; if the worker dies first, the time when
-            it is back and the time of its death.
+        Returns the time, inf if never, and None; if the worker dies first, the time
+        when it is back and the time of its death.
         """
         i = bisect_right(self.edges, begin) - 1
         while self.factors[i] < math.inf:
@@ -302,13 +272,7 @@ class Speed(NamedTuple):
     def is_done_within(self, limit: float, begin: float, work: ArrayLike) -> np.ndarray:
         """Whether tasks that begin at `begin` are done `limit` seconds later.
 
-        Args:
-            limit: seconds after `begin`.
-            begin: seconds.
-            work: seconds that the tasks take a normal worker, any array.
-
-        Returns:
-            bool, of the shape of `work`; false if the worker dies before.
+        `work` is as in `finish`, of any shape; false if the worker dies before.
         """
         left, work = limit, np.asarray(work)
         done = np.zeros(work.shape, bool)

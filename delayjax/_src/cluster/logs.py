@@ -42,8 +42,7 @@ def load_trace(
     A log of ages has the column `staleness`, update - read_version, in the place of
     `read_version`, and may lack the other three: without `update` each row is an update
     of its own; without `time_s` the times are nan; without `worker` all gradients are
-    worker 0's. If a log has both `read_version` and `staleness`, they must agree. Other
-    columns are ignored.
+    worker 0's. Other columns are ignored.
 
     Args:
         path: a .npz or .csv file.
@@ -52,8 +51,8 @@ def load_trace(
             middle of a run. The trace counts from 0. A version that was read before the
             log began becomes version 0.
         start_seconds: subtracted from `time_s`: a number of seconds, or "first", which
-            puts the first update at 0 s. By default nothing is subtracted, and a first
-            time above 10^8 s (three years) is refused because it is a clock's time.
+            puts the first update at 0 s; by default 0. A first time above 10^8 s (three
+            years) is a clock's time and needs this option.
         sort: whether to sort the rows by `update`. Rows of one update keep their order.
         num_workers: P of a .csv; by default the largest worker plus 1.
 
@@ -62,9 +61,8 @@ def load_trace(
         `busy_seconds` are nan, and nothing is dropped. Costs some microseconds a row.
 
     Raises:
-        FileNotFoundError: if there is no such file.
         ValueError: if the file cannot be read, with the line, the column, the value and
-            the remedy; or if an option does not suit the file.
+            the remedy; or if options are given for a .npz.
 
     Example:
         >>> import tempfile
@@ -90,18 +88,11 @@ def load_trace(
         return log.trace(first_update, start_seconds, num_workers)
     if path.suffix != ".npz":
         raise ValueError(f"`path` must end in .npz or .csv, got {str(path)!r}.")
-    if columns or first_update or start_seconds is not None or sort:
+    if columns or first_update or start_seconds is not None or sort or num_workers:
         raise ValueError(
-            "`columns`, `first_update`, `start_seconds` and `sort` are options of a"
-            f" .csv, got one for {path}: leave it out."
+            f"All arguments but `path` are options of a .csv, got one for {path}."
         )
-    trace = _read_npz(path)
-    if num_workers not in (None, trace.num_workers):
-        raise ValueError(
-            f"`num_workers` must be {trace.num_workers}, as in {path}, got"
-            f" {num_workers}."
-        )
-    return trace
+    return _read_npz(path)
 
 
 def _read_npz(path: Path) -> Trace:
@@ -120,23 +111,16 @@ def _read_npz(path: Path) -> Trace:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Log:
-    """The columns of a .csv that make a trace.
-
-    Attributes:
-        path: of the file.
-        lines: the line of each row in the file, int64 [M].
-        columns: our name -> the numbers, int64 or float64 [M].
-        names: our name -> the column's name in the file.
-    """
+    """The columns of a .csv that make a trace."""
 
     path: Path
-    lines: np.ndarray
-    columns: dict[str, np.ndarray]
-    names: dict[str, str]
+    lines: np.ndarray  # the line of each row in the file, int64 [M]
+    columns: dict[str, np.ndarray]  # our name -> the numbers, int64 or float64 [M]
+    names: dict[str, str]  # our name -> the column's name in the file
 
     @classmethod
     def read(cls, path: Path, columns: Mapping[str, str]) -> "_Log":
-        """Reads the numbers; `columns` is as in `load_trace`."""
+        """Reads the numbers."""
         try:
             text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
@@ -177,12 +161,7 @@ class _Log:
         return numbers
 
     def sorted(self) -> "_Log":
-        """The rows in the order of their updates."""
-        if "update" not in self.columns:
-            raise ValueError(
-                f"`sort` needs the column `update`, which {self.path} lacks: name it"
-                " with `columns`."
-            )
+        """The rows in the order of their updates, which the log must have."""
         order = np.argsort(self.columns["update"], kind="stable")
         columns = {ours: column[order] for ours, column in self.columns.items()}
         return dataclasses.replace(self, lines=self.lines[order], columns=columns)
@@ -193,7 +172,7 @@ class _Log:
         start_seconds: float | Literal["first"] | None,
         num_workers: int | None,
     ) -> Trace:
-        """Checks the rows and makes a trace of them; see `load_trace`."""
+        """Checks the rows and makes a trace of them."""
         rows = len(self.lines)
         update = self._update(first_update)
         seconds = self._seconds(update, start_seconds)
@@ -299,8 +278,7 @@ def _names(path: Path, header: list[str], columns: Mapping[str, str]) -> dict[st
     for ours, theirs in columns.items():
         if ours not in _COLUMNS:
             raise ValueError(
-                f"`columns` must map some of {', '.join(_COLUMNS)} to names in the"
-                f" file, got {ours!r} among them."
+                f"`columns` must rename some of {', '.join(_COLUMNS)}, got {ours!r}."
             )
         if theirs not in header:
             raise ValueError(f"{has}, but `columns` names {theirs!r}.")

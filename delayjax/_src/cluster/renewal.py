@@ -6,6 +6,7 @@ import math
 import numpy as np
 
 from delayjax._src.cluster.cluster import Cluster
+from delayjax._src.cluster.ranges import as_seconds
 from delayjax._src.cluster.service_time import ServiceTime, as_service_time
 from delayjax._src.cluster.staleness import StalenessLaw
 
@@ -16,15 +17,15 @@ _LEFT_OUT = 1e-6  # share of the longest service times that count as the longest
 _NOTHING = 1e-10  # of a probability
 _DEVIATIONS = 10  # of the staleness during the longest time
 _LONGEST = 5000  # shortest means
+_REMEDY = ": simulate it, and take Trace.staleness_law()."
 
 
 def staleness_law(cluster: Cluster) -> StalenessLaw:
     """The staleness of plain asynchronous SGD, with one gradient an update.
 
     While worker i computes for T_i seconds, every other worker j delivers N_j(T_i)
-    gradients. Workers are renewal processes that never wait. At any moment the rest of
-    a task of worker j has the density P(T_j > t) / E T_j. With nu_i the rate of worker
-    i and nu the sum of the rates,
+    gradients. Workers are renewal processes that never wait: at any moment the rest of
+    worker j's task has the density P(T_j > t) / E T_j. With rates nu_i of sum nu,
 
         E u^tau = sum_i nu_i/nu E prod_{j != i} E u^{N_j(T_i)}
         P(N_j(t) >= n) = (rest_j * F_j^{*(n-1)})(t)
@@ -33,35 +34,31 @@ def staleness_law(cluster: Cluster) -> StalenessLaw:
     geometric law, constant times tau = P - 1.
 
     Args:
-        cluster: its services must be `ServiceTime`s; its slowdowns must be constant
-            factors; it must have no communication.
+        cluster: with `ServiceTime`s, constant factors as slowdowns, no communication.
 
     Returns:
-        The law. Its distance to the law of long simulations is below 0.005 in total
-        variation, because convolutions are taken on a grid of times. Costs 0.1 s for 16
-        equal workers and some seconds for 1000, and grows with the square of the number
-        of different workers.
+        The law, within 0.005 in total variation (convolutions use a grid of times).
+        Costs 0.1 s for 16 equal workers and some seconds for 1000, and grows with the
+        square of the number of different workers.
 
     Raises:
         TypeError: if a service is no `ServiceTime`.
-        ValueError: if slowdowns change over time, there is communication, a worker has
-            no positive, finite mean time, or times differ by more than a factor of
-            5000.
+        ValueError: if slowdowns change over time, there is communication, a mean time
+            is not positive and finite, or times differ by a factor above 5000.
 
     Example:
         >>> from delayjax.cluster import exponential
         >>> law = staleness_law(Cluster(4, exponential(1.0)))
-        >>> round(law.mean, 3), law.pmf[:3].round(3).tolist()  # 3/4 of the one before
+        >>> round(law.mean, 3), law.pmf[:3].round(3).tolist()  # geometric, ratio 3/4
         (3.0, [0.25, 0.188, 0.141])
 
     References:
-        Yu, Chen and Poor, Distributed stochastic gradient descent with staleness,
-        arXiv:2406.11159 (the renewal picture); Cox, Renewal Theory, 1962.
+        Yu, Chen and Poor, arXiv:2406.11159; Cox, Renewal Theory, 1962.
     """
     if cluster.communication is not None:
         raise ValueError(
             "`cluster` must be without communication, got"
-            f" {cluster.communication!r}: simulate it, and take Trace.staleness_law()."
+            f" {cluster.communication!r}{_REMEDY}"
         )
     kinds = _kinds(cluster)
     times, numbers = list(kinds), list(kinds.values())
@@ -93,23 +90,16 @@ def _kinds(cluster: Cluster) -> dict[ServiceTime, int]:
         service = as_service_time("service", cluster.service_of(worker))
         if len(speed.factors) != 1:
             raise ValueError(
-                f"`cluster` must not change over time, but worker {worker} does:"
-                " simulate it, and take Trace.staleness_law()."
+                f"`cluster` must not change over time, unlike worker {worker}{_REMEDY}"
             )
-        if not 0 < service.mean < math.inf:
-            raise ValueError(
-                "`service` must have a positive, finite mean, but worker"
-                f" {worker} has {service.mean} s."
-            )
+        remedy = f"leave out worker {worker}"
+        as_seconds("service.mean", service.mean, positive=True, remedy=remedy)
         workers[service, speed.factors[0]] += 1
     return {time.scaled(factor): count for (time, factor), count in workers.items()}
 
 
 def _nodes(time: ServiceTime) -> tuple[np.ndarray, np.ndarray]:
-    """Service times and their probabilities, float64 [n] each.
-
-    Nodes are closer at short times, where the staleness varies less.
-    """
+    """Service times, closer where they are short, and their probabilities."""
     low, high = time.quantile(_NOTHING), time.quantile(1 - _LEFT_OUT)
     edges = low + (high - low) * np.linspace(0, 1, _NODES + 1) ** 2
     below = 1 - time.survival(edges)
@@ -126,8 +116,7 @@ def _cell(times: list[ServiceTime], longest: float) -> float:
     if longest > _LONGEST * shortest:
         raise ValueError(
             f"`cluster` must not have times above {_LONGEST} times the shortest mean,"
-            f" got {longest:.4g} s and {shortest:.4g} s: simulate it, and take"
-            " Trace.staleness_law()."
+            f" got {longest:.4g} s and {shortest:.4g} s{_REMEDY}"
         )
     return max(shortest / _CELLS, longest / _MOST_CELLS)
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from delayjax._src import base
-from delayjax._src.cluster.cluster import Cluster
+from delayjax._src.cluster.cluster import Cluster, Communication
+from delayjax._src.cluster.ranges import check_integer
 from delayjax._src.cluster.trace import Dropped, Trace
 
 Protocol = Callable[["Server"], None]
@@ -74,10 +75,9 @@ class Server:
         self._deadline = seconds
         self._times = [cluster.times(worker, seed=seed) for worker in range(workers)]
         self._speeds = cluster.speeds()
-        link = cluster.communication
-        self._latency = link.latency_seconds if link else 0.0
-        self._transfer = link.transfer_seconds if link else 0.0
-        self._serial = bool(link and link.serial)
+        link = cluster.communication or Communication()
+        self._latency, self._transfer = link.latency_seconds, link.transfer_seconds
+        self._serial = link.serial
         # messages (task, worker, what) that wait for a serial server
         self._messages: deque[tuple[int, int, int]] = deque()
         self._serves = False
@@ -135,22 +135,17 @@ class Server:
             limit: seconds after which it stops computing and arrives `failed`; also if
                 it dies before.
             work: how many times a gradient's work the task is.
-
-        Raises:
-            ValueError: if there is no such worker or no such version.
         """
-        if not 0 <= worker < self.num_workers:
+        version = self.version if read_version is None else read_version
+        if not (0 <= worker < self.num_workers and 0 <= version <= self.version):
             raise ValueError(
-                f"`worker` must lie in 0 .. {self.num_workers - 1}, got {worker}."
-            )
-        if read_version is not None and not 0 <= read_version <= self.version:
-            raise ValueError(
-                f"`read_version` must lie in 0 .. {self.version}, got {read_version}."
+                f"`worker` must lie in 0 .. {self.num_workers - 1}, `read_version` in"
+                f" 0 .. {self.version}, got {worker} and {version}."
             )
         self._begin(worker)
         self._limit[worker] = limit
         self._work[worker] = work
-        self._read[worker] = self.version if read_version is None else read_version
+        self._read[worker] = version
         if read_version is not None:
             self._compute(worker, self.now)
         elif self._serial:  # the version is known when its turn has come
@@ -164,28 +159,11 @@ class Server:
             self.start(worker)
 
     def check_workers(self, name: str, value: int) -> None:
-        """Checks that a protocol's argument is at most the number of workers.
-
-        Args:
-            name: of the argument.
-            value: of the argument.
-
-        Raises:
-            ValueError: if there are fewer workers.
-        """
-        if value > self.num_workers:
-            raise ValueError(
-                f"`{name}` must lie in 1 .. {self.num_workers}, the number of workers,"
-                f" got {value}."
-            )
+        """Checks that a protocol's argument is at most the number of workers."""
+        check_integer(name, value, 1, self.num_workers)
 
     def wake(self, worker: int, seconds: float) -> None:
-        """Lets an idle worker arrive `failed` after some time.
-
-        Args:
-            worker: if it is started before, it does not arrive.
-            seconds: from now.
-        """
+        """Lets an idle worker arrive `failed` after some time, unless it is started."""
         self._begin(worker)
         self._push(self.now + seconds, worker, _ASKS_AGAIN)
 
@@ -204,8 +182,8 @@ class Server:
     def success_probability(self, worker: int) -> float:
         """The probability that a worker's last task was done within its `limit`.
 
-        It holds for the worker's speeds while the task could run. Estimated from 10,000
-        draws of the service, in another stream than the tasks.
+        For the worker's speeds while the task could run; from 10,000 draws of the
+        service, in another stream than the tasks.
         """
         begin, limit, work = (
             self._began[worker],
@@ -262,14 +240,10 @@ class Server:
 
         Args:
             divisor: of the sum of the gradients; by default their number.
-
-        Raises:
-            ValueError: if no gradient was taken and there is no divisor.
         """
         if not self._taken and divisor is None:
             raise ValueError(
-                f"`{self._name}` makes an update of no gradient: take one first, or"
-                " give the `divisor`."
+                f"`{self._name}` updates with no gradient: take one, or give `divisor`."
             )
         taken, self._taken = self._taken, []
         if self.done:  # a protocol may have one more to apply
@@ -348,8 +322,7 @@ class Server:
         if self._patience < 0:
             raise ValueError(
                 f"`{self._name}` makes no progress: {self._waits} gradients arrived"
-                f" since update {self.version} at {self._seconds[-1:] or [0.0]} s and"
-                " none led to another: accept more of them, or give workers more time."
+                f" since update {self.version}: accept more, or give workers more time."
             )
         begun = self._begun[worker]
         self._stop(worker, self.now)
@@ -409,8 +382,8 @@ def simulate(
         protocol: what the server does with gradients; see `protocols` and `Server`.
         num_updates: updates of the parameters, N; None for as many as there are in
             `seconds`.
-        seed: of the service times. Worker w draws from
-            `SeedSequence(seed, spawn_key=(w,))`, under every protocol the same.
+        seed: of the service times, which are the same under every protocol: worker w
+            draws from `SeedSequence(seed, spawn_key=(w,))`.
         seconds: simulated time; the trace has no update after it.
 
     Returns:
@@ -419,8 +392,8 @@ def simulate(
 
     Raises:
         ValueError: if nothing ends the simulation, the protocol does not fit the
-            cluster, a service yields a time that is negative or nan, or the protocol
-            would wait for ever: the message names the workers.
+            cluster, a service yields a negative or nan time, or the protocol waits for
+            ever; the message names the workers.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, protocols
@@ -439,8 +412,7 @@ def simulate(
         num_updates = base.check_bound("num_updates", num_updates, at_least=1)
     elif seconds == math.inf:
         raise ValueError(
-            "`num_updates` must be an integer where `seconds` is infinite, got None:"
-            " the simulation would have no end."
+            "`num_updates` must be an integer where `seconds` is infinite, got None."
         )
     seed = base.check_bound("seed", seed)
     updates = math.inf if num_updates is None else num_updates

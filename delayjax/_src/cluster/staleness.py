@@ -7,7 +7,7 @@ from jax.typing import ArrayLike
 from scipy import optimize, special
 
 from delayjax._src import base
-from delayjax._src.cluster.rates import check_share
+from delayjax._src.cluster.ranges import check_share
 
 _ROUNDING = 1e-6  # of a sum of probabilities in float32
 
@@ -23,7 +23,7 @@ class StalenessLaw:
             constructor divides it by its sum and cuts zeros at its end.
 
     Raises:
-        ValueError: if `pmf` is no vector of probabilities whose sum is 1.
+        ValueError: if `pmf` is negative or its sum is not 1.
 
     Example:
         >>> law = StalenessLaw([0.5, 0.0, 0.5])
@@ -72,11 +72,9 @@ class StalenessLaw:
         Returns:
             The accepted share and the law of accepted gradients. Updates come at
             `accepted` times the rate of arrivals, and the mean staleness of all
-            arrivals is `accepted` times `mean`. The formula takes refusals as
-            independent. If R is at least half of `mean`, the share is good to 0.01 and
-            the mean to 3 % (5 % where the service times have a coefficient of variation
-            of 0.3). For nearly constant times the share may be off by 0.04. Costs
-            R + 1 binomial sums over `pmf` for the law, and about ten for the share.
+            arrivals is `accepted` times `mean`. Refusals are taken as independent: for
+            R above half of `mean` the share is accurate to 0.01 and the mean to 3 %
+            (0.04 and 5 % for nearly constant times). Costs R sums over `pmf`.
 
         Example:
             >>> kept = StalenessLaw([0.5, 0.0, 0.5]).filtered_by_bound(0)
@@ -84,8 +82,7 @@ class StalenessLaw:
             0.585786
 
         References:
-            Yu, Chen and Poor, arXiv:2406.11159, for the bound; Gupta, Zhang and Wang
-            (Rudra), arXiv:1509.04210, for a server that drops.
+            Yu, Chen and Poor, arXiv:2406.11159; Gupta et al. (Rudra), arXiv:1509.04210.
         """
         bound = base.check_bound("bound", bound)
         if bound >= len(self.pmf) - 1:
@@ -117,10 +114,9 @@ class StalenessLaw:
             array([0.25, 0.5 , 0.25])
 
         References:
-            Yu, Chen and Poor, arXiv:2406.11159 (event-triggered communication; their
-            rule is not public, this is a model of it).
+            A model of Yu, Chen and Poor's event trigger, arXiv:2406.11159.
         """
-        check_share("probability", probability)
+        check_share("probability", probability, positive=True)
         share = float(probability)
         return FilteredStaleness(share, self._thinned(share, len(self.pmf) - 1))
 

@@ -63,14 +63,11 @@ class Trace:
         update: the update of each gradient, int32 [M], ascending.
         worker: the worker of each gradient, int32 [M].
         read_version: the version that each gradient was taken at, int32 [M].
-        begun: seconds when the worker asked for that version, float64 [M]; nan in a
-            log.
-        arrived: seconds when the gradient reached the server, float64 [M]; nan in a
-            log.
-        divisor: of the sum of an update's gradients, float64 [T]: their number, unless
-            the protocol has its own.
-        busy_seconds: how long each worker computed until the last update, float64 [P];
-            nan in a log. Abandoned and dropped gradients count too.
+        begun: when its worker asked for that version, float64 [M]; nan in a log.
+        arrived: when the gradient reached the server, float64 [M]; nan in a log.
+        divisor: of the sum of an update's gradients, float64 [T]; usually their number.
+        busy_seconds: how long each worker computed until the last update, also for
+            abandoned and dropped gradients, float64 [P]; nan in a log.
         dropped: the gradients that the server refused; none by default.
     """
 
@@ -122,17 +119,14 @@ class Trace:
             start: the first update.
             stop: the update after the last one.
             width: pads rows to at least this many gradients.
-
-        Raises:
-            ValueError: if the trace lacks some of these updates.
         """
         start = base.check_bound("start", start)
         stop = base.check_bound("stop", stop)
         width = base.check_bound("width", width)
         if not start <= stop <= self.num_updates:
             raise ValueError(
-                f"`start` and `stop` must lie in order in 0 .. {self.num_updates}, the"
-                f" updates of the trace, got {start} and {stop}."
+                f"`start` and `stop` must lie in order in 0 .. {self.num_updates}, got"
+                f" {start} and {stop}."
             )
         return Arrivals(
             staleness=self._padded(self.update - self.read_version, start, stop, width),
@@ -167,11 +161,7 @@ class Trace:
 
         Args:
             burn_in: updates at the beginning that are left out.
-            dropped: whether to count dropped gradients too, with their staleness when
-                the server refused them.
-
-        Raises:
-            ValueError: if `burn_in` leaves no gradient.
+            dropped: whether dropped gradients count too, as stale as at their refusal.
 
         Example:
             >>> from delayjax.cluster import Cluster, constant, protocols, simulate
@@ -188,10 +178,7 @@ class Trace:
         kept = version >= base.check_bound("burn_in", burn_in)
         staleness = (version - read_version)[kept]
         if not staleness.size:
-            raise ValueError(
-                f"`burn_in` must leave gradients, got {burn_in} of {self.num_updates}"
-                " updates."
-            )
+            raise ValueError(f"`burn_in` must leave some gradient, got {burn_in}.")
         return StalenessLaw(np.bincount(staleness) / staleness.size)
 
     def save(self, path: Path | str) -> None:
@@ -199,14 +186,11 @@ class Trace:
 
         A .npz holds everything. A .csv has a row for each gradient that was applied,
         with the columns update,time_s,worker,read_version, or update,worker,staleness
-        where times are unknown.
+        where times are unknown. It cannot hold updates without gradients or with a
+        divisor of their own.
 
         Args:
             path: a file ending in .npz or .csv.
-
-        Raises:
-            ValueError: if `path` ends otherwise; or a .csv cannot hold the trace,
-                because an update has no gradient or a divisor of its own.
         """
         path = Path(path)
         if path.suffix == ".npz":
@@ -220,9 +204,8 @@ class Trace:
             plain = np.array_equal(self.divisor, self.counts) and self.counts.all()
             if not plain or not self.num_updates:
                 raise ValueError(
-                    "A .csv cannot hold a trace without updates, or with updates that"
-                    " have no gradient or a divisor of their own: save it as"
-                    f" {path.with_suffix('.npz').name}."
+                    "A .csv holds no trace without updates, and no update without"
+                    f" gradient or with its own divisor: save {path.stem}.npz."
                 )
             columns = self._csv_columns()
             with path.open("w", newline="") as file:

@@ -11,7 +11,7 @@ from delayjax._src.cluster.server import Protocol, Server
 def groups(
     num_groups: int, *, data: Literal["dynamic", "static"] = "dynamic"
 ) -> Protocol:
-    """G groups: a barrier inside each, plain asynchronous updates by each.
+    """G groups: a barrier inside each group, asynchronous updates by each group.
 
         x_{t+1} = x_t - eta (1/|group|) sum_{i in group} g_i(x_{t - tau})
 
@@ -19,21 +19,18 @@ def groups(
     G = P plain asynchronous SGD; the mean staleness is G - 1. Workers are dealt to
     groups in their order, as evenly as possible.
 
-    With dynamic data, one group slowed by 1 + d and an unchanged number of gradients,
-    the run takes 1 / (1 - (1/G) d/(1+d)) times as long: a straggler costs its group
-    alone. With static data it takes 1 + d times as long whatever G.
+    If one group is slower by 1 + d, dynamic data make a run of as many gradients take
+    1 / (1 - (1/G) d/(1+d)) times as long; static data make it take 1 + d times as long,
+    for any G.
 
     Args:
         num_groups: G, in 1 .. P.
-        data: "dynamic" draws from one pool; with "static" each group has its share of
-            the updates and stops after it, so the slowest decides when the run ends.
+        data: with "dynamic" all groups draw from one pool; with "static" each group has
+            its share of the updates and stops after it.
 
     Returns:
-        The rule; as many gradients an update as the group has members.
-
-    Raises:
-        TypeError, ValueError: if `num_groups` is no integer in 1 .. P or `data` is
-            unknown; with static data also if a simulation has no `num_updates`.
+        The rule: as many gradients an update as the group has members. With static data
+        the simulation needs `num_updates`.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
@@ -42,9 +39,8 @@ def groups(
         array([1., 2., 3., 4., 4.])
 
     References:
-        Basu, Saxena, Panja and Verma, Balancing stragglers against staleness in
-        distributed deep learning, HiPC 2018 (the exact rule is not public; this is a
-        reconstruction).
+        Basu et al., Balancing stragglers against staleness in distributed deep
+        learning, HiPC 2018 (a reconstruction: the exact rule is not public).
     """
     num_groups = base.check_bound("num_groups", num_groups, at_least=1)
     if data not in ("dynamic", "static"):
@@ -73,28 +69,22 @@ def groups(
 def progressive_groups(
     max_groups: int, *, tolerance: float = 0.2, every: int = 20
 ) -> Protocol:
-    """As many groups as the stragglers of the moment call for, and no more.
+    """As few groups as the current stragglers allow.
 
-    Every `every` updates the delay d of the slowest worker is measured, from the times
-    of the tasks since, and G is chosen as the smallest number of groups for which the
-    run takes at most 1 + tolerance times as long as without the straggler:
+    Every `every` updates the protocol measures the delay d of the slowest worker from
+    the tasks since the last decision. It chooses the smallest number of groups G, in
+    1 .. max_groups, for which the run takes at most 1 + tolerance times as long as
+    without the straggler:
 
         d = slowest mean task / median mean task - 1
         1 / (1 - (1/G) d/(1+d)) <= 1 + tolerance
 
-    within 1 .. max_groups. It begins with one group. When G changes, all start anew.
+    It begins with one group. When G changes, all workers start anew.
 
     Args:
-        max_groups: the most groups, what the tolerated loss of accuracy allows.
+        max_groups: the most groups, by the loss of accuracy that you tolerate.
         tolerance: of time, as a share.
         every: updates between two decisions.
-
-    Returns:
-        The rule.
-
-    Raises:
-        TypeError, ValueError: if an integer is not positive, `max_groups` exceeds P, or
-            `tolerance` is not positive.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
@@ -123,7 +113,7 @@ def progressive_groups(
             team.update(group)
             if server.version % every == 0:
                 wanted = _wanted_groups(times, max_groups, tolerance)
-                times = [own[-1:] for own in times]  # who is slow may have no other
+                times = [own[-1:] for own in times]  # a slow worker may have no other
                 if wanted != len(team.members):
                     team = _Teams(server, wanted)
                     server.start_all()
@@ -134,7 +124,7 @@ def progressive_groups(
 
 
 class _Teams:
-    """Who is in which group, and what the groups have gathered."""
+    """The members of the groups, and the gradients that the groups have."""
 
     def __init__(self, server: Server, num_groups: int):
         self._server = server
@@ -153,7 +143,7 @@ class _Teams:
         return group if whole else None
 
     def update(self, group: int) -> None:
-        """Applies what a group has gathered."""
+        """Applies the gradients of a group."""
         for arrival in self._gathered[group]:
             self._server.take(arrival)
         self._gathered[group] = []
@@ -164,8 +154,7 @@ def _shares(num_updates: float, num_groups: int) -> list[float]:
     """The updates of each group; they differ by one at most."""
     if num_updates == math.inf:
         raise ValueError(
-            "`num_updates` must be an integer where `data` is static, got None: each"
-            " group has its share of the updates."
+            "`num_updates` must be an integer where `data` is static, got None."
         )
     share, extra = divmod(int(num_updates), num_groups)
     return [share + (group < extra) for group in range(num_groups)]
