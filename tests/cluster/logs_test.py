@@ -377,7 +377,11 @@ def test_a_trace_without_times_is_saved_as_a_log_of_ages(tmp_path):
     [
         ({"columns": {"step": "update"}}, ValueError, r"`columns` .*'step'"),
         ({"columns": {"update": 3}}, ValueError, r"`columns` .*3"),
-        ({"columns": {"worker": "rank"}}, ValueError, r"`columns` names 'rank'"),
+        (
+            {"columns": {"worker": "rank"}},
+            ValueError,
+            r"`columns` names 'rank' as 'worker'",
+        ),
         ({"first_update": -1}, ValueError, r"`first_update` .* -1"),
         ({"first_update": 1.5}, TypeError, r"`first_update` .* 1\.5"),
         ({"start_seconds": "last"}, TypeError, r"`start_seconds` .* 'last'"),

@@ -141,7 +141,7 @@ def test_the_mean_is_p_less_one_whatever_the_times(name):
         (
             cluster.Cluster(2, EXPONENTIAL, slowdown=[cluster.Slowdown(1, 2.0, 5.0)]),
             ValueError,
-            "not change over time, unlike worker 1",
+            "constant speeds, unlike worker 1",
         ),
         (
             cluster.Cluster(2, cluster.infinite_bernoulli(1.0, 0.5)),

@@ -347,7 +347,7 @@ def test_the_last_of_heavy_tails_may_take_for_ever():
         (lambda: cluster.empirical([1.0, -2.0]), "non-negative, got -2.0"),
         (lambda: cluster.empirical([1.0, math.inf]), "got inf: leave out"),
         (lambda: cluster.empirical([1.0, math.nan]), "got nan"),
-        (lambda: cluster.from_scipy(stats.norm(0.0, 1.0)), "a support from -inf"),
+        (lambda: cluster.from_scipy(stats.norm(0.0, 1.0)), "a minimum of -inf"),
         (lambda: cluster.constant(1.0).scaled(0.0), "`factor` must be"),
         (lambda: cluster.uniform(0.0, 1.0).kth_mean(0, 8), "`k` must be at least 1"),
         (lambda: cluster.uniform(0.0, 1.0).kth_mean(9, 8), r"`k` must lie in 1 \.\. 8"),

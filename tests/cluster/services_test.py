@@ -172,7 +172,7 @@ def test_a_task_may_take_what_its_batch_says():
 
 def test_each_task_of_a_batch_has_its_own_seconds():
     law = cluster.by_batch(lambda worker, tasks: np.ones(3))
-    with pytest.raises(ValueError, match=r"as many seconds as tasks, got shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"shapes .*\(3,\).*\(8,\)"):
         next(law(np.random.default_rng(0), 0))
 
 

@@ -108,7 +108,9 @@ def test_arrivals_may_be_wider_than_the_trace(name):
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 61), (5, 4), (61, 61)])
 def test_arrivals_beyond_the_trace_are_refused(start, stop):
-    with pytest.raises(ValueError, match=rf"`start`.* 60.* {start} and {stop}"):
+    with pytest.raises(
+        ValueError, match=rf"`(start|stop)` must .*, got ({start}|{stop})"
+    ):
         simulate("ASGD").arrivals(start, stop)
 
 
@@ -258,10 +260,14 @@ def test_a_simulation_may_end_at_a_time_alone(name):
 def test_a_simulation_without_an_end_is_refused(monkeypatch):
     spec = cluster.Cluster(2, cluster.constant(1.0))
     for keywords in ({}, {"seconds": math.inf}, {"seconds": np.inf}):
-        with pytest.raises(ValueError, match="`num_updates` must be an integer"):
+        with pytest.raises(
+            ValueError, match="`num_updates` or `seconds` must be given"
+        ):
             cluster.simulate(spec, protocols.hardsync(), None, seed=0, **keywords)
     static = protocols.groups(2, data="static")
-    with pytest.raises(ValueError, match=r"`num_updates` must be an integer.* static"):
+    with pytest.raises(
+        ValueError, match="`num_updates` must be given if `data` is static"
+    ):
         cluster.simulate(spec, static, None, seed=0, seconds=9.0)
     # a time that never comes
     monkeypatch.setitem(cluster.simulate.__globals__, "_PATIENCE", 2000)

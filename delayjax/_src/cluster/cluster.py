@@ -27,11 +27,7 @@ class Slowdown:
         workers: a worker or several.
         factor: how many times longer a gradient takes, above 0; below 1 is faster.
         start_seconds: when the slowdown begins.
-        stop_seconds: when the slowdown ends.
-
-    Example:
-        >>> Slowdown(0, 4.0, start_seconds=100.0)  # four times slower from then on
-        Slowdown(workers=0, factor=4.0, start_seconds=100.0, stop_seconds=inf)
+        stop_seconds: when the slowdown ends; by default never.
     """
 
     workers: int | Sequence[int]
@@ -55,21 +51,15 @@ class Slowdown:
 class Communication:
     """The time of a message between a worker and the server, latency + bytes / rate.
 
-    It holds for parameters on their way to the worker and gradients on their way to the
-    server. A worker does nothing else in this time.
+    A message carries the parameters or a gradient; its worker does nothing else.
 
     Attributes:
         latency_seconds: of a message.
-        message_bytes: of the parameters, and of a gradient.
+        message_bytes: of a message.
         bytes_per_second: the rate of the link; by default infinite.
         serial: whether the server sends or receives one message at a time, in the order
             of requests, in bytes / rate each; by default it serves all at once. A
             worker reads the version at the moment when sending begins.
-
-    Example:
-        >>> Communication(latency_seconds=0.5, message_bytes=4e6, bytes_per_second=1e6
-        ...     ).transfer_seconds
-        4.0
     """
 
     latency_seconds: float = 0.0
@@ -102,8 +92,7 @@ class Communication:
             10.0
 
         References:
-            Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005 (recursive halving, then
-            doubling).
+            Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005 (recursive halving).
         """
         workers = base.check_bound("workers", workers, at_least=1)
         latencies, models = 2 * (workers - 1).bit_length(), 2 * (1 - 1 / workers)
@@ -116,11 +105,6 @@ class Communication:
 
         Args:
             group_size: S, a power of two.
-
-        Example:
-            >>> link = Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
-            >>> link.group_seconds(4)
-            10.0
         """
         size = base.check_bound("group_size", group_size, at_least=1)
         if size & (size - 1):
@@ -138,10 +122,6 @@ class Cluster:
             one for all workers or P.
         slowdown: P factors (4.0 is a worker four times slower), or `Slowdown`s.
         communication: the time of messages; by default they take none.
-
-    Raises:
-        ValueError: if a sequence has another length than P, a factor is not positive
-            and finite, or a slow worker does not exist.
 
     Example:
         >>> from delayjax.cluster import exponential

@@ -48,21 +48,19 @@ def load_trace(
         path: a .npz or .csv file.
         columns: {name above: name in the file}, for columns with other names.
         first_update: the number of the log's first update, if the log begins in the
-            middle of a run. The trace counts from 0. A version that was read before the
-            log began becomes version 0.
+            middle of a run. The trace counts from 0; older versions become version 0.
         start_seconds: subtracted from `time_s`: a number of seconds, or "first", which
             puts the first update at 0 s; by default 0. A first time above 10^8 s (three
             years) is a clock's time and needs this option.
-        sort: whether to sort the rows by `update`. Rows of one update keep their order.
+        sort: whether to sort the rows by `update`; rows of one update keep their order.
         num_workers: P of a .csv; by default the largest worker plus 1.
 
     Returns:
         The trace. A log does not say when workers computed: `begun`, `arrived` and
-        `busy_seconds` are nan, and nothing is dropped. Costs some microseconds a row.
+        `busy_seconds` are nan, and nothing is dropped.
 
     Raises:
-        ValueError: if the file cannot be read, with the line, the column, the value and
-            the remedy; or if options are given for a .npz.
+        ValueError: naming the line, the column and the value that cannot be read.
 
     Example:
         >>> import tempfile
@@ -276,12 +274,11 @@ def _names(path: Path, header: list[str], columns: Mapping[str, str]) -> dict[st
     """Our name -> the name in the file, of the columns that are there."""
     has = f"{path} has the columns {', '.join(map(repr, header)) or 'of an empty file'}"
     for ours, theirs in columns.items():
-        if ours not in _COLUMNS:
+        if ours not in _COLUMNS or theirs not in header:
             raise ValueError(
-                f"`columns` must rename some of {', '.join(_COLUMNS)}, got {ours!r}."
+                f"{has}, and a trace {', '.join(_COLUMNS)}, but `columns` names"
+                f" {theirs!r} as {ours!r}."
             )
-        if theirs not in header:
-            raise ValueError(f"{has}, but `columns` names {theirs!r}.")
     names = {ours: columns.get(ours, ours) for ours in _COLUMNS}
     names = {ours: theirs for ours, theirs in names.items() if theirs in header}
     for theirs in names.values():

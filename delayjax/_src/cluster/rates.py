@@ -19,19 +19,18 @@ def arrival_rate(
 ) -> float:
     """Gradients that reach an asynchronous server in a second.
 
-    Each of P workers computes for T_i on average, then occupies the server for s with a
-    share p of its gradients:
+    Each of P workers computes for T_i on average, then occupies the server (or its
+    link) alone for s with a share p of its gradients:
 
         nu = min( p sum_i 1 / (T_i + p s), 1/s )
 
-    Equal workers beyond P = T/(p s) + 1 only queue. Without s the rate is exact for any
-    times (renewal); with s it is an upper bound, which constant times attain.
+    The rate is exact for s = 0 or constant times, else an upper bound. Equal workers
+    beyond P = T/(p s) + 1 only queue.
 
     Args:
         workers: P.
         mean_seconds: E T of a gradient: a number, or one for each worker [P].
-        server_seconds: s, in which the server or its link serves one gradient alone,
-            both ways; the worker waits.
+        server_seconds: s, for both ways; the worker waits.
         sent: p in (0, 1], the share of gradients that is sent (event trigger).
 
     Returns:
@@ -39,14 +38,12 @@ def arrival_rate(
         the server refuses some, multiply by `StalenessLaw.filtered_by_bound`'s share.
 
     Example:
-        >>> arrival_rate(2, [1.0, 2.0])
-        1.5
         >>> [arrival_rate(p, 9.0, server_seconds=1.0) for p in (5, 10, 20)]
         [0.5, 1.0, 1.0]
 
     References:
-        Yu, Chen and Poor, arXiv:2406.11159; for the bound: Denning and Buzen, The
-        operational analysis of queueing network models, Computing Surveys 10, 1978.
+        Yu, Chen and Poor, arXiv:2406.11159; Denning and Buzen, Computing Surveys 10,
+        1978, for the bound.
     """
     workers = base.check_bound("workers", workers, at_least=1)
     remedy = "leave out workers of infinite mean, for their rate is 0 in the long run"
@@ -77,14 +74,11 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
 
     Returns:
         float64 seconds; 0 if the start meets the target; `inf` if a mode with c_i > 0
-        does not decay. A mode of rate `inf` (one worker at eta lambda = 1) is gone at
-        once.
+        does not decay. A mode of rate `inf` is gone at once.
 
     Example:
         >>> round(run_time(0.01, 0.5), 3)  # log(100) / 0.5
         9.21
-        >>> run_time(0.01, [0.5, -0.1])
-        inf
 
     References:
         Yu, Chen and Poor, arXiv:2406.11159, for run time as a first passage.

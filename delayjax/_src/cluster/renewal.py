@@ -42,9 +42,8 @@ def staleness_law(cluster: Cluster) -> StalenessLaw:
         square of the number of different workers.
 
     Raises:
-        TypeError: if a service is no `ServiceTime`.
-        ValueError: if slowdowns change over time, there is communication, a mean time
-            is not positive and finite, or times differ by a factor above 5000.
+        ValueError: if the law needs a simulation; also where a time is above 5000 times
+            the shortest mean.
 
     Example:
         >>> from delayjax.cluster import exponential
@@ -55,16 +54,17 @@ def staleness_law(cluster: Cluster) -> StalenessLaw:
     References:
         Yu, Chen and Poor, arXiv:2406.11159; Cox, Renewal Theory, 1962.
     """
-    if cluster.communication is not None:
-        raise ValueError(
-            "`cluster` must be without communication, got"
-            f" {cluster.communication!r}{_REMEDY}"
-        )
     kinds = _kinds(cluster)
     times, numbers = list(kinds), list(kinds.values())
     nodes = [_nodes(time) for time in times]
     every = np.concatenate([seconds for seconds, _ in nodes])
-    cell = _cell(times, every.max())
+    shortest, longest = min(time.mean for time in times), every.max()
+    if longest > _LONGEST * shortest:
+        raise ValueError(
+            f"`cluster` must not have times above {_LONGEST} times the shortest mean,"
+            f" got {longest:.4g} s and {shortest:.4g} s{_REMEDY}"
+        )
+    cell = max(shortest / _CELLS, longest / _MOST_CELLS)
     counts = [_counts(time, every, cell) for time in times]
     size = _size(counts, numbers, int(every.argmax()))
     shares = np.array(numbers) / [time.mean for time in times]
@@ -88,9 +88,10 @@ def _kinds(cluster: Cluster) -> dict[ServiceTime, int]:
     workers = collections.Counter()
     for worker, speed in enumerate(cluster.speeds()):
         service = as_service_time("service", cluster.service_of(worker))
-        if len(speed.factors) != 1:
+        if cluster.communication is not None or len(speed.factors) != 1:
             raise ValueError(
-                f"`cluster` must not change over time, unlike worker {worker}{_REMEDY}"
+                "`cluster` must be without communication and have constant speeds,"
+                f" unlike worker {worker}{_REMEDY}"
             )
         remedy = f"leave out worker {worker}"
         as_seconds("service.mean", service.mean, positive=True, remedy=remedy)
@@ -108,17 +109,6 @@ def _nodes(time: ServiceTime) -> tuple[np.ndarray, np.ndarray]:
     middle = (below[1:] + below[:-1]) / 2
     counted = weights > 0
     return np.asarray(time.quantile(middle))[counted], weights[counted]
-
-
-def _cell(times: list[ServiceTime], longest: float) -> float:
-    """Seconds between two points of the grid."""
-    shortest = min(time.mean for time in times)
-    if longest > _LONGEST * shortest:
-        raise ValueError(
-            f"`cluster` must not have times above {_LONGEST} times the shortest mean,"
-            f" got {longest:.4g} s and {shortest:.4g} s{_REMEDY}"
-        )
-    return max(shortest / _CELLS, longest / _MOST_CELLS)
 
 
 def _counts(time: ServiceTime, seconds: np.ndarray, cell: float) -> np.ndarray:

@@ -21,6 +21,7 @@ Protocol = Callable[["Server"], None]
 _ARRIVES, _GIVES_UP, _ASKS_AGAIN, _IS_SENT, _IS_RECEIVED, _DELIVERS, _REVIVES = range(7)
 # arrivals without an update that count as no progress: in all, and of a worker
 _PATIENCE, _PATIENCE_EACH = 1_000_000, 100
+_NEVER = math.inf, math.inf
 _DRAWS = 10_000  # to estimate how often a task ends in time
 
 
@@ -56,6 +57,7 @@ class Server:
         num_workers: P.
         num_updates: the most updates; inf if only a time ends the simulation.
         version: updates done so far.
+        started: tasks started so far, of all workers.
         now: simulated seconds.
         rng: for a protocol's own draws; a `random.Random`.
     """
@@ -67,6 +69,7 @@ class Server:
         self.num_workers = workers = cluster.workers
         self.num_updates = num_updates
         self.version = 0
+        self.started = 0
         self.now = 0.0
         self.rng = random.Random(seed)
         self._name = name
@@ -82,17 +85,14 @@ class Server:
         self._messages: deque[tuple[int, int, int]] = deque()
         self._serves = False
         self._events: list[tuple[float, int, int, int]] = []  # time, task, worker, what
-        self._started = 0  # tasks, of all workers
         # of each worker's last task
         self._task = [0] * workers  # its number; 0 if the worker idles
         self._read = [0] * workers
         self._begun = [0.0] * workers
         self._limit = [math.inf] * workers
         self._work = [1.0] * workers
-        self._computes = [(0.0, 0.0)] * workers  # from, to; without interruption
-        self._began = [0.0] * workers  # to compute it
+        self._computes = [_NEVER] * workers  # from, to; without interruption
         self._probabilities: dict[tuple, float] = {}  # see `success_probability`
-        self._busy = [0.0] * workers
         self._spent: list[tuple[int, float, float]] = []  # worker, from, to
         self._taken: list[Arrival] = []
         self._applied: list[Arrival] = []
@@ -114,11 +114,6 @@ class Server:
         """Whether the last update has been done, or the time is over."""
         return self.version >= self.num_updates or self.now > self._deadline
 
-    @property
-    def started(self) -> int:
-        """Tasks of all workers that were started."""
-        return self._started
-
     def start(
         self,
         worker: int,
@@ -132,8 +127,7 @@ class Server:
         Args:
             worker: abandons the task that it computes.
             read_version: the worker goes on at these parameters instead of reading.
-            limit: seconds after which it stops computing and arrives `failed`; also if
-                it dies before.
+            limit: seconds after which it arrives `failed`; also if it dies before.
             work: how many times a gradient's work the task is.
         """
         version = self.version if read_version is None else read_version
@@ -149,7 +143,7 @@ class Server:
         if read_version is not None:
             self._compute(worker, self.now)
         elif self._serial:  # the version is known when its turn has come
-            self._messages.append((self._started, worker, _IS_SENT))
+            self._messages.append((self.started, worker, _IS_SENT))
         else:
             self._compute(worker, self.now + self._latency + self._transfer)
 
@@ -182,14 +176,10 @@ class Server:
     def success_probability(self, worker: int) -> float:
         """The probability that a worker's last task was done within its `limit`.
 
-        For the worker's speeds while the task could run; from 10,000 draws of the
-        service, in another stream than the tasks.
+        It counts 10,000 draws of another stream at the speeds of that time.
         """
-        begin, limit, work = (
-            self._began[worker],
-            self._limit[worker],
-            self._work[worker],
-        )
+        begin, _ = self._computes[worker]
+        limit, work = self._limit[worker], self._work[worker]
         speed = self._speeds[worker]
         factor = speed.factor_between(begin, begin + limit)
         key = worker, factor, limit, work
@@ -242,9 +232,7 @@ class Server:
             divisor: of the sum of the gradients; by default their number.
         """
         if not self._taken and divisor is None:
-            raise ValueError(
-                f"`{self._name}` updates with no gradient: take one, or give `divisor`."
-            )
+            raise ValueError("`divisor` must be given if nothing is taken, got None.")
         taken, self._taken = self._taken, []
         if self.done:  # a protocol may have one more to apply
             return
@@ -254,16 +242,21 @@ class Server:
         self._divisors.append(len(taken) if divisor is None else divisor)
         self.version += 1
         self._patience = self._waits
-        self._count_spent(self.now)
-        if self.num_updates == math.inf and self.version % _PATIENCE == 0:
-            self._check_time_passes()
+        endless = self.num_updates == math.inf and self.version % _PATIENCE == 0
+        if endless and self._seconds[-_PATIENCE] == self.now:
+            raise ValueError(
+                f"`service` lets no time pass: `{self._name}` made {_PATIENCE} updates"
+                f" at {self.now} s: give a number of updates, or times above 0."
+            )
 
     def trace(self) -> Trace:
         """What happened until the last update."""
         end = self._seconds[-1] if self._seconds else 0.0
         for worker in range(self.num_workers):
             self._stop(worker, end)
-        self._count_spent(end)
+        busy = np.zeros(self.num_workers)
+        for worker, begin, stopped in self._spent:
+            busy[worker] += max(min(stopped, end) - begin, 0.0)
         dropped = [drop for drop in self._dropped if drop[0] < self.version]
         counts = np.asarray(self._counts, np.int64)
         return Trace(
@@ -276,7 +269,7 @@ class Server:
                 version=np.asarray([version for version, _ in dropped], np.int32),
                 **_columns([arrival for _, arrival in dropped]),
             ),
-            busy_seconds=np.asarray(self._busy, np.float64),
+            busy_seconds=busy,
         )
 
     def _push(self, time: float, worker: int, what: int) -> None:
@@ -297,16 +290,16 @@ class Server:
     def _begin(self, worker: int) -> None:
         """Gives a worker a new task."""
         self._stop(worker, self.now)
-        self._started += 1
-        self._task[worker] = self._started
+        self.started += 1
+        self._task[worker] = self.started
         self._begun[worker] = self.now
+        self._computes[worker] = _NEVER
 
     def _compute(self, worker: int, begin: float) -> None:
         seconds = next(self._times[worker]) * self._work[worker]
         speed, limit = self._speeds[worker], self._limit[worker]
         end, death = speed.finish(begin, seconds)
         stops = end if death is None else death
-        self._began[worker] = begin
         self._computes[worker] = begin, min(stops, begin + limit)
         if limit < math.inf and not speed.is_done_within(limit, begin, seconds):
             self._push(begin + limit, worker, _GIVES_UP)
@@ -333,21 +326,7 @@ class Server:
         if self._task[worker]:
             self._task[worker] = 0
             begin, end = self._computes[worker]
-            self._computes[worker] = now, now
             self._spent.append((worker, begin, min(end, now)))
-
-    def _count_spent(self, end: float) -> None:
-        """Counts the time that workers computed up to `end`, the last update."""
-        for worker, begin, stopped in self._spent:
-            self._busy[worker] += max(min(stopped, end) - begin, 0.0)
-        self._spent.clear()
-
-    def _check_time_passes(self) -> None:
-        if self._seconds[-_PATIENCE] == self.now:
-            raise ValueError(
-                f"`service` lets no time pass: `{self._name}` made {_PATIENCE} updates"
-                f" at {self.now} s: give a number of updates, or times above 0."
-            )
 
     def _report_hang(self) -> None:
         waiting = [w for w, task in enumerate(self._task) if task]
@@ -380,20 +359,16 @@ def simulate(
     Args:
         cluster: the workers and their times.
         protocol: what the server does with gradients; see `protocols` and `Server`.
-        num_updates: updates of the parameters, N; None for as many as there are in
-            `seconds`.
+        num_updates: N; None for as many updates as there are in `seconds`.
         seed: of the service times, which are the same under every protocol: worker w
             draws from `SeedSequence(seed, spawn_key=(w,))`.
         seconds: simulated time; the trace has no update after it.
 
     Returns:
-        The trace of at most N updates; it ends with the last one. Costs a few
-        microseconds a gradient on the host.
+        The trace of at most N updates. Costs a few microseconds a gradient on the host.
 
     Raises:
-        ValueError: if nothing ends the simulation, the protocol does not fit the
-            cluster, a service yields a negative or nan time, or the protocol waits for
-            ever; the message names the workers.
+        ValueError: if the protocol waits for ever; the message names the workers.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, protocols
@@ -411,18 +386,13 @@ def simulate(
     if num_updates is not None:
         num_updates = base.check_bound("num_updates", num_updates, at_least=1)
     elif seconds == math.inf:
-        raise ValueError(
-            "`num_updates` must be an integer where `seconds` is infinite, got None."
-        )
+        raise ValueError("`num_updates` or `seconds` must be given, got None and inf.")
     seed = base.check_bound("seed", seed)
     updates = math.inf if num_updates is None else num_updates
     server = Server(cluster, updates, seed, float(seconds), _name(protocol))
     protocol(server)
     if server.version == 0 and (seconds == math.inf or not server.started):
-        raise ValueError(
-            f"`protocol` made no update, got {_name(protocol)}: start workers, loop"
-            " over the server's arrivals, and call server.update()."
-        )
+        raise ValueError(f"`protocol` must make updates, got {_name(protocol)}: none.")
     return server.trace()
 
 

@@ -12,7 +12,7 @@ from scipy import special
 from delayjax._src import base
 from delayjax._src.cluster.ranges import as_seconds, check_integer
 
-_FIRST, _LONGEST = 8, 512  # tasks in a block: few at first, many workers need no more
+_FIRST, _LONGEST = 8, 512  # tasks in a block: few at first, enough for many workers
 _BLOCK = 2**18  # exponentials at a time
 _LARGE = 1000  # stages: from here on 1 + s mean/k loses three digits
 _NODES = 4001  # of an integral over all shares
@@ -35,8 +35,7 @@ class ServiceTime:
         transform: s in 1/seconds, real or complex -> E exp(-s T).
         slope: s -> E T exp(-s T), in seconds.
         kth: (K, P) -> `kth_mean`.
-        tail_rate: `transform` is finite for Re s > -tail_rate, 1/seconds. `inf` for
-            bounded times, 0 for tails heavier than exponential.
+        tail_rate: `transform` is finite for Re s > -tail_rate, 1/seconds.
         stages: k if T is the sum of k equal memoryless times, `inf` if T is constant.
         resolved: the frequency |Im s| in 1/seconds up to which `transform` is accurate.
     """
@@ -171,8 +170,7 @@ def gamma(mean_seconds: float, shape: float) -> ServiceTime:
 
     Args:
         mean_seconds: of one gradient.
-        shape: the inverse of the squared coefficient of variation: 1 is exponential, a
-            large one nearly constant. Any positive number.
+        shape: 1 / cv^2, any positive number: 1 is exponential, 1000 nearly constant.
 
     Example:
         >>> gamma(1.0, 4).transform(4.0)  # (1 + 1)^-4
@@ -214,8 +212,7 @@ def lognormal(mean_seconds: float, cv: float) -> ServiceTime:
 
     Args:
         mean_seconds: of one gradient.
-        cv: standard deviation over mean; about 0.05 for equal machines with blocking
-            transfers.
+        cv: standard deviation over mean; about 0.05 for equal machines.
 
     Example:
         >>> float(lognormal(2.0, 0.75).quantile(0.5))  # mean / sqrt(1 + cv^2)
@@ -389,9 +386,7 @@ def from_scipy(distribution: Any) -> ServiceTime:
     """
     low, high = distribution.support()
     if low < 0:
-        raise ValueError(
-            f"`distribution` must have no negative times, got a support from {low}."
-        )
+        raise ValueError(f"`distribution` must lie above 0, got a minimum of {low}.")
 
     def of_shares(below, above):
         return np.where(below < 0.5, distribution.ppf(below), distribution.isf(above))

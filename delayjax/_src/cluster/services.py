@@ -54,15 +54,13 @@ def independent(draw: Callable[[np.random.Generator, int], ArrayLike]) -> Servic
 def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
     """A task takes `seconds`, or never ends.
 
-        P(T = inf) = hang_probability
-
     Args:
         seconds: of a task that ends.
-        hang_probability: of each task, independently.
+        hang_probability: P(T = inf) of each task, independently.
 
     Example:
-        >>> service = infinite_bernoulli(1.0, 0.5)
-        >>> sorted(set(next(service(np.random.default_rng(0), 0)).tolist()))
+        >>> times = next(infinite_bernoulli(1.0, 0.5)(np.random.default_rng(0), 0))
+        >>> sorted(set(times.tolist()))
         [1.0, inf]
 
     References:
@@ -89,8 +87,8 @@ def markov_stragglers(
     Args:
         service: of a fast worker.
         slowdown: how many times longer a slow task takes.
-        enter: probability that a fast worker's next task is slow.
-        leave: probability that a slow worker's next task is fast.
+        enter: P(fast -> slow).
+        leave: P(slow -> fast).
 
     Example:
         >>> from delayjax.cluster import constant
@@ -133,7 +131,7 @@ def sleepers(
 
     Args:
         seconds: of a task.
-        sleep_seconds: how much longer a sleeper takes; 0.32 in the paper.
+        sleep_seconds: how much longer a sleeper takes.
         workers: P of the cluster.
         asleep: how many numbers are drawn for a task.
 
@@ -188,10 +186,9 @@ class Sleepers:
 def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
     """Times that depend on the batch: long sequences make stragglers.
 
-    Task k of a worker is the gradient on that worker's k-th batch.
-
     Args:
-        seconds_of: (worker, tasks) -> seconds [n] of its tasks int64 [n].
+        seconds_of: (worker, tasks) -> seconds [n] of its tasks int64 [n]; task k is the
+            gradient on the worker's k-th batch.
 
     Example:
         >>> lengths = np.asarray([[10, 20, 10], [10, 10, 40]])  # [workers, tasks]
@@ -205,13 +202,7 @@ def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
         first = 0
         for size in block_sizes():
             tasks = np.arange(first, first + size)
-            seconds = np.asarray(seconds_of(worker, tasks), np.float64)
-            if seconds.shape != tasks.shape:
-                raise ValueError(
-                    "`seconds_of` must give as many seconds as tasks, got shape"
-                    f" {seconds.shape} for {size} tasks."
-                )
-            yield seconds
+            yield np.broadcast_to(seconds_of(worker, tasks), size).astype(np.float64)
             first += size
 
     return service

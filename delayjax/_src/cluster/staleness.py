@@ -19,11 +19,8 @@ class StalenessLaw:
     it in a trace, and `stability.Dynamics` takes `pmf` as its delay.
 
     Attributes:
-        pmf: probability of staleness 0, 1, ... updates, float64 [largest + 1]. The
-            constructor divides it by its sum and cuts zeros at its end.
-
-    Raises:
-        ValueError: if `pmf` is negative or its sum is not 1.
+        pmf: probability of staleness 0, 1, ... updates, float64 [largest + 1]; the sum
+            is 1.
 
     Example:
         >>> law = StalenessLaw([0.5, 0.0, 0.5])
@@ -96,18 +93,15 @@ class StalenessLaw:
     def filtered_at_random(self, probability: float) -> "FilteredStaleness":
         """The law that is left if each gradient is sent with some probability.
 
-        Bin(n, p) of n arrivals in plain asynchronous SGD are sent, with
+        In plain asynchronous SGD, if sending is independent of the gradient:
 
             nu -> p nu,    tau ~ Bin(n, p),    mean tau -> p mean tau
 
         A mode then decays as with the gain p a: more slowly, but stable for steps that
-        are larger by 1/p. The formula takes sending as independent of the gradient.
+        are larger by 1/p.
 
         Args:
             probability: p in (0, 1], that a gradient is sent.
-
-        Returns:
-            The share p and the law of the gradients that are sent.
 
         Example:
             >>> StalenessLaw([0.0, 0.0, 1.0]).filtered_at_random(0.5).law.pmf.round(6)

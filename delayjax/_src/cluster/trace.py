@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from delayjax._src import base
+from delayjax._src.cluster.ranges import check_integer
 from delayjax._src.cluster.staleness import StalenessLaw
 
 
@@ -54,8 +55,8 @@ class Trace:
     """When each update was done, and the worker and the version of each gradient.
 
     Update t makes version t + 1 of the parameters from version t. A gradient of update
-    t that was taken at version j has the staleness t - j. The M gradients stand in the
-    order in which they are applied.
+    t that was taken at version j has the staleness t - j. The M gradients stand in
+    their order.
 
     Attributes:
         num_workers: P.
@@ -120,14 +121,9 @@ class Trace:
             stop: the update after the last one.
             width: pads rows to at least this many gradients.
         """
-        start = base.check_bound("start", start)
-        stop = base.check_bound("stop", stop)
+        start = check_integer("start", start, 0, self.num_updates)
+        stop = check_integer("stop", stop, start, self.num_updates)
         width = base.check_bound("width", width)
-        if not start <= stop <= self.num_updates:
-            raise ValueError(
-                f"`start` and `stop` must lie in order in 0 .. {self.num_updates}, got"
-                f" {start} and {stop}."
-            )
         return Arrivals(
             staleness=self._padded(self.update - self.read_version, start, stop, width),
             worker=self._padded(self.worker, start, stop, width),
@@ -162,14 +158,6 @@ class Trace:
         Args:
             burn_in: updates at the beginning that are left out.
             dropped: whether dropped gradients count too, as stale as at their refusal.
-
-        Example:
-            >>> from delayjax.cluster import Cluster, constant, protocols, simulate
-            >>> trace = simulate(
-            ...     Cluster(4, constant(1.0)), protocols.k_async(1), 40, seed=0
-            ... )
-            >>> trace.staleness_law(burn_in=4).pmf  # P - 1 throughout
-            array([0., 0., 0., 1.])
         """
         version, read_version = self.update, self.read_version
         if dropped:

@@ -37,12 +37,9 @@ def finish_times(
         on[t, i]   = max( done[t, i], came[t - lag, i] )
 
     c is the time of an exchange. At lag 0 a worker sends its result at once (sent =
-    done), otherwise while it computes the next step (sent = on). The exchanges of a
-    worker follow each other on its link. If worker i waits for no worker at step t, it
-    has no exchange: came[t, i] = came[t - 1, i].
-
-    For messages of n bytes at b bytes a second with latency l, and the functions of
-    `Communication`:
+    done), otherwise while it computes the next step (sent = on). If worker i waits for
+    no worker at step t, it has no exchange: came[t, i] = came[t - 1, i]. With messages
+    of n bytes, b bytes a second, latency l, and the functions of `Communication`:
 
     | method | waits | exchange_seconds |
     |---|---|---|
@@ -68,14 +65,11 @@ def finish_times(
 
     Example:
         >>> seconds = [[1.0, 3.0], [3.0, 1.0]]
-        >>> finish_times(seconds, waits_for_all(1))[-1]
-        array([6., 6.])
         >>> finish_times(seconds, waits_for_all(2), exchange_seconds=0.5)[-1]
         array([4.5, 4.5])
 
     References:
-        Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005, for the time of messages;
-        the queue of a worker's exchanges is ours.
+        Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005, for the time of messages.
     """
     table = _check_seconds(seconds)
     lag = base.check_bound("lag", lag)
@@ -84,7 +78,12 @@ def finish_times(
     came, on = np.zeros_like(table), np.zeros_like(table)
 
     def exchange(t, sent):
-        needs = _check_waits(waits(t, workers), workers)
+        needs = np.asarray(waits(t, workers), bool)
+        if needs.shape != (workers, workers):
+            raise ValueError(
+                f"`waits` must return a matrix [{workers}, {workers}], got"
+                f" {needs.shape}."
+            )
         before = came[t - 1] if t else np.zeros(workers)
         begun = np.maximum(before, np.where(needs, sent, 0.0).max(axis=1))
         came[t] = np.where(needs.any(axis=1), takes[t] + begun, before)
@@ -123,20 +122,16 @@ def waits_for_neighbors(*hops: int, together: bool = True) -> Waits:
         together: whether each step makes all hops, or one of them in turn.
 
     Example:
-        >>> waits_for_neighbors(1, -1)(0, 4).astype(int)
-        array([[1, 1, 0, 1],
-               [1, 1, 1, 0],
-               [0, 1, 1, 1],
-               [1, 0, 1, 1]])
+        >>> waits_for_neighbors(1)(0, 3).astype(int)
+        array([[1, 0, 1],
+               [1, 1, 0],
+               [0, 1, 1]])
     """
 
     def waits(step, workers):
         made = hops if together else (hops[step % len(hops)],)
-        ranks = np.arange(workers)
-        matrix = np.eye(workers, dtype=bool)
-        for hop in made:
-            matrix[ranks, (ranks - hop) % workers] = True
-        return matrix
+        own = np.eye(workers, dtype=bool)
+        return np.any([own, *(np.roll(own, -hop, axis=1) for hop in made)], axis=0)
 
     return waits
 
@@ -184,14 +179,13 @@ def wait_avoiding(
             link.all_reduce_seconds(P) if (t + 1) % H == 0 else link.group_seconds(S)`.
 
     Returns:
-        `behind`, for `delays.per_worker`: 0 at the period's end and at most
-        period - 1; and `seconds`, the times at which the workers go on.
+        `behind`, for `delays.per_worker`, at most period - 1; and `seconds`, the times
+        at which the workers go on.
 
     Example:
-        >>> wait_avoiding([[1.0, 2.5], [1.0, 1.0], [1.0, 1.0]], period=3).behind
-        array([[0, 1],
-               [0, 2],
-               [0, 0]], dtype=int32)
+        >>> late = wait_avoiding([[1.0, 2.5], [1.0, 1.0], [1.0, 1.0]], period=3)
+        >>> late.behind.tolist()
+        [[0, 1], [0, 2], [0, 0]]
 
     References:
         Li et al. (WAGMA-SGD), arXiv:2005.00124.
@@ -220,8 +214,7 @@ def visits_to_rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
     """Cuts visits to a center into rounds in which each worker comes at most once.
 
     A round ends before the first worker that would come a second time. Training round
-    by round equals training visit by visit, because a worker's model depends on itself
-    alone between two visits. Asynchronous EASGD (or DOWNPOUR) along a trace:
+    by round equals training visit by visit. Asynchronous EASGD along a trace:
 
         trace = simulate(cluster, protocols.k_async(1), n, seed=0)
         visits = visits_to_rounds(trace.worker, trace.num_workers)
@@ -240,9 +233,8 @@ def visits_to_rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
 
     Returns:
         float64 [R, P]: the number of the visit that worker p makes in round r, inf
-        where it makes none. Training computes P gradients a round and uses one for each
-        visit: P for workers of one speed, sqrt(pi P / 2) for exponential times and
-        large P.
+        where it makes none. A round computes P gradients and uses one for each visit:
+        P for workers of one speed, about sqrt(pi P / 2) for exponential times.
 
     Example:
         >>> visits_to_rounds([0, 1, 0, 0, 2, 1], 3)
@@ -272,7 +264,7 @@ def _check_seconds(seconds: ArrayLike) -> np.ndarray:
 
 
 def _at_each(name: str, value: Any, steps: int) -> np.ndarray:
-    """A time, or a function of the step, at each of so many steps, float64 [T]."""
+    """A time, or a function of the step, at each step, float64 [T]."""
     if not callable(value):
         base.check_number(name, value)
         return np.full(steps, float(value))
@@ -280,12 +272,3 @@ def _at_each(name: str, value: Any, steps: int) -> np.ndarray:
     for step, time in enumerate(times):
         base.check_number(f"{name}({step})", time)
     return np.asarray(times, np.float64)
-
-
-def _check_waits(answer: Any, workers: int) -> np.ndarray:
-    needs = np.asarray(answer, bool)
-    if needs.shape != (workers, workers):
-        raise ValueError(
-            f"`waits` must return a matrix [{workers}, {workers}], got {needs.shape}."
-        )
-    return needs

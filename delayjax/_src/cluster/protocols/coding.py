@@ -9,16 +9,15 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
     """Clusters whose gradient is complete without their r - 1 slowest workers.
 
     Each worker computes the gradients of r = `load` parts of the data and sends one
-    combination. A cluster of n workers is done when n - r + 1 of them have delivered;
-    an update is done when all clusters are. It holds the exact gradient of all P parts.
-    Then all workers start anew:
+    combination. A cluster of n workers is done when n - r + 1 of them have delivered.
+    When all clusters are done, the exact gradient of all P parts makes the update, and
+    all workers start anew:
 
         seconds = max over clusters of (r T)_(n - r + 1 : n),   tau = 0
 
     Args:
         num_clusters: C; workers are dealt to the clusters in their order.
-        load: r, parts a worker computes: its tasks take r times a part's time. 1 is
-            `hardsync`.
+        load: r; a task takes r times a part's time. 1 is `hardsync`.
         dynamic: whether workers are dealt anew after each update, so that those which
             had not delivered are spread evenly over the clusters. Every worker must
             have the data of every cluster.

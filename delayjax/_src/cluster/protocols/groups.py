@@ -5,7 +5,7 @@ import statistics
 from typing import Literal
 
 from delayjax._src import base
-from delayjax._src.cluster.server import Protocol, Server
+from delayjax._src.cluster.server import Arrival, Protocol, Server
 
 
 def groups(
@@ -17,20 +17,14 @@ def groups(
 
     A group's members read together and wait for their slowest. G = 1 is synchronous,
     G = P plain asynchronous SGD; the mean staleness is G - 1. Workers are dealt to
-    groups in their order, as evenly as possible.
-
-    If one group is slower by 1 + d, dynamic data make a run of as many gradients take
-    1 / (1 - (1/G) d/(1+d)) times as long; static data make it take 1 + d times as long,
-    for any G.
+    groups in their order, as evenly as possible. If one group is slower by 1 + d, a run
+    takes 1 / (1 - (1/G) d/(1+d)) times as long with dynamic data, and 1 + d times as
+    long with static data.
 
     Args:
         num_groups: G, in 1 .. P.
         data: with "dynamic" all groups draw from one pool; with "static" each group has
-            its share of the updates and stops after it.
-
-    Returns:
-        The rule: as many gradients an update as the group has members. With static data
-        the simulation needs `num_updates`.
+            its share of the simulation's `num_updates` and stops after it.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
@@ -55,13 +49,10 @@ def groups(
         for group, members in enumerate(team.members):
             server.start_all(members if left[group] else ())
         for arrival in server:
-            group = team.complete(arrival)
-            if group is None:
-                continue
-            team.update(group)
-            left[group] -= 1
-            if left[group] > 0:
-                server.start_all(team.members[group])
+            group = team.gather(arrival)
+            if group is not None:
+                left[group] -= 1
+                server.start_all(team.members[group] if left[group] else ())
 
     return rule
 
@@ -71,18 +62,17 @@ def progressive_groups(
 ) -> Protocol:
     """As few groups as the current stragglers allow.
 
-    Every `every` updates the protocol measures the delay d of the slowest worker from
-    the tasks since the last decision. It chooses the smallest number of groups G, in
-    1 .. max_groups, for which the run takes at most 1 + tolerance times as long as
-    without the straggler:
+    It begins with one group. Every `every` updates it measures the delay d of the
+    slowest worker, and chooses the smallest number of groups G for which the run takes
+    at most 1 + tolerance times as long as without the straggler:
 
         d = slowest mean task / median mean task - 1
         1 / (1 - (1/G) d/(1+d)) <= 1 + tolerance
 
-    It begins with one group. When G changes, all workers start anew.
+    When G changes, all workers start anew.
 
     Args:
-        max_groups: the most groups, by the loss of accuracy that you tolerate.
+        max_groups: the most groups.
         tolerance: of time, as a share.
         every: updates between two decisions.
 
@@ -107,10 +97,9 @@ def progressive_groups(
         server.start_all()
         for arrival in server:
             times[arrival.worker].append(arrival.arrived - arrival.begun)
-            group = team.complete(arrival)
+            group = team.gather(arrival)
             if group is None:
                 continue
-            team.update(group)
             if server.version % every == 0:
                 wanted = _wanted_groups(times, max_groups, tolerance)
                 times = [own[-1:] for own in times]  # a slow worker may have no other
@@ -135,27 +124,24 @@ class _Teams:
             self.members[group].append(worker)
         self._gathered = [[] for _ in range(num_groups)]
 
-    def complete(self, arrival) -> int | None:
-        """The arrival's group, if it has all its gradients now."""
+    def gather(self, arrival: Arrival) -> int | None:
+        """Makes an update if the arrival's group is complete, and returns the group."""
         group = self._of[arrival.worker]
-        self._gathered[group].append(arrival)
-        whole = len(self._gathered[group]) == len(self.members[group])
-        return group if whole else None
-
-    def update(self, group: int) -> None:
-        """Applies the gradients of a group."""
-        for arrival in self._gathered[group]:
-            self._server.take(arrival)
-        self._gathered[group] = []
+        gathered = self._gathered[group]
+        gathered.append(arrival)
+        if len(gathered) < len(self.members[group]):
+            return None
+        for each in gathered:
+            self._server.take(each)
+        gathered.clear()
         self._server.update()
+        return group
 
 
 def _shares(num_updates: float, num_groups: int) -> list[float]:
     """The updates of each group; they differ by one at most."""
     if num_updates == math.inf:
-        raise ValueError(
-            "`num_updates` must be an integer where `data` is static, got None."
-        )
+        raise ValueError("`num_updates` must be given if `data` is static, got None.")
     share, extra = divmod(int(num_updates), num_groups)
     return [share + (group < extra) for group in range(num_groups)]
 

@@ -51,10 +51,7 @@ class Ringleader:
     def aggregation(self, num_workers: int) -> Aggregation:
         """Tables in which every worker's mean gradient counts equally.
 
-            direction = (1/P) sum_i U_i / b_i
-
-        U_i and b_i are the sum and the number of worker i's gradients in this round. If
-        a worker has had its update in this round, its gradients count for the next one.
+            direction = (1/P) sum_i U_i / b_i   (sum and number of worker i's gradients)
 
         Args:
             num_workers: P.
@@ -131,15 +128,13 @@ def ringleader() -> Ringleader:
     1. collect until every worker has delivered;
     2. make P updates x <- x - eta (1/P) sum_i U_i / b_i: the first at once, for the
        worker that delivered last; each next one when a worker arrives that has had no
-       update in this round. Its gradient joins its sum, and it reads the new
-       parameters.
+       update in this round. Its gradient joins its sum, and it reads.
 
     A gradient of a worker that has had its update in this round counts for the next
     round. Between its updates a worker goes on at the parameters that it has.
 
     Returns:
-        The rule: tau <= 2 P - 2. An update of the trace holds all gradients since the
-        update before, also those for the next round. Train along the trace with
+        The rule: tau <= 2 P - 2. Train along its trace with
         `aggregation=ringleader().aggregation(P)`, which keeps the sums.
 
     Example:
