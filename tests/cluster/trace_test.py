@@ -304,6 +304,22 @@ def test_the_dead_idle():
     assert math.isclose(share, 9.75 / (2 * end), rel_tol=1e-9)
 
 
+def test_a_task_that_is_called_off_before_it_reads_costs_nothing():
+    # a message takes 1 s, a task 10 s; each task is called off while it waits to read
+    def rule(server):
+        server.start(0)
+        for arrival in server:
+            server.take(arrival)
+            server.update()
+            server.start(0)
+            server.start(0)
+
+    link = cluster.Communication(message_bytes=1.0, bytes_per_second=1.0, serial=True)
+    spec = cluster.Cluster(1, cluster.constant(10.0), communication=link)
+    trace = cluster.simulate(spec, rule, 4, seed=0)
+    np.testing.assert_array_equal(trace.busy_seconds, [4 * 10.0])
+
+
 # The law of staleness.
 
 
