@@ -45,10 +45,22 @@ OTHERS = {
     ("ring.cast", "storage"),
     ("ring.sharded", "mesh"),
     ("scale_by_staleness", "law"),
+    ("cluster.Cluster", "communication"),
     ("cluster.Cluster", "service"),  # a law that is asked for times
+    ("cluster.Cluster", "slowdown"),
+    ("cluster.Communication", "bytes_per_second"),  # an array has no one truth
+    ("cluster.Slowdown", "factor"),
+    ("cluster.Slowdown", "start_seconds"),
+    ("cluster.Slowdown", "stop_seconds"),
+    ("cluster.Slowdown", "workers"),  # refused by the cluster
     ("cluster.by_batch", "seconds_of"),
+    ("cluster.finish_times", "waits"),
+    ("cluster.from_scipy", "distribution"),
+    ("cluster.run_time", "start"),
+    ("cluster.simulate", "cluster"),
+    ("cluster.simulate", "protocol"),
     ("cluster.simulate", "seconds"),  # an array has no one truth
-    ("cluster.empirical", "samples"),
+    ("cluster.staleness_law", "cluster"),
     ("cluster.independent", "draw"),
     ("cluster.load_trace", "path"),
     ("cluster.Trace.save", "path"),
@@ -58,7 +70,8 @@ OTHERS = {
     ("exchange.detached", "strength"),
     ("exchange.error_feedback", "compress"),  # JAX says which trees differ
     ("modulation.inverse", "staleness"),
-    ("protocols.event_triggered", "probability"),
+    ("protocols.mindflayer", "allotted_seconds"),
+    ("protocols.mindflayer", "trials"),
     ("protocols.psp", "poll_seconds"),
     ("protocols.psp", "bound"),
     ("protocols.ssp", "bound"),

@@ -137,6 +137,7 @@ WEIGHT = (None, or_none(no.function("2", None, 1j, np.ones(2))))
 ORDER = no.function("2", None, 1.5, np.ones(2, int))
 HEAVY = cluster.pareto(1.0, 0.5)
 NO_TIMES = no.some(*no.ODD, 1, cluster.infinite_bernoulli(1.0, 0.5), HEAVY)
+STALENESS = cluster.StalenessLaw([0.5, 0.5])
 EQUATION = stability.DelayEquation(TIMES)
 PMF = no.some(*no.ODD, [], [0.5, 0.6], [-1.0, 2.0], [math.nan], [[1.0]], [1j], 1.0)
 SLOWDOWNS = no.some([], [1.0] * 3, [math.nan] * 4, [0.0] * 4, ["a"] * 4, 1j)
@@ -617,7 +618,7 @@ CALLS = (
                 protocols.k_async(1),
                 cluster.Cluster(WORKERS, cluster.constant(1.0), slowdown=[slowdown]),
             ),
-            workers=(0, no.some(*no.NO_NUMBER, 1.5, [], [0.5], [[0], [1, 2]])),
+            workers=(0, no.some(*no.ODD, 1.5, 4, -1, [0.5], [[0], [1, 2]])),
             factor=(4.0, no.finite(no.positive)),
             start_seconds=(1.0, no.number(least=0.0, high=2.0)),
             stop_seconds=(2.0, no.finite(no.number(low=1.0))),
@@ -646,7 +647,7 @@ CALLS = (
         "cluster.shifted_exponential": call(
             cluster.shifted_exponential,
             drawn,
-            shift_seconds=(1.0, no.positive),
+            shift_seconds=(1.0, no.non_negative),
             mean_seconds=(1.0, no.positive),
         ),
         "cluster.gamma": call(
@@ -758,16 +759,15 @@ CALLS = (
         "cluster.run_time": call(
             cluster.run_time,
             target=(0.1, no.positive),
-            rates=([0.5, 1.0], no.some(*no.ODD, [], [math.nan], ["a"], [[1.0]], 1j)),
+            rates=([0.5, 1.0], no.some(*no.ODD, [math.nan], ["a"], 1j)),
             start=(1.0, no.some(*no.ODD, math.nan, math.inf, [1.0] * 3, 1j)),
         ),
-        "cluster.filtered_at_random": call(
-            cluster.filtered_at_random,
-            pmf=([0.5, 0.5], PMF),
-            probability=(0.5, no.fraction),
+        "cluster.StalenessLaw": call(cluster.StalenessLaw, pmf=([0.5, 0.5], PMF)),
+        "cluster.StalenessLaw.filtered_at_random": call(
+            STALENESS.filtered_at_random, probability=(0.5, no.fraction)
         ),
-        "cluster.filtered_by_bound": call(
-            cluster.filtered_by_bound, pmf=([0.5, 0.5], PMF), bound=(1, no.bound)
+        "cluster.StalenessLaw.filtered_by_bound": call(
+            STALENESS.filtered_by_bound, bound=(1, no.bound)
         ),
         "cluster.load_trace": call(
             cluster.load_trace,
@@ -836,7 +836,8 @@ CALLS = (
             trials=(2, no.count | no.some([1] * 3, [0] * 4, [1.5] * 4, [-1] * 4)),
             allotted_seconds=(
                 9.0,
-                no.finite(no.positive) | no.some([1.0] * 3, [0.0] * 4),
+                no.finite(no.positive).filter(lambda v: not is_numbers(v))
+                | no.some([1.0] * 3, [0.0] * 4),
             ),
         ),
         "protocols.rennala": call(protocols.rennala, simulated, batch=(2, no.count)),

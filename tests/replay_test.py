@@ -62,7 +62,6 @@ def trace_of(rows, divisor=None):
     num_workers = int(worker.max()) + 1
     if divisor is None:
         divisor = [len(row) for row in rows]
-    none, never = np.zeros(0, np.int32), np.zeros(0)
     return dj.cluster.Trace(
         num_workers=num_workers,
         seconds=np.arange(1.0, len(rows) + 1),
@@ -72,7 +71,6 @@ def trace_of(rows, divisor=None):
         begun=read_version.astype(np.float64),
         arrived=update + 1.0,
         divisor=np.asarray(divisor, np.float64),
-        dropped=dj.cluster.Dropped(none, none, none, never, never),
         busy_seconds=np.full(num_workers, len(rows), np.float64),
     )
 
