@@ -137,11 +137,8 @@ def test_what_has_no_hessian_is_refused():
         stability.sharpness(lambda x, _: jnp.sum(jnp.sqrt(x)), 0 * at, None)
     with pytest.raises(ValueError, match="`loss` must have a finite Hessian"):
         stability.sharpness(lambda x, _: jnp.sum(x**1.5), 0 * at[:2], None)
-    for value in (np.nan, np.inf):
-        with pytest.raises(ValueError, match=f"finite at `params`, got {value}"):
-            stability.sharpness(lambda x, _, v=value: v + x[0] ** 2, at, None)
-    with pytest.raises(ValueError, match="finite at `params`, got nan"):
-        stability.sharpness(bowl(jnp.ones(30)), at * np.nan, None)
+    with pytest.raises(ValueError, match=r"finite Hessian at `params`, .* diverged"):
+        stability.sharpness(lambda x, _: jnp.sum(x**4), at * np.nan, None)
     with pytest.raises(TypeError, match="scalar-output functions"):
         stability.sharpness(lambda x, _: (jnp.sum(x), {}), at, None)
     for empty in ({}, None, jnp.zeros(0)):
@@ -171,5 +168,5 @@ def test_what_does_not_converge_says_so(monkeypatch):
     once = functools.partial(curvature.linalg.eigsh, maxiter=1)
     monkeypatch.setattr(curvature.linalg, "eigsh", once)
     loss = bowl(jnp.linspace(0.0, 1.0, 400))
-    with pytest.raises(RuntimeError, match=r"found \d+ of 20 .* widen .* to float64"):
+    with pytest.raises(RuntimeError, match="No convergence"):
         stability.hessian_eigenvalues(loss, jnp.zeros(400), None, count=20)

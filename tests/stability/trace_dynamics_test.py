@@ -363,7 +363,6 @@ def test_the_limit_is_found_far_above_the_mean_age():
             "at least 1000 updates, 10 times .* `momentum`.*, 100, got 200: simulate",
         ),
         ([1] * 200, {"momentum": 1.0}, ValueError, "`momentum` must be in"),
-        ([1] * 200, {"modulation": 0.5}, TypeError, "`modulation` must be a function"),
     ],
 )
 def test_what_is_no_trace_is_refused(staleness, options, error, message):

@@ -1,50 +1,40 @@
 """The zeros of s + a phi(s) that decay most slowly, counted and found."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
-from scipy import optimize
 
 from delayjax._src.cluster.service_time import ServiceTime
+from delayjax._src.stability.root_finding import zero_between
 
-_WIDER = 1.2  # how much farther to the left each look goes
-_AT_THE_TAIL = 1 - 1e-3  # of the tail's rate, where phi is still moderate
-_FARTHEST = 300.0  # times as large as on the first line may phi be on the last one
+_WIDER = 1.2  # the factor from one line to the next
+_AT_THE_TAIL = 1 - 1e-3  # share of the tail's rate at which phi is still moderate
+_FARTHEST = 300.0  # the largest phi of a line, over phi of the first line
 _FINE = 0.25  # r between two points of a line
-_MOST = 2**21  # points of a line: beyond, a search would take half a minute
-_CRITICAL = 1e-12  # of a: nearer to it two zeros cannot be told apart
+_MOST = 2**21  # points of a line; a search takes half a minute beyond
+_CRITICAL = 1e-12  # relative distance to the gain at which two zeros meet
 _SAME = 3e-7  # r between two values of one zero
-_EXACT = 1e-10  # of |s| + a |phi(s)|, what rounding may leave of their sum
+_EXACT = 1e-10  # relative residual of a zero
 
 
 def rightmost_roots(gain: float, time: ServiceTime, *, number: int) -> np.ndarray:
-    """The zeros of f(s) = s + a phi(s) of the largest real parts.
+    """The zeros of f(s) = s + a phi(s) with the largest real parts.
 
     For Re s >= c no zero is beyond |s| = a phi(c), since |phi(s)| <= phi(Re s). So all
-    zeros to the right of c are in half a disc, and as many as f turns about 0 along its
-    edge. The line c goes to the left until there are enough; Newton's method, started
-    where |f| is small, has to find each of them.
-
-    Args:
-        gain: a, positive.
-        time: T, with its phi.
-        number: how many are wanted.
+    zeros to the right of the line Re s = c are in half a disc, and the turns of f about
+    0 along its edge count them. The line moves to the left until there are enough.
+    Newton's method, started where |f| is small, must find each of them.
 
     Returns:
-        complex128 [n], in no order, with conjugates. n is at least `number`; less where
-        there are no more to the right of -`tail_rate`, or they are so far to the
-        left that phi is a few hundred times as large as for the first ones. Costs in
-        proportion to a times the longest delay, for there are as many zeros between
-        the axis and the last line; 8 s if that is 10^5 means.
-
-    Raises:
-        ValueError: if a times the longest delay is above some hundred thousand.
+        complex128 [n], in no order, with conjugates, n >= `number`. n is smaller if no
+        more zeros are to the right of -`tail_rate`, or they are so far to the left that
+        phi is a few hundred times as large as for the first ones. Costs in proportion
+        to a times the longest delay: 8 s if that is 10^5.
     """
     # the scale of phi on the lines of interest: 1/r is the mean of e^{rT} T
     unit = meeting_rate(time)
     for lines in (2, 3, 5, 9, 17, 33):
-        # another line each time, lest a zero be on it
+        # each time another line, because a zero may be on one of them
         low, total = _line_with(gain, time, number, unit, (1 + 0.03 * lines) * unit)
         high = _line_without(gain, time, low, unit)
         starts = _starts(gain, time, (low, high), unit, lines)
@@ -57,26 +47,19 @@ def rightmost_roots(gain: float, time: ServiceTime, *, number: int) -> np.ndarra
             return found
     raise RuntimeError(
         f"{len(found)} of {total} roots are found at `gain` {gain}: please"
-        " report, with the times."
+        " report this, with the times."
     )
 
 
-def zero_between(function: Callable[[float], float], low: float, high: float) -> float:
-    """A zero between `low` and `high`, to rounding."""
-    exact = 4 * np.finfo(float).eps
-    zero = optimize.brentq(function, low, high, xtol=1e-300, rtol=exact)
-    return float(np.asarray(zero))
-
-
 def meeting_rate(time: ServiceTime) -> float:
-    """The r of the largest r / phi(-r), in 1/seconds: two real zeros meet at -r."""
+    """The r of the largest r / phi(-r), in 1/seconds; two real zeros meet at -r."""
 
     def ahead(rate):
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             value = float(1 - rate * time.slope(-rate) / time.transform(-rate))
         return value if math.isfinite(value) else -1.0
 
-    # e^{rT} gives the mean of T more weight, so r is at most 1/mean
+    # r is at most 1/mean, because e^{rT} gives long T more weight
     high = min(1 / time.mean, time.tail_rate * (1 - 1e-12))
     if ahead(high) >= 0:
         return high
@@ -84,13 +67,13 @@ def meeting_rate(time: ServiceTime) -> float:
 
 
 def number_right_of(low: float, gain: float, time: ServiceTime, *, unit: float) -> int:
-    """How many zeros are to the right of Re s = low; `unit` is the `meeting_rate`."""
+    """The number of zeros to the right of Re s = low; `unit` is the `meeting_rate`."""
     line = low + 1j * _heights(gain, time, low, _FINE * unit)
     values = line + gain * time.transform(line)
     while True:
         turns = np.angle(values[1:] / values[:-1])
         coarse = np.flatnonzero(np.abs(turns) > 0.7)
-        fine = np.abs(np.diff(line)) > 1e-9 * unit  # at a zero on the line it ends
+        fine = np.abs(np.diff(line)) > 1e-9 * unit  # a zero on the line ends it
         coarse = coarse[fine[coarse]]
         if not coarse.size:
             break
@@ -105,7 +88,7 @@ def number_right_of(low: float, gain: float, time: ServiceTime, *, unit: float) 
 
 
 def residual(s: np.ndarray, gain: float, time: ServiceTime) -> np.ndarray:
-    """|s + a phi(s)|, by the size of its terms."""
+    """|s + a phi(s)|, divided by the size of its terms."""
     late = gain * time.transform(s)
     return np.abs(s + late) / (np.abs(s) + np.abs(late))
 
@@ -113,7 +96,7 @@ def residual(s: np.ndarray, gain: float, time: ServiceTime) -> np.ndarray:
 def _line_with(
     gain: float, time: ServiceTime, number: int, unit: float, first: float
 ) -> tuple[float, int]:
-    """A line with `number` zeros or little more to its right, and how many."""
+    """A line with `number` zeros or a few more to its right, and their number."""
     left_end = -time.tail_rate * _AT_THE_TAIL
     farthest = _FARTHEST * float(time.transform(-unit))
     low, high = max(-first, left_end), 1.01 * _right_end(gain, time)
@@ -134,7 +117,7 @@ def _line_with(
 
 
 def _line_without(gain: float, time: ServiceTime, low: float, unit: float) -> float:
-    """A line to the right of `low` that has no zero to its right, but soon has."""
+    """A line with no zero to its right, at most half a unit farther than needed."""
     high = 1.01 * _right_end(gain, time)
     while high - low > 0.5 * unit:
         middle = (low + high) / 2
@@ -145,7 +128,7 @@ def _line_without(gain: float, time: ServiceTime, low: float, unit: float) -> fl
 
 
 def _right_end(gain: float, time: ServiceTime) -> float:
-    """The largest real part that |s| = a |phi(s)| allows: x = a phi(x)."""
+    """The largest possible real part of a zero: x = a phi(x)."""
 
     def beyond(x):
         return x - gain * float(time.transform(x))
@@ -154,14 +137,14 @@ def _right_end(gain: float, time: ServiceTime) -> float:
 
 
 def _heights(gain: float, time: ServiceTime, low: float, spacing: float) -> np.ndarray:
-    """Im s of a line from 0 to where |s| is twice a |phi(s)| or more."""
+    """Im s of a line, from 0 to where |s| is at least twice a |phi(s)|."""
     radius = 2 * gain * float(time.transform(low)) + 2 * abs(low)
     top = math.sqrt(radius**2 - low**2)
     if top > _MOST * spacing:
         raise ValueError(
-            f"`gain` {gain:.4g} by the longest times of `service_time` leaves too"
-            " many roots to count, some hundred thousand: leave out the longest times,"
-            " or measure with sdde_paths."
+            f"`gain` {gain:.4g} times the longest times of `service_time` is too large:"
+            " there are some hundred thousand roots. Leave out the longest times, or"
+            " measure with `paths`."
         )
     return np.linspace(0, top, math.ceil(top / spacing) + 2)
 
@@ -173,7 +156,7 @@ def _starts(
     unit: float,
     lines: int,
 ) -> np.ndarray:
-    """Points of some lines in a strip of real parts where |f| is smallest."""
+    """The points of least |f| on some lines in a strip of real parts."""
     low, high = strip
     heights = _heights(gain, time, low, 2 * _FINE * unit / lines)
     starts = []
@@ -185,7 +168,7 @@ def _starts(
         starts.append(line[least])
     axis = low + (np.arange(8 * lines) + 0.5) / (8 * lines) * (high - low)
     starts = np.concatenate([*starts, axis])
-    # from the axis Newton's method would not find a pair that is close to it
+    # Newton's method stays on the axis and would miss a pair close to it
     starts = np.where(np.imag(starts) == 0, starts + 0.03j * unit, starts)
     return np.append(starts, _next_to_the_tail(gain, time, low, unit))
 
@@ -193,7 +176,7 @@ def _starts(
 def _next_to_the_tail(
     gain: float, time: ServiceTime, low: float, unit: float
 ) -> np.ndarray:
-    """The second real zero, where phi may be too steep for Newton's method."""
+    """The second real zero; phi may be too steep there for Newton's method."""
 
     def ahead(s):
         return s + gain * float(time.transform(s))
@@ -204,7 +187,7 @@ def _next_to_the_tail(
 
 
 def _newton(s: np.ndarray, gain: float, time: ServiceTime) -> np.ndarray:
-    """Zeros with Im s >= 0 and their conjugates, complex128, perhaps several times."""
+    """Zeros and their conjugates, complex128; some may come several times."""
     moving = np.arange(len(s))
     with np.errstate(all="ignore"):
         for _ in range(60):
@@ -214,7 +197,7 @@ def _newton(s: np.ndarray, gain: float, time: ServiceTime) -> np.ndarray:
             s[moving] -= step
             moving = moving[np.abs(step) > 1e-15 * np.abs(here)]
         kept = s[np.isfinite(s) & (residual(s, gain, time) < _EXACT)]
-    # rounding leaves real zeros a little above or below the axis
+    # rounding moves real zeros off the axis
     real = np.abs(np.imag(kept)) < 1e-7 * np.abs(kept)
     kept = np.where(real, np.real(kept) + 0j, kept)
     return np.concatenate([kept, kept.conj()])
