@@ -29,14 +29,10 @@ def crossings(
     -M conj(N) is a trigonometric polynomial, so a grid that resolves its fastest term
     shows all changes of its sign.
 
-    Args:
-        recursion: with its M and N.
-        radius: r, positive.
-        below: the largest step of interest; None finds the smallest crossing only.
-
     Returns:
-        The steps, positive and ascending, float64 [n], and the change of the number of
-        roots outside of the circle at each, int64 [n].
+        The positive steps, at most `below`, ascending, float64 [n], and the change of
+        the number of roots outside of the circle at each, int64 [n]. Without `below`
+        only the smallest step is certain to be found.
     """
     curve = _Curve(recursion, radius)
     w, turned, steps = curve.grid()

@@ -24,19 +24,16 @@ def sharpness(
     *,
     preconditioner: Any = None,
 ) -> float:
-    """The largest eigenvalue of the Hessian of a loss.
+    """The largest eigenvalue of the Hessian of a loss: the lambda of `Dynamics`.
 
-    This is the lambda of `Dynamics`: gradient descent from `params` first becomes
-    unstable in the direction of this curvature, at eta = step_limit / lambda.
+    Gradient descent from `params` first becomes unstable in the direction of this
+    curvature, at eta = step_limit / lambda.
 
     Args:
-        loss: (params, batch) -> a scalar.
-        params: a tree of real arrays.
-        batch: the second argument of `loss`; as large as memory allows.
-        preconditioner: as in `hessian_eigenvalues`.
-
-    Returns:
-        The first of the `hessian_eigenvalues`; errors and costs are the same.
+        loss: as in `hessian_eigenvalues`; errors and costs are the same too.
+        params: likewise.
+        batch: likewise.
+        preconditioner: likewise.
 
     Example:
         >>> bowl = lambda x, scale: scale * (3.0 * x[0] ** 2 + x[1] ** 2) / 2
@@ -70,8 +67,8 @@ def hessian_eigenvalues(
         loss: (params, batch) -> a scalar, twice differentiable.
         params: a tree of real arrays, N numbers in all. Narrower types than float32 are
             widened to it.
-        batch: the second argument of `loss`.
-        count: the number of eigenvalues.
+        batch: the second argument of `loss`; as large as memory allows.
+        count: the number of eigenvalues, 1 .. N.
         preconditioner: D, by which the optimizer divides gradients: a tree like
             `params` of positive numbers, as `adam_preconditioner` makes it. None is 1.
 
@@ -81,11 +78,9 @@ def hessian_eigenvalues(
         gradients each, and max(20, 2 count + 1) vectors of N on the host.
 
     Raises:
-        TypeError: if a leaf of `params` or the loss is not real.
-        ValueError: if `count` is not in 1 .. N, `preconditioner` is not positive, or
-            the Hessian is not finite.
-        scipy.sparse.linalg.ArpackNoConvergence: if Lanczos does not converge; find
-            fewer eigenvalues, or widen the parameters to float64.
+        ValueError: if the Hessian is not finite.
+        scipy.sparse.linalg.ArpackNoConvergence: find fewer eigenvalues, or widen the
+            parameters to float64.
 
     Example:
         >>> x = jnp.arange(1.0, 4.0)

@@ -20,21 +20,20 @@ _REAL = 1e-7  # relative size that rounding leaves of an imaginary part
 class DelayEquation:
     """Training in continuous time; each gradient is late by its service time T.
 
-    Where many workers send gradients, a mode x of curvature lambda follows
+    With nu gradients a second from many workers, a mode x of curvature lambda follows
 
-        dx/dt = -a E x(t - T),    a = eta lambda nu,
+        dx/dt = -a E x(t - T),    a = eta lambda nu.
 
-    with nu gradients a second. Its solutions are exp(s t) for the roots of
+    Its solutions are exp(s t) for the roots of
 
         s + a phi(s) = 0,    phi(s) = E exp(-s T).
 
-    `gain` is a, in 1/seconds: eta lambda P / E T for P workers.
+    The argument `gain` of all methods is a, finite and non-negative, in 1/seconds: eta
+    lambda P / E T for P workers.
 
     Attributes:
-        service_time: T, as `cluster.exponential(1.0)` and the other laws make it.
-
-    Raises:
-        ValueError: if the mean of `service_time` is 0 or infinite.
+        service_time: T, as `cluster.exponential(1.0)` and the other laws make it. Its
+            mean is positive and finite.
 
     Example:
         >>> from delayjax import cluster
@@ -62,16 +61,14 @@ class DelayEquation:
     def half_update_earlier(self, workers: int) -> "DelayEquation":
         """The equation that the updates of P workers follow more closely.
 
-        P workers update the parameters P / E T times a second and hold them in between.
-        An update that is tau = P - 1 updates late acts like a delay of tau + 1/2
-        updates, which is not T but
+        P workers hold the parameters between two updates, so a staleness of P - 1
+        updates acts like a delay of P - 1/2 updates, which is not T but
 
             (1 - 1/(2P)) T
 
-        At the same gain rates and limits are those of the cluster, up to terms in 1/P^2
-        for constant times. For random times a term in 1/P remains: the limit is off by
-        -0.2/P for gamma times of shape 16, -0.4/P for shape 4, and -0.8/P for uniform
-        times from 0 on.
+        At the same gain, rates and limits are those of the cluster up to terms in 1/P^2
+        for constant times. For random times the limit keeps an error of -0.2/P (gamma
+        times of shape 16) to -0.8/P (uniform times from 0 on).
 
         Args:
             workers: P, for a server that updates at each gradient.
@@ -97,16 +94,15 @@ class DelayEquation:
         finds them.
 
         Args:
-            gain: a = eta lambda nu, 1/seconds.
+            gain: a.
             number: of roots; one more is returned rather than half of a pair.
 
         Returns:
             complex128 [n], in 1/seconds, the largest real part first; of a pair the
-            upper one first. n is smaller than `number` if fewer roots exist: k + 1 for
-            k stages, 1 at a gain of 0, and for other times the roots to the right of
-            -`tail_rate` and not very far from the first ones. A double root is exact to
-            about 1e-8. Costs 1 ms for closed forms; else 5 ms or more, in proportion to
-            `gain` times the longest delay and to the number of samples.
+            upper one first. n is below `number` if fewer roots exist, or the others
+            are beyond -`tail_rate` or very far away. A double root is exact to about
+            1e-8. Costs 1 ms for closed forms, else 5 ms or more, in proportion to
+            the number of samples and to `gain` times the longest delay.
 
         Raises:
             ValueError: if the tail of T is heavier than exponential; or, without a
@@ -141,22 +137,16 @@ class DelayEquation:
         return _in_order(found, number)
 
     def decay_rate(self, gain: float) -> float:
-        """The long-run decay rate of the error: it falls as exp(-rate * t).
+        """The long-run decay rate of the error, -max Re s over the `roots`.
 
-        It is -max Re s over the `roots`. Up to `critical_gain` it is the smaller r with
+        Up to `critical_gain` it is the smaller r with
 
             r = a E exp(r T),    which is above a: a small delay speeds up.
 
-        Args:
-            gain: a = eta lambda nu, 1/seconds.
-
         Returns:
-            float64, in 1/seconds. Negative where the error grows. At most `tail_rate`,
-            with three exact digits where it is that. Costs 0.2 ms below the critical
-            gain and for gamma times, else as much as `roots`.
-
-        Raises:
-            ValueError: as `roots` does.
+            float64, in 1/seconds; negative where the error grows, and at most
+            `tail_rate`. Costs 0.2 ms below the critical gain and for gamma times, else
+            as much as `roots`, with the same errors.
 
         Example:
             >>> from delayjax import cluster
@@ -186,11 +176,8 @@ class DelayEquation:
             E cos(w T) = 0,    a = w / E sin(w T)
 
         The smallest a, times the mean delay, is pi/2 for a constant delay, (pi/2)^2 for
-        uniform delays from 0 on, and for k stages
-
-            k tan(pi/2k) / cos^k(pi/2k)
-
-        For P workers with independent delays the variance decays where also
+        uniform delays from 0 on, and k tan(pi/2k) / cos^k(pi/2k) for k stages. For P
+        workers with independent delays the variance decays where also
 
             (a^2 E T / 2 pi P) int (1 - |phi|^2) / |i w + a phi|^2 dw < 1
 
@@ -198,17 +185,13 @@ class DelayEquation:
         their single runs are stable up to sqrt(pi P) + 1/2.
 
         Args:
-            workers: P, at least 1; `math.inf` for the delay equation itself.
+            workers: P, or `math.inf` for the delay equation itself.
 
         Returns:
-            float64, in 1/seconds. The step limit of P workers is eta lambda = limit *
-            mean / P; that with `half_update_earlier` is closer. For infinite P it is
-            `inf` where no frequency up to 1000 / median gives a limit, as for
-            exponential times. Costs up to 2 ms for infinite P, and 16,000 values of phi
-            more for finite P: 0.7 s where T has no formula.
-
-        Raises:
-            ValueError: if `workers` is below 1.
+            float64, in 1/seconds; `inf` for infinite P where no frequency up to 1000 /
+            median gives a limit, as for exponential times. The step limit is eta lambda
+            = limit * mean / P, closer with `half_update_earlier`. Costs up to 2 ms for
+            infinite P, else 16,000 values of phi: 0.7 s where T has no formula.
 
         Example:
             >>> from delayjax import cluster
@@ -229,10 +212,9 @@ class DelayEquation:
 
             a = r / E exp(r T)
 
-        In units of the mean, this is 1/e at r = 1 for a constant delay, and
-        (k/(k+1))^{k+1} at r = k/(k+1) for k stages. A constant delay decays fastest at
-        this gain. Widely spread delays, as gamma times of a shape below 1, decay faster
-        at larger gains, oscillating.
+        In units of the mean it is 1/e for a constant delay, which decays fastest at
+        this gain, and (k/(k+1))^{k+1} for k stages. Widely spread delays, as gamma
+        times of a shape below 1, decay faster at larger gains, oscillating.
 
         Raises:
             ValueError: if the tail of T is heavier than exponential.
@@ -255,9 +237,6 @@ class DelayEquation:
         A constant delay of 1 has -log(cos v) with -log(cos v) tan v = v. The limit is
         between `critical_gain` and `gain_limit`, and costs 20 to 40 `decay_rate`s.
 
-        Raises:
-            ValueError: if the tail of T is heavier than exponential.
-
         Example:
             >>> from delayjax import cluster
             >>> round(DelayEquation(cluster.constant(1.0)).speedup_limit(), 5)
@@ -278,30 +257,24 @@ class DelayEquation:
 
             dX = -a E X(t - T) dt + noise dB
 
-        A constant delay has
+        For a constant delay and for any times it is
 
-            (noise^2 / 2a) (1 + sin a T) / cos a T,
+            (noise^2 / 2a) (1 + sin a T) / cos a T
+            (noise^2 / 2 pi) int dw / |i w + a phi(i w)|^2    over all w
 
-        and any times have the integral of the spectral density
-
-            (noise^2 / 2 pi) int dw / |i w + a phi(i w)|^2    over all w.
-
-        The equation is a mean over delays: random delays of finitely many workers add
-        to the variance, see `Dynamics.stationary_variance`.
+        This is a mean over delays: random delays of finitely many workers add to it,
+        see `Dynamics.stationary_variance`.
 
         Args:
-            gain: a = eta lambda nu, 1/seconds.
+            gain: a; at most 2000 / mean for times that are integrated.
             noise: eta sigma sqrt(nu), in units of x / sqrt(seconds), for gradients of
                 standard deviation sigma.
 
         Returns:
             float64, in units of x^2; `inf` where the gain is 0 or the equation is
             unstable. Exact for constant and exponential times; else the integral costs
-            1600 (a mean + 10) values of phi, some ms at a of 1/mean.
-
-        Raises:
-            ValueError: for times that are integrated, if `gain` is above 2000 / mean,
-                or the times are spread too widely for six digits.
+            1600 (a mean + 10) values of phi, some ms at a of 1/mean. A ValueError says
+            if the times are spread too widely for six digits.
 
         Example:
             >>> from delayjax import cluster
@@ -336,15 +309,16 @@ class DelayEquation:
             X_{n+1} = X_n - a h X(t_n + h/2 - T) + noise sqrt(h) xi_n
 
         with X = start before 0. Step n has one delay T, the quantile of the share
-        n (sqrt(5) - 1)/2 mod 1, so a few steps in a row cover all delays evenly. The
-        delay counts from the middle of the step, with linear interpolation of the path.
+        n (sqrt(5) - 1)/2 mod 1, so a few steps in a row cover all delays evenly. Values
+        between two points of a path are interpolated.
 
         Args:
-            gain: a = eta lambda nu, 1/seconds.
+            gain: a.
             paths: the number of paths.
             steps: the number of steps.
             step_seconds: h. A hundredth of the mean delay gives the variance to 1 %;
-                the error falls as h^2 if the delay is constant, else as h.
+                the error falls as h^2 if the delay is constant, else as h. Delays below
+                half a step count as half a step and may add 5 % to the mean at most.
             seed: of the noise.
             noise: as in `variance`.
             start: x until t = 0.
@@ -352,12 +326,8 @@ class DelayEquation:
 
         Returns:
             float64 [1 + steps // every, paths], from t = 0. A path that diverges ends
-            at `inf` or nan. Memory holds the values of the longest delay too. A step
-            costs O(paths), 50 us for 1000 paths.
-
-        Raises:
-            ValueError: if `step_seconds` is too long: delays below half a step count as
-                half a step, and this may not add more than 5 % to the mean.
+            at `inf` or nan. A step costs 50 us for 1000 paths. Memory holds the values
+            of the longest delay too.
 
         Example:
             >>> from delayjax import cluster

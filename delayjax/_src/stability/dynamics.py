@@ -41,8 +41,8 @@ class Dynamics(Recursion):
             AsyncPP takes e = momentum and has the modes of Nesterov's momentum.
 
     Raises:
-        ValueError: if an argument or a weight is negative, infinite or nan, `momentum`
-            is not below 1, all weights are 0, or the probabilities do not sum to 1.
+        ValueError: if a number or a weight is negative or not finite, `momentum` is not
+            below 1, all weights are 0, or the probabilities do not sum to 1.
 
     Example:
         >>> training = Dynamics(4, momentum=0.9)
@@ -84,11 +84,7 @@ class Dynamics(Recursion):
 
         Returns:
             float64. Costs 0.2 ms for fixed delays of up to 64 updates and for the mean;
-            in mean square O(K^2) for delays of up to K: 0.7 s for 1000.
-
-        Raises:
-            ValueError: if `criterion` is unknown, or a delay without a closed form is
-                above 10^6, or above 10^4 in mean square.
+            in mean square O(K^2) for delays of up to K <= 10^4: 0.7 s for 1000.
 
         Example:
             >>> round(Dynamics(4).step_limit(), 4)
@@ -120,10 +116,9 @@ class Dynamics(Recursion):
             tau^tau / (tau + 1)^{tau+1},    with the spectral radius tau / (tau + 1).
 
         Returns:
-            float64; the smallest of equally fast steps. For random delays this is the
-            decay of the mean of x, and a compensation above 1 may put the step beyond
-            `step_limit`. Costs 15 ms for delays of up to 64 updates; none may be above
-            10^4.
+            float64; the smallest of equally fast steps. For random delays the mean of x
+            decays so. A compensation above 1 may put the step beyond `step_limit`.
+            Costs 15 ms for delays of up to 64 updates; none may be above 10^4.
 
         Example:
             >>> round(Dynamics(4).critical_step(), 5), round(4**4 / 5**5, 5)
@@ -150,9 +145,6 @@ class Dynamics(Recursion):
 
             (z - 1)(1 - beta/z) + a N(z) = 0,   fixed delay: z^{tau+1} - z^tau + a = 0
 
-        Args:
-            step: a = eta lambda.
-
         Returns:
             complex128 [n], the largest modulus first, without roots at 0. A double root
             is exact to about 1e-8. Costs O(n^2) for delays of up to n, at most 10^4:
@@ -169,9 +161,6 @@ class Dynamics(Recursion):
 
     def spectral_radius(self, step: float) -> float:
         """The long-run factor of an error in one update: max |z| of the `roots`.
-
-        Args:
-            step: a = eta lambda.
 
         Returns:
             float64; 0 where x is 0 after one update. Costs as much as `roots`.
@@ -194,8 +183,7 @@ class Dynamics(Recursion):
                           J = (a^2/2 pi) int (1 - |G|^2) |D|^-2 dw,
                           D = e^{iw} - 1 + a G,    G(w) = sum_k p_k e^{-ikw}
 
-        over [-pi, pi]. Momentum and modulation act on the noise too. Each update has
-        noise of its own; a random lookback delay would use some gradients twice.
+        over [-pi, pi]. Each update has noise of its own, so each gradient counts once.
 
         Args:
             step: a = eta lambda.
@@ -204,9 +192,6 @@ class Dynamics(Recursion):
         Returns:
             float64, in units of x^2; `inf` where the step is not stable in mean square.
             Costs O(K^2) for delays of up to K, 1 ms for 64.
-
-        Raises:
-            ValueError: if an argument is negative, or float64 cannot hold the variance.
 
         Example:
             >>> round(Dynamics(0).stationary_variance(0.5), 6)  # s^2 / (a (2 - a))

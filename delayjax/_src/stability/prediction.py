@@ -26,16 +26,12 @@ def predict_step_limit(
 
     with lambda the largest eigenvalue of the Hessian at `params`. Training diverges
     above this limit if lambda is constant: for quadratics anywhere, for other losses
-    near an optimum.
+    near an optimum. A network changes its lambda: take the smallest limit along a short
+    run with a small step.
 
-    The lambda of a network changes in training, and this limit holds at one point. Take
-    the smallest limit along a short run with a small step: perceptrons on digits, at
-    delays of 0, 4 and 16, trained at up to 1.5 to 9 times that limit.
-
-    Do not use it for Adam. Its limit at a point comes from coordinates with a tiny
-    second moment. These move first, by little, and their second moment grows at once:
-    the limit at the first point was 38 to 430 times too low. Measure Adam over a grid
-    of learning rates.
+    Do not use it for Adam: coordinates with a tiny second moment would set the limit.
+    They move first, by little, and their second moment grows at once. Measure Adam over
+    a grid of learning rates.
 
     Args:
         loss: (params, batch) -> a scalar.
@@ -56,8 +52,7 @@ def predict_step_limit(
         0.025
 
     References:
-        Cohen et al., Gradient descent on neural networks typically occurs at the edge
-        of stability, arXiv:2103.00065.
+        Cohen et al., arXiv:2103.00065.
     """
     curvature = sharpness(loss, params, batch)
     return learning_rate_limit(curvature, dynamics, criterion=criterion)
@@ -76,14 +71,10 @@ def learning_rate_limit(
     moment, and lambda falls.
 
     Args:
-        sharpness: lambda; for Adam `sharpness(..., preconditioner=
-            adam_preconditioner(v))`.
+        sharpness: lambda, positive; for Adam `sharpness(...,
+            preconditioner=adam_preconditioner(v))`.
         dynamics: the delay and the options of the optimizer.
         criterion: as in `Dynamics.step_limit`.
-
-    Raises:
-        ValueError: if `sharpness` is not positive and finite: a direction that does not
-            curve upward has no limit.
 
     Example:
         >>> [round(learning_rate_limit(20.0, Dynamics(tau)), 4) for tau in (0, 1, 4)]

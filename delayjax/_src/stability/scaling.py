@@ -36,26 +36,19 @@ def workers_decay_rate(
         any times:       half_update_earlier(P).decay_rate(eta lambda P / E T)
         one worker:      -log|1 - eta lambda| / E T, for its gradients are never late
 
-    For constant times it is largest at A = 1/e and 0 at A = pi/2.
-
-    The delay equation assumes an eta lambda well below 1. For constant times and eta
-    lambda up to 1.5 the rate is off by at most 15 %, 7.5 % and 4 % of the fastest rate
-    for P = 2, 4 and 8. For random times simulations of 16 workers agree to 2.5 % of the
-    fastest rate. It is the rate of the mean over runs: with memoryless times a single
-    run is slower above the critical gain.
+    For constant times it is largest at A = 1/e and 0 at A = pi/2. It is off by at most
+    15 %, 7.5 % and 4 % of the fastest rate for P = 2, 4 and 8 constant workers, and by
+    2.5 % for 16 random ones. It is the rate of the mean over runs: single runs of
+    memoryless workers are slower above the critical gain.
 
     Args:
-        step: eta lambda, a number or any array of modes.
+        step: eta lambda, non-negative, a number or any array of modes.
         workers: P.
-        service_time: T, of a gradient.
+        service_time: T, of a gradient; its tail is no heavier than exponential.
 
     Returns:
         float64, 1/seconds, shaped as `step`; below 0 where the mode grows, `inf` for
         one worker at eta lambda = 1. Costs a `decay_rate` for each mode.
-
-    Raises:
-        ValueError: if `step` is negative or not finite, `workers` is below 1, or the
-            tail of T is heavier than exponential.
 
     Example:
         >>> from delayjax import cluster
@@ -101,20 +94,16 @@ def optimal_workers(
     every number of workers diverges.
 
     Args:
-        step: eta L, of the largest curvature.
+        step: eta L, of the largest curvature, at least 1e-15.
         service_time: T, of a gradient.
-        condition: kappa, the largest curvature over the smallest.
+        condition: kappa, the largest curvature over the smallest, at least 1; 1 where
+            the mean has no `gain_limit`.
 
     Returns:
-        The fastest number, its rate (of the mean of x), and the limit. For times with a
-        coefficient of variation above 1 the rate may have several peaks: this is the
-        peak next to the critical gain, or the critical gain itself where the mean has
-        no limit. A limit above 10^6 is the limit of the mean. Costs about 50
-        `decay_rate`s and 20 `gain_limit`s, 0.1 s where T has a formula.
-
-    Raises:
-        ValueError: if `step` is below 1e-15, or `condition` below 1, or above 1 though
-            the mean has no `gain_limit`.
+        The fastest number, its rate (of the mean of x), and the limit; above 10^6 this
+        is the limit of the mean. Times with a coefficient of variation above 1 may have
+        several peaks: this is the peak next to the critical gain, or that gain itself
+        where the mean has no limit. Costs 0.1 s where T has a formula.
 
     Example:
         >>> from delayjax import cluster
@@ -179,7 +168,7 @@ def implicit_momentum(workers: int) -> float:
         workers: P.
 
     Returns:
-        1 - 1/P. Explicit momentum adds to it: tune it down as workers are added.
+        1 - 1/P. It adds to explicit momentum: tune that down as workers are added.
 
     Example:
         >>> implicit_momentum(1), implicit_momentum(16)

@@ -91,23 +91,19 @@ class TraceDynamics(UpdateRule):
 
             growth = lim log|x_t| / t
 
-        Almost all runs have it, even where the mean over runs behaves differently. For
+        Almost all runs have it, also where the mean over runs behaves differently. For
         a constant staleness it is log(spectral_radius). x starts at 1 and m at 0; the
         first tenth of the updates is left out. Every few updates x and m are divided by
-        their size, and its logarithms add up. The size is sqrt(x^2 + u^2 m^2), with the
-        largest |x| that is often read and u = max(sqrt(a mean w), 1 - beta).
+        their size, and its logarithms add up.
 
         Args:
-            step: a = eta lambda, a number or any array.
+            step: a = eta lambda, non-negative, a number or any array.
 
         Returns:
             float64, shaped as `step`; below 0 where x decays. The rate in 1/seconds is
             its negative times `trace.num_updates / trace.seconds[-1]`. The error falls
             as 1/sqrt(T). Costs 1 microsecond an update for one step and 2 for a
             hundred, three times that with momentum, and 5 more for several gradients.
-
-        Raises:
-            ValueError: if `step` is negative or not finite.
 
         Example:
             >>> grown = TraceDynamics([1] * 2000).growth([0.64, 1.44])  # always 1 late
@@ -134,12 +130,10 @@ class TraceDynamics(UpdateRule):
         variation up to 0.7 it is within 3 % of `Dynamics(law).step_limit("mean")`.
 
         Returns:
-            float64, with a 95 % interval by the spread over ten parts of the trace; eta
-            is stable below the limit divided by the largest curvature. The interval
+            float64, with a 95 % interval by the spread over ten parts of the trace. It
             falls as 1/sqrt(T): for 16 workers and 9,000 updates it is 3 % to each side
-            for gamma times of shape 4, and 6 % for memoryless times. It held the true
-            limit in 93 to 97 % of simulations, but in 88 % with 64 workers. Costs two
-            or three `growth`s of 32 steps.
+            for gamma times of shape 4, and 6 % for memoryless times. Costs two or three
+            `growth`s of 32 steps.
 
         Example:
             >>> late = np.random.default_rng(1).geometric(1 / 16, 10_000) - 1
@@ -181,7 +175,7 @@ class TraceDynamics(UpdateRule):
         rows = list(x)  # views
         m = np.zeros(len(steps))
         energy = np.sqrt(steps) * math.sqrt(self.weights.mean())
-        unit = np.maximum(energy, 1 - beta)  # converts m to the units of x
+        unit = np.maximum(energy, 1 - beta)
         updates = len(self.ages)
         edges = np.linspace(_LEFT_OUT * updates, updates, _PARTS + 1).astype(int)
         logs = np.zeros((_PARTS + 1, len(steps)))
@@ -203,6 +197,7 @@ class TraceDynamics(UpdateRule):
                         m = beta * m + y
                     np.subtract(rows[now], change, out=rows[now + 1])
                 kept = x[last - first : last - first + window]
+                # the largest |x| that is often read, and m in units of x
                 size = np.hypot(np.abs(kept[-self.recent :]).max(axis=0), unit * m)
                 with np.errstate(divide="ignore"):
                     logs[part] += np.log(size)

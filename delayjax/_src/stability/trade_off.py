@@ -35,7 +35,7 @@ def error_bound(
         update_seconds: between two updates, `update_seconds` of
             `cluster.protocols.KScheme`.
         k: gradients of an update.
-        learning_rate: eta, at most 1/(2L).
+        learning_rate: eta, at most 1/(2L): the bound is not proven beyond.
         smallest: l, of strong convexity.
         largest: L, of smoothness.
         noise: sigma, standard deviation of one gradient (the norm's, of a vector).
@@ -47,9 +47,6 @@ def error_bound(
 
     Returns:
         float64, shaped as `seconds`, in units of F.
-
-    Raises:
-        ValueError: if a number is out of its range, as the bound is not proven there.
 
     Example:
         >>> problem = dict(learning_rate=0.1, smallest=1.0, largest=1.0, noise=2.0)
