@@ -142,17 +142,17 @@ def test_what_has_no_hessian_is_refused():
     with pytest.raises(TypeError, match="scalar-output functions"):
         stability.sharpness(lambda x, _: (jnp.sum(x), {}), at, None)
     for empty in ({}, None, jnp.zeros(0)):
-        with pytest.raises(ValueError, match="at most 0, the numbers in `params`"):
+        with pytest.raises(ValueError, match="`count` must be at most 0, got 1"):
             stability.sharpness(lambda x, _: 0.0, empty, None)
     for other in (jnp.arange(30), jnp.ones(30, jnp.complex64)):
-        with pytest.raises(TypeError, match=f"must be real .* leaf of {other.dtype}"):
+        with pytest.raises(TypeError, match=f"must be real numbers, got {other.dtype}"):
             stability.sharpness(lambda x, _: jnp.sum(abs(x)), other, None)
 
 
 def test_impossible_counts_and_preconditioners_are_refused():
     at = jnp.ones(3)
     flat = bowl(jnp.ones(3))
-    with pytest.raises(ValueError, match=r"`count` must be at most 3, .* got 4"):
+    with pytest.raises(ValueError, match="`count` must be at most 3, got 4"):
         stability.hessian_eigenvalues(flat, at, None, count=4)
     with pytest.raises(ValueError, match="`count` must be at least 1, got 0"):
         stability.hessian_eigenvalues(flat, at, None, count=0)

@@ -78,7 +78,7 @@ REFUSED = {
         3,
         {"modulation": lambda k: k < 3},
         ValueError,
-        "not 0 alone, got 0.0 for staleness 3",
+        "not only 0, got 0.0 for staleness 3",
     ),
 }
 

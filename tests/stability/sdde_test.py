@@ -93,24 +93,10 @@ def test_roots_decide_what_frequencies_do_not_show(monkeypatch):
         assert DelayEquation(times).variance(share * limit) == math.inf
 
 
-@pytest.mark.parametrize(
-    ("gain", "times", "message"),
-    [
-        (
-            1e6,
-            cluster.gamma(1.0, 0.5),
-            "`gain` must be at most 2000 / mean .* got 1e.06 / mean",
-        ),
-        (
-            1.0,
-            cluster.empirical([1.0] * 99 + [1e5]),
-            "`service_time` has times too widely spread",
-        ),
-    ],
-)
-def test_what_cannot_be_integrated_is_refused(gain, times, message):
-    with pytest.raises(ValueError, match=message):
-        DelayEquation(times).variance(gain)
+def test_times_that_cannot_be_integrated_are_refused():
+    times = cluster.empirical([1.0] * 99 + [1e5])
+    with pytest.raises(ValueError, match="`service_time` must have times less widely"):
+        DelayEquation(times).variance(1.0)
 
 
 def test_where_the_gain_is_unstable_the_variance_is_infinite():

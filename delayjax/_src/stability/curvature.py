@@ -96,9 +96,7 @@ def hessian_eigenvalues(
     point, tree_of = ravel_pytree(params)
     size, dtype = point.size, point.dtype
     if count > size:
-        raise ValueError(
-            f"`count` must be at most {size}, the numbers in `params`, got {count}."
-        )
+        raise ValueError(f"`count` must be at most {size}, got {count}.")
     root = _inverse_root(preconditioner, params).astype(dtype)
 
     @jax.jit
@@ -140,10 +138,7 @@ def widened(name: str, tree: Any) -> Any:
     def wide(leaf):
         leaf = jnp.asarray(leaf)
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            raise TypeError(
-                f"`{name}` must be real numbers, got a leaf of {leaf.dtype}: close over"
-                " arrays that are not trained."
-            )
+            raise TypeError(f"`{name}` must be real numbers, got {leaf.dtype}.")
         return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
 
     return jax.tree.map(wide, tree)

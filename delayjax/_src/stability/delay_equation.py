@@ -8,7 +8,8 @@ from scipy import special
 
 from delayjax._src import base
 from delayjax._src.cluster.service_time import ServiceTime, as_service_time
-from delayjax._src.stability import gain_limits, rightmost, sdde
+from delayjax._src.stability import gain_limits, sdde
+from delayjax._src.stability.rightmost import RightmostZeros, meeting_rate
 from delayjax._src.stability.root_finding import zero_between
 
 _MOST_STAGES = 128  # up to here the roots are those of a polynomial
@@ -54,8 +55,7 @@ class DelayEquation:
         if not 0 < self.service_time.mean < math.inf:
             raise ValueError(
                 "`service_time` must have a positive, finite mean, got"
-                f" {self.service_time.mean}: take `Dynamics(0)` for a gradient without"
-                " delay."
+                f" {self.service_time.mean}."
             )
 
     def half_update_earlier(self, workers: int) -> "DelayEquation":
@@ -133,7 +133,7 @@ class DelayEquation:
             polynomial[:2], polynomial[-1] = (1, -1), gain * time.mean / stages
             found = stages / time.mean * (np.roots(polynomial) - 1)
         else:
-            found = rightmost.rightmost_roots(gain, time, number=number)
+            found = RightmostZeros(gain, time, meeting_rate(time)).find(number)
         return _in_order(found, number)
 
     def decay_rate(self, gain: float) -> float:
@@ -157,7 +157,7 @@ class DelayEquation:
         has_stages = time.stages is not None and time.stages < math.inf
         if has_stages and gain > self.critical_gain() * (1 + _NEAR):
             return _rate_of_turning_stages(gain, time)
-        fastest = rightmost.meeting_rate(time)
+        fastest = meeting_rate(time)
 
         def ahead(rate):
             return rate / float(time.transform(-rate)) - gain
@@ -224,7 +224,7 @@ class DelayEquation:
             >>> round(DelayEquation(cluster.exponential(1.0)).critical_gain(), 6)
             0.25
         """
-        rate = rightmost.meeting_rate(self._with_a_light_tail())
+        rate = meeting_rate(self._with_a_light_tail())
         return rate / float(self.service_time.transform(-rate))
 
     def speedup_limit(self) -> float:
@@ -266,7 +266,7 @@ class DelayEquation:
         see `Dynamics.stationary_variance`.
 
         Args:
-            gain: a; at most 2000 / mean for times that are integrated.
+            gain: a.
             noise: eta sigma sqrt(nu), in units of x / sqrt(seconds), for gradients of
                 standard deviation sigma.
 
@@ -360,9 +360,8 @@ class DelayEquation:
         if self.service_time.tail_rate == 0:
             raise ValueError(
                 "`service_time` must have a tail no heavier than exponential, got"
-                f" {self.service_time}: its error decays more slowly than any"
-                " exponential. Take cluster.empirical of as many times as the run has"
-                " gradients."
+                f" {self.service_time}: take cluster.empirical of as many times as the"
+                " run has gradients."
             )
         return self.service_time
 

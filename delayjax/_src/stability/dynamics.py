@@ -196,10 +196,6 @@ class Dynamics(Recursion):
         Example:
             >>> round(Dynamics(0).stationary_variance(0.5), 6)  # s^2 / (a (2 - a))
             1.333333
-
-        References:
-            Kuchler and Mensch, Langevin's stochastic differential equation extended by
-            a time-delayed term, Stochastics 40, 1992, for the continuous form.
         """
         base.check_number("step", step)
         base.check_number("noise", noise)
@@ -211,13 +207,7 @@ class Dynamics(Recursion):
         if variance == math.inf:
             return math.inf
         scale = float(noise) * factor
-        result = scale * variance * scale  # ** would raise OverflowError
-        if not math.isfinite(result):
-            raise ValueError(
-                "`noise` must be so small that float64 can hold the variance, got"
-                f" {noise}: measure x in larger units."
-            )
-        return result
+        return scale * variance * scale  # ** would raise OverflowError
 
     def _mean_limit(self) -> float:
         """The smallest step at which a root of D is on the unit circle."""

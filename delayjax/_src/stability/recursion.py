@@ -40,10 +40,9 @@ class UpdateRule:
     extrapolation: float = 0.0  # e
 
     def __post_init__(self):
-        base.check_number("momentum", self.momentum, below=1)
-        base.check_number("compensation", self.compensation)
-        base.check_number("extrapolation", self.extrapolation)
-        for name in ("momentum", "compensation", "extrapolation"):
+        most = {"momentum": 1, "compensation": np.inf, "extrapolation": np.inf}
+        for name, below in most.items():
+            base.check_number(name, getattr(self, name), below=below)
             self._set(**{name: float(getattr(self, name))})
 
     def _set(self, **fields) -> None:
@@ -78,7 +77,7 @@ class UpdateRule:
         if not sound.all() or not weights.any():
             worst = np.argmin(sound)
             raise ValueError(
-                "`modulation` must give finite, non-negative factors, and not 0 alone,"
+                "`modulation` must give finite, non-negative factors, and not only 0,"
                 f" got {weights[worst]} for staleness {staleness[worst]}."
             )
         return weights
@@ -164,8 +163,7 @@ class Recursion(UpdateRule):
         if self.longest > most:
             raise ValueError(
                 f"`delay` must be at most {most} updates here, got {self.longest}: cut"
-                " off a law's tail and divide by the sum, or give a trace to"
-                " TraceDynamics."
+                " off a law's tail, or give a trace to TraceDynamics."
             )
 
 

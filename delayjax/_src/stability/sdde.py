@@ -9,10 +9,9 @@ import numpy as np
 from scipy import integrate
 
 from delayjax._src.cluster.service_time import ServiceTime
-from delayjax._src.stability.rightmost import number_right_of
+from delayjax._src.stability.rightmost import RightmostZeros
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
-_MOST_TURNS = 2000.0  # the largest gain, in 1/mean
 _CELLS = 4096  # at a time
 _EXACT = 1e-6  # the relative error that integration may have
 _LONGER = 0.05  # the share of the mean delay that steps may add to it
@@ -25,15 +24,9 @@ def variance(gain: float, time: ServiceTime) -> float:
         return 1 / (2 * gain) * (1 + math.sin(turns)) / math.cos(turns)
     if time.stages == 1:
         return 1 / (2 * gain) * (1 + turns)
-    if turns > _MOST_TURNS:
-        raise ValueError(
-            f"`gain` must be at most {_MOST_TURNS:g} / mean for times that are"
-            f" integrated, got {turns:.4g} / mean: constant and exponential times"
-            " have closed forms."
-        )
     # the limit is exact for gamma times, which have stages
-    unit = 1 / time.mean
-    if time.stages is None and number_right_of(0.0, gain, time, unit=unit):
+    zeros = RightmostZeros(gain, time, 1 / time.mean)
+    if time.stages is None and zeros.number_right_of(0.0):
         return math.inf
     return 1 / (2 * gain) + _excess(gain, time) / math.pi
 
@@ -104,8 +97,8 @@ def _excess(gain: float, time: ServiceTime) -> float:
         total, doubt = total + part, doubt + error
     if doubt > _EXACT * (math.pi / (2 * gain) + total):
         raise ValueError(
-            "`service_time` has times too widely spread to integrate the variance to"
-            " six digits: leave out the longest times, or measure with `paths`."
+            "`service_time` must have times less widely spread, to integrate the"
+            " variance to six digits: leave out the longest, or measure with `paths`."
         )
     edges = np.linspace(middle, far, math.ceil((far - middle) * time.mean) + 1)
     nodes, weights = np.polynomial.legendre.leggauss(16)

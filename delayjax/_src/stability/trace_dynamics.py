@@ -77,9 +77,8 @@ class TraceDynamics(UpdateRule):
         needed = _WINDOWS * max(recent, memory, _SHORTEST)
         if len(ages) < needed:
             raise ValueError(
-                f"`staleness` must have at least {needed} updates, {_WINDOWS} times the"
-                f" largest of {_SHORTEST}, the staleness plus 1, {recent}, and 1 / (1 -"
-                f" `momentum`), {memory}, got {len(ages)}: simulate longer."
+                f"`staleness` must have at least {needed} updates, got {len(ages)}:"
+                " simulate longer."
             )
         mean = np.where(known, ages, 0).sum(axis=1) / known.sum(axis=1)
         mean = mean.astype(np.int32 if ages.shape[1] == 1 else np.float32)
