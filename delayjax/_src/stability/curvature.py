@@ -30,7 +30,7 @@ def sharpness(
     curvature, at eta = step_limit / lambda.
 
     Args:
-        loss: as in `hessian_eigenvalues`; errors and costs are the same too.
+        loss: as in `hessian_eigenvalues`, with the same errors and costs.
         params: likewise.
         batch: likewise.
         preconditioner: likewise.
@@ -41,8 +41,8 @@ def sharpness(
         6.0
 
     References:
-        Cohen, Kaur, Li, Kolter and Talwalkar, Gradient descent on neural networks
-        typically occurs at the edge of stability, 2021, arXiv:2103.00065.
+        Cohen et al., Gradient descent on neural networks typically occurs at the edge
+        of stability, arXiv:2103.00065.
     """
     found = hessian_eigenvalues(loss, params, batch, preconditioner=preconditioner)
     return float(found[0])

@@ -12,7 +12,7 @@ from delayjax._src.stability import gain_limits, sdde
 from delayjax._src.stability.rightmost import RightmostZeros, meeting_rate
 from delayjax._src.stability.root_finding import zero_between
 
-_MOST_STAGES = 128  # up to here the roots are those of a polynomial
+_MOST_STAGES = 128  # up to here the roots come from a polynomial
 _NEAR = 1e-3  # relative distance to -1/e at which scipy's W is inexact, or nan
 _REAL = 1e-7  # relative size that rounding leaves of an imaginary part
 
@@ -44,8 +44,7 @@ class DelayEquation:
         [0.111833, 1.0, 0.318132, -0.172816]
 
     References:
-        Yu, Chen and Poor, Distributed stochastic gradient descent with staleness,
-        arXiv:2406.11159, for roots as rates of convergence.
+        Yu, Chen and Poor, arXiv:2406.11159, for roots as rates of convergence.
     """
 
     service_time: ServiceTime
@@ -66,9 +65,9 @@ class DelayEquation:
 
             (1 - 1/(2P)) T
 
-        At the same gain, rates and limits are those of the cluster up to terms in 1/P^2
-        for constant times. For random times the limit keeps an error of -0.2/P (gamma
-        times of shape 16) to -0.8/P (uniform times from 0 on).
+        For constant times rates and limits are then the cluster's up to terms in 1/P^2.
+        For random times the limit keeps an error of -0.2/P (gamma times of shape 16) to
+        -0.8/P (uniform times from 0 on).
 
         Args:
             workers: P, for a server that updates at each gradient.
@@ -89,9 +88,8 @@ class DelayEquation:
         """The s of the modes exp(s t) that decay most slowly.
 
         A constant delay has W_j(-a T) / T, with Lambert's W; k memoryless stages have
-        s = (k/mean) (u - 1) with the roots of u^{k+1} - u^k + a mean/k = 0. For other
-        times the turns of s + a phi(s) about 0 count the roots, and Newton's method
-        finds them.
+        s = (k/mean) (u - 1) with the roots of u^{k+1} - u^k + a mean/k = 0. Otherwise
+        the turns of s + a phi(s) about 0 count the roots; Newton's method finds them.
 
         Args:
             gain: a.
@@ -99,10 +97,10 @@ class DelayEquation:
 
         Returns:
             complex128 [n], in 1/seconds, the largest real part first; of a pair the
-            upper one first. n is below `number` if fewer roots exist, or the others
-            are beyond -`tail_rate` or very far away. A double root is exact to about
-            1e-8. Costs 1 ms for closed forms, else 5 ms or more, in proportion to
-            the number of samples and to `gain` times the longest delay.
+            upper one first. n is below `number` if the other roots are beyond
+            -`tail_rate`, very far away, or do not exist. A double root is exact to
+            1e-8. Costs 1 ms for closed forms, else 5 ms or more, in proportion to the
+            number of samples and to `gain` times the longest delay.
 
         Raises:
             ValueError: if the tail of T is heavier than exponential; or, without a
@@ -115,8 +113,7 @@ class DelayEquation:
             [-0.2, -0.8]
 
         References:
-            Corless et al., On the Lambert W function, Advances in Computational
-            Mathematics 5, 1996, for the constant delay.
+            Corless et al., On the Lambert W function, 1996, for the constant delay.
         """
         gain = _checked(gain)
         number = base.check_bound("number", number, at_least=1)
@@ -234,8 +231,8 @@ class DelayEquation:
 
             0 < a < speedup_limit,    decay_rate(speedup_limit) = speedup_limit.
 
-        A constant delay of 1 has -log(cos v) with -log(cos v) tan v = v. The limit is
-        between `critical_gain` and `gain_limit`, and costs 20 to 40 `decay_rate`s.
+        For a constant delay of 1 it is -log(cos v) with -log(cos v) tan v = v. It is
+        above `critical_gain`, and costs 20 to 40 `decay_rate`s.
 
         Example:
             >>> from delayjax import cluster
@@ -283,8 +280,7 @@ class DelayEquation:
             0.866025
 
         References:
-            Kuchler and Mensch, Langevin's stochastic differential equation extended by
-            a time-delayed term, Stochastics 40, 1992, for the constant delay.
+            Kuchler and Mensch, Stochastics 40, 1992, for the constant delay.
         """
         gain = _checked(gain)
         base.check_number("noise", noise)
@@ -338,9 +334,7 @@ class DelayEquation:
             [1.0, 0.75, 0.5]
 
         References:
-            Kuchler and Platen, Strong discrete time approximation of stochastic
-            differential equations with time delay, Mathematics and Computers in
-            Simulation 54, 2000.
+            Kuchler and Platen, Mathematics and Computers in Simulation 54, 2000.
         """
         base.check_number("noise", noise)
         base.check_number("step_seconds", step_seconds, positive=True)

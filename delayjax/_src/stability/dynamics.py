@@ -51,7 +51,6 @@ class Dynamics(Recursion):
         (0.0265, 1.0)
 
     References:
-        Yu, Chen and Poor, arXiv:2406.11159, for these questions in continuous time;
         Chen, Yang and Cheng, SpecTrain, arXiv:1809.02839; Ajanthan et al., AsyncPP,
         arXiv:2505.01099.
     """
@@ -94,8 +93,7 @@ class Dynamics(Recursion):
             (1.0, 2.0)
 
         References:
-            Levin and May, A note on difference-delay equations, Theoretical Population
-            Biology 9, 1976, for the fixed delay.
+            Levin and May, Theoretical Population Biology 9, 1976, for the fixed delay.
         """
         if criterion not in ("mean", "mean_square"):
             raise ValueError(

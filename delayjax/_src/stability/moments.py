@@ -14,10 +14,9 @@ def second_moments(
 
         e = (w_k (lead y_t + carried m_{t-1}), y_t) - its mean over k.
 
-    The pair e_t has the covariances Q = (Q_11, Q_12, Q_22) and is uncorrelated with the
-    pairs of other updates. x and m are linear filters of e, with z-transforms over
-    D(z), and the next e is computed from x and m. Without modulation e has one
-    component, and
+    The pairs have the covariances Q = (Q_11, Q_12, Q_22) and are uncorrelated in time.
+    x and m are linear filters of e, with z-transforms over D(z), and make the next e.
+    Without modulation e has one component, and
 
         Q <- Q J,    J = (a^2/2 pi) int (1 - |G|^2) / |D(e^{iw})|^2 dw
 
@@ -26,8 +25,8 @@ def second_moments(
     Returns:
         `gain`, float64 [3, 3], maps Q to the Q of the next updates: the variance is
         finite if its spectral radius J is below 1. `seen`, float64 [3], maps Q to the
-        variance of x. None where the mean of x does not decay. Integrals are exact to
-        rounding; the cost is O(K^2) for delays up to K.
+        variance of x. None where the mean of x does not decay. Exact to rounding, in
+        O(K^2) for delays up to K.
     """
     recursion.check_longest()
     lags = recursion.longest + len(recursion.taken) + 1

@@ -28,15 +28,12 @@ def minimum_between(function: Callable[[float], Any], low: float, high: float) -
 def zeros(coefficients: np.ndarray) -> np.ndarray:
     """All zeros of c_0 z^n + ... + c_n, c_0 and c_n not zero, complex128 [n].
 
-    Ehrlich and Aberth's method improves all zeros together, until P is 0 to rounding:
+    Aberth's method with Bini's first guess (Numerical Algorithms 13, 1996) improves all
+    zeros together, until P is 0 to rounding:
 
         z_i <- z_i - 1 / (P'(z_i)/P(z_i) - sum_{j != i} 1/(z_i - z_j))
 
     It takes n^2, 0.2 s for n = 1000; `numpy.roots` takes n^3, 2 s.
-
-    References:
-        Bini, Numerical computation of polynomial zeros by means of Aberth's method,
-        Numerical Algorithms 13, 1996, for the method and the first guess.
     """
     z = _guess(coefficients)
     backwards = coefficients[::-1]

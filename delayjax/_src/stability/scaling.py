@@ -58,7 +58,7 @@ def workers_decay_rate(
         [0.01, 0.11, 1.0, 0.32, -0.17]
 
     References:
-        Yu, Chen and Poor, arXiv:2406.11159, for the delay equation of P workers.
+        Yu, Chen and Poor, arXiv:2406.11159.
     """
     workers = base.check_bound("workers", workers, at_least=1)
     equation = DelayEquation(service_time)
@@ -114,12 +114,10 @@ def optimal_workers(
         154
 
     References:
-        Yu, Chen and Poor, arXiv:2406.11159: more workers are not always faster.
+        Yu, Chen and Poor, arXiv:2406.11159.
     """
-    for name, value, least in (
-        ("step", step, _LEAST_STEP),
-        ("condition", condition, 1.0),
-    ):
+    least_of = {"step": (step, _LEAST_STEP), "condition": (condition, 1.0)}
+    for name, (value, least) in least_of.items():
         base.check_number(name, value)
         if value < least:
             raise ValueError(f"`{name}` must be at least {least}, got {value}.")

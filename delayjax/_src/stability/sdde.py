@@ -51,8 +51,7 @@ def paths(
     if longer > _LONGER:
         raise ValueError(
             f"`step_seconds` must be short compared to the delay, got {step_seconds}:"
-            f" delays below half a step count as half a step, and the mean of"
-            f" {time.mean:.4g} seconds gets {longer:.0%} longer; take at most"
+            f" it makes the mean delay {longer:.0%} longer; take at most"
             f" {time.mean / 10:.2g}."
         )
     back = np.floor(late).astype(np.int64)
