@@ -236,6 +236,19 @@ def test_times_without_formulas_have_the_rates_and_limits_of_the_same_times():
             assert found.decay_rate(gain) == pytest.approx(rate, rel=1e-8)
 
 
+def test_transforms_without_formulas_are_integrated_for_few_frequencies():
+    times, asked = cluster.lognormal(1.0, 0.2), []
+
+    def transform(s):
+        asked.append(np.size(s))
+        return times.transform(s)
+
+    equation = DelayEquation(dataclasses.replace(times, transform=transform))
+    limits = [equation.gain_limit(workers=count) for count in (2, 16, 128)]
+    assert limits == sorted(limits)
+    assert sum(asked) < 1500
+
+
 @pytest.mark.parametrize(
     "times", [cluster.lognormal(1.0, 0.2), cluster.pareto(1.0, 3.0)]
 )

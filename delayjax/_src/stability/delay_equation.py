@@ -188,7 +188,7 @@ class DelayEquation:
             float64, in 1/seconds; `inf` for infinite P where no frequency up to 1000 /
             median gives a limit, as for exponential times. The step limit is eta lambda
             = limit * mean / P, closer with `half_update_earlier`. Costs up to 2 ms for
-            infinite P, else 16,000 values of phi: 0.7 s where T has no formula.
+            infinite P, else 16,000 values of phi, or 1,000 where T has no formula.
 
         Example:
             >>> from delayjax import cluster

@@ -1,5 +1,6 @@
 """The gain above which the delay equation, or the variance of P workers, grows."""
 
+import functools
 import math
 
 import numpy as np
@@ -16,6 +17,7 @@ _POINTS = 2**14  # of an integral over all frequencies
 _SPARSE = 16  # points for one value of a transform that has no formula
 
 
+@functools.lru_cache(maxsize=8)  # a search for the best P asks again and again
 def limit_of_the_mean(time: ServiceTime) -> float:
     """The gain at which the delay equation has a root on the imaginary axis."""
     if time.stages is not None:
@@ -47,11 +49,9 @@ def limit_of_the_mean(time: ServiceTime) -> float:
 
 
 def limit_of_the_variance(time: ServiceTime, workers: int, most: float) -> float:
-    """The gain at which the integral is 1, at most `most`; w = tan(angle) / E T."""
-    angles = (np.arange(_POINTS) + 0.5) * (math.pi / 2 / _POINTS)
-    w = np.tan(angles) / time.mean
-    phi = time.transform(1j * w) if time.resolved == math.inf else _between(time, w)
-    spread = (1 - np.abs(phi) ** 2) / np.cos(angles) ** 2 / (2.0 * _POINTS * workers)
+    """The gain at which the integral is 1, at most `most`."""
+    w, phi, spread = _spectrum(time)
+    spread = spread / (2.0 * _POINTS * workers)
 
     def left(gain: float) -> float:
         """1 - the integral."""
@@ -62,6 +62,15 @@ def limit_of_the_variance(time: ServiceTime, workers: int, most: float) -> float
         high *= 2
     high = min(high, most)
     return zero_between(left, 1e-9 / time.mean, high) if left(high) < 0 else high
+
+
+@functools.lru_cache(maxsize=8)
+def _spectrum(time: ServiceTime) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Frequencies w = tan(angle) / E T, phi(i w), and (1 - |phi|^2) dw/d(angle) E T."""
+    angles = (np.arange(_POINTS) + 0.5) * (math.pi / 2 / _POINTS)
+    w = np.tan(angles) / time.mean
+    phi = time.transform(1j * w) if time.resolved == math.inf else _between(time, w)
+    return w, phi, (1 - np.abs(phi) ** 2) / np.cos(angles) ** 2
 
 
 def _between(time: ServiceTime, w: np.ndarray) -> np.ndarray:
