@@ -178,7 +178,7 @@ def test_a_loss_that_is_not_finite_is_a_warning_and_no_end(caplog):
     lost = dataclasses.replace(task, loss=infinite)
     with caplog.at_level("WARNING", logger="experiments"):
         assert advice.advise(config, lost) == []
-    assert "config.advise finds no limit: `loss` must be finite" in caplog.text
+    assert "finds no limit: `loss` must have a finite Hessian" in caplog.text
 
 
 @pytest.mark.parametrize(

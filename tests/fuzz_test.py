@@ -80,9 +80,13 @@ OTHERS = {
     ("ring.push", "ring"),
     ("ring.read", "age"),
     ("ring.read", "ring"),
+    ("stability.Dynamics", "modulation"),  # Python says that it is no function
+    ("stability.TraceDynamics", "modulation"),
+    ("stability.adam_preconditioner", "second_moment"),
     ("stability.hessian_eigenvalues", "loss"),  # JAX says what it answers
     ("stability.hessian_eigenvalues", "params"),
     ("stability.predict_step_limit", "loss"),
+    ("stability.predict_step_limit", "params"),
     ("stability.sharpness", "loss"),
     ("stability.sharpness", "params"),
     ("stability.sharpness", "preconditioner"),  # JAX says where the trees differ

@@ -890,15 +890,15 @@ CALLS = (
         ),
         "stability.predict_step_limit": call(
             stability.predict_step_limit,
-            loss=(loss, no.function("2", None, 1j, np.ones(2), math.nan)),
-            params=(PARAMS, no.some({}, "2", {"w": 1j}, {"w": math.nan})),
+            loss=(loss, no.function("2", None, 1j, np.ones(2))),
+            params=(PARAMS, no.some({}, "2", {"w": 1j})),
             batch=(None, st.nothing()),
             dynamics=(stability.Dynamics(2), st.nothing()),
         ),
         "stability.sharpness": call(
             stability.sharpness,
-            loss=(loss, no.function("2", None, 1j, np.ones(2), math.nan)),
-            params=(PARAMS, no.some({}, "2", {"w": 1j}, {"w": math.nan})),
+            loss=(loss, no.function("2", None, 1j, np.ones(2))),
+            params=(PARAMS, no.some({}, "2", {"w": 1j})),
             batch=(None, st.nothing()),
             preconditioner=(
                 PARAMS,
@@ -907,8 +907,8 @@ CALLS = (
         ),
         "stability.hessian_eigenvalues": call(
             stability.hessian_eigenvalues,
-            loss=(loss, no.function("2", None, 1j, np.ones(2), math.nan)),
-            params=(PARAMS, no.some({}, "2", {"w": 1j}, {"w": math.nan})),
+            loss=(loss, no.function("2", None, 1j, np.ones(2))),
+            params=(PARAMS, no.some({}, "2", {"w": 1j})),
             batch=(None, st.nothing()),
             count=(2, no.integer(1, 6)),
         ),
@@ -966,22 +966,19 @@ CALLS = (
             service_time=(cluster.constant(1.0), NO_TIMES),
             condition=(2.0, no.number(least=1.0)),
         ),
-        "stability.sdde_variance": call(
-            stability.sdde_variance,
+        "stability.DelayEquation.variance": call(
+            EQUATION.variance,
             gain=(0.1, no.non_negative),
-            service_time=(TIMES, NO_TIMES),
             noise=(1.0, no.non_negative),
         ),
-        "stability.sdde_paths": call(
-            stability.sdde_paths,
+        "stability.DelayEquation.paths": call(
+            EQUATION.paths,
             gain=(0.1, no.non_negative),
-            service_time=(cluster.constant(1.0), NO_TIMES),
             paths=(2, no.count),
             steps=(8, no.count),
             step_seconds=(0.1, no.number(low=0.0, high=2.5)),
             seed=(0, no.seed),
             noise=(1.0, no.non_negative),
-            start=(0.0, no.some(math.nan, math.inf, *no.NO_NUMBER)),
             every=(2, no.count),
         ),
     }
