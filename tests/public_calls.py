@@ -118,7 +118,6 @@ def gradient(params, batch, key):
 
 INNER = {"inner": (SGD, no.transformation)}
 AXES = {"axis_name": ("workers", no.axes)}
-BUCKET = {"bucket_bytes": (64, no.bound)}
 PERIOD = {"period": (2, no.count)}
 MODULATION = (None, or_none(no.function(*no.wrong_answers)))
 RECURSION = {
@@ -336,14 +335,13 @@ CALLS = (
         ),
         # exchange
         "exchange.mean": call(
-            exchange.mean, over_workers, **INNER, **AXES, **BUCKET, weight=WEIGHT
+            exchange.mean, over_workers, **INNER, **AXES, weight=WEIGHT
         ),
         "exchange.overlapped_mean": call(
             exchange.overlapped_mean,
             over_workers,
             **INNER,
             **AXES,
-            **BUCKET,
             weight=WEIGHT,
         ),
         "exchange.a2sgd": call(exchange.a2sgd, over_workers, **INNER, **AXES),
@@ -352,7 +350,6 @@ CALLS = (
             over_workers,
             **INNER,
             **AXES,
-            **BUCKET,
             participates=(
                 lambda step: True,
                 no.function("2", None, 1.5, np.ones(2, bool)),
@@ -373,7 +370,6 @@ CALLS = (
             over_workers,
             **INNER,
             **AXES,
-            **BUCKET,
             compress=(
                 exchange.random_blocks(KEY, 0.5),
                 no.function("2", None, (1, 2), (PARAMS, lambda m: None)),
@@ -1007,6 +1003,5 @@ CALLS |= {
         inner=(SGD, no.transformation),
         mesh=(MESH, no.some(*no.ODD, 4, jax.devices())),
         axis_name=("data", no.axes),
-        bucket_bytes=(100, no.bound),
     ),
 }

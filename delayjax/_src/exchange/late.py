@@ -11,7 +11,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from delayjax._src import base, boxes, collectives
-from delayjax._src.exchange import average, outbox
+from delayjax._src.exchange import mean as means
+from delayjax._src.exchange import outbox
 
 
 def late_reduce(
@@ -30,9 +31,9 @@ def late_reduce(
 
         update_t = inner( (1/n) sum_s g_s[t - 1] )
 
-    The sum at step t depends on nothing that step t computes, so a compiler can hide it
-    behind the gradient of step t. The gradient that `update` is given must not be
-    summed over the shards yet. It may have two forms:
+    The sum at step t needs no result of step t, so a compiler can hide it behind the
+    gradient of step t. `update` needs gradients that are not summed over the shards
+    yet, in one of two forms:
 
     - *one for each shard*, leaves [n, *shape]: take `jax.grad` of each part of the
       batch by `jax.vmap`, as in the example. This works with any model, on meshes of
@@ -41,33 +42,31 @@ def late_reduce(
       `jax.grad` of the loss of the whole batch, at parameters whose type is
       `reduced` over the axis: `jax.reshard(p, P(..., reduced={"data"}))`.
 
-    At step 0, when there is nothing to send, `inner` and the updates are left untouched
-    (zeros). Longer delays are a history inside: `late_reduce(delayed(inner, d), mesh)`
-    is d + 1 steps late. This selects between the old and the new state of `inner`, and
-    so copies the history at each step. Long delays are cheaper in `workers.run`, by
-    `delayed(overlapped_mean(inner), d)`.
+    At step 0 there is nothing to send: the updates are zeros and `inner` stays as it
+    is. `late_reduce(delayed(inner, d), mesh)` is d + 1 steps late, but copies the
+    history at each step. For long delays use `delayed(overlapped_mean(inner), d)` in
+    `workers.run`.
 
     Args:
         inner: the transformation behind the sum. It receives `staleness=`, one more
             than `update` was given (int32 1 if it was given none), and no `worker=`. A
-            loss that comes as `value=` stays with its gradient.
-        mesh: the devices.
+            loss given as `value=` stays with its gradient.
+        mesh: the devices; all axes of type Auto, or all of type Explicit.
         axis_name: the axis of the mesh over which the batch is sharded, or several.
-        keep_params: whether to keep the parameters of the step before, and to hand them
-            on as `stale_params=`.
-        bucket_bytes: leaves smaller than this are sent together, as in `mean`.
+        keep_params: whether to keep the parameters of the step before and pass them to
+            `inner` as `stale_params=`.
+        bucket_bytes: smaller leaves are joined and sent together, as in `mean`.
 
     Returns:
-        A transformation whose state holds the gradient of each shard, leaves
-        [n, *shape]: on each device its own (and with `keep_params` one parameter tree).
-        The updates are sharded as the parameters; where parameters are sharded over
-        `axis_name` itself, call `update(grads, state, params)`. The compiler options
-        under which the sum is hidden are the same as for `overlapped_mean`.
+        A transformation whose state holds the gradient of each shard on its device,
+        leaves [n, *shape], and with `keep_params` one parameter tree. The updates are
+        sharded as the parameters; if parameters are sharded over `axis_name` itself,
+        call `update(grads, state, params)`. The sum is hidden under the same compiler
+        options as for `overlapped_mean`.
 
     Raises:
-        ValueError: if `inner` cannot stand behind a late gradient, `mesh` has no such
-            axis, or axes of several types, `bucket_bytes` is negative, or (in `update`)
-            a gradient is summed over the shards already, or the step is a worker's.
+        ValueError: if `inner` does not work with late gradients, or (in `update`) a
+            gradient is already summed over the shards, or the step is a worker's.
 
     Example:
         >>> from jax.sharding import AxisType
@@ -86,24 +85,18 @@ def late_reduce(
         (Array(0., dtype=float32), Array(-2.5, dtype=float32))
     """
     names = base.as_names(axis_name)
-    missing = [name for name in names if name not in mesh.shape]
-    if missing:
+    if not set(names) <= set(mesh.shape):
         raise ValueError(
-            f"`mesh` must have the axis {missing[0]!r}, got {tuple(mesh.shape)}: pass"
-            " the axis over which the batch is sharded, axis_name=."
+            f"`mesh` must have the axes {names}, got {tuple(mesh.shape)}: pass the axis"
+            " over which the batch is sharded, axis_name=."
         )
-    if len(set(mesh.axis_types)) > 1 or AxisType.Manual in mesh.axis_types:
-        raise ValueError(
-            "`mesh` must have axes that are all of type Auto or all of type Explicit,"
-            f" got {mesh.axis_types}."
-        )
-    bucket_bytes = base.check_bound("bucket_bytes", bucket_bytes)
     # where `init` is traced, zeros are on no device yet
     auto = AxisType.Auto in mesh.axis_types
     place = jax.lax.with_sharding_constraint if auto else jax.device_put
-    shards = math.prod(mesh.shape[name] for name in names)
 
     def empty(params):
+        shards = math.prod(mesh.shape[name] for name in names)
+
         def nothing(p):
             held = NamedSharding(mesh, P(names, *_beside(names, mesh, p)))
             shape = shards, *jnp.shape(p)
@@ -118,7 +111,7 @@ def late_reduce(
 
     def of_one_shard(left, fresh):
         left, fresh = jax.tree.map(lambda g: g.squeeze(0), (left, fresh))
-        mean, _, fresh = average.average(
+        mean, _, fresh = means.average(
             left,
             None,
             axis_name=names,
@@ -142,7 +135,7 @@ def late_reduce(
         base.check_gradients("exchange.late_reduce", updates)
         if jax.sharding.get_abstract_mesh().manual_axes:
             raise ValueError(
-                "`exchange.late_reduce` is for steps in plain jit, got one of a worker:"
+                "`exchange.late_reduce` is for steps in plain jit, got a worker's step:"
                 " use exchange.overlapped_mean in workers.run, simulate and shard_map."
             )
         structure = jax.tree.structure(updates)
@@ -163,11 +156,7 @@ def late_reduce(
         return outbox.Held(mean, age, held.value), fresh
 
     return outbox.one_step_late(
-        "exchange.late_reduce",
-        inner,
-        empty=empty,
-        send=send,
-        keep_params=keep_params,
+        "exchange.late_reduce", inner, empty, send, keep_params=keep_params
     )
 
 
@@ -187,7 +176,7 @@ def _of_each_shard(
             f" {set(names)}. Got {got} at {jax.tree_util.keystr(path) or 'the root'}:"
             " take jax.vmap(jax.grad(loss), (None, 0))(params, parts of the batch)."
         )
-    # only a cast: what a device holds of the sum is its shard's gradient over n
+    # only a cast: each device holds its shard's gradient over n
     rest = (*spec.partitions, *(None,) * (gradient.ndim - len(spec.partitions)))
     return jax.shard_map(
         lambda part: jnp.expand_dims(part * like.shape[0], 0).astype(like.dtype),
@@ -199,17 +188,17 @@ def _of_each_shard(
 
 
 def _beside(names: tuple[str, ...], mesh: Mesh, leaf: Any) -> Iterator[Any]:
-    """How a parameter is sharded, by dimension, over the mesh's other axes."""
+    """How each dimension of a parameter is sharded over the mesh's other axes."""
     sharding = getattr(leaf, "sharding", None)
     if not isinstance(sharding, NamedSharding):
-        sharding = jax.typeof(leaf).sharding  # known of a tracer on Explicit axes
+        sharding = jax.typeof(leaf).sharding  # a tracer has it on Explicit axes
     for part in sharding.spec.partitions:
         axes = part if isinstance(part, tuple) else (part,)
         yield tuple(name for name in axes if name in mesh.shape and name not in names)
 
 
 def _placed_like(leaf: jax.Array, like: Any, mesh: Mesh) -> jax.Array:
-    """`leaf`, sharded as the type of `like` says; axes of type Auto are in no type."""
+    """`leaf`, sharded as the type of `like` says; types do not show Auto axes."""
     spec = jax.typeof(like).sharding.spec
     if jax.typeof(leaf).sharding.spec == spec:
         return leaf
