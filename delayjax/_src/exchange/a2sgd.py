@@ -33,9 +33,6 @@ def a2sgd(
         A transformation with the state of `inner` for each worker. Sends two numbers a
         step, in float32 or wider. One worker alone keeps its gradient, bit for bit.
 
-    Raises:
-        TypeError: in `update`, if a gradient is complex.
-
     Example:
         >>> tx = a2sgd(optax.sgd(1.0))
         >>> def step(grad):
@@ -47,8 +44,8 @@ def a2sgd(
 
     References:
         Bhattacharya, Yu and Chowdhury, A2SGD: distributed SGD with two-level gradient
-        averaging, 2020, arXiv:2006.07405. The equations are as commonly reported; that
-        a sign which does not occur has mean 0, and counts in the common mean, is ours.
+        averaging, 2020, arXiv:2006.07405, as commonly reported. A sign that does not
+        occur has mean 0 here, and counts in the common mean.
     """
     inner = base.as_transformation("inner", inner)
 
@@ -80,12 +77,9 @@ def _means(gradient: Any) -> jax.Array:
         )
 
     def mean(part):
-        total, entries = jnp.zeros((), dtype), jnp.zeros((), dtype)
-        for g in leaves:
-            chosen = part(g)
-            total += jnp.sum(jnp.where(chosen, jnp.abs(g), 0), dtype=dtype)
-            # a count in float32 stops at 2^24
-            entries += jnp.sum(chosen, dtype=jnp.int32).astype(dtype)
-        return total / jnp.maximum(entries, 1)
+        sums = [jnp.sum(jnp.where(part(g), jnp.abs(g), 0), dtype=dtype) for g in leaves]
+        # a count in float32 stops at 2^24
+        counts = [jnp.sum(part(g), dtype=jnp.int32).astype(dtype) for g in leaves]
+        return sum(sums) / jnp.maximum(sum(counts), 1)
 
     return jnp.stack([mean(lambda g: g >= 0), mean(lambda g: ~(g >= 0))])

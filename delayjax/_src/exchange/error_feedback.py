@@ -11,9 +11,7 @@ import optax
 from delayjax._src import base, collectives
 
 Compressor = Callable[[Any, jax.Array], tuple[Any, Callable[[Any], Any]]]
-"""(tree, step int32 []) -> (message, restore): the arrays that are sent, and a function
-that makes a tree like the first from them. `restore` must be linear and the same on all
-workers, because it is applied to the mean of the messages."""
+"""(tree, step int32 []) -> (message, restore); see `error_feedback`."""
 
 
 class ErrorFeedbackState(NamedTuple):
@@ -73,8 +71,7 @@ def error_feedback(
 
     References:
         Xu and Huang, Detached error feedback for distributed SGD with random
-        sparsification (DEF), ICML 2022, arXiv:2004.05298, and its code anxuthu/DEF:
-        error feedback as in its comparison, momentum in front of the compressor.
+        sparsification (DEF), ICML 2022, arXiv:2004.05298, and its code anxuthu/DEF.
     """
     inner = base.as_transformation("inner", inner)
 
@@ -122,25 +119,21 @@ def detached(
 
         g = grad F(x + lam e)
 
-    with e the error in the state of `error_feedback` (the paper's x - lam e, whose
-    error is minus this one). lam = 0 is plain error feedback. No transformation behind
-    `error_feedback` may scale the updates: then e would not have the units of x.
+    with e the error in the state of `error_feedback` (x - lam e in the paper, whose
+    error is minus this one). No transformation behind `error_feedback` may scale the
+    updates: then e would not have the units of x.
 
     Args:
         params: x, the same on all workers.
         opt_state: the state of any transformation with one `error_feedback` in it.
-        strength: lam, in [0, 1]; 0.3 in the released scripts. May be traced, or a
-            schedule of the step (DEF-A).
+        strength: lam, in [0, 1]; 0 is plain error feedback, 0.3 in the released
+            scripts. May be traced, or a schedule of the step (DEF-A).
         axis_name: the workers' axis, or several.
 
     Returns:
         The worker's own point, like `params`, in place of `workers.vary(params)`. The
         released code evaluates at the mean of these points over the workers at lam = 1,
         `jax.lax.pmean(detached(params, opt_state, 1.0), "workers")`.
-
-    Raises:
-        ValueError: if `strength` is not in [0, 1], or `opt_state` does not hold exactly
-            one `error_feedback`.
 
     Example:
         >>> state = ErrorFeedbackState(jnp.int32(0), jnp.asarray([-2.0, 4.0]), ())

@@ -88,13 +88,8 @@ def average(
 ) -> tuple[Any, Any, Any]:
     """The mean gradient and the mean staleness of all workers, and `meanwhile`.
 
-    Args:
-        updates: a worker's gradient.
-        staleness: of this gradient, a number or a tree; None if it is not known.
-        axis_name: the workers' axis, or several.
-        weight: staleness -> weight in both means; None for equal weights.
-        bucket_bytes: see `collectives.sums`.
-        meanwhile: what is computed during the exchange; None if nothing is.
+    `meanwhile` is computed during the exchange; None if there is nothing to compute.
+    `staleness` is a number or a tree; None if it is not known.
     """
 
     def sums(tree):

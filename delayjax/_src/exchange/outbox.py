@@ -38,9 +38,10 @@ Send = Callable[[Held, Any, Any], tuple[Held, Any]]
 def one_step_late(
     name: str,
     inner: optax.GradientTransformation,
-    empty: Callable[[Any], Held],
+    empty: Callable[[Any], Any],
     send: Send,
     *,
+    axis_name: base.AxisName,
     keep_params: bool,
 ) -> optax.GradientTransformationExtraArgs:
     """Feeds `inner` the gradient that the step before left in the outbox.
@@ -52,12 +53,11 @@ def one_step_late(
     inners.check("inner", inner, wrapper=name)
 
     def init_fn(params):
-        zeros = empty(params)
         return OutboxState(
             staleness=jnp.zeros((), jnp.float32),
-            outbox=zeros.gradient,
-            age=zeros.age,
-            value=zeros.value,
+            outbox=empty(params),
+            age=base.vary(jnp.zeros((), jnp.float32), axis_name=axis_name),
+            value=base.vary(base.as_loss(name, None), axis_name=axis_name),
             # not the parameters: then one buffer would be donated twice
             stale_params=optax.tree.zeros_like(params) if keep_params else (),
             full=jnp.zeros((), bool),

@@ -1,6 +1,5 @@
 """The mean gradient of the step before, sent while this step computes its own."""
 
-import jax.numpy as jnp
 import optax
 
 from delayjax._src import base, collectives
@@ -18,17 +17,15 @@ def overlapped_mean(
 ) -> optax.GradientTransformationExtraArgs:
     """Feeds `inner` the mean of the workers' gradients of the step before.
 
-    Step t sends the gradient of step t - 1. This needs no result of step t, so a
-    compiler can hide the sum behind the gradient of step t.
+        update_t = inner( (1/P) sum_p g_p[t - 1] ),    update_0 = 0
 
-        update_t = inner( (1/P) sum_p g_p[t - 1] )
-
-    It adds one to the staleness. At step 0 there is nothing to send: the updates are
-    zeros and `inner` stays as it is. For longer delays put a history before it:
+    The sum needs no result of step t, so a compiler can hide it behind the gradient of
+    step t. At step 0 `inner` stays as it is. For longer delays put a history before it:
     `delayed(overlapped_mean(inner), d)` is d + 1 steps late.
 
     Args:
-        inner: the transformation behind the mean. It receives `staleness=`, one more
+        inner: the transformation behind the mean; line searches, SAM and others that do
+            not work with late gradients are refused. It receives `staleness=`, one more
             than the mean of the workers' staleness (float32; int32 1 if they were given
             none), and no `worker=`. A loss given as `value=` stays with its gradient:
             `inner` receives the workers' mean of the step before.
@@ -43,12 +40,8 @@ def overlapped_mean(
         of `inner`, and with `keep_params` one parameter tree. Sends one gradient tree a
         step. Each step copies the state of `inner`: put a history outside, not inside.
 
-    Raises:
-        ValueError: if `inner` does not work with late gradients (line searches, SAM,
-            L-BFGS and others).
-
     Example:
-        >>> import jax
+        >>> import jax, jax.numpy as jnp
         >>> tx = overlapped_mean(optax.sgd(1.0))
         >>> def two_steps(grad):
         ...     first, state = tx.update(grad, tx.init(grad))
@@ -58,12 +51,7 @@ def overlapped_mean(
     """
 
     def empty(params):
-        zeros = outbox.Held(
-            optax.tree.zeros_like(params),
-            age=jnp.zeros((), jnp.float32),
-            value=jnp.zeros((), jnp.result_type(float)),
-        )
-        return base.vary(zeros, axis_name=axis_name)
+        return optax.tree.zeros_like(base.vary(params, axis_name=axis_name))
 
     def send(held, fresh, params):
         del params
@@ -79,5 +67,10 @@ def overlapped_mean(
         return outbox.Held(gradient, age, value), fresh
 
     return outbox.one_step_late(
-        "exchange.overlapped_mean", inner, empty, send, keep_params=keep_params
+        "exchange.overlapped_mean",
+        inner,
+        empty,
+        send,
+        axis_name=axis_name,
+        keep_params=keep_params,
     )

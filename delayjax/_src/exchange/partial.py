@@ -48,29 +48,25 @@ def partial_mean(
         update_t = inner( (1/P) sum_{p in A} (c_p + g_p) )
         c_p     <- 0 for p in A,    c_p + g_p for the others
 
-    Each gradient is used exactly once. The divisor is always P, so a step with few
-    gradients is small.
+    Each gradient is used exactly once. The divisor is always P.
 
     Args:
         inner: the transformation behind the sum. It receives `staleness=`, the mean age
-            of the gradients in the sum (float32, in steps; 0 if there are none). A
-            gradient that was carried for k steps has age k plus the staleness it came
-            with. `stale_params=` and `worker=` are not passed on. If no gradient
-            arrives, `inner` receives zeros.
+            of the gradients in the sum (float32, in steps); each step that a gradient
+            is carried adds one. If no gradient arrives, it receives zeros.
+            `stale_params=` and `worker=` are not passed on.
         participates: step (int32 []) -> whether this worker's fresh gradient is there
             in time, bool []: `solo`, `majority`, or any function that reads the
             worker's `jax.lax.axis_index`.
         carry_once: whether a carried gradient enters the next sum even if its worker is
-            late again, as in eager-SGD; then no gradient is carried for more than one
-            step. By default all wait until their worker takes part.
+            late again, as in eager-SGD. By default it waits for its worker.
         axis_name: the workers' axis, or several.
         bucket_bytes: smaller leaves are joined and sent together, as in `mean`.
 
     Returns:
         A transformation whose state holds one gradient tree for each worker and the
         state of `inner`. All workers enter the all-reduce of each step, with zeros if
-        they have nothing to send: this computes the effect on training. For the time
-        that the rule saves see `cluster`.
+        they have nothing to send. For the time that the rule saves see `cluster`.
 
     Example:
         >>> tx = partial_mean(
@@ -86,8 +82,7 @@ def partial_mean(
     References:
         Li, Ben-Nun, Di Girolamo, Alistarh and Hoefler, Taming unbalanced training
         workloads in deep learning with partial collective operations (eager-SGD), PPoPP
-        2020, arXiv:1908.04207: `carry_once` and `solo` or `majority`. That all workers
-        apply every sum is ours.
+        2020, arXiv:1908.04207: `carry_once` and `solo` or `majority`.
     """
     inner = base.as_transformation("inner", inner)
 
@@ -143,12 +138,10 @@ def solo(seconds: ArrayLike, *, axis_name: base.AxisName = "workers") -> Partici
 
         p takes part in step t  iff  seconds[t, p] = min_q seconds[t, q]
 
-    If no two times are equal, one worker takes part in each step. Round the times if
-    workers that arrive almost together should take part together.
-
     Args:
         seconds: float [T, P], the time at which each worker has its gradient. Times are
-            compared only within a step. After T steps the table starts again.
+            compared only within a step; round them if workers that arrive almost
+            together should take part together. After T steps the table starts again.
         axis_name: the axis of the P workers, or several.
 
     Returns:
@@ -187,15 +180,11 @@ def majority(
 
     Args:
         key: a PRNG key; the draw at step t uses `fold_in(key, t)`.
-        seconds: float [T, P], the time at which each worker has its gradient, as in
-            `solo`.
+        seconds: float [T, P], as in `solo`.
         axis_name: the axis of the P workers, or several.
 
     Returns:
         A function for the argument `participates` of `partial_mean`.
-
-    Raises:
-        ValueError: as in `solo`.
 
     Example:
         >>> arrives = majority(jax.random.key(0), [[0.0, 1.0, 2.0, 3.0]])

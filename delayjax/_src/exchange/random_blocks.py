@@ -14,17 +14,15 @@ def random_blocks(key: jax.Array, fraction: float) -> Compressor:
         size  = max(1, floor(fraction n)) for a leaf with n entries
         start uniform on 0, ..., n - 1; after the end the block goes on at the front
 
-    All workers send the same entries, so the sum of the blocks is enough. Each entry is
-    kept with probability size / n, drawn again at each step.
+    Each entry is kept with probability size / n.
 
     Args:
         key: a PRNG key; the draw at step t uses `fold_in(key, t)`.
         fraction: the fraction of the entries that is kept, in (0, 1]. Static.
 
     Returns:
-        A function for the argument `compress` of `error_feedback`; its message has one
-        array [size] for each leaf. A leaf that is sharded over further axes of a mesh
-        is gathered for it.
+        A function for the argument `compress` of `error_feedback`. A leaf that is
+        sharded over further axes of a mesh is gathered for it.
 
     Example:
         >>> compress = random_blocks(jax.random.key(7), 0.5)
