@@ -192,6 +192,19 @@ def test_overwriting_and_blending_lose_steps_and_correcting_none(delay, period):
         np.testing.assert_allclose(seen, expected, rtol=1e-6)
 
 
+def test_a_strongly_typed_share_keeps_the_models_dtype():
+    merge = averaging.blended(jnp.float32(0.5))
+    tx = averaging.delayed_average(sgd(), 1, period=2, merge=merge)
+
+    def step(x):
+        state = tx.init(x)
+        return state, tx.update(x, state, x)[1]
+
+    over = jax.vmap(step, axis_name="workers")
+    before, after = jax.eval_shape(over, jnp.ones((4, 2), jnp.bfloat16))
+    assert before == after
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [

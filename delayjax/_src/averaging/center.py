@@ -93,8 +93,6 @@ def only_on_visit(
 
         u = U(g^i) where order(t) >= 0, else 0, and the state of U stays as it is
 
-    With the same `order` in the method around it, each worker counts its own visits.
-
     Args:
         inner: each worker's own optimizer, U. It is also called where the worker stays
             away; the result is then discarded.
@@ -102,9 +100,8 @@ def only_on_visit(
         axis_name: the workers' axis.
 
     Returns:
-        The `inner` of `easgd` and `downpour`. Its state holds the state of `inner` for
-        each worker, and the number of rounds. Each step copies the whole state of
-        `inner`: that is slow if the state holds a history.
+        The `inner` of `easgd` and `downpour`. Each step copies the whole state of
+        `inner`, which is slow if the state holds a history.
 
     Example:
         >>> order = first_come([[0.0, float("inf")]])

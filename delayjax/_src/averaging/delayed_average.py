@@ -96,7 +96,7 @@ def delayed_average(
         xm_(k) = (1/P) sum_j x^j_(k)                 started where `period` divides k
         x^i <- merge(x^i, x^i_(k), xm_(k))           after step k + d
 
-    with x^i_(k) the model after k steps. The exchange has d steps of time.
+    with x^i_(k) the model after k steps.
 
     | method | merge |
     |---|---|
@@ -108,8 +108,7 @@ def delayed_average(
         delay: d, in steps, from 0 (no delay) to `period`. Static.
         period: H, steps from one average to the next. Static.
         merge: a function of leaves (x^i, x^i_(k), xm_(k)). In each period `overwriting`
-            loses d local steps, `blended(xi)` loses (1 - xi) d, `corrected` loses none:
-            with it the mean model moves by exactly the mean of the local steps.
+            loses d local steps, `blended(xi)` loses (1 - xi) d, `corrected` loses none.
         axis_name: the workers' axis, or several.
 
     Returns:

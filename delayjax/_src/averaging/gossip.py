@@ -38,22 +38,21 @@ def gossip(
         pull:  x^i <- (x'^i + x'^j) / 2
         push:  x^i <- (x'^i + sum_{k in S_i} x'^k) / (1 + |S_i|)
 
-    where `period` divides t + 1, else x^i <- x'^i. Worker i draws j uniformly among the
-    other workers; S_i are the workers that drew i. The mean of the models is conserved
-    only in expectation.
+    where `period` divides t + 1. Worker i draws j uniformly among the other workers;
+    S_i are the workers that drew i. The mean of the models is conserved only in
+    expectation.
 
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
         key: a PRNG key; worker i's draw at step t uses `fold_in(fold_in(key, t), i)`.
-        push: whether a worker sends its model to the drawn worker, instead of reading
-            the drawn worker's model.
+        push: whether a worker sends its model to the drawn worker, or reads its model.
         period: H, local steps from one exchange to the next, at least 1. May be traced.
         axis_name: the workers' axis, one name.
 
     Returns:
-        A transformation such that `params + updates` is x^i. Its state is `inner` for
-        each worker. In a cluster a worker sends one model in an exchange and waits for
-        nobody. Here every worker gathers all models, and needs memory for P models.
+        A transformation such that `params + updates` is x^i, with the state of `inner`
+        for each worker. In a cluster a worker sends one model and waits for nobody.
+        Here every worker gathers all models, and needs memory for P models.
 
     Example:
         >>> tx = gossip(optax.sgd(1.0), key=jax.random.key(0))
@@ -104,9 +103,8 @@ def d_psgd(
 
         x^i <- (x^{i-1} + x^i + x^{i+1}) / 3 + U(g^i)
 
-    Without `overlap`, the same mean of the models after their local steps. Where
-    `period` does not divide t + 1 nothing is mixed. The mean of the models is
-    conserved.
+    where `period` divides t + 1. Without `overlap`, the same mean of the models after
+    their local steps. The mean of the models is conserved.
 
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
@@ -116,9 +114,8 @@ def d_psgd(
         axis_name: the workers' axis, one name.
 
     Returns:
-        A transformation such that `params + updates` is x^i. Its state is `inner` for
-        each worker. In an exchange a worker sends its model to two others, and waits
-        for both.
+        A transformation such that `params + updates` is x^i, with the state of `inner`
+        for each worker. A worker sends its model to two others, and waits for both.
 
     Example:
         >>> tx = d_psgd(optax.sgd(1.0))
@@ -130,7 +127,7 @@ def d_psgd(
     References:
         Lian et al., Can decentralized algorithms outperform centralized algorithms?,
         NIPS 2017, arXiv:1705.09056, algorithm 1, with the ring of the code
-        Shigangli/WAGMA-SGD, which mixes after the local step.
+        Shigangli/WAGMA-SGD.
     """
 
     def mixing(step):
@@ -162,10 +159,9 @@ def ad_psgd(
 
         x^i <- (x^i + x^{j(i, t)}) / 2 + U(g^i)
 
-    with g^i taken at x^i before the average. The workers of even rank draw partners
-    among the workers of odd rank, all at once and without clashes: the worker of rank i
-    draws i + 2 m(t) + 1, m uniform on 0, ..., P / 2 - 1. The mean of the models is
-    conserved.
+    where `period` divides t + 1, with g^i taken at x^i before the average. A worker of
+    even rank i has the partner i + 2 m(t) + 1, m uniform on 0, ..., P / 2 - 1. The mean
+    of the models is conserved.
 
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
@@ -174,9 +170,9 @@ def ad_psgd(
         axis_name: the workers' axis, one name.
 
     Returns:
-        A transformation such that `params + updates` is x^i. Its state is `inner` for
-        each worker. In an exchange a worker sends its model to one other worker, beside
-        the gradient, and waits for nobody's gradient.
+        A transformation such that `params + updates` is x^i, with the state of `inner`
+        for each worker. A worker sends its model to one other, beside the gradient, and
+        waits for nobody's gradient.
 
     Raises:
         ValueError: in `update`, if the number of workers is odd.
@@ -190,8 +186,7 @@ def ad_psgd(
 
     References:
         Lian et al., Asynchronous decentralized parallel SGD, ICML 2018,
-        arXiv:1710.06952, algorithm 1, in rounds; even and odd ranks as in the code
-        Shigangli/WAGMA-SGD.
+        arXiv:1710.06952, algorithm 1, in rounds, as in the code Shigangli/WAGMA-SGD.
     """
     base.check_key("key", key)
 
@@ -239,8 +234,8 @@ def sgp(
     with hops h_k = 2^((r + k) mod L), k = 0, ..., peers - 1, at the r-th exchange, L =
     log2 P rounded up. A worker that does not send keeps its whole share, so the sums of
     x and of w over the workers are conserved. If all workers send, w stays 1. A worker
-    that sends for long and never receives loses its weight; its step grows as 1 / w^i,
-    and it diverges.
+    that sends but never receives loses its weight: its step grows as 1 / w^i, and it
+    diverges.
 
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
@@ -253,8 +248,8 @@ def sgp(
 
     Returns:
         A transformation such that `params + updates` is z^i. Its state holds w^i and
-        `inner` for each worker. In an exchange a worker sends `peers` models and
-        weights, and waits for the workers that send to it.
+        `inner` for each worker. A worker sends `peers` models and weights, and waits
+        for the workers that send to it.
 
     Example:
         >>> def second_alone(step):

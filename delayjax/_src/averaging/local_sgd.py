@@ -40,8 +40,8 @@ def local_sgd(
         axis_name: the workers' axis, or several.
 
     Returns:
-        A transformation such that `params + updates` is x^i. Its state is `inner` for
-        each worker. Every `period` steps it sends one model, by an all-reduce, and all
+        A transformation such that `params + updates` is x^i, with the state of `inner`
+        for each worker. Every `period` steps one all-reduce of a model, in which all
         workers wait for the slowest.
 
     Example:
@@ -92,9 +92,8 @@ def adaptive_period(
 
     Returns:
         A transformation such that `params + updates` is x^i. Its state holds `period`,
-        `disagreement` (V) and the sums for C2 once, and `inner` for each worker. Every
-        `period` steps it sends one model and one number, and all workers wait for the
-        slowest.
+        `disagreement` (V) and the sums for C2 once, and `inner` for each worker. It
+        communicates as `local_sgd` does.
 
     Example:
         >>> tx = adaptive_period(optax.sgd(1.0), 1.0, sampling_steps=1, period=1)

@@ -45,9 +45,8 @@ def wagma(
         x^i <- (1/P) sum_j x'^j           instead, where `period` divides t + 1
 
     A group is a butterfly: its sum takes log2 S exchanges, each with the rank that
-    differs in one bit. The groups take the next log2 S of the log2 P bits in turn, from
-    the start again after the last. So a model reaches all workers in log_S P steps if
-    log2 S divides log2 P.
+    differs in one bit. Each step takes the next log2 S of the log2 P bits, so a model
+    reaches all workers in log_S P steps if log2 S divides log2 P.
 
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
@@ -55,9 +54,8 @@ def wagma(
             sqrt(P) is no integer.
         period: H, steps from one global average to the next, at least 1. May be traced.
         lateness: step -> the age in steps of this worker's contribution, for example
-            `delays.per_worker(cluster.wait_avoiding(...).behind)`. By default all are
-            on time. For a rule of `exchange.partial_mean` pass
-            `lambda step: ~participates(step)`.
+            `delays.per_worker(cluster.wait_avoiding(...).behind)`, or whether it is
+            late, for example `lambda step: ~participates(step)`. By default 0.
         max_lateness: the largest age of a model that is kept, in steps, at least 1.
             For an older one the oldest kept enters the sum. Static.
         axis_name: the axis of the P workers, one name. P is a power of two.
@@ -65,8 +63,8 @@ def wagma(
     Returns:
         A transformation such that `params + updates` is x^i. Its state holds `inner`
         and, with `lateness`, max_lateness + 1 models for each worker. Each step a
-        worker sends log2 S models, each to one other worker, and waits for none. At the
-        end of a period there is one all-reduce, and all wait for the slowest.
+        worker sends log2 S models and waits for nobody. At the end of a period there is
+        an all-reduce, and all wait for the slowest.
 
     Example:
         >>> tx = wagma(optax.sgd(1.0))  # groups of 2: first {0, 1} and {2, 3}
@@ -144,7 +142,7 @@ def _sum_over(bits: tuple[int, ...], tree: Any, axis_name: str) -> Any:
 
 def _butterflies(workers: int, group_size: int | None) -> list[tuple[int, ...]]:
     """For each step, until the groups repeat, the bits that differ within a group."""
-    _check_power_of_two("the number of workers of `averaging.wagma`", workers)
+    _check_power_of_two("The number of workers of `averaging.wagma`", workers)
     all_bits = workers.bit_length() - 1
     size = 2 ** ((all_bits + 1) // 2) if group_size is None else group_size
     if size > workers:
