@@ -205,6 +205,17 @@ def test_a_strongly_typed_share_keeps_the_models_dtype():
     assert before == after
 
 
+def test_a_merge_that_answers_another_shape_is_refused():
+    def both(own, begun, mean):
+        return jnp.concatenate([own, mean])
+
+    tx = averaging.delayed_average(sgd(), 1, period=1, merge=both)
+    with pytest.raises(ValueError, match=r"Incompatible .* for broadcasting"):
+        jax.vmap(lambda x: tx.update(x, tx.init(x), x)[0], axis_name="workers")(
+            jnp.ones((4, 1))
+        )
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
