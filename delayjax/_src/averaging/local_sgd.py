@@ -41,8 +41,8 @@ def local_sgd(
 
     Returns:
         A transformation such that `params + updates` is x^i, with the state of `inner`
-        for each worker. Every `period` steps one all-reduce of a model, in which all
-        workers wait for the slowest.
+        for each worker. Every `period` steps there is one all-reduce of a model, and
+        all workers wait for the slowest.
 
     Example:
         >>> tx = local_sgd(optax.sgd(1.0), period=2)

@@ -16,7 +16,7 @@ from delayjax._src.ring import ring
 class Races(NamedTuple):
     """What goes wrong at a center without a lock: see `races`."""
 
-    max_age: int  # of what is read, in visits
+    max_age: int  # largest age of a read, in visits
     # (step int32 [], worker int32 [], tree) -> a tree like it: the age at which each
     # coordinate is read, int32, and whether the write of each coordinate is lost, bool
     ages: Callable[[jax.Array, jax.Array, Any], Any]
@@ -30,14 +30,14 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
                   a uniform on 0, ..., max_age
         xc     <- xc + d for each coordinate whose write is not lost
 
-    Here d is what the worker adds: the spring's pull in `easgd` (EA-wild), the push in
-    `downpour` (Hogwild SGD). A worker does not notice that its write is lost. With
+    Here d is the spring's pull in `easgd` (EA-wild) and the push in `downpour` (Hogwild
+    SGD). A worker does not notice that its write is lost. With
     `max_age` 0 and `lost` 0 the result is the same as with a lock.
 
     Args:
         key: a PRNG key; each draw depends on step, worker and coordinate.
-        max_age: the largest age of what is read, in visits of any worker, at least 0;
-            about P - 1 if all workers are equally fast. Static.
+        max_age: the largest age of a read, in visits of any worker, at least 0; about
+            P - 1 if all workers are equally fast. Static.
         lost: the probability that the write of a coordinate is lost, in [0, 1). May be
             traced.
 
@@ -116,7 +116,7 @@ def recorded(lock_free: Races | None, center: Any, versions: Any, there: Any) ->
     """The versions after a visit that made `center`, or no visit if not `there`."""
     if lock_free is None:
         return versions
-    # a select would copy the ring; without a visit, push what the slot holds already
+    # a select would copy the ring; without a visit, push the slot's own content
     oldest = ring.read(versions, lock_free.max_age, center)
     after = ring.push(versions, optax.tree.where(there, center, oldest))
     return after._replace(pushed=versions.pushed + there)
