@@ -94,7 +94,6 @@ def saying(answer):
 
 key = some(*ODD, 3, 1.5, np.ones(2), jnp.ones(3), [0, 1], jax.random.PRNGKey)
 axes = some(None, 3, "", (), [], ["workers"], ("a", "a"), ("a", 1), b"workers", 1.5)
-axis = axes | some(("a", "b"))
 transformation = some(
     *ODD, 3, optax.sgd, (1, 2), [optax.sgd(0.1)], lambda grads: grads, np.ones(2)
 )

@@ -25,7 +25,9 @@ OTHERS = {
     ("averaging.downpour", "order"),
     ("averaging.easgd", "lock_free"),
     ("averaging.easgd", "order"),
+    ("averaging.look_ahead", "params"),
     ("averaging.only_on_visit", "order"),
+    ("averaging.round_robin", "axis_name"),
     ("averaging.sgp", "participates"),
     ("averaging.wagma", "lateness"),
     ("cluster.simulate", "protocol"),  # Python names the rule

@@ -118,8 +118,6 @@ def gradient(params, batch, key):
 
 INNER = {"inner": (SGD, no.transformation)}
 AXES = {"axis_name": ("workers", no.axes)}
-AXIS = {"axis_name": ("workers", no.axis)}
-BUCKET = {"bucket_bytes": (64, no.bound)}
 PERIOD = {"period": (2, no.count)}
 MODULATION = (None, or_none(no.function(*no.wrong_answers)))
 RECURSION = {
@@ -341,14 +339,13 @@ CALLS = (
         ),
         # exchange
         "exchange.mean": call(
-            exchange.mean, over_workers, **INNER, **AXES, **BUCKET, weight=WEIGHT
+            exchange.mean, over_workers, **INNER, **AXES, weight=WEIGHT
         ),
         "exchange.overlapped_mean": call(
             exchange.overlapped_mean,
             over_workers,
             **INNER,
             **AXES,
-            **BUCKET,
             weight=WEIGHT,
         ),
         "exchange.a2sgd": call(exchange.a2sgd, over_workers, **INNER, **AXES),
@@ -357,7 +354,6 @@ CALLS = (
             over_workers,
             **INNER,
             **AXES,
-            **BUCKET,
             participates=(
                 lambda step: True,
                 no.function("2", None, 1.5, np.ones(2, bool)),
@@ -378,7 +374,6 @@ CALLS = (
             over_workers,
             **INNER,
             **AXES,
-            **BUCKET,
             compress=(
                 exchange.random_blocks(KEY, 0.5),
                 no.function("2", None, (1, 2), (PARAMS, lambda m: None)),
@@ -411,7 +406,7 @@ CALLS = (
             averaging.easgd,
             over_workers,
             **INNER,
-            **AXIS,
+            **AXES,
             **PERIOD,
             moving_rate=(0.1, or_none(no.non_negative)),
             order=(averaging.round_robin(), or_none(ORDER)),
@@ -421,7 +416,7 @@ CALLS = (
             averaging.downpour,
             over_workers,
             **INNER,
-            **AXIS,
+            **AXES,
             **PERIOD,
             server=(None, or_none(no.transformation)),
             average=(
@@ -436,31 +431,31 @@ CALLS = (
             averaging.wagma,
             over_workers,
             **INNER,
-            **AXIS,
+            **AXES,
             **PERIOD,
             group_size=(2, or_none(no.count) | no.some(3, 8)),
             lateness=(lambda step: 1, or_none(ORDER)),
             max_lateness=(2, no.count),
         ),
         "averaging.gossip": call(
-            averaging.gossip, over_workers, key=(KEY, no.key), **INNER, **AXIS, **PERIOD
+            averaging.gossip, over_workers, key=(KEY, no.key), **INNER, **AXES, **PERIOD
         ),
         "averaging.ad_psgd": call(
             averaging.ad_psgd,
             over_workers,
             key=(KEY, no.key),
             **INNER,
-            **AXIS,
+            **AXES,
             **PERIOD,
         ),
         "averaging.d_psgd": call(
-            averaging.d_psgd, over_workers, **INNER, **AXIS, **PERIOD
+            averaging.d_psgd, over_workers, **INNER, **AXES, **PERIOD
         ),
         "averaging.sgp": call(
             averaging.sgp,
             over_workers,
             **INNER,
-            **AXIS,
+            **AXES,
             **PERIOD,
             peers=(2, no.integer(1, 2)),
             participates=(
@@ -500,7 +495,7 @@ CALLS = (
             averaging.only_on_visit,
             over_workers,
             **INNER,
-            **AXIS,
+            **AXES,
             order=(averaging.round_robin(), ORDER),
         ),
         "averaging.blended": call(averaging.blended, share=(0.5, no.share)),
@@ -511,9 +506,13 @@ CALLS = (
             max_age=(2, no.bound),
             lost=(0.1, no.share),
         ),
-        "averaging.round_robin": call(averaging.round_robin, asked, **AXIS),
+        "averaging.round_robin": call(
+            averaging.round_robin,
+            asked,
+            axis_name=("workers", no.some("", "w", ("workers", "w"))),
+        ),
         "averaging.first_come": call(
-            averaging.first_come, asked, **AXIS, seconds=(SECONDS, no.table)
+            averaging.first_come, asked, **AXES, seconds=(SECONDS, no.table)
         ),
         "cluster.visits_to_rounds": call(
             cluster.visits_to_rounds,
@@ -1006,6 +1005,5 @@ CALLS |= {
         inner=(SGD, no.transformation),
         mesh=(MESH, no.some(*no.ODD, 4, jax.devices())),
         axis_name=("data", no.axes),
-        bucket_bytes=(100, no.bound),
     ),
 }

@@ -333,13 +333,6 @@ def test_optax_s_mask_rests_in_the_same_rounds():
             "`inner` must be an Optax transformation",
         ),
         (
-            lambda: averaging.only_on_visit(
-                optax.sgd(0.1), averaging.round_robin(), axis_name=("a", "b")
-            ),
-            TypeError,
-            "`axis_name` of `averaging.only_on_visit` must be one name",
-        ),
-        (
             lambda: averaging.only_on_visit(optax.sgd(0.1), lambda step: 0.5).update(
                 1.0, averaging.only_on_visit(optax.sgd(0.1), lambda step: 0.5).init(1.0)
             ),

@@ -247,7 +247,6 @@ def saying(answer):
 
 
 NONSENSE = {
-    "merge": lambda f: averaging.delayed_average(SGD, 1, period=2, merge=f),
     "average(step)": lambda f: averaging.downpour(SGD, average=f),
     "learning_rate(step)": lambda f: averaging.adaptive_period(
         SGD, f, sampling_steps=2

@@ -436,11 +436,6 @@ def test_a_bad_argument_is_refused_at_construction(arguments, error, message):
         dj.exchange.partial_mean(*arguments)
 
 
-def test_a_negative_bucket_is_refused():
-    with pytest.raises(ValueError, match="`bucket_bytes` must be non-negative"):
-        dj.exchange.partial_mean(SGD, abs, bucket_bytes=-1)
-
-
 @pytest.mark.parametrize(
     ("participates", "extras", "error", "message"),
     [
@@ -451,7 +446,7 @@ def test_a_negative_bucket_is_refused():
             ValueError,
             r"must be a scalar, got shape \(4,\)",
         ),
-        (lambda step: True, {"staleness": {"a": 1}}, TypeError, "has one age"),
+        (lambda step: True, {"staleness": {"a": 1}}, TypeError, "have one age"),
         (lambda step: True, {"staleness": -1}, ValueError, "must be a non-negative"),
     ],
 )
