@@ -3,8 +3,8 @@
 import math
 
 import numpy as np
+import scipy
 from jax.typing import ArrayLike
-from scipy import optimize
 
 from delayjax._src import base
 from delayjax._src.cluster.ranges import as_seconds, check_share
@@ -111,4 +111,4 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
     if not excess(low) > 0:  # one mode counts
         return low
     high *= 1 + 1e-12  # against rounding
-    return float(np.asarray(optimize.brentq(excess, low, high, xtol=1e-300)))
+    return float(np.asarray(scipy.optimize.brentq(excess, low, high, xtol=1e-300)))

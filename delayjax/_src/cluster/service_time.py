@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import special
 
 from delayjax._src import base
 from delayjax._src.cluster.ranges import as_seconds, check_integer
@@ -186,17 +186,17 @@ def gamma(mean_seconds: float, shape: float) -> ServiceTime:
         if k < _LARGE:
             return (1 + each) ** -exponent
         # scipy's log1p is exact for complex numbers near 0, which numpy's is not
-        return np.exp(-exponent * special.log1p(each))
+        return np.exp(-exponent * scipy.special.log1p(each))
 
     def of_shares(below, above):
-        low = special.gammaincinv(k, below)
-        return stage * np.where(below < 0.5, low, special.gammainccinv(k, above))
+        low = scipy.special.gammaincinv(k, below)
+        return stage * np.where(below < 0.5, low, scipy.special.gammainccinv(k, above))
 
     return ServiceTime(
         mean=mean,
         sample=lambda rng, size: rng.gamma(shape, stage, size),
-        survival=lambda t: special.gammaincc(k, np.maximum(t, 0) / stage),
-        quantile=lambda share: special.gammaincinv(k, share) * stage,
+        survival=lambda t: scipy.special.gammaincc(k, np.maximum(t, 0) / stage),
+        quantile=lambda share: scipy.special.gammaincinv(k, share) * stage,
         transform=lambda s: power(s, k),
         slope=lambda s: mean * power(s, k + 1),
         kth=_kth_of_shares(of_shares),
@@ -225,17 +225,19 @@ def lognormal(mean_seconds: float, cv: float) -> ServiceTime:
 
     def survival(t):
         with np.errstate(divide="ignore"):
-            return special.ndtr((location - np.log(np.maximum(t, 0))) / spread)
+            return scipy.special.ndtr((location - np.log(np.maximum(t, 0))) / spread)
 
     def of_shares(below, above):
-        deviation = np.where(below < 0.5, special.ndtri(below), -special.ndtri(above))
+        deviation = np.where(
+            below < 0.5, scipy.special.ndtri(below), -scipy.special.ndtri(above)
+        )
         return median * np.exp(spread * deviation)
 
     return ServiceTime(
         mean=float(mean_seconds),
         sample=lambda rng, size: rng.lognormal(location, spread, size),
         survival=survival,
-        quantile=lambda share: median * np.exp(spread * special.ndtri(share)),
+        quantile=lambda share: median * np.exp(spread * scipy.special.ndtri(share)),
         **_by_quadrature(of_shares),
         tail_rate=0.0,
     )
@@ -357,7 +359,7 @@ def empirical(samples: ArrayLike) -> ServiceTime:
     shares = np.append(0, np.cumsum(counts)) / times.size
 
     def kth(k, workers):
-        done = special.betainc(k, workers - k + 1, shares)
+        done = scipy.special.betainc(k, workers - k + 1, shares)
         return float(values @ np.diff(done))
 
     return ServiceTime(
@@ -432,7 +434,10 @@ Shares = Callable[[np.ndarray, np.ndarray], np.ndarray]
 def _shares() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Shares below and above the nodes u = 1 / (1 + exp(-pi sinh x)), and weights."""
     x, step = np.linspace(-6.1, 6.1, _NODES, retstep=True)
-    below, above = special.expit(np.pi * np.sinh(x)), special.expit(-np.pi * np.sinh(x))
+    below, above = (
+        scipy.special.expit(np.pi * np.sinh(x)),
+        scipy.special.expit(-np.pi * np.sinh(x)),
+    )
     return below, above, below * above * np.pi * np.cosh(x) * step
 
 
@@ -453,8 +458,10 @@ def _kth_of_shares(of_shares: Shares) -> Callable[[int, int], float]:
 
     def kth(k, workers):
         below, above, weights = _shares()
-        others = special.xlogy(k - 1, below) + special.xlogy(workers - k, above)
-        density = np.exp(others - special.betaln(k, workers - k + 1))
+        others = scipy.special.xlogy(k - 1, below) + scipy.special.xlogy(
+            workers - k, above
+        )
+        density = np.exp(others - scipy.special.betaln(k, workers - k + 1))
         counted = weights * density > 0
         with np.errstate(over="ignore"):
             times = of_shares(below[counted], above[counted])

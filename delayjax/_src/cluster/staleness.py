@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jax.typing import ArrayLike
-from scipy import optimize, special
 
 from delayjax._src import base
 from delayjax._src.cluster.ranges import check_share
@@ -84,7 +84,7 @@ class StalenessLaw:
         bound = base.check_bound("bound", bound)
         if bound >= len(self.pmf) - 1:
             return FilteredStaleness(1.0, self)
-        found = optimize.brentq(
+        found = scipy.optimize.brentq(
             lambda share: self._at_most(bound, share) - share, 0.0, 1.0, xtol=1e-15
         )
         share = float(np.asarray(found))
@@ -117,7 +117,7 @@ class StalenessLaw:
     def _at_most(self, bound: int, share: float) -> float:
         """Pr( Bin(n, share) <= bound ), with n from this law."""
         n = np.arange(len(self.pmf))
-        return float(special.bdtr(np.minimum(bound, n), n, share) @ self.pmf)
+        return float(scipy.special.bdtr(np.minimum(bound, n), n, share) @ self.pmf)
 
     def _thinned(self, share: float, bound: int) -> "StalenessLaw":
         """The law of Bin(n, share) given that it is at most `bound`."""

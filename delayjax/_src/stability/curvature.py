@@ -6,9 +6,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
-from scipy.sparse import linalg
 
 from delayjax._src import base
 
@@ -125,10 +125,14 @@ def hessian_eigenvalues(
     unit = np.linalg.norm(hessian_times(start)) / np.linalg.norm(start)
     if not unit:
         return np.zeros(count)
-    operator: Any = linalg.LinearOperator  # pyright does not know its arguments
+    operator: Any = (
+        scipy.sparse.linalg.LinearOperator
+    )  # pyright does not know its arguments
     hessian = operator((size, size), lambda v: hessian_times(v) / unit, dtype=dtype)
     options = {"which": "LA", "tol": _RESIDUAL[dtype.name], "v0": start}
-    found = linalg.eigsh(hessian, count, return_eigenvectors=False, **options)
+    found = scipy.sparse.linalg.eigsh(
+        hessian, count, return_eigenvectors=False, **options
+    )
     return float(unit) * np.sort(np.asarray(found, np.float64))[::-1]
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 import numpy as np
-from scipy import special
+import scipy
 
 from delayjax._src import base
 from delayjax._src.cluster.service_time import ServiceTime, as_service_time
@@ -123,7 +123,9 @@ class DelayEquation:
         if time.stages == math.inf and abs(math.e * gain * time.mean - 1) > _NEAR:
             # W_-1, W_0, W_1, ...; the other branches are their conjugates
             a, branches = -gain * time.mean, range(-1, number // 2 + 2)
-            found = np.array([special.lambertw(a, j) for j in branches]) / time.mean
+            found = (
+                np.array([scipy.special.lambertw(a, j) for j in branches]) / time.mean
+            )
         elif time.stages is not None and time.stages in range(1, _MOST_STAGES + 1):
             stages = int(time.stages)
             polynomial = np.zeros(stages + 2)

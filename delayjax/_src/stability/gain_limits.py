@@ -4,7 +4,7 @@ import functools
 import math
 
 import numpy as np
-from scipy import interpolate
+import scipy
 
 from delayjax._src.cluster.service_time import ServiceTime
 from delayjax._src.stability.root_finding import zero_between
@@ -78,7 +78,7 @@ def _between(time: ServiceTime, w: np.ndarray) -> np.ndarray:
     # without its mean phase phi hardly turns
     few = np.append(w[::_SPARSE], w[-1])
     still = time.transform(1j * few) * np.exp(1j * few * time.mean)
-    smooth = interpolate.CubicSpline(np.arctan(few * time.mean), still)
+    smooth = scipy.interpolate.CubicSpline(np.arctan(few * time.mean), still)
     return smooth(np.arctan(w * time.mean)) * np.exp(-1j * w * time.mean)
 
 

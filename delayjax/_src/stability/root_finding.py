@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy import optimize
+import scipy
 
 _ROUNDS = 200  # tens are enough
 _BLOCK = 256  # zeros at a time: all pairs of 10^4 zeros need gigabytes
@@ -14,13 +14,13 @@ _EXACT = 4 * np.finfo(float).eps
 
 def zero_between(function: Callable[[float], Any], low: float, high: float) -> float:
     """A zero between `low` and `high`, to rounding."""
-    zero = optimize.brentq(function, low, high, xtol=1e-300, rtol=_EXACT)
+    zero = scipy.optimize.brentq(function, low, high, xtol=1e-300, rtol=_EXACT)
     return float(np.asarray(zero))
 
 
 def minimum_between(function: Callable[[float], Any], low: float, high: float) -> float:
     """The place of the minimum between `low` and `high`, to 1e-9 of the interval."""
-    least = optimize.fminbound(function, low, high, xtol=1e-9 * (high - low))
+    least = scipy.optimize.fminbound(function, low, high, xtol=1e-9 * (high - low))
     return float(np.asarray(least))
 
 

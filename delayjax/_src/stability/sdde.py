@@ -6,7 +6,7 @@ dX = -a E X(t - T) dt + noise dB
 import math
 
 import numpy as np
-from scipy import integrate
+import scipy
 
 from delayjax._src.cluster.service_time import ServiceTime
 from delayjax._src.stability.rightmost import RightmostZeros
@@ -85,7 +85,7 @@ def _excess(gain: float, time: ServiceTime) -> float:
     ends = middle * 4.0 ** np.arange(-math.ceil(math.log(middle / gain, 4)) - 1, 1)
     total, doubt = 0.0, 0.0
     for low, high in zip([0.0, *ends[:-1]], ends, strict=True):
-        part, error, *_ = integrate.quad(
+        part, error, *_ = scipy.integrate.quad(
             lambda w: float(density(w)),
             *(low, high),
             limit=2000,

@@ -6,8 +6,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jax.typing import ArrayLike
-from scipy import special
 
 from delayjax._src import base
 from delayjax._src.stability.recursion import UpdateRule
@@ -152,7 +152,7 @@ class TraceDynamics(UpdateRule):
         left, right = growth[above - 1 : above + 1]
         limit = steps[above] - (steps[1] - steps[0]) * right / (right - left)
         error = parts[:, above].std(ddof=1) / math.sqrt(_PARTS) / slope
-        half = special.stdtrit(_PARTS - 1, 0.975) * error
+        half = scipy.special.stdtrit(_PARTS - 1, 0.975) * error
         return TraceLimit(*map(float, (limit, max(limit - half, 0), limit + half)))
 
     def _growth_by_parts(self, steps: np.ndarray) -> np.ndarray:
