@@ -311,7 +311,10 @@ CALLS = (
         "delays.per_worker": call(
             delays.per_worker,
             asked,
-            delays=([0, 1, 2, 3], no.integers | no.some([1, 2, 3], 3, [[[0, 1, 2, 3]]])),
+            delays=(
+                [0, 1, 2, 3],
+                no.integers | no.some([1, 2, 3], 3, [[[0, 1, 2, 3]]]),
+            ),
             **AXES,
         ),
         # laws
