@@ -1,53 +1,25 @@
 """Delayed-gradient optimization in JAX: what lateness costs, and which cure works."""
 
-from delayjax import (
-    averaging as averaging,
-)
-from delayjax import (
-    cluster as cluster,
-)
-from delayjax import (
-    delays as delays,
-)
-from delayjax import (
-    exchange as exchange,
-)
-from delayjax import (
-    modulation as modulation,
-)
-from delayjax import (
-    ring as ring,
-)
-from delayjax import (
-    stability as stability,
-)
-from delayjax import (
-    workers as workers,
-)
+from delayjax import averaging as averaging
+from delayjax import cluster as cluster
+from delayjax import delays as delays
+from delayjax import exchange as exchange
+from delayjax import modulation as modulation
+from delayjax import ring as ring
+from delayjax import stability as stability
+from delayjax import workers as workers
 from delayjax._src.adasync import adasync as adasync
 from delayjax._src.aggregation import Aggregation as Aggregation
-from delayjax._src.compensation import (
-    compensate_delay as compensate_delay,
-)
-from delayjax._src.compensation import (
-    gap_aware as gap_aware,
-)
+from delayjax._src.compensation import compensate_delay as compensate_delay
+from delayjax._src.compensation import gap_aware as gap_aware
 from delayjax._src.delayed import delayed as delayed
 from delayjax._src.delayed import staleness as staleness
 from delayjax._src.inject import inject_staleness as inject_staleness
-from delayjax._src.modulation import (
-    drop_stale as drop_stale,
-)
-from delayjax._src.modulation import (
-    scale_by_staleness as scale_by_staleness,
-)
+from delayjax._src.modulation import drop_stale as drop_stale
+from delayjax._src.modulation import scale_by_staleness as scale_by_staleness
 from delayjax._src.replay import Replay as Replay
 from delayjax._src.replay import replay as replay
-from delayjax._src.ring.resize import (
-    resize_history as resize_history,
-)
-from delayjax._src.ring.resize import (
-    strip_history as strip_history,
-)
+from delayjax._src.ring.resize import resize_history as resize_history
+from delayjax._src.ring.resize import strip_history as strip_history
 
 __version__ = "0.1.0"

@@ -1,22 +1,12 @@
 """What the workers agree on: their gradients, averaged now or late."""
 
 from delayjax._src.exchange.a2sgd import a2sgd as a2sgd
-from delayjax._src.exchange.error_feedback import (
-    detached as detached,
-)
-from delayjax._src.exchange.error_feedback import (
-    error_feedback as error_feedback,
-)
+from delayjax._src.exchange.error_feedback import detached as detached
+from delayjax._src.exchange.error_feedback import error_feedback as error_feedback
 from delayjax._src.exchange.late import late_reduce as late_reduce
 from delayjax._src.exchange.mean import mean as mean
 from delayjax._src.exchange.overlapped import overlapped_mean as overlapped_mean
-from delayjax._src.exchange.partial import (
-    majority as majority,
-)
-from delayjax._src.exchange.partial import (
-    partial_mean as partial_mean,
-)
-from delayjax._src.exchange.partial import (
-    solo as solo,
-)
+from delayjax._src.exchange.partial import majority as majority
+from delayjax._src.exchange.partial import partial_mean as partial_mean
+from delayjax._src.exchange.partial import solo as solo
 from delayjax._src.exchange.random_blocks import random_blocks as random_blocks
