@@ -184,7 +184,7 @@ def test_papers_are_linked():
 
 def test_a_state_lists_its_fields_with_their_meaning():
     lines = reference.fields(DropStaleState, "delayjax")
-    assert "* ``dropped``: gradients refused so far, int32 []" in lines
+    assert "* ``dropped``: gradients dropped so far, int32 []" in lines
     assert len([line for line in lines if line.startswith("*")]) == 2
 
 
