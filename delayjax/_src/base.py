@@ -324,7 +324,7 @@ def as_loss(needed_by: str, value: Any) -> jax.Array:
 
 
 def check_answer(name: str, answer: Any, *kinds: Any) -> jax.Array:
-    """`as_scalar`."""
+    """`as_scalar`, under the name that exchange and averaging call."""
     return as_scalar(name, answer, *kinds)
 
 

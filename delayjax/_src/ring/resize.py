@@ -87,10 +87,16 @@ def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
     """
     empty = boxes.unboxed(like)
     _check_empty(empty)
+
+    def boxed(slots, first):
+        resized = rings.Ring(slots, pushed=ring.pushed, first=first)
+        structure = jax.tree.structure(like, is_leaf=_is_none)
+        leaves = jax.tree.leaves(resized, is_leaf=_is_none)
+        return jax.tree.unflatten(structure, leaves)
+
     if ring.slots is None:  # stripped
         # `first` is a buffer of its own: a state that holds one twice can't be donated
-        slots, first = like.slots, jnp.copy(ring.pushed)
-        return rings.Ring(slots, pushed=ring.pushed, first=first)
+        return boxed(empty.slots, jnp.copy(ring.pushed))
     lost = [ring.first]
 
     def fit(path, new, old):
@@ -122,10 +128,7 @@ def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
     slots = jax.tree.map_with_path(
         fit, empty.slots, boxes.unboxed(ring.slots), is_leaf=_is_none
     )
-    structure = jax.tree.structure(like.slots, is_leaf=_is_none)
-    slots = jax.tree.unflatten(structure, jax.tree.leaves(slots, is_leaf=_is_none))
-    first = functools.reduce(jnp.maximum, lost)
-    return rings.Ring(slots, pushed=ring.pushed, first=first)
+    return boxed(slots, functools.reduce(jnp.maximum, lost))
 
 
 def _check_empty(like: rings.Ring) -> None:
