@@ -65,6 +65,7 @@ OTHERS = {
     ("cluster.staleness_law", "cluster"),
     ("cluster.independent", "draw"),
     ("cluster.load_trace", "path"),
+    ("cluster.Trace.arrivals", "start"),  # `stop` must come after it
     ("cluster.Trace.save", "path"),
     ("cluster.markov_stragglers", "service"),
     ("delayed, by a schedule", "delay"),

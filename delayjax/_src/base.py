@@ -321,18 +321,3 @@ def as_loss(needed_by: str, value: Any) -> jax.Array:
             f" {loss.shape}."
         )
     return loss
-
-
-def check_answer(name: str, answer: Any, *kinds: Any) -> jax.Array:
-    """`as_scalar`, under the name that exchange and averaging call."""
-    return as_scalar(name, answer, *kinds)
-
-
-def check_key(name: str, key: Any) -> None:
-    """Checks that `key` is one PRNG key."""
-    try:
-        jax.random.fold_in(key, 0)
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"`{name}` must be a PRNG key, jax.random.key(seed), got {key!r}."
-        ) from None

@@ -119,7 +119,7 @@ def only_on_visit(
         return OnlyOnVisitState(jnp.zeros((), jnp.int32), inner_state)
 
     def update_fn(updates, state, params=None, **extra_args):
-        place = base.check_answer("order(step)", order(state.step), jnp.integer)
+        place = base.as_scalar("order(step)", order(state.step), jnp.integer)
         moves, inner_state = inner.update(
             updates, state.inner_state, params, **extra_args
         )
@@ -144,7 +144,7 @@ def in_turn(
     Returns:
         The center after all visits, what this worker took, and whether it was there.
     """
-    place = base.check_answer("order(step)", order(step), jnp.integer)
+    place = base.as_scalar("order(step)", order(step), jnp.integer)
     offers, places = gather((offer, place), axis_name)
     queue = jnp.argsort(places)  # stable: equal places by rank
 

@@ -65,7 +65,6 @@ def gossip(
         Jin, Yuan, Iandola and Keutzer, How to scale distributed deep learning?, 2016,
         arXiv:1611.04581; the period as commonly reported.
     """
-    base.check_key("key", key)
 
     def mixing(step):
         workers, rank = _neighborhood("averaging.gossip", axis_name)
@@ -188,7 +187,6 @@ def ad_psgd(
         Lian et al., Asynchronous decentralized parallel SGD, ICML 2018,
         arXiv:1710.06952, algorithm 1, in rounds, as in the code Shigangli/WAGMA-SGD.
     """
-    base.check_key("key", key)
 
     def mixing(step):
         workers, _ = _neighborhood("averaging.ad_psgd", axis_name)
@@ -284,7 +282,7 @@ def sgp(
         sending = True
         if participates is not None:
             sending = participates(step)
-            sending = base.check_answer("participates(step)", sending, jnp.bool_)
+            sending = base.as_scalar("participates(step)", sending, jnp.bool_)
         share = 1 / (1 + peers)
         sources = [(np.arange(workers) - 2**e) % workers for e in range(exponents)]
 

@@ -101,7 +101,7 @@ def wagma(
             sent = ring.push(memory.sent, model)
             memory = Sent(sent)
             late = lateness(step)
-            late = base.check_answer("lateness(step)", late, jnp.integer, jnp.bool_)
+            late = base.as_scalar("lateness(step)", late, jnp.integer, jnp.bool_)
             late = late.astype(jnp.int32)
             buffer = ring.read(sent, jnp.clip(late, 0, step + 1), model)
 

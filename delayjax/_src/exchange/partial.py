@@ -103,7 +103,7 @@ def partial_mean(
         collectives.check_fresh("exchange.partial_mean", updates, axis_name)
         workers = collectives.workers_of(axis_name)
         in_time = participates(state.step)
-        in_time = base.check_answer("participates(step)", in_time, jnp.bool_)
+        in_time = base.as_scalar("participates(step)", in_time, jnp.bool_)
         age = means.one_age("exchange.partial_mean", staleness)
         fresh = Carried(updates, jnp.int32(1), age)
         carried = state.carried
@@ -197,7 +197,6 @@ def majority(
     References:
         Li et al. (eager-SGD), PPoPP 2020, arXiv:1908.04207, majority allreduce.
     """
-    base.check_key("key", key)
     after_first = _after_first(seconds, axis_name)
 
     def participates(step):

@@ -36,7 +36,6 @@ def random_blocks(key: jax.Array, fraction: float) -> Compressor:
         Xu and Huang (DEF), ICML 2022, arXiv:2004.05298; the block as in its code
         anxuthu/DEF (`URSB`, a uniform random sparse block).
     """
-    base.check_key("key", key)
     base.check_number("fraction", fraction, positive=True)
     if fraction > 1:
         raise ValueError(f"`fraction` must be in (0, 1], got {fraction}.")
