@@ -317,7 +317,7 @@ def test_adasync_trains_as_a_server_that_keeps_every_version(scheme):
     def scan(state, batches):
         def body(state, batch):
             state, report = training.step(state, batch)
-            return state, (state.params, report)
+            return state, (state.training.params, report)
 
         return jax.lax.scan(body, state, batches)
 
@@ -346,7 +346,7 @@ def test_a_fixed_k_is_replay_of_the_same_cluster():
     first = jax.tree.map(lambda x: x[:, :3], batches)
     replayed, same = replay.run(replay.init(PARAMS, KEY), first)
     close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
-    jax.tree.map(close, state.params, replayed.params)
+    jax.tree.map(close, state.training.params, replayed.params)
     close(reports.staleness, same.staleness)
     close(reports.metrics["loss"], same.metrics["loss"])
 
@@ -375,10 +375,10 @@ def test_a_model_s_state_moves_as_in_replay(scheme):
         replay.init(jnp.ones(2), KEY, model_state=zero), batches[:, :3]
     )
     close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
-    jax.tree.map(close, state.model_state, replayed.model_state)
+    jax.tree.map(close, state.training.model_state, replayed.model_state)
     close(reports.metrics["read"], same.metrics["read"])
-    close(state.params, replayed.params)
-    assert state.model_state["seen"] == 12  # one move an update
+    close(state.training.params, replayed.params)
+    assert state.training.model_state["seen"] == 12  # one move an update
     assert trace.max_staleness == 0 or scheme == "k_async"
 
 
@@ -529,11 +529,11 @@ def test_step_sizes_intervals_and_seeds_are_one_program():
         is_leaf=lambda x: x is None,
     )
     state, reports = grid(stacked)
-    assert state.versions.pushed.shape == ()
+    assert state.training.versions.pushed.shape == ()
     close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
     for cell in range(3):
         own, own_reports = alone(states[cell], rates[cell], intervals[cell])
-        jax.tree.map(close, pick(state.params, cell), own.params)
+        jax.tree.map(close, pick(state.training.params, cell), own.training.params)
         np.testing.assert_array_equal(reports.k[:, cell], own_reports.k)
         close(reports.seconds[:, cell], own_reports.seconds)
         close(reports.metrics["loss"][:, cell], own_reports.metrics["loss"])
@@ -574,9 +574,11 @@ def test_a_state_keeps_as_many_versions_as_may_be_read(scheme, kept):
     big = {"w": jnp.zeros((100, 20))}
     training = adasync(scheme, seed=0, draws=16, max_staleness=3)
     state = jax.eval_shape(training.init, big, KEY)
-    nbytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state.versions))
+    versions = state.training.versions
+    nbytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(versions))
     assert nbytes == kept * big["w"].nbytes + 8  # two clocks
-    rest = jax.tree.leaves(state._replace(versions=(), params=()))
+    bare = state.training._replace(versions=(), params=())
+    rest = jax.tree.leaves(state._replace(training=bare))
     assert max(x.size for x in rest) == 16 * WORKERS
 
 

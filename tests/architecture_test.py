@@ -23,7 +23,8 @@ FLOORS = (  # from the ground up
         *("delayed", "modulation", "compensation", "momentum", "taking"),
         *("filters", "exchange", "averaging", "inject"),
     },
-    {"workers", "replay", "adasync"},
+    {"workers", "replay"},
+    {"adasync"},
     {"__init__"},
 )
 FLOOR_OF = {module: i for i, modules in enumerate(FLOORS) for module in modules}

@@ -15,20 +15,18 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src import base, buffers, inners, taking
+from delayjax._src import base, buffers, inners
 from delayjax._src.cluster.cluster import Cluster
 from delayjax._src.cluster.protocols.k_sync import KScheme
-from delayjax._src.ring import ring as rings
+from delayjax._src.cluster.trace import Arrivals
+from delayjax._src.replay import Plan, ReplayState, begin, update
+from delayjax._src.taking import GradFn
 
 
 class AdaSyncState(NamedTuple):
     """State of `adasync`."""
 
-    params: Any
-    model_state: Any  # the server's newest; None where the model has none
-    versions: rings.Ring  # the last parameters; `pushed` is the number of updates done
-    opt_state: Any
-    key: jax.Array
+    training: ReplayState  # parameters, optimizer, history
     service: jax.Array  # seconds of each worker's tasks, float32 [P, draws]
     # the workers, float32 and int32 [P]
     remaining: jax.Array  # seconds until the next delivery
@@ -64,18 +62,16 @@ class AdaSync(NamedTuple):
 class _Plan:
     """The static part of a training."""
 
-    grad_fn: taking.GradFn
-    tx: optax.GradientTransformationExtraArgs
+    training: Plan
     loss: Callable[[Any], ArrayLike]
     scheme: KScheme  # with the first K
     workers: int
-    depth: int  # of the history, in updates
     interval_seconds: float | jax.Array
 
 
 def adasync(
     cluster: Cluster,
-    grad_fn: taking.GradFn,
+    grad_fn: GradFn,
     tx: optax.GradientTransformation,
     *,
     scheme: KScheme,
@@ -102,7 +98,7 @@ def adasync(
         grad_fn: (params, batch, key) -> (metrics, gradients), as in `replay`; with a
             `model_state` in `init`, (params, batch, key, model_state) -> ((metrics,
             model_state), gradients).
-        tx: the server's optimizer. It receives the mean staleness of the K gradients as
+        tx: the server's optimizer. It receives the mean age of the K versions as
             `staleness=`.
         scheme: how the server collects K gradients, with the first K in 1 .. P:
             `cluster.protocols.k_sync(1)`, `k_batch_sync`, `k_async` or `k_batch_async`.
@@ -163,15 +159,21 @@ def adasync(
     if not scheme.restarts:
         depth = base.check_bound("max_staleness", max_staleness)
         inners.check("tx", tx)
-    plan = _Plan(
+    training = Plan(
         grad_fn=grad_fn,
         tx=base.as_transformation("tx", tx),
-        loss=loss,
-        scheme=scheme,
-        workers=cluster.workers,
+        each=None,
+        aggregation=None,
+        accept=None,
+        read_spread=0.0,
         depth=depth,
-        interval_seconds=interval_seconds,
+        width=cluster.workers,
+        chunk=1,
+        full=False,
+        shared=False,
+        divisor=None,
     )
+    plan = _Plan(training, loss, scheme, cluster.workers, interval_seconds)
     return AdaSync(
         functools.partial(_init, plan, service), functools.partial(_step, plan)
     )
@@ -200,13 +202,8 @@ def _init(
     *,
     model_state: Any = None,
 ) -> AdaSyncState:
-    params, model_state, key = taking.begun(params, model_state, key)
     state = AdaSyncState(
-        params=params,
-        model_state=model_state,
-        versions=rings.init(params if plan.depth else (), plan.depth + 1),
-        opt_state=plan.tx.init(params),
-        key=key,
+        training=begin(plan.training, params, key, model_state=model_state),
         service=jnp.asarray(service),
         remaining=jnp.asarray(service[:, 0]),
         read_version=jnp.zeros(plan.workers, jnp.int32),
@@ -223,44 +220,27 @@ def _init(
 def _step(
     plan: _Plan, state: AdaSyncState, batches: Any
 ) -> tuple[AdaSyncState, AdaSyncReport]:
-    for leaf in jax.tree.leaves(batches):
-        if jnp.shape(leaf)[:1] != (plan.workers,):
-            raise ValueError(
-                f"An update's `batches` must have a leading axis of {plan.workers}, the"
-                f" number of workers, got shape {jnp.shape(leaf)}."
-            )
-    taking.check_depth(state.params, state.versions, plan.depth)
-    step = state.versions.pushed
-    versions = rings.push(state.versions, state.params if plan.depth else ())
-    state = state._replace(versions=versions)
+    step = state.training.versions.pushed
     state, workers, read_versions, seconds = _wait(plan, state, step)
-    ages = jnp.where(workers >= 0, step - read_versions, 0)
-    oldest = jnp.minimum(plan.depth, step - versions.first)
-    taken = _gradients(plan, state, step, jnp.minimum(ages, oldest), batches)
-    mean = (ages.sum() / state.k).astype(jnp.float32)
-    direction = jax.tree.map(
-        lambda total, leaf: (total / state.k).astype(leaf.dtype),
-        *(taken.gradients, state.params),
+    there = workers >= 0
+    ages = jnp.where(there, step - read_versions, 0)
+    oldest = jnp.minimum(plan.training.depth, step - state.training.versions.first)
+    arrivals = Arrivals(
+        staleness=jnp.where(there, jnp.minimum(ages, oldest), -1),
+        worker=workers,
+        divisor=state.k.astype(jnp.float32),
     )
-    updates, opt_state = plan.tx.update(
-        direction, state.opt_state, state.params, staleness=mean
-    )
-    metrics = jax.tree.map(lambda total: total / state.k, taken.metrics)
+    training, report = update(plan.training, state.training, (arrivals, batches))
     report = AdaSyncReport(
-        metrics=metrics,
+        metrics=report.metrics,
         k=state.k,
         seconds=seconds,
-        staleness=mean,
+        staleness=(ages.sum() / state.k).astype(jnp.float32),
         workers=workers,
         clipped=(ages > oldest).sum(dtype=jnp.int32),
     )
-    taking.check_shapes("tx", "updates", updates, state.params)
-    state = state._replace(
-        params=optax.apply_updates(state.params, updates),
-        model_state=taking.new_state(taken.model_state, state.model_state),
-        opt_state=opt_state,
-    )
-    return _choose(plan, state, plan.loss(metrics), seconds), report
+    state = state._replace(training=training)
+    return _choose(plan, state, plan.loss(report.metrics), seconds), report
 
 
 def _wait(
@@ -301,40 +281,6 @@ def _wait(
     remaining, read_version, tasks = begin(clocks, idle, step + 1)
     state = state._replace(remaining=remaining, read_version=read_version, tasks=tasks)
     return state, workers, read_versions, seconds
-
-
-def _gradients(
-    plan: _Plan, state: AdaSyncState, step: jax.Array, ages: jax.Array, batches: Any
-) -> taking.Taken:
-    """The sums of K gradients and of their metrics, the mean of their model states."""
-    key = jax.random.fold_in(state.key, step)
-    batch = jax.tree.map(lambda leaf: leaf[0], batches)
-    shapes = taking.check(plan.grad_fn, state.params, batch, key, state.model_state)
-
-    def one(slot):
-        params = state.params
-        if plan.depth:
-            params = rings.read(state.versions, ages[slot], params)
-        batch = jax.tree.map(lambda leaf: leaf[slot], batches)
-        own = jax.random.fold_in(key, slot)
-        return taking.take(plan.grad_fn, params, batch, own, state.model_state)
-
-    def add(slot, sums):
-        taken = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], one(slot))
-        return taking.Taken(
-            gradients=taking.add(sums.gradients, taken.gradients),
-            metrics=taking.add(sums.metrics, taken.metrics),
-            model_state=taking.add_states(
-                sums.model_state, slot, taken.model_state, jnp.ones(1, bool)
-            ),
-        )
-
-    nothing = taking.Taken(
-        gradients=taking.nothing(state.params),
-        metrics=taking.nothing(shapes.metrics),
-        model_state=taking.no_states(state.model_state),
-    )
-    return jax.lax.fori_loop(0, state.k, add, nothing)
 
 
 def _choose(

@@ -56,7 +56,7 @@ class Replay(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Plan:
+class Plan:
     """The static part of a replay."""
 
     grad_fn: taking.GradFn
@@ -228,7 +228,7 @@ def replay(
     width = max(1, *(one.max_gradients for one in traces))
     full = all((one.counts == width).all() for one in traces)
     constant = full and all((one.divisor == width).all() for one in traces)
-    plan = _Plan(
+    plan = Plan(
         grad_fn=grad_fn,
         tx=base.as_transformation("tx", tx),
         each=None if each is None else base.as_transformation("each", each),
@@ -242,7 +242,7 @@ def replay(
         shared=all(map(_ages_agree, traces)) and (read_spread == 0.0 or width == 1),
         divisor=width if constant and accept is None else None,
     )
-    step = functools.partial(_step, plan)
+    step = functools.partial(update, plan)
     scan = jax.jit(functools.partial(jax.lax.scan, step), donate_argnums=0)
 
     def run(state, batches):
@@ -254,12 +254,13 @@ def replay(
         updates = len(jax.tree.leaves(batches)[0])
         return scan(state, (traces[0].arrivals(start, start + updates), batches))
 
-    return Replay(functools.partial(_init, plan), step, run)
+    return Replay(functools.partial(begin, plan), step, run)
 
 
-def _init(
-    plan: _Plan, params: Any, key: jax.Array, *, model_state: Any = None
+def begin(
+    plan: Plan, params: Any, key: jax.Array, *, model_state: Any = None
 ) -> ReplayState:
+    """The state before the first update."""
     params, model_state, key = taking.begun(params, model_state, key)
     applied = jnp.zeros((), jnp.int32)
     state = ReplayState(
@@ -277,9 +278,10 @@ def _init(
     return buffers.unshared(state)
 
 
-def _step(
-    plan: _Plan, state: ReplayState, arrived: tuple[Arrivals, Any]
+def update(
+    plan: Plan, state: ReplayState, arrived: tuple[Arrivals, Any]
 ) -> tuple[ReplayState, Report]:
+    """One update of the server."""
     arrivals, batches = arrived
     _check_width(plan.width, arrivals, batches)
     taking.check_depth(state.params, state.versions, plan.depth)
@@ -346,7 +348,7 @@ def _step(
 
 
 def _gather(
-    plan: _Plan, state: ReplayState, step: jax.Array, arrivals: Arrivals, batches: Any
+    plan: Plan, state: ReplayState, step: jax.Array, arrivals: Arrivals, batches: Any
 ) -> tuple[_Gathered, Any]:
     """All gradients of an update, and their parameters where `plan.shared`."""
     key = jax.random.fold_in(state.key, step)
@@ -393,7 +395,7 @@ def _gather(
 
 
 def _take(
-    plan: _Plan,
+    plan: Plan,
     state: ReplayState,
     key: jax.Array,
     slots: jax.Array,
@@ -436,7 +438,7 @@ def _accepts(accept: Accept, gradients: Any, staleness: jax.Array) -> jax.Array:
 
 
 def _add(
-    plan: _Plan, state: ReplayState, gathered: _Gathered, gradients: _Gradients
+    plan: Plan, state: ReplayState, gathered: _Gathered, gradients: _Gradients
 ) -> _Gathered:
     values, each_state = gradients.values, gathered.each_state
     if plan.each is not None:
@@ -469,7 +471,7 @@ def _add(
 
 
 def _each(
-    plan: _Plan,
+    plan: Plan,
     each: optax.GradientTransformationExtraArgs,
     params: Any,
     each_state: Any,
@@ -496,7 +498,7 @@ def _each(
 
 
 def _read_each(
-    plan: _Plan, state: ReplayState, ages: jax.Array, keys: jax.Array
+    plan: Plan, state: ReplayState, ages: jax.Array, keys: jax.Array
 ) -> Version:
     """The versions of the gradients of a chunk, [chunk, ...]."""
     read = functools.partial(_read, plan, state)
@@ -505,7 +507,7 @@ def _read_each(
     return xla.each_in_turn(read, ages, keys)
 
 
-def _read(plan: _Plan, state: ReplayState, age: jax.Array, key: jax.Array) -> Version:
+def _read(plan: Plan, state: ReplayState, age: jax.Array, key: jax.Array) -> Version:
     """The version of `age` updates ago; a mixture with `read_spread`."""
     if plan.depth == 0:
         return Version(state.params, state.applied)
@@ -523,7 +525,7 @@ def _read(plan: _Plan, state: ReplayState, age: jax.Array, key: jax.Array) -> Ve
     return rings.read(state.versions, Version(ages, counted), like)
 
 
-def _kept(plan: _Plan, version: Version) -> Version:
+def _kept(plan: Plan, version: Version) -> Version:
     """The part of a version that is kept: nothing where no gradient is late."""
     if plan.depth == 0:
         return Version((), ())

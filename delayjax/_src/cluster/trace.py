@@ -4,7 +4,7 @@ import csv
 import dataclasses
 import math
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,9 +26,9 @@ class Dropped(NamedTuple):
 class Arrivals(NamedTuple):
     """Updates as rows of K gradients, for training."""
 
-    staleness: np.ndarray  # updates, int32 [n, K], -1 where there is no gradient
-    worker: np.ndarray  # int32 [n, K], -1 likewise
-    divisor: np.ndarray  # of the sum of the gradients, float32 [n]
+    staleness: Any  # updates, int32 [n, K], -1 where there is no gradient
+    worker: Any  # int32 [n, K], -1 likewise
+    divisor: Any  # of the sum of the gradients, float32 [n]
 
 
 class Summary(NamedTuple):
