@@ -126,7 +126,7 @@ def compiled_scans(
 
     def grad_fn(params, batch, key):
         del key
-        return gradient(params, batch), {}
+        return {}, gradient(params, batch)
 
     replay = dj.replay(trace, grad_fn, optax.sgd(RATE))
     arrivals = jax.tree.map(jnp.asarray, trace.arrivals(0, trace.num_updates))

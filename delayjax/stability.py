@@ -14,7 +14,5 @@ from delayjax._src.stability.prediction import predict_step_limit as predict_ste
 from delayjax._src.stability.scaling import implicit_momentum as implicit_momentum
 from delayjax._src.stability.scaling import optimal_workers as optimal_workers
 from delayjax._src.stability.scaling import workers_decay_rate as workers_decay_rate
-from delayjax._src.stability.sdde import sdde_paths as sdde_paths
-from delayjax._src.stability.sdde import sdde_variance as sdde_variance
 from delayjax._src.stability.trace_dynamics import TraceDynamics as TraceDynamics
 from delayjax._src.stability.trade_off import error_bound as error_bound

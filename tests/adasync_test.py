@@ -131,7 +131,7 @@ def given(params, batch, key):
     """No gradient; the loss is given, and what was read stands in the slot's place."""
     del key
     read = batch["slot"] * params
-    return jnp.zeros_like(params), {"loss": batch["loss"], "read": read}
+    return {"loss": batch["loss"], "read": read}, jnp.zeros_like(params)
 
 
 def counting():
@@ -260,7 +260,7 @@ def squares(params, batch, key):
         return jnp.mean(error**2) + jnp.sum(noise * params["w"])
 
     value, grads = jax.value_and_grad(loss)(params)
-    return grads, {"loss": value}
+    return {"loss": value}, grads
 
 
 PARAMS = {"w": jnp.array([3.0, -4.0]), "b": jnp.array(2.0, jnp.float32)}
@@ -301,9 +301,9 @@ def test_adasync_trains_as_a_server_that_keeps_every_version(scheme):
             results.append(one_gradient(versions[version], batch, key))
         mean = jax.tree.map(lambda *x: sum(x) / len(row), *results)
         age = jnp.float32(np.mean([t - version for _, version in row]))
-        updates, opt_state = update(mean[0], opt_state, versions[t], staleness=age)
+        updates, opt_state = update(mean[1], opt_state, versions[t], staleness=age)
         versions.append(optax.apply_updates(versions[t], updates))
-        return mean[1]["loss"]
+        return mean[0]["loss"]
 
     chooser = Chooser(scheme, WORKERS, 1, 2.0)
     tasks = [iter(row) for row in service_table(1)]
@@ -317,7 +317,7 @@ def test_adasync_trains_as_a_server_that_keeps_every_version(scheme):
     def scan(state, batches):
         def body(state, batch):
             state, report = training.step(state, batch)
-            return state, (state.params, report)
+            return state, (state.training.params, report)
 
         return jax.lax.scan(body, state, batches)
 
@@ -346,7 +346,7 @@ def test_a_fixed_k_is_replay_of_the_same_cluster():
     first = jax.tree.map(lambda x: x[:, :3], batches)
     replayed, same = replay.run(replay.init(PARAMS, KEY), first)
     close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
-    jax.tree.map(close, state.params, replayed.params)
+    jax.tree.map(close, state.training.params, replayed.params)
     close(reports.staleness, same.staleness)
     close(reports.metrics["loss"], same.metrics["loss"])
 
@@ -360,7 +360,7 @@ def test_a_model_s_state_moves_as_in_replay(scheme):
             "mean": 0.75 * state["mean"] + 0.25 * output,
             "seen": state["seen"] + 1,
         }
-        return params - batch, {"loss": output, "read": state["mean"]}, after
+        return ({"loss": output, "read": state["mean"]}, after), params - batch
 
     zero = {"mean": jnp.zeros(()), "seen": jnp.int32(0)}
     batches = np.random.default_rng(0).normal(size=(12, WORKERS, 2)).astype(np.float32)
@@ -375,10 +375,10 @@ def test_a_model_s_state_moves_as_in_replay(scheme):
         replay.init(jnp.ones(2), KEY, model_state=zero), batches[:, :3]
     )
     close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
-    jax.tree.map(close, state.model_state, replayed.model_state)
+    jax.tree.map(close, state.training.model_state, replayed.model_state)
     close(reports.metrics["read"], same.metrics["read"])
-    close(state.params, replayed.params)
-    assert state.model_state["seen"] == 12  # one move an update
+    close(state.training.params, replayed.params)
+    assert state.training.model_state["seen"] == 12  # one move an update
     assert trace.max_staleness == 0 or scheme == "k_async"
 
 
@@ -388,7 +388,7 @@ def chooser_of(scheme, initial_k):
     cluster = dj.cluster.Cluster(8, dj.cluster.exponential(1.0))
 
     def loss_alone(params, batch, key):
-        return params, {"loss": batch}
+        return {"loss": batch}, params
 
     options = dict(initial_k=initial_k, interval_seconds=1e-6, max_staleness=1)
     training = adasync(scheme, seed=0, cluster=cluster, grad_fn=loss_alone, **options)
@@ -529,11 +529,11 @@ def test_step_sizes_intervals_and_seeds_are_one_program():
         is_leaf=lambda x: x is None,
     )
     state, reports = grid(stacked)
-    assert state.versions.pushed.shape == ()
+    assert state.training.versions.pushed.shape == ()
     close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
     for cell in range(3):
         own, own_reports = alone(states[cell], rates[cell], intervals[cell])
-        jax.tree.map(close, pick(state.params, cell), own.params)
+        jax.tree.map(close, pick(state.training.params, cell), own.training.params)
         np.testing.assert_array_equal(reports.k[:, cell], own_reports.k)
         close(reports.seconds[:, cell], own_reports.seconds)
         close(reports.metrics["loss"][:, cell], own_reports.metrics["loss"])
@@ -546,8 +546,8 @@ def test_a_step_returns_the_types_that_init_gave(scheme):
     params = PARAMS | {"narrow": jnp.ones(2, jnp.bfloat16), "nothing": {}}
 
     def grads_of_all(params, batch, key):
-        grads, metrics = squares({name: params[name] for name in PARAMS}, batch, key)
-        return params | grads, metrics
+        metrics, grads = squares({name: params[name] for name in PARAMS}, batch, key)
+        return metrics, params | grads
 
     training = adasync(scheme, seed=0, grad_fn=grads_of_all, tx=TX, max_staleness=2)
     shapes = jax.eval_shape(training.init, params, KEY)
@@ -574,9 +574,11 @@ def test_a_state_keeps_as_many_versions_as_may_be_read(scheme, kept):
     big = {"w": jnp.zeros((100, 20))}
     training = adasync(scheme, seed=0, draws=16, max_staleness=3)
     state = jax.eval_shape(training.init, big, KEY)
-    nbytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state.versions))
+    versions = state.training.versions
+    nbytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(versions))
     assert nbytes == kept * big["w"].nbytes + 8  # two clocks
-    rest = jax.tree.leaves(state._replace(versions=(), params=()))
+    bare = state.training._replace(versions=(), params=())
+    rest = jax.tree.leaves(state._replace(training=bare))
     assert max(x.size for x in rest) == 16 * WORKERS
 
 
@@ -630,11 +632,6 @@ BAD = {
         ValueError,
         r"`tx` must not hold optax's scale_by_lbfgs: ",
     ),
-    "an unknown scheme": (
-        lambda: construct(scheme="k_sync"),
-        TypeError,
-        r"`scheme` .*k_batch_async.* got 'k_sync'",
-    ),
     "K of 0": (lambda: protocols.k_sync(0), ValueError, "`k` .* got 0"),
     "K beyond P": (
         lambda: construct(scheme=protocols.k_sync(7)),
@@ -650,16 +647,6 @@ BAD = {
         )
         for bad in (0.0, -1.0, math.nan)
     },
-    "an interval for each worker": (
-        lambda: construct(interval_seconds=np.ones(6)),
-        TypeError,
-        r"`interval_seconds` must be a number, got array",
-    ),
-    "an interval that is a word": (
-        lambda: construct(interval_seconds="1"),
-        TypeError,
-        r"`interval_seconds` must be a number, got '1'",
-    ),
     "no draws": (lambda: construct(draws=0), ValueError, r"`draws` .* got 0"),
     "a negative depth": (
         lambda: construct(scheme=protocols.k_async(2), max_staleness=-1),
@@ -690,14 +677,14 @@ BAD = {
             )
         ),
         ValueError,
-        r"`cluster` must have constant speeds.* worker 1",
+        r"`cluster` must be .* with constant speeds.* worker 1",
     ),
     "tasks that never end": (
         lambda: construct(
             cluster=dj.cluster.Cluster(2, dj.cluster.infinite_bernoulli(1.0, 0.5))
         ),
         ValueError,
-        r"`cluster` must have .*finite times.* worker 0",
+        r"`cluster` must be .*finite times.* worker 0",
     ),
     "a loss that is no scalar": (
         losses_of_each_worker,

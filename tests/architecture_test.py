@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = (  # from the ground up
     {"boxes"},
-    {"base", "buffers", "inners"},
+    {"base", "buffers", "inners", "xla"},
     {"collectives", "aggregation"},
     {"ring", "delays", "cluster"},
     {"stability"},
@@ -23,7 +23,8 @@ FLOORS = (  # from the ground up
         *("delayed", "modulation", "compensation", "momentum", "taking"),
         *("filters", "exchange", "averaging", "inject"),
     },
-    {"workers", "replay", "adasync"},
+    {"workers", "replay"},
+    {"adasync"},
     {"__init__"},
 )
 FLOOR_OF = {module: i for i, modules in enumerate(FLOORS) for module in modules}

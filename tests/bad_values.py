@@ -94,7 +94,6 @@ def saying(answer):
 
 key = some(*ODD, 3, 1.5, np.ones(2), jnp.ones(3), [0, 1], jax.random.PRNGKey)
 axes = some(None, 3, "", (), [], ["workers"], ("a", "a"), ("a", 1), b"workers", 1.5)
-axis = axes | some(("a", "b"))
 transformation = some(
     *ODD, 3, optax.sgd, (1, 2), [optax.sgd(0.1)], lambda grads: grads, np.ones(2)
 )
@@ -110,18 +109,15 @@ def choice(*good):
 # delays of `delayed`
 delay = st.one_of(
     st.integers(max_value=-1),
-    st.integers(min_value=2**31),
-    st.floats(),
-    some(True, "2", 1j, object(), np.ones(2, int), jnp.float32(NAN), b"2"),
+    st.floats(max_value=0.0, exclude_max=True),
+    some(NAN, INF, "2", 1j, object(), np.ones(2, int), jnp.float32(NAN), b"2"),
 )
 wrong_answers = (NAN, -1, "2", None, 1j, np.ones(2), object())
 
 numbers = some(  # of a vector of numbers that are not negative
     *ODD, 3.0, 1j, [], [-1.0, 2.0], [NAN, 1.0], ["a", "b"], [1j, 2.0], [[]], [None]
 )
-integers = some(
-    *ODD, 3.5, 1j, [], [-1, 2], [0.5, 1.0], [NAN], ["a"], [True, False], [[1, 2], [3]]
-)
+integers = some(*ODD, 3.5, 1j, [], [-1, 2], [0.5, 1.0], [NAN], ["a"], [True, False])
 table = some(  # [T, P] of seconds
     *ODD, 3.0, [], [1.0, 2.0], [[]], [["a", "b"]], [[1j, 2.0]], [[NAN, 1.0]], np.ones(8)
 )

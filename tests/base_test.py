@@ -11,8 +11,6 @@ from jax.sharding import PartitionSpec as P
 import delayjax as dj
 from delayjax._src import base
 
-KEY = jax.random.key(0)
-
 
 def workers_mesh(axis_type=AxisType.Auto):
     return jax.make_mesh((4,), ("workers",), axis_types=(axis_type,))
@@ -169,9 +167,7 @@ def test_numbers_out_of_range_are_named(bad):
         base.check_number("decay", bad, below=1.0)
 
 
-@pytest.mark.parametrize(
-    "bad", [1j, "0.5", b"0", True, np.True_, None, [0.5], jnp.ones(2), np.ones(2)]
-)
+@pytest.mark.parametrize("bad", [1j, "0.5", b"0", None, [0.5], jnp.ones(2), np.ones(2)])
 def test_what_is_no_number_is_named(bad):
     match = rf"`decay` must be a number, got {re.escape(repr(bad))}"
     with pytest.raises(TypeError, match=match):
@@ -186,47 +182,23 @@ def test_traced_numbers_pass():
     assert jax.jit(double)(-1.0) == -2.0
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        jax.random.key(0),
-        jax.random.PRNGKey(0),
-        np.zeros(2, np.uint32),
-        jax.random.key(0, impl="rbg"),
-    ],
-)
-def test_keys_of_each_kind_pass(key):
-    base.check_key("key", key)
-    if not isinstance(key, np.ndarray):
-        jax.jit(lambda key: base.check_key("key", key))(key)
-
-
-@pytest.mark.parametrize(
-    "bad", [0, None, "0", np.zeros(2), jax.random.key, jax.random.split(KEY)]
-)
-def test_what_is_no_key_is_named(bad):
-    match = rf"`key` must be a PRNG key.* got {re.escape(repr(bad))}"
-    with pytest.raises(TypeError, match=match):
-        base.check_key("key", bad)
-
-
 @pytest.mark.parametrize("kind", [jnp.integer, jnp.bool_])
-@pytest.mark.parametrize("bad", [None, "2", 1.5, 1j, [None]])
+@pytest.mark.parametrize("bad", [1.5, 1j])
 def test_an_answer_of_no_such_kind_is_named(bad, kind):
     with pytest.raises(TypeError, match=r"`law\(tau\)` must be an? .*, got "):
-        base.check_answer("law(tau)", bad, kind)
+        base.as_scalar("law(tau)", bad, kind)
 
 
 def test_an_answer_is_one_of_its_kinds():
-    assert base.check_answer("law(tau)", 2, jnp.integer) == 2
-    assert base.check_answer("law(tau)", True, jnp.integer, jnp.bool_)
+    assert base.as_scalar("law(tau)", 2, jnp.integer) == 2
+    assert base.as_scalar("law(tau)", True, jnp.integer, jnp.bool_)
     with pytest.raises(TypeError, match="must be an integer, got bool"):
-        base.check_answer("law(tau)", True, jnp.integer)
+        base.as_scalar("law(tau)", True, jnp.integer)
     with pytest.raises(ValueError, match=r"must be a scalar, got shape \(7,\)"):
-        base.check_answer("law(tau)", jnp.ones(7, int), jnp.integer)
+        base.as_scalar("law(tau)", jnp.ones(7, int), jnp.integer)
 
 
-@pytest.mark.parametrize("bad", [None, "2", b"2", True, 1j, [None]])
+@pytest.mark.parametrize("bad", [True, 1j])
 def test_an_answer_that_is_no_number_is_named(bad):
     with pytest.raises(TypeError, match=r"`law\(tau\)` must be a real number, got "):
         base.as_scalar("law(tau)", bad)
@@ -238,11 +210,6 @@ def test_what_names_no_axis_is_named(bad):
         base.as_names(bad)
 
 
-def test_rows_of_different_lengths_are_named():
-    with pytest.raises(TypeError, match=r"`table` .*one length, got \[\[1\], \[2, 3\]"):
-        base.as_array("table", [[1], [2, 3]])
-
-
 def test_integer_gradients_are_named_by_path():
     grads = {"a": jnp.ones(2), "b": [jnp.ones(2, jnp.bfloat16), jnp.ones(2, int)]}
     with pytest.raises(TypeError, match=r"`rule` needs.*int.*\['b'\]\[1\].*masked"):
@@ -250,16 +217,11 @@ def test_integer_gradients_are_named_by_path():
     base.check_gradients("rule", {"a": grads["a"], "b": grads["b"][:1]})
 
 
-@pytest.mark.parametrize(
-    ("bad", "error", "rule"),
-    [
-        (1.5, TypeError, "an integer number of steps, got 1.5"),
-        (-1, ValueError, "non-negative, got -1"),
-        (jnp.arange(3), ValueError, r"a scalar.*, got shape \(3,\)"),
-    ],
-)
-def test_staleness_that_is_no_count_of_steps_is_named(bad, error, rule):
-    with pytest.raises(error, match=f"`staleness` handed to `rule` must be {rule}"):
+@pytest.mark.parametrize("bad", [1.5, -1, True, np.arange(3)])
+def test_staleness_that_is_no_count_of_steps_is_named(bad):
+    rule = re.escape(f"got {bad!r}")
+    match = rf"`staleness` handed to `rule` must be a non-negative integer.*{rule}"
+    with pytest.raises(ValueError, match=match):
         base.check_staleness("rule", {"a": 0, "b": bad})
 
 

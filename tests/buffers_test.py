@@ -74,7 +74,7 @@ def test_shapes_are_found_without_arrays():
 def quadratic(params, batch, key, model_state):
     del key
     grads = jax.tree.map(lambda p: p - batch.astype(p.dtype), params)
-    return grads, {"loss": batch}, model_state
+    return ({"loss": batch}, model_state), grads
 
 
 def replay(tx):

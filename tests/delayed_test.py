@@ -599,21 +599,20 @@ def late(step):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: dj.delayed(3, 1), TypeError, r"`inner` .* got 3: pass optax\.sgd"),
+        (lambda: dj.delayed(3, 1), TypeError, r"`inner` .* got 3: pass .*optax\.sgd"),
         (lambda: dj.delayed(optax.sgd, 1), TypeError, r"`inner` .* got <function sgd"),
-        (lambda: update(-1), ValueError, r"`delay` must be non-negative, got -1"),
-        (lambda: update(1.0), TypeError, r"`delay` .*integer.*function.* got 1\.0"),
-        (lambda: update(True), TypeError, r"`delay` .* got True"),
+        (lambda: update(-1), ValueError, r"`delay` must be .*non-negative, got -1"),
+        (lambda: update(1.0), ValueError, r"`max_delay` must be given .* got 1\.0"),
         (lambda: update("1"), TypeError, r"`delay` .* got '1'"),
         (
             lambda: update(jnp.asarray(-2), max_delay=3),
             ValueError,
-            r"`delay` must be non-negative, got -2",
+            r"`delay` must be .*non-negative, got -2",
         ),
         (
             lambda: update(np.array([1, 2]), max_delay=3),
             TypeError,
-            r"`delay` must be a scalar, got shape \(2,\).*from_trace.*per_worker",
+            r"`delay` must be a number, got array\(\[1, 2\]\)",
         ),
         (
             lambda: update(lambda t: jnp.arange(3), max_delay=3),
@@ -627,7 +626,6 @@ def late(step):
         ),
         (lambda: update(1, max_delay=-3), ValueError, r"`max_delay` .* got -3"),
         (lambda: update(1, max_delay=3.0), TypeError, r"`max_delay` .* got 3\.0"),
-        (lambda: update(1, max_delay=True), TypeError, r"`max_delay` .* got True"),
         (
             lambda: jax.jit(lambda bound: update(1, max_delay=bound))(3),
             TypeError,
@@ -676,12 +674,12 @@ def late(step):
         (
             lambda: update(1, given={"layer": PARAMS["layer"]}),
             ValueError,
-            r"must have the structure the ring was made for.*'scale'",
+            r"must have the structure of the ring's items.*'scale'",
         ),
         (
             lambda: update(1, given={**PARAMS, "scale": jnp.ones(2)}),
             ValueError,
-            r"have the parameters' shapes: \['scale'\] is \(2,\), its parameter \(\)",
+            r"like the ring's items: \['scale'\] is .*\[2\], and its slots hold .*\[\]",
         ),
         (
             lambda: update(1, keep_params=True, params=None),
@@ -690,8 +688,8 @@ def late(step):
         ),
         (
             lambda: update(1, staleness={"layer": 1, "scale": 2}),
-            TypeError,
-            r"`staleness` .* is a tree, but its own delay is one .*`delay` for each",
+            ValueError,
+            r"`tree` must have the structure of the ring's items.*'layer'",
         ),
         (
             lambda: update({"layer": 1, "scale": 2}, staleness={"layer": 1}),
@@ -700,18 +698,18 @@ def late(step):
         ),
         (
             lambda: update(1, staleness=1.0),
-            TypeError,
-            r"`staleness` handed to `delayed` must be an integer .* got 1\.0",
+            ValueError,
+            r"`staleness` handed to `delayed` must be .* got 1\.0",
         ),
         (
             lambda: update(1, staleness=-1),
             ValueError,
-            r"`staleness` handed to `delayed` must be non-negative, got -1",
+            r"`staleness` handed to `delayed` must be .* got -1",
         ),
         (
             lambda: update(1, staleness=np.array([1, 2])),
-            (TypeError, ValueError),
-            r"`staleness` .*\(2,\)",
+            ValueError,
+            r"`staleness` .*\[1, 2\]",
         ),
     ],
 )

@@ -15,13 +15,19 @@ SECONDS = 20  # in which a call must be refused; most take some milliseconds
 OTHERS = {
     ("adasync", "cluster"),
     ("adasync", "grad_fn"),  # JAX names the function that answers text
+    ("adasync", "interval_seconds"),
     ("adasync", "loss"),
+    ("adasync", "scheme"),
+    ("averaging.adaptive_period", "learning_rate"),
     ("averaging.delayed_average", "merge"),
+    ("averaging.downpour", "average"),
     ("averaging.downpour", "lock_free"),
     ("averaging.downpour", "order"),
     ("averaging.easgd", "lock_free"),
     ("averaging.easgd", "order"),
+    ("averaging.look_ahead", "params"),
     ("averaging.only_on_visit", "order"),
+    ("averaging.round_robin", "axis_name"),
     ("averaging.sgp", "participates"),
     ("averaging.wagma", "lateness"),
     ("cluster.simulate", "protocol"),  # Python names the rule
@@ -29,16 +35,37 @@ OTHERS = {
     ("exchange.mean", "weight"),
     ("exchange.overlapped_mean", "weight"),
     ("exchange.partial_mean", "participates"),
+    ("delayed", "history"),
+    ("delays.uniform", "high"),  # an array has no one truth
+    ("delays.uniform", "low"),
+    ("gap_aware", "learning_rate"),
     ("replay", "aggregation"),
     ("replay", "grad_fn"),
+    ("replay", "read_spread"),
+    ("replay", "trace"),
+    ("ring.cast", "dtype"),
+    ("ring.cast", "storage"),
     ("ring.sharded", "mesh"),
     ("scale_by_staleness", "law"),
+    ("cluster.Cluster", "communication"),
     ("cluster.Cluster", "service"),  # a law that is asked for times
+    ("cluster.Cluster", "slowdown"),
+    ("cluster.Communication", "bytes_per_second"),  # an array has no one truth
+    ("cluster.Slowdown", "factor"),
+    ("cluster.Slowdown", "start_seconds"),
+    ("cluster.Slowdown", "stop_seconds"),
+    ("cluster.Slowdown", "workers"),  # refused by the cluster
     ("cluster.by_batch", "seconds_of"),
+    ("cluster.finish_times", "waits"),
+    ("cluster.from_scipy", "distribution"),
+    ("cluster.run_time", "start"),
+    ("cluster.simulate", "cluster"),
+    ("cluster.simulate", "protocol"),
     ("cluster.simulate", "seconds"),  # an array has no one truth
-    ("cluster.empirical", "samples"),
+    ("cluster.staleness_law", "cluster"),
     ("cluster.independent", "draw"),
     ("cluster.load_trace", "path"),
+    ("cluster.Trace.arrivals", "start"),  # `stop` must come after it
     ("cluster.Trace.save", "path"),
     ("cluster.markov_stragglers", "service"),
     ("delayed, by a schedule", "delay"),
@@ -46,7 +73,8 @@ OTHERS = {
     ("exchange.detached", "strength"),
     ("exchange.error_feedback", "compress"),  # JAX says which trees differ
     ("modulation.inverse", "staleness"),
-    ("protocols.event_triggered", "probability"),
+    ("protocols.mindflayer", "allotted_seconds"),
+    ("protocols.mindflayer", "trials"),
     ("protocols.psp", "poll_seconds"),
     ("protocols.psp", "bound"),
     ("protocols.ssp", "bound"),
@@ -55,12 +83,19 @@ OTHERS = {
     ("ring.push", "ring"),
     ("ring.read", "age"),
     ("ring.read", "ring"),
+    ("stability.Dynamics", "modulation"),  # Python says that it is no function
+    ("stability.TraceDynamics", "modulation"),
+    ("stability.adam_preconditioner", "second_moment"),
     ("stability.hessian_eigenvalues", "loss"),  # JAX says what it answers
     ("stability.hessian_eigenvalues", "params"),
     ("stability.predict_step_limit", "loss"),
+    ("stability.predict_step_limit", "params"),
     ("stability.sharpness", "loss"),
     ("stability.sharpness", "params"),
     ("stability.sharpness", "preconditioner"),  # JAX says where the trees differ
+    ("cluster.Slowdown", "workers"),  # NumPy says that the rows differ in length
+    ("workers.WorkerState.one", "worker"),
+    ("workers.simulate", "num_workers"),
     ("workers.run", "axis_name"),  # named as an axis that the mesh lacks
     ("workers.run", "mesh"),
     ("workers.run", "step"),
@@ -73,6 +108,8 @@ ARGUMENTS = [
     for name, (_, bad) in call.arguments.items()
     if not bad.is_empty
 ]
+
+OTHERS |= {(label, name) for label, name in ARGUMENTS if name == "key"}
 
 
 def stop(*_):

@@ -59,9 +59,9 @@ def test_the_first_step_trains_and_so_does_the_cluster_s_example():
     names = after_doctests("docs/start/first_step.md")
     assert int(names["opt_state"].gradients.pushed) == 200
     assert names["value"] < 1e-3
-    loss, seconds = names["loss"], names["seconds"]
-    assert seconds.shape == loss.shape == (1000,)
-    assert loss[-1] < 1e-3 * loss[0]
+    losses, seconds = names["losses"], names["seconds"]
+    assert seconds.shape == losses.shape == (1000,)
+    assert losses[-1] < 1e-3 * losses[0]
 
 
 def test_the_page_of_step_sizes_has_the_limits_of_theory():

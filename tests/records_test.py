@@ -7,6 +7,7 @@ import pytest
 
 import delayjax as dj
 from configs import default
+from delayjax._src.cluster.trace import Dropped
 from experiments import grid, records, results
 from experiments.course import Course
 from experiments.train import Chunk, Counters
@@ -173,7 +174,7 @@ def tiny_course(*arrived, batch_size=4):
             begun=0.0 * update,
             arrived=1.0 * update,
             divisor=np.asarray(counts, np.float64),
-            dropped=dj.cluster.Dropped(none + 1, none, none, never, never),
+            dropped=Dropped(none + 1, none, none, never, never),
             busy_seconds=np.zeros(4),
         )
 

@@ -39,7 +39,10 @@ def loss(params, batch, key):
     return fit + apart.astype(jnp.float32), {"fit": fit}
 
 
-grad_fn = jax.grad(loss, has_aux=True)
+def grad_fn(params, batch, key):
+    """The metrics alone: of the loss its bfloat16 part would be known to 8 bits."""
+    (_, metrics), gradients = jax.value_and_grad(loss, has_aux=True)(params, batch, key)
+    return metrics, gradients
 
 
 def batches_of(trace, seed=0):
@@ -59,7 +62,6 @@ def trace_of(rows, divisor=None):
     num_workers = int(worker.max()) + 1
     if divisor is None:
         divisor = [len(row) for row in rows]
-    none, never = np.zeros(0, np.int32), np.zeros(0)
     return dj.cluster.Trace(
         num_workers=num_workers,
         seconds=np.arange(1.0, len(rows) + 1),
@@ -69,7 +71,6 @@ def trace_of(rows, divisor=None):
         begun=read_version.astype(np.float64),
         arrived=update + 1.0,
         divisor=np.asarray(divisor, np.float64),
-        dropped=dj.cluster.Dropped(none, none, none, never, never),
         busy_seconds=np.full(num_workers, len(rows), np.float64),
     )
 
@@ -170,7 +171,7 @@ class Server:
                 stale_params = versions[version]
                 batch = jax.tree.map(lambda x, t=t, k=k: x[t, k], batches)
                 own_key = jax.random.fold_in(jax.random.fold_in(key, t), k)
-                grads, metric = one_gradient(stale_params, batch, own_key)
+                metric, grads = one_gradient(stale_params, batch, own_key)
                 metrics.append(metric["fit"])
                 tau = applied[t] - applied[version]
                 if self.accept is not None and not self.accept(grads, tau):
@@ -401,7 +402,7 @@ def test_one_gradient_at_a_time_is_all_of_them_at_once():
 def bowl(params, batch, key):
     """The gradient of |x - b|^2 / 2."""
     del key
-    return params - batch, {}
+    return {}, params - batch
 
 
 @pytest.mark.parametrize(
@@ -443,7 +444,7 @@ def test_versions_that_agree_are_serial_sgd(name):
         params, state = carry
         t, batch = inputs
         keys = keys_of(KEY, t, width)
-        grads, _ = jax.vmap(grad_fn, (None, 0, 0))(params, batch, keys)
+        _, grads = jax.vmap(grad_fn, (None, 0, 0))(params, batch, keys)
         mean = jax.tree.map(lambda g: (g.sum(0) / width).astype(g.dtype), grads)
         updates, state = MOMENTUM.update(mean, state, params)
         params = optax.apply_updates(params, updates)
@@ -465,7 +466,7 @@ def mean_squares(params, batch):
 
 def mean_squares_grad(params, batch, key):
     del key
-    return jax.grad(mean_squares)(params, batch), {}
+    return {}, jax.grad(mean_squares)(params, batch)
 
 
 @functools.cache
@@ -538,7 +539,7 @@ def reading(params, batch, key):
     rows = jax.tree.map(
         lambda p: batch.reshape((-1,) + (1,) * p.ndim) * p[None], params
     )
-    return optax.tree.zeros_like(params), {"read": rows}
+    return {"read": rows}, optax.tree.zeros_like(params)
 
 
 def rows_apart(trace):
@@ -549,8 +550,8 @@ def rows_apart(trace):
 def signed(params, batch, key):
     """A one in the place of the gradient's id; and what was read."""
     versions = {name: params[name] for name in ("version", "narrow")}
-    zeros, metrics = reading(versions, batch["row"], key)
-    return {**zeros, "ids": jax.nn.one_hot(batch["id"], SIZE)}, metrics
+    metrics, zeros = reading(versions, batch["row"], key)
+    return metrics, {**zeros, "ids": jax.nn.one_hot(batch["id"], SIZE)}
 
 
 @functools.cache
@@ -627,7 +628,7 @@ def assert_told(log_state, trace):
 
 def itself(params, batch, key):
     del batch, key
-    return params, {}
+    return {}, params
 
 
 def shapes_after(replay, trace, batches, params=PARAMS):
@@ -832,7 +833,7 @@ def test_a_mean_in_bfloat16_adds_up_in_more_bits(chunk):
     trace = trace_of([[(w, 0) for w in range(600)]])
 
     def one(params, batch, key):
-        return params + 1, {"one": params + 1}
+        return {"one": params + 1}, params + 1
 
     replay = dj.replay(trace, one, optax.sgd(-1.0), chunk=chunk)
     state = replay.init(jnp.zeros((), jnp.bfloat16), fresh_key())
@@ -892,7 +893,7 @@ COSTS = {
 
 def wave(params, batch, key):
     del key
-    return jax.tree.map(lambda p: p - jnp.sin(p + batch), params), {}
+    return {}, jax.tree.map(lambda p: p - jnp.sin(p + batch), params)
 
 
 def donated(*, workers=8, width=8, depth=16, chunk=4, tx=SGD, **options):
@@ -992,7 +993,7 @@ def test_staleness_counts_the_updates_that_were_applied(spread):
     trace = trace_of([[(0, max(0, t - 4))] for t in range(30)])
 
     def flag(params, batch, key):
-        return params * 0 + batch, {}
+        return {}, params * 0 + batch
 
     replay = dj.replay(
         trace,
@@ -1108,7 +1109,7 @@ def test_what_was_read_is_the_snapshot_that_is_handed_on():
 def sparse(params, batch, key):
     """A term of sum x^2 / 2 that touches a few coordinates."""
     del key
-    return jnp.zeros_like(params).at[batch].set(params[batch]), {}
+    return {}, jnp.zeros_like(params).at[batch].set(params[batch])
 
 
 SPARSE_UPDATES, COORDINATES = 3000, 1500
@@ -1340,7 +1341,7 @@ def test_rows_that_ask_for_what_was_never_kept_report_nan():
 
     def logged(params, batch, key):
         del batch, key
-        return params, {"loss": params**2}
+        return {"loss": params**2}, params
 
     replay = dj.replay(trace, logged, SGD)
     step = jax.jit(replay.step)
@@ -1392,16 +1393,6 @@ def too_long():
     return replay.run(replay.init(PARAMS, fresh_key()), batches)
 
 
-def run_of(trace, batches):
-    replay = construct(trace)
-    return replay.run(replay.init(PARAMS, fresh_key()), batches)
-
-
-def of_unequal_lengths():
-    batches = batches_of(SINGLE)
-    return run_of(SINGLE, batches | {"target": batches["target"][1:]})
-
-
 def row_of_another_width():
     replay, wide = construct(), TRACES["four"]
     return shapes_after(replay, wide, batches_of(wide))
@@ -1420,18 +1411,10 @@ def norms(updates, params):
 
 
 def integers(params, batch, key):
-    return {**params, "scale": jnp.int32(1)}, {}
+    return {}, {**params, "scale": jnp.int32(1)}
 
 
 BAD = {
-    "no trace": (lambda: construct(trace=[1, 2]), TypeError, r"`trace`"),
-    "trace None": (lambda: construct(trace=None), TypeError, r"`trace`.* got None"),
-    "no traces": (lambda: construct(trace=[]), TypeError, r"`trace`"),
-    "staleness alone": (
-        lambda: construct(trace=SINGLE.staleness),
-        TypeError,
-        r"`trace`",
-    ),
     "no optimizer": (lambda: construct(tx=0.1), TypeError, r"`tx` .* got 0\.1"),
     "an optimizer that pairs late gradients": (
         lambda: construct(tx=optax.scale_by_lbfgs()),
@@ -1471,7 +1454,6 @@ BAD = {
     "chunk 0": (lambda: construct(chunk=0), ValueError, r"`chunk` .* got 0"),
     "chunk -2": (lambda: construct(chunk=-2), ValueError, r"`chunk` .* got -2"),
     "chunk 1.5": (lambda: construct(chunk=1.5), TypeError, r"`chunk` .* got 1\.5"),
-    "chunk True": (lambda: construct(chunk=True), TypeError, r"`chunk` .* got True"),
     **{
         f"read_spread {bad}": (
             lambda bad=bad: construct(read_spread=bad),
@@ -1480,30 +1462,15 @@ BAD = {
         )
         for bad in (-0.1, 1.5, np.nan, np.inf)
     },
-    "read_spread, a word": (
-        lambda: construct(read_spread="all"),
-        TypeError,
-        r"`read_spread` .*got 'all'",
-    ),
     "a batch of two for one gradient": (
         lambda: one_step(width=2),
         ValueError,
-        r"`batches` .* leading axis of 1, .* got shape \(2, 3\)",
-    ),
-    "batches without an axis": (
-        lambda: run_of(SINGLE, 1.0),
-        ValueError,
-        r"`batches` must have one leading axis, .* got \[\(\)\]",
-    ),
-    "batches of several lengths": (
-        of_unequal_lengths,
-        ValueError,
-        r"`batches` must have one leading axis, .* got \[\(13,\), \(14,\)\]",
+        r"`batches` must have a leading axis of 1, .* got shape \(2, 3\)",
     ),
     "a row of another trace": (
         row_of_another_width,
         ValueError,
-        r"`arrivals` must be a row of 1, .* got shape \(4,\): .* width=1",
+        r"`arrivals` .* leading axis of 1, .* got shape \(4,\) at .* width=1",
     ),
     "a state of a shallower trace": (
         state_of_a_shallower_trace,
@@ -1513,12 +1480,12 @@ BAD = {
     "accept, a number": (
         lambda: one_step(accept=lambda grads, staleness: 0.5),
         TypeError,
-        r"`accept` must return one bool .* got float32\[\]",
+        r"`accept\(gradients, staleness\)` must be a bool, got float32",
     ),
     "accept, a bool for each leaf": (
         lambda: one_step(accept=lambda grads, staleness: jnp.ones(3, bool)),
-        TypeError,
-        r"`accept` must return one bool .* got bool\[3\]",
+        ValueError,
+        r"`accept\(gradients, staleness\)` must be a scalar, got shape \(3,\)",
     ),
     "a rule of each that is no gradient": (
         lambda: one_step(each=optax.stateless(norms)),
@@ -1534,42 +1501,32 @@ BAD = {
         TypeError,
         r"`aggregation` must return a direction of the parameters' shapes",
     ),
-    "gradients without metrics": (
-        lambda: one_step(grad_fn=lambda *inputs: grad_fn(*inputs)[0]),
-        TypeError,
-        r"`grad_fn`.*\(gradients, metrics\)",
-    ),
-    "three results": (
-        lambda: one_step(grad_fn=lambda *inputs: (*grad_fn(*inputs), 1)),
-        TypeError,
-        r"`grad_fn`.*\(gradients, metrics\)",
-    ),
     "gradients of another tree": (
-        lambda: one_step(grad_fn=lambda p, batch, key: (p["layer"], {})),
+        lambda: one_step(grad_fn=lambda p, batch, key: ({}, p["layer"])),
         (TypeError, ValueError),
-        r"`grad_fn` must .* like the parameters.*'scale'",
+        r"`grad_fn` must .* like the parameters.* for None at",
     ),
     "gradients of another shape": (
-        lambda: one_step(grad_fn=lambda p, *_: ({**p, "scale": jnp.zeros(3)}, {})),
+        lambda: one_step(grad_fn=lambda p, *_: ({}, {**p, "scale": jnp.zeros(3)})),
         (TypeError, ValueError),
         r"`grad_fn` must .* like the parameters.*'scale'",
     ),
     "gradients of another type": (
-        lambda: one_step(grad_fn=lambda p, *_: (optax.tree.cast(p, jnp.float32), {})),
+        lambda: one_step(grad_fn=lambda p, *_: ({}, optax.tree.cast(p, jnp.float32))),
         (TypeError, ValueError),
         r"`grad_fn` must .* like the parameters.*'b'",
     ),
-    "the value and the gradients": (
-        lambda: one_step(grad_fn=lambda p, batch, key: (jnp.zeros(()), p)),
-        (TypeError, ValueError),
-        r"`grad_fn` must .* like the parameters.*value_and_grad",
+    "the gradients and the metrics": (
+        lambda: one_step(grad_fn=lambda p, batch, key: (p, jnp.zeros(()))),
+        TypeError,
+        r"`grad_fn` must return \(metrics, gradients\) .* like the parameters",
     ),
     "integer gradients": (
         lambda: one_step(grad_fn=integers),
         TypeError,
-        r"floating-point gradients, got int32 at \['scale'\]",
+        r"gradients like the parameters, got int32\[\] for float32\[\] at \['scale'\]",
     ),
-    "more batches than updates": (too_long, ValueError, r"`batches`.*\b28\b"),
+    "more batches than updates": (too_long, ValueError, r"`stop` must lie .* and 28"),
     "tables of no workers": (
         lambda: dj.cluster.protocols.ringleader().aggregation(0),
         ValueError,

@@ -210,32 +210,25 @@ def test_a_state_of_another_depth_is_refused(was, now, history):
 
 def test_both_depths_are_named():
     state = told(4).init(PARAMS)
-    with pytest.raises(ValueError, match=r"`max_delay` is 8, but .* has depth 4"):
+    with pytest.raises(ValueError, match=r"is \[8\], but .* has depth \[4\]"):
         told(8).update(PARAMS, state, PARAMS)
     mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
     cut = dj.ring.sharded("data", mesh=mesh)
-    with pytest.raises(ValueError, match=r"`max_delay` is 8, but .* has depth 4"):
+    with pytest.raises(ValueError, match=r"is \[8\], but .* has depth \[4\]"):
         told(8, history=cut).update(PARAMS, told(4, history=cut).init(PARAMS), PARAMS)
 
 
 def test_a_stripped_state_is_refused_until_it_is_filled():
     state = dj.strip_history(told(4).init(PARAMS))
-    with pytest.raises(ValueError, match="has depth none"):
+    with pytest.raises(ValueError, match="has depth 0"):
         told(4).update(PARAMS, state, PARAMS)
 
 
-@pytest.mark.parametrize("depth", [0, 2])
-def test_gradients_of_another_shape_are_refused_at_every_delay(depth):
-    tx = dj.delayed(SGD, 0, max_delay=depth)
+def test_gradients_of_another_shape_are_refused():
+    tx = dj.delayed(SGD, 0, max_delay=2)
     grads = PARAMS | {"w": jnp.ones((1, 3))}
-    with pytest.raises(ValueError, match=r"\['w'\] is \(1, 3\), its parameter \(3,\)"):
+    with pytest.raises(ValueError, match=r"\['w'\] is .*\[1, 3\], .* hold .*\[3\]"):
         tx.update(grads, tx.init(PARAMS), PARAMS)
-
-
-@pytest.mark.parametrize("bound", [2**24, 10**9])
-def test_a_history_that_nothing_could_hold_is_refused_at_once(bound):
-    with pytest.raises(ValueError, match=rf"`max_delay` must be below .*got {bound}"):
-        dj.delayed(SGD, bound)
 
 
 @pytest.mark.parametrize(

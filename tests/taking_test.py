@@ -61,11 +61,9 @@ def linen():
                 mutable=["batch_stats"],
                 rngs={"dropout": key},
             )
-            value = squares(outputs, batch)
-            return value, ({"loss": value}, after["batch_stats"])
+            return squares(outputs, batch), after["batch_stats"]
 
-        grads, (metrics, after) = jax.grad(loss, has_aux=True)(params)
-        return grads, metrics, after
+        return jax.value_and_grad(loss, has_aux=True)(params)
 
     return grad_fn, variables["params"], variables["batch_stats"]
 
@@ -95,10 +93,9 @@ def with_nnx(names=None):
         def loss(params):
             model = nnx.merge(graph, params, stats, copy=True)
             value = squares(model(batch, nnx.Rngs(key)), batch)
-            return value, ({"loss": value}, nnx.state(model, nnx.BatchStat))
+            return value, nnx.state(model, nnx.BatchStat)
 
-        grads, (metrics, after) = jax.grad(loss, has_aux=True)(params)
-        return grads, metrics, after
+        return jax.value_and_grad(loss, has_aux=True)(params)
 
     return grad_fn, params, stats
 
@@ -126,7 +123,7 @@ def by_hand(trace, batches, grad_fn, params, stats, accept=None):
         grads, afters = [], []
         for k, (_, version) in enumerate(row):
             key = jax.random.fold_in(jax.random.fold_in(KEY, t), k)
-            grad, _, after = grad_fn(versions[version], batches[t, k], key, stats)
+            (_, after), grad = grad_fn(versions[version], batches[t, k], key, stats)
             if accept is None or accept(grad, t - version):
                 grads.append(grad)
                 afters.append(after)
@@ -231,8 +228,8 @@ def test_frozen_trees_stay_frozen():
 
     def of_frozen(params, batch, key, stats):
         thawed = map(flax.core.unfreeze, (params, stats))
-        grads, metrics, after = grad_fn(next(thawed), batch, key, next(thawed))
-        return flax.core.freeze(grads), metrics, flax.core.freeze(after)
+        (loss, after), grads = grad_fn(next(thawed), batch, key, next(thawed))
+        return (loss, flax.core.freeze(after)), flax.core.freeze(grads)
 
     params, stats = map(flax.core.freeze, (params, stats))
     dc = dj.compensate_delay(0.1)
@@ -263,7 +260,7 @@ def stamp(params, batch, key, state):
         "even": jnp.stack([number % 2 == 0, number % 2 == 1]),
         "key": jax.random.fold_in(KEY, number),
     }
-    return jnp.zeros_like(params) + batch, {}, after
+    return ({}, after), jnp.zeros_like(params) + batch
 
 
 def positive(grads, staleness):
@@ -307,7 +304,7 @@ def test_of_one_gradient_an_update_the_state_is_taken_as_it_is():
     """No sum with the state before it, 1e8, in which a small one would be lost."""
 
     def replace(params, batch, key, state):
-        return params, {"before": state}, batch
+        return ({"before": state}, batch), params
 
     numbers = np.float32([[1e8], [0.1], [1e8], [0.3], [-1e8], [0.7]])
     training = dj.replay(ONE, replace, optax.sgd(0.0))
@@ -329,7 +326,7 @@ def test_what_no_gradient_changes_stays_bit_for_bit(chunk):
     }
 
     def nothing(params, batch, key, state):
-        return batch * params, {}, state
+        return ({}, state), batch * params
 
     training = dj.replay(trace, nothing, optax.sgd(1.0), chunk=chunk)
     begun = training.init(jnp.ones(()), jax.random.key(0), model_state=state)
@@ -359,7 +356,7 @@ def moving(params, batch, key, state):
     """A running mean of what the model puts out, with noise of its own."""
     output = params * batch + jax.random.key_data(key)[0] % 8
     moved = 0.75 * state["mean"] + 0.25 * output
-    return params - batch, {"read": state["mean"]}, {"mean": moved}
+    return ({"read": state["mean"]}, {"mean": moved}), params - batch
 
 
 def test_a_run_stopped_and_restored_has_the_same_statistics():
@@ -412,7 +409,7 @@ def test_an_empty_model_state_is_one():
     """As a model without BatchNorm has in code that is written for all models."""
 
     def grad_fn(params, batch, key, state):
-        return params - batch, {}, state
+        return ({}, state), params - batch
 
     training = dj.replay(ONE, grad_fn, optax.sgd(0.1))
     state = jax.eval_shape(training.init, jnp.ones(()), KEY, model_state={})
@@ -448,7 +445,7 @@ def one_adasync(grad_fn, *, model_state=None, params=SCALAR, **options):
 
 
 def stateless(params, batch, key):
-    return params - batch, {}
+    return {}, params - batch
 
 
 def of_shape(*shape):
@@ -457,49 +454,35 @@ def of_shape(*shape):
 
 
 BAD = {
-    "a state that grad_fn does not take": (
-        lambda step: step(stateless, model_state={}),
-        r"`grad_fn` must take \(params, batch, key, model_state\), got .*`init` was",
-    ),
-    "no state for one that takes it": (
-        lambda step: step(moving),
-        r"`grad_fn` must take \(params, batch, key\), got .* hand `init` a `model_st",
-    ),
-    "a state that is not returned": (
-        lambda step: step(lambda p, b, k, s: (p, {}), model_state={}),
-        r"`grad_fn` must return \(gradients, metrics, model_state\)",
-    ),
-    "a state that was not given": (
-        lambda step: step(lambda p, b, k: (p, {}, {})),
-        r"`grad_fn` must return \(gradients, metrics\), got .* hand `init`",
-    ),
     "metrics and state swapped": (
         lambda step: step(
-            lambda p, b, k, s: (p, s, {"loss": b}), model_state={"mean": SCALAR}
+            lambda p, b, k, s: ((s, {"loss": b}), p), model_state={"mean": SCALAR}
         ),
-        r"model state like the one .*'loss'.*'mean'.* order is \(gradients, metrics",
+        r"\(\(metrics, model_state\), gradients\) with a model state like .*\['loss'\]",
     ),
     "a state of another shape": (
-        lambda step: step(lambda p, b, k, s: (p, {}, jnp.zeros(3)), model_state=SCALAR),
+        lambda step: step(
+            lambda p, b, k, s: (({}, jnp.zeros(3)), p), model_state=SCALAR
+        ),
         r"model state like .* got float32\[3\] for float32\[\] at the root",
     ),
     "a state of another dtype": (
         lambda step: step(
-            lambda p, b, k, s: (p, {}, s.astype(jnp.bfloat16)), model_state=SCALAR
+            lambda p, b, k, s: (({}, s.astype(jnp.bfloat16)), p), model_state=SCALAR
         ),
         r"model state like .* got bfloat16\[\] for float32\[\]",
     ),
     "gradients that would broadcast": (
-        lambda step: step(lambda p, b, k: ({"w": b}, {}), params={"w": jnp.ones(3)}),
+        lambda step: step(lambda p, b, k: ({}, {"w": b}), params={"w": jnp.ones(3)}),
         r"gradients like the parameters, got float32\[\] for float32\[3\] at \['w'\]",
     ),
     "narrower gradients": (
-        lambda step: step(lambda p, b, k: (p.astype(jnp.bfloat16), {})),
+        lambda step: step(lambda p, b, k: ({}, p.astype(jnp.bfloat16))),
         r"gradients like the parameters, got bfloat16\[\] for float32\[\]",
     ),
     "metrics and gradients swapped": (
-        lambda step: step(lambda p, b, k: ({"loss": b}, p)),
-        r"gradients like the parameters, got .*'loss'.* jax\.value_and_grad\?",
+        lambda step: step(lambda p, b, k: (p, {"loss": b})),
+        r"\(metrics, gradients\) with gradients like the parameters, got ",
     ),
     "updates that would broadcast": (
         lambda step: step(stateless, tx=of_shape(1)),
@@ -514,11 +497,3 @@ def test_what_a_gradient_function_may_not_do_is_named(name, step):
     call, message = BAD[name]
     with pytest.raises(TypeError, match=message):
         call(step)
-
-
-@pytest.mark.parametrize("step", [one_step, one_adasync])
-@pytest.mark.parametrize("key", [0, None, jax.random.split(KEY, 2), jnp.ones(2)])
-def test_a_key_must_be_one_key(step, key, monkeypatch):
-    monkeypatch.setattr(f"{__name__}.KEY", key)
-    with pytest.raises(TypeError, match=r"`key`"):
-        step(stateless)

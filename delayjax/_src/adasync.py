@@ -1,9 +1,13 @@
-"""AdaSync: K follows the loss, so the cluster itself is simulated inside the scan."""
+"""AdaSync: the server waits for more gradients as the loss falls.
+
+The number of gradients K depends on the loss. So the workers are simulated inside the
+training step, and there is no trace before the training.
+"""
 
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,25 +15,23 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src import base, buffers, inners, taking
+from delayjax._src import base, buffers, inners
 from delayjax._src.cluster.cluster import Cluster
 from delayjax._src.cluster.protocols.k_sync import KScheme
-from delayjax._src.ring import ring as rings
+from delayjax._src.cluster.trace import Arrivals
+from delayjax._src.replay import Plan, ReplayState, begin, update
+from delayjax._src.taking import GradFn
 
 
 class AdaSyncState(NamedTuple):
     """State of `adasync`."""
 
-    params: Any
-    model_state: Any  # of `grad_fn`, the server's newest; None where it has none
-    versions: rings.Ring  # the last parameters; `pushed` is the updates done
-    opt_state: Any
-    key: jax.Array
+    training: ReplayState  # parameters, optimizer, history
     service: jax.Array  # seconds of each worker's tasks, float32 [P, draws]
     # the workers, float32 and int32 [P]
-    remaining: jax.Array  # seconds until each delivers
+    remaining: jax.Array  # seconds until the next delivery
     read_version: jax.Array
-    tasks: jax.Array  # that each has begun
+    tasks: jax.Array  # the number of tasks begun
     # the choice of K
     k: jax.Array  # int32 []
     elapsed: jax.Array  # seconds of this interval, float32 []
@@ -39,106 +41,94 @@ class AdaSyncState(NamedTuple):
 
 
 class AdaSyncReport(NamedTuple):
-    """What an update reports."""
+    """The report of an update."""
 
-    metrics: Any  # of `grad_fn`, the mean over the K gradients
+    metrics: Any  # the mean over the K gradients
     k: jax.Array  # int32 []
-    seconds: jax.Array  # that the update took, simulated, float32 []
-    staleness: jax.Array  # mean of the K gradients, updates, float32 []
-    workers: jax.Array  # whose they were, in order, int32 [P]; -1 beyond K
+    seconds: jax.Array  # the simulated time of the update, float32 []
+    staleness: jax.Array  # the mean of the K gradients, in updates, float32 []
+    workers: jax.Array  # the K workers in order, then -1, int32 [P]
     clipped: jax.Array  # gradients whose version was no longer kept, int32 []
 
 
-class Init(Protocol):
-    """The beginning of a training: `init(params, key, model_state=...)`."""
-
-    def __call__(
-        self, params: Any, key: jax.Array, *, model_state: Any = None
-    ) -> AdaSyncState:
-        """The state at the beginning, of copies."""
-        ...
-
-
 class AdaSync(NamedTuple):
-    """Training with a K that follows the loss, as two functions."""
+    """Training with a K that depends on the loss, as two functions."""
 
-    init: Init
+    init: Callable[..., AdaSyncState]  # of (params, key, model_state=None)
     step: Callable[[AdaSyncState, Any], tuple[AdaSyncState, AdaSyncReport]]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """What is static; the arguments of `adasync`."""
+    """The static part of a training."""
 
-    grad_fn: taking.GradFn
-    tx: optax.GradientTransformationExtraArgs
+    training: Plan
     loss: Callable[[Any], ArrayLike]
     scheme: KScheme  # with the first K
     workers: int
-    depth: int  # of the history, in updates
-    interval_seconds: ArrayLike
+    interval_seconds: float | jax.Array
 
 
 def adasync(
     cluster: Cluster,
-    grad_fn: taking.GradFn,
+    grad_fn: GradFn,
     tx: optax.GradientTransformation,
     *,
     scheme: KScheme,
-    interval_seconds: ArrayLike,
+    interval_seconds: float | jax.Array,
     loss: Callable[[Any], ArrayLike],
     seed: int,
     max_staleness: int | None = None,
     draws: int = 1024,
 ) -> AdaSync:
-    """Waits for few gradients at first and for more as the loss falls.
+    """Waits for few gradients at first, and for more as the loss falls.
 
-    Every `interval_seconds`, simulated, K is chosen anew so that the bound on the error
-    per second is least. With F the mean loss of the gradients in an interval, F_0 that
-    of the first interval, and K_0 the K of `scheme`,
+    After every `interval_seconds` of simulated time the server chooses K anew, for the
+    least bound on the error per second. F is the mean loss of the gradients in an
+    interval, F_0 the mean loss of the first interval, K_0 the K of `scheme`:
 
         K^2 / (P - K) = F_0 / F  K_0^2 / (P - K_0)     k_sync, k_async
         K = K_0 sqrt(F_0 / F)                          k_batch_sync, k_batch_async
 
-    rounded, at most P; K never falls. As K depends on the gradients, the workers' times
-    are simulated inside the step, in float32 (seconds to go rather than seconds since
-    the start, so nothing is lost in long runs).
+    K is rounded, is at most P, and never falls. The workers' times are simulated inside
+    the step, in float32, as the seconds to go: long runs lose no precision.
 
     Args:
-        cluster: without communication; slow-downs must be constant factors.
-        grad_fn: (params, batch, key) -> (gradients, metrics), as in `replay`; of a
-            model with a state, whose beginning `init` is given, (params, batch, key,
-            model_state) -> (gradients, metrics, model_state).
-        tx: the server's optimizer; it is handed the mean staleness of the K gradients
-            as `staleness=`.
-        scheme: how K gradients are collected, with the first K in 1 .. P:
+        cluster: a cluster without communication and with constant slow-downs.
+        grad_fn: (params, batch, key) -> (metrics, gradients), as in `replay`; with a
+            `model_state` in `init`, (params, batch, key, model_state) -> ((metrics,
+            model_state), gradients).
+        tx: the server's optimizer. It receives the mean age of the K versions as
+            `staleness=`.
+        scheme: how the server collects K gradients, with the first K in 1 .. P:
             `cluster.protocols.k_sync(1)`, `k_batch_sync`, `k_async` or `k_batch_async`.
-        interval_seconds: between two choices; `math.inf` keeps K. May be traced.
+        interval_seconds: the time between two choices; `math.inf` keeps K. May be
+            traced.
         loss: metrics -> the loss.
-        seed: of the service times; those of `cluster.simulate` with the same seed.
-        max_staleness: how old a version may be, in updates; needed for the asynchronous
-            schemes alone. An older gradient is taken at the oldest version kept, and
-            counted in the report's `clipped`.
-        draws: service times kept for each worker; from their end they start anew.
+        seed: the seed of the service times, as in `cluster.simulate`.
+        max_staleness: the age of the oldest version kept, in updates; only for the
+            asynchronous schemes. An older gradient is taken at the oldest version kept,
+            and counted in the report's `clipped`.
+        draws: the number of service times of each worker, which repeat.
 
     Returns:
         `init(params, key, model_state=None)` and `step(state, batches)` for a scan of
-        your own, with batches [P, ...] of which the first K are used. The state holds
-        (max_staleness + 1) parameter trees, none for the synchronous schemes, one model
-        state, and P x draws times. A step costs K gradients one after the other, and
-        O(K P) for the clocks.
+        your own, with batches [P, ...], of which the first K are used. The state holds
+        (max_staleness + 1) parameter trees (none for the synchronous schemes), one
+        model state, and P x draws times. A step costs K gradients one after the other,
+        and O(K P) for the clocks.
 
     Raises:
-        TypeError: if an argument is of no such kind, or (in `step`) `grad_fn` takes or
-            returns something else.
+        TypeError: in `step`, if gradients, updates or model state have other shapes
+            than they must.
         ValueError: if a number is out of range, the cluster has communication, speeds
-            that change, or times that are infinite, or gradients are late and `tx`
-            needs fresh ones (see `delayed`).
+            that change or infinite times, or gradients are late and `tx` needs fresh
+            ones (see `delayed`).
 
     Example:
         >>> from delayjax.cluster import exponential, protocols
         >>> def grad_fn(x, batch, key):
-        ...     return x - batch, 0.5 * (x - batch) ** 2
+        ...     return 0.5 * (x - batch) ** 2, x - batch
         >>> training = adasync(
         ...     Cluster(8, exponential(1.0)), grad_fn, optax.sgd(0.1),
         ...     scheme=protocols.k_sync(1), interval_seconds=1.0,
@@ -153,47 +143,37 @@ def adasync(
         Dutta, Wang and Joshi, Slow and stale gradients can win the race,
         arXiv:2003.10579 (AdaSync).
     """
-    if not isinstance(scheme, KScheme):
-        raise TypeError(
-            "`scheme` must be cluster.protocols.k_sync(1), or k_batch_sync, k_async or"
-            f" k_batch_async with the first K, got {scheme!r}."
-        )
     if scheme.k > cluster.workers:
         raise ValueError(
             f"`scheme` must have a K in 1 .. {cluster.workers}, the number of workers,"
             f" got {scheme.k}."
         )
-    if base.is_concrete(interval_seconds):
-        interval = np.asarray(interval_seconds)
-        if interval.ndim != 0 or interval.dtype.kind not in "fiu":
-            raise TypeError(
-                f"`interval_seconds` must be a number, got {interval_seconds!r}."
-            )
-        if not interval > 0:
-            raise ValueError(
-                f"`interval_seconds` must be positive, got {interval_seconds}."
-            )
+    if base.is_concrete(interval_seconds) and not interval_seconds > 0:
+        raise ValueError(
+            f"`interval_seconds` must be positive, got {interval_seconds}."
+        )
     base.check_bound("draws", draws, at_least=1)
     base.check_bound("seed", seed)
     service = _service(cluster, draws, seed)
-    if max_staleness is None and not scheme.restarts:
-        raise ValueError(
-            f"`max_staleness` must be given for {scheme}, got None: it fixes how many"
-            " versions are kept. The mean staleness is at most P - 1."
-        )
+    depth = 0
     if not scheme.restarts:
+        depth = base.check_bound("max_staleness", max_staleness)
         inners.check("tx", tx)
-    plan = _Plan(
+    training = Plan(
         grad_fn=grad_fn,
         tx=base.as_transformation("tx", tx),
-        loss=loss,
-        scheme=scheme,
-        workers=cluster.workers,
-        depth=0
-        if scheme.restarts
-        else base.check_bound("max_staleness", max_staleness),
-        interval_seconds=interval_seconds,
+        each=None,
+        aggregation=None,
+        accept=None,
+        read_spread=0.0,
+        depth=depth,
+        width=cluster.workers,
+        chunk=1,
+        full=False,
+        shared=False,
+        divisor=None,
     )
+    plan = _Plan(training, loss, scheme, cluster.workers, interval_seconds)
     return AdaSync(
         functools.partial(_init, plan, service), functools.partial(_step, plan)
     )
@@ -201,17 +181,14 @@ def adasync(
 
 def _service(cluster: Cluster, draws: int, seed: int) -> np.ndarray:
     """Seconds of the first tasks of each worker, float32 [P, draws]."""
-    if cluster.communication is not None:
-        raise ValueError(
-            f"`cluster` must be without communication, got {cluster.communication!r}."
-        )
     rows = []
     for worker, speed in enumerate(cluster.speeds()):
         times = cluster.draw(worker, draws, seed=seed) * speed.factors[0]
-        if len(speed.factors) > 1 or not np.isfinite(times).all():
+        is_steady = len(speed.factors) == 1 and np.isfinite(times).all()
+        if cluster.communication is not None or not is_steady:
             raise ValueError(
-                "`cluster` must have constant speeds and finite times, unlike those of"
-                f" worker {worker}."
+                "`cluster` must be without communication, with constant speeds and"
+                f" finite times, got {cluster!r} (see worker {worker})."
             )
         rows.append(times)
     return np.asarray(rows, np.float32)
@@ -225,13 +202,8 @@ def _init(
     *,
     model_state: Any = None,
 ) -> AdaSyncState:
-    params, model_state, key = taking.begun(params, model_state, key)
     state = AdaSyncState(
-        params=params,
-        model_state=model_state,
-        versions=rings.init(params if plan.depth else (), plan.depth + 1),
-        opt_state=plan.tx.init(params),
-        key=key,
+        training=begin(plan.training, params, key, model_state=model_state),
         service=jnp.asarray(service),
         remaining=jnp.asarray(service[:, 0]),
         read_version=jnp.zeros(plan.workers, jnp.int32),
@@ -248,50 +220,33 @@ def _init(
 def _step(
     plan: _Plan, state: AdaSyncState, batches: Any
 ) -> tuple[AdaSyncState, AdaSyncReport]:
-    for leaf in jax.tree.leaves(batches):
-        if jnp.shape(leaf)[:1] != (plan.workers,):
-            raise ValueError(
-                f"An update's `batches` must have a leading axis of {plan.workers}, the"
-                f" number of workers, got shape {jnp.shape(leaf)}."
-            )
-    taking.check_depth(state.params, state.versions, plan.depth)
-    step = state.versions.pushed
-    versions = rings.push(state.versions, state.params if plan.depth else ())
-    state = state._replace(versions=versions)
+    step = state.training.versions.pushed
     state, workers, read_versions, seconds = _wait(plan, state, step)
-    ages = jnp.where(workers >= 0, step - read_versions, 0)
-    oldest = jnp.minimum(plan.depth, step - versions.first)
-    taken = _gradients(plan, state, step, jnp.minimum(ages, oldest), batches)
-    mean = (ages.sum() / state.k).astype(jnp.float32)
-    direction = jax.tree.map(
-        lambda total, leaf: (total / state.k).astype(leaf.dtype),
-        *(taken.gradients, state.params),
+    there = workers >= 0
+    ages = jnp.where(there, step - read_versions, 0)
+    oldest = jnp.minimum(plan.training.depth, step - state.training.versions.first)
+    arrivals = Arrivals(
+        staleness=jnp.where(there, jnp.minimum(ages, oldest), -1),
+        worker=workers,
+        divisor=state.k.astype(jnp.float32),
     )
-    updates, opt_state = plan.tx.update(
-        direction, state.opt_state, state.params, staleness=mean
-    )
-    metrics = jax.tree.map(lambda total: total / state.k, taken.metrics)
+    training, report = update(plan.training, state.training, (arrivals, batches))
     report = AdaSyncReport(
-        metrics=metrics,
+        metrics=report.metrics,
         k=state.k,
         seconds=seconds,
-        staleness=mean,
+        staleness=(ages.sum() / state.k).astype(jnp.float32),
         workers=workers,
         clipped=(ages > oldest).sum(dtype=jnp.int32),
     )
-    taking.check_shapes("tx", "updates", updates, state.params)
-    state = state._replace(
-        params=optax.apply_updates(state.params, updates),
-        model_state=taking.new_state(taken.model_state, state.model_state),
-        opt_state=opt_state,
-    )
-    return _choose(plan, state, plan.loss(metrics), seconds), report
+    state = state._replace(training=training)
+    return _choose(plan, state, plan.loss(report.metrics), seconds), report
 
 
 def _wait(
     plan: _Plan, state: AdaSyncState, step: jax.Array
 ) -> tuple[AdaSyncState, jax.Array, jax.Array, jax.Array]:
-    """Lets K gradients arrive; who delivered them, at which version, in how long."""
+    """Lets K gradients arrive: the state, their workers, versions, and the seconds."""
     each = jnp.arange(plan.workers)
 
     def begin(clocks, chosen, version):
@@ -328,46 +283,10 @@ def _wait(
     return state, workers, read_versions, seconds
 
 
-def _gradients(
-    plan: _Plan, state: AdaSyncState, step: jax.Array, ages: jax.Array, batches: Any
-) -> taking.Taken:
-    """The sums of K gradients and of their metrics, the mean of their model states."""
-    key = jax.random.fold_in(state.key, step)
-    batch = jax.tree.map(lambda leaf: leaf[0], batches)
-    shapes = taking.check(
-        "adasync", plan.grad_fn, state.params, batch, key, state.model_state
-    )
-
-    def one(slot):
-        params = state.params
-        if plan.depth:
-            params = rings.read(state.versions, ages[slot], params)
-        batch = jax.tree.map(lambda leaf: leaf[slot], batches)
-        own = jax.random.fold_in(key, slot)
-        return taking.take(plan.grad_fn, params, batch, own, state.model_state)
-
-    def add(slot, sums):
-        taken = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], one(slot))
-        return taking.Taken(
-            gradients=taking.add(sums.gradients, taken.gradients),
-            metrics=taking.add(sums.metrics, taken.metrics),
-            model_state=taking.add_states(
-                sums.model_state, slot, taken.model_state, jnp.ones(1, bool)
-            ),
-        )
-
-    nothing = taking.Taken(
-        gradients=taking.nothing(state.params),
-        metrics=taking.nothing(shapes.metrics),
-        model_state=taking.no_states(state.model_state),
-    )
-    return jax.lax.fori_loop(0, state.k, add, nothing)
-
-
 def _choose(
     plan: _Plan, state: AdaSyncState, loss: ArrayLike, seconds: jax.Array
 ) -> AdaSyncState:
-    """Counts this update in, and chooses K at the end of an interval."""
+    """Adds an update to the interval, and chooses K at its end."""
     elapsed = state.elapsed + seconds
     loss = base.as_scalar("loss(metrics)", loss)
     loss_sum = state.loss_sum + loss.astype(jnp.float32)
@@ -383,9 +302,9 @@ def _choose(
         wanted = jnp.asarray(workers)
     else:  # the positive root of K^2 + c K - c P
         c = initial**2 / (workers - initial) * ratio
-        # not (sqrt(c^2 + 4 c P) - c) / 2, which is lost in rounding for large c
+        # (sqrt(c^2 + 4 c P) - c) / 2 would lose its digits for large c
         wanted = 2.0 * workers / (1.0 + jnp.sqrt(1.0 + 4.0 * workers / c))
-    wanted = jnp.where(wanted > 0, wanted, 0.0)  # a loss of nan chooses nothing
+    wanted = jnp.where(wanted > 0, wanted, 0.0)  # with a loss of nan K stays
     k = jnp.clip(jnp.round(wanted), state.k, plan.workers).astype(jnp.int32)
     return state._replace(
         k=jnp.where(is_over, k, state.k),

@@ -1,4 +1,4 @@
-"""How a server makes one direction of the gradients that have arrived."""
+"""How a server makes one direction from the gradients that arrived."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,13 +7,13 @@ import jax
 
 
 class Aggregation(NamedTuple):
-    """A rule in place of the mean, as three functions.
+    """A rule that replaces the mean, as three functions.
 
     Attributes:
         init: parameters -> the state.
         add: (state, gradients, workers) -> the state. Gradients have a leading axis
-            [c]; workers int32 [c] says whose they are, -1 where there is none.
-        finish: state -> (the direction of this update, the state for the next).
+            [c]. `workers`, int32 [c], names their workers, -1 where there is none.
+        finish: state -> (the direction of this update, the state for the next update).
     """
 
     init: Callable[[Any], Any]

@@ -1,6 +1,5 @@
 """The vocabulary that producers and consumers of staleness share."""
 
-import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -22,28 +21,27 @@ Delay = Any
 tree of these."""
 
 Law = Callable[[jax.Array], ArrayLike]
-"""staleness (int32 [], or float32 [] where it is a mean) -> the factor that updates are
-multiplied by."""
+"""staleness (int32 [], or float32 [] for a mean staleness) -> the factor that
+multiplies the updates."""
 
 
 AxisName = str | tuple[str, ...]
-"""The workers' axis, or several that number them together."""
+"""The workers' axis, or several axes that number the workers together."""
 
 
 def vary(tree: Any, *, axis_name: AxisName = "workers") -> Any:
-    """Marks `tree` as different on each worker; changes no value.
+    """Marks `tree` as different on each worker. No value changes.
 
-    Under `shard_map` the gradient at replicated parameters is already summed over the
-    workers, and averaging it again does nothing. Take gradients at `vary(params)`.
-    Where `axis_name` is not a manual mesh axis (under `vmap`, outside of any axis) this
-    is the identity.
+    Under `shard_map` JAX sums a gradient at replicated parameters over the workers, and
+    a later mean does nothing. Take gradients at `vary(params)` instead. Under `vmap`,
+    and outside of any axis, this function does nothing.
 
     Args:
-        tree: a tree of arrays, usually the parameters.
-        axis_name: the workers' axis, or several.
+        tree: arrays, usually the parameters.
+        axis_name: the workers' axis, or several axes.
 
     Returns:
-        The same tree, varying over `axis_name`. Costs nothing at run time.
+        The same tree, with types that vary over `axis_name`. Free at run time.
 
     Example:
         >>> vary({"w": jnp.ones(2)})
@@ -60,7 +58,7 @@ def vary(tree: Any, *, axis_name: AxisName = "workers") -> Any:
 
 
 def typed_like(tree: Any, like: Any) -> Any:
-    """`tree`, each leaf typed as different where the leaf of `like` is."""
+    """`tree`, where each leaf varies over the axes of the same leaf of `like`."""
 
     def typed(leaf, other):
         axes = tuple(varies_over(other))
@@ -70,7 +68,7 @@ def typed_like(tree: Any, like: Any) -> Any:
 
 
 def real_dtype(tree: Any) -> jnp.dtype:
-    """The dtype of a number beside a tree: real, as exact as the leaves, >= float32.
+    """A real dtype, at least float32 and as exact as the leaves of `tree`.
 
     Example:
         >>> real_dtype({"w": jnp.ones(2, jnp.bfloat16), "z": jnp.ones(2, complex)})
@@ -80,82 +78,49 @@ def real_dtype(tree: Any) -> jnp.dtype:
 
 
 def varies_over(leaf: Any) -> frozenset[str]:
-    """The manual axes over which an array is typed as different."""
+    """The manual axes over which the type of an array varies."""
     return jax.typeof(leaf).manual_axis_type.varying
 
 
-def is_axis(name: str) -> bool:
-    """Whether an axis of this name is there, mapped or manual."""
-    try:
-        jax.lax.axis_size(name)
-    except NameError:
-        return False
-    return True
-
-
 def as_names(axis_name: AxisName) -> tuple[str, ...]:
-    """One or several axis names as several.
-
-    Raises:
-        TypeError: if there is none, one is no string, or one comes twice.
-    """
+    """One or several axis names, as a tuple."""
     names = (axis_name,) if isinstance(axis_name, str) else axis_name
-    if not (
-        isinstance(names, tuple)
-        and names
-        and all(isinstance(name, str) and name for name in names)
-        and len(set(names)) == len(names)
-    ):
+    is_named = isinstance(names, tuple) and all(isinstance(n, str) and n for n in names)
+    if not is_named or not names or len(set(names)) < len(names):
         raise TypeError(
-            "`axis_name` must be a name, or a tuple of different names, got"
-            f" {axis_name!r}."
+            f"`axis_name` must be a name or a tuple of names, got {axis_name!r}."
         )
     return names
 
 
 def require(value: Any, name: str, needed_by: str, remedy: str) -> Any:
-    """Returns `value`, or says which extra argument `needed_by` lacks and the remedy.
-
-    Raises:
-        TypeError: if `value` is None.
-    """
+    """`value`, or an error that says which extra argument `needed_by` lacks."""
     if value is None:
         raise TypeError(
-            f"`{needed_by}` needs the extra argument `{name}`, which nothing handed to"
-            f" it: {remedy}, or pass `{name}=` to `update` by hand."
+            f"`{needed_by}` needs the extra argument `{name}`, but received none:"
+            f" {remedy}, or pass `{name}=` to `update`."
         )
     return value
 
 
 def as_transformation(name: str, inner: Any) -> optax.GradientTransformationExtraArgs:
-    """`inner` as a transformation that takes extra arguments (`MultiSteps` too).
-
-    Raises:
-        TypeError: if `inner` has no `init` and `update`.
-    """
-    method = getattr(inner, "update", None)
-    steps = getattr(method, "__self__", None)
+    """`inner` (also a `MultiSteps`) as a transformation that takes extra arguments."""
+    update = getattr(inner, "update", None)
+    steps = getattr(update, "__self__", None)
     if isinstance(steps, optax.MultiSteps):
-        # its own `gradient_transformation()` drops extra arguments
-        update: Any = steps.update
-        return optax.GradientTransformationExtraArgs(steps.init, update)
-    if not (hasattr(inner, "init") and callable(method)):
+        # MultiSteps.gradient_transformation() drops extra arguments
+        method: Any = steps.update
+        return optax.GradientTransformationExtraArgs(steps.init, method)
+    if not callable(update) or not hasattr(inner, "init"):
         raise TypeError(
-            f"`{name}` must be an Optax transformation, got {inner!r}: pass"
-            " optax.sgd(...), optax.chain(...) or another (init, update) pair."
+            f"`{name}` must be an Optax transformation, got {inner!r}: pass for example"
+            " optax.sgd(0.1)."
         )
     return optax.with_extra_args_support(inner)
 
 
 def broadcast(name: str, prefix: Any, tree: Any) -> Any:
-    """`prefix` with one value for each leaf of `tree`.
-
-    Boxes (Flax metadata, named arrays) count for nothing: the prefix may have them or
-    not.
-
-    Raises:
-        ValueError: if it is no prefix of `tree`, naming the argument.
-    """
+    """`prefix` with one value for each leaf of `tree`; boxes in either are ignored."""
     bare, whole = boxes.unboxed((prefix, tree))
     try:
         values, structure = jax.tree.flatten(bare, is_leaf=is_function)
@@ -174,16 +139,27 @@ def broadcast(name: str, prefix: Any, tree: Any) -> Any:
 
 
 def is_function(node: Any) -> bool:
-    """Whether a node of a tree is a function; a model that can be called is a tree."""
+    """Whether a node of a tree is a function. A callable model is a tree instead."""
     if isinstance(node, jax.tree_util.Partial):
         return True
     return callable(node) and jax.tree_util.treedef_is_leaf(jax.tree.structure(node))
 
 
+def is_leaf(tree: Any) -> bool:
+    """Whether a tree is one value. A function is one value."""
+    structure = jax.tree.structure(tree, is_leaf=is_function)
+    return jax.tree_util.treedef_is_leaf(structure)
+
+
+def path_name(path: Any) -> str:
+    """The name of a leaf in an error."""
+    return jax.tree_util.keystr(path) or "the root"
+
+
 def masked_like(tree: Any, updates: Any) -> Any:
     """`tree` without the parts that `optax.masked` or `optax.partition` took away.
 
-    These mask gradients and parameters, but not what comes as an extra argument.
+    Optax masks gradients and parameters, but no extra arguments.
     """
 
     def is_masked(node):
@@ -199,11 +175,7 @@ def masked_like(tree: Any, updates: Any) -> Any:
 
 
 def as_array(name: str, values: Any) -> Any:
-    """`values` as a NumPy or JAX array, as it is where it is traced.
-
-    Raises:
-        TypeError: if its rows differ in length.
-    """
+    """`values` as a NumPy array, or as the JAX array that it is."""
     try:
         return values if isinstance(values, jax.Array) else np.asarray(values)
     except ValueError:
@@ -213,29 +185,20 @@ def as_array(name: str, values: Any) -> Any:
 
 
 def as_reals(name: str, values: Any) -> np.ndarray:
-    """`values` as float64, of any shape.
-
-    Raises:
-        TypeError: if they are no real numbers.
-    """
+    """`values` as a float64 array of any shape."""
     array = np.asarray(as_array(name, values))
-    if array.dtype.kind not in "fiu":
+    if array.dtype.kind not in "fiu":  # NumPy would read None as NaN, and text
         raise TypeError(f"`{name}` must hold real numbers, got {values!r}.")
     return array.astype(np.float64)
 
 
 def is_concrete(value: Any) -> bool:
-    """Whether `value` can be looked at now, i.e. is not being traced."""
+    """Whether the value is known now, i.e. is not being traced."""
     return not isinstance(value, jax.core.Tracer)
 
 
 def check_bound(name: str, value: Any, *, at_least: int = 0) -> int:
-    """`value` as a static integer: a bound in steps, a number of workers.
-
-    Raises:
-        TypeError: if it is not a Python or NumPy integer.
-        ValueError: if it is below `at_least`.
-    """
+    """`value` as a static integer, at least `at_least`."""
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError
@@ -249,101 +212,108 @@ def check_bound(name: str, value: Any, *, at_least: int = 0) -> int:
 
 
 def check_number(
-    name: str, value: Any, *, below: float = math.inf, positive: bool = False
+    name: str, value: Any, *, below: float = np.inf, positive: bool = False
 ) -> None:
-    """Checks that a hyper-parameter, where it is known, lies in [0, below).
+    """Checks that a hyper-parameter lies in [0, below), or in (0, below).
 
-    With `positive` 0 is refused as well. Traced values pass: a grid is one program, and
-    its values are not known in it.
-
-    Raises:
-        TypeError: if `value` is not a real scalar; a bool is none.
-        ValueError: if it is NaN, infinite or out of range.
+    A traced value passes: a grid is one program, which does not know its values.
     """
     if not is_concrete(value):
         return
     try:
-        # float() would read text, and take True for 1
-        if isinstance(value, (bool, np.bool_, str, bytes)) or np.ndim(value) != 0:
+        if isinstance(value, (bool, np.bool_)):
             raise TypeError
-        number = float(value)
-    except (TypeError, ValueError):
+        is_valid = 0.0 <= value < below and not (positive and value == 0.0)
+    except (TypeError, ValueError):  # text, None, an array
         raise TypeError(f"`{name}` must be a number, got {value!r}.") from None
-    if not 0.0 <= number < below or (positive and number == 0.0):
+    if not is_valid:
         sign = "positive" if positive else "non-negative"
-        interval = f"finite and {sign}" if below == math.inf else f"in [0, {below})"
+        interval = f"finite and {sign}" if below == np.inf else f"in [0, {below})"
         raise ValueError(f"`{name}` must be {interval}, got {value}.")
 
 
-def check_answer(name: str, answer: Any, *kinds: Any) -> jax.Array:
-    """What a function of the user says, as a scalar array.
+def as_scalar(name: str, answer: Any, *kinds: Any) -> jax.Array:
+    """The answer of a user's function, as a scalar array.
 
     Args:
-        name: the call that it answers.
-        answer: of that call.
-        *kinds: what it may be: `jnp.integer`, `jnp.bool_`; see also `as_scalar`.
-
-    Raises:
-        TypeError: if it is of none of these kinds.
-        ValueError: if it is no scalar.
+        name: the call, for errors.
+        answer: the answer.
+        *kinds: the allowed kinds, `jnp.integer` and `jnp.bool_`; by default all real
+            numbers.
     """
-    try:
-        array = jnp.asarray(answer)
-        said = str(array.dtype)
-    except (TypeError, ValueError):  # None, text
-        array, said = None, repr(answer)
-    if array is None or not any(jnp.issubdtype(array.dtype, kind) for kind in kinds):
+    array = jnp.asarray(answer)
+    wanted = kinds or (jnp.integer, jnp.floating)
+    if not any(jnp.issubdtype(array.dtype, kind) for kind in wanted):
         names = {jnp.integer: "an integer", jnp.bool_: "a bool"}
-        what = " or ".join(names[kind] for kind in kinds)
-        raise TypeError(f"`{name}` must be {what}, got {said}.")
+        rule = " or ".join(names[kind] for kind in kinds) or "a real number"
+        raise TypeError(f"`{name}` must be {rule}, got {array.dtype}.")
     if array.ndim != 0:
-        raise ValueError(
-            f"`{name}` must be a scalar, got shape {array.shape}: it is one answer to"
-            " each call."
-        )
+        raise ValueError(f"`{name}` must be a scalar, got shape {array.shape}.")
     return array
 
 
-def check_key(name: str, key: Any) -> None:
-    """Checks that `key` is one PRNG key, as `jax.random.key` or `PRNGKey` makes it.
+def check_alike(rule: str, tree: Any, like: Any) -> None:
+    """Checks that two trees have the same structure, shapes and dtypes."""
 
-    Raises:
-        TypeError: if it is something else, or several keys.
-    """
-    dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", None)
-    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
-    if not ((typed and shape == ()) or (dtype == jnp.uint32 and len(shape or ()) == 1)):
+    def kinds(tree):
+        return {
+            path_name(path): f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}"
+            for path, leaf in jax.tree.leaves_with_path(tree)
+        }
+
+    got, wanted = kinds(tree), kinds(like)
+    changed = sorted(dict(got.items() ^ wanted.items()))
+    if changed or jax.tree.structure(tree) != jax.tree.structure(like):
+        where = changed[0] if changed else "the root"
         raise TypeError(
-            f"`{name}` must be a PRNG key, jax.random.key(seed), got {key!r}."
+            f"{rule}, got {got.get(where)} for {wanted.get(where)} at {where}."
         )
 
 
-def as_scalar(name: str, answer: Any) -> jax.Array:
-    """What a function of the user answers, where one real number is needed.
+def check_gradients(needed_by: str, updates: Any) -> None:
+    """Checks that every gradient is floating point or complex."""
+    for path, leaf in jax.tree.leaves_with_path(updates):
+        dtype = jnp.result_type(leaf)
+        if not jnp.issubdtype(dtype, jnp.inexact):
+            raise TypeError(
+                f"`{needed_by}` needs floating-point gradients, got {dtype} at"
+                f" {path_name(path)}: cast it, or leave it out with optax.masked."
+            )
 
-    Raises:
-        TypeError: if it is no real number, naming the call.
-        ValueError: if it is no scalar.
+
+def check_staleness(needed_by: str, staleness: Any, *, mean: bool = False) -> Any:
+    """`staleness` (one scalar, or one for each leaf of a tree) as int32.
+
+    With `mean` it may be the mean of several gradients, which is float32.
     """
-    try:
-        if isinstance(answer, (str, bytes)):
-            raise TypeError
-        number = jnp.asarray(answer)
-    except (TypeError, ValueError):
-        number = None
-    if number is None or jnp.iscomplexobj(number) or number.dtype == jnp.bool_:
-        raise TypeError(f"`{name}` must be a real number, got {answer!r}.")
-    if number.ndim != 0:
-        raise ValueError(f"`{name}` must be a scalar, got shape {number.shape}.")
-    return number
+
+    def check_leaf(tau):
+        dtype = jnp.result_type(tau)
+        is_mean = mean and jnp.issubdtype(dtype, jnp.floating)
+        is_count = is_mean or jnp.issubdtype(dtype, jnp.integer)
+        is_one = is_count and jnp.ndim(tau) == 0
+        if not is_one or (is_concrete(tau) and np.asarray(tau) < 0):
+            raise ValueError(
+                f"`staleness` handed to `{needed_by}` must be a non-negative integer,"
+                f" or a tree with one for each leaf, got {tau!r}."
+            )
+        return jnp.asarray(tau, jnp.float32 if is_mean else jnp.int32)
+
+    return jax.tree.map(check_leaf, staleness)
+
+
+def check_mesh(mesh: jax.sharding.Mesh, names: tuple[str, ...]) -> None:
+    """Checks that a mesh has these axes, and axes of type Auto alone."""
+    is_auto = all(kind == jax.sharding.AxisType.Auto for kind in mesh.axis_types)
+    if not is_auto or not set(names) <= set(mesh.axis_names):
+        raise ValueError(
+            f"`mesh` must have axes {names} and axes of type Auto alone, got {mesh}:"
+            f" make it with jax.make_mesh((n,), {names}, axis_types=(AxisType.Auto,))."
+        )
 
 
 def as_loss(needed_by: str, value: Any) -> jax.Array:
-    """The loss that comes as the extra argument `value=`, as it is kept; 0 for None.
-
-    Raises:
-        ValueError: if it is no scalar.
-    """
+    """The loss that comes as the extra argument `value=`, or 0."""
     loss = jnp.asarray(0.0 if value is None else value, jnp.result_type(float))
     if loss.ndim != 0:
         raise ValueError(
@@ -351,51 +321,3 @@ def as_loss(needed_by: str, value: Any) -> jax.Array:
             f" {loss.shape}."
         )
     return loss
-
-
-def check_gradients(needed_by: str, updates: Any) -> None:
-    """Checks that every gradient is floating point or complex.
-
-    Raises:
-        TypeError: naming the first leaf that is not.
-    """
-    for path, leaf in jax.tree.leaves_with_path(updates):
-        dtype = jnp.result_type(leaf)
-        if not jnp.issubdtype(dtype, jnp.inexact):
-            where = jax.tree_util.keystr(path) or "the root"
-            raise TypeError(
-                f"`{needed_by}` needs floating-point gradients, got {dtype} at {where}:"
-                " cast it, or leave the leaf out with optax.masked."
-            )
-
-
-def check_staleness(needed_by: str, staleness: Any, *, mean: bool = False) -> Any:
-    """`staleness` (one, or a tree with one for each leaf) as int32.
-
-    With `mean` it may be that of several gradients, and is float32 then.
-
-    Raises:
-        TypeError: if it is not an integer (or, with `mean`, no real number).
-        ValueError: if it is no scalar, or is known and negative.
-    """
-
-    def check_leaf(tau):
-        dtype = jnp.result_type(tau)
-        is_mean = mean and jnp.issubdtype(dtype, jnp.floating)
-        if not (is_mean or jnp.issubdtype(dtype, jnp.integer)):
-            raise TypeError(
-                f"`staleness` handed to `{needed_by}` must be an integer number of"
-                f" steps, got {tau!r}."
-            )
-        if jnp.ndim(tau) != 0:
-            raise ValueError(
-                f"`staleness` handed to `{needed_by}` must be a scalar, or a tree of"
-                f" one for each leaf, got shape {jnp.shape(tau)}."
-            )
-        if is_concrete(tau) and np.asarray(tau) < 0:
-            raise ValueError(
-                f"`staleness` handed to `{needed_by}` must be non-negative, got {tau}."
-            )
-        return jnp.asarray(tau, jnp.float32 if is_mean else jnp.int32)
-
-    return jax.tree.map(check_leaf, staleness)

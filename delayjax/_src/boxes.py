@@ -8,11 +8,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 
 def is_box(node: Any) -> bool:
-    """Whether a node of a tree is a box: it holds an array and names its axes.
+    """Whether a node of a tree is a box.
 
-    Boxes are `flax.nnx.Variable`, `flax.linen.Partitioned` and its kin, and
-    `haliax.NamedArray`. None of these libraries is imported here: where one has not
-    been imported there is no such box.
+    Boxes are `flax.nnx.Variable`, the metadata of `flax.linen`, and
+    `haliax.NamedArray`. If a library was never imported, there are no such boxes.
     """
     return isinstance(node, tuple(_kinds().values()))
 
@@ -30,14 +29,12 @@ def unboxed(tree: Any) -> Any:
 
 
 def stacked(tree: Any, slots: list[Any]) -> Any:
-    """Slots in the item's kinds of boxes: each box names one more axis, first.
-
-    A spec (*spec) of the item becomes (None, *spec).
+    """Slots in the boxes of an item, where each box names one more axis, the first.
 
     Args:
-        tree: the item.
-        slots: for each leaf of the item [capacity, *shape]; a leaf that is kept in
-            another shape than its own loses its box.
+        tree: the item. Its spec (*spec) becomes (None, *spec).
+        slots: an array [capacity, *shape] for each leaf of the item. A leaf that is
+            kept in another shape loses its box.
     """
     left = iter(slots)
 
@@ -59,7 +56,7 @@ def _with_leading_axis(box: Any, slots: list[Any]) -> Any:
     if isinstance(box, kinds["nnx"]):
         # not nnx.spmd.add_axis: that makes a tuple, logical names, of a PartitionSpec
         names = box.get_metadata()
-        for older in ("sharding", "sharding_names"):  # its names before, which win
+        for older in ("sharding", "sharding_names"):  # former names, which win
             if older in names:
                 names["out_sharding"] = names.pop(older)
         for key in {"out_sharding", "optimizer_sharding"} & names.keys():
@@ -69,13 +66,13 @@ def _with_leading_axis(box: Any, slots: list[Any]) -> Any:
     if isinstance(box, kinds["linen"]):
         meta = sys.modules["flax.core.meta"]
         return meta.add_axis(box, 0, {meta.PARTITION_NAME: None})
-    # no axis of a model has this name, so that no rule shards it
+    # no axis of a model has this name, so no rule shards it
     axes = [sys.modules["haliax"].Axis("delay_history", x.shape[0]) for x in slots]
     return type(box)(*slots, (*axes, *box.axes))
 
 
 def _longer(spec: Any) -> Any:
-    """The spec of a parameter with one more axis in front, which is not sharded."""
+    """The spec of a parameter with one more axis in front, not sharded."""
     if spec is None:
         return None
     if isinstance(spec, NamedSharding):
@@ -86,7 +83,7 @@ def _longer(spec: Any) -> Any:
 
 
 def _kinds() -> dict[str, Any]:
-    """The types of boxes, () where their library has not been imported."""
+    """The types of boxes, () where their library was never imported."""
     types = {
         "nnx": ("flax.nnx", "Variable"),
         "linen": ("flax.core.meta", "AxisMetadata"),

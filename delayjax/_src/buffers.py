@@ -1,4 +1,4 @@
-"""Which memory the leaves of a state lie in."""
+"""The memory in which the leaves of a state lie."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,19 +8,19 @@ import jax.numpy as jnp
 
 
 def unshared(state: Any, *beside: Any) -> Any:
-    """`state`, each leaf in memory of its own.
+    """`state`, with memory of its own for each leaf.
 
     A training step donates its state and its parameters, and a buffer can be donated
-    once. Eagerly, an array that stands in two places is one buffer: some optimizers
-    keep the first parameters as they are (DoG, Prodigy, MECHANIC).
+    once. Some optimizers (DoG, Prodigy, MECHANIC) keep the first parameters themselves:
+    eagerly that is the same buffer in two places.
 
     Args:
-        state: a tree that was just made.
+        state: a new state.
         *beside: trees that are donated with it. They stay as they are.
 
     Returns:
-        The same values. An array that stands in `beside`, or a second time in `state`,
-        is copied; nothing else is.
+        The same values. An array is copied if it stands in `beside`, or a second time
+        in `state`.
 
     Example:
         >>> zero = jnp.zeros(())
@@ -42,8 +42,8 @@ def unshared(state: Any, *beside: Any) -> Any:
 def made(make: Callable[[Any], Any], params: Any) -> Any:
     """`make(params)`, or its shapes where `params` are shapes.
 
-    For a state that begins with the values of `params`. Shapes have no values; zeros in
-    their place would train without an error.
+    For a state that begins with the values of `params`. With zeros in place of missing
+    values a run would train without an error.
 
     Example:
         >>> made(lambda x: x + 1, jax.ShapeDtypeStruct((2,), jnp.float32))

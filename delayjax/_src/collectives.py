@@ -8,49 +8,48 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from delayjax._src import base
+from delayjax._src import base, xla
 
 BUCKET_BYTES = 4 * 2**20
-"""Leaves of at least so many bytes travel alone, smaller ones together."""
+"""Leaves with at least so many bytes travel alone, smaller leaves together."""
 
 
 def workers_of(axis_name: base.AxisName) -> int:
-    """How many workers there are along an axis, or along several.
-
-    Raises:
-        NameError: if there is no such axis.
-    """
+    """The number of workers along an axis, or along several axes together."""
     try:
         return math.prod(jax.lax.axis_size(name) for name in base.as_names(axis_name))
     except NameError:
         raise NameError(
             f"There is no axis {axis_name!r} here: take the step in workers.simulate"
-            " or workers.run, or under vmap, shard_map or pmap with"
-            f" axis_name={axis_name!r}."
+            " or workers.run, or under vmap, shard_map or pmap with this `axis_name`."
         ) from None
 
 
+def is_inside(axis_name: base.AxisName) -> bool:
+    """Whether this is the step of one worker: one of the axes is mapped or manual."""
+    for name in base.as_names(axis_name):
+        try:
+            jax.lax.axis_size(name)
+        except NameError:
+            continue
+        return True
+    return False
+
+
 def check_table(name: str, table: Any, kinds: str = "fiu") -> Any:
-    """A table of numbers [T, P], a row for each step and a column for each worker.
+    """A table of numbers [T, P]: a row for each step, a column for each worker.
 
     Args:
-        name: of the argument.
-        table: anything like an array; as it is where it is traced.
-        kinds: of NumPy's dtypes: "fiu" for real numbers, "iu" for whole ones.
-
-    Raises:
-        TypeError: if it holds no such numbers.
-        ValueError: if it has not two dimensions or is empty.
+        name: the argument, for errors.
+        table: a table, which may be traced.
+        kinds: NumPy's kinds of dtype: "fiu" for real numbers, "iu" for integers.
     """
     table = base.as_array(name, table)
     table = np.asarray(table) if base.is_concrete(table) else table
-    if table.dtype.kind not in kinds:
-        numbers = "real numbers" if "f" in kinds else "whole numbers"
-        raise TypeError(f"`{name}` must hold {numbers}, got {table.dtype}.")
-    if table.ndim != 2 or table.size == 0:
+    if table.ndim != 2 or table.size == 0 or table.dtype.kind not in kinds:
         raise ValueError(
-            f"`{name}` must have shape [T, P], a row for each step and a column for"
-            f" each worker, got {table.shape}."
+            f"`{name}` must have shape [T, P], with numbers in a row for each step and"
+            f" a column for each worker, got {table.shape} of {table.dtype}."
         )
     return table
 
@@ -58,12 +57,7 @@ def check_table(name: str, table: Any, kinds: str = "fiu") -> Any:
 def row_of(
     name: str, table: jax.Array, step: Any, axis_name: base.AxisName
 ) -> tuple[jax.Array, jax.Array]:
-    """A step's row [P] of a table [T, P], which starts anew; and this worker's number.
-
-    Raises:
-        NameError: if there is no such axis.
-        ValueError: if P is not the number of workers.
-    """
+    """The row [P] of a step in a table [T, P] that repeats, and this worker's index."""
     workers = workers_of(axis_name)
     if workers != table.shape[1]:
         raise ValueError(
@@ -74,22 +68,17 @@ def row_of(
 
 
 def check_fresh(needed_by: str, updates: Any, axis_name: base.AxisName) -> None:
-    """Checks that gradients are floating point and not summed over the workers already.
-
-    Raises:
-        TypeError: if one is not floating point.
-        ValueError: if one is the same on all workers, naming the first.
-    """
+    """Checks that gradients are floating point and not yet summed over the workers."""
     base.check_gradients(needed_by, updates)
-    # where nothing varies (vmap, pmap), no type tells what is summed
+    # under vmap and pmap no type tells which arrays are summed
     names = base.varies_over(base.vary(jnp.zeros(()), axis_name=axis_name))
     for path, leaf in jax.tree.leaves_with_path(updates):
         if names & set(base.as_names(axis_name)) - base.varies_over(leaf):
-            where = jax.tree_util.keystr(path) or "the root"
             raise ValueError(
                 f"`{needed_by}` got a gradient that is the same on all workers, at"
-                f" {where}: it is summed already. Take it at workers.vary(params),"
-                " exchange it once, and put optax.MultiSteps inside of the exchange."
+                f" {base.path_name(path)}: it is summed already. Take it at"
+                " workers.vary(params), exchange it once, and put optax.MultiSteps"
+                " inside of the exchange."
             )
 
 
@@ -98,11 +87,11 @@ def sums(tree: Any, axis_name: base.AxisName, bucket_bytes: int) -> Any:
 
     Args:
         tree: arrays.
-        axis_name: of the workers.
-        bucket_bytes: leaves smaller than this are sent together, flat and joined, as
-            many as make up one such bucket. Larger ones are sent as they are: a
-            compiler hides a whole collective, not pieces that must be put together.
-            All are where the mesh has further axes.
+        axis_name: the workers' axis.
+        bucket_bytes: smaller leaves are sent together, flat and joined, up to so many
+            bytes. Larger leaves are sent alone: a compiler hides a whole collective,
+            but not pieces that it must first put together. Where the mesh has further
+            axes, all leaves are sent alone.
     """
     tree = base.vary(tree, axis_name=axis_name)
     if not is_sent():
@@ -116,83 +105,34 @@ def sums_beside(
 ) -> tuple[Any, Any]:
     """`sums` of `tree`, and `meanwhile`, which is computed while they are under way.
 
-    For sums that have the whole step to hide in. Joining comes before all of them, and
-    what is made of one after all of them: a TPU cannot hide a sum behind such
-    arithmetic, yet would schedule it there. Sums that wait for this step's gradients
-    are better off without: they could not start until the last one is there.
+    For sums that need nothing from this step. The barriers (for TPU, jax 0.10; shown by
+    `benchmarks/slow_link.py`) put all joining before the sums, and all use of a sum
+    after the last sum: a TPU cannot hide a sum behind such arithmetic, but would
+    schedule it there.
     """
     tree = base.vary(tree, axis_name=axis_name)
     if not is_sent():
         return jax.lax.psum(tree, axis_name), meanwhile
     parcels = _Parcels(tree, bucket_bytes)
-    # a fence around what is sent as it is would change when that is sent
+    # a barrier around the leaves that travel alone would delay them
     joined = jax.lax.optimization_barrier(parcels.joined)
     sent = parcels.all(joined)
     came = [jax.lax.psum(parcel, axis_name) for parcel in sent]
     came = jax.lax.optimization_barrier(came)
-    came, meanwhile = _kept_apart(sent, came, meanwhile)
+    came, meanwhile = xla.sums_under_way(sent, came, meanwhile)
     return parcels.open(came), meanwhile
 
 
 def is_sent() -> bool:
-    """Whether workers are devices; simulated ones send nothing."""
+    """Whether workers are devices. Simulated workers send nothing."""
     return bool(jax.sharding.get_abstract_mesh().manual_axes)
 
 
-def _has_further_axes() -> bool:
-    """Whether there are axes beside the workers', over which leaves may be sharded."""
-    mesh = jax.sharding.get_abstract_mesh()
-    further = set(mesh.axis_names) - set(mesh.manual_axes)
-    return any(mesh.shape[name] > 1 for name in further)
-
-
-def _kept_apart(
-    sent: list[jax.Array], came: list[jax.Array], meanwhile: Any
-) -> tuple[list[jax.Array], Any]:
-    """`came` and `meanwhile`; on CPUs each is known only when both are.
-
-    XLA gives out a CPU's memory as if a program ran in the order in which it is
-    written. The memory of what is sent, and that in which the sum arrives, would go to
-    results of the computation beside it, which would then wait for the sum. So all of
-    it stays in use till both are done: by a loop that is never entered, which the
-    compiler cannot know. Where the mesh has further axes an entry to ask for may lie on
-    another device, so there is no such loop.
-    """
-
-    def entry(leaf):
-        return leaf.ravel()[0].real.astype(jnp.float32)
-
-    def on_cpu(sent, came, meanwhile):
-        some = next(entry(leaf) for leaf in came if leaf.size)
-        bits = jax.lax.bitcast_convert_type(some, jnp.int32)
-
-        def body(carry):
-            _, sent, came, meanwhile = carry
-            some = jnp.stack([entry(x) for x in sent if x.size]).sum()
-            return (
-                jnp.zeros_like(carry[0]),
-                [-x for x in sent],
-                [-x for x in came],
-                jax.tree.map(lambda x: x * some.astype(x.dtype), meanwhile),
-            )
-
-        carry = (bits | 1) == 0, sent, came, meanwhile
-        return jax.lax.while_loop(lambda carry: carry[0], body, carry)[2:]
-
-    if _has_further_axes() or not any(leaf.size for leaf in came):
-        return came, meanwhile
-    return jax.lax.platform_dependent(
-        *(sent, came, meanwhile),
-        cpu=on_cpu,
-        default=lambda sent, came, meanwhile: (came, meanwhile),
-    )
-
-
 class _Parcels:
-    """A tree's leaves as what is sent: small ones joined, large ones as they are."""
+    """The leaves of a tree as they are sent: small ones joined, large ones alone."""
 
     def __init__(self, tree: Any, bucket_bytes: int):
-        if _has_further_axes():
+        if xla.has_further_axes():
             bucket_bytes = 0  # joined, leaves would lose their sharding over these
         self._leaves, self._structure = jax.tree.flatten(tree)
         self._buckets = buckets(self._leaves, bucket_bytes)
@@ -203,7 +143,7 @@ class _Parcels:
         }
 
     def all(self, joined: dict[int, jax.Array] | None = None) -> list[jax.Array]:
-        """In order; with `joined` for what was joined."""
+        """All parcels in order, by default with `self.joined`."""
         joined = self.joined if joined is None else joined
         return [
             joined[n] if n in joined else self._leaves[bucket[0]]
@@ -211,23 +151,34 @@ class _Parcels:
         ]
 
     def open(self, parcels: list[jax.Array]) -> Any:
-        """A tree of what came."""
-        leaves: list[Any] = [None] * len(self._leaves)
-        for bucket, parcel in zip(self._buckets, parcels, strict=True):
-            start = 0
-            for i in bucket:
-                like = self._leaves[i]
-                part = parcel if len(bucket) == 1 else parcel[start : start + like.size]
-                leaves[i], start = part.reshape(like.shape), start + like.size
+        """The tree that these parcels hold."""
+        leaves = opened(self._buckets, parcels, self._leaves)
         return jax.tree.unflatten(self._structure, leaves)
 
 
-def buckets(leaves: Sequence[Any], bucket_bytes: int) -> list[list[int]]:
-    """Indices of leaves that go together: of one dtype, up to a bucket's bytes.
+def opened(
+    buckets: list[list[int]], parcels: list[jax.Array], like: Sequence[Any]
+) -> list[Any]:
+    """Arrays of the shapes of `like`, which were joined to one parcel per bucket.
 
-    Args:
-        leaves: arrays or their shapes.
-        bucket_bytes: who has as many or more goes alone.
+    A leaf that was sent alone keeps its shape. Padding at a parcel's end is ignored.
+    """
+    leaves: list[Any] = [None] * len(like)
+    for bucket, parcel in zip(buckets, parcels, strict=True):
+        start = 0
+        for i in bucket:
+            stop = start + like[i].size
+            is_alone = parcel.shape == like[i].shape
+            part = parcel if is_alone else parcel[start:stop]
+            leaves[i], start = part.reshape(like[i].shape), stop
+    return leaves
+
+
+def buckets(leaves: Sequence[Any], bucket_bytes: int) -> list[list[int]]:
+    """Indices of the leaves (arrays or shapes) that go together.
+
+    The leaves of a bucket have one dtype and at most `bucket_bytes` together. A leaf of
+    at least `bucket_bytes` has a bucket of its own.
     """
     found: list[list[int]] = []
     filling: dict[Any, tuple[list[int], int]] = {}  # dtype -> its last bucket, bytes

@@ -1,7 +1,7 @@
-"""Correcting a gradient for the parameters' move since it was taken.
+"""Rules that correct a gradient for the parameters' move since it was taken.
 
-Every rule here reads x_t (`params`) and x_{t-tau} (`stale_params`), a true snapshot for
-each gradient. `delayed(..., keep_params=True)` supplies it.
+Every rule reads x_t (`params`) and x_{t-tau} (`stale_params`), the parameters at which
+the gradient was taken. `delayed(..., keep_params=True)` supplies them.
 """
 
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ _KEEP = "wrap the whole chain, `delayed(optax.chain(...), delay, keep_params=Tru
 class CompensateDelayState(NamedTuple):
     """State of `compensate_delay`."""
 
-    mean_square: Any  # moving mean of g * g, float32 or wider; () unless adaptive
+    mean_square: Any  # moving mean of g * g, at least float32; () unless adaptive
 
 
 def compensate_delay(
@@ -34,23 +34,23 @@ def compensate_delay(
         ms  <- decay * ms + (1 - decay) * g * g
         lam  = strength / sqrt(ms + 1e-7)
 
-    The product g * g stands in for the Hessian's diagonal. It stands before the
+    The product g * g approximates the diagonal of the Hessian. Put this rule before the
     optimizer in a chain: it needs raw gradients.
 
     Args:
-        strength: lam_0, non-negative; 0.04 (c) and 2.0 (a) on CIFAR-10 in the paper. 0
-            is no compensation. May be traced.
-        adaptive: whether lam is scaled for each coordinate.
-        decay: of the mean square, in [0, 1). May be traced.
+        strength: lam_0, non-negative; in the paper 0.04 (c) and 2.0 (a) on CIFAR-10.
+            With 0 there is no compensation. May be traced.
+        adaptive: whether each coordinate has its own lam.
+        decay: the decay of the mean square, in [0, 1). May be traced.
 
     Returns:
-        A transformation whose state is empty, or one mean-square tree when adaptive.
+        A transformation with an empty state, or with one mean-square tree if adaptive.
         Gradients keep their dtype.
 
     Raises:
         TypeError: in `update`, if `params` or `stale_params` is missing.
-        ValueError: if an argument is out of range or not finite, or (in `update`) the
-            trees do not match.
+        ValueError: if an argument is out of range, or (in `update`) the trees do not
+            match.
 
     Example:
         >>> tx = compensate_delay(0.5)
@@ -101,30 +101,29 @@ def gap_aware(
     decay: ArrayLike = 0.999,
     eps: ArrayLike = 1e-8,
 ) -> optax.GradientTransformationExtraArgs:
-    """Gap-Aware: divides a gradient by how many typical steps its parameters moved.
+    """Gap-Aware: divides a gradient by the number of steps its parameters moved.
 
         g <- g / Gap,  Gap = 1 + |x_t - x_{t-tau}| / C            elementwise
         C  = eta_max * sqrt(EMA_decay(g * g) / bias correction) + eps
 
-    C is a typical step of the coordinate: only coordinates that moved far are damped.
-    The EMA includes the current gradient. It stands before the optimizer (and before
-    its momentum); what stands before it (`add_decayed_weights`) is divided as well, as
-    in the paper.
+    C is a typical step of the coordinate. The EMA includes the current gradient. Put
+    this rule before the optimizer and its momentum. As in the paper, it also divides
+    the terms that a chain adds before it (`add_decayed_weights`).
 
     Args:
-        learning_rate: of the optimizer behind it, a number or a schedule; eta_max is
-            the largest so far.
-        decay: of the mean square, in [0, 1). May be traced.
-        eps: keeps C positive; positive itself. May be traced.
+        learning_rate: the optimizer's learning rate, a number or a schedule. eta_max is
+            the largest value so far.
+        decay: the decay of the mean square, in [0, 1). May be traced.
+        eps: a positive number that keeps C positive. May be traced.
 
     Returns:
         A transformation whose state is one mean-square tree. Gradients keep their
-        dtype. At a gap of zero gradients are unchanged, bit for bit.
+        dtype. At a gap of zero they keep their bits.
 
     Raises:
         TypeError: in `update`, if `params` or `stale_params` is missing.
-        ValueError: if an argument is out of range or not finite, or (in `update`) the
-            trees do not match.
+        ValueError: if an argument is out of range, or (in `update`) the trees do not
+            match.
 
     Example:
         >>> tx = gap_aware(0.1)
@@ -189,21 +188,17 @@ def _mean_square(updates: Any, mean_square: Any, decay: ArrayLike) -> Any:
 
 
 def _moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
-    """x_t - x_{t-tau}, the move of the parameters since the gradient was taken."""
+    """x_t - x_{t-tau}, the parameters' move since the gradient was taken."""
     base.check_gradients(needed_by, updates)
     base.require(params, "params", needed_by, "call `update(grads, state, params)`")
     base.require(stale_params, "stale_params", needed_by, _KEEP)
     stale_params = base.masked_like(stale_params, updates)
+    shapes = jax.tree.map(jnp.shape, updates)
     for name, tree in (("params", params), ("stale_params", stale_params)):
-        if jax.tree.structure(tree) != jax.tree.structure(updates):
+        # a shape of its own would be broadcast
+        if jax.tree.map(jnp.shape, tree) != shapes:
             raise ValueError(
-                f"`{name}` handed to `{needed_by}` must have the gradients' tree"
-                f" {jax.tree.structure(updates)}, got {jax.tree.structure(tree)}."
-            )
-        if jax.tree.map(jnp.shape, tree) != jax.tree.map(jnp.shape, updates):
-            raise ValueError(
-                f"`{name}` handed to `{needed_by}` must have the gradients' shapes"
-                f" {jax.tree.map(jnp.shape, updates)}, got"
-                f" {jax.tree.map(jnp.shape, tree)}."
+                f"`{name}` handed to `{needed_by}` must be like the gradients,"
+                f" {shapes}, got {jax.tree.map(jnp.shape, tree)}."
             )
     return optax.tree.sub(params, stale_params)

@@ -8,21 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src import base, boxes, inners
+from delayjax._src import base, boxes, collectives, inners, xla
 from delayjax._src.ring import ring as rings
 
 Warmup = Literal["fresh", "skip", "zeros"]
 
-DEEPEST = 2**24
-"""Up to here float32, which schedules return, has all integers."""
-
 
 class Origin(NamedTuple):
-    """Where a gradient came from; kept beside it in the history."""
+    """The origin of a gradient, kept beside it in the history."""
 
-    age: Any  # its staleness when it was handed in, int32 [] or one for each leaf
-    value: Any  # the loss handed in with it; 0 where there was none, float32 []
-    params: Any  # the parameters it was taken at; () without `keep_params`
+    age: Any  # its staleness when `update` received it, int32 [] or one for each leaf
+    value: Any  # the loss that came with it, or 0, float32 []
+    params: Any  # the parameters at which it was taken; () without `keep_params`
 
 
 class DelayedState(NamedTuple):
@@ -30,7 +27,7 @@ class DelayedState(NamedTuple):
 
     staleness: Any  # handed on by the last update, in steps, int32 [] or a tree
     gradients: rings.Ring  # leaves [max_delay + 1, *shape]; None where max_delay is 0
-    origins: rings.Ring  # of `Origin`, likewise
+    origins: rings.Ring  # of `Origin`, with the same depths
     inner_state: Any
 
 
@@ -51,56 +48,52 @@ def delayed(
 
         tau = clip(delay(t), 0, min(t, max_delay))
 
-    and `inner` receives tau as the extra argument `staleness`. Ages add: a gradient
-    that already came with `staleness=` carries it through the history, and `inner`
-    receives the sum. A loss that comes as `value=` stays with its gradient likewise.
-    The delay is a *lookback*: under a varying delay a gradient may be used twice or
-    never.
+    and `inner` receives tau as the extra argument `staleness`. Ages add: if a gradient
+    already comes with `staleness=`, the history keeps it and `inner` receives the sum.
+    A loss that comes as `value=` stays with its gradient. The delay is a *lookback*: if
+    it varies, a gradient may be used twice or never.
 
     Args:
-        inner: the transformation that consumes stale gradients.
-        delay: how late, in steps: an int, a scalar array that may be traced, a function
-            of the step (see `delayjax.delays`), or a prefix tree of these. Floats in
-            arrays and from functions are floored; a NaN makes the update NaN. With a
-            tree the staleness handed on is a full tree.
-        max_delay: the largest staleness kept, in steps, below 2^24; an int or a prefix
-            tree of ints. Static; it alone fixes the memory. May be left out where
-            `delay` consists of Python ints.
-        keep_params: whether to keep, with each gradient, the parameters it was taken
-            at, and to hand them on as the extra argument `stale_params`. Parameters
-            keep their own dtype whatever `history` says, since what consumes them takes
-            small differences.
-        warmup: what happens before there is a gradient that old. "fresh": staleness is
-            clipped to the steps done. "skip": inner and parameters stay untouched until
-            the history is full. "zeros": `inner` is fed zeros, its counters and moments
-            advance, and tau is not clipped to t.
-        history: how gradients are kept, `ring.cast(jnp.bfloat16)` for one; by default
-            on the device in their own dtype. A parameter's sharding is kept, and its
-            Flax metadata: a spec (*spec) becomes (None, *spec).
-        hand_staleness: whether `inner` is given `staleness=`; False where a function of
-            your own in it takes no such argument.
-        axis_name: the workers' axis, or several, along which gradients differ, where
-            `init` is called inside `shard_map`.
+        inner: the transformation that uses stale gradients.
+        delay: the delay in steps: an int, a scalar array that may be traced, a function
+            of the step (see `delayjax.delays`), or a prefix tree of these. Floats are
+            floored. A NaN makes the update NaN. With a tree, `inner` receives a full
+            tree of staleness.
+        max_delay: the largest staleness kept, in steps: an int or a prefix tree of
+            ints. Static. It alone fixes the memory. Not needed where `delay` consists
+            of Python ints.
+        keep_params: whether to keep with each gradient the parameters at which it was
+            taken, for the extra argument `stale_params`. They keep their own dtype
+            whatever `history` says, because rules use small differences of them.
+        warmup: the rule before there is a gradient that old. "fresh": staleness is at
+            most the number of steps done. "skip": inner and parameters do not change
+            until the history is full. "zeros": `inner` receives zeros, its counters and
+            moments advance, and tau is not clipped to t.
+        history: how gradients are kept, for example `ring.cast(jnp.bfloat16)`; by
+            default on the device in their own dtype. The sharding and the Flax metadata
+            of a parameter are kept: a spec (*spec) becomes (None, *spec).
+        hand_staleness: whether `inner` receives `staleness=`. False for a function of
+            your own that has no such argument.
+        axis_name: the workers' axis, or several axes, along which gradients differ,
+            where `init` is called inside `shard_map`.
 
     Returns:
-        A transformation whose state holds `max_delay + 1` gradients (with
-        `keep_params` as many parameter trees as well), and nothing for leaves whose
-        `max_delay` is 0. Given donated state, a step costs one gradient written and one
-        read, whatever `max_delay`. A delay of zero is `inner`: with a `max_delay` of 0
-        it is the same program and has the same bits. With a history it has the same
-        bits where it is run eagerly; compiled it is another program, and differs by a
-        few roundings. "skip" also selects between the old and the new state of `inner`,
-        and so copies a history inside of it.
+        A transformation whose state holds `max_delay + 1` gradients (and as many
+        parameter trees with `keep_params`), and nothing for leaves with a `max_delay`
+        of 0. With a donated state a step costs one write and one read of a gradient,
+        whatever `max_delay`. With a delay of zero it is `inner`: a `max_delay` of 0
+        gives the same program and the same bits. A history gives the same bits eagerly,
+        and differs by a few roundings where it is compiled. "skip" selects between the
+        old and the new state of `inner`, and so copies a history inside of it.
 
     Raises:
-        TypeError: if `inner` is no transformation, `history` no storage, `max_delay` no
-            static integer, a delay neither an integer nor a function, or (in `update`)
-            a gradient is an integer or, under `keep_params`, there are no `params` or
-            a gradient comes with `staleness` but without `stale_params`.
-        ValueError: if `inner` holds an optimizer that needs a gradient of today's
-            parameters (a line search, L-BFGS, SAM, lookahead), a bound is negative or
-            too large, `max_delay` is missing, `warmup` is unknown, or (in `init` and
-            `update`) a tree does not match or the state has another depth.
+        TypeError: in `update`, if a gradient is an integer or, with `keep_params`, if
+            `params` is missing or a gradient comes with `staleness` but without
+            `stale_params`.
+        ValueError: if `inner` holds an optimizer that needs a gradient at the current
+            parameters (a line search, L-BFGS, SAM, lookahead), a number is negative,
+            `max_delay` is missing, `warmup` is unknown, or (in `update`) the state has
+            another depth.
 
     Example:
         >>> tx = delayed(optax.sgd(1.0), 1)
@@ -120,22 +113,21 @@ def delayed(
     inners.check("inner", inner)
     axis_name = base.as_names(axis_name)
     delay, max_delay = boxes.unboxed((delay, max_delay))
-    jax.tree.map(_check_delay, delay, is_leaf=base.is_function)
+    for constant in jax.tree.leaves(delay, is_leaf=base.is_function):
+        if not callable(constant):
+            base.check_number("delay", constant)
     if max_delay is None:
         max_delay = jax.tree.map(_own_bound, delay, is_leaf=base.is_function)
-    max_delay = jax.tree.map(_check_bound, max_delay)
+    max_delay = jax.tree.map(
+        lambda bound: base.check_bound("max_delay", bound), max_delay
+    )
     if warmup not in ("fresh", "skip", "zeros"):
         raise ValueError(
             f'`warmup` must be "fresh", "skip" or "zeros", got {warmup!r}.'
         )
     history = rings.plain if history is None else history
-    if not isinstance(history, rings.Storage):
-        raise TypeError(
-            f"`history` must be a storage such as ring.cast(jnp.bfloat16), got"
-            f" {history!r}."
-        )
     deepest = max(jax.tree.leaves(max_delay), default=0)
-    one_staleness = _is_single(delay) and _is_single(max_delay)
+    one_staleness = base.is_leaf(delay) and base.is_leaf(max_delay)
 
     def per_leaf(name, value, tree):
         if one_staleness:
@@ -146,9 +138,7 @@ def delayed(
         return Origin(bound, value=deepest, params=bound if keep_params else ())
 
     def init_fn(params):
-        varying = base.vary(
-            params, axis_name=axis_name
-        )  # gradients differ between workers
+        varying = base.vary(params, axis_name=axis_name)
         bounds = per_leaf("max_delay", max_delay, params)
         ages = jax.tree.map(lambda _: jnp.zeros((), jnp.int32), bounds)
         origin = Origin(
@@ -175,7 +165,6 @@ def delayed(
         **extra_args,
     ):
         base.check_gradients("delayed", updates)
-        _check_like(updates, params)
         step = state.gradients.pushed
         kept = step - state.gradients.first  # fewer than steps once it was resized
         asked = jax.tree.map(lambda d: _ask(d, step), delay, is_leaf=base.is_function)
@@ -185,7 +174,7 @@ def delayed(
             per_leaf("delay", asked, updates),
             per_leaf("max_delay", max_delay, updates),
         )
-        age = _check_age(0 if staleness is None else staleness, one_staleness)
+        age = base.check_staleness("delayed", 0 if staleness is None else staleness)
         origin = Origin(
             age=per_leaf("staleness", age, updates),
             value=base.as_loss("delayed", value),
@@ -199,9 +188,11 @@ def delayed(
             base.require(snapshot, name, "delayed(keep_params=True)", _REMEDY[name])
             origin = origin._replace(params=snapshot)
 
+        # the largest staleness of any leaf
+        oldest_used = functools.reduce(jnp.maximum, jax.tree.leaves(tau), jnp.int32(0))
         remember = functools.partial(_remember, axis_name=axis_name)
         gradients, stale = remember(history, state.gradients, updates, tau, max_delay)
-        now = like_origin(tau)._replace(value=_oldest(tau))
+        now = like_origin(tau)._replace(value=oldest_used)
         origins, origin = remember(
             rings.plain, state.origins, origin, now, like_origin(max_delay)
         )
@@ -228,18 +219,18 @@ def delayed(
 
 
 def staleness(opt_state: Any) -> Any:
-    """The staleness that was last handed on, for logging.
+    """The staleness of the last update, for logging.
 
-    Of producers inside one another it is the innermost's, which holds the sum.
+    If producers of staleness stand inside one another, the innermost holds the sum.
 
     Args:
         opt_state: the state of any transformation with one producer of staleness.
 
     Returns:
-        int32 [], in steps; a tree of these where the producer has a delay a leaf.
+        int32 [], in steps, or a tree of these where each leaf has its own delay.
 
     Raises:
-        ValueError: if no producer, or several side by side, are in the state.
+        ValueError: if the state holds no producer, or several side by side.
 
     Example:
         >>> tx = optax.chain(optax.clip(1.0), delayed(optax.sgd(0.1), 2))
@@ -255,82 +246,41 @@ def staleness(opt_state: Any) -> Any:
     ]
     if len(innermost) != 1:
         raise ValueError(
-            f"`opt_state` must hold one staleness, got {len(innermost)}: "
-            + (
-                "pass the state of one of them alone."
-                if innermost
-                else "wrap the optimizer in `delayed`."
-            )
+            f"`opt_state` must hold one staleness, got {len(innermost)}: pass the state"
+            " of one producer, such as `delayed`, alone."
         )
     return innermost[0]
 
 
 _REMEDY = {
     "params": "call `update(grads, state, params)`",
-    # a gradient that is late already was not taken at today's parameters
+    # a gradient that was late before was not taken at the current parameters
     "stale_params": "give the producer of its `staleness` keep_params=True as well",
 }
-
-
-def _is_single(tree: Any) -> bool:
-    return jax.tree_util.treedef_is_leaf(
-        jax.tree.structure(tree, is_leaf=base.is_function)
-    )
-
-
-def _check_delay(delay: Any) -> None:
-    if callable(delay):
-        return
-    number = isinstance(delay, (int, np.integer, np.ndarray, jax.Array))
-    if not number or jnp.result_type(delay) == jnp.bool_:
-        raise TypeError(
-            "`delay` must be an integer number of steps or a function of the step, got"
-            f" {delay!r}."
-        )
-    if jnp.ndim(delay) != 0:
-        raise TypeError(
-            f"`delay` must be a scalar, got shape {jnp.shape(delay)}: for staleness"
-            " along a trace use delays.from_trace, for one delay a worker"
-            " delays.per_worker."
-        )
-    if base.is_concrete(delay) and not np.asarray(delay) >= 0:
-        raise ValueError(f"`delay` must be non-negative, got {delay}.")
-    if base.is_concrete(delay) and np.asarray(delay) >= 2**31:
-        raise ValueError(f"`delay` must be below 2^31, got {delay}.")
 
 
 def _own_bound(delay: Any) -> int:
     if not isinstance(delay, (int, np.integer)):
         raise ValueError(
-            "`max_delay` must be given where `delay` is not a Python int, got"
-            f" {delay!r}: it fixes how many gradients are kept."
+            "`max_delay` must be given where `delay` is no Python int, got"
+            f" {delay!r}: it fixes the number of gradients kept."
         )
     return int(delay)
 
 
-def _check_bound(max_delay: Any) -> int:
-    bound = base.check_bound("max_delay", max_delay)
-    if bound >= DEEPEST:
-        raise ValueError(
-            f"`max_delay` must be below {DEEPEST}, got {bound}: a gradient is kept for"
-            " each step of it."
-        )
-    return bound
-
-
 def _ask(delay: Any, step: jax.Array) -> jax.Array:
-    """The delay asked for at `step`: an integer, or a floored float []."""
+    """The delay at `step`: an integer, or a floored float []."""
     asked = base.as_scalar("delay(step)", delay(step) if callable(delay) else delay)
     return asked if jnp.issubdtype(asked.dtype, jnp.integer) else jnp.floor(asked)
 
 
 def _clip(asked: jax.Array, oldest: jax.Array) -> jax.Array:
-    """The staleness, int32 []; a float is clipped first, for int32 ends earlier."""
+    """The staleness, int32 []. A float is clipped first: int32 ends earlier."""
     return jnp.clip(asked, 0, oldest.astype(asked.dtype)).astype(jnp.int32)
 
 
 def _poisoned(stale: Any, asked: Any) -> Any:
-    """`stale`, NaN where the delay that was asked for is NaN."""
+    """`stale`, NaN where the delay is NaN."""
     if all(jnp.issubdtype(d.dtype, jnp.integer) for d in jax.tree.leaves(asked)):
         return stale
     unknown = jax.tree.map(jnp.isnan, asked)
@@ -339,36 +289,6 @@ def _poisoned(stale: Any, asked: Any) -> Any:
         stale,
         base.broadcast("delay", unknown, stale),
     )
-
-
-def _oldest(tau: Any) -> jax.Array:
-    """The largest staleness of a tree, 0 if it is empty."""
-    return functools.reduce(jnp.maximum, jax.tree.leaves(tau) or [jnp.int32(0)])
-
-
-def _check_like(updates: Any, params: Any) -> None:
-    """Checks the gradients' shapes against the parameters, where these are known."""
-    leaves = jax.tree.leaves_with_path(updates)
-    own = jax.tree.leaves(params)
-    if len(leaves) != len(own):
-        return
-    for (path, leaf), param in zip(leaves, own, strict=True):
-        if jnp.shape(leaf) != jnp.shape(param):
-            raise ValueError(
-                "The gradients handed to `delayed` must have the parameters' shapes:"
-                f" {jax.tree_util.keystr(path) or 'the root'} is {jnp.shape(leaf)}, its"
-                f" parameter {jnp.shape(param)}."
-            )
-
-
-def _check_age(age: Any, one_staleness: bool) -> Any:
-    if one_staleness and not _is_single(age):
-        raise TypeError(
-            "`staleness` handed to `delayed` is a tree, but its own delay is one for"
-            " all leaves: give it a `delay` for each leaf as well,"
-            " jax.tree.map(lambda _: delay, params)."
-        )
-    return base.check_staleness("delayed", age)
 
 
 def _kept(tree: Any, max_delay: Any) -> Any:
@@ -395,25 +315,14 @@ def _remember(
     *,
     axis_name: tuple[str, ...],
 ) -> tuple[rings.Ring, Any]:
-    """Stores `fresh` and reads what is `tau` old, `fresh` itself without a history."""
+    """Stores `fresh` and reads the item of `tau` steps ago; without a ring `fresh`."""
     held = _kept(fresh, max_delay)
     bounds = jax.tree.leaves(base.broadcast("max_delay", max_delay, fresh))
     _check_depth(ring, [bound for bound in bounds if bound > 0])
-    try:
-        ring = storage.push(ring, held)
-    except ValueError as error:
-        raise ValueError(
-            "The trees handed to `delayed` must be like the parameters that `init` was"
-            f" given: {error}"
-        ) from error
+    ring = storage.push(ring, held)
     stored = storage.read(ring, tau, held)
-    if any(map(base.is_axis, axis_name)):
-        # Always true, but XLA does not know. Without it XLA (CPU, jax 0.10.2) fuses
-        # write and read with the sum over simulated workers, and writes the whole ring
-        # twice: 4.7 times the bytes of a step at a delay of 8. A barrier does not help.
-        stored = optax.tree.where(
-            ring.pushed > 0, stored, optax.tree.zeros_like(stored)
-        )
+    if collectives.is_inside(axis_name):
+        stored = xla.read_apart(stored, ring.pushed)
 
     def choose(new, old):
         return new if old is None else old
@@ -422,17 +331,13 @@ def _remember(
 
 
 def _check_depth(ring: rings.Ring, bounds: list[int]) -> None:
-    """Checks that a history is as deep as this transformation's.
-
-    A history may keep several leaves together: then all are equally deep.
-    """
+    """Checks that a ring has the depths of this transformation."""
     depths = [slots.shape[0] - 1 for slots in jax.tree.leaves(ring.slots)]
-    if len(depths) != len(bounds):
+    if len(depths) != len(bounds):  # a history that keeps several leaves together
         depths, bounds = sorted(set(depths)), sorted(set(bounds))
     if depths != bounds:
-        held = ", ".join(map(str, sorted(set(depths)))) or "none"
         raise ValueError(
-            f"`max_delay` is {', '.join(map(str, sorted(set(bounds)))) or 0}, but the"
-            f" state was made for another: its history has depth {held}. Change it with"
+            f"`max_delay` is {sorted(set(bounds)) or 0}, but the history in the state"
+            f" has depth {sorted(set(depths)) or 0}: change it with"
             " resize_history(state, tx.init(params))."
         )

@@ -21,21 +21,18 @@ def inject_staleness(
 ) -> optax.GradientTransformationExtraArgs:
     """Hands `inner` a staleness that is a leaf of the state.
 
-    For trainers that call `update(grads, state, params)` with no extra arguments: set
-    the leaf before the step, and everything in `inner` receives it as `staleness=`. A
-    `delayed` in `inner` adds its own delay.
+    For trainers that call `update(grads, state, params)` without extra arguments. Set
+    the leaf before the step: `inner` receives it as `staleness=`. A `delayed` in
+    `inner` adds its own delay.
 
-    The leaf keeps its value until it is set again. Where `update` is given `staleness=`
-    as well, the sum of the two is handed on.
+    The leaf keeps its value until you set it again. If `update` receives `staleness=`
+    as well, `inner` receives the sum of the two.
 
     Args:
         inner: the transformation that reads the staleness.
 
     Returns:
-        A transformation whose state adds one integer to the state of `inner`.
-
-    Raises:
-        TypeError: if `inner` is no transformation.
+        A transformation that adds one integer to the state of `inner`.
 
     Example:
         >>> import delayjax as dj
@@ -47,7 +44,7 @@ def inject_staleness(
         -0.25
 
     References:
-        `optax.inject_hyperparams`, which keeps hyper-parameters in the state likewise.
+        `optax.inject_hyperparams`, which keeps hyper-parameters in the state.
     """
     inner = base.as_transformation("inner", inner)
 
@@ -55,12 +52,12 @@ def inject_staleness(
         return InjectStalenessState(jnp.zeros((), jnp.int32), inner.init(params))
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
-        told = base.check_staleness("inject_staleness", state.staleness)
+        total = base.check_staleness("inject_staleness", state.staleness)
         if staleness is not None:
             given = base.check_staleness("inject_staleness", staleness, mean=True)
-            told = jax.tree.map(lambda age: age + told, given)
+            total = jax.tree.map(lambda age: age + total, given)
         updates, inner_state = inner.update(
-            updates, state.inner_state, params, staleness=told, **extra_args
+            updates, state.inner_state, params, staleness=total, **extra_args
         )
         return updates, state._replace(inner_state=inner_state)
 

@@ -1,4 +1,4 @@
-"""Optimizers that can't stand behind a stale gradient, and what to write instead."""
+"""Optimizers that cannot use a stale gradient, and the remedy for each."""
 
 import functools
 from collections.abc import Iterator
@@ -11,19 +11,19 @@ _SEARCH = (
     "Use a learning rate that is fixed or scheduled",
 )
 _PAIRS = (
-    "it pairs the change of the gradient with the change of the parameters, and a stale"
-    " gradient was not taken at today's",
+    "it pairs the change of the gradient with the change of the parameters, but a stale"
+    " gradient was not taken at today's parameters",
     "Use an optimizer that reads the gradient alone, as optax.sgd or optax.adam do",
 )
 REFUSED = {
     "lookahead": (
-        "its parameters are pairs, and its gradients are not",
+        "its parameters are pairs, but its gradients are not",
         "Delay the fast optimizer in it: optax.lookahead({wrapper}(fast_optimizer,"
         " ...), ...)",
     ),
     "sam": (
-        "its gradients are taken in turn at two points, and a stale one is of the wrong"
-        " point",
+        "it takes gradients in turn at two points, and a stale gradient is from the"
+        " wrong point",
         "Delay the optimizer in it: optax.contrib.sam({wrapper}(optimizer, ...),"
         " adv_optimizer, opaque_mode=True)",
     ),
@@ -32,25 +32,16 @@ REFUSED = {
     "scale_by_backtracking_linesearch": _SEARCH,
     "scale_by_zoom_linesearch": _SEARCH,
     "differentially_private_aggregate": (
-        "its gradients have an axis of examples more than the parameters",
+        "its gradients have one axis more than the parameters, for the examples",
         "Put it in front: optax.chain(differentially_private_aggregate(...),"
         " {wrapper}(...))",
     ),
 }
-"""Factories of Optax that are refused: why, and what to write instead."""
+"""Refused factories of Optax: the reason, and the remedy."""
 
 
 def check(name: str, inner: Any, *, wrapper: str = "delayed") -> None:
-    """Checks that a transformation can be handed gradients that are late.
-
-    Args:
-        name: the argument that holds the transformation, for errors.
-        inner: the transformation.
-        wrapper: the function that makes gradients late.
-
-    Raises:
-        ValueError: if a part of `inner` was made by a factory in `REFUSED`.
-    """
+    """Checks that a transformation can use gradients that `wrapper` made late."""
     for factory in factories(inner):
         if factory in REFUSED:
             why, remedy = REFUSED[factory]
@@ -63,8 +54,8 @@ def check(name: str, inner: Any, *, wrapper: str = "delayed") -> None:
 def factories(transformation: Any) -> Iterator[str]:
     """The names of Optax's factories that made a transformation and its parts.
 
-    A transformation is a pair of functions. What it is made of is found in the
-    variables that these functions close over.
+    A transformation is a pair of functions. Its parts stand in the variables that these
+    functions close over.
     """
     seen: set[int] = set()
     todo = [transformation]

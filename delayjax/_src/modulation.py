@@ -1,8 +1,8 @@
 """Learning rates that depend on staleness.
 
-Where a law stands in a chain decides what it does. After the optimizer it scales the
-step, which is what the papers mean. Before it, it weights gradients, which a scale-free
-optimizer (Adam, Lion, Muon) does not notice at all when the staleness is constant.
+The place of a law in a chain decides its effect. After the optimizer it scales the
+step, as the papers mean it. Before the optimizer it weights gradients. A scale-free
+optimizer (Adam, Lion, Muon) removes such a weight if the staleness is constant.
 """
 
 from typing import Any, NamedTuple
@@ -26,15 +26,15 @@ def scale_by_staleness(law: base.Law) -> optax.GradientTransformationExtraArgs:
         u <- law(tau) * u
 
     Args:
-        law: staleness (int32 []) -> factor; `inverse`, `polynomial(0.5)` or any
-            function of the kind. Applied leaf by leaf where there is a staleness for
-            each.
+        law: staleness (int32 []) -> factor, for example `inverse` or `polynomial(0.5)`.
+            Applied to each leaf where each leaf has its own staleness.
 
     Returns:
         A transformation without state. Updates keep their dtype.
 
     Raises:
-        TypeError: in `update`, if `staleness` is missing or not an integer.
+        TypeError: in `update`, if `staleness` is missing.
+        ValueError: in `update`, if `staleness` is negative or not a number of steps.
 
     Example:
         >>> tx = scale_by_staleness(inverse)
@@ -55,16 +55,15 @@ def scale_by_staleness(law: base.Law) -> optax.GradientTransformationExtraArgs:
         del params, extra_args
         base.require(staleness, "staleness", "scale_by_staleness", _WRAP)
         staleness = base.check_staleness("scale_by_staleness", staleness, mean=True)
-        if not jax.tree_util.treedef_is_leaf(jax.tree.structure(staleness)):
+        if not base.is_leaf(staleness):
             staleness = base.masked_like(staleness, updates)
         factors = jax.tree.map(
             lambda tau: base.as_scalar("law(staleness)", law(tau)), staleness
         )
-        factors = base.broadcast("staleness", factors, updates)
         updates = jax.tree.map(
             lambda update, factor: (update * factor).astype(update.dtype),
             updates,
-            factors,
+            base.broadcast("staleness", factors, updates),
         )
         return updates, state
 
@@ -72,7 +71,7 @@ def scale_by_staleness(law: base.Law) -> optax.GradientTransformationExtraArgs:
 
 
 def inverse(staleness: jax.Array) -> jax.Array:
-    """Division by staleness: law(tau) = 1 / max(1, tau).
+    """Divides by the staleness: law(tau) = 1 / max(1, tau).
 
     Args:
         staleness: in steps, int32 [].
@@ -97,9 +96,6 @@ def polynomial(power: ArrayLike) -> base.Law:
     Args:
         power: non-negative; 0.5 in FedAsync, 1.0 in Kardam. May be traced.
 
-    Raises:
-        ValueError: if it is negative or not finite.
-
     Example:
         >>> [float(polynomial(0.5)(tau)) for tau in (0, 3)]
         [1.0, 0.5]
@@ -113,7 +109,7 @@ def polynomial(power: ArrayLike) -> base.Law:
 
 
 def hinge(slope: ArrayLike, knee: ArrayLike) -> base.Law:
-    """Full steps up to a staleness, hyperbolic decay beyond it.
+    """Full steps up to a staleness, then hyperbolic decay.
 
         law(tau) = 1                              for tau <= knee
         law(tau) = 1 / (slope (tau - knee) + 1)   for tau > knee
@@ -121,9 +117,6 @@ def hinge(slope: ArrayLike, knee: ArrayLike) -> base.Law:
     Args:
         slope: per step, non-negative; 10 in FedAsync. May be traced.
         knee: in steps, non-negative; 4 in FedAsync. May be traced.
-
-    Raises:
-        ValueError: if one is negative or not finite.
 
     Example:
         >>> [float(hinge(1.0, 4)(tau)) for tau in (4, 5, 7)]
@@ -146,14 +139,11 @@ def hinge(slope: ArrayLike, knee: ArrayLike) -> base.Law:
 def capped(workers: ArrayLike) -> base.Law:
     """Full steps up to the number of workers: law(tau) = min(1, P / tau).
 
-    The delay-adaptive step of asynchronous SGD: with P workers the mean staleness is
-    P - 1, so only what is later than usual is weakened.
+    The delay-adaptive step of asynchronous SGD. With P workers the mean staleness is
+    P - 1, so only gradients that are later than usual lose weight.
 
     Args:
         workers: P, positive. May be traced.
-
-    Raises:
-        ValueError: if it is not positive and finite.
 
     Example:
         >>> [float(capped(4)(tau)) for tau in (0, 4, 8)]
@@ -173,13 +163,10 @@ def capped(workers: ArrayLike) -> base.Law:
 
 
 def exponential(rate: ArrayLike) -> base.Law:
-    """Exponential penalty: law(tau) = exp(-rate tau).
+    """Exponential decay: law(tau) = exp(-rate tau).
 
     Args:
         rate: per step, non-negative; 0.2 in Kardam's demonstration. May be traced.
-
-    Raises:
-        ValueError: if it is negative or not finite.
 
     Example:
         >>> [round(float(exponential(0.2)(tau)), 4) for tau in (0, 5)]
@@ -195,8 +182,8 @@ def exponential(rate: ArrayLike) -> base.Law:
 class DropStaleState(NamedTuple):
     """State of `drop_stale`."""
 
-    dropped: jax.Array  # gradients refused so far, int32 []
-    inner_state: Any  # untouched by a refused gradient
+    dropped: jax.Array  # gradients dropped so far, int32 []
+    inner_state: Any  # unchanged by a dropped gradient
 
 
 def drop_stale(
@@ -205,25 +192,26 @@ def drop_stale(
     *,
     axis_name: base.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
-    """Refuses gradients that are too old.
+    """Drops gradients that are too old.
 
-    While tau > bound the update is zero and the state of `inner` (counters, moments) is
-    untouched; otherwise this is `inner`. Extra arguments are passed on.
+    While tau > bound the update is zero and the state of `inner` (counters, moments)
+    does not change. Otherwise this is `inner`, with all extra arguments.
 
     Args:
-        inner: the transformation to protect. A history inside of it would be copied at
-            every step: put `delayed` around, `delayed(drop_stale(optimizer, 8), ...)`.
-        bound: the largest staleness accepted, in steps. An int, or an integer scalar
+        inner: the transformation to protect. A history in it would be copied at every
+            step: put `delayed` outside, `delayed(drop_stale(optimizer, 8), ...)`.
+        bound: the largest accepted staleness, in steps: an int, or an integer scalar
             that may be traced.
-        axis_name: the workers' axis, or several, along which staleness differs, where
-            `init` is called inside `shard_map`.
+        axis_name: the workers' axis, or several axes, along which staleness differs,
+            where `init` is called inside `shard_map`.
 
     Returns:
-        A transformation whose state adds a count of the dropped gradients to that of
-        `inner`. Costs a selection between the old and the new state of `inner`.
+        A transformation that adds a count of dropped gradients to the state of `inner`.
+        Costs a selection between the old and the new state of `inner`.
 
     Raises:
-        TypeError: in `update`, if `staleness` is missing or is one for each leaf.
+        TypeError: in `update`, if `staleness` is missing or a tree. For a tree, split
+            the parameters with `optax.partition` and drop in each part.
         ValueError: if `bound` is negative.
 
     Example:
@@ -239,26 +227,21 @@ def drop_stale(
     References:
         Gupta, Zhang and Wang, Rudra, ICDM 2016, arXiv:1509.04210 (released server);
         Maranjyan, Tyurin and Richtarik, Ringmaster ASGD, ICML 2025, arXiv:2501.16168,
-        whose R is bound + 1.
+        where R is bound + 1.
     """
     inner = base.as_transformation("inner", inner)
     if base.is_concrete(bound):
         bound = base.check_bound("bound", bound)
 
     def init_fn(params):
-        # what is accepted differs from worker to worker
         nothing = jnp.zeros((), jnp.int32)
+        # each worker drops other gradients
         return DropStaleState(
             *base.vary((nothing, inner.init(params)), axis_name=axis_name)
         )
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         base.require(staleness, "staleness", "drop_stale", _WRAP)
-        if not jax.tree_util.treedef_is_leaf(jax.tree.structure(staleness)):
-            raise TypeError(
-                "`drop_stale` needs one `staleness` for all leaves, got a tree: split"
-                " the parameters with optax.partition and drop in each part."
-            )
         staleness = base.check_staleness("drop_stale", staleness, mean=True)
         new_updates, new_state = inner.update(
             updates, state.inner_state, params, staleness=staleness, **extra_args

@@ -1,38 +1,38 @@
-"""Training along a trace: every gradient at the version its worker read, used once."""
+"""Training along a trace: each gradient at the version that its worker read."""
 
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src import base, buffers, inners, taking
+from delayjax._src import base, buffers, inners, taking, xla
 from delayjax._src.aggregation import Aggregation
 from delayjax._src.cluster.trace import Arrivals, Trace
 from delayjax._src.ring import ring as rings
 
 Accept = Callable[[Any, jax.Array], jax.Array]
-"""(gradients, staleness int32 []) -> whether the server takes them, bool []."""
+"""(gradients, staleness int32 []) -> whether the server uses them, bool []."""
 
 
 class Version(NamedTuple):
-    """What is remembered of a version of the parameters."""
+    """A version of the parameters in the history."""
 
     params: Any
-    applied: Any  # updates that had moved them, int32 []; () where all of them do
+    applied: Any  # updates that had moved them, int32 []; () where all updates do
 
 
 class ReplayState(NamedTuple):
-    """State of `replay`: all that a checkpoint must hold."""
+    """State of `replay`, complete for a checkpoint."""
 
     params: Any
-    model_state: Any  # of `grad_fn`, the server's newest; None where it has none
+    model_state: Any  # the server's newest; None where the model has none
     applied: jax.Array  # updates that moved the parameters, int32 []
-    versions: rings.Ring  # of `Version`, the last ones; `pushed` is the updates done
+    versions: rings.Ring  # the last `Version`s; `pushed` is the number of updates done
     opt_state: Any
     each_state: Any
     aggregation_state: Any
@@ -40,34 +40,24 @@ class ReplayState(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What an update reports."""
+    """The report of an update."""
 
-    metrics: Any  # of `grad_fn`, the mean over the gradients that arrived
-    staleness: jax.Array  # mean of the gradients used, updates, float32 []
-    gradients: jax.Array  # used, int32 []
-
-
-class Init(Protocol):
-    """The beginning of a training: `init(params, key, model_state=...)`."""
-
-    def __call__(
-        self, params: Any, key: jax.Array, *, model_state: Any = None
-    ) -> ReplayState:
-        """The state at the beginning; copies what it is given."""
-        ...
+    metrics: Any  # the mean over the gradients that arrived
+    staleness: jax.Array  # the mean over the gradients used, in updates, float32 []
+    gradients: jax.Array  # the number of gradients used, int32 []
 
 
 class Replay(NamedTuple):
     """Training along a trace, as three functions."""
 
-    init: Init
+    init: Callable[..., ReplayState]  # of (params, key, model_state=None)
     step: Callable[[ReplayState, tuple[Arrivals, Any]], tuple[ReplayState, Report]]
     run: Callable[[ReplayState, Any], tuple[ReplayState, Report]]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Plan:
-    """What is static in a replay."""
+class Plan:
+    """The static part of a replay."""
 
     grad_fn: taking.GradFn
     tx: optax.GradientTransformationExtraArgs
@@ -79,8 +69,8 @@ class _Plan:
     width: int  # the most gradients of an update, K
     chunk: int  # gradients taken at once
     full: bool  # every update has K gradients
-    shared: bool  # the gradients of an update are equally old: one read serves all
-    divisor: int | None  # where it is the same for all updates
+    shared: bool  # the gradients of an update are of one version
+    divisor: int | None  # None where it is not the same for all updates
 
     @property
     def dense(self) -> bool:
@@ -93,23 +83,23 @@ class _Gradients(NamedTuple):
 
     values: Any
     metrics: Any
-    model_state: Any  # that each leaves; None where there is none
-    params: Any  # that each was taken at; without a leading axis where shared
+    model_state: Any  # after each gradient; None where the model has none
+    params: Any  # of each gradient; without a leading axis where `shared`
     staleness: jax.Array  # updates, int32
     worker: jax.Array  # int32
-    there: jax.Array  # whether there is one, bool
-    used: jax.Array  # whether the server takes it, bool
+    there: jax.Array  # whether there is a gradient, bool
+    used: jax.Array  # whether the server uses it, bool
 
 
 class _Gathered(NamedTuple):
-    """What an update has gathered so far."""
+    """The sums of an update so far."""
 
-    total: Any  # the sum of the gradients used
-    metrics: Any  # their sum over the gradients that are there
+    total: Any  # the gradients used
+    metrics: Any  # of all gradients that are there
     model_state: Any  # the mean over the gradients used
-    staleness: jax.Array  # its sum over the gradients used, int32 []
-    there: jax.Array  # gradients, int32 []
-    used: jax.Array  # gradients, int32 []
+    staleness: jax.Array  # of the gradients used, int32 []
+    there: jax.Array  # the number of gradients, int32 []
+    used: jax.Array  # the number of gradients used, int32 []
     each_state: Any
     aggregation_state: Any
 
@@ -126,82 +116,74 @@ def replay(
     max_staleness: int | None = None,
     read_spread: float = 0.0,
 ) -> Replay:
-    """Trains along what a cluster did.
+    """Trains along the trace of a cluster.
 
-    Update t takes the K gradients of its row of the trace, each on a batch of its own
-    and at exactly the version its worker had read, and uses each once:
+    Update t takes the K gradients of its row of the trace. Each is taken on a batch of
+    its own, at exactly the version that its worker had read, and is used once:
 
         x_{t+1} = x_t + tx( (1/K) sum_k each( g(x_{t - tau_k}; batch_k) ) )
 
-    (*Delivery*: unlike with `delayed`, no gradient is used twice or lost.)
+    (*Delivery*: unlike `delayed`, it uses no gradient twice and loses none.)
 
-    A model may have a state s that no gradient moves: BatchNorm's running statistics,
-    counters, an average of the parameters. The server keeps it. Each of the K gradients
-    starts from the server's newest state, whatever version of the parameters it is
-    taken at, and
+    A model may have a state s that no gradient moves, such as the running statistics of
+    BatchNorm. The server keeps it. All K gradients start from its newest state,
+    whatever their version of the parameters, and
 
         s_{t+1} = (1/K) sum_k s'_k,    (g_k, s'_k) of x_{t - tau_k}, batch_k and s_t
 
-    So a late worker moves the newest statistics and overwrites nothing: TensorFlow's
-    parameter servers and PyTorch's shared memory move averages in place. With one
-    gradient an update each gradient makes one such move; with several the update makes
-    one move, by their mean, as in data-parallel training. The mean is over the
-    gradients that are used, whatever the divisor; a leaf that is not floating (a
-    counter, a flag, a key) comes from the last gradient used. Without a used gradient s
-    stays as it is.
+    The mean is over the gradients that are used, whatever the divisor. A leaf that is
+    not floating (a counter, a key) comes from the last gradient used. Without a used
+    gradient s does not change.
 
     Args:
-        trace: from `cluster.simulate` or `cluster.load_trace`; or several, of as many
-            replicates, over which `step` is mapped.
-        grad_fn: (params, batch, key) -> (gradients, metrics); where `init` is given a
-            `model_state`, (params, batch, key, model_state) -> (gradients, metrics,
-            model_state). The key of gradient k of update t is `fold_in(fold_in(key, t),
+        trace: a trace from `cluster.simulate` or `cluster.load_trace`; or several
+            traces, one for each replicate, over which you map `step`.
+        grad_fn: (params, batch, key) -> (metrics, gradients), for example
+            `jax.value_and_grad(loss)`, where the metrics are the loss; with
+            `has_aux=True` the metrics are (loss, aux). If `init` is given a
+            `model_state`: (params, batch, key, model_state) -> ((metrics, model_state),
+            gradients). The key of gradient k of update t is `fold_in(fold_in(key, t),
             k)`. Draw from it, not from a key in the model's state, which the K
             gradients of an update share.
-        tx: the server's optimizer. Where the gradients of each update were all taken at
-            one version (one gradient an update, `hardsync`, groups), it is handed that
-            version as `stale_params=` and its `staleness=` (int32), so that whatever
-            stands in `delayed(...)` can stand here; else the mean `staleness=` of the
-            update (float32). Where every update has one gradient, its `worker=` too.
-        each: applied to each gradient before the mean, with the gradient's own
-            `staleness=`, `stale_params=` and `worker=`: a staleness-dependent rate in a
-            mean of several ages (n-softsync), compensation. Its state passes through
-            the gradients in their order.
-        aggregation: in place of the sum over the trace's divisor.
-        accept: refuses gradients by their value: (gradients, staleness) -> bool []. An
-            update of which nothing is accepted leaves parameters and optimizer as they
-            are, and counts in no staleness that is handed on. It selects between the
-            old and the new state of `tx`, and so copies a history inside of it.
-        chunk: how many gradients of an update are taken at once, by `vmap`; all unless
-            given.
-        max_staleness: the deepest history allowed, in updates.
+        tx: the server's optimizer. If the gradients of each update have one version
+            (one gradient per update, `hardsync`, groups), it receives that version as
+            `stale_params=` and its `staleness=` (int32), as inside `delayed(...)`. Else
+            it receives the mean `staleness=` of the update (float32). If every update
+            has one gradient, it receives its `worker=` too.
+        each: a transformation of each gradient before the mean. It receives the
+            gradient's own `staleness=`, `stale_params=` and `worker=`. Its state passes
+            through the gradients in their order.
+        aggregation: replaces the sum over the trace's divisor.
+        accept: refuses gradients by their value: (gradients, staleness) -> bool []. If
+            an update accepts nothing, parameters and optimizer do not change, and the
+            update counts in no later staleness. `accept` selects between the old and
+            the new state of `tx`, and so copies a history inside of it.
+        chunk: the number of gradients that one `vmap` takes; by default all of an
+            update.
+        max_staleness: the largest staleness allowed, in updates.
         read_spread: the share of a gradient's staleness over which its read is spread,
-            in [0, 1]: each coordinate is read at a version of its own, drawn uniformly
-            from tau - floor(spread tau) .. tau updates ago (Hogwild!: reads without a
-            lock, and writes that add to each coordinate).
+            in [0, 1]. Each coordinate is read at its own version, drawn uniformly from
+            tau - floor(spread tau) .. tau updates ago (Hogwild!: reads without a lock).
 
     Returns:
-        `init(params, key, model_state=None)`; `step(state, (arrivals, batches))` for a
-        scan of your own, over `(trace.arrivals(start, stop), batches)` with batches
-        [n, K, ...] (those beyond an update's gradients are ignored), returning the
-        state and a `Report`; and `run(state, batches)`, which scans the next n updates
-        and donates the state. Rows that ask for a version that is not kept report
-        metrics and staleness of nan: those of another trace or another time, or the
-        first ones after `resize_history`.
+        `init(params, key, model_state=None)`. `step(state, (arrivals, batches))`, for a
+        scan of your own over `(trace.arrivals(start, stop), batches)` with batches
+        [n, K, ...], returns the state and a `Report`. `run(state, batches)` scans the
+        next n updates and donates the state. In rows with fewer than K gradients the
+        other batches are not used. A row that asks for a version that is not kept (a
+        row of another trace, or the first rows after `resize_history`) reports metrics
+        and staleness of nan.
 
         The state holds (largest staleness + 1) parameter trees, none if it is 0, and
-        one model state. An update works on `chunk` more of both, whatever the number of
-        workers; it costs the gradients and one write and K reads of a tree. Under
-        `vmap` use `ring.vmap_axes(state)`. A state saved between two calls of `run` and
-        restored goes on to the same bits. Calls of other lengths, or a scan of your
-        own, are other programs, and XLA may round their sums and products differently:
-        they end in the same numbers up to rounding.
+        one model state. An update needs `chunk` more of both, whatever the number of
+        workers. It costs the gradients, one write and K reads of a tree. Under `vmap`
+        use `ring.vmap_axes(state)`. A run that is saved and restored between two calls
+        of `run` ends in the same bits. A call of another length, or a scan of your own,
+        is another program, which XLA may round differently.
 
     Raises:
-        TypeError: if an argument is of no such kind, or (in `step`) `grad_fn` takes or
-            returns something else, its gradients are integers or unlike the parameters,
-            its model state is unlike the given one, `accept` returns no bool, or
-            `each`, `aggregation` or `tx` return other shapes than the parameters'.
+        TypeError: in `step`, if gradients, model state, or the results of `each`,
+            `aggregation` or `tx` are not like the parameters.
         ValueError: if the trace is deeper than `max_staleness`, a number is out of
             range, gradients are late and `tx` or `each` needs fresh ones (see
             `delayed`), or (in `step`) the batches do not fit the trace.
@@ -212,7 +194,7 @@ def replay(
         >>> workers = cluster.Cluster(2, cluster.constant(1.0))
         >>> trace = cluster.simulate(workers, asgd, 4, seed=0)
         >>> def grad_fn(x, batch, key):
-        ...     return x - batch, {"loss": 0.5 * (x - batch) ** 2}
+        ...     return 0.5 * (x - batch) ** 2, x - batch
         >>> training = replay(trace, grad_fn, optax.sgd(0.5))
         >>> state = training.init(jnp.zeros(()), jax.random.key(0))
         >>> state, report = training.run(state, jnp.ones((4, 1)))
@@ -226,12 +208,8 @@ def replay(
         arXiv:1511.05950 (a rate for each gradient of a mean); Niu, Recht, Re and
         Wright, Hogwild!, NIPS 2011, arXiv:1106.5730 (inconsistent reads).
     """
-    is_several = isinstance(trace, Sequence)
-    traces = list(trace) if is_several else [trace]
-    if not traces or not all(isinstance(one, Trace) for one in traces):
-        raise TypeError(f"`trace` must be a cluster.Trace or several, got {trace!r}.")
-    base.check_number("read_spread", read_spread)
-    if read_spread > 1.0:
+    traces = list(trace) if isinstance(trace, Sequence) else [trace]
+    if not 0.0 <= read_spread <= 1.0:
         raise ValueError(f"`read_spread` must lie in [0, 1], got {read_spread}.")
     if chunk is not None:
         base.check_bound("chunk", chunk, at_least=1)
@@ -240,8 +218,8 @@ def replay(
         "max_staleness", max_staleness
     ):
         raise ValueError(
-            f"`trace` has a staleness of {depth}, more than `max_staleness` allows, got"
-            f" {max_staleness}: allow more, or bound it in the cluster with"
+            f"`trace` has a staleness of {depth}, more than `max_staleness`, got"
+            f" {max_staleness}: allow more, or bound the staleness in the cluster with"
             " protocols.bounded_staleness(...)."
         )
     if depth:
@@ -250,7 +228,7 @@ def replay(
     width = max(1, *(one.max_gradients for one in traces))
     full = all((one.counts == width).all() for one in traces)
     constant = full and all((one.divisor == width).all() for one in traces)
-    plan = _Plan(
+    plan = Plan(
         grad_fn=grad_fn,
         tx=base.as_transformation("tx", tx),
         each=None if each is None else base.as_transformation("each", each),
@@ -264,7 +242,7 @@ def replay(
         shared=all(map(_ages_agree, traces)) and (read_spread == 0.0 or width == 1),
         divisor=width if constant and accept is None else None,
     )
-    step = functools.partial(_step, plan)
+    step = functools.partial(update, plan)
     scan = jax.jit(functools.partial(jax.lax.scan, step), donate_argnums=0)
 
     def run(state, batches):
@@ -273,32 +251,16 @@ def replay(
                 f"`run` follows one trace, got {len(traces)}: map `step` over them."
             )
         start = int(state.versions.pushed)
-        if not jax.tree.leaves(batches):
-            raise ValueError(
-                "`batches` must have leaves, whose leading axis says how many updates"
-                f" to run, got {batches!r}: scan `step` where no data is needed."
-            )
-        lengths = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(batches)}
-        if len(lengths) > 1 or () in lengths:
-            raise ValueError(
-                "`batches` must have one leading axis, the number of updates to run,"
-                f" in all leaves, got {sorted(lengths)}."
-            )
-        updates = lengths.pop()[0]
-        left = traces[0].num_updates - start
-        if updates > left:
-            raise ValueError(
-                f"`batches` must be of the {left} updates at most that are left of the"
-                f" trace, got {updates}."
-            )
+        updates = len(jax.tree.leaves(batches)[0])
         return scan(state, (traces[0].arrivals(start, start + updates), batches))
 
-    return Replay(functools.partial(_init, plan), step, run)
+    return Replay(functools.partial(begin, plan), step, run)
 
 
-def _init(
-    plan: _Plan, params: Any, key: jax.Array, *, model_state: Any = None
+def begin(
+    plan: Plan, params: Any, key: jax.Array, *, model_state: Any = None
 ) -> ReplayState:
+    """The state before the first update."""
     params, model_state, key = taking.begun(params, model_state, key)
     applied = jnp.zeros((), jnp.int32)
     state = ReplayState(
@@ -316,15 +278,16 @@ def _init(
     return buffers.unshared(state)
 
 
-def _step(
-    plan: _Plan, state: ReplayState, arrived: tuple[Arrivals, Any]
+def update(
+    plan: Plan, state: ReplayState, arrived: tuple[Arrivals, Any]
 ) -> tuple[ReplayState, Report]:
+    """One update of the server."""
     arrivals, batches = arrived
-    _check_batches(plan, arrivals, batches)
+    _check_width(plan.width, arrivals, batches)
     taking.check_depth(state.params, state.versions, plan.depth)
     now = Version(state.params, state.applied)
     step = state.versions.pushed
-    # first written, then read: a read of the old buffer would copy the whole ring
+    # write, then read: a read of the old buffer would copy the whole ring
     state = state._replace(versions=rings.push(state.versions, _kept(plan, now)))
     gathered, params = _gather(plan, state, step, arrivals, batches)
 
@@ -362,7 +325,6 @@ def _step(
         moved = optax.tree.where(any_used, moved, state.params)
         opt_state = optax.tree.where(any_used, opt_state, state.opt_state)
         applied = state.applied + any_used
-    # the rows of another trace, or of another time, ask for what was never kept
     oldest = jnp.minimum(step - state.versions.first, plan.depth)
     is_kept = (arrivals.staleness <= oldest).all()
     report = Report(
@@ -386,12 +348,9 @@ def _step(
 
 
 def _gather(
-    plan: _Plan, state: ReplayState, step: jax.Array, arrivals: Arrivals, batches: Any
+    plan: Plan, state: ReplayState, step: jax.Array, arrivals: Arrivals, batches: Any
 ) -> tuple[_Gathered, Any]:
-    """All gradients of an update, chunk by chunk, and where they were taken.
-
-    Where they were taken at several versions, the parameters returned mean nothing.
-    """
+    """All gradients of an update, and their parameters where `plan.shared`."""
     key = jax.random.fold_in(state.key, step)
 
     def add(block, gathered):
@@ -409,9 +368,7 @@ def _gather(
     def nothing():
         zeros = jnp.zeros((), jnp.int32)
         batch = jax.tree.map(lambda leaf: leaf[0], batches)
-        one = taking.check(
-            *("replay", plan.grad_fn, state.params, batch, key, state.model_state)
-        )
+        one = taking.check(plan.grad_fn, state.params, batch, key, state.model_state)
         return _Gathered(
             total=() if plan.aggregation else taking.nothing(state.params),
             metrics=taking.nothing(one.metrics),
@@ -438,7 +395,7 @@ def _gather(
 
 
 def _take(
-    plan: _Plan,
+    plan: Plan,
     state: ReplayState,
     key: jax.Array,
     slots: jax.Array,
@@ -464,29 +421,24 @@ def _take(
         accepts = functools.partial(_accepts, plan.accept)
         used = there & _over(accepts, (0, 0), plan.chunk)(taken.gradients, ages)
     return _Gradients(
-        taken.gradients,
-        taken.metrics,
-        taken.model_state,
-        version.params,
-        ages,
-        worker,
-        there,
-        used,
+        values=taken.gradients,
+        metrics=taken.metrics,
+        model_state=taken.model_state,
+        params=version.params,
+        staleness=ages,
+        worker=worker,
+        there=there,
+        used=used,
     )
 
 
 def _accepts(accept: Accept, gradients: Any, staleness: jax.Array) -> jax.Array:
-    answer = jnp.asarray(accept(gradients, staleness))
-    if answer.dtype != jnp.bool_ or answer.ndim != 0:
-        raise TypeError(
-            "`accept` must return one bool for each gradient, got"
-            f" {answer.dtype}{list(answer.shape)}."
-        )
-    return answer
+    answer = accept(gradients, staleness)
+    return base.as_scalar("accept(gradients, staleness)", answer, jnp.bool_)
 
 
 def _add(
-    plan: _Plan, state: ReplayState, gathered: _Gathered, gradients: _Gradients
+    plan: Plan, state: ReplayState, gathered: _Gathered, gradients: _Gradients
 ) -> _Gathered:
     values, each_state = gradients.values, gathered.each_state
     if plan.each is not None:
@@ -519,13 +471,13 @@ def _add(
 
 
 def _each(
-    plan: _Plan,
+    plan: Plan,
     each: optax.GradientTransformationExtraArgs,
     params: Any,
     each_state: Any,
     gradients: _Gradients,
 ) -> tuple[Any, Any]:
-    """Gradients after `each`, which sees them one after the other."""
+    """The gradients after `each`, which receives one after the other."""
 
     def one(state, value, used, handed):
         handed = handed_to_all | handed
@@ -546,22 +498,16 @@ def _each(
 
 
 def _read_each(
-    plan: _Plan, state: ReplayState, ages: jax.Array, keys: jax.Array
+    plan: Plan, state: ReplayState, ages: jax.Array, keys: jax.Array
 ) -> Version:
-    """The versions that the gradients of a chunk are taken at, [chunk, ...]."""
+    """The versions of the gradients of a chunk, [chunk, ...]."""
     read = functools.partial(_read, plan, state)
     if plan.chunk == 1:
         return _over(read, (0, 0), 1)(ages, keys)
-    # XLA gathers element by element on a CPU: three times as slow as copies in turn
-    return jax.lax.platform_dependent(
-        ages,
-        keys,
-        cpu=lambda *each: jax.lax.map(lambda one: read(*one), each),
-        default=jax.vmap(read),
-    )
+    return xla.each_in_turn(read, ages, keys)
 
 
-def _read(plan: _Plan, state: ReplayState, age: jax.Array, key: jax.Array) -> Version:
+def _read(plan: Plan, state: ReplayState, age: jax.Array, key: jax.Array) -> Version:
     """The version of `age` updates ago; a mixture with `read_spread`."""
     if plan.depth == 0:
         return Version(state.params, state.applied)
@@ -570,7 +516,7 @@ def _read(plan: _Plan, state: ReplayState, age: jax.Array, key: jax.Array) -> Ve
         return rings.read(state.versions, age, like)
     newest = age - jnp.floor(plan.read_spread * age).astype(jnp.int32)
     ages = optax.tree.random_like(
-        # not the key that the user draws from
+        # another key than the user's
         jax.random.fold_in(key, 0x5EED),
         state.params,
         lambda key, shape, dtype: jax.random.randint(key, shape, newest, age + 1),
@@ -579,15 +525,15 @@ def _read(plan: _Plan, state: ReplayState, age: jax.Array, key: jax.Array) -> Ve
     return rings.read(state.versions, Version(ages, counted), like)
 
 
-def _kept(plan: _Plan, version: Version) -> Version:
-    """What is remembered of a version: nothing where no gradient is late."""
+def _kept(plan: Plan, version: Version) -> Version:
+    """The part of a version that is kept: nothing where no gradient is late."""
     if plan.depth == 0:
         return Version((), ())
     return version if plan.accept is not None else version._replace(applied=())
 
 
 def _over(function: Callable, axes: tuple, size: int) -> Callable:
-    """`function` over a leading axis where `axes` has 0, without `vmap` for one."""
+    """`vmap(function, axes)`, but a plain call for a single gradient."""
     if size > 1:
         return jax.vmap(function, axes)
 
@@ -601,19 +547,16 @@ def _over(function: Callable, axes: tuple, size: int) -> Callable:
     return of_one
 
 
-def _check_batches(plan: _Plan, arrivals: Arrivals, batches: Any) -> None:
-    if jnp.shape(arrivals.staleness) != (plan.width,):
-        raise ValueError(
-            f"`arrivals` must be a row of {plan.width}, the most gradients that an"
-            f" update of the trace has, got shape {jnp.shape(arrivals.staleness)}: scan"
-            f" `step` over trace.arrivals(start, stop, width={plan.width})."
-        )
-    for path, leaf in jax.tree.leaves_with_path(batches):
-        if jnp.shape(leaf)[:1] != (plan.width,):
+def _check_width(width: int, arrivals: Arrivals, batches: Any) -> None:
+    """Checks the leading axis of the row and the batches of one update."""
+    leaves = {"arrivals": arrivals.staleness, "batches": batches}
+    for path, leaf in jax.tree.leaves_with_path(leaves):
+        if jnp.shape(leaf)[:1] != (width,):
             raise ValueError(
-                f"An update's `batches` must have a leading axis of {plan.width}, the"
-                " most gradients that an update of the trace has, got shape"
-                f" {jnp.shape(leaf)} at {jax.tree_util.keystr(path) or 'the root'}."
+                "An update's `arrivals` and `batches` must have a leading axis of"
+                f" {width}, the most gradients of an update in the trace, got shape"
+                f" {jnp.shape(leaf)} at {base.path_name(path)}: scan `step` over"
+                f" trace.arrivals(start, stop, width={width})."
             )
 
 

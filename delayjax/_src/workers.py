@@ -1,4 +1,4 @@
-"""One worker's step, simulated on one device or run on many."""
+"""One worker's step, simulated on one device or run on many devices."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -18,46 +18,39 @@ Step = Callable[[Any, Any], tuple[Any, Any]]
 
 
 Axes = tuple[tuple[str, ...], ...]
-"""The workers' axes over which each leaf of a tree differs, in the leaves' order."""
+"""For each leaf of a tree, in order, the workers' axes over which it differs."""
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class WorkerState:
-    """The state of all workers. A leaf that all workers share is held once."""
+    """The state of all workers. A leaf that is the same on all is held once."""
 
-    state: Any  # leaves [*shape], or [workers, *shape] where the workers' differ
+    state: Any  # leaves [*shape], or [workers, *shape] where workers differ
     axes: Axes = dataclasses.field(metadata={"static": True})  # () where shared
 
     def one(self, *, worker: int | Mapping[str, int] = 0) -> Any:
-        """One worker's state, copied: all workers' may be donated afterwards.
+        """One worker's state, as a copy, so that the state may be donated later.
 
         Args:
-            worker: which, 0 .. P - 1; with several axes an index for each name.
+            worker: the index of the worker, 0 .. P - 1; with several axes an index for
+                each name.
 
         Raises:
-            TypeError: if an index is no integer.
-            ValueError: if there is no such worker, or no index for one of the names.
+            ValueError: if there is no such worker.
 
         Example:
             >>> held = WorkerState((jnp.ones(()), jnp.arange(3)), ((), ("workers",)))
             >>> held.one(worker=2)
             (Array(1., dtype=float32), Array(2, dtype=int32))
         """
-        every = {name for axes in self.axes for name in axes}
-        indices = (
-            worker if isinstance(worker, Mapping) else dict.fromkeys(every, worker)
-        )
-        if every - set(indices):
-            raise ValueError(
-                f"`worker` must have an index for each of {sorted(every)}, got"
-                f" {worker}."
-            )
 
         def pick(leaf, axes):
-            index = tuple(base.check_bound("worker", indices[name]) for name in axes)
+            index = tuple(
+                worker[name] if isinstance(worker, Mapping) else worker for name in axes
+            )
             for name, i, count in zip(axes, index, leaf.shape, strict=False):
-                if i >= count:
+                if not 0 <= i < count:  # JAX would return another worker
                     raise ValueError(
                         f"`worker` must lie in 0 .. {count - 1} along {name!r}, got"
                         f" {i}."
@@ -67,17 +60,18 @@ class WorkerState:
         return _map(pick, self.state, self.axes)
 
     def shardings(self, mesh: Mesh) -> "WorkerState":
-        """Where the leaves of a state belong on a mesh, `NamedSharding`s.
+        """The place of each leaf on a mesh, a `NamedSharding`.
 
-        With `jax.device_put(held, held.shardings(mesh))` the step of `simulate` runs on
-        all devices of the mesh under `jit`, several workers on each if there are more.
+        After `jax.device_put(held, held.shardings(mesh))` the `jit` of the step of
+        `simulate` runs on all devices of the mesh, with several workers on each if
+        there are more workers than devices.
 
         Args:
-            mesh: devices, with the axes of the workers.
+            mesh: devices, with the axes of the workers. The sizes of the axes must
+                divide the numbers of workers.
 
         Raises:
-            ValueError: if `mesh` lacks an axis, has one of another type than Auto, or
-                its size does not divide the number of workers.
+            ValueError: if `mesh` lacks an axis or has one of another type than Auto.
 
         Example:
             >>> mesh = jax.make_mesh((1,), ("workers",), axis_types=(AxisType.Auto,))
@@ -85,15 +79,9 @@ class WorkerState:
             >>> held.shardings(mesh).state.spec
             P('workers',)
         """
-        _check_mesh(mesh, tuple({name for axes in self.axes for name in axes}))
+        base.check_mesh(mesh, tuple({name for axes in self.axes for name in axes}))
 
         def place(leaf, axes):
-            for name, count in zip(axes, leaf.shape, strict=False):
-                if count % mesh.shape[name]:
-                    raise ValueError(
-                        f"`mesh` must have an axis {name!r} whose size divides the"
-                        f" {count} workers, got {mesh.shape[name]}."
-                    )
             spec = P(*axes, *_spec_on(mesh, leaf)[len(axes) :])
             kind = "pinned_host" if _is_on_host(leaf) else None
             return NamedSharding(mesh, spec, memory_kind=kind)
@@ -116,41 +104,40 @@ def simulate(
 ) -> Workers:
     """Runs one worker's step for P workers on one device, by `vmap`.
 
-    A leaf of the state that is the same on all workers (parameters, the optimizer
-    behind the mean, counters) is held and computed once. A leaf that differs between
-    workers (histories, outboxes, replicas) has a leading axis of P. JAX's types tell
-    which leaves differ: all start as shared, and the step is traced with more and more
-    leaves typed as varying, until it returns the types that it was given.
+    A leaf of the state that is the same on all workers (parameters, the optimizer after
+    the mean, counters) is held and computed once. A leaf that differs between workers
+    (histories, outboxes, replicas) has a leading axis of P. JAX's types tell which
+    leaves differ: all leaves start as shared, and the step is traced with more and more
+    varying leaves, until it returns the types that it was given.
 
     Args:
         step: (state, batch) -> (state, metrics) of one worker, with collectives over
-            `axis_name`. Gradients are taken at `vary(params)`, of the worker's own
-            loss: `pmean` what is reported, not what is differentiated.
-        num_workers: P; or one number for each of several axes, (groups, members).
-        axis_name: of the workers; several names for several axes.
+            `axis_name`. Take gradients at `vary(params)`, of the worker's own loss, and
+            use `pmean` on metrics, not on the loss.
+        num_workers: P; or a number for each of several axes, (groups, members).
+        axis_name: the workers' axis; several names for several axes.
 
     Returns:
-        `init(state, batch, shared=None)` makes the `WorkerState`. `state` is one
-        worker's, made outside of any axis. `batch` is one step's for all workers,
-        leaves [P, ...] (arrays or shapes). `shared` says which parts must stay the same
-        on all workers, a prefix tree of bools, or of the names of axes along which they
-        must. A step after which they would differ is refused. By default the parameters
-        must, the first of a pair (params, rest); in any other state all of it must.
-        Where each worker is to train a model of its own, pass `shared=False`.
-        `step(workers_state, batch)` takes one step; `jit` it with the state donated, or
+        `init(state, batch, shared=None)` makes the `WorkerState`. `state` is the state
+        of one worker, made outside of any axis. `batch` is one step's batch for all
+        workers, leaves [P, ...] (arrays or shapes). `shared` says which parts must stay
+        the same on all workers: a prefix tree of bools, or of names of axes. By default
+        the parameters must, the first of a pair (params, rest); in another state all of
+        it. With `shared=False` each worker trains its own model.
+        `step(workers_state, batch)` takes one step. `jit` it with the state donated, or
         scan it. Metrics that differ between workers are [P, ...].
 
-        Memory is the shared leaves and P times the others. With several axes each is a
-        leading axis of its own, in all batches and in the leaves that differ along it.
-        Where the arrays are placed as `shardings` says, `jit` runs on many devices.
+        Memory is the shared leaves and P times the others. Each of several axes is a
+        leading axis of its own, in the batches and in the leaves that differ along it.
+        Arrays placed as `shardings` says run on many devices.
 
     Raises:
-        TypeError: if a number of workers is no integer, or (in `init` and `step`) the
-            step does not return a pair, or a state of other shapes or dtypes.
-        ValueError: if a number of workers is below 1 or does not match the names; or
-            (in `init` and `step`) if a batch is not for P workers, a leaf that must be
-            shared would differ between workers after a step, or a gradient is summed
-            over the workers because it was not taken at `vary(params)`.
+        TypeError: in `init` and `step`, if the step returns a state of other shapes or
+            dtypes.
+        ValueError: if a number of workers is below 1; or in `init` and `step`, if a
+            batch is not for P workers, a shared leaf would differ between workers after
+            a step, or a gradient is summed over the workers because it was not taken at
+            `vary(params)`.
 
     Example:
         >>> def step(x, batch):
@@ -165,11 +152,6 @@ def simulate(
     names = base.as_names(axis_name)
     counts = num_workers if isinstance(num_workers, tuple) else (num_workers,)
     counts = tuple(base.check_bound("num_workers", n, at_least=1) for n in counts)
-    if len(counts) != len(names):
-        raise ValueError(
-            f"`num_workers` must be one number for each of the axes {names}, got"
-            f" {num_workers!r}."
-        )
     plans = _Plans(step, dict(zip(names, counts, strict=True)))
 
     def init_fn(state, batch, shared=None):
@@ -195,21 +177,21 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
     The step and the state are the same as in `simulate`, and the numbers agree.
 
     Args:
-        step: (state, batch) -> (state, metrics) of one worker, as for `simulate`.
-        mesh: devices, with an axis of this name, or several, of type Auto. Over its
-            other axes parameters stay sharded as they are, and histories like them.
-        axis_name: of the workers.
+        step: (state, batch) -> (state, metrics) of one worker, as in `simulate`.
+        mesh: devices, with this axis, or several axes, of type Auto. Parameters and
+            their histories stay sharded over its other axes.
+        axis_name: the workers' axis, or several axes.
 
     Returns:
-        As `simulate` does. `init` also places the state: each device holds the shared
-        leaves and its worker's part of the others. Place batches likewise, over
-        `axis_name` along their first dimension, or they are moved at each step.
-        Compiled for a TPU the donated state is updated in place; on CPU devices XLA
-        copies a history that differs between workers at each step.
+        As `simulate`. `init` also places the state: each device holds the shared leaves
+        and its worker's part of the others. Place batches over `axis_name` along their
+        first dimension, or they move at each step. On a TPU the donated state is
+        updated in place. On CPU devices XLA copies a history that differs between
+        workers at each step.
 
     Raises:
-        TypeError, ValueError: as `simulate` does; also if `mesh` is none, has no such
-            axis, or an axis of another type than Auto.
+        TypeError, ValueError: as in `simulate`; also if `mesh` lacks the axis or has an
+            axis of another type than Auto.
 
     Example:
         >>> mesh = jax.make_mesh((1,), ("workers",), axis_types=(AxisType.Auto,))
@@ -219,7 +201,7 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
         Array(-1., dtype=float32)
     """
     names = base.as_names(axis_name)
-    _check_mesh(mesh, names)
+    base.check_mesh(mesh, names)
     plans = _Plans(step, {name: mesh.shape[name] for name in names})
 
     def init_fn(state, batch, shared=None):
@@ -272,7 +254,7 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
 
 
 class _Plan(NamedTuple):
-    """Over which axes the leaves differ between workers."""
+    """The axes over which the leaves differ between workers."""
 
     state: Axes
     metrics: Axes
@@ -295,11 +277,11 @@ class _Plans:
         self._known: dict[Any, _Plan] = {}
 
     def sizes(self, axes: tuple[str, ...]) -> tuple[int, ...]:
-        """How many workers there are along each."""
+        """The number of workers along each axis."""
         return tuple(self.axes[name] for name in axes)
 
     def make(self, state: Any, batch: Any, shared: Any) -> _Plan:
-        """The plan for one worker's state (arrays or shapes) that shares most."""
+        """The plan with the most shared leaves, for one worker's state or shapes."""
         paths = [path for path, _ in jax.tree.leaves_with_path(state)]
         plan = self._plan(state, batch, ((),) * len(paths))
         if shared is None:  # the parameters, or all
@@ -307,14 +289,8 @@ class _Plans:
             shared = (True, False) if is_pair else True
         shared = jax.tree.leaves(base.broadcast("shared", shared, state))
         along = {True: self.names, False: ()} | {name: (name,) for name in self.names}
-        for given in shared:
-            if given not in along:
-                raise ValueError(
-                    "`shared` must hold True, False or a name among"
-                    f" {', '.join(self.names)}, got {given!r}."
-                )
         drifting = [
-            _name(path)
+            base.path_name(path)
             for path, given, axes in zip(paths, shared, plan.state, strict=True)
             if set(along[given]) & set(axes)
         ]
@@ -328,14 +304,14 @@ class _Plans:
         return plan
 
     def of(self, held: WorkerState, batch: Any) -> _Plan:
-        """The plan by which a state is held."""
+        """The plan of a state."""
         for (path, leaf), axes in zip(
             jax.tree.leaves_with_path(held.state), held.axes, strict=True
         ):
             if leaf.shape[: len(axes)] != self.sizes(axes):
                 raise ValueError(
                     f"The state must be for {dict(self.axes)}, got shape {leaf.shape}"
-                    f" at {_name(path)}: make it with this step's `init`."
+                    f" at {base.path_name(path)}: make it with this step's `init`."
                 )
 
         def of_one(leaf, axes):
@@ -345,7 +321,7 @@ class _Plans:
         plan = self._plan(state, batch, held.axes)
         paths = jax.tree.leaves_with_path(state)
         differing = [
-            _name(path)
+            base.path_name(path)
             for (path, _), now, then in zip(paths, plan.state, held.axes, strict=True)
             if now != then
         ]
@@ -363,7 +339,8 @@ class _Plans:
             if jnp.shape(leaf)[: len(sizes)] != sizes:
                 raise ValueError(
                     f"`batch` must have leading axes {sizes}, the workers along"
-                    f" {self.names}, got shape {jnp.shape(leaf)} at {_name(path)}."
+                    f" {self.names}, got shape {jnp.shape(leaf)} at"
+                    f" {base.path_name(path)}."
                 )
         state, batch = jax.tree.map(lambda x: _shaped(x, jnp.shape(x)), (state, batch))
         leaves, structure = jax.tree.flatten((state, batch))
@@ -378,7 +355,7 @@ class _Plans:
         return self._known[key]
 
     def _trace(self, state: Any, batch: Any, axes: Axes) -> _Plan:
-        """What differs after a step, if `axes` did before; from types alone."""
+        """The leaves that differ after a step if `axes` differed before, by types."""
         plans = []
 
         def varies(leaf, before=()):
@@ -388,16 +365,12 @@ class _Plans:
         def of_one(state, batch):
             state = _map(lambda leaf, own: leaf.squeeze(_first(own)), state, axes)
             batch = jax.tree.map(lambda leaf: leaf.squeeze(_first(self.names)), batch)
-            result = self.step(state, batch)
-            _check_result(state, result)
-            after, metrics = map(jax.tree.leaves, result)
-            plans.append(
-                _Plan(
-                    tuple(map(varies, after, axes)),
-                    tuple(map(varies, metrics)),
-                    jax.tree.structure(result[1]),
-                )
-            )
+            after, metrics = self.step(state, batch)
+            rule = "`step` must return (state, metrics) with a state like its own"
+            base.check_alike(rule, after, state)
+            leaves, structure = jax.tree.flatten(metrics)
+            differ = tuple(map(varies, jax.tree.leaves(after), axes))
+            plans.append(_Plan(differ, tuple(map(varies, leaves)), structure))
             return jnp.zeros(())
 
         mesh = AbstractMesh(
@@ -412,7 +385,7 @@ class _Plans:
             out_specs=P(),
             axis_names=set(self.names),
         )
-        # another mesh than the caller may have set
+        # the caller may have set another mesh
         with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
             jax.eval_shape(shard_map, self._held(state, axes), batch)
         return plans[0]
@@ -424,7 +397,7 @@ class _Plans:
         )
 
     def _check_sums(self, plan: _Plan, state: Any, batch: Any) -> None:
-        """Checks that shared leaves are shared under `vmap`, which sums no gradient."""
+        """Checks that leaves stay shared under `vmap`, which sums no gradient."""
         returned = False
 
         def step(state, batch):
@@ -441,8 +414,8 @@ class _Plans:
             if not returned:  # the step itself failed
                 raise
             raise ValueError(
-                "The step sums a gradient over the workers that was not taken at"
-                " workers.vary(params), which under `vmap` it would not: write"
+                "The step's gradient is summed over the workers, because it was not"
+                " taken at workers.vary(params). `vmap` would not sum it: write"
                 " jax.value_and_grad(loss)(workers.vary(params), batch)."
             ) from error
 
@@ -495,7 +468,7 @@ def _copy(leaf: Any) -> jax.Array:
 
 
 def _put(leaf: jax.Array, sharding: NamedSharding) -> jax.Array:
-    """`device_put`, which on several processes takes no typed keys."""
+    """`device_put`, also for typed keys on several processes."""
     if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return jax.device_put(leaf, sharding)
     data = jax.device_put(jax.random.key_data(leaf), sharding)
@@ -507,7 +480,7 @@ def _shaped(leaf: Any, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
 
 
 def _spec_on(mesh: Mesh, leaf: Any) -> P:
-    """How an array is already sharded over a mesh; not at all if it is not on it."""
+    """The sharding of an array on a mesh, P() if it is not on it."""
     sharding = getattr(leaf, "sharding", None)
     if isinstance(sharding, NamedSharding) and sharding.mesh == mesh:
         return sharding.spec
@@ -515,47 +488,6 @@ def _spec_on(mesh: Mesh, leaf: Any) -> P:
 
 
 def _is_on_host(leaf: Any) -> bool:
-    """Whether an array is a part of a history in the host's memory."""
+    """Whether an array lies in the host's memory."""
     sharding = getattr(leaf, "sharding", None)
     return getattr(sharding, "memory_kind", None) == "pinned_host"
-
-
-def _check_mesh(mesh: Mesh, names: tuple[str, ...]) -> None:
-    for name in names:
-        if name not in mesh.shape:
-            raise ValueError(
-                f"`mesh` must have an axis {name!r}, got {tuple(mesh.shape)}: make one"
-                f" with jax.make_mesh((n,), ({name!r},), axis_types=(AxisType.Auto,))."
-            )
-    if any(kind != AxisType.Auto for kind in mesh.axis_types):
-        raise ValueError(
-            f"`mesh` must have axes of type Auto, got {mesh.axis_types}: pass"
-            " axis_types=(AxisType.Auto,) * n to jax.make_mesh."
-        )
-
-
-def _check_result(state: Any, result: Any) -> None:
-    """Checks that a step returns a state like the one that it was given."""
-    if not (isinstance(result, tuple) and len(result) == 2):
-        raise TypeError(
-            f"`step` must return (state, metrics), got {jax.tree.structure(result)}."
-        )
-
-    def kinds(tree):
-        return {
-            _name(path): f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}"
-            for path, leaf in jax.tree.leaves_with_path(tree)
-        }
-
-    before, after = kinds(state), kinds(result[0])
-    changed = sorted(dict(before.items() ^ after.items()))
-    if changed or jax.tree.structure(state) != jax.tree.structure(result[0]):
-        where = changed[0] if changed else "the root"
-        raise TypeError(
-            "`step` must return a state of the same structure, shapes and dtypes, got"
-            f" {after.get(where)} for {before.get(where)} at {where}."
-        )
-
-
-def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path) or "the root"

@@ -3,12 +3,10 @@
 from delayjax._src.cluster.cluster import Cluster as Cluster
 from delayjax._src.cluster.cluster import Communication as Communication
 from delayjax._src.cluster.cluster import Slowdown as Slowdown
-from delayjax._src.cluster.filtered import filtered_at_random as filtered_at_random
-from delayjax._src.cluster.filtered import filtered_by_bound as filtered_by_bound
 from delayjax._src.cluster.logs import load_trace as load_trace
 from delayjax._src.cluster.rates import arrival_rate as arrival_rate
 from delayjax._src.cluster.rates import run_time as run_time
-from delayjax._src.cluster.server import Arrival as Arrival
+from delayjax._src.cluster.renewal import staleness_law as staleness_law
 from delayjax._src.cluster.server import Server as Server
 from delayjax._src.cluster.server import simulate as simulate
 from delayjax._src.cluster.service_time import ServiceTime as ServiceTime
@@ -28,8 +26,7 @@ from delayjax._src.cluster.services import independent as independent
 from delayjax._src.cluster.services import infinite_bernoulli as infinite_bernoulli
 from delayjax._src.cluster.services import markov_stragglers as markov_stragglers
 from delayjax._src.cluster.services import sleepers as sleepers
-from delayjax._src.cluster.staleness import staleness_law as staleness_law
-from delayjax._src.cluster.trace import Dropped as Dropped
+from delayjax._src.cluster.staleness import StalenessLaw as StalenessLaw
 from delayjax._src.cluster.trace import Trace as Trace
 from delayjax._src.cluster.waiting import finish_times as finish_times
 from delayjax._src.cluster.waiting import visits_to_rounds as visits_to_rounds

@@ -43,7 +43,6 @@ class Timetable:
         """
         update, worker = map(np.int32, np.nonzero(self.delivers))
         begun, arrived = self.begun[self.delivers], self.arrived[self.delivers]
-        nobody, never = np.zeros(0, np.int32), np.zeros(0)
         workers = self.there.shape[1]
         return dj.cluster.Trace(
             num_workers=workers,
@@ -54,7 +53,6 @@ class Timetable:
             begun=begun,
             arrived=arrived,
             divisor=np.maximum(self.delivers.sum(axis=1), 1).astype(np.float64),
-            dropped=dj.cluster.Dropped(nobody, nobody, nobody, never, never),
             busy_seconds=np.bincount(worker, arrived - begun, minlength=workers),
         )
 

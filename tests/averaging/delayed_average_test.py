@@ -192,6 +192,30 @@ def test_overwriting_and_blending_lose_steps_and_correcting_none(delay, period):
         np.testing.assert_allclose(seen, expected, rtol=1e-6)
 
 
+def test_a_strongly_typed_share_keeps_the_models_dtype():
+    merge = averaging.blended(jnp.float32(0.5))
+    tx = averaging.delayed_average(sgd(), 1, period=2, merge=merge)
+
+    def step(x):
+        state = tx.init(x)
+        return state, tx.update(x, state, x)[1]
+
+    over = jax.vmap(step, axis_name="workers")
+    before, after = jax.eval_shape(over, jnp.ones((4, 2), jnp.bfloat16))
+    assert before == after
+
+
+def test_a_merge_that_answers_another_shape_is_refused():
+    def both(own, begun, mean):
+        return jnp.concatenate([own, mean])
+
+    tx = averaging.delayed_average(sgd(), 1, period=1, merge=both)
+    with pytest.raises(ValueError, match=r"Incompatible .* for broadcasting"):
+        jax.vmap(lambda x: tx.update(x, tx.init(x), x)[0], axis_name="workers")(
+            jnp.ones((4, 1))
+        )
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [

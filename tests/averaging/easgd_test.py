@@ -318,7 +318,9 @@ def test_a_moving_rate_that_cannot_be_stable_is_warned_of():
     def step(x):
         return tx.update(x, tx.init(x), x)[0]
 
-    with pytest.warns(UserWarning, match=r"`moving_rate` 0.6 is above 0.4, the limit"):
+    with pytest.warns(
+        UserWarning, match=r"`moving_rate` 0.6 is above 0.4, the stability limit"
+    ):
         jax.vmap(step, axis_name="workers")(jnp.ones(4))
     jax.vmap(step, axis_name="workers")(jnp.ones(2))  # 2 / 3
 
@@ -331,7 +333,9 @@ def test_a_moving_rate_in_turn_is_warned_of_above_one():
         return tx.update(x, tx.init(x), x)[0]
 
     over = jax.vmap(step, in_axes=(0, None), axis_name="workers")
-    with pytest.warns(UserWarning, match=r"above 1, the limit .* \(in turn\)"):
+    with pytest.warns(
+        UserWarning, match=r"above 1, the stability limit .* \(in turn\)"
+    ):
         jax.vmap(lambda x: step(x, 1.5), axis_name="workers")(jnp.ones(4))
     jax.jit(over)(jnp.ones(4), 1.5)  # traced: not known
 
@@ -358,17 +362,12 @@ def test_a_moving_rate_in_turn_is_warned_of_above_one():
         (
             lambda: averaging.easgd(sgd(), period=jnp.float32(2)),
             TypeError,
-            "`period` must be an integer, got float32",
+            "`period` must be a static integer",
         ),
         (
             lambda: averaging.easgd(sgd(), lock_free=wild()),
             ValueError,
             "`lock_free` needs `order`",
-        ),
-        (
-            lambda: averaging.easgd(sgd(), axis_name=("a", "b")),
-            TypeError,
-            "`axis_name` of `averaging.easgd` must be one name",
         ),
         (
             lambda: averaging.moving_rate_limit(0),
@@ -384,13 +383,6 @@ def test_a_moving_rate_in_turn_is_warned_of_above_one():
             lambda: averaging.look_ahead(jnp.ones(2), optax.EmptyState(), 0.9),
             ValueError,
             "`opt_state` must hold one velocity, got 0",
-        ),
-        (
-            lambda: averaging.look_ahead(
-                {"w": jnp.ones(2)}, optax.trace(0.9).init(jnp.ones(2)), 0.9
-            ),
-            ValueError,
-            "`params` must be the tree whose velocity is in `opt_state`",
         ),
         (
             lambda: averaging.look_ahead(jnp.ones(2), (), 1.0),

@@ -356,11 +356,6 @@ def test_a_step_on_devices_sends_to_the_drawn_or_due_peers_alone():
         ),
         (lambda: averaging.sgp(sgd(), period=0), ValueError, "`period`"),
         (lambda: averaging.sgp(sgd(), peers=0), ValueError, "`peers` must be at least"),
-        (
-            lambda: averaging.d_psgd(sgd(), axis_name=("a", "b")),
-            TypeError,
-            "`axis_name` of `averaging.d_psgd` must be one name",
-        ),
     ],
 )
 def test_bad_arguments_are_named(make, error, message):
@@ -384,7 +379,7 @@ def test_bad_arguments_are_named(make, error, message):
             4,
             lambda i: averaging.sgp(i, peers=3),
             ValueError,
-            "`peers` must be at most 2, the hops that 4 workers have, got 3",
+            "`peers` must be at most 2, the number of hops of 4 workers, got 3",
         ),
         (
             4,

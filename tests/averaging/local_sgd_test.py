@@ -185,8 +185,8 @@ def test_a_step_on_devices_sends_one_model_at_the_period_s_end_alone():
         ),
         (
             lambda: averaging.local_sgd(sgd(), period=jnp.ones(2, int)),
-            ValueError,
-            "`period` must be a scalar",
+            TypeError,
+            "`period` must be a static integer",
         ),
         (
             lambda: averaging.adaptive_period(sgd(), 0.0, sampling_steps=1),

@@ -271,11 +271,6 @@ def test_a_step_on_devices_sends_within_groups_and_to_all_at_the_period_s_end():
             "`max_lateness` must be at least 1, got 0",
         ),
         (
-            lambda: averaging.wagma(sgd(), axis_name=("a", "b")),
-            TypeError,
-            "`axis_name` of `averaging.wagma` must be one name",
-        ),
-        (
             lambda: dj.delays.per_worker([[0.5]]),
             TypeError,
             "`delays` must be an integer",
@@ -290,7 +285,7 @@ def test_bad_arguments_are_named(make, error, message):
 @pytest.mark.parametrize(
     ("workers", "options", "error", "message"),
     [
-        (6, {}, ValueError, "needs a power of two of workers, got 6"),
+        (6, {}, ValueError, "must be a power of two, got 6"),
         (
             4,
             {"group_size": 8},

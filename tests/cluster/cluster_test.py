@@ -300,7 +300,7 @@ def test_an_update_without_gradients_needs_a_divisor():
         for _ in server:
             server.update()
 
-    with pytest.raises(ValueError, match=r"no gradient.*`divisor`"):
+    with pytest.raises(ValueError, match="`divisor` must be given if nothing is taken"):
         simulate(times_of(2, 1), empty_rule)
 
 
@@ -504,15 +504,11 @@ def run(rule, num_workers=4, num_updates=5, **keywords):
             ValueError,
             r"`allotted_seconds`.* nan",
         ),
-        (
-            lambda: run(protocols.mindflayer((1, 2), 1.0)),
-            ValueError,
-            r"`trials`.* 4 workers.*2",
-        ),
+        (lambda: run(protocols.mindflayer((1, 2), 1.0)), ValueError, r"\(2,\).*\(4,\)"),
         (
             lambda: run(protocols.mindflayer(1, (1.0, 2.0, 3.0))),
             ValueError,
-            r"`allotted_seconds`.* 4 workers.*3",
+            r"\(3,\).*\(4,\)",
         ),
         (
             lambda: run(protocols.mindflayer(0, 1.0)),
@@ -533,23 +529,16 @@ def run(rule, num_workers=4, num_updates=5, **keywords):
         (lambda: spec_of(-1), ValueError, r"`workers`.* -1"),
         (lambda: spec_of(2.0), TypeError, r"`workers`.* 2\.0"),
         (lambda: spec_of(True), TypeError, r"`workers`.* True"),
-        (lambda: cluster.Cluster(2, 1.0), TypeError, r"`service`.* 1\.0"),
-        (lambda: cluster.Cluster(2, None), TypeError, r"`service`.* None"),
         (
             lambda: cluster.Cluster(2, [cluster.constant(1.0)] * 3),
             ValueError,
-            r"`service`.* 2 .* 3",
-        ),
-        (
-            lambda: cluster.Cluster(2, [cluster.constant(1.0), 2.0]),
-            TypeError,
-            r"`service`.* 2\.0",
+            r"`service`.* 2, got 3",
         ),
         *[
             (
                 lambda bad=bad: cluster.Cluster(2, cluster.constant(1.0), slowdown=bad),
                 error,
-                rf"`slowdown`.* {text}",
+                rf"`slowdown.* {text}",
             )
             for bad, error, text in [
                 ([1.0], ValueError, r"2 .* \(1\.0,\)"),
@@ -558,18 +547,14 @@ def run(rule, num_workers=4, num_updates=5, **keywords):
                 ([1.0, -1.0], ValueError, r"positive.* \(1\.0, -1\.0\)"),
                 ([1.0, math.nan], ValueError, r"nan"),
                 ([1.0, INF], ValueError, r"inf.*Slowdown"),
-                ([cluster.Slowdown(2, 2.0)], ValueError, r"worker 2\b.* 2"),
-                ([cluster.Slowdown((0, -1), 2.0)], ValueError, r"worker -1\b.* 2"),
-                (4.0, TypeError, r"4\.0"),
-                (cluster.Slowdown(0, 2.0), TypeError, r"Slowdown\("),
+                ([cluster.Slowdown(2, 2.0)], ValueError, r"0 \.\. 1, got 2"),
+                ([cluster.Slowdown((0, -1), 2.0)], ValueError, r"got -1"),
                 ([cluster.Slowdown(0, 2.0), 3.0], TypeError, r"3\.0"),
             ]
         ],
         (lambda: cluster.Slowdown(0, 0.0), ValueError, r"`factor`.* 0"),
         (lambda: cluster.Slowdown(0, -2.0), ValueError, r"`factor`.* -2"),
         (lambda: cluster.Slowdown(0, math.nan), ValueError, r"`factor`.* nan"),
-        (lambda: cluster.Slowdown(0.5, 2.0), TypeError, r"`workers`.* 0\.5"),
-        (lambda: cluster.Slowdown("0", 2.0), TypeError, r"`workers`.* '0'"),
         (
             lambda: cluster.Slowdown(0, 2.0, -1.0),
             ValueError,
@@ -600,11 +585,6 @@ def run(rule, num_workers=4, num_updates=5, **keywords):
             ValueError,
             r"`bytes_per_second`.* 0",
         ),
-        (
-            lambda: cluster.Cluster(2, cluster.constant(1.0), communication=0.5),
-            TypeError,
-            r"`communication`.* 0\.5",
-        ),
         # the run
         (lambda: run(protocols.hardsync(), num_updates=0), ValueError, "`num_updates`"),
         (
@@ -618,7 +598,6 @@ def run(rule, num_workers=4, num_updates=5, **keywords):
             r"`num_updates`.* 5\.0",
         ),
         (lambda: run(protocols.hardsync), TypeError, r"protocol|hardsync"),
-        (lambda: run("hardsync"), TypeError, r"`protocol`.* 'hardsync'"),
         (lambda: run(protocols.hardsync(), seconds=0.0), ValueError, r"`seconds`.* 0"),
         (
             lambda: run(protocols.hardsync(), seconds=math.nan),
@@ -627,11 +606,6 @@ def run(rule, num_workers=4, num_updates=5, **keywords):
         ),
         (lambda: run(protocols.hardsync(), seed=-1), ValueError, r"`seed`.* -1"),
         (lambda: run(protocols.hardsync(), seed=0.5), TypeError, r"`seed`.* 0\.5"),
-        (
-            lambda: cluster.simulate(4, protocols.hardsync(), 5, seed=0),
-            TypeError,
-            r"`cluster`.* 4",
-        ),
     ],
 )
 def test_a_bad_argument_is_named_with_its_value(call, error, message):
@@ -700,13 +674,6 @@ def test_a_worker_named_twice_is_slowed_once():
     assert once.speeds() == twice.speeds()
 
 
-def test_a_protocol_that_was_not_made_is_named():
-    with pytest.raises(TypeError, match=r"`protocol` must be made first.*k_async\("):
-        cluster.simulate(
-            cluster.Cluster(1, cluster.constant(1.0)), protocols.k_async, 1, seed=0
-        )
-
-
 @pytest.mark.parametrize(
     ("start", "name"),
     [({"worker": -1}, "worker"), ({"worker": 0, "read_version": 9}, "read_version")],
@@ -715,7 +682,7 @@ def test_a_rule_that_starts_what_is_not_there_is_refused(start, name):
     def rule(server):
         server.start(**start)
 
-    with pytest.raises(ValueError, match=f"`{name}` must lie in 0"):
+    with pytest.raises(ValueError, match=f"`{name}`.* in 0"):
         cluster.simulate(cluster.Cluster(1, cluster.constant(1.0)), rule, 1, seed=0)
 
 

@@ -63,6 +63,14 @@ def test_the_renewal_integral_of_memoryless_times_is_the_closed_form(k, workers)
     assert closed == 2.0 * k / workers
 
 
+def test_the_mean_of_few_values_is_a_sum():
+    # two gradients of two workers: after 1 s in 1/4 of the cases, 2 s in 1/4, else 3 s
+    either = cluster.empirical([1.0, 3.0])
+    expected = 1 / 4 + 2 / 4 + 3 / 2
+    found = k_batch_sync(2).update_seconds(2, either)
+    assert found == pytest.approx(expected, rel=1e-3)
+
+
 def test_schemes_meet_where_they_are_the_same():
     def seconds(scheme):
         return scheme.update_seconds(P, TIMES["uniform"])
@@ -101,7 +109,7 @@ def test_a_tail_too_heavy_for_the_first_worker_takes_for_ever():
 @pytest.mark.parametrize("scheme", [k_sync, k_async, k_batch_sync])
 def test_more_gradients_than_workers_are_refused(scheme):
     times = TIMES["exponential"]
-    with pytest.raises(ValueError, match=r"`k` must lie in 1 \.\. 8, .* got 9"):
+    with pytest.raises(ValueError, match=r"`k` must lie in 1 \.\. 8, got 9"):
         scheme(9).update_seconds(P, times)
     with pytest.raises(ValueError, match="`workers` must be at least 1, got 0"):
         scheme(1).update_seconds(0, times)
@@ -121,9 +129,7 @@ def test_what_has_no_closed_form_is_refused_with_bounds_to_take():
         ValueError, match=r"`service_time` must be memoryless .* bounds"
     ):
         k_async(3).update_seconds(P, TIMES["pareto"])
-    with pytest.raises(
-        ValueError, match="`service_time` must not have so heavy a tail"
-    ):
+    with pytest.raises(ValueError, match="`service_time` must have a lighter tail"):
         k_batch_sync(2).update_seconds(2, cluster.pareto(1.0, 0.6))
 
 

@@ -329,7 +329,7 @@ def test_the_last_of_heavy_tails_may_take_for_ever():
         (lambda: cluster.gamma(1.0, 0), "`shape` must be finite and positive"),
         (
             lambda: cluster.shifted_exponential(-0.5, 1.0),
-            "`shift_seconds` must be finite and positive, got -0.5",
+            "`shift_seconds` must be finite and non-negative, got -0.5",
         ),
         (
             lambda: cluster.shifted_exponential(1.0, math.inf),
@@ -338,13 +338,16 @@ def test_the_last_of_heavy_tails_may_take_for_ever():
         (lambda: cluster.pareto(1.0, -2.0), "`shape` must be"),
         (lambda: cluster.uniform(-1.0, 1.0), "`low_seconds` must be .* -1.0"),
         (lambda: cluster.uniform(0.0, math.inf), "`high_seconds` must be fin"),
-        (lambda: cluster.uniform(2.0, 2.0), r"above .*constant\(seconds\)"),
-        (lambda: cluster.empirical([]), r"at least one time, got \[\]"),
+        (
+            lambda: cluster.uniform(2.0, 2.0),
+            r"`high_seconds` must be above `low_seconds` = 2\.0, got 2",
+        ),
+        (lambda: cluster.empirical([]), r"a vector of times, got \[\]"),
         (lambda: cluster.empirical([[1.0]]), r"a vector .* got \[\[1.0\]\]"),
-        (lambda: cluster.empirical([1.0, -2.0]), "non-negative .* got -2.0"),
+        (lambda: cluster.empirical([1.0, -2.0]), "non-negative, got -2.0"),
         (lambda: cluster.empirical([1.0, math.inf]), "got inf: leave out"),
         (lambda: cluster.empirical([1.0, math.nan]), "got nan"),
-        (lambda: cluster.from_scipy(stats.norm(0.0, 1.0)), "a support from -inf"),
+        (lambda: cluster.from_scipy(stats.norm(0.0, 1.0)), "a minimum of -inf"),
         (lambda: cluster.constant(1.0).scaled(0.0), "`factor` must be"),
         (lambda: cluster.uniform(0.0, 1.0).kth_mean(0, 8), "`k` must be at least 1"),
         (lambda: cluster.uniform(0.0, 1.0).kth_mean(9, 8), r"`k` must lie in 1 \.\. 8"),
@@ -354,12 +357,6 @@ def test_the_last_of_heavy_tails_may_take_for_ever():
 def test_impossible_times_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-@pytest.mark.parametrize("other", [1.0, stats.norm, np.random.default_rng(0)])
-def test_what_is_no_frozen_distribution_is_refused(other):
-    with pytest.raises(TypeError, match="`distribution` must be a frozen"):
-        cluster.from_scipy(other)
 
 
 @pytest.mark.parametrize(

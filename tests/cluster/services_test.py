@@ -172,7 +172,7 @@ def test_a_task_may_take_what_its_batch_says():
 
 def test_each_task_of_a_batch_has_its_own_seconds():
     law = cluster.by_batch(lambda worker, tasks: np.ones(3))
-    with pytest.raises(ValueError, match=r"as many seconds as tasks, got shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"shapes .*\(3,\).*\(8,\)"):
         next(law(np.random.default_rng(0), 0))
 
 
@@ -399,11 +399,6 @@ def test_rescaling_all_seconds_changes_no_staleness(scale):
             ValueError,
             r"`enter`.*`leave`",
         ),
-        (
-            lambda: cluster.markov_stragglers(1.0, 2.0, 0.1, 0.1),
-            TypeError,
-            r"`service`.* 1\.0",
-        ),
         (lambda: cluster.sleepers(1.0, 0.0, 4), ValueError, r"`sleep_seconds`.* 0"),
         (lambda: cluster.sleepers(0.0, 1.0, 4), ValueError, r"`seconds`.* 0"),
         (lambda: cluster.sleepers(1.0, 1.0, 0), ValueError, r"`workers`.* 0"),
@@ -412,8 +407,6 @@ def test_rescaling_all_seconds_changes_no_staleness(scale):
             ValueError,
             r"`asleep`.* -1",
         ),
-        (lambda: cluster.independent(3), TypeError, r"`draw`.* 3"),
-        (lambda: cluster.by_batch(None), TypeError, r"`seconds_of`.* None"),
     ],
 )
 def test_a_bad_law_is_refused_by_its_argument(call, error, message):

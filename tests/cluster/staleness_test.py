@@ -1,165 +1,156 @@
-"""The predicted staleness: closed forms, an integral, and long simulations."""
+"""The law of staleness, and what bounds and triggers leave of it on a cluster."""
 
 import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from delayjax import cluster
 from delayjax.cluster import protocols
-from tests.stability import renewal
 
-EXPONENTIAL = cluster.exponential(1.0)
-REGULAR = {
-    "gamma 16": cluster.gamma(2.0, 16),
-    "gamma 4": cluster.gamma(1.0, 4),
-    "lognormal": cluster.lognormal(3.0, 0.05),
-    "shifted": cluster.shifted_exponential(0.5, 0.5),
-    "uniform": cluster.uniform(0.0, 2.0),
+P = 16
+UPDATES = 20_000
+
+
+def simulated(service, rule, *, slowdown=None):
+    machine = cluster.Cluster(P, service, slowdown=slowdown)
+    return cluster.simulate(machine, rule, UPDATES, seed=1)
+
+
+def rate_of(trace):
+    return trace.num_updates / trace.seconds[-1]
+
+
+def share_of(trace):
+    refused = len(trace.dropped.version)
+    return trace.num_updates / (trace.num_updates + refused)
+
+
+TIMES = {
+    "exponential": (cluster.exponential(1.0), None, (4, 10, 20)),
+    "gamma": (cluster.gamma(1.0, 4), None, (8, 15, 20)),
+    "lognormal": (cluster.lognormal(1.0, 0.3), None, (8, 15, 20)),
+    "a slow worker": (cluster.gamma(1.0, 4), [8.0] + [1.0] * 15, (8, 20)),
 }
 
 
-def apart(one, other):
-    """Total variation."""
-    size = max(len(one), len(other))
-    padded = [np.pad(pmf, (0, size - len(pmf))) for pmf in (one, other)]
-    return np.abs(padded[0] - padded[1]).sum() / 2
+@pytest.mark.parametrize("name", TIMES)
+def test_a_threshold_keeps_the_share_that_a_simulation_keeps(name):
+    service, slowdown, bounds = TIMES[name]
+    free = simulated(service, protocols.k_async(1), slowdown=slowdown)
+    for bound in bounds:
+        kept = free.staleness_law().filtered_by_bound(bound)
+        trace = simulated(
+            service, protocols.bounded_staleness(bound), slowdown=slowdown
+        )
+        # drops are not quite independent, of regular times least
+        near = 0.055 if name == "lognormal" else 0.03
+        assert kept.accepted == pytest.approx(share_of(trace), abs=0.012)
+        assert kept.law.mean == pytest.approx(trace.summary().mean, rel=near)
+        rate = kept.accepted * rate_of(free)
+        assert rate_of(trace) == pytest.approx(rate, rel=0.03)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 16, 300])
-def test_memoryless_workers_have_a_geometric_law(workers):
-    pmf = cluster.staleness_law(cluster.Cluster(workers, EXPONENTIAL)).pmf
-    k = np.arange(max(len(pmf), 30 * workers))
-    geometric = (1 - 1 / workers) ** k / workers
-    assert apart(pmf, geometric) < 1e-4
+@pytest.mark.parametrize("bound", [0, 3, 15, 60])
+def test_memoryless_workers_keep_a_share_that_solves_one_equation(bound):
+    # thinned by q, a geometric law of mean P - 1 is one of mean (P - 1) q
+    ages = np.arange(2000)
+    pmf = (1 - 1 / P) ** ages / P
+    kept = cluster.StalenessLaw(pmf / pmf.sum()).filtered_by_bound(bound)
+    mean = (P - 1) * kept.accepted
+    assert kept.accepted == pytest.approx(1 - (mean / (1 + mean)) ** (bound + 1))
+    geometric = (mean / (1 + mean)) ** np.arange(bound + 1)
+    np.testing.assert_allclose(kept.law.pmf, geometric / geometric.sum(), rtol=1e-6)
 
 
-def test_memoryless_workers_of_different_speed_have_geometric_laws():
-    # all others together are memoryless, of the rate nu - nu_i
-    slowdown = np.array([1.0, 1.0, 2.0, 5.0])
-    spec = cluster.Cluster(4, EXPONENTIAL, slowdown=slowdown)
-    pmf, shares = cluster.staleness_law(spec).pmf, 1 / slowdown / (1 / slowdown).sum()
-    k = np.arange(300)[:, None]
-    assert apart(pmf, (shares * shares * (1 - shares) ** k).sum(axis=1)) < 1e-4
+def test_a_threshold_above_all_ages_changes_nothing():
+    pmf = np.array([0.2, 0.3, 0.5, 0.0])
+    law = cluster.StalenessLaw(pmf)
+    for bound in (2, 3, 99):
+        kept = law.filtered_by_bound(bound)
+        assert kept.accepted == 1.0
+        np.testing.assert_allclose(kept.law.pmf, pmf[:3], rtol=1e-12)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5, 64])
-def test_constant_times_are_p_less_one_updates_late(workers):
-    law = cluster.staleness_law(cluster.Cluster(workers, cluster.constant(3.0)))
-    np.testing.assert_allclose(law.pmf, np.eye(workers)[-1], atol=1e-9)
+def test_a_lower_threshold_keeps_less_and_fresher():
+    law = cluster.StalenessLaw(np.full(9, 1 / 9))
+    kept = [law.filtered_by_bound(bound) for bound in range(9)]
+    assert (np.diff([k.accepted for k in kept]) > 0).all()
+    assert (np.diff([k.law.mean for k in kept]) > 0).all()
+    assert kept[0].law.mean == 0.0
+    assert kept[-1].accepted == 1.0
 
 
-def test_constant_times_of_different_speed_count_whole_periods():
-    # a worker of period s comes floor(t/s) times in t, or once more
-    seconds = np.array([1.0, 2.2, 3.7])
-    spec = cluster.Cluster(3, cluster.constant(1.0), slowdown=seconds)
-    expected = np.zeros(12)
-    for own in range(3):
-        pmf = np.ones(1)
-        for other in set(range(3)) - {own}:
-            count, more = divmod(seconds[own] / seconds[other], 1)
-            pmf = np.convolve(pmf, np.append(np.zeros(int(count)), [1 - more, more]))
-        expected[: len(pmf)] += pmf / seconds[own] / (1 / seconds).sum()
-    assert apart(cluster.staleness_law(spec).pmf, expected) < 0.005
-    each = [cluster.constant(s) for s in seconds]
-    again = cluster.staleness_law(cluster.Cluster(3, each)).pmf
-    assert apart(cluster.staleness_law(spec).pmf, again) < 1e-9
+@pytest.mark.parametrize("probability", [0.2, 0.5])
+@pytest.mark.parametrize("name", ["exponential", "gamma"])
+def test_a_trigger_thins_as_a_simulation_of_it(name, probability):
+    service, _, _ = TIMES[name]
+    law = simulated(service, protocols.k_async(1)).staleness_law()
+    kept = law.filtered_at_random(probability)
+    rule = protocols.event_triggered(probability)
+    trace = simulated(service, rule)
+    assert kept.accepted == probability
+    assert kept.law.mean == pytest.approx(probability * (P - 1), rel=0.01)
+    assert trace.summary().mean == pytest.approx(kept.law.mean, rel=0.02)
+    nu = cluster.arrival_rate(P, 1.0, sent=probability)
+    assert rate_of(trace) == pytest.approx(nu, rel=0.015)
+    seen = trace.staleness_law().pmf
+    size = min(len(seen), len(kept.law.pmf))
+    apart = np.abs(np.cumsum(seen[:size]) - np.cumsum(kept.law.pmf[:size]))
+    assert apart.max() < 0.02
 
 
-@pytest.mark.parametrize(
-    "times", [cluster.empirical([0.7, 1.3111]), cluster.constant(1.0)]
-)
-def test_rounding_to_the_grid_leaves_the_mean(times):
-    # of times that lie between two points of it
-    spec = cluster.Cluster(200, times, slowdown=[1.0] * 100 + [1.0016] * 100)
-    assert cluster.staleness_law(spec).mean == pytest.approx(199, rel=1e-8)
+def test_a_trigger_that_always_fires_changes_nothing():
+    pmf = np.array([0.2, 0.3, 0.5])
+    kept = cluster.StalenessLaw(pmf).filtered_at_random(1.0)
+    np.testing.assert_allclose(kept.law.pmf, pmf, rtol=1e-12)
+    assert kept.law.mean == pytest.approx(0.3 + 2 * 0.5)
 
 
-@pytest.mark.parametrize("workers", [2, 16])
-@pytest.mark.parametrize("name", REGULAR)
-def test_equal_workers_have_the_law_of_the_oracle(name, workers):
-    times = REGULAR[name]
-    law = cluster.staleness_law(cluster.Cluster(workers, times))
-    oracle = renewal.staleness(lambda t: times.survival(t * times.mean), workers)
-    assert apart(law.pmf, oracle) < 3e-4
-
-
-def test_the_oracle_refuses_times_that_it_would_cut_off():
-    with pytest.raises(ValueError, match="`beyond` must be below"):
-        renewal.staleness(cluster.pareto(2 / 3, 3.0).survival, 4)
-
-
-SPECS = {
-    "many regular": cluster.Cluster(16, cluster.lognormal(1.0, 0.05)),
-    "uniform": cluster.Cluster(8, cluster.uniform(0.5, 1.5)),
-    "of different speed": cluster.Cluster(
-        4, cluster.gamma(1.0, 4), slowdown=[1.0, 1.0, 2.0, 4.0]
-    ),
-    "of different kinds": cluster.Cluster(
-        3, [EXPONENTIAL, cluster.lognormal(3.0, 0.3), cluster.pareto(1.0, 3.0)]
-    ),
-    "measured": cluster.Cluster(4, cluster.empirical([0.5, 1.0, 1.2, 2.5])),
-    "scipy's": cluster.Cluster(4, cluster.from_scipy(stats.weibull_min(1.5))),
-}
-
-
-@pytest.mark.parametrize("name", SPECS)
-def test_long_simulations_have_the_law_to_half_a_per_cent(name):
-    law = cluster.staleness_law(SPECS[name])
-    measured = [
-        cluster.simulate(SPECS[name], protocols.k_async(1), 100_000, seed=seed)
-        .staleness_law(burn_in=2000)
-        .pmf
-        for seed in (1, 2, 3)
+def test_a_law_of_float32_counts_as_one():
+    law = cluster.StalenessLaw(np.full(7, 1 / 7, np.float32))
+    assert law.pmf.dtype == np.float64
+    for pmf in (law.pmf, law.filtered_at_random(0.5).law.pmf):
+        assert pmf.sum() == pytest.approx(1, rel=1e-12)
+    exact = np.full(7, 1 / 7)
+    shares = [
+        cluster.StalenessLaw(pmf).filtered_by_bound(2).accepted
+        for pmf in (exact, 0.9999995 * exact)
     ]
-    size = max(map(len, measured))
-    together = np.mean([np.pad(pmf, (0, size - len(pmf))) for pmf in measured], axis=0)
-    assert apart(law.pmf, together) < 0.005
+    assert shares[0] == pytest.approx(shares[1], rel=1e-12)
 
 
-@pytest.mark.parametrize("name", SPECS)
-def test_the_mean_is_p_less_one_whatever_the_times(name):
-    law = cluster.staleness_law(SPECS[name])
-    assert law.mean == pytest.approx(SPECS[name].workers - 1, rel=2e-3)
-    values = np.arange(len(law.pmf))
-    assert math.isclose(law.pmf.sum(), 1.0, rel_tol=1e-9)
-    assert law.mean == pytest.approx(values @ law.pmf, rel=1e-9)
-    assert law.variance == pytest.approx((values - law.mean) ** 2 @ law.pmf, rel=1e-9)
+def test_a_law_has_the_moments_of_its_draws():
+    rng = np.random.default_rng(1)
+    draws = rng.poisson(3.0, 5000)
+    law = cluster.StalenessLaw(np.bincount(draws) / draws.size)
+    assert law.mean == pytest.approx(draws.mean(), rel=1e-12)
+    assert law.variance == pytest.approx(draws.var(), rel=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("spec", "error", "message"),
-    [
-        (
-            cluster.Cluster(
-                2, EXPONENTIAL, communication=cluster.Communication(latency_seconds=1.0)
-            ),
-            ValueError,
-            "without communication",
-        ),
-        (
-            cluster.Cluster(2, EXPONENTIAL, slowdown=[cluster.Slowdown(1, 2.0, 5.0)]),
-            ValueError,
-            "not change over time, but worker 1",
-        ),
-        (
-            cluster.Cluster(2, cluster.infinite_bernoulli(1.0, 0.5)),
-            TypeError,
-            r"`service` must be a cluster.ServiceTime .*empirical\(",
-        ),
-        (
-            cluster.Cluster(2, [EXPONENTIAL, cluster.pareto(1.0, 0.9)]),
-            ValueError,
-            "finite mean, but worker 1 has inf s",
-        ),
-        (
-            cluster.Cluster(2, EXPONENTIAL, slowdown=[1e-6, 1.0]),
-            ValueError,
-            r"not have times above 5000 times .* got 14.* s and 1e-06 s",
-        ),
-    ],
+    "pmf",
+    [[0.5, 0.4], [0.5, math.inf], [1.5, -0.5], [math.nan, 1.0], [], [[1.0]], 1.0],
 )
-def test_what_the_prediction_does_not_cover_is_refused(spec, error, message):
-    with pytest.raises(error, match=message):
-        cluster.staleness_law(spec)
+def test_what_is_no_row_of_probabilities_is_refused(pmf):
+    with pytest.raises(ValueError, match="`pmf` must be the probabilities of"):
+        cluster.StalenessLaw(pmf)
+
+
+@pytest.mark.parametrize("pmf", [["a"], [False, True], [1 + 0j]])
+def test_what_is_no_row_of_numbers_is_refused(pmf):
+    with pytest.raises(TypeError, match="`pmf` must hold real numbers"):
+        cluster.StalenessLaw(pmf)
+
+
+def test_impossible_thresholds_and_triggers_are_refused():
+    law = cluster.StalenessLaw([1.0])
+    with pytest.raises(ValueError, match="`bound` must be non-negative, got -1"):
+        law.filtered_by_bound(-1)
+    with pytest.raises(TypeError, match=r"`bound` must be a static integer, got 1\.5"):
+        law.filtered_by_bound(1.5)
+    for share in (0, 1.5):
+        with pytest.raises(ValueError, match=rf"`probability` must .* got {share}"):
+            law.filtered_at_random(share)
+    with pytest.raises(TypeError, match="`probability` must be a number"):
+        law.filtered_at_random("often")

@@ -35,7 +35,6 @@ def by_hand(num_workers, updates, *, divisor=None):
     flat = [(t, *row) for t, (_, rows) in enumerate(updates) for row in rows]
     update, worker, read = np.array(flat, np.int32).reshape(-1, 3).T
     unknown = np.full(len(flat), np.nan)
-    none = np.zeros(0, np.int32)
     counts = np.array([len(rows) for _, rows in updates], float)
     return cluster.Trace(
         num_workers=num_workers,
@@ -46,7 +45,6 @@ def by_hand(num_workers, updates, *, divisor=None):
         begun=unknown,
         arrived=unknown,
         divisor=counts if divisor is None else np.array(divisor, np.float64),
-        dropped=cluster.Dropped(none, none, none, np.zeros(0), np.zeros(0)),
         busy_seconds=np.full(num_workers, np.nan),
     )
 

@@ -246,7 +246,7 @@ def test_an_inner_that_is_no_transformation_is_refused():
 @pytest.mark.parametrize(
     ("dtype", "message"),
     [
-        (jnp.complex64, "needs real gradients, which have signs, got complex64"),
+        (jnp.complex64, "needs real gradients, which have signs, got complex ones"),
         (jnp.int32, "needs floating-point gradients, got int"),
     ],
 )

@@ -448,22 +448,6 @@ def test_a_bad_argument_is_refused_at_construction(arguments, message):
         dj.exchange.error_feedback(*arguments)
 
 
-def test_a_negative_bucket_is_refused():
-    with pytest.raises(ValueError, match="`bucket_bytes` must be non-negative"):
-        dj.exchange.error_feedback(SGD, everything, bucket_bytes=-1)
-
-
-@pytest.mark.parametrize("result", [1.0, (1.0,), (1.0, 2.0)])
-def test_a_compressor_that_returns_no_pair_is_refused(result):
-    tx = dj.exchange.error_feedback(SGD, lambda tree, step: result)
-
-    def step(grad):
-        return tx.update(grad, tx.init(grad))[0]
-
-    with pytest.raises(TypeError, match=r"must return \(message, restore\)"):
-        jax.vmap(step, axis_name="workers")(jnp.ones(2))
-
-
 def test_without_the_axis_the_remedy_is_named():
     tx = dj.exchange.error_feedback(SGD, everything)
     with pytest.raises(NameError, match=r"workers\.simulate"):

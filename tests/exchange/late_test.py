@@ -347,20 +347,11 @@ def test_a_step_of_a_worker_is_referred_to_overlapped_mean(execution):
             lambda: mesh_of(names=("workers",)),
             {},
             ValueError,
-            r"`mesh` must have the axis 'data', got \('workers',\)",
+            r"`mesh` must have the axes \('data',\), got \('workers',\)",
         ),
-        (
-            lambda: jax.make_mesh(
-                (2, 2), ("data", "model"), axis_types=(AUTO, EXPLICIT)
-            ),
-            {},
-            ValueError,
-            "`mesh` must have axes that are all of type Auto or all of type Explicit",
-        ),
-        (mesh_of, {"bucket_bytes": -1}, ValueError, "`bucket_bytes` must be non-neg"),
         (mesh_of, {"axis_name": ()}, TypeError, "`axis_name` must be a name"),
     ],
-    ids=["no such axis", "mixed", "bucket", "no name"],
+    ids=["no such axis", "no name"],
 )
 def test_a_bad_argument_is_refused_at_construction(mesh, options, error, match):
     with pytest.raises(error, match=match):
@@ -371,5 +362,5 @@ def test_integers_and_a_staleness_for_each_leaf_are_refused():
     state = LATE.init(ONES)
     with pytest.raises(TypeError, match=r"late_reduce` needs floating-point gradients"):
         LATE.update(optax.tree.cast(of_shards(1, 1, 1, 1), jnp.int32), state)
-    with pytest.raises(TypeError, match="is a tree, but its outbox has one age"):
+    with pytest.raises(TypeError, match="is a tree, but its gradients have one age"):
         LATE.update(of_shards(1, 1, 1, 1), state, staleness={"w": 1, "b": 1})

@@ -436,11 +436,6 @@ def test_a_bad_argument_is_refused_at_construction(arguments, error, message):
         dj.exchange.partial_mean(*arguments)
 
 
-def test_a_negative_bucket_is_refused():
-    with pytest.raises(ValueError, match="`bucket_bytes` must be non-negative"):
-        dj.exchange.partial_mean(SGD, abs, bucket_bytes=-1)
-
-
 @pytest.mark.parametrize(
     ("participates", "extras", "error", "message"),
     [
@@ -451,8 +446,8 @@ def test_a_negative_bucket_is_refused():
             ValueError,
             r"must be a scalar, got shape \(4,\)",
         ),
-        (lambda step: True, {"staleness": {"a": 1}}, TypeError, "has one age"),
-        (lambda step: True, {"staleness": -1}, ValueError, "must be non-negative"),
+        (lambda step: True, {"staleness": {"a": 1}}, TypeError, "have one age"),
+        (lambda step: True, {"staleness": -1}, ValueError, "must be a non-negative"),
     ],
 )
 def test_a_bad_answer_or_age_is_refused(participates, extras, error, message):
@@ -491,8 +486,8 @@ def test_gradients_summed_already_and_integers_are_refused():
         (np.zeros((0, 3)), ValueError, r"got \(0, 3\)"),
         ([[1.0, np.inf]], ValueError, "`seconds` must be finite"),
         ([[1.0, np.nan]], ValueError, "`seconds` must be finite"),
-        ([[True, False]], TypeError, "must hold real numbers, got bool"),
-        ([["a", "b"]], TypeError, "must hold real numbers"),
+        ([[True, False]], ValueError, r"must have shape .* with numbers .* of bool"),
+        ([["a", "b"]], ValueError, r"must have shape .* with numbers .* of <U1"),
     ],
 )
 @pytest.mark.parametrize(

@@ -132,15 +132,6 @@ def test_a_bad_fraction_is_refused(fraction, error, message):
         dj.exchange.random_blocks(jax.random.key(0), fraction)
 
 
-def test_a_traced_fraction_is_refused():
-    def traced(fraction):
-        dj.exchange.random_blocks(jax.random.key(0), fraction)
-        return fraction
-
-    with pytest.raises(TypeError, match="`fraction` must be static"):
-        jax.jit(traced)(0.5)
-
-
 @pytest.mark.parametrize(
     "make",
     [

@@ -17,7 +17,6 @@ def stale(ages):
         max(ages), dtype=np.int32
     )  # fresh ones, so that there are versions
     every = np.concatenate([first, update])
-    none = np.zeros(0, np.int32)
     return cluster.Trace(
         num_workers=1,
         seconds=every.astype(float),
@@ -27,7 +26,6 @@ def stale(ages):
         begun=every.astype(float),
         arrived=every.astype(float),
         divisor=np.ones(len(every)),
-        dropped=cluster.Dropped(none, none, none, np.zeros(0), np.zeros(0)),
         busy_seconds=np.zeros(1),
     )
 

@@ -12,7 +12,7 @@ from tests.figures.runs import traced
 
 def at(seconds):
     """A trace of updates at these times."""
-    count, none = len(seconds), np.zeros(0, np.int32)
+    count = len(seconds)
     steps = np.arange(count, dtype=np.int32)
     every = np.asarray(seconds, float)
     return cluster.Trace(
@@ -24,7 +24,6 @@ def at(seconds):
         begun=every,
         arrived=every,
         divisor=np.ones(count),
-        dropped=cluster.Dropped(none, none, none, np.zeros(0), np.zeros(0)),
         busy_seconds=np.zeros(1),
     )
 

@@ -153,7 +153,7 @@ def test_the_histories_of_workers_are_resized_as_one_s_is():
 def test_states_that_differ_otherwise_are_refused():
     params = jnp.zeros(3)
     state = dj.delayed(optax.sgd(0.1), 2).init(params)
-    with pytest.raises(ValueError, match="the same transformation"):
+    with pytest.raises(ValueError, match="a state of the same transformation"):
         dj.resize_history(state, dj.delayed(optax.adam(0.1), 2).init(params))
     with pytest.raises(ValueError, match=r"alone: .*\[5, 4\], and was .*\[3, 3\]"):
         dj.resize_history(state, dj.delayed(optax.sgd(0.1), 4).init(jnp.zeros(4)))

@@ -137,25 +137,22 @@ def test_what_has_no_hessian_is_refused():
         stability.sharpness(lambda x, _: jnp.sum(jnp.sqrt(x)), 0 * at, None)
     with pytest.raises(ValueError, match="`loss` must have a finite Hessian"):
         stability.sharpness(lambda x, _: jnp.sum(x**1.5), 0 * at[:2], None)
-    for value in (np.nan, np.inf):
-        with pytest.raises(ValueError, match=f"finite at `params`, got {value}"):
-            stability.sharpness(lambda x, _, v=value: v + x[0] ** 2, at, None)
-    with pytest.raises(ValueError, match="finite at `params`, got nan"):
-        stability.sharpness(bowl(jnp.ones(30)), at * np.nan, None)
+    with pytest.raises(ValueError, match=r"finite Hessian at `params`, .* diverged"):
+        stability.sharpness(lambda x, _: jnp.sum(x**4), at * np.nan, None)
     with pytest.raises(TypeError, match="scalar-output functions"):
         stability.sharpness(lambda x, _: (jnp.sum(x), {}), at, None)
     for empty in ({}, None, jnp.zeros(0)):
-        with pytest.raises(ValueError, match="at most 0, the numbers in `params`"):
+        with pytest.raises(ValueError, match="`count` must be at most 0, got 1"):
             stability.sharpness(lambda x, _: 0.0, empty, None)
     for other in (jnp.arange(30), jnp.ones(30, jnp.complex64)):
-        with pytest.raises(TypeError, match=f"must be real .* leaf of {other.dtype}"):
+        with pytest.raises(TypeError, match=f"must be real numbers, got {other.dtype}"):
             stability.sharpness(lambda x, _: jnp.sum(abs(x)), other, None)
 
 
 def test_impossible_counts_and_preconditioners_are_refused():
     at = jnp.ones(3)
     flat = bowl(jnp.ones(3))
-    with pytest.raises(ValueError, match=r"`count` must be at most 3, .* got 4"):
+    with pytest.raises(ValueError, match="`count` must be at most 3, got 4"):
         stability.hessian_eigenvalues(flat, at, None, count=4)
     with pytest.raises(ValueError, match="`count` must be at least 1, got 0"):
         stability.hessian_eigenvalues(flat, at, None, count=0)
@@ -171,5 +168,5 @@ def test_what_does_not_converge_says_so(monkeypatch):
     once = functools.partial(curvature.linalg.eigsh, maxiter=1)
     monkeypatch.setattr(curvature.linalg, "eigsh", once)
     loss = bowl(jnp.linspace(0.0, 1.0, 400))
-    with pytest.raises(RuntimeError, match=r"found \d+ of 20 .* widen .* to float64"):
+    with pytest.raises(RuntimeError, match="No convergence"):
         stability.hessian_eigenvalues(loss, jnp.zeros(400), None, count=20)

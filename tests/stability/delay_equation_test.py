@@ -9,7 +9,7 @@ from ddeint import ddeint
 from scipy import integrate, optimize, special, stats
 
 from delayjax import cluster
-from delayjax._src.stability import rightmost
+from delayjax._src.stability.rightmost import RightmostZeros, meeting_rate
 from delayjax.cluster import protocols
 from delayjax.stability import DelayEquation
 
@@ -133,11 +133,11 @@ def test_lambert_s_function_and_the_search_agree(gain, number):
 def test_roots_are_counted_however_near_the_line(gain):
     times = cluster.constant(1.0)
     roots = special.lambertw(-gain, np.arange(-6, 6))
-    unit = rightmost.meeting_rate(times)
+    zeros = RightmostZeros(gain, times, meeting_rate(times))
     for root in roots[np.argsort(-roots.real)][:7]:
         for offset in (-0.3, -1e-3, -1e-6, 1e-6, 1e-3, 0.3):
             line = root.real + offset
-            found = rightmost.number_right_of(line, gain, times, unit=unit)
+            found = zeros.number_right_of(line)
             assert found == (roots.real > line).sum()
 
 
@@ -228,11 +228,25 @@ def test_times_without_formulas_have_the_rates_and_limits_of_the_same_times():
             DelayEquation(cluster.from_scipy(by_scipy)),
             DelayEquation(times),
         )
-        limit = expected.gain_limit(workers=math.inf)
-        assert found.gain_limit(workers=math.inf) == pytest.approx(limit, rel=1e-6)
+        for workers in (1, 16, math.inf):
+            limit = expected.gain_limit(workers=workers)
+            assert found.gain_limit(workers=workers) == pytest.approx(limit, rel=1e-5)
         for gain in (0.1, 0.5):
             rate = expected.decay_rate(gain)
             assert found.decay_rate(gain) == pytest.approx(rate, rel=1e-8)
+
+
+def test_transforms_without_formulas_are_integrated_for_few_frequencies():
+    times, asked = cluster.lognormal(1.0, 0.2), []
+
+    def transform(s):
+        asked.append(np.size(s))
+        return times.transform(s)
+
+    equation = DelayEquation(dataclasses.replace(times, transform=transform))
+    limits = [equation.gain_limit(workers=count) for count in (2, 16, 128)]
+    assert limits == sorted(limits)
+    assert sum(asked) < 1500
 
 
 @pytest.mark.parametrize(
@@ -495,7 +509,7 @@ def test_more_workers_bear_a_larger_gain_up_to_the_delay_equation_s(name):
         (
             lambda: decay_rate(-0.5, ONE),
             ValueError,
-            "`gain` must be finite and non-negative, got -0.5. It is eta lambda nu",
+            "`gain` must be finite and non-negative, got -0.5",
         ),
         *(
             (lambda f=f: f(DelayEquation(cluster.pareto(1.0, 3.0))), ValueError, text)
@@ -525,7 +539,7 @@ def test_more_workers_bear_a_larger_gain_up_to_the_delay_equation_s(name):
         (
             lambda: decay_rate(0.5, cluster.empirical([1e-9] * 999 + [1e6])),
             ValueError,
-            "`gain` 0.5 by the longest times of `service_time` .* leave out",
+            "`gain` 0.5 is too large .* of `service_time`: leave out",
         ),
         (
             lambda: roots(math.inf, ONE),

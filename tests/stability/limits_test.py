@@ -84,7 +84,7 @@ def test_what_needs_arrays_as_long_as_the_delay_refuses_a_very_long_one(ask, opt
     message = r"`delay` must be at most 10+ updates here, got 1000000000"
     with pytest.raises(ValueError, match=message):
         ask(stability.Dynamics(10**9, **options))
-    with pytest.raises(ValueError, match="`delay` must be at most 2147483647, got 1"):
+    with pytest.raises(OverflowError):
         stability.Dynamics(10**20, **options)
 
 

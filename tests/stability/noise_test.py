@@ -103,12 +103,10 @@ def test_noise_counts_squared_and_weights_act_on_it():
 
 
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.5}])
-def test_noise_is_refused_whose_variance_no_float_holds(options):
+def test_the_variance_is_the_square_of_any_noise(options):
     one = stability.Dynamics(1, **options).stationary_variance(0.1)
     large = stability.Dynamics(1, **options).stationary_variance(0.1, noise=1e150)
     np.testing.assert_allclose(large, 1e300 * one, rtol=1e-12)
-    with pytest.raises(ValueError, match=r"`noise` must be so small .*got 1e\+200"):
-        stability.Dynamics(1, **options).stationary_variance(0.1, noise=1e200)
     # an unstable step has no variance, whatever the noise
     assert (
         stability.Dynamics(1, **options).stationary_variance(9.0, noise=1e200)

@@ -28,18 +28,18 @@ REFUSED = {
     "a bool": (True, {}, TypeError, "`delay` must be a static integer.*got True"),
     "no law": ("late", {}, TypeError, "`delay` must be a static integer.*got 'late'"),
     "a table": ([[0.5, 0.5]], {}, ValueError, r"a row of .*got shape \(1, 2\)"),
-    "too little": ([0.5, 0.4], {}, ValueError, "sum to 1, got 0.9: lengthen a law"),
-    "too much": ([0.5, 0.6], {}, ValueError, "sum to 1, got 1.1: .* divide by the sum"),
-    "nothing": ([], {}, ValueError, "`delay` must hold .* that sum to 1, got 0"),
-    "zeros": ([0.0, 0.0], {}, ValueError, "sum to 1, got 0"),
-    "words": (["a"], {}, TypeError, r"`delay` must be a row of .*got \['a'\]"),
-    "complex": ([1 + 0j], {}, TypeError, "`delay` must be a row of .*1"),
-    "bools": ([False, True], {}, TypeError, r"`delay` must be a row .*\[False, True"),
-    "ragged": ([[1], [1, 2]], {}, TypeError, "`delay` must be a row of"),
-    "without float": ([10**400], {}, TypeError, "`delay` must be a row of"),
-    "a negative chance": ([1.5, -0.5], {}, ValueError, "non-negative .*got -0.5"),
-    "no number": ([1.0, math.nan], {}, ValueError, "finite, .*got nan"),
-    "without end": ([0.5, math.inf], {}, ValueError, "finite, .*got inf"),
+    "too little": ([0.5, 0.4], {}, ValueError, "sum to 1, .* sum 0.9: lengthen a law"),
+    "too much": ([0.5, 0.6], {}, ValueError, "sum to 1, .* sum 1.1: .* by its sum"),
+    "nothing": ([], {}, ValueError, "`delay` must be .* that sum to 1, .* sum 0"),
+    "zeros": ([0.0, 0.0], {}, ValueError, "sum to 1, .* sum 0"),
+    "words": (["a"], {}, TypeError, r"`delay` must hold real .*got \['a'\]"),
+    "complex": ([1 + 0j], {}, TypeError, "`delay` must hold real .*1"),
+    "bools": ([False, True], {}, TypeError, r"`delay` must hold .*\[False, True"),
+    "ragged": ([[1], [1, 2]], {}, TypeError, "`delay` must have rows of one length"),
+    "without float": ([10**400], {}, TypeError, "`delay` must hold real"),
+    "a negative chance": ([1.5, -0.5], {}, ValueError, "non-negative .*minimum -0.5"),
+    "no number": ([1.0, math.nan], {}, ValueError, "`delay` must be .*sum nan"),
+    "without end": ([0.5, math.inf], {}, ValueError, "`delay` must be .*sum inf"),
     "all is kept": (
         1,
         {"momentum": 1.0},
@@ -61,7 +61,6 @@ REFUSED = {
         ValueError,
         "`compensation` .*got inf",
     ),
-    "a factor": (1, {"modulation": 0.5}, TypeError, "`modulation` .*got 0.5"),
     "uphill": (1, {"modulation": lambda k: -k}, ValueError, "got -1.0 for staleness 1"),
     "1/0": (
         [0.5, 0.5],
@@ -69,29 +68,17 @@ REFUSED = {
         ValueError,
         "got inf for .* 0",
     ),
-    "a row of weights": (
+    "complex weights": (
         3,
-        {"modulation": lambda k: [1.0]},
+        {"modulation": lambda k: 1j},
         TypeError,
-        r"`modulation` must give numbers, got \[1.0\]",
-    ),
-    "no weight": (
-        3,
-        {"modulation": lambda k: None},
-        TypeError,
-        "`modulation` must give numbers, got None",
-    ),
-    "a word": (
-        3,
-        {"modulation": lambda k: "1"},
-        TypeError,
-        "`modulation` must give numbers, got '1'",
+        r"`modulation` must hold real numbers, got \[1j\]",
     ),
     "all dropped": (
         3,
         {"modulation": lambda k: k < 3},
         ValueError,
-        "not 0 alone, got 0.0 for staleness 3",
+        "not only 0, got 0.0 for staleness 3",
     ),
 }
 
@@ -119,34 +106,26 @@ def test_a_criterion_is_one_of_two_and_noise_is_not_negative():
         stability.Dynamics(1).stationary_variance(0.1, noise=-1)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("delay", lambda x: {"delay": [x, 1 - x]}),
-        ("momentum", lambda x: {"delay": 3, "momentum": x}),
-        ("compensation", lambda x: {"delay": 3, "compensation": x}),
-        ("extrapolation", lambda x: {"delay": 3, "extrapolation": x}),
-    ],
-)
-def test_what_is_traced_is_refused_by_name(name, options):
-    with pytest.raises(TypeError, match=f"`{name}` must be known, .* outside of jit"):
-        jax.jit(lambda x: stability.Dynamics(**options(x)).step_limit())(0.5)
+TRACED = {
+    "delay": lambda x: stability.Dynamics([x, 1 - x]),
+    "momentum": lambda x: stability.Dynamics(3, momentum=x),
+    "compensation": lambda x: stability.Dynamics(3, compensation=x),
+    "extrapolation": lambda x: stability.Dynamics(3, extrapolation=x),
+    "roots": lambda x: stability.Dynamics(3).roots(x),
+    "spectral radius": lambda x: stability.Dynamics(3).spectral_radius(x),
+    "variance": lambda x: stability.Dynamics(3).stationary_variance(x),
+    "noise": lambda x: stability.Dynamics(3).stationary_variance(0.1, noise=x),
+    "growth": lambda x: TraceDynamics([0] * 200).growth(x),
+    "staleness": lambda x: TraceDynamics(jnp.full(200, x)),
+    "gain": lambda x: stability.DelayEquation(cluster.gamma(1.0, 2)).decay_rate(x),
+    "sharpness": lambda x: stability.learning_rate_limit(x, stability.Dynamics(1)),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "function"),
-    [
-        ("step", lambda x: stability.Dynamics(3).roots(x)),
-        ("step", lambda x: stability.Dynamics(3).spectral_radius(x)),
-        ("step", lambda x: stability.Dynamics(3).stationary_variance(x)),
-        ("noise", lambda x: stability.Dynamics(3).stationary_variance(0.1, noise=x)),
-        ("step", lambda x: TraceDynamics([0] * 200).growth(x)),
-        ("staleness", lambda x: TraceDynamics(jnp.full(200, x))),
-    ],
-)
-def test_traced_steps_noise_and_traces_are_refused_by_name(name, function):
-    with pytest.raises(TypeError, match=f"`{name}` must be known, .* outside of jit"):
-        jax.jit(function)(1)
+@pytest.mark.parametrize("ask", TRACED.values(), ids=TRACED)
+def test_what_is_traced_is_refused_by_jax(ask):
+    with pytest.raises(TypeError, match="trace"):
+        jax.jit(ask)(0.5)
 
 
 def test_within_a_program_what_is_known_is_computed():

@@ -335,8 +335,13 @@ def test_a_geometric_delay_is_a_heavy_ball_of_the_implicit_momentum(workers):
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "message"),
     [
-        ((0.0, CONSTANT), {}, ValueError, "`step` must be finite and positive, got 0"),
-        ((math.inf, CONSTANT), {}, ValueError, "`step` must be finite and positive"),
+        ((0.0, CONSTANT), {}, ValueError, "`step` must be at least 1e-15, got 0"),
+        (
+            (math.inf, CONSTANT),
+            {},
+            ValueError,
+            "`step` must be finite and non-negative",
+        ),
         ((0.1, 1.0), {}, TypeError, "`service_time` must be .* got 1.0"),
         (
             (1e-300, CONSTANT),
@@ -348,7 +353,7 @@ def test_a_geometric_delay_is_a_heavy_ball_of_the_implicit_momentum(workers):
             (0.1, CONSTANT),
             {"condition": 0.5},
             ValueError,
-            "`condition` must be at least 1, got 0.5",
+            "`condition` must be at least 1.0, got 0.5",
         ),
         (
             (0.1, CONSTANT),

@@ -352,18 +352,17 @@ def test_the_limit_is_found_far_above_the_mean_age():
             [19] * 199,
             {},
             ValueError,
-            "at least 200 updates, 10 times .* plus 1, 20, .* got 199",
+            "at least 200 updates, got 199",
         ),
-        ([0] * 16, {}, ValueError, "at least 160 updates, 10 times .* 16, .* got 16"),
-        (np.zeros(0, int), {}, ValueError, "at least 160 updates, .* got 0"),
+        ([0] * 16, {}, ValueError, "at least 160 updates, got 16"),
+        (np.zeros(0, int), {}, ValueError, "at least 160 updates, got 0"),
         (
             [0] * 200,
             {"momentum": 0.99},
             ValueError,
-            "at least 1000 updates, 10 times .* `momentum`.*, 100, got 200: simulate",
+            "at least 1000 updates, got 200: simulate",
         ),
         ([1] * 200, {"momentum": 1.0}, ValueError, "`momentum` must be in"),
-        ([1] * 200, {"modulation": 0.5}, TypeError, "`modulation` must be a function"),
     ],
 )
 def test_what_is_no_trace_is_refused(staleness, options, error, message):

@@ -77,10 +77,10 @@ def test_few_gradients_are_ahead_at_first_and_many_in_the_end():
         ({"update_seconds": 0.0}, "`update_seconds` must be finite and positive"),
         ({"k": 0}, "`k` must be at least 1"),
         ({"smallest": 0.0}, "`smallest` must be finite and positive"),
-        ({"largest": 0.4}, "`largest` must be at least `smallest` = 0.5, got 0.4"),
+        ({"largest": 0.4}, "`smallest` must be at most `largest` = 0.4, got 0.5"),
         ({"noise": -1.0}, "`noise` must be finite and non-negative"),
         ({"start": -1.0}, "`start` must be finite and non-negative"),
-        ({"agreement": 1.5}, "`agreement` must lie in .0, 1., got 1.5"),
+        ({"agreement": 1.5}, "`agreement` must be at most 1.0, got 1.5"),
         ({"learning_rate": 0.3}, "`learning_rate` must be at most .* = 0.25, got 0.3"),
     ],
 )

@@ -1,9 +1,10 @@
-"""Averages that arrive some steps after they were begun: DaSGD, LOSCAR, DGA."""
+"""Averages that arrive some steps after they started: DaSGD, LOSCAR, DGA."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
@@ -13,32 +14,32 @@ from delayjax._src.averaging.engine import averaged
 from delayjax._src.ring import ring
 
 Merge = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
-"""(x^i, x^i_(k) that the average was begun with, xm_(k)) -> x^i, of each leaf."""
+"""(x^i, x^i_(k), the worker's model when the average started, xm_(k), the average) ->
+x^i, leaf by leaf."""
 
 
 class Begun(NamedTuple):
     """Memory of `delayed_average`."""
 
-    begun: Any  # x^i_(k): the worker's model in the average on its way; () at delay 0
+    begun: Any  # x^i_(k): the worker's model in the average in flight; () at delay 0
 
 
 class Outbox(NamedTuple):
     """Memory of `dga`."""
 
     outbox: Any  # the worker's update whose mean arrives next
-    later: Any  # ring of its updates behind that; () at a delay of 1
+    later: Any  # ring of its newer updates; () at delay 1
 
 
 def overwriting(own: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
-    """x^i <- xm_(k): the steps since then are lost.
+    """x^i <- xm_(k): the steps since the average started are lost.
 
     Args:
         own: x^i, a leaf.
-        begun: x^i_(k), the worker's model when the average was begun.
+        begun: x^i_(k), the worker's model when the average started.
         mean: xm_(k), the average.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> print(overwriting(jnp.float32(5), jnp.float32(3), jnp.float32(2)))
         2.0
     """
@@ -47,15 +48,14 @@ def overwriting(own: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
 
 
 def corrected(own: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
-    """x^i <- xm_(k) + (x^i - x^i_(k)): no step is lost, the workers' mean stays.
+    """x^i <- xm_(k) + (x^i - x^i_(k)): no step is lost.
 
     Args:
         own: x^i, a leaf.
-        begun: x^i_(k), the worker's model when the average was begun.
+        begun: x^i_(k), the worker's model when the average started.
         mean: xm_(k), the average.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> print(corrected(jnp.float32(5), jnp.float32(3), jnp.float32(2)))
         4.0
     """
@@ -66,14 +66,10 @@ def blended(share: ArrayLike) -> Merge:
     """x^i <- xi x^i + (1 - xi) xm_(k).
 
     Args:
-        share: xi, in [0, 1), the worker's own; at 0 the average overwrites. May be
-            traced.
-
-    Raises:
-        ValueError: if it is not in [0, 1).
+        share: xi, the worker's own share, in [0, 1). At 0 the average overwrites. May
+            be traced.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> print(blended(0.5)(jnp.float32(5), jnp.float32(3), jnp.float32(2)))
         3.5
     """
@@ -94,13 +90,13 @@ def delayed_average(
     merge: Merge = corrected,
     axis_name: base.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
-    """DaSGD: an average begun after step k is merged d local steps later.
+    """DaSGD: an average that starts after step k is merged d local steps later.
 
         x^i <- x^i + U(g^i)                          at every step
-        xm_(k) = (1/P) sum_j x^j_(k)                 begun where `period` divides k
+        xm_(k) = (1/P) sum_j x^j_(k)                 started where `period` divides k
         x^i <- merge(x^i, x^i_(k), xm_(k))           after step k + d
 
-    with x^i_(k) the model after k steps. In d steps an average has time to travel.
+    with x^i_(k) the model after k steps.
 
     | method | merge |
     |---|---|
@@ -108,28 +104,21 @@ def delayed_average(
     | LOSCAR | `corrected` |
 
     Args:
-        inner: the worker's own optimizer. It receives its worker's extra arguments as
-            they come.
-        delay: d, in steps, at most `period`; 0 averages at once. Static.
+        inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
+        delay: d, in steps, from 0 (no delay) to `period`. Static.
         period: H, steps from one average to the next. Static.
-        merge: a function of leaves; see `Merge`. Overwriting loses d local steps each
-            period, blending (1 - xi) d of them, correcting none: then the mean of the
-            workers' models moves by the mean of their local steps, and by nothing else.
-        axis_name: of the workers; several names for several axes.
+        merge: a function of leaves (x^i, x^i_(k), xm_(k)). In each period `overwriting`
+            loses d local steps, `blended(xi)` loses (1 - xi) d, `corrected` loses none.
+        axis_name: the workers' axis, or several.
 
     Returns:
         A transformation such that `params + updates` is x^i. Its state holds one model
-        a worker (none at delay 0) and `inner`. Sends one model, by an all-reduce, every
-        `period` steps; a worker waits for what the slowest had done d steps ago. The
-        sum depends on nothing that its step computes; a compiler may hide it behind the
-        gradient at period 1, and not in the branch that it is in at longer ones.
-
-    Raises:
-        ValueError: if `delay` is negative or above `period`, `period` below 1, or (in
-            `update`) a gradient is summed over the workers already.
+        (none at delay 0) and `inner` for each worker. Every `period` steps it sends one
+        model, by an all-reduce, and all wait for the slowest worker's model of d steps
+        ago. At period 1 a compiler can hide the sum behind the gradient; at longer
+        periods the sum is in a branch and is not hidden.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> tx = delayed_average(optax.sgd(1.0), 1, period=1)
         >>> def two_steps(grad):
         ...     first, state = tx.update(grad, tx.init(grad), 0 * grad)
@@ -149,12 +138,17 @@ def delayed_average(
             " in flight at a time. Use averaging.dga for longer delays."
         )
 
+    def merge_leaf(own, begun, mean):
+        # or an answer of another shape would silently change the model's shape
+        mixed = jnp.broadcast_to(merge(own, begun, mean), own.shape)
+        return mixed.astype(own.dtype)
+
     def merged(due, model, begun):
         if period == 1 and delay > 0:  # in no branch, where nothing could hide the sum
             mean, model = replicas.mean_beside(model, begun, axis_name)
         else:
             mean = replicas.mean_when(due, begun, axis_name)
-        mixed = jax.tree.map(_checked(merge), model, begun, mean)
+        mixed = jax.tree.map(merge_leaf, model, begun, mean)
         return optax.tree.where(due, mixed, model)
 
     def begin(params):
@@ -162,34 +156,18 @@ def delayed_average(
 
     def mix(step, memory, before, model):
         del before
-        begun = memory.begun
         if delay == 0:
             return merged(replicas.due(step, period), model, model), memory
         done = step + 1
-        # nothing arrives before the first average was begun
+        # nothing arrives before the first average has started
         arrives = (done >= period + delay) & ((done - delay) % period == 0)
-        mixed = merged(arrives, model, begun)
-        begun = optax.tree.where(replicas.due(step, period), mixed, begun)
+        mixed = merged(arrives, model, memory.begun)
+        begun = optax.tree.where(replicas.due(step, period), mixed, memory.begun)
         return mixed, Begun(begun)
 
     return averaged(
         "averaging.delayed_average", inner, mix, axis_name=axis_name, begin=begin
     )
-
-
-def _checked(merge: Merge) -> Merge:
-    """`merge` with answers of the worker's own shape and dtype."""
-
-    def merged(own, begun, mean):
-        mixed = merge(own, begun, mean)
-        if getattr(mixed, "shape", None) != own.shape:
-            raise TypeError(
-                "`merge` must answer with an array like the worker's, of shape"
-                f" {own.shape}, got {mixed!r}."
-            )
-        return mixed.astype(own.dtype)
-
-    return merged
 
 
 def dga(
@@ -198,34 +176,25 @@ def dga(
     *,
     axis_name: base.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
-    """DGA: a worker's own update now, in its place the mean of all d steps later.
+    """DGA: a worker applies its own update now, and d steps later the mean instead.
 
         u_t = U(g^i_t)
         x^i <- x^i + u_t + (mean_j u^j_{t-d} - u_{t-d})
 
-    so with SGD x^i <- x^i - eta g_t + eta (g_{t-d} - gbar_{t-d}). Models differ by
-    their own last d updates, and by nothing else.
+    The models differ only by the workers' own last d updates.
 
     Args:
-        inner: the worker's own optimizer. It receives its worker's extra arguments as
-            they come.
-        delay: d, in steps, at least 1. Static. Without delay there is nothing to
-            correct: that is `exchange.mean`.
-        axis_name: of the workers; several names for several axes.
+        inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
+        delay: d, in steps, at least 1. Static. For no delay use `exchange.mean`.
+        axis_name: the workers' axis, or several.
 
     Returns:
-        A transformation such that `params + updates` is x^i. Its state holds d updates
-        and an outbox (one update at d = 1) and `inner`, all the worker's own. Sends one
-        update tree a step, by an all-reduce that depends on nothing that its step
-        computes: a compiler may hide it behind the gradient. A worker waits for what
-        the slowest had done d steps ago.
-
-    Raises:
-        ValueError: if `delay` is below 1, or (in `update`) a gradient is summed over
-            the workers already.
+        A transformation such that `params + updates` is x^i. Its state holds d + 1
+        updates (one at d = 1) and `inner` for each worker. Each step sends one update
+        tree, by an all-reduce that a compiler can hide behind the gradient. All wait
+        for the slowest worker's update of d steps ago.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> tx = dga(optax.sgd(1.0), 1)
         >>> def two_steps(grad):
         ...     first, state = tx.update(grad, tx.init(grad), 0 * grad)

@@ -1,4 +1,4 @@
-"""Pushing what was learnt to a center and pulling the center: the DOWNPOUR family."""
+"""Workers that push their updates to a center and pull it: the DOWNPOUR family."""
 
 from typing import Any, NamedTuple
 
@@ -18,8 +18,8 @@ class Server(NamedTuple):
 
     center: Any  # xc, the same on all workers
     versions: Any  # the center after each of the last visits; () with a lock
-    server_state: Any  # of the server's optimizer, likewise
-    average: Any  # z, the mean of the center over time, likewise; () if none is kept
+    server_state: Any  # state of the server's optimizer, the same on all workers
+    average: Any  # z, the same on all workers; () if there is none
     pushed: Any  # v^i: the worker's updates since it last pulled
 
 
@@ -33,13 +33,13 @@ def downpour(
     lock_free: racing.Races | None = None,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
-    """DOWNPOUR: workers push the sum of their updates, and pull the center.
+    """DOWNPOUR: workers push the sum of their updates to a center, and pull it.
 
         u    = U(g^i),    x^i <- x^i + u,    v^i <- v^i + u
         xc  <- xc + server(v^i),    x^i <- xc,    v^i <- 0
 
-    the second line where `period` divides t + 1. Unlike in elastic averaging nothing of
-    the worker's own model is left after it.
+    The second line happens where `period` divides t + 1. The pull replaces the worker's
+    model.
 
     | method | options |
     |---|---|
@@ -50,38 +50,33 @@ def downpour(
     | MDOWNPOUR | `inner=optax.scale(-eta), server=optax.trace(beta)`, period 1 |
     | ADOWNPOUR | `average=lambda k: 1 / (k + 1)` |
     | MVADOWNPOUR | `average=0.001` |
-    | DPSGD, two levels | workers over `"workers"`, and on each threads that share its
-      model: `inner=dj.delayed(dj.exchange.mean(optax.sgd(eta), axis_name="threads"),
-      delay, max_delay=...)`, eta of all threads together, a delay drawn on each; the
-      threads hold one copy |
+    | DPSGD, two levels | workers over `"workers"`, and on each worker threads that
+      share its model: `inner=dj.delayed(dj.exchange.mean(optax.sgd(eta),
+      axis_name="threads"), delay, max_delay=...)`; eta is for all threads together, and
+      each thread draws its own delay |
 
     Args:
-        inner: the worker's own optimizer. It receives its worker's extra arguments as
-            they come.
-        period: H, local steps from one push to the next. May be traced.
-        server: what is made of a push at the center; by default it is added.
+        inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
+        period: H, local steps from one push to the next, at least 1. May be traced.
+        server: an optimizer at the center that turns a push into an update; by default
+            the push is the update.
         average: a, a number in (0, 1] or a schedule of the exchanges done, k = 0, 1,
-            ...: z <- z + a (xc - z) after each. By default no z is kept.
-        order: `round_robin()`, `first_come(seconds)`, or a function of the step: pushes
-            are added one after the other, and each worker pulls right after its own.
-            By default all push at once, their sum, and then pull.
+            ...: z <- z + a (xc - z) after each exchange. By default there is no z.
+        order: `round_robin()`, `first_come(seconds)`, or a function of the step. The
+            workers push one after the other, and each pulls right after its own push.
+            By default all push at the same time, the center adds the sum, and all pull.
         lock_free: `races(key, max_age, lost=...)`: pushes and pulls without a lock. A
-            worker pulls a mix of versions of the center; age 0 is the version with its
+            worker pulls a mix of the center's versions; age 0 is the version with its
             own push. The lost coordinates of a push are 0, for the server too. Needs
             `order`.
-        axis_name: of the workers, one name.
+        axis_name: the workers' axis, one name.
 
     Returns:
         A transformation such that `params + updates` is x^i. Its state holds the center
-        and the server's once, with races max_age + 1 times more, and on each worker one
-        tree of updates and `inner`. The model to evaluate is `center`, or `average`:
-        `optax.tree.get(state, "center")`. At an exchange a worker sends one model and
-        receives one; in turn nobody waits for another's gradient. Here all workers then
-        gather the P pushes: each holds 2 P models meanwhile.
-
-    Raises:
-        ValueError: if `period` is below 1, `average` not in (0, 1], races have no
-            `order`, or (in `update`) a gradient is summed over the workers already.
+        and the server's state once (with races, max_age + 1 copies of the center more),
+        and one tree of updates and `inner` for each worker. Evaluate `center` or
+        `average`: `optax.tree.get(state, "center")`. Messages, waiting and memory are
+        as in `easgd`.
 
     Example:
         >>> tx = downpour(optax.sgd(1.0), order=centers.round_robin())
@@ -94,21 +89,18 @@ def downpour(
     References:
         Dean et al. (DistBelief), NIPS 2012; as in Zhang, Choromanska and LeCun (EASGD),
         NIPS 2015, arXiv:1412.6651, and its code sixin-zh/mpiT. The forms with momentum
-        and averages as commonly reported. Mohamad, Alamri and Bouchachia (DPSGD),
-        Machine Learning 2022, arXiv:2210.02882, its loop likewise.
-        You, Buluc and Demmel, SC 2017, arXiv:1708.02983, for Hogwild SGD; that its
-        workers keep models between pushes, and how they race, is a reconstruction.
+        and averages, and DPSGD (Mohamad, Alamri and Bouchachia, Machine Learning 2022,
+        arXiv:2210.02882), as commonly reported. Hogwild SGD is a reconstruction of You,
+        Buluc and Demmel, SC 2017, arXiv:1708.02983.
     """
-    axis_name = replicas.check_axis("averaging.downpour", axis_name)
     period = replicas.check_period("period", period)
-    at_center = base.as_transformation(
-        "server", optax.identity() if server is None else server
-    )
+    server = optax.identity() if server is None else server
+    at_center = base.as_transformation("server", server)
     if average is not None and not callable(average):
         base.check_number("average", average, positive=True)
         if base.is_concrete(average) and average > 1:
             raise ValueError(f"`average` must be in (0, 1], got {average}.")
-    racing.check("lock_free", lock_free, order)
+    racing.check(lock_free, order)
 
     def begin(params):
         return Server(
@@ -150,13 +142,12 @@ def downpour(
                 )
             z = memory.average
             if average is not None:
-                exchanges = step // period
-                share = average(exchanges) if callable(average) else average
+                share = average(step // period) if callable(average) else average
                 share = base.as_scalar("average(step)", share)
                 z = jax.tree.map(
                     lambda z, c: (z + share * (c - z)).astype(z.dtype), z, center
                 )
-            kept = jax.tree.map(lambda v: jnp.where(there, 0, v), memory.pushed)
+            kept = centers.only(~there, memory.pushed)
             mixed = optax.tree.where(there, pulled, model)
             memory = Server(center, versions, server_state, z, kept)
             return base.vary(mixed, axis_name=axis_name), memory
@@ -168,8 +159,6 @@ def downpour(
         memory = replicas.typed_beyond(memory, model, axis_name)
         model = base.vary(model, axis_name=axis_name)
         due = replicas.due(step, period)
-        if due is True:
-            return exchange(memory, model)
-        return jax.lax.cond(due, exchange, go_on, memory, model)
+        return replicas.choose(due, exchange, go_on, memory, model)
 
     return averaged("averaging.downpour", inner, mix, axis_name=axis_name, begin=begin)

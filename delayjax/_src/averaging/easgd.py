@@ -1,4 +1,4 @@
-"""Replicas tied to a center by springs: the EASGD family."""
+"""Replicas that a spring ties to a shared center: the EASGD family."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -33,18 +33,15 @@ def easgd(
 ) -> optax.GradientTransformationExtraArgs:
     """Elastic averaging: each worker and the center move towards each other.
 
-    On worker i, with U(g) the step of its own optimizer at its own x^i, and where
-    `period` divides t + 1
+    On worker i, with its own optimizer U at its own x^i, where `period` divides t + 1:
 
         d^i  = al (x^i - xc)
         x^i <- x^i + U(g^i) - d^i
-        xc  <- xc + d^i,    of all workers
+        xc  <- xc + d^i,    for all workers
 
-    and elsewhere x^i <- x^i + U(g^i). What the worker loses to the spring the center
-    gains: x^1 + ... + x^P + xc is conserved but for the local steps. All workers read
-    the same xc (synchronous), or, in turn, each what those before it have left.
-
-    The family, under its papers' names:
+    and at other steps x^i <- x^i + U(g^i). An exchange does not change the sum x^1 +
+    ... + x^P + xc. By default all workers read the same xc (synchronous). With `order`
+    they visit the center one by one, and each reads the xc of the visit before.
 
     | method | options |
     |---|---|
@@ -62,34 +59,25 @@ def easgd(
     | Hogwild!; Hogwild SGD | the same with `read_spread=1.0` |
 
     Args:
-        inner: the worker's own optimizer. It receives its worker's extra arguments as
-            they come.
-        moving_rate: al = eta rho, the share of the distance moved at an exchange; 0.9
-            / P by default, beta / P with the paper's beta. May be traced.
-        period: H, local steps from one exchange to the next; tau in the paper. May be
-            traced.
+        inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
+        moving_rate: al = eta rho, the fraction of the distance that one exchange moves;
+            beta / P in the paper, by default 0.9 / P. May be traced. `update` warns if
+            it is known and above `moving_rate_limit`.
+        period: H, local steps from one exchange to the next, at least 1; tau in the
+            paper. May be traced.
         order: `round_robin()`, `first_come(seconds)`, or a function of the step. By
-            default all workers meet the center at once.
-        lock_free: `races(key, max_age)`: the center is read and written without a lock.
-            Needs `order`.
-        axis_name: of the workers, one name.
+            default all workers meet the center at the same time.
+        lock_free: `races(key, max_age)`: workers read and write the center without a
+            lock. Needs `order`.
+        axis_name: the workers' axis, one name.
 
     Returns:
         A transformation such that `params + updates` is x^i. Its state holds the center
-        once, with races max_age + 1 times more, and `inner` on each worker. The model
-        to evaluate is `center`: `optax.tree.get(state, "center")`. At an exchange a
-        synchronous worker sends one model and all wait for the slowest; in turn a
-        server sends and receives P of them one by one and nobody waits for another's
-        gradient. Here all workers then gather the P models and do the server's part:
-        each holds 2 P models meanwhile.
-
-    Warns:
-        UserWarning: in `update`, if the moving rate is outside of the range that is
-            stable at small step sizes; see `moving_rate_limit`.
-
-    Raises:
-        ValueError: if `moving_rate` is negative, `period` below 1, races have no
-            `order`, or (in `update`) a gradient is summed over the workers already.
+        once (with races, max_age + 1 copies more) and `inner` for each worker. Evaluate
+        the center: `optax.tree.get(state, "center")`. In a synchronous exchange each
+        worker sends one model, and all wait for the slowest. In turn, no worker waits
+        for another's gradient; here each worker computes the server's part, and needs
+        memory for 2 P models meanwhile.
 
     Example:
         >>> tx = easgd(optax.sgd(1.0), moving_rate=0.25)
@@ -103,16 +91,13 @@ def easgd(
     References:
         Zhang, Choromanska and LeCun, Deep learning with elastic averaging SGD, NIPS
         2015, arXiv:1412.6651, eqs. (5) and (6), algorithms 1 and 2.
-        You, Buluc and Demmel, Scaling deep learning on GPU and Knights Landing
-        clusters, SC 2017, arXiv:1708.02983, for the variants' names.
-        Wongpanich, You and Demmel (EA-wild), HPC Asia 2020; its pseudo-code is not
-        public, and races are our reconstruction.
+        You, Buluc and Demmel, SC 2017, arXiv:1708.02983, for the variants' names.
+        Wongpanich, You and Demmel (EA-wild), HPC Asia 2020; a reconstruction.
     """
-    axis_name = replicas.check_axis("averaging.easgd", axis_name)
     if moving_rate is not None:
         base.check_number("moving_rate", moving_rate)
     period = replicas.check_period("period", period)
-    racing.check("lock_free", lock_free, order)
+    racing.check(lock_free, order)
 
     def begin(params):
         return Center(params, racing.begun(lock_free, params))
@@ -146,15 +131,12 @@ def easgd(
             return centers.only(there, pull(before, seen)), memory
 
         def stay(memory):
-            return optax.tree.zeros_like(
-                base.vary(memory.center, axis_name=axis_name)
-            ), memory
+            center = base.vary(memory.center, axis_name=axis_name)
+            return optax.tree.zeros_like(center), memory
 
         memory = replicas.typed_beyond(memory, model, axis_name)
         due = replicas.due(step, period)
-        pulled, memory = (
-            meet(memory) if due is True else jax.lax.cond(due, meet, stay, memory)
-        )
+        pulled, memory = replicas.choose(due, meet, stay, memory)
         return jax.tree.map(jnp.subtract, model, pulled), memory
 
     return averaged("averaging.easgd", inner, mix, axis_name=axis_name, begin=begin)
@@ -168,18 +150,14 @@ def moving_rate_limit(
         all at once   al <= (4 - 2 a) / (2 + 2 P - P a)
         in turn       al <= (4 - 2 a) / (4 - a),             for every P
 
-    with a = eta h, step size times curvature, in [0, 2). Both are the same at P = 1.
-    The first is exact; the second is enough for every P and needed at P = 1 alone: many
-    workers in turn stay stable a little above it.
+    The first limit is exact. The second is exact at P = 1 and sufficient for every P:
+    many workers in turn are also stable a little above it.
 
     Args:
-        num_workers: P.
-        step_size: a = eta h. At 0, the default, the limit for small steps, which no
-            larger a exceeds.
-        in_turn: whether the workers come to the center one after the other.
-
-    Raises:
-        ValueError: if `num_workers` is below 1 or `step_size` not in [0, 2).
+        num_workers: P, at least 1.
+        step_size: a = eta h, step size times curvature, in [0, 2). The default gives
+            the limit for small steps, which is the largest.
+        in_turn: whether the workers visit the center one after the other.
 
     Example:
         >>> moving_rate_limit(4), moving_rate_limit(4, in_turn=True)
@@ -197,25 +175,19 @@ def moving_rate_limit(
 
 
 def look_ahead(params: Any, opt_state: Any, momentum: ArrayLike) -> Any:
-    """EAMSGD: where a worker takes its gradient, a velocity ahead.
+    """EAMSGD: the point at which a worker takes its gradient, one velocity ahead.
 
         v^i <- beta v^i - eta grad F(x^i + beta v^i)
         x^i <- x^i + v^i
 
-    The velocity is that of `optax.trace(beta)` behind `optax.scale(-eta)`, so that it
-    is in the units of updates.
-
     Args:
         params: x^i.
-        opt_state: the state of any transformation with one `optax.trace` in it.
-        momentum: beta, that of the trace. May be traced.
+        opt_state: the state of any transformation with one `optax.trace(beta)` in it,
+            behind `optax.scale(-eta)`; v^i is the state of the trace.
+        momentum: beta, in [0, 1). May be traced.
 
     Returns:
         x^i + beta v^i, like `params`.
-
-    Raises:
-        ValueError: if it is not in [0, 1), or there is no trace in the state, or
-            several.
 
     Example:
         >>> tx = easgd(optax.chain(optax.scale(-0.1), optax.trace(0.5)))
@@ -227,41 +199,32 @@ def look_ahead(params: Any, opt_state: Any, momentum: ArrayLike) -> Any:
         Zhang, Choromanska and LeCun (EAMSGD), NIPS 2015, arXiv:1412.6651, algorithm 2.
     """
     base.check_number("momentum", momentum, below=1.0)
-
-    def is_trace(node):
-        return isinstance(node, optax.TraceState)
-
-    found = list(filter(is_trace, jax.tree.leaves(opt_state, is_leaf=is_trace)))
+    found = optax.tree.get_all_with_path(opt_state, "TraceState")
     if len(found) != 1:
         raise ValueError(
             f"`opt_state` must hold one velocity, got {len(found)}: make the inner"
             " optimizer optax.chain(optax.scale(-eta), optax.trace(beta))."
         )
-    velocity = found[0].trace
-    if jax.tree.structure(params) != jax.tree.structure(velocity):
-        raise ValueError(
-            "`params` must be the tree whose velocity is in `opt_state`,"
-            f" {jax.tree.structure(velocity)}, got {jax.tree.structure(params)}."
-        )
+    (_, state), *_ = found
     return jax.tree.map(
-        lambda x, v: (x + momentum * v).astype(x.dtype), params, velocity
+        lambda x, v: (x + momentum * v).astype(x.dtype), params, state.trace
     )
 
 
 def _rate_of(
     moving_rate: ArrayLike | None, order: centers.ArrivalOrder | None, axis_name: str
 ) -> ArrayLike:
-    """al, of which an unstable one is warned of."""
+    """al; warns if it is known and not stable."""
     workers = collectives.workers_of(axis_name)
     if moving_rate is None:
         return 0.9 / workers
     limit = moving_rate_limit(workers, in_turn=order is not None)
     if base.is_concrete(moving_rate) and np.asarray(moving_rate) > limit:
         warnings.warn(
-            f"`moving_rate` {moving_rate} is above {limit:.4g}, the limit of stability"
-            f" of {workers} workers at small step sizes"
-            f" ({'in turn' if order is not None else 'all at once'}): see"
-            " averaging.moving_rate_limit, or leave it at 0.9 / P.",
+            f"`moving_rate` {moving_rate} is above {limit:.4g}, the stability limit of"
+            f" {workers} workers ({'in turn' if order is not None else 'all at once'})"
+            " at small step sizes: see averaging.moving_rate_limit, or leave the"
+            " default, 0.9 / P.",
             stacklevel=2,
         )
     return moving_rate

@@ -1,4 +1,4 @@
-"""A worker's local step, and a mix of the workers' models after it."""
+"""A worker's local step, and then a mix of the workers' models."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,18 +8,19 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src import base, buffers, collectives
+from delayjax._src.averaging import replicas
 
 Mix = Callable[[jax.Array, Any, Any, Any], tuple[Any, Any]]
 """(step int32 [], memory, model before the local step, model after it) -> (the worker's
-model, memory). A method of averaging is one such function."""
+new model, memory). Each averaging method is one such function."""
 
 
 class AveragingState(NamedTuple):
     """State of every method that averages models."""
 
     step: jax.Array  # updates done, int32 []
-    memory: Any  # what the method keeps; () if nothing
-    inner_state: Any  # of each worker's own optimizer
+    memory: Any  # the method's own state; () if it has none
+    inner_state: Any  # state of each worker's own optimizer
 
 
 def averaged(
@@ -30,28 +31,15 @@ def averaged(
     axis_name: base.AxisName,
     begin: Callable[[Any], Any] = lambda params: (),
 ) -> optax.GradientTransformationExtraArgs:
-    """Each worker takes a step of its own optimizer; then `mix` mixes the models.
+    """Each worker takes a step of its own optimizer U; then `mix` mixes the models.
 
         x'^i = x^i + U(g^i)
         x^i <- mix(t, memory, x^i, x'^i)
 
-    Args:
-        needed_by: the name of the method, for errors.
-        inner: the worker's own optimizer, U.
-        mix: the method. `jax.lax` collectives over `axis_name` work in it.
-        axis_name: the workers' axis, or several.
-        begin: params -> the memory at the start.
-
-    Returns:
-        A transformation such that `params + updates` is x^i, up to the rounding of this
-        sum. It must be the last of its chain: a transformation behind it would change
-        an update that leads to the mixed model.
-
-    Raises:
-        ValueError: in `update`, if a gradient is summed over the workers already.
+    `begin` makes the first memory from the parameters. `needed_by` is the public name
+    of the method, for errors.
     """
     inner = base.as_transformation("inner", inner)
-    base.as_names(axis_name)
 
     def state_of(params):
         return AveragingState(
@@ -67,14 +55,14 @@ def averaged(
         remedy = "call `update(grads, state, params)`"
         params = base.require(params, "params", needed_by, remedy)
         params = base.vary(params, axis_name=axis_name)
-        collectives.workers_of(axis_name)
+        collectives.workers_of(axis_name)  # or the error names no remedy
         collectives.check_fresh(needed_by, updates, axis_name)
         moves, inner_state = inner.update(
             updates, state.inner_state, params, **extra_args
         )
         model = optax.apply_updates(params, moves)
         mixed, memory = mix(state.step, state.memory, params, model)
-        towards = jax.tree.map(lambda x, p: (x - p).astype(p.dtype), mixed, params)
-        return towards, AveragingState(state.step + 1, memory, inner_state)
+        state = AveragingState(state.step + 1, memory, inner_state)
+        return replicas.towards(mixed, params), state
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)

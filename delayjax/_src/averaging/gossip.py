@@ -1,4 +1,4 @@
-"""Averages with a few others and no center: gossip, D-PSGD, AD-PSGD, SGP."""
+"""Averages with a few other workers and no center: gossip, D-PSGD, AD-PSGD, SGP."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -32,37 +32,31 @@ def gossip(
     period: ArrayLike = 1,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
-    """Gossiping SGD: each worker averages with one that it draws.
+    """Gossiping SGD: each worker averages with a worker that it draws at random.
 
         x'^i = x^i + U(g^i)
         pull:  x^i <- (x'^i + x'^j) / 2
         push:  x^i <- (x'^i + sum_{k in S_i} x'^k) / (1 + |S_i|)
 
-    where `period` divides t + 1, else x^i <- x'^i. Worker i draws j uniformly among the
-    others, for itself; S_i are those that drew i. The mean of the models is not
-    conserved, only expected to be.
+    where `period` divides t + 1. Worker i draws j uniformly among the other workers;
+    S_i are the workers that drew i. The mean of the models is conserved only in
+    expectation.
 
     Args:
-        inner: the worker's own optimizer. It receives its worker's extra arguments as
-            they come.
-        key: a PRNG key; worker i's draw of step t uses `fold_in(fold_in(key, t), i)`.
-        push: whether a worker's model goes to the one drawn, and not the other way.
-        period: H, local steps from one exchange to the next. May be traced.
-        axis_name: of the workers, one name.
+        inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
+        key: a PRNG key; worker i's draw at step t uses `fold_in(fold_in(key, t), i)`.
+        push: whether a worker sends its model to the drawn worker, or reads its model.
+        period: H, local steps from one exchange to the next, at least 1. May be traced.
+        axis_name: the workers' axis, one name.
 
     Returns:
-        A transformation such that `params + updates` is x^i. Its state is `inner` on
-        each worker. In a cluster a worker sends one model an exchange and waits for
-        nobody. Here, where who sends to whom is known at compile time alone, all gather
-        all: each holds P models meanwhile.
-
-    Raises:
-        ValueError: if `period` is below 1, or (in `update`) there is one worker alone,
-            or a gradient is summed over the workers already.
+        A transformation such that `params + updates` is x^i, with the state of `inner`
+        for each worker. In a cluster a worker sends one model and waits for nobody.
+        Here every worker gathers all models, and needs memory for P models.
 
     Example:
         >>> tx = gossip(optax.sgd(1.0), key=jax.random.key(0))
-        >>> def step(x):  # each of two draws the other
+        >>> def step(x):  # each of two workers draws the other
         ...     return x + tx.update(jnp.zeros(()), tx.init(x), x)[0]
         >>> jax.vmap(step, axis_name="workers")(jnp.asarray([1.0, 3.0]))
         Array([2., 2.], dtype=float32)
@@ -71,9 +65,6 @@ def gossip(
         Jin, Yuan, Iandola and Keutzer, How to scale distributed deep learning?, 2016,
         arXiv:1611.04581; the period as commonly reported.
     """
-    base.check_key("key", key)
-    axis_name = replicas.check_axis("averaging.gossip", axis_name)
-    period = replicas.check_period("period", period)
 
     def mixing(step):
         workers, rank = _neighborhood("averaging.gossip", axis_name)
@@ -97,7 +88,7 @@ def gossip(
 
         return receive if push else pull
 
-    return _after_the_step("averaging.gossip", inner, mixing, period, axis_name)
+    return _mixed("averaging.gossip", inner, mixing, False, period, axis_name)
 
 
 def d_psgd(
@@ -111,26 +102,19 @@ def d_psgd(
 
         x^i <- (x^{i-1} + x^i + x^{i+1}) / 3 + U(g^i)
 
-    or, without `overlap`, the same mean of the models after their local steps. Where
-    `period` does not divide t + 1 nothing is mixed. The mean of the models is
-    conserved.
+    where `period` divides t + 1. Without `overlap`, the same mean of the models after
+    their local steps. The mean of the models is conserved.
 
     Args:
-        inner: the worker's own optimizer. It receives its worker's extra arguments as
-            they come.
-        overlap: whether the models are mixed as they were before the local step, which
-            hides the exchange behind the gradient.
-        period: H, local steps from one exchange to the next. May be traced.
-        axis_name: of the workers, one name.
+        inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
+        overlap: whether to mix the models as they were before the local step. Then a
+            compiler can hide the exchange behind the gradient.
+        period: H, local steps from one exchange to the next, at least 1. May be traced.
+        axis_name: the workers' axis, one name.
 
     Returns:
-        A transformation such that `params + updates` is x^i. Its state is `inner` on
-        each worker. A worker sends its model to two others an exchange, and waits for
-        both.
-
-    Raises:
-        ValueError: if `period` is below 1, or (in `update`) there is one worker alone,
-            or a gradient is summed over the workers already.
+        A transformation such that `params + updates` is x^i, with the state of `inner`
+        for each worker. A worker sends its model to two others, and waits for both.
 
     Example:
         >>> tx = d_psgd(optax.sgd(1.0))
@@ -142,23 +126,25 @@ def d_psgd(
     References:
         Lian et al., Can decentralized algorithms outperform centralized algorithms?,
         NIPS 2017, arXiv:1705.09056, algorithm 1, with the ring of the code
-        Shigangli/WAGMA-SGD, which mixes after the local step.
+        Shigangli/WAGMA-SGD.
     """
-    axis_name = replicas.check_axis("averaging.d_psgd", axis_name)
-    period = replicas.check_period("period", period)
 
     def mixing(step):
         del step
-        _neighborhood("averaging.d_psgd", axis_name)
+        workers, _ = _neighborhood("averaging.d_psgd", axis_name)
+
+        def sent(model, hop):
+            over = [(rank, (rank + hop) % workers) for rank in range(workers)]
+            return jax.lax.ppermute(model, axis_name, over)
 
         def on_a_ring(model):
-            before, after = (_sent(model, hop, axis_name) for hop in (1, -1))
-            return jax.tree.map(lambda a, x, b: (a + x + b) / 3, before, model, after)
+            return jax.tree.map(
+                lambda a, x, b: (a + x + b) / 3, sent(model, 1), model, sent(model, -1)
+            )
 
         return on_a_ring
 
-    around = _beside_the_step if overlap else _after_the_step
-    return around("averaging.d_psgd", inner, mixing, period, axis_name)
+    return _mixed("averaging.d_psgd", inner, mixing, overlap, period, axis_name)
 
 
 def ad_psgd(
@@ -168,29 +154,27 @@ def ad_psgd(
     period: ArrayLike = 1,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
-    """AD-PSGD: pairs of workers average, while each computes a gradient.
+    """AD-PSGD: pairs of workers average while each computes a gradient.
 
         x^i <- (x^i + x^{j(i, t)}) / 2 + U(g^i)
 
-    with g^i taken at x^i before the average. Workers of even rank are active and draw
-    a partner among the odd ones, all at once and without clashes: i + 2 m(t) + 1 of
-    rank i, m uniform on 0, ..., P / 2 - 1. The mean of the models is conserved.
+    where `period` divides t + 1, with g^i taken at x^i before the average. A worker of
+    even rank i has the partner i + 2 m(t) + 1, m uniform on 0, ..., P / 2 - 1. The mean
+    of the models is conserved.
 
     Args:
-        inner: the worker's own optimizer. It receives its worker's extra arguments as
-            they come.
-        key: a PRNG key; the draw of step t uses `fold_in(key, t)`.
-        period: H, local steps from one exchange to the next. May be traced.
-        axis_name: of the workers, one name.
+        inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
+        key: a PRNG key; the draw at step t uses `fold_in(key, t)`.
+        period: H, local steps from one exchange to the next, at least 1. May be traced.
+        axis_name: the workers' axis, one name.
 
     Returns:
-        A transformation such that `params + updates` is x^i. Its state is `inner` on
-        each worker. A worker sends its model to one other an exchange, beside the
-        gradient, and waits for nobody's.
+        A transformation such that `params + updates` is x^i, with the state of `inner`
+        for each worker. A worker sends its model to one other, beside the gradient, and
+        waits for nobody's gradient.
 
     Raises:
-        ValueError: if `period` is below 1, or (in `update`) the number of workers is
-            odd, or a gradient is summed over the workers already.
+        ValueError: in `update`, if the number of workers is odd.
 
     Example:
         >>> tx = ad_psgd(optax.sgd(1.0), key=jax.random.key(0))
@@ -201,12 +185,8 @@ def ad_psgd(
 
     References:
         Lian et al., Asynchronous decentralized parallel SGD, ICML 2018,
-        arXiv:1710.06952, algorithm 1, in rounds; even and odd ranks as in the code
-        Shigangli/WAGMA-SGD.
+        arXiv:1710.06952, algorithm 1, in rounds, as in the code Shigangli/WAGMA-SGD.
     """
-    base.check_key("key", key)
-    axis_name = replicas.check_axis("averaging.ad_psgd", axis_name)
-    period = replicas.check_period("period", period)
 
     def mixing(step):
         workers, _ = _neighborhood("averaging.ad_psgd", axis_name)
@@ -215,12 +195,10 @@ def ad_psgd(
                 f"`averaging.ad_psgd` pairs the workers and needs an even number, got"
                 f" {workers}."
             )
-
         ranks = np.arange(workers)
-        active = np.where(ranks % 2, -1, 1)  # to the right of it, and to the left
+        side = np.where(ranks % 2, -1, 1)  # even ranks draw to their right
         partners = [
-            (ranks + active * (2 * match + 1)) % workers
-            for match in range(workers // 2)
+            (ranks + side * (2 * match + 1)) % workers for match in range(workers // 2)
         ]
 
         def in_pairs(model):
@@ -231,7 +209,7 @@ def ad_psgd(
 
         return in_pairs
 
-    return _beside_the_step("averaging.ad_psgd", inner, mixing, period, axis_name)
+    return _mixed("averaging.ad_psgd", inner, mixing, True, period, axis_name)
 
 
 def sgp(
@@ -244,7 +222,7 @@ def sgp(
 ) -> optax.GradientTransformationExtraArgs:
     """SGP: stochastic gradient push on an exponential graph.
 
-    The worker's model z^i is a sum x^i over its weight w^i, 1 at the start. With
+    The worker's model z^i is a sum x^i over its weight w^i, which starts at 1. With
     shares c = 1 / (1 + peers),
 
         x'^i = w^i z^i + U(g^i)
@@ -252,30 +230,24 @@ def sgp(
         z^i  = x^i / w^i
 
     with hops h_k = 2^((r + k) mod L), k = 0, ..., peers - 1, at the r-th exchange, L =
-    log2 P rounded up. A worker that does not send keeps its whole share, and those that
-    it would have sent to do without it: sums of x and w over the workers are conserved
-    whoever sends. If all do, w stays 1. A worker that sends for long and never receives
-    loses its weight, and its step grows as 1 / w^i until it diverges.
+    log2 P rounded up. A worker that does not send keeps its whole share, so the sums of
+    x and of w over the workers are conserved. If all workers send, w stays 1. A worker
+    that sends but never receives loses its weight: its step grows as 1 / w^i, and it
+    diverges.
 
     Args:
-        inner: the worker's own optimizer. It receives its worker's extra arguments as
-            they come.
-        peers: to how many others a worker sends, 1 or more, up to L.
-        participates: step -> whether this worker sends; a rule of
-            `exchange.partial_mean` serves. By default all send.
-        period: H, local steps from one exchange to the next; 2 is the variant that
-            stands for SwarmSGD in WAGMA's comparison. May be traced.
-        axis_name: of the workers, one name.
+        inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
+        peers: the number of other workers that a worker sends to, from 1 to L.
+        participates: step -> whether this worker sends; a rule for
+            `exchange.partial_mean` can be used. By default all workers send.
+        period: H, local steps from one exchange to the next, at least 1; 2 stands for
+            SwarmSGD in WAGMA's comparison. May be traced.
+        axis_name: the workers' axis, one name.
 
     Returns:
         A transformation such that `params + updates` is z^i. Its state holds w^i and
-        `inner`, the worker's own. A worker sends `peers` models and weights an
-        exchange, and waits for those that send to it.
-
-    Raises:
-        ValueError: if `peers` or `period` is below 1, or (in `update`) there is one
-            worker alone, `peers` is above L, or a gradient is summed over the workers
-            already.
+        `inner` for each worker. A worker sends `peers` models and weights, and waits
+        for the workers that send to it.
 
     Example:
         >>> def second_alone(step):
@@ -290,9 +262,8 @@ def sgp(
     References:
         Assran, Loizou, Ballas and Rabbat, Stochastic gradient push for distributed deep
         learning, ICML 2019, arXiv:1811.10792, algorithm 1; hops and shares of two peers
-        as in the code Shigangli/WAGMA-SGD. That a worker may be silent is ours.
+        as in the code Shigangli/WAGMA-SGD. Workers that do not send are ours.
     """
-    axis_name = replicas.check_axis("averaging.sgp", axis_name)
     peers = base.check_bound("peers", peers, at_least=1)
     period = replicas.check_period("period", period)
 
@@ -305,19 +276,18 @@ def sgp(
         exponents = (workers - 1).bit_length()
         if peers > exponents:
             raise ValueError(
-                f"`peers` must be at most {exponents}, the hops that {workers} workers"
-                f" have, got {peers}."
+                f"`peers` must be at most {exponents}, the number of hops of {workers}"
+                f" workers, got {peers}."
             )
         sending = True
         if participates is not None:
             sending = participates(step)
-            sending = base.check_answer("participates(step)", sending, jnp.bool_)
+            sending = base.as_scalar("participates(step)", sending, jnp.bool_)
         share = 1 / (1 + peers)
+        sources = [(np.arange(workers) - 2**e) % workers for e in range(exponents)]
 
         def scaled(tree, factor):
             return jax.tree.map(lambda x: (x * factor).astype(x.dtype), tree)
-
-        sources = [(np.arange(workers) - 2**e) % workers for e in range(exponents)]
 
         def exchange(sum_and_weight):
             out = scaled(sum_and_weight, jnp.where(sending, share, 0.0))
@@ -328,7 +298,7 @@ def sgp(
                 kept = jax.tree.map(jnp.add, kept, came)
             return kept
 
-        # w z + U: what U adds to the sum is not weighed
+        # w z + U: the weight does not scale U
         total = jax.tree.map(
             lambda z, x: (memory.weight * z + (x - z)).astype(z.dtype), before, model
         )
@@ -341,34 +311,29 @@ def sgp(
     return averaged("averaging.sgp", inner, mix, axis_name=axis_name, begin=begin)
 
 
-def _after_the_step(
-    needed_by: str, inner: Any, mixing: Any, period: Any, axis_name: str
+def _mixed(
+    needed_by: str,
+    inner: Any,
+    mixing: Callable[[jax.Array], Callable[[Any], Any]],
+    overlap: bool,
+    period: ArrayLike,
+    axis_name: str,
 ) -> optax.GradientTransformationExtraArgs:
-    """x^i <- mix(x + U(g))^i."""
+    """x^i <- mixing(t)(x + U(g))^i, or with `overlap` mixing(t)(x)^i + U(g^i)."""
+    period = replicas.check_period("period", period)
 
     def mix(step, memory, before, model):
-        del before
-        due = replicas.due(step, period)
-        return replicas.when(due, mixing(step), model, axis_name), memory
-
-    return averaged(needed_by, inner, mix, axis_name=axis_name)
-
-
-def _beside_the_step(
-    needed_by: str, inner: Any, mixing: Any, period: Any, axis_name: str
-) -> optax.GradientTransformationExtraArgs:
-    """x^i <- mix(x)^i + U(g^i)."""
-
-    def mix(step, memory, before, model):
-        due = replicas.due(step, period)
-        mixed = replicas.when(due, mixing(step), before, axis_name)
+        due, mixer = replicas.due(step, period), mixing(step)
+        if not overlap:
+            return replicas.when(due, mixer, model, axis_name), memory
+        mixed = replicas.when(due, mixer, before, axis_name)
         return jax.tree.map(lambda m, x, p: m + (x - p), mixed, model, before), memory
 
     return averaged(needed_by, inner, mix, axis_name=axis_name)
 
 
 def _neighborhood(needed_by: str, axis_name: str) -> tuple[int, jax.Array]:
-    """How many workers there are, and which this is."""
+    """The number of workers, and the rank of this worker."""
     workers = collectives.workers_of(axis_name)
     if workers == 1:
         raise ValueError(f"`{needed_by}` needs two workers or more, got 1.")
@@ -378,13 +343,9 @@ def _neighborhood(needed_by: str, axis_name: str) -> tuple[int, jax.Array]:
 def _received(
     tree: Any, sources: list[np.ndarray], chosen: jax.Array, axis_name: str
 ) -> Any:
-    """What arrives from worker sources[chosen][i], of worker i.
+    """What worker i receives if worker sources[chosen][i] sends it `tree`.
 
-    Args:
-        tree: what each worker sends.
-        sources: permutations of the workers.
-        chosen: one of them, the same on all workers.
-        axis_name: of the workers.
+    `sources` are permutations of the workers; `chosen` is the same on all workers.
     """
     if not collectives.is_sent():
         rank = jnp.asarray(sources)[chosen, jax.lax.axis_index(axis_name)]
@@ -399,10 +360,3 @@ def _received(
     return jax.lax.switch(
         chosen, [*map(over, sources)], base.vary(tree, axis_name=axis_name)
     )
-
-
-def _sent(tree: Any, hop: int, axis_name: str) -> Any:
-    """What arrives where rank i sends to rank i + hop."""
-    workers = jax.lax.axis_size(axis_name)
-    over = [(rank, (rank + hop) % workers) for rank in range(workers)]
-    return jax.lax.ppermute(tree, axis_name, over)

@@ -1,4 +1,4 @@
-"""Local steps, and a mean of all models now and then."""
+"""Local steps, and a mean of all models at every H-th step."""
 
 from typing import NamedTuple
 
@@ -18,8 +18,8 @@ class AdaptivePeriod(NamedTuple):
     period: jax.Array  # H, in steps, int32 []
     local_steps: jax.Array  # since the last average, int32 []
     disagreement: jax.Array  # V at the last average, float []
-    sampled: jax.Array  # the sum of V / eta over the averages that set C2, float []
-    samples: jax.Array  # how many they are, int32 []
+    sampled: jax.Array  # the sum of V / eta over the averages that give C2, float []
+    samples: jax.Array  # the number of these averages, int32 []
 
 
 def local_sgd(
@@ -34,20 +34,15 @@ def local_sgd(
         x^i <- (1/P) sum_j x'^j   where `period` divides t + 1,    else x'^i
 
     Args:
-        inner: the worker's own optimizer, whose state is not averaged. It receives its
-            worker's extra arguments as they come.
-        period: H, local steps from one average to the next; 1 averages models at every
-            step. May be traced.
-        axis_name: of the workers; several names for several axes.
+        inner: each worker's own optimizer, U; its state is not averaged. Extra
+            arguments reach it unchanged.
+        period: H, local steps from one average to the next, at least 1. May be traced.
+        axis_name: the workers' axis, or several.
 
     Returns:
-        A transformation such that `params + updates` is x^i. Its state is `inner` on
-        each worker. Sends one model, by an all-reduce, every `period` steps, in which
-        all wait for the slowest.
-
-    Raises:
-        ValueError: if `period` is below 1, or (in `update`) a gradient is summed over
-            the workers already.
+        A transformation such that `params + updates` is x^i, with the state of `inner`
+        for each worker. Every `period` steps there is one all-reduce of a model, and
+        all workers wait for the slowest.
 
     Example:
         >>> tx = local_sgd(optax.sgd(1.0), period=2)
@@ -80,37 +75,31 @@ def adaptive_period(
     period: int = 4,
     axis_name: base.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
-    """ADPSGD: local SGD whose period keeps the models' spread in line with the rate.
+    """ADPSGD: local SGD that adapts its period to how far the models differ.
 
         V   = (1/P) sum_i |x'^i - xm|^2              at each average
         C2  = mean of V / eta over the averages of the first `sampling_steps` steps
         H  <- H + 1  if V < 0.7 eta C2,   H - 1  if V > 1.3 eta C2    from then on
 
-    H is at least 1. It starts small and stays so while C2 is sampled: averages are
-    frequent early, when models move far, and rare late.
+    H is at least 1. Until step `sampling_steps` it stays at its first value.
 
     Args:
-        inner: the worker's own optimizer, as in `local_sgd`.
-        learning_rate: eta, that of `inner`, a number or a schedule of the step.
-        sampling_steps: a quarter of the run in the paper. May be traced.
-        period: H at the start.
-        axis_name: of the workers; several names for several axes.
+        inner: each worker's own optimizer, as in `local_sgd`.
+        learning_rate: eta of `inner`, a positive number or a schedule of the step.
+        sampling_steps: at least 1; a quarter of the run in the paper. May be traced.
+        period: H at the start, at least 1.
+        axis_name: the workers' axis, or several.
 
     Returns:
-        A transformation such that `params + updates` is x^i. Its state tells `period`,
-        `disagreement` (V) and what C2 is made of, all shared, and holds `inner` on each
-        worker. Sends one model, and one number, every `period` steps, in which all wait
-        for the slowest.
-
-    Raises:
-        ValueError: if `learning_rate` is not positive, a number of steps is below 1, or
-            (in `update`) a gradient is summed over the workers already.
+        A transformation such that `params + updates` is x^i. Its state holds `period`,
+        `disagreement` (V) and the sums for C2 once, and `inner` for each worker. It
+        communicates as `local_sgd` does.
 
     Example:
         >>> tx = adaptive_period(optax.sgd(1.0), 1.0, sampling_steps=1, period=1)
         >>> def three_steps(grad):
         ...     x, state = jnp.zeros(()), tx.init(grad)
-        ...     for size in (1.0, 0.1, 0.1):  # they agree better from step 1 on
+        ...     for size in (1.0, 0.1, 0.1):  # the models differ less from step 1 on
         ...         updates, state = tx.update(size * grad, state, x)
         ...         x += updates
         ...     return state.memory.period
@@ -163,10 +152,9 @@ def adaptive_period(
         def go_on(model, clock):
             return model, clock._replace(local_steps=clock.local_steps + 1)
 
-        return jax.lax.cond(
-            clock.local_steps + 1 >= clock.period,
-            *(average, go_on, base.vary(model, axis_name=axis_name), clock),
-        )
+        due = clock.local_steps + 1 >= clock.period
+        model = base.vary(model, axis_name=axis_name)
+        return jax.lax.cond(due, average, go_on, model, clock)
 
     return averaged(
         "averaging.adaptive_period", inner, mix, axis_name=axis_name, begin=begin

@@ -1,4 +1,4 @@
-"""Groups that change at every step and wait for no worker: WAGMA-SGD."""
+"""Averages in small groups that wait for no worker: WAGMA-SGD."""
 
 import math
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from delayjax._src.averaging.engine import averaged
 from delayjax._src.ring import ring
 
 Lateness = Callable[[jax.Array], ArrayLike]
-"""step (int32 []) -> how many steps old this worker's model is that enters the step's
-sum, int32 []; 0 on time. A bool counts as 0 or 1."""
+"""step (int32 []) -> the age in steps of the model that this worker adds to the sum,
+int32 []; 0 if it is on time. A bool counts as 0 or 1."""
 
 
 class Sent(NamedTuple):
     """Memory of `wagma`."""
 
-    sent: Any  # ring of the worker's last models, before mixing; () if none is late
+    sent: Any  # ring of the worker's last models before mixing; () without `lateness`
 
 
 def wagma(
@@ -34,45 +34,37 @@ def wagma(
     max_lateness: int = 1,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
-    """WAGMA-SGD: averages in groups of S that change at every step.
+    """WAGMA-SGD: averages in groups of S workers that change at every step.
 
-    On worker i, with U(g) the step of its own optimizer,
+    On worker i, with its own optimizer U:
 
         x'^i = x^i + U(g^i)
-        s    = sum over j in group(i, t) of x'^j as it lies in j's send buffer
-        x^i <- s / S                      on time: x'^i is in the sum
-        x^i <- (s + x'^i) / (S + 1)       late: an older x'^i is
+        s    = sum over j in group(i, t) of the model x'^j in j's send buffer
+        x^i <- s / S                      on time: the buffer holds the new x'^i
+        x^i <- (s + x'^i) / (S + 1)       late: the buffer holds an older x'^i
         x^i <- (1/P) sum_j x'^j           instead, where `period` divides t + 1
 
-    A group is a butterfly: its sum is log2 S exchanges with the ranks whose number
-    differs in one bit. The bits are the next log2 S of the log2 P in turn and wrap
-    around at the end, so that a model reaches all others in log_S P steps where log2 S
-    divides log2 P.
+    A group is a butterfly: its sum takes log2 S exchanges, each with the rank that
+    differs in one bit. Each step takes the next log2 S of the log2 P bits, so a model
+    reaches all workers in log_S P steps if log2 S divides log2 P.
 
     Args:
-        inner: the worker's own optimizer. It receives its worker's extra arguments as
-            they come.
-        group_size: S, a power of two, up to P. By default sqrt(P), or 2 sqrt(P / 2)
-            where that is none.
-        period: H, steps from one global average to the next. May be traced.
-        lateness: the step -> how many steps old this worker's contribution is, as from
-            `delays.per_worker(cluster.wait_avoiding(...).behind)`. By default all are
-            on time. A rule of `exchange.partial_mean` says who is in time:
-            `lambda step: ~participates(step)`.
-        max_lateness: the oldest model that is kept, in steps; above it, as before the
-            first, the oldest there is enters the sum. Static.
-        axis_name: of the P workers, one name. P is a power of two.
+        inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
+        group_size: S, a power of two, up to P. By default sqrt(P), or 2 sqrt(P / 2) if
+            sqrt(P) is no integer.
+        period: H, steps from one global average to the next, at least 1. May be traced.
+        lateness: step -> the age in steps of this worker's contribution, for example
+            `delays.per_worker(cluster.wait_avoiding(...).behind)`, or whether it is
+            late, for example `lambda step: ~participates(step)`. By default 0.
+        max_lateness: the largest age of a model that is kept, in steps, at least 1.
+            For an older one the oldest kept enters the sum. Static.
+        axis_name: the axis of the P workers, one name. P is a power of two.
 
     Returns:
-        A transformation such that `params + updates` is x^i. Its state is `inner` and,
-        where there is lateness, max_lateness + 1 models, all the worker's own. A worker
-        sends log2 S models a step, to one of S - 1 others each, and waits for none;
-        at the period's end it enters one all-reduce and waits for the slowest.
-
-    Raises:
-        ValueError: if S is no power of two, `period` or `max_lateness` below 1, or (in
-            `update`) P is no power of two, S is above P, or a gradient is summed over
-            the workers already.
+        A transformation such that `params + updates` is x^i. Its state holds `inner`
+        and, with `lateness`, max_lateness + 1 models for each worker. Each step a
+        worker sends log2 S models and waits for nobody. At the end of a period there is
+        an all-reduce, and all wait for the slowest.
 
     Example:
         >>> tx = wagma(optax.sgd(1.0))  # groups of 2: first {0, 1} and {2, 3}
@@ -86,18 +78,12 @@ def wagma(
 
     References:
         Li et al., Breaking (global) barriers in parallel stochastic optimization with
-        wait-avoiding group averaging, TPDS 32(7), 2021, arXiv:2005.00124. Butterflies
-        and period as in its code Shigangli/WAGMA-SGD, which averages before the local
-        step and counts an on-time model twice; this is the paper's rule.
+        wait-avoiding group averaging, TPDS 32(7), 2021, arXiv:2005.00124; butterflies
+        and period as in its code Shigangli/WAGMA-SGD.
     """
-    axis_name = replicas.check_axis("averaging.wagma", axis_name)
     if group_size is not None:
         group_size = base.check_bound("group_size", group_size, at_least=1)
-        if not _is_power_of_two(group_size):
-            raise ValueError(
-                f"`group_size` must be a power of two, got {group_size}: a butterfly"
-                " pairs ranks by their bits."
-            )
+        _check_power_of_two("`group_size`", group_size)
     period = replicas.check_period("period", period)
     max_lateness = base.check_bound("max_lateness", max_lateness, at_least=1)
 
@@ -115,22 +101,18 @@ def wagma(
             sent = ring.push(memory.sent, model)
             memory = Sent(sent)
             late = lateness(step)
-            late = base.check_answer("lateness(step)", late, jnp.integer, jnp.bool_)
+            late = base.as_scalar("lateness(step)", late, jnp.integer, jnp.bool_)
             late = late.astype(jnp.int32)
             buffer = ring.read(sent, jnp.clip(late, 0, step + 1), model)
 
         def in_groups(bits):
             members = 2 ** len(bits)
 
+            def mean(s, x):
+                return jnp.where(late > 0, (s + x) / (members + 1), s / members)
+
             def group_mean(buffer, model):
-                total = _sum_over(bits, buffer, axis_name)
-                return jax.tree.map(
-                    lambda s, x: jnp.where(
-                        late > 0, (s + x) / (members + 1), s / members
-                    ),
-                    total,
-                    model,
-                )
+                return jax.tree.map(mean, _sum_over(bits, buffer, axis_name), model)
 
             return group_mean
 
@@ -138,10 +120,10 @@ def wagma(
             del buffer
             return base.vary(replicas.mean(model, axis_name), axis_name=axis_name)
 
-        groups = [in_groups(bits) for bits in butterflies]
         due = replicas.due(step, period)
         if due is True:
             return among_all(buffer, model), memory
+        groups = [in_groups(bits) for bits in butterflies]
         chosen = jnp.where(due, len(groups), step % len(groups))
         both = base.vary((buffer, model), axis_name=axis_name)
         return jax.lax.switch(chosen, [*groups, among_all], *both), memory
@@ -150,7 +132,7 @@ def wagma(
 
 
 def _sum_over(bits: tuple[int, ...], tree: Any, axis_name: str) -> Any:
-    """The sum over all ranks that differ in no other bits, by recursive doubling."""
+    """The sum over the ranks that differ only in these bits, by recursive doubling."""
     workers = jax.lax.axis_size(axis_name)
     for bit in bits:
         pairs = [(rank, rank ^ (1 << bit)) for rank in range(workers)]
@@ -159,12 +141,8 @@ def _sum_over(bits: tuple[int, ...], tree: Any, axis_name: str) -> Any:
 
 
 def _butterflies(workers: int, group_size: int | None) -> list[tuple[int, ...]]:
-    """The bits that differ within a group, for each of the steps until they recur."""
-    if not _is_power_of_two(workers):
-        raise ValueError(
-            f"`averaging.wagma` needs a power of two of workers, got {workers}: a"
-            " butterfly pairs ranks by their bits. Use averaging.sgp or d_psgd."
-        )
+    """For each step, until the groups repeat, the bits that differ within a group."""
+    _check_power_of_two("The number of workers of `averaging.wagma`", workers)
     all_bits = workers.bit_length() - 1
     size = 2 ** ((all_bits + 1) // 2) if group_size is None else group_size
     if size > workers:
@@ -182,5 +160,9 @@ def _butterflies(workers: int, group_size: int | None) -> list[tuple[int, ...]]:
     ]
 
 
-def _is_power_of_two(number: int) -> bool:
-    return number & (number - 1) == 0
+def _check_power_of_two(name: str, number: int) -> None:
+    if number & (number - 1):
+        raise ValueError(
+            f"{name} must be a power of two, got {number}: a butterfly pairs ranks by"
+            " their bits. For other numbers use averaging.sgp or d_psgd."
+        )

@@ -1,8 +1,7 @@
-"""What a cluster is: workers, how fast they are and how they reach the server."""
+"""What a cluster is: workers, their speeds, and their links to the server."""
 
 import dataclasses
 import math
-import numbers
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -11,32 +10,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from delayjax._src import base
-from delayjax._src.cluster import services
+from delayjax._src.cluster import ranges, services
 from delayjax._src.cluster.services import Service
 
 
 @dataclasses.dataclass(frozen=True)
 class Slowdown:
-    """Workers that are slower, or dead, for a while.
+    """Workers that are slower, or dead, for some time.
 
-    Work done in [start, stop) takes `factor` times as long; of a task across an edge
-    each part counts at its own speed. Slowdowns that overlap multiply. With an infinite
-    factor the workers are dead: what they were computing at `start` is lost, and at
-    `stop` they read the current parameters and begin anew (messages that are under way
-    get through). A trial of limited time is lost too, and fails when its time is over.
+    Work done in [start, stop) takes `factor` times as long. If a task crosses an edge,
+    each part has its own speed. Overlapping slowdowns multiply. With an infinite factor
+    the workers are dead: they lose their task at `start`, and read and begin anew at
+    `stop`. Messages under way arrive. A task with a time limit fails at its limit.
 
     Attributes:
         workers: a worker or several.
         factor: how many times longer a gradient takes, above 0; below 1 is faster.
-        start_seconds: when it begins.
-        stop_seconds: when it ends.
-
-    Raises:
-        ValueError: if `factor` is not positive, or `stop` is not after `start` >= 0.
-
-    Example:
-        >>> Slowdown(0, 4.0, start_seconds=100.0)  # four times slower from then on
-        Slowdown(workers=0, factor=4.0, start_seconds=100.0, stop_seconds=inf)
+        start_seconds: when the slowdown begins.
+        stop_seconds: when the slowdown ends; by default never.
     """
 
     workers: int | Sequence[int]
@@ -45,51 +36,30 @@ class Slowdown:
     stop_seconds: float = math.inf
 
     def __post_init__(self):
-        if base.as_array("workers", self.workers).dtype.kind not in "iu":
-            raise TypeError(
-                f"`workers` must be an integer or several, got {self.workers!r}."
-            )
-        for name in ("factor", "start_seconds", "stop_seconds"):
-            if not isinstance(getattr(self, name), numbers.Real):
-                raise TypeError(
-                    f"`{name}` must be a number, got {getattr(self, name)!r}."
-                )
         if not self.factor > 0:
             raise ValueError(
-                f"`factor` must be positive, got {self.factor}: math.inf is a worker"
-                " that is dead."
+                f"`factor` must be positive, got {self.factor}: inf is a dead worker."
             )
         if not 0 <= self.start_seconds < self.stop_seconds:
             raise ValueError(
-                "`stop_seconds` must be after `start_seconds`, both non-negative, got"
-                f" {self.stop_seconds} and {self.start_seconds}."
+                "`stop_seconds` must be above `start_seconds`, and this non-negative,"
+                f" got {self.stop_seconds} and {self.start_seconds}."
             )
 
 
 @dataclasses.dataclass(frozen=True)
 class Communication:
-    """What a message between a worker and the server costs.
+    """The time of a message between a worker and the server, latency + bytes / rate.
 
-        seconds = latency + bytes / rate
-
-    for the parameters on their way down and the gradient on its way up. A worker does
-    nothing else meanwhile.
+    A message carries the parameters or a gradient; its worker does nothing else.
 
     Attributes:
         latency_seconds: of a message.
-        message_bytes: of the parameters, and of a gradient.
-        bytes_per_second: the rate of the link; by default infinitely fast.
-        serial: whether the server sends or receives one message at a time, first come,
-            first served; each occupies it for bytes / rate. Otherwise it serves all at
-            once. The version that is read is the one there when sending begins.
-
-    Raises:
-        ValueError: if a number is negative or nan, or the rate is 0.
-
-    Example:
-        >>> Communication(latency_seconds=0.5, message_bytes=4e6, bytes_per_second=1e6
-        ...     ).transfer_seconds
-        4.0
+        message_bytes: of a message.
+        bytes_per_second: the rate of the link; by default infinite.
+        serial: whether the server sends or receives one message at a time, in the order
+            of requests, in bytes / rate each; by default it serves all at once. A
+            worker reads the version at the moment when sending begins.
     """
 
     latency_seconds: float = 0.0
@@ -100,17 +70,16 @@ class Communication:
     def __post_init__(self):
         base.check_number("latency_seconds", self.latency_seconds)
         base.check_number("message_bytes", self.message_bytes)
-        rate = self.bytes_per_second
-        if not (isinstance(rate, float) and rate == math.inf):
-            base.check_number("bytes_per_second", rate, positive=True)
+        if self.bytes_per_second != math.inf:
+            base.check_number("bytes_per_second", self.bytes_per_second, positive=True)
 
     @property
     def transfer_seconds(self) -> float:
-        """How long a message occupies a serial server."""
+        """The time for which a message occupies a serial server."""
         return self.message_bytes / self.bytes_per_second
 
     def all_reduce_seconds(self, workers: int) -> float:
-        """What a sum over P workers takes: reduce-scatter, then all-gather.
+        """The time of a sum over P workers: reduce-scatter, then all-gather.
 
             2 ceil(log2 P) latency + 2 (1 - 1 / P) bytes / rate
 
@@ -123,25 +92,19 @@ class Communication:
             10.0
 
         References:
-            Thakur, Rabenseifner and Gropp, Optimization of collective communication
-            operations in MPICH, IJHPCA 19(1), 2005 (recursive halving, then doubling).
+            Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005 (recursive halving).
         """
         workers = base.check_bound("workers", workers, at_least=1)
         latencies, models = 2 * (workers - 1).bit_length(), 2 * (1 - 1 / workers)
         return latencies * self.latency_seconds + models * self.transfer_seconds
 
     def group_seconds(self, group_size: int) -> float:
-        """What a sum over a group of `averaging.wagma` takes: log2 S models in turn.
+        """The time of a sum over a group of `averaging.wagma`: log2 S models in turn.
 
             log2(S) (latency + bytes / rate)
 
         Args:
             group_size: S, a power of two.
-
-        Example:
-            >>> link = Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
-            >>> link.group_seconds(4)
-            10.0
         """
         size = base.check_bound("group_size", group_size, at_least=1)
         if size & (size - 1):
@@ -151,19 +114,14 @@ class Communication:
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """Workers, the time their gradients take, and the way to the server.
+    """Workers, the time their gradients take, and their links to the server.
 
     Attributes:
         workers: how many, P.
-        service: of the seconds that gradients take: a `ServiceTime` or another
-            service, one for all workers or P.
+        service: the seconds that gradients take: a `ServiceTime` or another service,
+            one for all workers or P.
         slowdown: P factors (4.0 is a worker four times slower), or `Slowdown`s.
-        communication: what messages cost; by default nothing.
-
-    Raises:
-        TypeError: if `workers` is no integer, or another argument is of no such kind.
-        ValueError: if there is no worker, a sequence has another length than P, a
-            factor is not positive and finite, or a slow worker does not exist.
+        communication: the time of messages; by default they take none.
 
     Example:
         >>> from delayjax.cluster import exponential
@@ -179,90 +137,59 @@ class Cluster:
     def __post_init__(self):
         base.check_bound("workers", self.workers, at_least=1)
         # tuples, so that a cluster can be hashed
-        if isinstance(self.service, Sequence):
+        if not callable(self.service):
             object.__setattr__(self, "service", tuple(self.service))
-        if isinstance(self.slowdown, (Sequence, np.ndarray)):
+        if self.slowdown is not None:
             object.__setattr__(self, "slowdown", tuple(self.slowdown))
         self._check_service()
         self._check_slowdown()
-        if not isinstance(self.communication, (Communication, type(None))):
-            raise TypeError(
-                "`communication` must be a cluster.Communication, got"
-                f" {self.communication!r}."
-            )
 
     def _check_service(self) -> None:
         each = self.service if isinstance(self.service, tuple) else (self.service,)
         for own in each:
-            services.check_service("service", own)
             if isinstance(own, services.Sleepers) and own.workers != self.workers:
                 raise ValueError(
-                    f"`service` has sleepers among {own.workers} workers, but the"
-                    f" cluster has {self.workers}: use sleepers(...,"
-                    f" workers={self.workers})."
+                    f"`service` has sleepers among {own.workers} workers, but there are"
+                    f" {self.workers}: use sleepers(..., workers={self.workers})."
                 )
         if isinstance(self.service, tuple) and len(each) != self.workers:
             raise ValueError(
-                f"`service` must be one service or one for each of the {self.workers}"
-                f" workers, got {len(each)}."
+                f"`service` must be one service or {self.workers}, got {len(each)}."
             )
 
     def _check_slowdown(self) -> None:
-        if not isinstance(self.slowdown, (tuple, type(None))):
-            raise TypeError(
-                f"`slowdown` must be a sequence, of {self.workers} factors or of"
-                f" cluster.Slowdown objects, got {self.slowdown!r}."
-            )
-        if 0 < len(self._scheduled) < len(self.slowdown or ()):
-            raise TypeError(
-                "`slowdown` must hold factors or cluster.Slowdown objects, not both,"
-                f" got {self.slowdown!r}."
-            )
         for item in self._scheduled:
-            for worker in np.unique(item.workers):
-                if not 0 <= worker < self.workers:
-                    raise ValueError(
-                        f"`slowdown` names worker {worker}, but there are"
-                        f" {self.workers}, from 0 on."
-                    )
+            for worker in np.unique(item.workers).tolist():
+                ranges.check_integer("slowdown.workers", worker, 0, self.workers - 1)
         factors = self._factors
-        if factors.shape != (self.workers,):
+        right = (factors > 0) & np.isfinite(factors)
+        if factors.shape != (self.workers,) or not right.all():
             raise ValueError(
-                f"`slowdown` must hold one factor for each of the {self.workers}"
-                f" workers, or cluster.Slowdown objects alone, got {self.slowdown!r}."
-            )
-        if not ((factors > 0) & np.isfinite(factors)).all():
-            raise ValueError(
-                "`slowdown` must hold positive, finite factors, got"
-                f" {self.slowdown!r}: a worker that dies is"
-                " cluster.Slowdown(worker, math.inf, start_seconds=...)."
+                f"`slowdown` must hold {self.workers} positive, finite factors, or"
+                f" cluster.Slowdown objects alone, got {self.slowdown!r}: a dead worker"
+                " is cluster.Slowdown(worker, math.inf)."
             )
 
     @property
     def _scheduled(self) -> list[Slowdown]:
-        given = () if self.slowdown is None else self.slowdown
-        return [item for item in given if isinstance(item, Slowdown)]
+        items = self.slowdown or ()
+        return [item for item in items if isinstance(item, Slowdown)]
 
     @property
     def _factors(self) -> np.ndarray:
-        if self.slowdown is None or self._scheduled:
+        items = self.slowdown
+        if items is None or 0 < len(items) == len(self._scheduled):
             return np.ones(self.workers)
-        return base.as_reals("slowdown", self.slowdown)
+        return base.as_reals("slowdown", items)
 
     def service_of(self, worker: int) -> Service:
         """The service of a worker, without slowdowns."""
         return self.service if callable(self.service) else self.service[worker]
 
     def times(self, worker: int, *, seed: int, stream: int = 0) -> Iterator[float]:
-        """The seconds of a worker's tasks, without slowdowns, one after the other.
+        """The seconds of a worker's tasks in their order, without slowdowns.
 
-        Args:
-            worker: which.
-            seed: the simulation's.
-            stream: 0 for the times it has in `simulate`, others are independent.
-
-        Raises:
-            ValueError: when a time that the service yields is negative or nan.
+        Stream 0 has the times in `simulate` with this seed; others are independent.
         """
         key = (worker, stream) if stream else (worker,)
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
@@ -274,25 +201,19 @@ class Cluster:
                     f" worker {worker} it yielded {block!r}."
                 )
             yield from seconds.tolist()
-        # the end of an iterator would pass for the end of the simulation
+        # without an error the simulation would end here
         raise ValueError(
-            f"`service` has no more times for worker {worker}: it must go on for ever."
+            f"`service` has no more times for worker {worker}: yield times for ever."
         )
 
     def draw(self, worker: int, size: int, *, seed: int, stream: int = 0) -> np.ndarray:
         """The first `times` of a worker, float64 [size]."""
-        worker = base.check_bound("worker", worker)
-        if worker >= self.workers:
-            raise ValueError(
-                f"`worker` must be below {self.workers}, the number of workers, got"
-                f" {worker}."
-            )
+        worker = ranges.check_integer("worker", worker, 0, self.workers - 1)
         size = base.check_bound("size", size)
         seed = base.check_bound("seed", seed)
         stream = base.check_bound("stream", stream)
-        return np.fromiter(
-            self.times(worker, seed=seed, stream=stream), np.float64, size
-        )
+        times = self.times(worker, seed=seed, stream=stream)
+        return np.fromiter(times, np.float64, size)
 
     def speeds(self) -> list["Speed"]:
         """How the speed of each worker changes over time."""
@@ -301,7 +222,7 @@ class Cluster:
             for worker in np.unique(item.workers):
                 own[worker].append(item)
         return [
-            _speed(items) if items else Speed((0.0, math.inf), (factor,))
+            _speed(items, factor)
             for items, factor in zip(own, self._factors.tolist(), strict=True)
         ]
 
@@ -313,11 +234,10 @@ class Speed(NamedTuple):
     factors: tuple[float, ...]  # how many times longer work takes; inf is dead
 
     def finish(self, begin: float, work: float) -> tuple[float, float | None]:
-        """When `work` seconds of a normal worker are done, begun at `begin`.
+        """When a task is done that begins at `begin` and takes a normal worker `work`.
 
-        Returns:
-            The time, inf if never, and None; if the worker dies first, the time when
-            it is back and the time of its death.
+        Returns the time, inf if never, and None; if the worker dies first, the time
+        when it is back and the time of its death.
         """
         i = bisect_right(self.edges, begin) - 1
         while self.factors[i] < math.inf:
@@ -330,15 +250,9 @@ class Speed(NamedTuple):
         return self.edges[i + 1], begin
 
     def is_done_within(self, limit: float, begin: float, work: ArrayLike) -> np.ndarray:
-        """Whether a task that is begun at `begin` is done in so many seconds.
+        """Whether tasks that begin at `begin` are done `limit` seconds later.
 
-        Args:
-            limit: seconds after `begin`.
-            begin: seconds.
-            work: seconds of a normal worker, any array.
-
-        Returns:
-            bool, of the shape of `work`; false if the worker dies before.
+        `work` is as in `finish`, of any shape; false if the worker dies before.
         """
         left, work = limit, np.asarray(work)
         done = np.zeros(work.shape, bool)
@@ -359,17 +273,19 @@ class Speed(NamedTuple):
         return self.factors[i] if end <= self.edges[i + 1] else None
 
 
-def _speed(slowdowns: Sequence[Slowdown]) -> Speed:
-    edges = {0.0, math.inf}
-    for item in slowdowns:
-        edges |= {item.start_seconds, item.stop_seconds}
-    ordered = sorted(edges)
+def _speed(slowdowns: Sequence[Slowdown], factor: float) -> Speed:
+    """The speed of a worker with a constant factor and these slowdowns."""
+    times = [(item.start_seconds, item.stop_seconds) for item in slowdowns]
+    edges = sorted({0.0, math.inf}.union(*times))
     factors = (
         math.prod(
-            item.factor
-            for item in slowdowns
-            if item.start_seconds <= start < item.stop_seconds
+            (
+                item.factor
+                for item in slowdowns
+                if item.start_seconds <= start < item.stop_seconds
+            ),
+            start=factor,
         )
-        for start in ordered[:-1]
+        for start in edges[:-1]
     )
-    return Speed(tuple(ordered), tuple(factors))
+    return Speed(tuple(edges), tuple(factors))

@@ -1,4 +1,4 @@
-"""Traces from files: saved ones, and the logs of real clusters."""
+"""Traces from files: saved traces, and logs of real clusters."""
 
 import csv
 import dataclasses
@@ -16,7 +16,7 @@ from delayjax._src.cluster.trace import Dropped, Trace
 
 _FULL = ("update", "time_s", "worker", "read_version")
 _COLUMNS = (*_FULL, "staleness")
-_MOST_WORKERS = 10_000_000  # of a log that does not say how many there are
+_MOST_WORKERS = 10_000_000  # of a log without a number of workers
 _MOST_SECONDS = 1e8  # three years: later times are a clock's
 _EXACT = 2**53  # float64 holds the integers below
 
@@ -34,40 +34,33 @@ def load_trace(
 
     A log is a .csv with a row for each gradient that was applied, and the columns
 
-        update        the update that it was part of: 0, 1, 2, ... without gaps
+        update        the update of the gradient: 0, 1, 2, ... without gaps
         time_s        when the update was done, in seconds since the beginning
-        worker        whose gradient it was: 0, 1, ...
+        worker        the worker of the gradient: 0, 1, ...
         read_version  how many updates had been done when the worker read
 
-    A log of ages has the column `staleness`, update - read_version, instead of
+    A log of ages has the column `staleness`, update - read_version, in the place of
     `read_version`, and may lack the other three: without `update` each row is an update
-    of its own, in the order of the file; without `time_s` the times are nan; without
-    `worker` all gradients are worker 0's. If both `read_version` and `staleness` are
-    there, they must agree. Further columns are ignored.
+    of its own; without `time_s` the times are nan; without `worker` all gradients are
+    worker 0's. Other columns are ignored.
 
     Args:
         path: a .npz or .csv file.
         columns: {name above: name in the file}, for columns with other names.
-        first_update: the number of the first update in a log that begins in the middle
-            of a run. The trace counts from 0 on. A version that was read before the log
-            began becomes version 0, the first one that the trace knows.
-        start_seconds: what is subtracted from `time_s`: a number of seconds, or
-            "first", which puts the first update at 0 s. By default nothing; a first
-            time beyond 10^8 s (three years) is then refused, as a clock's time.
-        sort: whether to sort the rows by `update` first. Rows of one update keep the
-            order of the file.
-        num_workers: P of a .csv; by default the largest worker in it plus 1. A .npz
-            knows it.
+        first_update: the number of the log's first update, if the log begins in the
+            middle of a run. The trace counts from 0; older versions become version 0.
+        start_seconds: subtracted from `time_s`: a number of seconds, or "first", which
+            puts the first update at 0 s; by default 0. A first time above 10^8 s (three
+            years) is a clock's time and needs this option.
+        sort: whether to sort the rows by `update`; rows of one update keep their order.
+        num_workers: P of a .csv; by default the largest worker plus 1.
 
     Returns:
         The trace. A log does not say when workers computed: `begun`, `arrived` and
-        `busy_seconds` are nan, and nothing is dropped. Costs some microseconds a row.
+        `busy_seconds` are nan, and nothing is dropped.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        TypeError: if an argument is of the wrong kind.
-        ValueError: if the file cannot be read, with the line, the column, the value and
-            the remedy; or if an option does not suit the file.
+        ValueError: naming the line, the column and the value that cannot be read.
 
     Example:
         >>> import tempfile
@@ -84,8 +77,8 @@ def load_trace(
     if num_workers is not None:
         num_workers = base.check_bound("num_workers", num_workers, at_least=1)
     first_update = base.check_bound("first_update", first_update)
-    _check_columns(columns)
-    _check_start(start_seconds)
+    if start_seconds not in (None, "first"):
+        base.check_number("start_seconds", start_seconds)
     if path.suffix == ".csv":
         log = _Log.read(path, columns or {})
         if sort:
@@ -93,18 +86,11 @@ def load_trace(
         return log.trace(first_update, start_seconds, num_workers)
     if path.suffix != ".npz":
         raise ValueError(f"`path` must end in .npz or .csv, got {str(path)!r}.")
-    if columns or first_update or start_seconds is not None or sort:
+    if columns or first_update or start_seconds is not None or sort or num_workers:
         raise ValueError(
-            "`columns`, `first_update`, `start_seconds` and `sort` are options of a"
-            f" .csv, got one for {path}: leave it out."
+            f"All arguments but `path` are options of a .csv, got one for {path}."
         )
-    trace = _read_npz(path)
-    if num_workers not in (None, trace.num_workers):
-        raise ValueError(
-            f"`num_workers` must be {trace.num_workers}, as in {path}, got"
-            f" {num_workers}."
-        )
-    return trace
+    return _read_npz(path)
 
 
 def _read_npz(path: Path) -> Trace:
@@ -113,9 +99,9 @@ def _read_npz(path: Path) -> Trace:
         with path.open("rb") as file, np.load(file) as held:
             fields = {name: held[name] for name in names if name != "dropped"}
             dropped = Dropped(*(held[f"dropped_{name}"] for name in Dropped._fields))
+    except FileNotFoundError:
+        raise
     except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
         raise ValueError(f"{path} holds no trace: {error}") from error
     fields["num_workers"] = int(fields["num_workers"])
     return Trace(**fields, dropped=dropped)
@@ -123,61 +109,57 @@ def _read_npz(path: Path) -> Trace:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Log:
-    """The columns of a .csv that make a trace.
-
-    Attributes:
-        path: of the file.
-        lines: where each row ends in the file, int64 [M].
-        columns: our name -> the numbers, int64 or float64 [M].
-        names: our name -> the column's name in the file.
-    """
+    """The columns of a .csv that make a trace."""
 
     path: Path
-    lines: np.ndarray
-    columns: dict[str, np.ndarray]
-    names: dict[str, str]
+    lines: np.ndarray  # the line of each row in the file, int64 [M]
+    columns: dict[str, np.ndarray]  # our name -> the numbers, int64 or float64 [M]
+    names: dict[str, str]  # our name -> the column's name in the file
 
     @classmethod
     def read(cls, path: Path, columns: Mapping[str, str]) -> "_Log":
-        """Reads the numbers; `columns` is as in `load_trace`."""
+        """Reads the numbers."""
         try:
             text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is no text: {error}.") from error
         reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
+        lines, rows = [], []
         try:
             header = [name.strip() for name in next(reader, [])]
-            names = _names(path, header, columns)
-            places = {ours: header.index(theirs) for ours, theirs in names.items()}
-            lines, rows = [], []
             for record in reader:
-                if not any(map(str.strip, record)):
-                    continue  # a blank line
-                lines.append(reader.line_num)
-                rows.append(
-                    [
-                        record[place] if place < len(record) else ""
-                        for place in places.values()
-                    ]
-                )
+                if any(map(str.strip, record)):  # else a blank line
+                    lines.append(reader.line_num)
+                    rows.append(record)
         except csv.Error as error:
             raise ValueError(f"{path}, line {reader.line_num}: {error}.") from error
+        names = _names(path, header, columns)
         if not rows:
             raise ValueError(f"{path} has no rows: a trace has one for each gradient.")
-        texts = zip(*rows, strict=True)
-        numbers = {
-            ours: _numbers(path, lines, ours, names[ours], column)
-            for ours, column in zip(places, texts, strict=True)
-        }
-        return cls(path, np.asarray(lines), numbers, names)
+        log = cls(path, np.asarray(lines), {}, names)
+        for ours, theirs in names.items():
+            place = header.index(theirs)
+            texts = [record[place] if place < len(record) else "" for record in rows]
+            log.columns[ours] = log._numbers(ours, texts)
+        return log
+
+    def _numbers(self, ours: str, texts: list[str]) -> np.ndarray:
+        """The numbers of a column, int64 or float64 [M]."""
+        seconds = ours == "time_s"
+        numbers = np.empty(len(texts), np.float64 if seconds else np.int64)
+        for row, text in enumerate(texts):
+            try:
+                numbers[row] = _finite(text) if seconds else _integer(text)
+            except ValueError:
+                rule = "be a finite number of seconds" if seconds else "be an integer"
+                remedy = "correct the row, or leave it out"
+                if ours == "worker":
+                    remedy = "number workers 0, 1, 2, ..."
+                self._refuse(ours, row, rule, repr(text), remedy)
+        return numbers
 
     def sorted(self) -> "_Log":
-        """The rows in the order of their updates."""
-        if "update" not in self.columns:
-            raise ValueError(
-                f"`sort` needs the column `update`, which {self.path} lacks: name it"
-                " with `columns`."
-            )
+        """The rows in the order of their updates, which the log must have."""
         order = np.argsort(self.columns["update"], kind="stable")
         columns = {ours: column[order] for ours, column in self.columns.items()}
         return dataclasses.replace(self, lines=self.lines[order], columns=columns)
@@ -188,7 +170,7 @@ class _Log:
         start_seconds: float | Literal["first"] | None,
         num_workers: int | None,
     ) -> Trace:
-        """Checks the rows and makes a trace of them; see `load_trace`."""
+        """Checks the rows and makes a trace of them."""
         rows = len(self.lines)
         update = self._update(first_update)
         seconds = self._seconds(update, start_seconds)
@@ -198,7 +180,7 @@ class _Log:
         rule, remedy = f"lie in 0 .. {most - 1}", "number workers 0, 1, 2, ..."
         self._check("worker", (worker < 0) | (worker >= most), rule, remedy)
         workers = int(worker.max()) + 1 if num_workers is None else num_workers
-        unknown, none = np.full(rows, np.nan), np.zeros(0, np.int32)
+        unknown = np.full(rows, np.nan)
         return Trace(
             num_workers=workers,
             seconds=seconds,
@@ -208,7 +190,6 @@ class _Log:
             begun=unknown,
             arrived=unknown,
             divisor=np.bincount(update).astype(np.float64),
-            dropped=Dropped(none, none, none, np.zeros(0), np.zeros(0)),
             busy_seconds=np.full(workers, np.nan),
         )
 
@@ -218,13 +199,11 @@ class _Log:
             return np.arange(len(self.lines))
         update = self.columns["update"]
         begins = int(update[0])
-        if begins != first_update:
-            remedy = (
-                f"give first_update={begins}" if begins >= 0 else "number it from 0"
-            )
-            self._refuse(
-                "update", 0, f"begin with {first_update}", f"{remedy}, or sort=True"
-            )
+        remedy = f"give first_update={begins}" if begins >= 0 else "number it from 0"
+        other = update[:1] != first_update
+        self._check(
+            "update", other, f"begin with {first_update}", f"{remedy}, or sort=True"
+        )
         change = np.diff(update, prepend=first_update)
         self._check("update", change < 0, "not go back", "give sort=True")
         remedy = "give sort=True if it comes later; else number updates 0, 1, 2, ..."
@@ -238,20 +217,21 @@ class _Log:
         if "time_s" not in self.columns:
             return np.full(update[-1] + 1, np.nan)
         time = self.columns["time_s"]
-        if start_seconds is None and time[0] > _MOST_SECONDS:
+        if start_seconds is None:
             rule = f"begin below {_MOST_SECONDS:g} s, three years after the beginning"
             remedy = (
                 "if it is a clock's time, give start_seconds=\"first\", or the clock's"
                 " time at the beginning; if not, give start_seconds=0.0"
             )
-            self._refuse("time_s", 0, rule, remedy)
+            self._check("time_s", time[:1] > _MOST_SECONDS, rule, remedy)
         start = time[0] if start_seconds == "first" else start_seconds or 0.0
         rule = f"not be before the beginning at {start:g} s"
         self._check("time_s", time < start, rule, "give another start_seconds")
         change = np.diff(time, prepend=time[0])
         again = np.diff(update, prepend=-1) == 0
         rule = "be equal in all rows of an update"
-        self._check("time_s", again & (change != 0), rule, "log when it was done")
+        remedy = "log the time at which the update was done"
+        self._check("time_s", again & (change != 0), rule, remedy)
         self._check("time_s", change < 0, "not go back", "log the times of one clock")
         return (time - start)[~again]
 
@@ -278,52 +258,28 @@ class _Log:
     def _check(self, ours: str, wrong: np.ndarray, rule: str, remedy: str) -> None:
         """Refuses the first row that is wrong."""
         if wrong.any():
-            self._refuse(ours, int(np.argmax(wrong)), rule, remedy)
+            row = int(np.argmax(wrong))
+            self._refuse(ours, row, rule, self.columns[ours][row], remedy)
 
-    def _refuse(self, ours: str, row: int, rule: str, remedy: str) -> NoReturn:
-        line, got = self.lines[row], self.columns[ours][row]
-        raise _refusal(self.path, line, self.names[ours], rule, got, remedy)
-
-
-def _refusal(
-    path: Path, line: int, name: str, rule: str, got: object, remedy: str
-) -> ValueError:
-    return ValueError(
-        f"{path}, line {line}: `{name}` must {rule}, got {got}: {remedy}."
-    )
-
-
-def _check_columns(columns: Mapping[str, str] | None) -> None:
-    if columns is None:
-        return
-    strings = isinstance(columns, Mapping) and all(
-        isinstance(name, str) for pair in columns.items() for name in pair
-    )
-    if not strings:
-        raise TypeError(
-            "`columns` must be a dict {our name: name in the file} of strings, got"
-            f" {columns!r}."
+    def _refuse(
+        self, ours: str, row: int, rule: str, got: object, remedy: str
+    ) -> NoReturn:
+        raise ValueError(
+            f"{self.path}, line {self.lines[row]}: `{self.names[ours]}` must {rule},"
+            f" got {got}: {remedy}."
         )
-    for ours in columns:
-        if ours not in _COLUMNS:
-            raise ValueError(
-                f"`columns` must map some of {', '.join(_COLUMNS)} to names in the"
-                f" file, got {ours!r} among them."
-            )
-
-
-def _check_start(start_seconds: float | Literal["first"] | None) -> None:
-    if start_seconds is not None and start_seconds != "first":
-        base.check_number("start_seconds", start_seconds)
 
 
 def _names(path: Path, header: list[str], columns: Mapping[str, str]) -> dict[str, str]:
     """Our name -> the name in the file, of the columns that are there."""
     has = f"{path} has the columns {', '.join(map(repr, header)) or 'of an empty file'}"
+    for ours, theirs in columns.items():
+        if ours not in _COLUMNS or theirs not in header:
+            raise ValueError(
+                f"{has}, and a trace {', '.join(_COLUMNS)}, but `columns` names"
+                f" {theirs!r} as {ours!r}."
+            )
     names = {ours: columns.get(ours, ours) for ours in _COLUMNS}
-    for ours in columns:
-        if names[ours] not in header:
-            raise ValueError(f"{has}, but `columns` names {names[ours]!r}.")
     names = {ours: theirs for ours, theirs in names.items() if theirs in header}
     for theirs in names.values():
         if header.count(theirs) > 1:
@@ -336,24 +292,6 @@ def _names(path: Path, header: list[str], columns: Mapping[str, str]) -> dict[st
             " with columns={'" + lacking[0] + "': ...}."
         )
     return names
-
-
-def _numbers(
-    path: Path, lines: list[int], ours: str, name: str, texts: tuple[str, ...]
-) -> np.ndarray:
-    """The numbers of a column, int64 or float64 [M]."""
-    seconds = ours == "time_s"
-    numbers = np.empty(len(texts), np.float64 if seconds else np.int64)
-    for row, text in enumerate(texts):
-        try:
-            numbers[row] = _finite(text) if seconds else _integer(text)
-        except ValueError:
-            rule = "be a finite number of seconds" if seconds else "be an integer"
-            remedy = "correct the row, or leave it out"
-            if ours == "worker":
-                remedy = "number workers 0, 1, 2, ..."
-            raise _refusal(path, lines[row], name, rule, repr(text), remedy) from None
-    return numbers
 
 
 def _finite(text: str) -> float:

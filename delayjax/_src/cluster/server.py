@@ -5,22 +5,23 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
-from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from delayjax._src import base
-from delayjax._src.cluster.cluster import Cluster
+from delayjax._src.cluster.cluster import Cluster, Communication
+from delayjax._src.cluster.ranges import check_integer
 from delayjax._src.cluster.trace import Dropped, Trace
 
 Protocol = Callable[["Server"], None]
-"""What the server does with what arrives: a loop over the server's arrivals."""
+"""What the server does with gradients: a loop over the server's arrivals."""
 
 # what happens to a worker's task at an event's time
 _ARRIVES, _GIVES_UP, _ASKS_AGAIN, _IS_SENT, _IS_RECEIVED, _DELIVERS, _REVIVES = range(7)
-# arrivals without an update, before it counts as no progress: in all, and of a worker
+# arrivals without an update that count as no progress: in all, and of a worker
 _PATIENCE, _PATIENCE_EACH = 1_000_000, 100
+_NEVER = math.inf, math.inf
 _DRAWS = 10_000  # to estimate how often a task ends in time
 
 
@@ -37,8 +38,8 @@ class Arrival(NamedTuple):
 class Server:
     """A parameter server as its protocol sees it.
 
-    A protocol is a function of the server that loops over the arrivals, in the order of
-    time, and says what to do with each:
+    A protocol is a function of the server. It loops over the arrivals in the order of
+    time and says what to do with each:
 
         def asynchronous_sgd(server):
             server.start_all()
@@ -47,14 +48,16 @@ class Server:
                 server.update()
                 server.start(arrival.worker)
 
-    The loop ends by itself once all updates are done. Equal times are served in the
-    order in which the tasks were started. A worker that is not started idles.
+    The loop ends after the last update. Arrivals at the same time come in the order in
+    which their tasks were started. A worker that is not started idles. An arrival has
+    the fields `worker`, `read_version` (of the parameters of the gradient), `begun` and
+    `arrived` (in seconds), and `failed` (true if the task was abandoned at its limit).
 
     Attributes:
         num_workers: P.
-        num_updates: how many updates there will be at most; inf if the simulation ends
-            at a time alone.
+        num_updates: the most updates; inf if only a time ends the simulation.
         version: updates done so far.
+        started: tasks started so far, of all workers.
         now: simulated seconds.
         rng: for a protocol's own draws; a `random.Random`.
     """
@@ -66,36 +69,35 @@ class Server:
         self.num_workers = workers = cluster.workers
         self.num_updates = num_updates
         self.version = 0
+        self.started = 0
         self.now = 0.0
         self.rng = random.Random(seed)
         self._name = name
         self._cluster = cluster
         self._seed = seed
         self._deadline = seconds
-        self._tasks = [cluster.times(worker, seed=seed) for worker in range(workers)]
+        self._times = [cluster.times(worker, seed=seed) for worker in range(workers)]
         self._speeds = cluster.speeds()
-        link = cluster.communication
-        self._latency = link.latency_seconds if link else 0.0
-        self._transfer = link.transfer_seconds if link else 0.0
-        self._serial = bool(link and link.serial)
+        link = cluster.communication or Communication()
+        self._latency, self._transfer = link.latency_seconds, link.transfer_seconds
+        self._serial = link.serial
         # messages (task, worker, what) that wait for a serial server
         self._messages: deque[tuple[int, int, int]] = deque()
         self._serves = False
         self._events: list[tuple[float, int, int, int]] = []  # time, task, worker, what
-        self._started = 0  # tasks, of all workers
-        self._task = [0] * workers  # the number of what a worker computes; 0 if idle
+        # of each worker's last task
+        self._task = [0] * workers  # its number; 0 if the worker idles
         self._read = [0] * workers
         self._begun = [0.0] * workers
         self._limit = [math.inf] * workers
         self._work = [1.0] * workers
-        self._began = [0.0] * workers  # to compute its last task
+        self._computes = [_NEVER] * workers  # from, to; without interruption
         self._probabilities: dict[tuple, float] = {}  # see `success_probability`
-        self._computes = [(0.0, 0.0)] * workers  # from, to: the last task, on its own
-        self._busy = [0.0] * workers
         self._spent: list[tuple[int, float, float]] = []  # worker, from, to
         self._taken: list[Arrival] = []
         self._applied: list[Arrival] = []
         self._dropped: list[tuple[int, Arrival]] = []
+        # of each update
         self._seconds: list[float] = []
         self._counts: list[int] = []
         self._divisors: list[float] = []
@@ -123,34 +125,25 @@ class Server:
         """Lets a worker read the current parameters and begin its next task.
 
         Args:
-            worker: which; what it is computing is abandoned.
-            read_version: go on at these parameters instead of reading.
-            limit: seconds after which it stops computing and arrives `failed`; if it
-                dies before it is done, it fails at that time as well.
+            worker: abandons the task that it computes.
+            read_version: the worker goes on at these parameters instead of reading.
+            limit: seconds after which it arrives `failed`; also if it dies before.
             work: how many times a gradient's work the task is.
-
-        Raises:
-            ValueError: if there is no such worker or no such version.
         """
-        if not 0 <= worker < self.num_workers:
+        version = self.version if read_version is None else read_version
+        if not (0 <= worker < self.num_workers and 0 <= version <= self.version):
             raise ValueError(
-                f"`worker` must lie in 0 .. {self.num_workers - 1}, got {worker}."
+                f"`worker` must lie in 0 .. {self.num_workers - 1}, `read_version` in"
+                f" 0 .. {self.version}, got {worker} and {version}."
             )
-        if read_version is not None and not 0 <= read_version <= self.version:
-            raise ValueError(
-                f"`read_version` must lie in 0 .. {self.version}, got {read_version}."
-            )
-        self._stop(worker, self.now)
-        self._started += 1
-        self._task[worker] = self._started
-        self._begun[worker] = self.now
+        self._begin(worker)
         self._limit[worker] = limit
         self._work[worker] = work
-        self._read[worker] = self.version if read_version is None else read_version
+        self._read[worker] = version
         if read_version is not None:
             self._compute(worker, self.now)
-        elif self._serial:  # what it reads is known when its turn has come
-            self._messages.append((self._started, worker, _IS_SENT))
+        elif self._serial:  # the version is known when its turn has come
+            self._messages.append((self.started, worker, _IS_SENT))
         else:
             self._compute(worker, self.now + self._latency + self._transfer)
 
@@ -160,46 +153,21 @@ class Server:
             self.start(worker)
 
     def check_workers(self, name: str, value: int) -> None:
-        """Checks that a protocol's argument asks for no more workers than there are.
-
-        Args:
-            name: of the argument.
-            value: how many workers it asks for.
-
-        Raises:
-            ValueError: if there are fewer.
-        """
-        if value > self.num_workers:
-            raise ValueError(
-                f"`{name}` must lie in 1 .. {self.num_workers}, the number of workers,"
-                f" got {value}."
-            )
+        """Checks that a protocol's argument is at most the number of workers."""
+        check_integer(name, value, 1, self.num_workers)
 
     def wake(self, worker: int, seconds: float) -> None:
-        """Lets a worker that idles arrive `failed` after so many seconds.
-
-        Args:
-            worker: which; starting it earlier takes the place of this.
-            seconds: from now.
-        """
-        self._stop(worker, self.now)
-        self._started += 1
-        self._task[worker] = self._started
-        self._begun[worker] = self.now
+        """Lets an idle worker arrive `failed` after some time, unless it is started."""
+        self._begin(worker)
         self._push(self.now + seconds, worker, _ASKS_AGAIN)
 
     def task(self, worker: int) -> int:
-        """The number of the task that a worker is computing; 0 if it idles."""
+        """The number of the task that a worker computes; 0 if it idles."""
         return self._task[worker]
 
     def read_version(self, worker: int) -> int:
         """The version that a worker read last."""
         return self._read[worker]
-
-    @property
-    def started(self) -> int:
-        """Tasks of all workers that were started."""
-        return self._started
 
     def is_steady_from(self, seconds: float) -> bool:
         """Whether no worker's speed changes after this time."""
@@ -208,14 +176,10 @@ class Server:
     def success_probability(self, worker: int) -> float:
         """The probability that a worker's last task was done within its `limit`.
 
-        At the speeds that the worker had while the task could run. Estimated from
-        10,000 draws of its service, other ones than its tasks.
+        It counts 10,000 draws of another stream at the speeds of that time.
         """
-        begin, limit, work = (
-            self._began[worker],
-            self._limit[worker],
-            self._work[worker],
-        )
+        begin, _ = self._computes[worker]
+        limit, work = self._limit[worker], self._work[worker]
         speed = self._speeds[worker]
         factor = speed.factor_between(begin, begin + limit)
         key = worker, factor, limit, work
@@ -258,26 +222,19 @@ class Server:
         self._taken.append(arrival)
 
     def drop(self, arrival: Arrival) -> None:
-        """Refuses a gradient; the trace keeps the fact."""
+        """Refuses a gradient and records it in the trace."""
         self._dropped.append((self.version, arrival))
 
     def update(self, divisor: float | None = None) -> None:
-        """Applies what was taken: the next version of the parameters.
+        """Applies the gradients that were taken: the next version of the parameters.
 
         Args:
-            divisor: what the sum of the gradients is divided by, their number unless
-                given.
-
-        Raises:
-            ValueError: if nothing was taken and there is no divisor.
+            divisor: of the sum of the gradients; by default their number.
         """
         if not self._taken and divisor is None:
-            raise ValueError(
-                f"`{self._name}` makes an update of no gradient: take one first, or"
-                " give the `divisor`."
-            )
+            raise ValueError("`divisor` must be given if nothing is taken, got None.")
         taken, self._taken = self._taken, []
-        if self.done:  # a rule may have one more to apply
+        if self.done:  # a protocol may have one more to apply
             return
         self._applied += taken
         self._seconds.append(self.now)
@@ -285,16 +242,21 @@ class Server:
         self._divisors.append(len(taken) if divisor is None else divisor)
         self.version += 1
         self._patience = self._waits
-        self._count_spent(self.now)
-        if self.num_updates == math.inf and self.version % _PATIENCE == 0:
-            self._check_time_passes()
+        endless = self.num_updates == math.inf and self.version % _PATIENCE == 0
+        if endless and self._seconds[-_PATIENCE] == self.now:
+            raise ValueError(
+                f"`service` lets no time pass: `{self._name}` made {_PATIENCE} updates"
+                f" at {self.now} s: give a number of updates, or times above 0."
+            )
 
     def trace(self) -> Trace:
         """What happened until the last update."""
         end = self._seconds[-1] if self._seconds else 0.0
         for worker in range(self.num_workers):
             self._stop(worker, end)
-        self._count_spent(end)
+        busy = np.zeros(self.num_workers)
+        for worker, begin, stopped in self._spent:
+            busy[worker] += max(min(stopped, end) - begin, 0.0)
         dropped = [drop for drop in self._dropped if drop[0] < self.version]
         counts = np.asarray(self._counts, np.int64)
         return Trace(
@@ -304,10 +266,10 @@ class Server:
             **_columns(self._applied),
             divisor=np.asarray(self._divisors, np.float64),
             dropped=Dropped(
-                version=np.asarray([v for v, _ in dropped], np.int32),
+                version=np.asarray([version for version, _ in dropped], np.int32),
                 **_columns([arrival for _, arrival in dropped]),
             ),
-            busy_seconds=np.asarray(self._busy, np.float64),
+            busy_seconds=busy,
         )
 
     def _push(self, time: float, worker: int, what: int) -> None:
@@ -325,12 +287,19 @@ class Server:
                 self._push(self.now + self._transfer, worker, what)
                 return
 
+    def _begin(self, worker: int) -> None:
+        """Gives a worker a new task."""
+        self._stop(worker, self.now)
+        self.started += 1
+        self._task[worker] = self.started
+        self._begun[worker] = self.now
+        self._computes[worker] = _NEVER
+
     def _compute(self, worker: int, begin: float) -> None:
-        seconds = next(self._tasks[worker]) * self._work[worker]
+        seconds = next(self._times[worker]) * self._work[worker]
         speed, limit = self._speeds[worker], self._limit[worker]
         end, death = speed.finish(begin, seconds)
         stops = end if death is None else death
-        self._began[worker] = begin
         self._computes[worker] = begin, min(stops, begin + limit)
         if limit < math.inf and not speed.is_done_within(limit, begin, seconds):
             self._push(begin + limit, worker, _GIVES_UP)
@@ -346,33 +315,18 @@ class Server:
         if self._patience < 0:
             raise ValueError(
                 f"`{self._name}` makes no progress: {self._waits} gradients arrived"
-                f" since update {self.version} at {self._seconds[-1:] or [0.0]} s and"
-                " none led to another. Accept more of them, or give workers more time."
+                f" since update {self.version}: accept more, or give workers more time."
             )
         begun = self._begun[worker]
         self._stop(worker, self.now)
         return Arrival(worker, self._read[worker], begun, self.now, failed)
 
     def _stop(self, worker: int, now: float) -> None:
-        """Ends what a worker does, and notes how long it computed."""
+        """Ends a worker's task, and notes how long it computed."""
         if self._task[worker]:
             self._task[worker] = 0
             begin, end = self._computes[worker]
-            self._computes[worker] = now, now
             self._spent.append((worker, begin, min(end, now)))
-
-    def _count_spent(self, end: float) -> None:
-        """Counts the time that workers computed up to `end`, the last update."""
-        for worker, begin, stopped in self._spent:
-            self._busy[worker] += max(min(stopped, end) - begin, 0.0)
-        self._spent.clear()
-
-    def _check_time_passes(self) -> None:
-        if self._seconds[-_PATIENCE] == self.now:
-            raise ValueError(
-                f"`service` lets no time pass: `{self._name}` made {_PATIENCE} updates"
-                f" at {self.now} s. Give a number of updates, or times above 0."
-            )
 
     def _report_hang(self) -> None:
         waiting = [w for w, task in enumerate(self._task) if task]
@@ -385,7 +339,7 @@ class Server:
         raise ValueError(
             f"`{self._name}` waits for ever {reason}, after update {self.version} at"
             f" {self.now:g} s: use service times and slowdowns that end, or a protocol"
-            " that does without those workers."
+            " that does not wait for all workers."
         )
 
 
@@ -397,84 +351,56 @@ def simulate(
     seed: int,
     seconds: float = math.inf,
 ) -> Trace:
-    """Runs a protocol on a cluster: who finishes when, and what each gradient saw.
+    """Runs a protocol on a cluster: when each gradient arrives, and how stale it is.
 
-    Costs a few microseconds a gradient on the host. Arrival times do not depend on the
-    gradients' values, so training follows the trace later, in one compiled scan.
+    Arrival times do not depend on the gradients' values, so training follows the trace
+    later, in one compiled scan (`replay`).
 
     Args:
         cluster: the workers and their times.
-        protocol: what the server does with what arrives; see `protocols` and `Server`.
-        num_updates: updates of the parameters, N; None for as many as there are in
-            `seconds`.
-        seed: of the service times. Worker w draws from
-            `SeedSequence(seed, spawn_key=(w,))`, under every protocol the same.
-        seconds: simulated; stop before the first update later than this.
+        protocol: what the server does with gradients; see `protocols` and `Server`.
+        num_updates: N; None for as many updates as there are in `seconds`.
+        seed: of the service times, which are the same under every protocol: worker w
+            draws from `SeedSequence(seed, spawn_key=(w,))`.
+        seconds: simulated time; the trace has no update after it.
 
     Returns:
-        The trace of at most N updates. It ends with the last one.
+        The trace of at most N updates. Costs a few microseconds a gradient on the host.
 
     Raises:
-        TypeError: if an argument is of the wrong kind.
-        ValueError: if `num_updates` or `seconds` is not positive, or nothing ends the
-            simulation; the protocol does not fit the cluster, a service yields a time
-            that is negative or nan, or the protocol would wait for ever: it names the
-            workers.
+        ValueError: if the protocol waits for ever; the message names the workers.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, protocols
-        >>> trace = simulate(Cluster(3, constant(1.0)), protocols.k_async(1), 7, seed=0)
+        >>> workers = Cluster(3, constant(1.0))
+        >>> trace = simulate(workers, protocols.k_async(1), 7, seed=0)
         >>> trace.seconds
         array([1., 1., 1., 2., 2., 2., 3.])
         >>> trace.staleness[:, 0]
         array([0, 1, 2, 2, 2, 2, 2], dtype=int32)
-        >>> workers = Cluster(3, constant(1.0))
         >>> simulate(workers, protocols.hardsync(), None, seed=0, seconds=3.5).seconds
         array([1., 2., 3.])
     """
-    if not isinstance(cluster, Cluster):
-        raise TypeError(f"`cluster` must be a cluster.Cluster, got {cluster!r}.")
-    if not callable(protocol):
-        raise TypeError(
-            "`protocol` must be a protocol such as protocols.n_softsync(4), got"
-            f" {protocol!r}."
-        )
     if seconds != math.inf:
         base.check_number("seconds", seconds, positive=True)
     if num_updates is not None:
         num_updates = base.check_bound("num_updates", num_updates, at_least=1)
     elif seconds == math.inf:
-        raise ValueError(
-            "`num_updates` must be an integer where `seconds` is infinite, got None:"
-            " the simulation would have no end."
-        )
+        raise ValueError("`num_updates` or `seconds` must be given, got None and inf.")
     seed = base.check_bound("seed", seed)
     updates = math.inf if num_updates is None else num_updates
     server = Server(cluster, updates, seed, float(seconds), _name(protocol))
     protocol(server)
     if server.version == 0 and (seconds == math.inf or not server.started):
-        raise ValueError(
-            f"`protocol` made no update, got {_name(protocol)}: start workers, loop"
-            " over the server's arrivals, and call server.update()."
-        )
+        raise ValueError(f"`protocol` must make updates, got {_name(protocol)}: none.")
     return server.trace()
 
 
 def _name(protocol: Protocol) -> str:
-    """A protocol's name for messages: its factory's, or its own."""
-    if not hasattr(protocol, "__qualname__"):  # an object
-        return getattr(protocol, "name", repr(protocol))
-    qualified = protocol.__qualname__
-    module = getattr(protocol, "__module__", "") or ""
-    factory, _, rest = qualified.partition(".<locals>")
-    if not module.startswith("delayjax.cluster.protocols"):
-        return qualified.split(".")[-1]
-    if not rest:
-        raise TypeError(
-            f"`protocol` must be made first: protocols.{factory}(...), got the function"
-            f" {factory} itself."
-        )
-    return factory
+    """A protocol's name for messages; a function called `rule` has its factory's."""
+    if hasattr(protocol, "__qualname__"):
+        return protocol.__qualname__.removesuffix(".<locals>.rule").split(".")[-1]
+    return getattr(protocol, "name", repr(protocol))
 
 
 def _columns(arrivals: list[Arrival]) -> dict[str, np.ndarray]:
@@ -485,6 +411,6 @@ def _columns(arrivals: list[Arrival]) -> dict[str, np.ndarray]:
         "arrived": np.float64,
     }
     return {
-        name: np.fromiter(map(attrgetter(name), arrivals), kind, len(arrivals))
+        name: np.asarray([getattr(arrival, name) for arrival in arrivals], kind)
         for name, kind in kinds.items()
     }

@@ -1,7 +1,4 @@
-"""How long a gradient takes: one object for the simulator and for the theory.
-
-Factories refuse numbers that are not positive and finite.
-"""
+"""How long a gradient takes: one object for the simulator and for the theory."""
 
 import dataclasses
 import math
@@ -9,41 +6,38 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import special
 
 from delayjax._src import base
+from delayjax._src.cluster.ranges import as_seconds, check_integer
 
-_FIRST, _LONGEST = 8, 512  # tasks in a block: few at first, for many workers do few
+_FIRST, _LONGEST = 8, 512  # tasks in a block: few at first, enough for many workers
 _BLOCK = 2**18  # exponentials at a time
-_LARGE = 1000  # stages, of which 1 + s mean/k loses three digits
+_LARGE = 1000  # stages: from here on 1 + s mean/k loses three digits
 _NODES = 4001  # of an integral over all shares
-_LAST = 1e-9  # share of an integral that its last node may have, if it is finite
-_RARE = 1e-6  # share of the times that frequencies need not resolve
-_STEADY = 0.02  # share by which the hazard of an exponential tail may still change
+_LAST = 1e-9  # share of a finite integral at its last node, at most
+_RARE = 1e-6  # share of the longest times that `resolved` leaves out
+_STEADY = 0.02  # relative change of the hazard of an exponential tail, at most
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ServiceTime:
-    """The seconds T that a gradient takes on a worker; its tasks are independent.
+    """The seconds T that a gradient takes on a worker; tasks are independent.
 
-    It is a service of `Cluster`. Closed forms of `cluster` and the equations of
-    `stability` take it, too. `exponential` and its siblings make it.
+    `Cluster`, the closed forms of `cluster` and the equations of `stability` take it.
 
     Attributes:
         mean: E T, in seconds; `inf` for some heavy tails.
         sample: (rng, size) -> seconds, float64 [size].
         survival: seconds, any shape -> P(T > seconds).
-        quantile: share in [0, 1) -> the seconds that this share of the times is below.
+        quantile: share in [0, 1) -> the seconds below which this share of times lies.
         transform: s in 1/seconds, real or complex -> E exp(-s T).
         slope: s -> E T exp(-s T), in seconds.
-        kth: (K, P) -> what `kth_mean` returns.
-        tail_rate: `transform` is finite for Re s > -tail_rate, 1/seconds. `inf` for
-            bounded times, 0 for tails heavier than exponential.
-        stages: k if T is the sum of k equal memoryless times, `inf` if it is constant;
-            None for other times.
-        resolved: the frequency |Im s| in 1/seconds up to which `transform` is good; it
-            is finite where there is no formula.
+        kth: (K, P) -> `kth_mean`.
+        tail_rate: `transform` is finite for Re s > -tail_rate, 1/seconds.
+        stages: k if T is the sum of k equal memoryless times, `inf` if T is constant.
+        resolved: the frequency |Im s| in 1/seconds up to which `transform` is accurate.
     """
 
     mean: float
@@ -67,23 +61,18 @@ class ServiceTime:
             yield np.asarray(self.sample(rng, size), np.float64)
 
     def kth_mean(self, k: int, workers: int) -> float:
-        """E T_{K:P}: mean seconds until K of P workers have finished.
+        """E T_{K:P}: mean seconds until K of P workers have finished; may be `inf`.
 
         Args:
-            k: K, 1 .. P. All workers begin at 0 and compute one gradient.
-            workers: P.
-
-        Returns:
-            float64 seconds; `inf` where the mean is infinite.
-
-        Raises:
-            ValueError: if `k` is not in 1 .. P.
+            k: K, 1 .. P.
+            workers: P; all begin at 0 and compute one gradient.
 
         Example:
             >>> exponential(6.0).kth_mean(2, 3)  # 6/3 for the first, 6/2 more
             5.0
         """
-        check_k(k, workers)
+        workers = base.check_bound("workers", workers, at_least=1)
+        check_integer("k", k, 1, workers)
         return float(self.kth(k, workers))
 
     def scaled(self, factor: float) -> "ServiceTime":
@@ -105,7 +94,7 @@ class ServiceTime:
 
 
 def constant(seconds: float) -> ServiceTime:
-    """Every task takes equally long: T = seconds.
+    """Every task takes the same time: T = seconds.
 
     Args:
         seconds: of one gradient.
@@ -131,8 +120,7 @@ def exponential(mean_seconds: float) -> ServiceTime:
         >>> exponential(2.0).transform(0.5)
         np.float64(0.5)
     """
-    base.check_number("mean_seconds", mean_seconds, positive=True)
-    return dataclasses.replace(_shifted(0.0, float(mean_seconds)), stages=1.0)
+    return shifted_exponential(0.0, mean_seconds)
 
 
 def shifted_exponential(shift_seconds: float, mean_seconds: float) -> ServiceTime:
@@ -142,23 +130,20 @@ def shifted_exponential(shift_seconds: float, mean_seconds: float) -> ServiceTim
         E T_{K:P}   = shift + mean (1/(P - K + 1) + ... + 1/P)
 
     Args:
-        shift_seconds: the fixed part.
-        mean_seconds: of the memoryless part; the whole has mean shift + mean.
+        shift_seconds: the fixed part; 0 is `exponential`.
+        mean_seconds: of the memoryless part; T has the mean shift + mean.
 
     Example:
         >>> shifted_exponential(1.0, 2.0).mean
         3.0
 
     References:
-        Dutta, Joshi, Ghosh, Dube and Nagpurkar, Slow and stale gradients can win the
-        race, AISTATS 2018, arXiv:1803.01113.
+        Dutta et al., Slow and stale gradients can win the race, arXiv:1803.01113.
     """
-    base.check_number("shift_seconds", shift_seconds, positive=True)
+    base.check_number("shift_seconds", shift_seconds)
     base.check_number("mean_seconds", mean_seconds, positive=True)
-    return _shifted(float(shift_seconds), float(mean_seconds))
+    shift, mean = float(shift_seconds), float(mean_seconds)
 
-
-def _shifted(shift: float, mean: float) -> ServiceTime:
     def slope(s):
         stage = 1 + np.asarray(s) * mean
         return np.exp(-np.asarray(s) * shift) * (shift + mean / stage) / stage
@@ -176,6 +161,7 @@ def _shifted(shift: float, mean: float) -> ServiceTime:
         slope=slope,
         kth=kth,
         tail_rate=1 / mean,
+        stages=None if shift else 1.0,
     )
 
 
@@ -184,15 +170,13 @@ def gamma(mean_seconds: float, shape: float) -> ServiceTime:
 
     Args:
         mean_seconds: of one gradient.
-        shape: the inverse of the squared coefficient of variation. 1 is exponential,
-            large is nearly constant; it need not be an integer.
+        shape: 1 / cv^2, any positive number: 1 is exponential, 1000 nearly constant.
 
     Example:
         >>> gamma(1.0, 4).transform(4.0)  # (1 + 1)^-4
         np.float64(0.0625)
     """
-    base.check_number("mean_seconds", mean_seconds, positive=True)
-    base.check_number("shape", shape, positive=True)
+    _check_positive(mean_seconds=mean_seconds, shape=shape)
     mean, k = float(mean_seconds), float(shape)
     stage = mean / k
 
@@ -202,17 +186,17 @@ def gamma(mean_seconds: float, shape: float) -> ServiceTime:
         if k < _LARGE:
             return (1 + each) ** -exponent
         # scipy's log1p is exact for complex numbers near 0, which numpy's is not
-        return np.exp(-exponent * special.log1p(each))
+        return np.exp(-exponent * scipy.special.log1p(each))
 
     def of_shares(below, above):
-        low = special.gammaincinv(k, below)
-        return stage * np.where(below < 0.5, low, special.gammainccinv(k, above))
+        low = scipy.special.gammaincinv(k, below)
+        return stage * np.where(below < 0.5, low, scipy.special.gammainccinv(k, above))
 
     return ServiceTime(
         mean=mean,
         sample=lambda rng, size: rng.gamma(shape, stage, size),
-        survival=lambda t: special.gammaincc(k, np.maximum(t, 0) / stage),
-        quantile=lambda share: special.gammaincinv(k, share) * stage,
+        survival=lambda t: scipy.special.gammaincc(k, np.maximum(t, 0) / stage),
+        quantile=lambda share: scipy.special.gammaincinv(k, share) * stage,
         transform=lambda s: power(s, k),
         slope=lambda s: mean * power(s, k + 1),
         kth=_kth_of_shares(of_shares),
@@ -222,38 +206,38 @@ def gamma(mean_seconds: float, shape: float) -> ServiceTime:
 
 
 def lognormal(mean_seconds: float, cv: float) -> ServiceTime:
-    """A homogeneous cluster's jitter: log T is normal.
+    """The jitter of equal machines: log T is normal.
 
         log T ~ N(log mean - s^2 / 2, s^2),  s^2 = log(1 + cv^2)
 
     Args:
         mean_seconds: of one gradient.
-        cv: coefficient of variation, standard deviation over mean; about 0.05 for equal
-            machines with blocking transfers.
+        cv: standard deviation over mean; about 0.05 for equal machines.
 
     Example:
         >>> float(lognormal(2.0, 0.75).quantile(0.5))  # mean / sqrt(1 + cv^2)
         1.6
     """
-    base.check_number("mean_seconds", mean_seconds, positive=True)
-    base.check_number("cv", cv, positive=True)
+    _check_positive(mean_seconds=mean_seconds, cv=cv)
     spread = math.sqrt(math.log1p(cv**2))
     location = math.log(mean_seconds) - math.log1p(cv**2) / 2
     median = float(mean_seconds) / math.sqrt(1 + cv**2)
 
     def survival(t):
         with np.errstate(divide="ignore"):
-            return special.ndtr((location - np.log(np.maximum(t, 0))) / spread)
+            return scipy.special.ndtr((location - np.log(np.maximum(t, 0))) / spread)
 
     def of_shares(below, above):
-        deviation = np.where(below < 0.5, special.ndtri(below), -special.ndtri(above))
+        deviation = np.where(
+            below < 0.5, scipy.special.ndtri(below), -scipy.special.ndtri(above)
+        )
         return median * np.exp(spread * deviation)
 
     return ServiceTime(
         mean=float(mean_seconds),
         sample=lambda rng, size: rng.lognormal(location, spread, size),
         survival=survival,
-        quantile=lambda share: median * np.exp(spread * special.ndtri(share)),
+        quantile=lambda share: median * np.exp(spread * scipy.special.ndtri(share)),
         **_by_quadrature(of_shares),
         tail_rate=0.0,
     )
@@ -267,32 +251,26 @@ def pareto(scale_seconds: float, shape: float) -> ServiceTime:
 
     Args:
         scale_seconds: the shortest time.
-        shape: the tail's exponent. The mean is infinite up to 1, E T_{K:P} up to
-            1 / (P - K + 1), the variance up to 2.
+        shape: the tail's exponent. E T is infinite for a shape up to 1, E T_{K:P} up
+            to 1 / (P - K + 1), the variance up to 2.
 
     Example:
-        >>> round(pareto(2.0, 3.0).kth_mean(1, 8), 6) == round(2 * 24 / 23, 6)
-        True
         >>> pareto(2.0, 1.0).mean
         inf
 
     References:
-        Dutta et al., AISTATS 2018, arXiv:1803.01113.
+        Dutta et al., Slow and stale gradients can win the race, arXiv:1803.01113.
     """
-    base.check_number("scale_seconds", scale_seconds, positive=True)
-    base.check_number("shape", shape, positive=True)
+    _check_positive(scale_seconds=scale_seconds, shape=shape)
     scale, inverse = float(scale_seconds), 1 / float(shape)
 
     def kth(k, workers):
         slower, every = workers - k + 1, workers + 1
         if slower <= inverse:
             return math.inf
-        return scale * math.exp(
-            math.lgamma(every)
-            + math.lgamma(slower - inverse)
-            - math.lgamma(slower)
-            - math.lgamma(every - inverse)
-        )
+        log = math.lgamma(every) - math.lgamma(every - inverse)
+        log += math.lgamma(slower - inverse) - math.lgamma(slower)
+        return scale * math.exp(log)
 
     def of_shares(below, above):
         return scale * above**-inverse
@@ -318,22 +296,17 @@ def uniform(low_seconds: float, high_seconds: float) -> ServiceTime:
         low_seconds: the shortest.
         high_seconds: the longest.
 
-    Raises:
-        ValueError: if one is negative or not finite, or `high_seconds` is not above
-            `low_seconds`.
-
     Example:
         >>> uniform(1.0, 5.0).kth_mean(3, 3)
         4.0
     """
     base.check_number("low_seconds", low_seconds)
     base.check_number("high_seconds", high_seconds, positive=True)
-    if not high_seconds > low_seconds:
-        raise ValueError(
-            f"`high_seconds` must be above `low_seconds` = {low_seconds}, got"
-            f" {high_seconds}: a fixed time is constant(seconds)."
-        )
     low, high = float(low_seconds), float(high_seconds)
+    if not high > low:
+        raise ValueError(
+            f"`high_seconds` must be above `low_seconds` = {low}, got {high}."
+        )
     width = high - low
 
     def parts(s):
@@ -364,43 +337,29 @@ def uniform(low_seconds: float, high_seconds: float) -> ServiceTime:
 
 
 def empirical(samples: ArrayLike) -> ServiceTime:
-    """Times that were measured, drawn with replacement.
+    """Measured times, drawn with replacement.
 
     T_{K:P} is at most the j-th of n sorted samples if at least K of P draws are:
 
         E T_{K:P} = sum_j t_j (I(j/n) - I((j - 1)/n)),    I(u) = P(Bin(P, u) >= K)
 
-    A transform costs in proportion to the number of different samples; a thousand show
-    what a million do.
-
     Args:
-        samples: seconds [n]; for a trace, `trace.arrived - trace.begun`.
-
-    Raises:
-        TypeError: if they are no real numbers.
-        ValueError: if there are none, or one is negative or not finite.
+        samples: seconds [n]; for a trace, `trace.arrived - trace.begun`. The cost of a
+            transform grows with the number of different samples; a thousand suffice.
 
     Example:
         >>> empirical([1.0, 3.0]).kth_mean(2, 2)  # 1 in one of four cases, else 3
         2.5
     """
-    times = base.as_reals("samples", samples)
+    remedy = "leave out tasks that never end, or use infinite_bernoulli"
+    times = as_seconds("samples", samples, remedy=remedy)
     if times.ndim != 1 or not times.size:
-        raise ValueError(
-            f"`samples` must be a vector of at least one time, got {samples!r}."
-        )
-    sound = np.isfinite(times) & (times >= 0)
-    if not sound.all():
-        raise ValueError(
-            f"`samples` must hold finite, non-negative seconds, got {times[~sound][0]}:"
-            " leave out gradients that never arrive, or describe them with"
-            " infinite_bernoulli or independent."
-        )
+        raise ValueError(f"`samples` must be a vector of times, got {samples!r}.")
     values, counts = np.unique(times, return_counts=True)
     shares = np.append(0, np.cumsum(counts)) / times.size
 
     def kth(k, workers):
-        done = special.betainc(k, workers - k + 1, shares)
+        done = scipy.special.betainc(k, workers - k + 1, shares)
         return float(values @ np.diff(done))
 
     return ServiceTime(
@@ -416,33 +375,20 @@ def empirical(samples: ArrayLike) -> ServiceTime:
 def from_scipy(distribution: Any) -> ServiceTime:
     """Times of a distribution of `scipy.stats`.
 
-    What scipy has no formula for is an integral over the shares: good to about 1e-6 for
-    frequencies up to some tens of 1/mean.
+    Where scipy has no formula, integrals over the shares take its place: accurate to
+    about 1e-6 for frequencies up to some tens of 1/mean.
 
     Args:
-        distribution: a frozen one, as `scipy.stats.weibull_min(1.5, scale=2.0)`.
-
-    Raises:
-        TypeError: if it is none.
-        ValueError: if some of its times are negative.
+        distribution: such as `scipy.stats.weibull_min(1.5, scale=2.0)`.
 
     Example:
         >>> from scipy import stats
         >>> round(from_scipy(stats.expon(scale=6.0)).kth_mean(2, 3), 6)
         5.0
     """
-    from scipy.stats import distributions  # it takes a second to import
-
-    if not isinstance(distribution, distributions.rv_frozen):
-        raise TypeError(
-            "`distribution` must be a frozen distribution of scipy.stats, such as"
-            f" stats.weibull_min(1.5), got {distribution!r}."
-        )
     low, high = distribution.support()
     if low < 0:
-        raise ValueError(
-            f"`distribution` must be of seconds from 0 on, got a support from {low}."
-        )
+        raise ValueError(f"`distribution` must lie above 0, got a minimum of {low}.")
 
     def of_shares(below, above):
         return np.where(below < 0.5, distribution.ppf(below), distribution.isf(above))
@@ -458,32 +404,19 @@ def from_scipy(distribution: Any) -> ServiceTime:
 
 
 def as_service_time(name: str, value: Any) -> ServiceTime:
-    """`value`, which must have the formulas of a `ServiceTime`.
-
-    Raises:
-        TypeError: if it is a plain service, or another thing.
-    """
+    """`value`, which must have the formulas of a `ServiceTime`."""
     if not isinstance(value, ServiceTime):
         raise TypeError(
-            f"`{name}` must be a cluster.ServiceTime such as cluster.exponential(1.0),"
-            f" got {value!r}: a plain service has no formulas; describe it by times"
-            " that it draws, cluster.empirical(Cluster(1, service).draw(0, 1000,"
-            " seed=0))."
+            f"`{name}` must be a cluster.ServiceTime, got {value!r}: use"
+            " cluster.empirical(Cluster(1, service).draw(0, 1000, seed=0)) for a"
+            " service without formulas."
         )
     return value
 
 
-def check_k(k: int, workers: int) -> None:
-    """Checks a number of gradients K of P workers.
-
-    Raises:
-        ValueError: if it is not in 1 .. P.
-    """
-    workers = base.check_bound("workers", workers, at_least=1)
-    if base.check_bound("k", k, at_least=1) > workers:
-        raise ValueError(
-            f"`k` must lie in 1 .. {workers}, the number of workers, got {k}."
-        )
+def _check_positive(**numbers: float) -> None:
+    for name, number in numbers.items():
+        base.check_number(name, number, positive=True)
 
 
 def block_sizes() -> Iterator[int]:
@@ -495,16 +428,16 @@ def block_sizes() -> Iterator[int]:
 
 
 Shares = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""(share below, share above) -> seconds; of the small one all digits count."""
+"""(share below, share above) -> seconds; exact where either share is small."""
 
 
 def _shares() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Nodes and weights of an integral over all shares, dense at both ends.
-
-    With the tanh-sinh rule, u = 1 / (1 + exp(-pi sinh x)), float64 [n] each.
-    """
+    """Shares below and above the nodes u = 1 / (1 + exp(-pi sinh x)), and weights."""
     x, step = np.linspace(-6.1, 6.1, _NODES, retstep=True)
-    below, above = special.expit(np.pi * np.sinh(x)), special.expit(-np.pi * np.sinh(x))
+    below, above = (
+        scipy.special.expit(np.pi * np.sinh(x)),
+        scipy.special.expit(-np.pi * np.sinh(x)),
+    )
     return below, above, below * above * np.pi * np.cosh(x) * step
 
 
@@ -521,12 +454,14 @@ def _by_quadrature(of_shares: Shares) -> dict[str, Any]:
 
 
 def _kth_of_shares(of_shares: Shares) -> Callable[[int, int], float]:
-    """E T_{K:P}: the share that T_{K:P} is below has a beta distribution."""
+    """E T_{K:P}: the share of times below T_{K:P} has a beta distribution."""
 
     def kth(k, workers):
         below, above, weights = _shares()
-        others = special.xlogy(k - 1, below) + special.xlogy(workers - k, above)
-        density = np.exp(others - special.betaln(k, workers - k + 1))
+        others = scipy.special.xlogy(k - 1, below) + scipy.special.xlogy(
+            workers - k, above
+        )
+        density = np.exp(others - scipy.special.betaln(k, workers - k + 1))
         counted = weights * density > 0
         with np.errstate(over="ignore"):
             times = of_shares(below[counted], above[counted])
@@ -557,7 +492,7 @@ def _of_points(times: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
 
 
 def _tail_rate(isf: Callable[[Any], Any]) -> float:
-    """The rate at which P(T > t) falls at last: as exp(-rate t), slower or faster."""
+    """The rate at which P(T > t) falls in the end; 0 if slower than exponentially."""
     with np.errstate(over="ignore", invalid="ignore"):
         before, last = math.log(1e100) / np.diff(isf([1e-100, 1e-200, 1e-300]))
     if not last >= (1 - _STEADY) * before:

@@ -1,17 +1,15 @@
-"""Services: how long each task of a worker takes, with memory or without end as well.
+"""Services: the seconds of each task of a worker, also with memory or without end.
 
-A service is called once for each worker, `service(rng, worker)`, and yields arrays of
-seconds, of any length: the times of that worker's tasks, in order. A `ServiceTime` is
-one. A generator function is the natural way to write another, and its local variables
-are the worker's state:
+A service is a function `service(rng, worker)` that yields arrays of seconds, of any
+length: the times of that worker's tasks, in order. `inf` is a task that never ends. A
+`ServiceTime` is a service. Write your own as a generator:
 
     def warming_up(rng, worker):
         yield np.linspace(2.0, 1.0, 100)  # a hundred tasks, faster and faster
         while True:
             yield rng.exponential(1.0, 256)
 
-Each worker draws from a generator of its own, so its k-th task takes equally long under
-every protocol. `inf` is a task that never ends.
+Each worker has its own `rng`, so its k-th task takes equally long under every protocol.
 """
 
 import dataclasses
@@ -22,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from delayjax._src import base
+from delayjax._src.cluster.ranges import check_share
 from delayjax._src.cluster.service_time import block_sizes
 
 Service = Callable[[np.random.Generator, int], Iterator[np.ndarray]]
@@ -39,15 +38,10 @@ def independent(draw: Callable[[np.random.Generator, int], ArrayLike]) -> Servic
         draw: (rng, size) -> seconds [size]; any sampler of `np.random.Generator`.
 
     Example:
-        >>> service = independent(lambda rng, size: 1.0 + rng.weibull(2.0, size))
-        >>> bool((next(service(np.random.default_rng(0), 0)) > 1.0).all())
-        True
+        >>> service = independent(lambda rng, size: np.ones(size))
+        >>> next(service(np.random.default_rng(0), 0))[:2]
+        array([1., 1.])
     """
-    if not callable(draw):
-        raise TypeError(
-            f"`draw` must be a function of (rng, size), got {draw!r}: for a fixed time"
-            " use constant(seconds)."
-        )
 
     def service(rng, worker):
         del worker
@@ -60,15 +54,13 @@ def independent(draw: Callable[[np.random.Generator, int], ArrayLike]) -> Servic
 def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
     """A task takes `seconds`, or never ends.
 
-        P(T = inf) = hang_probability
-
     Args:
         seconds: of a task that ends.
-        hang_probability: of each task, independently.
+        hang_probability: P(T = inf) of each task, independently.
 
     Example:
-        >>> service = infinite_bernoulli(1.0, 0.5)
-        >>> sorted(set(next(service(np.random.default_rng(0), 0)).tolist()))
+        >>> times = next(infinite_bernoulli(1.0, 0.5)(np.random.default_rng(0), 0))
+        >>> sorted(set(times.tolist()))
         [1.0, inf]
 
     References:
@@ -84,25 +76,19 @@ def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
 def markov_stragglers(
     service: Service, slowdown: float, enter: float, leave: float
 ) -> Service:
-    """Workers that are slow for a while: Gilbert and Elliott's two-state chain.
+    """Workers that are slow for some tasks: Gilbert and Elliott's two-state chain.
 
-    A slow worker takes `slowdown` times as long. From task to task
+        P(fast -> slow) = enter,  P(slow -> fast) = leave   from task to task
 
-        P(fast -> slow) = enter,  P(slow -> fast) = leave
-
-    so a share enter / (enter + leave) of the tasks is slow, the chain's correlation is
-    1 - enter - leave, and a worker stays slow for 1 / leave tasks on average. The first
-    task is drawn from the stationary chain.
+    A share enter / (enter + leave) of the tasks is slow, successive tasks have the
+    correlation 1 - enter - leave, and a worker stays slow for 1 / leave tasks on
+    average. The first task is drawn from the stationary chain.
 
     Args:
         service: of a fast worker.
         slowdown: how many times longer a slow task takes.
-        enter: probability that a fast worker's next task is slow.
-        leave: probability that a slow worker's next task is fast.
-
-    Raises:
-        TypeError, ValueError: if an argument is no such service or number, or both
-            probabilities are zero.
+        enter: P(fast -> slow).
+        leave: P(slow -> fast).
 
     Example:
         >>> from delayjax.cluster import constant
@@ -111,18 +97,13 @@ def markov_stragglers(
         [1.0, 5.0]
 
     References:
-        Buyukates, Ozfatura, Ulukus and Gunduz, Gradient coding with dynamic clustering,
-        arXiv:2011.01922.
+        Buyukates et al., Gradient coding with dynamic clustering, arXiv:2011.01922.
     """
-    check_service("service", service)
     base.check_number("slowdown", slowdown, positive=True)
-    _check_probability("enter", enter)
-    _check_probability("leave", leave)
+    check_share("enter", enter)
+    check_share("leave", leave)
     if enter + leave == 0:
-        raise ValueError(
-            "`enter` and `leave` must not both be 0, got 0 and 0: no worker would ever"
-            " change; slow workers for good are Cluster(slowdown=[...])."
-        )
+        raise ValueError("`enter` or `leave` must be positive, got 0 and 0.")
 
     def slow_at_times(rng, worker):
         # a stream of its own, so that the fast worker's draws stay the same
@@ -141,35 +122,30 @@ def markov_stragglers(
 def sleepers(
     seconds: float, sleep_seconds: float, workers: int, *, asleep: int = 2
 ) -> Service:
-    """Some workers sleep at each task, others at the next: WAGMA's imbalance.
+    """Some workers sleep at each task: WAGMA's imbalance.
 
         T = seconds + sleep_seconds  on the workers drawn for task k, else seconds
 
-    For each k `asleep` numbers are drawn uniformly from 0, ..., workers - 1, perhaps
-    the same, and alike for all workers, which are therefore not independent. They must
-    share one seed, so only a `Cluster` can draw from this service.
+    For each k, `asleep` numbers are drawn uniformly from 0, ..., workers - 1, with
+    replacement, and all workers see the same draws. Only a `Cluster` can draw from it.
 
     Args:
         seconds: of a task.
-        sleep_seconds: what a sleeper takes longer; 0.32 in the paper.
-        workers: P, of the whole cluster.
-        asleep: how many numbers are drawn.
+        sleep_seconds: how much longer a sleeper takes.
+        workers: P of the cluster.
+        asleep: how many numbers are drawn for a task.
 
     Raises:
-        TypeError, ValueError: if an argument is no such number; from `Cluster` if it
-            has another number of workers; from the service if its generator is not a
-            cluster's, for the sleepers would then differ between the workers.
+        ValueError: from `Cluster`, if it has another number of workers.
 
     Example:
         >>> from delayjax.cluster import Cluster
         >>> two = Cluster(2, sleepers(1.0, 0.5, 2, asleep=1))
-        >>> first, second = (two.draw(worker, 8, seed=0) for worker in (0, 1))
-        >>> sorted(set((first + second).tolist()))  # one of the two sleeps
-        [2.5]
+        >>> two.draw(0, 4, seed=0) + two.draw(1, 4, seed=0)  # one of the two sleeps
+        array([2.5, 2.5, 2.5, 2.5])
 
     References:
-        Li et al. (WAGMA-SGD), 2021, arXiv:2005.00124, and its code
-        Shigangli/WAGMA-SGD: two of P ranks sleep 0.32 s, from a seed that all share.
+        Li et al. (WAGMA-SGD), arXiv:2005.00124: two of P ranks sleep 0.32 s.
     """
     base.check_number("seconds", seconds, positive=True)
     base.check_number("sleep_seconds", sleep_seconds, positive=True)
@@ -180,7 +156,7 @@ def sleepers(
 
 @dataclasses.dataclass(frozen=True)
 class Sleepers:
-    """The service of `sleepers`, which knows for how many workers it is."""
+    """The service of `sleepers`."""
 
     seconds: float
     sleep_seconds: float
@@ -193,12 +169,10 @@ class Sleepers:
         own_key = getattr(seeds, "spawn_key", ())
         if own_key[:1] != (worker,):
             raise ValueError(
-                "`rng` must be the generator that a Cluster makes for worker"
-                f" {worker}, got one of another seed: the workers would not agree on"
-                " who sleeps. Draw with Cluster(workers, sleepers(...)).draw(worker,"
-                " size, seed=...)."
+                f"`rng` must be a Cluster's for worker {worker}, or workers would not"
+                " agree: use Cluster(workers, sleepers(...)).draw(worker, ...)."
             )
-        # the worker's own seed, without what tells it from the others'
+        # the worker's seed without the worker's number
         shared = np.random.SeedSequence(
             seeds.entropy, spawn_key=(_SHARED, *own_key[1:])
         )
@@ -212,13 +186,9 @@ class Sleepers:
 def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
     """Times that depend on the batch: long sequences make stragglers.
 
-    Task k of a worker is the gradient on that worker's k-th batch.
-
     Args:
-        seconds_of: (worker, tasks) -> seconds [n] of its tasks int64 [n].
-
-    Raises:
-        ValueError: when it is drawn from, if there are not as many seconds as tasks.
+        seconds_of: (worker, tasks) -> seconds [n] of its tasks int64 [n]; task k is the
+            gradient on the worker's k-th batch.
 
     Example:
         >>> lengths = np.asarray([[10, 20, 10], [10, 10, 40]])  # [workers, tasks]
@@ -226,42 +196,13 @@ def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
         >>> next(service(np.random.default_rng(0), 1))[:4]
         array([1., 1., 4., 1.])
     """
-    if not callable(seconds_of):
-        raise TypeError(
-            f"`seconds_of` must be a function of (worker, tasks), got {seconds_of!r}."
-        )
 
     def service(rng, worker):
         del rng
         first = 0
         for size in block_sizes():
             tasks = np.arange(first, first + size)
-            seconds = np.asarray(seconds_of(worker, tasks), np.float64)
-            if seconds.shape != tasks.shape:
-                raise ValueError(
-                    "`seconds_of` must give as many seconds as tasks, got shape"
-                    f" {seconds.shape} for {size} tasks."
-                )
-            yield seconds
+            yield np.broadcast_to(seconds_of(worker, tasks), size).astype(np.float64)
             first += size
 
     return service
-
-
-def check_service(name: str, value: Any) -> None:
-    """Checks that `value` can be called.
-
-    Raises:
-        TypeError: if it cannot.
-    """
-    if not callable(value):
-        raise TypeError(
-            f"`{name}` must be a service such as cluster.exponential(1.0), got"
-            f" {value!r}."
-        )
-
-
-def _check_probability(name: str, value: float) -> None:
-    base.check_number(name, value)
-    if value > 1.0:
-        raise ValueError(f"`{name}` must lie in [0, 1], got {value}.")

@@ -1,168 +1,133 @@
-"""The staleness that theory predicts for a cluster."""
+"""The law of staleness: its probabilities, its moments, and filters of gradients."""
 
-import collections
-import math
+from typing import NamedTuple
 
 import numpy as np
+import scipy
+from jax.typing import ArrayLike
 
-from delayjax._src.cluster.cluster import Cluster
-from delayjax._src.cluster.service_time import ServiceTime, as_service_time
-from delayjax._src.cluster.trace import StalenessLaw, law_of
+from delayjax._src import base
+from delayjax._src.cluster.ranges import check_share
 
-_CELLS = 300  # of the shortest mean time
-_MOST_CELLS = 2**14  # of the longest time
-_NODES = 400  # service times of a worker that are looked at
-_LEFT_OUT = 1e-6  # share of the longest service times that count as the longest node
-_NOTHING = 1e-10  # of a probability
-_DEVIATIONS = 10  # of the staleness during the longest time, that are kept
-_LONGEST = 5000  # shortest means: that a service time may be
+_ROUNDING = 1e-6  # of a sum of probabilities in float32
 
 
-def staleness_law(cluster: Cluster) -> StalenessLaw:
-    """The staleness of plain asynchronous SGD, one update a gradient.
+class StalenessLaw:
+    """How probable each staleness is.
 
-    While worker i computes for T_i seconds, every other worker j delivers N_j(T_i)
-    gradients. All workers are renewal processes that wait for none: at any moment of
-    the others, what is left of a worker's task has the density P(T_j > t) / E T_j, and
-    its next tasks are whole. With nu_i the rate of worker i and nu their sum,
+    `cluster.staleness_law` computes the law of a cluster, `Trace.staleness_law` counts
+    it in a trace, and `stability.Dynamics` takes `pmf` as its delay.
 
-        E u^tau = sum_i nu_i/nu E prod_{j != i} E u^{N_j(T_i)}
-        P(N_j(t) >= n) = (rest_j * F_j^{*(n-1)})(t)
-
-    The mean is P - 1 whatever the service times and speeds. Exponential times give the
-    geometric law, constant ones tau = P - 1 throughout.
-
-    Args:
-        cluster: its services must be `ServiceTime`s, with constant slow-downs and
-            without communication.
-
-    Returns:
-        Mean and variance in updates, and the pmf. It differs from long simulations by
-        less than 0.005 in total variation (see its test). Convolutions are taken on a
-        grid of times. Costs 0.1 s for 16 equal workers and some seconds for 1000, and
-        grows with the square of the number of different workers.
-
-    Raises:
-        TypeError: if `cluster` is no `Cluster`, or a service no `ServiceTime`.
-        ValueError: if slow-downs change over time, there is communication, a worker has
-            no positive, finite mean time, or times differ by more than a factor of
-            5000.
+    Attributes:
+        pmf: probability of staleness 0, 1, ... updates, float64 [largest + 1]; the sum
+            is 1.
 
     Example:
-        >>> from delayjax.cluster import exponential
-        >>> law = staleness_law(Cluster(4, exponential(1.0)))
-        >>> round(law.mean, 3), law.pmf[:3].round(3).tolist()  # 3/4 of the one before
-        (3.0, [0.25, 0.188, 0.141])
-
-    References:
-        Yu, Chen and Poor, Distributed stochastic gradient descent with staleness,
-        arXiv:2406.11159 (the renewal picture); Cox, Renewal Theory, 1962.
+        >>> law = StalenessLaw([0.5, 0.0, 0.5])
+        >>> law.mean, law.variance
+        (1.0, 1.0)
     """
-    if not isinstance(cluster, Cluster):
-        raise TypeError(f"`cluster` must be a cluster.Cluster, got {cluster!r}.")
-    if cluster.communication is not None:
-        raise ValueError(
-            "`cluster` must be without communication, got"
-            f" {cluster.communication!r}: simulate it, and take Trace.staleness_law()."
-        )
-    kinds = _kinds(cluster)
-    times, numbers = list(kinds), list(kinds.values())
-    nodes = [_nodes(time) for time in times]
-    every = np.concatenate([seconds for seconds, _ in nodes])
-    cell = _cell(times, every.max())
-    counts = [_counts(time, every, cell) for time in times]
-    size = _size(counts, numbers, int(every.argmax()))
-    shares = np.array(numbers) / [time.mean for time in times]
-    transformed, first = np.zeros(size // 2 + 1, complex), 0
-    for own, (_, weights) in enumerate(nodes):
-        rows = slice(first, first + len(weights))
-        others = np.ones((len(weights), size // 2 + 1), complex)
-        for other, (count, number) in enumerate(zip(counts, numbers, strict=True)):
-            left = number - (other == own)
-            if left:
-                others *= np.fft.rfft(count[rows], size) ** left
-        transformed += shares[own] / shares.sum() * (weights @ others)
-        first += len(weights)
-    pmf = np.maximum(np.fft.irfft(transformed, size), 0)
-    pmf = pmf[: np.flatnonzero(pmf > _NOTHING)[-1] + 1]
-    return law_of(pmf / pmf.sum())
 
+    pmf: np.ndarray
 
-def _kinds(cluster: Cluster) -> dict[ServiceTime, int]:
-    """The different service times, and of how many workers each is."""
-    workers = collections.Counter()
-    for worker, speed in enumerate(cluster.speeds()):
-        service = as_service_time("service", cluster.service_of(worker))
-        if len(speed.factors) != 1:
+    def __init__(self, pmf: ArrayLike):
+        chances = base.as_reals("pmf", pmf)
+        is_law = chances.ndim == 1 and (chances >= 0).all()
+        if not is_law or not abs(chances.sum() - 1) <= _ROUNDING:
             raise ValueError(
-                f"`cluster` must not change over time, but worker {worker} does:"
-                " simulate it, and take Trace.staleness_law()."
+                "`pmf` must be the probabilities of staleness 0, 1, ..., got"
+                f" {pmf!r}: divide counts by their sum."
             )
-        if not 0 < service.mean < math.inf:
-            raise ValueError(
-                "`service` must have a positive, finite mean, but worker"
-                f" {worker} has {service.mean} s."
-            )
-        workers[service, speed.factors[0]] += 1
-    return {time.scaled(factor): count for (time, factor), count in workers.items()}
+        self.pmf = np.trim_zeros(chances, "b") / chances.sum()
 
+    def __repr__(self) -> str:
+        return f"StalenessLaw(mean={self.mean:g}, variance={self.variance:g})"
 
-def _nodes(time: ServiceTime) -> tuple[np.ndarray, np.ndarray]:
-    """Service times and their probabilities, float64 [n] each.
+    @property
+    def mean(self) -> float:
+        """The mean staleness, in updates."""
+        return float(np.arange(len(self.pmf)) @ self.pmf)
 
-    The nodes are closer where times are short, for the staleness is then known better.
-    """
-    low, high = time.quantile(_NOTHING), time.quantile(1 - _LEFT_OUT)
-    edges = low + (high - low) * np.linspace(0, 1, _NODES + 1) ** 2
-    below = 1 - time.survival(edges)
-    below[0], below[-1] = 0, 1
-    weights = np.diff(below)
-    middle = (below[1:] + below[:-1]) / 2
-    counted = weights > 0
-    return np.asarray(time.quantile(middle))[counted], weights[counted]
+    @property
+    def variance(self) -> float:
+        """The variance of the staleness, in squared updates."""
+        return float((np.arange(len(self.pmf)) - self.mean) ** 2 @ self.pmf)
 
+    def filtered_by_bound(self, bound: int) -> "FilteredStaleness":
+        """The law that is left if the server refuses gradients older than `bound`.
 
-def _cell(times: list[ServiceTime], longest: float) -> float:
-    """Seconds between two points of the grid."""
-    shortest = min(time.mean for time in times)
-    if longest > _LONGEST * shortest:
-        raise ValueError(
-            f"`cluster` must not have times above {_LONGEST} times the shortest mean,"
-            f" got {longest:.4g} s and {shortest:.4g} s: simulate it, and take"
-            " Trace.staleness_law()."
+        A refused gradient makes no update, so gradients in flight age more slowly.
+        With p the law without a bound and q the accepted share, Bin(n, q) of n arrivals
+        are updates:
+
+            q = sum_n p_n Pr( Bin(n, q) <= R ),    tau ~ Bin(n, q) given tau <= R
+
+        Args:
+            bound: R, the largest staleness that is accepted, in updates. Ringmaster's
+                threshold is R + 1.
+
+        Returns:
+            The accepted share and the law of accepted gradients. Updates come at
+            `accepted` times the rate of arrivals, and the mean staleness of all
+            arrivals is `accepted` times `mean`. Refusals are taken as independent: for
+            R above half of `mean` the share is accurate to 0.01 and the mean to 3 %
+            (0.04 and 5 % for nearly constant times). Costs R sums over `pmf`.
+
+        Example:
+            >>> kept = StalenessLaw([0.5, 0.0, 0.5]).filtered_by_bound(0)
+            >>> round(kept.accepted, 6)  # q = 1/2 + (1 - q)^2 / 2 = 2 - sqrt(2)
+            0.585786
+
+        References:
+            Yu, Chen and Poor, arXiv:2406.11159; Gupta et al. (Rudra), arXiv:1509.04210.
+        """
+        bound = base.check_bound("bound", bound)
+        if bound >= len(self.pmf) - 1:
+            return FilteredStaleness(1.0, self)
+        found = scipy.optimize.brentq(
+            lambda share: self._at_most(bound, share) - share, 0.0, 1.0, xtol=1e-15
         )
-    return max(shortest / _CELLS, longest / _MOST_CELLS)
+        share = float(np.asarray(found))
+        return FilteredStaleness(share, self._thinned(share, bound))
+
+    def filtered_at_random(self, probability: float) -> "FilteredStaleness":
+        """The law that is left if each gradient is sent with some probability.
+
+        In plain asynchronous SGD, if sending is independent of the gradient:
+
+            nu -> p nu,    tau ~ Bin(n, p),    mean tau -> p mean tau
+
+        A mode then decays as with the gain p a: more slowly, but stable for steps that
+        are larger by 1/p.
+
+        Args:
+            probability: p in (0, 1], that a gradient is sent.
+
+        Example:
+            >>> StalenessLaw([0.0, 0.0, 1.0]).filtered_at_random(0.5).law.pmf.round(6)
+            array([0.25, 0.5 , 0.25])
+
+        References:
+            A model of Yu, Chen and Poor's event trigger, arXiv:2406.11159.
+        """
+        check_share("probability", probability, positive=True)
+        share = float(probability)
+        return FilteredStaleness(share, self._thinned(share, len(self.pmf) - 1))
+
+    def _at_most(self, bound: int, share: float) -> float:
+        """Pr( Bin(n, share) <= bound ), with n from this law."""
+        n = np.arange(len(self.pmf))
+        return float(scipy.special.bdtr(np.minimum(bound, n), n, share) @ self.pmf)
+
+    def _thinned(self, share: float, bound: int) -> "StalenessLaw":
+        """The law of Bin(n, share) given that it is at most `bound`."""
+        below = np.array([self._at_most(k, share) for k in range(bound + 1)])
+        chances = np.maximum(np.diff(below, prepend=0.0), 0.0)  # against rounding
+        return StalenessLaw(chances / chances.sum())
 
 
-def _counts(time: ServiceTime, seconds: np.ndarray, cell: float) -> np.ndarray:
-    """P(a worker delivers n gradients in the time t), float64 [times, n].
+class FilteredStaleness(NamedTuple):
+    """The gradients that a filter accepts."""
 
-    The times t begin at any moment. Service times are rounded to a grid.
-    """
-    points = math.ceil(1.01 * seconds.max() / cell) + 2
-    left = time.survival((np.arange(points) + 0.5) * cell)
-    whole = np.fft.rfft(-np.diff(left, prepend=1.0), 2 * points)
-    # what rounding changes of the mean is changed of the times t as well
-    mean = cell * left.sum() if left[-1] < _NOTHING else time.mean
-    at = seconds * (mean / time.mean) / cell
-    before = np.floor(at).astype(int)
-    at_least = np.append(0, np.cumsum(left)[:-1]) * cell / mean
-    rows = [np.ones(len(at))]  # P(N(t) >= n)
-    while at_least[-1] > _NOTHING:
-        low, high = at_least[before], at_least[before + 1]
-        rows.append(low + (high - low) * (at - before))
-        spread = np.fft.rfft(at_least, 2 * points) * whole
-        at_least = np.fft.irfft(spread, 2 * points)[:points]
-    return -np.diff(rows, axis=0, append=0.0).T
-
-
-def _size(counts: list[np.ndarray], numbers: list[int], longest: int) -> int:
-    """A power of two above the largest staleness, during the longest time."""
-    mean = variance = 0.0
-    for count, number in zip(counts, numbers, strict=True):
-        n = np.arange(count.shape[1])
-        own = n @ count[longest]
-        mean += number * own
-        variance += number * (n**2 @ count[longest] - own**2)
-    largest = mean + _DEVIATIONS * math.sqrt(max(variance, 0.0)) + _DEVIATIONS
-    return 2 ** math.ceil(math.log2(largest))
+    accepted: float  # their share of all gradients
+    law: StalenessLaw  # of their staleness

@@ -1,4 +1,4 @@
-"""Two numbers a worker and step: the means of a gradient's two signs."""
+"""Two numbers for each worker and step: the means of a gradient's two signs."""
 
 from typing import Any
 
@@ -16,27 +16,22 @@ def a2sgd(
 
     Over the entries of a worker's whole gradient g,
 
-        mu+ = mean of those >= 0,    mu- = mean of -g over those < 0
+        mu+ = mean of g over g >= 0,    mu- = mean of -g over g < 0
         enc(g, mu) = mu+ 1[g >= 0] - mu- 1[g < 0]
         g' = (g - enc(g, mu)) + enc(g, (1/P) sum_p mu_p)
 
-    so each worker has its own signs and residual about common means. The workers feed
-    `inner` different gradients and drift apart: their parameters are replicas. Pass
-    `shared=False` to `init` of `workers.simulate` and `run`.
+    so each worker has its own signs and residual about common means. The parameters of
+    the workers drift apart: pass `shared=False` to `init` of `workers.simulate` and
+    `run`.
 
     Args:
-        inner: the worker's own optimizer. It receives g', and the extra arguments of
-            its own worker as they come.
-        axis_name: of the workers; several names for several axes.
+        inner: each worker's own optimizer. It receives g'; extra arguments reach it
+            unchanged.
+        axis_name: the workers' axis, or several.
 
     Returns:
-        A transformation with the state of `inner`, one a worker. Sends two numbers a
-        step, in float32 or wider, whatever the size of the model. One worker alone
-        keeps its gradient, bit for bit.
-
-    Raises:
-        ValueError: in `update`, if a gradient is summed over the workers already: it
-            was not taken at `workers.vary(params)`.
+        A transformation with the state of `inner` for each worker. Sends two numbers a
+        step, in float32 or wider. One worker alone keeps its gradient, bit for bit.
 
     Example:
         >>> tx = a2sgd(optax.sgd(1.0))
@@ -49,8 +44,8 @@ def a2sgd(
 
     References:
         Bhattacharya, Yu and Chowdhury, A2SGD: distributed SGD with two-level gradient
-        averaging, 2020, arXiv:2006.07405. The equations are as commonly reported; that
-        a sign which does not occur has mean 0, and counts in the common one, is ours.
+        averaging, 2020, arXiv:2006.07405, as commonly reported. A sign that does not
+        occur has mean 0 here, and counts in the common mean.
     """
     inner = base.as_transformation("inner", inner)
 
@@ -59,7 +54,6 @@ def a2sgd(
 
     def update_fn(updates, state, params=None, **extra_args):
         collectives.check_fresh("exchange.a2sgd", updates, axis_name)
-        _check_real(updates)
         workers = collectives.workers_of(axis_name)
         own = _means(updates)
         common = collectives.sums(own, axis_name, collectives.BUCKET_BYTES)
@@ -76,23 +70,16 @@ def _means(gradient: Any) -> jax.Array:
     """mu+ and mu-, [2], in float32 or wider."""
     leaves = jax.tree.leaves(gradient)
     dtype = jnp.result_type(jnp.float32, *leaves)
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        raise TypeError(
+            "`exchange.a2sgd` needs real gradients, which have signs, got complex ones:"
+            " separate real and imaginary parts."
+        )
 
     def mean(part):
-        total, entries = jnp.zeros((), dtype), jnp.zeros((), dtype)
-        for g in leaves:
-            chosen = part(g)
-            total += jnp.sum(jnp.where(chosen, jnp.abs(g), 0), dtype=dtype)
-            # a count in float32 stops at 2^24
-            entries += jnp.sum(chosen, dtype=jnp.int32).astype(dtype)
-        return total / jnp.maximum(entries, 1)
+        sums = [jnp.sum(jnp.where(part(g), jnp.abs(g), 0), dtype=dtype) for g in leaves]
+        # a count in float32 stops at 2^24
+        counts = [jnp.sum(part(g), dtype=jnp.int32).astype(dtype) for g in leaves]
+        return sum(sums) / jnp.maximum(sum(counts), 1)
 
     return jnp.stack([mean(lambda g: g >= 0), mean(lambda g: ~(g >= 0))])
-
-
-def _check_real(gradient: Any) -> None:
-    for path, leaf in jax.tree.leaves_with_path(gradient):
-        if jnp.iscomplexobj(leaf):
-            raise TypeError(
-                "`exchange.a2sgd` needs real gradients, which have signs, got"
-                f" {leaf.dtype} at {jax.tree_util.keystr(path) or 'the root'}."
-            )

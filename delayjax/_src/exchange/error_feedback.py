@@ -1,4 +1,4 @@
-"""Sending a part of an update and keeping the rest for later."""
+"""Updates of which a part is sent and the rest is kept for later."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,8 +11,7 @@ import optax
 from delayjax._src import base, collectives
 
 Compressor = Callable[[Any, jax.Array], tuple[Any, Callable[[Any], Any]]]
-"""(tree, step int32 []) -> the arrays that travel, and what makes a tree of them: a
-linear function, the same on all workers, so that the mean of what travels is enough."""
+"""(tree, step int32 []) -> (message, restore); see `error_feedback`."""
 
 
 class ErrorFeedbackState(NamedTuple):
@@ -30,7 +29,7 @@ def error_feedback(
     axis_name: base.AxisName = "workers",
     bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> optax.GradientTransformationExtraArgs:
-    """Averages compressed updates; what compression leaves out is sent later.
+    """Averages compressed updates; the part that compression leaves out is sent later.
 
     On each worker, with its own update u = inner(g),
 
@@ -39,30 +38,23 @@ def error_feedback(
         e <- p - D
         x <- x + (1/P) sum_p D_p
 
-    Signs and units are those of updates, which are added: behind `optax.sgd(eta)` u is
-    -eta g, and the error is minus that of the papers. Nothing is lost: updates applied
-    so far, and the mean error, are the mean of all that `inner` made.
+    u and e are updates, which are added to x: with `optax.sgd(eta)` u is -eta g, and e
+    is minus the error of the papers.
 
     Args:
-        inner: the worker's own optimizer, in front of the compressor; its moments
-            differ from worker to worker. It receives its worker's extra arguments as
-            they come. `optax.identity()` compresses gradients, for one optimizer of all
-            workers behind it in a chain.
-        compress: (tree, step) -> (message, restore); `random_blocks(key, fraction)` for
-            one. `message` is a tree of arrays, of which the mean over the workers is
-            taken; `restore` makes of one, linearly and alike on all workers, a tree
-            like the first. In a narrower dtype a message is itself a compression.
-        axis_name: of the workers; several names for several axes.
-        bucket_bytes: arrays smaller than this are sent together, as in `mean`.
+        inner: each worker's own optimizer, in front of the compressor. Extra arguments
+            reach it unchanged. To compress gradients, pass `optax.identity()` and put
+            the optimizer behind in a chain; it is then the same on all workers.
+        compress: (tree, step) -> (message, restore), for example
+            `random_blocks(key, fraction)`. `message` is a tree of arrays. `restore`
+            makes from the mean message a tree like the first; it must be linear and the
+            same on all workers.
+        axis_name: the workers' axis, or several.
+        bucket_bytes: smaller arrays are joined and sent together, as in `mean`.
 
     Returns:
-        A transformation whose state holds one error tree and the state of `inner`, both
-        each worker's own. Sends the message alone. The result is the same on all
-        workers.
-
-    Raises:
-        ValueError: if `bucket_bytes` is negative, or (in `update`) a gradient is summed
-            over the workers already.
+        A transformation whose state holds one error tree and the state of `inner` for
+        each worker. Sends only the message. The updates are the same on all workers.
 
     Example:
         >>> def every_other(update, step):  # nothing at odd steps
@@ -79,11 +71,9 @@ def error_feedback(
 
     References:
         Xu and Huang, Detached error feedback for distributed SGD with random
-        sparsification (DEF), ICML 2022, arXiv:2004.05298, and its code anxuthu/DEF:
-        error feedback as in its comparison, momentum in front of the compressor.
+        sparsification (DEF), ICML 2022, arXiv:2004.05298, and its code anxuthu/DEF.
     """
     inner = base.as_transformation("inner", inner)
-    bucket_bytes = base.check_bound("bucket_bytes", bucket_bytes)
 
     def init_fn(params):
         own = base.vary(params, axis_name=axis_name)
@@ -100,7 +90,7 @@ def error_feedback(
             updates, state.inner_state, params, **extra_args
         )
         whole = jax.tree.map(lambda u, e: (u + e).astype(u.dtype), own, state.error)
-        message, restore = _check_message(compress(whole, state.step))
+        message, restore = compress(whole, state.step)
         error = jax.tree.map(
             lambda p, d, e: (p - d).astype(e.dtype),
             whole,
@@ -125,32 +115,25 @@ def detached(
     *,
     axis_name: base.AxisName = "workers",
 ) -> Any:
-    """DEF: where a worker takes its gradient, part of the way along what it kept.
+    """DEF: the point at which a worker takes its gradient, part of the way to x + e.
 
         g = grad F(x + lam e)
 
-    with e the error in the state of `error_feedback`, in the units of updates (the
-    paper's x - lam e, whose error is minus this one). lam = 0 is plain error feedback,
-    at lam = 1 the worker goes on from where it would be had all been sent.
-
-    `error_feedback` must be the last to change the updates: behind it nothing may scale
-    them, or e is not in the parameters' units.
+    with e the error in the state of `error_feedback` (x - lam e in the paper, whose
+    error is minus this one). No transformation behind `error_feedback` may scale the
+    updates: then e would not have the units of x.
 
     Args:
         params: x, the same on all workers.
         opt_state: the state of any transformation with one `error_feedback` in it.
-        strength: lam, in [0, 1]; 0.3 in the released scripts. May be traced, or a
-            schedule of the step (DEF-A).
-        axis_name: of the workers; several names for several axes.
+        strength: lam, in [0, 1]; 0 is plain error feedback, 0.3 in the released
+            scripts. May be traced, or a schedule of the step (DEF-A).
+        axis_name: the workers' axis, or several.
 
     Returns:
-        The worker's own point, like `params`; in place of `workers.vary(params)`. Its
-        mean over the workers at lam = 1, `jax.lax.pmean(detached(params, opt_state,
-        1.0), "workers")`, is where the released code evaluates.
-
-    Raises:
-        ValueError: if it is not in [0, 1], or no `error_feedback`, or several, are in
-            the state.
+        The worker's own point, like `params`, in place of `workers.vary(params)`. The
+        released code evaluates at the mean of these points over the workers at lam = 1,
+        `jax.lax.pmean(detached(params, opt_state, 1.0), "workers")`.
 
     Example:
         >>> state = ErrorFeedbackState(jnp.int32(0), jnp.asarray([-2.0, 4.0]), ())
@@ -160,37 +143,20 @@ def detached(
     References:
         Xu and Huang (DEF), ICML 2022, arXiv:2004.05298.
     """
-    _check_strength(strength)
-
-    def is_feedback(node):
-        return isinstance(node, ErrorFeedbackState)
-
-    found = list(filter(is_feedback, jax.tree.leaves(opt_state, is_leaf=is_feedback)))
+    if not callable(strength):
+        base.check_number("strength", strength)
+        if base.is_concrete(strength) and np.asarray(strength) > 1:
+            raise ValueError(f"`strength` must be in [0, 1], got {strength}.")
+    found = optax.tree.get_all_with_path(opt_state, "ErrorFeedbackState")
     if len(found) != 1:
         raise ValueError(
             f"`opt_state` must hold one error, got {len(found)}: pass the state of one"
             " exchange.error_feedback."
         )
-    lam = strength(found[0].step) if callable(strength) else strength
+    (_, state), *_ = found
+    lam = strength(state.step) if callable(strength) else strength
     return jax.tree.map(
         lambda x, e: (x + lam * e).astype(x.dtype),
         base.vary(params, axis_name=axis_name),
-        found[0].error,
+        state.error,
     )
-
-
-def _check_message(result: Any) -> Any:
-    if not (isinstance(result, tuple) and len(result) == 2 and callable(result[1])):
-        raise TypeError(
-            f"`compress` must return (message, restore), got {type(result).__name__}:"
-            " restore makes a tree of a message."
-        )
-    return result
-
-
-def _check_strength(strength: Any) -> None:
-    if callable(strength):
-        return
-    base.check_number("strength", strength)
-    if base.is_concrete(strength) and np.asarray(strength) > 1:
-        raise ValueError(f"`strength` must be in [0, 1], got {strength}.")

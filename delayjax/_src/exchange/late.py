@@ -1,5 +1,6 @@
 """An all-reduce that is one step late, for steps that are written without workers."""
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from delayjax._src import base, boxes, collectives
-from delayjax._src.exchange import average, outbox
+from delayjax._src.exchange import outbox
 
 
 def late_reduce(
@@ -28,46 +29,34 @@ def late_reduce(
     batch and has no named axis of workers. With g_s the mean gradient of the examples
     on shard s of n,
 
-        update_t = inner( (1/n) sum_s g_s[t - 1] )
+        update_t = inner( (1/n) sum_s g_s[t - 1] ),    update_0 = 0
 
-    The sum at step t depends on nothing that step t computes, so a compiler can hide it
-    behind the gradient of step t. The gradient that `update` is given must not be
-    summed over the shards yet. It may have two forms:
+    A compiler can hide the sum behind the gradient of step t. `update` needs gradients
+    that are not summed over the shards yet, in one of two forms:
 
     - *one for each shard*, leaves [n, *shape]: take `jax.grad` of each part of the
-      batch by `jax.vmap`, as in the example. This works with any model, on meshes of
-      Auto and of Explicit axes.
+      batch by `jax.vmap`, as in the example. This works with any model and mesh.
     - *unreduced*, leaves of the parameters' shape, on a mesh of Explicit axes: take
       `jax.grad` of the loss of the whole batch, at parameters whose type is
       `reduced` over the axis: `jax.reshard(p, P(..., reduced={"data"}))`.
 
-    At step 0, when there is nothing to send, `inner` and the updates are left untouched
-    (zeros). Longer delays are a history inside: `late_reduce(delayed(inner, d), mesh)`
-    is d + 1 steps late. This selects between the old and the new state of `inner`, and
-    so copies the history at each step. Long delays are cheaper in `workers.run`, by
-    `delayed(overlapped_mean(inner), d)`.
+    For delays of several steps use `delayed(overlapped_mean(inner), d)` in
+    `workers.run`: a history inside of `late_reduce` is copied at each step.
 
     Args:
-        inner: the transformation behind the sum. It receives `staleness=`, one more
-            than `update` was given (int32 1 if it was given none), and no `worker=`. A
-            loss that comes as `value=` stays with its gradient.
-        mesh: the devices.
+        inner: the transformation behind the sum. It receives `staleness=` and `value=`
+            as behind `overlapped_mean`.
+        mesh: the devices; all axes of type Auto, or all of type Explicit.
         axis_name: the axis of the mesh over which the batch is sharded, or several.
-        keep_params: whether to keep the parameters of the step before, and to hand them
-            on as `stale_params=`.
-        bucket_bytes: leaves smaller than this are sent together, as in `mean`.
+        keep_params: whether to keep the parameters of the step before and pass them to
+            `inner` as `stale_params=`.
+        bucket_bytes: smaller leaves are joined and sent together, as in `mean`.
 
     Returns:
-        A transformation whose state holds the gradient of each shard, leaves
-        [n, *shape]: on each device its own (and with `keep_params` one parameter tree).
-        The updates are sharded as the parameters; where parameters are sharded over
-        `axis_name` itself, call `update(grads, state, params)`. The compiler options
-        under which the sum is hidden are the same as for `overlapped_mean`.
-
-    Raises:
-        ValueError: if `inner` cannot stand behind a late gradient, `mesh` has no such
-            axis, or axes of several types, `bucket_bytes` is negative, or (in `update`)
-            a gradient is summed over the shards already, or the step is a worker's.
+        A transformation whose state holds the gradient of each shard on its device,
+        leaves [n, *shape], and with `keep_params` one parameter tree. The updates are
+        sharded as the parameters; if parameters are sharded over `axis_name` itself,
+        call `update(grads, state, params)`.
 
     Example:
         >>> from jax.sharding import AxisType
@@ -86,22 +75,15 @@ def late_reduce(
         (Array(0., dtype=float32), Array(-2.5, dtype=float32))
     """
     names = base.as_names(axis_name)
-    missing = [name for name in names if name not in mesh.shape]
-    if missing:
+    if not set(names) <= set(mesh.shape):
         raise ValueError(
-            f"`mesh` must have the axis {missing[0]!r}, got {tuple(mesh.shape)}: pass"
-            " the axis over which the batch is sharded, axis_name=."
+            f"`mesh` must have the axes {names}, got {tuple(mesh.shape)}: pass the axis"
+            " over which the batch is sharded, axis_name=."
         )
-    if len(set(mesh.axis_types)) > 1 or AxisType.Manual in mesh.axis_types:
-        raise ValueError(
-            "`mesh` must have axes that are all of type Auto or all of type Explicit,"
-            f" got {mesh.axis_types}."
-        )
-    bucket_bytes = base.check_bound("bucket_bytes", bucket_bytes)
+    shards = math.prod(mesh.shape[name] for name in names)
     # where `init` is traced, zeros are on no device yet
     auto = AxisType.Auto in mesh.axis_types
     place = jax.lax.with_sharding_constraint if auto else jax.device_put
-    shards = math.prod(mesh.shape[name] for name in names)
 
     def empty(params):
         def nothing(p):
@@ -110,63 +92,39 @@ def late_reduce(
             return place(jnp.zeros(shape, jnp.result_type(p), device=held), held)
 
         zeros = [nothing(p) for p in jax.tree.leaves(params)]
-        return outbox.Held(
-            boxes.stacked(params, zeros),
-            age=jnp.zeros((), jnp.float32),
-            value=jnp.zeros((), jnp.result_type(float)),
-        )
+        return boxes.stacked(params, zeros)
 
-    def of_one_shard(left, fresh):
+    specs = {"in_specs": P(names), "out_specs": (P(), P(names))}
+
+    @jax.jit
+    @functools.partial(jax.shard_map, mesh=mesh, axis_names=set(names), **specs)
+    def exchange(left, fresh):
         left, fresh = jax.tree.map(lambda g: g.squeeze(0), (left, fresh))
-        mean, _, fresh = average.average(
-            left,
-            None,
-            axis_name=names,
-            weight=None,
-            bucket_bytes=bucket_bytes,
-            meanwhile=fresh,
-        )
-        return mean, [jnp.expand_dims(g, 0) for g in fresh]
-
-    exchange = jax.jit(
-        jax.shard_map(
-            of_one_shard,
-            mesh=mesh,
-            in_specs=P(names),
-            out_specs=(P(), P(names)),
-            axis_names=set(names),
-        )
-    )
+        total, fresh = collectives.sums_beside(fresh, left, names, bucket_bytes)
+        return [g / shards for g in total], [jnp.expand_dims(g, 0) for g in fresh]
 
     def send(held, updates, params):
         base.check_gradients("exchange.late_reduce", updates)
-        if jax.sharding.get_abstract_mesh().manual_axes:
-            raise ValueError(
-                "`exchange.late_reduce` is for steps in plain jit, got one of a worker:"
-                " use exchange.overlapped_mean in workers.run, simulate and shard_map."
-            )
-        structure = jax.tree.structure(updates)
         left, boxed = jax.tree.flatten(held.gradient)
-        paths = jax.tree.leaves_with_path(updates)
+        paths, structure = jax.tree.flatten_with_path(updates)
         fresh = [
             _placed_like(_of_each_shard(path, g, like, names, mesh), like, mesh)
             for (path, g), like in zip(paths, left, strict=True)
         ]
-
         mean, fresh = exchange(left, fresh)
         if params is not None:
             own = jax.tree.leaves(params)
             mean = [_placed_like(g, p, mesh) for g, p in zip(mean, own, strict=True)]
         mean = jax.tree.unflatten(structure, mean)
-        fresh = jax.tree.unflatten(boxed, fresh)
         age = jnp.int32(0) if held.age is None else held.age
-        return outbox.Held(mean, age, held.value), fresh
+        return outbox.Held(mean, age, held.value), jax.tree.unflatten(boxed, fresh)
 
     return outbox.one_step_late(
         "exchange.late_reduce",
         inner,
-        empty=empty,
-        send=send,
+        empty,
+        send,
+        axis_name=names,
         keep_params=keep_params,
     )
 
@@ -185,9 +143,10 @@ def _of_each_shard(
             f" {', '.join(names)} yet: one for each shard, shape {like.shape}, or of"
             f" shape {like.shape[1:]} and of a type that is unreduced over"
             f" {set(names)}. Got {got} at {jax.tree_util.keystr(path) or 'the root'}:"
-            " take jax.vmap(jax.grad(loss), (None, 0))(params, parts of the batch)."
+            " take jax.vmap(jax.grad(loss), (None, 0))(params, parts of the batch). In"
+            " a worker's step use exchange.overlapped_mean."
         )
-    # only a cast: what a device holds of the sum is its shard's gradient over n
+    # only a cast: each device holds its shard's gradient over n
     rest = (*spec.partitions, *(None,) * (gradient.ndim - len(spec.partitions)))
     return jax.shard_map(
         lambda part: jnp.expand_dims(part * like.shape[0], 0).astype(like.dtype),
@@ -199,17 +158,17 @@ def _of_each_shard(
 
 
 def _beside(names: tuple[str, ...], mesh: Mesh, leaf: Any) -> Iterator[Any]:
-    """How a parameter is sharded, by dimension, over the mesh's other axes."""
+    """How each dimension of a parameter is sharded over the mesh's other axes."""
     sharding = getattr(leaf, "sharding", None)
     if not isinstance(sharding, NamedSharding):
-        sharding = jax.typeof(leaf).sharding  # known of a tracer on Explicit axes
+        sharding = jax.typeof(leaf).sharding  # a tracer has it on Explicit axes
     for part in sharding.spec.partitions:
         axes = part if isinstance(part, tuple) else (part,)
         yield tuple(name for name in axes if name in mesh.shape and name not in names)
 
 
 def _placed_like(leaf: jax.Array, like: Any, mesh: Mesh) -> jax.Array:
-    """`leaf`, sharded as the type of `like` says; axes of type Auto are in no type."""
+    """`leaf`, sharded as the type of `like` says; types do not show Auto axes."""
     spec = jax.typeof(like).sharding.spec
     if jax.typeof(leaf).sharding.spec == spec:
         return leaf

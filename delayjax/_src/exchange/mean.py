@@ -1,9 +1,12 @@
 """The mean gradient of all workers, at every step."""
 
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 import optax
 
 from delayjax._src import base, collectives
-from delayjax._src.exchange import average
 
 
 def mean(
@@ -15,31 +18,30 @@ def mean(
 ) -> optax.GradientTransformationExtraArgs:
     """Feeds `inner` the mean of the workers' gradients.
 
-        g = sum_p w_p g_p / sum_p w_p,    w_p = weight(tau_p), 1 unless given
+        g = sum_p w_p g_p / sum_p w_p,    w_p = weight(tau_p), by default 1
 
-    `inner` is then the same on all workers: its state is held once.
+    All workers hold the same state of `inner`.
 
     Args:
         inner: the transformation behind the mean. It receives `staleness=`, the mean of
-            the workers' own (float32, weighted likewise), and neither `stale_params=`
-            nor `worker=`, which differ. If they were told none it is int32 0, and
-            `params` are the `stale_params=`.
-        axis_name: of the workers; several names for several axes. One mean inside
-            another is one of two levels: over `"members"`, then over `"groups"`.
-        weight: staleness -> w_p, as `dj.modulation.inverse`: late gradients count less.
-            Where all weights are zero the mean is.
-        bucket_bytes: leaves smaller than this are sent together, flat and joined; each
-            alone where the mesh has further axes, over which they may be sharded.
+            the workers' staleness with the same weights (float32). If the workers were
+            given no staleness, it receives int32 0 and `params` as `stale_params=`.
+            `stale_params=` and `worker=` of a single worker are not passed on.
+        axis_name: the workers' axis, or several. For means on two levels put one
+            `mean` inside another: over `"members"`, then over `"groups"`.
+        weight: staleness -> w_p, for example `dj.modulation.inverse`: late gradients
+            count less. If all weights are zero, the mean is zero.
+        bucket_bytes: smaller leaves are joined and sent together. If the mesh has
+            further axes, each leaf is sent alone.
 
     Returns:
         A transformation with the state of `inner`. Sends one gradient tree a step.
 
     Raises:
-        ValueError: if `bucket_bytes` is negative, or (in `update`) a gradient is summed
-            over the workers already: it was not taken at `workers.vary(params)`.
+        ValueError: in `update`, if a gradient is already summed over the workers: it
+            was not taken at `workers.vary(params)`.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> tx = mean(optax.sgd(1.0))
         >>> def step(grad):
         ...     return tx.update(grad, tx.init(grad))[0]
@@ -51,31 +53,81 @@ def mean(
         of an update).
     """
     inner = base.as_transformation("inner", inner)
-    bucket_bytes = base.check_bound("bucket_bytes", bucket_bytes)
 
-    def update_fn(
-        updates,
-        state,
-        params=None,
-        *,
-        staleness=None,
-        stale_params=None,
-        worker=None,
-        **extra_args,
-    ):
-        del stale_params, worker
-        fresh = staleness is None and params is not None
-        handed = {"stale_params": params} if fresh else {}
+    def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         collectives.check_fresh("exchange.mean", updates, axis_name)
-        updates, staleness, _ = average.average(
+        handed = of_all_workers(extra_args)
+        if staleness is None and params is not None:
+            handed["stale_params"] = params
+        updates, handed["staleness"], _ = average(
             updates,
             staleness,
             axis_name=axis_name,
             weight=weight,
             bucket_bytes=bucket_bytes,
         )
-        return inner.update(
-            updates, state, params, staleness=staleness, **handed, **extra_args
-        )
+        return inner.update(updates, state, params, **handed)
 
     return optax.GradientTransformationExtraArgs(inner.init, update_fn)
+
+
+def of_all_workers(extra_args: dict[str, Any]) -> dict[str, Any]:
+    """Extra arguments of `update`, without those that differ between workers."""
+    own = "stale_params", "worker"
+    return {name: value for name, value in extra_args.items() if name not in own}
+
+
+def average(
+    updates: Any,
+    staleness: Any,
+    *,
+    axis_name: base.AxisName,
+    weight: base.Law | None,
+    bucket_bytes: int,
+    meanwhile: Any = None,
+) -> tuple[Any, Any, Any]:
+    """The mean gradient and the mean staleness of all workers, and `meanwhile`.
+
+    `meanwhile` is computed during the exchange; None if there is nothing to compute.
+    `staleness` is a number or a tree; None if it is not known.
+    """
+
+    def sums(tree):
+        if meanwhile is None:
+            return collectives.sums(tree, axis_name, bucket_bytes), None
+        return collectives.sums_beside(meanwhile, tree, axis_name, bucket_bytes)
+
+    if staleness is None and weight is None:
+        workers = collectives.workers_of(axis_name)
+        total, done = sums(updates)
+        return jax.tree.map(lambda g: g / workers, total), jnp.int32(0), done
+    staleness = 0 if staleness is None else staleness
+    ages = base.check_staleness("exchange", staleness, mean=True)
+    exact = base.real_dtype(updates)
+
+    def weigh(age):
+        answer = 1.0 if weight is None else weight(age.astype(exact))
+        return base.as_scalar("weight(staleness)", answer).astype(exact)
+
+    def scaled(operation, tree, factors):
+        factors = base.broadcast("staleness", factors, tree)
+        return jax.tree.map(lambda g, f: operation(g, f.astype(g.dtype)), tree, factors)
+
+    weights = jax.tree.map(weigh, ages)
+    weighted_ages = jax.tree.map(jnp.multiply, weights, ages)
+    weighted = scaled(jnp.multiply, updates, weights)
+    (total, ages, weights), done = sums((weighted, weighted_ages, weights))
+    weights = jax.tree.map(lambda w: jnp.where(w > 0, w, 1.0), weights)
+    ages = jax.tree.map(lambda age, w: (age / w).astype(jnp.float32), ages, weights)
+    return scaled(jnp.divide, total, weights), ages, done
+
+
+def one_age(needed_by: str, staleness: Any) -> jax.Array:
+    """The staleness of a whole gradient, float32 []; 0 if it is not known."""
+    age = 0 if staleness is None else staleness
+    if not jax.tree_util.all_leaves([age]):
+        raise TypeError(
+            f"`staleness` handed to `{needed_by}` is a tree, but its gradients have one"
+            " age: give the wrapper outside one delay for all leaves."
+        )
+    return base.check_staleness(needed_by, age, mean=True).astype(jnp.float32)

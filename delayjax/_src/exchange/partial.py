@@ -1,4 +1,4 @@
-"""Means of the gradients that are there in time; the others are carried over."""
+"""Sums of the gradients that are there in time; late gradients are carried over."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,16 +10,17 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src import base, collectives
+from delayjax._src.exchange import mean as means
 
 Participation = Callable[[jax.Array], ArrayLike]
 """step (int32 []) -> whether this worker takes part, bool []."""
 
 
 class Carried(NamedTuple):
-    """Gradients of one worker, summed."""
+    """A sum of gradients of one worker."""
 
     gradients: Any  # their sum
-    held: jax.Array  # how many they are, int32 []
+    held: jax.Array  # their number, int32 []
     ages: jax.Array  # the sum of their staleness, in steps, float32 []
 
 
@@ -28,7 +29,7 @@ class PartialMeanState(NamedTuple):
 
     staleness: jax.Array  # handed on by the last update, in steps, float32 []
     step: jax.Array  # updates done, int32 []
-    carried: Carried  # each worker's, not sent yet
+    carried: Carried  # each worker's gradients that were not sent yet
     inner_state: Any
 
 
@@ -40,41 +41,32 @@ def partial_mean(
     axis_name: base.AxisName = "workers",
     bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> optax.GradientTransformationExtraArgs:
-    """Feeds `inner` the gradients that are there in time, and late ones later.
+    """Feeds `inner` the gradients that are there in time, and the late ones later.
 
-    With c_p what worker p carries, and A those that take part in step t,
+    With c_p the sum that worker p carries, and A the workers that take part in step t,
 
         update_t = inner( (1/P) sum_{p in A} (c_p + g_p) )
         c_p     <- 0 for p in A,    c_p + g_p for the others
 
-    No gradient is lost: what was fed, times P, and what is carried is the sum of all
-    gradients so far. The divisor stays P, so a step with few of them is a small one.
+    Each gradient is used exactly once. The divisor is always P.
 
     Args:
         inner: the transformation behind the sum. It receives `staleness=`, the mean age
-            of the gradients in it (float32, in steps; a gradient that was carried for k
-            steps counts k and what it was told before; 0 if none arrives), and neither
-            `stale_params=` nor `worker=`, which differ. Where none arrives it is fed
-            zeros.
+            of the gradients in the sum (float32, in steps); each step that a gradient
+            is carried adds one. If no gradient arrives, it receives zeros.
+            `stale_params=` and `worker=` are not passed on.
         participates: step (int32 []) -> whether this worker's fresh gradient is there
-            in time, bool []; `solo`, `majority`, or any function that reads the
+            in time, bool []: `solo`, `majority`, or any function that reads the
             worker's `jax.lax.axis_index`.
-        carry_once: whether what is carried enters the next sum even where its worker is
-            late again, as in eager-SGD, in which the others' collective takes what lies
-            in a late worker's buffer; only the fresh gradient is carried then, and none
-            for more than a step. By default all waits until its worker takes part.
-        axis_name: of the workers; several names for several axes.
-        bucket_bytes: leaves smaller than this are sent together, as in `mean`.
+        carry_once: whether a carried gradient enters the next sum even if its worker is
+            late again, as in eager-SGD. By default it waits for its worker.
+        axis_name: the workers' axis, or several.
+        bucket_bytes: smaller leaves are joined and sent together, as in `mean`.
 
     Returns:
-        A transformation whose state holds one gradient tree a worker beside that of
-        `inner`. Every worker enters the one all-reduce of each step, with zeros if it
-        has nothing to send: this is what the rule does to training; the time that it
-        saves is `cluster`'s to tell.
-
-    Raises:
-        ValueError: if `bucket_bytes` is negative, or (in `update`) a gradient is summed
-            over the workers already, or the answer of `participates` is no scalar.
+        A transformation whose state holds one gradient tree for each worker and the
+        state of `inner`. All workers enter the all-reduce of each step, with zeros if
+        they have nothing to send. For the time that the rule saves see `cluster`.
 
     Example:
         >>> tx = partial_mean(
@@ -90,11 +82,9 @@ def partial_mean(
     References:
         Li, Ben-Nun, Di Girolamo, Alistarh and Hoefler, Taming unbalanced training
         workloads in deep learning with partial collective operations (eager-SGD), PPoPP
-        2020, arXiv:1908.04207: `carry_once` and `solo` or `majority`. That workers stay
-        in step, and all see every sum, is ours.
+        2020, arXiv:1908.04207: `carry_once` and `solo` or `majority`.
     """
     inner = base.as_transformation("inner", inner)
-    bucket_bytes = base.check_bound("bucket_bytes", bucket_bytes)
 
     def init_fn(params):
         nothing = Carried(
@@ -109,22 +99,13 @@ def partial_mean(
             inner_state=inner.init(params),
         )
 
-    def update_fn(
-        updates,
-        state,
-        params=None,
-        *,
-        staleness=None,
-        stale_params=None,
-        worker=None,
-        **extra_args,
-    ):
-        del stale_params, worker
+    def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         collectives.check_fresh("exchange.partial_mean", updates, axis_name)
         workers = collectives.workers_of(axis_name)
         in_time = participates(state.step)
-        in_time = base.check_answer("participates(step)", in_time, jnp.bool_)
-        fresh = Carried(updates, jnp.int32(1), _age(staleness))
+        in_time = base.as_scalar("participates(step)", in_time, jnp.bool_)
+        age = means.one_age("exchange.partial_mean", staleness)
+        fresh = Carried(updates, jnp.int32(1), age)
         carried = state.carried
         carried = carried._replace(ages=carried.ages + carried.held)  # a step older
         nothing = optax.tree.zeros_like(carried)
@@ -137,17 +118,13 @@ def partial_mean(
             held=sent.held.astype(jnp.float32),  # beside the ages in one bucket
         )
         total = collectives.sums(sent, axis_name, bucket_bytes)
-        age = total.ages / jnp.maximum(total.held, 1.0)
-        moves, inner_state = inner.update(
-            jax.tree.map(lambda leaf: leaf / workers, total.gradients),
-            state.inner_state,
-            params,
-            staleness=age,
-            **extra_args,
-        )
+        mean = jax.tree.map(lambda leaf: leaf / workers, total.gradients)
+        handed = means.of_all_workers(extra_args)
+        handed["staleness"] = total.ages / jnp.maximum(total.held, 1.0)
+        moves, inner_state = inner.update(mean, state.inner_state, params, **handed)
         left = optax.tree.cast_like(left, state.carried)
         return moves, PartialMeanState(
-            staleness=age,
+            staleness=handed["staleness"],
             step=state.step + 1,
             carried=base.typed_like(left, state.carried),
             inner_state=inner_state,
@@ -157,25 +134,21 @@ def partial_mean(
 
 
 def solo(seconds: ArrayLike, *, axis_name: base.AxisName = "workers") -> Participation:
-    """The first worker to arrive triggers the sum: who is not there then is late.
+    """The first worker to arrive triggers the sum; all that arrive later are late.
 
         p takes part in step t  iff  seconds[t, p] = min_q seconds[t, q]
 
-    With times that are never equal that is one worker a step. Times rounded to what the
-    trigger takes to reach the others let those in that arrive together.
-
     Args:
-        seconds: float [T, P], when each worker has its gradient: compared within a step
-            only, from its start or on a clock. From its end the table starts anew.
-        axis_name: of the P workers; several names for several axes.
+        seconds: float [T, P], the time at which each worker has its gradient. Times are
+            compared only within a step; round them if workers that arrive almost
+            together should take part together. After T steps the table starts again.
+        axis_name: the axis of the P workers, or several.
 
     Returns:
-        The `participates` of `partial_mean`.
+        A function for the argument `participates` of `partial_mean`.
 
     Raises:
-        TypeError: if `seconds` does not hold real numbers.
-        ValueError: if it has not two dimensions, is empty or not finite, or (when
-            asked) P is not the number of workers.
+        ValueError: if a time is not finite, or P is not the number of workers.
 
     Example:
         >>> arrives = solo([[1.0, 2.0, 1.0], [3.0, 2.0, 2.5]])
@@ -186,10 +159,10 @@ def solo(seconds: ArrayLike, *, axis_name: base.AxisName = "workers") -> Partici
     References:
         Li et al. (eager-SGD), PPoPP 2020, arXiv:1908.04207, solo allreduce.
     """
-    lateness = _lateness(seconds, axis_name)
+    after_first = _after_first(seconds, axis_name)
 
     def participates(step):
-        row, own = lateness(step)
+        row, own = after_first(step)
         return row[own] <= 0
 
     return participates
@@ -198,24 +171,20 @@ def solo(seconds: ArrayLike, *, axis_name: base.AxisName = "workers") -> Partici
 def majority(
     key: jax.Array, seconds: ArrayLike, *, axis_name: base.AxisName = "workers"
 ) -> Participation:
-    """A worker drawn beforehand triggers the sum: who comes after it is late.
+    """A worker drawn at random triggers the sum; all that arrive after it are late.
 
         q(t) uniform on 0, ..., P - 1, the same on all workers
         p takes part in step t  iff  seconds[t, p] <= seconds[t, q(t)]
 
-    The k-th to arrive takes part with probability (P - k + 1) / P: (P + 1) / 2 workers
-    on average, and more where some arrive together.
+    If no two times are equal, (P + 1) / 2 workers take part on average.
 
     Args:
-        key: a PRNG key; the draw of step t uses `fold_in(key, t)`.
-        seconds: float [T, P], when each worker has its gradient, as in `solo`.
-        axis_name: of the P workers; several names for several axes.
+        key: a PRNG key; the draw at step t uses `fold_in(key, t)`.
+        seconds: float [T, P], as in `solo`.
+        axis_name: the axis of the P workers, or several.
 
     Returns:
-        The `participates` of `partial_mean`.
-
-    Raises:
-        TypeError, ValueError: as `solo` does; also if `key` is no PRNG key.
+        A function for the argument `participates` of `partial_mean`.
 
     Example:
         >>> arrives = majority(jax.random.key(0), [[0.0, 1.0, 2.0, 3.0]])
@@ -228,41 +197,27 @@ def majority(
     References:
         Li et al. (eager-SGD), PPoPP 2020, arXiv:1908.04207, majority allreduce.
     """
-    base.check_key("key", key)
-    lateness = _lateness(seconds, axis_name)
+    after_first = _after_first(seconds, axis_name)
 
     def participates(step):
-        row, own = lateness(step)
+        row, own = after_first(step)
         trigger = jax.random.randint(jax.random.fold_in(key, step), (), 0, row.size)
         return row[own] <= row[trigger]
 
     return participates
 
 
-def _lateness(
+def _after_first(
     seconds: Any, axis_name: base.AxisName
 ) -> Callable[[Any], tuple[jax.Array, jax.Array]]:
-    """Of a step: how much later than the first each worker is, [P]; which this is."""
+    """A function of the step: seconds after the first arrival, [P], and this rank."""
     seconds = collectives.check_table("seconds", seconds)
     if base.is_concrete(seconds) and not np.isfinite(seconds).all():
         raise ValueError(
-            "`seconds` must be finite, got nan or inf: put what is later than all"
-            " others in place of never."
+            "`seconds` must be finite, got nan or inf: for a worker that never arrives"
+            " use a time later than all others."
         )
-    # in the table's own precision: on a clock small differences of large times count
+    # subtracted in float64: differences of large times are small
     table = jnp.asarray(seconds - seconds.min(axis=1, keepdims=True), jnp.float32)
 
     return lambda step: collectives.row_of("seconds", table, step, axis_name)
-
-
-def _age(staleness: Any) -> jax.Array:
-    """What a worker was told of its gradient's age, float32 []; 0 if nothing."""
-    if staleness is None:
-        return jnp.float32(0)
-    if not jax.tree_util.treedef_is_leaf(jax.tree.structure(staleness)):
-        raise TypeError(
-            "`staleness` handed to `exchange.partial_mean` is a tree, but what it"
-            " carries has one age: give the wrapper outside one delay for all leaves."
-        )
-    age = base.check_staleness("exchange.partial_mean", staleness, mean=True)
-    return age.astype(jnp.float32)

@@ -1,7 +1,5 @@
 """One block of each leaf, drawn anew at each step."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,22 +11,18 @@ from delayjax._src.exchange.error_feedback import Compressor
 def random_blocks(key: jax.Array, fraction: float) -> Compressor:
     """Keeps one block of consecutive entries of each leaf, the same on all workers.
 
-        size  = max(1, floor(fraction n)) of a leaf's n entries
-        start uniform on 0, ..., n - 1; the block goes on at the front from the end
+        size  = max(1, floor(fraction n)) for a leaf with n entries
+        start uniform on 0, ..., n - 1; after the end the block goes on at the front
 
-    All workers send the same entries, so a sum of the blocks alone is enough, and each
-    entry is kept with probability size / n, again at each step.
+    Each entry is kept with probability size / n.
 
     Args:
-        key: a PRNG key; the draw of step t uses `fold_in(key, t)`.
-        fraction: of the entries that is kept, in (0, 1]. Static.
+        key: a PRNG key; the draw at step t uses `fold_in(key, t)`.
+        fraction: the fraction of the entries that is kept, in (0, 1]. Static.
 
     Returns:
-        The `compress` of `error_feedback`; its message has one array [size] a leaf. A
-        leaf that is sharded over further axes of a mesh is put together for it.
-
-    Raises:
-        ValueError: if it is not in (0, 1].
+        A function for the argument `compress` of `error_feedback`. A leaf that is
+        sharded over further axes of a mesh is gathered for it.
 
     Example:
         >>> compress = random_blocks(jax.random.key(7), 0.5)
@@ -42,12 +36,17 @@ def random_blocks(key: jax.Array, fraction: float) -> Compressor:
         Xu and Huang (DEF), ICML 2022, arXiv:2004.05298; the block as in its code
         anxuthu/DEF (`URSB`, a uniform random sparse block).
     """
-    base.check_key("key", key)
-    if not base.is_concrete(fraction):
-        raise TypeError("`fraction` must be static, got a traced value.")
     base.check_number("fraction", fraction, positive=True)
     if fraction > 1:
         raise ValueError(f"`fraction` must be in (0, 1], got {fraction}.")
+
+    def cut(leaf, start):
+        size = min(leaf.size, max(1, int(fraction * leaf.size)))
+        return jnp.roll(leaf.ravel(), -start)[:size]
+
+    def place(block, leaf, start):
+        zeros_behind = jnp.pad(block, (0, leaf.size - block.size))
+        return jnp.roll(zeros_behind, start).reshape(leaf.shape)
 
     def compress(tree, step):
         leaves, structure = jax.tree.flatten(tree)
@@ -55,51 +54,11 @@ def random_blocks(key: jax.Array, fraction: float) -> Compressor:
         starts = jax.random.randint(
             jax.random.fold_in(key, step), entries.shape, 0, entries
         )
-        blocks = [
-            _Block.of(leaf, fraction, start)
-            for leaf, start in zip(leaves, starts, strict=True)
-        ]
 
         def restore(message):
-            parts = zip(blocks, jax.tree.leaves(message), strict=True)
-            return jax.tree.unflatten(structure, [b.place(part) for b, part in parts])
+            blocks = jax.tree.leaves(message)
+            return jax.tree.unflatten(structure, map(place, blocks, leaves, starts))
 
-        kept = [b.cut(leaf) for b, leaf in zip(blocks, leaves, strict=True)]
-        return jax.tree.unflatten(structure, kept), restore
+        return jax.tree.unflatten(structure, map(cut, leaves, starts)), restore
 
     return compress
-
-
-class _Block(NamedTuple):
-    """Consecutive entries of a leaf, from its end on at the front.
-
-    As two slices, of the leaf's last entries and of its first, for slices are cheap
-    where a gather of single entries is not.
-    """
-
-    shape: tuple[int, ...]  # of the leaf
-    size: int
-    tail: jax.Array  # where the slice that does not reach the front starts, int32 []
-    beyond: jax.Array  # how many entries of the block lie at the front, int32 []
-
-    @classmethod
-    def of(cls, leaf: jax.Array, fraction: float, start: jax.Array) -> "_Block":
-        size = min(leaf.size, max(1, int(fraction * leaf.size)))
-        tail = jnp.minimum(start, leaf.size - size)
-        return cls(leaf.shape, size, tail, start - tail)
-
-    def cut(self, leaf: jax.Array) -> jax.Array:
-        """The block, [size]."""
-        flat = leaf.ravel()
-        tail = jax.lax.dynamic_slice(flat, (self.tail,), (self.size,))
-        both = jnp.concatenate([tail, flat[: self.size]])
-        return jax.lax.dynamic_slice(both, (self.beyond,), (self.size,))
-
-    def place(self, block: jax.Array) -> jax.Array:
-        """A leaf of zeros but for the block."""
-        both = jnp.zeros((2 * self.size,), block.dtype)
-        both = jax.lax.dynamic_update_slice(both, block, (self.beyond,))
-        tail, front = both[: self.size], both[self.size :]
-        flat = jnp.zeros(self.shape, block.dtype).ravel()
-        flat = jax.lax.dynamic_update_slice(flat, tail, (self.tail,))
-        return flat.at[: self.size].add(front).reshape(self.shape)

@@ -15,32 +15,32 @@ from delayjax._src import base, boxes
 from delayjax._src.ring import ring as rings
 
 HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
-TILE = 8, 128  # of a TPU's memory: it takes slices of whole tiles from the host's
+TILE = 8, 128  # of a TPU's memory, which takes whole tiles from the host's memory
 
 
 def on_host() -> rings.Storage:
     """A history in pinned memory of the device's host.
 
-    A step moves one item there and one back. What is read is bit for bit what was
-    pushed. The slots stay in the memory where they are: `init` makes them on the host.
-    Restored onto a single device they have to be put there, by `jax.device_put(slots,
-    jax.memory.Space.Host)`; several devices' go where their `sharding` says.
+    A step moves one item to the host and one item back. A read has the same bits as the
+    push. `init` makes the slots on the host, where they stay. After a restore onto a
+    single device put them there with `jax.device_put(slots, jax.memory.Space.Host)`. On
+    several devices they go where their `sharding` says.
 
     Returns:
         A storage for `delayed(..., history=on_host())`: `max_delay + 1` gradients on
-        the host, and on the device the one that is read. Of several devices each
-        keeps on its host what it would keep itself. Leaves that are no matrices of
-        whole tiles, [..., >= 8, 128 n], are kept flat in rows of 128, padded with
-        zeros to a multiple of 1024 numbers.
+        the host, one gradient on the device. With several devices, each host keeps the
+        slots of its own devices. A leaf that is no matrix of whole tiles,
+        [..., >= 8, 128 n], is kept flat in rows of 128, padded with zeros to a multiple
+        of 1024 numbers.
 
-        For a plain `jit`, `scan` or `shard_map` with the state donated; not under
-        `vmap`. Make it eagerly: where `init` is jitted, the zeros pass through the
-        device. To compile ahead of time, the `jax.ShapeDtypeStruct`s of its slots need
-        a `sharding`, which says the kind of memory.
+        For a plain `jit`, `scan` or `shard_map` with the state donated, not for `vmap`.
+        Call `init` eagerly: a jitted `init` makes its zeros on the device. To compile
+        ahead of time, give the `jax.ShapeDtypeStruct`s of the slots a `sharding` with
+        the kind of memory.
 
     Raises:
-        ValueError: in `push` and `read`, under a `vmap` over histories, such as
-            `workers.simulate` of workers with their own; or if `age` is an array.
+        ValueError: in `push` and `read`, under a `vmap` over histories (for example
+            `workers.simulate` with a history for each worker).
 
     Example:
         >>> storage, item = on_host(), jnp.ones(2)
@@ -52,7 +52,7 @@ def on_host() -> rings.Storage:
     """
 
     def init_fn(tree, capacity):
-        zeros = jax.tree.map(jnp.zeros_like, tree)  # `tree` may hold shapes alone
+        zeros = jax.tree.map(jnp.zeros_like, tree)  # `tree` may hold shapes
         leaves = jax.tree.leaves(zeros)
         kept = [leaf if _is_tiled(leaf) else _rows(leaf) for leaf in leaves]
         depths = jax.tree.leaves(base.broadcast("capacity", capacity, tree))
@@ -80,7 +80,9 @@ def on_host() -> rings.Storage:
         ]
         read = rings.read_by(_read, ring._replace(slots=slots), ages, kept)
         items = [
-            rows if rows.shape == jnp.shape(leaf) else _cut(rows, jnp.shape(leaf))
+            rows.ravel()[: math.prod(jnp.shape(leaf))].reshape(jnp.shape(leaf))
+            if rows.shape != jnp.shape(leaf)
+            else rows
             for rows, leaf in zip(read, leaves, strict=True)
         ]
         return jax.tree.unflatten(structure, items)
@@ -89,41 +91,33 @@ def on_host() -> rings.Storage:
 
 
 def _rows(leaf: jax.Array) -> jax.Array:
-    """A leaf in rows of a tile, [8 n, 128]."""
+    """A leaf in rows of tiles, [8 n, 128]."""
     padding = -jnp.size(leaf) % math.prod(TILE)
     return jnp.pad(jnp.ravel(leaf), (0, padding)).reshape(-1, TILE[1])
 
 
-def _cut(rows: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """The leaf that was kept in rows."""
-    return rows.ravel()[: math.prod(shape)].reshape(shape)
-
-
 def _is_tiled(leaf: jax.Array) -> bool:
     rows, columns = (1, *leaf.shape)[-2:] if leaf.ndim else (1, 1)
-    # flat, what is sharded explicitly would lose its type
+    # a flat leaf would lose the type of an explicit sharding
     sharded = any(axis is not None for axis in jax.typeof(leaf).sharding.spec)
     return sharded or (rows >= TILE[0] and columns % TILE[1] == 0)
 
 
 def _empty(zeros: jax.Array, capacity: int) -> jax.Array:
+    """Slots of zeros that are made on the host, never on a device."""
     if isinstance(zeros, jax.core.Tracer):
         return jax.device_put(rings.empty_slots(zeros, capacity), HOST)
     sharding = zeros.sharding
     if isinstance(sharding, NamedSharding):
         sharding = NamedSharding(sharding.mesh, P(None, *sharding.spec))
-    return _zeros(
-        (capacity, *zeros.shape), zeros.dtype, sharding.with_memory_kind("pinned_host")
+    shape, dtype = (capacity, *zeros.shape), zeros.dtype
+    slots = jax.make_array_from_callback(
+        shape,
+        sharding.with_memory_kind("pinned_host"),
+        lambda index: np.zeros(shape, dtype)[index],
     )
-
-
-def _zeros(shape: tuple[int, ...], dtype: Any, sharding: Any) -> jax.Array:
-    """Zeros that are made in the memory of a sharding, never on a device."""
-    zeros = jax.make_array_from_callback(
-        shape, sharding, lambda index: np.zeros(shape, dtype)[index]
-    )
-    # of one device's arrays the call above forgets the type of memory
-    return jax.device_put(zeros, HOST)
+    # on a single device the call above forgets the kind of memory
+    return jax.device_put(slots, HOST)
 
 
 def _write(slots: jax.Array, item: jax.Array, slot: jax.Array) -> jax.Array:
@@ -133,11 +127,6 @@ def _write(slots: jax.Array, item: jax.Array, slot: jax.Array) -> jax.Array:
 
 
 def _read(slots: jax.Array, slot: jax.Array) -> jax.Array:
-    if slot.ndim > 0:
-        raise ValueError(
-            "`age` must be one integer for each leaf where a history is on the host,"
-            f" got shape {slot.shape}: keep it on the device, history=None."
-        )
     if jax.typeof(slots).memory_space == HOST:
         return _read_host(slots, slot)
     return rings.read_slot(slots, slot)
@@ -157,7 +146,7 @@ def _read_host(slots: jax.Array, slot: jax.Array) -> jax.Array:
 @_read_host.def_vmap
 def _refuse(*_: Any) -> Any:
     raise ValueError(
-        "A history in the host's memory has no `vmap`: simulate workers and grids with"
+        "A history on the host has no `vmap`: simulate workers and grids with"
         " history=None, or average the gradients before the history,"
         " exchange.mean(delayed(..., history=ring.on_host()))."
     )

@@ -1,45 +1,27 @@
-"""A fixed-capacity history of pytrees, written and read in place."""
+"""A history of pytrees with a fixed capacity, written and read in place."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.core
 import jax.numpy as jnp
 import optax
 from jax.typing import DTypeLike
 
-from delayjax._src import base, boxes
+from delayjax._src import base, boxes, xla
 
 
 class Ring(NamedTuple):
-    """The last items pushed, in slots that are overwritten in turn.
+    """The last items pushed, in slots that are overwritten in turn."""
 
-    It holds arrays alone, so that any checkpoint library can store it.
-    """
-
-    # the item's tree, each leaf [capacity, *shape]; narrow floats as integers, see BITS
+    # the item's tree, leaves [capacity, *shape]; narrow floats as integers (xla.BITS)
     slots: Any
     pushed: jax.Array  # items pushed so far, int32 []
-    first: jax.Array  # how many of them were lost before the oldest kept, int32 []
-
-
-BITS = {
-    jnp.dtype(jnp.bfloat16): jnp.dtype(jnp.uint16),
-    jnp.dtype(jnp.float16): jnp.dtype(jnp.int16),
-    jnp.dtype(jnp.float8_e4m3fn): jnp.dtype(jnp.uint8),
-    jnp.dtype(jnp.float8_e5m2): jnp.dtype(jnp.int8),
-}
-"""Floating-point types narrower than 32 bits, and the integers that hold their bits.
-
-XLA computes with these types in float32 on a CPU. It would convert the whole ring,
-there and back, at every write; integers are left in place.
-"""
-FLOATS = {bits: dtype for dtype, bits in BITS.items()}
+    first: jax.Array  # items that were lost before the oldest kept item, int32 []
 
 
 class Storage(NamedTuple):
-    """Where and how a history is kept: three functions with the signatures below."""
+    """Where and how a history is kept: three functions like those of this file."""
 
     init: Callable[[Any, Any], Ring]
     push: Callable[[Ring, Any], Ring]
@@ -47,22 +29,18 @@ class Storage(NamedTuple):
 
 
 def init(tree: Any, capacity: Any) -> Ring:
-    """An empty history of items shaped like `tree`.
+    """Makes an empty history of items like `tree`.
 
     Args:
-        tree: arrays (or `jax.ShapeDtypeStruct`s) with the shapes, dtypes and shardings
-            of one item; their values are not used.
-        capacity: how many items are kept, at least 1: an int, or a prefix tree of ints
-            for a depth of its own in each part of the tree. Static.
+        tree: arrays or `jax.ShapeDtypeStruct`s with the shapes, dtypes and shardings of
+            one item. Their values are not used.
+        capacity: the number of items kept, at least 1: an int, or a prefix tree of
+            ints. Static.
 
     Returns:
         A ring of zeros, `capacity` times the memory of `tree`. Each slot is sharded as
-        its item is, also where `init` is compiled: a spec (*spec) becomes
-        (None, *spec), in arrays and in Flax's metadata.
-
-    Raises:
-        TypeError: if a capacity is not a static integer.
-        ValueError: if a capacity is below 1, or `capacity` is no prefix of `tree`.
+        its item, also where `init` is compiled: a spec (*spec) becomes (None, *spec),
+        in arrays and in Flax's metadata.
 
     Example:
         >>> ring = init(jnp.zeros(()), 3)
@@ -75,16 +53,19 @@ def init(tree: Any, capacity: Any) -> Ring:
 
 
 def init_by(empty: Callable[..., jax.Array], tree: Any, capacity: Any) -> Ring:
-    """`init`, by a function of one item's zeros and the number of slots."""
-    slots = [
-        empty(_zeros_like(leaf), depth)
-        for leaf, depth in zip(
-            jax.tree.leaves(tree), _depths(capacity, tree), strict=True
-        )
-    ]
-    return Ring(
-        boxes.stacked(tree, slots), *(jnp.zeros((), jnp.int32) for _ in range(2))
+    """`init`, with a function of one item's zeros and the number of slots."""
+    capacity = jax.tree.map(
+        lambda depth: base.check_bound("capacity", depth, at_least=1), capacity
     )
+    depths = jax.tree.leaves(base.broadcast("capacity", capacity, tree))
+
+    def slots_of(leaf, depth):
+        dtype = jnp.dtype(jnp.result_type(leaf))
+        return empty(xla.zeros_sharded_as(leaf, xla.BITS.get(dtype, dtype)), depth)
+
+    slots = list(map(slots_of, jax.tree.leaves(tree), depths))
+    clocks = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
+    return Ring(boxes.stacked(tree, slots), *clocks)
 
 
 def empty_slots(zeros: jax.Array, capacity: int) -> jax.Array:
@@ -93,19 +74,19 @@ def empty_slots(zeros: jax.Array, capacity: int) -> jax.Array:
 
 
 def push(ring: Ring, tree: Any) -> Ring:
-    """Stores an item in the place of the oldest.
+    """Stores an item in the place of the oldest item.
 
     Args:
-        ring: the history. Donate it (or carry it in a scan): the write is then in place
+        ring: the history. Donate it, or carry it in a scan: then the write is in place
             and costs one item, whatever the capacity.
-        tree: the item, of the structure and shapes the ring was made for.
+        tree: an item with the tree, shapes and dtypes of the ring's items.
 
     Returns:
-        The ring with `tree` at age 0 and every other item one older.
+        The ring with `tree` at age 0. The age of every other item grows by one.
 
     Raises:
-        ValueError: if the structure or a shape differs, naming the leaf.
-        TypeError: if storing a leaf would lose precision; see `cast`.
+        ValueError: if the tree or a shape differs, or a leaf would lose precision; see
+            `cast`.
 
     Example:
         >>> item = jnp.asarray(5.0)
@@ -117,12 +98,15 @@ def push(ring: Ring, tree: Any) -> Ring:
 
 
 def push_by(write: Callable[..., jax.Array], ring: Ring, tree: Any) -> Ring:
-    """`push`, by a function of slots, one item and the slot that it goes to."""
-    check_item(ring.slots, tree)
+    """`push`, with a function of slots, one item and the index of a slot."""
+    check_tree("tree", ring.slots, tree)
     slots, structure = jax.tree.flatten(ring.slots)
+    leaves = jax.tree.leaves_with_path(tree)
+    for (path, leaf), held in zip(leaves, slots, strict=True):
+        check_leaf(path, leaf, held)
     written = [
-        write(held, _as_kept(leaf, held.dtype), ring.pushed % held.shape[0])
-        for held, leaf in zip(slots, jax.tree.leaves(tree), strict=True)
+        write(held, xla.as_bits(leaf, held.dtype), ring.pushed % held.shape[0])
+        for (_, leaf), held in zip(leaves, slots, strict=True)
     ]
     return ring._replace(
         slots=jax.tree.unflatten(structure, written), pushed=ring.pushed + 1
@@ -130,24 +114,24 @@ def push_by(write: Callable[..., jax.Array], ring: Ring, tree: Any) -> Ring:
 
 
 def write_slot(slots: jax.Array, item: jax.Array, slot: jax.Array) -> jax.Array:
-    """[capacity, *shape] with an item, [*shape], in a slot, []."""
+    """[capacity, *shape] with the item [*shape] in the slot []."""
     return jax.lax.dynamic_update_index_in_dim(slots, item, slot, axis=0)
 
 
 def read(ring: Ring, age: Any, like: Any) -> Any:
-    """The item pushed `age` pushes before the last one.
+    """The item that was pushed `age` pushes before the last item.
 
-    Push first, then read: a read of the old buffer before a write to it makes XLA copy
+    Push first, then read. A read of the old buffer before a write to it makes XLA copy
     the whole ring at every step on a CPU.
 
     Args:
         ring: the history.
-        age: 0 for the item pushed last. An int, an integer scalar that may be traced
-            (clipped to [0, capacity - 1]), an integer array of a leaf's shape for each
-            coordinate at an age of its own, or a prefix tree of these. Slots that have
-            not been written yet read as zeros.
-        like: an item (arrays or shapes), the newest for one. What is read has its tree
-            and its dtypes.
+        age: 0 for the last item. An int; an integer scalar, which may be traced and is
+            clipped to [0, capacity - 1]; an integer array of a leaf's shape, for an age
+            of each coordinate; or a prefix tree of these. A slot that was never written
+            reads as zeros.
+        like: an item (arrays or shapes), for example the newest. The result has its
+            tree and its dtypes.
 
     Returns:
         A tree like `like`. Costs one item.
@@ -166,7 +150,7 @@ def read(ring: Ring, age: Any, like: Any) -> Any:
 
 
 def read_by(read: Callable[..., jax.Array], ring: Ring, age: Any, like: Any) -> Any:
-    """`read`, by a function of slots and the slot that is wanted."""
+    """`read`, with a function of slots and the index of a slot."""
     check_tree("like", ring.slots, like)
 
     def take(slots, leaf_age, leaf):
@@ -174,11 +158,11 @@ def read_by(read: Callable[..., jax.Array], ring: Ring, age: Any, like: Any) -> 
         if isinstance(leaf_age, int) and not 0 <= leaf_age < capacity:
             raise ValueError(
                 f"`age` must lie in [0, {capacity - 1}], the ring's depth, got"
-                f" {leaf_age}: make the ring deeper with a larger capacity."
+                f" {leaf_age}: make the ring with a larger capacity."
             )
         past = jnp.clip(leaf_age, 0, capacity - 1)
         kept = read(slots, (ring.pushed - 1 - past) % capacity)
-        return _as_item(kept, jnp.result_type(leaf))
+        return xla.from_bits(kept, jnp.result_type(leaf))
 
     ages = jax.tree.leaves(base.broadcast("age", age, like))
     items, structure = jax.tree.flatten(like)
@@ -187,65 +171,49 @@ def read_by(read: Callable[..., jax.Array], ring: Ring, age: Any, like: Any) -> 
 
 
 def read_slot(slots: jax.Array, slot: jax.Array) -> jax.Array:
-    """The item [*shape] in a slot, [], or in a slot for each coordinate, [*shape]."""
+    """The item [*shape] in a slot [], or in a slot for each coordinate [*shape]."""
     if slot.ndim > 0:
         return jnp.take_along_axis(slots, slot[None], axis=0)[0]
     return jax.lax.dynamic_index_in_dim(slots, slot, axis=0, keepdims=False)
 
 
 def cast(dtype: DTypeLike, *, storage: Storage | None = None) -> Storage:
-    """A history kept in a lower precision.
+    """A history in a lower precision.
 
     Args:
-        dtype: the floating-point type to store, `jnp.bfloat16` say.
-        storage: where, `on_host()` or `sharded(...)`; by default on the device.
+        dtype: the floating-point type of the slots, for example `jnp.bfloat16`.
+        storage: where the slots lie, `on_host()` or `sharded(...)`; by default on the
+            device.
 
     Returns:
-        A storage for `delayed(..., history=cast(dtype))`: half the memory of float32
-        in bfloat16, at a relative rounding of 2^-9 of each gradient. What is read has
-        the dtype of the gradients again.
-
-    Raises:
-        TypeError: if `dtype`, or a leaf to be stored, is not real floating point, or
-            `storage` is no storage.
+        A storage for `delayed(..., history=cast(dtype))`. In bfloat16 it needs half the
+        memory of float32, and rounds each gradient by 2^-9 of its value. A read has the
+        dtype of the gradients again.
 
     Example:
         >>> storage, item = cast(jnp.bfloat16), jnp.full(2, 1.001)
         >>> storage.read(storage.push(storage.init(item, 4), item), 0, item)
         Array([1., 1.], dtype=float32)
     """
-    try:
-        is_floating = dtype is not None and jnp.issubdtype(dtype, jnp.floating)
-    except TypeError:
-        is_floating = False
-    if not is_floating:
+    if not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"`dtype` must be a floating-point type, got {dtype!r}.")
     kept = plain if storage is None else storage
-    if not isinstance(kept, Storage):
-        raise TypeError(
-            f"`storage` must be a storage such as ring.on_host(), got {storage!r}."
-        )
 
-    def check(tree):
-        for path, leaf in jax.tree.leaves_with_path(tree):
-            if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
-                raise TypeError(
-                    f"`cast` stores real floating-point leaves, got"
-                    f" {jnp.result_type(leaf)} at {_name(path)}."
-                )
-
-    def narrow(leaf):
+    def narrow(path, leaf):
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            raise TypeError(
+                "`cast` stores real floating-point leaves, got"
+                f" {jnp.result_type(leaf)} at {base.path_name(path)}."
+            )
         if isinstance(leaf, jax.ShapeDtypeStruct):
             return jnp.zeros_like(leaf, dtype=dtype)
-        return leaf.astype(dtype)
+        return jnp.asarray(leaf, dtype)
 
     def init_fn(tree, capacity):
-        check(tree)
-        return kept.init(jax.tree.map(narrow, tree), capacity)
+        return kept.init(jax.tree.map_with_path(narrow, tree), capacity)
 
     def push_fn(ring, tree):
-        check(tree)
-        return kept.push(ring, optax.tree.cast(tree, dtype))
+        return kept.push(ring, jax.tree.map_with_path(narrow, tree))
 
     def read_fn(ring, age, like):
         item = jax.eval_shape(lambda tree: optax.tree.cast(tree, dtype), like)
@@ -257,11 +225,11 @@ def cast(dtype: DTypeLike, *, storage: Storage | None = None) -> Storage:
 def vmap_axes(tree: Any) -> Any:
     """The `in_axes` and `out_axes` of a `vmap` over states that hold rings.
 
-    A ring's clock is the same in every cell of a grid. Left unbatched, the write to a
-    slot stays in place; batched, it becomes a scatter over the whole ring.
+    A ring's clock is the same in every cell of a grid, and must stay unbatched. With a
+    batched clock, the write to one slot becomes a scatter over the whole ring.
 
     Args:
-        tree: a state, or its shapes from `jax.eval_shape`, that may hold rings.
+        tree: a state, or its shapes from `jax.eval_shape`.
 
     Returns:
         A tree like it: None at each ring's `pushed` and `first`, 0 everywhere else.
@@ -270,81 +238,39 @@ def vmap_axes(tree: Any) -> Any:
         >>> vmap_axes(init(jnp.zeros(2), 4))
         Ring(slots=0, pushed=None, first=None)
     """
-    clocks = [jax.tree_util.GetAttrKey(name) for name in ("pushed", "first")]
 
-    def is_clock(path):
-        return bool(path) and path[-1] in clocks
+    def axes_of(node):
+        if not isinstance(node, Ring):
+            return 0
+        clock: Any = None
+        return Ring(jax.tree.map(lambda _: 0, node.slots), pushed=clock, first=clock)
 
-    return jax.tree.map_with_path(lambda path, _: None if is_clock(path) else 0, tree)
+    return jax.tree.map(axes_of, tree, is_leaf=lambda node: isinstance(node, Ring))
 
 
 plain = Storage(init, push, read)
-"""The default: slots in device memory, in each leaf's own dtype and sharding."""
-
-
-def _depths(capacity: Any, tree: Any) -> list[int]:
-    """A static number of items for each leaf of an item's tree."""
-    checked = jax.tree.map(
-        lambda depth: base.check_bound("capacity", depth, at_least=1), capacity
-    )
-    return jax.tree.leaves(base.broadcast("capacity", checked, tree))
-
-
-def _zeros_like(leaf: Any) -> jax.Array:
-    """Zeros like one leaf of an item, sharded and typed as it is, as they are kept."""
-    dtype = jnp.dtype(jnp.result_type(leaf))
-    # not jnp.zeros(shape): that forgets the leaf's sharding and its varying axes
-    zeros = jnp.zeros_like(leaf, dtype=BITS.get(dtype, dtype))
-    if isinstance(leaf, jax.core.Tracer):
-        # in a compiled program a constant has no sharding (every device would hold all
-        # slots); what depends on the leaf is sharded as the leaf is
-        zeros = jnp.where(leaf == leaf, zeros, zeros)
-    return zeros
-
-
-def _as_kept(leaf: Any, dtype: Any) -> jax.Array:
-    """A leaf of an item as slots of `dtype` hold it."""
-    if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) and dtype in FLOATS:
-        return jax.lax.bitcast_convert_type(jnp.asarray(leaf, FLOATS[dtype]), dtype)
-    return jnp.asarray(leaf, dtype)
-
-
-def _as_item(kept: jax.Array, dtype: Any) -> jax.Array:
-    """What slots hold of a leaf, as an item's leaf of `dtype`."""
-    if jnp.issubdtype(dtype, jnp.floating) and kept.dtype in FLOATS:
-        kept = jax.lax.bitcast_convert_type(kept, FLOATS[kept.dtype])
-    return kept.astype(dtype)
+"""The default: slots on the device, in each leaf's own dtype and sharding."""
 
 
 def check_tree(name: str, slots: Any, tree: Any) -> None:
-    """Checks that an item has the structure that the slots were made for."""
+    """Checks that an item has the structure of the slots."""
     expected, got = (jax.tree.structure(boxes.unboxed(t)) for t in (slots, tree))
     if expected != got:
         raise ValueError(
-            f"`{name}` must have the structure the ring was made for, {expected}, got"
+            f"`{name}` must have the structure of the ring's items, {expected}, got"
             f" {got}."
         )
 
 
-def check_item(slots: Any, tree: Any) -> None:
-    """Checks that an item is like those that the slots were made for."""
-    check_tree("tree", slots, tree)
-    leaves = jax.tree.leaves_with_path(tree)
-    for (path, leaf), kept in zip(leaves, jax.tree.leaves(slots), strict=True):
-        if jnp.shape(leaf) != kept.shape[1:]:
-            raise ValueError(
-                f"`tree` must have the shapes the ring was made for: {_name(path)} is"
-                f" {jnp.shape(leaf)}, its slots hold {kept.shape[1:]}."
-            )
-        dtype, held = jnp.dtype(jnp.result_type(leaf)), jnp.dtype(kept.dtype)
-        if jnp.issubdtype(dtype, jnp.floating):
-            held = FLOATS.get(held, held)
-        if jnp.promote_types(dtype, held) != held:
-            raise TypeError(
-                f"`tree` would lose precision: {_name(path)} is {dtype}, its slots hold"
-                f" {held}. Cast it, or say so with `cast`."
-            )
-
-
-def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path) or "the root"
+def check_leaf(path: Any, leaf: Any, held: jax.Array) -> None:
+    """Checks that slots can hold a leaf of an item as it is."""
+    dtype, wide = jnp.result_type(leaf), held.dtype
+    if jnp.issubdtype(dtype, jnp.floating):
+        wide = xla.FLOATS.get(wide, wide)
+    is_same = jnp.shape(leaf) == held.shape[1:]
+    if not is_same or jnp.promote_types(dtype, wide) != wide:
+        raise ValueError(
+            f"`tree` must be like the ring's items: {base.path_name(path)} is"
+            f" {dtype}{list(jnp.shape(leaf))}, and its slots hold"
+            f" {wide}{list(held.shape[1:])}. A ring made with `cast` rounds."
+        )

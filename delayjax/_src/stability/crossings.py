@@ -1,17 +1,15 @@
-"""Steps at which roots leave a circle or come into it."""
+"""The steps at which roots leave or enter a circle."""
 
 import functools
 import math
-from collections.abc import Callable
 
 import numpy as np
-from scipy import optimize
 
 from delayjax._src.stability.recursion import Recursion
+from delayjax._src.stability.root_finding import minimum_between, zero_between
 
 _FINE = 16  # grid points for each turn of the fastest term
-_NOTHING = 1e-13  # of a sum, by its terms
-_EXACT = 4 * np.finfo(float).eps
+_NOTHING = 1e-13  # relative size of a sum that counts as 0
 
 
 def crossings(
@@ -19,26 +17,22 @@ def crossings(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The steps at which a root of D has the modulus r.
 
-    On the circle z = r e^{iw} the curve
+    A root z = r e^{iw} is on the circle where the curve
 
         a(w) = -M(z) / N(z),    M(z) = (z - 1)(1 - beta/z),
 
-    is real where a root is on it. As the step grows through such an a(w), roots leave
-    the disc where Im a(w) grows with w, and come in where it falls, for
+    is real. As the step grows past a(w), roots leave the disc where Im a(w) grows with
+    w, and enter it where Im a(w) falls, for
 
         d log|z| / da = Im(da/dw) / |da/dw|^2.
 
-    -M conj(N) is a trigonometric polynomial: a grid that is fine for its fastest term
+    -M conj(N) is a trigonometric polynomial, so a grid that resolves its fastest term
     shows all changes of its sign.
 
-    Args:
-        recursion: with its M and N.
-        radius: r, positive.
-        below: the largest step that counts; if None, only the smallest is found.
-
     Returns:
-        The steps, positive, ascending, float64 [n]; and by how much the number of roots
-        outside of the circle grows there, int64 [n].
+        The positive steps, at most `below`, ascending, float64 [n], and the change of
+        the number of roots outside of the circle at each, int64 [n]. Without `below`
+        only the smallest step is certain to be found.
     """
     curve = _Curve(recursion, radius)
     w, turned, steps = curve.grid()
@@ -53,7 +47,7 @@ def crossings(
     bound = below
     if bound is None:
         bound = min([*high[low >= 0], *(step for step, _ in found)], default=math.inf)
-    # within a cell the curve may go beyond its ends, by little
+    # within a cell the curve may exceed its ends by a little
     for cell in cells[(high > 0) & (low <= 1.5 * bound)]:
         step = curve.step(curve.turn(float(w[cell]), float(w[cell + 1])))
         if 0 < step < math.inf:
@@ -63,25 +57,13 @@ def crossings(
     return np.array(steps), np.array(changes, np.int64)
 
 
-def brent(function: Callable[[float], float], low: float, high: float) -> float:
-    """A zero between `low` and `high`, to rounding."""
-    zero = optimize.brentq(function, low, high, xtol=1e-300, rtol=_EXACT)
-    return float(np.asarray(zero))
-
-
-def brent_minimum(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function is least between `low` and `high`, to the root of rounding."""
-    least = optimize.fminbound(function, low, high, xtol=1e-9 * (high - low))
-    return float(np.asarray(least))
-
-
 class _Curve:
-    """-M(z) / N(z) on the circle of radius r, by the angle of z."""
+    """-M(z) / N(z) on the circle of radius r, as a function of the angle of z."""
 
     def __init__(self, recursion: Recursion, radius: float):
         self.radius, self.momentum = radius, recursion.momentum
         self.powers = np.flatnonzero(recursion.response)
-        # r^-j may be beyond float64: the largest term is made 1
+        # r^-j may exceed float64: scale the largest term to 1
         response = recursion.response[self.powers]
         logs = np.log(np.abs(response)) - self.powers * math.log(radius)
         self.terms = np.sign(response) * np.exp(logs - logs.max())
@@ -105,10 +87,10 @@ class _Curve:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             steps = self.scale * product.real / np.abs(response) ** 2
         steps[np.isnan(steps)] = math.inf  # N is 0 there
-        near = []  # where `turned` comes nearest to changing its sign, or is beyond
+        near = []  # angles at which `turned` is closest to 0, or past it
         for i in _near_misses(turned):
             size = functools.partial(lambda side, w: side * self.turned(w), turned[i])
-            near.append(brent_minimum(size, float(w[i - 1]), float(w[i + 1])))
+            near.append(minimum_between(size, float(w[i - 1]), float(w[i + 1])))
         if near:
             where = np.searchsorted(w, near := sorted(near))
             w = np.insert(w, where, near)
@@ -119,19 +101,19 @@ class _Curve:
     def turn(self, low: float, high: float) -> float:
         """Where `turned` changes its sign."""
         ends = {low: self.turned(low), high: self.turned(high)}
-        if ends[low] * ends[high] >= 0:  # but for rounding it is 0 at one end
+        if ends[low] * ends[high] >= 0:  # it is 0 to rounding at one end
             return min(ends, key=lambda w: abs(ends[w]))
-        return brent(self.turned, low, high)
+        return zero_between(self.turned, low, high)
 
     def step(self, w: float) -> float:
-        """Re -M/N; infinite where N is 0 but for rounding, which has any phase."""
+        """Re -M/N; infinite where N is 0 to rounding and has no phase."""
         still, response = self._parts(w)
         if abs(response) <= _NOTHING * np.abs(self.terms).sum():
             return math.inf
         return -self.scale * (still / response).real
 
     def turned(self, w: float) -> float:
-        """Im(-M conj(N)) / sin(w): even in w, and not zero for being at 0 or pi."""
+        """Im(-M conj(N)) / sin(w), and its limits at w = 0 and pi."""
         still, response = self._parts(w)
         if w in (0.0, math.pi):
             side = 1 if w == 0.0 else -1
@@ -141,9 +123,9 @@ class _Curve:
         return -(still * response.conjugate()).imag / math.sin(w)
 
     def _parts(self, w: float) -> tuple[complex, complex]:
-        """M, and N up to the scale."""
+        """M, and N divided by the scale."""
         r, beta = self.radius, self.momentum
-        # cos(w) - 1 would lose what counts near 0
+        # cos(w) - 1 cancels near 0
         less = 2 * math.sin(w / 2) ** 2
         still = complex(r - 1 - r * less, r * math.sin(w))
         still *= complex(1 - beta / r + beta / r * less, beta / r * math.sin(w))
@@ -154,7 +136,7 @@ class _Curve:
 def _near_misses(values: np.ndarray) -> np.ndarray:
     """The points beside which a value may change its sign twice, int64 [n].
 
-    By the parabola through a point and its neighbors, and a margin.
+    The test is a parabola through each point and its neighbors, with a margin.
     """
     before, here, after = values[:-2], values[1:-1], values[2:]
     bend = before - 2 * here + after

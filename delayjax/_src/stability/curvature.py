@@ -1,20 +1,19 @@
-"""The curvatures of a real loss: the top of its Hessian's spectrum."""
+"""The largest curvatures of a real loss."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
-from scipy.sparse import linalg
 
 from delayjax._src import base
 
-_DENSE = 20  # parameters, up to which the whole Hessian is as cheap
-# residual over eigenvalue; the eigenvalue's own error is the square of it
+_DENSE = 20  # parameters: up to here the whole Hessian is as cheap
+# residual over eigenvalue; the relative error of the eigenvalue is its square
 _RESIDUAL = {"float32": 1e-4, "float64": 1e-8}
 
 
@@ -25,22 +24,16 @@ def sharpness(
     *,
     preconditioner: Any = None,
 ) -> float:
-    """The largest eigenvalue of the Hessian of a loss.
+    """The largest eigenvalue of the Hessian of a loss: the lambda of `Dynamics`.
 
-    This is the lambda of `Dynamics`: gradient descent from `params` first becomes
-    unstable in the direction of this curvature, at eta = step_limit / lambda.
+    Gradient descent from `params` first becomes unstable in the direction of this
+    curvature, at eta = step_limit / lambda.
 
     Args:
-        loss: (params, batch) -> a scalar.
-        params: a tree of real arrays.
-        batch: the second argument of `loss`; as much as fits, or the mean of several.
-        preconditioner: as in `hessian_eigenvalues`.
-
-    Returns:
-        As `hessian_eigenvalues` with a `count` of 1.
-
-    Raises:
-        TypeError, ValueError, RuntimeError: as `hessian_eigenvalues` does.
+        loss: as in `hessian_eigenvalues`, with the same errors and costs.
+        params: likewise.
+        batch: likewise.
+        preconditioner: likewise.
 
     Example:
         >>> bowl = lambda x, scale: scale * (3.0 * x[0] ** 2 + x[1] ** 2) / 2
@@ -48,8 +41,8 @@ def sharpness(
         6.0
 
     References:
-        Cohen, Kaur, Li, Kolter and Talwalkar, Gradient descent on neural networks
-        typically occurs at the edge of stability, 2021, arXiv:2103.00065.
+        Cohen et al., Gradient descent on neural networks typically occurs at the edge
+        of stability, arXiv:2103.00065.
     """
     found = hessian_eigenvalues(loss, params, batch, preconditioner=preconditioner)
     return float(found[0])
@@ -65,30 +58,29 @@ def hessian_eigenvalues(
 ) -> np.ndarray:
     """The largest eigenvalues of the Hessian of a loss, without the Hessian.
 
-    The matrix is D^{-1/2} H D^{-1/2}, which has the eigenvalues of D^{-1} H. ARPACK's
+    The matrix is D^{-1/2} H D^{-1/2}, with the eigenvalues of D^{-1} H. ARPACK's
     implicitly restarted Lanczos method finds them from products
 
         H v = d/ds grad loss(params + s v)  at s = 0.
 
     Args:
         loss: (params, batch) -> a scalar, twice differentiable.
-        params: a tree of real arrays, N numbers in all. Narrower ones than float32 are
+        params: a tree of real arrays, N numbers in all. Narrower types than float32 are
             widened to it.
-        batch: the second argument of `loss`.
-        count: how many eigenvalues.
+        batch: the second argument of `loss`; as large as memory allows.
+        count: the number of eigenvalues, 1 .. N.
         preconditioner: D, by which the optimizer divides gradients: a tree like
-            `params` of positive numbers, as of `adam_preconditioner`; None is 1.
+            `params` of positive numbers, as `adam_preconditioner` makes it. None is 1.
 
     Returns:
-        float64 [count], descending, by value and not by size. Exact to 1e-6 in float32,
-        if they are well apart. Costs some 20 to 100 products of two to three gradients
-        each, and 2 count + 1 vectors of N, at least 20, on the host.
+        float64 [count], descending by value, not by size. Exact to 1e-6 in float32 if
+        the eigenvalues are well separated. Costs 20 to 100 products of two to three
+        gradients each, and max(20, 2 count + 1) vectors of N on the host.
 
     Raises:
-        TypeError: if a leaf of `params` is not real, or the loss no real scalar.
-        ValueError: if `count` is not in 1 .. N, `preconditioner` is not positive or no
-            tree like `params`, or the loss or its Hessian is not finite.
-        RuntimeError: if Lanczos does not converge.
+        ValueError: if the Hessian is not finite.
+        scipy.sparse.linalg.ArpackNoConvergence: find fewer eigenvalues, or widen the
+            parameters to float64.
 
     Example:
         >>> x = jnp.arange(1.0, 4.0)
@@ -104,15 +96,8 @@ def hessian_eigenvalues(
     point, tree_of = ravel_pytree(params)
     size, dtype = point.size, point.dtype
     if count > size:
-        raise ValueError(
-            f"`count` must be at most {size}, the numbers in `params`, got {count}."
-        )
+        raise ValueError(f"`count` must be at most {size}, got {count}.")
     root = _inverse_root(preconditioner, params).astype(dtype)
-    value, _ = jax.jit(jax.value_and_grad(loss))(params, batch)
-    if not math.isfinite(value):
-        raise ValueError(
-            f"`loss` must be finite at `params`, got {value}: the point has diverged."
-        )
 
     @jax.jit
     def product(params, batch, root, vector):
@@ -126,8 +111,8 @@ def hessian_eigenvalues(
         answer = np.asarray(product(params, batch, root, vector))
         if not np.isfinite(answer).all():
             raise ValueError(
-                "`loss` must have a finite Hessian at `params`, got nan or inf: it may"
-                " have a kink or a root there."
+                "`loss` must have a finite Hessian at `params`, got nan or inf: the"
+                " point has diverged, or the loss has a kink or a root there."
             )
         return answer
 
@@ -136,34 +121,28 @@ def hessian_eigenvalues(
         every = np.linalg.eigvalsh(np.asarray(columns, np.float64))
         return every[::-1][:count].copy()
     start = np.random.default_rng(0).standard_normal(size).astype(dtype)
-    # of order one, for ARPACK has an absolute floor; it would refuse a zero
+    # ARPACK has an absolute tolerance and refuses 0: scale the matrix to order 1
     unit = np.linalg.norm(hessian_times(start)) / np.linalg.norm(start)
     if not unit:
         return np.zeros(count)
-    operator: Any = linalg.LinearOperator  # of which pyright knows no arguments
+    operator: Any = (
+        scipy.sparse.linalg.LinearOperator
+    )  # pyright does not know its arguments
     hessian = operator((size, size), lambda v: hessian_times(v) / unit, dtype=dtype)
     options = {"which": "LA", "tol": _RESIDUAL[dtype.name], "v0": start}
-    try:
-        found = linalg.eigsh(hessian, count, return_eigenvectors=False, **options)
-    except linalg.ArpackNoConvergence as error:
-        raise RuntimeError(
-            f"Lanczos found {len(error.eigenvalues)} of {count} eigenvalues: ask for"
-            " fewer, or widen the parameters to float64."
-        ) from error
+    found = scipy.sparse.linalg.eigsh(
+        hessian, count, return_eigenvectors=False, **options
+    )
     return float(unit) * np.sort(np.asarray(found, np.float64))[::-1]
 
 
 def widened(name: str, tree: Any) -> Any:
-    """A tree as arrays of float32 or float64; a TypeError if they are not real."""
+    """A tree of real numbers as arrays of float32 or float64."""
 
     def wide(leaf):
-        leaf = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
-        if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            raise TypeError(
-                f"`{name}` must be real numbers, got a leaf of {leaf.dtype}: close over"
-                " arrays that are not trained."
-            )
         leaf = jnp.asarray(leaf)
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise TypeError(f"`{name}` must be real numbers, got {leaf.dtype}.")
         return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
 
     return jax.tree.map(wide, tree)

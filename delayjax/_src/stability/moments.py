@@ -10,23 +10,23 @@ def second_moments(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """How the noise of one update adds to the variance of later updates.
 
-    An update adds the random pair
+    A random staleness k adds to each update the random pair
 
-        e = (w_k (lead y_t + carried m_{t-1}), y_t) - its mean over k,
+        e = (w_k (lead y_t + carried m_{t-1}), y_t) - its mean over k.
 
-    white in time, with the covariances Q = (Q_11, Q_12, Q_22). It drives x and m as a
-    linear filter, z-transforms over D(z), and x and m make the next e. Without
-    modulation e has one component, from the staleness alone, and
+    The pairs have the covariances Q = (Q_11, Q_12, Q_22) and are uncorrelated in time.
+    x and m are linear filters of e, with z-transforms over D(z), and make the next e.
+    Without modulation e has one component, and
 
         Q <- Q J,    J = (a^2/2 pi) int (1 - |G|^2) / |D(e^{iw})|^2 dw
 
     with G(w) = sum_k p_k e^{-ikw}, over [-pi, pi].
 
     Returns:
-        `gain`, float64 [3, 3]: Q of the next updates from Q; its spectral radius is J,
-        and below 1 the variance is finite. `seen`, float64 [3]: the variance of x from
-        Q. None where the mean of x does not die out. Integrals are exact to rounding;
-        costs O(K^2) for delays up to K.
+        `gain`, float64 [3, 3], maps Q to the Q of the next updates: the variance is
+        finite if its spectral radius J is below 1. `seen`, float64 [3], maps Q to the
+        variance of x. None where the mean of x does not decay. Exact to rounding, in
+        O(K^2) for delays up to K.
     """
     recursion.check_longest()
     lags = recursion.longest + len(recursion.taken) + 1
@@ -46,8 +46,8 @@ def second_moments(
     square = float(chances @ weights**2)
     spread = max(float(chances @ (weights - w) ** 2), 0.0)
 
-    # x = x_1 e_1 + x_2 e_2 over D, and so m of the update before; the weight multiplies
-    # the stale x and q
+    # x = (x_1 e_1 + x_2 e_2) / D, and the m of the update before likewise; the weight
+    # multiplies the stale x and q
     x_1, x_2 = -step * u * (1 - beta * u), -step * carried * w * u**2
     m_1 = -step * u**2 * (taken * law + c)
     m_2 = u * (1 - u) + step * lead * u**2 * (taken * weighed + c * w)
@@ -56,8 +56,8 @@ def second_moments(
     qx = _products(q_1, q_2, x_1, x_2)
     qq = _products(q_1, q_2, q_1, q_2)
 
-    # e_1 = lead d x + f q and e_2 = h x, with d, h and f the random parts of
-    # taken w_k z^-k, of taken z^-k and of w_k
+    # e_1 = lead d x + f q and e_2 = h x; d, h and f are the random parts of
+    # taken w_k z^-k, taken z^-k and w_k
     size = np.abs(taken) ** 2
     dd = size * (square - np.abs(weighed) ** 2)
     dh = size * (w - weighed * law.conj())
@@ -83,10 +83,10 @@ def _products(
 
 
 def _spectrum(polynomial: np.ndarray, lags: int) -> np.ndarray | None:
-    """Weights of the points e^{2 pi i j / n} that sum f to the mean of f / |A|^2.
+    """Weights v_j with sum_j v_j f(e^{2 pi i j / n}) = the mean of f / |A|^2.
 
-    Exact for every f whose terms are at most z^lags and z^-lags. None if A, in powers
-    of 1/z, has a zero on or outside of the circle.
+    This is exact for every f with terms from z^-lags to z^lags. None if A, in powers of
+    1/z, has a zero on or outside of the circle.
     """
     covariances = autocovariances(polynomial, lags)
     if covariances is None:
@@ -101,8 +101,8 @@ def _spectrum(polynomial: np.ndarray, lags: int) -> np.ndarray | None:
 def autocovariances(polynomial: np.ndarray, lags: int) -> np.ndarray | None:
     """The means of cos(jw) / |A(e^{iw})|^2 over the circle, j = 0 .. lags, or None.
 
-    A = 1 + a_1/z + ... + a_n/z^n is taken down to order 0 (Schur and Cohn), where the
-    mean is known, and up again (Levinson and Durbin), in O((n + lags)^2):
+    Schur and Cohn's recursion takes A = 1 + a_1/z + ... + a_n/z^n down to order 0 with
+    its known mean; Levinson and Durbin's recursion goes up again, in O((n + lags)^2):
 
         k_m = a_m of order m,    |k_m| < 1 for all m iff all zeros are inside
     """

@@ -1,4 +1,4 @@
-"""The linear recursion that an optimizer is on one curvature."""
+"""The linear recursion of an optimizer on one curvature."""
 
 import dataclasses
 import functools
@@ -9,12 +9,10 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from delayjax._src import base
-from delayjax._src.stability.known import check_known, check_number
-from delayjax._src.stability.pmf import probabilities
 
-LONGEST = 10**4  # updates; beyond, what costs K^2 takes a minute
-_LONGEST_GRID = 10**6  # beyond, a grid of crossings takes gigabytes
-_INT32 = 2**31 - 1  # the largest update that int32 counts
+_LONGEST = 10**4  # updates; work that grows as K^2 takes a minute beyond it
+_LONGEST_GRID = 10**6  # updates; a grid of crossings takes gigabytes beyond it
+_ROUNDING = 1e-6  # float32 leaves this error in a sum of probabilities
 
 Delay = int | ArrayLike
 """How late each gradient is: an int, or the probabilities of 0, 1, 2, ... updates."""
@@ -22,9 +20,9 @@ Delay = int | ArrayLike
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class UpdateRule:
-    """One coordinate x of curvature lambda, and what one update does to it.
+    """One update of a coordinate x of curvature lambda.
 
-    A gradient of staleness k moves it by the step a = eta lambda:
+    A gradient of staleness k moves x by the step a = eta lambda:
 
         u       = x_{t-k} + e (x_{t-k} - x_{t-k-1})       where the gradient is taken
         y_t     = (1 - c) u + c x_t                       the gradient over lambda
@@ -32,7 +30,7 @@ class UpdateRule:
         x_{t+1} = x_t - a w_k m_t                         heavy ball
         x_{t+1} = x_t - a w_k (y_t + beta m_t)            Nesterov
 
-    which is x_t - a w_k (lead y_t + carried m_{t-1}) for both.
+    Both rules are x_t - a w_k (lead y_t + carried m_{t-1}).
     """
 
     momentum: float = 0.0  # beta
@@ -42,17 +40,9 @@ class UpdateRule:
     extrapolation: float = 0.0  # e
 
     def __post_init__(self):
-        check_number("momentum", self.momentum, below=1)
-        check_number("compensation", self.compensation)
-        check_number("extrapolation", self.extrapolation)
-        if not isinstance(self.nesterov, (bool, np.bool_)):
-            raise TypeError(f"`nesterov` must be a bool, got {self.nesterov!r}.")
-        if not (self.modulation is None or callable(self.modulation)):
-            raise TypeError(
-                "`modulation` must be a function from staleness to a factor, got"
-                f" {self.modulation!r}."
-            )
-        for name in ("momentum", "compensation", "extrapolation"):
+        most = {"momentum": 1, "compensation": np.inf, "extrapolation": np.inf}
+        for name, below in most.items():
+            base.check_number(name, getattr(self, name), below=below)
             self._set(**{name: float(getattr(self, name))})
 
     def _set(self, **fields) -> None:
@@ -61,40 +51,33 @@ class UpdateRule:
 
     @property
     def lead(self) -> float:
-        """What an update takes of its own gradient."""
+        """The factor of y_t in an update."""
         return 1 + self.momentum if self.nesterov else 1.0
 
     @property
     def carried(self) -> float:
-        """What an update takes of the momentum before it."""
+        """The factor of m_{t-1} in an update."""
         return self.momentum**2 if self.nesterov else self.momentum
 
     @property
     def taken(self) -> np.ndarray:
-        """What y_t takes of x_{t-k} and, if of that at all, of x_{t-k-1}."""
+        """The factors in y_t of x_{t-k} and, with extrapolation, of x_{t-k-1}."""
         e = self.extrapolation
         return (1 - self.compensation) * np.array([1 + e, -e] if e else [1.0])
 
     def weights_of(self, staleness: np.ndarray) -> np.ndarray:
-        """w_k of each staleness, float64 [n].
-
-        Raises:
-            TypeError, ValueError: as `Dynamics` does.
-        """
+        """w_k of each staleness, float64 [n]."""
         if self.modulation is None:
             return np.ones(len(staleness))
-        # within jit too; weights that are not finite are refused below
+        # a law of JAX is computed at once, also while `jit` traces the caller
         with jax.ensure_compile_time_eval(), np.errstate(all="ignore"):
-            answers = [self.modulation(k) for k in staleness]
-        weights = np.asarray(base.as_array("modulation", answers))
-        if weights.dtype.kind not in "bfiu" or weights.ndim != 1:
-            raise TypeError(f"`modulation` must give numbers, got {answers[0]!r}.")
-        weights = weights.astype(np.float64)
+            answers = [1.0 * self.modulation(k) for k in staleness]
+        weights = base.as_reals("modulation", answers).reshape(len(staleness))
         sound = (weights >= 0) & (weights < np.inf)
         if not sound.all() or not weights.any():
             worst = np.argmin(sound)
             raise ValueError(
-                "`modulation` must give finite, non-negative factors, and not 0 alone,"
+                "`modulation` must give finite, non-negative factors, and not only 0,"
                 f" got {weights[worst]} for staleness {staleness[worst]}."
             )
         return weights
@@ -102,41 +85,37 @@ class UpdateRule:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Recursion(UpdateRule):
-    """An `UpdateRule` whose staleness k is fixed, or drawn anew with probability p_k.
+    """An `UpdateRule` with a fixed staleness, or a random one: k with probability p_k.
 
-    The mean of x consists of the powers z^t of the roots of
+    Each update draws k anew. The mean of x is a sum of powers z^t of the roots of
 
         D(z) = (z - 1)(1 - beta/z) + a N(z),    N(z) = sum_j n_j z^-j.
     """
 
     delay: Delay
-    ages: np.ndarray = dataclasses.field(init=False, repr=False)  # k, int64 [n]
+    ages: np.ndarray = dataclasses.field(init=False, repr=False)  # k, int32 [n]
     chances: np.ndarray = dataclasses.field(init=False, repr=False)  # p_k > 0, [n]
     weights: np.ndarray = dataclasses.field(init=False, repr=False)  # w_k, [n]
 
     def __post_init__(self):
         super().__post_init__()
-        check_known(delay=self.delay)
         if isinstance(self.delay, (list, tuple)) or np.ndim(self.delay):
-            law = probabilities("delay", self.delay)
-            ages = np.flatnonzero(law)
+            law = _probabilities(self.delay)
+            ages = np.flatnonzero(law).astype(np.int32)
             chances = law[ages]
         else:
-            tau = base.check_bound("delay", self.delay)
-            if tau > _INT32:
-                raise ValueError(f"`delay` must be at most {_INT32}, got {tau}.")
-            ages, chances = np.array([tau]), np.ones(1)
-        weights = self.weights_of(ages.astype(np.int32))
-        self._set(ages=ages, chances=chances, weights=weights)
+            ages = np.array([base.check_bound("delay", self.delay)], np.int32)
+            chances = np.ones(1)
+        self._set(ages=ages, chances=chances, weights=self.weights_of(ages))
 
     @property
     def is_fixed(self) -> bool:
-        """Whether there is one delay."""
+        """Whether all gradients have one delay."""
         return len(self.ages) == 1
 
     @property
     def is_plain(self) -> bool:
-        """Whether there is one delay, and only modulation beside it: closed forms."""
+        """Whether closed forms exist: one delay, and no option but modulation."""
         others = self.momentum or self.compensation or self.extrapolation
         return self.is_fixed and not others
 
@@ -158,7 +137,7 @@ class Recursion(UpdateRule):
         heard[0] += self.compensation
         after = [self.lead, self.carried - self.lead * self.momentum]
         response = self.mean_weight * np.convolve(after, heard)
-        # late gradients that count less than the momentum they leave behind
+        # the weight of a late gradient changes its own step, not its momentum
         excess = self.dense(self.chances * (self.weights - self.mean_weight))
         excess = self.lead * np.convolve(excess, self.taken)
         response += np.convolve([1, -self.momentum], excess)
@@ -173,21 +152,31 @@ class Recursion(UpdateRule):
         return np.trim_zeros(result, "b")
 
     def dense(self, values: np.ndarray) -> np.ndarray:
-        """`values` of the k that occur as a row over 0, 1, 2, ..."""
+        """`values`, one for each age, as a row over the staleness 0, 1, 2, ..."""
         self.check_longest(_LONGEST_GRID)
         row = np.zeros(self.longest + 1)
         row[self.ages] = values
         return row
 
-    def check_longest(self, most: int = LONGEST) -> None:
-        """Refuses delays beyond `most`, whose answer would take more than a minute.
-
-        Raises:
-            ValueError: naming `delay`.
-        """
+    def check_longest(self, most: int = _LONGEST) -> None:
+        """Refuses delays that would take more than a minute, or all memory."""
         if self.longest > most:
             raise ValueError(
                 f"`delay` must be at most {most} updates here, got {self.longest}: cut"
-                " off a law's tail and divide by the sum, or give a trace to"
-                " TraceDynamics."
+                " off a law's tail, or give a trace to TraceDynamics."
             )
+
+
+def _probabilities(delay: ArrayLike) -> np.ndarray:
+    """A row of probabilities, float64; the sum is 1, and the last is not zero."""
+    chances = base.as_reals("delay", delay)
+    total = chances.sum()
+    is_law = chances.ndim == 1 and (chances >= 0).all() and abs(total - 1) < _ROUNDING
+    if not is_law:
+        raise ValueError(
+            "`delay` must be a number of updates, or a row of non-negative"
+            f" probabilities that sum to 1, got shape {chances.shape}, minimum"
+            f" {chances.min(initial=0)} and sum {total:.9g}: lengthen a law that was"
+            " cut off, or divide it by its sum."
+        )
+    return np.trim_zeros(chances, "b") / total

@@ -1,4 +1,4 @@
-"""Delayed training on one curvature, along the staleness that a trace recorded."""
+"""Delayed training on one curvature, along the staleness of a trace."""
 
 import dataclasses
 import itertools
@@ -6,25 +6,24 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jax.typing import ArrayLike
-from scipy import special
 
 from delayjax._src import base
-from delayjax._src.stability.known import check_known, floats
 from delayjax._src.stability.recursion import UpdateRule
 
-_SHORTEST = 16  # updates; twice as many do not reach exp(-700)
-_LOG_RANGE = 300.0  # float64 holds the exponential of twice that
+_SHORTEST = 16  # updates of a block, if the staleness is small
+_LOG_RANGE = 300.0  # float64 holds the exponential of twice this
 _LARGEST = math.exp(_LOG_RANGE)
-_WINDOWS = 10  # that a trace must be long, or memories of momentum
-_ALMOST = 0.99  # of all gradients: how stale these are decides how long that is
-_LEFT_OUT = 0.1  # of a trace, at its beginning
-_PARTS = 10  # of the rest, whose spread gives the interval
+_WINDOWS = 10  # a trace must be so many times as long as its memory
+_ALMOST = 0.99  # the share of the gradients whose staleness sets that memory
+_LEFT_OUT = 0.1  # the share of a trace that is left out, at its beginning
+_PARTS = 10  # parts of the rest; their spread gives the interval
 _RATIO, _STEPS = 1.1, 32  # of the steps that are tried together
 
 
 class TraceLimit(NamedTuple):
-    """A step limit, and the 95 % interval that a trace leaves for it."""
+    """A step limit, and the 95 % interval that the length of the trace leaves."""
 
     limit: float
     low: float
@@ -37,28 +36,23 @@ class TraceDynamics(UpdateRule):
 
         x_{t+1} = x_t - (a/K) sum_i x_{t - tau_ti},    a = eta lambda
 
-    Unlike `Dynamics` it needs no law of the delays, nor that they are independent: it
-    is for simulated or measured workers.
+    Unlike `Dynamics` this needs no law of the delays and no independence. Use it for
+    simulated and measured workers.
 
     Args:
-        staleness: in updates, int [T], or [T, K] where an update takes the mean of up
-            to K gradients, -1 where it has fewer; as `trace.staleness`. T is at least
-            160, 10 / (1 - momentum), and 10 times one more than the staleness of all
-            gradients but 1 %.
-        momentum: as in `Dynamics`, and so are the other options.
+        staleness: in updates, int [T]; or [T, K] as `trace.staleness`, where an update
+            takes the mean of up to K gradients and -1 marks a missing one. T is at
+            least 160, 10 / (1 - momentum), and 10 (tau + 1), with tau the staleness
+            that 99 % of the gradients do not exceed.
+        momentum: this and the other options are as in `Dynamics`.
         nesterov: likewise.
-        modulation: likewise; for several gradients it is called with their mean
-            staleness, np.float32, as `replay` does.
+        modulation: likewise; for several gradients it receives their mean staleness,
+            np.float32, as in `replay`.
         compensation: likewise.
         extrapolation: likewise.
 
-    Raises:
-        TypeError: if `staleness` holds no integers, or as `Dynamics` does.
-        ValueError: if `staleness` is too short, below -1, or -1 for all of an update,
-            or as `Dynamics` does.
-
     Example:
-        >>> in_turn = TraceDynamics([0, 2] * 5_000)  # drawn anew, they bear 1.0
+        >>> in_turn = TraceDynamics([0, 2] * 5_000)  # independent: 1.0
         >>> round(in_turn.step_limit().limit, 3)
         1.414
     """
@@ -70,7 +64,6 @@ class TraceDynamics(UpdateRule):
 
     def __post_init__(self):
         super().__post_init__()
-        check_known(staleness=self.staleness)
         ages = _table(self.staleness)
         known = ages >= 0
         late = ages[known] if known.any() else np.zeros(1)
@@ -79,9 +72,8 @@ class TraceDynamics(UpdateRule):
         needed = _WINDOWS * max(recent, memory, _SHORTEST)
         if len(ages) < needed:
             raise ValueError(
-                f"`staleness` must be of at least {needed} updates, {_WINDOWS} times"
-                f" the largest of {_SHORTEST}, the staleness plus 1, {recent}, and 1 /"
-                f" (1 - `momentum`), {memory}, got {len(ages)}: simulate longer."
+                f"`staleness` must have at least {needed} updates, got {len(ages)}:"
+                " simulate longer."
             )
         mean = np.where(known, ages, 0).sum(axis=1) / known.sum(axis=1)
         mean = mean.astype(np.int32 if ages.shape[1] == 1 else np.float32)
@@ -89,30 +81,23 @@ class TraceDynamics(UpdateRule):
         self._set(ages=ages, weights=self.weights_of(values)[places], recent=recent)
 
     def growth(self, step: ArrayLike) -> float | np.ndarray:
-        """The Lyapunov exponent: the growth of log|x| in an update.
+        """The Lyapunov exponent: the growth of log|x| per update.
 
             growth = lim log|x_t| / t
 
-        Almost all runs have it, though the mean of x may die out. For a constant
-        staleness it is log(spectral_radius). Now and then x and the momentum m are
-        divided by their size, whose logarithms add up: sqrt(x^2 + a m^2), as of an
-        oscillator, with the largest |x| that is often read and, where it is larger, 1 -
-        beta for sqrt(a). x is 1 before the first update and m is 0; the first tenth of
-        the updates are left out.
+        Almost all runs have it, also where the mean over runs behaves differently. For
+        a constant staleness it is log(spectral_radius). x starts at 1 and m at 0; the
+        first tenth of the updates is left out. Every few updates x and m are divided by
+        their size, and its logarithms add up.
 
         Args:
-            step: a = eta lambda, a number or any array.
+            step: a = eta lambda, non-negative, a number or any array.
 
         Returns:
-            float64, shaped as `step`; below 0 where x dies out. Its negative times
-            `trace.num_updates / trace.seconds[-1]` is the rate in 1/seconds. Its error
-            falls as 1/sqrt(T). Costs 1 microsecond an update for one step, 2 for a
-            hundred, thrice that with momentum, and 5 more for several gradients. Exact
-            but where x falls by e^300 while one worker pauses.
-
-        Raises:
-            TypeError: if `step` is no number.
-            ValueError: if it is negative or not finite.
+            float64, shaped as `step`; below 0 where x decays. The rate in 1/seconds is
+            its negative times `trace.num_updates / trace.seconds[-1]`. The error falls
+            as 1/sqrt(T). Costs 1 microsecond an update for one step and 2 for a
+            hundred, three times that with momentum, and 5 more for several gradients.
 
         Example:
             >>> grown = TraceDynamics([1] * 2000).growth([0.64, 1.44])  # always 1 late
@@ -120,10 +105,9 @@ class TraceDynamics(UpdateRule):
             [0.8, 1.2]
 
         References:
-            Benettin, Galgani, Giorgilli and Strelcyn, Lyapunov characteristic
-            exponents, Meccanica 15, 1980, for renormalizing.
+            Benettin et al., Meccanica 15, 1980, for the renormalization.
         """
-        steps = floats("step", step)
+        steps = base.as_reals("step", step)
         if not ((steps >= 0) & np.isfinite(steps)).all():
             raise ValueError(f"`step` must be finite and non-negative, got {step!r}.")
         growth = self._growth_by_parts(steps.ravel()).mean(axis=0).reshape(steps.shape)
@@ -134,18 +118,15 @@ class TraceDynamics(UpdateRule):
 
             growth(a) = 0
 
-        For 16 workers and more it is within 3 % of the mean's `Dynamics.step_limit` by
-        the law of their staleness, if the coefficient of variation of their times is
-        0.7 or less. For 8 and more memoryless workers, whose mean bears 2 (2P - 1), it
-        is sqrt(pi/P) + 1/(2P) to 1 %.
+        P memoryless workers have sqrt(pi/P) + 1/(2P), to 1 % from 8 workers on; the
+        mean over runs has 2 (2P - 1). For 16 or more workers with a coefficient of
+        variation up to 0.7 it is within 3 % of `Dynamics(law).step_limit("mean")`.
 
         Returns:
-            float64, with an interval by the spread over ten parts of the trace; eta is
-            stable below it divided by the largest curvature. For 16 workers and 9,000
-            updates the interval is 3 % to each side for gamma times of shape 4, and 6 %
-            for memoryless ones, and falls as 1/sqrt(T). It held the limit of long
-            traces in 93 to 97 % of simulations, and in 88 % with 64 workers, for whom
-            9,000 updates are few. Costs two or three `growth`s of 32 steps.
+            float64, with a 95 % interval by the spread over ten parts of the trace; it
+            held the limit in 88 to 97 % of simulations. It falls as 1/sqrt(T): for 16
+            workers and 9,000 updates it is 3 % to each side for gamma times of shape 4,
+            and 6 % for memoryless times. Costs two or three `growth`s of 32 steps.
 
         Example:
             >>> late = np.random.default_rng(1).geometric(1 / 16, 10_000) - 1
@@ -160,7 +141,7 @@ class TraceDynamics(UpdateRule):
             above = int(np.argmax(growth >= 0))
             if above:
                 break
-            # down by less than the steps span, or on from the last one
+            # go down by less than the steps span, or on from the last step
             start = start / 16 if growth[0] >= 0 else float(steps[-1])
         ends = growth[above - 1 : above + 1]
         steps = np.linspace(steps[above - 1], steps[above], _STEPS)
@@ -171,11 +152,11 @@ class TraceDynamics(UpdateRule):
         left, right = growth[above - 1 : above + 1]
         limit = steps[above] - (steps[1] - steps[0]) * right / (right - left)
         error = parts[:, above].std(ddof=1) / math.sqrt(_PARTS) / slope
-        half = special.stdtrit(_PARTS - 1, 0.975) * error
+        half = scipy.special.stdtrit(_PARTS - 1, 0.975) * error
         return TraceLimit(*map(float, (limit, max(limit - half, 0), limit + half)))
 
     def _growth_by_parts(self, steps: np.ndarray) -> np.ndarray:
-        """The growth of an update in each part of the trace, float64 [10, S]."""
+        """The growth per update in each part of the trace, float64 [10, S]."""
         beta, c, e = self.momentum, self.compensation, self.extrapolation
         lead, carried = self.lead, self.carried
         weights = self.weights.tolist() if (self.weights != 1).any() else None
@@ -185,9 +166,10 @@ class TraceDynamics(UpdateRule):
         block = self._block(steps)
         x = np.ones((window + block, len(steps)))
         rows = list(x)  # views
+        seen = rows.__getitem__ if single else lambda read: x[read].mean(axis=0)
         m = np.zeros(len(steps))
         energy = np.sqrt(steps) * math.sqrt(self.weights.mean())
-        unit = np.maximum(energy, 1 - beta)  # of m: they turn into one another
+        unit = np.maximum(energy, 1 - beta)
         updates = len(self.ages)
         edges = np.linspace(_LEFT_OUT * updates, updates, _PARTS + 1).astype(int)
         logs = np.zeros((_PARTS + 1, len(steps)))
@@ -195,11 +177,9 @@ class TraceDynamics(UpdateRule):
             for first in range(begin, end, block):
                 last = min(first + block, end)
                 for now, late in enumerate(reads[first:last], window - 1):
-                    read = now - late
-                    y = rows[read] if single else x[read].mean(axis=0)
+                    y = seen(now - late)
                     if e:
-                        before = rows[read - 1] if single else x[read - 1].mean(axis=0)
-                        y = y + e * (y - before)
+                        y = y + e * (y - seen(now - late - 1))
                     if c:
                         y = (1 - c) * y + c * rows[now]
                     change = steps * (lead * y + carried * m) if beta else steps * y
@@ -209,20 +189,21 @@ class TraceDynamics(UpdateRule):
                         m = beta * m + y
                     np.subtract(rows[now], change, out=rows[now + 1])
                 kept = x[last - first : last - first + window]
+                # the largest |x| that is often read, and m in units of x
                 size = np.hypot(np.abs(kept[-self.recent :]).max(axis=0), unit * m)
                 with np.errstate(divide="ignore"):
                     logs[part] += np.log(size)
-                size = np.where(size > 0, size, 1.0)  # 0 stays what it is
-                # what a pause keeps from long ago may be larger, by any factor
+                size = np.where(size > 0, size, 1.0)  # a size of 0 divides nothing
+                # versions that only a long pause keeps may be larger by any factor
                 with np.errstate(over="ignore"):
                     x[:window] = np.clip(kept / size, -_LARGEST, _LARGEST)
                 m = m / size
         return logs[1:] / np.diff(edges)[:, None]
 
     def _block(self, steps: np.ndarray) -> int:
-        """So many updates in a row that nothing overflows or vanishes."""
+        """The number of updates in a row without overflow or underflow."""
         heard = np.abs(self.taken).sum() + self.compensation
-        # of max(|x|, (1 - beta) |m|), in one update
+        # the growth of max(|x|, (1 - beta) |m|) in one update
         most = heard + steps.max(initial=0.0) * self.weights.max() * (
             self.lead * heard + self.carried / (1 - self.momentum)
         )
@@ -231,11 +212,11 @@ class TraceDynamics(UpdateRule):
 
 
 def _table(staleness: ArrayLike) -> np.ndarray:
-    """int64 [T, K]."""
+    """The staleness as a table, int64 [T, K]."""
     ages = np.asarray(base.as_array("staleness", staleness))
     if ages.dtype.kind not in "iu" or ages.ndim not in (1, 2):
         raise TypeError(
-            "`staleness` must hold integers, [T] or [T, K], as `trace.staleness`, got"
+            "`staleness` must hold integers, [T] or [T, K], got"
             f" {ages.dtype} of shape {ages.shape}."
         )
     ages = ages.astype(np.int64)

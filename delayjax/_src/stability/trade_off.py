@@ -1,4 +1,4 @@
-"""Error against run time: rare updates with little noise, or many with more."""
+"""Error against run time: few updates with little noise, or many noisy ones."""
 
 import math
 
@@ -6,7 +6,6 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from delayjax._src import base
-from delayjax._src.stability.known import check_number, floats
 
 
 def error_bound(
@@ -21,21 +20,22 @@ def error_bound(
     start: float,
     agreement: float = 1.0,
 ) -> float | np.ndarray:
-    """The error E F(x) - F* that is left after so many seconds: runtime against error.
+    """An upper bound of the error E F(x) - F* after so many seconds.
 
     An update of K gradients of variance sigma^2, on a loss with curvatures in [l, L],
 
         floor + (1 - eta g l)^N (start - floor),    N = seconds / update_seconds,
         floor = eta L sigma^2 / (2 l g K).
 
-    The floor falls as 1/K while updates become rarer, by `update_seconds` of
-    `cluster.protocols.KScheme`: small K is ahead at first, large K in the end.
+    With a larger K the floor falls as 1/K, and updates take longer: small K is better
+    at first, large K in the end.
 
     Args:
         seconds: any array.
-        update_seconds: between two updates.
+        update_seconds: between two updates, `update_seconds` of
+            `cluster.protocols.KScheme`.
         k: gradients of an update.
-        learning_rate: eta, up to 1/(2L).
+        learning_rate: eta, at most 1/(2L): the bound is not proven beyond.
         smallest: l, of strong convexity.
         largest: L, of smoothness.
         noise: sigma, standard deviation of one gradient (the norm's, of a vector).
@@ -46,11 +46,7 @@ def error_bound(
             F(x_t)|^2.
 
     Returns:
-        float64, shaped as `seconds`, in units of F: an upper bound.
-
-    Raises:
-        TypeError, ValueError: if an argument is no such number, or the learning rate
-            too large for the bound.
+        float64, shaped as `seconds`, in units of F.
 
     Example:
         >>> problem = dict(learning_rate=0.1, smallest=1.0, largest=1.0, noise=2.0)
@@ -63,29 +59,20 @@ def error_bound(
         Dutta et al., AISTATS 2018, arXiv:1803.01113, the bounds of K-sync and K-async
         SGD for strongly convex losses (with M_G = 0).
     """
-    check_number("update_seconds", update_seconds, positive=True)
+    base.check_number("update_seconds", update_seconds, positive=True)
+    base.check_number("largest", largest, positive=True)
+    for name, value, most, rule in (
+        ("smallest", smallest, largest, "`largest` = "),
+        ("agreement", agreement, 1.0, ""),
+        ("learning_rate", learning_rate, 1 / (2 * largest), "1 / (2 `largest`) = "),
+    ):
+        base.check_number(name, value, positive=True)
+        if value > most:
+            raise ValueError(f"`{name}` must be at most {rule}{most}, got {value}.")
+    base.check_number("noise", noise)
+    base.check_number("start", start)
     k = base.check_bound("k", k, at_least=1)
-    for name, value in {
-        "learning_rate": learning_rate,
-        "smallest": smallest,
-        "largest": largest,
-        "agreement": agreement,
-    }.items():
-        check_number(name, value, positive=True)
-    check_number("noise", noise)
-    check_number("start", start)
-    if largest < smallest:
-        raise ValueError(
-            f"`largest` must be at least `smallest` = {smallest}, got {largest}."
-        )
-    if agreement > 1:
-        raise ValueError(f"`agreement` must lie in (0, 1], got {agreement}.")
-    if learning_rate > 1 / (2 * largest):
-        raise ValueError(
-            f"`learning_rate` must be at most 1 / (2 `largest`) = {0.5 / largest}, got"
-            f" {learning_rate}: beyond it the bound is not proven."
-        )
-    times = floats("seconds", seconds)
+    times = base.as_reals("seconds", seconds)
     if not (times >= 0).all():
         raise ValueError(f"`seconds` must be non-negative, got {seconds!r}.")
     floor = learning_rate * largest * noise**2 / (2 * smallest * agreement * k)

@@ -14,34 +14,21 @@ def bounded_staleness(
 
     Args:
         bound: the largest staleness, in updates.
-        late: what happens beyond. "drop": a gradient that arrives too old is refused,
-            and its worker reads and goes on (the released Rudra server). "restart": a
-            worker whose gradient would be too old stops at once, reads and begins anew.
-            "wait": the server holds what arrives while an update would make a gradient
-            in flight too old, and then applies all of it in one; who is held idles.
-        batch: gradients an update, at least where it waits.
-
-    Returns:
-        The rule; tau <= bound. Dropped or not, the mean staleness of all arrivals is
-        (P - 1) times the share that is accepted (batch 1, "drop").
-
-    Raises:
-        TypeError, ValueError: if `bound` is negative, `batch` below 1 or `late`
-            unknown.
+        late: "drop": the server refuses a gradient that is too old, and its worker
+            reads and goes on. "restart": a worker whose gradient would be too old stops
+            at once, reads and begins anew. "wait": while an update would make a
+            gradient in flight too old, the server collects gradients, and then applies
+            all of them in one update; their workers idle until then.
+        batch: gradients an update; with "wait" at least as many.
 
     Example:
         >>> from delayjax.cluster import Cluster, exponential, simulate
-        >>> cluster = Cluster(16, exponential(1.0))
-        >>> [
-        ...     simulate(cluster, bounded_staleness(4, late=late), 99, seed=0
-        ...     ).max_staleness
-        ...     for late in ("drop", "restart", "wait")
-        ... ]
-        [4, 4, 4]
+        >>> rule = bounded_staleness(4, late="wait")
+        >>> simulate(Cluster(16, exponential(1.0)), rule, 99, seed=0).max_staleness
+        4
 
     References:
-        Gupta, Zhang and Wang (Rudra), ICDM 2016, arXiv:1509.04210 (the released code's
-        drop); "wait" and "restart" are the other two ways to keep the bound.
+        Gupta, Zhang and Wang (Rudra), arXiv:1509.04210, for "drop".
     """
     bound = base.check_bound("bound", bound)
     batch = base.check_bound("batch", batch, at_least=1)
@@ -50,7 +37,7 @@ def bounded_staleness(
         raise ValueError(f'`late` must be "drop", "restart" or "wait", got {late!r}.')
 
     def rule(server):
-        if late == "wait":  # who is held cannot deliver twice
+        if late == "wait":  # each worker delivers once
             server.check_workers("batch", batch)
         server.start_all()
         rules[late](server, bound, batch)
@@ -63,20 +50,13 @@ def ringmaster(bound: int, *, stop: bool = False) -> Protocol:
 
         x_{t+1} = x_t - eta g(x_{t - tau}) if tau < R, else the gradient is ignored
 
-    The worker reads the current parameters either way. R = 1 is SGD on whatever comes
-    first, R = inf plain asynchronous SGD; for a time that no method beats,
-    R = max(1, ceil(sigma^2 / eps)).
+    It is `bounded_staleness(R - 1)`. R = 1 is SGD on the first gradient at each
+    version. No method has a better time complexity than R = max(1, ceil(sigma^2/eps)).
 
     Args:
         bound: R, in updates.
-        stop: whether computations whose staleness reaches R are stopped at once (the
-            variant with calculation stops).
-
-    Returns:
-        The rule, `bounded_staleness(bound - 1)` by its paper's name.
-
-    Raises:
-        TypeError, ValueError: if `bound` is below 1.
+        stop: whether a worker stops at once when the staleness of its gradient reaches
+            R (the variant with calculation stops).
 
     Example:
         >>> from delayjax.cluster import Cluster, exponential, simulate
@@ -127,7 +107,7 @@ def _restart(server: Server, bound: int, batch: int) -> None:
 
 
 def _wait(server: Server, bound: int, batch: int) -> None:
-    started = [0] * server.num_workers  # at which version, or a later one, it reads
+    started = [0] * server.num_workers  # at this version; a worker reads it or a later
     in_flight = {0: server.num_workers}  # started at a version
     oldest = 0
     held = []

@@ -1,34 +1,26 @@
 """Gradient coding: redundant work instead of waiting or staleness."""
 
 from delayjax._src import base
+from delayjax._src.cluster.ranges import check_integer
 from delayjax._src.cluster.server import Arrival, Protocol, Server
 
 
 def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> Protocol:
     """Clusters whose gradient is complete without their r - 1 slowest workers.
 
-    Each worker computes the gradients of `load` parts of the data, r, and sends one
-    combination. A cluster of n workers is done when n - r + 1 of them have delivered,
-    an update when all clusters are; it holds the gradient of all P parts, exactly. Then
-    everybody starts anew:
+    Each worker computes the gradients of r = `load` parts of the data and sends one
+    combination. A cluster of n workers is done when n - r + 1 of them have delivered.
+    When all clusters are done, the exact gradient of all P parts makes the update, and
+    all workers start anew:
 
         seconds = max over clusters of (r T)_(n - r + 1 : n),   tau = 0
 
     Args:
-        num_clusters: into which the workers are dealt in their order, C.
-        load: parts a worker computes, r: its tasks take r times a part's time. 1 is
-            `hardsync`.
+        num_clusters: C; workers are dealt to the clusters in their order.
+        load: r; a task takes r times a part's time. 1 is `hardsync`.
         dynamic: whether workers are dealt anew after each update, so that those which
-            had not delivered (the stragglers, who may be slow again) are spread evenly
-            over the clusters. Assumes that data is placed so that every worker can
-            serve every cluster.
-
-    Returns:
-        The rule; K = P gradients an update, those of the parts.
-
-    Raises:
-        TypeError, ValueError: if `num_clusters` is not in 1 .. P, or `load` not in
-            1 .. the size of the smallest cluster.
+            had not delivered are spread evenly over the clusters. Every worker must
+            have the data of every cluster.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
@@ -37,8 +29,8 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
         array([2., 4.])
 
     References:
-        Buyukates, Ozfatura, Ulukus and Gunduz, Gradient coding with dynamic clustering
-        for straggler mitigation, arXiv:2011.01922, arXiv:2103.01206.
+        Buyukates et al., Gradient coding with dynamic clustering, arXiv:2011.01922,
+        arXiv:2103.01206.
     """
     num_clusters = base.check_bound("num_clusters", num_clusters, at_least=1)
     load = base.check_bound("load", load, at_least=1)
@@ -46,11 +38,8 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
     def rule(server):
         workers = server.num_workers
         server.check_workers("num_clusters", num_clusters)
-        if load > workers // num_clusters:
-            raise ValueError(
-                f"`load` must lie in 1 .. {workers // num_clusters}, the workers of the"
-                f" smallest cluster, got {load}."
-            )
+        smallest = workers // num_clusters
+        check_integer("load", load, 1, smallest)
         cluster_of = [worker * num_clusters // workers for worker in range(workers)]
         delivered = {}
         missing = _begin(server, cluster_of, num_clusters, load)
@@ -59,7 +48,7 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
             missing[cluster_of[arrival.worker]] -= 1
             if max(missing) > 0:
                 continue
-            for part in range(workers):  # late or not, its gradient is decoded
+            for part in range(workers):  # the server decodes missing gradients too
                 late = Arrival(part, server.version, arrival.begun, server.now, False)
                 server.take(delivered.get(part, late))
             server.update()
@@ -76,7 +65,7 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
 def _begin(
     server: Server, cluster_of: list[int], num_clusters: int, load: int
 ) -> list[int]:
-    """Starts everybody; returns how many deliveries each cluster is short of."""
+    """Starts all workers; returns how many deliveries each cluster needs."""
     missing = [1 - load] * num_clusters
     for worker, cluster in enumerate(cluster_of):
         server.start(worker, work=load)

@@ -5,35 +5,26 @@ import statistics
 from typing import Literal
 
 from delayjax._src import base
-from delayjax._src.cluster.server import Protocol, Server
+from delayjax._src.cluster.server import Arrival, Protocol, Server
 
 
 def groups(
     num_groups: int, *, data: Literal["dynamic", "static"] = "dynamic"
 ) -> Protocol:
-    """G groups: a barrier inside each, plain asynchronous updates by each.
+    """G groups: a barrier inside each group, asynchronous updates by each group.
 
         x_{t+1} = x_t - eta (1/|group|) sum_{i in group} g_i(x_{t - tau})
 
     A group's members read together and wait for their slowest. G = 1 is synchronous,
     G = P plain asynchronous SGD; the mean staleness is G - 1. Workers are dealt to
-    groups in their order, as evenly as possible.
-
-    With dynamic data, one group slowed by 1 + d and an unchanged number of gradients,
-    the run takes 1 / (1 - (1/G) d/(1+d)) times as long: a straggler costs its group
-    alone. With static data it takes 1 + d times as long whatever G.
+    groups in their order, as evenly as possible. If one group is slower by 1 + d, a run
+    takes 1 / (1 - (1/G) d/(1+d)) times as long with dynamic data, and 1 + d times as
+    long with static data.
 
     Args:
         num_groups: G, in 1 .. P.
-        data: "dynamic" draws from one pool; with "static" each group has its share of
-            the updates and stops after it, so the slowest decides when the run ends.
-
-    Returns:
-        The rule; as many gradients an update as the group has members.
-
-    Raises:
-        TypeError, ValueError: if `num_groups` is no integer in 1 .. P or `data` is
-            unknown; with static data also if a simulation has no `num_updates`.
+        data: with "dynamic" all groups draw from one pool; with "static" each group has
+            its share of the simulation's `num_updates` and stops after it.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
@@ -42,9 +33,8 @@ def groups(
         array([1., 2., 3., 4., 4.])
 
     References:
-        Basu, Saxena, Panja and Verma, Balancing stragglers against staleness in
-        distributed deep learning, HiPC 2018 (the exact rule is not public; this is a
-        reconstruction).
+        Basu et al., Balancing stragglers against staleness in distributed deep
+        learning, HiPC 2018 (a reconstruction: the exact rule is not public).
     """
     num_groups = base.check_bound("num_groups", num_groups, at_least=1)
     if data not in ("dynamic", "static"):
@@ -59,13 +49,10 @@ def groups(
         for group, members in enumerate(team.members):
             server.start_all(members if left[group] else ())
         for arrival in server:
-            group = team.complete(arrival)
-            if group is None:
-                continue
-            team.update(group)
-            left[group] -= 1
-            if left[group] > 0:
-                server.start_all(team.members[group])
+            group = team.gather(arrival)
+            if group is not None:
+                left[group] -= 1
+                server.start_all(team.members[group] if left[group] else ())
 
     return rule
 
@@ -73,28 +60,21 @@ def groups(
 def progressive_groups(
     max_groups: int, *, tolerance: float = 0.2, every: int = 20
 ) -> Protocol:
-    """As many groups as the stragglers of the moment call for, and no more.
+    """As few groups as the current stragglers allow.
 
-    Every `every` updates the delay d of the slowest worker is measured, from the times
-    of the tasks since, and G is chosen as the smallest number of groups for which the
-    run takes at most 1 + tolerance times as long as without the straggler:
+    It begins with one group. Every `every` updates it measures the delay d of the
+    slowest worker, and chooses the smallest number of groups G for which the run takes
+    at most 1 + tolerance times as long as without the straggler:
 
         d = slowest mean task / median mean task - 1
         1 / (1 - (1/G) d/(1+d)) <= 1 + tolerance
 
-    within 1 .. max_groups. It begins with one group. When G changes, all start anew.
+    When G changes, all workers start anew.
 
     Args:
-        max_groups: the most groups, what the tolerated loss of accuracy allows.
+        max_groups: the most groups.
         tolerance: of time, as a share.
         every: updates between two decisions.
-
-    Returns:
-        The rule.
-
-    Raises:
-        TypeError, ValueError: if an integer is not positive, `max_groups` exceeds P, or
-            `tolerance` is not positive.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
@@ -117,13 +97,12 @@ def progressive_groups(
         server.start_all()
         for arrival in server:
             times[arrival.worker].append(arrival.arrived - arrival.begun)
-            group = team.complete(arrival)
+            group = team.gather(arrival)
             if group is None:
                 continue
-            team.update(group)
             if server.version % every == 0:
                 wanted = _wanted_groups(times, max_groups, tolerance)
-                times = [own[-1:] for own in times]  # who is slow may have no other
+                times = [own[-1:] for own in times]  # a slow worker may have no other
                 if wanted != len(team.members):
                     team = _Teams(server, wanted)
                     server.start_all()
@@ -134,7 +113,7 @@ def progressive_groups(
 
 
 class _Teams:
-    """Who is in which group, and what the groups have gathered."""
+    """The members of the groups, and the gradients that the groups have."""
 
     def __init__(self, server: Server, num_groups: int):
         self._server = server
@@ -145,28 +124,24 @@ class _Teams:
             self.members[group].append(worker)
         self._gathered = [[] for _ in range(num_groups)]
 
-    def complete(self, arrival) -> int | None:
-        """The arrival's group, if it has all its gradients now."""
+    def gather(self, arrival: Arrival) -> int | None:
+        """Makes an update if the arrival's group is complete, and returns the group."""
         group = self._of[arrival.worker]
-        self._gathered[group].append(arrival)
-        whole = len(self._gathered[group]) == len(self.members[group])
-        return group if whole else None
-
-    def update(self, group: int) -> None:
-        """Applies what a group has gathered."""
-        for arrival in self._gathered[group]:
-            self._server.take(arrival)
-        self._gathered[group] = []
+        gathered = self._gathered[group]
+        gathered.append(arrival)
+        if len(gathered) < len(self.members[group]):
+            return None
+        for each in gathered:
+            self._server.take(each)
+        gathered.clear()
         self._server.update()
+        return group
 
 
 def _shares(num_updates: float, num_groups: int) -> list[float]:
     """The updates of each group; they differ by one at most."""
     if num_updates == math.inf:
-        raise ValueError(
-            "`num_updates` must be an integer where `data` is static, got None: each"
-            " group has its share of the updates."
-        )
+        raise ValueError("`num_updates` must be given if `data` is static, got None.")
     share, extra = divmod(int(num_updates), num_groups)
     return [share + (group < extra) for group in range(num_groups)]
 

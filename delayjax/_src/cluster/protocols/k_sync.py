@@ -1,15 +1,15 @@
 """Servers that count to K: hardsync, n-softsync, the K-sync family, round robin.
 
-The four schemes of Dutta, Joshi, Ghosh, Dube and Nagpurkar (Slow and stale gradients
-can win the race, AISTATS 2018, arXiv:1803.01113) take K gradients an update:
+The four schemes of Dutta et al. (Slow and stale gradients can win the race, AISTATS
+2018, arXiv:1803.01113) take K gradients an update:
 
     scheme          the update takes          others at an update   early workers
-    k_sync          K different workers       start anew            idles
-    k_batch_sync    any K at this version     start anew            computes one more
-    k_async         K different workers       go on, stale          idles
-    k_batch_async   any K                     go on, stale          computes one more
+    k_sync          K different workers       start anew            idle
+    k_batch_sync    any K at this version     start anew            compute one more
+    k_async         K different workers       go on, stale          idle
+    k_batch_async   any K                     go on, stale          compute one more
 
-Mean staleness is 0, 0, P/K - 1 and (P - 1)/K, whatever the service times.
+Mean staleness is 0, 0, P/K - 1 and (P - 1)/K, for any service times.
 """
 
 import dataclasses
@@ -19,8 +19,9 @@ import math
 import numpy as np
 
 from delayjax._src import base
+from delayjax._src.cluster.ranges import check_integer, check_share
 from delayjax._src.cluster.server import Protocol, Server
-from delayjax._src.cluster.service_time import ServiceTime, as_service_time, check_k
+from delayjax._src.cluster.service_time import ServiceTime, as_service_time
 
 _COARSE, _FINE = 256, 4096  # points of a grid of seconds
 _NOTHING = 1e-6  # of a mean
@@ -28,15 +29,13 @@ _NOTHING = 1e-6  # of a mean
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class KScheme:
-    """One of the four schemes, with its K: a protocol that knows its mean seconds.
+    """One of the four schemes with its K: a protocol that knows its mean seconds.
 
     Attributes:
         name: of its factory.
-        k: gradients of an update, 1 .. P; checked when P is known.
-        restarts: whether an update lets all workers start anew. Else the workers that
-            compute go on, and their gradients are stale.
-        repeats: whether a worker that is early computes another gradient for the same
-            update. Else it idles until the update.
+        k: gradients of an update, 1 .. P.
+        restarts: whether all workers start anew at an update, or go on, stale.
+        repeats: whether an early worker computes one more gradient, or idles.
     """
 
     name: str
@@ -75,34 +74,26 @@ class KScheme:
             k_batch_sync    int_0^inf P(N_1(t) + ... + N_P(t) < K) dt
 
         N_i(t) counts the gradients that worker i delivers until t: P(N_i(t) >= n) =
-        F^{*n}(t), a convolution on a grid of times. For other times `k_async` lies
-        above `k_batch_async`, and below `k_sync` if a used task is sooner done than a
-        new one, as for shifted exponential and uniform times but not for Pareto's.
+        F^{*n}(t), a convolution on a grid of times. For other times `k_async` takes
+        longer than `k_batch_async`, and less than `k_sync` if a used task ends sooner
+        than a new one (shifted exponential and uniform, but not Pareto times).
 
         Args:
             workers: P.
             service_time: T, the same for all workers.
 
         Returns:
-            float64; `inf` where the mean is infinite. Exact, but `k_batch_sync` to 1e-4
-            for K > 1 and times with a memory; it costs O(K^2 log P) for each point of
-            the grid: 5 ms for K = 8, 0.1 s for 64.
-
-        Raises:
-            TypeError: if `service_time` is no `ServiceTime`.
-            ValueError: if K is above P, there is no closed form, or the first of P
-                workers may take so long that the grid is too coarse.
+            float64; may be `inf`. `k_batch_sync` with K > 1 is accurate to 1e-4 and
+            costs 5 ms for K = 8, 0.1 s for 64.
 
         Example:
-            >>> from delayjax.cluster import empirical, exponential
+            >>> from delayjax.cluster import exponential
             >>> round(k_sync(2).update_seconds(8, exponential(1.0)), 6)  # 1/8 + 1/7
             0.267857
-            >>> either = empirical([1.0, 3.0])  # or 1, or 2 or 3, or 3
-            >>> round(k_batch_sync(2).update_seconds(2, either), 2)
-            2.25
         """
         as_service_time("service_time", service_time)
-        check_k(self.k, workers)
+        workers = base.check_bound("workers", workers, at_least=1)
+        check_integer("k", self.k, 1, workers)
         memoryless = service_time.stages == 1
         if self.repeats and (memoryless or not self.restarts):
             return self.k * service_time.mean / workers
@@ -124,18 +115,15 @@ def hardsync() -> Protocol:
 
         x_{t+1} = x_t - eta (1/P) sum_i g_i(x_t),   tau = 0
 
-    Returns:
-        The rule; K = P gradients an update, E T_(P:P) seconds each.
+    An update takes E T_(P:P) seconds.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
-        >>> simulate(Cluster(3, constant(1.0)), hardsync(), 2, seed=0).staleness
-        array([[0, 0, 0],
-               [0, 0, 0]], dtype=int32)
+        >>> simulate(Cluster(3, constant(1.0)), hardsync(), 2, seed=0).seconds
+        array([1., 2.])
 
     References:
-        Zhang, Gupta, Lian and Liu, Staleness-aware async-SGD, IJCAI 2016,
-        arXiv:1511.05950.
+        Zhang et al., Staleness-aware async-SGD, IJCAI 2016, arXiv:1511.05950.
     """
 
     def rule(server):
@@ -145,21 +133,15 @@ def hardsync() -> Protocol:
 
 
 def n_softsync(n: int) -> Protocol:
-    """An update for every K = floor(P / n) gradients, from whichever workers.
+    """An update for every K = floor(P / n) gradients, from any workers.
 
         x_{t+1} = x_t - (1/K) sum_l eta(tau_l) g_l(x_{t - tau_l})
 
-    No barrier: a fast worker may be in an update twice. n = 1 waits for P gradients,
-    n = P is plain asynchronous SGD (Downpour). Mean staleness is (P - 1) / K, about n.
+    It is `k_batch_async` with this K. n = 1 waits for P gradients, n = P is plain
+    asynchronous SGD (Downpour). Mean staleness is (P - 1) / K, about n.
 
     Args:
-        n: 1 .. P, checked when the cluster is known.
-
-    Returns:
-        The rule; `k_batch_async` with K = floor(P / n).
-
-    Raises:
-        TypeError, ValueError: if `n` is no integer in 1 .. P.
+        n: 1 .. P.
 
     Example:
         >>> from delayjax.cluster import Cluster, exponential, simulate
@@ -168,8 +150,8 @@ def n_softsync(n: int) -> Protocol:
         (5, 4)
 
     References:
-        Zhang, Gupta, Lian and Liu, Staleness-aware async-SGD, IJCAI 2016,
-        arXiv:1511.05950; Gupta, Zhang and Wang (Rudra), ICDM 2016, arXiv:1509.04210.
+        Zhang et al., Staleness-aware async-SGD, arXiv:1511.05950; Gupta, Zhang and Wang
+        (Rudra), arXiv:1509.04210.
     """
     n = base.check_bound("n", n, at_least=1)
 
@@ -185,11 +167,10 @@ def k_sync(k: int) -> KScheme:
 
         x_{t+1} = x_t - (eta/K) sum_{l=1..K} g_l(x_t),   tau = 0
 
-    Args:
-        k: 1 .. P, checked when the cluster is known.
+    An update takes E T_(K:P) seconds.
 
-    Returns:
-        The rule; E T_(K:P) seconds an update.
+    Args:
+        k: 1 .. P.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
@@ -203,18 +184,16 @@ def k_sync(k: int) -> KScheme:
 def k_batch_sync(k: int) -> KScheme:
     """The first K gradients at the current version make the update, from any worker.
 
-    Args:
-        k: 1 .. P, checked when the cluster is known.
+    tau = 0. With exponential times an update takes K E T / P seconds.
 
-    Returns:
-        The rule; tau = 0. With exponential times K E T / P seconds an update.
+    Args:
+        k: 1 .. P.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
         >>> cluster = Cluster(3, constant(1.0), slowdown=[1.0, 9.0, 9.0])
-        >>> simulate(cluster, k_batch_sync(2), 2, seed=0).workers
-        array([[0, 0],
-               [0, 0]], dtype=int32)
+        >>> simulate(cluster, k_batch_sync(2), 2, seed=0).workers.tolist()
+        [[0, 0], [0, 0]]
     """
     return KScheme("k_batch_sync", k, restarts=True, repeats=True)
 
@@ -224,45 +203,34 @@ def k_async(k: int) -> KScheme:
 
         x_{t+1} = x_t - (eta/K) sum_{l=1..K} g_l(x_{t - tau_l})
 
-    A worker that has delivered idles until the update. Mean staleness is P/K - 1. K = 1
-    is plain asynchronous SGD, K = P is synchronous.
+    Mean staleness is P/K - 1. K = 1 is plain asynchronous SGD, K = P is synchronous.
 
     Args:
-        k: 1 .. P, checked when the cluster is known.
-
-    Returns:
-        The rule.
+        k: 1 .. P.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
         >>> cluster = Cluster(3, constant(1.0), slowdown=[1.0, 1.0, 2.5])
-        >>> simulate(cluster, k_async(2), 3, seed=0).staleness
-        array([[0, 0],
-               [0, 0],
-               [2, 0]], dtype=int32)
+        >>> simulate(cluster, k_async(2), 3, seed=0).staleness.tolist()
+        [[0, 0], [0, 0], [2, 0]]
     """
     return KScheme("k_async", k, restarts=False, repeats=False)
 
 
 def k_batch_async(k: int) -> KScheme:
-    """An update for every K gradients; no worker ever waits.
+    """An update for every K gradients; workers never wait.
 
     Mean staleness is (P - 1) / K for any service times and speeds, and an update takes
-    K E T / P seconds (K over the workers' summed rate).
+    K E T / P seconds.
 
     Args:
-        k: 1 .. P, checked when the cluster is known.
-
-    Returns:
-        The rule.
+        k: 1 .. P.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
-        >>> simulate(Cluster(4, constant(1.0)), k_batch_async(2), 4, seed=0).staleness
-        array([[0, 0],
-               [1, 1],
-               [2, 1],
-               [2, 1]], dtype=int32)
+        >>> trace = simulate(Cluster(4, constant(1.0)), k_batch_async(2), 4, seed=0)
+        >>> trace.staleness.tolist()
+        [[0, 0], [1, 1], [2, 1], [2, 1]]
     """
     return KScheme("k_batch_async", k, restarts=False, repeats=True)
 
@@ -272,9 +240,6 @@ def round_robin() -> Protocol:
 
         x_{t+1} = x_t - eta_t g(x_{t - tau}),   tau = P - 1 from update P - 1 on
 
-    Returns:
-        The rule. A worker that is early waits for its turn.
-
     Example:
         >>> from delayjax.cluster import Cluster, exponential, simulate
         >>> trace = simulate(Cluster(3, exponential(1.0)), round_robin(), 5, seed=0)
@@ -282,8 +247,7 @@ def round_robin() -> Protocol:
         array([0, 1, 2, 2, 2], dtype=int32)
 
     References:
-        Langford, Smola and Zinkevich, Slow learners are fast, NIPS 2009,
-        arXiv:0911.0491.
+        Langford, Smola and Zinkevich, Slow learners are fast, arXiv:0911.0491.
     """
 
     def rule(server):
@@ -300,20 +264,14 @@ def round_robin() -> Protocol:
 
 
 def event_triggered(probability: float) -> Protocol:
-    """Asynchronous SGD in which a gradient is worth sending with some probability.
+    """Asynchronous SGD in which each gradient is sent with some probability.
 
-    The timing of uploads that are triggered by the gradient itself, as a thinned stream
-    of arrivals: nu -> p nu. Without sending, a worker reads and goes on. (To decide by
-    the gradient's value train along the trace of `k_async(1)` with `accept=`.)
+    This models uploads that the gradient itself triggers: nu -> p nu, mean staleness
+    p (P - 1). A worker that does not send reads and goes on; its gradient is dropped.
+    To decide by the gradient's value, use `k_async(1)` and `replay`'s `accept`.
 
     Args:
-        probability: that a gradient is sent, p.
-
-    Returns:
-        The rule; what is not sent counts as dropped. Mean staleness is p (P - 1).
-
-    Raises:
-        ValueError: if `probability` is not in (0, 1].
+        probability: p in (0, 1], that a gradient is sent.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
@@ -322,11 +280,9 @@ def event_triggered(probability: float) -> Protocol:
         True
 
     References:
-        Yu, Chen and Poor, arXiv:2406.11159 (event-triggered communication; their rule
-        is not public, this is a model of it).
+        A model of Yu, Chen and Poor's event trigger, arXiv:2406.11159.
     """
-    if not 0.0 < probability <= 1.0:
-        raise ValueError(f"`probability` must lie in (0, 1], got {probability}.")
+    check_share("probability", probability, positive=True)
 
     def rule(server):
         server.start_all()
@@ -342,7 +298,7 @@ def event_triggered(probability: float) -> Protocol:
 
 
 def _any_k_seconds(k: int, workers: int, service_time: ServiceTime) -> float:
-    """The integral of P(N_1 + ... + N_P < K), up to where nothing is left of it."""
+    """The integral of P(N_1 + ... + N_P < K) over time."""
     first = service_time.kth_mean(1, workers)
     if first == math.inf:
         return math.inf
@@ -352,9 +308,8 @@ def _any_k_seconds(k: int, workers: int, service_time: ServiceTime) -> float:
         horizon *= 1.5
         if horizon > _FINE / 20 * first:
             raise ValueError(
-                "`service_time` must not have so heavy a tail, or K be smaller: the"
-                f" grid of {_FINE} points cannot hold {k} gradients of {workers}"
-                " workers; simulate k_batch_sync."
+                f"`service_time` must have a lighter tail, got {service_time!r}:"
+                " simulate k_batch_sync."
             )
     return float(short(horizon, _FINE).sum() * horizon / _FINE)
 
@@ -362,17 +317,15 @@ def _any_k_seconds(k: int, workers: int, service_time: ServiceTime) -> float:
 def _short_of(
     k: int, workers: int, service_time: ServiceTime, horizon: float, points: int
 ) -> np.ndarray:
-    """P(fewer than K gradients are there) on a grid up to `horizon`, float64 [points].
-
-    Times are rounded to the grid, by half of a cell up or down, which keeps their mean.
-    """
+    """P(fewer than K gradients are there) on a grid up to `horizon`."""
+    # times are rounded to the nearest point, which keeps their mean
     edges = (np.arange(points + 1) - 0.5) * horizon / points
     one = np.fft.rfft(-np.diff(service_time.survival(edges)), 2 * points)
     delivered = np.ones((k + 1, points))  # P(N >= n), n = 0 .. K
     power = np.ones_like(one)
     for n in range(1, k + 1):
         density = np.fft.irfft(power * one)[:points]
-        power = np.fft.rfft(density, 2 * points)  # what is beyond must not come back
+        power = np.fft.rfft(density, 2 * points)  # padded against wrapping
         delivered[n] = np.cumsum(density)
     own = -np.diff(delivered, axis=0)  # P(N = n), n < K
     total = np.zeros_like(own)

@@ -1,4 +1,4 @@
-"""Ringleader: its server's rounds, and the tables with which training follows them."""
+"""Ringleader: the rounds of its server, and the tables of its training."""
 
 import dataclasses
 from typing import Any, ClassVar, NamedTuple
@@ -12,7 +12,7 @@ from delayjax._src.cluster.server import Server
 
 
 class RingleaderState(NamedTuple):
-    """State of `ringleader`. What `[2]` leads is this round and the next."""
+    """State of `ringleader`; a leading axis `[2]` is this round and the next."""
 
     sums: Any  # of the gradients of each worker; each leaf [2, P, *shape]
     counts: jax.Array  # gradients of each worker, float32 [2, P]
@@ -51,18 +51,13 @@ class Ringleader:
     def aggregation(self, num_workers: int) -> Aggregation:
         """Tables in which every worker's mean gradient counts equally.
 
-            direction = (1/P) sum_i U_i / b_i
-
-        U_i and b_i are the sum and the number of worker i's gradients in this round.
-        Gradients of a worker that has had its update in this round are kept for the
-        next round.
+            direction = (1/P) sum_i U_i / b_i   (sum and number of worker i's gradients)
 
         Args:
             num_workers: P.
 
         Returns:
-            The `aggregation` of `replay`. Its state holds two tables, 2 P parameter
-            trees; an update reads one.
+            The `aggregation` of `replay`. Its state holds 2 P parameter trees.
 
         Example:
             >>> tables = ringleader().aggregation(2)
@@ -88,7 +83,7 @@ class Ringleader:
         def add_fn(state, gradients, workers):
             there = workers >= 0
             table = jnp.where(state.owed[workers], 0, 1)
-            row = jnp.where(there, workers, num_workers)  # beyond the table: left out
+            row = jnp.where(there, workers, num_workers)  # beyond the table: dropped
             place = jnp.argmax(jnp.where(there, jnp.arange(len(workers)), -1))
             return state._replace(
                 sums=jax.tree.map(
@@ -110,7 +105,7 @@ class Ringleader:
             owed = state.owed.at[state.last].set(False)
             is_over = ~owed.any()
 
-            def turned(table):  # a new round: what was kept is its beginning
+            def turned(table):  # a new round begins with the gradients kept for it
                 new = jnp.stack([table[1], jnp.zeros_like(table[1])])
                 return jnp.where(is_over, new, table)
 
@@ -131,16 +126,15 @@ def ringleader() -> Ringleader:
     rounds:
 
     1. collect until every worker has delivered;
-    2. P updates x <- x - eta (1/P) sum_i U_i / b_i: the first at once, for the worker
-       that delivered last; each next one when a worker arrives that has had none in
-       this round, whose gradient joins its sum. Each worker reads at its own update.
+    2. make P updates x <- x - eta (1/P) sum_i U_i / b_i: the first at once, for the
+       worker that delivered last; each next one when a worker arrives that has had no
+       update in this round. Its gradient joins its sum, and it reads.
 
-    Gradients of workers that have had theirs are kept for the next round. Between its
-    updates a worker goes on at the parameters it has.
+    A gradient of a worker that has had its update in this round counts for the next
+    round. Between its updates a worker goes on at the parameters that it has.
 
     Returns:
-        The rule; tau <= 2 P - 2. The rows of the trace hold the gradients that are new
-        since the update before, also the gradients kept for later. Train along it with
+        The rule: tau <= 2 P - 2. Train along its trace with
         `aggregation=ringleader().aggregation(P)`, which keeps the sums.
 
     Example:

@@ -1,0 +1,93 @@
+"""The gain above which the delay equation, or the variance of P workers, grows."""
+
+import functools
+import math
+
+import numpy as np
+import scipy
+
+from delayjax._src.cluster.service_time import ServiceTime
+from delayjax._src.stability.root_finding import zero_between
+
+_FINE = 0.02  # 1/mean between two angular frequencies
+_HIGHEST = 1000.0  # 1/median: the highest angular frequency
+_COARSEST = 2e-5  # relative distance of two frequencies, at most
+_BLOCK = 100  # frequencies at a time
+_POINTS = 2**14  # of an integral over all frequencies
+_SPARSE = 16  # points for one value of a transform that has no formula
+
+
+@functools.lru_cache(maxsize=8)  # a search for the best P asks again and again
+def limit_of_the_mean(time: ServiceTime) -> float:
+    """The gain at which the delay equation has a root on the imaginary axis."""
+    if time.stages is not None:
+        return _limit_of_stages(time.stages) / time.mean
+    # the median, because one delay in a thousand may determine the mean
+    typical = float(time.quantile(0.5))
+    if typical == 0:  # at least half of the cosines are 1
+        return math.inf
+
+    def real(w):
+        return time.transform(1j * w).real
+
+    highest = min(_HIGHEST / min(typical, time.mean), time.resolved)
+    limit, first = math.inf, 0.0
+    # |phi| is at most 1, so a is at least w
+    while first < min(limit, highest):
+        spacing = max(_FINE / time.mean, _COARSEST * first)
+        w = first + spacing * np.arange(_BLOCK + 1)
+        signs = real(w) > 0
+        for cell in np.flatnonzero(signs[:-1] != signs[1:]):
+            if w[cell] >= limit:
+                break
+            crossing = zero_between(real, w[cell], w[cell + 1])
+            late = -float(time.transform(1j * crossing).imag)
+            if late > 0:
+                limit = min(limit, crossing / late)
+        first = float(w[-1])
+    return limit
+
+
+def limit_of_the_variance(time: ServiceTime, workers: int, most: float) -> float:
+    """The gain at which the integral is 1, at most `most`."""
+    w, phi, spread = _spectrum(time)
+    spread = spread / (2.0 * _POINTS * workers)
+
+    def left(gain: float) -> float:
+        """1 - the integral."""
+        return float(1 - (spread / np.abs(1j * w / gain + phi) ** 2).sum())
+
+    high = 1 / time.mean
+    while high < most and left(high) > 0:
+        high *= 2
+    high = min(high, most)
+    return zero_between(left, 1e-9 / time.mean, high) if left(high) < 0 else high
+
+
+@functools.lru_cache(maxsize=8)
+def _spectrum(time: ServiceTime) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Frequencies w = tan(angle) / E T, phi(i w), and (1 - |phi|^2) dw/d(angle) E T."""
+    angles = (np.arange(_POINTS) + 0.5) * (math.pi / 2 / _POINTS)
+    w = np.tan(angles) / time.mean
+    phi = time.transform(1j * w) if time.resolved == math.inf else _between(time, w)
+    return w, phi, (1 - np.abs(phi) ** 2) / np.cos(angles) ** 2
+
+
+def _between(time: ServiceTime, w: np.ndarray) -> np.ndarray:
+    """phi(i w), interpolated: one value is an integral and takes 0.6 ms."""
+    # without its mean phase phi hardly turns
+    few = np.append(w[::_SPARSE], w[-1])
+    still = time.transform(1j * few) * np.exp(1j * few * time.mean)
+    smooth = scipy.interpolate.CubicSpline(np.arctan(few * time.mean), still)
+    return smooth(np.arctan(w * time.mean)) * np.exp(-1j * w * time.mean)
+
+
+def _limit_of_stages(k: float) -> float:
+    """K tan(pi/2k) / cos^k(pi/2k), for any k > 1."""
+    if k <= 1:
+        return math.inf
+    if k == math.inf:
+        return math.pi / 2
+    turned = math.pi / (2 * k)
+    lost = k / 2 * math.log1p(-(math.sin(turned) ** 2))
+    return k * math.tan(turned) * math.exp(-lost) if lost > -700 else math.inf

@@ -1,0 +1,130 @@
+"""The places where code is shaped for XLA: what each is for, and what shows it."""
+
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import optax
+
+BITS = {
+    jnp.dtype(jnp.bfloat16): jnp.dtype(jnp.uint16),
+    jnp.dtype(jnp.float16): jnp.dtype(jnp.int16),
+    jnp.dtype(jnp.float8_e4m3fn): jnp.dtype(jnp.uint8),
+    jnp.dtype(jnp.float8_e5m2): jnp.dtype(jnp.int8),
+}
+"""Narrow floating-point types, and the integers that hold their bits.
+
+For: CPU, jax 0.10. XLA computes with these types in float32 there, and would convert a
+whole ring, there and back, at every write. It leaves integers in place.
+Shown by: `test_a_step_costs_the_same_whatever_the_depth`.
+"""
+FLOATS = {bits: dtype for dtype, bits in BITS.items()}
+
+
+def as_bits(leaf: Any, dtype: Any) -> jax.Array:
+    """An array as `dtype`, or as the float whose bits `dtype` holds (`BITS`)."""
+    if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) and dtype in FLOATS:
+        return jax.lax.bitcast_convert_type(jnp.asarray(leaf, FLOATS[dtype]), dtype)
+    return jnp.asarray(leaf, dtype)
+
+
+def from_bits(kept: jax.Array, dtype: Any) -> jax.Array:
+    """The inverse of `as_bits`, for an array whose dtype was `dtype`."""
+    if jnp.issubdtype(dtype, jnp.floating) and kept.dtype in FLOATS:
+        kept = jax.lax.bitcast_convert_type(kept, FLOATS[kept.dtype])
+    return kept.astype(dtype)
+
+
+def zeros_sharded_as(leaf: Any, dtype: Any) -> jax.Array:
+    """Zeros with the shape and the sharding of `leaf`, also inside `jit`.
+
+    For: all platforms, jax 0.10. In a compiled program a constant has no sharding, and
+    every device would hold a whole history. A value computed from `leaf` has its
+    sharding.
+    Shown by: `test_a_compiled_init_shards_the_history_as_its_parameters`.
+    """
+    # not jnp.zeros(shape), which forgets the sharding and the axes that vary
+    zeros = jnp.zeros_like(leaf, dtype=dtype)
+    if isinstance(leaf, jax.core.Tracer):
+        zeros = jnp.where(leaf == leaf, zeros, zeros)
+    return zeros
+
+
+def read_apart(tree: Any, pushed: jax.Array) -> Any:
+    """`tree`, read from a ring after `pushed` > 0 items, kept apart from what follows.
+
+    For: CPU, jax 0.10.2. The condition is always true, which XLA does not know. Without
+    it XLA fuses the write and the read with a sum over simulated workers, and writes
+    the whole ring twice: 4.7 times the bytes of a step at a delay of 8. A barrier does
+    not help.
+    Shown by: `test_a_donated_step_copies_no_history`.
+    """
+    return optax.tree.where(pushed > 0, tree, optax.tree.zeros_like(tree))
+
+
+def each_in_turn(function: Any, *rows: Any) -> Any:
+    """`vmap(function)(*rows)`, on a CPU by a loop.
+
+    For: CPU, jax 0.10. XLA gathers element by element there, three times as slow as
+    copies in turn.
+    Shown by: `benchmarks/cluster.py`.
+    """
+    return jax.lax.platform_dependent(
+        *rows,
+        cpu=lambda *each: jax.lax.map(lambda one: function(*one), each),
+        default=jax.vmap(function),
+    )
+
+
+def sums_under_way(sent: list[jax.Array], came: list[jax.Array], meanwhile: Any) -> Any:
+    """`came` and `meanwhile`, where each is known only when both are.
+
+    Args:
+        sent: arrays that are summed over the devices.
+        came: their sums.
+        meanwhile: results that are computed while the sums are under way.
+
+    For: CPU, jax 0.10. XLA gives out memory as if a program ran in its written order.
+    The memory of `sent` and `came` would go to results of the computation beside the
+    sum, which would then wait for the sum. So a loop keeps all of it in use until both
+    are done. The loop never runs, which the compiler cannot know. It needs an entry of
+    an array, which lies on another device where the mesh has further axes: then there
+    is no loop.
+    Shown by: `benchmarks/overlap.py`.
+    """
+
+    def entry(leaf):
+        return leaf.ravel()[0].real.astype(jnp.float32)
+
+    def on_cpu(sent, came, meanwhile):
+        some = next(entry(leaf) for leaf in came if leaf.size)
+        bits = jax.lax.bitcast_convert_type(some, jnp.int32)
+
+        def body(carry):
+            _, sent, came, meanwhile = carry
+            some = jnp.stack([entry(x) for x in sent if x.size]).sum()
+            return (
+                jnp.zeros_like(carry[0]),
+                [-x for x in sent],
+                [-x for x in came],
+                jax.tree.map(lambda x: x * some.astype(x.dtype), meanwhile),
+            )
+
+        carry = (bits | 1) == 0, sent, came, meanwhile
+        return jax.lax.while_loop(lambda carry: carry[0], body, carry)[2:]
+
+    if has_further_axes() or not any(leaf.size for leaf in came):
+        return came, meanwhile
+    return jax.lax.platform_dependent(
+        *(sent, came, meanwhile),
+        cpu=on_cpu,
+        default=lambda sent, came, meanwhile: (came, meanwhile),
+    )
+
+
+def has_further_axes() -> bool:
+    """Whether the mesh has axes beside the workers', which may shard the leaves."""
+    mesh = jax.sharding.get_abstract_mesh()
+    further = set(mesh.axis_names) - set(mesh.manual_axes)
+    return any(mesh.shape[name] > 1 for name in further)

@@ -1,0 +1,165 @@
+"""The predicted staleness: closed forms, an integral, and long simulations."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from delayjax import cluster
+from delayjax.cluster import protocols
+from tests.stability import renewal
+
+EXPONENTIAL = cluster.exponential(1.0)
+REGULAR = {
+    "gamma 16": cluster.gamma(2.0, 16),
+    "gamma 4": cluster.gamma(1.0, 4),
+    "lognormal": cluster.lognormal(3.0, 0.05),
+    "shifted": cluster.shifted_exponential(0.5, 0.5),
+    "uniform": cluster.uniform(0.0, 2.0),
+}
+
+
+def apart(one, other):
+    """Total variation."""
+    size = max(len(one), len(other))
+    padded = [np.pad(pmf, (0, size - len(pmf))) for pmf in (one, other)]
+    return np.abs(padded[0] - padded[1]).sum() / 2
+
+
+@pytest.mark.parametrize("workers", [1, 2, 16, 300])
+def test_memoryless_workers_have_a_geometric_law(workers):
+    pmf = cluster.staleness_law(cluster.Cluster(workers, EXPONENTIAL)).pmf
+    k = np.arange(max(len(pmf), 30 * workers))
+    geometric = (1 - 1 / workers) ** k / workers
+    assert apart(pmf, geometric) < 1e-4
+
+
+def test_memoryless_workers_of_different_speed_have_geometric_laws():
+    # all others together are memoryless, of the rate nu - nu_i
+    slowdown = np.array([1.0, 1.0, 2.0, 5.0])
+    spec = cluster.Cluster(4, EXPONENTIAL, slowdown=slowdown)
+    pmf, shares = cluster.staleness_law(spec).pmf, 1 / slowdown / (1 / slowdown).sum()
+    k = np.arange(300)[:, None]
+    assert apart(pmf, (shares * shares * (1 - shares) ** k).sum(axis=1)) < 1e-4
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5, 64])
+def test_constant_times_are_p_less_one_updates_late(workers):
+    law = cluster.staleness_law(cluster.Cluster(workers, cluster.constant(3.0)))
+    np.testing.assert_allclose(law.pmf, np.eye(workers)[-1], atol=1e-9)
+
+
+def test_constant_times_of_different_speed_count_whole_periods():
+    # a worker of period s comes floor(t/s) times in t, or once more
+    seconds = np.array([1.0, 2.2, 3.7])
+    spec = cluster.Cluster(3, cluster.constant(1.0), slowdown=seconds)
+    expected = np.zeros(12)
+    for own in range(3):
+        pmf = np.ones(1)
+        for other in set(range(3)) - {own}:
+            count, more = divmod(seconds[own] / seconds[other], 1)
+            pmf = np.convolve(pmf, np.append(np.zeros(int(count)), [1 - more, more]))
+        expected[: len(pmf)] += pmf / seconds[own] / (1 / seconds).sum()
+    assert apart(cluster.staleness_law(spec).pmf, expected) < 0.005
+    each = [cluster.constant(s) for s in seconds]
+    again = cluster.staleness_law(cluster.Cluster(3, each)).pmf
+    assert apart(cluster.staleness_law(spec).pmf, again) < 1e-9
+
+
+@pytest.mark.parametrize(
+    "times", [cluster.empirical([0.7, 1.3111]), cluster.constant(1.0)]
+)
+def test_rounding_to_the_grid_leaves_the_mean(times):
+    # of times that lie between two points of it
+    spec = cluster.Cluster(200, times, slowdown=[1.0] * 100 + [1.0016] * 100)
+    assert cluster.staleness_law(spec).mean == pytest.approx(199, rel=1e-8)
+
+
+@pytest.mark.parametrize("workers", [2, 16])
+@pytest.mark.parametrize("name", REGULAR)
+def test_equal_workers_have_the_law_of_the_oracle(name, workers):
+    times = REGULAR[name]
+    law = cluster.staleness_law(cluster.Cluster(workers, times))
+    oracle = renewal.staleness(lambda t: times.survival(t * times.mean), workers)
+    assert apart(law.pmf, oracle) < 3e-4
+
+
+def test_the_oracle_refuses_times_that_it_would_cut_off():
+    with pytest.raises(ValueError, match="`beyond` must be below"):
+        renewal.staleness(cluster.pareto(2 / 3, 3.0).survival, 4)
+
+
+SPECS = {
+    "many regular": cluster.Cluster(16, cluster.lognormal(1.0, 0.05)),
+    "uniform": cluster.Cluster(8, cluster.uniform(0.5, 1.5)),
+    "of different speed": cluster.Cluster(
+        4, cluster.gamma(1.0, 4), slowdown=[1.0, 1.0, 2.0, 4.0]
+    ),
+    "of different kinds": cluster.Cluster(
+        3, [EXPONENTIAL, cluster.lognormal(3.0, 0.3), cluster.pareto(1.0, 3.0)]
+    ),
+    "measured": cluster.Cluster(4, cluster.empirical([0.5, 1.0, 1.2, 2.5])),
+    "scipy's": cluster.Cluster(4, cluster.from_scipy(stats.weibull_min(1.5))),
+}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_long_simulations_have_the_law_to_half_a_per_cent(name):
+    law = cluster.staleness_law(SPECS[name])
+    measured = [
+        cluster.simulate(SPECS[name], protocols.k_async(1), 100_000, seed=seed)
+        .staleness_law(burn_in=2000)
+        .pmf
+        for seed in (1, 2, 3)
+    ]
+    size = max(map(len, measured))
+    together = np.mean([np.pad(pmf, (0, size - len(pmf))) for pmf in measured], axis=0)
+    assert apart(law.pmf, together) < 0.005
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_mean_is_p_less_one_whatever_the_times(name):
+    law = cluster.staleness_law(SPECS[name])
+    assert law.mean == pytest.approx(SPECS[name].workers - 1, rel=2e-3)
+    values = np.arange(len(law.pmf))
+    assert math.isclose(law.pmf.sum(), 1.0, rel_tol=1e-9)
+    assert law.mean == pytest.approx(values @ law.pmf, rel=1e-9)
+    assert law.variance == pytest.approx((values - law.mean) ** 2 @ law.pmf, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("spec", "error", "message"),
+    [
+        (
+            cluster.Cluster(
+                2, EXPONENTIAL, communication=cluster.Communication(latency_seconds=1.0)
+            ),
+            ValueError,
+            "without communication",
+        ),
+        (
+            cluster.Cluster(2, EXPONENTIAL, slowdown=[cluster.Slowdown(1, 2.0, 5.0)]),
+            ValueError,
+            "constant speeds, unlike worker 1",
+        ),
+        (
+            cluster.Cluster(2, cluster.infinite_bernoulli(1.0, 0.5)),
+            TypeError,
+            r"`service` must be a cluster.ServiceTime, .*empirical\(",
+        ),
+        (
+            cluster.Cluster(2, [EXPONENTIAL, cluster.pareto(1.0, 0.9)]),
+            ValueError,
+            "`service.mean` must be finite .* got inf: .* worker 1",
+        ),
+        (
+            cluster.Cluster(2, EXPONENTIAL, slowdown=[1e-6, 1.0]),
+            ValueError,
+            r"not have times above 5000 times .* got 14.* s and 1e-06 s",
+        ),
+    ],
+)
+def test_what_the_prediction_does_not_cover_is_refused(spec, error, message):
+    with pytest.raises(error, match=message):
+        cluster.staleness_law(spec)
