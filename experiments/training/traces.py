@@ -152,7 +152,7 @@ def _rule(training: _Along, task: Task, traces: Traces) -> Rule:
     def grad_fn(params, batch, key, *state):
         model = Model(params, *state)
         loss, grads, after = loss_and_gradients(task, model, batch, key)
-        return (grads, loss, after) if task.has_state else (grads, loss)
+        return ((loss, after), grads) if task.has_state else (loss, grads)
 
     def replay(key, hyper):
         options = dict(training.options)
