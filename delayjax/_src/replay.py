@@ -255,8 +255,13 @@ def replay(
             raise ValueError(
                 f"`run` follows one trace, got {len(traces)}: map `step` over them."
             )
-        start = int(state.versions.pushed)
-        updates = len(jax.tree.leaves(batches)[0])
+        leaves = jax.tree.leaves(batches)
+        if not leaves:
+            raise ValueError(
+                "`batches` must have leaves, whose leading axis is the number of"
+                f" updates, got {batches!r}: scan `step` if no data is needed."
+            )
+        start, updates = int(state.versions.pushed), len(leaves[0])
         return scan(state, (traces[0].arrivals(start, start + updates), batches))
 
     return Replay(functools.partial(begin, plan), step, run)

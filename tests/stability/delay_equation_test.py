@@ -524,7 +524,7 @@ def test_more_workers_bear_a_larger_gain_up_to_the_delay_equation_s(name):
         (
             lambda: DelayEquation(cluster.independent(np.ones)),
             TypeError,
-            r"`service_time` must be a cluster.ServiceTime .* no formulas",
+            r"`service_time` must be a cluster.ServiceTime, .* without formulas",
         ),
         (
             lambda: DelayEquation(cluster.pareto(1.0, 0.5)),
