@@ -1,4 +1,4 @@
-"""What is saved by not waiting for who sleeps, and what does it cost in error?
+"""How much time does it save to wait for no slow worker, and what does it cost?
 
 The imbalance of Li et al. (WAGMA-SGD, arXiv:2005.00124): at each step two of P workers
 take 0.32 s longer than the 0.4 s of the others. WAGMA-SGD averages in groups of sqrt(P)

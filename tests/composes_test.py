@@ -26,7 +26,7 @@ INSIDE = {
     "optax.partition({'w': optax.adam(0.01), 'b': optax.sgd(0.1)}, "
     "{'w': 'w', 'b': 'b'})": "each part reads its own stale parameters",
     "optax.MultiSteps(optax.adam(0.01), 4)": (
-        "the staleness told is that of the gradient which completes the mean"
+        "the staleness told is the age of the gradient which completes the mean"
     ),
     "optax.apply_if_finite(optax.adam(0.01), 3)": (
         "a gradient that is not finite is refused when it arrives"

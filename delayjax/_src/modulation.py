@@ -26,8 +26,10 @@ def scale_by_staleness(law: base.Law) -> optax.GradientTransformationExtraArgs:
         u <- law(tau) * u
 
     Args:
-        law: staleness (int32 []) -> factor, for example `inverse` or `polynomial(0.5)`.
-            Applied to each leaf where each leaf has its own staleness.
+        law: staleness -> factor, for example `inverse` or `polynomial(0.5)`. The
+            staleness is int32 [], or float32 [] where it is a mean; both may be traced,
+            so write `jnp.where` and no `if`. The factor is a number or an array []. The
+            law is applied to each leaf where each leaf has its own staleness.
 
     Returns:
         A transformation without state. Updates keep their dtype.

@@ -170,9 +170,14 @@ def replay(
         scan of your own over `(trace.arrivals(start, stop), batches)` with batches
         [n, K, ...], returns the state and a `Report`. `run(state, batches)` scans the
         next n updates and donates the state. In rows with fewer than K gradients the
-        other batches are not used. A row that asks for a version that is not kept (a
-        row of another trace, or the first rows after `resize_history`) reports metrics
-        and staleness of nan.
+        other batches are not used.
+
+        A `Report` has `metrics` (the mean over the gradients that arrived), `staleness`
+        (the mean over the gradients used, float32, in updates) and `gradients` (the
+        number used), each [n] after a scan. A row that asks for a version that is not
+        kept (a row of another trace, or the first rows after `resize_history`) reports
+        metrics and staleness of nan. The state has `params`, `opt_state`,
+        `model_state`, and `versions.pushed`, the number of updates done.
 
         The state holds (largest staleness + 1) parameter trees, none if it is 0, and
         one model state. An update needs `chunk` more of both, whatever the number of
@@ -250,8 +255,13 @@ def replay(
             raise ValueError(
                 f"`run` follows one trace, got {len(traces)}: map `step` over them."
             )
-        start = int(state.versions.pushed)
-        updates = len(jax.tree.leaves(batches)[0])
+        leaves = jax.tree.leaves(batches)
+        if not leaves:
+            raise ValueError(
+                "`batches` must have leaves, whose leading axis is the number of"
+                f" updates, got {batches!r}: scan `step` if no data is needed."
+            )
+        start, updates = int(state.versions.pushed), len(leaves[0])
         return scan(state, (traces[0].arrivals(start, start + updates), batches))
 
     return Replay(functools.partial(begin, plan), step, run)

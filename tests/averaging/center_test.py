@@ -167,7 +167,7 @@ def stepped_in_rounds(key, make, steps, visits, momentum):
 
 @functools.cache
 def by_rounds(execution, momentum=0.5):
-    """Of each pair, models [R, P, n] and centers [R, n] after each round, in float64.
+    """Models [R, P, n] and centers [R, n] after each round, per pair, in float64.
 
     All at once; the shorter go on, unseen.
     """

@@ -391,8 +391,8 @@ def test_a_moving_rate_in_turn_is_warned_of_above_one():
         ),
         (
             lambda: averaging.first_come(["soon"]),
-            TypeError,
-            "`seconds` must hold real numbers",
+            ValueError,
+            r"`seconds` must have shape \[T, P\], with numbers",
         ),
         (
             lambda: averaging.first_come([1.0]),

@@ -330,12 +330,6 @@ def test_a_step_on_devices_sends_to_the_drawn_or_due_peers_alone():
             TypeError,
             "`inner` must be an",
         ),
-        (lambda: averaging.gossip(sgd(), key=0), TypeError, "`key` must be a PRNG"),
-        (
-            lambda: averaging.ad_psgd(sgd(), key=0),
-            TypeError,
-            "`key` must be a PRNG",
-        ),
         (lambda: averaging.d_psgd(None), TypeError, "`inner` must be an"),
         (
             lambda: averaging.ad_psgd(None, key=KEY),

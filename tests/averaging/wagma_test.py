@@ -272,8 +272,8 @@ def test_a_step_on_devices_sends_within_groups_and_to_all_at_the_period_s_end():
         ),
         (
             lambda: dj.delays.per_worker([[0.5]]),
-            TypeError,
-            "`delays` must be an integer",
+            ValueError,
+            "`delays` must be a non-negative integer number",
         ),
     ],
 )

@@ -283,8 +283,8 @@ def test_the_throughput_of_waiting_less_is_the_paper_s_ratio(workers):
     [
         (
             lambda: cluster.finish_times([["soon"]], waits_for_none),
-            TypeError,
-            "`seconds` must hold real numbers",
+            ValueError,
+            r"`seconds` must have shape \[T, P\], with numbers",
         ),
         (
             lambda: cluster.finish_times([1.0], waits_for_none),

@@ -132,19 +132,6 @@ def test_a_bad_fraction_is_refused(fraction, error, message):
         dj.exchange.random_blocks(jax.random.key(0), fraction)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda key: dj.exchange.random_blocks(key, 0.5),
-        lambda key: dj.exchange.majority(key, [[1.0, 2.0]]),
-    ],
-    ids=["random_blocks", "majority"],
-)
-def test_what_is_no_key_is_refused(make):
-    with pytest.raises(TypeError, match=r"`key` must be a PRNG key, .* got 3"):
-        make(3)
-
-
 def test_blocks_of_complex_numbers_are_those_of_their_parts():
     compress = dj.exchange.random_blocks(jax.random.key(0), 0.5)
     real, imaginary = np.random.default_rng(1).normal(size=(2, 9)).astype(np.float32)

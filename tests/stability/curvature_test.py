@@ -165,8 +165,9 @@ def test_impossible_counts_and_preconditioners_are_refused():
 
 
 def test_what_does_not_converge_says_so(monkeypatch):
-    once = functools.partial(curvature.linalg.eigsh, maxiter=1)
-    monkeypatch.setattr(curvature.linalg, "eigsh", once)
+    linalg = curvature.scipy.sparse.linalg
+    once = functools.partial(linalg.eigsh, maxiter=1)
+    monkeypatch.setattr(linalg, "eigsh", once)
     loss = bowl(jnp.linspace(0.0, 1.0, 400))
     with pytest.raises(RuntimeError, match="No convergence"):
         stability.hessian_eigenvalues(loss, jnp.zeros(400), None, count=20)

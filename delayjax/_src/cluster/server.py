@@ -49,9 +49,11 @@ class Server:
                 server.start(arrival.worker)
 
     The loop ends after the last update. Arrivals at the same time come in the order in
-    which their tasks were started. A worker that is not started idles. An arrival has
-    the fields `worker`, `read_version` (of the parameters of the gradient), `begun` and
-    `arrived` (in seconds), and `failed` (true if the task was abandoned at its limit).
+    which their tasks were started. A worker that is not started idles, also after its
+    gradient was dropped. Take or drop an arrival once: nothing checks this. An arrival
+    has the fields `worker`, `read_version` (of the parameters of the gradient), `begun`
+    and `arrived` (in seconds), and `failed` (true if the task was abandoned at its
+    limit). Its staleness in updates is `server.version - arrival.read_version`.
 
     Attributes:
         num_workers: P.
@@ -218,11 +220,11 @@ class Server:
         raise StopIteration
 
     def take(self, arrival: Arrival) -> None:
-        """Takes a gradient for the next update."""
+        """Keeps a gradient for the next `update`."""
         self._taken.append(arrival)
 
     def drop(self, arrival: Arrival) -> None:
-        """Refuses a gradient and records it in the trace."""
+        """Refuses a gradient and records it in `Trace.dropped`; starts no worker."""
         self._dropped.append((self.version, arrival))
 
     def update(self, divisor: float | None = None) -> None:
@@ -358,7 +360,8 @@ def simulate(
 
     Args:
         cluster: the workers and their times.
-        protocol: what the server does with gradients; see `protocols` and `Server`.
+        protocol: what the server does with gradients: the result of a function of
+            `protocols`, as `protocols.k_async(1)`, or a function of a `Server`.
         num_updates: N; None for as many updates as there are in `seconds`.
         seed: of the service times, which are the same under every protocol: worker w
             draws from `SeedSequence(seed, spawn_key=(w,))`.

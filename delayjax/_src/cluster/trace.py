@@ -69,7 +69,8 @@ class Trace:
         divisor: of the sum of an update's gradients, float64 [T]; usually their number.
         busy_seconds: how long each worker computed until the last update, also for
             abandoned and dropped gradients, float64 [P]; nan in a log.
-        dropped: the gradients that the server refused; none by default.
+        dropped: the D gradients that the server refused, in arrays [D]: `version` (of
+            the server's parameters then), `worker`, `read_version`, `begun`, `arrived`.
     """
 
     num_workers: int
@@ -131,7 +132,14 @@ class Trace:
         )
 
     def summary(self) -> Summary:
-        """The staleness, the gradients of each worker, and the rates."""
+        """The staleness, the gradients of each worker, and the rates.
+
+        Returns:
+            A tuple with the names `mean`, `p50`, `p99` and `max` (staleness of the
+            applied gradients, in updates), `per_worker` (mean staleness, [P]),
+            `gradients` (applied, [P]), `dropped` (their number), `updates_per_second`
+            and `idle_share` (of the workers' time, in [0, 1]; nan for a log).
+        """
         staleness = self.update - self.read_version
         # numpy warns of statistics of nothing
         known = staleness if len(staleness) else np.array([math.nan])

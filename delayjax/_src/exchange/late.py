@@ -142,7 +142,7 @@ def _of_each_shard(
             "`exchange.late_reduce` needs gradients that are not summed over"
             f" {', '.join(names)} yet: one for each shard, shape {like.shape}, or of"
             f" shape {like.shape[1:]} and of a type that is unreduced over"
-            f" {set(names)}. Got {got} at {jax.tree_util.keystr(path) or 'the root'}:"
+            f" {set(names)}. Got {got} at {base.path_name(path)}:"
             " take jax.vmap(jax.grad(loss), (None, 0))(params, parts of the batch). In"
             " a worker's step use exchange.overlapped_mean."
         )

@@ -21,7 +21,7 @@ class Ring(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """Where and how a history is kept: three functions like those of this file."""
+    """Where and how a history is kept: as `init`, `push` and `read` do."""
 
     init: Callable[[Any, Any], Ring]
     push: Callable[[Ring, Any], Ring]
