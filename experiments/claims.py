@@ -5,6 +5,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from experiments.records import Found
 
 
@@ -38,6 +40,19 @@ class Verdict(NamedTuple):
     measured: float | bool | None  # None: it could not be measured
     met: bool
     reason: str  # why it could not be measured
+
+    def __str__(self):
+        mark = "met" if self.met else "MISSED"
+        return f"{mark}: {self.text}: {self.shown}, expected {self.expected}"
+
+    @property
+    def shown(self) -> str:
+        """The measured number, as text."""
+        if self.measured is None:
+            return f"not measured ({self.reason})"
+        if isinstance(self.measured, bool | np.bool_):
+            return "yes" if self.measured else "no"
+        return "no value" if math.isnan(self.measured) else f"{self.measured:.4g}"
 
 
 def check(claims: Sequence[Claim], found: Found) -> list[Verdict]:

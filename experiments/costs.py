@@ -24,6 +24,17 @@ class Costs(NamedTuple):
     peak_bytes: int  # of one chunk, estimated by the compiler
     compile_seconds: float
 
+    def __str__(self):
+        mib = 2**20
+        return (
+            f"{self.cells} cells, compiled in {self.compile_seconds:.1f} s\n"
+            f"  parameters of a cell   {self.parameters:,}\n"
+            f"  history, all cells     {self.history_bytes / mib:,.1f} MiB\n"
+            f"  checkpoint             {self.state_bytes / mib:,.1f} MiB\n"
+            f"  FLOPs of an update     {self.flops:.3g}\n"
+            f"  estimated peak memory  {self.peak_bytes / mib:,.1f} MiB"
+        )
+
 
 def state_bytes(trainer: Trainer) -> tuple[int, int]:
     """Bytes of a program's state, and of the histories in it."""

@@ -1,5 +1,6 @@
 """Trains every cell of a program at once: one compiled scan from look to look."""
 
+import contextlib
 import functools
 import signal
 import time
@@ -279,6 +280,12 @@ def counters(state: Any) -> Counters:
     )
 
 
+def _profiled(wanted: range, folder: str, start: int, stop: int) -> Any:
+    if start < wanted.stop and stop > wanted.start:
+        return jax.profiler.trace(folder)
+    return contextlib.nullcontext()
+
+
 class InterruptionError(Exception):
     """SIGTERM or Ctrl-C arrived; the state of the last chunk has been saved."""
 
@@ -316,6 +323,7 @@ def run(
     save: Callable[[Any], None],
     report: Callable[..., None],
     checkpoint_every: int,
+    profile: tuple[range, str] = (range(0), ""),
 ) -> Any:
     """Trains one program from `state` to its last update.
 
@@ -328,6 +336,7 @@ def run(
             so far, both on the host, the seconds it took, and the metrics of an
             evaluation, or None.
         checkpoint_every: updates.
+        profile: updates whose chunks are profiled, and the folder for JAX's traces.
 
     Returns:
         The final state.
@@ -350,15 +359,16 @@ def run(
     with _Termination() as termination:
         while start < updates:
             stop = min(start + length, updates)
-            started = time.perf_counter()
-            state, chunk = trainer.run_chunk(state, following)
+            with _profiled(*profile, start, stop):
+                started = time.perf_counter()
+                state, chunk = trainer.run_chunk(state, following)
+                if stop < updates:  # the host draws the next chunk meanwhile
+                    following = given(stop)
+                chunk, counted = jax.device_get(trainer.summary(state, chunk))
+                seconds = time.perf_counter() - started
             due = stop % rule.evaluate_every == 0 or stop == updates
-            metrics = trainer.evaluate(state) if due else None
-            if stop < updates:  # the host draws the next chunk meanwhile
-                following = given(stop)
-            chunk, counted = jax.device_get(trainer.summary(state, chunk))
-            metrics = jax.device_get(metrics)
-            report(stop, chunk, counted, time.perf_counter() - started, metrics)
+            metrics = jax.device_get(trainer.evaluate(state)) if due else None
+            report(stop, chunk, counted, seconds, metrics)
             if single and counted.diverged_step.item() >= 0:
                 raise DivergenceError(
                     f"the loss was not finite at update {counted.diverged_step.item()}"

@@ -7,19 +7,20 @@ The same command again goes on where the last one stopped.
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 import jax
 from absl import app, flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import config_flags
 
 from experiments import claims, configs, loop, records
 from experiments.configs import knobs, module_of
+from experiments.costs import costs
 from experiments.experiment import Experiment
 from experiments.host import checkpoints, processes, progress
 from experiments.host.workdir import Workdir
-from experiments.run import run
+from experiments.run import prepared, run
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "A file in configs/.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "The folder to write to; gs:// too.")
@@ -29,6 +30,9 @@ _SHARD = flags.DEFINE_string(
 _CHECK = flags.DEFINE_bool("check", False, "Exit with 1 where a claim is missed.")
 _QUIET = flags.DEFINE_bool("quiet", False, "No progress, only warnings and errors.")
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "Compile, print the costs, stop.")
+_PROFILE = flags.DEFINE_list(
+    "profile", [], "start,stop: JAX profiles these updates into WORKDIR/profile."
+)
 _CHECKPOINT_EVERY = flags.DEFINE_integer(
     "checkpoint_every", None, "Updates; by default a tenth of each program's."
 )
@@ -68,15 +72,23 @@ def main(argv: list[str]) -> None:
         chosen = knobs(_CONFIG.value)
         source = config_flags.get_config_filename(flags.FLAGS["config"])
         processes.check_agreement(chosen)
-        experiment = processes.together(lambda: _experiment(_CONFIG.value))
+        experiment = processes.together(
+            lambda: module_of(source).experiment(_CONFIG.value)
+        )
+        shard = _shard(_SHARD.value)
+        if _DRY_RUN.value:
+            for trainer in prepared(experiment, shard):
+                print(f"{trainer.program.name}: {costs(trainer)}")
+            return
         found = run(
             experiment,
             _WORKDIR.value,
-            shard=_shard(_SHARD.value),
+            shard=shard,
             config=chosen,
             changed=configs.changed(source, chosen),
             source=source,
             checkpoint_every=_CHECKPOINT_EVERY.value,
+            profile=_updates(_PROFILE.value),
         )
     except loop.InterruptionError as stop:
         progress.log.info("%s. The same command goes on from there.", stop)
@@ -87,10 +99,12 @@ def main(argv: list[str]) -> None:
     ) as error:
         sys.exit(f"error: {error}")
     if processes.is_first():
-        _report(experiment)
-    missed = _judge(experiment, found)
-    if _CHECK.value and missed:
-        sys.exit(1)
+        verdicts = claims.check(experiment.claims, found)
+        _report(experiment, verdicts)
+        for verdict in verdicts:
+            progress.log.info("%s", verdict)
+        if _CHECK.value and not all(verdict.met for verdict in verdicts):
+            sys.exit(1)
 
 
 def keep_compiled(folder: str | None) -> None:
@@ -104,14 +118,6 @@ def keep_compiled(folder: str | None) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
-def _experiment(config: ConfigDict) -> Experiment:
-    return _module().experiment(config)
-
-
-def _module() -> ModuleType:
-    return module_of(config_flags.get_config_filename(flags.FLAGS["config"]))
-
-
 def _shard(text: str) -> tuple[int, int]:
     try:
         part, parts = map(int, text.split("/"))
@@ -122,23 +128,21 @@ def _shard(text: str) -> tuple[int, int]:
     return part, parts
 
 
-def _judge(experiment: Experiment, found: records.Found) -> int:
-    verdicts = claims.check(experiment.claims, found)
-    for verdict in verdicts:
-        mark = "met" if verdict.met else "MISSED"
-        measured = verdict.reason or verdict.measured
-        progress.log.info(
-            "%s: %s: %s, expected %s", mark, verdict.text, measured, verdict.expected
-        )
-    return sum(not verdict.met for verdict in verdicts)
+def _updates(bounds: list[str]) -> range:
+    try:
+        return range(*map(int, bounds)) if bounds else range(0)
+    except (ValueError, TypeError):
+        raise ValueError(
+            f"--profile must be two updates, start,stop, got {','.join(bounds)!r}."
+        ) from None
 
 
-def _report(experiment: Experiment) -> None:
+def _report(experiment: Experiment, verdicts: Sequence[claims.Verdict]) -> None:
     from experiments import report  # matplotlib is needed now, and not earlier
 
     place = Workdir(_WORKDIR.value)
     place.download()
-    path = report.write(records.Run.read(place.local), experiment)
+    path = report.write(records.Run.read(place.local), experiment, verdicts=verdicts)
     place.upload()
     progress.log.info("report: %s", place.shown(path))
 

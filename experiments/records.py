@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 import delayjax as dj
-from experiments import analysis
+from experiments import analysis, throughput
 from experiments.experiment import Experiment
 from experiments.host.progress import log
 from experiments.loop import Chunk, Counters
@@ -235,6 +235,7 @@ class Metrics:
         """
         self._path, self._program = folder / "metrics.jsonl", program
         self._writers = writers
+        self._work, self._last = throughput.of(program), kept
         rows = [
             row
             for row in read_metrics(self._path)
@@ -263,8 +264,10 @@ class Metrics:
                 "not_finite": int((~live).sum()),
                 **staleness_summary(counters.staleness_counts.sum((0, 1))),
                 "updates_per_second": len(chunk.loss) / seconds,
+                **self._work.rates(float(self._examples(step)) / seconds),
                 "losses": numbers(losses),
             }
+        self._last = step
         if rule.seconds is not None:
             row["seconds"] = rule.seconds(step).tolist()
         row["examples"] = rule.examples(step).tolist()
@@ -276,6 +279,13 @@ class Metrics:
         for writer in self._writers:
             writer.write(self._program.name, step, shown)
         return row
+
+    def _examples(self, step: int) -> int:
+        """The examples of all cells in the updates since the last chunk."""
+        rule = self._program.rule
+        return (rule.examples(step) - rule.examples(self._last)).sum() * (
+            self._program.size
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """The program's rows so far."""

@@ -27,6 +27,7 @@ def run(
     checkpoint_every: int | None = None,
     checkpoints_kept: int = 2,
     writers: Sequence[Writer] | None = None,
+    profile: range = range(0),
 ) -> records.Found:
     """Trains all cells of an experiment. The same call goes on where it stopped.
 
@@ -41,6 +42,7 @@ def run(
         checkpoint_every: updates; by default a tenth of each program's.
         checkpoints_kept: how many of the newest are kept.
         writers: of the numbers on the way; by default `TensorBoard` in the folder.
+        profile: updates whose chunks JAX profiles, into the folder profile/.
 
     Returns:
         The tables of results and curves.
@@ -51,11 +53,9 @@ def run(
         loop.InterruptionError: after SIGTERM or Ctrl-C, once the state is saved.
     """
     started = time.monotonic()
-    made = programs.shard(programs.programs(experiment), *shard)
+    trainers = prepared(experiment, shard)
+    made = [trainer.program for trainer in trainers]
     place = Workdir(workdir or tempfile.mkdtemp(prefix="experiment-"))
-    trainers = [loop.trainer(program, measure=experiment.measure) for program in made]
-    for trainer in trainers:
-        costs.check_memory(trainer)
     folder = None
     if processes.is_first():
         place.download()
@@ -76,6 +76,7 @@ def run(
                 kept=checkpoints_kept,
                 bars=bars,
                 writers=writers or (),
+                profile=profile,
             )
             rows += own_rows
             curves += own_curves
@@ -93,6 +94,19 @@ def run(
             writer.close()
 
 
+def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Trainer]:
+    """The programs of an experiment, checked; nothing is compiled yet.
+
+    Raises:
+        ValueError: if the experiment cannot be, or its state does not fit.
+    """
+    made = programs.shard(programs.programs(experiment), *shard)
+    trainers = [loop.trainer(program, measure=experiment.measure) for program in made]
+    for trainer in trainers:
+        costs.check_memory(trainer)
+    return trainers
+
+
 def _train(
     place: Workdir,
     trainer: Trainer,
@@ -101,6 +115,7 @@ def _train(
     kept: int,
     bars: progress.Bars,
     writers: Sequence[Writer],
+    profile: range,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Trains one program and returns its rows of results.csv and of curves.csv."""
     program = trainer.program
@@ -143,6 +158,7 @@ def _train(
             save=save,
             report=report,
             checkpoint_every=every or max(1, updates // 10),
+            profile=(profile, str(place.local / "profile")),
         )
         final, counters = jax.device_get(
             (trainer.evaluate(state), trainer.counters(state))

@@ -98,6 +98,10 @@ class Bar:
         if row["not_finite"]:
             numbers += f", {row['not_finite']} not finite"
         numbers += f", {row['updates_per_second']:.3g}/s"
+        if "tokens_per_second" in row:
+            numbers += f", {row['tokens_per_second']:.3g} tokens/s"
+        if "mfu" in row:
+            numbers += f", MFU {row['mfu']:.1%}"
         numbers += f", {_duration(self._left(step))} left"
         if self._bar is not None:
             self._bar.update(

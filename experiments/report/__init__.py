@@ -21,21 +21,27 @@ _METRICS = ("train_loss", "test_loss", "test_error", "seconds", "updates")
 _TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
-def write(run: Run, experiment: Experiment | None = None, format: str = "png") -> Path:
+def write(
+    run: Run,
+    experiment: Experiment | None = None,
+    *,
+    verdicts: Sequence[Verdict] | None = None,
+    format: str = "png",
+) -> Path:
     """Draws the figures of a run and writes its report.html.
 
     Args:
         run: what was recorded.
-        experiment: that was run: its claims and its figures. None leaves claims out and
-            draws the common figures.
+        experiment: that was run, with its figures; None draws the common ones.
+        verdicts: of its claims, where they are measured already.
         format: of the figures, "png" or "svg".
 
     Returns:
         The file. It loads nothing: its figures are inside.
     """
-    verdicts = claims.check(
-        experiment.claims if experiment else (), Found(run.results, run.curves)
-    )
+    if verdicts is None:
+        found = Found(run.results, run.curves)
+        verdicts = claims.check(experiment.claims if experiment else (), found)
     wanted = experiment.figures if experiment else ()
     drawn = figures.save(run, wanted or figures.default(run), format)
     changed = run.info.get("changed", {})
@@ -69,7 +75,7 @@ def headline(run: Run, verdicts: Sequence[Verdict], table: pd.DataFrame) -> str:
     count = f"{sum(v.met for v in verdicts)} of {len(verdicts)} claims hold"
     # what does not hold comes first
     ordered = sorted(verdicts, key=lambda verdict: verdict.met)
-    parts = [f"{own.text}: {_measured(own)}" for own in ordered[:_SHOWN]]
+    parts = [f"{own.text}: {own.shown}" for own in ordered[:_SHOWN]]
     return f"{count}. {'; '.join(parts)}."
 
 
@@ -165,20 +171,9 @@ def _claims(verdicts: Sequence[Verdict], changed: Mapping[str, Any]) -> str:
     caption = "What must hold, and what this run measured"
     if changed:
         caption += "; claims are of the unchanged config"
-    rows = [
-        (own.text, own.expected, _measured(own), page.mark(own.met)) for own in verdicts
-    ]
+    rows = [(own.text, own.expected, own.shown, page.mark(own.met)) for own in verdicts]
     header = ["claim", "expected", "measured", "verdict"]
     return page.section("Claims", page.table(caption, header, rows))
-
-
-def _measured(verdict: Verdict) -> str:
-    if verdict.measured is None:
-        return f"not measured ({verdict.reason})"
-    if isinstance(verdict.measured, bool):
-        return "yes" if verdict.measured else "no"
-    value = float(verdict.measured)
-    return "no value" if pd.isna(value) else _number(value)
 
 
 def _figure(drawn: Drawn) -> str:
@@ -271,7 +266,7 @@ def _commands(run: Run) -> str:
 def _provenance(run: Run) -> str:
     info, seconds = run.info, run.info.get("wall_seconds", 0.0)
     wall = f"{seconds:.0f} s" + f" ({seconds / 60:.1f} min)" * (seconds >= 60)
-    last = {row["program"]: row for row in run.metrics if row.get("steps_per_second")}
+    last = {row["program"]: row for row in run.metrics if "updates_per_second" in row}
     rows = [
         ("wall time", wall),
         ("started", info.get("started", "unknown")),
@@ -286,7 +281,7 @@ def _provenance(run: Run) -> str:
             own["name"],
             len(own["cells"]),
             f"{own['updates']:,}",
-            _number(last[own["name"]]["steps_per_second"])
+            _number(last[own["name"]]["updates_per_second"])
             if own["name"] in last
             else "",
         )

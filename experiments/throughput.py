@@ -39,56 +39,48 @@ with sparsity, which doubles them. A kind that is not here has no peak.
 
 
 class Work(NamedTuple):
-    """What an update goes through, of all cells together."""
+    """What training on an example takes. None where it is not known."""
 
-    examples: int | None  # None, here and below: it is not known
-    tokens: int | None
+    tokens: float | None  # that an example predicts
     flops: float | None  # see `flops_of_an_example`
     peak_flops: float | None  # of all devices, a second
 
-    def rates(self, steps_per_second: float) -> dict[str, float | None]:
+    def rates(self, examples_per_second: float) -> dict[str, float]:
         """What is known of examples, tokens and MFU, by the names of the metrics.
 
-        MFU, model FLOPs utilisation, is the share of the devices' bfloat16 peak:
+        MFU, model FLOPs utilization, is the share of the devices' bfloat16 peak:
 
-            mfu = flops * steps_per_second / peak_flops
+            mfu = flops * examples_per_second / peak_flops
 
         Example:
-            >>> Work(8, 512, 1e12, 200e12).rates(50.0)["mfu"]
+            >>> Work(64, 1e12, 200e12).rates(50.0)["mfu"]
             0.25
-            >>> Work(8, 512, None, None).rates(2.0)["tokens_per_second"]
-            1024.0
+            >>> Work(64, None, None).rates(2.0)["tokens_per_second"]
+            128.0
 
         References:
             Chowdhery et al., PaLM, 2022, arXiv:2204.02311, appendix B.
         """
-        rates = {}
-        if self.examples is not None:
-            rates["examples_per_second"] = self.examples * steps_per_second
+        rates = {"examples_per_second": examples_per_second}
         if self.tokens is not None:
-            rates["tokens_per_second"] = self.tokens * steps_per_second
-        rates["mfu"] = None
+            rates["tokens_per_second"] = self.tokens * examples_per_second
         if self.flops is not None and self.peak_flops is not None:
-            rates["mfu"] = self.flops * steps_per_second / self.peak_flops
+            rates["mfu"] = self.flops * examples_per_second / self.peak_flops
         return rates
 
 
 def of(program: Program) -> Work:
-    """The work of one update of a program, on the devices that it runs on."""
-    cells, task = len(program.seeds) * program.size, program.task
-    devices = jax.local_devices()[:1]
+    """The work of an example of a program, on the devices that it runs on."""
+    task, devices = program.task, jax.local_devices()[:1]
     if program.rule.devices:
         devices = execution.devices(program.rule.workers).devices.flat
     peaks = [PEAK_FLOPS.get(device.device_kind) for device in devices]
     peak = None if None in peaks else sum(peaks)
-    flops = None
-    if peak is not None and task.examples is not None:  # else nobody asks
-        flops = cells * task.examples * flops_of_an_example(task)
-
-    def of_all(count):
-        return None if count is None else cells * count
-
-    return Work(of_all(task.examples), of_all(task.tokens), flops, peak)
+    if task.examples is None:
+        return Work(None, None, peak)
+    tokens = None if task.tokens is None else task.tokens / task.examples
+    # nobody asks for the FLOPs of a device without a known peak
+    return Work(tokens, None if peak is None else flops_of_an_example(task), peak)
 
 
 def flops_of_an_example(task: Task) -> float:
