@@ -9,12 +9,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 from absl import app, flags
 from ml_collections import config_flags
 
-from experiments import claims, configs, loop, records
+from experiments import claims, configs, loop, records, writers
 from experiments.configs import knobs, module_of
 from experiments.costs import costs
 from experiments.experiment import Experiment
@@ -29,6 +30,9 @@ _SHARD = flags.DEFINE_string(
 )
 _CHECK = flags.DEFINE_bool("check", False, "Exit with 1 where a claim is missed.")
 _QUIET = flags.DEFINE_bool("quiet", False, "No progress, only warnings and errors.")
+_WANDB = flags.DEFINE_string(
+    "wandb", None, "A project of Weights & Biases that gets the numbers as well."
+)
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "Compile, print the costs, stop.")
 _PROFILE = flags.DEFINE_list(
     "profile", [], "start,stop: JAX profiles these updates into WORKDIR/profile."
@@ -88,6 +92,7 @@ def main(argv: list[str]) -> None:
             changed=configs.changed(source, chosen),
             source=source,
             checkpoint_every=_CHECKPOINT_EVERY.value,
+            writers=_writers(chosen),
             profile=_updates(_PROFILE.value),
         )
     except loop.InterruptionError as stop:
@@ -126,6 +131,13 @@ def _shard(text: str) -> tuple[int, int]:
     if not 0 <= part < parts:
         raise ValueError(f"--shard must be i/n with 0 <= i < n, got {text!r}.")
     return part, parts
+
+
+def _writers(chosen: dict[str, Any]) -> list[writers.Writer]:
+    if not _WANDB.value or not processes.is_first():
+        return []
+    name = Path(_WORKDIR.value).name
+    return [writers.WeightsAndBiases(_WANDB.value, name, chosen)]
 
 
 def _updates(bounds: list[str]) -> range:

@@ -1,5 +1,6 @@
 """What a run leaves in its folder: run.json, metrics, tables and traces."""
 
+import contextlib
 import dataclasses
 import datetime
 import fcntl
@@ -164,7 +165,8 @@ class Folder:
     def spent(self, seconds: float) -> None:
         """Adds to the time that the run took."""
         record = self.read()
-        self._write(record | {"wall_seconds": record["wall_seconds"] + seconds})
+        with contextlib.suppress(OSError):  # a full disk, which is said elsewhere
+            self._write(record | {"wall_seconds": record["wall_seconds"] + seconds})
 
     def _write(self, record: Mapping[str, Any]) -> None:
         replace(self.path / "run.json", json.dumps(record, indent=2) + "\n")

@@ -26,7 +26,7 @@ def run(
     source: str = "",
     checkpoint_every: int | None = None,
     checkpoints_kept: int = 2,
-    writers: Sequence[Writer] | None = None,
+    writers: Sequence[Writer] = (),
     profile: range = range(0),
 ) -> records.Found:
     """Trains all cells of an experiment. The same call goes on where it stopped.
@@ -41,7 +41,7 @@ def run(
         source: the config file.
         checkpoint_every: updates; by default a tenth of each program's.
         checkpoints_kept: how many of the newest are kept.
-        writers: of the numbers on the way; by default `TensorBoard` in the folder.
+        writers: of the numbers on the way, beside `TensorBoard` in the folder.
         profile: updates whose chunks JAX profiles, into the folder profile/.
 
     Returns:
@@ -56,17 +56,19 @@ def run(
     trainers = prepared(experiment, shard)
     made = [trainer.program for trainer in trainers]
     place = Workdir(workdir or tempfile.mkdtemp(prefix="experiment-"))
-    folder = None
-    if processes.is_first():
-        place.download()
-        folder = records.Folder(place.local)
-    try:
-        if folder is not None:
+    rows: list[dict[str, Any]] = []
+    curves: list[dict[str, Any]] = []
+    with contextlib.ExitStack() as stack:
+        if processes.is_first():
+            place.download()
+            folder = records.Folder(place.local)
+            stack.callback(folder.close)
             folder.begin(experiment, made, config or {}, changed or {}, source)
-        rows: list[dict[str, Any]] = []
-        curves: list[dict[str, Any]] = []
-        if writers is None and processes.is_first():
-            writers = [TensorBoard(place.local / "tensorboard")]
+            stack.callback(place.upload)
+            stack.callback(lambda: folder.spent(time.monotonic() - started))
+            writers = [TensorBoard(place.local / "tensorboard"), *writers]
+        for writer in writers:
+            stack.callback(writer.close)
         bars = progress.Bars([trainer.program.rule.updates for trainer in trainers])
         for trainer in trainers:
             own_rows, own_curves = _train(
@@ -75,23 +77,15 @@ def run(
                 every=checkpoint_every,
                 kept=checkpoints_kept,
                 bars=bars,
-                writers=writers or (),
+                writers=writers,
                 profile=profile,
             )
             rows += own_rows
             curves += own_curves
         found = records.tables(records.settings(made), rows, curves)
-        if folder is not None:
+        if processes.is_first():
             records.write_tables(place.local, *found)
-        return found
-    finally:
-        if folder is not None:
-            with contextlib.suppress(Exception):
-                folder.spent(time.monotonic() - started)
-            folder.close()
-            place.upload()
-        for writer in writers or ():
-            writer.close()
+    return found
 
 
 def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Trainer]:

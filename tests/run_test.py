@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pandas as pd
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 import delayjax as dj
 from experiments import (
@@ -24,6 +25,7 @@ from experiments import (
     run,
     tasks,
 )
+from experiments.main import keep_compiled
 from experiments.programs import programs
 from experiments.training import methods
 from experiments.training.rules import data_seed
@@ -319,3 +321,61 @@ def test_the_batch_must_divide_among_the_workers():
     with pytest.raises(ValueError, match="`workers` must divide the examples"):
         rule = programs(experiment(task=task, training=training, grid={}))[0].rule
         rule.given(0, 1)
+
+
+def test_a_refused_run_leaves_the_record_of_the_other(tmp_path):
+    run(experiment(), str(tmp_path))
+    before = (tmp_path / "run.json").read_text()
+    with pytest.raises(ValueError, match="holds another run"):
+        run(experiment(seeds=3), str(tmp_path))
+    assert (tmp_path / "run.json").read_text() == before
+
+
+class Collected:
+    """A writer that keeps what it is given."""
+
+    def __init__(self):
+        self.steps, self.closed = [], False
+
+    def write(self, program, step, scalars):
+        assert "updates_per_second" in scalars or step == 0
+        self.steps.append(step)
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_writer_of_one_s_own_gets_each_chunk_and_is_closed(tmp_path):
+    own = Collected()
+    run(experiment(), str(tmp_path), writers=[own])
+    assert own.steps == [0, 10, 20, 30]
+    assert own.closed
+
+
+def test_profiled_updates_leave_a_trace_of_jax(tmp_path):
+    run(experiment(), str(tmp_path), profile=range(12, 13))
+    assert list((tmp_path / "profile").rglob("*.xplane.pb"))
+    run(experiment(), str(tmp_path / "other"))
+    assert not (tmp_path / "other" / "profile").exists()
+
+
+@pytest.fixture
+def compile_cache(tmp_path):
+    """An empty folder for compiled programs, as the command line sets it."""
+    folder, before = tmp_path / "compiled", jax.config.jax_compilation_cache_dir
+    fewest = jax.config.jax_persistent_cache_min_compile_time_secs
+    compilation_cache.reset_cache()
+    keep_compiled(str(folder))
+    yield folder
+    jax.config.update("jax_compilation_cache_dir", before)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", fewest)
+    compilation_cache.reset_cache()
+
+
+def test_a_second_run_compiles_nothing(tmp_path, compile_cache):
+    kept = []
+    for name in ("first", "second"):
+        jax.clear_caches()
+        run(experiment(), str(tmp_path / name))
+        kept.append({path.name for path in compile_cache.glob("*-cache")})
+    assert kept[0] and kept[0] == kept[1]
