@@ -199,7 +199,7 @@ def test_another_run_in_the_folder_is_refused_and_names_what_differs(tmp_path):
     run(experiment(), str(tmp_path), config={"rate": 1})
     with pytest.raises(ValueError, match=r"config\.rate: 1 there, 2 now"):
         run(experiment(), str(tmp_path), config={"rate": 2})
-    with pytest.raises(ValueError, match="seeds: .0, 1. there, .0, 1, 2. now"):
+    with pytest.raises(ValueError, match=r"seeds: .0, 1. there, .0, 1, 2. now"):
         run(experiment(seeds=3), str(tmp_path), config={"rate": 1})
     grid = {"learning_rate": (0.1,), "delay": (0, 3)}
     with pytest.raises(ValueError, match="holds another run:\n  the cells of"):
