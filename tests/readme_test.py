@@ -1,16 +1,15 @@
 """What README.md shows runs; what it promises, and the pages behind it, are there."""
 
 import doctest
-import importlib
 import inspect
 import re
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import pytest
 
 import delayjax as dj
+from experiments import claims, configs, run
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -36,7 +35,7 @@ def after_doctests(path):
 
 (FIRST,) = blocks("README.md")
 (RECIPES,) = blocks("docs/howto/recipes.md")
-(OWN_TASK,) = blocks("docs/experiments.md")
+(OWN_CONFIG,) = blocks("docs/experiments.md")
 
 
 def test_readme_is_short():
@@ -106,16 +105,17 @@ def test_the_recipes_are_transformations():
         assert hasattr(tx, "init") and hasattr(tx, "update")
 
 
-def test_a_task_of_ones_own_is_forty_lines_and_trains(tmp_path, monkeypatch):
-    (tmp_path / "my_task.py").write_text(OWN_TASK)
-    monkeypatch.syspath_prepend(tmp_path)
-    task = importlib.import_module("my_task").diabetes(width=4)
-    params = task.init(jax.random.key(0))
-    batch = jax.tree.map(lambda leaf: leaf[0], task.batches(0, 0, 1))
-    grads = jax.grad(task.loss)(params, batch)
-    assert any(leaf.any() for leaf in jax.tree.leaves(grads))
-    assert {*task.evaluate(params)} == {"train_loss", "test_loss"}
-    assert len(OWN_TASK.splitlines()) <= 44
+def test_a_config_of_ones_own_runs_and_its_claim_can_be_measured(tmp_path):
+    (tmp_path / "momentum.py").write_text(OWN_CONFIG)
+    module = configs.module_of(str(tmp_path / "momentum.py"))
+    config = module.get_config()
+    config.updates, config.learning_rate, config.seeds = 10, (0.01, 0.1), 2
+    experiment = module.experiment(config)
+    assert experiment.question == module.__doc__
+    found = run(experiment, str(tmp_path / "run"))
+    assert len(found.results) == 2 * 2 * 2 * 2
+    (verdict,) = claims.check(experiment.claims, found)
+    assert verdict.measured in (0.1, 1.0, 10.0)
 
 
 @pytest.mark.parametrize(

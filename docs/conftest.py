@@ -1,0 +1,11 @@
+"""What the examples of the pages write, they write into folders of their own."""
+
+import tempfile
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
