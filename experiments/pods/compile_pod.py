@@ -323,7 +323,9 @@ def run() -> None:
 
     def start(argv):
         del argv
-        module = configs.module_of(config_flags.get_config_filename(config))
+        module = configs.module_of(
+            config_flags.get_config_filename(flags.FLAGS["config"])
+        )
         main(module.experiment(config.value), topology.value, json_path.value)
 
     app.run(start, flags_parser=_parse_flags)
