@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+import tempfile
 from pathlib import Path
 
 import matplotlib
@@ -11,6 +12,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from experiments.figures.look import COLORS
+from experiments.programs import programs
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NOTEBOOKS = sorted(EXAMPLES.glob("*.md"))
@@ -20,7 +22,8 @@ def run(name):
     """The names that a notebook's cells leave, and what they print."""
     matplotlib.use("agg")
     text = (EXAMPLES / f"{name}.md").read_text()
-    names = {}
+    text = re.sub(r"^%.*$", "", text, flags=re.MULTILINE)  # a notebook's own commands
+    names = {"__name__": name}
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         for cell in re.findall(r"```\{code-cell\} ipython3\n(.*?)```", text, re.DOTALL):
             exec(cell, names)
@@ -37,9 +40,16 @@ def cluster():
     return run("along_a_cluster")
 
 
-def test_both_are_in_the_site():
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("own")))
+        return run("own_optimizer")
+
+
+def test_all_are_in_the_site():
     index = (EXAMPLES.parent / "docs" / "index.md").read_text()
-    assert len(NOTEBOOKS) == 2
+    assert len(NOTEBOOKS) == 3
     assert all(f"\nexamples/{path.stem}\n" in index for path in NOTEBOOKS)
     assert (EXAMPLES.parent / "docs" / "examples").resolve() == EXAMPLES.resolve()
 
@@ -108,7 +118,23 @@ def test_no_best_step_lies_on_the_edge_of_the_grid(cluster):
     assert "edge of the grid" not in cluster["printed"]
 
 
-@pytest.mark.parametrize("name", ["delay", "cluster"])
+def test_fading_momentum_without_delay_is_momentum_and_beats_it_under_delay(own):
+    rows = own["found"].results.set_index(["optimizer", "learning_rate", "seed"])
+    fresh = rows[rows["delay"] == 0]["train_loss"]
+    assert (fresh["fading momentum"] == fresh["momentum 0.9"]).all()
+    loss = own["table"].set_index(["optimizer", "delay"])
+    assert loss["mean"]["momentum 0.9", 0] < loss["mean"]["no momentum", 0]
+    assert loss["mean"]["momentum 0.9", 2] < loss["mean"]["fading momentum", 2]
+    assert loss["high"]["fading momentum", 8] < loss["low"]["momentum 0.9", 8]
+    assert loss["low"]["no momentum", 8] < loss["mean"]["fading momentum", 8]
+    assert loss["mean"]["fading momentum", 8] < loss["high"]["no momentum", 8]
+
+
+def test_each_arm_of_one_s_own_is_one_program(own):
+    assert len(programs(own["experiment"])) == 3
+
+
+@pytest.mark.parametrize("name", ["delay", "cluster", "own"])
 def test_figures_have_labels_with_units_and_colors_that_all_can_tell(name, request):
     figure = request.getfixturevalue(name)["figure"]
     for axis in figure.axes:

@@ -35,7 +35,7 @@ def after_doctests(path):
 
 (FIRST,) = blocks("README.md")
 (RECIPES,) = blocks("docs/howto/recipes.md")
-(OWN_CONFIG,) = blocks("docs/experiments.md")
+(OWN_CONFIG,) = [b for b in blocks("docs/experiments.md") if ">>>" not in b]
 
 
 def test_readme_is_short():
@@ -115,7 +115,7 @@ def test_a_config_of_ones_own_runs_and_its_claim_can_be_measured(tmp_path):
     found = run(experiment, str(tmp_path / "run"))
     assert len(found.results) == 2 * 2 * 2 * 2
     (verdict,) = claims.check(experiment.claims, found)
-    assert verdict.measured in (0.1, 1.0, 10.0)
+    assert 0.1 <= round(verdict.measured, 6) <= 10.0  # two steps, over each other
 
 
 @pytest.mark.parametrize(
