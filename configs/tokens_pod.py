@@ -15,7 +15,7 @@ Not run: nothing here has a pod, so that there is neither a wall time nor an exp
 loss. Compiled only (2026-11-21, libtpu 0.0.42.1), on any one shard of at least 2,050
 tokens, for 16 chips, of whose 15.75 GiB it needs 10.8:
 
-    python -m experiments.compile_pod --config=configs/tokens_pod.py \
+    python -m experiments.pods.compile_pod --config=configs/tokens_pod.py \
         '--config.shards=shard.bin' --topology=v5e:4x4
 """
 
