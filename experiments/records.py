@@ -136,10 +136,22 @@ class Folder:
             if program.rule.traces and labels not in [own["labels"] for own in saved]:
                 file = f"traces/{program.name}.npz"
                 saved.append({"file": file, "labels": labels})
-                if not (self.path / file).exists():
-                    (self.path / "traces").mkdir(exist_ok=True)
-                    program.rule.traces[0].save(self.path / file)
+                self._save_trace(self.path / file, program.rule.traces[0])
         return saved
+
+    def _save_trace(self, path: Path, trace: dj.cluster.Trace) -> None:
+        """Writes a trace; a shorter one of the same run is replaced."""
+        path.parent.mkdir(exist_ok=True)
+        if path.exists():
+            there = dj.cluster.load_trace(path).seconds
+            both = min(len(there), trace.num_updates)
+            if not np.array_equal(there[:both], trace.seconds[:both]):
+                raise ValueError(
+                    f"{path} is the trace of another run: choose another --workdir."
+                )
+            if len(there) >= trace.num_updates:
+                return
+        trace.save(path)
 
     def read(self) -> dict[str, Any]:
         """run.json; empty where there is none."""

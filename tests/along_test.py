@@ -10,7 +10,7 @@ from delayjax.cluster import Cluster, constant, exponential, pareto, protocols
 from experiments import Arm, Experiment, Simulation, along, loop, tasks
 from experiments.programs import programs
 from experiments.training.rules import data_seed
-from tests.training_runs import CURVATURES, NOISE, NOISY, QUIET, RATES, Trained
+from tests.support.training_runs import CURVATURES, NOISE, NOISY, QUIET, RATES, Trained
 
 MOMENTUM = 0.9
 

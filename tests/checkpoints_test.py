@@ -6,24 +6,25 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 import delayjax as dj
-from experiments import processes
-from experiments.checkpoints import Checkpoints, OtherRunError
-from experiments.train import TrainState
+from experiments import execution
+from experiments.host import processes
+from experiments.host.checkpoints import Checkpoints, OtherRunError
+from experiments.loop import State
+from experiments.training.rules import Model
 
 
 def state_at(step, max_delay=2):
-    return TrainState(
+    return State(
         step=jnp.int32(step),
-        opt_state=dj.ring.push(dj.ring.init(jnp.zeros(3), max_delay + 1), jnp.ones(3)),
+        memory=dj.ring.push(dj.ring.init(jnp.zeros(3), max_delay + 1), jnp.ones(3)),
         staleness_counts=jnp.arange(3),
-        clipped=jnp.int32(1),
-        params={"w": jnp.full(2, step, jnp.bfloat16)},
+        model=Model({"w": jnp.full(2, step, jnp.bfloat16)}),
         diverged_step=jnp.int32(-1),
     )
 
 
-def opened(path, max_delay=2, kept=2):
-    return Checkpoints(path, max_delay=max_delay, kept=kept)
+def opened(path, kept=2):
+    return Checkpoints(path, kept=kept, held=execution.held)
 
 
 def assert_same(got, expected):
@@ -47,7 +48,7 @@ def test_the_newest_state_comes_back_bit_for_bit(tmp_path):
 # Orbax leaves the coroutines of a failed read unawaited
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
-@pytest.mark.parametrize("victim", ["state/manifest.ocdbt", "facts/metadata"])
+@pytest.mark.parametrize("victim", ["state/manifest.ocdbt", "state/_METADATA"])
 def test_a_truncated_newest_is_reported_and_the_one_before_it_used(
     tmp_path, victim, caplog
 ):
@@ -66,14 +67,14 @@ def test_a_truncated_newest_is_reported_and_the_one_before_it_used(
     assert_same(opened(tmp_path / "c").restore(state_at(0)), state_at(20))
 
 
-def test_a_checkpoint_of_another_max_delay_is_refused_naming_both(tmp_path):
-    saved = opened(tmp_path / "c", max_delay=2)
-    saved.save(state_at(10))
+def test_a_checkpoint_of_another_depth_is_refused_naming_both(tmp_path):
+    saved = opened(tmp_path / "c")
+    saved.save(state_at(10, max_delay=2))
     saved.close()
     with pytest.raises(
-        OtherRunError, match=r"has max_delay 2, the config 5.*max_delay=2"
+        OtherRunError, match=r"memory\.slots is float32\[3, 3\] there, float32\[6, 3\]"
     ):
-        opened(tmp_path / "c", max_delay=5).restore(state_at(0, max_delay=5))
+        opened(tmp_path / "c").restore(state_at(0, max_delay=5))
     assert (tmp_path / "c" / "10").exists()
 
 
@@ -81,21 +82,21 @@ ADAM = optax.adam(0.1).init({"w": jnp.zeros(2)})
 SGD = optax.sgd(0.1, momentum=0.9).init({"w": jnp.zeros(2)})
 OTHERS = {
     "width": (
-        {"params": {"w": jnp.zeros(7, jnp.bfloat16)}},
-        r"params\.w is bfloat16\[2\] there, bfloat16\[7\] now\.",
+        {"model": Model({"w": jnp.zeros(7, jnp.bfloat16)})},
+        r"model\.params\.w is bfloat16\[2\] there, bfloat16\[7\] now\.",
     ),
     "dtype": (
-        {"params": {"w": jnp.zeros(2)}},
-        r"params\.w is bfloat16\[2\] there, float32\[2\] now\.",
+        {"model": Model({"w": jnp.zeros(2)})},
+        r"model\.params\.w is bfloat16\[2\] there, float32\[2\] now\.",
     ),
     "optimizer": (
-        {"opt_state": SGD},
-        r"opt_state\.0\.trace\.w is absent there, float32\[2\] now;"
-        r" opt_state\.0\.count is int32\[\] there, absent now;.*and 1 more\.",
+        {"memory": SGD},
+        r"memory\.0\.trace\.w is absent there, float32\[2\] now;"
+        r" memory\.0\.count is int32\[\] there, absent now;.*and 1 more\.",
     ),
     "workers": (
-        {"clipped": jnp.zeros(4, jnp.int32)},
-        r"clipped is int32\[\] there, int32\[4\] now\.",
+        {"diverged_step": jnp.zeros(4, jnp.int32)},
+        r"diverged_step is int32\[\] there, int32\[4\] now\.",
     ),
 }
 
@@ -106,9 +107,9 @@ def test_a_checkpoint_of_other_leaves_is_refused_with_both_and_nothing_moved(
 ):
     changes, message = OTHERS[other]
     saved = opened(tmp_path / "c")
-    saved.save(state_at(10)._replace(opt_state=ADAM))
+    saved.save(state_at(10)._replace(memory=ADAM))
     saved.close()
-    like = state_at(0)._replace(**({"opt_state": ADAM} | changes))
+    like = state_at(0)._replace(**({"memory": ADAM} | changes))
     with pytest.raises(OtherRunError, match=message + ".*choose another --workdir"):
         opened(tmp_path / "c").restore(like)
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
@@ -137,12 +138,12 @@ def test_a_state_goes_from_four_devices_to_two_and_back(tmp_path):
     def like(count):
         return jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
-            state_at(0)._replace(params=placed(count)),
+            state_at(0)._replace(model=Model(placed(count))),
         )
 
     saved = opened(tmp_path / "c")
-    saved.save(state_at(10)._replace(params=placed(4)))
+    saved.save(state_at(10)._replace(model=Model(placed(4))))
     on_two = saved.restore(like(2))
-    assert len(on_two.params["w"].devices()) == 2
+    assert len(on_two.model.params["w"].devices()) == 2
     saved.save(on_two._replace(step=jnp.int32(20)))
-    assert_same(saved.restore(like(4)).params, placed(4))
+    assert_same(saved.restore(like(4)).model.params, placed(4))

@@ -3,88 +3,100 @@
 import bisect
 
 import jax
+import optax
 import pytest
 
-from configs import default
-from experiments import build, costs, execution, grid, train
+import delayjax as dj
+from experiments import Simulation, along, costs, execution, loop, on_devices, tasks
+from tests.support.training_runs import DIGITS, DIGITS_PARAMETERS, program_of
 
-PARAMETERS = 64 * 4 + 4 + 4 * 10 + 10  # of an MLP with 4 hidden units
-
-
-def built(**changes):
-    """The one program of the shipped default, shrunk."""
-    config = default.get_config()
-    config.task.width = 4
-    config.task.batch_size = 8
-    config.opt.name = ("sgd",)
-    config.opt.sgd.learning_rate = (0.01, 0.03)
-    config.delay.value = (0, 3)
-    config.seeds = (0, 1)
-    config.steps = 20
-    config.chunk = config.checkpoint_every = 10
-    config.update_from_flattened_dict(changes)
-    (program,) = grid.programs(config)
-    course = None
-    if program.arm:
-        config = build.for_arm(config, program.arm)
-        course = build.course(config, program.arm)
-    task = build.task(config)
-    return program, train.trainer(config, program, task, course)
+CELLS = 2 * 4  # seeds; steps by delays
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"delay.value": (0, 64)},
-        {"cluster.arms": ("k_async(1) workers=64 service=lognormal(1.0, 0.1)",)},
-        {"cluster.arms": ("k_async(1) workers=64 service=exponential(1.0)",)},
-    ],
-    ids=["delay", "arm", "deep arm"],
-)
-def test_the_grid_holds_no_second_history(changes):
-    _, trainer = built(**{"task.width": 32, "steps": 400} | changes)
+def late(max_delay, workers=0):
+    """SGD under a delay that is traced; over devices where there are workers."""
+
+    def make(learning_rate, delay):
+        tx = optax.sgd(learning_rate)
+        if workers:
+            tx = dj.exchange.mean(tx)
+        return dj.delayed(tx, delay, max_delay=max_delay)
+
+    return on_devices(make, workers=workers) if workers else make
+
+
+def arm(protocol, workers, service=None):
+    service = service or dj.cluster.exponential(1.0)
+    return along(Simulation(dj.cluster.Cluster(workers, service), protocol), optax.sgd)
+
+
+def built(training, *, delays=(0, 3), task=DIGITS, **changes):
+    axes = training.arguments() if hasattr(training, "arguments") else {"delay": True}
+    grid = {"learning_rate": (0.01, 0.03)}
+    if "delay" in axes:
+        grid["delay"] = delays
+    changes = dict(task=task, grid=grid, seeds=(0, 1), updates=20) | changes
+    return loop.trainer(program_of(training, **changes))
+
+
+PROTOCOLS = dj.cluster.protocols
+DEEP = {
+    "delay": late(64),
+    "arm": arm(PROTOCOLS.k_async(1), 64, dj.cluster.lognormal(1.0, 0.1)),
+    "deep arm": arm(PROTOCOLS.k_async(1), 64),
+}
+
+
+@pytest.mark.parametrize("kind", DEEP)
+def test_the_grid_holds_no_second_history(kind):
+    task = tasks.digits_mlp(batch_size=8, width=32)
+    trainer = built(DEEP[kind], delays=(0, 64), task=task, updates=400, evaluations=40)
     cost = costs.costs(trainer)
+    assert cost.cells == (CELLS if kind == "delay" else CELLS // 2)
+    assert cost.parameters == 64 * 32 + 32 + 32 * 10 + 10
+    assert (cost.state_bytes, cost.history_bytes) == costs.state_bytes(trainer)
+    # at least the products of eight examples, forward and the weights' gradients
+    assert cost.flops > cost.cells * 8 * 2 * 2 * (64 * 32 + 32 * 10)
     extra = cost.peak_bytes - cost.state_bytes
     assert extra < 0.1 * cost.history_bytes, (extra, cost)
 
 
 def test_history_bytes_are_the_formula():
-    _, trainer = built(**{"delay.value": (0, 7)})
-    _, history = costs.state_bytes(trainer)
+    _, history = costs.state_bytes(built(late(7)))
     clocks = 2 * 8  # of the gradients' and of their ages' ring
     origin = 4 + 4  # a gradient's age and its loss
-    assert history == 2 * 4 * 8 * (4 * PARAMETERS + origin) + clocks
+    assert history == CELLS * 8 * (4 * DIGITS_PARAMETERS + origin) + clocks
 
 
 def test_the_history_of_an_arm_is_as_deep_as_its_trace():
-    _, trainer = built(**{"cluster.arms": ("round_robin() workers=5",)})
+    trainer = built(arm(PROTOCOLS.round_robin(), 5))
     _, history = costs.state_bytes(trainer)
     depth = 5 - 1  # round robin: every gradient is P - 1 updates late
-    assert trainer.max_delay == depth
-    assert history == 2 * 2 * (depth + 1) * 4 * PARAMETERS + 8
+    assert trainer.program.rule.traces[0].max_staleness == depth
+    cells = 2 * 2  # seeds and steps
+    assert history == cells * (depth + 1) * 4 * DIGITS_PARAMETERS + 8
 
 
 def test_a_history_larger_than_memory_is_refused_before_it_is_allocated():
-    program, trainer = built(**{"delay.max_delay": 10**7})
-    with pytest.raises(ValueError, match=r"GiB are the gradients' history.*max_delay"):
-        costs.check_memory(program, trainer)
+    with pytest.raises(ValueError, match=r"GiB are histories.*Shorten the history"):
+        costs.check_memory(built(late(10**7)))
 
 
-@pytest.mark.parametrize("arm", ["hardsync() workers=100", "round_robin() workers=100"])
-def test_an_arm_larger_than_memory_is_refused(arm, monkeypatch):
-    program, trainer = built(**{"cluster.arms": (arm,), "steps": 200})
-    needed = 100 * 4 * PARAMETERS * 4  # cells; as gradients, or as versions
+@pytest.mark.parametrize("name", ["hardsync", "round_robin"])
+def test_an_arm_larger_than_memory_is_refused(name, monkeypatch):
+    trainer = built(arm(getattr(PROTOCOLS, name)(), 100), updates=200)
+    needed = 100 * 4 * DIGITS_PARAMETERS * 4  # cells; as gradients, or as versions
     _, history = costs.state_bytes(trainer)
-    assert (history > needed * 0.9) == arm.startswith("round_robin")
-    costs.check_memory(program, trainer)
+    assert (history > needed * 0.9) == (name == "round_robin")
+    costs.check_memory(trainer)
     pages = {"SC_PHYS_PAGES": needed, "SC_PAGE_SIZE": 1}
     monkeypatch.setattr(costs.os, "sysconf", pages.get)
-    with pytest.raises(ValueError, match=r"100 are taken|99 updates old.*workers"):
-        costs.check_memory(program, trainer)
+    with pytest.raises(ValueError, match=r"needs 0\.0 GiB on a device"):
+        costs.check_memory(trainer)
 
 
 def test_what_a_device_holds_must_fit_in_it_not_what_all_hold(monkeypatch):
-    program, trainer = built(**{"mesh.workers": 8, "execution": "run"})
+    trainer = built(late(3, workers=8))
     state = execution.held(trainer.init())
     first, *others = state.step.sharding.device_set
     held = sum(
@@ -96,10 +108,10 @@ def test_what_a_device_holds_must_fit_in_it_not_what_all_hold(monkeypatch):
     total, history = costs.state_bytes(trainer)
     assert len(others) == 3
     assert held < total - 0.7 * history  # two of eight workers' histories
-    assert _limit(program, trainer, 4, monkeypatch) == held
+    assert _limit(trainer, 4, monkeypatch) == held
 
 
-def _limit(program, trainer, devices, monkeypatch):
+def _limit(trainer, devices, monkeypatch):
     """The smallest memory of a device that is enough, found by trying."""
 
     def enough(memory):
@@ -107,7 +119,7 @@ def _limit(program, trainer, devices, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(costs.os, "sysconf", pages.get)
             try:
-                costs.check_memory(program, trainer)
+                costs.check_memory(trainer)
             except ValueError:
                 return False
         return True

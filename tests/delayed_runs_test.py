@@ -10,12 +10,10 @@ import optax
 import pytest
 
 import delayjax as dj
-from experiments import tasks
 from experiments.training.rules import data_seed
-from tests.training_runs import QUIET, Trained
+from tests.support.training_runs import DIGITS, QUIET, Trained
 
 RATES, DELAYS = (0.01, 0.03), (0, 3)
-TINY = tasks.digits_mlp(batch_size=8, width=4)
 
 
 def late_adam(learning_rate, delay):
@@ -35,9 +33,9 @@ def by_hand(gradient, rate, delay, seed):
     """One cell of a seed, a Python loop: no vmap, no scan."""
     tx = dj.delayed(optax.adam(rate), delay)
     update = jax.jit(tx.update)
-    params = TINY.init(jax.random.fold_in(jax.random.key(0), seed))
+    params = DIGITS.init(jax.random.fold_in(jax.random.key(0), seed))
     state = tx.init(params)
-    batches = TINY.batches(data_seed(seed), 0, 20)
+    batches = DIGITS.batches(data_seed(seed), 0, 20)
     for t in range(20):
         batch = jax.tree.map(lambda x, t=t: x[t], batches)
         updates, state = update(gradient(params, batch), state, params)
@@ -46,8 +44,8 @@ def by_hand(gradient, rate, delay, seed):
 
 
 def test_a_grid_is_its_cells_trained_one_by_one():
-    run = grid_of(late_adam, task=TINY)
-    gradient = jax.jit(jax.grad(TINY.loss))
+    run = grid_of(late_adam, task=DIGITS)
+    gradient = jax.jit(jax.grad(DIGITS.loss))
     cells = [(rate, delay) for rate in RATES for delay in DELAYS]
     for c, cell in enumerate(cells):
         for s in (0, 1):
@@ -87,7 +85,7 @@ def test_dropped_gradients_are_counted():
 
 
 def test_batches_do_not_depend_on_where_a_chunk_begins():
-    given = grid_of(late_sgd, task=TINY).trainer.given
+    given = grid_of(late_sgd, task=DIGITS).trainer.given
     parts = [given(start, start + 10) for start in (0, 10)]
     jax.tree.map(
         lambda a, *b: np.testing.assert_array_equal(a, np.concatenate(b)),
@@ -102,7 +100,7 @@ def test_golden_row():
     Update golden/metrics.json only for a change that is meant to change the numbers (a
     new initializer, another order of the data), and say so in the commit.
     """
-    run = grid_of(late_adam, task=TINY, updates=10, evaluations=1)
+    run = grid_of(late_adam, task=DIGITS, updates=10, evaluations=1)
     (chunk,) = run.chunks
     path = Path(__file__).parent / "golden" / "metrics.json"
     expected = json.loads(path.read_text())

@@ -2,22 +2,46 @@
 
 import jax
 import numpy as np
+import optax
 import pytest
 
-from experiments import build, checkpoints, execution, grid, train
-from tests.train_test import run, tiny_config
+import delayjax as dj
+from experiments import execution, loop, on_devices, optimizer, tasks
+from experiments.host import checkpoints
+from tests.support.training_runs import QUIET, Trained, program_of
 
+TASK = tasks.breast_cancer(batch_size=8)
 # sums over workers and over a batch round differently, in 20 steps of Adam
 ROUNDING = dict(rtol=0, atol=2e-5)
+RATES, DELAYS = (0.01, 0.03), (0, 3)
 
 
-def workers(number=4, **changes):
-    return tiny_config(**{"mesh.workers": number} | changes)
+def late_adam(learning_rate, delay):
+    return dj.delayed(optax.adam(learning_rate), delay, max_delay=3)
 
 
-def trained(config):
-    state, chunks = run(config)
-    return execution.held(state), chunks, train.counters(state)
+def shared(exchange=dj.exchange.mean):
+    """Adam behind a late mean of several workers."""
+
+    def make(learning_rate, delay):
+        return dj.delayed(exchange(optax.adam(learning_rate)), delay, max_delay=3)
+
+    return make
+
+
+def options(**changes):
+    grid = {"learning_rate": RATES, "delay": DELAYS}
+    own = dict(task=TASK, grid=grid, seeds=(0, 1), updates=20, evaluations=2)
+    return own | changes
+
+
+def trained(training, **changes):
+    run = Trained(training, **options(**changes))
+    return execution.held(run.state), losses(run), loop.counters(run.state)
+
+
+def losses(run):
+    return np.concatenate([chunk.loss for chunk in run.chunks])
 
 
 def assert_close(ours, theirs, **tolerance):
@@ -26,42 +50,49 @@ def assert_close(ours, theirs, **tolerance):
     )
 
 
-def losses(chunks):
-    return np.concatenate([chunk.loss for chunk in chunks])
+def assert_same_training(one, other):
+    assert_close(one[0].model, other[0].model, **ROUNDING)
+    np.testing.assert_allclose(one[1], other[1], rtol=1e-4)
+    # of equal delays there is one count for all
+    assert_close(one[2], other[2])
 
 
 def test_workers_that_share_a_batch_do_what_one_does_with_all_of_it():
-    one, one_chunks, one_counts = trained(tiny_config())
-    four, four_chunks, four_counts = trained(workers())
-    assert_close(four.params, one.params, **ROUNDING)
-    np.testing.assert_allclose(losses(four_chunks), losses(one_chunks), rtol=1e-4)
-    # of equal delays there is one count for all
-    assert_close(four_counts, one_counts)
+    assert_same_training(trained(optimizer(shared(), workers=4)), trained(late_adam))
 
 
-@pytest.mark.parametrize("number", [4, 8])  # of devices there are four
+@pytest.mark.parametrize("workers", [4, 8])  # of devices there are four
 @pytest.mark.parametrize("exchange", ["mean", "overlapped_mean"])
-def test_devices_do_what_the_simulation_does(number, exchange):
-    simulated = trained(workers(number, exchange=exchange))
-    ran = trained(workers(number, exchange=exchange, execution="run"))
-    assert_close(ran[0], simulated[0], **ROUNDING)
-    np.testing.assert_allclose(losses(ran[1]), losses(simulated[1]), rtol=1e-4)
-    assert_close(ran[2], simulated[2])
+def test_devices_do_what_the_simulation_does(workers, exchange):
+    make = shared(getattr(dj.exchange, exchange))
+    simulated = trained(optimizer(make, workers=workers))
+    assert_same_training(trained(on_devices(make, workers=workers)), simulated)
 
 
 def test_the_overlapped_mean_is_one_update_later():
-    late = tiny_config(**{"delay.value": (1,), "delay.warmup": "skip"})
-    overlapped = workers(exchange="overlapped_mean", **{"delay.value": (0,)})
-    expected, _, _ = trained(late)
-    state, _, counters = trained(overlapped)
-    assert_close(state.params, expected.params, **ROUNDING)
-    # at step 0 nothing has been sent
-    np.testing.assert_array_equal(counters.staleness_counts, [[[0, 19]] * 2] * 2)
+    def late(learning_rate):
+        return dj.delayed(optax.adam(learning_rate), 1, warmup="skip")
+
+    def overlapped(learning_rate):
+        return dj.exchange.overlapped_mean(optax.adam(learning_rate))
+
+    grid = {"learning_rate": RATES}
+    expected, _, _ = trained(late, grid=grid)
+    state, _, counters = trained(optimizer(overlapped, workers=4), grid=grid)
+    assert_close(state.model, expected.model, **ROUNDING)
+    # at update 0 nothing has been sent, which counts as fresh
+    np.testing.assert_array_equal(counters.staleness_counts, [[[1, 19]] * 2] * 2)
 
 
 def test_random_delays_are_drawn_apart_and_counted_for_each_worker():
-    changes = {"delay.law": ("uniform",), "delay.value": (4,)}
-    state, _, counters = trained(workers(**changes))
+    def make(learning_rate, key):
+        delay = dj.delays.uniform(key, 0, 4, axis_name="workers")
+        return dj.delayed(
+            dj.exchange.mean(optax.sgd(learning_rate)), delay, max_delay=4
+        )
+
+    grid = {"learning_rate": RATES}
+    state, _, counters = trained(optimizer(make, workers=4), grid=grid)
     assert (counters.staleness_counts.sum(-1) == 4 * 20).all()
     apart = np.asarray(state.staleness_counts)
     assert apart.shape[0] == 4
@@ -69,30 +100,27 @@ def test_random_delays_are_drawn_apart_and_counted_for_each_worker():
 
 
 def test_a_cell_that_diverges_is_marked_at_the_step_at_which_one_worker_s_is():
-    changes = {
-        "opt.name": ("sgd",),
-        "opt.sgd.learning_rate": (0.01, 1e30),
-        "delay.value": (0,),
-        "steps": 40,
-    }
-    _, chunks, counters = trained(workers(**changes))
-    expected = trained(tiny_config(**changes))[2].diverged_step
+    changes = dict(grid={"learning_rate": (0.01, 1e30)}, updates=40)
+
+    def mean(learning_rate):
+        return dj.exchange.mean(optax.sgd(learning_rate))
+
+    _, found, counters = trained(optimizer(mean, workers=4), **changes)
+    expected = trained(optax.sgd, **changes)[2].diverged_step
     assert (expected[:, 0] == -1).all() and (expected[:, 1] > 0).all()
     np.testing.assert_array_equal(counters.diverged_step, expected)
-    assert np.isfinite(losses(chunks)[:, :, 0]).all()
+    assert np.isfinite(found[:, :, 0]).all()
 
 
 def test_a_state_holds_parameters_once_and_histories_for_each_worker():
-    config = workers(execution="run")
-    (program,) = grid.programs(config)
-    made = train.trainer(config, program, build.task(config))
+    made = loop.trainer(program_of(on_devices(shared(), workers=4), **options()))
     split, shapes = made.init(), made.shapes()
     assert jax.tree.map(np.shape, split) == jax.tree.map(lambda x: x.shape, shapes)
     held = execution.held(split)
     cells = (2, 4)  # seeds; steps by delays
     for params, slots in zip(
-        jax.tree.leaves(held.params),
-        jax.tree.leaves(held.opt_state.gradients.slots),
+        jax.tree.leaves(held.model.params),
+        jax.tree.leaves(held.memory.gradients.slots),
         strict=True,
     ):
         assert params.shape[:2] == cells
@@ -101,49 +129,49 @@ def test_a_state_holds_parameters_once_and_histories_for_each_worker():
 
 
 def test_a_checkpoint_goes_on_on_another_number_of_devices(tmp_path):
-    config = workers(8, execution="run")
-    state, _ = run(config)
-    kept = checkpoints.Checkpoints(tmp_path, max_delay=3, kept=1)
-    kept.save(state)
-    for elsewhere in (workers(8), workers(8, execution="run")):
-        (program,) = grid.programs(elsewhere)
-        made = train.trainer(elsewhere, program, build.task(elsewhere))
+    run = Trained(on_devices(shared(), workers=8), **options())
+    kept = checkpoints.Checkpoints(tmp_path, kept=1, held=execution.held)
+    kept.save(run.state)
+    for kind in (optimizer, on_devices):
+        made = loop.trainer(program_of(kind(shared(), workers=8), **options()))
         shapes = made.shapes()
         back = kept.restore(shapes)
-        assert_close(back, state, rtol=0, atol=0)
+        assert_close(back, run.state, rtol=0, atol=0)
         placed = [x.sharding for x in jax.tree.leaves(shapes)]
         assert [x.sharding for x in jax.tree.leaves(back)] == placed
     kept.close()
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("make", "message"),
     [
-        ({"mesh.workers": 0}, "mesh.workers must be at least 1, got 0"),
-        ({"mesh.workers": 3}, "mesh.workers=3 must divide config.task.batch_size"),
+        (lambda: optimizer(shared(), workers=0), "`workers` must be at least 1, got 0"),
+        (lambda: on_devices(shared(), workers=-1), "`workers` must be at least 1"),
         (
-            {"execution": "both"},
-            "execution must be among 'simulate', 'run', got 'both'",
-        ),
-        ({"exchange": "median"}, "exchange must be among 'mean', .*got 'median'"),
-        (
-            {"mesh.workers": 6, "execution": "run", "task.batch_size": 12},
-            "mesh.workers=6 must be a multiple of the 4 devices",
-        ),
-        (
-            {"mesh.workers": 2, "cluster.arms": ("hardsync()",)},
-            "cluster.arms simulate workers of their own.* got 2 and 'simulate'",
+            lambda: optimizer(shared(), workers=3),
+            "`workers` must divide the examples of a batch, got 3 workers",
         ),
     ],
 )
-def test_what_cannot_be_run_is_refused_before_any_work(changes, message):
+def test_what_cannot_be_run_is_refused_before_any_work(make, message):
     with pytest.raises(ValueError, match=message):
-        build.check(tiny_config(**changes))
+        program_of(make(), **options())
 
 
-def test_a_full_batch_that_the_workers_do_not_divide_is_refused():
-    config = workers(4, **{"task.batch_size": 0, "task.name": "breast_cancer"})
-    (program,) = grid.programs(config)
-    made = train.trainer(config, program, build.task(config))
-    with pytest.raises(ValueError, match=r"workers=4 must divide the examples.*427"):
-        made.given(0, 1)
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (tasks.breast_cancer(batch_size=0), r"must divide the examples.*427"),  # full
+        (QUIET, "must divide the examples"),  # there are none
+    ],
+)
+def test_batches_that_the_workers_do_not_divide_are_refused(task, message):
+    with pytest.raises(ValueError, match=message):
+        program_of(optimizer(shared(), workers=4), **options(task=task))
+
+
+def test_workers_that_the_devices_do_not_divide_are_refused():
+    task = tasks.breast_cancer(batch_size=12)
+    program = program_of(on_devices(shared(), workers=6), **options(task=task))
+    with pytest.raises(ValueError, match="`workers=6` must be a multiple of the 4 dev"):
+        loop.trainer(program)

@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from experiments import hlo
+from experiments.pods import hlo
 
 M, K, N = 8, 32, 16  # of a product; its FLOPs are more than its bytes
 PRODUCT = 2.0 * M * K * N

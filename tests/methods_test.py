@@ -11,7 +11,7 @@ from delayjax.cluster import Cluster, constant, exponential, protocols
 from experiments import Simulation, along, execution, loop, replicas, tasks
 from experiments.training import methods
 from experiments.training.methods import METHODS
-from tests.training_runs import CURVATURES, QUIET, Trained
+from tests.support.training_runs import CURVATURES, QUIET, Trained
 
 NEEDED = {
     "local_sgd": dict(period=3),

@@ -10,11 +10,14 @@ import types
 import chex
 import jax
 import numpy as np
+import optax
 import pytest
 
-from experiments import build, execution, grid, update
-from tests.main_test import ROOT
-from tests.train_test import tiny_config
+import delayjax as dj
+from experiments import execution, optimizer, tasks
+from experiments.training import Plan
+from tests.support.commands import ROOT
+from tests.support.training_runs import DIGITS
 
 DIVIDED = [
     [[0, 1, 2, 3]],
@@ -22,24 +25,25 @@ DIVIDED = [
     [[0, 3], [1, 2]],  # a mesh need not follow the order of the processes
     [[0], [1], [2], [3]],
 ]
+PLAN = Plan((0, 1), 20, None, None, None)
 
 
-def rule_of(config, task=None):
-    (program,) = grid.programs(config)
-    return update.delayed(config, program, task or build.task(config))
+def rule_of(task=DIGITS, workers=4):
+    training = optimizer(lambda: dj.exchange.mean(optax.sgd(0.1)), workers=workers)
+    return training.rule(task, PLAN)
+
+
+TASKS = {
+    "digits": DIGITS,
+    "breast_cancer": tasks.breast_cancer(batch_size=8),
+    "char_lm": tasks.char_lm(batch_size=8, width=4, depth=1, heads=2, context=8),
+}
 
 
 @pytest.mark.parametrize("processes", DIVIDED)
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"task.name": "breast_cancer"},
-        {"task.name": "char_lm", "task.heads": 2, "metric": "test_loss"},
-    ],
-)
-def test_the_parts_of_all_processes_are_the_batch_of_one(processes, changes):
-    rule = rule_of(tiny_config(**changes, **{"mesh.workers": 4}))
+@pytest.mark.parametrize("name", TASKS)
+def test_the_parts_of_all_processes_are_the_batch_of_one(processes, name):
+    rule = rule_of(TASKS[name])
     whole = rule.given(5, 8)
     parts = [rule.given(5, 8, np.array(own)) for own in processes]
     order = np.argsort(np.concatenate(processes))
@@ -48,10 +52,8 @@ def test_the_parts_of_all_processes_are_the_batch_of_one(processes, changes):
 
 
 def test_workers_have_the_batch_of_one_worker_in_its_order():
-    config = tiny_config()
-    one = rule_of(config).given(2, 4)  # [steps, seeds, examples, ...]
-    config.mesh.workers = 4
-    four = rule_of(config).given(2, 4)  # [steps, workers, seeds, examples, ...]
+    one = rule_of(workers=1).given(2, 4)  # [steps, seeds, examples, ...]
+    four = rule_of().given(2, 4)  # [steps, workers, seeds, examples, ...]
 
     def joined(leaf):
         leaf = np.moveaxis(leaf, 1, 2)
@@ -61,39 +63,35 @@ def test_workers_have_the_batch_of_one_worker_in_its_order():
 
 
 def test_a_process_asks_for_the_examples_of_its_own_workers_alone():
-    config = tiny_config(**{"mesh.workers": 4})
-    task, asked = build.task(config), []
+    asked = []
 
     def batches(*arguments):
         asked.append(arguments[3:])
-        return task.batches(*arguments)
+        return DIGITS.batches(*arguments)
 
-    rule = rule_of(config, dataclasses.replace(task, batches=batches))
+    rule = rule_of(dataclasses.replace(DIGITS, batches=batches))
     rule.given(0, 1, np.array([0, 3]))
     for (part,) in asked:  # a batch is 8 examples, two for each worker
         np.testing.assert_array_equal(part, [0, 1, 6, 7])
-    assert len(asked) == len(config.seeds)
+    assert len(asked) == len(PLAN.seeds)
 
 
 def test_of_a_task_that_draws_whole_batches_each_process_keeps_its_part():
-    config = tiny_config(**{"mesh.workers": 4})
-    task = build.task(config)
     whole_only = dataclasses.replace(
-        task,
-        batches=lambda seed, start, stop: task.batches(seed, start, stop),
+        DIGITS,
+        batches=lambda seed, start, stop: DIGITS.batches(seed, start, stop),
         examples=None,
     )
     own = np.array([1, 2])
     chex.assert_trees_all_equal(
-        rule_of(config, whole_only).given(0, 3, own), rule_of(config).given(0, 3, own)
+        rule_of(whole_only).given(0, 3, own), rule_of().given(0, 3, own)
     )
 
 
 def test_examples_that_the_workers_do_not_divide_are_refused():
-    config = tiny_config(**{"mesh.workers": 4})
-    config.task.batch_size = 6
-    with pytest.raises(ValueError, match=r"workers=4 must divide the examples.*6"):
-        rule_of(config).given(0, 1, np.array([0]))
+    rule = rule_of(tasks.digits_mlp(batch_size=6))
+    with pytest.raises(ValueError, match=r"must divide the examples .*, got 4 .*6"):
+        rule.given(0, 1, np.array([0]))
 
 
 def test_own_workers_are_those_of_own_devices():
@@ -119,15 +117,16 @@ jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
-from configs import default
-from experiments import build, execution, grid, update
+import optax
+
+import delayjax as dj
+from experiments import execution, optimizer, tasks
+from experiments.training import Plan
 
 workers = 8
-config = default.get_config()
-config.task.batch_size = 16
-config.mesh.workers = workers
-(program,) = grid.programs(config)
-rule = update.delayed(config, program, build.task(config))
+training = optimizer(lambda: dj.exchange.mean(optax.sgd(0.1)), workers=workers)
+plan = Plan((0, 1), 20, None, None, None)
+rule = training.rule(tasks.digits_mlp(batch_size=16, width=4), plan)
 whole = rule.given(3, 6)
 for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
     mesh = Mesh(np.array(jax.devices())[order], (execution.AXIS,))

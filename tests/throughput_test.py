@@ -5,21 +5,22 @@ import types
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
-from experiments import build, execution, grid, progress, records, throughput
+import delayjax as dj
+from experiments import execution, on_devices, optimizer, records
+from experiments.host import progress
+from experiments.loop import Chunk, Counters
+from experiments.pods import throughput
 from experiments.tasks import language, models
 from experiments.tasks.task import Task
-from experiments.train import Chunk
-from tests.records_test import PROGRAM, tiny_counters
-from tests.tasks_test import configured
-from tests.train_test import tiny_config
+from tests.support.training_runs import DIGITS, program_of
 
 
 def transformer(**options):
     text = [np.arange(4000) % 50]
-    config = configured(**options)
-    return language.predict_next(config, text, text, vocab=50, facts={})
+    return language.predict_next(text, text, vocab=50, **options)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -78,68 +79,77 @@ def test_a_scan_s_products_count_at_each_of_its_steps():
     assert throughput.flops_of_an_example(task) == 3 * 7 * 2 * 5 * 5
 
 
-@pytest.mark.parametrize("steps_per_second", [0.5, 40.0])
-def test_rates_are_counts_times_steps_a_second(steps_per_second):
+@pytest.mark.parametrize("updates_per_second", [0.5, 40.0])
+def test_rates_are_counts_times_updates_a_second(updates_per_second):
     work = throughput.Work(examples=6, tokens=96, flops=3e12, peak_flops=1e15)
-    assert work.rates(steps_per_second) == {
-        "examples_per_second": 6 * steps_per_second,
-        "tokens_per_second": 96 * steps_per_second,
-        "mfu": 3e12 * steps_per_second / 1e15,
+    assert work.rates(updates_per_second) == {
+        "examples_per_second": 6 * updates_per_second,
+        "tokens_per_second": 96 * updates_per_second,
+        "mfu": 3e12 * updates_per_second / 1e15,
     }
     nothing = throughput.Work(None, None, 3e12, None)
-    assert nothing.rates(steps_per_second) == {"mfu": None}
+    assert nothing.rates(updates_per_second) == {"mfu": None}
+
+
+GRID = {"learning_rate": (0.01, 0.03), "delay": (0, 3)}
+CELLS = 2 * 2 * 2  # seeds, steps, delays
+
+
+def late(learning_rate, delay):
+    mean = dj.exchange.mean(optax.sgd(learning_rate))
+    return dj.delayed(mean, delay, max_delay=3)
 
 
 def test_a_cpu_has_no_peak_and_every_kind_one_that_is_positive():
-    config = tiny_config()
-    work = throughput.of(config, PROGRAM, build.task(config))
-    cells = 2 * 2 * 2  # seeds, steps, delays
-    assert work == throughput.Work(8 * cells, None, None, None)
+    program = program_of(optimizer(late, workers=4), task=DIGITS, grid=GRID)
+    work = throughput.of(program)
+    assert work == throughput.Work(8 * CELLS, None, None, None)
     assert all(1e14 < peak < 1e15 for peak in throughput.PEAK_FLOPS.values())
     assert jax.devices()[0].device_kind not in throughput.PEAK_FLOPS
 
 
-@pytest.mark.parametrize("execution_", ["simulate", "run"])
+@pytest.mark.parametrize("kind", [optimizer, on_devices])
 def test_the_peak_is_that_of_all_devices_and_the_work_that_of_all_cells(
-    monkeypatch, execution_
+    monkeypatch, kind
 ):
     v5e, other = (
-        types.SimpleNamespace(device_kind=kind) for kind in ("TPU v5 lite", "TPU v99")
+        types.SimpleNamespace(device_kind=name) for name in ("TPU v5 lite", "TPU v99")
     )
+    task = transformer(batch_size=8, context=16)
+    program = program_of(kind(late, workers=4), task=task, grid=GRID)
     there = [v5e] * 4
 
-    def mesh(config):
+    def mesh(workers):
+        assert workers == 4
         return types.SimpleNamespace(devices=np.array(there))
 
     monkeypatch.setattr(execution, "devices", mesh)
     monkeypatch.setattr(jax, "local_devices", lambda: there)
-    config = tiny_config(**{"execution": execution_, "mesh.workers": 4})
-    task = transformer(batch_size=8)
-    (program,) = grid.programs(config)
-    work = throughput.of(config, program, task)
-    used = 4 if execution_ == "run" else 1
+    work = throughput.of(program)
+    used = 4 if kind is on_devices else 1
     assert work.peak_flops == used * 197e12
-    assert work.tokens == 8 * 8 * 16  # cells, examples, tokens of each
-    assert work.flops == 8 * 8 * throughput.flops_of_an_example(task)
+    assert work.tokens == CELLS * 8 * 16  # examples, tokens of each
+    assert work.flops == CELLS * 8 * throughput.flops_of_an_example(task)
     there = [other] if used == 1 else [v5e, other]
-    assert throughput.of(config, program, task).peak_flops is None
+    assert throughput.of(program).peak_flops is None
 
 
-def test_metrics_and_progress_say_tokens_a_second_and_mfu(tmp_path, caplog):
-    work = throughput.Work(examples=8, tokens=512, flops=1e12, peak_flops=100e12)
-    metrics = records.Metrics(tmp_path, PROGRAM, 0, work=work)
-    chunk = Chunk(np.ones((10, 1, 1), np.float32), np.zeros((10, 1, 1), np.int32))
-    row = metrics.write(10, chunk, tiny_counters(), 0.25)  # 40 steps a second
-    metrics.close()
-    assert (row["tokens_per_second"], row["mfu"]) == (512 * 40, pytest.approx(0.4))
-    with caplog.at_level("INFO", logger="experiments"):
-        progress.Bar("name", 0, 10).update(row)
-    assert "320 examples/s, 2.048e+04 tokens/s, MFU 40.0%" in caplog.text
-
-
-def test_without_work_the_metrics_are_as_they_were(tmp_path):
-    metrics = records.Metrics(tmp_path, PROGRAM, 0)
-    chunk = Chunk(np.ones((10, 1, 1), np.float32), np.zeros((10, 1, 1), np.int32))
-    row = metrics.write(10, chunk, tiny_counters(), 1.0)
-    metrics.close()
-    assert "mfu" not in row and row["steps_per_second"] == 10.0
+@pytest.mark.parametrize("peak", [100e12, None])
+def test_metrics_say_tokens_a_second_and_progress_the_mfu(tmp_path, caplog, peak):
+    program = program_of(optax.sgd)
+    work = throughput.Work(examples=8, tokens=512, flops=1e12, peak_flops=peak)
+    metrics = records.Metrics(tmp_path, program, 0, work=work)
+    shape = 2, 2  # seeds, cells
+    chunk = Chunk(np.ones((10, *shape), np.float32), np.zeros((10, *shape)))
+    none = np.zeros(shape, np.int32)
+    counters = Counters(none - 1, np.ones((*shape, 1), np.int32), none)
+    row = metrics.write(10, chunk, counters, 0.25, None)  # 40 updates a second
+    assert row["examples_per_second"] == 8 * 40
+    assert row["tokens_per_second"] == 512 * 40
+    assert row["mfu"] == (None if peak is None else pytest.approx(0.4))
+    with (
+        caplog.at_level("INFO", logger="experiments"),
+        progress.Bars([10]).of("name", 0) as bar,
+    ):
+        bar.update(row)
+    assert ("40/s, MFU 40%" in caplog.text) == (peak is not None)

@@ -7,7 +7,7 @@ import pytest
 from etils import epath
 from fsspec.implementations.memory import MemoryFileSystem
 
-from experiments.workdir import Workdir
+from experiments.host.workdir import Workdir
 
 
 class Bucket(MemoryFileSystem):
@@ -73,7 +73,7 @@ def test_records_end_up_in_the_bucket_and_the_next_command_finds_them(bucket):
 def test_only_what_has_changed_is_uploaded(bucket):
     workdir = Workdir("gs://bucket/run")
     workdir.download()
-    (workdir.local / "config.json").write_text("{}")
+    (workdir.local / "run.json").write_text("{}")
     (workdir.local / "metrics.jsonl").write_text("1\n")
     workdir.upload()
     Bucket.written.clear()

@@ -1,5 +1,6 @@
 """Checkpoints of one program, through Orbax."""
 
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,13 @@ from etils import epath
 
 from experiments.host import processes
 from experiments.host.progress import log
+
+
+_BESIDE = 2**16  # bytes of metadata
+_FULL = (
+    "the disk of {} is full: make room, and the same command goes on from the last"
+    " checkpoint."
+)
 
 
 class OtherRunError(ValueError):
@@ -46,12 +54,22 @@ class Checkpoints:
         self._state = ocp.StandardCheckpointHandler()
 
     def save(self, state: Any) -> None:
-        """Writes a state under its own step."""
-        self._manager.save(
-            int(self._held(state).step),
-            args=ocp.args.Composite(state=ocp.args.StandardSave(state)),
-        )
-        self._manager.wait_until_finished()
+        """Writes a state under its own step.
+
+        Raises:
+            OSError: if the disk is full; the checkpoints before this one are whole.
+        """
+        self._check_room(state)
+        try:
+            self._manager.save(
+                int(self._held(state).step),
+                args=ocp.args.Composite(state=ocp.args.StandardSave(state)),
+            )
+            self._manager.wait_until_finished()
+        except Exception as error:  # a quota, which the disk's free room does not show
+            if "No space left" in str(error) or "quota" in str(error):
+                raise OSError(_FULL.format(self._directory)) from error
+            raise
 
     def restore(self, like: Any) -> Any:
         """The newest state that can be read, or None.
@@ -84,6 +102,15 @@ class Checkpoints:
         """Releases the folder."""
         self._manager.close()
 
+    def _check_room(self, state: Any) -> None:
+        """Refuses to write where there is no room; failing midway is many lines."""
+        if "://" in str(self._directory):
+            return
+        shards = (shard for x in jax.tree.leaves(state) for shard in _shards(x))
+        needed = sum(shard.data.nbytes for shard in shards)
+        if shutil.disk_usage(self._directory).free < needed + _BESIDE:
+            raise OSError(_FULL.format(self._directory))
+
     def _check(self, path: epath.Path, like: Any) -> None:
         """Refuses a checkpoint whose leaves are not those of `like`."""
         there = _leaves(self._state.metadata(path / "state").tree)
@@ -99,7 +126,7 @@ class Checkpoints:
             raise OtherRunError(
                 f"The checkpoint {path} is of another state:"
                 f" {'; '.join(shown)}{f'; and {more} more' * (more > 0)}. The config,"
-                " the data, a flag of JAX or the code have changed since (config.json"
+                " the data, a flag of JAX or the code have changed since (run.json"
                 " says what ran): run it as it was, or choose another --workdir."
             )
 
@@ -120,6 +147,11 @@ class Checkpoints:
             path.rename(aside)
         processes.wait(f"{aside.name} is set aside")
         self._manager.reload()
+
+
+def _shards(leaf: Any) -> list[Any]:
+    """The parts of an array that this process writes."""
+    return [part for part in leaf.addressable_shards if part.replica_id == 0]
 
 
 def _leaves(tree: Any) -> dict[str, str]:

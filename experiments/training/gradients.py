@@ -32,6 +32,10 @@ class _Optimizer:
     update_seconds: float | None
     at: Callable[..., Any] | None = None
 
+    def __post_init__(self):
+        if self.workers < 1:
+            raise ValueError(f"`workers` must be at least 1, got {self.workers}.")
+
     def arguments(self):
         at = self.at and functools.partial(self.at, None, None)
         return axes_of(self.make, at)

@@ -10,18 +10,26 @@ RATES = (0.05, 0.1)
 CURVATURES, NOISE = np.array([0.3, 1.0]), 0.5
 NOISY = tasks.quadratic(tuple(CURVATURES.tolist()), noise=NOISE)
 QUIET = tasks.quadratic(tuple(CURVATURES.tolist()))
+DIGITS = tasks.digits_mlp(batch_size=8, width=4)
+DIGITS_PARAMETERS = 64 * 4 + 4 + 4 * 10 + 10
+
+
+def program_of(training, **changes):
+    """The one program of an experiment that is short where nothing else is said."""
+    changes = (
+        dict(question="?", task=NOISY, seeds=(3, 5), updates=24, evaluations=3)
+        | {"grid": {"learning_rate": RATES}}
+        | changes
+    )
+    (program,) = programs(Experiment(training=training, **changes))
+    return program
 
 
 class Trained:
     """A program after its last update, and what it reported on the way."""
 
     def __init__(self, training, *, save=lambda state: None, **changes):
-        changes = (
-            dict(question="?", task=NOISY, seeds=(3, 5), updates=24, evaluations=3)
-            | {"grid": {"learning_rate": RATES}}
-            | changes
-        )
-        (self.program,) = programs(Experiment(training=training, **changes))
+        self.program = program_of(training, **changes)
         self.trainer = loop.trainer(self.program)
         self.rule, self.traces = self.program.rule, self.program.rule.traces
         self.chunks, self.losses, self.steps = [], [], []
