@@ -1,7 +1,7 @@
 """Kills a run of two processes again and again, and compares what it leaves.
 
     python -m benchmarks.kill
-    python -m benchmarks.kill --kills=3 --steps=300 --seed=1
+    python -m benchmarks.kill --kills=3 --updates=300 --seed=1
 
 One run is left alone. Another, of the same command, gets a SIGKILL at random moments,
 while it starts, trains or saves: process 0, process 1 or both. It is started again
@@ -23,14 +23,38 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import optax
+from ml_collections import ConfigDict
+
+import delayjax as dj
+from experiments import Experiment, on_devices, tasks
+
 ROOT = Path(__file__).parent.parent
-TINY = (
-    "--config=configs/default.py",
-    *("--config.task.width=8", "--config.opt.adam.learning_rate=(0.01,)"),
-    *("--config.delay.value=(0,4)", "--config.seeds=(0,)", "--config.chunk=10"),
-    *("--config.mesh.workers=4", "--config.execution=run", "--config.figures=()"),
-)
-"""A grid that trains in seconds, of four workers."""
+
+
+def get_config() -> ConfigDict:
+    """A grid that trains in seconds, of four workers."""
+    return ConfigDict(
+        dict(learning_rate=(0.01,), delay=(0, 4), width=8, updates=6000, seeds=1)
+    )
+
+
+def experiment(config: ConfigDict) -> Experiment:
+    """Digits; the workers are devices, of all processes together."""
+
+    def late_mean(learning_rate, delay):
+        mean = dj.exchange.mean(optax.adam(learning_rate))
+        return dj.delayed(mean, delay, max_delay=4)
+
+    return Experiment(
+        question="Does a run survive a kill?",
+        task=tasks.digits_mlp(batch_size=32, width=config.width),
+        training=on_devices(late_mean, workers=4),
+        grid={"learning_rate": config.learning_rate, "delay": config.delay},
+        seeds=config.seeds,
+        updates=config.updates,
+        evaluate_every=10,
+    )
 
 
 class Kill(NamedTuple):
@@ -38,7 +62,7 @@ class Kill(NamedTuple):
 
     victims: tuple[int, ...]
     seconds: float  # since the start
-    step: int  # of the last row written, in updates
+    update: int  # of the last row written
     survived_seconds: float  # until the last process had ended
     outputs: list[str]  # of each process
 
@@ -69,7 +93,8 @@ def start(
     return [
         subprocess.Popen(
             [
-                *(sys.executable, "-m", "experiments.main", *TINY, *arguments),
+                *(sys.executable, "-m", "experiments.main", f"--config={__file__}"),
+                *arguments,
                 *((*joined, f"--process_id={i}") if processes > 1 else ()),
                 *(of_last if i == processes - 1 else ()),
             ],
@@ -151,7 +176,7 @@ def kill_once(
         time.sleep(rng.uniform(0.0, 8.0))
     else:
         # a run that goes on forgets the rows after its last checkpoint first
-        wait_for_rows(workdir, before, processes)
+        wait_for_rows(workdir, max(before, 1), processes)  # one before any training
         time.sleep(rng.uniform(0.0, training))
     ended = any(process.poll() is not None for process in processes)
     seconds = time.monotonic() - began
@@ -161,9 +186,9 @@ def kill_once(
     killed = time.monotonic()
     codes, outputs = finish(processes)
     if not ended:
-        step = max((row["step"] for row in rows(workdir)), default=0)
+        update = max((row["step"] for row in rows(workdir)), default=0)
         survived = time.monotonic() - killed
-        return Kill(victims, seconds, step, survived, outputs)
+        return Kill(victims, seconds, update, survived, outputs)
     if any(codes):
         raise RuntimeError("\n".join(outputs))
     return None
@@ -187,7 +212,7 @@ def survive(arguments: Sequence[str], folder: Path, *, kills: int, seed: int) ->
     rng = random.Random(seed)
     whole, killed = folder / "whole", folder / "killed"
     processes = start(f"--workdir={whole}", *arguments)
-    wait_for_rows(whole, 0, processes)
+    wait_for_rows(whole, 1, processes)
     began = time.monotonic()
     check_ended(processes)
     training = time.monotonic() - began
@@ -199,8 +224,8 @@ def survive(arguments: Sequence[str], folder: Path, *, kills: int, seed: int) ->
             return done
         print(
             f"kill {done + 1:2d}: process {' and '.join(map(str, victims))}"
-            f" {kill.seconds:.1f} s after the start, at step {kill.step}; all had ended"
-            f" {kill.survived_seconds:.1f} s later",
+            f" {kill.seconds:.1f} s after the start, at update {kill.update}; all had"
+            f" ended {kill.survived_seconds:.1f} s later",
             flush=True,
         )
     check_ended(start(f"--workdir={killed}", *arguments))
@@ -219,28 +244,28 @@ def check_same(whole: Path, killed: Path) -> None:
     """Raises unless both runs have written the same."""
     if rows(whole) != rows(killed):
         raise RuntimeError(f"{killed}/metrics.jsonl is not that of {whole}.")
-    results = [(run / "results.csv").read_bytes() for run in (whole, killed)]
-    if results[0] != results[1]:
-        raise RuntimeError(f"{killed}/results.csv is not that of {whole}.")
+    for name in ("results.csv", "curves.csv"):
+        if (whole / name).read_bytes() != (killed / name).read_bytes():
+            raise RuntimeError(f"{killed}/{name} is not that of {whole}.")
 
 
 def main() -> None:
     """Parses the command line and reports."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--updates", type=int, default=6000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    arguments = (f"--config.steps={options.steps}", "--config.checkpoint_every=50")
+    arguments = (f"--config.updates={options.updates}", "--checkpoint_every=50")
     folder = Path(tempfile.mkdtemp(prefix="kill-"))
     done = survive(arguments, folder, kills=options.kills, seed=options.seed)
     if done < options.kills:
-        sys.exit(f"error: the run ended after {done} kills: raise --steps.")
+        sys.exit(f"error: the run ended after {done} kills: raise --updates.")
     shutil.rmtree(folder)
     print(
-        f"{done} kills of a run of {options.steps} updates in two processes:"
-        " metrics.jsonl (without its clock) and results.csv are those of the run that"
-        " nobody killed, bit for bit"
+        f"{done} kills of a run of {options.updates} updates in two processes:"
+        " metrics.jsonl (without its clock), results.csv and curves.csv are those of"
+        " the run that nobody killed, bit for bit"
     )
 
 

@@ -2,7 +2,9 @@
 
 import importlib
 import importlib.util
+import inspect
 import json
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -45,17 +47,71 @@ def module_of(path: str) -> ModuleType:
     """The module of a config file; "FILE:question" is of FILE.
 
     Raises:
-        ValueError: if it has no function `experiment`.
+        ValueError: if it lacks one of its two functions.
     """
     spec = importlib.util.spec_from_file_location(_file(path).stem, _file(path))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    if not hasattr(module, "experiment"):
-        raise ValueError(
-            f"--config={path} has no function `experiment(config)`, which makes the"
-            " experiment of its values."
-        )
+    needed = {
+        "get_config()": "has the values that the command line may change",
+        "experiment(config)": "makes the experiment of its values",
+    }
+    for name, what in needed.items():
+        if not hasattr(module, name.partition("(")[0]):
+            raise ValueError(f"--config={path} has no function `{name}`, which {what}.")
     return module
+
+
+def check_file(path: str) -> None:
+    """Refuses a config file whose values cannot be read.
+
+    Raises:
+        ValueError: with the reason in one line.
+    """
+    if not _file(path).is_file():
+        raise ValueError(f"--config={path}: there is no file {_file(path)}.")
+    try:
+        module = module_of(path)
+        _, question, _ = path.partition(".py:")
+        if question and not inspect.signature(module.get_config).parameters:
+            raise ValueError(
+                f"--config={path}: {_file(path)} asks one question only; leave out what"
+                " follows its colon."
+            )
+        own_config(path)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(in_one_line(error, path)) from error
+
+
+def in_one_line(error: BaseException, path: str) -> str:
+    """What went wrong in a config file, and in which of its lines."""
+    file = _file(path).resolve()
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).resolve() == file
+    ]
+    if isinstance(error, SyntaxError):
+        lines.append(error.lineno)
+    where = f", line {lines[-1]}" if lines else ""
+    reason = " ".join(str(error).split())
+    return f"--config={path}{where}: {type(error).__name__}: {reason}"
+
+
+def made(path: str, config: ConfigDict) -> Experiment:
+    """The experiment of a config file's values.
+
+    Raises:
+        ValueError: where the file itself fails, in one line.
+    """
+    try:
+        return module_of(path).experiment(config)
+    except (ValueError, OSError):
+        raise
+    except Exception as error:
+        raise ValueError(in_one_line(error, path)) from error
 
 
 def _file(source: str) -> Path:
@@ -101,6 +157,8 @@ def check_delays(key: str, delays: Sequence[float], updates: int) -> int:
     Raises:
         ValueError: if one is negative, or no update of the run can have it.
     """
+    if updates < 1:
+        raise ValueError(f"config.updates must be at least 1, got {updates}.")
     if not delays or min(delays) < 0 or max(delays) >= updates:
         raise ValueError(
             f"config.{key} must hold delays from 0 to config.updates - 1 ="

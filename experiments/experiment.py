@@ -10,6 +10,8 @@ import numpy as np
 from experiments.tasks.task import Task
 from experiments.training.rules import Training, as_training
 
+_MOST_SEEDS = 10_000
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arm:
@@ -96,6 +98,11 @@ class Experiment:
         if self.evaluations < 1:
             raise ValueError(
                 f"`evaluations` must be at least 1, got {self.evaluations}."
+            )
+        if isinstance(self.seeds, int) and not 0 < self.seeds <= _MOST_SEEDS:
+            raise ValueError(
+                f"`seeds` must be at least one and at most {_MOST_SEEDS:,}, got"
+                f" {self.seeds}: it says how many; (7,) is the seed 7."
             )
         if not self.seed_numbers:
             raise ValueError(f"`seeds` must be at least one, got {self.seeds}.")

@@ -5,7 +5,9 @@
 The same command again goes on where the last one stopped.
 """
 
+import itertools
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +18,10 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from experiments import claims, configs, loop, records, writers
-from experiments.configs import knobs, module_of
+from experiments.configs import knobs
 from experiments.costs import costs
 from experiments.experiment import Experiment
-from experiments.host import checkpoints, processes, progress
+from experiments.host import processes, progress
 from experiments.host.workdir import Workdir
 from experiments.run import prepared, run
 
@@ -76,9 +78,7 @@ def main(argv: list[str]) -> None:
         chosen = knobs(_CONFIG.value)
         source = config_flags.get_config_filename(flags.FLAGS["config"])
         processes.check_agreement(chosen)
-        experiment = processes.together(
-            lambda: module_of(source).experiment(_CONFIG.value)
-        )
+        experiment = processes.together(lambda: configs.made(source, _CONFIG.value))
         shard = _shard(_SHARD.value)
         if _DRY_RUN.value:
             for trainer in prepared(experiment, shard):
@@ -98,10 +98,12 @@ def main(argv: list[str]) -> None:
     except loop.InterruptionError as stop:
         progress.log.info("%s. The same command goes on from there.", stop)
         sys.exit(143)  # as a shell reports SIGTERM
-    except (
-        *(loop.DivergenceError, checkpoints.OtherRunError),
-        *(ValueError, TypeError, OSError),
-    ) as error:
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on from the last checkpoint.")
+        sys.exit(130)  # as a shell reports SIGINT
+    except TypeError as error:  # of a function in the config file, as a rule
+        sys.exit(f"error: {configs.in_one_line(error, source)}")
+    except (loop.DivergenceError, ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     if processes.is_first():
         verdicts = claims.check(experiment.claims, found)
@@ -142,8 +144,9 @@ def _writers(chosen: dict[str, Any]) -> list[writers.Writer]:
 
 def _updates(bounds: list[str]) -> range:
     try:
-        return range(*map(int, bounds)) if bounds else range(0)
-    except (ValueError, TypeError):
+        start, stop = map(int, bounds or (0, 0))
+        return range(start, stop)
+    except ValueError:
         raise ValueError(
             f"--profile must be two updates, start,stop, got {','.join(bounds)!r}."
         ) from None
@@ -160,18 +163,26 @@ def _report(experiment: Experiment, verdicts: Sequence[claims.Verdict]) -> None:
 
 
 def _parse_flags(argv: list[str]) -> list[str]:
-    """Parses flags; an unknown or mistyped config key is one readable line."""
+    """Parses flags; what cannot be read is one line."""
+    paths = _given(argv, "config")
     try:
+        for path in paths:
+            configs.check_file(path)
         return flags.FLAGS(argv)
-    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).strip("\"'").split())
-        # what a config file itself refuses comes within a traceback
-        reason = reason.rpartition(" ValueError: ")[2]
-        if isinstance(error, (AttributeError, KeyError)):
-            reason = f"the config has no key {reason!r}"
-        sys.exit(f"error: {reason}.".replace("..", "."))
-    except OSError as error:
-        sys.exit(f"error: --config cannot be read: {error}.")
+    except (AttributeError, KeyError) as error:
+        key = str(error).strip("\"'")
+        there = ", ".join(knobs(configs.own_config(paths[-1])))
+        sys.exit(f"error: the config has no key {key!r}; it has {there}.")
+    except (flags.Error, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        missing = re.search(r"Flag (--\w+) must have a value", reason)
+        sys.exit(f"error: {f'{missing[1]} is missing.' if missing else reason}")
+
+
+def _given(argv: list[str], name: str) -> list[str]:
+    """The values of a flag."""
+    joined = [text.partition("=")[2] for text in argv if text.startswith(f"--{name}=")]
+    return joined + [b for a, b in itertools.pairwise(argv) if a == f"--{name}"]
 
 
 def command_line() -> None:

@@ -185,13 +185,13 @@ class Folder:
 
 
 def _check_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """More updates, other figures and other claims are the same run."""
+    """More updates, another target, other figures and claims are the same run."""
     differing = [
         f"  config.{key}: {there['config'].get(key, 'absent')} there,"
         f" {here['config'].get(key, 'absent')} now"
         for key in sorted({*there["config"], *here["config"]})
         if there["config"].get(key) != here["config"].get(key)
-        and key not in ("updates", "seconds", "examples")
+        and key not in ("updates", "seconds", "examples", "target")
     ]
     if there["seeds"] != here["seeds"]:
         differing.append(f"  seeds: {there['seeds']} there, {here['seeds']} now")
@@ -243,8 +243,9 @@ class Metrics:
         Args:
             folder: the run's.
             program: whose rows these are.
-            kept: the update that the run resumes from; later rows are forgotten, so
-                that the file ends as if it had never been interrupted.
+            kept: the update that the run resumes from, 0 where it begins; later rows
+                are forgotten, so that the file ends as if it had never been
+                interrupted.
             writers: of the same numbers.
         """
         self._path, self._program = folder / "metrics.jsonl", program
@@ -253,7 +254,7 @@ class Metrics:
         rows = [
             row
             for row in read_metrics(self._path)
-            if row["program"] != program.name or row["step"] <= kept
+            if row["program"] != program.name or (kept and row["step"] <= kept)
         ]
         replace(self._path, "".join(json.dumps(row) + "\n" for row in rows))
 

@@ -49,9 +49,14 @@ def run(
 
     Raises:
         ValueError: if the experiment cannot be, or the folder holds another run.
+        OSError: if the disk is full; the same call goes on, once there is room.
         loop.DivergenceError: if the only cell there is meets a loss that is not finite.
         loop.InterruptionError: after SIGTERM or Ctrl-C, once the state is saved.
     """
+    if checkpoint_every is not None and checkpoint_every < 1:
+        raise ValueError(
+            f"`checkpoint_every` must be at least 1 update, got {checkpoint_every}."
+        )
     started = time.monotonic()
     trainers = prepared(experiment, shard)
     made = [trainer.program for trainer in trainers]

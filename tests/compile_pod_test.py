@@ -2,9 +2,6 @@
 
 import importlib.util
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +11,10 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
-from configs import char_lm, default
-from experiments import build, compile_pod, overlap
+from experiments import Arm, Experiment, Simulation, along, on_devices, tasks
+from experiments.pods import compile_pod, overlap
+from tests.support.commands import finish
 
-ROOT = Path(__file__).parent.parent
 SMALL = "v5e:2x2"
 WIDTH, ROWS, LAYERS, CAPACITY = 256, 1024, 3, 5
 MATRIX = 4 * WIDTH**2  # bytes
@@ -167,16 +164,17 @@ def test_in_plain_jit_a_gradient_that_is_reduced_late_hides(form):
     assert report.output_bytes <= 8192
 
 
-def transformer(**changes):
-    """The shipped char LM, wider: with work to hide behind. One block, for time."""
-    config = char_lm.get_config()
-    rates = {"opt.name": ("sgd",), "opt.sgd.learning_rate": (0.1,), "seeds": (0,)}
-    sizes = {"task.batch_size": 16 * 64, "task.width": 128, "task.context": 128}
-    sizes["task.depth"] = 1
-    config.update_from_flattened_dict(
-        rates | sizes | {"delay.value": (0,), "chunk": 10} | changes
+def transformer(exchange):
+    """The char LM, wider: with work to hide behind. One block, for time."""
+    sizes = dict(batch_size=16 * 64, width=128, context=128, depth=1)
+    return Experiment(
+        question="?",
+        task=tasks.char_lm(**sizes),
+        training=on_devices(lambda: exchange(optax.sgd(0.1)), workers=16),
+        seeds=1,
+        updates=20,
+        evaluate_every=10,
     )
-    return config
 
 
 @needs_libtpu
@@ -185,18 +183,18 @@ def test_the_char_lm_s_overlapped_gradients_hide_and_fresh_ones_do_not():
 
     Fresh gradients go in one bucket, which waits for the last of them: nothing of it is
     hidden. For an asynchronous collective XLA counts 16 MiB of on-chip memory, written
-    and read, whatever its size. At the shipped width of 32 that is more than the tenth
+    and read, whatever its size. At a width of 32 that is more than the tenth
     (75 MiB, and 46 were allowed); at a width of 256, in 4 blocks, it takes the place of
     activations (6312 MiB, and 5793 were allowed).
     """
-    config = transformer()
-    params = jax.eval_shape(build.task(config).init, jax.random.key(0))
+    experiment = transformer(dj.exchange.mean)
+    params = jax.eval_shape(experiment.task.init, jax.random.key(0))
     gradient_bytes = 4 * sum(leaf.size for leaf in jax.tree.leaves(params))
     fresh, late = (
-        next(compile_pod.reports(transformer(exchange=exchange), "v5e:4x4"))
-        for exchange in ("mean", "overlapped_mean")
+        next(compile_pod.reports(transformer(exchange), "v5e:4x4"))
+        for exchange in (dj.exchange.mean, dj.exchange.overlapped_mean)
     )
-    # a number for the weights, and one for the staleness, travel with the gradient
+    # a number for the staleness travels with the gradient
     assert_hidden_at_no_more_bytes(fresh, late, gradient_bytes + 2 * 4)
     assert fresh.sent_bytes(hidden=True) == 0
 
@@ -331,65 +329,89 @@ def test_without_libtpu_it_says_what_to_install(monkeypatch):
         compile_pod.devices("v5e:4x4")
 
 
-def tiny(**changes):
-    config = default.get_config()
-    config.update_from_flattened_dict(
-        {
-            "seeds": (0,),
-            "delay.value": (3,),
-            "opt.name": ("sgd", "adam"),
-            "opt.sgd.learning_rate": (0.1,),
-            "opt.adam.learning_rate": (0.001, 0.01),
-        }
-        | changes
+def tiny(workers, *, width=32, batch_size=32, max_delay=3):
+    """Two programs of one cell and of two, in chunks of ten updates."""
+
+    def late(make):
+        def of(learning_rate):
+            mean = dj.exchange.mean(make(learning_rate))
+            return dj.delayed(mean, max_delay)
+
+        return on_devices(of, workers=workers)
+
+    return Experiment(
+        question="?",
+        task=tasks.digits_mlp(width=width, batch_size=batch_size),
+        arms=[
+            Arm(training=late(optax.sgd), labels={"optimizer": "sgd"}),
+            Arm(
+                training=late(optax.adam),
+                labels={"optimizer": "adam", "again": 1},
+                grid={"learning_rate": (0.001, 0.01)},
+            ),
+        ],
+        grid={"learning_rate": (0.1,)},
+        seeds=1,
+        updates=20,
+        evaluate_every=10,
     )
-    return config
 
 
 @needs_libtpu
-@pytest.mark.parametrize("workers", [1, 8], ids=["one a device", "two a device"])
+@pytest.mark.parametrize("workers", [4, 8], ids=["one a device", "two a device"])
 def test_the_command_prints_a_table_and_writes_all_of_it(workers, tmp_path, capsys):
-    config, path = tiny(**{"mesh.workers": workers}), tmp_path / "reports.json"
-    compile_pod.main(config, SMALL, str(path))
+    experiment, path = tiny(workers), tmp_path / "reports.json"
+    compile_pod.main(experiment, SMALL, str(path))
     said, written = capsys.readouterr().out, json.loads(path.read_text())
-    names = ["sgd-none-after", "adam-none-after"]
+    names = ["sgd", "adam-again=1"]
     assert [report["program"] for report in written] == names
     assert [f"{name} on {SMALL}: 4 devices" in said for name in names] == [True, True]
-    params = jax.eval_shape(build.task(config).init, jax.random.key(0))
+    params = jax.eval_shape(experiment.task.init, jax.random.key(0))
     size = 4 * sum(leaf.size for leaf in jax.tree.leaves(params))
     for report, cells in zip(written, (1, 2), strict=True):
-        assert (report["devices"], report["updates"]) == (4, config.chunk)
+        assert (report["devices"], report["updates"]) == (4, 10)
         # of each cell and worker on a device four gradients, and how many were pushed
-        slots = report["history_bytes"] - 4 * size * cells * max(1, workers // 4)
+        slots = report["history_bytes"] - 4 * size * cells * workers // 4
         assert 0 < slots <= 64
         sent = report["collectives"]
         # a gradient, and a few numbers
         assert 0 < sum(c["num_bytes"] for c in sent) - size * cells <= 64 * cells
         kinds = {(c["kind"], c["group_size"], c["times"]) for c in sent}
-        assert kinds == {("all-reduce", 4, config.chunk)}
+        assert kinds == {("all-reduce", 4, 10)}
         assert report["needed_bytes"] == sum(
             report[f"{name}_bytes"] for name in ("argument", "output", "temp")
         )
-    assert config.mesh.workers == workers  # a copy's were set
+
+
+def simulated():
+    """Training that nothing is sent in."""
+    cluster = dj.cluster.Cluster(4, dj.cluster.constant(1.0))
+    source = Simulation(cluster, dj.cluster.protocols.hardsync())
+    return Experiment(
+        question="?",
+        task=tasks.quadratic(),
+        training=along(source, lambda: optax.sgd(0.1)),
+        updates=2,
+    )
 
 
 @needs_libtpu
 @pytest.mark.parametrize(
-    "changes, said",
+    "make, said",
     [
-        ({"mesh.workers": 6}, "mesh.workers=6 must be a multiple of the 4 devices"),
-        ({"task.batch_size": 6}, "workers=4 must divide config.task.batch_size, got 6"),
-        ({"cluster.arms": ("hardsync()",)}, "arms .*nothing to compile for a pod"),
+        (lambda: tiny(6, batch_size=12), "sgd has 6 workers, but v5e:2x2 has 4 dev"),
+        (lambda: tiny(4, batch_size=6), "`workers` must divide the examples .*got 4"),
+        (simulated, "all has 1 workers, but v5e:2x2 .* train `on_devices`"),
         (
-            {"task.width": 2**20, "delay.value": (4000,)},
-            "sgd-none-after does not fit a device of v5e:2x2.* GiB are histories",
+            lambda: tiny(4, width=2**20, max_delay=4000),
+            "sgd does not fit a device of v5e:2x2.* GiB are histories",
         ),
     ],
-    ids=["workers", "batch", "arms", "memory"],
+    ids=["workers", "batch", "simulated", "memory"],
 )
-def test_the_command_fails_where_a_config_does_not_fit(changes, said):
+def test_the_command_fails_where_an_experiment_does_not_fit(make, said):
     with pytest.raises(SystemExit, match=f"error: .*{said}"):
-        compile_pod.main(tiny(**changes), SMALL)
+        compile_pod.main(make(), SMALL)
 
 
 @pytest.mark.parametrize(
@@ -403,19 +425,12 @@ def test_the_command_fails_where_a_config_does_not_fit(changes, said):
     ids=["topology", "key", "argument", "missing"],
 )
 def test_a_mistyped_command_is_one_line(arguments, said):
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "experiments.compile_pod"),
-            *("--config=configs/default.py", *arguments),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+    code, output = finish(
+        "--config=configs/default.py", *arguments, module="experiments.pods.compile_pod"
     )
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    assert said in done.stderr
+    assert code == 1
+    assert output.startswith("error: ") and output.count("\n") == 1
+    assert said in output
 
 
 def test_options_of_gpus_are_known_and_those_of_cpus_are_none():

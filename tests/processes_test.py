@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import kill
-from experiments import processes, results
+from experiments import load
+from experiments.host import processes
 
-STEPS = ("--config.steps=200", "--config.checkpoint_every=10")
+UPDATES = ("--config.updates=200", "--checkpoint_every=10")
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +26,16 @@ def compiled(tmp_path_factory):
 def whole(tmp_path_factory, compiled):
     """A run of two processes that nothing interrupted, and what each printed."""
     workdir = tmp_path_factory.mktemp("runs") / "whole"
-    codes, outputs = kill.finish(kill.start(f"--workdir={workdir}", *STEPS, compiled))
+    codes, outputs = kill.finish(kill.start(f"--workdir={workdir}", *UPDATES, compiled))
     assert codes == [0, 0], outputs
     return workdir, outputs
 
 
 def test_the_first_process_alone_writes_and_reports(whole):
     workdir, (first, second) = whole
-    assert "report:" in first and "steps 0 to 200" in first
+    assert "report:" in first and "updates 0 to 200" in first
     assert not re.search(r"^\d\d:\d\d:\d\d", second, re.MULTILINE)
-    assert len(kill.rows(workdir)) == 20
+    assert len(kill.rows(workdir)) == 21  # and one before any training
     assert len(list(workdir.glob("tensorboard/*/events*"))) == 1
 
 
@@ -46,7 +47,7 @@ def test_a_killed_peer_ends_the_other_and_the_run_ends_as_if_it_had_not_been(
     rng = random.Random(0)
     for victim in (1, 0):
         killed = kill.kill_once(
-            (*STEPS, compiled), workdir, (victim,), rng, training=0.0
+            (*UPDATES, compiled), workdir, (victim,), rng, training=0.0
         )
         # the timeout is 10 s; a busy machine takes a while to write what it aborts
         assert killed is not None and killed.survived_seconds < 20
@@ -55,46 +56,46 @@ def test_a_killed_peer_ends_the_other_and_the_run_ends_as_if_it_had_not_been(
         assert "another process of the run" in said
         assert "goes on from the last checkpoint" in said
     programs = {path.name for path in folder.glob("*-cache")}
-    codes, outputs = kill.finish(kill.start(f"--workdir={workdir}", *STEPS, compiled))
+    codes, outputs = kill.finish(kill.start(f"--workdir={workdir}", *UPDATES, compiled))
     assert codes == [0, 0], outputs
-    assert "resumes at step" in outputs[0]
+    assert "resumes at update" in outputs[0]
     kill.check_same(whole[0], workdir)
-    assert json.loads((workdir / "config.json").read_text())["wall_seconds"] > 0
+    assert json.loads((workdir / "run.json").read_text())["wall_seconds"] > 0
     assert programs and {path.name for path in folder.glob("*-cache")} == programs
 
 
 def test_a_run_goes_on_with_other_processes_and_devices(whole, tmp_path, compiled):
     # twice two devices, then two and one process, then twice one device
     workdir = tmp_path / "run"
-    arguments = (f"--workdir={workdir}", *STEPS, compiled)
+    arguments = (f"--workdir={workdir}", *UPDATES, compiled)
     first = kill.start(*arguments)
     assert kill.wait_for_rows(workdir, 3, first)
     first[1].send_signal(signal.SIGTERM)
     codes, outputs = kill.finish(first)
     assert codes == [143, 143], outputs
-    assert "stopped by SIGTERM, saved at step" in outputs[0]
+    assert "stopped by a signal to another process, saved at" in outputs[0]
     second = kill.start(*arguments, processes=1)
     assert kill.wait_for_rows(workdir, len(kill.rows(workdir)) + 2, second)
     second[0].send_signal(signal.SIGTERM)
     codes, outputs = kill.finish(second)
-    assert codes == [143] and "resumes at step" in outputs[0], outputs
+    assert codes == [143] and "resumes at update" in outputs[0], outputs
     codes, outputs = kill.finish(kill.start(*arguments, devices=1))
-    assert codes == [0, 0] and "resumes at step" in outputs[0], outputs
-    rows, expected = (results.read(run / "results.csv") for run in (workdir, whole[0]))
+    assert codes == [0, 0] and "resumes at update" in outputs[0], outputs
+    found, expected = (load(run).results for run in (workdir, whole[0]))
     # The sum over workers is taken in another order: a rounding of float32, 6e-8, in
     # every update, and Adam divides by the gradients' size.
-    for row, other in zip(rows, expected, strict=True):
-        assert row.train_loss == pytest.approx(other.train_loss, rel=1e-4)
-        assert row.staleness_mean == other.staleness_mean
+    losses = expected["train_loss"].tolist()
+    assert found["train_loss"].tolist() == pytest.approx(losses, rel=1e-4)
+    assert found["staleness_mean"].tolist() == expected["staleness_mean"].tolist()
     steps = [row["step"] for row in kill.rows(workdir)]
-    assert steps == list(range(10, 201, 10))
+    assert steps == list(range(0, 201, 10))
 
 
 def test_different_configs_are_refused_by_all_with_the_keys(tmp_path):
-    started = kill.start(f"--workdir={tmp_path}", of_last=("--config.task.width=16",))
+    started = kill.start(f"--workdir={tmp_path}", of_last=("--config.width=16",))
     codes, outputs = kill.finish(started)
     assert codes == [1, 1]
-    message = "config.task.width: 8 in process 0, 16 in process 1"
+    message = "config.width: 8 in process 0, 16 in process 1"
     for output in outputs:
         assert f"error: the processes were given different configs: {message}" in output
 

@@ -100,9 +100,10 @@ def test_the_metrics_of_a_resumed_run_end_as_if_uninterrupted(tmp_path):
 
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    whole = rows(tmp_path / "a", [(0, (10, 20, 30, 40))])
+    whole = rows(tmp_path / "a", [(0, (0, 10, 20, 30, 40))])
     broken = tmp_path / "b"
-    rows(broken, [(0, (10, 20, 30))])
+    # killed before its first checkpoint, it begins again
+    rows(broken, [(0, (0, 10)), (0, (0, 10, 20, 30))])
     with (broken / "metrics.jsonl").open("a") as file:
         file.write('{"program": "al')  # killed in the middle of a line
     assert rows(broken, [(20, (30, 40))]) == whole

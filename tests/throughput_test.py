@@ -9,10 +9,9 @@ import optax
 import pytest
 
 import delayjax as dj
-from experiments import execution, on_devices, optimizer, records
+from experiments import execution, on_devices, optimizer, records, throughput
 from experiments.host import progress
 from experiments.loop import Chunk, Counters
-from experiments.pods import throughput
 from experiments.tasks import language, models
 from experiments.tasks.task import Task
 from tests.support.training_runs import DIGITS, program_of
@@ -79,20 +78,19 @@ def test_a_scan_s_products_count_at_each_of_its_steps():
     assert throughput.flops_of_an_example(task) == 3 * 7 * 2 * 5 * 5
 
 
-@pytest.mark.parametrize("updates_per_second", [0.5, 40.0])
-def test_rates_are_counts_times_updates_a_second(updates_per_second):
-    work = throughput.Work(examples=6, tokens=96, flops=3e12, peak_flops=1e15)
-    assert work.rates(updates_per_second) == {
-        "examples_per_second": 6 * updates_per_second,
-        "tokens_per_second": 96 * updates_per_second,
-        "mfu": 3e12 * updates_per_second / 1e15,
+@pytest.mark.parametrize("examples_per_second", [0.5, 40.0])
+def test_rates_are_counts_times_examples_a_second(examples_per_second):
+    work = throughput.Work(tokens=96, flops=3e12, peak_flops=1e15)
+    assert work.rates(examples_per_second) == {
+        "examples_per_second": examples_per_second,
+        "tokens_per_second": 96 * examples_per_second,
+        "mfu": 3e12 * examples_per_second / 1e15,
     }
-    nothing = throughput.Work(None, None, 3e12, None)
-    assert nothing.rates(updates_per_second) == {"mfu": None}
+    nothing = throughput.Work(None, 3e12, None)
+    assert nothing.rates(2.0) == {"examples_per_second": 2.0}
 
 
 GRID = {"learning_rate": (0.01, 0.03), "delay": (0, 3)}
-CELLS = 2 * 2 * 2  # seeds, steps, delays
 
 
 def late(learning_rate, delay):
@@ -102,16 +100,13 @@ def late(learning_rate, delay):
 
 def test_a_cpu_has_no_peak_and_every_kind_one_that_is_positive():
     program = program_of(optimizer(late, workers=4), task=DIGITS, grid=GRID)
-    work = throughput.of(program)
-    assert work == throughput.Work(8 * CELLS, None, None, None)
+    assert throughput.of(program) == throughput.Work(None, None, None)
     assert all(1e14 < peak < 1e15 for peak in throughput.PEAK_FLOPS.values())
     assert jax.devices()[0].device_kind not in throughput.PEAK_FLOPS
 
 
 @pytest.mark.parametrize("kind", [optimizer, on_devices])
-def test_the_peak_is_that_of_all_devices_and_the_work_that_of_all_cells(
-    monkeypatch, kind
-):
+def test_the_peak_is_that_of_all_devices(monkeypatch, kind):
     v5e, other = (
         types.SimpleNamespace(device_kind=name) for name in ("TPU v5 lite", "TPU v99")
     )
@@ -128,28 +123,33 @@ def test_the_peak_is_that_of_all_devices_and_the_work_that_of_all_cells(
     work = throughput.of(program)
     used = 4 if kind is on_devices else 1
     assert work.peak_flops == used * 197e12
-    assert work.tokens == CELLS * 8 * 16  # examples, tokens of each
-    assert work.flops == CELLS * 8 * throughput.flops_of_an_example(task)
+    assert work.tokens == 16  # a window's
+    assert work.flops == throughput.flops_of_an_example(task)
     there = [other] if used == 1 else [v5e, other]
     assert throughput.of(program).peak_flops is None
 
 
 @pytest.mark.parametrize("peak", [100e12, None])
-def test_metrics_say_tokens_a_second_and_progress_the_mfu(tmp_path, caplog, peak):
-    program = program_of(optax.sgd)
-    work = throughput.Work(examples=8, tokens=512, flops=1e12, peak_flops=peak)
-    metrics = records.Metrics(tmp_path, program, 0, work=work)
-    shape = 2, 2  # seeds, cells
-    chunk = Chunk(np.ones((10, *shape), np.float32), np.zeros((10, *shape)))
-    none = np.zeros(shape, np.int32)
-    counters = Counters(none - 1, np.ones((*shape, 1), np.int32), none)
-    row = metrics.write(10, chunk, counters, 0.25, None)  # 40 updates a second
-    assert row["examples_per_second"] == 8 * 40
-    assert row["tokens_per_second"] == 512 * 40
-    assert row["mfu"] == (None if peak is None else pytest.approx(0.4))
+def test_metrics_and_progress_say_tokens_a_second_and_mfu(
+    monkeypatch, tmp_path, caplog, peak
+):
+    """Ten updates of 8 examples in two cells of two seeds, in a quarter of a second."""
+    program = program_of(optax.sgd, task=DIGITS)
+    work = throughput.Work(tokens=64, flops=1e11, peak_flops=peak)
+    monkeypatch.setattr(throughput, "of", lambda of: work)
+    metrics = records.Metrics(tmp_path, program, 20)
+    chunk = Chunk(np.ones((10, 2, 2), np.float32), np.zeros((10, 2, 2)))
+    none = np.zeros((2, 2), np.int32)
+    counters = Counters(none - 1, np.ones((2, 2, 1), np.int32), none)
+    row = metrics.write(30, chunk, counters, 0.25, None)
+    assert row["updates_per_second"] == 40.0
+    assert row["examples_per_second"] == 40 * 8 * 4
+    assert row["tokens_per_second"] == 64 * 40 * 8 * 4
+    assert row.get("mfu") == (None if peak is None else pytest.approx(1.28))
     with (
         caplog.at_level("INFO", logger="experiments"),
-        progress.Bars([10]).of("name", 0) as bar,
+        progress.Bars([30]).of("name", 20) as bar,
     ):
         bar.update(row)
-    assert ("40/s, MFU 40%" in caplog.text) == (peak is not None)
+    assert "40/s, 8.19e+04 tokens/s" in caplog.text
+    assert ("MFU 128.0%" in caplog.text) == (peak is not None)

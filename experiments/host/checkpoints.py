@@ -11,7 +11,6 @@ from etils import epath
 from experiments.host import processes
 from experiments.host.progress import log
 
-
 _BESIDE = 2**16  # bytes of metadata
 _FULL = (
     "the disk of {} is full: make room, and the same command goes on from the last"

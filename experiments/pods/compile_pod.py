@@ -323,10 +323,12 @@ def run() -> None:
 
     def start(argv):
         del argv
-        module = configs.module_of(
-            config_flags.get_config_filename(flags.FLAGS["config"])
-        )
-        main(module.experiment(config.value), topology.value, json_path.value)
+        source = config_flags.get_config_filename(flags.FLAGS["config"])
+        try:
+            experiment = configs.made(source, config.value)
+        except (ValueError, OSError) as error:
+            sys.exit(f"error: {error}")
+        main(experiment, topology.value, json_path.value)
 
     app.run(start, flags_parser=_parse_flags)
 
