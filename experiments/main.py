@@ -9,7 +9,6 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +94,10 @@ def main(argv: list[str]) -> None:
             writers=_writers(chosen),
             profile=_updates(_PROFILE.value),
         )
+        if processes.is_first():
+            met = _report(experiment, found)
+            if _CHECK.value and not met:
+                sys.exit(1)
     except loop.InterruptionError as stop:
         progress.log.info("%s. The same command goes on from there.", stop)
         sys.exit(143)  # as a shell reports SIGTERM
@@ -105,13 +108,6 @@ def main(argv: list[str]) -> None:
         sys.exit(f"error: {configs.in_one_line(error, source)}")
     except (loop.DivergenceError, ValueError, OSError) as error:
         sys.exit(f"error: {error}")
-    if processes.is_first():
-        verdicts = claims.check(experiment.claims, found)
-        _report(experiment, verdicts)
-        for verdict in verdicts:
-            progress.log.info("%s", verdict)
-        if _CHECK.value and not all(verdict.met for verdict in verdicts):
-            sys.exit(1)
 
 
 def keep_compiled(folder: str | None) -> None:
@@ -152,14 +148,19 @@ def _updates(bounds: list[str]) -> range:
         ) from None
 
 
-def _report(experiment: Experiment, verdicts: Sequence[claims.Verdict]) -> None:
+def _report(experiment: Experiment, found: records.Found) -> bool:
+    """Writes report.html and says whether all claims are met."""
     from experiments import report  # matplotlib is needed now, and not earlier
 
+    verdicts = claims.check(experiment.claims, found)
     place = Workdir(_WORKDIR.value)
     place.download()
     path = report.write(records.Run.read(place.local), experiment, verdicts=verdicts)
     place.upload()
     progress.log.info("report: %s", place.shown(path))
+    for verdict in verdicts:
+        progress.log.info("%s", verdict)
+    return all(verdict.met for verdict in verdicts)
 
 
 def _parse_flags(argv: list[str]) -> list[str]:
