@@ -89,6 +89,63 @@ def test_the_library_needs_jax_numpy_optax_and_scipy_alone():
     assert foreign == []
 
 
+RUNNER = ROOT / "experiments"
+RUNNER_FLOORS = (  # from the ground up; the way of a run is downwards
+    {"analysis", "host", "tasks", "writers", "prepare", "pods.hlo", "pods.overlap"},
+    {"training", "execution"},
+    {"experiment"},
+    {"programs", "configs"},
+    {"loop", "throughput"},
+    {"costs", "records"},
+    {"run", "claims", "measures", "figures"},
+    {"report"},
+    {"main", "figures.__main__", "pods.compile_pod", "__init__"},
+)
+RUNNER_FLOOR_OF = {m: i for i, modules in enumerate(RUNNER_FLOORS) for m in modules}
+
+
+def runner_module(parts):
+    """What has a floor: a module of the runner, one of its folders, or its root."""
+    names = parts[:1], parts[:2]
+    found = [".".join(name) for name in names if ".".join(name) in RUNNER_FLOOR_OF]
+    return found[-1] if found else "__init__"
+
+
+def parts_of(path):
+    return [part.removesuffix(".py") for part in path.relative_to(RUNNER).parts]
+
+
+def test_every_module_of_the_runner_has_a_floor():
+    parts = [parts_of(path) for path in sources(RUNNER)]
+    homeless = {".".join(own) for own in parts if runner_module(own) == "__init__"}
+    assert homeless <= {"__init__", "pods.__init__"}
+
+
+def test_the_runner_imports_downwards_only():
+    violations = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path, tree in sources(RUNNER).items()
+        for name in imported(tree)
+        if name.startswith("experiments.")
+        and runner_violation(parts_of(path), name.split(".")[1:])
+    ]
+    assert violations == []
+
+
+def runner_violation(parts, target):
+    module, target = runner_module(parts), runner_module(target)
+    return module != target and RUNNER_FLOOR_OF[target] >= RUNNER_FLOOR_OF[module]
+
+
+def test_upward_imports_of_the_runner_are_seen():
+    assert runner_violation(["loop"], ["records", "Found"])
+    assert runner_violation(["loop"], ["Experiment"])  # of the root
+    assert runner_violation(["figures", "look"], ["report"])
+    assert not runner_violation(["figures", "__main__"], ["report"])
+    assert not runner_violation(["execution"], ["pods", "overlap"])
+    assert runner_violation(["execution"], ["pods", "compile_pod"])
+
+
 def public_names():
     """What the package's root hands out on purpose: its own imports, not submodules."""
     tree = ast.parse(Path(dj.__file__).read_text())
@@ -148,7 +205,7 @@ def test_a_config_is_written_with_public_names_and_needs_no_other_config():
     private = [
         f"{path.stem}: {use}"
         for path, tree in sources(ROOT / "configs").items()
-        for use in private_uses(tree)
+        for use in (*private_uses(tree), *private_imports(tree))
     ]
     assert private == []
     others = [
@@ -158,6 +215,18 @@ def test_a_config_is_written_with_public_names_and_needs_no_other_config():
         if f"{name}.".startswith("configs.")
     ]
     assert others == []
+
+
+def private_imports(tree):
+    """Names with an underscore that are imported from the runner."""
+    for name in imported(tree):
+        if name.startswith("experiments.") and "._" in name:
+            yield f"import {name}"
+
+
+def test_private_names_of_the_runner_are_seen():
+    tree = ast.parse("from experiments.training.rules import _x\nimport experiments.y")
+    assert list(private_imports(tree)) == ["import experiments.training.rules._x"]
 
 
 def functions_of(name, module):

@@ -370,9 +370,11 @@ def test_the_command_prints_a_table_and_writes_all_of_it(workers, tmp_path, caps
     size = 4 * sum(leaf.size for leaf in jax.tree.leaves(params))
     for report, cells in zip(written, (1, 2), strict=True):
         assert (report["devices"], report["updates"]) == (4, 10)
-        # of each cell and worker on a device four gradients, and how many were pushed
-        slots = report["history_bytes"] - 4 * size * cells * workers // 4
-        assert 0 < slots <= 64
+        # of each cell and worker on a device four gradients and their losses, of each
+        # cell their four ages, and the clocks of two rings
+        each = workers // 4
+        slots = 4 * size * cells * each
+        assert report["history_bytes"] == slots + 16 * cells * (1 + each) + 2 * 8
         sent = report["collectives"]
         # a gradient, and a few numbers
         assert 0 < sum(c["num_bytes"] for c in sent) - size * cells <= 64 * cells

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,7 @@ from experiments import (
     run,
     tasks,
 )
+from experiments.host import checkpoints
 from experiments.main import keep_compiled
 from experiments.programs import programs
 from experiments.training import methods
@@ -184,6 +186,39 @@ def test_a_stopped_run_ends_in_the_same_bits(tmp_path, number):
     whole = run(experiment(), str(tmp_path / "whole"))
     pd.testing.assert_frame_equal(found.results, whole.results, rtol=0)
     pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
+
+
+def test_a_full_disk_is_one_line_and_the_same_call_goes_on(tmp_path, monkeypatch):
+    whole = run(experiment(), str(tmp_path / "whole"))
+    free = iter([10**9] * 2 + [1000])
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            checkpoints.shutil,
+            "disk_usage",
+            lambda path: SimpleNamespace(free=next(free)),
+        )
+        with pytest.raises(OSError, match=r"^the disk of \S+ is full: make room, "):
+            run(experiment(), str(tmp_path / "full"), checkpoint_every=5)
+    found = run(experiment(), str(tmp_path / "full"), checkpoint_every=5)
+    pd.testing.assert_frame_equal(found.results, whole.results, rtol=0)
+    pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
+
+
+def test_a_run_along_a_cluster_goes_on_for_more_updates(tmp_path):
+    cluster = dj.cluster.Cluster(4, dj.cluster.exponential(1.0))
+    source = Simulation(cluster, dj.cluster.protocols.round_robin())
+
+    def of(updates):
+        grid = {"learning_rate": (0.1,)}
+        return experiment(training=along(source, optax.sgd), grid=grid, updates=updates)
+
+    run(of(20), str(tmp_path / "two"))
+    found = run(of(40), str(tmp_path / "two"))
+    whole = run(of(40), str(tmp_path / "one"))
+    pd.testing.assert_frame_equal(found.results, whole.results, rtol=0)
+    pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
+    (trace,) = Run.read(tmp_path / "two").traces.values()
+    assert trace.num_updates == 40
 
 
 def test_a_bad_line_of_the_metrics_costs_that_line_alone(tmp_path):
