@@ -105,6 +105,7 @@ class Folder:
                     "cells": program.settings(),
                     "updates": program.rule.updates,
                     "facts": dict(program.task.facts),
+                    "batch": program.task.examples,
                 }
                 for program in programs
             ],
@@ -195,10 +196,16 @@ def _check_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -
     ]
     if there["seeds"] != here["seeds"]:
         differing.append(f"  seeds: {there['seeds']} there, {here['seeds']} now")
-    cells = [{p["name"]: p["cells"] for p in run["programs"]} for run in (there, here)]
-    for name in sorted({*cells[0], *cells[1]}):
-        if cells[0].get(name) != cells[1].get(name):
-            differing.append(f"  the cells of {name}")
+    for what in ("cells", "facts", "batch"):
+        old, new = (
+            {program["name"]: program.get(what) for program in run["programs"]}
+            for run in (there, here)
+        )
+        differing += [
+            f"  the {what} of {name}"
+            for name in sorted({*old, *new})
+            if old.get(name) != new.get(name)
+        ]
     if differing:
         raise ValueError(
             f"--workdir={path} holds another run:\n"

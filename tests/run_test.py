@@ -241,6 +241,13 @@ def test_another_run_in_the_folder_is_refused_and_names_what_differs(tmp_path):
         run(experiment(grid=grid), str(tmp_path), config={"rate": 1})
 
 
+def test_another_task_in_the_folder_is_refused(tmp_path):
+    run(experiment(), str(tmp_path))
+    task = tasks.quadratic((0.5, 3.0), noise=0.1)
+    with pytest.raises(ValueError, match="holds another run:\n  the facts of all"):
+        run(experiment(task=task), str(tmp_path))
+
+
 def test_another_question_or_claim_is_the_same_run(tmp_path):
     run(experiment(), str(tmp_path))
     run(experiment(question="Another?", notes="More."), str(tmp_path))
