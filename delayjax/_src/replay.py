@@ -86,14 +86,12 @@ class Plan:
 class _Gathered(NamedTuple):
     """The sums of an update so far."""
 
-    total: Any  # the gradients used
+    total: Any  # of the gradients used; or the aggregation's state
     metrics: Any  # of all gradients that are there
     model_state: Any  # the mean over the gradients used
     staleness: jax.Array  # of the gradients used, int32 []
-    there: jax.Array  # the number of gradients, int32 []
     used: jax.Array  # the number of gradients used, int32 []
     each_state: Any
-    aggregation_state: Any
 
 
 def replay(
@@ -122,31 +120,25 @@ def replay(
         s_{t+1} = mean_k s'_k,    (g_k, s'_k) of x_{t - tau_k}, batch_k and s_t
 
     A leaf that is not floating (a counter, a key) comes from the last gradient used.
-    Without a used gradient s does not change.
 
     Args:
         trace: a trace from `cluster.simulate` or `cluster.load_trace`; or several
             traces, one for each replicate, over which you map `step`.
         grad_fn: (params, batch, key) -> (metrics, gradients), for example
-            `jax.value_and_grad(loss)`; with `has_aux=True` the metrics are (loss, aux).
-            If `init` is given a `model_state`: (params, batch, key, model_state) ->
-            ((metrics, model_state), gradients). The key of gradient k of update t is
-            `fold_in(fold_in(key, t), k)`.
+            `jax.value_and_grad(loss)`. If `init` is given a `model_state`: (params,
+            batch, key, model_state) -> ((metrics, model_state), gradients). The key of
+            gradient k of update t is `fold_in(fold_in(key, t), k)`.
         tx: the server's optimizer. If the gradients of each update have one version
             (one gradient per update, `hardsync`, groups), it receives that version as
-            `stale_params=` and its `staleness=` (int32), as inside `delayed(...)`. Else
-            it receives the mean `staleness=` of the update (float32). If every update
-            has one gradient, it receives its `worker=` too.
-        each: a transformation of each gradient before the mean. It receives the
-            gradient's own `staleness=`, `stale_params=` and `worker=`. Its state passes
-            through the gradients in their order.
+            `stale_params=` and its `staleness=` (int32). Else it receives the mean
+            `staleness=` (float32). If every update has one gradient, also `worker=`.
+        each: a transformation of each gradient before the mean, with its `staleness=`,
+            `stale_params=` and `worker=`. Its state passes through them in order.
         aggregation: replaces the sum over the trace's divisor.
-        accept: refuses gradients by their value: (gradients, staleness) -> bool []. If
-            an update accepts nothing, parameters and optimizer do not change, and the
-            update counts in no later staleness. It selects between the old and the new
-            state of `tx`, and so copies a history inside of it.
-        chunk: the number of gradients that one `vmap` takes; by default all of an
-            update.
+        accept: refuses gradients by their value: (gradients, staleness) -> bool []. An
+            update that accepts nothing changes no parameters and no optimizer, and
+            counts in no later staleness. A history in `tx` is copied at each update.
+        chunk: the number of gradients that one `vmap` takes; by default all.
         max_staleness: the largest staleness allowed, in updates.
         read_spread: the share of a gradient's staleness over which its read is spread,
             in [0, 1]. Each coordinate is read at its own version, drawn uniformly from
@@ -157,27 +149,20 @@ def replay(
         scan of your own over `(trace.arrivals(start, stop), batches)` with batches
         [n, K, ...], returns the state and a `Report`. `run(state, batches)` scans the
         next n updates and donates the state. In rows with fewer than K gradients the
-        other batches are not used.
-
-        A `Report` has `metrics` (the mean over the gradients that arrived), `staleness`
-        (the mean over the gradients used, float32, in updates) and `gradients` (the
-        number used). A row that asks for a version that is not kept (of another trace,
-        or soon after `resize_history`) reports metrics and staleness of nan. The state
-        has `params`, `opt_state`, `model_state`, and `versions.pushed`, the number of
-        updates done.
+        other batches are not used. A row that asks for a version that is not kept (of
+        another trace, or soon after `resize_history`) reports nan.
 
         The state holds (largest staleness + 1) parameter trees, none if it is 0, and
-        one model state. An update needs `chunk` more of both, whatever the number of
-        workers. It costs the gradients, one write and K reads of a tree. Under `vmap`
-        use `ring.vmap_axes(state)`. A run that is saved and restored between two calls
-        of `run` ends in the same bits.
+        one model state; `versions.pushed` is the number of updates done. An update
+        needs `chunk` more of both, whatever the number of workers. It costs the
+        gradients, one write and K reads of a tree. Under `vmap` use
+        `ring.vmap_axes(state)`. A run that is saved and restored between two calls of
+        `run` ends in the same bits.
 
     Raises:
-        TypeError: in `step`, if gradients, model state, or the results of `each`,
-            `aggregation` or `tx` are not like the parameters.
-        ValueError: if the trace is deeper than `max_staleness`, a number is out of
-            range, gradients are late and `tx` or `each` needs fresh ones (see
-            `delayed`), or (in `step`) the batches do not fit the trace.
+        ValueError: if the trace is deeper than `max_staleness`, gradients are late and
+            `tx` or `each` needs fresh ones (see `delayed`), or (in `step`) the batches
+            do not fit the trace.
 
     Example:
         >>> from delayjax import cluster
@@ -202,9 +187,8 @@ def replay(
     if not 0.0 <= read_spread <= 1.0:
         raise ValueError(f"`read_spread` must lie in [0, 1], got {read_spread}.")
     depth = max(one.max_staleness for one in traces)
-    if max_staleness is not None and depth > base.check_bound(
-        "max_staleness", max_staleness
-    ):
+    allowed = depth if max_staleness is None else max_staleness
+    if depth > base.check_bound("max_staleness", allowed):
         raise ValueError(
             f"`trace` has a staleness of {depth}, more than `max_staleness`, got"
             f" {max_staleness}: allow more, or bound the staleness in the cluster with"
@@ -261,7 +245,8 @@ def begin(
     plan: Plan, params: Any, key: jax.Array, *, model_state: Any = None
 ) -> ReplayState:
     """The state before the first update."""
-    params, model_state, key = taking.begun(params, model_state, key)
+    start = params, model_state, key
+    params, model_state, key = jax.tree.map(buffers.copied, start)
     applied = jnp.zeros((), jnp.int32)
     state = ReplayState(
         params=params,
@@ -300,13 +285,10 @@ def update(
             divisor = jnp.maximum(gathered.used, 1)
         direction = jax.tree.map(
             lambda total, leaf: (total / divisor).astype(leaf.dtype),
-            gathered.total,
-            state.params,
+            *(gathered.total, state.params),
         )
     else:
-        direction, aggregation_state = plan.aggregation.finish(
-            gathered.aggregation_state
-        )
+        direction, aggregation_state = plan.aggregation.finish(gathered.total)
         taking.check_shapes("aggregation", "a direction", direction, state.params)
     mean = (gathered.staleness / jnp.maximum(gathered.used, 1)).astype(jnp.float32)
     handed: dict[str, Any] = {"staleness": mean}
@@ -329,7 +311,7 @@ def update(
         applied = state.applied + any_used
     oldest = jnp.minimum(step - state.versions.first, plan.depth)
     is_kept = (arrivals.staleness <= oldest).all()
-    there = jnp.maximum(gathered.there, 1)
+    there = jnp.maximum((arrivals.staleness >= 0).sum(dtype=jnp.int32), 1)
     report = Report(
         metrics=jax.tree.map(
             lambda total: jnp.where(is_kept, total / there, jnp.nan), gathered.metrics
@@ -368,96 +350,85 @@ def _gather(
     batches: Any,
 ) -> _Gathered:
     """The sums over all gradients of an update, of one `version` if they share it."""
+    row = arrivals.staleness, arrivals.worker, batches
+
+    def add(block, gathered):
+        """Takes the gradients of one chunk, each at its version, and adds them."""
+        # the last chunk begins early, so as not to reach beyond the row
+        first = jnp.minimum(block * plan.chunk, plan.width - plan.chunk)
+        slots = first + jnp.arange(plan.chunk)
+        staleness, workers, own = jax.tree.map(
+            lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, plan.chunk), row
+        )
+        there = (staleness >= 0) & (slots >= block * plan.chunk)
+        ages = jnp.maximum(staleness, 0)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, slots)
+        read = functools.partial(_read, plan, state)
+        read_each = _over(read, (0, 0), 1)
+        if plan.chunk > 1:
+            read_each = functools.partial(xla.each_in_turn, read)
+        at: Version = read_each(ages, keys) if version is None else version
+        axes = (None if plan.shared else 0, 0, 0, None)
+        taken = _over(functools.partial(taking.take, plan.grad_fn), axes, plan.chunk)(
+            at.params, own, keys, state.model_state
+        )
+        used = there
+        if (accept := plan.accept) is not None:
+
+            def accepts(*one):
+                name = "accept(gradients, staleness)"
+                return base.as_scalar(name, accept(*one), jnp.bool_)
+
+            ages = jnp.where(there, state.applied - at.applied, 0)
+            used = there & _over(accepts, (0, 0), plan.chunk)(taken.gradients, ages)
+        values, each_state = taken.gradients, gathered.each_state
+        if plan.each is not None:
+            handed = {"staleness": ages, "worker": workers}
+            same = {"stale_params": at.params}
+            if not plan.shared:
+                handed, same = handed | same, {}
+            each = functools.partial(plan.each.update, params=state.params, **same)
+            rows = values, used, handed
+            values, each_state = _each(each, each_state, rows, all_used=plan.all_used)
+            value = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], values))
+            taking.check_shapes("each", "gradients", value, state.params)
+        if plan.aggregation is None:
+            mask = None if plan.all_used else used
+            total = taking.add(gathered.total, values, mask)
+        else:
+            workers = jnp.where(used, workers, -1)
+            total = plan.aggregation.add(gathered.total, values, workers)
+        mask = None if plan.dense else there
+        return _Gathered(
+            total=total,
+            metrics=taking.add(gathered.metrics, taken.metrics, mask),
+            model_state=taking.add_states(
+                gathered.model_state, gathered.used, taken.model_state, used
+            ),
+            staleness=gathered.staleness
+            + jnp.where(used, ages, 0).sum(dtype=jnp.int32),
+            used=gathered.used + used.sum(dtype=jnp.int32),
+            each_state=each_state,
+        )
+
     zero = jnp.zeros((), jnp.int32)
     batch = jax.tree.map(lambda leaf: leaf[0], batches)
     one = taking.check(plan.grad_fn, state.params, batch, key, state.model_state)
+    total = (
+        state.aggregation_state if plan.aggregation else taking.nothing(state.params)
+    )
     nothing = _Gathered(
-        total=() if plan.aggregation else taking.nothing(state.params),
+        total=total,
         metrics=taking.nothing(one.metrics),
         model_state=taking.no_states(state.model_state),
         staleness=zero,
-        there=zero,
         used=zero,
         each_state=state.each_state,
-        aggregation_state=state.aggregation_state,
     )
-    row = arrivals.staleness, arrivals.worker, batches
-    add = functools.partial(_add, plan, state, version, key, row)
     if plan.chunk == plan.width:
         return add(0, nothing)
     there = plan.width if plan.full else (arrivals.staleness >= 0).sum()
     return jax.lax.fori_loop(0, -(-there // plan.chunk), add, nothing)
-
-
-def _add(
-    plan: Plan,
-    state: ReplayState,
-    version: Version | None,
-    key: jax.Array,
-    row: tuple[jax.Array, jax.Array, Any],
-    block: Any,
-    gathered: _Gathered,
-) -> _Gathered:
-    """Takes the gradients of one chunk, each at its version, and adds them."""
-    # the last chunk begins early, so as not to reach beyond the row
-    first = jnp.minimum(block * plan.chunk, plan.width - plan.chunk)
-    slots = first + jnp.arange(plan.chunk)
-    staleness, workers, batches = jax.tree.map(
-        lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, plan.chunk), row
-    )
-    there = (staleness >= 0) & (slots >= block * plan.chunk)
-    ages = jnp.maximum(staleness, 0)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, slots)
-    read = functools.partial(_read, plan, state)
-    read_each = _over(read, (0, 0), 1)
-    if plan.chunk > 1:
-        read_each = functools.partial(xla.each_in_turn, read)
-    at: Version = read_each(ages, keys) if version is None else version
-    axes = (None if plan.shared else 0, 0, 0, None)
-    taken = _over(functools.partial(taking.take, plan.grad_fn), axes, plan.chunk)(
-        at.params, batches, keys, state.model_state
-    )
-    used = there
-    if plan.accept is not None:
-        ages = jnp.where(there, state.applied - at.applied, 0)
-        accepts = functools.partial(_accepts, plan.accept)
-        used = there & _over(accepts, (0, 0), plan.chunk)(taken.gradients, ages)
-    values, each_state = taken.gradients, gathered.each_state
-    if plan.each is not None:
-        own = {"staleness": ages, "worker": workers}
-        same = {"stale_params": at.params}
-        if not plan.shared:
-            own, same = own | same, {}
-        each = functools.partial(plan.each.update, params=state.params, **same)
-        rows = values, used, own
-        values, each_state = _each(each, each_state, rows, all_used=plan.all_used)
-        value = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], values))
-        taking.check_shapes("each", "gradients", value, state.params)
-    total, aggregation_state = gathered.total, gathered.aggregation_state
-    if plan.aggregation is None:
-        total = taking.add(total, values, None if plan.all_used else used)
-    else:
-        workers = jnp.where(used, workers, -1)
-        aggregation_state = plan.aggregation.add(aggregation_state, values, workers)
-    return _Gathered(
-        total=total,
-        metrics=taking.add(
-            gathered.metrics, taken.metrics, None if plan.dense else there
-        ),
-        model_state=taking.add_states(
-            gathered.model_state, gathered.used, taken.model_state, used
-        ),
-        staleness=gathered.staleness + jnp.where(used, ages, 0).sum(dtype=jnp.int32),
-        there=gathered.there + there.sum(dtype=jnp.int32),
-        used=gathered.used + used.sum(dtype=jnp.int32),
-        each_state=each_state,
-        aggregation_state=aggregation_state,
-    )
-
-
-def _accepts(accept: Accept, gradients: Any, staleness: jax.Array) -> jax.Array:
-    answer = accept(gradients, staleness)
-    return base.as_scalar("accept(gradients, staleness)", answer, jnp.bool_)
 
 
 def _each(

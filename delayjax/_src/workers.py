@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from delayjax._src import base
+from delayjax._src import base, buffers
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 """One worker's step, (state, batch) -> (state, metrics)."""
@@ -35,26 +35,22 @@ class WorkerState:
             worker: the index of the worker, 0 .. P - 1; with several axes an index for
                 each name.
 
-        Raises:
-            ValueError: if there is no such worker.
-
         Example:
             >>> held = WorkerState((jnp.ones(()), jnp.arange(3)), ((), ("workers",)))
             >>> held.one(worker=2)
             (Array(1., dtype=float32), Array(2, dtype=int32))
         """
 
+        def part(name, count):
+            i = worker[name] if isinstance(worker, Mapping) else worker
+            if not 0 <= i < count:  # JAX would return another worker
+                raise ValueError(
+                    f"`worker` must lie in 0 .. {count - 1} along {name!r}, got {i}."
+                )
+            return i
+
         def pick(leaf, axes):
-            index = tuple(
-                worker[name] if isinstance(worker, Mapping) else worker for name in axes
-            )
-            for name, i, count in zip(axes, index, leaf.shape, strict=False):
-                if not 0 <= i < count:  # JAX would return another worker
-                    raise ValueError(
-                        f"`worker` must lie in 0 .. {count - 1} along {name!r}, got"
-                        f" {i}."
-                    )
-            return _copy(leaf[index])
+            return buffers.copied(leaf[tuple(map(part, axes, leaf.shape))])
 
         return _map(pick, self.state, self.axes)
 
@@ -62,8 +58,7 @@ class WorkerState:
         """The place of each leaf on a mesh, a `NamedSharding`.
 
         After `jax.device_put(held, held.shardings(mesh))` the `jit` of the step of
-        `simulate` runs on all devices of the mesh, with several workers on each if
-        there are more workers than devices.
+        `simulate` runs on all devices of the mesh.
 
         Args:
             mesh: devices, with the axes of the workers, of type Auto. Their sizes must
@@ -103,8 +98,8 @@ def simulate(
     A leaf of the state that is the same on all workers (parameters, the optimizer after
     the mean, counters) is held and computed once. A leaf that differs between workers
     (histories, outboxes, replicas) has a leading axis of P. JAX's types tell which
-    leaves differ: all leaves start as shared, and the step is traced with more and more
-    varying leaves, until it returns the types that it was given.
+    leaves differ: the step is traced with more and more varying leaves, until it
+    returns the types that it was given.
 
     Args:
         step: (state, batch) -> (state, metrics) of one worker, with collectives over
@@ -119,20 +114,15 @@ def simulate(
         leaves [P, ...] (arrays or shapes). `shared` says which parts must stay the same
         on all workers: a prefix tree of bools, or of names of axes. By default the
         parameters must, the first of a pair (params, rest); in another state all of it.
-        With `shared=False` each worker trains its own model. `step(workers_state,
-        batch)` takes one step. `jit` it with the state donated, or scan it. Metrics
-        that differ between workers are [P, ...].
+        With `shared=False` each worker trains its own model.
 
-        Memory is the shared leaves and P times the others. Each of several axes is a
-        leading axis of its own, in the batches and in the leaves that differ along it.
-        Arrays placed as `shardings` says run on many devices.
+        `step(workers_state, batch)` takes one step. `jit` it with the state donated, or
+        scan it. Leaves and metrics that differ have a leading axis for each such axis.
 
     Raises:
-        TypeError: in `init` and `step`, if the step returns a state of other shapes or
-            dtypes.
-        ValueError: in `init` and `step`, if a batch is not for P workers, a shared leaf
-            would differ between workers after a step, or a gradient is summed over the
-            workers because it was not taken at `vary(params)`.
+        ValueError: in `init` and `step`, if a shared leaf would differ between workers
+            after a step, or a gradient is summed over the workers because it was not
+            taken at `vary(params)`.
 
     Example:
         >>> def step(x, batch):
@@ -150,7 +140,9 @@ def simulate(
     plans = _Plans(step, dict(zip(names, counts, strict=True)))
 
     def hold(leaf, axes):
-        return jnp.broadcast_to(_copy(leaf), (*plans.sizes(axes), *jnp.shape(leaf)))
+        return jnp.broadcast_to(
+            buffers.copied(leaf), (*plans.sizes(axes), *jnp.shape(leaf))
+        )
 
     return _workers(plans, hold, functools.partial(_mapped, step, plans.axes))
 
@@ -169,13 +161,8 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
     Returns:
         As `simulate`. `init` also places the state: each device holds the shared leaves
         and its worker's part of the others. Place batches over `axis_name` along their
-        first dimension, or they move at each step. On a TPU the donated state is
-        updated in place. On CPU devices XLA copies a history that differs between
-        workers at each step.
-
-    Raises:
-        TypeError, ValueError: as in `simulate`; also if `mesh` lacks the axis or has an
-            axis of another type than Auto.
+        first dimension, or they move at each step. On CPU devices XLA copies a history
+        that differs between workers at each step.
 
     Example:
         >>> mesh = jax.make_mesh((1,), ("workers",), axis_types=(AxisType.Auto,))
@@ -198,7 +185,7 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
                 shape, held.with_memory_kind("pinned_host"), whole.__getitem__
             )
             return jax.device_put(leaf, jax.memory.Space.Host)
-        leaf = _put(_copy(leaf), NamedSharding(mesh, spec))
+        leaf = _put(buffers.copied(leaf), NamedSharding(mesh, spec))
         if not axes:
             return leaf
         return jax.jit(jnp.broadcast_to, static_argnums=1, out_shardings=held)(
@@ -206,12 +193,11 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
         )
 
     def on_devices(plan, state, batch):
+        def widen(leaf, axes):
+            return jnp.expand_dims(leaf, _first(axes))
+
         def of_one(state, batch):
             state, metrics = _squeezed(step, plan.state, names)(state, batch)
-
-            def widen(leaf, axes):
-                return jnp.expand_dims(leaf, _first(axes))
-
             metrics = jax.tree.map(widen, metrics, plan.metrics)
             return _map(widen, state, plan.state), metrics
 
@@ -247,8 +233,8 @@ class _Plans:
 
     def make(self, state: Any, batch: Any, shared: Any) -> _Plan:
         """The plan with the most shared leaves, for one worker's state or shapes."""
-        paths = [path for path, _ in jax.tree.leaves_with_path(state)]
-        plan = self._plan(state, batch, ((),) * len(paths))
+        leaves = jax.tree.leaves_with_path(state)
+        plan = self._plan("state", state, batch, ((),) * len(leaves))
         if shared is None:  # the parameters, or all
             is_pair = type(state) is tuple and len(state) == 2
             shared = (True, False) if is_pair else True
@@ -256,7 +242,7 @@ class _Plans:
         along = {True: self.names, False: ()} | {name: (name,) for name in self.names}
         drifting = [
             base.path_name(path)
-            for path, given, axes in zip(paths, shared, plan.state, strict=True)
+            for (path, _), given, axes in zip(leaves, shared, plan.state, strict=True)
             if set(along[given]) & set(axes)
         ]
         if drifting:
@@ -270,18 +256,8 @@ class _Plans:
 
     def of(self, held: WorkerState, batch: Any) -> _Plan:
         """The plan of a state."""
+        plan = self._plan("workers_state", held.state, batch, held.axes)
         leaves = jax.tree.leaves_with_path(held.state)
-        for (path, leaf), axes in zip(leaves, held.axes, strict=True):
-            if leaf.shape[: len(axes)] != self.sizes(axes):
-                raise ValueError(
-                    f"The state must be for {self.axes}, got shape {leaf.shape} at"
-                    f" {base.path_name(path)}: make it with this step's `init`."
-                )
-        state = _map(
-            lambda leaf, axes: _shaped(leaf, leaf.shape[len(axes) :]),
-            *(held.state, held.axes),
-        )
-        plan = self._plan(state, batch, held.axes)
         differing = [
             base.path_name(path)
             for (path, _), now, then in zip(leaves, plan.state, held.axes, strict=True)
@@ -294,20 +270,31 @@ class _Plans:
             )
         return plan
 
-    def _plan(self, state: Any, batch: Any, axes: Axes) -> _Plan:
-        """The least plan in which at least `axes` differ."""
-        sizes = self.sizes(self.names)
-        for path, leaf in jax.tree.leaves_with_path(batch):
-            if jnp.shape(leaf)[: len(sizes)] != sizes:
+    def _part(self, name: str, tree: Any, axes: Axes) -> Any:
+        """Shapes of one worker's part of `tree`."""
+
+        def part(path, leaf, own):
+            sizes, shape = self.sizes(own), jnp.shape(leaf)
+            if shape[: len(own)] != sizes:
                 raise ValueError(
-                    f"`batch` must have leading axes {sizes}, the workers along"
-                    f" {self.names}, got shape {jnp.shape(leaf)} at"
-                    f" {base.path_name(path)}."
+                    f"`{name}` must have leading axes {sizes}, the workers along {own},"
+                    f" got shape {shape} at {base.path_name(path)}: make the state with"
+                    " `init` of this step, and a batch with a part for each worker."
                 )
-        state, batch = jax.tree.map(lambda x: _shaped(x, jnp.shape(x)), (state, batch))
-        leaves, structure = jax.tree.flatten((state, batch))
-        key = structure, axes, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+            return _shaped(leaf, shape[len(own) :])
+
+        leaves, structure = jax.tree.flatten_with_path(tree)
+        parts = [part(*leaf, own) for leaf, own in zip(leaves, axes, strict=True)]
+        return jax.tree.unflatten(structure, parts)
+
+    def _plan(self, name: str, state: Any, batch: Any, axes: Axes) -> _Plan:
+        """The least plan in which at least `axes` differ."""
+        own = (self.names,) * len(jax.tree.leaves(batch))
+        state, one = self._part(name, state, axes), self._part("batch", batch, own)
+        leaves, structure = jax.tree.flatten((state, one))
+        key = structure, axes, *leaves
         if key not in self._known:
+            batch = self._held(one, own)
             plan = self._trace(state, batch, axes)
             while plan.state != axes:
                 axes = plan.state
@@ -346,21 +333,17 @@ class _Plans:
             jax.eval_shape(shard_map, self._held(state, axes), batch)
         return plans[0]
 
-    def _held(self, state: Any, axes: Axes) -> Any:
-        """Shapes of all workers' states."""
-        return _map(
-            lambda x, own: _shaped(x, (*self.sizes(own), *x.shape)), state, axes
-        )
+    def _held(self, tree: Any, axes: Axes) -> Any:
+        """Shapes of all workers' parts."""
+        return _map(lambda x, own: _shaped(x, (*self.sizes(own), *x.shape)), tree, axes)
 
     def _check_sums(self, plan: _Plan, state: Any, batch: Any) -> None:
         """Checks that leaves stay shared under `vmap`, which sums no gradient."""
-        returned = False
+        returned = []
 
         def step(state, batch):
-            nonlocal returned
-            returned = False
             result = self.step(state, batch)
-            returned = True
+            returned.append(True)
             return result
 
         mapped = functools.partial(_mapped, step, self.axes, plan)
@@ -438,11 +421,6 @@ def _map(function: Callable[[Any, Any], Any], tree: Any, axes: Axes) -> Any:
 def _first(axes: Any) -> tuple[int, ...]:
     """The dimensions in front, one for each axis."""
     return tuple(range(len(axes)))
-
-
-def _copy(leaf: Any) -> jax.Array:
-    """A copy: the state is donated, and the caller's arrays are not."""
-    return jnp.array(leaf, jnp.result_type(leaf), copy=True)
 
 
 def _put(leaf: jax.Array, sharding: NamedSharding) -> jax.Array:
