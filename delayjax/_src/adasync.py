@@ -73,8 +73,7 @@ def adasync(
         K^2 / (P - K) = F_0 / F  K_0^2 / (P - K_0)     k_sync, k_async
         K = K_0 sqrt(F_0 / F)                          k_batch_sync, k_batch_async
 
-    K is rounded, is at most P, and never falls. The workers' times are simulated inside
-    the step, because K depends on the loss: no trace is known before the training.
+    K is rounded, at most P, and never falls. The step simulates the workers' times.
 
     Args:
         cluster: a cluster without communication, with constant speeds and finite times.

@@ -25,7 +25,7 @@ def unboxed(tree: Any) -> Any:
 
 
 def stacked(tree: Any, slots: list[Any]) -> Any:
-    """Slots [depth, *shape] in the boxes of an item; a (*spec) becomes (None, *spec)."""
+    """Slots [depth, *shape] in the boxes of an item; (*spec) becomes (None, *spec)."""
     left = iter(slots)
 
     def fill(node):

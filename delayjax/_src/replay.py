@@ -90,6 +90,7 @@ class _Gathered(NamedTuple):
     metrics: Any  # of all gradients that are there
     model_state: Any  # the mean over the gradients used
     staleness: jax.Array  # of the gradients used, int32 []
+    there: jax.Array  # the number of gradients, int32 []
     used: jax.Array  # the number of gradients used, int32 []
     each_state: Any
 
@@ -311,7 +312,7 @@ def update(
         applied = state.applied + any_used
     oldest = jnp.minimum(step - state.versions.first, plan.depth)
     is_kept = (arrivals.staleness <= oldest).all()
-    there = jnp.maximum((arrivals.staleness >= 0).sum(dtype=jnp.int32), 1)
+    there = jnp.maximum(gathered.there, 1)
     report = Report(
         metrics=jax.tree.map(
             lambda total: jnp.where(is_kept, total / there, jnp.nan), gathered.metrics
@@ -407,6 +408,7 @@ def _gather(
             ),
             staleness=gathered.staleness
             + jnp.where(used, ages, 0).sum(dtype=jnp.int32),
+            there=gathered.there + there.sum(dtype=jnp.int32),
             used=gathered.used + used.sum(dtype=jnp.int32),
             each_state=each_state,
         )
@@ -422,6 +424,7 @@ def _gather(
         metrics=taking.nothing(one.metrics),
         model_state=taking.no_states(state.model_state),
         staleness=zero,
+        there=zero,
         used=zero,
         each_state=state.each_state,
     )

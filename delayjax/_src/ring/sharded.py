@@ -39,8 +39,7 @@ def sharded(
             state holds whole arrays, [capacity, rows, 128], sharded over the axis.
         num_workers: n, where the axis is the workers' axis. Each worker's state holds
             its own part, [capacity, rows / n, 128]. Give `mesh` or `num_workers`.
-        bucket_bytes: smaller leaves are kept and gathered together, up to so many
-            bytes. Larger leaves are kept alone, without a copy.
+        bucket_bytes: smaller leaves are kept and gathered together, up to this size.
 
     Returns:
         A storage for `delayed(..., history=sharded(...))` with one delay for all leaves
