@@ -114,7 +114,6 @@ def hinge(slope: ArrayLike, knee: ArrayLike) -> base.Law:
     """
     base.check_number("slope", slope)
     base.check_number("knee", knee)
-
     return lambda tau: 1.0 / (slope * jnp.maximum(0, tau - knee) + 1.0)
 
 
