@@ -1166,7 +1166,7 @@ def test_a_split_of_another_number_of_workers_is_refused_by_name():
         dj.workers.simulate(step_of(tx, deep), 2),
         dj.workers.run(step_of(tx, deep), mesh_of(2)),
     ):
-        match = r"state must be for \{'workers': 2\}.*\(4,\) at \[1\]\.outbox\['b'\]"
+        match = r"`workers_state` must have .* \(2,\).*\(4,\) at \[1\]\.outbox\['b'\]"
         with pytest.raises(ValueError, match=match):
             workers.step(split, DATA[:2])
 
