@@ -1,6 +1,7 @@
 """How long a gradient takes: one object for the simulator and for the theory."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,8 +25,6 @@ _STEADY = 0.02  # relative change of the hazard of an exponential tail, at most
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ServiceTime:
     """The seconds T that a gradient takes on a worker; tasks are independent.
-
-    `Cluster`, the closed forms of `cluster` and the equations of `stability` take it.
 
     Attributes:
         mean: E T, in seconds; `inf` for some heavy tails.
@@ -57,8 +56,7 @@ class ServiceTime:
     def __call__(self, rng: np.random.Generator, worker: int) -> Iterator[np.ndarray]:
         """Blocks of seconds of a worker's tasks, float64 [n]."""
         del worker
-        for size in block_sizes():
-            yield np.asarray(self.sample(rng, size), np.float64)
+        return blocks(self.sample, rng)
 
     def kth_mean(self, k: int, workers: int) -> float:
         """E T_{K:P}: mean seconds until K of P workers have finished; may be `inf`.
@@ -126,12 +124,9 @@ def exponential(mean_seconds: float) -> ServiceTime:
 def shifted_exponential(shift_seconds: float, mean_seconds: float) -> ServiceTime:
     """A fixed part and a memoryless one: T = shift + Exp(mean).
 
-        E exp(-s T) = exp(-s shift) / (1 + s mean)
-        E T_{K:P}   = shift + mean (1/(P - K + 1) + ... + 1/P)
-
     Args:
         shift_seconds: the fixed part; 0 is `exponential`.
-        mean_seconds: of the memoryless part; T has the mean shift + mean.
+        mean_seconds: of the memoryless part.
 
     Example:
         >>> shifted_exponential(1.0, 2.0).mean
@@ -149,8 +144,8 @@ def shifted_exponential(shift_seconds: float, mean_seconds: float) -> ServiceTim
         return np.exp(-np.asarray(s) * shift) * (shift + mean / stage) / stage
 
     def kth(k, workers):
-        late = math.fsum(1 / i for i in range(workers - k + 1, workers + 1))
-        return shift + mean * late
+        left = range(workers - k + 1, workers + 1)
+        return shift + mean * math.fsum(1 / number for number in left)
 
     return ServiceTime(
         mean=shift + mean,
@@ -188,18 +183,20 @@ def gamma(mean_seconds: float, shape: float) -> ServiceTime:
         # scipy's log1p is exact for complex numbers near 0, which numpy's is not
         return np.exp(-exponent * scipy.special.log1p(each))
 
-    def of_shares(below, above):
-        low = scipy.special.gammaincinv(k, below)
-        return stage * np.where(below < 0.5, low, scipy.special.gammainccinv(k, above))
+    def quantile(share):
+        return stage * scipy.special.gammaincinv(k, share)
+
+    def isf(share):
+        return stage * scipy.special.gammainccinv(k, share)
 
     return ServiceTime(
         mean=mean,
         sample=lambda rng, size: rng.gamma(shape, stage, size),
         survival=lambda t: scipy.special.gammaincc(k, np.maximum(t, 0) / stage),
-        quantile=lambda share: scipy.special.gammaincinv(k, share) * stage,
+        quantile=quantile,
         transform=lambda s: power(s, k),
         slope=lambda s: mean * power(s, k + 1),
-        kth=_kth_of_shares(of_shares),
+        kth=lambda k, workers: _kth(_nodes(quantile, isf), k, workers),
         tail_rate=1 / stage,
         stages=k,
     )
@@ -222,24 +219,10 @@ def lognormal(mean_seconds: float, cv: float) -> ServiceTime:
     spread = math.sqrt(math.log1p(cv**2))
     location = math.log(mean_seconds) - math.log1p(cv**2) / 2
     median = float(mean_seconds) / math.sqrt(1 + cv**2)
-
-    def survival(t):
-        with np.errstate(divide="ignore"):
-            return scipy.special.ndtr((location - np.log(np.maximum(t, 0))) / spread)
-
-    def of_shares(below, above):
-        deviation = np.where(
-            below < 0.5, scipy.special.ndtri(below), -scipy.special.ndtri(above)
-        )
-        return median * np.exp(spread * deviation)
-
-    return ServiceTime(
+    return dataclasses.replace(
+        from_scipy(scipy.stats.lognorm(spread, scale=median)),
         mean=float(mean_seconds),
         sample=lambda rng, size: rng.lognormal(location, spread, size),
-        survival=survival,
-        quantile=lambda share: median * np.exp(spread * scipy.special.ndtri(share)),
-        **_by_quadrature(of_shares),
-        tail_rate=0.0,
     )
 
 
@@ -272,16 +255,17 @@ def pareto(scale_seconds: float, shape: float) -> ServiceTime:
         log += math.lgamma(slower - inverse) - math.lgamma(slower)
         return scale * math.exp(log)
 
-    def of_shares(below, above):
-        return scale * above**-inverse
+    def quantile(share):
+        return scale * (1 - np.asarray(share)) ** -inverse
 
     return ServiceTime(
         mean=kth(1, 1),
         # NumPy's is the Lomax law, which begins at 0
         sample=lambda rng, size: scale * (1.0 + rng.pareto(shape, size)),
         survival=lambda t: (scale / np.maximum(t, scale)) ** shape,
-        quantile=lambda share: scale * (1 - np.asarray(share)) ** -inverse,
-        **{**_by_quadrature(of_shares), "kth": kth},
+        quantile=quantile,
+        **_by_quadrature(quantile, lambda share: scale * share**-inverse)
+        | {"kth": kth},
         tail_rate=0.0,
     )
 
@@ -309,29 +293,23 @@ def uniform(low_seconds: float, high_seconds: float) -> ServiceTime:
         )
     width = high - low
 
-    def parts(s):
-        """exp(-s end), s width and +-width, from the end that leaves no overflow."""
+    def integral(s, of_slope):
         s = np.asarray(s)
-        right = np.real(s) >= 0
-        late = np.exp(-s * np.where(right, low, high))
-        return late, np.where(right, 1, -1) * s * width, right
-
-    def transform(s):
-        late, z, _ = parts(s)
-        return (late * _mean_decay(z))[()]
-
-    def slope(s):
-        late, z, right = parts(s)
-        mean = np.where(right, low, high) * _mean_decay(z)
-        return (late * (mean + np.where(right, width, -width) * _mean_age(z)))[()]
+        # from the end of [low, high] at which nothing overflows
+        end = np.where(np.real(s) >= 0, low, high)
+        way = np.where(np.real(s) >= 0, width, -width)
+        mean = _mean_decay(s * way)
+        if of_slope:
+            mean = end * mean + way * _mean_age(s * way)
+        return (np.exp(-s * end) * mean)[()]
 
     return ServiceTime(
         mean=(low + high) / 2,
         sample=lambda rng, size: rng.uniform(low, high, size),
         survival=lambda t: np.clip((high - np.asarray(t)) / width, 0, 1),
         quantile=lambda share: low + width * np.asarray(share),
-        transform=transform,
-        slope=slope,
+        transform=lambda s: integral(s, of_slope=False),
+        slope=lambda s: integral(s, of_slope=True),
         kth=lambda k, workers: low + width * k / (workers + 1),
     )
 
@@ -359,8 +337,7 @@ def empirical(samples: ArrayLike) -> ServiceTime:
     shares = np.append(0, np.cumsum(counts)) / times.size
 
     def kth(k, workers):
-        done = scipy.special.betainc(k, workers - k + 1, shares)
-        return float(values @ np.diff(done))
+        return values @ np.diff(scipy.special.betainc(k, workers - k + 1, shares))
 
     return ServiceTime(
         mean=float(times.mean()),
@@ -375,8 +352,8 @@ def empirical(samples: ArrayLike) -> ServiceTime:
 def from_scipy(distribution: Any) -> ServiceTime:
     """Times of a distribution of `scipy.stats`.
 
-    Where scipy has no formula, integrals over the shares take its place: accurate to
-    about 1e-6 for frequencies up to some tens of 1/mean.
+    Integrals over the shares are accurate to about 1e-6 for frequencies up to some tens
+    of 1/mean.
 
     Args:
         distribution: such as `scipy.stats.weibull_min(1.5, scale=2.0)`.
@@ -390,15 +367,12 @@ def from_scipy(distribution: Any) -> ServiceTime:
     if low < 0:
         raise ValueError(f"`distribution` must lie above 0, got a minimum of {low}.")
 
-    def of_shares(below, above):
-        return np.where(below < 0.5, distribution.ppf(below), distribution.isf(above))
-
     return ServiceTime(
         mean=float(distribution.mean()),
         sample=lambda rng, size: distribution.rvs(size, random_state=rng),
         survival=distribution.sf,
         quantile=distribution.ppf,
-        **_by_quadrature(of_shares),
+        **_by_quadrature(distribution.ppf, distribution.isf),
         tail_rate=math.inf if high < math.inf else _tail_rate(distribution.isf),
     )
 
@@ -427,49 +401,42 @@ def block_sizes() -> Iterator[int]:
         size = min(2 * size, _LONGEST)
 
 
-Shares = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""(share below, share above) -> seconds; exact where either share is small."""
+def blocks(
+    draw: Callable[[np.random.Generator, int], ArrayLike], rng: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """Independent seconds of tasks, float64 [n] at a time."""
+    for size in block_sizes():
+        yield np.asarray(draw(rng, size), np.float64)
 
 
-def _shares() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Shares below and above the nodes u = 1 / (1 + exp(-pi sinh x)), and weights."""
+def _nodes(quantile: Callable, isf: Callable) -> tuple[np.ndarray, ...]:
+    """Shares below and above u = 1 / (1 + exp(-pi sinh x)), weights, and seconds."""
     x, step = np.linspace(-6.1, 6.1, _NODES, retstep=True)
-    below, above = (
-        scipy.special.expit(np.pi * np.sinh(x)),
-        scipy.special.expit(-np.pi * np.sinh(x)),
-    )
-    return below, above, below * above * np.pi * np.cosh(x) * step
+    logit = np.pi * np.sinh(x)
+    below, above = scipy.special.expit(logit), scipy.special.expit(-logit)
+    weights = below * above * np.pi * np.cosh(x) * step
+    with np.errstate(over="ignore", divide="ignore"):
+        return below, above, weights, np.where(below < 0.5, quantile(below), isf(above))
 
 
-def _by_quadrature(of_shares: Shares) -> dict[str, Any]:
+def _by_quadrature(quantile: Callable, isf: Callable) -> dict[str, Any]:
     """`transform`, `slope`, `kth` and `resolved` where there is no formula."""
-    below, above, weights = _shares()
-    with np.errstate(over="ignore"):
-        times = np.minimum(of_shares(below, above), 1e300)
-    counted = times[above > _RARE]
-    return _of_points(times, weights) | {
-        "kth": _kth_of_shares(of_shares),
-        "resolved": float(2 / np.diff(counted).max()),
+    nodes = _nodes(quantile, isf)
+    _, above, weights, seconds = nodes
+    return _of_points(np.minimum(seconds, 1e300), weights) | {
+        "kth": functools.partial(_kth, nodes),
+        "resolved": float(2 / np.diff(seconds[above > _RARE]).max()),
     }
 
 
-def _kth_of_shares(of_shares: Shares) -> Callable[[int, int], float]:
+def _kth(nodes: tuple[np.ndarray, ...], k: int, workers: int) -> float:
     """E T_{K:P}: the share of times below T_{K:P} has a beta distribution."""
-
-    def kth(k, workers):
-        below, above, weights = _shares()
-        others = scipy.special.xlogy(k - 1, below) + scipy.special.xlogy(
-            workers - k, above
-        )
-        density = np.exp(others - scipy.special.betaln(k, workers - k + 1))
-        counted = weights * density > 0
-        with np.errstate(over="ignore"):
-            times = of_shares(below[counted], above[counted])
-        parts = (weights * density)[counted] * times
-        total = parts.sum()
-        return float(total) if parts[-1] <= _LAST * total < math.inf else math.inf
-
-    return kth
+    below, above, weights, seconds = nodes
+    log = scipy.special.xlogy(k - 1, below) + scipy.special.xlogy(workers - k, above)
+    weights = weights * np.exp(log - scipy.special.betaln(k, workers - k + 1))
+    parts = weights[weights > 0] * seconds[weights > 0]
+    total = parts.sum()
+    return total if parts[-1] <= _LAST * total < math.inf else math.inf
 
 
 def _of_points(times: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
@@ -510,9 +477,6 @@ def _mean_age(z: np.ndarray) -> np.ndarray:
     """The mean of u e^-zu, (1 - e^-z (1 + z))/z^2; its series where that cancels."""
     small = np.abs(z) < 0.5
     safe = np.where(small, 1, z)
-    near, series = np.where(small, z, 0), np.zeros_like(z)
-    for n in reversed(range(14)):  # sum_n (-z)^n / (n! (n + 2))
-        series = 1 / (math.factorial(n) * (n + 2)) - near * series
-    # -expm1(-z) - z e^-z, over z^2
-    far = -(np.expm1(-safe) / safe + np.exp(-safe)) / safe
-    return np.where(small, series, far)
+    series = [1 / (math.factorial(n) * (n + 2)) for n in range(14)]
+    near = np.polynomial.polynomial.polyval(np.where(small, -z, 0), series)
+    return np.where(small, near, -(np.expm1(-safe) / safe + np.exp(-safe)) / safe)
