@@ -258,14 +258,14 @@ def pareto(scale_seconds: float, shape: float) -> ServiceTime:
     def quantile(share):
         return scale * (1 - np.asarray(share)) ** -inverse
 
+    integrals = _by_quadrature(quantile, lambda share: scale * share**-inverse)
     return ServiceTime(
         mean=kth(1, 1),
         # NumPy's is the Lomax law, which begins at 0
         sample=lambda rng, size: scale * (1.0 + rng.pareto(shape, size)),
         survival=lambda t: (scale / np.maximum(t, scale)) ** shape,
         quantile=quantile,
-        **_by_quadrature(quantile, lambda share: scale * share**-inverse)
-        | {"kth": kth},
+        **{**integrals, "kth": kth},
         tail_rate=0.0,
     )
 
