@@ -55,8 +55,7 @@ class Trace:
     """When each update was done, and the worker and the version of each gradient.
 
     Update t makes version t + 1 of the parameters from version t. A gradient of update
-    t that was taken at version j has the staleness t - j. The M gradients stand in
-    their order.
+    t that was taken at version j has the staleness t - j.
 
     Attributes:
         num_workers: P.
@@ -69,8 +68,8 @@ class Trace:
         divisor: of the sum of an update's gradients, float64 [T]; usually their number.
         busy_seconds: how long each worker computed until the last update, also for
             abandoned and dropped gradients, float64 [P]; nan in a log.
-        dropped: the D gradients that the server refused, in arrays [D]: `version` (of
-            the server's parameters then), `worker`, `read_version`, `begun`, `arrived`.
+        dropped: gradients that the server refused, in arrays [D]: `version` (of the
+            server's parameters then), `worker`, `read_version`, `begun`, `arrived`.
     """
 
     num_workers: int
@@ -135,13 +134,12 @@ class Trace:
         """The staleness, the gradients of each worker, and the rates.
 
         Returns:
-            A tuple with the names `mean`, `p50`, `p99` and `max` (staleness of the
-            applied gradients, in updates), `per_worker` (mean staleness, [P]),
-            `gradients` (applied, [P]), `dropped` (their number), `updates_per_second`
-            and `idle_share` (of the workers' time, in [0, 1]; nan for a log).
+            `mean`, `p50`, `p99`, `max` (staleness, in updates), `per_worker` (its mean,
+            [P]), `gradients` (applied, [P]), `dropped` (how many),
+            `updates_per_second`, `idle_share` (of the workers' time; nan for a log).
         """
         staleness = self.update - self.read_version
-        # numpy warns of statistics of nothing
+        # NumPy warns of statistics of nothing
         known = staleness if len(staleness) else np.array([math.nan])
         gradients = np.bincount(self.worker, minlength=self.num_workers)
         totals = np.bincount(self.worker, staleness, minlength=self.num_workers)
@@ -180,21 +178,18 @@ class Trace:
     def save(self, path: Path | str) -> None:
         """Writes the trace to a file that `load_trace` reads.
 
-        A .npz holds everything. A .csv has a row for each gradient that was applied,
-        with the columns update,time_s,worker,read_version, or update,worker,staleness
-        where times are unknown. It cannot hold updates without gradients or with a
-        divisor of their own.
+        A .npz holds everything. A .csv has a row for each applied gradient, with the
+        columns update,time_s,worker,read_version, or update,worker,staleness if times
+        are unknown; it holds no updates without gradients or with their own divisor.
 
         Args:
             path: a file ending in .npz or .csv.
         """
         path = Path(path)
         if path.suffix == ".npz":
-            fields = vars(self) | {
-                f"dropped_{name}": values
-                for name, values in self.dropped._asdict().items()
-            }
-            del fields["dropped"]
+            fields = dict(vars(self))
+            for name, values in fields.pop("dropped")._asdict().items():
+                fields[f"dropped_{name}"] = values
             np.savez_compressed(path, **fields)
         elif path.suffix == ".csv":
             plain = np.array_equal(self.divisor, self.counts) and self.counts.all()
@@ -203,25 +198,18 @@ class Trace:
                     "A .csv holds no trace without updates, and no update without"
                     f" gradient or with its own divisor: save {path.stem}.npz."
                 )
-            columns = self._csv_columns()
+            names = ["update", "time_s", "worker", "read_version"]
+            if np.isnan(self.seconds).all():
+                names = ["update", "worker", "staleness"]
+            fields = vars(self) | {"time_s": self.seconds[self.update]}
+            fields["staleness"] = self.update - self.read_version
+            columns = [fields[name].tolist() for name in names]
             with path.open("w", newline="") as file:
                 writer = csv.writer(file)
-                writer.writerow(columns)
-                writer.writerows(zip(*columns.values(), strict=True))
+                writer.writerow(names)
+                writer.writerows(zip(*columns, strict=True))
         else:
             raise ValueError(f"`path` must end in .npz or .csv, got {str(path)!r}.")
-
-    def _csv_columns(self) -> dict[str, list[float]]:
-        update, worker = self.update.tolist(), self.worker.tolist()
-        if np.isnan(self.seconds).all():
-            staleness = (self.update - self.read_version).tolist()
-            return {"update": update, "worker": worker, "staleness": staleness}
-        return {
-            "update": update,
-            "time_s": self.seconds[self.update].tolist(),
-            "worker": worker,
-            "read_version": self.read_version.tolist(),
-        }
 
     def _padded(
         self, values: np.ndarray, start: int, stop: int, width: int = 0
