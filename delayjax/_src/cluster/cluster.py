@@ -160,8 +160,9 @@ class Cluster:
         items = self.slowdown
         if items is None:
             return ()
-        if items and all(isinstance(item, Slowdown) for item in items):
-            return items
+        scheduled = [item for item in items if isinstance(item, Slowdown)]
+        if len(items) == len(scheduled) > 0:
+            return scheduled
         factors = base.as_reals("slowdown", items)
         right = (factors > 0) & np.isfinite(factors)
         if factors.shape != (self.workers,) or not right.all():

@@ -1,7 +1,7 @@
 """Services: the seconds of each task of a worker, also with memory or without end.
 
 A service is a function `service(rng, worker)` that yields arrays of seconds, of any
-length: the times of that worker's tasks, in order. `inf` is a task that never ends. A
+length: the times of that worker's tasks, in order; `inf` is a task that never ends. A
 `ServiceTime` is a service. Write your own as a generator:
 
     def warming_up(rng, worker):
@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from delayjax._src import base
 from delayjax._src.cluster.ranges import check_share
-from delayjax._src.cluster.service_time import block_sizes
+from delayjax._src.cluster.service_time import block_sizes, blocks
 
 Service = Callable[[np.random.Generator, int], Iterator[np.ndarray]]
 """(the worker's generator, worker) -> blocks of seconds, float64 [n]."""
@@ -30,9 +30,7 @@ _SHARED = 2**32 - 1  # no worker has this number
 
 
 def independent(draw: Callable[[np.random.Generator, int], ArrayLike]) -> Service:
-    """Tasks with independent times, from any sampler.
-
-    `from_scipy` and `empirical` make services with formulas for rates and limits.
+    """Tasks with independent times, from any sampler; without formulas.
 
     Args:
         draw: (rng, size) -> seconds [size]; any sampler of `np.random.Generator`.
@@ -42,13 +40,7 @@ def independent(draw: Callable[[np.random.Generator, int], ArrayLike]) -> Servic
         >>> next(service(np.random.default_rng(0), 0))[:2]
         array([1., 1.])
     """
-
-    def service(rng, worker):
-        del worker
-        for size in block_sizes():
-            yield np.asarray(draw(rng, size), np.float64)
-
-    return service
+    return lambda rng, worker: blocks(draw, rng)
 
 
 def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
@@ -78,16 +70,14 @@ def markov_stragglers(
 ) -> Service:
     """Workers that are slow for some tasks: Gilbert and Elliott's two-state chain.
 
-        P(fast -> slow) = enter,  P(slow -> fast) = leave   from task to task
-
-    A share enter / (enter + leave) of the tasks is slow, successive tasks have the
-    correlation 1 - enter - leave, and a worker stays slow for 1 / leave tasks on
-    average. The first task is drawn from the stationary chain.
+    A share enter / (enter + leave) of the tasks is slow, for 1 / leave tasks at a time
+    on average; successive tasks have the correlation 1 - enter - leave. The chain
+    begins stationary.
 
     Args:
         service: of a fast worker.
         slowdown: how many times longer a slow task takes.
-        enter: P(fast -> slow).
+        enter: P(fast -> slow) from task to task.
         leave: P(slow -> fast).
 
     Example:
@@ -127,16 +117,13 @@ def sleepers(
         T = seconds + sleep_seconds  on the workers drawn for task k, else seconds
 
     For each k, `asleep` numbers are drawn uniformly from 0, ..., workers - 1, with
-    replacement, and all workers see the same draws. Only a `Cluster` can draw from it.
+    replacement; all workers of a `Cluster` see the same draws.
 
     Args:
         seconds: of a task.
         sleep_seconds: how much longer a sleeper takes.
-        workers: P of the cluster.
+        workers: P, as the cluster's.
         asleep: how many numbers are drawn for a task.
-
-    Raises:
-        ValueError: from `Cluster`, if it has another number of workers.
 
     Example:
         >>> from delayjax.cluster import Cluster
@@ -164,7 +151,7 @@ class Sleepers:
     asleep: int
 
     def __call__(self, rng: np.random.Generator, worker: int) -> Iterator[np.ndarray]:
-        """Seconds of the worker's tasks, from the seed that all workers share."""
+        """Blocks of seconds, from a seed that all workers share."""
         seeds: Any = getattr(rng.bit_generator, "seed_seq", None)
         own_key = getattr(seeds, "spawn_key", ())
         if own_key[:1] != (worker,):
