@@ -48,17 +48,15 @@ class Slowdown:
 
 @dataclasses.dataclass(frozen=True)
 class Communication:
-    """The time of a message between a worker and the server, latency + bytes / rate.
-
-    A message carries the parameters or a gradient; its worker does nothing else.
+    """The time of a message of parameters or a gradient, latency + bytes / rate.
 
     Attributes:
         latency_seconds: of a message.
         message_bytes: of a message.
         bytes_per_second: the rate of the link; by default infinite.
         serial: whether the server sends or receives one message at a time, in the order
-            of requests, in bytes / rate each; by default it serves all at once. A
-            worker reads the version at the moment when sending begins.
+            of requests, in bytes / rate each. A worker reads the version at the moment
+            when sending begins.
     """
 
     latency_seconds: float = 0.0
@@ -82,16 +80,12 @@ class Communication:
 
             2 ceil(log2 P) latency + 2 (1 - 1 / P) bytes / rate
 
-        Args:
-            workers: P, each with such a link.
+        Recursive halving; Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005.
 
         Example:
             >>> link = Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
             >>> link.all_reduce_seconds(4)  # 2 * 2 * 1 + 2 * 3 / 4 * 4
             10.0
-
-        References:
-            Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005 (recursive halving).
         """
         workers = base.check_bound("workers", workers, at_least=1)
         latencies, models = 2 * (workers - 1).bit_length(), 2 * (1 - 1 / workers)
@@ -100,10 +94,7 @@ class Communication:
     def group_seconds(self, group_size: int) -> float:
         """The time of a sum over a group of `averaging.wagma`: log2 S models in turn.
 
-            log2(S) (latency + bytes / rate)
-
-        Args:
-            group_size: S, a power of two.
+        log2(S) (latency + bytes / rate),    S = group_size, a power of two
         """
         size = base.check_bound("group_size", group_size, at_least=1)
         if size & (size - 1):

@@ -122,16 +122,15 @@ class _Log:
 
     def _numbers(self, ours: str, texts: list[str]) -> np.ndarray:
         numbers = np.array([_number(text) for text in texts])
-        rule, remedy = "be an integer", "correct the row, or leave it out"
-        if ours == "time_s":
-            rule = "be a finite number of seconds"
-        elif ours == "worker":
-            remedy = "number workers 0, 1, 2, ..."
         wrong = ~np.isfinite(numbers)
-        if ours != "time_s":
-            wrong |= (numbers != np.round(numbers)) | (np.abs(numbers) >= _EXACT)
-        self._check(ours, wrong, rule, remedy, texts)
-        return numbers if ours == "time_s" else numbers.astype(np.int64)
+        if ours == "time_s":
+            remedy = "correct the row, or leave it out"
+            self._check(ours, wrong, "be a finite number of seconds", remedy, texts)
+            return numbers
+        wrong |= (numbers != np.round(numbers)) | (np.abs(numbers) >= _EXACT)
+        remedy = "correct the row, or leave it out; workers are 0, 1, 2, ..."
+        self._check(ours, wrong, "be an integer", remedy, texts)
+        return numbers.astype(np.int64)
 
     def trace(
         self,
@@ -166,14 +165,14 @@ class _Log:
         if "update" not in self.columns:
             return np.arange(len(self.lines))
         update = self.columns["update"]
-        begins = int(update[0])
-        remedy = f"give first_update={begins}" if begins >= 0 else "number it from 0"
-        rule, remedy = f"begin with {first_update}", f"{remedy}, or sort=True"
-        self._check("update", update[:1] != first_update, rule, remedy)
         change = np.diff(update, prepend=first_update)
-        self._check("update", change < 0, "not go back", "give sort=True")
-        remedy = "give sort=True if it comes later; else number updates 0, 1, 2, ..."
-        self._check("update", change > 1, "follow without a gap", remedy)
+        wrong = (change < 0) | (change > 1)
+        wrong[0] = change[0] != 0
+        remedy = (
+            f"give first_update={max(update[0], 0)} if the log begins there, and"
+            " sort=True if rows are out of order"
+        )
+        self._check("update", wrong, f"count without gaps from {first_update}", remedy)
         return update - first_update
 
     def _seconds(
@@ -195,15 +194,14 @@ class _Log:
         self._check("time_s", time < start, rule, "give another start_seconds")
         change = np.diff(time, prepend=time[0])
         again = np.diff(update, prepend=-1) == 0
-        rule = "be equal in all rows of an update"
-        remedy = "log the time at which the update was done"
-        self._check("time_s", again & (change != 0), rule, remedy)
-        self._check("time_s", change < 0, "not go back", "log the times of one clock")
+        rule = "be equal in all rows of an update, and not go back"
+        remedy = "log the time at which the update was done, by one clock"
+        self._check("time_s", (change < 0) | (again & (change > 0)), rule, remedy)
         return (time - start)[~again]
 
     def _read_version(self, update: np.ndarray, first_update: int) -> np.ndarray:
         """Counted from 0; versions before the log are its first one. int64 [M]."""
-        name, staleness = "read_version", self.columns.get("staleness")
+        staleness, name = self.columns.get("staleness"), "read_version"
         if name in self.columns:
             read_version = self.columns[name] - first_update
             if staleness is not None:
@@ -213,12 +211,8 @@ class _Log:
         else:
             name, read_version = "staleness", update - self.columns["staleness"]
         impossible = (read_version > update) | (read_version < -first_update)
-        rule = "be of a version that was there before the update"
-        remedy = (
-            "versions are 0, ..., update; if the log begins in the middle of a run,"
-            " give first_update"
-        )
-        self._check(name, impossible, rule, remedy)
+        remedy = "give first_update if the log begins in the middle of a run"
+        self._check(name, impossible, "be of a version 0, ..., update", remedy)
         return np.maximum(read_version, 0)
 
     def _check(

@@ -18,7 +18,7 @@ Protocol = Callable[["Server"], None]
 """What the server does with gradients: a loop over the server's arrivals."""
 
 # what happens to a worker's task at an event's time
-_ARRIVES, _GIVES_UP, _ASKS_AGAIN, _IS_SENT, _IS_RECEIVED, _DELIVERS, _REVIVES = range(7)
+_ARRIVES, _FAILS, _IS_SENT, _IS_RECEIVED, _DELIVERS, _REVIVES = range(6)
 # arrivals without an update that count as no progress: in all, and of a worker
 _PATIENCE, _PATIENCE_EACH = 1_000_000, 100
 _NEVER = math.inf, math.inf
@@ -159,7 +159,7 @@ class Server:
     def wake(self, worker: int, seconds: float) -> None:
         """Lets an idle worker arrive `failed` after some time, unless it is started."""
         self._begin(worker)
-        self._push(self.now + seconds, worker, _ASKS_AGAIN)
+        self._push(self.now + seconds, worker, _FAILS)
 
     def task(self, worker: int) -> int:
         """The number of the task that a worker computes; 0 if it idles."""
@@ -210,7 +210,7 @@ class Server:
             elif what == _REVIVES:
                 self.start(worker, limit=self._limit[worker], work=self._work[worker])
             else:
-                return self._arrival(worker, what in (_GIVES_UP, _ASKS_AGAIN))
+                return self._arrival(worker, what == _FAILS)
         raise StopIteration
 
     def take(self, arrival: Arrival) -> None:
@@ -295,7 +295,7 @@ class Server:
         limit = self._limit[worker]
         self._computes[worker] = begin, min(end, begin + limit)
         if limit < takes:
-            self._push(begin + limit, worker, _GIVES_UP)
+            self._push(begin + limit, worker, _FAILS)
         elif takes == math.inf:
             self._push(back, worker, _REVIVES)
         elif self._serial:

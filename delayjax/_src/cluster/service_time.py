@@ -35,7 +35,7 @@ class ServiceTime:
         slope: s -> E T exp(-s T), in seconds.
         kth: (K, P) -> `kth_mean`.
         tail_rate: `transform` is finite for Re s > -tail_rate, 1/seconds.
-        stages: k if T is the sum of k equal memoryless times, `inf` if T is constant.
+        stages: k if T is the sum of k equal memoryless times; `inf` if T is constant.
         resolved: the frequency |Im s| in 1/seconds up to which `transform` is accurate.
     """
 
@@ -131,9 +131,6 @@ def shifted_exponential(shift_seconds: float, mean_seconds: float) -> ServiceTim
     Example:
         >>> shifted_exponential(1.0, 2.0).mean
         3.0
-
-    References:
-        Dutta et al., Slow and stale gradients can win the race, arXiv:1803.01113.
     """
     base.check_number("shift_seconds", shift_seconds)
     base.check_number("mean_seconds", mean_seconds, positive=True)
@@ -171,7 +168,8 @@ def gamma(mean_seconds: float, shape: float) -> ServiceTime:
         >>> gamma(1.0, 4).transform(4.0)  # (1 + 1)^-4
         np.float64(0.0625)
     """
-    _check_positive(mean_seconds=mean_seconds, shape=shape)
+    base.check_number("mean_seconds", mean_seconds, positive=True)
+    base.check_number("shape", shape, positive=True)
     mean, k = float(mean_seconds), float(shape)
     stage = mean / k
 
@@ -215,7 +213,8 @@ def lognormal(mean_seconds: float, cv: float) -> ServiceTime:
         >>> float(lognormal(2.0, 0.75).quantile(0.5))  # mean / sqrt(1 + cv^2)
         1.6
     """
-    _check_positive(mean_seconds=mean_seconds, cv=cv)
+    base.check_number("mean_seconds", mean_seconds, positive=True)
+    base.check_number("cv", cv, positive=True)
     spread = math.sqrt(math.log1p(cv**2))
     location = math.log(mean_seconds) - math.log1p(cv**2) / 2
     median = float(mean_seconds) / math.sqrt(1 + cv**2)
@@ -234,17 +233,14 @@ def pareto(scale_seconds: float, shape: float) -> ServiceTime:
 
     Args:
         scale_seconds: the shortest time.
-        shape: the tail's exponent. E T is infinite for a shape up to 1, E T_{K:P} up
-            to 1 / (P - K + 1), the variance up to 2.
+        shape: of the tail. E T is infinite up to 1, E T_{K:P} up to 1 / (P - K + 1).
 
     Example:
         >>> pareto(2.0, 1.0).mean
         inf
-
-    References:
-        Dutta et al., Slow and stale gradients can win the race, arXiv:1803.01113.
     """
-    _check_positive(scale_seconds=scale_seconds, shape=shape)
+    base.check_number("scale_seconds", scale_seconds, positive=True)
+    base.check_number("shape", shape, positive=True)
     scale, inverse = float(scale_seconds), 1 / float(shape)
 
     def kth(k, workers):
@@ -287,11 +283,9 @@ def uniform(low_seconds: float, high_seconds: float) -> ServiceTime:
     base.check_number("low_seconds", low_seconds)
     base.check_number("high_seconds", high_seconds, positive=True)
     low, high = float(low_seconds), float(high_seconds)
-    if not high > low:
-        raise ValueError(
-            f"`high_seconds` must be above `low_seconds` = {low}, got {high}."
-        )
     width = high - low
+    if width <= 0:
+        raise ValueError(f"`high_seconds` must be above {low}, got {high}.")
 
     def integral(s, of_slope):
         s = np.asarray(s)
@@ -317,13 +311,13 @@ def uniform(low_seconds: float, high_seconds: float) -> ServiceTime:
 def empirical(samples: ArrayLike) -> ServiceTime:
     """Measured times, drawn with replacement.
 
-    T_{K:P} is at most the j-th of n sorted samples if at least K of P draws are:
-
         E T_{K:P} = sum_j t_j (I(j/n) - I((j - 1)/n)),    I(u) = P(Bin(P, u) >= K)
 
+    for the sorted samples t_1, ..., t_n.
+
     Args:
-        samples: seconds [n]; for a trace, `trace.arrived - trace.begun`. The cost of a
-            transform grows with the number of different samples; a thousand suffice.
+        samples: seconds [n], as `trace.arrived - trace.begun`. A transform costs n
+            exponentials; a thousand samples suffice.
 
     Example:
         >>> empirical([1.0, 3.0]).kth_mean(2, 2)  # 1 in one of four cases, else 3
@@ -352,11 +346,9 @@ def empirical(samples: ArrayLike) -> ServiceTime:
 def from_scipy(distribution: Any) -> ServiceTime:
     """Times of a distribution of `scipy.stats`.
 
-    Integrals over the shares are accurate to about 1e-6 for frequencies up to some tens
-    of 1/mean.
-
     Args:
-        distribution: such as `scipy.stats.weibull_min(1.5, scale=2.0)`.
+        distribution: such as `scipy.stats.weibull_min(1.5, scale=2.0)`. Integrals are
+            accurate to about 1e-6 for frequencies up to some tens of 1/mean.
 
     Example:
         >>> from scipy import stats
@@ -386,11 +378,6 @@ def as_service_time(name: str, value: Any) -> ServiceTime:
             " service without formulas."
         )
     return value
-
-
-def _check_positive(**numbers: float) -> None:
-    for name, number in numbers.items():
-        base.check_number(name, number, positive=True)
 
 
 def block_sizes() -> Iterator[int]:

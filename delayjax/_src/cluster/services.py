@@ -44,7 +44,7 @@ def independent(draw: Callable[[np.random.Generator, int], ArrayLike]) -> Servic
 
 
 def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
-    """A task takes `seconds`, or never ends.
+    """A task takes `seconds`, or never ends (MindFlayer's model, arXiv:2410.04285).
 
     Args:
         seconds: of a task that ends.
@@ -54,9 +54,6 @@ def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
         >>> times = next(infinite_bernoulli(1.0, 0.5)(np.random.default_rng(0), 0))
         >>> sorted(set(times.tolist()))
         [1.0, inf]
-
-    References:
-        Maranjyan, Omar and Richtarik, MindFlayer, arXiv:2410.04285.
     """
     base.check_number("seconds", seconds, positive=True)
     base.check_number("hang_probability", hang_probability, below=1.0)
@@ -72,7 +69,7 @@ def markov_stragglers(
 
     A share enter / (enter + leave) of the tasks is slow, for 1 / leave tasks at a time
     on average; successive tasks have the correlation 1 - enter - leave. The chain
-    begins stationary.
+    begins stationary. As in Buyukates et al., arXiv:2011.01922.
 
     Args:
         service: of a fast worker.
@@ -85,9 +82,6 @@ def markov_stragglers(
         >>> service = markov_stragglers(constant(1.0), 5.0, enter=0.1, leave=0.4)
         >>> sorted(set(next(service(np.random.default_rng(1), 0)).tolist()))
         [1.0, 5.0]
-
-    References:
-        Buyukates et al., Gradient coding with dynamic clustering, arXiv:2011.01922.
     """
     base.check_number("slowdown", slowdown, positive=True)
     check_share("enter", enter)
@@ -117,7 +111,8 @@ def sleepers(
         T = seconds + sleep_seconds  on the workers drawn for task k, else seconds
 
     For each k, `asleep` numbers are drawn uniformly from 0, ..., workers - 1, with
-    replacement; all workers of a `Cluster` see the same draws.
+    replacement; all workers of a `Cluster` see the same draws. In Li et al. (WAGMA-SGD,
+    arXiv:2005.00124) two of P ranks sleep 0.32 s.
 
     Args:
         seconds: of a task.
@@ -130,9 +125,6 @@ def sleepers(
         >>> two = Cluster(2, sleepers(1.0, 0.5, 2, asleep=1))
         >>> two.draw(0, 4, seed=0) + two.draw(1, 4, seed=0)  # one of the two sleeps
         array([2.5, 2.5, 2.5, 2.5])
-
-    References:
-        Li et al. (WAGMA-SGD), arXiv:2005.00124: two of P ranks sleep 0.32 s.
     """
     base.check_number("seconds", seconds, positive=True)
     base.check_number("sleep_seconds", sleep_seconds, positive=True)

@@ -68,7 +68,7 @@ def finish_times(
     table = _check_seconds(seconds)
     lag = base.check_bound("lag", lag)
     steps, workers = table.shape
-    takes = _at_each("exchange_seconds", exchange_seconds, steps)
+    takes = _at_each(exchange_seconds, steps)
     came, on = np.zeros_like(table), np.zeros_like(table)
 
     def exchange(t, sent):
@@ -185,7 +185,7 @@ def wait_avoiding(
     period = base.check_bound("period", period, at_least=1)
     steps, workers = table.shape
     ends = (np.arange(steps) + 1) % period == 0
-    takes = _at_each("exchange_seconds", exchange_seconds, steps)
+    takes = _at_each(exchange_seconds, steps)
     on = finish_times(
         table + np.where(ends, 0.0, takes)[:, None],
         waits_for_all(period),
@@ -250,12 +250,9 @@ def _check_seconds(seconds: ArrayLike) -> np.ndarray:
     return as_seconds("seconds", table, remedy="draw them with Cluster.draw")
 
 
-def _at_each(name: str, value: Any, steps: int) -> np.ndarray:
-    """A time, or a function of the step, at each step, float64 [T]."""
-    if not callable(value):
-        base.check_number(name, value)
-        return np.full(steps, float(value))
-    times = [value(step) for step in range(steps)]
-    for step, time in enumerate(times):
-        base.check_number(f"{name}({step})", time)
+def _at_each(seconds: Seconds | float, steps: int) -> np.ndarray:
+    """The time of the exchange at each step, float64 [T]."""
+    times = [seconds(step) if callable(seconds) else seconds for step in range(steps)]
+    for time in times:
+        base.check_number("exchange_seconds", time)
     return np.asarray(times, np.float64)

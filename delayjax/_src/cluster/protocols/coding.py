@@ -8,19 +8,17 @@ from delayjax._src.cluster.server import Arrival, Protocol, Server
 def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> Protocol:
     """Clusters whose gradient is complete without their r - 1 slowest workers.
 
-    Each worker computes the gradients of r = `load` parts of the data and sends one
-    combination. A cluster of n workers is done when n - r + 1 of them have delivered.
-    When all clusters are done, the exact gradient of all P parts makes the update, and
-    all workers start anew:
+    Each worker computes the gradients of r parts of the data and sends one combination.
+    A cluster of n workers is done when n - r + 1 of them have delivered. When all
+    clusters are done, the exact gradient makes the update, and all workers start anew:
 
         seconds = max over clusters of (r T)_(n - r + 1 : n),   tau = 0
 
     Args:
         num_clusters: C; workers are dealt to the clusters in their order.
         load: r; a task takes r times a part's time. 1 is `hardsync`.
-        dynamic: whether workers are dealt anew after each update, so that those which
-            had not delivered are spread evenly over the clusters. Every worker must
-            have the data of every cluster.
+        dynamic: whether workers are dealt anew after each update, the late ones evenly;
+            then every worker needs the data of every cluster.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
@@ -29,8 +27,7 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
         array([2., 4.])
 
     References:
-        Buyukates et al., Gradient coding with dynamic clustering, arXiv:2011.01922,
-        arXiv:2103.01206.
+        Buyukates et al., Gradient coding with dynamic clustering, arXiv:2103.01206.
     """
     num_clusters = base.check_bound("num_clusters", num_clusters, at_least=1)
     load = base.check_bound("load", load, at_least=1)

@@ -15,14 +15,13 @@ def groups(
 
         x_{t+1} = x_t - eta (1/|group|) sum_{i in group} g_i(x_{t - tau})
 
-    A group's members read together and wait for their slowest. G = 1 is synchronous,
-    G = P plain asynchronous SGD; the mean staleness is G - 1. Workers are dealt to
-    groups in their order, as evenly as possible. If one group is slower by 1 + d, a run
-    takes 1 / (1 - (1/G) d/(1+d)) times as long with dynamic data, and 1 + d times as
-    long with static data.
+    A group's members read together and wait for their slowest; mean tau = G - 1. Groups
+    have neighboring workers, as evenly as possible. If one group is slower by 1 + d, a
+    run takes 1 / (1 - (1/G) d/(1+d)) times as long with dynamic data, 1 + d times with
+    static data.
 
     Args:
-        num_groups: G, in 1 .. P.
+        num_groups: G. 1 is synchronous, P is plain asynchronous SGD.
         data: with "dynamic" all groups draw from one pool; with "static" each group has
             its share of the simulation's `num_updates` and stops after it.
 
@@ -33,8 +32,7 @@ def groups(
         array([1., 2., 3., 4., 4.])
 
     References:
-        Basu et al., Balancing stragglers against staleness in distributed deep
-        learning, HiPC 2018 (a reconstruction: the exact rule is not public).
+        Basu et al., Balancing stragglers against staleness, HiPC 2018 (reconstruction).
     """
     num_groups = base.check_bound("num_groups", num_groups, at_least=1)
     if data not in ("dynamic", "static"):
@@ -42,9 +40,14 @@ def groups(
 
     def rule(server):
         server.check_workers("num_groups", num_groups)
-        left = [math.inf] * num_groups
+        left: list[float] = [math.inf] * num_groups
         if data == "static":
-            left = _shares(server.num_updates, num_groups)
+            if server.num_updates == math.inf:
+                raise ValueError(
+                    "`num_updates` must be given if `data` is static, got None."
+                )
+            share, more = divmod(int(server.num_updates), num_groups)
+            left = [share + (group < more) for group in range(num_groups)]
         team = _Teams(server, num_groups)
         for group, members in enumerate(team.members):
             server.start_all(members if left[group] else ())
@@ -62,13 +65,11 @@ def progressive_groups(
 ) -> Protocol:
     """As few groups as the current stragglers allow.
 
-    It begins with one group. Every `every` updates it measures the delay d of the
-    slowest worker, and chooses the smallest number of groups G for which the run takes
-    at most 1 + tolerance times as long as without the straggler:
+    It begins with one group. Every `every` updates it takes the smallest number G with
 
-        d = slowest mean task / median mean task - 1
-        1 / (1 - (1/G) d/(1+d)) <= 1 + tolerance
+        1 / (1 - (1/G) d/(1+d)) <= 1 + tolerance,    d = slowest mean task / median - 1
 
+    so that a run takes at most 1 + tolerance times as long as without the straggler.
     When G changes, all workers start anew.
 
     Args:
@@ -136,14 +137,6 @@ class _Teams:
         gathered.clear()
         self._server.update()
         return group
-
-
-def _shares(num_updates: float, num_groups: int) -> list[float]:
-    """The updates of each group; they differ by one at most."""
-    if num_updates == math.inf:
-        raise ValueError("`num_updates` must be given if `data` is static, got None.")
-    share, extra = divmod(int(num_updates), num_groups)
-    return [share + (group < extra) for group in range(num_groups)]
 
 
 def _wanted_groups(times: list[list[float]], max_groups: int, tolerance: float) -> int:

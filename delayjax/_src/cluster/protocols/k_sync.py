@@ -26,19 +26,12 @@ _NOTHING = 1e-6  # of a mean
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class KScheme:
-    """One of the four schemes with its K: a protocol that knows its mean seconds.
+    """One of the four schemes with its K: a protocol that knows its mean seconds."""
 
-    Attributes:
-        name: of its factory.
-        k: gradients of an update, 1 .. P.
-        restarts: whether all workers start anew at an update, or go on, stale.
-        repeats: whether an early worker computes one more gradient, or idles.
-    """
-
-    name: str
-    k: int
-    restarts: bool
-    repeats: bool
+    name: str  # of its factory
+    k: int  # gradients of an update, 1 .. P
+    restarts: bool  # whether all workers start anew at an update, or go on, stale
+    repeats: bool  # whether an early worker computes one more gradient, or idles
 
     def __post_init__(self):
         base.check_bound("k", self.k, at_least=1)
@@ -72,8 +65,7 @@ class KScheme:
         N_i(t) counts the gradients of worker i until t: P(N_i(t) >= n) = F^{*n}(t), a
         convolution on a grid (accurate to 1e-4; 5 ms for K = 8, 0.1 s for 64). For
         other K and T, `k_async` takes longer than `k_batch_async`, and less than
-        `k_sync` if a used task ends sooner than a new one (shifted exponential and
-        uniform, but not Pareto times).
+        `k_sync` if a used task ends sooner than a new one.
 
         Args:
             workers: P.
@@ -97,9 +89,8 @@ class KScheme:
         if self.k == 1:
             return service_time.mean / workers
         raise ValueError(
-            f"`service_time` must be memoryless for 1 < K < P of k_async, got K ="
-            f" {self.k} of {workers} and other times: simulate it, or take k_sync and"
-            " k_batch_async as bounds."
+            f"`service_time` must be memoryless for {self} of {workers}, got"
+            f" {service_time}: simulate it, or take k_sync and k_batch_async as bounds."
         )
 
 
@@ -216,9 +207,7 @@ def k_batch_async(k: int) -> KScheme:
 
 
 def round_robin() -> Protocol:
-    """Workers deliver in turn: update t takes the gradient of worker t mod P.
-
-        x_{t+1} = x_t - eta_t g(x_{t - tau}),   tau = P - 1 from update P - 1 on
+    """Update t takes the gradient of worker t mod P: tau = P - 1 after P - 1 updates.
 
     Example:
         >>> from delayjax.cluster import Cluster, exponential, simulate
@@ -247,7 +236,8 @@ def event_triggered(probability: float) -> Protocol:
     """Asynchronous SGD in which each gradient is sent with some probability.
 
     A worker that does not send drops its gradient, reads and goes on: nu -> p nu, mean
-    tau = p (P - 1). To decide by the gradient's value, use `replay`'s `accept`.
+    tau = p (P - 1). This models the trigger of Yu, Chen and Poor, arXiv:2406.11159; to
+    decide by the gradient's value, use `replay`'s `accept`.
 
     Args:
         probability: p in (0, 1], that a gradient is sent.
@@ -257,9 +247,6 @@ def event_triggered(probability: float) -> Protocol:
         >>> trace = simulate(Cluster(2, constant(1.0)), event_triggered(0.5), 9, seed=0)
         >>> trace.summary().dropped > 0
         True
-
-    References:
-        A model of Yu, Chen and Poor's event trigger, arXiv:2406.11159.
     """
     check_share("probability", probability, positive=True)
 

@@ -27,7 +27,7 @@ class Ringleader:
     name: ClassVar[str] = "ringleader"
 
     def __call__(self, server: Server) -> None:
-        """The rule: what the server does with each arrival."""
+        """What the server does with each arrival."""
         workers = set(range(server.num_workers))
         delivered, kept = set(), set()  # workers in this round's sums, in the next's
         owed = set(workers)  # workers without an update in this round
@@ -49,15 +49,9 @@ class Ringleader:
                 server.start(worker, read_version=arrival.read_version)
 
     def aggregation(self, num_workers: int) -> Aggregation:
-        """Tables in which every worker's mean gradient counts equally.
+        """The `aggregation` of `replay`; its state holds 2 P parameter trees.
 
             direction = (1/P) sum_i U_i / b_i   (sum and number of worker i's gradients)
-
-        Args:
-            num_workers: P.
-
-        Returns:
-            The `aggregation` of `replay`. Its state holds 2 P parameter trees.
 
         Example:
             >>> tables = ringleader().aggregation(2)
@@ -122,20 +116,18 @@ class Ringleader:
 def ringleader() -> Ringleader:
     """Ringleader ASGD: every worker's data counts equally, however slow the worker.
 
-    The server keeps the sum U_i and the number b_i of each worker's gradients. In
-    rounds:
+    The server keeps the sum U_i and the number b_i of each worker's gradients. It
+    collects until every worker has delivered, and then makes a round of P updates
 
-    1. collect until every worker has delivered;
-    2. make P updates x <- x - eta (1/P) sum_i U_i / b_i: the first at once, for the
-       worker that delivered last; each next one when a worker arrives that has had no
-       update in this round. Its gradient joins its sum, and it reads.
+        x <- x - eta (1/P) sum_i U_i / b_i,    tau <= 2 P - 2
 
-    A gradient of a worker that has had its update in this round counts for the next
-    round. Between its updates a worker goes on at the parameters that it has.
+    the first at once, for the worker that delivered last; each next one when a worker
+    arrives that has had no update in this round. Its gradient joins its sum, and it
+    reads. Other gradients count for the next round: their workers go on at the
+    parameters that they have.
 
     Returns:
-        The rule: tau <= 2 P - 2. Train along its trace with
-        `aggregation=ringleader().aggregation(P)`, which keeps the sums.
+        The rule. Train along its trace with `aggregation=ringleader().aggregation(P)`.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
