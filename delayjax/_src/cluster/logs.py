@@ -7,7 +7,7 @@ import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -132,15 +132,10 @@ class _Log:
         self._check(ours, wrong, "be an integer", remedy, texts)
         return numbers.astype(np.int64)
 
-    def trace(
-        self,
-        first_update: int,
-        start_seconds: float | Literal["first"] | None,
-        num_workers: int | None,
-    ) -> Trace:
+    def trace(self, first_update: int, start: Any, num_workers: int | None) -> Trace:
         """Checks the rows and makes a trace of them."""
         update = self._update(first_update)
-        seconds = self._seconds(update, start_seconds)
+        seconds = self._seconds(update, start)
         read_version = self._read_version(update, first_update)
         worker = self.columns.get("worker", np.zeros_like(update))
         most = _MOST_WORKERS if num_workers is None else num_workers
@@ -175,21 +170,19 @@ class _Log:
         self._check("update", wrong, f"count without gaps from {first_update}", remedy)
         return update - first_update
 
-    def _seconds(
-        self, update: np.ndarray, start_seconds: float | Literal["first"] | None
-    ) -> np.ndarray:
+    def _seconds(self, update: np.ndarray, start: Any) -> np.ndarray:
         """When each update was done, float64 [T]."""
         if "time_s" not in self.columns:
             return np.full(update[-1] + 1, np.nan)
         time = self.columns["time_s"]
-        if start_seconds is None:
+        if start is None:
             rule = f"begin below {_MOST_SECONDS:g} s, three years after the beginning"
             remedy = (
                 "for a clock's time give start_seconds=\"first\", or the clock's time"
                 " at the beginning; else give start_seconds=0.0"
             )
             self._check("time_s", time[:1] > _MOST_SECONDS, rule, remedy)
-        start = time[0] if start_seconds == "first" else start_seconds or 0.0
+        start = time[0] if start == "first" else start or 0.0
         rule = f"not be before the beginning at {start:g} s"
         self._check("time_s", time < start, rule, "give another start_seconds")
         change = np.diff(time, prepend=time[0])

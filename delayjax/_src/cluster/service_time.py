@@ -222,6 +222,7 @@ def lognormal(mean_seconds: float, cv: float) -> ServiceTime:
         from_scipy(scipy.stats.lognorm(spread, scale=median)),
         mean=float(mean_seconds),
         sample=lambda rng, size: rng.lognormal(location, spread, size),
+        tail_rate=0.0,
     )
 
 
@@ -251,17 +252,12 @@ def pareto(scale_seconds: float, shape: float) -> ServiceTime:
         log += math.lgamma(slower - inverse) - math.lgamma(slower)
         return scale * math.exp(log)
 
-    def quantile(share):
-        return scale * (1 - np.asarray(share)) ** -inverse
-
-    integrals = _by_quadrature(quantile, lambda share: scale * share**-inverse)
-    return ServiceTime(
+    return dataclasses.replace(
+        from_scipy(scipy.stats.pareto(shape, scale=scale)),
         mean=kth(1, 1),
         # NumPy's is the Lomax law, which begins at 0
         sample=lambda rng, size: scale * (1.0 + rng.pareto(shape, size)),
-        survival=lambda t: (scale / np.maximum(t, scale)) ** shape,
-        quantile=quantile,
-        **{**integrals, "kth": kth},
+        kth=kth,
         tail_rate=0.0,
     )
 
@@ -410,7 +406,8 @@ def _by_quadrature(quantile: Callable, isf: Callable) -> dict[str, Any]:
     """`transform`, `slope`, `kth` and `resolved` where there is no formula."""
     nodes = _nodes(quantile, isf)
     _, above, weights, seconds = nodes
-    return _of_points(np.minimum(seconds, 1e300), weights) | {
+    seconds = np.minimum(seconds, 1e300)
+    return _of_points(seconds, weights) | {
         "kth": functools.partial(_kth, nodes),
         "resolved": float(2 / np.diff(seconds[above > _RARE]).max()),
     }

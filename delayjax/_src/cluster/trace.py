@@ -45,9 +45,8 @@ class Summary(NamedTuple):
     idle_share: float  # of the workers' time until the last update; nan for a log
 
 
-def _nothing_dropped() -> Dropped:
-    none, never = np.zeros(0, np.int32), np.zeros(0)
-    return Dropped(none, none, none, never, never)
+_KINDS = np.int32, np.int32, np.int32, np.float64, np.float64
+_NONE = Dropped(*(np.zeros(0, kind) for kind in _KINDS))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -81,7 +80,7 @@ class Trace:
     arrived: np.ndarray
     divisor: np.ndarray
     busy_seconds: np.ndarray
-    dropped: Dropped = dataclasses.field(default_factory=_nothing_dropped)
+    dropped: Dropped = _NONE
 
     @property
     def num_updates(self) -> int:
@@ -96,12 +95,12 @@ class Trace:
     @property
     def staleness(self) -> np.ndarray:
         """int32 [T, K] with K = `max_gradients`; -1 where an update has fewer."""
-        return self._padded(self.update - self.read_version, 0, self.num_updates)
+        return self.arrivals(0, self.num_updates).staleness
 
     @property
     def workers(self) -> np.ndarray:
         """The worker of each gradient, int32 [T, K]; -1 where an update has fewer."""
-        return self._padded(self.worker, 0, self.num_updates)
+        return self.arrivals(0, self.num_updates).worker
 
     @property
     def max_staleness(self) -> int:
@@ -124,9 +123,19 @@ class Trace:
         start = check_integer("start", start, 0, self.num_updates)
         stop = check_integer("stop", stop, start, self.num_updates)
         width = base.check_bound("width", width)
+        first, last = np.searchsorted(self.update, (start, stop))
+        update = self.update[first:last]
+        column = np.arange(first, last) - np.searchsorted(self.update, update)
+        shape = stop - start, max(width, self.max_gradients)
+
+        def padded(values):
+            table = np.full(shape, -1, np.int32)
+            table[update - start, column] = values[first:last]
+            return table
+
         return Arrivals(
-            staleness=self._padded(self.update - self.read_version, start, stop, width),
-            worker=self._padded(self.worker, start, stop, width),
+            staleness=padded(self.update - self.read_version),
+            worker=padded(self.worker),
             divisor=self.divisor[start:stop].astype(np.float32),
         )
 
@@ -210,16 +219,3 @@ class Trace:
                 writer.writerows(zip(*columns, strict=True))
         else:
             raise ValueError(f"`path` must end in .npz or .csv, got {str(path)!r}.")
-
-    def _padded(
-        self, values: np.ndarray, start: int, stop: int, width: int = 0
-    ) -> np.ndarray:
-        """The values of the updates start .. stop - 1 as rows of K, int32 [n, K]."""
-        first, last = np.searchsorted(self.update, (start, stop))
-        rows = self.update[first:last]
-        begins = np.searchsorted(rows, np.arange(start, stop))
-        width = max(width, self.max_gradients)
-        table = np.full((stop - start, width), -1, np.int32)
-        columns = np.arange(len(rows)) - begins[rows - start]
-        table[rows - start, columns] = values[first:last]
-        return table
