@@ -1,7 +1,6 @@
 """How long a gradient takes: one object for the simulator and for the theory."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -181,20 +180,14 @@ def gamma(mean_seconds: float, shape: float) -> ServiceTime:
         # scipy's log1p is exact for complex numbers near 0, which numpy's is not
         return np.exp(-exponent * scipy.special.log1p(each))
 
-    def quantile(share):
-        return stage * scipy.special.gammaincinv(k, share)
-
-    def isf(share):
-        return stage * scipy.special.gammainccinv(k, share)
-
     return ServiceTime(
         mean=mean,
         sample=lambda rng, size: rng.gamma(shape, stage, size),
         survival=lambda t: scipy.special.gammaincc(k, np.maximum(t, 0) / stage),
-        quantile=quantile,
+        quantile=lambda share: stage * scipy.special.gammaincinv(k, share),
         transform=lambda s: power(s, k),
         slope=lambda s: mean * power(s, k + 1),
-        kth=lambda k, workers: _kth(_nodes(quantile, isf), k, workers),
+        kth=lambda *which: from_scipy(scipy.stats.gamma(k, scale=stage)).kth(*which),
         tail_rate=1 / stage,
         stages=k,
     )
@@ -309,11 +302,9 @@ def empirical(samples: ArrayLike) -> ServiceTime:
 
         E T_{K:P} = sum_j t_j (I(j/n) - I((j - 1)/n)),    I(u) = P(Bin(P, u) >= K)
 
-    for the sorted samples t_1, ..., t_n.
-
     Args:
-        samples: seconds [n], as `trace.arrived - trace.begun`. A transform costs n
-            exponentials; a thousand samples suffice.
+        samples: seconds t_1, ..., t_n, as `trace.arrived - trace.begun`. A thousand
+            suffice; a transform costs n exponentials.
 
     Example:
         >>> empirical([1.0, 3.0]).kth_mean(2, 2)  # 1 in one of four cases, else 3
@@ -354,14 +345,33 @@ def from_scipy(distribution: Any) -> ServiceTime:
     low, high = distribution.support()
     if low < 0:
         raise ValueError(f"`distribution` must lie above 0, got a minimum of {low}.")
+    # the nodes u = 1 / (1 + exp(-pi sinh x)): shares below and above, and weights
+    x, step = np.linspace(-6.1, 6.1, _NODES, retstep=True)
+    logit = np.pi * np.sinh(x)
+    below, above = scipy.special.expit(logit), scipy.special.expit(-logit)
+    weights = below * above * np.pi * np.cosh(x) * step
+    with np.errstate(over="ignore", divide="ignore"):
+        times = np.where(below < 0.5, distribution.ppf(below), distribution.isf(above))
+    finite = np.minimum(times, 1e300)
+
+    def kth(k, workers):
+        """The share of times below T_{K:P} has a beta distribution."""
+        log = scipy.special.xlogy(k - 1, below)
+        log += scipy.special.xlogy(workers - k, above)
+        chances = weights * np.exp(log - scipy.special.betaln(k, workers - k + 1))
+        parts = chances[chances > 0] * times[chances > 0]
+        total = parts.sum()
+        return total if parts[-1] <= _LAST * total < math.inf else math.inf
 
     return ServiceTime(
         mean=float(distribution.mean()),
         sample=lambda rng, size: distribution.rvs(size, random_state=rng),
         survival=distribution.sf,
         quantile=distribution.ppf,
-        **_by_quadrature(distribution.ppf, distribution.isf),
+        **_of_points(finite, weights),
+        kth=kth,
         tail_rate=math.inf if high < math.inf else _tail_rate(distribution.isf),
+        resolved=float(2 / np.diff(finite[above > _RARE]).max()),
     )
 
 
@@ -390,37 +400,6 @@ def blocks(
     """Independent seconds of tasks, float64 [n] at a time."""
     for size in block_sizes():
         yield np.asarray(draw(rng, size), np.float64)
-
-
-def _nodes(quantile: Callable, isf: Callable) -> tuple[np.ndarray, ...]:
-    """Shares below and above u = 1 / (1 + exp(-pi sinh x)), weights, and seconds."""
-    x, step = np.linspace(-6.1, 6.1, _NODES, retstep=True)
-    logit = np.pi * np.sinh(x)
-    below, above = scipy.special.expit(logit), scipy.special.expit(-logit)
-    weights = below * above * np.pi * np.cosh(x) * step
-    with np.errstate(over="ignore", divide="ignore"):
-        return below, above, weights, np.where(below < 0.5, quantile(below), isf(above))
-
-
-def _by_quadrature(quantile: Callable, isf: Callable) -> dict[str, Any]:
-    """`transform`, `slope`, `kth` and `resolved` where there is no formula."""
-    nodes = _nodes(quantile, isf)
-    _, above, weights, seconds = nodes
-    seconds = np.minimum(seconds, 1e300)
-    return _of_points(seconds, weights) | {
-        "kth": functools.partial(_kth, nodes),
-        "resolved": float(2 / np.diff(seconds[above > _RARE]).max()),
-    }
-
-
-def _kth(nodes: tuple[np.ndarray, ...], k: int, workers: int) -> float:
-    """E T_{K:P}: the share of times below T_{K:P} has a beta distribution."""
-    below, above, weights, seconds = nodes
-    log = scipy.special.xlogy(k - 1, below) + scipy.special.xlogy(workers - k, above)
-    weights = weights * np.exp(log - scipy.special.betaln(k, workers - k + 1))
-    parts = weights[weights > 0] * seconds[weights > 0]
-    total = parts.sum()
-    return total if parts[-1] <= _LAST * total < math.inf else math.inf
 
 
 def _of_points(times: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
