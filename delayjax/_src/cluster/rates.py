@@ -32,10 +32,6 @@ def arrival_rate(
         server_seconds: s, for both ways; the worker waits.
         sent: p in (0, 1], the share of gradients that is sent (event trigger).
 
-    Returns:
-        Gradients per second. `StalenessLaw.filtered_by_bound` has the share of them
-        that a server with a bound accepts.
-
     Example:
         >>> [arrival_rate(p, 9.0, server_seconds=1.0) for p in (5, 10, 20)]
         [0.5, 1.0, 1.0]
@@ -66,11 +62,9 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
     Args:
         target: the distance to reach, positive.
         rates: r_i per second, a number or [modes]: `stability.workers_decay_rate`, or
-            -log(spectral_radius) times the updates per second.
+            -log(spectral_radius) times the updates per second. The result is `inf` if a
+            mode with c_i > 0 does not decay.
         start: c_i, the distance of each mode at first; one number counts for each mode.
-
-    Returns:
-        Seconds; `inf` if a mode with c_i > 0 does not decay.
 
     Example:
         >>> round(run_time(0.01, 0.5), 3)  # log(100) / 0.5
@@ -95,7 +89,7 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
         return math.inf
     logs = np.log(offset) - math.log(target)
 
-    def excess(seconds: float) -> float:
+    def excess(seconds):
         """log(|x| / target)."""
         return float(np.logaddexp.reduce(2 * (logs - rates * seconds))) / 2
 

@@ -1,15 +1,13 @@
 """Services: the seconds of each task of a worker, also with memory or without end.
 
 A service is a function `service(rng, worker)` that yields arrays of seconds, of any
-length: the times of that worker's tasks, in order; `inf` is a task that never ends. A
-`ServiceTime` is a service. Write your own as a generator:
+length: the times of that worker's tasks, in order; `inf` is a task that never ends.
+Each worker has its own `rng`. Write your own as a generator:
 
     def warming_up(rng, worker):
         yield np.linspace(2.0, 1.0, 100)  # a hundred tasks, faster and faster
         while True:
             yield rng.exponential(1.0, 256)
-
-Each worker has its own `rng`, so its k-th task takes equally long under every protocol.
 """
 
 import dataclasses
@@ -94,11 +92,11 @@ def markov_stragglers(
         chain = rng.spawn(1)[0]
         slow = chain.random() < enter / (enter + leave)
         for block in service(rng, worker):
-            factors = np.ones(len(block))
-            for task, draw in enumerate(chain.random(len(block))):
-                factors[task] = slowdown if slow else 1.0
+            factors = []
+            for draw in chain.random(len(block)):
+                factors.append(slowdown if slow else 1.0)
                 slow = draw >= leave if slow else draw < enter
-            yield block * factors
+            yield block * np.asarray(factors)
 
     return slow_at_times
 
@@ -110,15 +108,14 @@ def sleepers(
 
         T = seconds + sleep_seconds  on the workers drawn for task k, else seconds
 
-    For each k, `asleep` numbers are drawn uniformly from 0, ..., workers - 1, with
-    replacement; all workers of a `Cluster` see the same draws. In Li et al. (WAGMA-SGD,
-    arXiv:2005.00124) two of P ranks sleep 0.32 s.
+    In Li et al. (WAGMA-SGD, arXiv:2005.00124) two of P ranks sleep 0.32 s.
 
     Args:
         seconds: of a task.
         sleep_seconds: how much longer a sleeper takes.
         workers: P, as the cluster's.
-        asleep: how many numbers are drawn for a task.
+        asleep: how many workers are drawn for a task, uniformly, with replacement; all
+            workers of a `Cluster` see the same draws.
 
     Example:
         >>> from delayjax.cluster import Cluster
@@ -152,10 +149,10 @@ class Sleepers:
                 " agree: use Cluster(workers, sleepers(...)).draw(worker, ...)."
             )
         # the worker's seed without the worker's number
-        shared = np.random.SeedSequence(
-            seeds.entropy, spawn_key=(_SHARED, *own_key[1:])
+        key = _SHARED, *own_key[1:]
+        draws = np.random.default_rng(
+            np.random.SeedSequence(seeds.entropy, spawn_key=key)
         )
-        draws = np.random.default_rng(shared)
         for size in block_sizes():
             drawn = draws.integers(self.workers, size=(size, self.asleep))
             sleeps = (drawn == worker).any(axis=1)
@@ -166,8 +163,8 @@ def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
     """Times that depend on the batch: long sequences make stragglers.
 
     Args:
-        seconds_of: (worker, tasks) -> seconds [n] of its tasks int64 [n]; task k is the
-            gradient on the worker's k-th batch.
+        seconds_of: (worker, tasks int64 [n]) -> seconds [n]; task k is the gradient on
+            the worker's k-th batch.
 
     Example:
         >>> lengths = np.asarray([[10, 20, 10], [10, 10, 40]])  # [workers, tasks]

@@ -16,16 +16,13 @@ class StalenessLaw:
     """How probable each staleness is; `stability.Dynamics` takes `pmf` as its delay.
 
     Attributes:
-        pmf: probability of staleness 0, 1, ... updates, float64 [largest + 1]; sums
-            to 1.
+        pmf: probability of staleness 0, 1, ... updates, float64 [largest + 1].
 
     Example:
         >>> law = StalenessLaw([0.5, 0.0, 0.5])
         >>> law.mean, law.variance
         (1.0, 1.0)
     """
-
-    pmf: np.ndarray
 
     def __init__(self, pmf: ArrayLike):
         chances = base.as_reals("pmf", pmf)

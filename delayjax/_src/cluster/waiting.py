@@ -12,9 +12,6 @@ from delayjax._src.cluster.ranges import as_seconds
 Waits = Callable[[int, int], Any]
 """(step, P) -> bool [P, P]: whether worker i waits for worker j's result of it."""
 
-Seconds = Callable[[int], float]
-"""step -> the time of the exchange at that step."""
-
 
 class WaitAvoiding(NamedTuple):
     """The result of `wait_avoiding`."""
@@ -28,7 +25,7 @@ def finish_times(
     waits: Waits,
     *,
     lag: int = 0,
-    exchange_seconds: Seconds | float = 0.0,
+    exchange_seconds: Callable[[int], float] | float = 0.0,
 ) -> np.ndarray:
     """When each worker goes on to its next step, in seconds, float64 [T, P].
 
@@ -43,8 +40,7 @@ def finish_times(
 
     | method | waits | exchange_seconds |
     |---|---|---|
-    | Allreduce-SGD (H = 1); local SGD | `waits_for_all(H)` | `all_reduce_seconds` |
-    | synchronous EASGD | `waits_for_all(H)` | `all_reduce_seconds` |
+    | Allreduce-SGD, local SGD, EASGD | `waits_for_all(H)` | `all_reduce_seconds` |
     | DaSGD; DGA (H = 1) | `waits_for_all(H)`, `lag=d` | `all_reduce_seconds` |
     | D-PSGD; no overlap: lag 0 | `waits_for_neighbors(1, -1)`, `lag=1` | l + 2 n / b |
     | SGP of 8 workers | `waits_for_neighbors(1, 2, 4, together=False)` | l + n / b |
@@ -74,10 +70,7 @@ def finish_times(
     def exchange(t, sent):
         needs = np.asarray(waits(t, workers), bool)
         if needs.shape != (workers, workers):
-            raise ValueError(
-                f"`waits` must return a matrix [{workers}, {workers}], got"
-                f" {needs.shape}."
-            )
+            raise ValueError(f"`waits` must return bool [P, P], got {needs.shape}.")
         begun = np.maximum(came[t - 1], np.where(needs, sent, 0.0).max(axis=1))
         came[t] = np.where(needs.any(axis=1), takes[t] + begun, came[t - 1])
 
@@ -113,10 +106,8 @@ def waits_for_neighbors(*hops: int, together: bool = True) -> Waits:
         together: whether each step makes all hops, or one of them in turn.
 
     Example:
-        >>> waits_for_neighbors(1)(0, 3).astype(int)
-        array([[1, 0, 1],
-               [1, 1, 0],
-               [0, 1, 1]])
+        >>> waits_for_neighbors(1)(0, 3).astype(int).tolist()
+        [[1, 0, 1], [1, 1, 0], [0, 1, 1]]
     """
 
     def waits(step, workers):
@@ -128,16 +119,15 @@ def waits_for_neighbors(*hops: int, together: bool = True) -> Waits:
 
 
 def waits_for_self(step: int, workers: int) -> np.ndarray:
-    """A worker waits for its own message only, not for other workers.
+    """A worker waits for its own message only.
 
     Args:
-        step: of the schedule.
+        step: any.
         workers: P.
 
     Example:
-        >>> waits_for_self(0, 2).astype(int)
-        array([[1, 0],
-               [0, 1]])
+        >>> waits_for_self(0, 2).astype(int).tolist()
+        [[1, 0], [0, 1]]
     """
     del step
     return np.eye(workers, dtype=bool)
@@ -148,7 +138,7 @@ def wait_avoiding(
     *,
     period: int = 11,
     slack_seconds: float = 0.0,
-    exchange_seconds: Seconds | float = 0.0,
+    exchange_seconds: Callable[[int], float] | float = 0.0,
 ) -> WaitAvoiding:
     """How late each worker's model is for WAGMA's sums, from service times.
 
@@ -156,10 +146,9 @@ def wait_avoiding(
         on[t, i]   = made[t, i] + c(t)                 within a period
         on[t, i]   = max over j of made[t, j] + c(t)   where `period` divides t + 1
 
-    The first worker that has made its model of step t starts all sums of that step. A
-    sum takes the newest model that each worker has made by then; `behind[t, i]` counts
-    the models up to step t that worker i has yet to make. At the period's end all enter
-    one all-reduce. Waits for partners' messages are left out.
+    The first worker that has made its model of step t starts all sums of that step.
+    `behind[t, i]` counts the models up to step t that worker i has yet to make then. At
+    the period's end all enter one all-reduce. Waits for partners are left out.
 
     Args:
         seconds: float [T, P], of each worker's steps.
@@ -170,7 +159,7 @@ def wait_avoiding(
 
     Returns:
         `behind`, for `delays.per_worker`, int32 [T, P], at most period - 1; and
-        `seconds`, when the workers go on (the on above), float64 [T, P].
+        `seconds`, which is on, float64 [T, P].
 
     Example:
         >>> late = wait_avoiding([[1.0, 2.5], [1.0, 1.0], [1.0, 1.0]], period=3)
@@ -210,9 +199,9 @@ def visits_to_rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
         order = averaging.first_come(visits)
         tx = averaging.easgd(averaging.only_on_visit(inner, order), order=order)
 
-    A worker's k-th step takes the batch of its k-th finite entry. For H local steps
-    between visits pass np.repeat(visits, H, axis=0) to `first_come` and period=H to the
-    method; a gradient of the trace then takes the time of H.
+    A worker's k-th step takes its k-th batch. For H local steps between visits pass
+    np.repeat(visits, H, axis=0) to `first_come` and period=H to the method; a gradient
+    of the trace then takes the time of H.
 
     Args:
         workers: int [n], the worker of visit 0, 1, 2, ...
@@ -250,9 +239,10 @@ def _check_seconds(seconds: ArrayLike) -> np.ndarray:
     return as_seconds("seconds", table, remedy="draw them with Cluster.draw")
 
 
-def _at_each(seconds: Seconds | float, steps: int) -> np.ndarray:
+def _at_each(seconds: Callable[[int], float] | float, steps: int) -> np.ndarray:
     """The time of the exchange at each step, float64 [T]."""
     times = [seconds(step) if callable(seconds) else seconds for step in range(steps)]
-    for time in times:
-        base.check_number("exchange_seconds", time)
+    name = "exchange_seconds({})" if callable(seconds) else "exchange_seconds"
+    for step, time in enumerate(times):
+        base.check_number(name.format(step), time)
     return np.asarray(times, np.float64)
