@@ -122,15 +122,13 @@ class _Log:
 
     def _numbers(self, ours: str, texts: list[str]) -> np.ndarray:
         numbers = np.array([_number(text) for text in texts])
-        wrong = ~np.isfinite(numbers)
-        if ours == "time_s":
-            remedy = "correct the row, or leave it out"
-            self._check(ours, wrong, "be a finite number of seconds", remedy, texts)
-            return numbers
-        wrong |= (numbers != np.round(numbers)) | (np.abs(numbers) >= _EXACT)
+        wrong, rule = ~np.isfinite(numbers), "be a finite number of seconds"
+        if ours != "time_s":
+            wrong |= (numbers != np.round(numbers)) | (np.abs(numbers) >= _EXACT)
+            rule = "be an integer"
         remedy = "correct the row, or leave it out; workers are 0, 1, 2, ..."
-        self._check(ours, wrong, "be an integer", remedy, texts)
-        return numbers.astype(np.int64)
+        self._check(ours, wrong, rule, remedy, texts)
+        return numbers if ours == "time_s" else numbers.astype(np.int64)
 
     def trace(self, first_update: int, start: Any, num_workers: int | None) -> Trace:
         """Checks the rows and makes a trace of them."""

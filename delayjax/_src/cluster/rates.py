@@ -56,7 +56,7 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
 
         |x(t)| = sqrt( sum_i c_i^2 e^{-2 r_i t} ) = target
 
-    without oscillations and gradient noise: a real run never meets targets below the
+    as in Yu, Chen and Poor, arXiv:2406.11159. It leaves out oscillations and gradient
     noise (`stability.Dynamics.stationary_variance`).
 
     Args:
@@ -69,9 +69,6 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
     Example:
         >>> round(run_time(0.01, 0.5), 3)  # log(100) / 0.5
         9.21
-
-    References:
-        Yu, Chen and Poor, arXiv:2406.11159, for run time as a first passage.
     """
     base.check_number("target", target, positive=True)
     rates = np.atleast_1d(base.as_reals("rates", rates))

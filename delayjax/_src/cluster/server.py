@@ -66,7 +66,6 @@ class Server:
     def __init__(
         self, cluster: Cluster, num_updates: float, seed: int, seconds: float, name: str
     ):
-        """See `simulate`."""
         self.num_workers = workers = cluster.workers
         self.num_updates = num_updates
         self.version = 0
@@ -387,7 +386,6 @@ def _name(protocol: Protocol) -> str:
 
 
 def _columns(arrivals: list[Arrival]) -> dict[str, np.ndarray]:
-    """The fields of arrivals that a `Trace` holds."""
     kinds = dict(worker=np.int32, read_version=np.int32, begun=float, arrived=float)
     return {
         name: np.asarray([getattr(arrival, name) for arrival in arrivals], kind)

@@ -1,5 +1,6 @@
 """Groups: synchronous inside, asynchronous across."""
 
+import itertools
 import math
 import statistics
 from typing import Literal
@@ -63,7 +64,7 @@ def groups(
 def progressive_groups(
     max_groups: int, *, tolerance: float = 0.2, every: int = 20
 ) -> Protocol:
-    """As few groups as the current stragglers allow.
+    """As few groups as the stragglers allow: Basu et al.'s progressive grouping.
 
     It begins with one group. Every `every` updates it takes the smallest number G with
 
@@ -83,9 +84,6 @@ def progressive_groups(
         >>> trace = simulate(cluster, progressive_groups(4), 40, seed=0)
         >>> trace.counts[19:22]  # from one group of four to four of one
         array([4, 1, 1])
-
-    References:
-        Basu et al., HiPC 2018 ("progressive grouping"; reconstruction).
     """
     max_groups = base.check_bound("max_groups", max_groups, at_least=1)
     every = base.check_bound("every", every, at_least=1)
@@ -114,27 +112,25 @@ def progressive_groups(
 
 
 class _Teams:
-    """The members of the groups, and the gradients that the groups have."""
+    """Groups of neighbors, and the gradients that each group has."""
 
     def __init__(self, server: Server, num_groups: int):
         self._server = server
-        workers = server.num_workers
-        self._of = [worker * num_groups // workers for worker in range(workers)]
-        self.members = [[] for _ in range(num_groups)]
-        for worker, group in enumerate(self._of):
-            self.members[group].append(worker)
-        self._gathered = [[] for _ in range(num_groups)]
+        edges = [
+            -(-g * server.num_workers // num_groups) for g in range(num_groups + 1)
+        ]
+        self.members = [range(*pair) for pair in itertools.pairwise(edges)]
+        self._gathered = [[] for _ in self.members]
 
     def gather(self, arrival: Arrival) -> int | None:
         """Makes an update if the arrival's group is complete, and returns the group."""
-        group = self._of[arrival.worker]
-        gathered = self._gathered[group]
-        gathered.append(arrival)
-        if len(gathered) < len(self.members[group]):
+        group = arrival.worker * len(self.members) // self._server.num_workers
+        self._gathered[group].append(arrival)
+        if len(self._gathered[group]) < len(self.members[group]):
             return None
-        for each in gathered:
+        for each in self._gathered[group]:
             self._server.take(each)
-        gathered.clear()
+        self._gathered[group] = []
         self._server.update()
         return group
 

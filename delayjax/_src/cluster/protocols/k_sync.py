@@ -14,6 +14,7 @@ import dataclasses
 import math
 
 import numpy as np
+import scipy
 
 from delayjax._src import base
 from delayjax._src.cluster.ranges import check_integer, check_share
@@ -40,7 +41,6 @@ class KScheme:
         return f"{self.name}({self.k})"
 
     def __call__(self, server: Server) -> None:
-        """What the server does with each arrival."""
         server.check_workers("k", self.k)
         server.start_all()
         idle = []
@@ -103,9 +103,6 @@ def hardsync() -> Protocol:
         >>> from delayjax.cluster import Cluster, constant, simulate
         >>> simulate(Cluster(3, constant(1.0)), hardsync(), 2, seed=0).seconds
         array([1., 2.])
-
-    References:
-        Zhang et al., Staleness-aware async-SGD, IJCAI 2016, arXiv:1511.05950.
     """
 
     def rule(server):
@@ -131,7 +128,7 @@ def n_softsync(n: int) -> Protocol:
         (5, 4)
 
     References:
-        Zhang et al., arXiv:1511.05950; Gupta, Zhang and Wang (Rudra), arXiv:1509.04210.
+        Zhang et al., IJCAI 2016, arXiv:1511.05950; Gupta et al., arXiv:1509.04210.
     """
     n = base.check_bound("n", n, at_least=1)
 
@@ -281,10 +278,10 @@ def _any_k_seconds(k: int, workers: int, service_time: ServiceTime) -> float:
             power = np.fft.rfft(density, 2 * points)  # padded against wrapping
             delivered[n] = np.cumsum(density)
         total = own = -np.diff(delivered, axis=0)  # P(N = n), n < K
-        for bit in f"{workers:b}"[1:]:
-            total = _added(total, total)
+        for bit in f"{workers:b}"[1:]:  # a sum of P: double, and add one where P is odd
+            total = scipy.signal.fftconvolve(total, total, axes=0)[:k]
             if bit == "1":
-                total = _added(total, own)
+                total = scipy.signal.fftconvolve(total, own, axes=0)[:k]
         return np.maximum(total.sum(axis=0), 0.0)
 
     horizon = 2 * first
@@ -296,11 +293,3 @@ def _any_k_seconds(k: int, workers: int, service_time: ServiceTime) -> float:
                 " simulate k_batch_sync."
             )
     return float(short(horizon, _FINE).sum() * horizon / _FINE)
-
-
-def _added(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The probabilities of a sum, up to K - 1, at each time."""
-    total = np.zeros_like(left)
-    for n in range(len(left)):
-        total[n:] += left[n] * right[: len(right) - n]
-    return total

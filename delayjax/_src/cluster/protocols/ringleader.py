@@ -27,7 +27,6 @@ class Ringleader:
     name: ClassVar[str] = "ringleader"
 
     def __call__(self, server: Server) -> None:
-        """What the server does with each arrival."""
         workers = set(range(server.num_workers))
         delivered, kept = set(), set()  # workers in this round's sums, in the next's
         owed = set(workers)  # workers without an update in this round
@@ -35,10 +34,7 @@ class Ringleader:
         for arrival in server:
             worker = arrival.worker
             server.take(arrival)
-            if worker in owed:
-                delivered.add(worker)
-            else:
-                kept.add(worker)
+            (delivered if worker in owed else kept).add(worker)
             if worker in owed and len(delivered) == len(workers):
                 server.update()
                 server.start(worker)
