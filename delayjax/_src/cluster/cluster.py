@@ -37,7 +37,7 @@ class Slowdown:
     def __post_init__(self):
         if not self.factor > 0:
             raise ValueError(
-                f"`factor` must be positive, got {self.factor}: inf is a dead worker."
+                f"`factor` must be positive, got {self.factor}: inf is dead."
             )
         if not 0 <= self.start_seconds < self.stop_seconds:
             raise ValueError(
@@ -92,10 +92,7 @@ class Communication:
         return latencies * self.latency_seconds + models * self.transfer_seconds
 
     def group_seconds(self, group_size: int) -> float:
-        """The time of a sum over a group of `averaging.wagma`: log2 S models in turn.
-
-        log2(S) (latency + bytes / rate),    S = group_size, a power of two
-        """
+        """The time of WAGMA's sum over S workers: log2(S) (latency + bytes / rate)."""
         size = base.check_bound("group_size", group_size, at_least=1)
         if size & (size - 1):
             raise ValueError(f"`group_size` must be a power of two, got {size}.")
@@ -169,10 +166,7 @@ class Cluster:
         return self.service if callable(self.service) else self.service[worker]
 
     def times(self, worker: int, *, seed: int, stream: int = 0) -> Iterator[float]:
-        """The seconds of a worker's tasks in their order, without slowdowns.
-
-        Stream 0 has the times in `simulate` with this seed; others are independent.
-        """
+        """The seconds of a worker's tasks, without slowdowns; `simulate` has stream 0."""
         key = (worker, stream) if stream else (worker,)
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
         for block in self.service_of(worker)(rng, worker):

@@ -42,6 +42,7 @@ def load_trace(
     A log of ages has the column `staleness`, update - read_version, in the place of
     `read_version`, and may lack the others: without `update` each row is an update,
     without `time_s` the times are nan, without `worker` all gradients are worker 0's.
+    Other columns are ignored. An error names the line, the column and the value.
 
     Args:
         path: a .npz or .csv file.
@@ -53,13 +54,6 @@ def load_trace(
             needs this option.
         sort: whether to sort the rows by `update`; rows of one update keep their order.
         num_workers: P of a .csv; by default the largest worker plus 1.
-
-    Returns:
-        The trace. For a log `begun`, `arrived` and `busy_seconds` are nan, and nothing
-        is dropped.
-
-    Raises:
-        ValueError: naming the line, the column and the value that cannot be read.
 
     Example:
         >>> import tempfile
@@ -131,7 +125,6 @@ class _Log:
         return numbers if ours == "time_s" else numbers.astype(np.int64)
 
     def trace(self, first_update: int, start: Any, num_workers: int | None) -> Trace:
-        """Checks the rows and makes a trace of them."""
         update = self._update(first_update)
         seconds = self._seconds(update, start)
         read_version = self._read_version(update, first_update)

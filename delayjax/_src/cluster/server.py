@@ -100,8 +100,7 @@ class Server:
         self._seconds: list[float] = []  # of each update
         self._counts: list[int] = []
         self._divisors: list[float] = []
-        self._waits = max(_PATIENCE, _PATIENCE_EACH * workers)
-        self._patience = self._waits
+        self._wasted = 0  # arrivals since the last update
 
     @property
     def taken(self) -> int:
@@ -236,7 +235,7 @@ class Server:
         self._counts.append(len(taken))
         self._divisors.append(len(taken) if divisor is None else divisor)
         self.version += 1
-        self._patience = self._waits
+        self._wasted = 0
         endless = self.num_updates == math.inf and self.version % _PATIENCE == 0
         if endless and self._seconds[-_PATIENCE] == self.now:
             raise ValueError(
@@ -303,10 +302,10 @@ class Server:
             self._push(end + self._latency + self._transfer, worker, _ARRIVES)
 
     def _arrival(self, worker: int, failed: bool) -> Arrival:
-        self._patience -= 1
-        if self._patience < 0:
+        self._wasted += 1
+        if self._wasted > max(_PATIENCE, _PATIENCE_EACH * self.num_workers):
             raise ValueError(
-                f"`{self._name}` makes no progress: {self._waits} gradients arrived"
+                f"`{self._name}` makes no progress: {self._wasted} gradients arrived"
                 f" since update {self.version}: accept more, or give workers more time."
             )
         begun = self._begun[worker]
@@ -358,10 +357,8 @@ def simulate(
     Example:
         >>> from delayjax.cluster import Cluster, constant, protocols
         >>> trace = simulate(Cluster(3, constant(1.0)), protocols.k_async(1), 7, seed=0)
-        >>> trace.seconds
-        array([1., 1., 1., 2., 2., 2., 3.])
-        >>> trace.staleness[:, 0]
-        array([0, 1, 2, 2, 2, 2, 2], dtype=int32)
+        >>> trace.seconds, trace.staleness[:, 0]
+        (array([1., 1., 1., 2., 2., 2., 3.]), array([0, 1, 2, 2, 2, 2, 2], dtype=int32))
     """
     if seconds != math.inf:
         base.check_number("seconds", seconds, positive=True)

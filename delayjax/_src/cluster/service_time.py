@@ -173,7 +173,6 @@ def gamma(mean_seconds: float, shape: float) -> ServiceTime:
     stage = mean / k
 
     def power(s, exponent):
-        """(1 + s mean/k)^-exponent."""
         each = np.asarray(s) * stage
         if k < _LARGE:
             return (1 + each) ** -exponent

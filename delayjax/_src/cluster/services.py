@@ -106,8 +106,6 @@ def sleepers(
 ) -> Service:
     """Some workers sleep at each task: WAGMA's imbalance.
 
-        T = seconds + sleep_seconds  on the workers drawn for task k, else seconds
-
     In Li et al. (WAGMA-SGD, arXiv:2005.00124) two of P ranks sleep 0.32 s.
 
     Args:

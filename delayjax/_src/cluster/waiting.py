@@ -66,21 +66,17 @@ def finish_times(
     steps, workers = table.shape
     takes = _at_each(exchange_seconds, steps)
     came, on = np.zeros_like(table), np.zeros_like(table)
-
-    def exchange(t, sent):
+    for t in range(steps):  # at t = 0 the rows t - 1 are zeros
+        on[t] = table[t] + on[t - 1]  # done
+        if t >= lag > 0:
+            on[t] = np.maximum(on[t], came[t - lag])
         needs = np.asarray(waits(t, workers), bool)
         if needs.shape != (workers, workers):
             raise ValueError(f"`waits` must return bool [P, P], got {needs.shape}.")
-        begun = np.maximum(came[t - 1], np.where(needs, sent, 0.0).max(axis=1))
+        begun = np.maximum(came[t - 1], np.where(needs, on[t], 0.0).max(axis=1))
         came[t] = np.where(needs.any(axis=1), takes[t] + begun, came[t - 1])
-
-    for t in range(steps):  # at t = 0 the rows t - 1 are zeros
-        done = table[t] + on[t - 1]
         if lag == 0:
-            exchange(t, done)
-        on[t] = np.maximum(done, came[t - lag]) if t >= lag else done
-        if lag > 0:
-            exchange(t, on[t])
+            on[t] = np.maximum(on[t], came[t])
     return on
 
 
@@ -196,9 +192,8 @@ def visits_to_rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
         order = averaging.first_come(visits)
         tx = averaging.easgd(averaging.only_on_visit(inner, order), order=order)
 
-    A worker's k-th step takes its k-th batch. For H local steps between visits pass
-    np.repeat(visits, H, axis=0) to `first_come` and period=H to the method; a gradient
-    of the trace then takes the time of H.
+    For H local steps between visits pass np.repeat(visits, H, axis=0) to `first_come`
+    and period=H to the method; a gradient of the trace then takes the time of H.
 
     Args:
         workers: int [n], the worker of visit 0, 1, 2, ...

@@ -28,7 +28,8 @@ def ssp(bound: float) -> Protocol:
     References:
         Ho et al., A stale synchronous parallel parameter server, NIPS 2013.
     """
-    _check_slack(bound)
+    if bound != math.inf:
+        base.check_bound("bound", bound)
 
     def rule(server):
         completed = [0] * server.num_workers
@@ -80,7 +81,8 @@ def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protoco
         Wang et al., Probabilistic synchronous parallel, arXiv:1709.07772.
     """
     sample = base.check_bound("sample", sample)
-    _check_slack(bound)
+    if bound != math.inf:
+        base.check_bound("bound", bound)
     if poll_seconds != math.inf:
         base.check_number("poll_seconds", poll_seconds, positive=True)
 
@@ -122,8 +124,3 @@ def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protoco
                 server.wake(worker, poll_seconds)
 
     return rule
-
-
-def _check_slack(bound: float) -> None:
-    if bound != math.inf:
-        base.check_bound("bound", bound)

@@ -14,11 +14,11 @@ def bounded_staleness(
 
     Args:
         bound: the largest staleness, in updates.
-        late: "drop": the server refuses a gradient that is too old, and its worker
-            reads and goes on. "restart": its worker stops as soon as it would be too
-            old, reads and begins anew. "wait": while an update would make a gradient in
-            flight too old, the server collects gradients for one update; their workers
-            idle until then.
+        late: "drop" (Rudra, arXiv:1509.04210): the server refuses a gradient that is
+            too old, and its worker reads and goes on. "restart": its worker stops as
+            soon as it would be too old, reads and begins anew. "wait": while an update
+            would make a gradient in flight too old, the server collects gradients for
+            one update; their workers idle until then.
         batch: gradients an update; with "wait" at least as many.
 
     Example:
@@ -26,9 +26,6 @@ def bounded_staleness(
         >>> rule = bounded_staleness(4, late="wait")
         >>> simulate(Cluster(16, exponential(1.0)), rule, 99, seed=0).max_staleness
         4
-
-    References:
-        Gupta, Zhang and Wang (Rudra), arXiv:1509.04210, for "drop".
     """
     bound = base.check_bound("bound", bound)
     batch = base.check_bound("batch", batch, at_least=1)

@@ -2,7 +2,7 @@
 
 from delayjax._src import base
 from delayjax._src.cluster.ranges import check_integer
-from delayjax._src.cluster.server import Arrival, Protocol, Server
+from delayjax._src.cluster.server import Arrival, Protocol
 
 
 def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> Protocol:
@@ -35,11 +35,18 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
     def rule(server):
         workers = server.num_workers
         server.check_workers("num_clusters", num_clusters)
-        smallest = workers // num_clusters
-        check_integer("load", load, 1, smallest)
+        check_integer("load", load, 1, workers // num_clusters)
         cluster_of = [worker * num_clusters // workers for worker in range(workers)]
-        delivered = {}
-        missing = _begin(server, cluster_of, num_clusters, load)
+
+        def begin():
+            """Starts all workers; returns how many deliveries each cluster needs."""
+            missing = [1 - load] * num_clusters
+            for worker, cluster in enumerate(cluster_of):
+                server.start(worker, work=load)
+                missing[cluster] += 1
+            return missing
+
+        delivered, missing = {}, begin()
         for arrival in server:
             delivered[arrival.worker] = arrival
             missing[cluster_of[arrival.worker]] -= 1
@@ -53,18 +60,6 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
                 slow = [worker for worker in range(workers) if worker not in delivered]
                 for place, worker in enumerate([*slow, *delivered]):
                     cluster_of[worker] = place % num_clusters
-            delivered = {}
-            missing = _begin(server, cluster_of, num_clusters, load)
+            delivered, missing = {}, begin()
 
     return rule
-
-
-def _begin(
-    server: Server, cluster_of: list[int], num_clusters: int, load: int
-) -> list[int]:
-    """Starts all workers; returns how many deliveries each cluster needs."""
-    missing = [1 - load] * num_clusters
-    for worker, cluster in enumerate(cluster_of):
-        server.start(worker, work=load)
-        missing[cluster] += 1
-    return missing

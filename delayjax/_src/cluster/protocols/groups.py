@@ -16,10 +16,9 @@ def groups(
 
         x_{t+1} = x_t - eta (1/|group|) sum_{i in group} g_i(x_{t - tau})
 
-    A group's members read together and wait for their slowest; mean tau = G - 1. Groups
-    have neighboring workers, as evenly as possible. If one group is slower by 1 + d, a
-    run takes 1 / (1 - (1/G) d/(1+d)) times as long with dynamic data, 1 + d times with
-    static data.
+    A group has neighboring workers, who read together and wait for their slowest; mean
+    tau = G - 1. If one group is slower by 1 + d, a run takes 1 / (1 - (1/G) d/(1+d))
+    times as long with dynamic data, 1 + d times with static data.
 
     Args:
         num_groups: G. 1 is synchronous, P is plain asynchronous SGD.

@@ -112,11 +112,9 @@ def hardsync() -> Protocol:
 
 
 def n_softsync(n: int) -> Protocol:
-    """An update for every K = floor(P / n) gradients, from any workers.
+    """`k_batch_async(K)` with K = floor(P / n): the mean staleness is about n.
 
         x_{t+1} = x_t - (1/K) sum_l eta(tau_l) g_l(x_{t - tau_l})
-
-    It is `k_batch_async(K)`. The mean staleness is (P - 1) / K, about n.
 
     Args:
         n: 1 .. P. 1 waits for P gradients, P is plain asynchronous SGD (Downpour).

@@ -52,8 +52,7 @@ def mindflayer(
 
     Returns:
         The rule. The trace's `divisor` is B, with p_i from 10,000 draws of the worker's
-        service at the trial's speed. An update may have no gradient; there is none
-        while all workers are dead.
+        service at the trial's speed. An update may have no gradient.
 
     Example:
         >>> from delayjax.cluster import Cluster, infinite_bernoulli, simulate

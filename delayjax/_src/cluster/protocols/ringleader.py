@@ -75,20 +75,19 @@ class Ringleader:
             table = jnp.where(state.owed[workers], 0, 1)
             row = jnp.where(there, workers, num_workers)  # beyond the table: dropped
             place = jnp.argmax(jnp.where(there, jnp.arange(len(workers)), -1))
+
+            def added(sums, own):
+                return sums.at[table, row].add(own, mode="drop")
+
             return state._replace(
-                sums=jax.tree.map(
-                    lambda sums, leaf: sums.at[table, row].add(leaf, mode="drop"),
-                    state.sums,
-                    gradients,
-                ),
-                counts=state.counts.at[table, row].add(1.0, mode="drop"),
+                sums=jax.tree.map(added, state.sums, gradients),
+                counts=added(state.counts, 1.0),
                 last=jnp.where(there.any(), workers[place], state.last),
             )
 
         def finish_fn(state):
-            counts = jnp.maximum(state.counts[0], 1.0)
-
             def mean(sums):
+                counts = jnp.maximum(state.counts[0], 1.0)
                 weights = (1.0 / (num_workers * counts)).astype(sums.dtype)
                 return jnp.tensordot(weights, sums[0], axes=1)
 
