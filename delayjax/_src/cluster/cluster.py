@@ -166,7 +166,7 @@ class Cluster:
         return self.service if callable(self.service) else self.service[worker]
 
     def times(self, worker: int, *, seed: int, stream: int = 0) -> Iterator[float]:
-        """The seconds of a worker's tasks, without slowdowns; `simulate` has stream 0."""
+        """Seconds of a worker's tasks, without slowdowns; `simulate` has stream 0."""
         key = (worker, stream) if stream else (worker,)
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
         for block in self.service_of(worker)(rng, worker):

@@ -40,7 +40,7 @@ def finish_times(
 
     | method | waits | exchange_seconds |
     |---|---|---|
-    | Allreduce-SGD, local SGD, EASGD | `waits_for_all(H)` | `all_reduce_seconds` |
+    | local SGD, EASGD; Allreduce: H = 1 | `waits_for_all(H)` | `all_reduce_seconds` |
     | DaSGD; DGA (H = 1) | `waits_for_all(H)`, `lag=d` | `all_reduce_seconds` |
     | D-PSGD; no overlap: lag 0 | `waits_for_neighbors(1, -1)`, `lag=1` | l + 2 n / b |
     | SGP of 8 workers | `waits_for_neighbors(1, 2, 4, together=False)` | l + n / b |

@@ -15,10 +15,10 @@ def bounded_staleness(
     Args:
         bound: the largest staleness, in updates.
         late: "drop" (Rudra, arXiv:1509.04210): the server refuses a gradient that is
-            too old, and its worker reads and goes on. "restart": its worker stops as
-            soon as it would be too old, reads and begins anew. "wait": while an update
-            would make a gradient in flight too old, the server collects gradients for
-            one update; their workers idle until then.
+            too old, and its worker reads and goes on. "restart": a worker stops as soon
+            as its gradient would be too old, reads and begins anew. "wait": while an
+            update would make a gradient in flight too old, the server collects
+            gradients for one update; their workers idle until then.
         batch: gradients an update; with "wait" at least as many.
 
     Example:

@@ -63,7 +63,7 @@ def groups(
 def progressive_groups(
     max_groups: int, *, tolerance: float = 0.2, every: int = 20
 ) -> Protocol:
-    """As few groups as the stragglers allow: Basu et al.'s progressive grouping.
+    """As few groups as stragglers allow: Basu et al.'s progressive grouping, rebuilt.
 
     It begins with one group. Every `every` updates it takes the smallest number G with
 
