@@ -273,9 +273,7 @@ def uniform(low_seconds: float, high_seconds: float) -> ServiceTime:
     low, high = float(low_seconds), float(high_seconds)
     width = high - low
     if width <= 0:
-        raise ValueError(
-            f"`high_seconds` must exceed `low_seconds`, got {high}, {low}."
-        )
+        raise ValueError(f"`high_seconds` must be > `low_seconds`, got {high}, {low}.")
 
     def integral(s, of_slope):
         s = np.asarray(s)
