@@ -1,9 +1,9 @@
 import importlib.metadata
 import os
 
-# Most of the tests' time is compiling to machine code. Its optimization, its split into
-# parts and, in JAX 0.10, the emitters of fusions (later versions have no such flag) take
-# half of that time. XLA's own passes stay, and with them the buffers that tests look at.
+# Most of the tests' time is compiling to machine code. Half of that time is for its
+# optimization, its split into parts and, in JAX 0.10 (later versions lack the flag),
+# the emitters of fusions. The buffers, which tests look at, stay as they are.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"

@@ -6,6 +6,7 @@ import optax
 import pytest
 
 import delayjax as dj
+from tests.support.compiled import compile_as_usual
 
 DELAY = 16
 PARAMS = {"w": jnp.zeros((100, 200)), "b": jnp.zeros(200)}
@@ -175,7 +176,7 @@ def grid_chunk(make, max_delay):
         return jax.lax.scan(body, carry, jnp.arange(CHUNK))[0]
 
     carry = jax.eval_shape(jax.vmap(init, out_axes=axes), rates, delays)
-    return jax.jit(chunk, donate_argnums=0).lower(carry).compile()
+    return compile_as_usual(jax.jit(chunk, donate_argnums=0).lower(carry))
 
 
 @pytest.mark.parametrize("name", GRID)

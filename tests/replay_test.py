@@ -10,6 +10,7 @@ import optax
 import pytest
 
 import delayjax as dj
+from tests.support.compiled import compile_as_usual
 
 
 def fresh_key():
@@ -774,7 +775,7 @@ def test_seeds_with_traces_of_their_own_and_step_sizes_are_one_program():
     inputs = jax.tree.map(
         lambda *leaves: np.stack(leaves, 1), *map(cell_inputs, range(3))
     )
-    program = grid.lower(inputs).compile()
+    program = compile_as_usual(grid.lower(inputs))
     assert " scatter(" not in program.as_text()
     state, reports = program(inputs)
     assert state.versions.pushed.shape == ()

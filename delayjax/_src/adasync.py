@@ -1,11 +1,5 @@
-"""AdaSync: the server waits for more gradients as the loss falls.
+"""AdaSync: the server waits for more gradients as the loss falls."""
 
-The number of gradients K depends on the loss. So the workers are simulated inside the
-training step, and there is no trace before the training.
-"""
-
-import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -58,17 +52,6 @@ class AdaSync(NamedTuple):
     step: Callable[[AdaSyncState, Any], tuple[AdaSyncState, AdaSyncReport]]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Plan:
-    """The static part of a training."""
-
-    training: Plan
-    loss: Callable[[Any], ArrayLike]
-    scheme: KScheme  # with the first K
-    workers: int
-    interval_seconds: float | jax.Array
-
-
 def adasync(
     cluster: Cluster,
     grad_fn: GradFn,
@@ -90,25 +73,20 @@ def adasync(
         K^2 / (P - K) = F_0 / F  K_0^2 / (P - K_0)     k_sync, k_async
         K = K_0 sqrt(F_0 / F)                          k_batch_sync, k_batch_async
 
-    K is rounded, is at most P, and never falls. The workers' times are simulated inside
-    the step, in float32, as the seconds to go: long runs lose no precision.
+    K is rounded, at most P, and never falls. The step simulates the workers' times.
 
     Args:
-        cluster: a cluster without communication and with constant slow-downs.
-        grad_fn: (params, batch, key) -> (metrics, gradients), as in `replay`; with a
-            `model_state` in `init`, (params, batch, key, model_state) -> ((metrics,
-            model_state), gradients).
-        tx: the server's optimizer. It receives the mean age of the K versions as
-            `staleness=`.
+        cluster: a cluster without communication, with constant speeds and finite times.
+        grad_fn: (params, batch, key) -> (metrics, gradients), as in `replay`, also with
+            a `model_state`.
+        tx: the server's optimizer. It receives the mean age as `staleness=`.
         scheme: how the server collects K gradients, with the first K in 1 .. P:
             `cluster.protocols.k_sync(1)`, `k_batch_sync`, `k_async` or `k_batch_async`.
-        interval_seconds: the time between two choices; `math.inf` keeps K. May be
-            traced.
+        interval_seconds: the time between two choices, may be traced; inf keeps K.
         loss: metrics -> the loss.
         seed: the seed of the service times, as in `cluster.simulate`.
-        max_staleness: the age of the oldest version kept, in updates; only for the
-            asynchronous schemes. An older gradient is taken at the oldest version kept,
-            and counted in the report's `clipped`.
+        max_staleness: the age of the oldest version kept, in updates, for k_async and
+            k_batch_async. An older gradient is taken there, and counted in `clipped`.
         draws: the number of service times of each worker, which repeat.
 
     Returns:
@@ -118,13 +96,6 @@ def adasync(
         model state, and P x draws times. A step costs K gradients one after the other,
         and O(K P) for the clocks.
 
-    Raises:
-        TypeError: in `step`, if gradients, updates or model state have other shapes
-            than they must.
-        ValueError: if a number is out of range, the cluster has communication, speeds
-            that change or infinite times, or gradients are late and `tx` needs fresh
-            ones (see `delayed`).
-
     Example:
         >>> from delayjax.cluster import exponential, protocols
         >>> def grad_fn(x, batch, key):
@@ -132,8 +103,7 @@ def adasync(
         >>> training = adasync(
         ...     Cluster(8, exponential(1.0)), grad_fn, optax.sgd(0.1),
         ...     scheme=protocols.k_sync(1), interval_seconds=1.0,
-        ...     loss=lambda loss: loss, seed=0,
-        ... )
+        ...     loss=lambda loss: loss, seed=0)
         >>> state = training.init(jnp.ones(()), jax.random.key(0))
         >>> state, report = jax.lax.scan(training.step, state, jnp.zeros((50, 8)))
         >>> report.k[0], report.k[-1] > 4
@@ -159,24 +129,50 @@ def adasync(
     if not scheme.restarts:
         depth = base.check_bound("max_staleness", max_staleness)
         inners.check("tx", tx)
-    training = Plan(
-        grad_fn=grad_fn,
-        tx=base.as_transformation("tx", tx),
-        each=None,
-        aggregation=None,
-        accept=None,
-        read_spread=0.0,
-        depth=depth,
-        width=cluster.workers,
-        chunk=1,
-        full=False,
-        shared=False,
-        divisor=None,
-    )
-    plan = _Plan(training, loss, scheme, cluster.workers, interval_seconds)
-    return AdaSync(
-        functools.partial(_init, plan, service), functools.partial(_step, plan)
-    )
+    tx = base.as_transformation("tx", tx)
+    plan = Plan(grad_fn=grad_fn, tx=tx, depth=depth, width=cluster.workers)
+
+    def init_fn(params, key, *, model_state=None):
+        state = AdaSyncState(
+            training=begin(plan, params, key, model_state=model_state),
+            service=jnp.asarray(service),
+            remaining=jnp.asarray(service[:, 0]),
+            read_version=jnp.zeros(plan.width, jnp.int32),
+            tasks=jnp.ones(plan.width, jnp.int32),
+            k=jnp.asarray(scheme.k, jnp.int32),
+            elapsed=jnp.zeros((), jnp.float32),
+            loss_sum=jnp.zeros((), jnp.float32),
+            loss_updates=jnp.zeros((), jnp.int32),
+            first_loss=jnp.full((), jnp.nan, jnp.float32),
+        )
+        return buffers.unshared(state)
+
+    def step_fn(state, batches):
+        training = state.training
+        step = training.versions.pushed
+        state, workers, read_versions, seconds = _wait(scheme, state, step)
+        there = workers >= 0
+        ages = jnp.where(there, step - read_versions, 0)
+        oldest = jnp.minimum(depth, step - training.versions.first)
+        arrivals = Arrivals(
+            staleness=jnp.where(there, jnp.minimum(ages, oldest), -1),
+            worker=workers,
+            divisor=state.k.astype(jnp.float32),
+        )
+        training, report = update(plan, training, (arrivals, batches))
+        report = AdaSyncReport(
+            metrics=report.metrics,
+            k=state.k,
+            seconds=seconds,
+            staleness=(ages.sum() / state.k).astype(jnp.float32),
+            workers=workers,
+            clipped=(ages > oldest).sum(dtype=jnp.int32),
+        )
+        value = base.as_scalar("loss(metrics)", loss(report.metrics))
+        state = _choose(scheme, state, value, seconds, interval_seconds)
+        return state._replace(training=training), report
+
+    return AdaSync(init_fn, step_fn)
 
 
 def _service(cluster: Cluster, draws: int, seed: int) -> np.ndarray:
@@ -194,69 +190,17 @@ def _service(cluster: Cluster, draws: int, seed: int) -> np.ndarray:
     return np.asarray(rows, np.float32)
 
 
-def _init(
-    plan: _Plan,
-    service: np.ndarray,
-    params: Any,
-    key: jax.Array,
-    *,
-    model_state: Any = None,
-) -> AdaSyncState:
-    state = AdaSyncState(
-        training=begin(plan.training, params, key, model_state=model_state),
-        service=jnp.asarray(service),
-        remaining=jnp.asarray(service[:, 0]),
-        read_version=jnp.zeros(plan.workers, jnp.int32),
-        tasks=jnp.ones(plan.workers, jnp.int32),
-        k=jnp.asarray(plan.scheme.k, jnp.int32),
-        elapsed=jnp.zeros((), jnp.float32),
-        loss_sum=jnp.zeros((), jnp.float32),
-        loss_updates=jnp.zeros((), jnp.int32),
-        first_loss=jnp.full((), jnp.nan, jnp.float32),
-    )
-    return buffers.unshared(state)
-
-
-def _step(
-    plan: _Plan, state: AdaSyncState, batches: Any
-) -> tuple[AdaSyncState, AdaSyncReport]:
-    step = state.training.versions.pushed
-    state, workers, read_versions, seconds = _wait(plan, state, step)
-    there = workers >= 0
-    ages = jnp.where(there, step - read_versions, 0)
-    oldest = jnp.minimum(plan.training.depth, step - state.training.versions.first)
-    arrivals = Arrivals(
-        staleness=jnp.where(there, jnp.minimum(ages, oldest), -1),
-        worker=workers,
-        divisor=state.k.astype(jnp.float32),
-    )
-    training, report = update(plan.training, state.training, (arrivals, batches))
-    report = AdaSyncReport(
-        metrics=report.metrics,
-        k=state.k,
-        seconds=seconds,
-        staleness=(ages.sum() / state.k).astype(jnp.float32),
-        workers=workers,
-        clipped=(ages > oldest).sum(dtype=jnp.int32),
-    )
-    state = state._replace(training=training)
-    return _choose(plan, state, plan.loss(report.metrics), seconds), report
-
-
 def _wait(
-    plan: _Plan, state: AdaSyncState, step: jax.Array
+    scheme: KScheme, state: AdaSyncState, step: jax.Array
 ) -> tuple[AdaSyncState, jax.Array, jax.Array, jax.Array]:
     """Lets K gradients arrive: the state, their workers, versions, and the seconds."""
-    each = jnp.arange(plan.workers)
+    each = jnp.arange(len(state.tasks))
 
     def begin(clocks, chosen, version):
         remaining, read_version, tasks = clocks
         times = state.service[each, tasks % state.service.shape[1]]
-        return (
-            jnp.where(chosen, times, remaining),
-            jnp.where(chosen, version, read_version),
-            tasks + chosen,
-        )
+        remaining = jnp.where(chosen, times, remaining)
+        return remaining, jnp.where(chosen, version, read_version), tasks + chosen
 
     def arrive(slot, carry):
         clocks, workers, read_versions, seconds = carry
@@ -267,45 +211,48 @@ def _wait(
         read_versions = read_versions.at[slot].set(read_version[worker])
         remaining = (remaining - waited).at[worker].set(jnp.inf)
         clocks = remaining, read_version, tasks
-        if plan.scheme.repeats:  # the last one waits for the update
+        if scheme.repeats:  # the last one waits for the update
             again = (each == worker) & (slot < state.k - 1)
             clocks = begin(clocks, again, step)
         return clocks, workers, read_versions, seconds + waited
 
     clocks = state.remaining, state.read_version, state.tasks
-    none = jnp.full(plan.workers, -1, jnp.int32)
+    none = jnp.full(len(each), -1, jnp.int32)
     clocks, workers, read_versions, seconds = jax.lax.fori_loop(
         0, state.k, arrive, (clocks, none, none, jnp.zeros((), jnp.float32))
     )
-    idle = jnp.isinf(clocks[0]) | plan.scheme.restarts
+    idle = jnp.isinf(clocks[0]) | scheme.restarts
     remaining, read_version, tasks = begin(clocks, idle, step + 1)
     state = state._replace(remaining=remaining, read_version=read_version, tasks=tasks)
     return state, workers, read_versions, seconds
 
 
 def _choose(
-    plan: _Plan, state: AdaSyncState, loss: ArrayLike, seconds: jax.Array
+    scheme: KScheme,
+    state: AdaSyncState,
+    loss: jax.Array,
+    seconds: jax.Array,
+    interval_seconds: float | jax.Array,
 ) -> AdaSyncState:
     """Adds an update to the interval, and chooses K at its end."""
     elapsed = state.elapsed + seconds
-    loss = base.as_scalar("loss(metrics)", loss)
     loss_sum = state.loss_sum + loss.astype(jnp.float32)
     loss_updates = state.loss_updates + 1
-    is_over = elapsed >= plan.interval_seconds
+    is_over = elapsed >= interval_seconds
     mean = loss_sum / loss_updates
     first = jnp.where(is_over & jnp.isnan(state.first_loss), mean, state.first_loss)
     ratio = first / mean
-    initial, workers = float(plan.scheme.k), float(plan.workers)
-    if plan.scheme.repeats:
+    initial, workers = float(scheme.k), float(len(state.tasks))
+    if scheme.repeats:
         wanted = initial * jnp.sqrt(ratio)
-    elif plan.scheme.k == plan.workers:
+    elif initial == workers:
         wanted = jnp.asarray(workers)
     else:  # the positive root of K^2 + c K - c P
         c = initial**2 / (workers - initial) * ratio
         # (sqrt(c^2 + 4 c P) - c) / 2 would lose its digits for large c
         wanted = 2.0 * workers / (1.0 + jnp.sqrt(1.0 + 4.0 * workers / c))
     wanted = jnp.where(wanted > 0, wanted, 0.0)  # with a loss of nan K stays
-    k = jnp.clip(jnp.round(wanted), state.k, plan.workers).astype(jnp.int32)
+    k = jnp.clip(jnp.round(wanted), state.k, workers).astype(jnp.int32)
     return state._replace(
         k=jnp.where(is_over, k, state.k),
         elapsed=jnp.where(is_over, 0.0, elapsed),

@@ -17,13 +17,10 @@ Schedule = Callable[[Any], ArrayLike]
 """step (int32 []) -> a number, as in Optax."""
 
 Delay = Any
-"""A delay in updates: an int, an integer scalar array, a `Schedule`, or a prefix
-tree of these."""
+"""A delay in updates: an int, an integer scalar, a `Schedule`, or a tree of these."""
 
 Law = Callable[[jax.Array], ArrayLike]
-"""staleness (int32 [], or float32 [] for a mean staleness) -> the factor that
-multiplies the updates."""
-
+"""staleness (int32 [], or float32 [] for a mean) -> the factor of the updates."""
 
 AxisName = str | tuple[str, ...]
 """The workers' axis, or several axes that number the workers together."""
@@ -38,10 +35,7 @@ def vary(tree: Any, *, axis_name: AxisName = "workers") -> Any:
 
     Args:
         tree: arrays, usually the parameters.
-        axis_name: the workers' axis, or several axes.
-
-    Returns:
-        The same tree, with types that vary over `axis_name`. Free at run time.
+        axis_name: the workers' axis, or several axes, over which the types then vary.
 
     Example:
         >>> vary({"w": jnp.ones(2)})
@@ -68,12 +62,7 @@ def typed_like(tree: Any, like: Any) -> Any:
 
 
 def real_dtype(tree: Any) -> jnp.dtype:
-    """A real dtype, at least float32 and as exact as the leaves of `tree`.
-
-    Example:
-        >>> real_dtype({"w": jnp.ones(2, jnp.bfloat16), "z": jnp.ones(2, complex)})
-        dtype('float32')
-    """
+    """A real dtype, at least float32 and as exact as the leaves of `tree`."""
     return jnp.finfo(jnp.result_type(jnp.float32, *jax.tree.leaves(tree))).dtype
 
 
@@ -140,15 +129,13 @@ def broadcast(name: str, prefix: Any, tree: Any) -> Any:
 
 def is_function(node: Any) -> bool:
     """Whether a node of a tree is a function. A callable model is a tree instead."""
-    if isinstance(node, jax.tree_util.Partial):
-        return True
-    return callable(node) and jax.tree_util.treedef_is_leaf(jax.tree.structure(node))
+    is_partial = isinstance(node, jax.tree_util.Partial)
+    return is_partial or (callable(node) and jax.tree_util.all_leaves([node]))
 
 
 def is_leaf(tree: Any) -> bool:
     """Whether a tree is one value. A function is one value."""
-    structure = jax.tree.structure(tree, is_leaf=is_function)
-    return jax.tree_util.treedef_is_leaf(structure)
+    return jax.tree_util.all_leaves([tree], is_leaf=is_function)
 
 
 def path_name(path: Any) -> str:
@@ -157,10 +144,7 @@ def path_name(path: Any) -> str:
 
 
 def masked_like(tree: Any, updates: Any) -> Any:
-    """`tree` without the parts that `optax.masked` or `optax.partition` took away.
-
-    Optax masks gradients and parameters, but no extra arguments.
-    """
+    """`tree` (an extra argument) masked as `optax.masked` masked the updates."""
 
     def is_masked(node):
         return isinstance(node, optax.MaskedNode)
@@ -214,11 +198,8 @@ def check_bound(name: str, value: Any, *, at_least: int = 0) -> int:
 def check_number(
     name: str, value: Any, *, below: float = np.inf, positive: bool = False
 ) -> None:
-    """Checks that a hyper-parameter lies in [0, below), or in (0, below).
-
-    A traced value passes: a grid is one program, which does not know its values.
-    """
-    if not is_concrete(value):
+    """Checks that a hyper-parameter lies in [0, below), or in (0, below)."""
+    if not is_concrete(value):  # a grid is one program, which does not know its values
         return
     try:
         if isinstance(value, (bool, np.bool_)):
@@ -233,14 +214,7 @@ def check_number(
 
 
 def as_scalar(name: str, answer: Any, *kinds: Any) -> jax.Array:
-    """The answer of a user's function, as a scalar array.
-
-    Args:
-        name: the call, for errors.
-        answer: the answer.
-        *kinds: the allowed kinds, `jnp.integer` and `jnp.bool_`; by default all real
-            numbers.
-    """
+    """The answer of a user's function, of these kinds or real, as a scalar array."""
     array = jnp.asarray(answer)
     wanted = kinds or (jnp.integer, jnp.floating)
     if not any(jnp.issubdtype(array.dtype, kind) for kind in wanted):
@@ -282,10 +256,7 @@ def check_gradients(needed_by: str, updates: Any) -> None:
 
 
 def check_staleness(needed_by: str, staleness: Any, *, mean: bool = False) -> Any:
-    """`staleness` (one scalar, or one for each leaf of a tree) as int32.
-
-    With `mean` it may be the mean of several gradients, which is float32.
-    """
+    """`staleness`, a scalar or a tree of these, as int32; a `mean` as float32."""
 
     def check_leaf(tau):
         dtype = jnp.result_type(tau)

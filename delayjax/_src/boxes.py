@@ -8,11 +8,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 
 def is_box(node: Any) -> bool:
-    """Whether a node of a tree is a box.
-
-    Boxes are `flax.nnx.Variable`, the metadata of `flax.linen`, and
-    `haliax.NamedArray`. If a library was never imported, there are no such boxes.
-    """
+    """Whether a node is an `nnx.Variable`, `linen` metadata, or a `NamedArray`."""
     return isinstance(node, tuple(_kinds().values()))
 
 
@@ -29,13 +25,7 @@ def unboxed(tree: Any) -> Any:
 
 
 def stacked(tree: Any, slots: list[Any]) -> Any:
-    """Slots in the boxes of an item, where each box names one more axis, the first.
-
-    Args:
-        tree: the item. Its spec (*spec) becomes (None, *spec).
-        slots: an array [capacity, *shape] for each leaf of the item. A leaf that is
-            kept in another shape loses its box.
-    """
+    """Slots [depth, *shape] in the boxes of an item; (*spec) becomes (None, *spec)."""
     left = iter(slots)
 
     def fill(node):
@@ -45,7 +35,7 @@ def stacked(tree: Any, slots: list[Any]) -> Any:
         if not is_box(node):
             return whole
         if any(s.shape[1:] != leaf.shape for s, leaf in zip(own, leaves, strict=True)):
-            return own[0] if len(own) == 1 else tuple(own)
+            return own[0] if len(own) == 1 else tuple(own)  # it loses its box
         return _with_leading_axis(whole, own)
 
     return jax.tree.map(fill, tree, is_leaf=is_box)

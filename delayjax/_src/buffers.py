@@ -7,26 +7,16 @@ import jax
 import jax.numpy as jnp
 
 
+def copied(leaf: Any) -> jax.Array:
+    """A strongly typed copy of the caller's array, for a state that is donated."""
+    return jnp.array(leaf, jnp.result_type(leaf), copy=True)
+
+
 def unshared(state: Any, *beside: Any) -> Any:
-    """`state`, with memory of its own for each leaf.
+    """`state`, with copies of arrays that stand in it twice or in a tree `beside` it.
 
-    A training step donates its state and its parameters, and a buffer can be donated
-    once. Some optimizers (DoG, Prodigy, MECHANIC) keep the first parameters themselves:
-    eagerly that is the same buffer in two places.
-
-    Args:
-        state: a new state.
-        *beside: trees that are donated with it. They stay as they are.
-
-    Returns:
-        The same values. An array is copied if it stands in `beside`, or a second time
-        in `state`.
-
-    Example:
-        >>> zero = jnp.zeros(())
-        >>> first, second = unshared((zero, zero))
-        >>> first is zero, second is zero
-        (True, False)
+    All of it is donated, and a buffer can be donated once. Some optimizers (DoG,
+    Prodigy, MECHANIC) keep the first parameters.
     """
     seen = {id(leaf) for leaf in jax.tree.leaves(beside)}
 
@@ -40,15 +30,7 @@ def unshared(state: Any, *beside: Any) -> Any:
 
 
 def made(make: Callable[[Any], Any], params: Any) -> Any:
-    """`make(params)`, or its shapes where `params` are shapes.
-
-    For a state that begins with the values of `params`. With zeros in place of missing
-    values a run would train without an error.
-
-    Example:
-        >>> made(lambda x: x + 1, jax.ShapeDtypeStruct((2,), jnp.float32))
-        ShapeDtypeStruct(shape=(2,), dtype=float32)
-    """
+    """`make(params)`, or its shapes where `params` are shapes, without values."""
     leaves = jax.tree.leaves(params)
     shapes = any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves)
     return jax.eval_shape(make, params) if shapes else make(params)

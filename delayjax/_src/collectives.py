@@ -37,13 +37,7 @@ def is_inside(axis_name: base.AxisName) -> bool:
 
 
 def check_table(name: str, table: Any, kinds: str = "fiu") -> Any:
-    """A table of numbers [T, P]: a row for each step, a column for each worker.
-
-    Args:
-        name: the argument, for errors.
-        table: a table, which may be traced.
-        kinds: NumPy's kinds of dtype: "fiu" for real numbers, "iu" for integers.
-    """
+    """A table of numbers [T, P], which may be traced, of NumPy's `kinds` of dtype."""
     table = base.as_array(name, table)
     table = np.asarray(table) if base.is_concrete(table) else table
     if table.ndim != 2 or table.size == 0 or table.dtype.kind not in kinds:
@@ -83,21 +77,16 @@ def check_fresh(needed_by: str, updates: Any, axis_name: base.AxisName) -> None:
 
 
 def sums(tree: Any, axis_name: base.AxisName, bucket_bytes: int) -> Any:
-    """The sum of each leaf over the workers.
+    """The sum of each leaf over the workers, small leaves joined up to `bucket_bytes`.
 
-    Args:
-        tree: arrays.
-        axis_name: the workers' axis.
-        bucket_bytes: smaller leaves are sent together, flat and joined, up to so many
-            bytes. Larger leaves are sent alone: a compiler hides a whole collective,
-            but not pieces that it must first put together. Where the mesh has further
-            axes, all leaves are sent alone.
+    Larger leaves are sent alone: a compiler hides a whole collective, but not pieces
+    that it must first put together.
     """
     tree = base.vary(tree, axis_name=axis_name)
     if not is_sent():
         return jax.lax.psum(tree, axis_name)
     parcels = _Parcels(tree, bucket_bytes)
-    return parcels.open(jax.lax.psum(parcels.all(), axis_name))
+    return parcels.open(jax.lax.psum(parcels.all(parcels.joined), axis_name))
 
 
 def sums_beside(
@@ -105,18 +94,16 @@ def sums_beside(
 ) -> tuple[Any, Any]:
     """`sums` of `tree`, and `meanwhile`, which is computed while they are under way.
 
-    For sums that need nothing from this step. The barriers (for TPU, jax 0.10; shown by
-    `benchmarks/slow_link.py`) put all joining before the sums, and all use of a sum
-    after the last sum: a TPU cannot hide a sum behind such arithmetic, but would
-    schedule it there.
+    The barriers (for TPU, jax 0.10; shown by `benchmarks/slow_link.py`) put all joining
+    before the sums, and all use of a sum after the last sum: a TPU cannot hide a sum
+    behind such arithmetic, but would schedule it there.
     """
     tree = base.vary(tree, axis_name=axis_name)
     if not is_sent():
         return jax.lax.psum(tree, axis_name), meanwhile
     parcels = _Parcels(tree, bucket_bytes)
     # a barrier around the leaves that travel alone would delay them
-    joined = jax.lax.optimization_barrier(parcels.joined)
-    sent = parcels.all(joined)
+    sent = parcels.all(jax.lax.optimization_barrier(parcels.joined))
     came = [jax.lax.psum(parcel, axis_name) for parcel in sent]
     came = jax.lax.optimization_barrier(came)
     came, meanwhile = xla.sums_under_way(sent, came, meanwhile)
@@ -142,9 +129,8 @@ class _Parcels:
             if len(bucket) > 1
         }
 
-    def all(self, joined: dict[int, jax.Array] | None = None) -> list[jax.Array]:
-        """All parcels in order, by default with `self.joined`."""
-        joined = self.joined if joined is None else joined
+    def all(self, joined: dict[int, jax.Array]) -> list[jax.Array]:
+        """All parcels in order, with the joined ones."""
         return [
             joined[n] if n in joined else self._leaves[bucket[0]]
             for n, bucket in enumerate(self._buckets)
@@ -159,10 +145,7 @@ class _Parcels:
 def opened(
     buckets: list[list[int]], parcels: list[jax.Array], like: Sequence[Any]
 ) -> list[Any]:
-    """Arrays of the shapes of `like`, which were joined to one parcel per bucket.
-
-    A leaf that was sent alone keeps its shape. Padding at a parcel's end is ignored.
-    """
+    """Arrays of the shapes of `like`, from one parcel per bucket, perhaps padded."""
     leaves: list[Any] = [None] * len(like)
     for bucket, parcel in zip(buckets, parcels, strict=True):
         start = 0
@@ -175,11 +158,7 @@ def opened(
 
 
 def buckets(leaves: Sequence[Any], bucket_bytes: int) -> list[list[int]]:
-    """Indices of the leaves (arrays or shapes) that go together.
-
-    The leaves of a bucket have one dtype and at most `bucket_bytes` together. A leaf of
-    at least `bucket_bytes` has a bucket of its own.
-    """
+    """Indices of the leaves that go together: of one dtype, up to `bucket_bytes`."""
     found: list[list[int]] = []
     filling: dict[Any, tuple[list[int], int]] = {}  # dtype -> its last bucket, bytes
     for i, leaf in enumerate(leaves):

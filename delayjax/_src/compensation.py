@@ -1,8 +1,4 @@
-"""Rules that correct a gradient for the parameters' move since it was taken.
-
-Every rule reads x_t (`params`) and x_{t-tau} (`stale_params`), the parameters at which
-the gradient was taken. `delayed(..., keep_params=True)` supplies them.
-"""
+"""Rules that correct a gradient for the parameters' move since it was taken."""
 
 from typing import Any, NamedTuple
 
@@ -34,28 +30,22 @@ def compensate_delay(
         ms  <- decay * ms + (1 - decay) * g * g
         lam  = strength / sqrt(ms + 1e-7)
 
-    The product g * g approximates the diagonal of the Hessian. Put this rule before the
-    optimizer in a chain: it needs raw gradients.
+    Put this rule before the optimizer in a chain: it needs raw gradients.
 
     Args:
-        strength: lam_0, non-negative; in the paper 0.04 (c) and 2.0 (a) on CIFAR-10.
-            With 0 there is no compensation. May be traced.
+        strength: non-negative; in the paper 0.04 (c) and 2.0 (a) on CIFAR-10. May be
+            traced.
         adaptive: whether each coordinate has its own lam.
         decay: the decay of the mean square, in [0, 1). May be traced.
 
     Returns:
         A transformation with an empty state, or with one mean-square tree if adaptive.
-        Gradients keep their dtype.
-
-    Raises:
-        TypeError: in `update`, if `params` or `stale_params` is missing.
-        ValueError: if an argument is out of range, or (in `update`) the trees do not
-            match.
+        Gradients keep their dtype. `update` needs x_t, `params`, and x_{t-tau},
+        `stale_params=`, which `delayed(..., keep_params=True)` supplies.
 
     Example:
-        >>> tx = compensate_delay(0.5)
-        >>> grads, params, stale_params = jnp.array(2.0), jnp.array(1.0), jnp.array(0.5)
-        >>> tx.update(grads, tx.init(params), params, stale_params=stale_params)[0]
+        >>> tx, params, stale = compensate_delay(0.5), jnp.array(1.0), jnp.array(0.5)
+        >>> tx.update(jnp.array(2.0), tx.init(params), params, stale_params=stale)[0]
         Array(3., dtype=float32)
 
     References:
@@ -78,9 +68,7 @@ def compensate_delay(
             lam = jax.tree.map(lambda ms: strength / jnp.sqrt(ms + 1e-7), mean_square)
         updates = jax.tree.map(
             lambda g, lam, dx: (g + lam * g * g * dx).astype(g.dtype),
-            updates,
-            lam,
-            moved,
+            *(updates, lam, moved),
         )
         return updates, state
 
@@ -106,30 +94,21 @@ def gap_aware(
         g <- g / Gap,  Gap = 1 + |x_t - x_{t-tau}| / C            elementwise
         C  = eta_max * sqrt(EMA_decay(g * g) / bias correction) + eps
 
-    C is a typical step of the coordinate. The EMA includes the current gradient. Put
-    this rule before the optimizer and its momentum. As in the paper, it also divides
-    the terms that a chain adds before it (`add_decayed_weights`).
+    The EMA includes the current gradient. Put this rule before the optimizer.
 
     Args:
-        learning_rate: the optimizer's learning rate, a number or a schedule. eta_max is
-            the largest value so far.
+        learning_rate: the optimizer's, a number or a schedule; eta_max is its largest.
         decay: the decay of the mean square, in [0, 1). May be traced.
         eps: a positive number that keeps C positive. May be traced.
 
     Returns:
         A transformation whose state is one mean-square tree. Gradients keep their
-        dtype. At a gap of zero they keep their bits.
-
-    Raises:
-        TypeError: in `update`, if `params` or `stale_params` is missing.
-        ValueError: if an argument is out of range, or (in `update`) the trees do not
-            match.
+        dtype. `update` needs `params` and `stale_params=`, as `compensate_delay` does.
 
     Example:
-        >>> tx = gap_aware(0.1)
-        >>> grads, params, stale_params = jnp.array(2.0), jnp.array(1.0), jnp.array(0.8)
+        >>> tx, params = gap_aware(0.1), jnp.array(1.0)
         >>> update, _ = tx.update(
-        ...     grads, tx.init(params), params, stale_params=stale_params)
+        ...     jnp.array(2.0), tx.init(params), params, stale_params=jnp.array(0.8))
         >>> round(float(update), 4)  # moved by 0.2, one step of 0.1 * |g|: gap 2
         1.0
 
@@ -171,13 +150,11 @@ def gap_aware(
 
 
 def _no_squares(params: Any) -> Any:
-    # in bfloat16 a moving mean would stick: decay * ms rounds back to ms
-    return jax.tree.map(
-        lambda leaf: jnp.zeros_like(
-            leaf, dtype=jnp.promote_types(jnp.result_type(leaf), jnp.float32)
-        ),
-        params,
-    )
+    def zeros(leaf):  # in bfloat16 a moving mean would stick: decay * ms rounds to ms
+        wide = jnp.promote_types(jnp.result_type(leaf), jnp.float32)
+        return jnp.zeros_like(leaf, dtype=wide)
+
+    return jax.tree.map(zeros, params)
 
 
 def _mean_square(updates: Any, mean_square: Any, decay: ArrayLike) -> Any:
@@ -193,12 +170,12 @@ def _moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
     base.require(params, "params", needed_by, "call `update(grads, state, params)`")
     base.require(stale_params, "stale_params", needed_by, _KEEP)
     stale_params = base.masked_like(stale_params, updates)
-    shapes = jax.tree.map(jnp.shape, updates)
+    wanted = jax.tree.map(jnp.shape, updates)
     for name, tree in (("params", params), ("stale_params", stale_params)):
-        # a shape of its own would be broadcast
-        if jax.tree.map(jnp.shape, tree) != shapes:
+        shapes = jax.tree.map(jnp.shape, tree)
+        if shapes != wanted:  # it would be broadcast
             raise ValueError(
                 f"`{name}` handed to `{needed_by}` must be like the gradients,"
-                f" {shapes}, got {jax.tree.map(jnp.shape, tree)}."
+                f" {wanted}, got {shapes}."
             )
     return optax.tree.sub(params, stale_params)

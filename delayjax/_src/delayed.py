@@ -60,40 +60,34 @@ def delayed(
             floored. A NaN makes the update NaN. With a tree, `inner` receives a full
             tree of staleness.
         max_delay: the largest staleness kept, in steps: an int or a prefix tree of
-            ints. Static. It alone fixes the memory. Not needed where `delay` consists
-            of Python ints.
+            ints. Static. Not needed where `delay` consists of Python ints.
         keep_params: whether to keep with each gradient the parameters at which it was
-            taken, for the extra argument `stale_params`. They keep their own dtype
-            whatever `history` says, because rules use small differences of them.
+            taken, in their own dtype, for the extra argument `stale_params`.
         warmup: the rule before there is a gradient that old. "fresh": staleness is at
             most the number of steps done. "skip": inner and parameters do not change
             until the history is full. "zeros": `inner` receives zeros, its counters and
             moments advance, and tau is not clipped to t.
         history: how gradients are kept, for example `ring.cast(jnp.bfloat16)`; by
-            default on the device in their own dtype. The sharding and the Flax metadata
-            of a parameter are kept: a spec (*spec) becomes (None, *spec).
+            default on the device, in their own dtype and sharding (None, *spec).
         hand_staleness: whether `inner` receives `staleness=`. False for a function of
             your own that has no such argument.
-        axis_name: the workers' axis, or several axes, along which gradients differ,
-            where `init` is called inside `shard_map`.
+        axis_name: the workers' axes along which gradients differ, in `shard_map`.
 
     Returns:
         A transformation whose state holds `max_delay + 1` gradients (and as many
         parameter trees with `keep_params`), and nothing for leaves with a `max_delay`
         of 0. With a donated state a step costs one write and one read of a gradient,
-        whatever `max_delay`. With a delay of zero it is `inner`: a `max_delay` of 0
-        gives the same program and the same bits. A history gives the same bits eagerly,
-        and differs by a few roundings where it is compiled. "skip" selects between the
-        old and the new state of `inner`, and so copies a history inside of it.
+        whatever `max_delay`. A `max_delay` of 0 is the program of `inner`. A delay of 0
+        gives the same bits eagerly, and differs by a few roundings where it is
+        compiled. "skip" selects between the old and the new state of `inner`, and so
+        copies a history inside of it.
 
     Raises:
-        TypeError: in `update`, if a gradient is an integer or, with `keep_params`, if
-            `params` is missing or a gradient comes with `staleness` but without
-            `stale_params`.
+        TypeError: in `update` with `keep_params`, if a gradient comes with `staleness`
+            but without `stale_params`.
         ValueError: if `inner` holds an optimizer that needs a gradient at the current
-            parameters (a line search, L-BFGS, SAM, lookahead), a number is negative,
-            `max_delay` is missing, `warmup` is unknown, or (in `update`) the state has
-            another depth.
+            parameters (a line search, L-BFGS, SAM, lookahead), or (in `update`) the
+            state has another depth.
 
     Example:
         >>> tx = delayed(optax.sgd(1.0), 1)
@@ -113,14 +107,16 @@ def delayed(
     inners.check("inner", inner)
     axis_name = base.as_names(axis_name)
     delay, max_delay = boxes.unboxed((delay, max_delay))
-    for constant in jax.tree.leaves(delay, is_leaf=base.is_function):
-        if not callable(constant):
-            base.check_number("delay", constant)
-    if max_delay is None:
-        max_delay = jax.tree.map(_own_bound, delay, is_leaf=base.is_function)
-    max_delay = jax.tree.map(
-        lambda bound: base.check_bound("max_delay", bound), max_delay
-    )
+    for one in jax.tree.leaves(delay, is_leaf=base.is_function):
+        if not callable(one):
+            base.check_number("delay", one)
+        if max_delay is None and not isinstance(one, (int, np.integer)):
+            raise ValueError(
+                "`max_delay` must be given where `delay` is no Python int, got"
+                f" {one!r}: it fixes the number of gradients kept."
+            )
+    bounds = delay if max_delay is None else max_delay
+    max_delay = jax.tree.map(lambda one: base.check_bound("max_delay", one), bounds)
     if warmup not in ("fresh", "skip", "zeros"):
         raise ValueError(
             f'`warmup` must be "fresh", "skip" or "zeros", got {warmup!r}.'
@@ -137,16 +133,29 @@ def delayed(
     def like_origin(bound):
         return Origin(bound, value=deepest, params=bound if keep_params else ())
 
-    def init_fn(params):
-        varying = base.vary(params, axis_name=axis_name)
-        bounds = per_leaf("max_delay", max_delay, params)
-        ages = jax.tree.map(lambda _: jnp.zeros((), jnp.int32), bounds)
-        origin = Origin(
-            age=ages,
-            value=jnp.zeros((), jnp.result_type(float)),
-            params=varying if keep_params else (),
+    def remember(storage, ring, fresh, tau, max_delay):
+        """Stores `fresh` and reads the item of `tau` steps ago, or `fresh` itself."""
+        held = _kept(fresh, max_delay)
+        bounds = jax.tree.leaves(base.broadcast("max_delay", max_delay, fresh))
+        _check_depth(ring, [bound for bound in bounds if bound > 0])
+        ring = storage.push(ring, held)
+        stored = storage.read(ring, tau, held)
+        if collectives.is_inside(axis_name):
+            stored = xla.read_apart(stored, ring.pushed)
+        return ring, jax.tree.map(
+            lambda new, old: new if old is None else old,
+            *(fresh, stored),
+            is_leaf=boxes.is_box,
         )
-        origin = base.vary(origin, axis_name=axis_name)
+
+    def init_fn(params):
+        bounds = per_leaf("max_delay", max_delay, params)
+        origin = Origin(
+            age=jax.tree.map(lambda _: jnp.zeros((), jnp.int32), bounds),
+            value=jnp.zeros((), jnp.result_type(float)),
+            params=params if keep_params else (),
+        )
+        varying, origin = base.vary((params, origin), axis_name=axis_name)
         return DelayedState(
             staleness=origin.age,
             gradients=_init(history, varying, max_delay),
@@ -155,14 +164,7 @@ def delayed(
         )
 
     def update_fn(
-        updates,
-        state,
-        params=None,
-        *,
-        staleness=None,
-        stale_params=None,
-        value=None,
-        **extra_args,
+        updates, state, params=None, *, staleness=None, value=None, **extra_args
     ):
         base.check_gradients("delayed", updates)
         step = state.gradients.pushed
@@ -175,22 +177,16 @@ def delayed(
             per_leaf("max_delay", max_delay, updates),
         )
         age = base.check_staleness("delayed", 0 if staleness is None else staleness)
-        origin = Origin(
-            age=per_leaf("staleness", age, updates),
-            value=base.as_loss("delayed", value),
-            params=(),
-        )
+        stale_params, snapshot = extra_args.pop("stale_params", None), ()
         if keep_params:
-            fresh = staleness is None and stale_params is None
-            name, snapshot = (
-                ("params", params) if fresh else ("stale_params", stale_params)
-            )
+            is_fresh = staleness is None and stale_params is None
+            name = "params" if is_fresh else "stale_params"
+            snapshot = params if is_fresh else stale_params
             base.require(snapshot, name, "delayed(keep_params=True)", _REMEDY[name])
-            origin = origin._replace(params=snapshot)
-
+        loss = base.as_loss("delayed", value)
+        origin = Origin(per_leaf("staleness", age, updates), loss, snapshot)
         # the largest staleness of any leaf
         oldest_used = functools.reduce(jnp.maximum, jax.tree.leaves(tau), jnp.int32(0))
-        remember = functools.partial(_remember, axis_name=axis_name)
         gradients, stale = remember(history, state.gradients, updates, tau, max_delay)
         now = like_origin(tau)._replace(value=oldest_used)
         origins, origin = remember(
@@ -209,10 +205,10 @@ def delayed(
             stale, state.inner_state, params, **handed, **extra_args
         )
         if warmup == "skip" and deepest > 0:
-            nothing = optax.tree.zeros_like(stale_updates)
-            full = kept >= deepest
-            stale_updates = optax.tree.where(full, stale_updates, nothing)
-            inner_state = optax.tree.where(full, inner_state, state.inner_state)
+            nothing = optax.tree.zeros_like(stale_updates), state.inner_state
+            stale_updates, inner_state = optax.tree.where(
+                kept >= deepest, (stale_updates, inner_state), nothing
+            )
         return stale_updates, DelayedState(staleness, gradients, origins, inner_state)
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
@@ -221,16 +217,12 @@ def delayed(
 def staleness(opt_state: Any) -> Any:
     """The staleness of the last update, for logging.
 
-    If producers of staleness stand inside one another, the innermost holds the sum.
-
     Args:
-        opt_state: the state of any transformation with one producer of staleness.
+        opt_state: the state of any transformation with one producer of staleness, or
+            several inside one another (the innermost holds the sum), none side by side.
 
     Returns:
         int32 [], in steps, or a tree of these where each leaf has its own delay.
-
-    Raises:
-        ValueError: if the state holds no producer, or several side by side.
 
     Example:
         >>> tx = optax.chain(optax.clip(1.0), delayed(optax.sgd(0.1), 2))
@@ -259,15 +251,6 @@ _REMEDY = {
 }
 
 
-def _own_bound(delay: Any) -> int:
-    if not isinstance(delay, (int, np.integer)):
-        raise ValueError(
-            "`max_delay` must be given where `delay` is no Python int, got"
-            f" {delay!r}: it fixes the number of gradients kept."
-        )
-    return int(delay)
-
-
 def _ask(delay: Any, step: jax.Array) -> jax.Array:
     """The delay at `step`: an integer, or a floored float []."""
     asked = base.as_scalar("delay(step)", delay(step) if callable(delay) else delay)
@@ -281,53 +264,27 @@ def _clip(asked: jax.Array, oldest: jax.Array) -> jax.Array:
 
 def _poisoned(stale: Any, asked: Any) -> Any:
     """`stale`, NaN where the delay is NaN."""
-    if all(jnp.issubdtype(d.dtype, jnp.integer) for d in jax.tree.leaves(asked)):
-        return stale
-    unknown = jax.tree.map(jnp.isnan, asked)
-    return jax.tree.map(
-        lambda leaf, bad: jnp.where(bad, jnp.asarray(jnp.nan, leaf.dtype), leaf),
-        stale,
-        base.broadcast("delay", unknown, stale),
-    )
+
+    def poison(leaf, asked):
+        if jnp.issubdtype(asked.dtype, jnp.integer):
+            return leaf
+        return jnp.where(jnp.isnan(asked), jnp.asarray(jnp.nan, leaf.dtype), leaf)
+
+    return jax.tree.map(poison, stale, base.broadcast("delay", asked, stale))
 
 
 def _kept(tree: Any, max_delay: Any) -> Any:
     """`tree` with None in place of the leaves that need no history."""
-
-    def keep(node, bound):
-        return node if any(jax.tree.leaves(bound)) else None
-
-    bounds = base.broadcast("max_delay", max_delay, tree)
-    return jax.tree.map(keep, tree, bounds, is_leaf=boxes.is_box)
+    return jax.tree.map(
+        lambda node, bound: node if any(jax.tree.leaves(bound)) else None,
+        *(tree, base.broadcast("max_delay", max_delay, tree)),
+        is_leaf=boxes.is_box,
+    )
 
 
 def _init(storage: rings.Storage, tree: Any, max_delay: Any) -> rings.Ring:
     capacity = jax.tree.map(lambda bound: bound + 1, max_delay)
     return storage.init(_kept(tree, max_delay), capacity)
-
-
-def _remember(
-    storage: rings.Storage,
-    ring: rings.Ring,
-    fresh: Any,
-    tau: Any,
-    max_delay: Any,
-    *,
-    axis_name: tuple[str, ...],
-) -> tuple[rings.Ring, Any]:
-    """Stores `fresh` and reads the item of `tau` steps ago; without a ring `fresh`."""
-    held = _kept(fresh, max_delay)
-    bounds = jax.tree.leaves(base.broadcast("max_delay", max_delay, fresh))
-    _check_depth(ring, [bound for bound in bounds if bound > 0])
-    ring = storage.push(ring, held)
-    stored = storage.read(ring, tau, held)
-    if collectives.is_inside(axis_name):
-        stored = xla.read_apart(stored, ring.pushed)
-
-    def choose(new, old):
-        return new if old is None else old
-
-    return ring, jax.tree.map(choose, fresh, stored, is_leaf=boxes.is_box)
 
 
 def _check_depth(ring: rings.Ring, bounds: list[int]) -> None:

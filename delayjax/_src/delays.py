@@ -1,9 +1,7 @@
-"""Delays as functions of the step.
+"""Delays as functions of the step, as any `optax.Schedule` is.
 
-Every function of the step is a delay, also an `optax.Schedule`, whose floats are
-floored. Random delays have no state: the same key and step give the same delay. They
-are *lookback* delays: the update at step t uses the gradient of step t - tau(t), so a
-gradient may be used twice or never.
+Random delays have no state: the same key and step give the same delay, on all workers
+without `axis_name`. Step t uses the gradient of step t - tau(t) (*lookback*).
 """
 
 import math
@@ -32,8 +30,7 @@ def uniform(
         key: a PRNG key; step t draws with `fold_in(key, t)`.
         low: the smallest delay, in steps. May be traced.
         high: the largest delay, in steps. May be traced.
-        axis_name: the workers' axis, or several axes, for a draw of its own on each
-            worker. Without it, all workers draw the same delay.
+        axis_name: the workers' axis, or several axes, for a draw on each worker.
 
     Example:
         >>> delay = uniform(jax.random.key(0), 2, 4)
@@ -56,8 +53,7 @@ def geometric(
 
         P(delay(t) = k) = (1 - q) q^k,  q = mean / (1 + mean),  k = 0, 1, 2, ...
 
-    With q = 1 - 1/P this is the staleness of plain asynchronous SGD on P equal workers
-    with exponential times. Its mean is P - 1.
+    A mean of P - 1 is asynchronous SGD on P equal workers with exponential times.
 
     Args:
         key: a PRNG key; step t draws with `fold_in(key, t)`.
@@ -65,14 +61,12 @@ def geometric(
         axis_name: the workers' axis, or several axes, for a draw on each worker.
 
     Example:
-        >>> delay = geometric(jax.random.key(0), 4.0)
-        >>> draws = jax.vmap(delay)(jnp.arange(10_000))
+        >>> draws = jax.vmap(geometric(jax.random.key(0), 4.0))(jnp.arange(10_000))
         >>> bool(abs(draws.mean() - 4.0) < 0.2)
         True
 
     References:
-        Mitliagkas, Zhang, Hadjis and Re, Asynchrony begets momentum, 2016,
-        arXiv:1605.09774.
+        Mitliagkas et al., Asynchrony begets momentum, 2016, arXiv:1605.09774.
     """
     base.check_number("mean", mean)
 
@@ -107,8 +101,7 @@ def poisson(
         rate = jnp.asarray(mean, jnp.float32)
         if axis_name is not None:  # jax's sampler loops with its rate in the carry
             rate = base.vary(rate, axis_name=axis_name)
-        draw_key = _draw_key(key, step, axis_name)
-        return jax.random.poisson(draw_key, rate, (), jnp.int32)
+        return jax.random.poisson(_draw_key(key, step, axis_name), rate, (), jnp.int32)
 
     return delay
 
@@ -117,11 +110,8 @@ def from_trace(staleness: ArrayLike) -> base.Schedule:
     """Repeats a simulated or logged staleness: delay(t) = staleness[t mod T].
 
     Args:
-        staleness: int [T] or [T, 1], in steps.
-
-    Raises:
-        ValueError: if it is empty, is not integer, has a negative entry, or has several
-            gradients per update. Train along such a trace with `replay`.
+        staleness: int [T] or [T, 1], in steps. Train along a trace with several
+            gradients per update with `replay`.
 
     Example:
         >>> delay = from_trace([0, 2, 1])
@@ -148,10 +138,6 @@ def per_worker(
             steps. May be traced.
         axis_name: the axis of P workers, or several axes that number them together.
 
-    Raises:
-        ValueError: if `delays` is not integer or has a negative entry, or (in the
-            delay) P is not the number of workers.
-
     Example:
         >>> delay = per_worker([[0, 3], [1, 2]])
         >>> jax.vmap(lambda _: delay(1), axis_name="workers")(jnp.arange(2))
@@ -168,21 +154,18 @@ def per_worker(
 
 def _draw_key(key: jax.Array, step: Any, axis_name: base.AxisName | None) -> jax.Array:
     key = jax.random.fold_in(key, step)
-    if axis_name is not None:
-        worker = jax.lax.axis_index(base.as_names(axis_name))
-        key = jax.random.fold_in(key, worker)
-    return key
+    if axis_name is None:
+        return key
+    return jax.random.fold_in(key, jax.lax.axis_index(base.as_names(axis_name)))
 
 
 def _steps(name: str, values: Any) -> jax.Array:
     """Numbers of steps as int32, of any shape."""
     known = values if isinstance(values, jax.Array) else np.asarray(values)
-    is_integer = known.size == 0 or jnp.issubdtype(known.dtype, jnp.integer)
-    if is_integer and base.is_concrete(known) and known.size:
-        known = np.asarray(known)
-        # `uniform` adds one to its largest delay
-        is_integer = known.min() >= 0 and known.max() < 2**31 - 1
-    if not is_integer:
+    is_valid = known.size == 0 or jnp.issubdtype(known.dtype, jnp.integer)
+    if base.is_concrete(known) and is_valid:  # `uniform` adds one to its largest delay
+        is_valid = ((np.asarray(known) >= 0) & (np.asarray(known) < 2**31 - 1)).all()
+    if not is_valid:
         raise ValueError(
             f"`{name}` must be a non-negative integer number of steps, got {values!r}."
         )

@@ -22,17 +22,12 @@ def inject_staleness(
     """Hands `inner` a staleness that is a leaf of the state.
 
     For trainers that call `update(grads, state, params)` without extra arguments. Set
-    the leaf before the step: `inner` receives it as `staleness=`. A `delayed` in
-    `inner` adds its own delay.
-
-    The leaf keeps its value until you set it again. If `update` receives `staleness=`
-    as well, `inner` receives the sum of the two.
+    the leaf before the step: `inner` receives it as `staleness=`. The leaf keeps its
+    value until you set it again. A `staleness=` that `update` receives, or a `delayed`
+    in `inner`, is added to it.
 
     Args:
         inner: the transformation that reads the staleness.
-
-    Returns:
-        A transformation that adds one integer to the state of `inner`.
 
     Example:
         >>> import delayjax as dj
@@ -42,9 +37,6 @@ def inject_staleness(
         >>> state = state._replace(staleness=jnp.int32(4))
         >>> float(tx.update(jnp.ones(()), state)[0])
         -0.25
-
-    References:
-        `optax.inject_hyperparams`, which keeps hyper-parameters in the state.
     """
     inner = base.as_transformation("inner", inner)
 

@@ -11,8 +11,8 @@ _SEARCH = (
     "Use a learning rate that is fixed or scheduled",
 )
 _PAIRS = (
-    "it pairs the change of the gradient with the change of the parameters, but a stale"
-    " gradient was not taken at today's parameters",
+    "it pairs the changes of gradient and parameters, but a stale gradient was not"
+    " taken at today's parameters",
     "Use an optimizer that reads the gradient alone, as optax.sgd or optax.adam do",
 )
 REFUSED = {
@@ -52,11 +52,7 @@ def check(name: str, inner: Any, *, wrapper: str = "delayed") -> None:
 
 
 def factories(transformation: Any) -> Iterator[str]:
-    """The names of Optax's factories that made a transformation and its parts.
-
-    A transformation is a pair of functions. Its parts stand in the variables that these
-    functions close over.
-    """
+    """The names of Optax's factories that made a transformation and its parts."""
     seen: set[int] = set()
     todo = [transformation]
     while todo:
@@ -76,7 +72,7 @@ def factories(transformation: Any) -> Iterator[str]:
             todo.append(node.__self__)
         elif hasattr(node, "__wrapped__"):
             todo.append(node.__wrapped__)
-        elif hasattr(node, "__closure__"):
+        elif hasattr(node, "__closure__"):  # it holds the parts of a transformation
             if node.__module__.split(".")[0] == "optax":
                 yield node.__qualname__.split(".")[0]
             for cell in node.__closure__ or ():

@@ -27,31 +27,22 @@ def scale_by_staleness(law: base.Law) -> optax.GradientTransformationExtraArgs:
 
     Args:
         law: staleness -> factor, for example `inverse` or `polynomial(0.5)`. The
-            staleness is int32 [], or float32 [] where it is a mean; both may be traced,
-            so write `jnp.where` and no `if`. The factor is a number or an array []. The
-            law is applied to each leaf where each leaf has its own staleness.
+            staleness is int32 [], or float32 [] where it is a mean, and may be traced:
+            write `jnp.where` and no `if`. With a tree of staleness, a factor per leaf.
 
     Returns:
-        A transformation without state. Updates keep their dtype.
-
-    Raises:
-        TypeError: in `update`, if `staleness` is missing.
-        ValueError: in `update`, if `staleness` is negative or not a number of steps.
+        A transformation without state, which needs `staleness=` in `update`. Updates
+        keep their dtype.
 
     Example:
         >>> tx = scale_by_staleness(inverse)
-        >>> updates, _ = tx.update(jnp.ones(2), tx.init(None), staleness=4)
-        >>> updates
+        >>> tx.update(jnp.ones(2), tx.init(None), staleness=4)[0]
         Array([0.25, 0.25], dtype=float32)
 
     References:
         Zhang, Gupta, Lian and Liu, Staleness-aware async-SGD, IJCAI 2016,
         arXiv:1511.05950.
     """
-
-    def init_fn(params):
-        del params
-        return optax.EmptyState()
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
@@ -64,22 +55,18 @@ def scale_by_staleness(law: base.Law) -> optax.GradientTransformationExtraArgs:
         )
         updates = jax.tree.map(
             lambda update, factor: (update * factor).astype(update.dtype),
-            updates,
-            base.broadcast("staleness", factors, updates),
+            *(updates, base.broadcast("staleness", factors, updates)),
         )
         return updates, state
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update_fn)
 
 
 def inverse(staleness: jax.Array) -> jax.Array:
-    """Divides by the staleness: law(tau) = 1 / max(1, tau).
+    """Divides by the staleness: law(tau) = 1 / max(1, tau), float32 [].
 
     Args:
         staleness: in steps, int32 [].
-
-    Returns:
-        The factor, float32 [].
 
     Example:
         >>> [float(inverse(tau)) for tau in (0, 1, 4)]
@@ -96,15 +83,13 @@ def polynomial(power: ArrayLike) -> base.Law:
     """Polynomial decay: law(tau) = (1 + tau)^-power.
 
     Args:
-        power: non-negative; 0.5 in FedAsync, 1.0 in Kardam. May be traced.
+        power: non-negative; 0.5 in FedAsync (Xie, Koyejo and Gupta, 2019,
+            arXiv:1903.03934), 1.0 in Kardam (Damaskinos et al., ICML 2018,
+            arXiv:1802.07928). May be traced.
 
     Example:
         >>> [float(polynomial(0.5)(tau)) for tau in (0, 3)]
         [1.0, 0.5]
-
-    References:
-        Xie, Koyejo and Gupta, Asynchronous federated optimization, 2019,
-        arXiv:1903.03934; Damaskinos et al., Kardam, ICML 2018, arXiv:1802.07928.
     """
     base.check_number("power", power)
     return lambda staleness: (1.0 + staleness) ** -jnp.asarray(power, jnp.float32)
@@ -125,24 +110,15 @@ def hinge(slope: ArrayLike, knee: ArrayLike) -> base.Law:
         [1.0, 0.5, 0.25]
 
     References:
-        Xie, Koyejo and Gupta, Asynchronous federated optimization, 2019,
-        arXiv:1903.03934.
+        Xie, Koyejo and Gupta, FedAsync, 2019, arXiv:1903.03934.
     """
     base.check_number("slope", slope)
     base.check_number("knee", knee)
-
-    def law(staleness: jax.Array) -> jax.Array:
-        beyond = jnp.maximum(0, staleness - jnp.asarray(knee))
-        return 1.0 / (jnp.asarray(slope) * beyond + 1.0)
-
-    return law
+    return lambda tau: 1.0 / (slope * jnp.maximum(0, tau - knee) + 1.0)
 
 
 def capped(workers: ArrayLike) -> base.Law:
     """Full steps up to the number of workers: law(tau) = min(1, P / tau).
-
-    The delay-adaptive step of asynchronous SGD. With P workers the mean staleness is
-    P - 1, so only gradients that are later than usual lose weight.
 
     Args:
         workers: P, positive. May be traced.
@@ -202,19 +178,12 @@ def drop_stale(
     Args:
         inner: the transformation to protect. A history in it would be copied at every
             step: put `delayed` outside, `delayed(drop_stale(optimizer, 8), ...)`.
-        bound: the largest accepted staleness, in steps: an int, or an integer scalar
-            that may be traced.
-        axis_name: the workers' axis, or several axes, along which staleness differs,
-            where `init` is called inside `shard_map`.
+        bound: the largest accepted staleness, in steps: an integer that may be traced.
+        axis_name: the workers' axes along which staleness differs, in `shard_map`.
 
     Returns:
-        A transformation that adds a count of dropped gradients to the state of `inner`.
-        Costs a selection between the old and the new state of `inner`.
-
-    Raises:
-        TypeError: in `update`, if `staleness` is missing or a tree. For a tree, split
-            the parameters with `optax.partition` and drop in each part.
-        ValueError: if `bound` is negative.
+        A transformation that counts the dropped gradients, needs one `staleness=` for
+        all leaves, and selects between the old and the new state of `inner`.
 
     Example:
         >>> tx = drop_stale(optax.sgd(1.0), 2)
@@ -228,31 +197,29 @@ def drop_stale(
 
     References:
         Gupta, Zhang and Wang, Rudra, ICDM 2016, arXiv:1509.04210 (released server);
-        Maranjyan, Tyurin and Richtarik, Ringmaster ASGD, ICML 2025, arXiv:2501.16168,
-        where R is bound + 1.
+        Maranjyan, Tyurin and Richtarik, Ringmaster ASGD, ICML 2025, arXiv:2501.16168
+        (its R is bound + 1).
     """
     inner = base.as_transformation("inner", inner)
     if base.is_concrete(bound):
         bound = base.check_bound("bound", bound)
 
     def init_fn(params):
-        nothing = jnp.zeros((), jnp.int32)
-        # each worker drops other gradients
-        return DropStaleState(
-            *base.vary((nothing, inner.init(params)), axis_name=axis_name)
-        )
+        state = DropStaleState(jnp.zeros((), jnp.int32), inner.init(params))
+        return base.vary(
+            state, axis_name=axis_name
+        )  # each worker drops other gradients
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         base.require(staleness, "staleness", "drop_stale", _WRAP)
         staleness = base.check_staleness("drop_stale", staleness, mean=True)
-        new_updates, new_state = inner.update(
+        new = inner.update(
             updates, state.inner_state, params, staleness=staleness, **extra_args
         )
         accept = staleness <= bound
-        nothing = optax.tree.zeros_like(new_updates)
-        return optax.tree.where(accept, new_updates, nothing), DropStaleState(
-            dropped=state.dropped + jnp.where(accept, 0, 1),
-            inner_state=optax.tree.where(accept, new_state, state.inner_state),
-        )
+        old = optax.tree.zeros_like(new[0]), state.inner_state
+        updates, inner_state = optax.tree.where(accept, new, old)
+        dropped = state.dropped + jnp.where(accept, 0, 1)
+        return updates, DropStaleState(dropped, inner_state)
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)

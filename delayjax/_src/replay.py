@@ -55,53 +55,44 @@ class Replay(NamedTuple):
     run: Callable[[ReplayState, Any], tuple[ReplayState, Report]]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
     """The static part of a replay."""
 
     grad_fn: taking.GradFn
     tx: optax.GradientTransformationExtraArgs
-    each: optax.GradientTransformationExtraArgs | None
-    aggregation: Aggregation | None
-    accept: Accept | None
-    read_spread: float
     depth: int  # the largest staleness, in updates
     width: int  # the most gradients of an update, K
-    chunk: int  # gradients taken at once
-    full: bool  # every update has K gradients
-    shared: bool  # the gradients of an update are of one version
-    divisor: int | None  # None where it is not the same for all updates
+    chunk: int = 1  # gradients taken at once
+    full: bool = False  # every update has K gradients
+    shared: bool = False  # the gradients of an update are of one version
+    divisor: int | None = None  # None where it is not the same for all updates
+    each: optax.GradientTransformationExtraArgs | None = None
+    aggregation: Aggregation | None = None
+    accept: Accept | None = None
+    read_spread: float = 0.0
 
     @property
     def dense(self) -> bool:
         """Whether every slot of every chunk holds a gradient of its own."""
         return self.full and self.width % self.chunk == 0
 
-
-class _Gradients(NamedTuple):
-    """One chunk of gradients; leaves are [chunk, ...]."""
-
-    values: Any
-    metrics: Any
-    model_state: Any  # after each gradient; None where the model has none
-    params: Any  # of each gradient; without a leading axis where `shared`
-    staleness: jax.Array  # updates, int32
-    worker: jax.Array  # int32
-    there: jax.Array  # whether there is a gradient, bool
-    used: jax.Array  # whether the server uses it, bool
+    @property
+    def all_used(self) -> bool:
+        """Whether the server uses a gradient in every slot."""
+        return self.dense and self.accept is None
 
 
 class _Gathered(NamedTuple):
     """The sums of an update so far."""
 
-    total: Any  # the gradients used
+    total: Any  # of the gradients used; or the aggregation's state
     metrics: Any  # of all gradients that are there
     model_state: Any  # the mean over the gradients used
     staleness: jax.Array  # of the gradients used, int32 []
     there: jax.Array  # the number of gradients, int32 []
     used: jax.Array  # the number of gradients used, int32 []
     each_state: Any
-    aggregation_state: Any
 
 
 def replay(
@@ -123,43 +114,32 @@ def replay(
 
         x_{t+1} = x_t + tx( (1/K) sum_k each( g(x_{t - tau_k}; batch_k) ) )
 
-    (*Delivery*: unlike `delayed`, it uses no gradient twice and loses none.)
+    (*Delivery*: unlike `delayed`, it uses no gradient twice and loses none.) A model
+    may have a state s that no gradient moves, such as the statistics of BatchNorm. All
+    K gradients start from the server's newest state, and over the gradients used
 
-    A model may have a state s that no gradient moves, such as the running statistics of
-    BatchNorm. The server keeps it. All K gradients start from its newest state,
-    whatever their version of the parameters, and
+        s_{t+1} = mean_k s'_k,    (g_k, s'_k) of x_{t - tau_k}, batch_k and s_t
 
-        s_{t+1} = (1/K) sum_k s'_k,    (g_k, s'_k) of x_{t - tau_k}, batch_k and s_t
-
-    The mean is over the gradients that are used, whatever the divisor. A leaf that is
-    not floating (a counter, a key) comes from the last gradient used. Without a used
-    gradient s does not change.
+    A leaf that is not floating (a counter, a key) comes from the last gradient used.
 
     Args:
         trace: a trace from `cluster.simulate` or `cluster.load_trace`; or several
             traces, one for each replicate, over which you map `step`.
         grad_fn: (params, batch, key) -> (metrics, gradients), for example
-            `jax.value_and_grad(loss)`, where the metrics are the loss; with
-            `has_aux=True` the metrics are (loss, aux). If `init` is given a
-            `model_state`: (params, batch, key, model_state) -> ((metrics, model_state),
-            gradients). The key of gradient k of update t is `fold_in(fold_in(key, t),
-            k)`. Draw from it, not from a key in the model's state, which the K
-            gradients of an update share.
+            `jax.value_and_grad(loss)`. If `init` is given a `model_state`: (params,
+            batch, key, model_state) -> ((metrics, model_state), gradients). The key of
+            gradient k of update t is `fold_in(fold_in(key, t), k)`.
         tx: the server's optimizer. If the gradients of each update have one version
             (one gradient per update, `hardsync`, groups), it receives that version as
-            `stale_params=` and its `staleness=` (int32), as inside `delayed(...)`. Else
-            it receives the mean `staleness=` of the update (float32). If every update
-            has one gradient, it receives its `worker=` too.
-        each: a transformation of each gradient before the mean. It receives the
-            gradient's own `staleness=`, `stale_params=` and `worker=`. Its state passes
-            through the gradients in their order.
+            `stale_params=` and its `staleness=` (int32). Else it receives the mean
+            `staleness=` (float32). If every update has one gradient, also `worker=`.
+        each: a transformation of each gradient before the mean, with its `staleness=`,
+            `stale_params=` and `worker=`. Its state passes through them in order.
         aggregation: replaces the sum over the trace's divisor.
-        accept: refuses gradients by their value: (gradients, staleness) -> bool []. If
-            an update accepts nothing, parameters and optimizer do not change, and the
-            update counts in no later staleness. `accept` selects between the old and
-            the new state of `tx`, and so copies a history inside of it.
-        chunk: the number of gradients that one `vmap` takes; by default all of an
-            update.
+        accept: refuses gradients by their value: (gradients, staleness) -> bool []. An
+            update that accepts nothing changes no parameters and no optimizer, and
+            counts in no later staleness. A history in `tx` is copied at each update.
+        chunk: the number of gradients that one `vmap` takes; by default all.
         max_staleness: the largest staleness allowed, in updates.
         read_spread: the share of a gradient's staleness over which its read is spread,
             in [0, 1]. Each coordinate is read at its own version, drawn uniformly from
@@ -170,34 +150,25 @@ def replay(
         scan of your own over `(trace.arrivals(start, stop), batches)` with batches
         [n, K, ...], returns the state and a `Report`. `run(state, batches)` scans the
         next n updates and donates the state. In rows with fewer than K gradients the
-        other batches are not used.
-
-        A `Report` has `metrics` (the mean over the gradients that arrived), `staleness`
-        (the mean over the gradients used, float32, in updates) and `gradients` (the
-        number used), each [n] after a scan. A row that asks for a version that is not
-        kept (a row of another trace, or the first rows after `resize_history`) reports
-        metrics and staleness of nan. The state has `params`, `opt_state`,
-        `model_state`, and `versions.pushed`, the number of updates done.
+        other batches are not used. A row that asks for a version that is not kept (of
+        another trace, or soon after `resize_history`) reports nan.
 
         The state holds (largest staleness + 1) parameter trees, none if it is 0, and
-        one model state. An update needs `chunk` more of both, whatever the number of
-        workers. It costs the gradients, one write and K reads of a tree. Under `vmap`
-        use `ring.vmap_axes(state)`. A run that is saved and restored between two calls
-        of `run` ends in the same bits. A call of another length, or a scan of your own,
-        is another program, which XLA may round differently.
+        one model state; `versions.pushed` is the number of updates done. An update
+        needs `chunk` more of both, whatever the number of workers. It costs the
+        gradients, one write and K reads of a tree. Under `vmap` use
+        `ring.vmap_axes(state)`. A run that is saved and restored between two calls of
+        `run` ends in the same bits.
 
     Raises:
-        TypeError: in `step`, if gradients, model state, or the results of `each`,
-            `aggregation` or `tx` are not like the parameters.
-        ValueError: if the trace is deeper than `max_staleness`, a number is out of
-            range, gradients are late and `tx` or `each` needs fresh ones (see
-            `delayed`), or (in `step`) the batches do not fit the trace.
+        ValueError: if the trace is deeper than `max_staleness`, gradients are late and
+            `tx` or `each` needs fresh ones (see `delayed`), or (in `step`) the batches
+            do not fit the trace.
 
     Example:
         >>> from delayjax import cluster
-        >>> asgd = cluster.protocols.k_async(1)
         >>> workers = cluster.Cluster(2, cluster.constant(1.0))
-        >>> trace = cluster.simulate(workers, asgd, 4, seed=0)
+        >>> trace = cluster.simulate(workers, cluster.protocols.k_async(1), 4, seed=0)
         >>> def grad_fn(x, batch, key):
         ...     return 0.5 * (x - batch) ** 2, x - batch
         >>> training = replay(trace, grad_fn, optax.sgd(0.5))
@@ -216,12 +187,9 @@ def replay(
     traces = list(trace) if isinstance(trace, Sequence) else [trace]
     if not 0.0 <= read_spread <= 1.0:
         raise ValueError(f"`read_spread` must lie in [0, 1], got {read_spread}.")
-    if chunk is not None:
-        base.check_bound("chunk", chunk, at_least=1)
     depth = max(one.max_staleness for one in traces)
-    if max_staleness is not None and depth > base.check_bound(
-        "max_staleness", max_staleness
-    ):
+    allowed = depth if max_staleness is None else max_staleness
+    if depth > base.check_bound("max_staleness", allowed):
         raise ValueError(
             f"`trace` has a staleness of {depth}, more than `max_staleness`, got"
             f" {max_staleness}: allow more, or bound the staleness in the cluster with"
@@ -231,21 +199,22 @@ def replay(
         inners.check("tx", tx)
         inners.check("each", each)
     width = max(1, *(one.max_gradients for one in traces))
+    chunk = base.check_bound("chunk", width if chunk is None else chunk, at_least=1)
     full = all((one.counts == width).all() for one in traces)
     constant = full and all((one.divisor == width).all() for one in traces)
     plan = Plan(
         grad_fn=grad_fn,
         tx=base.as_transformation("tx", tx),
+        depth=depth,
+        width=width,
+        chunk=min(chunk, width),
+        full=full,
+        shared=all(map(_ages_agree, traces)) and (read_spread == 0.0 or width == 1),
+        divisor=width if constant and accept is None else None,
         each=None if each is None else base.as_transformation("each", each),
         aggregation=aggregation,
         accept=accept,
         read_spread=float(read_spread),
-        depth=depth,
-        width=width,
-        chunk=width if chunk is None else min(chunk, width),
-        full=full,
-        shared=all(map(_ages_agree, traces)) and (read_spread == 0.0 or width == 1),
-        divisor=width if constant and accept is None else None,
     )
     step = functools.partial(update, plan)
     scan = jax.jit(functools.partial(jax.lax.scan, step), donate_argnums=0)
@@ -267,22 +236,27 @@ def replay(
     return Replay(functools.partial(begin, plan), step, run)
 
 
+def _ages_agree(trace: Trace) -> bool:
+    """Whether the gradients of each update were taken at one version."""
+    first = np.searchsorted(trace.update, trace.update)
+    return bool((trace.read_version == trace.read_version[first]).all())
+
+
 def begin(
     plan: Plan, params: Any, key: jax.Array, *, model_state: Any = None
 ) -> ReplayState:
     """The state before the first update."""
-    params, model_state, key = taking.begun(params, model_state, key)
+    start = params, model_state, key
+    params, model_state, key = jax.tree.map(buffers.copied, start)
     applied = jnp.zeros((), jnp.int32)
     state = ReplayState(
         params=params,
         model_state=model_state,
         applied=applied,
-        versions=rings.init(_kept(plan, Version(params, applied)), plan.depth + 1),
+        versions=rings.init(_kept(plan, params, applied), plan.depth + 1),
         opt_state=plan.tx.init(params),
-        each_state=() if plan.each is None else plan.each.init(params),
-        aggregation_state=()
-        if plan.aggregation is None
-        else plan.aggregation.init(params),
+        each_state=plan.each.init(params) if plan.each else (),
+        aggregation_state=plan.aggregation.init(params) if plan.aggregation else (),
         key=key,
     )
     return buffers.unshared(state)
@@ -295,60 +269,59 @@ def update(
     arrivals, batches = arrived
     _check_width(plan.width, arrivals, batches)
     taking.check_depth(state.params, state.versions, plan.depth)
-    now = Version(state.params, state.applied)
     step = state.versions.pushed
     # write, then read: a read of the old buffer would copy the whole ring
-    state = state._replace(versions=rings.push(state.versions, _kept(plan, now)))
-    gathered, params = _gather(plan, state, step, arrivals, batches)
+    kept = _kept(plan, state.params, state.applied)
+    state = state._replace(versions=rings.push(state.versions, kept))
+    key, version = jax.random.fold_in(state.key, step), None
+    if plan.shared:
+        age = jnp.maximum(arrivals.staleness[0], 0)
+        version = _read(plan, state, age, jax.random.fold_in(key, 0))
+    gathered = _gather(plan, state, version, key, arrivals, batches)
 
+    aggregation_state = state.aggregation_state
     if plan.aggregation is None:
         divisor = arrivals.divisor if plan.divisor is None else plan.divisor
         if plan.accept is not None:
             divisor = jnp.maximum(gathered.used, 1)
         direction = jax.tree.map(
             lambda total, leaf: (total / divisor).astype(leaf.dtype),
-            gathered.total,
-            state.params,
+            *(gathered.total, state.params),
         )
-        aggregation_state = state.aggregation_state
     else:
-        direction, aggregation_state = plan.aggregation.finish(
-            gathered.aggregation_state
-        )
+        direction, aggregation_state = plan.aggregation.finish(gathered.total)
         taking.check_shapes("aggregation", "a direction", direction, state.params)
-    mean = gathered.staleness / jnp.maximum(gathered.used, 1)
-    handed: dict[str, Any] = {"staleness": mean.astype(jnp.float32)}
-    if plan.shared:
+    mean = (gathered.staleness / jnp.maximum(gathered.used, 1)).astype(jnp.float32)
+    handed: dict[str, Any] = {"staleness": mean}
+    if version is not None:
         age = arrivals.staleness[0] if plan.accept is None else mean
         handed["staleness"] = jnp.maximum(age, 0).astype(jnp.int32)
-        handed["stale_params"] = params
+        handed["stale_params"] = version.params
     if plan.width == 1:
         handed["worker"] = arrivals.worker[0]
     updates, opt_state = plan.tx.update(
         direction, state.opt_state, state.params, **handed
     )
     taking.check_shapes("tx", "updates", updates, state.params)
-    moved = optax.apply_updates(state.params, updates)
-    applied = state.applied + 1
+    params, applied = optax.apply_updates(state.params, updates), state.applied + 1
     if plan.accept is not None:
         any_used = gathered.used > 0
-        moved = optax.tree.where(any_used, moved, state.params)
-        opt_state = optax.tree.where(any_used, opt_state, state.opt_state)
+        params, opt_state = optax.tree.where(
+            any_used, (params, opt_state), (state.params, state.opt_state)
+        )
         applied = state.applied + any_used
     oldest = jnp.minimum(step - state.versions.first, plan.depth)
     is_kept = (arrivals.staleness <= oldest).all()
+    there = jnp.maximum(gathered.there, 1)
     report = Report(
         metrics=jax.tree.map(
-            lambda total: jnp.where(
-                is_kept, total / jnp.maximum(gathered.there, 1), jnp.nan
-            ),
-            gathered.metrics,
+            lambda total: jnp.where(is_kept, total / there, jnp.nan), gathered.metrics
         ),
-        staleness=jnp.where(is_kept, mean.astype(jnp.float32), jnp.nan),
+        staleness=jnp.where(is_kept, mean, jnp.nan),
         gradients=gathered.used,
     )
     return state._replace(
-        params=moved,
+        params=params,
         model_state=taking.new_state(gathered.model_state, state.model_state),
         applied=applied,
         opt_state=opt_state,
@@ -357,171 +330,134 @@ def update(
     ), report
 
 
+def _check_width(width: int, arrivals: Arrivals, batches: Any) -> None:
+    leaves = {"arrivals": arrivals.staleness, "batches": batches}
+    for path, leaf in jax.tree.leaves_with_path(leaves):
+        if jnp.shape(leaf)[:1] != (width,):
+            raise ValueError(
+                "An update's `arrivals` and `batches` must have a leading axis of"
+                f" {width}, the most gradients of an update in the trace, got shape"
+                f" {jnp.shape(leaf)} at {base.path_name(path)}: scan `step` over"
+                f" trace.arrivals(start, stop, width={width})."
+            )
+
+
 def _gather(
-    plan: Plan, state: ReplayState, step: jax.Array, arrivals: Arrivals, batches: Any
-) -> tuple[_Gathered, Any]:
-    """All gradients of an update, and their parameters where `plan.shared`."""
-    key = jax.random.fold_in(state.key, step)
+    plan: Plan,
+    state: ReplayState,
+    version: Version | None,
+    key: jax.Array,
+    arrivals: Arrivals,
+    batches: Any,
+) -> _Gathered:
+    """The sums over all gradients of an update, of one `version` if they share it."""
+    row = arrivals.staleness, arrivals.worker, batches
 
     def add(block, gathered):
+        """Takes the gradients of one chunk, each at its version, and adds them."""
         # the last chunk begins early, so as not to reach beyond the row
         first = jnp.minimum(block * plan.chunk, plan.width - plan.chunk)
         slots = first + jnp.arange(plan.chunk)
-        own = jax.tree.map(
-            lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, plan.chunk),
-            (arrivals.staleness, arrivals.worker, batches),
+        staleness, workers, own = jax.tree.map(
+            lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, plan.chunk), row
         )
-        there = (own[0] >= 0) & (slots >= block * plan.chunk)
-        gradients = _take(plan, state, key, slots, there, *own)
-        return _add(plan, state, gathered, gradients), gradients.params
+        there = (staleness >= 0) & (slots >= block * plan.chunk)
+        ages = jnp.maximum(staleness, 0)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, slots)
+        read = functools.partial(_read, plan, state)
+        read_each = _over(read, (0, 0), 1)
+        if plan.chunk > 1:
+            read_each = functools.partial(xla.each_in_turn, read)
+        at: Version = read_each(ages, keys) if version is None else version
+        axes = (None if plan.shared else 0, 0, 0, None)
+        taken = _over(functools.partial(taking.take, plan.grad_fn), axes, plan.chunk)(
+            at.params, own, keys, state.model_state
+        )
+        used = there
+        if (accept := plan.accept) is not None:
 
-    def nothing():
-        zeros = jnp.zeros((), jnp.int32)
-        batch = jax.tree.map(lambda leaf: leaf[0], batches)
-        one = taking.check(plan.grad_fn, state.params, batch, key, state.model_state)
+            def accepts(*one):
+                name = "accept(gradients, staleness)"
+                return base.as_scalar(name, accept(*one), jnp.bool_)
+
+            ages = jnp.where(there, state.applied - at.applied, 0)
+            used = there & _over(accepts, (0, 0), plan.chunk)(taken.gradients, ages)
+        values, each_state = taken.gradients, gathered.each_state
+        if plan.each is not None:
+            handed = {"staleness": ages, "worker": workers}
+            same = {"stale_params": at.params}
+            if not plan.shared:
+                handed, same = handed | same, {}
+            each = functools.partial(plan.each.update, params=state.params, **same)
+            rows = values, used, handed
+            values, each_state = _each(each, each_state, rows, all_used=plan.all_used)
+            value = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], values))
+            taking.check_shapes("each", "gradients", value, state.params)
+        if plan.aggregation is None:
+            mask = None if plan.all_used else used
+            total = taking.add(gathered.total, values, mask)
+        else:
+            workers = jnp.where(used, workers, -1)
+            total = plan.aggregation.add(gathered.total, values, workers)
+        mask = None if plan.dense else there
         return _Gathered(
-            total=() if plan.aggregation else taking.nothing(state.params),
-            metrics=taking.nothing(one.metrics),
-            model_state=taking.no_states(state.model_state),
-            staleness=zeros,
-            there=zeros,
-            used=zeros,
-            each_state=state.each_state,
-            aggregation_state=state.aggregation_state,
+            total=total,
+            metrics=taking.add(gathered.metrics, taken.metrics, mask),
+            model_state=taking.add_states(
+                gathered.model_state, gathered.used, taken.model_state, used
+            ),
+            staleness=gathered.staleness
+            + jnp.where(used, ages, 0).sum(dtype=jnp.int32),
+            there=gathered.there + there.sum(dtype=jnp.int32),
+            used=gathered.used + used.sum(dtype=jnp.int32),
+            each_state=each_state,
         )
 
-    if plan.chunk == plan.width:
-        return add(0, nothing())
-    blocks = -(-plan.width // plan.chunk)
-    if not plan.full:
-        blocks = -(-(arrivals.staleness >= 0).sum() // plan.chunk)
-    params = state.params
-    if plan.shared:
-        params = _read(plan, state, jnp.maximum(arrivals.staleness[0], 0), key).params
-    gathered = jax.lax.fori_loop(
-        0, blocks, lambda block, gathered: add(block, gathered)[0], nothing()
+    zero = jnp.zeros((), jnp.int32)
+    batch = jax.tree.map(lambda leaf: leaf[0], batches)
+    one = taking.check(plan.grad_fn, state.params, batch, key, state.model_state)
+    total = (
+        state.aggregation_state if plan.aggregation else taking.nothing(state.params)
     )
-    return gathered, params
-
-
-def _take(
-    plan: Plan,
-    state: ReplayState,
-    key: jax.Array,
-    slots: jax.Array,
-    there: jax.Array,
-    staleness: jax.Array,
-    worker: jax.Array,
-    batches: Any,
-) -> _Gradients:
-    """The gradients of one chunk, each at its version."""
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, slots)
-    ages = jnp.maximum(staleness, 0)
-    if plan.shared:
-        version = _read(plan, state, ages[0], keys[0])
-    else:
-        version = _read_each(plan, state, ages, keys)
-    axes = (None if plan.shared else 0, 0, 0, None)
-    taken = _over(functools.partial(taking.take, plan.grad_fn), axes, plan.chunk)(
-        version.params, batches, keys, state.model_state
-    )
-    used = there
-    if plan.accept is not None:
-        ages = jnp.where(there, state.applied - version.applied, 0)
-        accepts = functools.partial(_accepts, plan.accept)
-        used = there & _over(accepts, (0, 0), plan.chunk)(taken.gradients, ages)
-    return _Gradients(
-        values=taken.gradients,
-        metrics=taken.metrics,
-        model_state=taken.model_state,
-        params=version.params,
-        staleness=ages,
-        worker=worker,
-        there=there,
-        used=used,
-    )
-
-
-def _accepts(accept: Accept, gradients: Any, staleness: jax.Array) -> jax.Array:
-    answer = accept(gradients, staleness)
-    return base.as_scalar("accept(gradients, staleness)", answer, jnp.bool_)
-
-
-def _add(
-    plan: Plan, state: ReplayState, gathered: _Gathered, gradients: _Gradients
-) -> _Gathered:
-    values, each_state = gradients.values, gathered.each_state
-    if plan.each is not None:
-        values, each_state = _each(plan, plan.each, state.params, each_state, gradients)
-        one = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], values))
-        taking.check_shapes("each", "gradients", one, state.params)
-    used = None if plan.dense and plan.accept is None else gradients.used
-    aggregation_state = gathered.aggregation_state
-    total = gathered.total
-    if plan.aggregation is None:
-        total = taking.add(total, values, used)
-    else:
-        workers = jnp.where(gradients.used, gradients.worker, -1)
-        aggregation_state = plan.aggregation.add(aggregation_state, values, workers)
-    there = None if plan.dense else gradients.there
-    return _Gathered(
+    nothing = _Gathered(
         total=total,
-        metrics=taking.add(gathered.metrics, gradients.metrics, there),
-        model_state=taking.add_states(
-            *(gathered.model_state, gathered.used),
-            *(gradients.model_state, gradients.used),
-        ),
-        staleness=gathered.staleness
-        + jnp.where(gradients.used, gradients.staleness, 0).sum(dtype=jnp.int32),
-        there=gathered.there + gradients.there.sum(dtype=jnp.int32),
-        used=gathered.used + gradients.used.sum(dtype=jnp.int32),
-        each_state=each_state,
-        aggregation_state=aggregation_state,
+        metrics=taking.nothing(one.metrics),
+        model_state=taking.no_states(state.model_state),
+        staleness=zero,
+        there=zero,
+        used=zero,
+        each_state=state.each_state,
     )
+    if plan.chunk == plan.width:
+        return add(0, nothing)
+    there = plan.width if plan.full else (arrivals.staleness >= 0).sum()
+    return jax.lax.fori_loop(0, -(-there // plan.chunk), add, nothing)
 
 
 def _each(
-    plan: Plan,
-    each: optax.GradientTransformationExtraArgs,
-    params: Any,
-    each_state: Any,
-    gradients: _Gradients,
+    update: Callable, each_state: Any, rows: tuple[Any, Any, Any], *, all_used: bool
 ) -> tuple[Any, Any]:
     """The gradients after `each`, which receives one after the other."""
 
-    def one(state, value, used, handed):
-        handed = handed_to_all | handed
-        value, new_state = each.update(value, state, params, **handed)
-        if not plan.dense or plan.accept is not None:
+    def one(state, row):
+        value, used, handed = row
+        value, new_state = update(value, state, **handed)
+        if not all_used:
             new_state = optax.tree.where(used, new_state, state)
         return new_state, value
 
-    handed_to_all, handed = {"stale_params": gradients.params}, {}
-    if not plan.shared:
-        handed_to_all, handed = handed, handed_to_all
-    handed |= {"staleness": gradients.staleness, "worker": gradients.worker}
-    rows = gradients.values, gradients.used, handed
-    if not jax.tree.leaves(each_state):  # without a state the order does not matter
-        return jax.vmap(lambda *row: one(each_state, *row)[1])(*rows), each_state
-    each_state, values = jax.lax.scan(lambda s, row: one(s, *row), each_state, rows)
+    if jax.tree.leaves(each_state):
+        each_state, values = jax.lax.scan(one, each_state, rows)
+    else:  # without a state the order does not matter
+        each_state, values = jax.vmap(functools.partial(one, each_state))(rows)
     return values, each_state
-
-
-def _read_each(
-    plan: Plan, state: ReplayState, ages: jax.Array, keys: jax.Array
-) -> Version:
-    """The versions of the gradients of a chunk, [chunk, ...]."""
-    read = functools.partial(_read, plan, state)
-    if plan.chunk == 1:
-        return _over(read, (0, 0), 1)(ages, keys)
-    return xla.each_in_turn(read, ages, keys)
 
 
 def _read(plan: Plan, state: ReplayState, age: jax.Array, key: jax.Array) -> Version:
     """The version of `age` updates ago; a mixture with `read_spread`."""
     if plan.depth == 0:
         return Version(state.params, state.applied)
-    like = _kept(plan, Version(state.params, state.applied))
+    like = _kept(plan, state.params, state.applied)
     if plan.read_spread == 0.0:
         return rings.read(state.versions, age, like)
     newest = age - jnp.floor(plan.read_spread * age).astype(jnp.int32)
@@ -535,11 +471,11 @@ def _read(plan: Plan, state: ReplayState, age: jax.Array, key: jax.Array) -> Ver
     return rings.read(state.versions, Version(ages, counted), like)
 
 
-def _kept(plan: Plan, version: Version) -> Version:
+def _kept(plan: Plan, params: Any, applied: jax.Array) -> Version:
     """The part of a version that is kept: nothing where no gradient is late."""
     if plan.depth == 0:
         return Version((), ())
-    return version if plan.accept is not None else version._replace(applied=())
+    return Version(params, () if plan.accept is None else applied)
 
 
 def _over(function: Callable, axes: tuple, size: int) -> Callable:
@@ -555,22 +491,3 @@ def _over(function: Callable, axes: tuple, size: int) -> Callable:
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], function(*only))
 
     return of_one
-
-
-def _check_width(width: int, arrivals: Arrivals, batches: Any) -> None:
-    """Checks the leading axis of the row and the batches of one update."""
-    leaves = {"arrivals": arrivals.staleness, "batches": batches}
-    for path, leaf in jax.tree.leaves_with_path(leaves):
-        if jnp.shape(leaf)[:1] != (width,):
-            raise ValueError(
-                "An update's `arrivals` and `batches` must have a leading axis of"
-                f" {width}, the most gradients of an update in the trace, got shape"
-                f" {jnp.shape(leaf)} at {base.path_name(path)}: scan `step` over"
-                f" trace.arrivals(start, stop, width={width})."
-            )
-
-
-def _ages_agree(trace: Trace) -> bool:
-    """Whether the gradients of each update were taken at one version."""
-    first = np.searchsorted(trace.update, trace.update)
-    return bool((trace.read_version == trace.read_version[first]).all())

@@ -10,9 +10,8 @@ from delayjax._src import base
 from delayjax._src.ring import ring as rings
 
 GradFn = Callable[..., tuple]
-"""(params, batch, key) -> (metrics, gradients), as `jax.value_and_grad` returns them;
-or for a model with a state, (params, batch, key, model_state) -> ((metrics,
-model_state), gradients)."""
+"""(params, batch, key) -> (metrics, gradients), as `jax.value_and_grad` returns; with a
+state, (params, batch, key, model_state) -> ((metrics, model_state), gradients)."""
 
 
 class Taken(NamedTuple):
@@ -21,15 +20,6 @@ class Taken(NamedTuple):
     gradients: Any
     metrics: Any
     model_state: Any  # None where the model has none
-
-
-def begun(params: Any, model_state: Any, key: jax.Array) -> tuple[Any, Any, jax.Array]:
-    """Copies, strongly typed, for a state that may be donated."""
-
-    def copy(leaf):
-        return jnp.array(leaf, jnp.result_type(leaf), copy=True)
-
-    return *jax.tree.map(copy, (params, model_state)), jnp.copy(key)
 
 
 def take(
@@ -43,10 +33,9 @@ def take(
 
     def placed(leaf, before):
         # on a mesh of Explicit axes statistics are sharded as the activations are
-        sharding = jax.typeof(before).sharding
-        if jax.typeof(leaf).sharding == sharding:
-            return leaf
-        return jax.sharding.reshard(leaf, sharding)
+        wanted = jax.typeof(before).sharding
+        is_there = jax.typeof(leaf).sharding == wanted
+        return leaf if is_there else jax.sharding.reshard(leaf, wanted)
 
     return Taken(gradients, metrics, jax.tree.map(placed, after, model_state))
 
@@ -81,14 +70,12 @@ def check_depth(params: Any, versions: rings.Ring, depth: int) -> None:
 
 def check_shapes(name: str, returned: str, tree: Any, params: Any) -> None:
     """Checks that no broadcast hides a leaf of another shape than the parameters'."""
-
-    def shapes(tree):
-        return jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.float32), tree
-        )
-
-    rule = f"`{name}` must return {returned} of the parameters' shapes"
-    base.check_alike(rule, shapes(tree), shapes(params))
+    trees = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.float32), (tree, params)
+    )
+    base.check_alike(
+        f"`{name}` must return {returned} of the parameters' shapes", *trees
+    )
 
 
 def nothing(tree: Any) -> Any:
@@ -108,10 +95,6 @@ def add(total: Any, values: Any, used: jax.Array | None = None) -> Any:
     return jax.tree.map(sum_up, total, values)
 
 
-# After an update a floating leaf of the model's state is the mean over the gradients
-# used. Any other leaf (a counter, a key) comes from the last gradient used.
-
-
 def no_states(model_state: Any) -> Any:
     """The beginning of `add_states`, and its result without a gradient."""
     return jax.tree.map(
@@ -122,7 +105,8 @@ def no_states(model_state: Any) -> Any:
 def add_states(mean: Any, seen: jax.Array, states: Any, used: jax.Array) -> Any:
     """The mean of `seen` model states and of the used ones among [c, ...], bool [c].
 
-    Equal values stay equal bit for bit, because differences are averaged.
+    Equal values stay equal bit for bit, because differences are averaged. A leaf that
+    is not floating (a counter, a key) comes from the last gradient used.
     """
     count = used.sum(dtype=jnp.int32)
     first = jnp.argmax(used)

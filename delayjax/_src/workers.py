@@ -1,6 +1,7 @@
 """One worker's step, simulated on one device or run on many devices."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -10,12 +11,10 @@ import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from delayjax._src import base
-from delayjax._src.base import vary as vary
+from delayjax._src import base, buffers
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 """One worker's step, (state, batch) -> (state, metrics)."""
-
 
 Axes = tuple[tuple[str, ...], ...]
 """For each leaf of a tree, in order, the workers' axes over which it differs."""
@@ -36,26 +35,22 @@ class WorkerState:
             worker: the index of the worker, 0 .. P - 1; with several axes an index for
                 each name.
 
-        Raises:
-            ValueError: if there is no such worker.
-
         Example:
             >>> held = WorkerState((jnp.ones(()), jnp.arange(3)), ((), ("workers",)))
             >>> held.one(worker=2)
             (Array(1., dtype=float32), Array(2, dtype=int32))
         """
 
+        def part(name, count):
+            i = worker[name] if isinstance(worker, Mapping) else worker
+            if not 0 <= i < count:  # JAX would return another worker
+                raise ValueError(
+                    f"`worker` must lie in 0 .. {count - 1} along {name!r}, got {i}."
+                )
+            return i
+
         def pick(leaf, axes):
-            index = tuple(
-                worker[name] if isinstance(worker, Mapping) else worker for name in axes
-            )
-            for name, i, count in zip(axes, index, leaf.shape, strict=False):
-                if not 0 <= i < count:  # JAX would return another worker
-                    raise ValueError(
-                        f"`worker` must lie in 0 .. {count - 1} along {name!r}, got"
-                        f" {i}."
-                    )
-            return _copy(leaf[index])
+            return buffers.copied(leaf[tuple(map(part, axes, leaf.shape))])
 
         return _map(pick, self.state, self.axes)
 
@@ -63,15 +58,11 @@ class WorkerState:
         """The place of each leaf on a mesh, a `NamedSharding`.
 
         After `jax.device_put(held, held.shardings(mesh))` the `jit` of the step of
-        `simulate` runs on all devices of the mesh, with several workers on each if
-        there are more workers than devices.
+        `simulate` runs on all devices of the mesh.
 
         Args:
-            mesh: devices, with the axes of the workers. The sizes of the axes must
+            mesh: devices, with the axes of the workers, of type Auto. Their sizes must
                 divide the numbers of workers.
-
-        Raises:
-            ValueError: if `mesh` lacks an axis or has one of another type than Auto.
 
         Example:
             >>> mesh = jax.make_mesh((1,), ("workers",), axis_types=(AxisType.Auto,))
@@ -107,8 +98,8 @@ def simulate(
     A leaf of the state that is the same on all workers (parameters, the optimizer after
     the mean, counters) is held and computed once. A leaf that differs between workers
     (histories, outboxes, replicas) has a leading axis of P. JAX's types tell which
-    leaves differ: all leaves start as shared, and the step is traced with more and more
-    varying leaves, until it returns the types that it was given.
+    leaves differ: the step is traced with more and more varying leaves, until it
+    returns the types that it was given.
 
     Args:
         step: (state, batch) -> (state, metrics) of one worker, with collectives over
@@ -118,26 +109,20 @@ def simulate(
         axis_name: the workers' axis; several names for several axes.
 
     Returns:
-        `init(state, batch, shared=None)` makes the `WorkerState`. `state` is the state
-        of one worker, made outside of any axis. `batch` is one step's batch for all
-        workers, leaves [P, ...] (arrays or shapes). `shared` says which parts must stay
-        the same on all workers: a prefix tree of bools, or of names of axes. By default
-        the parameters must, the first of a pair (params, rest); in another state all of
-        it. With `shared=False` each worker trains its own model.
-        `step(workers_state, batch)` takes one step. `jit` it with the state donated, or
-        scan it. Metrics that differ between workers are [P, ...].
+        `init(state, batch, shared=None)` makes the `WorkerState` from the state of one
+        worker, made outside of any axis, and the batch of all workers for one step,
+        leaves [P, ...] (arrays or shapes). `shared` says which parts must stay the same
+        on all workers: a prefix tree of bools, or of names of axes. By default the
+        parameters must, the first of a pair (params, rest); in another state all of it.
+        With `shared=False` each worker trains its own model.
 
-        Memory is the shared leaves and P times the others. Each of several axes is a
-        leading axis of its own, in the batches and in the leaves that differ along it.
-        Arrays placed as `shardings` says run on many devices.
+        `step(workers_state, batch)` takes one step. `jit` it with the state donated, or
+        scan it. Leaves and metrics that differ have a leading axis for each such axis.
 
     Raises:
-        TypeError: in `init` and `step`, if the step returns a state of other shapes or
-            dtypes.
-        ValueError: if a number of workers is below 1; or in `init` and `step`, if a
-            batch is not for P workers, a shared leaf would differ between workers after
-            a step, or a gradient is summed over the workers because it was not taken at
-            `vary(params)`.
+        ValueError: in `init` and `step`, if a shared leaf would differ between workers
+            after a step, or a gradient is summed over the workers because it was not
+            taken at `vary(params)`.
 
     Example:
         >>> def step(x, batch):
@@ -154,21 +139,12 @@ def simulate(
     counts = tuple(base.check_bound("num_workers", n, at_least=1) for n in counts)
     plans = _Plans(step, dict(zip(names, counts, strict=True)))
 
-    def init_fn(state, batch, shared=None):
-        plan = plans.make(state, batch, shared)
+    def hold(leaf, axes):
+        return jnp.broadcast_to(
+            buffers.copied(leaf), (*plans.sizes(axes), *jnp.shape(leaf))
+        )
 
-        def hold(leaf, axes):
-            return jnp.broadcast_to(leaf, (*plans.sizes(axes), *leaf.shape))
-
-        held = _map(hold, jax.tree.map(_copy, state), plan.state)
-        return WorkerState(held, plan.state)
-
-    def step_fn(held, batch):
-        plan = plans.of(held, batch)
-        state, metrics = _mapped(step, plan, plans.axes)(held.state, batch)
-        return WorkerState(state, plan.state), metrics
-
-    return Workers(init_fn, step_fn)
+    return _workers(plans, hold, functools.partial(_mapped, step, plans.axes))
 
 
 def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Workers:
@@ -185,13 +161,8 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
     Returns:
         As `simulate`. `init` also places the state: each device holds the shared leaves
         and its worker's part of the others. Place batches over `axis_name` along their
-        first dimension, or they move at each step. On a TPU the donated state is
-        updated in place. On CPU devices XLA copies a history that differs between
-        workers at each step.
-
-    Raises:
-        TypeError, ValueError: as in `simulate`; also if `mesh` lacks the axis or has an
-            axis of another type than Auto.
+        first dimension, or they move at each step. On CPU devices XLA copies a history
+        that differs between workers at each step.
 
     Example:
         >>> mesh = jax.make_mesh((1,), ("workers",), axis_types=(AxisType.Auto,))
@@ -204,69 +175,49 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
     base.check_mesh(mesh, names)
     plans = _Plans(step, {name: mesh.shape[name] for name in names})
 
-    def init_fn(state, batch, shared=None):
-        plan = plans.make(state, batch, shared)
+    def place(leaf, axes):
+        shape = (*plans.sizes(axes), *jnp.shape(leaf))
+        spec = _spec_on(mesh, leaf)
+        held = NamedSharding(mesh, P(*axes, *spec))
+        if _is_on_host(leaf):  # it may not fit on a device
+            whole = np.broadcast_to(np.asarray(leaf), shape)
+            leaf = jax.make_array_from_callback(
+                shape, held.with_memory_kind("pinned_host"), whole.__getitem__
+            )
+            return jax.device_put(leaf, jax.memory.Space.Host)
+        leaf = _put(buffers.copied(leaf), NamedSharding(mesh, spec))
+        if not axes:
+            return leaf
+        return jax.jit(jnp.broadcast_to, static_argnums=1, out_shardings=held)(
+            leaf, shape
+        )
 
-        def place(leaf, axes):
-            shape = (*plans.sizes(axes), *jnp.shape(leaf))
-            spec = _spec_on(mesh, leaf)
-            held = NamedSharding(mesh, P(*axes, *spec))
-            if _is_on_host(leaf):  # it may not fit on a device
-                whole = np.broadcast_to(np.asarray(leaf), shape)
-                leaf = jax.make_array_from_callback(
-                    shape, held.with_memory_kind("pinned_host"), whole.__getitem__
-                )
-                return jax.device_put(leaf, jax.memory.Space.Host)
-            leaf = _put(_copy(leaf), NamedSharding(mesh, spec))
-            if not axes:
-                return leaf
-            widen = jax.jit(jnp.broadcast_to, static_argnums=1, out_shardings=held)
-            return widen(leaf, shape)
-
-        return WorkerState(_map(place, state, plan.state), plan.state)
-
-    def step_fn(held, batch):
-        plan = plans.of(held, batch)
+    def on_devices(plan, state, batch):
+        def widen(leaf, axes):
+            return jnp.expand_dims(leaf, _first(axes))
 
         def of_one(state, batch):
-            state = _map(
-                lambda leaf, axes: leaf.squeeze(_first(axes)), state, plan.state
-            )
-            batch = jax.tree.map(lambda leaf: leaf.squeeze(_first(names)), batch)
-            state, metrics = step(state, batch)
+            state, metrics = _squeezed(step, plan.state, names)(state, batch)
+            metrics = jax.tree.map(widen, metrics, plan.metrics)
+            return _map(widen, state, plan.state), metrics
 
-            def widen(leaf, axes):
-                return jnp.expand_dims(leaf, _first(axes))
-
-            return _map(widen, state, plan.state), _map(widen, metrics, plan.metrics)
-
-        specs = plan.specs(held.state)
-        state, metrics = jax.shard_map(
+        specs = _map(lambda _, axes: P(*axes), state, plan.state)
+        return jax.shard_map(
             of_one,
             mesh=mesh,
-            in_specs=(specs[0], P(*names)),
-            out_specs=specs,
+            in_specs=(specs, P(*names)),
+            out_specs=(specs, plan.metrics),
             axis_names=set(names),
-        )(held.state, batch)
-        return WorkerState(state, plan.state), metrics
+        )(state, batch)
 
-    return Workers(init_fn, step_fn)
+    return _workers(plans, place, on_devices)
 
 
 class _Plan(NamedTuple):
-    """The axes over which the leaves differ between workers."""
+    """Where the results of a step differ between workers."""
 
     state: Axes
-    metrics: Axes
-    metrics_tree: Any  # its structure
-
-    def specs(self, state: Any) -> tuple[Any, Any]:
-        """`PartitionSpec`s of a state and of the metrics."""
-        metrics = [P(*axes) for axes in self.metrics]
-        return (
-            _map(lambda _, axes: P(*axes), state, self.state),
-            jax.tree.unflatten(self.metrics_tree, metrics),
-        )
+    metrics: Any  # a tree of `PartitionSpec`s
 
 
 class _Plans:
@@ -282,8 +233,8 @@ class _Plans:
 
     def make(self, state: Any, batch: Any, shared: Any) -> _Plan:
         """The plan with the most shared leaves, for one worker's state or shapes."""
-        paths = [path for path, _ in jax.tree.leaves_with_path(state)]
-        plan = self._plan(state, batch, ((),) * len(paths))
+        leaves = jax.tree.leaves_with_path(state)
+        plan = self._plan("state", state, batch, ((),) * len(leaves))
         if shared is None:  # the parameters, or all
             is_pair = type(state) is tuple and len(state) == 2
             shared = (True, False) if is_pair else True
@@ -291,7 +242,7 @@ class _Plans:
         along = {True: self.names, False: ()} | {name: (name,) for name in self.names}
         drifting = [
             base.path_name(path)
-            for path, given, axes in zip(paths, shared, plan.state, strict=True)
+            for (path, _), given, axes in zip(leaves, shared, plan.state, strict=True)
             if set(along[given]) & set(axes)
         ]
         if drifting:
@@ -305,24 +256,11 @@ class _Plans:
 
     def of(self, held: WorkerState, batch: Any) -> _Plan:
         """The plan of a state."""
-        for (path, leaf), axes in zip(
-            jax.tree.leaves_with_path(held.state), held.axes, strict=True
-        ):
-            if leaf.shape[: len(axes)] != self.sizes(axes):
-                raise ValueError(
-                    f"The state must be for {dict(self.axes)}, got shape {leaf.shape}"
-                    f" at {base.path_name(path)}: make it with this step's `init`."
-                )
-
-        def of_one(leaf, axes):
-            return _shaped(leaf, leaf.shape[len(axes) :])
-
-        state = _map(of_one, held.state, held.axes)
-        plan = self._plan(state, batch, held.axes)
-        paths = jax.tree.leaves_with_path(state)
+        plan = self._plan("workers_state", held.state, batch, held.axes)
+        leaves = jax.tree.leaves_with_path(held.state)
         differing = [
             base.path_name(path)
-            for (path, _), now, then in zip(paths, plan.state, held.axes, strict=True)
+            for (path, _), now, then in zip(leaves, plan.state, held.axes, strict=True)
             if now != then
         ]
         if differing:
@@ -332,20 +270,31 @@ class _Plans:
             )
         return plan
 
-    def _plan(self, state: Any, batch: Any, axes: Axes) -> _Plan:
-        """The least plan in which at least `axes` differ."""
-        sizes = self.sizes(self.names)
-        for path, leaf in jax.tree.leaves_with_path(batch):
-            if jnp.shape(leaf)[: len(sizes)] != sizes:
+    def _part(self, name: str, tree: Any, axes: Axes) -> Any:
+        """Shapes of one worker's part of `tree`."""
+
+        def part(path, leaf, own):
+            sizes, shape = self.sizes(own), jnp.shape(leaf)
+            if shape[: len(own)] != sizes:
                 raise ValueError(
-                    f"`batch` must have leading axes {sizes}, the workers along"
-                    f" {self.names}, got shape {jnp.shape(leaf)} at"
-                    f" {base.path_name(path)}."
+                    f"`{name}` must have leading axes {sizes}, the workers along {own},"
+                    f" got shape {shape} at {base.path_name(path)}: make the state with"
+                    " `init` of this step, and a batch with a part for each worker."
                 )
-        state, batch = jax.tree.map(lambda x: _shaped(x, jnp.shape(x)), (state, batch))
-        leaves, structure = jax.tree.flatten((state, batch))
-        key = structure, axes, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+            return _shaped(leaf, shape[len(own) :])
+
+        leaves, structure = jax.tree.flatten_with_path(tree)
+        parts = [part(*leaf, own) for leaf, own in zip(leaves, axes, strict=True)]
+        return jax.tree.unflatten(structure, parts)
+
+    def _plan(self, name: str, state: Any, batch: Any, axes: Axes) -> _Plan:
+        """The least plan in which at least `axes` differ."""
+        own = (self.names,) * len(jax.tree.leaves(batch))
+        state, one = self._part(name, state, axes), self._part("batch", batch, own)
+        leaves, structure = jax.tree.flatten((state, one))
+        key = structure, axes, *leaves
         if key not in self._known:
+            batch = self._held(one, own)
             plan = self._trace(state, batch, axes)
             while plan.state != axes:
                 axes = plan.state
@@ -362,26 +311,20 @@ class _Plans:
             over = base.varies_over(leaf)
             return tuple(name for name in self.names if name in over or name in before)
 
-        def of_one(state, batch):
-            state = _map(lambda leaf, own: leaf.squeeze(_first(own)), state, axes)
-            batch = jax.tree.map(lambda leaf: leaf.squeeze(_first(self.names)), batch)
-            after, metrics = self.step(state, batch)
+        def of_one(held, batch):
+            after, metrics = _squeezed(self.step, axes, self.names)(held, batch)
             rule = "`step` must return (state, metrics) with a state like its own"
             base.check_alike(rule, after, state)
-            leaves, structure = jax.tree.flatten(metrics)
             differ = tuple(map(varies, jax.tree.leaves(after), axes))
-            plans.append(_Plan(differ, tuple(map(varies, leaves)), structure))
+            specs = jax.tree.map(lambda leaf: P(*varies(leaf)), metrics)
+            plans.append(_Plan(differ, specs))
             return jnp.zeros(())
 
-        mesh = AbstractMesh(
-            *(tuple(self.axes.values()), self.names),
-            axis_types=(AxisType.Auto,) * len(self.names),
-        )
-        specs = _map(lambda _, own: P(*own), state, axes)
+        auto = (AxisType.Auto,) * len(self.names)
         shard_map = jax.shard_map(
             of_one,
-            mesh=mesh,
-            in_specs=(specs, P(*self.names)),
+            mesh=AbstractMesh(tuple(self.axes.values()), self.names, axis_types=auto),
+            in_specs=(_map(lambda _, own: P(*own), state, axes), P(*self.names)),
             out_specs=P(),
             axis_names=set(self.names),
         )
@@ -390,24 +333,20 @@ class _Plans:
             jax.eval_shape(shard_map, self._held(state, axes), batch)
         return plans[0]
 
-    def _held(self, state: Any, axes: Axes) -> Any:
-        """Shapes of all workers' states."""
-        return _map(
-            lambda x, own: _shaped(x, (*self.sizes(own), *x.shape)), state, axes
-        )
+    def _held(self, tree: Any, axes: Axes) -> Any:
+        """Shapes of all workers' parts."""
+        return _map(lambda x, own: _shaped(x, (*self.sizes(own), *x.shape)), tree, axes)
 
     def _check_sums(self, plan: _Plan, state: Any, batch: Any) -> None:
         """Checks that leaves stay shared under `vmap`, which sums no gradient."""
-        returned = False
+        returned = []
 
         def step(state, batch):
-            nonlocal returned
-            returned = False
             result = self.step(state, batch)
-            returned = True
+            returned.append(True)
             return result
 
-        mapped = _mapped(step, plan, self.axes)
+        mapped = functools.partial(_mapped, step, self.axes, plan)
         try:
             jax.eval_shape(mapped, self._held(state, plan.state), batch)
         except ValueError as error:
@@ -420,35 +359,57 @@ class _Plans:
             ) from error
 
 
-def _mapped(step: Step, plan: _Plan, axes: dict[str, int]) -> Callable:
-    """(state, batch) -> (state, metrics) of all workers, by `vmap`."""
+def _workers(plans: _Plans, hold: Callable, execute: Callable) -> Workers:
+    """Workers from functions of (leaf, axes) and of (plan, state, batch)."""
 
-    def over(name, owners):
-        return tuple(0 if name in own else None for own in owners)
+    def init_fn(state, batch, shared=None):
+        plan = plans.make(state, batch, shared)
+        return WorkerState(_map(hold, state, plan.state), plan.state)
 
-    def all_workers(state, batch):
-        leaves, structure = jax.tree.flatten(state)
+    def step_fn(held, batch):
+        plan = plans.of(held, batch)
+        state, metrics = execute(plan, held.state, batch)
+        return WorkerState(state, plan.state), metrics
 
-        def of_one(leaves, batch):
-            results = step(jax.tree.unflatten(structure, leaves), batch)
-            return tuple(tuple(jax.tree.leaves(tree)) for tree in results)
+    return Workers(init_fn, step_fn)
 
-        mapped = of_one
-        for name in reversed(axes):
-            mapped = jax.vmap(
-                mapped,
-                in_axes=(over(name, plan.state), 0),
-                out_axes=(over(name, plan.state), over(name, plan.metrics)),
-                axis_name=name,
-                axis_size=axes[name],
-            )
-        after, metrics = mapped(tuple(leaves), batch)
-        return (
-            jax.tree.unflatten(structure, after),
-            jax.tree.unflatten(plan.metrics_tree, metrics),
+
+def _squeezed(step: Step, axes: Axes, names: tuple[str, ...]) -> Step:
+    """`step`, of a state and a batch with a leading 1 for each axis of the workers."""
+
+    def of_one(state, batch):
+        state = _map(lambda leaf, own: leaf.squeeze(_first(own)), state, axes)
+        batch = jax.tree.map(lambda leaf: leaf.squeeze(_first(names)), batch)
+        return step(state, batch)
+
+    return of_one
+
+
+def _mapped(
+    step: Step, axes: dict[str, int], plan: _Plan, state: Any, batch: Any
+) -> tuple[Any, Any]:
+    """The state and the metrics of all workers after a step, by `vmap`."""
+    leaves, structure = jax.tree.flatten(state)
+
+    def of_one(leaves, batch):
+        after, metrics = step(jax.tree.unflatten(structure, leaves), batch)
+        return jax.tree.leaves(after), metrics
+
+    def over(name, own):
+        return 0 if name in own else None
+
+    for name in reversed(axes):
+        over_name = functools.partial(over, name)
+        own = [over_name(own) for own in plan.state]
+        of_one = jax.vmap(
+            of_one,
+            in_axes=(own, 0),
+            out_axes=(own, jax.tree.map(over_name, plan.metrics)),
+            axis_name=name,
+            axis_size=axes[name],
         )
-
-    return all_workers
+    after, metrics = of_one(leaves, batch)
+    return jax.tree.unflatten(structure, after), metrics
 
 
 def _map(function: Callable[[Any, Any], Any], tree: Any, axes: Axes) -> Any:
@@ -457,14 +418,9 @@ def _map(function: Callable[[Any, Any], Any], tree: Any, axes: Axes) -> Any:
     return jax.tree.unflatten(structure, map(function, leaves, axes))
 
 
-def _first(axes: tuple[str, ...]) -> tuple[int, ...]:
-    """The dimensions in front, one for each."""
+def _first(axes: Any) -> tuple[int, ...]:
+    """The dimensions in front, one for each axis."""
     return tuple(range(len(axes)))
-
-
-def _copy(leaf: Any) -> jax.Array:
-    """A copy: the state is donated, and the caller's arrays are not."""
-    return jnp.array(leaf, jnp.result_type(leaf), copy=True)
 
 
 def _put(leaf: jax.Array, sharding: NamedSharding) -> jax.Array:

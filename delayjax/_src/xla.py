@@ -44,7 +44,6 @@ def zeros_sharded_as(leaf: Any, dtype: Any) -> jax.Array:
     sharding.
     Shown by: `test_a_compiled_init_shards_the_history_as_its_parameters`.
     """
-    # not jnp.zeros(shape), which forgets the sharding and the axes that vary
     zeros = jnp.zeros_like(leaf, dtype=dtype)
     if isinstance(leaf, jax.core.Tracer):
         zeros = jnp.where(leaf == leaf, zeros, zeros)
@@ -56,8 +55,7 @@ def read_apart(tree: Any, pushed: jax.Array) -> Any:
 
     For: CPU, jax 0.10.2. The condition is always true, which XLA does not know. Without
     it XLA fuses the write and the read with a sum over simulated workers, and writes
-    the whole ring twice: 4.7 times the bytes of a step at a delay of 8. A barrier does
-    not help.
+    the whole ring twice. A barrier does not help.
     Shown by: `test_a_donated_step_copies_no_history`.
     """
     return optax.tree.where(pushed > 0, tree, optax.tree.zeros_like(tree))
@@ -66,8 +64,7 @@ def read_apart(tree: Any, pushed: jax.Array) -> Any:
 def each_in_turn(function: Any, *rows: Any) -> Any:
     """`vmap(function)(*rows)`, on a CPU by a loop.
 
-    For: CPU, jax 0.10. XLA gathers element by element there, three times as slow as
-    copies in turn.
+    For: CPU, jax 0.10, where XLA gathers element by element, slower than such copies.
     Shown by: `benchmarks/cluster.py`.
     """
     return jax.lax.platform_dependent(
@@ -78,12 +75,7 @@ def each_in_turn(function: Any, *rows: Any) -> Any:
 
 
 def sums_under_way(sent: list[jax.Array], came: list[jax.Array], meanwhile: Any) -> Any:
-    """`came` and `meanwhile`, where each is known only when both are.
-
-    Args:
-        sent: arrays that are summed over the devices.
-        came: their sums.
-        meanwhile: results that are computed while the sums are under way.
+    """The sums `came` of `sent`, and results `meanwhile`, known only when both are.
 
     For: CPU, jax 0.10. XLA gives out memory as if a program ran in its written order.
     The memory of `sent` and `came` would go to results of the computation beside the

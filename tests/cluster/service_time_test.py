@@ -340,7 +340,7 @@ def test_the_last_of_heavy_tails_may_take_for_ever():
         (lambda: cluster.uniform(0.0, math.inf), "`high_seconds` must be fin"),
         (
             lambda: cluster.uniform(2.0, 2.0),
-            r"`high_seconds` must be above `low_seconds` = 2\.0, got 2",
+            r"`high_seconds` must be > `low_seconds`, got 2\.0, 2",
         ),
         (lambda: cluster.empirical([]), r"a vector of times, got \[\]"),
         (lambda: cluster.empirical([[1.0]]), r"a vector .* got \[\[1.0\]\]"),
@@ -367,3 +367,8 @@ def test_a_plain_service_is_told_how_to_have_formulas(service):
         TypeError, match=r"`times` must be a .*ServiceTime.*cluster.empirical"
     ):
         service_time.as_service_time("times", service)
+
+
+@pytest.mark.parametrize("cv", [0.01, 0.2, 3.0])
+def test_no_exponential_bounds_a_lognormal_tail(cv):
+    assert cluster.lognormal(1.0, cv).tail_rate == 0

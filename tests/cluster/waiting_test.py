@@ -304,7 +304,7 @@ def test_the_throughput_of_waiting_less_is_the_paper_s_ratio(workers):
         (
             lambda: cluster.finish_times([[1.0]], lambda t, workers: [True]),
             ValueError,
-            r"`waits` must return a matrix \[1, 1\], got \(1,\)",
+            r"`waits` must return bool \[P, P\], got \(1,\)",
         ),
         (
             lambda: cluster.finish_times(

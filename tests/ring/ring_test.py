@@ -7,6 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 import delayjax as dj
+from tests.support.compiled import compile_as_usual
 
 AxisType = jax.sharding.AxisType
 
@@ -212,7 +213,7 @@ def compiled_push(axes_of, cells=3):
     push = jax.vmap(dj.ring.push, (axes, 0), axes)
     items = jnp.ones((cells, 4))
     rings = jax.eval_shape(init, items)
-    return rings, jax.jit(push, donate_argnums=0).lower(rings, items).compile()
+    return rings, compile_as_usual(jax.jit(push, donate_argnums=0).lower(rings, items))
 
 
 def test_vmap_axes_keeps_the_clock_unbatched_and_the_write_in_place():

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from delayjax._src import base
 from delayjax._src.cluster import ranges, services
@@ -18,10 +17,10 @@ from delayjax._src.cluster.services import Service
 class Slowdown:
     """Workers that are slower, or dead, for some time.
 
-    Work done in [start, stop) takes `factor` times as long. If a task crosses an edge,
-    each part has its own speed. Overlapping slowdowns multiply. With an infinite factor
-    the workers are dead: they lose their task at `start`, and read and begin anew at
-    `stop`. Messages under way arrive. A task with a time limit fails at its limit.
+    Work done in [start, stop) takes `factor` times as long, also a part of a task.
+    Overlapping slowdowns multiply. With an infinite factor the workers are dead: they
+    lose their task at `start`, and read and begin anew at `stop`. Messages under way
+    arrive. A task with a time limit fails at its limit.
 
     Attributes:
         workers: a worker or several.
@@ -38,7 +37,7 @@ class Slowdown:
     def __post_init__(self):
         if not self.factor > 0:
             raise ValueError(
-                f"`factor` must be positive, got {self.factor}: inf is a dead worker."
+                f"`factor` must be positive, got {self.factor}: inf is dead."
             )
         if not 0 <= self.start_seconds < self.stop_seconds:
             raise ValueError(
@@ -49,17 +48,15 @@ class Slowdown:
 
 @dataclasses.dataclass(frozen=True)
 class Communication:
-    """The time of a message between a worker and the server, latency + bytes / rate.
-
-    A message carries the parameters or a gradient; its worker does nothing else.
+    """The time of a message of parameters or a gradient, latency + bytes / rate.
 
     Attributes:
         latency_seconds: of a message.
         message_bytes: of a message.
         bytes_per_second: the rate of the link; by default infinite.
         serial: whether the server sends or receives one message at a time, in the order
-            of requests, in bytes / rate each; by default it serves all at once. A
-            worker reads the version at the moment when sending begins.
+            of requests, in bytes / rate each. A worker reads the version at the moment
+            when sending begins.
     """
 
     latency_seconds: float = 0.0
@@ -83,29 +80,19 @@ class Communication:
 
             2 ceil(log2 P) latency + 2 (1 - 1 / P) bytes / rate
 
-        Args:
-            workers: P, each with such a link.
+        Recursive halving; Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005.
 
         Example:
             >>> link = Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
             >>> link.all_reduce_seconds(4)  # 2 * 2 * 1 + 2 * 3 / 4 * 4
             10.0
-
-        References:
-            Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005 (recursive halving).
         """
         workers = base.check_bound("workers", workers, at_least=1)
         latencies, models = 2 * (workers - 1).bit_length(), 2 * (1 - 1 / workers)
         return latencies * self.latency_seconds + models * self.transfer_seconds
 
     def group_seconds(self, group_size: int) -> float:
-        """The time of a sum over a group of `averaging.wagma`: log2 S models in turn.
-
-            log2(S) (latency + bytes / rate)
-
-        Args:
-            group_size: S, a power of two.
-        """
+        """The time of WAGMA's sum over S workers: log2(S) (latency + bytes / rate)."""
         size = base.check_bound("group_size", group_size, at_least=1)
         if size & (size - 1):
             raise ValueError(f"`group_size` must be a power of two, got {size}.")
@@ -141,10 +128,6 @@ class Cluster:
             object.__setattr__(self, "service", tuple(self.service))
         if self.slowdown is not None:
             object.__setattr__(self, "slowdown", tuple(self.slowdown))
-        self._check_service()
-        self._check_slowdown()
-
-    def _check_service(self) -> None:
         each = self.service if isinstance(self.service, tuple) else (self.service,)
         for own in each:
             if isinstance(own, services.Sleepers) and own.workers != self.workers:
@@ -156,41 +139,34 @@ class Cluster:
             raise ValueError(
                 f"`service` must be one service or {self.workers}, got {len(each)}."
             )
-
-    def _check_slowdown(self) -> None:
-        for item in self._scheduled:
+        for item in self._slowdowns():
             for worker in np.unique(item.workers).tolist():
                 ranges.check_integer("slowdown.workers", worker, 0, self.workers - 1)
-        factors = self._factors
+
+    def _slowdowns(self) -> Sequence[Slowdown]:
+        """A factor is a slowdown for good."""
+        items = self.slowdown
+        if items is None:
+            return ()
+        scheduled = [item for item in items if isinstance(item, Slowdown)]
+        if len(items) == len(scheduled) > 0:
+            return scheduled
+        factors = base.as_reals("slowdown", items)
         right = (factors > 0) & np.isfinite(factors)
         if factors.shape != (self.workers,) or not right.all():
             raise ValueError(
                 f"`slowdown` must hold {self.workers} positive, finite factors, or"
-                f" cluster.Slowdown objects alone, got {self.slowdown!r}: a dead worker"
-                " is cluster.Slowdown(worker, math.inf)."
+                f" cluster.Slowdown objects alone, got {items!r}: a dead worker is"
+                " cluster.Slowdown(worker, math.inf)."
             )
-
-    @property
-    def _scheduled(self) -> list[Slowdown]:
-        items = self.slowdown or ()
-        return [item for item in items if isinstance(item, Slowdown)]
-
-    @property
-    def _factors(self) -> np.ndarray:
-        items = self.slowdown
-        if items is None or 0 < len(items) == len(self._scheduled):
-            return np.ones(self.workers)
-        return base.as_reals("slowdown", items)
+        return [Slowdown(*item) for item in enumerate(factors.tolist())]
 
     def service_of(self, worker: int) -> Service:
         """The service of a worker, without slowdowns."""
         return self.service if callable(self.service) else self.service[worker]
 
     def times(self, worker: int, *, seed: int, stream: int = 0) -> Iterator[float]:
-        """The seconds of a worker's tasks in their order, without slowdowns.
-
-        Stream 0 has the times in `simulate` with this seed; others are independent.
-        """
+        """Seconds of a worker's tasks, without slowdowns; `simulate` has stream 0."""
         key = (worker, stream) if stream else (worker,)
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
         for block in self.service_of(worker)(rng, worker):
@@ -201,7 +177,6 @@ class Cluster:
                     f" worker {worker} it yielded {block!r}."
                 )
             yield from seconds.tolist()
-        # without an error the simulation would end here
         raise ValueError(
             f"`service` has no more times for worker {worker}: yield times for ever."
         )
@@ -218,13 +193,10 @@ class Cluster:
     def speeds(self) -> list["Speed"]:
         """How the speed of each worker changes over time."""
         own: list[list[Slowdown]] = [[] for _ in range(self.workers)]
-        for item in self._scheduled:
+        for item in self._slowdowns():
             for worker in np.unique(item.workers):
                 own[worker].append(item)
-        return [
-            _speed(items, factor)
-            for items, factor in zip(own, self._factors.tolist(), strict=True)
-        ]
+        return [_speed(items) for items in own]
 
 
 class Speed(NamedTuple):
@@ -233,39 +205,23 @@ class Speed(NamedTuple):
     edges: tuple[float, ...]  # seconds, from 0 to inf
     factors: tuple[float, ...]  # how many times longer work takes; inf is dead
 
-    def finish(self, begin: float, work: float) -> tuple[float, float | None]:
-        """When a task is done that begins at `begin` and takes a normal worker `work`.
+    def finish(self, begin: float, work: float) -> tuple[float, float, float]:
+        """When a task ends that begins at `begin` and takes a normal worker `work`.
 
-        Returns the time, inf if never, and None; if the worker dies first, the time
-        when it is back and the time of its death.
+        Returns the time when it is done, or the worker dies; the seconds that it takes,
+        inf if the worker dies first; and the time when a dead worker is back.
         """
+        takes = 0.0
         i = bisect_right(self.edges, begin) - 1
         while self.factors[i] < math.inf:
             end = begin + work * self.factors[i]
             if end <= self.edges[i + 1]:
-                return end, None
-            work -= (self.edges[i + 1] - begin) / self.factors[i]
-            i += 1
-            begin = self.edges[i]
-        return self.edges[i + 1], begin
-
-    def is_done_within(self, limit: float, begin: float, work: ArrayLike) -> np.ndarray:
-        """Whether tasks that begin at `begin` are done `limit` seconds later.
-
-        `work` is as in `finish`, of any shape; false if the worker dies before.
-        """
-        left, work = limit, np.asarray(work)
-        done = np.zeros(work.shape, bool)
-        i = bisect_right(self.edges, begin) - 1
-        while self.factors[i] < math.inf:
+                return end, takes + work * self.factors[i], math.inf
             here = self.edges[i + 1] - begin
-            done = done | (work * self.factors[i] <= min(here, left))
-            if left <= here:
-                break
-            left, work = left - here, work - here / self.factors[i]
+            takes, work = takes + here, work - here / self.factors[i]
             i += 1
             begin = self.edges[i]
-        return done
+        return begin, math.inf, self.edges[i + 1]
 
     def factor_between(self, begin: float, end: float) -> float | None:
         """The factor that holds from `begin` to `end`; None if it changes."""
@@ -273,19 +229,11 @@ class Speed(NamedTuple):
         return self.factors[i] if end <= self.edges[i + 1] else None
 
 
-def _speed(slowdowns: Sequence[Slowdown], factor: float) -> Speed:
-    """The speed of a worker with a constant factor and these slowdowns."""
+def _speed(slowdowns: list[Slowdown]) -> Speed:
     times = [(item.start_seconds, item.stop_seconds) for item in slowdowns]
     edges = sorted({0.0, math.inf}.union(*times))
-    factors = (
-        math.prod(
-            (
-                item.factor
-                for item in slowdowns
-                if item.start_seconds <= start < item.stop_seconds
-            ),
-            start=factor,
-        )
-        for start in edges[:-1]
-    )
+    factors = []
+    for now in edges[:-1]:
+        here = (i.factor for i in slowdowns if i.start_seconds <= now < i.stop_seconds)
+        factors.append(math.prod(here, start=1.0))
     return Speed(tuple(edges), tuple(factors))

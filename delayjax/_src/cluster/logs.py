@@ -5,9 +5,9 @@ import dataclasses
 import io
 import math
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Any, Literal
 
 import numpy as np
 
@@ -40,35 +40,24 @@ def load_trace(
         read_version  how many updates had been done when the worker read
 
     A log of ages has the column `staleness`, update - read_version, in the place of
-    `read_version`, and may lack the other three: without `update` each row is an update
-    of its own; without `time_s` the times are nan; without `worker` all gradients are
-    worker 0's. Other columns are ignored.
+    `read_version`, and may lack the others: without `update` each row is an update,
+    without `time_s` the times are nan, without `worker` all gradients are worker 0's.
+    Other columns are ignored. An error names the line, the column and the value.
 
     Args:
         path: a .npz or .csv file.
         columns: {name above: name in the file}, for columns with other names.
         first_update: the number of the log's first update, if the log begins in the
             middle of a run. The trace counts from 0; older versions become version 0.
-        start_seconds: subtracted from `time_s`: a number of seconds, or "first", which
-            puts the first update at 0 s; by default 0. A first time above 10^8 s (three
-            years) is a clock's time and needs this option.
+        start_seconds: subtracted from `time_s`: a number of seconds, by default 0, or
+            "first", which puts the first update at 0 s. A clock's time, above 10^8 s,
+            needs this option.
         sort: whether to sort the rows by `update`; rows of one update keep their order.
         num_workers: P of a .csv; by default the largest worker plus 1.
-
-    Returns:
-        The trace. A log does not say when workers computed: `begun`, `arrived` and
-        `busy_seconds` are nan, and nothing is dropped.
-
-    Raises:
-        ValueError: naming the line, the column and the value that cannot be read.
 
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "log.csv"
-        >>> rows = "update,time_s,worker,read_version", "0,1.5,0,0", "1,1.75,1,0"
-        >>> _ = path.write_text("\n".join(rows))
-        >>> load_trace(path).staleness[:, 0]
-        array([0, 1], dtype=int32)
         >>> _ = path.write_text("age\n0\n1\n2\n1\n")  # nothing but ages
         >>> load_trace(path, columns={"staleness": "age"}).read_version
         array([0, 0, 0, 2], dtype=int32)
@@ -80,9 +69,7 @@ def load_trace(
     if start_seconds not in (None, "first"):
         base.check_number("start_seconds", start_seconds)
     if path.suffix == ".csv":
-        log = _Log.read(path, columns or {})
-        if sort:
-            log = log.sorted()
+        log = _Log(path, columns or {}, sort)
         return log.trace(first_update, start_seconds, num_workers)
     if path.suffix != ".npz":
         raise ValueError(f"`path` must end in .npz or .csv, got {str(path)!r}.")
@@ -90,97 +77,63 @@ def load_trace(
         raise ValueError(
             f"All arguments but `path` are options of a .csv, got one for {path}."
         )
-    return _read_npz(path)
-
-
-def _read_npz(path: Path) -> Trace:
     names = [field.name for field in dataclasses.fields(Trace)]
     try:
         with path.open("rb") as file, np.load(file) as held:
             fields = {name: held[name] for name in names if name != "dropped"}
             dropped = Dropped(*(held[f"dropped_{name}"] for name in Dropped._fields))
-    except FileNotFoundError:
-        raise
-    except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
+    except (EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} holds no trace: {error}") from error
     fields["num_workers"] = int(fields["num_workers"])
     return Trace(**fields, dropped=dropped)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class _Log:
-    """The columns of a .csv that make a trace."""
+    """The numbers of a .csv; an error names their line and column."""
 
-    path: Path
-    lines: np.ndarray  # the line of each row in the file, int64 [M]
-    columns: dict[str, np.ndarray]  # our name -> the numbers, int64 or float64 [M]
-    names: dict[str, str]  # our name -> the column's name in the file
-
-    @classmethod
-    def read(cls, path: Path, columns: Mapping[str, str]) -> "_Log":
-        """Reads the numbers."""
+    def __init__(self, path: Path, columns: Mapping[str, str], sort: bool):
+        self.path = path
         try:
             text = path.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is no text: {error}.") from error
-        reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
-        lines, rows = [], []
-        try:
+            reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
             header = [name.strip() for name in next(reader, [])]
-            for record in reader:
-                if any(map(str.strip, record)):  # else a blank line
-                    lines.append(reader.line_num)
-                    rows.append(record)
-        except csv.Error as error:
-            raise ValueError(f"{path}, line {reader.line_num}: {error}.") from error
-        names = _names(path, header, columns)
+            rows = [(reader.line_num, row) for row in reader if "".join(row).strip()]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ValueError(f"{path} is no .csv: {error}.") from error
+        self.names = _names(path, header, columns)  # our name -> the file's
         if not rows:
             raise ValueError(f"{path} has no rows: a trace has one for each gradient.")
-        log = cls(path, np.asarray(lines), {}, names)
-        for ours, theirs in names.items():
+        self.lines = np.array([line for line, _ in rows])
+        self.columns = {}  # our name -> the numbers, int64 or float64 [M]
+        for ours, theirs in self.names.items():
             place = header.index(theirs)
-            texts = [record[place] if place < len(record) else "" for record in rows]
-            log.columns[ours] = log._numbers(ours, texts)
-        return log
+            texts = [row[place] if place < len(row) else "" for _, row in rows]
+            self.columns[ours] = self._numbers(ours, texts)
+        if sort:
+            order = np.argsort(self.columns["update"], kind="stable")
+            self.lines = self.lines[order]
+            self.columns = {name: held[order] for name, held in self.columns.items()}
 
     def _numbers(self, ours: str, texts: list[str]) -> np.ndarray:
-        """The numbers of a column, int64 or float64 [M]."""
-        seconds = ours == "time_s"
-        numbers = np.empty(len(texts), np.float64 if seconds else np.int64)
-        for row, text in enumerate(texts):
-            try:
-                numbers[row] = _finite(text) if seconds else _integer(text)
-            except ValueError:
-                rule = "be a finite number of seconds" if seconds else "be an integer"
-                remedy = "correct the row, or leave it out"
-                if ours == "worker":
-                    remedy = "number workers 0, 1, 2, ..."
-                self._refuse(ours, row, rule, repr(text), remedy)
-        return numbers
+        numbers = np.array([_number(text) for text in texts])
+        wrong, rule = ~np.isfinite(numbers), "be a finite number of seconds"
+        if ours != "time_s":
+            wrong |= (numbers != np.round(numbers)) | (np.abs(numbers) >= _EXACT)
+            rule = "be an integer"
+        remedy = "correct the row, or leave it out; workers are 0, 1, 2, ..."
+        self._check(ours, wrong, rule, remedy, texts)
+        return numbers if ours == "time_s" else numbers.astype(np.int64)
 
-    def sorted(self) -> "_Log":
-        """The rows in the order of their updates, which the log must have."""
-        order = np.argsort(self.columns["update"], kind="stable")
-        columns = {ours: column[order] for ours, column in self.columns.items()}
-        return dataclasses.replace(self, lines=self.lines[order], columns=columns)
-
-    def trace(
-        self,
-        first_update: int,
-        start_seconds: float | Literal["first"] | None,
-        num_workers: int | None,
-    ) -> Trace:
-        """Checks the rows and makes a trace of them."""
-        rows = len(self.lines)
+    def trace(self, first_update: int, start: Any, num_workers: int | None) -> Trace:
         update = self._update(first_update)
-        seconds = self._seconds(update, start_seconds)
+        seconds = self._seconds(update, start)
         read_version = self._read_version(update, first_update)
-        worker = self.columns.get("worker", np.zeros(rows, np.int64))
+        worker = self.columns.get("worker", np.zeros_like(update))
         most = _MOST_WORKERS if num_workers is None else num_workers
         rule, remedy = f"lie in 0 .. {most - 1}", "number workers 0, 1, 2, ..."
         self._check("worker", (worker < 0) | (worker >= most), rule, remedy)
         workers = int(worker.max()) + 1 if num_workers is None else num_workers
-        unknown = np.full(rows, np.nan)
+        unknown = np.full(len(update), np.nan)
         return Trace(
             num_workers=workers,
             seconds=seconds,
@@ -198,46 +151,41 @@ class _Log:
         if "update" not in self.columns:
             return np.arange(len(self.lines))
         update = self.columns["update"]
-        begins = int(update[0])
-        remedy = f"give first_update={begins}" if begins >= 0 else "number it from 0"
-        other = update[:1] != first_update
-        self._check(
-            "update", other, f"begin with {first_update}", f"{remedy}, or sort=True"
-        )
         change = np.diff(update, prepend=first_update)
-        self._check("update", change < 0, "not go back", "give sort=True")
-        remedy = "give sort=True if it comes later; else number updates 0, 1, 2, ..."
-        self._check("update", change > 1, "follow without a gap", remedy)
+        wrong = (change < 0) | (change > 1)
+        wrong[0] = change[0] != 0
+        remedy = (
+            f"give first_update={max(update[0], 0)} if the log begins there, and"
+            " sort=True if rows are out of order"
+        )
+        self._check("update", wrong, f"count without gaps from {first_update}", remedy)
         return update - first_update
 
-    def _seconds(
-        self, update: np.ndarray, start_seconds: float | Literal["first"] | None
-    ) -> np.ndarray:
+    def _seconds(self, update: np.ndarray, start: Any) -> np.ndarray:
         """When each update was done, float64 [T]."""
         if "time_s" not in self.columns:
             return np.full(update[-1] + 1, np.nan)
         time = self.columns["time_s"]
-        if start_seconds is None:
+        if start is None:
             rule = f"begin below {_MOST_SECONDS:g} s, three years after the beginning"
             remedy = (
-                "if it is a clock's time, give start_seconds=\"first\", or the clock's"
-                " time at the beginning; if not, give start_seconds=0.0"
+                "for a clock's time give start_seconds=\"first\", or the clock's time"
+                " at the beginning; else give start_seconds=0.0"
             )
             self._check("time_s", time[:1] > _MOST_SECONDS, rule, remedy)
-        start = time[0] if start_seconds == "first" else start_seconds or 0.0
+        start = time[0] if start == "first" else start or 0.0
         rule = f"not be before the beginning at {start:g} s"
         self._check("time_s", time < start, rule, "give another start_seconds")
         change = np.diff(time, prepend=time[0])
         again = np.diff(update, prepend=-1) == 0
-        rule = "be equal in all rows of an update"
-        remedy = "log the time at which the update was done"
-        self._check("time_s", again & (change != 0), rule, remedy)
-        self._check("time_s", change < 0, "not go back", "log the times of one clock")
+        rule = "be equal in all rows of an update, and not go back"
+        remedy = "log the time at which the update was done, by one clock"
+        self._check("time_s", (change < 0) | (again & (change > 0)), rule, remedy)
         return (time - start)[~again]
 
     def _read_version(self, update: np.ndarray, first_update: int) -> np.ndarray:
         """Counted from 0; versions before the log are its first one. int64 [M]."""
-        name, staleness = "read_version", self.columns.get("staleness")
+        staleness, name = self.columns.get("staleness"), "read_version"
         if name in self.columns:
             read_version = self.columns[name] - first_update
             if staleness is not None:
@@ -247,27 +195,21 @@ class _Log:
         else:
             name, read_version = "staleness", update - self.columns["staleness"]
         impossible = (read_version > update) | (read_version < -first_update)
-        rule = "be of a version that was there before the update"
-        remedy = (
-            "versions are 0, ..., update; if the log begins in the middle of a run,"
-            " give first_update"
-        )
-        self._check(name, impossible, rule, remedy)
+        remedy = "give first_update if the log begins in the middle of a run"
+        self._check(name, impossible, "be of a version 0, ..., update", remedy)
         return np.maximum(read_version, 0)
 
-    def _check(self, ours: str, wrong: np.ndarray, rule: str, remedy: str) -> None:
+    def _check(
+        self, ours: str, wrong: np.ndarray, rule: str, remedy: str, texts: Sequence = ()
+    ) -> None:
         """Refuses the first row that is wrong."""
         if wrong.any():
             row = int(np.argmax(wrong))
-            self._refuse(ours, row, rule, self.columns[ours][row], remedy)
-
-    def _refuse(
-        self, ours: str, row: int, rule: str, got: object, remedy: str
-    ) -> NoReturn:
-        raise ValueError(
-            f"{self.path}, line {self.lines[row]}: `{self.names[ours]}` must {rule},"
-            f" got {got}: {remedy}."
-        )
+            got = repr(texts[row]) if texts else self.columns[ours][row]
+            raise ValueError(
+                f"{self.path}, line {self.lines[row]}: `{self.names[ours]}` must"
+                f" {rule}, got {got}: {remedy}."
+            )
 
 
 def _names(path: Path, header: list[str], columns: Mapping[str, str]) -> dict[str, str]:
@@ -294,19 +236,8 @@ def _names(path: Path, header: list[str], columns: Mapping[str, str]) -> dict[st
     return names
 
 
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
-
-
-def _integer(text: str) -> int:
-    """An integer, also one that is written 3.0."""
+def _number(text: str) -> float:
     try:
-        number = int(text)
+        return float(text)
     except ValueError:
-        number = _finite(text)
-    if number != int(number) or abs(number) >= _EXACT:
-        raise ValueError
-    return int(number)
+        return math.nan

@@ -24,8 +24,7 @@ def arrival_rate(
 
         nu = min( p sum_i 1 / (T_i + p s), 1/s )
 
-    The rate is exact for s = 0 or constant times, else an upper bound. Equal workers
-    beyond P = T/(p s) + 1 only queue.
+    This is exact for s = 0 or constant times, else an upper bound.
 
     Args:
         workers: P.
@@ -33,17 +32,12 @@ def arrival_rate(
         server_seconds: s, for both ways; the worker waits.
         sent: p in (0, 1], the share of gradients that is sent (event trigger).
 
-    Returns:
-        float64, gradients per second; each is an update of plain asynchronous SGD. If
-        the server refuses some, multiply by `StalenessLaw.filtered_by_bound`'s share.
-
     Example:
         >>> [arrival_rate(p, 9.0, server_seconds=1.0) for p in (5, 10, 20)]
         [0.5, 1.0, 1.0]
 
     References:
-        Yu, Chen and Poor, arXiv:2406.11159; Denning and Buzen, Computing Surveys 10,
-        1978, for the bound.
+        Yu, Chen and Poor, arXiv:2406.11159; Denning and Buzen, ACM CSUR 10, 1978.
     """
     workers = base.check_bound("workers", workers, at_least=1)
     remedy = "leave out workers of infinite mean, for their rate is 0 in the long run"
@@ -60,28 +54,21 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
 
     The mean path of mode i of the Hessian shrinks as e^{-r_i t}. The result solves
 
-        |x(t)| = sqrt( sum_i c_i^2 e^{-2 r_i t} ) = target,
+        |x(t)| = sqrt( sum_i c_i^2 e^{-2 r_i t} ) = target
 
-    which is log(c / target) / r for one mode. It leaves out oscillations and gradient
-    noise: targets below the noise (`stability.Dynamics.stationary_variance`) are never
-    met.
+    as in Yu, Chen and Poor, arXiv:2406.11159. It leaves out oscillations and gradient
+    noise (`stability.Dynamics.stationary_variance`).
 
     Args:
         target: the distance to reach, positive.
         rates: r_i per second, a number or [modes]: `stability.workers_decay_rate`, or
-            -log(spectral_radius) times the updates per second.
+            -log(spectral_radius) times the updates per second. The result is `inf` if a
+            mode with c_i > 0 does not decay.
         start: c_i, the distance of each mode at first; one number counts for each mode.
-
-    Returns:
-        float64 seconds; 0 if the start meets the target; `inf` if a mode with c_i > 0
-        does not decay. A mode of rate `inf` is gone at once.
 
     Example:
         >>> round(run_time(0.01, 0.5), 3)  # log(100) / 0.5
         9.21
-
-    References:
-        Yu, Chen and Poor, arXiv:2406.11159, for run time as a first passage.
     """
     base.check_number("target", target, positive=True)
     rates = np.atleast_1d(base.as_reals("rates", rates))
@@ -91,8 +78,6 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
             f"`rates` must not be nan and `start` must be finite, got {rates}, {start}."
         )
     offset = np.broadcast_to(offset, rates.shape)
-    if np.linalg.norm(offset) <= target:
-        return 0.0
     left = (offset > 0) & (rates < math.inf)
     rates, offset = rates[left], offset[left]
     if np.linalg.norm(offset) <= target:
@@ -101,7 +86,7 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
         return math.inf
     logs = np.log(offset) - math.log(target)
 
-    def excess(seconds: float) -> float:
+    def excess(seconds):
         """log(|x| / target)."""
         return float(np.logaddexp.reduce(2 * (logs - rates * seconds))) / 2
 

@@ -18,7 +18,7 @@ Protocol = Callable[["Server"], None]
 """What the server does with gradients: a loop over the server's arrivals."""
 
 # what happens to a worker's task at an event's time
-_ARRIVES, _GIVES_UP, _ASKS_AGAIN, _IS_SENT, _IS_RECEIVED, _DELIVERS, _REVIVES = range(7)
+_ARRIVES, _FAILS, _IS_SENT, _IS_RECEIVED, _DELIVERS, _REVIVES = range(6)
 # arrivals without an update that count as no progress: in all, and of a worker
 _PATIENCE, _PATIENCE_EACH = 1_000_000, 100
 _NEVER = math.inf, math.inf
@@ -38,8 +38,7 @@ class Arrival(NamedTuple):
 class Server:
     """A parameter server as its protocol sees it.
 
-    A protocol is a function of the server. It loops over the arrivals in the order of
-    time and says what to do with each:
+    A protocol is a function of the server. It says what to do with each arrival:
 
         def asynchronous_sgd(server):
             server.start_all()
@@ -48,12 +47,12 @@ class Server:
                 server.update()
                 server.start(arrival.worker)
 
-    The loop ends after the last update. Arrivals at the same time come in the order in
-    which their tasks were started. A worker that is not started idles, also after its
-    gradient was dropped. Take or drop an arrival once: nothing checks this. An arrival
-    has the fields `worker`, `read_version` (of the parameters of the gradient), `begun`
-    and `arrived` (in seconds), and `failed` (true if the task was abandoned at its
-    limit). Its staleness in updates is `server.version - arrival.read_version`.
+    The loop ends after the last update. Arrivals come in the order of time; at the same
+    time, in the order in which their tasks were started. A worker that is not started
+    idles. Take or drop an arrival once: nothing checks this. An arrival has `worker`,
+    `read_version` (of its parameters), `begun` and `arrived` (seconds), and `failed`
+    (whether its task was abandoned at its limit: there is no gradient). Its staleness
+    is `server.version - arrival.read_version`.
 
     Attributes:
         num_workers: P.
@@ -67,7 +66,6 @@ class Server:
     def __init__(
         self, cluster: Cluster, num_updates: float, seed: int, seconds: float, name: str
     ):
-        """See `simulate`; `name` is the protocol's, for messages."""
         self.num_workers = workers = cluster.workers
         self.num_updates = num_updates
         self.version = 0
@@ -99,12 +97,10 @@ class Server:
         self._taken: list[Arrival] = []
         self._applied: list[Arrival] = []
         self._dropped: list[tuple[int, Arrival]] = []
-        # of each update
-        self._seconds: list[float] = []
+        self._seconds: list[float] = []  # of each update
         self._counts: list[int] = []
         self._divisors: list[float] = []
-        self._waits = max(_PATIENCE, _PATIENCE_EACH * workers)
-        self._patience = self._waits
+        self._wasted = 0  # arrivals since the last update
 
     @property
     def taken(self) -> int:
@@ -161,7 +157,7 @@ class Server:
     def wake(self, worker: int, seconds: float) -> None:
         """Lets an idle worker arrive `failed` after some time, unless it is started."""
         self._begin(worker)
-        self._push(self.now + seconds, worker, _ASKS_AGAIN)
+        self._push(self.now + seconds, worker, _FAILS)
 
     def task(self, worker: int) -> int:
         """The number of the task that a worker computes; 0 if it idles."""
@@ -176,10 +172,7 @@ class Server:
         return all(speed.edges[-2] <= seconds for speed in self._speeds)
 
     def success_probability(self, worker: int) -> float:
-        """The probability that a worker's last task was done within its `limit`.
-
-        It counts 10,000 draws of another stream at the speeds of that time.
-        """
+        """P(a worker's last task was done within its `limit`), from 10,000 draws."""
         begin, _ = self._computes[worker]
         limit, work = self._limit[worker], self._work[worker]
         speed = self._speeds[worker]
@@ -187,15 +180,14 @@ class Server:
         key = worker, factor, limit, work
         if factor is None or key not in self._probabilities:
             draws = self._cluster.draw(worker, _DRAWS, seed=self._seed, stream=1)
-            done = speed.is_done_within(limit, begin, draws * work)
-            self._probabilities[key] = float(np.mean(done))
+            takes = [speed.finish(begin, draw)[1] for draw in (draws * work).tolist()]
+            self._probabilities[key] = float(np.mean(np.less_equal(takes, limit)))
         return self._probabilities[key]
 
     def __iter__(self) -> Iterator[Arrival]:
         return self
 
     def __next__(self) -> Arrival:
-        """The next gradient to arrive."""
         while not self.done:
             if self._messages and not self._serves:
                 self._serve()
@@ -216,7 +208,7 @@ class Server:
             elif what == _REVIVES:
                 self.start(worker, limit=self._limit[worker], work=self._work[worker])
             else:
-                return self._arrival(worker, what in (_GIVES_UP, _ASKS_AGAIN))
+                return self._arrival(worker, what == _FAILS)
         raise StopIteration
 
     def take(self, arrival: Arrival) -> None:
@@ -243,7 +235,7 @@ class Server:
         self._counts.append(len(taken))
         self._divisors.append(len(taken) if divisor is None else divisor)
         self.version += 1
-        self._patience = self._waits
+        self._wasted = 0
         endless = self.num_updates == math.inf and self.version % _PATIENCE == 0
         if endless and self._seconds[-_PATIENCE] == self.now:
             raise ValueError(
@@ -252,7 +244,7 @@ class Server:
             )
 
     def trace(self) -> Trace:
-        """What happened until the last update."""
+        """The trace until the last update."""
         end = self._seconds[-1] if self._seconds else 0.0
         for worker in range(self.num_workers):
             self._stop(worker, end)
@@ -260,11 +252,10 @@ class Server:
         for worker, begin, stopped in self._spent:
             busy[worker] += max(min(stopped, end) - begin, 0.0)
         dropped = [drop for drop in self._dropped if drop[0] < self.version]
-        counts = np.asarray(self._counts, np.int64)
         return Trace(
             num_workers=self.num_workers,
             seconds=np.asarray(self._seconds, np.float64),
-            update=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
+            update=np.repeat(np.arange(self.version, dtype=np.int32), self._counts),
             **_columns(self._applied),
             divisor=np.asarray(self._divisors, np.float64),
             dropped=Dropped(
@@ -290,7 +281,6 @@ class Server:
                 return
 
     def _begin(self, worker: int) -> None:
-        """Gives a worker a new task."""
         self._stop(worker, self.now)
         self.started += 1
         self._task[worker] = self.started
@@ -299,24 +289,23 @@ class Server:
 
     def _compute(self, worker: int, begin: float) -> None:
         seconds = next(self._times[worker]) * self._work[worker]
-        speed, limit = self._speeds[worker], self._limit[worker]
-        end, death = speed.finish(begin, seconds)
-        stops = end if death is None else death
-        self._computes[worker] = begin, min(stops, begin + limit)
-        if limit < math.inf and not speed.is_done_within(limit, begin, seconds):
-            self._push(begin + limit, worker, _GIVES_UP)
-        elif death is not None:
-            self._push(end, worker, _REVIVES)
+        end, takes, back = self._speeds[worker].finish(begin, seconds)
+        limit = self._limit[worker]
+        self._computes[worker] = begin, min(end, begin + limit)
+        if limit < takes:
+            self._push(begin + limit, worker, _FAILS)
+        elif takes == math.inf:
+            self._push(back, worker, _REVIVES)
         elif self._serial:
             self._push(end + self._latency, worker, _DELIVERS)
         else:
             self._push(end + self._latency + self._transfer, worker, _ARRIVES)
 
     def _arrival(self, worker: int, failed: bool) -> Arrival:
-        self._patience -= 1
-        if self._patience < 0:
+        self._wasted += 1
+        if self._wasted > max(_PATIENCE, _PATIENCE_EACH * self.num_workers):
             raise ValueError(
-                f"`{self._name}` makes no progress: {self._waits} gradients arrived"
+                f"`{self._name}` makes no progress: {self._wasted} gradients arrived"
                 f" since update {self.version}: accept more, or give workers more time."
             )
         begun = self._begun[worker]
@@ -331,17 +320,12 @@ class Server:
             self._spent.append((worker, begin, min(end, now)))
 
     def _report_hang(self) -> None:
-        waiting = [w for w, task in enumerate(self._task) if task]
-        shown = ", ".join(map(str, waiting[:8])) + (", ..." if waiting[8:] else "")
-        reason = (
-            f"for worker{'s' if waiting[1:] else ''} {shown}, which will never finish"
-            if waiting
-            else "while no worker computes"
-        )
+        waiting = [str(worker) for worker, task in enumerate(self._task) if task]
+        shown = ", ".join(waiting[:8] + ["..."] * (len(waiting) > 8))
         raise ValueError(
-            f"`{self._name}` waits for ever {reason}, after update {self.version} at"
-            f" {self.now:g} s: use service times and slowdowns that end, or a protocol"
-            " that does not wait for all workers."
+            f"`{self._name}` waits for ever for workers {shown or 'that do not work'},"
+            f" after update {self.version} at {self.now:g} s: use service times and"
+            " slowdowns that end, or a protocol that does not wait for all workers."
         )
 
 
@@ -355,9 +339,6 @@ def simulate(
 ) -> Trace:
     """Runs a protocol on a cluster: when each gradient arrives, and how stale it is.
 
-    Arrival times do not depend on the gradients' values, so training follows the trace
-    later, in one compiled scan (`replay`).
-
     Args:
         cluster: the workers and their times.
         protocol: what the server does with gradients: the result of a function of
@@ -368,21 +349,16 @@ def simulate(
         seconds: simulated time; the trace has no update after it.
 
     Returns:
-        The trace of at most N updates. Costs a few microseconds a gradient on the host.
+        The trace of at most N updates, for `replay`; some microseconds a gradient.
 
     Raises:
         ValueError: if the protocol waits for ever; the message names the workers.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, protocols
-        >>> workers = Cluster(3, constant(1.0))
-        >>> trace = simulate(workers, protocols.k_async(1), 7, seed=0)
-        >>> trace.seconds
-        array([1., 1., 1., 2., 2., 2., 3.])
-        >>> trace.staleness[:, 0]
-        array([0, 1, 2, 2, 2, 2, 2], dtype=int32)
-        >>> simulate(workers, protocols.hardsync(), None, seed=0, seconds=3.5).seconds
-        array([1., 2., 3.])
+        >>> trace = simulate(Cluster(3, constant(1.0)), protocols.k_async(1), 7, seed=0)
+        >>> trace.seconds, trace.staleness[:, 0]
+        (array([1., 1., 1., 2., 2., 2., 3.]), array([0, 1, 2, 2, 2, 2, 2], dtype=int32))
     """
     if seconds != math.inf:
         base.check_number("seconds", seconds, positive=True)
@@ -407,12 +383,7 @@ def _name(protocol: Protocol) -> str:
 
 
 def _columns(arrivals: list[Arrival]) -> dict[str, np.ndarray]:
-    kinds = {
-        "worker": np.int32,
-        "read_version": np.int32,
-        "begun": np.float64,
-        "arrived": np.float64,
-    }
+    kinds = dict(worker=np.int32, read_version=np.int32, begun=float, arrived=float)
     return {
         name: np.asarray([getattr(arrival, name) for arrival in arrivals], kind)
         for name, kind in kinds.items()

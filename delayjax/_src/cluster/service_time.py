@@ -25,8 +25,6 @@ _STEADY = 0.02  # relative change of the hazard of an exponential tail, at most
 class ServiceTime:
     """The seconds T that a gradient takes on a worker; tasks are independent.
 
-    `Cluster`, the closed forms of `cluster` and the equations of `stability` take it.
-
     Attributes:
         mean: E T, in seconds; `inf` for some heavy tails.
         sample: (rng, size) -> seconds, float64 [size].
@@ -36,7 +34,7 @@ class ServiceTime:
         slope: s -> E T exp(-s T), in seconds.
         kth: (K, P) -> `kth_mean`.
         tail_rate: `transform` is finite for Re s > -tail_rate, 1/seconds.
-        stages: k if T is the sum of k equal memoryless times, `inf` if T is constant.
+        stages: k if T is the sum of k equal memoryless times; `inf` if T is constant.
         resolved: the frequency |Im s| in 1/seconds up to which `transform` is accurate.
     """
 
@@ -57,8 +55,7 @@ class ServiceTime:
     def __call__(self, rng: np.random.Generator, worker: int) -> Iterator[np.ndarray]:
         """Blocks of seconds of a worker's tasks, float64 [n]."""
         del worker
-        for size in block_sizes():
-            yield np.asarray(self.sample(rng, size), np.float64)
+        return blocks(self.sample, rng)
 
     def kth_mean(self, k: int, workers: int) -> float:
         """E T_{K:P}: mean seconds until K of P workers have finished; may be `inf`.
@@ -126,19 +123,13 @@ def exponential(mean_seconds: float) -> ServiceTime:
 def shifted_exponential(shift_seconds: float, mean_seconds: float) -> ServiceTime:
     """A fixed part and a memoryless one: T = shift + Exp(mean).
 
-        E exp(-s T) = exp(-s shift) / (1 + s mean)
-        E T_{K:P}   = shift + mean (1/(P - K + 1) + ... + 1/P)
-
     Args:
         shift_seconds: the fixed part; 0 is `exponential`.
-        mean_seconds: of the memoryless part; T has the mean shift + mean.
+        mean_seconds: of the memoryless part.
 
     Example:
         >>> shifted_exponential(1.0, 2.0).mean
         3.0
-
-    References:
-        Dutta et al., Slow and stale gradients can win the race, arXiv:1803.01113.
     """
     base.check_number("shift_seconds", shift_seconds)
     base.check_number("mean_seconds", mean_seconds, positive=True)
@@ -149,8 +140,8 @@ def shifted_exponential(shift_seconds: float, mean_seconds: float) -> ServiceTim
         return np.exp(-np.asarray(s) * shift) * (shift + mean / stage) / stage
 
     def kth(k, workers):
-        late = math.fsum(1 / i for i in range(workers - k + 1, workers + 1))
-        return shift + mean * late
+        left = range(workers - k + 1, workers + 1)
+        return shift + mean * math.fsum(1 / number for number in left)
 
     return ServiceTime(
         mean=shift + mean,
@@ -176,30 +167,26 @@ def gamma(mean_seconds: float, shape: float) -> ServiceTime:
         >>> gamma(1.0, 4).transform(4.0)  # (1 + 1)^-4
         np.float64(0.0625)
     """
-    _check_positive(mean_seconds=mean_seconds, shape=shape)
+    base.check_number("mean_seconds", mean_seconds, positive=True)
+    base.check_number("shape", shape, positive=True)
     mean, k = float(mean_seconds), float(shape)
     stage = mean / k
 
     def power(s, exponent):
-        """(1 + s mean/k)^-exponent."""
         each = np.asarray(s) * stage
         if k < _LARGE:
             return (1 + each) ** -exponent
         # scipy's log1p is exact for complex numbers near 0, which numpy's is not
         return np.exp(-exponent * scipy.special.log1p(each))
 
-    def of_shares(below, above):
-        low = scipy.special.gammaincinv(k, below)
-        return stage * np.where(below < 0.5, low, scipy.special.gammainccinv(k, above))
-
     return ServiceTime(
         mean=mean,
         sample=lambda rng, size: rng.gamma(shape, stage, size),
         survival=lambda t: scipy.special.gammaincc(k, np.maximum(t, 0) / stage),
-        quantile=lambda share: scipy.special.gammaincinv(k, share) * stage,
+        quantile=lambda share: stage * scipy.special.gammaincinv(k, share),
         transform=lambda s: power(s, k),
         slope=lambda s: mean * power(s, k + 1),
-        kth=_kth_of_shares(of_shares),
+        kth=lambda *which: from_scipy(scipy.stats.gamma(k, scale=stage)).kth(*which),
         tail_rate=1 / stage,
         stages=k,
     )
@@ -218,27 +205,15 @@ def lognormal(mean_seconds: float, cv: float) -> ServiceTime:
         >>> float(lognormal(2.0, 0.75).quantile(0.5))  # mean / sqrt(1 + cv^2)
         1.6
     """
-    _check_positive(mean_seconds=mean_seconds, cv=cv)
+    base.check_number("mean_seconds", mean_seconds, positive=True)
+    base.check_number("cv", cv, positive=True)
     spread = math.sqrt(math.log1p(cv**2))
     location = math.log(mean_seconds) - math.log1p(cv**2) / 2
     median = float(mean_seconds) / math.sqrt(1 + cv**2)
-
-    def survival(t):
-        with np.errstate(divide="ignore"):
-            return scipy.special.ndtr((location - np.log(np.maximum(t, 0))) / spread)
-
-    def of_shares(below, above):
-        deviation = np.where(
-            below < 0.5, scipy.special.ndtri(below), -scipy.special.ndtri(above)
-        )
-        return median * np.exp(spread * deviation)
-
-    return ServiceTime(
+    return dataclasses.replace(
+        from_scipy(scipy.stats.lognorm(spread, scale=median)),
         mean=float(mean_seconds),
         sample=lambda rng, size: rng.lognormal(location, spread, size),
-        survival=survival,
-        quantile=lambda share: median * np.exp(spread * scipy.special.ndtri(share)),
-        **_by_quadrature(of_shares),
         tail_rate=0.0,
     )
 
@@ -251,17 +226,14 @@ def pareto(scale_seconds: float, shape: float) -> ServiceTime:
 
     Args:
         scale_seconds: the shortest time.
-        shape: the tail's exponent. E T is infinite for a shape up to 1, E T_{K:P} up
-            to 1 / (P - K + 1), the variance up to 2.
+        shape: of the tail. E T is infinite up to 1, E T_{K:P} up to 1 / (P - K + 1).
 
     Example:
         >>> pareto(2.0, 1.0).mean
         inf
-
-    References:
-        Dutta et al., Slow and stale gradients can win the race, arXiv:1803.01113.
     """
-    _check_positive(scale_seconds=scale_seconds, shape=shape)
+    base.check_number("scale_seconds", scale_seconds, positive=True)
+    base.check_number("shape", shape, positive=True)
     scale, inverse = float(scale_seconds), 1 / float(shape)
 
     def kth(k, workers):
@@ -272,16 +244,12 @@ def pareto(scale_seconds: float, shape: float) -> ServiceTime:
         log += math.lgamma(slower - inverse) - math.lgamma(slower)
         return scale * math.exp(log)
 
-    def of_shares(below, above):
-        return scale * above**-inverse
-
-    return ServiceTime(
+    return dataclasses.replace(
+        from_scipy(scipy.stats.pareto(shape, scale=scale)),
         mean=kth(1, 1),
         # NumPy's is the Lomax law, which begins at 0
         sample=lambda rng, size: scale * (1.0 + rng.pareto(shape, size)),
-        survival=lambda t: (scale / np.maximum(t, scale)) ** shape,
-        quantile=lambda share: scale * (1 - np.asarray(share)) ** -inverse,
-        **{**_by_quadrature(of_shares), "kth": kth},
+        kth=kth,
         tail_rate=0.0,
     )
 
@@ -303,35 +271,27 @@ def uniform(low_seconds: float, high_seconds: float) -> ServiceTime:
     base.check_number("low_seconds", low_seconds)
     base.check_number("high_seconds", high_seconds, positive=True)
     low, high = float(low_seconds), float(high_seconds)
-    if not high > low:
-        raise ValueError(
-            f"`high_seconds` must be above `low_seconds` = {low}, got {high}."
-        )
     width = high - low
+    if width <= 0:
+        raise ValueError(f"`high_seconds` must be > `low_seconds`, got {high}, {low}.")
 
-    def parts(s):
-        """exp(-s end), s width and +-width, from the end that leaves no overflow."""
+    def integral(s, of_slope):
         s = np.asarray(s)
-        right = np.real(s) >= 0
-        late = np.exp(-s * np.where(right, low, high))
-        return late, np.where(right, 1, -1) * s * width, right
-
-    def transform(s):
-        late, z, _ = parts(s)
-        return (late * _mean_decay(z))[()]
-
-    def slope(s):
-        late, z, right = parts(s)
-        mean = np.where(right, low, high) * _mean_decay(z)
-        return (late * (mean + np.where(right, width, -width) * _mean_age(z)))[()]
+        # from the end of [low, high] at which nothing overflows
+        end = np.where(np.real(s) >= 0, low, high)
+        way = np.where(np.real(s) >= 0, width, -width)
+        mean = _mean_decay(s * way)
+        if of_slope:
+            mean = end * mean + way * _mean_age(s * way)
+        return (np.exp(-s * end) * mean)[()]
 
     return ServiceTime(
         mean=(low + high) / 2,
         sample=lambda rng, size: rng.uniform(low, high, size),
         survival=lambda t: np.clip((high - np.asarray(t)) / width, 0, 1),
         quantile=lambda share: low + width * np.asarray(share),
-        transform=transform,
-        slope=slope,
+        transform=lambda s: integral(s, of_slope=False),
+        slope=lambda s: integral(s, of_slope=True),
         kth=lambda k, workers: low + width * k / (workers + 1),
     )
 
@@ -339,13 +299,11 @@ def uniform(low_seconds: float, high_seconds: float) -> ServiceTime:
 def empirical(samples: ArrayLike) -> ServiceTime:
     """Measured times, drawn with replacement.
 
-    T_{K:P} is at most the j-th of n sorted samples if at least K of P draws are:
-
         E T_{K:P} = sum_j t_j (I(j/n) - I((j - 1)/n)),    I(u) = P(Bin(P, u) >= K)
 
     Args:
-        samples: seconds [n]; for a trace, `trace.arrived - trace.begun`. The cost of a
-            transform grows with the number of different samples; a thousand suffice.
+        samples: seconds t_1, ..., t_n, as `trace.arrived - trace.begun`. A thousand
+            suffice; a transform costs n exponentials.
 
     Example:
         >>> empirical([1.0, 3.0]).kth_mean(2, 2)  # 1 in one of four cases, else 3
@@ -359,8 +317,7 @@ def empirical(samples: ArrayLike) -> ServiceTime:
     shares = np.append(0, np.cumsum(counts)) / times.size
 
     def kth(k, workers):
-        done = scipy.special.betainc(k, workers - k + 1, shares)
-        return float(values @ np.diff(done))
+        return values @ np.diff(scipy.special.betainc(k, workers - k + 1, shares))
 
     return ServiceTime(
         mean=float(times.mean()),
@@ -375,11 +332,9 @@ def empirical(samples: ArrayLike) -> ServiceTime:
 def from_scipy(distribution: Any) -> ServiceTime:
     """Times of a distribution of `scipy.stats`.
 
-    Where scipy has no formula, integrals over the shares take its place: accurate to
-    about 1e-6 for frequencies up to some tens of 1/mean.
-
     Args:
-        distribution: such as `scipy.stats.weibull_min(1.5, scale=2.0)`.
+        distribution: such as `scipy.stats.weibull_min(1.5, scale=2.0)`. Integrals are
+            accurate to about 1e-6 for frequencies up to some tens of 1/mean.
 
     Example:
         >>> from scipy import stats
@@ -389,17 +344,33 @@ def from_scipy(distribution: Any) -> ServiceTime:
     low, high = distribution.support()
     if low < 0:
         raise ValueError(f"`distribution` must lie above 0, got a minimum of {low}.")
+    # the nodes u = 1 / (1 + exp(-pi sinh x)): shares below and above, and weights
+    x, step = np.linspace(-6.1, 6.1, _NODES, retstep=True)
+    logit = np.pi * np.sinh(x)
+    below, above = scipy.special.expit(logit), scipy.special.expit(-logit)
+    weights = below * above * np.pi * np.cosh(x) * step
+    with np.errstate(over="ignore", divide="ignore"):
+        times = np.where(below < 0.5, distribution.ppf(below), distribution.isf(above))
+    finite = np.minimum(times, 1e300)
 
-    def of_shares(below, above):
-        return np.where(below < 0.5, distribution.ppf(below), distribution.isf(above))
+    def kth(k, workers):
+        """The share of times below T_{K:P} has a beta distribution."""
+        log = scipy.special.xlogy(k - 1, below)
+        log += scipy.special.xlogy(workers - k, above)
+        chances = weights * np.exp(log - scipy.special.betaln(k, workers - k + 1))
+        parts = chances[chances > 0] * times[chances > 0]
+        total = parts.sum()
+        return total if parts[-1] <= _LAST * total < math.inf else math.inf
 
     return ServiceTime(
         mean=float(distribution.mean()),
         sample=lambda rng, size: distribution.rvs(size, random_state=rng),
         survival=distribution.sf,
         quantile=distribution.ppf,
-        **_by_quadrature(of_shares),
+        **_of_points(finite, weights),
+        kth=kth,
         tail_rate=math.inf if high < math.inf else _tail_rate(distribution.isf),
+        resolved=float(2 / np.diff(finite[above > _RARE]).max()),
     )
 
 
@@ -414,11 +385,6 @@ def as_service_time(name: str, value: Any) -> ServiceTime:
     return value
 
 
-def _check_positive(**numbers: float) -> None:
-    for name, number in numbers.items():
-        base.check_number(name, number, positive=True)
-
-
 def block_sizes() -> Iterator[int]:
     """How many tasks a service draws at a time."""
     size = _FIRST
@@ -427,49 +393,12 @@ def block_sizes() -> Iterator[int]:
         size = min(2 * size, _LONGEST)
 
 
-Shares = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""(share below, share above) -> seconds; exact where either share is small."""
-
-
-def _shares() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Shares below and above the nodes u = 1 / (1 + exp(-pi sinh x)), and weights."""
-    x, step = np.linspace(-6.1, 6.1, _NODES, retstep=True)
-    below, above = (
-        scipy.special.expit(np.pi * np.sinh(x)),
-        scipy.special.expit(-np.pi * np.sinh(x)),
-    )
-    return below, above, below * above * np.pi * np.cosh(x) * step
-
-
-def _by_quadrature(of_shares: Shares) -> dict[str, Any]:
-    """`transform`, `slope`, `kth` and `resolved` where there is no formula."""
-    below, above, weights = _shares()
-    with np.errstate(over="ignore"):
-        times = np.minimum(of_shares(below, above), 1e300)
-    counted = times[above > _RARE]
-    return _of_points(times, weights) | {
-        "kth": _kth_of_shares(of_shares),
-        "resolved": float(2 / np.diff(counted).max()),
-    }
-
-
-def _kth_of_shares(of_shares: Shares) -> Callable[[int, int], float]:
-    """E T_{K:P}: the share of times below T_{K:P} has a beta distribution."""
-
-    def kth(k, workers):
-        below, above, weights = _shares()
-        others = scipy.special.xlogy(k - 1, below) + scipy.special.xlogy(
-            workers - k, above
-        )
-        density = np.exp(others - scipy.special.betaln(k, workers - k + 1))
-        counted = weights * density > 0
-        with np.errstate(over="ignore"):
-            times = of_shares(below[counted], above[counted])
-        parts = (weights * density)[counted] * times
-        total = parts.sum()
-        return float(total) if parts[-1] <= _LAST * total < math.inf else math.inf
-
-    return kth
+def blocks(
+    draw: Callable[[np.random.Generator, int], ArrayLike], rng: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """Independent seconds of tasks, float64 [n] at a time."""
+    for size in block_sizes():
+        yield np.asarray(draw(rng, size), np.float64)
 
 
 def _of_points(times: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
@@ -510,9 +439,6 @@ def _mean_age(z: np.ndarray) -> np.ndarray:
     """The mean of u e^-zu, (1 - e^-z (1 + z))/z^2; its series where that cancels."""
     small = np.abs(z) < 0.5
     safe = np.where(small, 1, z)
-    near, series = np.where(small, z, 0), np.zeros_like(z)
-    for n in reversed(range(14)):  # sum_n (-z)^n / (n! (n + 2))
-        series = 1 / (math.factorial(n) * (n + 2)) - near * series
-    # -expm1(-z) - z e^-z, over z^2
-    far = -(np.expm1(-safe) / safe + np.exp(-safe)) / safe
-    return np.where(small, series, far)
+    series = [1 / (math.factorial(n) * (n + 2)) for n in range(14)]
+    near = np.polynomial.polynomial.polyval(np.where(small, -z, 0), series)
+    return np.where(small, near, -(np.expm1(-safe) / safe + np.exp(-safe)) / safe)

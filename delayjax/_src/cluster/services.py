@@ -1,15 +1,13 @@
 """Services: the seconds of each task of a worker, also with memory or without end.
 
 A service is a function `service(rng, worker)` that yields arrays of seconds, of any
-length: the times of that worker's tasks, in order. `inf` is a task that never ends. A
-`ServiceTime` is a service. Write your own as a generator:
+length: the times of that worker's tasks, in order; `inf` is a task that never ends.
+Each worker has its own `rng`. Write your own as a generator:
 
     def warming_up(rng, worker):
         yield np.linspace(2.0, 1.0, 100)  # a hundred tasks, faster and faster
         while True:
             yield rng.exponential(1.0, 256)
-
-Each worker has its own `rng`, so its k-th task takes equally long under every protocol.
 """
 
 import dataclasses
@@ -21,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from delayjax._src import base
 from delayjax._src.cluster.ranges import check_share
-from delayjax._src.cluster.service_time import block_sizes
+from delayjax._src.cluster.service_time import block_sizes, blocks
 
 Service = Callable[[np.random.Generator, int], Iterator[np.ndarray]]
 """(the worker's generator, worker) -> blocks of seconds, float64 [n]."""
@@ -30,9 +28,7 @@ _SHARED = 2**32 - 1  # no worker has this number
 
 
 def independent(draw: Callable[[np.random.Generator, int], ArrayLike]) -> Service:
-    """Tasks with independent times, from any sampler.
-
-    `from_scipy` and `empirical` make services with formulas for rates and limits.
+    """Tasks with independent times, from any sampler; without formulas.
 
     Args:
         draw: (rng, size) -> seconds [size]; any sampler of `np.random.Generator`.
@@ -42,17 +38,11 @@ def independent(draw: Callable[[np.random.Generator, int], ArrayLike]) -> Servic
         >>> next(service(np.random.default_rng(0), 0))[:2]
         array([1., 1.])
     """
-
-    def service(rng, worker):
-        del worker
-        for size in block_sizes():
-            yield np.asarray(draw(rng, size), np.float64)
-
-    return service
+    return lambda rng, worker: blocks(draw, rng)
 
 
 def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
-    """A task takes `seconds`, or never ends.
+    """A task takes `seconds`, or never ends (MindFlayer's model, arXiv:2410.04285).
 
     Args:
         seconds: of a task that ends.
@@ -62,9 +52,6 @@ def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
         >>> times = next(infinite_bernoulli(1.0, 0.5)(np.random.default_rng(0), 0))
         >>> sorted(set(times.tolist()))
         [1.0, inf]
-
-    References:
-        Maranjyan, Omar and Richtarik, MindFlayer, arXiv:2410.04285.
     """
     base.check_number("seconds", seconds, positive=True)
     base.check_number("hang_probability", hang_probability, below=1.0)
@@ -78,16 +65,14 @@ def markov_stragglers(
 ) -> Service:
     """Workers that are slow for some tasks: Gilbert and Elliott's two-state chain.
 
-        P(fast -> slow) = enter,  P(slow -> fast) = leave   from task to task
-
-    A share enter / (enter + leave) of the tasks is slow, successive tasks have the
-    correlation 1 - enter - leave, and a worker stays slow for 1 / leave tasks on
-    average. The first task is drawn from the stationary chain.
+    A share enter / (enter + leave) of the tasks is slow, for 1 / leave tasks at a time
+    on average; successive tasks have the correlation 1 - enter - leave. The chain
+    begins stationary. As in Buyukates et al., arXiv:2011.01922.
 
     Args:
         service: of a fast worker.
         slowdown: how many times longer a slow task takes.
-        enter: P(fast -> slow).
+        enter: P(fast -> slow) from task to task.
         leave: P(slow -> fast).
 
     Example:
@@ -95,9 +80,6 @@ def markov_stragglers(
         >>> service = markov_stragglers(constant(1.0), 5.0, enter=0.1, leave=0.4)
         >>> sorted(set(next(service(np.random.default_rng(1), 0)).tolist()))
         [1.0, 5.0]
-
-    References:
-        Buyukates et al., Gradient coding with dynamic clustering, arXiv:2011.01922.
     """
     base.check_number("slowdown", slowdown, positive=True)
     check_share("enter", enter)
@@ -110,11 +92,11 @@ def markov_stragglers(
         chain = rng.spawn(1)[0]
         slow = chain.random() < enter / (enter + leave)
         for block in service(rng, worker):
-            factors = np.ones(len(block))
-            for task, draw in enumerate(chain.random(len(block))):
-                factors[task] = slowdown if slow else 1.0
+            factors = []
+            for draw in chain.random(len(block)):
+                factors.append(slowdown if slow else 1.0)
                 slow = draw >= leave if slow else draw < enter
-            yield block * factors
+            yield block * np.asarray(factors)
 
     return slow_at_times
 
@@ -124,28 +106,20 @@ def sleepers(
 ) -> Service:
     """Some workers sleep at each task: WAGMA's imbalance.
 
-        T = seconds + sleep_seconds  on the workers drawn for task k, else seconds
-
-    For each k, `asleep` numbers are drawn uniformly from 0, ..., workers - 1, with
-    replacement, and all workers see the same draws. Only a `Cluster` can draw from it.
+    In Li et al. (WAGMA-SGD, arXiv:2005.00124) two of P ranks sleep 0.32 s.
 
     Args:
         seconds: of a task.
         sleep_seconds: how much longer a sleeper takes.
-        workers: P of the cluster.
-        asleep: how many numbers are drawn for a task.
-
-    Raises:
-        ValueError: from `Cluster`, if it has another number of workers.
+        workers: P, as the cluster's.
+        asleep: how many workers are drawn for a task, uniformly, with replacement; all
+            workers of a `Cluster` see the same draws.
 
     Example:
         >>> from delayjax.cluster import Cluster
         >>> two = Cluster(2, sleepers(1.0, 0.5, 2, asleep=1))
         >>> two.draw(0, 4, seed=0) + two.draw(1, 4, seed=0)  # one of the two sleeps
         array([2.5, 2.5, 2.5, 2.5])
-
-    References:
-        Li et al. (WAGMA-SGD), arXiv:2005.00124: two of P ranks sleep 0.32 s.
     """
     base.check_number("seconds", seconds, positive=True)
     base.check_number("sleep_seconds", sleep_seconds, positive=True)
@@ -164,7 +138,7 @@ class Sleepers:
     asleep: int
 
     def __call__(self, rng: np.random.Generator, worker: int) -> Iterator[np.ndarray]:
-        """Seconds of the worker's tasks, from the seed that all workers share."""
+        """Blocks of seconds, from a seed that all workers share."""
         seeds: Any = getattr(rng.bit_generator, "seed_seq", None)
         own_key = getattr(seeds, "spawn_key", ())
         if own_key[:1] != (worker,):
@@ -173,10 +147,10 @@ class Sleepers:
                 " agree: use Cluster(workers, sleepers(...)).draw(worker, ...)."
             )
         # the worker's seed without the worker's number
-        shared = np.random.SeedSequence(
-            seeds.entropy, spawn_key=(_SHARED, *own_key[1:])
+        key = _SHARED, *own_key[1:]
+        draws = np.random.default_rng(
+            np.random.SeedSequence(seeds.entropy, spawn_key=key)
         )
-        draws = np.random.default_rng(shared)
         for size in block_sizes():
             drawn = draws.integers(self.workers, size=(size, self.asleep))
             sleeps = (drawn == worker).any(axis=1)
@@ -187,8 +161,8 @@ def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
     """Times that depend on the batch: long sequences make stragglers.
 
     Args:
-        seconds_of: (worker, tasks) -> seconds [n] of its tasks int64 [n]; task k is the
-            gradient on the worker's k-th batch.
+        seconds_of: (worker, tasks int64 [n]) -> seconds [n]; task k is the gradient on
+            the worker's k-th batch.
 
     Example:
         >>> lengths = np.asarray([[10, 20, 10], [10, 10, 40]])  # [workers, tasks]

@@ -13,22 +13,16 @@ _ROUNDING = 1e-6  # of a sum of probabilities in float32
 
 
 class StalenessLaw:
-    """How probable each staleness is.
-
-    `cluster.staleness_law` computes the law of a cluster, `Trace.staleness_law` counts
-    it in a trace, and `stability.Dynamics` takes `pmf` as its delay.
+    """How probable each staleness is; `stability.Dynamics` takes `pmf` as its delay.
 
     Attributes:
-        pmf: probability of staleness 0, 1, ... updates, float64 [largest + 1]; the sum
-            is 1.
+        pmf: probability of staleness 0, 1, ... updates, float64 [largest + 1].
 
     Example:
         >>> law = StalenessLaw([0.5, 0.0, 0.5])
         >>> law.mean, law.variance
         (1.0, 1.0)
     """
-
-    pmf: np.ndarray
 
     def __init__(self, pmf: ArrayLike):
         chances = base.as_reals("pmf", pmf)
@@ -56,21 +50,18 @@ class StalenessLaw:
     def filtered_by_bound(self, bound: int) -> "FilteredStaleness":
         """The law that is left if the server refuses gradients older than `bound`.
 
-        A refused gradient makes no update, so gradients in flight age more slowly.
         With p the law without a bound and q the accepted share, Bin(n, q) of n arrivals
         are updates:
 
             q = sum_n p_n Pr( Bin(n, q) <= R ),    tau ~ Bin(n, q) given tau <= R
 
         Args:
-            bound: R, the largest staleness that is accepted, in updates. Ringmaster's
-                threshold is R + 1.
+            bound: R, in updates. Ringmaster's threshold is R + 1.
 
         Returns:
             The accepted share and the law of accepted gradients. Updates come at
-            `accepted` times the rate of arrivals, and the mean staleness of all
-            arrivals is `accepted` times `mean`. Refusals are taken as independent: for
-            R above half of `mean` the share is accurate to 0.01 and the mean to 3 %
+            `accepted` times the rate of arrivals. Refusals are taken as independent:
+            for R above half of `mean` the share is accurate to 0.01 and the mean to 3 %
             (0.04 and 5 % for nearly constant times). Costs R sums over `pmf`.
 
         Example:
@@ -93,12 +84,10 @@ class StalenessLaw:
     def filtered_at_random(self, probability: float) -> "FilteredStaleness":
         """The law that is left if each gradient is sent with some probability.
 
-        In plain asynchronous SGD, if sending is independent of the gradient:
+        In plain asynchronous SGD, if sending is independent of the gradient (a model of
+        Yu, Chen and Poor's event trigger, arXiv:2406.11159):
 
             nu -> p nu,    tau ~ Bin(n, p),    mean tau -> p mean tau
-
-        A mode then decays as with the gain p a: more slowly, but stable for steps that
-        are larger by 1/p.
 
         Args:
             probability: p in (0, 1], that a gradient is sent.
@@ -106,9 +95,6 @@ class StalenessLaw:
         Example:
             >>> StalenessLaw([0.0, 0.0, 1.0]).filtered_at_random(0.5).law.pmf.round(6)
             array([0.25, 0.5 , 0.25])
-
-        References:
-            A model of Yu, Chen and Poor's event trigger, arXiv:2406.11159.
         """
         check_share("probability", probability, positive=True)
         share = float(probability)

@@ -45,9 +45,8 @@ class Summary(NamedTuple):
     idle_share: float  # of the workers' time until the last update; nan for a log
 
 
-def _nothing_dropped() -> Dropped:
-    none, never = np.zeros(0, np.int32), np.zeros(0)
-    return Dropped(none, none, none, never, never)
+_KINDS = np.int32, np.int32, np.int32, np.float64, np.float64
+_NONE = Dropped(*(np.zeros(0, kind) for kind in _KINDS))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,8 +54,7 @@ class Trace:
     """When each update was done, and the worker and the version of each gradient.
 
     Update t makes version t + 1 of the parameters from version t. A gradient of update
-    t that was taken at version j has the staleness t - j. The M gradients stand in
-    their order.
+    t that was taken at version j has the staleness t - j.
 
     Attributes:
         num_workers: P.
@@ -69,8 +67,8 @@ class Trace:
         divisor: of the sum of an update's gradients, float64 [T]; usually their number.
         busy_seconds: how long each worker computed until the last update, also for
             abandoned and dropped gradients, float64 [P]; nan in a log.
-        dropped: the D gradients that the server refused, in arrays [D]: `version` (of
-            the server's parameters then), `worker`, `read_version`, `begun`, `arrived`.
+        dropped: gradients that the server refused, in arrays [D]: `version` (of the
+            server's parameters then), `worker`, `read_version`, `begun`, `arrived`.
     """
 
     num_workers: int
@@ -82,7 +80,7 @@ class Trace:
     arrived: np.ndarray
     divisor: np.ndarray
     busy_seconds: np.ndarray
-    dropped: Dropped = dataclasses.field(default_factory=_nothing_dropped)
+    dropped: Dropped = _NONE
 
     @property
     def num_updates(self) -> int:
@@ -97,12 +95,12 @@ class Trace:
     @property
     def staleness(self) -> np.ndarray:
         """int32 [T, K] with K = `max_gradients`; -1 where an update has fewer."""
-        return self._padded(self.update - self.read_version, 0, self.num_updates)
+        return self.arrivals(0, self.num_updates).staleness
 
     @property
     def workers(self) -> np.ndarray:
         """The worker of each gradient, int32 [T, K]; -1 where an update has fewer."""
-        return self._padded(self.worker, 0, self.num_updates)
+        return self.arrivals(0, self.num_updates).worker
 
     @property
     def max_staleness(self) -> int:
@@ -125,9 +123,19 @@ class Trace:
         start = check_integer("start", start, 0, self.num_updates)
         stop = check_integer("stop", stop, start, self.num_updates)
         width = base.check_bound("width", width)
+        first, last = np.searchsorted(self.update, (start, stop))
+        update = self.update[first:last]
+        column = np.arange(first, last) - np.searchsorted(self.update, update)
+        shape = stop - start, max(width, self.max_gradients)
+
+        def padded(values):
+            table = np.full(shape, -1, np.int32)
+            table[update - start, column] = values[first:last]
+            return table
+
         return Arrivals(
-            staleness=self._padded(self.update - self.read_version, start, stop, width),
-            worker=self._padded(self.worker, start, stop, width),
+            staleness=padded(self.update - self.read_version),
+            worker=padded(self.worker),
             divisor=self.divisor[start:stop].astype(np.float32),
         )
 
@@ -135,13 +143,12 @@ class Trace:
         """The staleness, the gradients of each worker, and the rates.
 
         Returns:
-            A tuple with the names `mean`, `p50`, `p99` and `max` (staleness of the
-            applied gradients, in updates), `per_worker` (mean staleness, [P]),
-            `gradients` (applied, [P]), `dropped` (their number), `updates_per_second`
-            and `idle_share` (of the workers' time, in [0, 1]; nan for a log).
+            `mean`, `p50`, `p99`, `max` (staleness, in updates), `per_worker` (its mean,
+            [P]), `gradients` (applied, [P]), `dropped` (how many),
+            `updates_per_second`, `idle_share` (of the workers' time; nan for a log).
         """
         staleness = self.update - self.read_version
-        # numpy warns of statistics of nothing
+        # NumPy warns of statistics of nothing
         known = staleness if len(staleness) else np.array([math.nan])
         gradients = np.bincount(self.worker, minlength=self.num_workers)
         totals = np.bincount(self.worker, staleness, minlength=self.num_workers)
@@ -180,21 +187,18 @@ class Trace:
     def save(self, path: Path | str) -> None:
         """Writes the trace to a file that `load_trace` reads.
 
-        A .npz holds everything. A .csv has a row for each gradient that was applied,
-        with the columns update,time_s,worker,read_version, or update,worker,staleness
-        where times are unknown. It cannot hold updates without gradients or with a
-        divisor of their own.
+        A .npz holds everything. A .csv has a row for each applied gradient, with the
+        columns update,time_s,worker,read_version, or update,worker,staleness if times
+        are unknown; it holds no updates without gradients or with their own divisor.
 
         Args:
             path: a file ending in .npz or .csv.
         """
         path = Path(path)
         if path.suffix == ".npz":
-            fields = vars(self) | {
-                f"dropped_{name}": values
-                for name, values in self.dropped._asdict().items()
-            }
-            del fields["dropped"]
+            fields = dict(vars(self))
+            for name, values in fields.pop("dropped")._asdict().items():
+                fields[f"dropped_{name}"] = values
             np.savez_compressed(path, **fields)
         elif path.suffix == ".csv":
             plain = np.array_equal(self.divisor, self.counts) and self.counts.all()
@@ -203,35 +207,15 @@ class Trace:
                     "A .csv holds no trace without updates, and no update without"
                     f" gradient or with its own divisor: save {path.stem}.npz."
                 )
-            columns = self._csv_columns()
+            names = ["update", "time_s", "worker", "read_version"]
+            if np.isnan(self.seconds).all():
+                names = ["update", "worker", "staleness"]
+            fields = vars(self) | {"time_s": self.seconds[self.update]}
+            fields["staleness"] = self.update - self.read_version
+            columns = [fields[name].tolist() for name in names]
             with path.open("w", newline="") as file:
                 writer = csv.writer(file)
-                writer.writerow(columns)
-                writer.writerows(zip(*columns.values(), strict=True))
+                writer.writerow(names)
+                writer.writerows(zip(*columns, strict=True))
         else:
             raise ValueError(f"`path` must end in .npz or .csv, got {str(path)!r}.")
-
-    def _csv_columns(self) -> dict[str, list[float]]:
-        update, worker = self.update.tolist(), self.worker.tolist()
-        if np.isnan(self.seconds).all():
-            staleness = (self.update - self.read_version).tolist()
-            return {"update": update, "worker": worker, "staleness": staleness}
-        return {
-            "update": update,
-            "time_s": self.seconds[self.update].tolist(),
-            "worker": worker,
-            "read_version": self.read_version.tolist(),
-        }
-
-    def _padded(
-        self, values: np.ndarray, start: int, stop: int, width: int = 0
-    ) -> np.ndarray:
-        """The values of the updates start .. stop - 1 as rows of K, int32 [n, K]."""
-        first, last = np.searchsorted(self.update, (start, stop))
-        rows = self.update[first:last]
-        begins = np.searchsorted(rows, np.arange(start, stop))
-        width = max(width, self.max_gradients)
-        table = np.full((stop - start, width), -1, np.int32)
-        columns = np.arange(len(rows)) - begins[rows - start]
-        table[rows - start, columns] = values[first:last]
-        return table

@@ -12,12 +12,9 @@ from delayjax._src.cluster.ranges import as_seconds
 Waits = Callable[[int, int], Any]
 """(step, P) -> bool [P, P]: whether worker i waits for worker j's result of it."""
 
-Seconds = Callable[[int], float]
-"""step -> the time of the exchange at that step."""
-
 
 class WaitAvoiding(NamedTuple):
-    """When each worker has done each step, and how late it is for its group."""
+    """The result of `wait_avoiding`."""
 
     behind: np.ndarray  # int32 [T, P]: age of its model in a step's sum, in steps
     seconds: np.ndarray  # float64 [T, P]: when a worker goes on to its next step
@@ -28,7 +25,7 @@ def finish_times(
     waits: Waits,
     *,
     lag: int = 0,
-    exchange_seconds: Seconds | float = 0.0,
+    exchange_seconds: Callable[[int], float] | float = 0.0,
 ) -> np.ndarray:
     """When each worker goes on to its next step, in seconds, float64 [T, P].
 
@@ -37,29 +34,25 @@ def finish_times(
         on[t, i]   = max( done[t, i], came[t - lag, i] )
 
     c is the time of an exchange. At lag 0 a worker sends its result at once (sent =
-    done), otherwise while it computes the next step (sent = on). If worker i waits for
-    no worker at step t, it has no exchange: came[t, i] = came[t - 1, i]. With messages
-    of n bytes, b bytes a second, latency l, and the functions of `Communication`:
+    done), otherwise while it computes the next step (sent = on). A worker that waits
+    for no worker at step t has no exchange. With messages of n bytes, b bytes a second,
+    latency l, and the functions of `Communication`:
 
     | method | waits | exchange_seconds |
     |---|---|---|
-    | Allreduce-SGD | `waits_for_all(1)` | `all_reduce_seconds` |
-    | local SGD, sync. EASGD, period H | `waits_for_all(H)` | `all_reduce_seconds` |
+    | local SGD, EASGD; Allreduce: H = 1 | `waits_for_all(H)` | `all_reduce_seconds` |
     | DaSGD; DGA (H = 1) | `waits_for_all(H)`, `lag=d` | `all_reduce_seconds` |
-    | D-PSGD | `waits_for_neighbors(1, -1)`, `lag=1` | l + 2 n / b |
-    | D-PSGD, `overlap=False` | `waits_for_neighbors(1, -1)` | l + 2 n / b |
+    | D-PSGD; no overlap: lag 0 | `waits_for_neighbors(1, -1)`, `lag=1` | l + 2 n / b |
     | SGP of 8 workers | `waits_for_neighbors(1, 2, 4, together=False)` | l + n / b |
     | SGP, several peers | `waits_for_neighbors` of the step's hops | l + peers n / b |
-    | AD-PSGD | `waits_for_self`, `lag=1` | l + n / b |
-    | gossip | `waits_for_self` | l + n / b |
+    | gossip; AD-PSGD (`lag=1`) | `waits_for_self` | l + n / b |
     | WAGMA | see `wait_avoiding` | `group_seconds`, `all_reduce_seconds` |
     | asynchronous EASGD, EA-wild, DOWNPOUR | see `visits_to_rounds` | the cluster's |
 
     Args:
         seconds: float [T, P], of each worker's steps, as `Cluster.draw` draws them.
-        waits: (step, P) -> bool [P, P], whether worker i waits for worker j. For a
-            period write a function, such as
-            `lambda t, workers: waits_for_self(t, workers) & ((t + 1) % 4 == 0)`.
+        waits: (step, P) -> bool [P, P], whether worker i waits for worker j; for a
+            period, `lambda t, workers: waits_for_self(t, workers) & (t % 4 == 3)`.
         lag: steps from the start of an exchange to the use of its result. Static.
         exchange_seconds: c, or a function of the step, t -> c.
 
@@ -67,34 +60,23 @@ def finish_times(
         >>> seconds = [[1.0, 3.0], [3.0, 1.0]]
         >>> finish_times(seconds, waits_for_all(2), exchange_seconds=0.5)[-1]
         array([4.5, 4.5])
-
-    References:
-        Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005, for the time of messages.
     """
     table = _check_seconds(seconds)
     lag = base.check_bound("lag", lag)
     steps, workers = table.shape
-    takes = _at_each("exchange_seconds", exchange_seconds, steps)
+    takes = _at_each(exchange_seconds, steps)
     came, on = np.zeros_like(table), np.zeros_like(table)
-
-    def exchange(t, sent):
+    for t in range(steps):  # at t = 0 the rows t - 1 are zeros
+        on[t] = table[t] + on[t - 1]  # done
+        if t >= lag > 0:
+            on[t] = np.maximum(on[t], came[t - lag])
         needs = np.asarray(waits(t, workers), bool)
         if needs.shape != (workers, workers):
-            raise ValueError(
-                f"`waits` must return a matrix [{workers}, {workers}], got"
-                f" {needs.shape}."
-            )
-        before = came[t - 1] if t else np.zeros(workers)
-        begun = np.maximum(before, np.where(needs, sent, 0.0).max(axis=1))
-        came[t] = np.where(needs.any(axis=1), takes[t] + begun, before)
-
-    for t in range(steps):
-        done = table[t] + (on[t - 1] if t else 0.0)
+            raise ValueError(f"`waits` must return bool [P, P], got {needs.shape}.")
+        begun = np.maximum(came[t - 1], np.where(needs, on[t], 0.0).max(axis=1))
+        came[t] = np.where(needs.any(axis=1), takes[t] + begun, came[t - 1])
         if lag == 0:
-            exchange(t, done)
-        on[t] = np.maximum(done, came[t - lag]) if t >= lag else done
-        if lag > 0:
-            exchange(t, on[t])
+            on[t] = np.maximum(on[t], came[t])
     return on
 
 
@@ -109,9 +91,7 @@ def waits_for_all(period: int) -> Waits:
         [False, True, False, True]
     """
     period = base.check_bound("period", period, at_least=1)
-    return lambda step, workers: np.full(
-        (workers, workers), (step + 1) % period == 0, bool
-    )
+    return lambda step, workers: np.full((workers,) * 2, (step + 1) % period == 0)
 
 
 def waits_for_neighbors(*hops: int, together: bool = True) -> Waits:
@@ -122,10 +102,8 @@ def waits_for_neighbors(*hops: int, together: bool = True) -> Waits:
         together: whether each step makes all hops, or one of them in turn.
 
     Example:
-        >>> waits_for_neighbors(1)(0, 3).astype(int)
-        array([[1, 0, 1],
-               [1, 1, 0],
-               [0, 1, 1]])
+        >>> waits_for_neighbors(1)(0, 3).astype(int).tolist()
+        [[1, 0, 1], [1, 1, 0], [0, 1, 1]]
     """
 
     def waits(step, workers):
@@ -137,16 +115,15 @@ def waits_for_neighbors(*hops: int, together: bool = True) -> Waits:
 
 
 def waits_for_self(step: int, workers: int) -> np.ndarray:
-    """A worker waits for its own message only, not for other workers.
+    """A worker waits for its own message only.
 
     Args:
-        step: of the schedule.
+        step: any.
         workers: P.
 
     Example:
-        >>> waits_for_self(0, 2).astype(int)
-        array([[1, 0],
-               [0, 1]])
+        >>> waits_for_self(0, 2).astype(int).tolist()
+        [[1, 0], [0, 1]]
     """
     del step
     return np.eye(workers, dtype=bool)
@@ -157,45 +134,40 @@ def wait_avoiding(
     *,
     period: int = 11,
     slack_seconds: float = 0.0,
-    exchange_seconds: Seconds | float = 0.0,
+    exchange_seconds: Callable[[int], float] | float = 0.0,
 ) -> WaitAvoiding:
-    """How late each worker's model is for WAGMA's sums, from service times.
+    """How late each worker's model is for WAGMA's sums (Li et al., arXiv:2005.00124).
 
         made[t, i] = on[t - 1, i] + seconds[t, i]
         on[t, i]   = made[t, i] + c(t)                 within a period
         on[t, i]   = max over j of made[t, j] + c(t)   where `period` divides t + 1
 
-    The first worker that has made its model of step t starts all sums of that step. A
-    sum takes the newest model that each worker has made by then, and `behind[t, i]`
-    counts the models up to step t that worker i has yet to make. c(t) is the time of
-    the exchange of step t, which each worker spends once its own model is made. At the
-    period's end all enter one all-reduce. Waits for partners' messages are left out.
+    The first worker that has made its model of step t starts all sums of that step.
+    `behind[t, i]` counts the models up to step t that worker i has yet to make then. At
+    the period's end all enter one all-reduce. Waits for partners are left out.
 
     Args:
         seconds: float [T, P], of each worker's steps.
         period: H of `averaging.wagma`.
         slack_seconds: how long the start of a sum takes to reach the others.
-        exchange_seconds: c, or a function of the step: `lambda t:
-            link.all_reduce_seconds(P) if (t + 1) % H == 0 else link.group_seconds(S)`.
+        exchange_seconds: c, the time of an exchange, or a function of the step: `lambda
+            t: link.all_reduce_seconds(P) if t % H == H - 1 else link.group_seconds(S)`.
 
     Returns:
-        `behind`, for `delays.per_worker`, at most period - 1; and `seconds`, the times
-        at which the workers go on.
+        `behind`, for `delays.per_worker`, int32 [T, P], at most period - 1; and
+        `seconds`, which is on, float64 [T, P].
 
     Example:
         >>> late = wait_avoiding([[1.0, 2.5], [1.0, 1.0], [1.0, 1.0]], period=3)
         >>> late.behind.tolist()
         [[0, 1], [0, 2], [0, 0]]
-
-    References:
-        Li et al. (WAGMA-SGD), arXiv:2005.00124.
     """
     table = _check_seconds(seconds)
     base.check_number("slack_seconds", slack_seconds)
     period = base.check_bound("period", period, at_least=1)
     steps, workers = table.shape
     ends = (np.arange(steps) + 1) % period == 0
-    takes = _at_each("exchange_seconds", exchange_seconds, steps)
+    takes = _at_each(exchange_seconds, steps)
     on = finish_times(
         table + np.where(ends, 0.0, takes)[:, None],
         waits_for_all(period),
@@ -213,22 +185,18 @@ def wait_avoiding(
 def visits_to_rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
     """Cuts visits to a center into rounds in which each worker comes at most once.
 
-    A round ends before the first worker that would come a second time. Training round
-    by round equals training visit by visit. Asynchronous EASGD along a trace:
+    Training round by round equals training visit by visit. Asynchronous EASGD along the
+    trace of `k_async(1)`:
 
-        trace = simulate(cluster, protocols.k_async(1), n, seed=0)
         visits = visits_to_rounds(trace.worker, trace.num_workers)
         order = averaging.first_come(visits)
         tx = averaging.easgd(averaging.only_on_visit(inner, order), order=order)
 
-    Round r ends at trace.seconds[last], with `last` the largest finite entry of row r.
-    A worker's k-th step takes the batch of its k-th finite entry. For H local steps
-    between visits let a gradient of the trace take the time of H, and pass
-    np.repeat(visits, H, axis=0) to `first_come` and period=H to the method.
+    For H local steps between visits pass np.repeat(visits, H, axis=0) to `first_come`
+    and period=H to the method; a gradient of the trace then takes the time of H.
 
     Args:
-        workers: int [n], the worker of visit 0, 1, 2, ...: the `worker` of a trace with
-            one gradient an update.
+        workers: int [n], the worker of visit 0, 1, 2, ...
         num_workers: P.
 
     Returns:
@@ -263,12 +231,10 @@ def _check_seconds(seconds: ArrayLike) -> np.ndarray:
     return as_seconds("seconds", table, remedy="draw them with Cluster.draw")
 
 
-def _at_each(name: str, value: Any, steps: int) -> np.ndarray:
-    """A time, or a function of the step, at each step, float64 [T]."""
-    if not callable(value):
-        base.check_number(name, value)
-        return np.full(steps, float(value))
-    times = [value(step) for step in range(steps)]
+def _at_each(seconds: Callable[[int], float] | float, steps: int) -> np.ndarray:
+    """The time of the exchange at each step, float64 [T]."""
+    times = [seconds(step) if callable(seconds) else seconds for step in range(steps)]
+    name = "exchange_seconds({})" if callable(seconds) else "exchange_seconds"
     for step, time in enumerate(times):
-        base.check_number(f"{name}({step})", time)
+        base.check_number(name.format(step), time)
     return np.asarray(times, np.float64)

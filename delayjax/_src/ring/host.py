@@ -1,5 +1,6 @@
 """A history in the host's memory."""
 
+import functools
 import math
 from typing import Any
 
@@ -11,7 +12,6 @@ from jax.custom_batching import custom_vmap
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from delayjax._src import base, boxes
 from delayjax._src.ring import ring as rings
 
 HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
@@ -21,26 +21,22 @@ TILE = 8, 128  # of a TPU's memory, which takes whole tiles from the host's memo
 def on_host() -> rings.Storage:
     """A history in pinned memory of the device's host.
 
-    A step moves one item to the host and one item back. A read has the same bits as the
-    push. `init` makes the slots on the host, where they stay. After a restore onto a
-    single device put them there with `jax.device_put(slots, jax.memory.Space.Host)`. On
-    several devices they go where their `sharding` says.
+    A step moves one item to the host and one item back. `init` makes the slots on the
+    host, where they stay. After a restore onto a single device put them there with
+    `jax.device_put(slots, jax.memory.Space.Host)`. On several devices they go where
+    their `sharding` says.
 
     Returns:
         A storage for `delayed(..., history=on_host())`: `max_delay + 1` gradients on
-        the host, one gradient on the device. With several devices, each host keeps the
-        slots of its own devices. A leaf that is no matrix of whole tiles,
-        [..., >= 8, 128 n], is kept flat in rows of 128, padded with zeros to a multiple
-        of 1024 numbers.
+        the host of each device, one gradient on the device. A leaf that is no matrix of
+        whole tiles, [..., >= 8, 128 n], is kept flat in rows of 128, padded with zeros
+        to a multiple of 1024 numbers.
 
-        For a plain `jit`, `scan` or `shard_map` with the state donated, not for `vmap`.
-        Call `init` eagerly: a jitted `init` makes its zeros on the device. To compile
-        ahead of time, give the `jax.ShapeDtypeStruct`s of the slots a `sharding` with
-        the kind of memory.
-
-    Raises:
-        ValueError: in `push` and `read`, under a `vmap` over histories (for example
-            `workers.simulate` with a history for each worker).
+        For a plain `jit`, `scan` or `shard_map` with the state donated. Under a `vmap`
+        over histories (`workers.simulate` with a history for each worker) it raises a
+        ValueError. Call `init` eagerly: a jitted `init` makes its zeros on the device.
+        To compile ahead of time, give the `jax.ShapeDtypeStruct`s of the slots a
+        `sharding` with the kind of memory.
 
     Example:
         >>> storage, item = on_host(), jnp.ones(2)
@@ -50,50 +46,29 @@ def on_host() -> rings.Storage:
         >>> storage.read(ring, 0, item)
         Array([1., 1.], dtype=float32)
     """
-
-    def init_fn(tree, capacity):
-        zeros = jax.tree.map(jnp.zeros_like, tree)  # `tree` may hold shapes
-        leaves = jax.tree.leaves(zeros)
-        kept = [leaf if _is_tiled(leaf) else _rows(leaf) for leaf in leaves]
-        depths = jax.tree.leaves(base.broadcast("capacity", capacity, tree))
-        ring = rings.init_by(_empty, kept, depths)
-        return ring._replace(slots=boxes.stacked(zeros, ring.slots))
-
-    def push_fn(ring, tree):
-        rings.check_tree("tree", ring.slots, tree)
-        slots, structure = jax.tree.flatten(ring.slots)
-        kept = [
-            leaf if jnp.shape(leaf) == held.shape[1:] else _rows(leaf)
-            for held, leaf in zip(slots, jax.tree.leaves(tree), strict=True)
-        ]
-        pushed = rings.push_by(_write, ring._replace(slots=slots), kept)
-        return pushed._replace(slots=jax.tree.unflatten(structure, pushed.slots))
-
-    def read_fn(ring, age, like):
-        rings.check_tree("like", ring.slots, like)
-        slots = jax.tree.leaves(ring.slots)
-        leaves, structure = jax.tree.flatten(like)
-        ages = jax.tree.leaves(base.broadcast("age", age, like))
-        kept = [
-            jax.ShapeDtypeStruct(held.shape[1:], jnp.result_type(leaf))
-            for held, leaf in zip(slots, leaves, strict=True)
-        ]
-        read = rings.read_by(_read, ring._replace(slots=slots), ages, kept)
-        items = [
-            rows.ravel()[: math.prod(jnp.shape(leaf))].reshape(jnp.shape(leaf))
-            if rows.shape != jnp.shape(leaf)
-            else rows
-            for rows, leaf in zip(read, leaves, strict=True)
-        ]
-        return jax.tree.unflatten(structure, items)
-
-    return rings.Storage(init_fn, push_fn, read_fn)
+    return rings.Storage(
+        functools.partial(rings.init_by, _empty),
+        functools.partial(rings.push_by, _write, packed=_packed),
+        functools.partial(rings.read_by, _read, opened=_opened),
+    )
 
 
-def _rows(leaf: jax.Array) -> jax.Array:
+def _rows(leaf: Any) -> jax.Array:
     """A leaf in rows of tiles, [8 n, 128]."""
     padding = -jnp.size(leaf) % math.prod(TILE)
     return jnp.pad(jnp.ravel(leaf), (0, padding)).reshape(-1, TILE[1])
+
+
+def _packed(leaf: Any, shape: tuple[int, ...]) -> Any:
+    """A leaf as its slots hold it."""
+    return leaf if jnp.shape(leaf) == shape else _rows(leaf)
+
+
+def _opened(item: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """The inverse of `_packed`."""
+    if item.shape == shape:
+        return item
+    return item.ravel()[: math.prod(shape)].reshape(shape)
 
 
 def _is_tiled(leaf: jax.Array) -> bool:
@@ -105,6 +80,7 @@ def _is_tiled(leaf: jax.Array) -> bool:
 
 def _empty(zeros: jax.Array, capacity: int) -> jax.Array:
     """Slots of zeros that are made on the host, never on a device."""
+    zeros = zeros if _is_tiled(zeros) else _rows(zeros)
     if isinstance(zeros, jax.core.Tracer):
         return jax.device_put(rings.empty_slots(zeros, capacity), HOST)
     sharding = zeros.sharding
@@ -121,15 +97,13 @@ def _empty(zeros: jax.Array, capacity: int) -> jax.Array:
 
 
 def _write(slots: jax.Array, item: jax.Array, slot: jax.Array) -> jax.Array:
-    if jax.typeof(slots).memory_space == HOST:
-        return _write_host(slots, item, slot)
-    return rings.write_slot(slots, item, slot)
+    is_host = jax.typeof(slots).memory_space == HOST
+    return (_write_host if is_host else rings.write_slot)(slots, item, slot)
 
 
 def _read(slots: jax.Array, slot: jax.Array) -> jax.Array:
-    if jax.typeof(slots).memory_space == HOST:
-        return _read_host(slots, slot)
-    return rings.read_slot(slots, slot)
+    is_host = jax.typeof(slots).memory_space == HOST
+    return (_read_host if is_host else rings.read_slot)(slots, slot)
 
 
 @custom_vmap

@@ -18,21 +18,19 @@ def strip_history(state: Any) -> Any:
         state: the state of any transformation, a tree of states, or a `WorkerState`.
 
     Returns:
-        The state with None for the slots of every ring. The clocks stay. To go on, call
-        `resize_history(stripped, tx.init(params))`: the run continues at its step, and
-        its history warms up again.
+        The state with None for the slots of every ring. To go on at the same step, with
+        a history that warms up again, call `resize_history(stripped, tx.init(params))`.
 
     Example:
         >>> import delayjax as dj, optax
         >>> tx = dj.delayed(optax.sgd(0.1), 8)
-        >>> stripped = strip_history(tx.init(jnp.zeros(1000)))
-        >>> sum(leaf.nbytes for leaf in jax.tree.leaves(stripped)) < 100
+        >>> strip_history(tx.init(jnp.zeros(1000))).gradients.slots is None
         True
     """
     return jax.tree.map(
-        lambda node: node._replace(slots=None) if _is_ring(node) else node,
+        lambda node: node._replace(slots=None) if rings.is_ring(node) else node,
         state,
-        is_leaf=_is_ring,
+        is_leaf=rings.is_ring,
     )
 
 
@@ -46,57 +44,40 @@ def resize_history(state: Any, like: Any) -> Any:
 
     Returns:
         `state` with the rings of `like`, which hold the newest items that fit in both.
-        A deeper history fills up first, as in the warm-up of `delayed`: "fresh" uses
-        the items that are there, "skip" waits until the history is full, and "zeros"
-        reads zeros. Costs one write and one read of each kept item.
-
-    Raises:
-        ValueError: if the two states differ in more than the depth of their rings, or
-            `like` is not a new state (for example if the arguments are swapped).
+        A deeper history fills up first, as in the warm-up of `delayed`. Costs one write
+        and one read of each kept item.
 
     Example:
         >>> import delayjax as dj, optax
-        >>> params = jnp.zeros(3)
-        >>> state = dj.delayed(optax.sgd(0.1), 2).init(params)
-        >>> later = dj.delayed(optax.sgd(0.1), 4)
-        >>> resize_history(state, later.init(params)).gradients.slots.shape
+        >>> two, four = (dj.delayed(optax.sgd(1), n).init(jnp.ones(3)) for n in (2, 4))
+        >>> resize_history(two, four).gradients.slots.shape
         (5, 3)
     """
-    old = jax.tree.leaves(boxes.unboxed(state), is_leaf=_is_ring)
-    new, structure = jax.tree.flatten(like, is_leaf=_is_ring)
-    was, wanted = (
-        jax.tree.structure(boxes.unboxed(tree), is_leaf=_is_ring)
-        for tree in (state, like)
-    )
+    old, was = jax.tree.flatten(boxes.unboxed(state), is_leaf=rings.is_ring)
+    new, structure = jax.tree.flatten(like, is_leaf=rings.is_ring)
+    wanted = jax.tree.structure(boxes.unboxed(like), is_leaf=rings.is_ring)
     if was != wanted:
         raise ValueError(
             "`like` must be a state of the same transformation with another depth:"
             f" it is {wanted}, and `state` is {was}."
         )
     resized = [
-        _resize(held, empty) if _is_ring(held) else held
+        _resize(held, empty) if rings.is_ring(held) else held
         for held, empty in zip(old, new, strict=True)
     ]
     return jax.tree.unflatten(structure, resized)
 
 
 def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
-    """The newest items of a history in another, empty history, with the boxes of that.
-
-    Leaves may have leading axes (workers, cells). A leaf is None where nothing is kept.
-    """
+    """The newest items of a history in an empty one; None where nothing is kept."""
     empty = boxes.unboxed(like)
-    _check_empty(empty)
-
-    def boxed(slots, first):
-        resized = rings.Ring(slots, pushed=ring.pushed, first=first)
-        structure = jax.tree.structure(like, is_leaf=_is_none)
-        leaves = jax.tree.leaves(resized, is_leaf=_is_none)
-        return jax.tree.unflatten(structure, leaves)
-
-    if ring.slots is None:  # stripped
-        # `first` is a buffer of its own: a state that holds one twice can't be donated
-        return boxed(empty.slots, jnp.copy(ring.pushed))
+    is_used = base.is_concrete(empty.pushed) and np.any(np.asarray(empty.pushed) > 0)
+    if empty.slots is None or is_used:
+        held = "no slots" if empty.slots is None else f"{empty.pushed} items pushed"
+        raise ValueError(
+            f"`like` must be a new state, as `init` makes it, got one with {held}: call"
+            " resize_history(state, tx.init(params)), the old state first."
+        )
     lost = [ring.first]
 
     def fit(path, new, old):
@@ -125,25 +106,16 @@ def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
         # an older item would overwrite a newer one: only so many fit
         return jax.lax.fori_loop(0, min(held, depth), keep, new)
 
-    slots = jax.tree.map_with_path(
-        fit, empty.slots, boxes.unboxed(ring.slots), is_leaf=_is_none
-    )
-    return boxed(slots, functools.reduce(jnp.maximum, lost))
-
-
-def _check_empty(like: rings.Ring) -> None:
-    is_used = base.is_concrete(like.pushed) and np.any(np.asarray(like.pushed) > 0)
-    if like.slots is None or is_used:
-        held = "no slots" if like.slots is None else f"{like.pushed} items pushed"
-        raise ValueError(
-            f"`like` must be a new state, as `init` makes it, got one with {held}: call"
-            " resize_history(state, tx.init(params)), the old state first."
-        )
+    if ring.slots is None:  # stripped
+        # `first` is a buffer of its own: a state that holds one twice can't be donated
+        slots, first = empty.slots, jnp.copy(ring.pushed)
+    else:
+        slots = jax.tree.map_with_path(fit, empty.slots, ring.slots, is_leaf=_is_none)
+        first = functools.reduce(jnp.maximum, lost)
+    resized = rings.Ring(slots, ring.pushed, first)
+    leaves = jax.tree.leaves(resized, is_leaf=_is_none)
+    return jax.tree.unflatten(jax.tree.structure(like, is_leaf=_is_none), leaves)
 
 
 def _is_none(node: Any) -> bool:
     return node is None
-
-
-def _is_ring(node: Any) -> bool:
-    return isinstance(node, rings.Ring)

@@ -1,5 +1,6 @@
 """A history of pytrees with a fixed capacity, written and read in place."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ class Ring(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """Where and how a history is kept: as `init`, `push` and `read` do."""
+    """A place and a way to keep a history, as `init`, `push` and `read` do."""
 
     init: Callable[[Any, Any], Ring]
     push: Callable[[Ring, Any], Ring]
@@ -32,15 +33,13 @@ def init(tree: Any, capacity: Any) -> Ring:
     """Makes an empty history of items like `tree`.
 
     Args:
-        tree: arrays or `jax.ShapeDtypeStruct`s with the shapes, dtypes and shardings of
-            one item. Their values are not used.
+        tree: one item: arrays, or `jax.ShapeDtypeStruct`s with shardings.
         capacity: the number of items kept, at least 1: an int, or a prefix tree of
             ints. Static.
 
     Returns:
         A ring of zeros, `capacity` times the memory of `tree`. Each slot is sharded as
-        its item, also where `init` is compiled: a spec (*spec) becomes (None, *spec),
-        in arrays and in Flax's metadata.
+        its item: a spec (*spec) becomes (None, *spec), in arrays and in metadata.
 
     Example:
         >>> ring = init(jnp.zeros(()), 3)
@@ -54,15 +53,13 @@ def init(tree: Any, capacity: Any) -> Ring:
 
 def init_by(empty: Callable[..., jax.Array], tree: Any, capacity: Any) -> Ring:
     """`init`, with a function of one item's zeros and the number of slots."""
-    capacity = jax.tree.map(
-        lambda depth: base.check_bound("capacity", depth, at_least=1), capacity
-    )
-    depths = jax.tree.leaves(base.broadcast("capacity", capacity, tree))
 
     def slots_of(leaf, depth):
+        depth = base.check_bound("capacity", depth, at_least=1)
         dtype = jnp.dtype(jnp.result_type(leaf))
         return empty(xla.zeros_sharded_as(leaf, xla.BITS.get(dtype, dtype)), depth)
 
+    depths = jax.tree.leaves(base.broadcast("capacity", capacity, tree))
     slots = list(map(slots_of, jax.tree.leaves(tree), depths))
     clocks = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
     return Ring(boxes.stacked(tree, slots), *clocks)
@@ -84,10 +81,6 @@ def push(ring: Ring, tree: Any) -> Ring:
     Returns:
         The ring with `tree` at age 0. The age of every other item grows by one.
 
-    Raises:
-        ValueError: if the tree or a shape differs, or a leaf would lose precision; see
-            `cast`.
-
     Example:
         >>> item = jnp.asarray(5.0)
         >>> ring = push(init(item, 2), item)
@@ -97,20 +90,29 @@ def push(ring: Ring, tree: Any) -> Ring:
     return push_by(write_slot, ring, tree)
 
 
-def push_by(write: Callable[..., jax.Array], ring: Ring, tree: Any) -> Ring:
-    """`push`, with a function of slots, one item and the index of a slot."""
+def push_by(
+    write: Callable, ring: Ring, tree: Any, *, packed: Callable | None = None
+) -> Ring:
+    """`push`, with functions that write an item to a slot, and make it from a leaf."""
     check_tree("tree", ring.slots, tree)
     slots, structure = jax.tree.flatten(ring.slots)
-    leaves = jax.tree.leaves_with_path(tree)
-    for (path, leaf), held in zip(leaves, slots, strict=True):
-        check_leaf(path, leaf, held)
-    written = [
-        write(held, xla.as_bits(leaf, held.dtype), ring.pushed % held.shape[0])
-        for (_, leaf), held in zip(leaves, slots, strict=True)
-    ]
-    return ring._replace(
-        slots=jax.tree.unflatten(structure, written), pushed=ring.pushed + 1
-    )
+    written = []
+    for (path, leaf), held in zip(jax.tree.leaves_with_path(tree), slots, strict=True):
+        item = packed(leaf, held.shape[1:]) if packed else leaf
+        dtype, wide = jnp.result_type(item), jnp.dtype(held.dtype)
+        if jnp.issubdtype(dtype, jnp.floating):
+            wide = xla.FLOATS.get(wide, wide)
+        is_same = jnp.shape(item) == held.shape[1:]
+        if not is_same or jnp.promote_types(dtype, wide) != wide:
+            raise ValueError(
+                f"`tree` must be like the ring's items: {base.path_name(path)} is"
+                f" {dtype}{list(jnp.shape(item))}, and its slots hold"
+                f" {wide}{list(held.shape[1:])}. A ring made with `cast` rounds."
+            )
+        slot = ring.pushed % held.shape[0]
+        written.append(write(held, xla.as_bits(item, held.dtype), slot))
+    written = jax.tree.unflatten(structure, written)
+    return ring._replace(slots=written, pushed=ring.pushed + 1)
 
 
 def write_slot(slots: jax.Array, item: jax.Array, slot: jax.Array) -> jax.Array:
@@ -121,24 +123,18 @@ def write_slot(slots: jax.Array, item: jax.Array, slot: jax.Array) -> jax.Array:
 def read(ring: Ring, age: Any, like: Any) -> Any:
     """The item that was pushed `age` pushes before the last item.
 
-    Push first, then read. A read of the old buffer before a write to it makes XLA copy
-    the whole ring at every step on a CPU.
+    Push first, then read: else XLA copies the whole ring at every step on a CPU.
 
     Args:
         ring: the history.
-        age: 0 for the last item. An int; an integer scalar, which may be traced and is
-            clipped to [0, capacity - 1]; an integer array of a leaf's shape, for an age
-            of each coordinate; or a prefix tree of these. A slot that was never written
-            reads as zeros.
-        like: an item (arrays or shapes), for example the newest. The result has its
-            tree and its dtypes.
+        age: 0 for the last item. An int in [0, capacity - 1]; an integer scalar, which
+            may be traced and is clipped to it; an integer array of a leaf's shape, for
+            an age of each coordinate; or a prefix tree of these.
+        like: an item (arrays or shapes), for example the newest.
 
     Returns:
-        A tree like `like`. Costs one item.
-
-    Raises:
-        ValueError: if an int is outside [0, capacity - 1], `age` is no prefix of the
-            item's tree, or `like` is no such item.
+        A tree with the structure and the dtypes of `like`; zeros where nothing was
+        pushed. Costs one item.
 
     Example:
         >>> item = jnp.ones(())
@@ -149,8 +145,10 @@ def read(ring: Ring, age: Any, like: Any) -> Any:
     return read_by(read_slot, ring, age, like)
 
 
-def read_by(read: Callable[..., jax.Array], ring: Ring, age: Any, like: Any) -> Any:
-    """`read`, with a function of slots and the index of a slot."""
+def read_by(
+    read: Callable, ring: Ring, age: Any, like: Any, *, opened: Callable | None = None
+) -> Any:
+    """`read`, with functions that read an item from a slot, and a leaf from it."""
     check_tree("like", ring.slots, like)
 
     def take(slots, leaf_age, leaf):
@@ -162,11 +160,12 @@ def read_by(read: Callable[..., jax.Array], ring: Ring, age: Any, like: Any) -> 
             )
         past = jnp.clip(leaf_age, 0, capacity - 1)
         kept = read(slots, (ring.pushed - 1 - past) % capacity)
-        return xla.from_bits(kept, jnp.result_type(leaf))
+        item = opened(kept, jnp.shape(leaf)) if opened else kept
+        return xla.from_bits(item, jnp.result_type(leaf))
 
     ages = jax.tree.leaves(base.broadcast("age", age, like))
-    items, structure = jax.tree.flatten(like)
-    taken = map(take, jax.tree.leaves(ring.slots), ages, items)
+    leaves, structure = jax.tree.flatten(like)
+    taken = map(take, jax.tree.leaves(ring.slots), ages, leaves)
     return jax.tree.unflatten(structure, list(taken))
 
 
@@ -178,17 +177,13 @@ def read_slot(slots: jax.Array, slot: jax.Array) -> jax.Array:
 
 
 def cast(dtype: DTypeLike, *, storage: Storage | None = None) -> Storage:
-    """A history in a lower precision.
+    """A history in a lower precision, for `delayed(..., history=cast(dtype))`.
 
     Args:
-        dtype: the floating-point type of the slots, for example `jnp.bfloat16`.
+        dtype: the floating-point type of the slots. bfloat16 needs half the memory of
+            float32, and rounds each gradient by 2^-9 of its value.
         storage: where the slots lie, `on_host()` or `sharded(...)`; by default on the
             device.
-
-    Returns:
-        A storage for `delayed(..., history=cast(dtype))`. In bfloat16 it needs half the
-        memory of float32, and rounds each gradient by 2^-9 of its value. A read has the
-        dtype of the gradients again.
 
     Example:
         >>> storage, item = cast(jnp.bfloat16), jnp.full(2, 1.001)
@@ -209,30 +204,26 @@ def cast(dtype: DTypeLike, *, storage: Storage | None = None) -> Storage:
             return jnp.zeros_like(leaf, dtype=dtype)
         return jnp.asarray(leaf, dtype)
 
-    def init_fn(tree, capacity):
-        return kept.init(jax.tree.map_with_path(narrow, tree), capacity)
-
-    def push_fn(ring, tree):
-        return kept.push(ring, jax.tree.map_with_path(narrow, tree))
-
     def read_fn(ring, age, like):
         item = jax.eval_shape(lambda tree: optax.tree.cast(tree, dtype), like)
         return optax.tree.cast_like(kept.read(ring, age, item), like)
 
-    return Storage(init_fn, push_fn, read_fn)
+    narrowed = functools.partial(jax.tree.map_with_path, narrow)
+    return Storage(
+        lambda tree, capacity: kept.init(narrowed(tree), capacity),
+        lambda ring, tree: kept.push(ring, narrowed(tree)),
+        read_fn,
+    )
 
 
 def vmap_axes(tree: Any) -> Any:
     """The `in_axes` and `out_axes` of a `vmap` over states that hold rings.
 
-    A ring's clock is the same in every cell of a grid, and must stay unbatched. With a
-    batched clock, the write to one slot becomes a scatter over the whole ring.
+    With a batched clock, the write to one slot becomes a scatter over the whole ring.
+    So the axes are None at each ring's `pushed` and `first`, 0 everywhere else.
 
     Args:
         tree: a state, or its shapes from `jax.eval_shape`.
-
-    Returns:
-        A tree like it: None at each ring's `pushed` and `first`, 0 everywhere else.
 
     Example:
         >>> vmap_axes(init(jnp.zeros(2), 4))
@@ -240,37 +231,27 @@ def vmap_axes(tree: Any) -> Any:
     """
 
     def axes_of(node):
-        if not isinstance(node, Ring):
+        if not is_ring(node):
             return 0
-        clock: Any = None
-        return Ring(jax.tree.map(lambda _: 0, node.slots), pushed=clock, first=clock)
+        slots = jax.tree.map(lambda _: 0, node.slots)
+        return node._replace(slots=slots, pushed=None, first=None)
 
-    return jax.tree.map(axes_of, tree, is_leaf=lambda node: isinstance(node, Ring))
+    return jax.tree.map(axes_of, tree, is_leaf=is_ring)
 
 
 plain = Storage(init, push, read)
 """The default: slots on the device, in each leaf's own dtype and sharding."""
 
 
+def is_ring(node: Any) -> bool:
+    """Whether a node of a tree is a ring."""
+    return isinstance(node, Ring)
+
+
 def check_tree(name: str, slots: Any, tree: Any) -> None:
     """Checks that an item has the structure of the slots."""
-    expected, got = (jax.tree.structure(boxes.unboxed(t)) for t in (slots, tree))
-    if expected != got:
+    held, got = (jax.tree.structure(boxes.unboxed(t)) for t in (slots, tree))
+    if held != got:
         raise ValueError(
-            f"`{name}` must have the structure of the ring's items, {expected}, got"
-            f" {got}."
-        )
-
-
-def check_leaf(path: Any, leaf: Any, held: jax.Array) -> None:
-    """Checks that slots can hold a leaf of an item as it is."""
-    dtype, wide = jnp.result_type(leaf), held.dtype
-    if jnp.issubdtype(dtype, jnp.floating):
-        wide = xla.FLOATS.get(wide, wide)
-    is_same = jnp.shape(leaf) == held.shape[1:]
-    if not is_same or jnp.promote_types(dtype, wide) != wide:
-        raise ValueError(
-            f"`tree` must be like the ring's items: {base.path_name(path)} is"
-            f" {dtype}{list(jnp.shape(leaf))}, and its slots hold"
-            f" {wide}{list(held.shape[1:])}. A ring made with `cast` rounds."
+            f"`{name}` must have the structure of the ring's items, {held}, got {got}."
         )

@@ -36,38 +36,25 @@ def sharded(
     Args:
         axis_name: the axis of the devices, or several axes.
         mesh: a mesh with this axis, of type Auto, for a step in a plain `jit`. The
-            state holds whole arrays, [capacity, rows, 128], sharded over the axis. In
-            `workers.run` the axis may be another one than the workers'.
+            state holds whole arrays, [capacity, rows, 128], sharded over the axis.
         num_workers: n, where the axis is the workers' axis. Each worker's state holds
-            its own part, [capacity, rows / n, 128]. In `workers.simulate` all parts
-            together make one history.
-        bucket_bytes: smaller leaves are kept and gathered together, up to so many
-            bytes. Larger leaves are kept alone, without a copy.
+            its own part, [capacity, rows / n, 128]. Give `mesh` or `num_workers`.
+        bucket_bytes: smaller leaves are kept and gathered together, up to this size.
 
     Returns:
         A storage for `delayed(..., history=sharded(...))` with one delay for all leaves
         and all workers. The bytes on a device fall as 1/n. A step gathers one gradient,
         in one all-gather for each bucket, and holds it whole. Buckets are padded to a
-        multiple of 128 n and of 2^15 numbers.
-
-        Items that are sharded themselves become whole first. For these use the default
-        history, which is sharded as its items are.
-
-    Raises:
-        ValueError: unless exactly one of `mesh` and `num_workers` is given; in `push`
-            and `read`, if workers have different gradients or delays, or the axis has
-            another size than `num_workers`.
+        multiple of 128 n and of 2^15 numbers. Items that are sharded themselves become
+        whole first: for these use the default history, which is sharded as they are.
 
     Example:
         >>> from jax.sharding import AxisType
         >>> mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
         >>> storage, item = sharded("data", mesh=mesh), jnp.ones((2, 3))
         >>> ring = storage.push(storage.init(item, 4), item)
-        >>> ring.slots[0].sharding.spec
-        P(None, 'data')
-        >>> storage.read(ring, 0, item)
-        Array([[1., 1., 1.],
-               [1., 1., 1.]], dtype=float32)
+        >>> ring.slots[0].shape, ring.slots[0].sharding.spec
+        ((4, 256, 128), P(None, 'data'))
 
     References:
         Rajbhandari, Rasley, Ruwase and He, ZeRO, SC 2020, arXiv:1910.02054.
@@ -82,9 +69,8 @@ def sharded(
     if mesh is not None:
         cut = _ByMesh(names, mesh)
     else:
-        cut = _ByWorkers(
-            names, base.check_bound("num_workers", num_workers, at_least=1)
-        )
+        count = base.check_bound("num_workers", num_workers, at_least=1)
+        cut = _ByWorkers(names, count)
     rows_even = math.lcm(cut.devices, EVEN)
 
     def init_fn(tree, capacity):
@@ -102,8 +88,7 @@ def sharded(
     def read_fn(ring, age, like):
         if num_workers is not None:
             _check_same(names, num_workers, "age", age)
-        kept = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in ring.slots]
-        parts = rings.read(ring, age, kept)
+        parts = rings.read(ring, age, ring.slots)  # their dtypes
         return _apart([cut.gather(x) for x in parts], like, bucket_bytes)
 
     return rings.Storage(init_fn, push_fn, read_fn)

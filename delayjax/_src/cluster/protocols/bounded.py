@@ -14,11 +14,11 @@ def bounded_staleness(
 
     Args:
         bound: the largest staleness, in updates.
-        late: "drop": the server refuses a gradient that is too old, and its worker
-            reads and goes on. "restart": a worker whose gradient would be too old stops
-            at once, reads and begins anew. "wait": while an update would make a
-            gradient in flight too old, the server collects gradients, and then applies
-            all of them in one update; their workers idle until then.
+        late: "drop" (Rudra, arXiv:1509.04210): the server refuses a gradient that is
+            too old, and its worker reads and goes on. "restart": a worker stops as soon
+            as its gradient would be too old, reads and begins anew. "wait": while an
+            update would make a gradient in flight too old, the server collects
+            gradients for one update; their workers idle until then.
         batch: gradients an update; with "wait" at least as many.
 
     Example:
@@ -26,9 +26,6 @@ def bounded_staleness(
         >>> rule = bounded_staleness(4, late="wait")
         >>> simulate(Cluster(16, exponential(1.0)), rule, 99, seed=0).max_staleness
         4
-
-    References:
-        Gupta, Zhang and Wang (Rudra), arXiv:1509.04210, for "drop".
     """
     bound = base.check_bound("bound", bound)
     batch = base.check_bound("batch", batch, at_least=1)
@@ -50,18 +47,17 @@ def ringmaster(bound: int, *, stop: bool = False) -> Protocol:
 
         x_{t+1} = x_t - eta g(x_{t - tau}) if tau < R, else the gradient is ignored
 
-    It is `bounded_staleness(R - 1)`. R = 1 is SGD on the first gradient at each
-    version. No method has a better time complexity than R = max(1, ceil(sigma^2/eps)).
+    It is `bounded_staleness(R - 1)`. No method has a better time complexity than with
+    R = max(1, ceil(sigma^2/eps)).
 
     Args:
-        bound: R, in updates.
-        stop: whether a worker stops at once when the staleness of its gradient reaches
-            R (the variant with calculation stops).
+        bound: R, in updates. 1 is SGD on the first gradient at each version.
+        stop: whether a worker stops as soon as the staleness of its gradient reaches R.
 
     Example:
         >>> from delayjax.cluster import Cluster, exponential, simulate
-        >>> simulate(Cluster(16, exponential(1.0)), ringmaster(4), 99, seed=0
-        ...     ).max_staleness
+        >>> workers = Cluster(16, exponential(1.0))
+        >>> simulate(workers, ringmaster(4), 99, seed=0).max_staleness
         3
 
     References:

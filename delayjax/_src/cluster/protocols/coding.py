@@ -2,25 +2,23 @@
 
 from delayjax._src import base
 from delayjax._src.cluster.ranges import check_integer
-from delayjax._src.cluster.server import Arrival, Protocol, Server
+from delayjax._src.cluster.server import Arrival, Protocol
 
 
 def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> Protocol:
     """Clusters whose gradient is complete without their r - 1 slowest workers.
 
-    Each worker computes the gradients of r = `load` parts of the data and sends one
-    combination. A cluster of n workers is done when n - r + 1 of them have delivered.
-    When all clusters are done, the exact gradient of all P parts makes the update, and
-    all workers start anew:
+    Each worker computes the gradients of r parts of the data and sends one combination.
+    A cluster of n workers is done when n - r + 1 of them have delivered. When all
+    clusters are done, the exact gradient makes the update, and all workers start anew:
 
         seconds = max over clusters of (r T)_(n - r + 1 : n),   tau = 0
 
     Args:
         num_clusters: C; workers are dealt to the clusters in their order.
         load: r; a task takes r times a part's time. 1 is `hardsync`.
-        dynamic: whether workers are dealt anew after each update, so that those which
-            had not delivered are spread evenly over the clusters. Every worker must
-            have the data of every cluster.
+        dynamic: whether workers are dealt anew after each update, late workers
+            evenly; then every worker needs the data of every cluster.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
@@ -29,8 +27,7 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
         array([2., 4.])
 
     References:
-        Buyukates et al., Gradient coding with dynamic clustering, arXiv:2011.01922,
-        arXiv:2103.01206.
+        Buyukates et al., Gradient coding with dynamic clustering, arXiv:2103.01206.
     """
     num_clusters = base.check_bound("num_clusters", num_clusters, at_least=1)
     load = base.check_bound("load", load, at_least=1)
@@ -38,11 +35,18 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
     def rule(server):
         workers = server.num_workers
         server.check_workers("num_clusters", num_clusters)
-        smallest = workers // num_clusters
-        check_integer("load", load, 1, smallest)
+        check_integer("load", load, 1, workers // num_clusters)
         cluster_of = [worker * num_clusters // workers for worker in range(workers)]
-        delivered = {}
-        missing = _begin(server, cluster_of, num_clusters, load)
+
+        def begin():
+            """Starts all workers; returns how many deliveries each cluster needs."""
+            missing = [1 - load] * num_clusters
+            for worker, cluster in enumerate(cluster_of):
+                server.start(worker, work=load)
+                missing[cluster] += 1
+            return missing
+
+        delivered, missing = {}, begin()
         for arrival in server:
             delivered[arrival.worker] = arrival
             missing[cluster_of[arrival.worker]] -= 1
@@ -56,18 +60,6 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
                 slow = [worker for worker in range(workers) if worker not in delivered]
                 for place, worker in enumerate([*slow, *delivered]):
                     cluster_of[worker] = place % num_clusters
-            delivered = {}
-            missing = _begin(server, cluster_of, num_clusters, load)
+            delivered, missing = {}, begin()
 
     return rule
-
-
-def _begin(
-    server: Server, cluster_of: list[int], num_clusters: int, load: int
-) -> list[int]:
-    """Starts all workers; returns how many deliveries each cluster needs."""
-    missing = [1 - load] * num_clusters
-    for worker, cluster in enumerate(cluster_of):
-        server.start(worker, work=load)
-        missing[cluster] += 1
-    return missing

@@ -1,5 +1,6 @@
 """Groups: synchronous inside, asynchronous across."""
 
+import itertools
 import math
 import statistics
 from typing import Literal
@@ -15,14 +16,12 @@ def groups(
 
         x_{t+1} = x_t - eta (1/|group|) sum_{i in group} g_i(x_{t - tau})
 
-    A group's members read together and wait for their slowest. G = 1 is synchronous,
-    G = P plain asynchronous SGD; the mean staleness is G - 1. Workers are dealt to
-    groups in their order, as evenly as possible. If one group is slower by 1 + d, a run
-    takes 1 / (1 - (1/G) d/(1+d)) times as long with dynamic data, and 1 + d times as
-    long with static data.
+    A group has neighboring workers, who read together and wait for their slowest; mean
+    tau = G - 1. If one group is slower by 1 + d, a run takes 1 / (1 - (1/G) d/(1+d))
+    times as long with dynamic data, 1 + d times with static data.
 
     Args:
-        num_groups: G, in 1 .. P.
+        num_groups: G. 1 is synchronous, P is plain asynchronous SGD.
         data: with "dynamic" all groups draw from one pool; with "static" each group has
             its share of the simulation's `num_updates` and stops after it.
 
@@ -33,8 +32,7 @@ def groups(
         array([1., 2., 3., 4., 4.])
 
     References:
-        Basu et al., Balancing stragglers against staleness in distributed deep
-        learning, HiPC 2018 (a reconstruction: the exact rule is not public).
+        Basu et al., Balancing stragglers against staleness, HiPC 2018 (reconstruction).
     """
     num_groups = base.check_bound("num_groups", num_groups, at_least=1)
     if data not in ("dynamic", "static"):
@@ -42,9 +40,14 @@ def groups(
 
     def rule(server):
         server.check_workers("num_groups", num_groups)
-        left = [math.inf] * num_groups
+        left: list[float] = [math.inf] * num_groups
         if data == "static":
-            left = _shares(server.num_updates, num_groups)
+            if server.num_updates == math.inf:
+                raise ValueError(
+                    "`num_updates` must be given if `data` is static, got None."
+                )
+            share, more = divmod(int(server.num_updates), num_groups)
+            left = [share + (group < more) for group in range(num_groups)]
         team = _Teams(server, num_groups)
         for group, members in enumerate(team.members):
             server.start_all(members if left[group] else ())
@@ -60,15 +63,13 @@ def groups(
 def progressive_groups(
     max_groups: int, *, tolerance: float = 0.2, every: int = 20
 ) -> Protocol:
-    """As few groups as the current stragglers allow.
+    """As few groups as stragglers allow: Basu et al.'s progressive grouping, rebuilt.
 
-    It begins with one group. Every `every` updates it measures the delay d of the
-    slowest worker, and chooses the smallest number of groups G for which the run takes
-    at most 1 + tolerance times as long as without the straggler:
+    It begins with one group. Every `every` updates it takes the smallest number G with
 
-        d = slowest mean task / median mean task - 1
-        1 / (1 - (1/G) d/(1+d)) <= 1 + tolerance
+        1 / (1 - (1/G) d/(1+d)) <= 1 + tolerance,    d = slowest mean task / median - 1
 
+    so that a run takes at most 1 + tolerance times as long as without the straggler.
     When G changes, all workers start anew.
 
     Args:
@@ -82,9 +83,6 @@ def progressive_groups(
         >>> trace = simulate(cluster, progressive_groups(4), 40, seed=0)
         >>> trace.counts[19:22]  # from one group of four to four of one
         array([4, 1, 1])
-
-    References:
-        Basu et al., HiPC 2018 ("progressive grouping"; reconstruction).
     """
     max_groups = base.check_bound("max_groups", max_groups, at_least=1)
     every = base.check_bound("every", every, at_least=1)
@@ -113,37 +111,27 @@ def progressive_groups(
 
 
 class _Teams:
-    """The members of the groups, and the gradients that the groups have."""
+    """Groups of neighbors, and the gradients that each group has."""
 
     def __init__(self, server: Server, num_groups: int):
         self._server = server
-        workers = server.num_workers
-        self._of = [worker * num_groups // workers for worker in range(workers)]
-        self.members = [[] for _ in range(num_groups)]
-        for worker, group in enumerate(self._of):
-            self.members[group].append(worker)
-        self._gathered = [[] for _ in range(num_groups)]
+        edges = [
+            -(-g * server.num_workers // num_groups) for g in range(num_groups + 1)
+        ]
+        self.members = [range(*pair) for pair in itertools.pairwise(edges)]
+        self._gathered = [[] for _ in self.members]
 
     def gather(self, arrival: Arrival) -> int | None:
         """Makes an update if the arrival's group is complete, and returns the group."""
-        group = self._of[arrival.worker]
-        gathered = self._gathered[group]
-        gathered.append(arrival)
-        if len(gathered) < len(self.members[group]):
+        group = arrival.worker * len(self.members) // self._server.num_workers
+        self._gathered[group].append(arrival)
+        if len(self._gathered[group]) < len(self.members[group]):
             return None
-        for each in gathered:
+        for each in self._gathered[group]:
             self._server.take(each)
-        gathered.clear()
+        self._gathered[group] = []
         self._server.update()
         return group
-
-
-def _shares(num_updates: float, num_groups: int) -> list[float]:
-    """The updates of each group; they differ by one at most."""
-    if num_updates == math.inf:
-        raise ValueError("`num_updates` must be given if `data` is static, got None.")
-    share, extra = divmod(int(num_updates), num_groups)
-    return [share + (group < extra) for group in range(num_groups)]
 
 
 def _wanted_groups(times: list[list[float]], max_groups: int, tolerance: float) -> int:

@@ -1,22 +1,20 @@
 """Servers that count to K: hardsync, n-softsync, the K-sync family, round robin.
 
-The four schemes of Dutta et al. (Slow and stale gradients can win the race, AISTATS
-2018, arXiv:1803.01113) take K gradients an update:
+Four schemes of Dutta et al. (Slow and stale gradients can win the race, AISTATS 2018,
+arXiv:1803.01113) take K gradients an update; tau is for any service times and speeds:
 
-    scheme          the update takes          others at an update   early workers
-    k_sync          K different workers       start anew            idle
-    k_batch_sync    any K at this version     start anew            compute one more
-    k_async         K different workers       go on, stale          idle
-    k_batch_async   any K                     go on, stale          compute one more
-
-Mean staleness is 0, 0, P/K - 1 and (P - 1)/K, for any service times.
+    scheme          the update takes        the others     early workers     mean tau
+    k_sync          K different workers     start anew     idle              0
+    k_batch_sync    any K at this version   start anew     compute one more  0
+    k_async         K different workers     go on, stale   idle              P/K - 1
+    k_batch_async   any K                   go on, stale   compute one more  (P - 1)/K
 """
 
 import dataclasses
-import functools
 import math
 
 import numpy as np
+import scipy
 
 from delayjax._src import base
 from delayjax._src.cluster.ranges import check_integer, check_share
@@ -29,19 +27,12 @@ _NOTHING = 1e-6  # of a mean
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class KScheme:
-    """One of the four schemes with its K: a protocol that knows its mean seconds.
+    """One of the four schemes with its K: a protocol that knows its mean seconds."""
 
-    Attributes:
-        name: of its factory.
-        k: gradients of an update, 1 .. P.
-        restarts: whether all workers start anew at an update, or go on, stale.
-        repeats: whether an early worker computes one more gradient, or idles.
-    """
-
-    name: str
-    k: int
-    restarts: bool
-    repeats: bool
+    name: str  # of its factory
+    k: int  # gradients of an update, 1 .. P
+    restarts: bool  # whether all workers start anew at an update, or go on, stale
+    repeats: bool  # whether an early worker computes one more gradient, or idles
 
     def __post_init__(self):
         base.check_bound("k", self.k, at_least=1)
@@ -50,7 +41,6 @@ class KScheme:
         return f"{self.name}({self.k})"
 
     def __call__(self, server: Server) -> None:
-        """The rule: what the server does with each arrival."""
         server.check_workers("k", self.k)
         server.start_all()
         idle = []
@@ -69,22 +59,17 @@ class KScheme:
 
             k_sync          E T_{K:P}
             k_batch_async   K E T / P; no scheme is faster
-            k_async         E T / P for K = 1, E T_{P:P} for K = P, E T_{K:P} for
-                            memoryless times
+            k_async         E T / P if K = 1; E T_{K:P} if K = P or T is memoryless
             k_batch_sync    int_0^inf P(N_1(t) + ... + N_P(t) < K) dt
 
-        N_i(t) counts the gradients that worker i delivers until t: P(N_i(t) >= n) =
-        F^{*n}(t), a convolution on a grid of times. For other times `k_async` takes
-        longer than `k_batch_async`, and less than `k_sync` if a used task ends sooner
-        than a new one (shifted exponential and uniform, but not Pareto times).
+        N_i(t) counts the gradients of worker i until t: P(N_i(t) >= n) = F^{*n}(t), a
+        convolution on a grid (accurate to 1e-4; 5 ms for K = 8, 0.1 s for 64). For
+        other K and T, `k_async` takes longer than `k_batch_async`, and less than
+        `k_sync` if a used task ends sooner than a new one.
 
         Args:
             workers: P.
-            service_time: T, the same for all workers.
-
-        Returns:
-            float64; may be `inf`. `k_batch_sync` with K > 1 is accurate to 1e-4 and
-            costs 5 ms for K = 8, 0.1 s for 64.
+            service_time: T, the same for all workers; the result may be `inf`.
 
         Example:
             >>> from delayjax.cluster import exponential
@@ -104,9 +89,8 @@ class KScheme:
         if self.k == 1:
             return service_time.mean / workers
         raise ValueError(
-            f"`service_time` must be memoryless for 1 < K < P of k_async, got K ="
-            f" {self.k} of {workers} and other times: simulate it, or take k_sync and"
-            " k_batch_async as bounds."
+            f"`service_time` must be memoryless for {self} of {workers}, got"
+            f" {service_time}: simulate it, or take k_sync and k_batch_async as bounds."
         )
 
 
@@ -115,15 +99,10 @@ def hardsync() -> Protocol:
 
         x_{t+1} = x_t - eta (1/P) sum_i g_i(x_t),   tau = 0
 
-    An update takes E T_(P:P) seconds.
-
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
         >>> simulate(Cluster(3, constant(1.0)), hardsync(), 2, seed=0).seconds
         array([1., 2.])
-
-    References:
-        Zhang et al., Staleness-aware async-SGD, IJCAI 2016, arXiv:1511.05950.
     """
 
     def rule(server):
@@ -133,15 +112,12 @@ def hardsync() -> Protocol:
 
 
 def n_softsync(n: int) -> Protocol:
-    """An update for every K = floor(P / n) gradients, from any workers.
+    """`k_batch_async(K)` with K = floor(P / n): the mean staleness is about n.
 
         x_{t+1} = x_t - (1/K) sum_l eta(tau_l) g_l(x_{t - tau_l})
 
-    It is `k_batch_async` with this K. n = 1 waits for P gradients, n = P is plain
-    asynchronous SGD (Downpour). Mean staleness is (P - 1) / K, about n.
-
     Args:
-        n: 1 .. P.
+        n: 1 .. P. 1 waits for P gradients, P is plain asynchronous SGD (Downpour).
 
     Example:
         >>> from delayjax.cluster import Cluster, exponential, simulate
@@ -150,8 +126,7 @@ def n_softsync(n: int) -> Protocol:
         (5, 4)
 
     References:
-        Zhang et al., Staleness-aware async-SGD, arXiv:1511.05950; Gupta, Zhang and Wang
-        (Rudra), arXiv:1509.04210.
+        Zhang et al., IJCAI 2016, arXiv:1511.05950; Gupta et al., arXiv:1509.04210.
     """
     n = base.check_bound("n", n, at_least=1)
 
@@ -166,8 +141,6 @@ def k_sync(k: int) -> KScheme:
     """The first K of P workers make the update; the others start anew.
 
         x_{t+1} = x_t - (eta/K) sum_{l=1..K} g_l(x_t),   tau = 0
-
-    An update takes E T_(K:P) seconds.
 
     Args:
         k: 1 .. P.
@@ -184,10 +157,8 @@ def k_sync(k: int) -> KScheme:
 def k_batch_sync(k: int) -> KScheme:
     """The first K gradients at the current version make the update, from any worker.
 
-    tau = 0. With exponential times an update takes K E T / P seconds.
-
     Args:
-        k: 1 .. P.
+        k: 1 .. P; tau = 0.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
@@ -201,12 +172,10 @@ def k_batch_sync(k: int) -> KScheme:
 def k_async(k: int) -> KScheme:
     """The next K different workers make the update; the others go on, stale.
 
-        x_{t+1} = x_t - (eta/K) sum_{l=1..K} g_l(x_{t - tau_l})
-
-    Mean staleness is P/K - 1. K = 1 is plain asynchronous SGD, K = P is synchronous.
+        x_{t+1} = x_t - (eta/K) sum_{l=1..K} g_l(x_{t - tau_l}),   mean tau = P/K - 1
 
     Args:
-        k: 1 .. P.
+        k: 1 .. P. 1 is plain asynchronous SGD, P is synchronous.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
@@ -218,10 +187,7 @@ def k_async(k: int) -> KScheme:
 
 
 def k_batch_async(k: int) -> KScheme:
-    """An update for every K gradients; workers never wait.
-
-    Mean staleness is (P - 1) / K for any service times and speeds, and an update takes
-    K E T / P seconds.
+    """An update for every K gradients; workers never wait: mean tau = (P - 1) / K.
 
     Args:
         k: 1 .. P.
@@ -236,9 +202,7 @@ def k_batch_async(k: int) -> KScheme:
 
 
 def round_robin() -> Protocol:
-    """Workers deliver in turn: update t takes the gradient of worker t mod P.
-
-        x_{t+1} = x_t - eta_t g(x_{t - tau}),   tau = P - 1 from update P - 1 on
+    """Update t takes the gradient of worker t mod P: tau = P - 1 after P - 1 updates.
 
     Example:
         >>> from delayjax.cluster import Cluster, exponential, simulate
@@ -266,9 +230,9 @@ def round_robin() -> Protocol:
 def event_triggered(probability: float) -> Protocol:
     """Asynchronous SGD in which each gradient is sent with some probability.
 
-    This models uploads that the gradient itself triggers: nu -> p nu, mean staleness
-    p (P - 1). A worker that does not send reads and goes on; its gradient is dropped.
-    To decide by the gradient's value, use `k_async(1)` and `replay`'s `accept`.
+    A worker that does not send drops its gradient, reads and goes on: nu -> p nu, mean
+    tau = p (P - 1). This models the trigger of Yu, Chen and Poor, arXiv:2406.11159; to
+    decide by the gradient's value, use `replay`'s `accept`.
 
     Args:
         probability: p in (0, 1], that a gradient is sent.
@@ -278,9 +242,6 @@ def event_triggered(probability: float) -> Protocol:
         >>> trace = simulate(Cluster(2, constant(1.0)), event_triggered(0.5), 9, seed=0)
         >>> trace.summary().dropped > 0
         True
-
-    References:
-        A model of Yu, Chen and Poor's event trigger, arXiv:2406.11159.
     """
     check_share("probability", probability, positive=True)
 
@@ -302,7 +263,25 @@ def _any_k_seconds(k: int, workers: int, service_time: ServiceTime) -> float:
     first = service_time.kth_mean(1, workers)
     if first == math.inf:
         return math.inf
-    short = functools.partial(_short_of, k, workers, service_time)
+
+    def short(horizon, points):
+        """P(fewer than K gradients are there) on a grid up to `horizon`."""
+        # times are rounded to the nearest point, which keeps their mean
+        edges = (np.arange(points + 1) - 0.5) * horizon / points
+        one = np.fft.rfft(-np.diff(service_time.survival(edges)), 2 * points)
+        delivered = np.ones((k + 1, points))  # P(N >= n), n = 0 .. K
+        power = np.ones_like(one)
+        for n in range(1, k + 1):
+            density = np.fft.irfft(power * one)[:points]
+            power = np.fft.rfft(density, 2 * points)  # padded against wrapping
+            delivered[n] = np.cumsum(density)
+        total = own = -np.diff(delivered, axis=0)  # P(N = n), n < K
+        for bit in f"{workers:b}"[1:]:  # a sum of P: double, and add one where P is odd
+            total = scipy.signal.fftconvolve(total, total, axes=0)[:k]
+            if bit == "1":
+                total = scipy.signal.fftconvolve(total, own, axes=0)[:k]
+        return np.maximum(total.sum(axis=0), 0.0)
+
     horizon = 2 * first
     while short(horizon, _COARSE)[-1] * horizon > _NOTHING * first:
         horizon *= 1.5
@@ -312,34 +291,3 @@ def _any_k_seconds(k: int, workers: int, service_time: ServiceTime) -> float:
                 " simulate k_batch_sync."
             )
     return float(short(horizon, _FINE).sum() * horizon / _FINE)
-
-
-def _short_of(
-    k: int, workers: int, service_time: ServiceTime, horizon: float, points: int
-) -> np.ndarray:
-    """P(fewer than K gradients are there) on a grid up to `horizon`."""
-    # times are rounded to the nearest point, which keeps their mean
-    edges = (np.arange(points + 1) - 0.5) * horizon / points
-    one = np.fft.rfft(-np.diff(service_time.survival(edges)), 2 * points)
-    delivered = np.ones((k + 1, points))  # P(N >= n), n = 0 .. K
-    power = np.ones_like(one)
-    for n in range(1, k + 1):
-        density = np.fft.irfft(power * one)[:points]
-        power = np.fft.rfft(density, 2 * points)  # padded against wrapping
-        delivered[n] = np.cumsum(density)
-    own = -np.diff(delivered, axis=0)  # P(N = n), n < K
-    total = np.zeros_like(own)
-    total[0] = 1.0
-    for bit in f"{workers:b}":
-        total = _added(total, total)
-        if bit == "1":
-            total = _added(total, own)
-    return np.maximum(total.sum(axis=0), 0.0)
-
-
-def _added(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The probabilities of a sum, up to K - 1, at each time."""
-    total = np.zeros_like(left)
-    for n in range(len(left)):
-        total[n:] += left[n] * right[: len(right) - n]
-    return total

@@ -15,9 +15,9 @@ def rennala(batch: int) -> Protocol:
 
         x_{t+1} = x_t - eta (1/S) sum_{l=1..S} g_l(x_t)
 
-    Gradients at an older version are dropped, so the server never waits for slow
-    workers. With S = max(ceil(sigma^2 / eps), 1) no method has a better time complexity
-    to a gradient of squared norm eps. It is `bounded_staleness(0, batch=S)`.
+    It is `bounded_staleness(0, batch=S)`: gradients at an older version are dropped. No
+    method has a better time complexity to a gradient of squared norm eps than with
+    S = max(ceil(sigma^2 / eps), 1).
 
     Args:
         batch: gradients an update, S; tau = 0.
@@ -41,20 +41,18 @@ def mindflayer(
     """MindFlayer SGD: every worker has a number of trials, each of limited time.
 
         x_{t+1} = x_t - (eta/B) sum of the gradients of the trials that succeeded
-        B = sum_i p_i B_i,   p_i = P(T_i <= c_i)
+        B = sum_i p_i B_i,   p_i = P(T_i <= c_i),   tau = 0
 
     A worker abandons a trial that takes longer, so tasks without end and dead workers
-    cost c_i only. The division by the expected number keeps the update unbiased. Each
-    trial's p_i is for the speed that the worker had while it ran.
+    cost c_i only. The division by the expected number B keeps the update unbiased.
 
     Args:
         trials: B_i, of each worker and update: one number for all workers, or P.
         allotted_seconds: c_i, for a trial: one number for all workers or P.
 
     Returns:
-        The rule: tau = 0. The trace's `divisor` is B, with p_i estimated from 10,000
-        draws of the worker's service. An update may have no gradient. While B = 0 (all
-        workers are dead) there is no update.
+        The rule. The trace's `divisor` is B, with p_i from 10,000 draws of the worker's
+        service at the trial's speed. An update may have no gradient.
 
     Example:
         >>> from delayjax.cluster import Cluster, infinite_bernoulli, simulate
@@ -87,7 +85,7 @@ def mindflayer(
                     server.start(worker, limit=limits[worker])
 
         begin()
-        busy = able = sum(count > 0 for count in tries)
+        total = sum(tries)
         begun, chances = server.now, []  # of this update's trials
         for arrival in server:
             worker = arrival.worker
@@ -97,9 +95,7 @@ def mindflayer(
             left[worker] -= 1
             if left[worker]:
                 server.start(worker, limit=limits[worker])
-                continue
-            busy -= 1
-            if busy:
+            if len(chances) < total:
                 continue
             expected = math.fsum(chances)
             if expected > 0:
@@ -110,6 +106,6 @@ def mindflayer(
                     f" {allotted_seconds}: give more."
                 )
             begin()
-            busy, begun, chances = able, server.now, []
+            begun, chances = server.now, []
 
     return rule

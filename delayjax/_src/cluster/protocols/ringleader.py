@@ -27,7 +27,6 @@ class Ringleader:
     name: ClassVar[str] = "ringleader"
 
     def __call__(self, server: Server) -> None:
-        """The rule: what the server does with each arrival."""
         workers = set(range(server.num_workers))
         delivered, kept = set(), set()  # workers in this round's sums, in the next's
         owed = set(workers)  # workers without an update in this round
@@ -35,10 +34,7 @@ class Ringleader:
         for arrival in server:
             worker = arrival.worker
             server.take(arrival)
-            if worker in owed:
-                delivered.add(worker)
-            else:
-                kept.add(worker)
+            (delivered if worker in owed else kept).add(worker)
             if worker in owed and len(delivered) == len(workers):
                 server.update()
                 server.start(worker)
@@ -49,15 +45,9 @@ class Ringleader:
                 server.start(worker, read_version=arrival.read_version)
 
     def aggregation(self, num_workers: int) -> Aggregation:
-        """Tables in which every worker's mean gradient counts equally.
+        """The `aggregation` of `replay`; its state holds 2 P parameter trees.
 
             direction = (1/P) sum_i U_i / b_i   (sum and number of worker i's gradients)
-
-        Args:
-            num_workers: P.
-
-        Returns:
-            The `aggregation` of `replay`. Its state holds 2 P parameter trees.
 
         Example:
             >>> tables = ringleader().aggregation(2)
@@ -85,20 +75,19 @@ class Ringleader:
             table = jnp.where(state.owed[workers], 0, 1)
             row = jnp.where(there, workers, num_workers)  # beyond the table: dropped
             place = jnp.argmax(jnp.where(there, jnp.arange(len(workers)), -1))
+
+            def added(sums, own):
+                return sums.at[table, row].add(own, mode="drop")
+
             return state._replace(
-                sums=jax.tree.map(
-                    lambda sums, leaf: sums.at[table, row].add(leaf, mode="drop"),
-                    state.sums,
-                    gradients,
-                ),
-                counts=state.counts.at[table, row].add(1.0, mode="drop"),
+                sums=jax.tree.map(added, state.sums, gradients),
+                counts=added(state.counts, 1.0),
                 last=jnp.where(there.any(), workers[place], state.last),
             )
 
         def finish_fn(state):
-            counts = jnp.maximum(state.counts[0], 1.0)
-
             def mean(sums):
+                counts = jnp.maximum(state.counts[0], 1.0)
                 weights = (1.0 / (num_workers * counts)).astype(sums.dtype)
                 return jnp.tensordot(weights, sums[0], axes=1)
 
@@ -122,20 +111,18 @@ class Ringleader:
 def ringleader() -> Ringleader:
     """Ringleader ASGD: every worker's data counts equally, however slow the worker.
 
-    The server keeps the sum U_i and the number b_i of each worker's gradients. In
-    rounds:
+    The server keeps the sum U_i and the number b_i of each worker's gradients. It
+    collects until every worker has delivered, and then makes a round of P updates
 
-    1. collect until every worker has delivered;
-    2. make P updates x <- x - eta (1/P) sum_i U_i / b_i: the first at once, for the
-       worker that delivered last; each next one when a worker arrives that has had no
-       update in this round. Its gradient joins its sum, and it reads.
+        x <- x - eta (1/P) sum_i U_i / b_i,    tau <= 2 P - 2
 
-    A gradient of a worker that has had its update in this round counts for the next
-    round. Between its updates a worker goes on at the parameters that it has.
+    the first at once, for the worker that delivered last; each next one when a worker
+    arrives that has had no update in this round. Its gradient joins its sum, and it
+    reads. Other gradients count for the next round: their workers go on at the
+    parameters that they have.
 
     Returns:
-        The rule: tau <= 2 P - 2. Train along its trace with
-        `aggregation=ringleader().aggregation(P)`, which keeps the sums.
+        The rule. Train along its trace with `aggregation=ringleader().aggregation(P)`.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate
