@@ -21,6 +21,8 @@ _UNITS = {
     "staleness_p99": "updates",
     "staleness_max": "updates",
     "delay": "updates",
+    "mean_delay": "updates",
+    "period": "updates",
     "dropped": "share",
 }
 
