@@ -26,9 +26,6 @@ def sharpness(
 ) -> float:
     """The largest eigenvalue of the Hessian of a loss: the lambda of `Dynamics`.
 
-    Gradient descent from `params` first becomes unstable in the direction of this
-    curvature, at eta = step_limit / lambda.
-
     Args:
         loss: as in `hessian_eigenvalues`, with the same errors and costs.
         params: likewise.
@@ -41,8 +38,7 @@ def sharpness(
         6.0
 
     References:
-        Cohen et al., Gradient descent on neural networks typically occurs at the edge
-        of stability, arXiv:2103.00065.
+        Cohen et al. (edge of stability), arXiv:2103.00065.
     """
     found = hessian_eigenvalues(loss, params, batch, preconditioner=preconditioner)
     return float(found[0])
@@ -58,15 +54,13 @@ def hessian_eigenvalues(
 ) -> np.ndarray:
     """The largest eigenvalues of the Hessian of a loss, without the Hessian.
 
-    The matrix is D^{-1/2} H D^{-1/2}, with the eigenvalues of D^{-1} H. ARPACK's
-    implicitly restarted Lanczos method finds them from products
+    ARPACK's Lanczos method finds the eigenvalues of D^{-1} H from products
 
         H v = d/ds grad loss(params + s v)  at s = 0.
 
     Args:
         loss: (params, batch) -> a scalar, twice differentiable.
-        params: a tree of real arrays, N numbers in all. Narrower types than float32 are
-            widened to it.
+        params: a tree of real arrays, N numbers in all; computed in float32 or wider.
         batch: the second argument of `loss`; as large as memory allows.
         count: the number of eigenvalues, 1 .. N.
         preconditioner: D, by which the optimizer divides gradients: a tree like
@@ -78,7 +72,6 @@ def hessian_eigenvalues(
         gradients each, and max(20, 2 count + 1) vectors of N on the host.
 
     Raises:
-        ValueError: if the Hessian is not finite.
         scipy.sparse.linalg.ArpackNoConvergence: find fewer eigenvalues, or widen the
             parameters to float64.
 
@@ -88,8 +81,7 @@ def hessian_eigenvalues(
         array([9., 4.])
 
     References:
-        Lehoucq, Sorensen and Yang, ARPACK users' guide, 1998; Pearlmutter, Fast exact
-        multiplication by the Hessian, 1994.
+        Pearlmutter, Fast exact multiplication by the Hessian, 1994.
     """
     count = base.check_bound("count", count, at_least=1)
     params = widened("params", params)
@@ -101,6 +93,8 @@ def hessian_eigenvalues(
 
     @jax.jit
     def product(params, batch, root, vector):
+        """D^{-1/2} H D^{-1/2} v, with the eigenvalues of D^{-1} H."""
+
         def gradient(at):
             return ravel_pytree(jax.grad(loss)(at, batch))[0]
 
@@ -125,14 +119,12 @@ def hessian_eigenvalues(
     unit = np.linalg.norm(hessian_times(start)) / np.linalg.norm(start)
     if not unit:
         return np.zeros(count)
-    operator: Any = (
-        scipy.sparse.linalg.LinearOperator
-    )  # pyright does not know its arguments
-    hessian = operator((size, size), lambda v: hessian_times(v) / unit, dtype=dtype)
-    options = {"which": "LA", "tol": _RESIDUAL[dtype.name], "v0": start}
-    found = scipy.sparse.linalg.eigsh(
-        hessian, count, return_eigenvectors=False, **options
+    arpack: Any = scipy.sparse.linalg  # pyright does not know its arguments
+    hessian = arpack.LinearOperator(
+        (size, size), lambda v: hessian_times(v) / unit, dtype=dtype
     )
+    options = {"which": "LA", "tol": _RESIDUAL[dtype.name], "v0": start}
+    found = arpack.eigsh(hessian, count, return_eigenvectors=False, **options)
     return float(unit) * np.sort(np.asarray(found, np.float64))[::-1]
 
 
@@ -153,10 +145,9 @@ def _inverse_root(preconditioner: Any, params: Any) -> jax.Array:
     if preconditioner is None:
         return jnp.ones(())
     divisor = widened("preconditioner", preconditioner)
-    roots = jax.tree.map(
-        lambda d, x: jax.lax.rsqrt(d) + jnp.zeros_like(x), divisor, params
+    root, _ = ravel_pytree(
+        jax.tree.map(lambda d, x: jax.lax.rsqrt(d) + jnp.zeros_like(x), divisor, params)
     )
-    root = ravel_pytree(roots)[0]
     if not (jnp.isfinite(root) & (root > 0)).all():
         raise ValueError("`preconditioner` must be positive and finite.")
     return root

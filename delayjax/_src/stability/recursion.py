@@ -85,9 +85,9 @@ class UpdateRule:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Recursion(UpdateRule):
-    """An `UpdateRule` with a fixed staleness, or a random one: k with probability p_k.
+    """An `UpdateRule` whose staleness each update draws anew: k with probability p_k.
 
-    Each update draws k anew. The mean of x is a sum of powers z^t of the roots of
+    The mean of x is a sum of powers z^t of the roots of
 
         D(z) = (z - 1)(1 - beta/z) + a N(z),    N(z) = sum_j n_j z^-j.
     """
@@ -145,9 +145,8 @@ class Recursion(UpdateRule):
 
     def polynomial(self, step: float) -> np.ndarray:
         """D(z)/z in powers of 1/z: 1, ..., float64; the last is not zero."""
-        still = np.convolve([1, -1], [1, -self.momentum])
-        result = np.zeros(max(len(still), len(self.response) + 1))
-        result[: len(still)] = still
+        result = np.zeros(max(3, len(self.response) + 1))
+        result[:3] = np.convolve([1, -1], [1, -self.momentum])
         result[1 : len(self.response) + 1] += step * self.response
         return np.trim_zeros(result, "b")
 

@@ -81,14 +81,11 @@ class TraceDynamics(UpdateRule):
         self._set(ages=ages, weights=self.weights_of(values)[places], recent=recent)
 
     def growth(self, step: ArrayLike) -> float | np.ndarray:
-        """The Lyapunov exponent: the growth of log|x| per update.
-
-            growth = lim log|x_t| / t
+        """The Lyapunov exponent lim log|x_t| / t: the growth of log|x| per update.
 
         Almost all runs have it, also where the mean over runs behaves differently. For
-        a constant staleness it is log(spectral_radius). x starts at 1 and m at 0; the
-        first tenth of the updates is left out. Every few updates x and m are divided by
-        their size, and its logarithms add up.
+        a constant staleness it is log(spectral_radius). The first tenth of the updates
+        is left out.
 
         Args:
             step: a = eta lambda, non-negative, a number or any array.
@@ -96,8 +93,7 @@ class TraceDynamics(UpdateRule):
         Returns:
             float64, shaped as `step`; below 0 where x decays. The rate in 1/seconds is
             its negative times `trace.num_updates / trace.seconds[-1]`. The error falls
-            as 1/sqrt(T). Costs 1 microsecond an update for one step and 2 for a
-            hundred, three times that with momentum, and 5 more for several gradients.
+            as 1/sqrt(T). Costs about 2 microseconds an update for a hundred steps.
 
         Example:
             >>> grown = TraceDynamics([1] * 2000).growth([0.64, 1.44])  # always 1 late
@@ -125,8 +121,7 @@ class TraceDynamics(UpdateRule):
         Returns:
             float64, with a 95 % interval by the spread over ten parts of the trace; it
             held the limit in 88 to 97 % of simulations. It falls as 1/sqrt(T): for 16
-            workers and 9,000 updates it is 3 % to each side for gamma times of shape 4,
-            and 6 % for memoryless times. Costs two or three `growth`s of 32 steps.
+            memoryless workers and 9,000 updates it is 6 % to each side.
 
         Example:
             >>> late = np.random.default_rng(1).geometric(1 / 16, 10_000) - 1
@@ -138,8 +133,7 @@ class TraceDynamics(UpdateRule):
         while True:
             steps = start * _RATIO ** np.arange(_STEPS)
             growth = self._growth_by_parts(steps).mean(axis=0)
-            above = int(np.argmax(growth >= 0))
-            if above:
+            if above := int(np.argmax(growth >= 0)):
                 break
             # go down by less than the steps span, or on from the last step
             start = start / 16 if growth[0] >= 0 else float(steps[-1])
@@ -219,8 +213,7 @@ def _table(staleness: ArrayLike) -> np.ndarray:
             "`staleness` must hold integers, [T] or [T, K], got"
             f" {ages.dtype} of shape {ages.shape}."
         )
-    ages = ages.astype(np.int64)
-    ages = ages[:, None] if ages.ndim == 1 else ages
+    ages = np.atleast_2d(ages.T).T.astype(np.int64)
     if ages.min(initial=0) < -1 or (ages.max(axis=1, initial=-1) < 0).any():
         raise ValueError(
             "`staleness` must be non-negative, or -1 beside another gradient of the"
