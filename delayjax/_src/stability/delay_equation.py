@@ -8,7 +8,7 @@ import scipy
 
 from delayjax._src import base
 from delayjax._src.cluster.service_time import ServiceTime, as_service_time
-from delayjax._src.stability import gain_limits, sdde
+from delayjax._src.stability import spectrum
 from delayjax._src.stability.rightmost import RightmostZeros, meeting_rate
 from delayjax._src.stability.root_finding import zero_between
 
@@ -41,6 +41,9 @@ class DelayEquation:
         >>> rates = [equation.decay_rate(gain) for gain in (0.1, np.exp(-1), 1.0, 2.0)]
         >>> [round(rate, 6) for rate in rates]  # 1/e is critical; at 2 the error grows
         [0.111833, 1.0, 0.318132, -0.172816]
+        >>> memoryless = DelayEquation(cluster.exponential(1.0))
+        >>> round(memoryless.critical_gain(), 6), memoryless.roots(0.16).real.round(6)
+        (0.25, array([-0.2, -0.8]))
 
     References:
         Yu, Chen and Poor, arXiv:2406.11159, for roots as rates of convergence.
@@ -94,12 +97,6 @@ class DelayEquation:
         Raises:
             ValueError: if the tail of T is heavier than exponential.
 
-        Example:
-            >>> from delayjax import cluster
-            >>> memoryless = DelayEquation(cluster.exponential(1.0))
-            >>> memoryless.roots(0.16).real.round(6).tolist()
-            [-0.2, -0.8]
-
         References:
             Corless et al., On the Lambert W function, 1996, for the constant delay.
         """
@@ -133,11 +130,6 @@ class DelayEquation:
         Returns:
             float64, in 1/seconds; negative where the error grows, and at most
             `tail_rate`. Errors are as in `roots`.
-
-        Example:
-            >>> from delayjax import cluster
-            >>> round(DelayEquation(cluster.exponential(1.0)).decay_rate(0.16), 6)
-            0.2
         """
         gain, time = _checked(gain), self._with_a_light_tail()
         has_stages = time.stages is not None and time.stages < math.inf
@@ -183,11 +175,11 @@ class DelayEquation:
             >>> [round(equation.gain_limit(workers=p), 2) for p in (16, 1000, math.inf)]
             [3.1, 3.98, 4.0]
         """
-        limit = gain_limits.limit_of_the_mean(self.service_time)
+        limit = spectrum.limit_of_the_mean(self.service_time)
         if isinstance(workers, float) and workers == math.inf:
             return limit
         count = base.check_bound("workers", workers, at_least=1)
-        return gain_limits.limit_of_the_variance(self.service_time, count, limit)
+        return spectrum.limit_of_the_variance(self.service_time, count, limit)
 
     def critical_gain(self) -> float:
         """The largest gain at which the error decays without oscillating, 1/seconds.
@@ -196,11 +188,6 @@ class DelayEquation:
         units of the mean it is 1/e for a constant delay, which decays fastest at this
         gain, and (k/(k+1))^{k+1} for k stages. Gamma times of a shape below 1 decay
         faster at larger gains, oscillating. Errors are as in `roots`.
-
-        Example:
-            >>> from delayjax import cluster
-            >>> round(DelayEquation(cluster.exponential(1.0)).critical_gain(), 6)
-            0.25
         """
         rate = meeting_rate(self._with_a_light_tail())
         return rate / float(self.service_time.transform(-rate))
@@ -258,7 +245,7 @@ class DelayEquation:
         base.check_number("noise", noise)
         if gain == 0 or gain >= self.gain_limit(workers=math.inf):
             return math.inf
-        return float(noise) ** 2 * sdde.variance(gain, self.service_time)
+        return float(noise) ** 2 * spectrum.variance(gain, self.service_time)
 
     def paths(
         self,

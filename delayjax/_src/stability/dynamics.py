@@ -43,6 +43,8 @@ class Dynamics(Recursion):
         >>> limit = training.step_limit()
         >>> round(limit, 4), round(training.spectral_radius(limit), 4)
         (0.0265, 1.0)
+        >>> Dynamics(1).roots(0.16).real.round(6).tolist()  # z^2 - z + 0.16
+        [0.8, 0.2]
 
     References:
         Chen, Yang and Cheng, SpecTrain, arXiv:1809.02839; Ajanthan et al., AsyncPP,
@@ -90,7 +92,7 @@ class Dynamics(Recursion):
             )
         if self.is_plain:
             return _plain_limit(self.longest) / self.mean_weight
-        if criterion == "mean" or self.is_fixed:
+        if criterion == "mean" or len(self.ages) == 1:
             return self._mean_limit()
         self.check_longest()
         return self._mean_square_limit(self._mean_limit())
@@ -134,10 +136,6 @@ class Dynamics(Recursion):
         Returns:
             complex128 [n], the largest modulus first, without roots at 0. A double root
             is exact to about 1e-8. O(n^2) for delays of up to n, at most 10^4.
-
-        Example:
-            >>> Dynamics(1).roots(0.16).real.round(6).tolist()  # z^2 - z + 0.16
-            [0.8, 0.2]
         """
         base.check_number("step", step)
         self.check_longest()
@@ -145,15 +143,7 @@ class Dynamics(Recursion):
         return found[np.argsort(-np.abs(found), kind="stable")]
 
     def spectral_radius(self, step: float) -> float:
-        """The long-run factor of an error in one update: max |z| of the `roots`.
-
-        It is 0 where x is 0 after one update.
-
-        Example:
-            >>> training = Dynamics(1)
-            >>> [round(training.spectral_radius(a), 6) for a in (0.25, 0.64, 1.44)]
-            [0.5, 0.8, 1.2]
-        """
+        """The long-run factor of an error in one update: max |z| of the `roots`."""
         return float(np.abs(self.roots(step)).max(initial=0.0))
 
     def stationary_variance(self, step: float, *, noise: float = 1.0) -> float:

@@ -55,8 +55,7 @@ class RightmostZeros:
         for lines in (2, 3, 5, 9, 17, 33):
             # each time another line, because a zero may be on one of them
             low, total = self._line_with(number, (1 + 0.03 * lines) * unit)
-            found = self._newton(self._starts(low, lines))
-            found = self._distinct(found[np.real(found) > low])
+            found = self._newton(self._starts(low, lines), low)
             if abs(self._f(-unit)) < _CRITICAL * unit:
                 found = found[np.abs(found + unit) > 1e-3 * unit]
                 found = np.append(found, [-unit, -unit])
@@ -154,8 +153,8 @@ class RightmostZeros:
             starts = np.append(starts, second)
         return starts
 
-    def _newton(self, s: np.ndarray) -> np.ndarray:
-        """Zeros and their conjugates, complex128; some may come several times."""
+    def _newton(self, s: np.ndarray, low: float) -> np.ndarray:
+        """Zeros to the right of `low` and their conjugates, each once, complex128."""
         moving = np.arange(len(s))
         with np.errstate(all="ignore"):
             for _ in range(60):
@@ -164,16 +163,13 @@ class RightmostZeros:
                 s[moving] -= step
                 moving = moving[np.abs(step) > 1e-15 * np.abs(here)]
             size = np.abs(s) + np.abs(self.gain * self.time.transform(s))
-            kept = s[np.isfinite(s) & (np.abs(self._f(s)) < _EXACT * size)]
+            s = s[np.isfinite(s) & (np.abs(self._f(s)) < _EXACT * size)]
         # rounding moves real zeros off the axis
-        real = np.abs(np.imag(kept)) < 1e-7 * np.abs(kept)
-        kept = np.where(real, np.real(kept) + 0j, kept)
-        return np.concatenate([kept, kept.conj()])
-
-    def _distinct(self, s: np.ndarray) -> np.ndarray:
-        """Each zero once."""
+        real = np.abs(np.imag(s)) < 1e-7 * np.abs(s)
+        s = np.where(real, np.real(s) + 0j, s)
         kept: list[complex] = []
-        for zero in s:
-            if all(abs(zero - other) > _SAME * self.unit for other in kept):
+        for zero in np.concatenate([s, s.conj()]):
+            is_new = all(abs(zero - other) > _SAME * self.unit for other in kept)
+            if zero.real > low and is_new:
                 kept.append(complex(zero))
         return np.array(kept, complex)

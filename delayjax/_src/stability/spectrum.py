@@ -1,4 +1,4 @@
-"""The gain above which the delay equation, or the variance of P workers, grows."""
+"""Over all frequencies: where the delay equation is stable, and its variance."""
 
 import functools
 import math
@@ -7,6 +7,7 @@ import numpy as np
 import scipy
 
 from delayjax._src.cluster.service_time import ServiceTime
+from delayjax._src.stability.rightmost import RightmostZeros
 from delayjax._src.stability.root_finding import zero_between
 
 _FINE = 0.02  # 1/mean between two angular frequencies
@@ -15,6 +16,8 @@ _COARSEST = 2e-5  # relative distance of two frequencies, at most
 _BLOCK = 100  # frequencies at a time
 _POINTS = 2**14  # of an integral over all frequencies
 _SPARSE = 16  # points for one value of a transform that has no formula
+_CELLS = 4096  # at a time
+_EXACT = 1e-6  # the relative error that integration may have
 
 
 @functools.lru_cache(maxsize=8)  # a search for the best P asks again and again
@@ -62,6 +65,20 @@ def limit_of_the_variance(time: ServiceTime, workers: int, most: float) -> float
     return zero_between(left, 1e-9 / time.mean, high) if left(high) < 0 else high
 
 
+def variance(gain: float, time: ServiceTime) -> float:
+    """The variance of X for a noise of 1 and a gain in (0, limit of the mean)."""
+    turns = gain * time.mean
+    if time.stages == math.inf:
+        return 1 / (2 * gain) * (1 + math.sin(turns)) / math.cos(turns)
+    if time.stages == 1:
+        return 1 / (2 * gain) * (1 + turns)
+    # the limit is exact for gamma times, which have stages
+    zeros = RightmostZeros(gain, time, 1 / time.mean)
+    if time.stages is None and zeros.number_right_of(0.0):
+        return math.inf
+    return 1 / (2 * gain) + _excess(gain, time) / math.pi
+
+
 @functools.lru_cache(maxsize=8)
 def _spectrum(time: ServiceTime) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Frequencies w = tan(angle) / E T, phi(i w), and (1 - |phi|^2) dw/d(angle) E T."""
@@ -87,3 +104,36 @@ def _limit_of_stages(k: float) -> float:
     turned = math.pi / (2 * k)
     lost = k / 2 * math.log1p(-(math.sin(turned) ** 2))
     return k * math.tan(turned) * math.exp(-lost) if lost > -700 else math.inf
+
+
+def _excess(gain: float, time: ServiceTime) -> float:
+    """The integral of 1/|i w + a phi|^2 - 1/(w^2 + a^2) over w > 0."""
+
+    def density(w):
+        late = 1j * w + gain * time.transform(1j * w)
+        return 1 / np.abs(late) ** 2 - 1 / (w**2 + gain**2)
+
+    # resonances are at frequencies below a, the rest falls as 1/w^3
+    middle, far = 2 * gain + 4 / time.mean, 100 * gain + 1000 / time.mean
+    # a slow resonance is as wide as a, even for a tiny a
+    ends = middle * 4.0 ** np.arange(-math.ceil(math.log(middle / gain, 4)) - 1, 1)
+    precision = {"limit": 2000, "epsabs": 1e-11 / gain, "epsrel": 1e-10}
+    total, doubt = 0.0, 0.0
+    for low, high in zip([0.0, *ends[:-1]], ends, strict=True):
+        part, error, *_ = scipy.integrate.quad(
+            lambda w: float(density(w)), low, high, full_output=True, **precision
+        )  # a full output has no warnings
+        total, doubt = total + part, doubt + error
+    if doubt > _EXACT * (math.pi / (2 * gain) + total):
+        raise ValueError(
+            "`service_time` must have times less widely spread, to integrate the"
+            " variance to six digits: leave out the longest, or measure with `paths`."
+        )
+    edges = np.linspace(middle, far, math.ceil((far - middle) * time.mean) + 1)
+    nodes, weights = np.polynomial.legendre.leggauss(16)
+    for first in range(0, len(edges) - 1, _CELLS):
+        some = edges[first : first + _CELLS + 1]
+        half = (some[1:] - some[:-1]) / 2
+        w = (some[1:] + some[:-1])[:, None] / 2 + np.outer(half, nodes)
+        total += float(half @ density(w) @ weights)
+    return total
