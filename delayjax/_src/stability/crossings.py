@@ -22,8 +22,8 @@ def crossings(
         a(w) = -M(z) / N(z),    M(z) = (z - 1)(1 - beta/z),
 
     is real. There roots leave the disc as the step grows if Im a(w) grows with w, and
-    enter it if Im a(w) falls: d log|z| / da = Im(da/dw) / |da/dw|^2. -M conj(N) is a
-    trigonometric polynomial, so a grid that resolves its fastest term shows its signs.
+    enter it if Im a(w) falls. -M conj(N) is a trigonometric polynomial: a grid that
+    resolves its fastest term shows all changes of its sign.
 
     Returns:
         The positive steps, at most `below`, ascending, float64 [n], and the change of

@@ -12,17 +12,16 @@ from jax.typing import ArrayLike
 
 from delayjax._src import base
 
+Loss = Callable[[Any, Any], ArrayLike]
+"""(params, batch) -> a scalar, twice differentiable."""
+
 _DENSE = 20  # parameters: up to here the whole Hessian is as cheap
 # residual over eigenvalue; the relative error of the eigenvalue is its square
 _RESIDUAL = {"float32": 1e-4, "float64": 1e-8}
 
 
 def sharpness(
-    loss: Callable[[Any, Any], ArrayLike],
-    params: Any,
-    batch: Any,
-    *,
-    preconditioner: Any = None,
+    loss: Loss, params: Any, batch: Any, *, preconditioner: Any = None
 ) -> float:
     """The largest eigenvalue of the Hessian of a loss: the lambda of `Dynamics`.
 
@@ -45,12 +44,7 @@ def sharpness(
 
 
 def hessian_eigenvalues(
-    loss: Callable[[Any, Any], ArrayLike],
-    params: Any,
-    batch: Any,
-    *,
-    count: int = 1,
-    preconditioner: Any = None,
+    loss: Loss, params: Any, batch: Any, *, count: int = 1, preconditioner: Any = None
 ) -> np.ndarray:
     """The largest eigenvalues of the Hessian of a loss, without the Hessian.
 
@@ -69,11 +63,8 @@ def hessian_eigenvalues(
     Returns:
         float64 [count], descending by value, not by size. Exact to 1e-6 in float32 if
         the eigenvalues are well separated. Costs 20 to 100 products of two to three
-        gradients each, and max(20, 2 count + 1) vectors of N on the host.
-
-    Raises:
-        scipy.sparse.linalg.ArpackNoConvergence: find fewer eigenvalues, or widen the
-            parameters to float64.
+        gradients each, and max(20, 2 count + 1) vectors of N on the host. If ARPACK
+        does not converge, find fewer, or widen the parameters to float64.
 
     Example:
         >>> x = jnp.arange(1.0, 4.0)
@@ -89,7 +80,15 @@ def hessian_eigenvalues(
     size, dtype = point.size, point.dtype
     if count > size:
         raise ValueError(f"`count` must be at most {size}, got {count}.")
-    root = _inverse_root(preconditioner, params).astype(dtype)
+    root = jnp.ones((), dtype)  # D^{-1/2}
+    if preconditioner is not None:
+        divisor = widened("preconditioner", preconditioner)
+        roots = jax.tree.map(
+            lambda d, x: jax.lax.rsqrt(d) + jnp.zeros_like(x), divisor, params
+        )
+        root = ravel_pytree(roots)[0].astype(dtype)
+        if not (jnp.isfinite(root) & (root > 0)).all():
+            raise ValueError("`preconditioner` must be positive and finite.")
 
     @jax.jit
     def product(params, batch, root, vector):
@@ -138,16 +137,3 @@ def widened(name: str, tree: Any) -> Any:
         return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
 
     return jax.tree.map(wide, tree)
-
-
-def _inverse_root(preconditioner: Any, params: Any) -> jax.Array:
-    """D^{-1/2}, [N]; or 1."""
-    if preconditioner is None:
-        return jnp.ones(())
-    divisor = widened("preconditioner", preconditioner)
-    root, _ = ravel_pytree(
-        jax.tree.map(lambda d, x: jax.lax.rsqrt(d) + jnp.zeros_like(x), divisor, params)
-    )
-    if not (jnp.isfinite(root) & (root > 0)).all():
-        raise ValueError("`preconditioner` must be positive and finite.")
-    return root

@@ -41,6 +41,8 @@ class DelayEquation:
         >>> rates = [equation.decay_rate(gain) for gain in (0.1, np.exp(-1), 1.0, 2.0)]
         >>> [round(rate, 6) for rate in rates]  # 1/e is critical; at 2 the error grows
         [0.111833, 1.0, 0.318132, -0.172816]
+        >>> round(equation.speedup_limit(), 5)
+        0.63336
         >>> memoryless = DelayEquation(cluster.exponential(1.0))
         >>> round(memoryless.critical_gain(), 6), memoryless.roots(0.16).real.round(6)
         (0.25, array([-0.2, -0.8]))
@@ -62,18 +64,9 @@ class DelayEquation:
     def half_update_earlier(self, workers: int) -> "DelayEquation":
         """The equation with T (1 - 1/(2P)), which P workers follow more closely.
 
-        P workers hold the parameters between two updates. For constant times rates and
-        limits are then the cluster's up to terms in 1/P^2; for random times the limit
-        is up to 0.8/P too low.
-
-        Args:
-            workers: P, for a server that updates at each gradient.
-
-        Example:
-            >>> from delayjax import cluster
-            >>> equation = DelayEquation(cluster.constant(1.0)).half_update_earlier(16)
-            >>> round(equation.gain_limit(workers=16) / 16, 4)  # 2 sin(pi/62)
-            0.1013
+        P workers of a server that updates at each gradient hold the parameters between
+        two updates. For constant times rates and limits are then the cluster's up to
+        terms in 1/P^2; for random times the limit is up to 0.8/P too low.
         """
         workers = base.check_bound("workers", workers, at_least=1)
         return DelayEquation(self.service_time.scaled(1 - 1 / (2 * workers)))
@@ -121,15 +114,12 @@ class DelayEquation:
         return _in_order(found, number)
 
     def decay_rate(self, gain: float) -> float:
-        """The long-run decay rate of the error, -max Re s over the `roots`.
+        """The long-run decay rate of the error, 1/seconds: -max Re s of the `roots`.
 
-        Up to `critical_gain` it is the smaller r with
+        It is negative where the error grows, and at most `tail_rate`. Up to the
+        `critical_gain` it is the smaller r with
 
             r = a E exp(r T),    which is above a: a small delay speeds up.
-
-        Returns:
-            float64, in 1/seconds; negative where the error grows, and at most
-            `tail_rate`. Errors are as in `roots`.
         """
         gain, time = _checked(gain), self._with_a_light_tail()
         has_stages = time.stages is not None and time.stages < math.inf
@@ -185,9 +175,8 @@ class DelayEquation:
         """The largest gain at which the error decays without oscillating, 1/seconds.
 
         Two real roots meet there, at the r > 0 of the largest a = r / E exp(r T). In
-        units of the mean it is 1/e for a constant delay, which decays fastest at this
-        gain, and (k/(k+1))^{k+1} for k stages. Gamma times of a shape below 1 decay
-        faster at larger gains, oscillating. Errors are as in `roots`.
+        units of the mean it is 1/e for a constant delay, which decays fastest there,
+        and (k/(k+1))^{k+1} for k stages.
         """
         rate = meeting_rate(self._with_a_light_tail())
         return rate / float(self.service_time.transform(-rate))
@@ -197,11 +186,6 @@ class DelayEquation:
 
         Without delay the rate is the gain itself. Here decay_rate(gain) = gain; for a
         constant delay of 1 at -log(cos v) with -log(cos v) tan v = v.
-
-        Example:
-            >>> from delayjax import cluster
-            >>> round(DelayEquation(cluster.constant(1.0)).speedup_limit(), 5)
-            0.63336
         """
 
         def ahead(gain):
@@ -221,8 +205,7 @@ class DelayEquation:
             (noise^2 / 2a) (1 + sin a T) / cos a T
             (noise^2 / 2 pi) int dw / |i w + a phi(i w)|^2    over all w
 
-        Random delays of finitely many workers add to it, as in
-        `Dynamics.stationary_variance`.
+        Random delays of finitely many workers add to it: see `Dynamics`.
 
         Args:
             gain: a.
@@ -263,16 +246,15 @@ class DelayEquation:
 
             X_{n+1} = X_n - a h X(t_n + h/2 - T) + noise sqrt(h) xi_n
 
-        with X = start before 0. Step n has one delay T, the quantile of the share
-        n (sqrt(5) - 1)/2 mod 1. Values between two points of a path are interpolated.
+        with X = start before 0, interpolated between two points. Step n has one delay
+        T, the quantile of the share n (sqrt(5) - 1)/2 mod 1.
 
         Args:
             gain: a.
             paths: the number of paths.
             steps: the number of steps.
             step_seconds: h. A hundredth of the mean delay gives the variance to 1 %.
-                Delays below half a step count as half a step; the mean delay may grow
-                by 5 % so.
+                Delays below half a step count as half a step.
             seed: of the noise.
             noise: as in `variance`.
             start: x until t = 0.

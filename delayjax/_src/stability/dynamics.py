@@ -45,6 +45,8 @@ class Dynamics(Recursion):
         (0.0265, 1.0)
         >>> Dynamics(1).roots(0.16).real.round(6).tolist()  # z^2 - z + 0.16
         [0.8, 0.2]
+        >>> round(Dynamics(1).critical_step(), 6)
+        0.25
 
     References:
         Chen, Yang and Cheng, SpecTrain, arXiv:1809.02839; Ajanthan et al., AsyncPP,
@@ -104,13 +106,8 @@ class Dynamics(Recursion):
 
             tau^tau / (tau + 1)^{tau+1},    with the spectral radius tau / (tau + 1).
 
-        Returns:
-            float64; of equally fast steps the smallest, for the mean of x. Delays are
-            at most 10^4. A compensation above 1 may put it beyond `step_limit`.
-
-        Example:
-            >>> round(Dynamics(4).critical_step(), 5), round(4**4 / 5**5, 5)
-            (0.08192, 0.08192)
+        Of equally fast steps it is the smallest. Delays are at most 10^4. A
+        compensation above 1 may put it beyond `step_limit`.
         """
         self.check_longest()
         limit = self._mean_limit()
@@ -160,7 +157,7 @@ class Dynamics(Recursion):
         over [-pi, pi]. Each update has noise of its own, so each gradient counts once.
 
         Args:
-            step: a = eta lambda.
+            step: a.
             noise: s = eta sigma, for gradients of standard deviation sigma.
 
         Returns:
@@ -208,8 +205,7 @@ class Dynamics(Recursion):
             return (radius - 1) / (radius + 1) if math.isfinite(radius) else 1.0
 
         # the gain may be unbounded very close to the limit of the mean
-        shares = np.append(np.arange(20) / 20, 1 - 0.5 ** np.arange(5, 40))
-        steps = limit * shares
+        steps = limit * np.append(np.arange(20) / 20, 1 - 0.5 ** np.arange(5, 40))
         values = []
         while len(values) < len(steps) and (not values or values[-1] < 0):
             values.append(excess(steps[len(values)]))

@@ -22,9 +22,8 @@ def second_moments(
 
     Returns:
         The map from Q to the Q of the next updates, float64 [3, 3]; the map from Q to
-        the variance of x, float64 [3]; and the spectral radius J of the first, which is
-        below 1 where the variance is finite, and `inf` where the mean of x does not
-        decay. Exact to rounding, in O(K^2) for delays up to K.
+        the variance of x, float64 [3]; the spectral radius J of the first, below 1
+        where the variance is finite, and `inf` where the mean of x does not decay.
     """
     recursion.check_longest()
     lags = recursion.longest + len(recursion.taken) + 1
@@ -56,9 +55,15 @@ def second_moments(
     m_1 = -step * u**2 * (taken * law + c)
     m_2 = u * (1 - u) + step * lead * u**2 * (taken * weighed + c * w)
     q_1, q_2 = lead * c * x_1 + carried * m_1, lead * c * x_2 + carried * m_2
-    xx = _products(x_1, x_2, x_1, x_2)
-    qx = _products(q_1, q_2, x_1, x_2)
-    qq = _products(q_1, q_2, q_1, q_2)
+
+    def products(a_1, a_2, b_1, b_2):
+        """The spectrum of a conj(b), complex [3, n]: it multiplies Q."""
+        mixed = a_1 * b_2.conj() + a_2 * b_1.conj()
+        return np.stack([a_1 * b_1.conj(), mixed, a_2 * b_2.conj()])
+
+    xx = products(x_1, x_2, x_1, x_2)
+    qx = products(q_1, q_2, x_1, x_2)
+    qq = products(q_1, q_2, q_1, q_2)
 
     # e_1 = lead d x + f q and e_2 = h x; d, h and f are the random parts of
     # taken w_k z^-k, taken z^-k and w_k
@@ -76,14 +81,6 @@ def second_moments(
     gain = np.real(np.array(made) @ spectrum)
     radius = float(np.abs(np.linalg.eigvals(gain)).max())
     return gain, np.real(xx @ spectrum), radius
-
-
-def _products(
-    a_1: np.ndarray, a_2: np.ndarray, b_1: np.ndarray, b_2: np.ndarray
-) -> np.ndarray:
-    """The spectrum of a conj(b), complex [3, n]: it multiplies Q_11, Q_12 and Q_22."""
-    mixed = a_1 * b_2.conj() + a_2 * b_1.conj()
-    return np.stack([a_1 * b_1.conj(), mixed, a_2 * b_2.conj()])
 
 
 def autocovariances(polynomial: np.ndarray, lags: int) -> np.ndarray | None:

@@ -1,19 +1,17 @@
 """The learning rate above which a real loss is unstable under delay."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 
 from delayjax._src import base
-from delayjax._src.stability.curvature import sharpness, widened
+from delayjax._src.stability.curvature import Loss, sharpness, widened
 from delayjax._src.stability.dynamics import Criterion, Dynamics
 
 
 def predict_step_limit(
-    loss: Callable[[Any, Any], ArrayLike],
+    loss: Loss,
     params: Any,
     batch: Any,
     dynamics: Dynamics,
@@ -37,12 +35,10 @@ def predict_step_limit(
         criterion: as in `Dynamics.step_limit`.
 
     Returns:
-        float64. Costs one `sharpness`; for several delays measure it once and call
-        `learning_rate_limit` for each.
+        float64. For several delays measure `sharpness` once: see `learning_rate_limit`.
 
     Example:
-        >>> def bowl(x, batch):
-        ...     return (4.0 * x[0] ** 2 + x[1] ** 2) / 2
+        >>> bowl = lambda x, _: (4.0 * x[0] ** 2 + x[1] ** 2) / 2
         >>> heavy = Dynamics(1, momentum=0.9)
         >>> round(predict_step_limit(bowl, jnp.ones(2), None, heavy), 6)
         0.025

@@ -74,10 +74,7 @@ def _repulsion(z: np.ndarray, moving: np.ndarray) -> np.ndarray:
 
 
 def _guess(coefficients: np.ndarray) -> np.ndarray:
-    """Points with about the moduli of the zeros.
-
-    The moduli are the slopes of the upper convex hull of (j, log |c_j|).
-    """
+    """Points with about the zeros' moduli: slopes of the hull of (j, log |c_j|)."""
 
     def slope(left, right):
         return (right[1] - left[1]) / (right[0] - left[0])

@@ -23,8 +23,15 @@ _EXACT = 1e-6  # the relative error that integration may have
 @functools.lru_cache(maxsize=8)  # a search for the best P asks again and again
 def limit_of_the_mean(time: ServiceTime) -> float:
     """The gain at which the delay equation has a root on the imaginary axis."""
-    if time.stages is not None:
-        return _limit_of_stages(time.stages) / time.mean
+    if (k := time.stages) is not None:  # k tan(pi/2k) / cos^k(pi/2k)
+        if k <= 1:
+            return math.inf
+        if k == math.inf:
+            return math.pi / 2 / time.mean
+        turned = math.pi / (2 * k)
+        lost = k / 2 * math.log1p(-(math.sin(turned) ** 2))
+        limit = k * math.tan(turned) * math.exp(-lost) if lost > -700 else math.inf
+        return limit / time.mean
     # the median, because one delay in a thousand may determine the mean
     typical = float(time.quantile(0.5))
     if typical == 0:  # at least half of the cosines are 1
@@ -66,7 +73,7 @@ def limit_of_the_variance(time: ServiceTime, workers: int, most: float) -> float
 
 
 def variance(gain: float, time: ServiceTime) -> float:
-    """The variance of X for a noise of 1 and a gain in (0, limit of the mean)."""
+    """The variance for a noise of 1 and a gain in (0, limit of the mean)."""
     turns = gain * time.mean
     if time.stages == math.inf:
         return 1 / (2 * gain) * (1 + math.sin(turns)) / math.cos(turns)
@@ -76,40 +83,8 @@ def variance(gain: float, time: ServiceTime) -> float:
     zeros = RightmostZeros(gain, time, 1 / time.mean)
     if time.stages is None and zeros.number_right_of(0.0):
         return math.inf
-    return 1 / (2 * gain) + _excess(gain, time) / math.pi
 
-
-@functools.lru_cache(maxsize=8)
-def _spectrum(time: ServiceTime) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Frequencies w = tan(angle) / E T, phi(i w), and (1 - |phi|^2) dw/d(angle) E T."""
-    angles = (np.arange(_POINTS) + 0.5) * (math.pi / 2 / _POINTS)
-    w = np.tan(angles) / time.mean
-    if time.resolved == math.inf:
-        phi = time.transform(1j * w)
-    else:  # one value is an integral and takes 0.6 ms: interpolate
-        few = np.append(w[::_SPARSE], w[-1])
-        # without its mean phase phi hardly turns
-        still = time.transform(1j * few) * np.exp(1j * few * time.mean)
-        smooth = scipy.interpolate.CubicSpline(np.arctan(few * time.mean), still)
-        phi = smooth(np.arctan(w * time.mean)) * np.exp(-1j * w * time.mean)
-    return w, phi, (1 - np.abs(phi) ** 2) / np.cos(angles) ** 2
-
-
-def _limit_of_stages(k: float) -> float:
-    """K tan(pi/2k) / cos^k(pi/2k), for any k > 1."""
-    if k <= 1:
-        return math.inf
-    if k == math.inf:
-        return math.pi / 2
-    turned = math.pi / (2 * k)
-    lost = k / 2 * math.log1p(-(math.sin(turned) ** 2))
-    return k * math.tan(turned) * math.exp(-lost) if lost > -700 else math.inf
-
-
-def _excess(gain: float, time: ServiceTime) -> float:
-    """The integral of 1/|i w + a phi|^2 - 1/(w^2 + a^2) over w > 0."""
-
-    def density(w):
+    def density(w):  # 1/(2a) is the rest
         late = 1j * w + gain * time.transform(1j * w)
         return 1 / np.abs(late) ** 2 - 1 / (w**2 + gain**2)
 
@@ -136,4 +111,20 @@ def _excess(gain: float, time: ServiceTime) -> float:
         half = (some[1:] - some[:-1]) / 2
         w = (some[1:] + some[:-1])[:, None] / 2 + np.outer(half, nodes)
         total += float(half @ density(w) @ weights)
-    return total
+    return 1 / (2 * gain) + total / math.pi
+
+
+@functools.lru_cache(maxsize=8)
+def _spectrum(time: ServiceTime) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Frequencies w = tan(angle) / E T, phi(i w), and (1 - |phi|^2) dw/d(angle) E T."""
+    angles = (np.arange(_POINTS) + 0.5) * (math.pi / 2 / _POINTS)
+    w = np.tan(angles) / time.mean
+    if time.resolved == math.inf:
+        phi = time.transform(1j * w)
+    else:  # one value is an integral and takes 0.6 ms: interpolate
+        few = np.append(w[::_SPARSE], w[-1])
+        # without its mean phase phi hardly turns
+        still = time.transform(1j * few) * np.exp(1j * few * time.mean)
+        smooth = scipy.interpolate.CubicSpline(np.arctan(few * time.mean), still)
+        phi = smooth(np.arctan(w * time.mean)) * np.exp(-1j * w * time.mean)
+    return w, phi, (1 - np.abs(phi) ** 2) / np.cos(angles) ** 2

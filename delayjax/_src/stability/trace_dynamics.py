@@ -36,20 +36,16 @@ class TraceDynamics(UpdateRule):
 
         x_{t+1} = x_t - (a/K) sum_i x_{t - tau_ti},    a = eta lambda
 
-    Unlike `Dynamics` this needs no law of the delays and no independence. Use it for
-    simulated and measured workers.
+    Unlike `Dynamics` this needs no law of the delays and no independence.
 
     Args:
         staleness: in updates, int [T]; or [T, K] as `trace.staleness`, where an update
             takes the mean of up to K gradients and -1 marks a missing one. T is at
             least 160, 10 / (1 - momentum), and 10 (tau + 1), with tau the staleness
             that 99 % of the gradients do not exceed.
-        momentum: this and the other options are as in `Dynamics`.
-        nesterov: likewise.
+        momentum, nesterov, compensation, extrapolation: as in `Dynamics`.
         modulation: likewise; for several gradients it receives their mean staleness,
             np.float32, as in `replay`.
-        compensation: likewise.
-        extrapolation: likewise.
 
     Example:
         >>> late = np.random.default_rng(1).geometric(1 / 16, 10_000) - 1
@@ -68,8 +64,7 @@ class TraceDynamics(UpdateRule):
         known = ages >= 0
         late = ages[known] if known.any() else np.zeros(1)
         recent = 1 + int(np.quantile(late, _ALMOST, method="higher"))
-        memory = round(1 / (1 - self.momentum))
-        needed = _WINDOWS * max(recent, memory, _SHORTEST)
+        needed = _WINDOWS * max(recent, round(1 / (1 - self.momentum)), _SHORTEST)
         if len(ages) < needed:
             raise ValueError(
                 f"`staleness` must have at least {needed} updates, got {len(ages)}:"
@@ -93,7 +88,7 @@ class TraceDynamics(UpdateRule):
         Returns:
             float64, shaped as `step`; below 0 where x decays. The rate in 1/seconds is
             its negative times `trace.num_updates / trace.seconds[-1]`. The error falls
-            as 1/sqrt(T). Costs about 2 microseconds an update for a hundred steps.
+            as 1/sqrt(T).
 
         Example:
             >>> grown = TraceDynamics([1] * 2000).growth([0.64, 1.44])  # always 1 late
@@ -110,9 +105,7 @@ class TraceDynamics(UpdateRule):
         return growth if steps.ndim else float(growth)
 
     def step_limit(self) -> TraceLimit:
-        """The smallest step at which single runs along the trace diverge.
-
-            growth(a) = 0
+        """The smallest step at which single runs along the trace diverge: growth is 0.
 
         P memoryless workers have sqrt(pi/P) + 1/(2P), to 1 % from 8 workers on; the
         mean over runs has 2 (2P - 1). For 16 or more workers with a coefficient of
@@ -157,8 +150,7 @@ class TraceDynamics(UpdateRule):
         rows = list(x)  # views
         seen = rows.__getitem__ if single else lambda read: x[read].mean(axis=0)
         m = np.zeros(len(steps))
-        energy = np.sqrt(steps) * math.sqrt(self.weights.mean())
-        unit = np.maximum(energy, 1 - beta)
+        unit = np.maximum(np.sqrt(steps) * math.sqrt(self.weights.mean()), 1 - beta)
         updates = len(self.ages)
         edges = np.linspace(_LEFT_OUT * updates, updates, _PARTS + 1).astype(int)
         logs = np.zeros((_PARTS + 1, len(steps)))

@@ -35,13 +35,10 @@ def error_bound(
         smallest: l, of strong convexity.
         largest: L, of smoothness.
         noise: sigma, standard deviation of one gradient (the norm's, of a vector).
-        start: F(x_0) - F*.
+        start: F(x_0) - F*. The bound has its unit.
         agreement: g in (0, 1]. 1 for gradients that are not stale; for K-async 1 - gam
             + p0/2, with p0 the least probability of staleness 0, and E|grad F(x_t) -
             grad F(x_{t-tau})|^2 <= gam E|grad F(x_t)|^2.
-
-    Returns:
-        float64, shaped as `seconds`, in units of F.
 
     Example:
         >>> problem = dict(learning_rate=0.1, smallest=1.0, largest=1.0, noise=2.0)
@@ -69,8 +66,6 @@ def error_bound(
     if not (times >= 0).all():
         raise ValueError(f"`seconds` must be non-negative, got {seconds!r}.")
     floor = learning_rate * largest * noise**2 / (2 * smallest * agreement * k)
-    left = np.exp(
-        times / update_seconds * math.log1p(-learning_rate * agreement * smallest)
-    )
-    error = floor + left * (start - floor)
+    rate = math.log1p(-learning_rate * agreement * smallest)
+    error = floor + np.exp(times / update_seconds * rate) * (start - floor)
     return error if error.ndim else float(error)
