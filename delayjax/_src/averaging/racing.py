@@ -31,8 +31,7 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
         xc     <- xc + d for each coordinate whose write is not lost
 
     Here d is the spring's pull in `easgd` (EA-wild) and the push in `downpour` (Hogwild
-    SGD). A worker does not notice that its write is lost. With
-    `max_age` 0 and `lost` 0 the result is the same as with a lock.
+    SGD). A worker does not notice that its write is lost.
 
     Args:
         key: a PRNG key; each draw depends on step, worker and coordinate.
@@ -52,8 +51,8 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
         Array([False,  True,  True, False, False, False], dtype=bool)
 
     References:
-        Niu et al. (Hogwild!), NIPS 2011, arXiv:1106.5730, for the races. Wongpanich,
-        You and Demmel (EA-wild), HPC Asia 2020; a reconstruction.
+        Niu et al. (Hogwild!), NIPS 2011, arXiv:1106.5730. Wongpanich, You and Demmel
+        (EA-wild), HPC Asia 2020; a reconstruction.
     """
     max_age = base.check_bound("max_age", max_age)
     base.check_number("lost", lost, below=1.0)
