@@ -80,7 +80,7 @@ def only_on_visit(
     *,
     axis_name: str = "workers",
 ) -> optax.GradientTransformation:
-    """Each worker's own optimizer, which takes a step only when its worker visits.
+    """The `inner` of `easgd` and `downpour` that steps only when its worker visits.
 
         u = U(g^i) where order(t) >= 0, else 0, and the state of U stays as it is
 
@@ -89,9 +89,6 @@ def only_on_visit(
             is slow if the state holds a history.
         order: as in `easgd` and `downpour`.
         axis_name: the workers' axis.
-
-    Returns:
-        The `inner` of `easgd` and `downpour`.
 
     Example:
         >>> tx = only_on_visit(optax.sgd(1.0), first_come([[0.0, float("inf")]]))
@@ -102,10 +99,9 @@ def only_on_visit(
     inner = base.as_transformation("inner", inner)
 
     def init_fn(params):
-        own = base.vary(params, axis_name=axis_name)
-        inner_state = base.vary(inner.init(own), axis_name=axis_name)
-        inner_state = buffers.unshared(inner_state, params)
-        return OnlyOnVisitState(jnp.zeros((), jnp.int32), inner_state)
+        own = inner.init(base.vary(params, axis_name=axis_name))
+        own = buffers.unshared(base.vary(own, axis_name=axis_name), params)
+        return OnlyOnVisitState(jnp.zeros((), jnp.int32), own)
 
     def update_fn(updates, state, params=None, **extra_args):
         place = base.as_scalar("order(step)", order(state.step), jnp.integer)
@@ -123,7 +119,7 @@ def in_turn(
     center: Any,
     offer: Any,
     order: ArrivalOrder,
-    step: jax.Array,
+    step: Any,
     axis_name: str,
 ) -> tuple[Any, Any, jax.Array]:
     """Lets the workers visit the center one after the other.

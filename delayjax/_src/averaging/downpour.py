@@ -50,8 +50,7 @@ def downpour(
     | MVADOWNPOUR | `average=0.001` |
     | DPSGD, two levels | workers over `"workers"`, and on each worker threads that
       share its model: `inner=dj.delayed(dj.exchange.mean(optax.sgd(eta),
-      axis_name="threads"), delay, max_delay=...)`; eta is for all threads together, and
-      each thread draws its own delay |
+      axis_name="threads"), delay, max_delay=...)` |
 
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
@@ -69,10 +68,8 @@ def downpour(
         axis_name: the workers' axis, one name.
 
     Returns:
-        A transformation whose state holds the center and the server's state once (with
-        races, max_age + 1 copies of the center more), and one tree of updates and
-        `inner` for each worker. Evaluate its `center` or `average`. Messages, waiting
-        and memory are as in `easgd`.
+        A transformation whose state holds more than in `easgd`: the server's state and
+        z once, and one tree of updates for each worker. Evaluate `center` or `average`.
 
     Example:
         >>> tx = downpour(optax.sgd(1.0), order=centers.round_robin())
@@ -83,10 +80,9 @@ def downpour(
         (Array([-1., -4.], dtype=float32), Array([-4., -4.], dtype=float32))
 
     References:
-        Dean et al. (DistBelief), NIPS 2012; as in Zhang, Choromanska and LeCun (EASGD),
-        NIPS 2015, arXiv:1412.6651, and its code sixin-zh/mpiT. As commonly reported:
-        the forms with momentum and averages, and DPSGD (Mohamad et al., 2022,
-        arXiv:2210.02882). Hogwild SGD: a reconstruction of arXiv:1708.02983.
+        Dean et al. (DistBelief), NIPS 2012; as in arXiv:1412.6651 (EASGD) and its code
+        sixin-zh/mpiT. As commonly reported: momentum, averages, and DPSGD (Mohamad et
+        al., 2022, arXiv:2210.02882). Hogwild SGD: a reconstruction of arXiv:1708.02983.
     """
     period = replicas.check_period("period", period)
     server = optax.identity() if server is None else server

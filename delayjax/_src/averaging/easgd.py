@@ -59,11 +59,9 @@ def easgd(
         moving_rate: al = eta rho, the fraction of the distance that one exchange moves;
             beta / P in the paper, by default 0.9 / P. May be traced. `update` warns if
             it is known and above `moving_rate_limit`.
-        period: H, local steps from one exchange to the next, at least 1; tau in the
-            paper. May be traced.
+        period: H, local steps from one exchange to the next, at least 1. May be traced.
         order: `round_robin()`, `first_come(seconds)`, or a function of the step.
-        lock_free: `races(key, max_age)`: workers read and write the center without a
-            lock. Needs `order`.
+        lock_free: `races(key, max_age)`, for a center without a lock. Needs `order`.
         axis_name: the workers' axis, one name.
 
     Returns:

@@ -14,9 +14,6 @@ from delayjax._src import base, collectives
 from delayjax._src.averaging import center as centers
 from delayjax._src.averaging import replicas
 
-Participates = Callable[[jax.Array], ArrayLike]
-"""step (int32 []) -> whether this worker takes part in the exchange, bool []."""
-
 
 class PushSum(NamedTuple):
     """Memory of `sgp`."""
@@ -57,8 +54,7 @@ def gossip(
         Array([2., 2.], dtype=float32)
 
     References:
-        Jin et al., How to scale distributed deep learning?, 2016, arXiv:1611.04581; the
-        period as commonly reported.
+        Jin et al., 2016, arXiv:1611.04581; the period as commonly reported.
     """
 
     def mixed(step, model):
@@ -109,8 +105,7 @@ def d_psgd(
         Array([3., 1., 2., 3.], dtype=float32)
 
     References:
-        Lian et al., NIPS 2017, arXiv:1705.09056, algorithm 1, with the ring of the code
-        Shigangli/WAGMA-SGD.
+        Lian et al., NIPS 2017, arXiv:1705.09056, algorithm 1; Shigangli/WAGMA-SGD.
     """
 
     def mixed(step, model):
@@ -155,8 +150,7 @@ def ad_psgd(
         Array([2., 2.], dtype=float32)
 
     References:
-        Lian et al., ICML 2018, arXiv:1710.06952, algorithm 1, in rounds, as in the code
-        Shigangli/WAGMA-SGD.
+        Lian et al., ICML 2018, arXiv:1710.06952, algorithm 1; Shigangli/WAGMA-SGD.
     """
 
     def mixed(step, model):
@@ -180,14 +174,14 @@ def sgp(
     inner: optax.GradientTransformation,
     *,
     peers: int = 1,
-    participates: Participates | None = None,
+    participates: Callable[[jax.Array], ArrayLike] | None = None,
     period: ArrayLike = 1,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """SGP: stochastic gradient push on an exponential graph.
 
-    The worker's model z^i is a sum x^i over its weight w^i, which starts at 1. With
-    shares c = 1 / (1 + peers),
+    The worker's model z^i is a sum x^i over its weight w^i, which starts at 1 and is
+    kept in the state. With shares c = 1 / (1 + peers),
 
         x'^i = w^i z^i + U(g^i)
         x^i <- c x'^i + c sum_k x'^{i - h_k},    w^i <- c w^i + c sum_k w^{i - h_k}
@@ -201,15 +195,10 @@ def sgp(
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
         peers: the number of other workers that a worker sends to, from 1 to L.
-        participates: step -> whether this worker sends; a rule for
+        participates: step (int32 []) -> whether this worker sends, bool []; a rule for
             `exchange.partial_mean` can be used. By default all workers send.
-        period: H, local steps from one exchange to the next, at least 1; 2 stands for
-            SwarmSGD in WAGMA's comparison. May be traced.
+        period: H, local steps from one exchange to the next, at least 1. May be traced.
         axis_name: the workers' axis, one name.
-
-    Returns:
-        A transformation such that `params + updates` is z^i, with w^i and `inner` for
-        each worker.
 
     Example:
         >>> tx = sgp(optax.sgd(1.0),
@@ -270,12 +259,7 @@ def sgp(
 
 
 def _mixing(
-    needed_by: str,
-    inner: Any,
-    mixed: Callable[[jax.Array, Any], Any],
-    overlap: bool,
-    period: ArrayLike,
-    axis_name: str,
+    name: str, inner: Any, mixed: Callable, overlap: bool, period: Any, axis_name: str
 ) -> optax.GradientTransformationExtraArgs:
     """x^i <- mixed(t, x + U(g))^i, or with `overlap` mixed(t, x)^i + U(g^i)."""
     period = replicas.check_period("period", period)
@@ -287,7 +271,7 @@ def _mixing(
             new = jax.tree.map(lambda m, x, p: m + (x - p), new, model, before)
         return new, memory
 
-    return replicas.averaged(needed_by, inner, mix, axis_name)
+    return replicas.averaged(name, inner, mix, axis_name)
 
 
 def _neighborhood(needed_by: str, axis_name: str) -> tuple[int, jax.Array]:

@@ -24,7 +24,7 @@ class Races(NamedTuple):
 
 
 def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
-    """Random ages of reads and losses of writes at a center that has no lock.
+    """The `lock_free` of `easgd` and `downpour`: random ages of reads, lost writes.
 
         xc_read = each coordinate of xc as it was a(coordinate) visits ago,
                   a uniform on 0, ..., max_age
@@ -39,9 +39,6 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
             P - 1 if all workers are equally fast. Static.
         lost: the probability that the write of a coordinate is lost, in [0, 1). May be
             traced.
-
-    Returns:
-        A value for the argument `lock_free` of `easgd` and `downpour`.
 
     Example:
         >>> wild = races(jax.random.key(0), 2, lost=0.5)

@@ -117,10 +117,7 @@ def when(
 
 
 def mean_when(due: Any, tree: Any, axis_name: base.AxisName) -> Any:
-    """`mean(tree)` where `due`, a bool that all workers share, else zeros.
-
-    Simulated workers get one mean from the branch, not a copy for each worker.
-    """
+    """`mean(tree)` where `due`, else zeros. Simulated workers share one mean."""
 
     def mix(tree):
         return mean(tree, axis_name)
@@ -137,6 +134,5 @@ def typed_beyond(tree: Any, model: Any, axis_name: str) -> Any:
 
 def check_period(name: str, value: Any) -> Any:
     """A number of steps, at least 1. A traced value is returned as it is."""
-    if not base.is_concrete(value):
-        return value
-    return base.check_bound(name, value, at_least=1)
+    is_known = base.is_concrete(value)
+    return base.check_bound(name, value, at_least=1) if is_known else value

@@ -14,10 +14,6 @@ from delayjax._src import base, collectives
 from delayjax._src.averaging import replicas
 from delayjax._src.ring import ring
 
-Lateness = Callable[[jax.Array], ArrayLike]
-"""step (int32 []) -> the age in steps of the model that this worker adds to the sum,
-int32 []; 0 if it is on time. A bool counts as 0 or 1."""
-
 
 class Sent(NamedTuple):
     """Memory of `wagma`."""
@@ -30,7 +26,7 @@ def wagma(
     *,
     group_size: int | None = None,
     period: ArrayLike = 11,
-    lateness: Lateness | None = None,
+    lateness: Callable[[jax.Array], ArrayLike] | None = None,
     max_lateness: int = 1,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
@@ -53,17 +49,16 @@ def wagma(
         group_size: S, a power of two, up to P. By default sqrt(P), or 2 sqrt(P / 2) if
             sqrt(P) is no integer.
         period: H, steps from one global average to the next, at least 1. May be traced.
-        lateness: step -> the age in steps of this worker's contribution, for example
+        lateness: step -> the age in steps of this worker's contribution, int32 [], as
             `delays.per_worker(cluster.wait_avoiding(...).behind)`, or whether it is
-            late, for example `lambda step: ~participates(step)`. By default 0.
+            late, bool [], as `lambda step: ~participates(step)`. By default 0.
         max_lateness: the largest age of a model that is kept, in steps, at least 1.
             For an older one the oldest kept enters the sum. Static.
         axis_name: the axis of the P workers, one name. P is a power of two.
 
     Returns:
         A transformation whose state holds `inner` and, with `lateness`, max_lateness +
-        1 models for each worker. Each step a worker sends log2 S models and waits for
-        nobody, but for the slowest in the all-reduce at the end of a period.
+        1 models for each worker. All workers wait at the end of a period alone.
 
     Example:
         >>> tx = wagma(optax.sgd(1.0))  # groups of 2: first {0, 1} and {2, 3}
