@@ -1,12 +1,13 @@
 """Delayed-gradient optimization in JAX: what lateness costs, and which cure works."""
 
+import typing as _typing
+
 from delayjax import averaging as averaging
 from delayjax import cluster as cluster
 from delayjax import delays as delays
 from delayjax import exchange as exchange
 from delayjax import modulation as modulation
 from delayjax import ring as ring
-from delayjax import stability as stability
 from delayjax import workers as workers
 from delayjax._src.adasync import adasync as adasync
 from delayjax._src.aggregation import Aggregation as Aggregation
@@ -21,5 +22,21 @@ from delayjax._src.replay import Replay as Replay
 from delayjax._src.replay import replay as replay
 from delayjax._src.ring.resize import resize_history as resize_history
 from delayjax._src.ring.resize import strip_history as strip_history
+
+if _typing.TYPE_CHECKING:
+    from delayjax import stability as stability
+else:  # unseen by type checkers, which would accept every name of a module with it
+
+    def __getattr__(name):
+        """Loads `stability` on first use: training does not need it."""
+        if name == "stability":
+            import delayjax.stability as stability
+
+            return stability
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), "stability"})
+
 
 __version__ = "0.1.0"

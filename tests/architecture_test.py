@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -149,8 +150,8 @@ def test_upward_imports_of_the_runner_are_seen():
 def public_names():
     """What the package's root hands out on purpose: its own imports, not submodules."""
     tree = ast.parse(Path(dj.__file__).read_text())
-    names = {name.split(".")[-1] for name in imported(tree)}
-    return {name for name in names if not name.startswith("_")} | {"__version__"}
+    names = {n.split(".")[-1] for n in imported(tree) if n.startswith("delayjax.")}
+    return names | {"__version__"}
 
 
 def private_uses(tree):
@@ -227,6 +228,25 @@ def private_imports(tree):
 def test_private_names_of_the_runner_are_seen():
     tree = ast.parse("from experiments.training.rules import _x\nimport experiments.y")
     assert list(private_imports(tree)) == ["import experiments.training.rules._x"]
+
+
+def test_stability_is_loaded_on_first_use():
+    program = """
+import sys
+import delayjax as dj
+assert "stability" in dir(dj)
+assert not [name for name in sys.modules if "stability" in name]
+loaded = dj.stability.Dynamics
+from delayjax import stability
+assert stability.Dynamics is loaded
+assert dir(dj).count("stability") == 1
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+def test_a_name_that_the_root_does_not_have_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'delayjax' has no attribute 'stabilty'"):
+        _ = dj.stabilty
 
 
 def functions_of(name, module):

@@ -73,7 +73,7 @@ def factories(transformation: Any) -> Iterator[str]:
         elif hasattr(node, "__wrapped__"):
             todo.append(node.__wrapped__)
         elif hasattr(node, "__closure__"):  # it holds the parts of a transformation
-            if node.__module__.split(".")[0] == "optax":
+            if (node.__module__ or "").split(".")[0] == "optax":
                 yield node.__qualname__.split(".")[0]
             for cell in node.__closure__ or ():
                 try:

@@ -106,18 +106,18 @@ def test_models_follow_the_paper_s_loop(execution, name):
     assert_follows(xs, METHODS[name][1]())
 
 
-def exchanges(workers, steps, start, **options):
-    """x [T, P, n] of exchanges alone, in float64."""
+def exchanges(workers, steps, start, moved=0.0, **options):
+    """x [T, P, n] where each worker first steps by `moved` of its start, in float64."""
     with jax.enable_x64(True):
         tx = averaging.wagma(optax.sgd(1.0), **options)
 
-        def run(x):
+        def run(first):
             def step(carry, _):
                 x, state = carry
-                updates, state = tx.update(jnp.zeros_like(x), state, x)
+                updates, state = tx.update(-moved * first, state, x)
                 return (x + updates, state), x + updates
 
-            return jax.lax.scan(step, (x, tx.init(x)), length=steps)[1]
+            return jax.lax.scan(step, (first, tx.init(first)), length=steps)[1]
 
         xs = jax.jit(jax.vmap(run, axis_name="workers"))(jnp.asarray(start))
         return np.moveaxis(np.asarray(xs), 0, 1)
@@ -139,9 +139,11 @@ def test_all_models_are_equal_after_log_s_of_p_steps(workers, size, steps):
 @pytest.mark.parametrize(("workers", "size"), [(8, 4), (32, 8), (2, 2), (16, 8)])
 def test_bits_that_do_not_divide_wrap_around(workers, size):
     """P = 8, S = 4: bits 0 and 1, then 2 and 0, then 1 and 2."""
-    start = np.random.default_rng(1).normal(size=(workers, 3))
-    xs, x = exchanges(workers, 7, start, group_size=size, period=1000), start
+    x = start = np.random.default_rng(1).normal(size=(workers, 3))
+    # without steps all models would be equal before the last groups
+    xs = exchanges(workers, 7, start, 0.5, group_size=size, period=1000)
     for t, seen in enumerate(xs):
+        x = x + 0.5 * start
         x = np.stack(
             [x[group_of(i, t, workers, size)].mean(axis=0) for i in range(workers)]
         )

@@ -28,13 +28,10 @@ class OnlyOnVisitState(NamedTuple):
 
 
 def round_robin(*, axis_name: str = "workers") -> ArrivalOrder:
-    """At each step every worker visits the center once, in the order of ranks.
+    """The `order` of `easgd` and `downpour` in which workers visit by their ranks.
 
     Args:
         axis_name: the workers' axis.
-
-    Returns:
-        A function for the argument `order` of `easgd` and `downpour`.
 
     Example:
         >>> order = round_robin()
@@ -48,19 +45,13 @@ def round_robin(*, axis_name: str = "workers") -> ArrivalOrder:
 
 
 def first_come(seconds: ArrayLike, *, axis_name: str = "workers") -> ArrivalOrder:
-    """Workers visit the center in the order of their arrival times.
+    """The `order` of `easgd` and `downpour` in which workers visit as they arrive.
 
     Args:
-        seconds: float [T, P], the arrival time of each worker. Times are compared only
-            within a step. A worker with time inf stays away. After T steps the table
-            starts again. `cluster.visits_to_rounds` makes such a table from a trace.
+        seconds: float [T, P], the arrival time of each worker, to be compared within a
+            step; inf for a worker that stays away. After T steps the table starts
+            again. `cluster.visits_to_rounds` makes such a table from a trace.
         axis_name: the axis of the P workers.
-
-    Returns:
-        A function for the argument `order` of `easgd` and `downpour`.
-
-    Raises:
-        ValueError: if a time is nan, or P is not the number of workers.
 
     Example:
         >>> order = first_come([[0.3, 0.1, float("inf")]])
@@ -89,23 +80,18 @@ def only_on_visit(
     *,
     axis_name: str = "workers",
 ) -> optax.GradientTransformation:
-    """Each worker's own optimizer, which takes a step only when its worker visits.
+    """The `inner` of `easgd` and `downpour` that steps only when its worker visits.
 
         u = U(g^i) where order(t) >= 0, else 0, and the state of U stays as it is
 
     Args:
-        inner: each worker's own optimizer, U. It is also called where the worker stays
-            away; the result is then discarded.
+        inner: each worker's own optimizer, U. Each step copies its whole state, which
+            is slow if the state holds a history.
         order: as in `easgd` and `downpour`.
         axis_name: the workers' axis.
 
-    Returns:
-        The `inner` of `easgd` and `downpour`. Each step copies the whole state of
-        `inner`, which is slow if the state holds a history.
-
     Example:
-        >>> order = first_come([[0.0, float("inf")]])
-        >>> tx = only_on_visit(optax.sgd(1.0), order)
+        >>> tx = only_on_visit(optax.sgd(1.0), first_come([[0.0, float("inf")]]))
         >>> jax.vmap(lambda g: tx.update(g, tx.init(g))[0], axis_name="workers")(
         ...     jnp.ones(2))
         Array([-1.,  0.], dtype=float32)
@@ -113,10 +99,9 @@ def only_on_visit(
     inner = base.as_transformation("inner", inner)
 
     def init_fn(params):
-        own = base.vary(params, axis_name=axis_name)
-        inner_state = base.vary(inner.init(own), axis_name=axis_name)
-        inner_state = buffers.unshared(inner_state, params)
-        return OnlyOnVisitState(jnp.zeros((), jnp.int32), inner_state)
+        own = inner.init(base.vary(params, axis_name=axis_name))
+        own = buffers.unshared(base.vary(own, axis_name=axis_name), params)
+        return OnlyOnVisitState(jnp.zeros((), jnp.int32), own)
 
     def update_fn(updates, state, params=None, **extra_args):
         place = base.as_scalar("order(step)", order(state.step), jnp.integer)
@@ -134,26 +119,29 @@ def in_turn(
     center: Any,
     offer: Any,
     order: ArrivalOrder,
-    step: jax.Array,
+    step: Any,
     axis_name: str,
 ) -> tuple[Any, Any, jax.Array]:
     """Lets the workers visit the center one after the other.
 
     Each worker gathers all offers and computes all visits, so all agree on the center.
-
-    Returns:
-        The center after all visits, what this worker took, and whether it was there.
+    Returns the center, what this worker took, and whether this worker was there.
     """
     place = base.as_scalar("order(step)", order(step), jnp.integer)
     offers, places = gather((offer, place), axis_name)
     queue = jnp.argsort(places)  # stable: equal places by rank
 
+    def row(tree, worker):
+        return jax.tree.map(
+            lambda x: jax.lax.dynamic_index_in_dim(x, worker, keepdims=False), tree
+        )
+
     def next_one(center, worker):
-        return visit(center, _row(offers, worker), worker, places[worker] >= 0)
+        return visit(center, row(offers, worker), worker, places[worker] >= 0)
 
     center, taken = jax.lax.scan(next_one, center, queue)
     own = jnp.argsort(queue)[jax.lax.axis_index(axis_name)]
-    return center, _row(taken, own), place >= 0
+    return center, row(taken, own), place >= 0
 
 
 def gather(tree: Any, axis_name: str) -> Any:
@@ -161,18 +149,10 @@ def gather(tree: Any, axis_name: str) -> Any:
     # under `vmap` they are not typed as the same, but they have no batch axis either
     manual = axis_name in jax.sharding.get_abstract_mesh().manual_axes
     to = "invarying" if manual else "varying"
-    return jax.tree.map(
-        lambda leaf: jax.lax.all_gather(leaf, axis_name, to=to),
-        base.vary(tree, axis_name=axis_name),
-    )
+    tree = base.vary(tree, axis_name=axis_name)
+    return jax.tree.map(lambda x: jax.lax.all_gather(x, axis_name, to=to), tree)
 
 
 def only(there: jax.Array, tree: Any) -> Any:
     """`tree` if the worker is there, else zeros."""
     return jax.tree.map(lambda leaf: jnp.where(there, leaf, 0), tree)
-
-
-def _row(tree: Any, worker: jax.Array) -> Any:
-    return jax.tree.map(
-        lambda rows: jax.lax.dynamic_index_in_dim(rows, worker, keepdims=False), tree
-    )

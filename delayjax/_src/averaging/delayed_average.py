@@ -10,7 +10,6 @@ from jax.typing import ArrayLike
 
 from delayjax._src import base
 from delayjax._src.averaging import replicas
-from delayjax._src.averaging.engine import averaged
 from delayjax._src.ring import ring
 
 Merge = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
@@ -40,7 +39,7 @@ def overwriting(own: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
         mean: xm_(k), the average.
 
     Example:
-        >>> print(overwriting(jnp.float32(5), jnp.float32(3), jnp.float32(2)))
+        >>> overwriting(5.0, 3.0, 2.0)
         2.0
     """
     del own, begun
@@ -51,12 +50,12 @@ def corrected(own: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
     """x^i <- xm_(k) + (x^i - x^i_(k)): no step is lost.
 
     Args:
-        own: x^i, a leaf.
-        begun: x^i_(k), the worker's model when the average started.
-        mean: xm_(k), the average.
+        own: as in `overwriting`.
+        begun: likewise.
+        mean: likewise.
 
     Example:
-        >>> print(corrected(jnp.float32(5), jnp.float32(3), jnp.float32(2)))
+        >>> corrected(5.0, 3.0, 2.0)
         4.0
     """
     return mean + (own - begun)
@@ -70,7 +69,7 @@ def blended(share: ArrayLike) -> Merge:
             be traced.
 
     Example:
-        >>> print(blended(0.5)(jnp.float32(5), jnp.float32(3), jnp.float32(2)))
+        >>> blended(0.5)(5.0, 3.0, 2.0)
         3.5
     """
     base.check_number("share", share, below=1.0)
@@ -96,27 +95,20 @@ def delayed_average(
         xm_(k) = (1/P) sum_j x^j_(k)                 started where `period` divides k
         x^i <- merge(x^i, x^i_(k), xm_(k))           after step k + d
 
-    with x^i_(k) the model after k steps.
-
-    | method | merge |
-    |---|---|
-    | DaSGD | `blended(xi)`; `overwriting` is xi = 0 |
-    | LOSCAR | `corrected` |
+    with x^i_(k) the model after k steps. DaSGD takes `blended(xi)`, LOSCAR `corrected`.
 
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
         delay: d, in steps, from 0 (no delay) to `period`. Static.
         period: H, steps from one average to the next. Static.
-        merge: a function of leaves (x^i, x^i_(k), xm_(k)). In each period `overwriting`
-            loses d local steps, `blended(xi)` loses (1 - xi) d, `corrected` loses none.
+        merge: in each period `overwriting` loses d local steps, `blended(xi)` loses
+            (1 - xi) d, `corrected` loses none.
         axis_name: the workers' axis, or several.
 
     Returns:
-        A transformation such that `params + updates` is x^i. Its state holds one model
-        (none at delay 0) and `inner` for each worker. Every `period` steps it sends one
-        model, by an all-reduce, and all wait for the slowest worker's model of d steps
-        ago. At period 1 a compiler can hide the sum behind the gradient; at longer
-        periods the sum is in a branch and is not hidden.
+        A transformation whose state holds one model (none at delay 0) and `inner` for
+        each worker. Every `period` steps there is an all-reduce of the models of d
+        steps ago. At period 1 a compiler can hide it behind the gradient.
 
     Example:
         >>> tx = delayed_average(optax.sgd(1.0), 1, period=1)
@@ -127,8 +119,8 @@ def delayed_average(
         (Array([-1., -3.], dtype=float32), Array([-3., -5.], dtype=float32))
 
     References:
-        Zhou et al. (DaSGD), 2020, arXiv:2006.00441, for the delayed average; its blend
-        as commonly reported. LOSCAR, 2026, arXiv:2605.20866, for the corrected merge.
+        Zhou et al. (DaSGD), 2020, arXiv:2006.00441, its blend as commonly reported;
+        LOSCAR, 2026, arXiv:2605.20866.
     """
     delay = base.check_bound("delay", delay)
     period = base.check_bound("period", period, at_least=1)
@@ -156,18 +148,16 @@ def delayed_average(
 
     def mix(step, memory, before, model):
         del before
+        starts = replicas.due(step, period)
         if delay == 0:
-            return merged(replicas.due(step, period), model, model), memory
+            return merged(starts, model, model), memory
         done = step + 1
         # nothing arrives before the first average has started
         arrives = (done >= period + delay) & ((done - delay) % period == 0)
         mixed = merged(arrives, model, memory.begun)
-        begun = optax.tree.where(replicas.due(step, period), mixed, memory.begun)
-        return mixed, Begun(begun)
+        return mixed, Begun(optax.tree.where(starts, mixed, memory.begun))
 
-    return averaged(
-        "averaging.delayed_average", inner, mix, axis_name=axis_name, begin=begin
-    )
+    return replicas.averaged("averaging.delayed_average", inner, mix, axis_name, begin)
 
 
 def dga(
@@ -189,10 +179,8 @@ def dga(
         axis_name: the workers' axis, or several.
 
     Returns:
-        A transformation such that `params + updates` is x^i. Its state holds d + 1
-        updates (one at d = 1) and `inner` for each worker. Each step sends one update
-        tree, by an all-reduce that a compiler can hide behind the gradient. All wait
-        for the slowest worker's update of d steps ago.
+        A transformation whose state holds d + 1 updates (one at d = 1) and `inner` for
+        each worker. A compiler can hide its all-reduce behind the gradient.
 
     Example:
         >>> tx = dga(optax.sgd(1.0), 1)
@@ -223,4 +211,4 @@ def dga(
         later = ring.push(memory.later, own)
         return mixed, Outbox(ring.read(later, delay - 1, own), later)
 
-    return averaged("averaging.dga", inner, mix, axis_name=axis_name, begin=begin)
+    return replicas.averaged("averaging.dga", inner, mix, axis_name, begin)

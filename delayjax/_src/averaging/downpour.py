@@ -10,7 +10,6 @@ from jax.typing import ArrayLike
 from delayjax._src import base
 from delayjax._src.averaging import center as centers
 from delayjax._src.averaging import racing, replicas
-from delayjax._src.averaging.engine import averaged
 
 
 class Server(NamedTuple):
@@ -38,8 +37,7 @@ def downpour(
         u    = U(g^i),    x^i <- x^i + u,    v^i <- v^i + u
         xc  <- xc + server(v^i),    x^i <- xc,    v^i <- 0
 
-    The second line happens where `period` divides t + 1. The pull replaces the worker's
-    model.
+    with the second line where `period` divides t + 1.
 
     | method | options |
     |---|---|
@@ -52,8 +50,7 @@ def downpour(
     | MVADOWNPOUR | `average=0.001` |
     | DPSGD, two levels | workers over `"workers"`, and on each worker threads that
       share its model: `inner=dj.delayed(dj.exchange.mean(optax.sgd(eta),
-      axis_name="threads"), delay, max_delay=...)`; eta is for all threads together, and
-      each thread draws its own delay |
+      axis_name="threads"), delay, max_delay=...)` |
 
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
@@ -62,21 +59,17 @@ def downpour(
             the push is the update.
         average: a, a number in (0, 1] or a schedule of the exchanges done, k = 0, 1,
             ...: z <- z + a (xc - z) after each exchange. By default there is no z.
-        order: `round_robin()`, `first_come(seconds)`, or a function of the step. The
-            workers push one after the other, and each pulls right after its own push.
-            By default all push at the same time, the center adds the sum, and all pull.
-        lock_free: `races(key, max_age, lost=...)`: pushes and pulls without a lock. A
-            worker pulls a mix of the center's versions; age 0 is the version with its
-            own push. The lost coordinates of a push are 0, for the server too. Needs
-            `order`.
+        order: `round_robin()`, `first_come(seconds)`, or a function of the step: each
+            worker pushes and pulls in its turn. By default all push at the same time,
+            the center adds the sum, and all pull.
+        lock_free: `races(key, max_age, lost=...)`: without a lock a worker pulls a mix
+            of the center's versions; age 0 is the version with its own push. The lost
+            coordinates of a push are 0, for the server too. Needs `order`.
         axis_name: the workers' axis, one name.
 
     Returns:
-        A transformation such that `params + updates` is x^i. Its state holds the center
-        and the server's state once (with races, max_age + 1 copies of the center more),
-        and one tree of updates and `inner` for each worker. Evaluate `center` or
-        `average`: `optax.tree.get(state, "center")`. Messages, waiting and memory are
-        as in `easgd`.
+        A transformation whose state holds more than in `easgd`: the server's state and
+        z once, and one tree of updates for each worker. Evaluate `center` or `average`.
 
     Example:
         >>> tx = downpour(optax.sgd(1.0), order=centers.round_robin())
@@ -87,11 +80,9 @@ def downpour(
         (Array([-1., -4.], dtype=float32), Array([-4., -4.], dtype=float32))
 
     References:
-        Dean et al. (DistBelief), NIPS 2012; as in Zhang, Choromanska and LeCun (EASGD),
-        NIPS 2015, arXiv:1412.6651, and its code sixin-zh/mpiT. The forms with momentum
-        and averages, and DPSGD (Mohamad, Alamri and Bouchachia, Machine Learning 2022,
-        arXiv:2210.02882), as commonly reported. Hogwild SGD is a reconstruction of You,
-        Buluc and Demmel, SC 2017, arXiv:1708.02983.
+        Dean et al. (DistBelief), NIPS 2012; as in arXiv:1412.6651 (EASGD) and its code
+        sixin-zh/mpiT. As commonly reported: momentum, averages, and DPSGD (Mohamad et
+        al., 2022, arXiv:2210.02882). Hogwild SGD: a reconstruction of arXiv:1708.02983.
     """
     period = replicas.check_period("period", period)
     server = optax.identity() if server is None else server
@@ -130,35 +121,32 @@ def downpour(
             return (center, server_state, versions), pulled
 
         def exchange(memory, model):
-            versions = memory.versions
+            center, versions, server_state, z, pushed = memory
             if order is None:
-                push = replicas.total(memory.pushed, axis_name)
-                center, server_state = serve(memory.center, memory.server_state, push)
+                push = replicas.total(pushed, axis_name)
+                center, server_state = serve(center, server_state, push)
                 pulled, there = center, jnp.ones((), bool)
             else:
-                shared = memory.center, memory.server_state, versions
+                shared = center, server_state, versions
                 (center, server_state, versions), pulled, there = centers.in_turn(
-                    visit, shared, memory.pushed, order, step, axis_name
+                    visit, shared, pushed, order, step, axis_name
                 )
-            z = memory.average
             if average is not None:
                 share = average(step // period) if callable(average) else average
                 share = base.as_scalar("average(step)", share)
                 z = jax.tree.map(
                     lambda z, c: (z + share * (c - z)).astype(z.dtype), z, center
                 )
-            kept = centers.only(~there, memory.pushed)
+            kept = centers.only(~there, pushed)
             mixed = optax.tree.where(there, pulled, model)
             memory = Server(center, versions, server_state, z, kept)
             return base.vary(mixed, axis_name=axis_name), memory
 
-        def go_on(memory, model):
-            return model, memory
-
         memory = memory._replace(pushed=base.vary(pushed, axis_name=axis_name))
         memory = replicas.typed_beyond(memory, model, axis_name)
         model = base.vary(model, axis_name=axis_name)
-        due = replicas.due(step, period)
-        return replicas.choose(due, exchange, go_on, memory, model)
+        return replicas.choose(
+            replicas.due(step, period), exchange, lambda m, x: (x, m), memory, model
+        )
 
-    return averaged("averaging.downpour", inner, mix, axis_name=axis_name, begin=begin)
+    return replicas.averaged("averaging.downpour", inner, mix, axis_name, begin)

@@ -12,7 +12,6 @@ from jax.typing import ArrayLike
 from delayjax._src import base, collectives
 from delayjax._src.averaging import center as centers
 from delayjax._src.averaging import racing, replicas
-from delayjax._src.averaging.engine import averaged
 
 
 class Center(NamedTuple):
@@ -39,9 +38,9 @@ def easgd(
         x^i <- x^i + U(g^i) - d^i
         xc  <- xc + d^i,    for all workers
 
-    and at other steps x^i <- x^i + U(g^i). An exchange does not change the sum x^1 +
-    ... + x^P + xc. By default all workers read the same xc (synchronous). With `order`
-    they visit the center one by one, and each reads the xc of the visit before.
+    and at other steps x^i <- x^i + U(g^i). By default all workers read the same xc
+    (synchronous). With `order` they visit the center one by one, and each reads the xc
+    of the visit before.
 
     | method | options |
     |---|---|
@@ -53,31 +52,23 @@ def easgd(
     | EAMSGD | `inner=optax.chain(optax.scale(-eta), optax.trace(beta))`, gradients at
       `look_ahead(params, opt_state, beta)` |
     | EA-wild; Hogwild EASGD | `order=first_come(seconds), lock_free=races(key, age)` |
-    | DOWNPOUR, MDOWNPOUR, ADOWNPOUR, MVADOWNPOUR | `downpour(...)` |
-    | Async SGD; Async MSGD | `dj.replay` of a trace of `k_async(1)`, `optax.sgd(eta)`;
-      with `momentum=beta` |
-    | Hogwild!; Hogwild SGD | the same with `read_spread=1.0` |
+    | Async SGD, Hogwild! | `dj.replay` of a trace of `k_async(1)`; `read_spread=1.0` |
 
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
         moving_rate: al = eta rho, the fraction of the distance that one exchange moves;
             beta / P in the paper, by default 0.9 / P. May be traced. `update` warns if
             it is known and above `moving_rate_limit`.
-        period: H, local steps from one exchange to the next, at least 1; tau in the
-            paper. May be traced.
-        order: `round_robin()`, `first_come(seconds)`, or a function of the step. By
-            default all workers meet the center at the same time.
-        lock_free: `races(key, max_age)`: workers read and write the center without a
-            lock. Needs `order`.
+        period: H, local steps from one exchange to the next, at least 1. May be traced.
+        order: `round_robin()`, `first_come(seconds)`, or a function of the step.
+        lock_free: `races(key, max_age)`, for a center without a lock. Needs `order`.
         axis_name: the workers' axis, one name.
 
     Returns:
-        A transformation such that `params + updates` is x^i. Its state holds the center
-        once (with races, max_age + 1 copies more) and `inner` for each worker. Evaluate
-        the center: `optax.tree.get(state, "center")`. In a synchronous exchange each
-        worker sends one model, and all wait for the slowest. In turn, no worker waits
-        for another's gradient; here each worker computes the server's part, and needs
-        memory for 2 P models meanwhile.
+        A transformation whose state holds the center once (with races, max_age + 1
+        copies more) and `inner` for each worker. Evaluate the center:
+        `optax.tree.get(state, "center")`. Each worker sends one model. At once, all
+        wait for the slowest; in turn, each needs memory for 2 P models here.
 
     Example:
         >>> tx = easgd(optax.sgd(1.0), moving_rate=0.25)
@@ -89,9 +80,8 @@ def easgd(
         (Array([3., 6.], dtype=float32), Array([3., 3.], dtype=float32))
 
     References:
-        Zhang, Choromanska and LeCun, Deep learning with elastic averaging SGD, NIPS
-        2015, arXiv:1412.6651, eqs. (5) and (6), algorithms 1 and 2.
-        You, Buluc and Demmel, SC 2017, arXiv:1708.02983, for the variants' names.
+        Zhang, Choromanska and LeCun, NIPS 2015, arXiv:1412.6651, eqs. (5) and (6),
+        algorithms 1 and 2; You, Buluc and Demmel, SC 2017, arXiv:1708.02983 (names).
         Wongpanich, You and Demmel (EA-wild), HPC Asia 2020; a reconstruction.
     """
     if moving_rate is not None:
@@ -103,7 +93,17 @@ def easgd(
         return Center(params, racing.begun(lock_free, params))
 
     def mix(step, memory, before, model):
-        rate = _rate_of(moving_rate, order, axis_name)
+        workers = collectives.workers_of(axis_name)
+        rate = 0.9 / workers if moving_rate is None else moving_rate
+        limit = moving_rate_limit(workers, in_turn=order is not None)
+        if base.is_concrete(rate) and np.asarray(rate) > limit:
+            warnings.warn(
+                f"`moving_rate` {rate} is above {limit:.4g}, the stability limit of"
+                f" {workers} workers ({'all at once' if order is None else 'in turn'})"
+                " at small step sizes: see averaging.moving_rate_limit, or leave the"
+                " default, 0.9 / P.",
+                stacklevel=3,
+            )
 
         def pull(x, center):
             return jax.tree.map(
@@ -139,7 +139,7 @@ def easgd(
         pulled, memory = replicas.choose(due, meet, stay, memory)
         return jax.tree.map(jnp.subtract, model, pulled), memory
 
-    return averaged("averaging.easgd", inner, mix, axis_name=axis_name, begin=begin)
+    return replicas.averaged("averaging.easgd", inner, mix, axis_name, begin)
 
 
 def moving_rate_limit(
@@ -150,13 +150,11 @@ def moving_rate_limit(
         all at once   al <= (4 - 2 a) / (2 + 2 P - P a)
         in turn       al <= (4 - 2 a) / (4 - a),             for every P
 
-    The first limit is exact. The second is exact at P = 1 and sufficient for every P:
-    many workers in turn are also stable a little above it.
+    The first limit is exact. The second is exact at P = 1 and sufficient for every P.
 
     Args:
         num_workers: P, at least 1.
-        step_size: a = eta h, step size times curvature, in [0, 2). The default gives
-            the limit for small steps, which is the largest.
+        step_size: a = eta h, step size times curvature, in [0, 2).
         in_turn: whether the workers visit the center one after the other.
 
     Example:
@@ -164,9 +162,8 @@ def moving_rate_limit(
         (0.4, 1.0)
 
     References:
-        Zhang, Choromanska and LeCun, NIPS 2015, arXiv:1412.6651, section 4 (in turn).
-        All at once: the eigenvalues of (xm, xc) -> ((1 - a - al) xm + al xc,
-        P al xm + (1 - P al) xc); ours.
+        arXiv:1412.6651, section 4 (in turn). All at once: the eigenvalues of (xm, xc)
+        -> ((1 - a - al) xm + al xc, P al xm + (1 - P al) xc); ours.
     """
     workers = base.check_bound("num_workers", num_workers, at_least=1)
     base.check_number("step_size", step_size, below=2.0)
@@ -175,7 +172,7 @@ def moving_rate_limit(
 
 
 def look_ahead(params: Any, opt_state: Any, momentum: ArrayLike) -> Any:
-    """EAMSGD: the point at which a worker takes its gradient, one velocity ahead.
+    """EAMSGD: where a worker takes its gradient, x^i + beta v^i, one velocity ahead.
 
         v^i <- beta v^i - eta grad F(x^i + beta v^i)
         x^i <- x^i + v^i
@@ -185,9 +182,6 @@ def look_ahead(params: Any, opt_state: Any, momentum: ArrayLike) -> Any:
         opt_state: the state of any transformation with one `optax.trace(beta)` in it,
             behind `optax.scale(-eta)`; v^i is the state of the trace.
         momentum: beta, in [0, 1). May be traced.
-
-    Returns:
-        x^i + beta v^i, like `params`.
 
     Example:
         >>> tx = easgd(optax.chain(optax.scale(-0.1), optax.trace(0.5)))
@@ -209,22 +203,3 @@ def look_ahead(params: Any, opt_state: Any, momentum: ArrayLike) -> Any:
     return jax.tree.map(
         lambda x, v: (x + momentum * v).astype(x.dtype), params, state.trace
     )
-
-
-def _rate_of(
-    moving_rate: ArrayLike | None, order: centers.ArrivalOrder | None, axis_name: str
-) -> ArrayLike:
-    """al; warns if it is known and not stable."""
-    workers = collectives.workers_of(axis_name)
-    if moving_rate is None:
-        return 0.9 / workers
-    limit = moving_rate_limit(workers, in_turn=order is not None)
-    if base.is_concrete(moving_rate) and np.asarray(moving_rate) > limit:
-        warnings.warn(
-            f"`moving_rate` {moving_rate} is above {limit:.4g}, the stability limit of"
-            f" {workers} workers ({'in turn' if order is not None else 'all at once'})"
-            " at small step sizes: see averaging.moving_rate_limit, or leave the"
-            " default, 0.9 / P.",
-            stacklevel=2,
-        )
-    return moving_rate

@@ -1,5 +1,6 @@
 """Averages with a few other workers and no center: gossip, D-PSGD, AD-PSGD, SGP."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,10 +13,6 @@ from jax.typing import ArrayLike
 from delayjax._src import base, collectives
 from delayjax._src.averaging import center as centers
 from delayjax._src.averaging import replicas
-from delayjax._src.averaging.engine import averaged
-
-Participates = Callable[[jax.Array], ArrayLike]
-"""step (int32 []) -> whether this worker takes part in the exchange, bool []."""
 
 
 class PushSum(NamedTuple):
@@ -39,8 +36,8 @@ def gossip(
         push:  x^i <- (x'^i + sum_{k in S_i} x'^k) / (1 + |S_i|)
 
     where `period` divides t + 1. Worker i draws j uniformly among the other workers;
-    S_i are the workers that drew i. The mean of the models is conserved only in
-    expectation.
+    S_i are the workers that drew i. The models' mean is conserved in expectation. In a
+    cluster a worker sends one model and waits for nobody; here it gathers all models.
 
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
@@ -48,11 +45,6 @@ def gossip(
         push: whether a worker sends its model to the drawn worker, or reads its model.
         period: H, local steps from one exchange to the next, at least 1. May be traced.
         axis_name: the workers' axis, one name.
-
-    Returns:
-        A transformation such that `params + updates` is x^i, with the state of `inner`
-        for each worker. In a cluster a worker sends one model and waits for nobody.
-        Here every worker gathers all models, and needs memory for P models.
 
     Example:
         >>> tx = gossip(optax.sgd(1.0), key=jax.random.key(0))
@@ -62,33 +54,26 @@ def gossip(
         Array([2., 2.], dtype=float32)
 
     References:
-        Jin, Yuan, Iandola and Keutzer, How to scale distributed deep learning?, 2016,
-        arXiv:1611.04581; the period as commonly reported.
+        Jin et al., 2016, arXiv:1611.04581; the period as commonly reported.
     """
 
-    def mixing(step):
+    def mixed(step, model):
         workers, rank = _neighborhood("averaging.gossip", axis_name)
         own = jax.random.fold_in(jax.random.fold_in(key, step), rank)
-        hop = jax.random.randint(own, (), 1, workers, jnp.int32)
-        peer = (rank + hop) % workers
-
-        def pull(model):
+        peer = (rank + jax.random.randint(own, (), 1, workers, jnp.int32)) % workers
+        if not push:
             models = centers.gather(model, axis_name)
             return jax.tree.map(lambda x, all_x: (x + all_x[peer]) / 2, model, models)
+        models, drawn = centers.gather((model, peer), axis_name)
+        counts = (drawn == rank) | (jnp.arange(workers) == rank)
 
-        def receive(model):
-            models, drawn = centers.gather((model, peer), axis_name)
-            counts = (drawn == rank) | (jnp.arange(workers) == rank)
+        def mean(all_x):
+            share = counts.astype(all_x.dtype) / counts.sum().astype(all_x.dtype)
+            return jnp.tensordot(share, all_x, 1, precision="highest")
 
-            def mean(all_x):
-                share = counts.astype(all_x.dtype) / counts.sum().astype(all_x.dtype)
-                return jnp.tensordot(share, all_x, 1, precision="highest")
+        return jax.tree.map(mean, models)
 
-            return jax.tree.map(mean, models)
-
-        return receive if push else pull
-
-    return _mixed("averaging.gossip", inner, mixing, False, period, axis_name)
+    return _mixing("averaging.gossip", inner, mixed, False, period, axis_name)
 
 
 def d_psgd(
@@ -102,19 +87,15 @@ def d_psgd(
 
         x^i <- (x^{i-1} + x^i + x^{i+1}) / 3 + U(g^i)
 
-    where `period` divides t + 1. Without `overlap`, the same mean of the models after
-    their local steps. The mean of the models is conserved.
+    where `period` divides t + 1. The mean of the models is conserved. A worker sends
+    its model to two others, and waits for both.
 
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
-        overlap: whether to mix the models as they were before the local step. Then a
-            compiler can hide the exchange behind the gradient.
+        overlap: whether to mix the models as they were before the local step, so that a
+            compiler can hide the exchange behind the gradient; else after it.
         period: H, local steps from one exchange to the next, at least 1. May be traced.
         axis_name: the workers' axis, one name.
-
-    Returns:
-        A transformation such that `params + updates` is x^i, with the state of `inner`
-        for each worker. A worker sends its model to two others, and waits for both.
 
     Example:
         >>> tx = d_psgd(optax.sgd(1.0))
@@ -124,27 +105,20 @@ def d_psgd(
         Array([3., 1., 2., 3.], dtype=float32)
 
     References:
-        Lian et al., Can decentralized algorithms outperform centralized algorithms?,
-        NIPS 2017, arXiv:1705.09056, algorithm 1, with the ring of the code
-        Shigangli/WAGMA-SGD.
+        Lian et al., NIPS 2017, arXiv:1705.09056, algorithm 1; Shigangli/WAGMA-SGD.
     """
 
-    def mixing(step):
+    def mixed(step, model):
         del step
         workers, _ = _neighborhood("averaging.d_psgd", axis_name)
 
-        def sent(model, hop):
+        def sent(hop):
             over = [(rank, (rank + hop) % workers) for rank in range(workers)]
             return jax.lax.ppermute(model, axis_name, over)
 
-        def on_a_ring(model):
-            return jax.tree.map(
-                lambda a, x, b: (a + x + b) / 3, sent(model, 1), model, sent(model, -1)
-            )
+        return jax.tree.map(lambda a, x, b: (a + x + b) / 3, sent(1), model, sent(-1))
 
-        return on_a_ring
-
-    return _mixed("averaging.d_psgd", inner, mixing, overlap, period, axis_name)
+    return _mixing("averaging.d_psgd", inner, mixed, overlap, period, axis_name)
 
 
 def ad_psgd(
@@ -160,21 +134,13 @@ def ad_psgd(
 
     where `period` divides t + 1, with g^i taken at x^i before the average. A worker of
     even rank i has the partner i + 2 m(t) + 1, m uniform on 0, ..., P / 2 - 1. The mean
-    of the models is conserved.
+    of the models is conserved. A worker waits for nobody's gradient.
 
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
         key: a PRNG key; the draw at step t uses `fold_in(key, t)`.
         period: H, local steps from one exchange to the next, at least 1. May be traced.
-        axis_name: the workers' axis, one name.
-
-    Returns:
-        A transformation such that `params + updates` is x^i, with the state of `inner`
-        for each worker. A worker sends its model to one other, beside the gradient, and
-        waits for nobody's gradient.
-
-    Raises:
-        ValueError: in `update`, if the number of workers is odd.
+        axis_name: the workers' axis, one name. The number of workers is even.
 
     Example:
         >>> tx = ad_psgd(optax.sgd(1.0), key=jax.random.key(0))
@@ -184,46 +150,38 @@ def ad_psgd(
         Array([2., 2.], dtype=float32)
 
     References:
-        Lian et al., Asynchronous decentralized parallel SGD, ICML 2018,
-        arXiv:1710.06952, algorithm 1, in rounds, as in the code Shigangli/WAGMA-SGD.
+        Lian et al., ICML 2018, arXiv:1710.06952, algorithm 1; Shigangli/WAGMA-SGD.
     """
 
-    def mixing(step):
+    def mixed(step, model):
         workers, _ = _neighborhood("averaging.ad_psgd", axis_name)
         if workers % 2:
             raise ValueError(
-                f"`averaging.ad_psgd` pairs the workers and needs an even number, got"
-                f" {workers}."
+                f"`averaging.ad_psgd` needs an even number of workers, got {workers}."
             )
         ranks = np.arange(workers)
         side = np.where(ranks % 2, -1, 1)  # even ranks draw to their right
-        partners = [
-            (ranks + side * (2 * match + 1)) % workers for match in range(workers // 2)
-        ]
+        pairs = [(ranks + side * (2 * m + 1)) % workers for m in range(workers // 2)]
+        drawn = jax.random.fold_in(key, step)
+        match = jax.random.randint(drawn, (), 0, workers // 2, jnp.int32)
+        other = _received(model, pairs, match, axis_name)
+        return jax.tree.map(lambda x, y: (x + y) / 2, model, other)
 
-        def in_pairs(model):
-            drawn = jax.random.fold_in(key, step)
-            match = jax.random.randint(drawn, (), 0, workers // 2, jnp.int32)
-            other = _received(model, partners, match, axis_name)
-            return jax.tree.map(lambda x, y: (x + y) / 2, model, other)
-
-        return in_pairs
-
-    return _mixed("averaging.ad_psgd", inner, mixing, True, period, axis_name)
+    return _mixing("averaging.ad_psgd", inner, mixed, True, period, axis_name)
 
 
 def sgp(
     inner: optax.GradientTransformation,
     *,
     peers: int = 1,
-    participates: Participates | None = None,
+    participates: Callable[[jax.Array], ArrayLike] | None = None,
     period: ArrayLike = 1,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """SGP: stochastic gradient push on an exponential graph.
 
-    The worker's model z^i is a sum x^i over its weight w^i, which starts at 1. With
-    shares c = 1 / (1 + peers),
+    The worker's model z^i is a sum x^i over its weight w^i, which starts at 1 and is
+    kept in the state. With shares c = 1 / (1 + peers),
 
         x'^i = w^i z^i + U(g^i)
         x^i <- c x'^i + c sum_k x'^{i - h_k},    w^i <- c w^i + c sum_k w^{i - h_k}
@@ -231,28 +189,20 @@ def sgp(
 
     with hops h_k = 2^((r + k) mod L), k = 0, ..., peers - 1, at the r-th exchange, L =
     log2 P rounded up. A worker that does not send keeps its whole share, so the sums of
-    x and of w over the workers are conserved. If all workers send, w stays 1. A worker
-    that sends but never receives loses its weight: its step grows as 1 / w^i, and it
-    diverges.
+    x and of w are conserved. A worker that sends but never receives loses its weight:
+    its step grows as 1 / w^i, and it diverges.
 
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
         peers: the number of other workers that a worker sends to, from 1 to L.
-        participates: step -> whether this worker sends; a rule for
+        participates: step (int32 []) -> whether this worker sends, bool []; a rule for
             `exchange.partial_mean` can be used. By default all workers send.
-        period: H, local steps from one exchange to the next, at least 1; 2 stands for
-            SwarmSGD in WAGMA's comparison. May be traced.
+        period: H, local steps from one exchange to the next, at least 1. May be traced.
         axis_name: the workers' axis, one name.
 
-    Returns:
-        A transformation such that `params + updates` is z^i. Its state holds w^i and
-        `inner` for each worker. A worker sends `peers` models and weights, and waits
-        for the workers that send to it.
-
     Example:
-        >>> def second_alone(step):
-        ...     return jax.lax.axis_index("workers") == 1
-        >>> tx = sgp(optax.sgd(1.0), participates=second_alone)
+        >>> tx = sgp(optax.sgd(1.0),
+        ...     participates=lambda step: jax.lax.axis_index("workers") == 1)
         >>> def step(z):
         ...     updates, state = tx.update(jnp.zeros(()), tx.init(z), z)
         ...     return z + updates, state.memory.weight
@@ -260,9 +210,8 @@ def sgp(
         (Array([2., 4.], dtype=float32), Array([1.5, 0.5], dtype=float32))
 
     References:
-        Assran, Loizou, Ballas and Rabbat, Stochastic gradient push for distributed deep
-        learning, ICML 2019, arXiv:1811.10792, algorithm 1; hops and shares of two peers
-        as in the code Shigangli/WAGMA-SGD. Workers that do not send are ours.
+        Assran et al., ICML 2019, arXiv:1811.10792, algorithm 1; hops and shares of two
+        peers as in the code Shigangli/WAGMA-SGD. Workers that do not send are ours.
     """
     peers = base.check_bound("peers", peers, at_least=1)
     period = replicas.check_period("period", period)
@@ -279,10 +228,8 @@ def sgp(
                 f"`peers` must be at most {exponents}, the number of hops of {workers}"
                 f" workers, got {peers}."
             )
-        sending = True
-        if participates is not None:
-            sending = participates(step)
-            sending = base.as_scalar("participates(step)", sending, jnp.bool_)
+        sending = True if participates is None else participates(step)
+        sending = base.as_scalar("participates(step)", sending, jnp.bool_)
         share = 1 / (1 + peers)
         sources = [(np.arange(workers) - 2**e) % workers for e in range(exponents)]
 
@@ -308,28 +255,23 @@ def sgp(
         mixed = jax.tree.map(lambda x: (x / weight).astype(x.dtype), total)
         return mixed, PushSum(weight)
 
-    return averaged("averaging.sgp", inner, mix, axis_name=axis_name, begin=begin)
+    return replicas.averaged("averaging.sgp", inner, mix, axis_name, begin)
 
 
-def _mixed(
-    needed_by: str,
-    inner: Any,
-    mixing: Callable[[jax.Array], Callable[[Any], Any]],
-    overlap: bool,
-    period: ArrayLike,
-    axis_name: str,
+def _mixing(
+    name: str, inner: Any, mixed: Callable, overlap: bool, period: Any, axis_name: str
 ) -> optax.GradientTransformationExtraArgs:
-    """x^i <- mixing(t)(x + U(g))^i, or with `overlap` mixing(t)(x)^i + U(g^i)."""
+    """x^i <- mixed(t, x + U(g))^i, or with `overlap` mixed(t, x)^i + U(g^i)."""
     period = replicas.check_period("period", period)
 
     def mix(step, memory, before, model):
-        due, mixer = replicas.due(step, period), mixing(step)
-        if not overlap:
-            return replicas.when(due, mixer, model, axis_name), memory
-        mixed = replicas.when(due, mixer, before, axis_name)
-        return jax.tree.map(lambda m, x, p: m + (x - p), mixed, model, before), memory
+        due, old = replicas.due(step, period), before if overlap else model
+        new = replicas.when(due, functools.partial(mixed, step), old, axis_name)
+        if overlap:
+            new = jax.tree.map(lambda m, x, p: m + (x - p), new, model, before)
+        return new, memory
 
-    return averaged(needed_by, inner, mix, axis_name=axis_name)
+    return replicas.averaged(name, inner, mix, axis_name)
 
 
 def _neighborhood(needed_by: str, axis_name: str) -> tuple[int, jax.Array]:
@@ -343,10 +285,7 @@ def _neighborhood(needed_by: str, axis_name: str) -> tuple[int, jax.Array]:
 def _received(
     tree: Any, sources: list[np.ndarray], chosen: jax.Array, axis_name: str
 ) -> Any:
-    """What worker i receives if worker sources[chosen][i] sends it `tree`.
-
-    `sources` are permutations of the workers; `chosen` is the same on all workers.
-    """
+    """What worker i receives of worker sources[chosen][i], by permutations."""
     if not collectives.is_sent():
         rank = jnp.asarray(sources)[chosen, jax.lax.axis_index(axis_name)]
         return jax.tree.map(
@@ -357,6 +296,5 @@ def _received(
         pairs = sorted((int(j), i) for i, j in enumerate(source))
         return lambda tree: jax.lax.ppermute(tree, axis_name, pairs)
 
-    return jax.lax.switch(
-        chosen, [*map(over, sources)], base.vary(tree, axis_name=axis_name)
-    )
+    own = base.vary(tree, axis_name=axis_name)
+    return jax.lax.switch(chosen, [*map(over, sources)], own)

@@ -9,7 +9,6 @@ from jax.typing import ArrayLike
 
 from delayjax._src import base
 from delayjax._src.averaging import replicas
-from delayjax._src.averaging.engine import averaged
 
 
 class AdaptivePeriod(NamedTuple):
@@ -39,11 +38,6 @@ def local_sgd(
         period: H, local steps from one average to the next, at least 1. May be traced.
         axis_name: the workers' axis, or several.
 
-    Returns:
-        A transformation such that `params + updates` is x^i, with the state of `inner`
-        for each worker. Every `period` steps there is one all-reduce of a model, and
-        all workers wait for the slowest.
-
     Example:
         >>> tx = local_sgd(optax.sgd(1.0), period=2)
         >>> def two_steps(grad):
@@ -53,8 +47,7 @@ def local_sgd(
         (Array([-1., -3.], dtype=float32), Array([-4., -4.], dtype=float32))
 
     References:
-        Stich, Local SGD converges fast and communicates little, ICLR 2019,
-        arXiv:1805.09767, algorithm 1.
+        Stich, ICLR 2019, arXiv:1805.09767, algorithm 1.
     """
     period = replicas.check_period("period", period)
 
@@ -64,7 +57,7 @@ def local_sgd(
         middle = replicas.mean_when(due, model, axis_name)
         return optax.tree.where(due, middle, model), memory
 
-    return averaged("averaging.local_sgd", inner, mix, axis_name=axis_name)
+    return replicas.averaged("averaging.local_sgd", inner, mix, axis_name)
 
 
 def adaptive_period(
@@ -81,7 +74,7 @@ def adaptive_period(
         C2  = mean of V / eta over the averages of the first `sampling_steps` steps
         H  <- H + 1  if V < 0.7 eta C2,   H - 1  if V > 1.3 eta C2    from then on
 
-    H is at least 1. Until step `sampling_steps` it stays at its first value.
+    H is at least 1.
 
     Args:
         inner: each worker's own optimizer, as in `local_sgd`.
@@ -90,25 +83,17 @@ def adaptive_period(
         period: H at the start, at least 1.
         axis_name: the workers' axis, or several.
 
-    Returns:
-        A transformation such that `params + updates` is x^i. Its state holds `period`,
-        `disagreement` (V) and the sums for C2 once, and `inner` for each worker. It
-        communicates as `local_sgd` does.
-
     Example:
         >>> tx = adaptive_period(optax.sgd(1.0), 1.0, sampling_steps=1, period=1)
-        >>> def three_steps(grad):
-        ...     x, state = jnp.zeros(()), tx.init(grad)
-        ...     for size in (1.0, 0.1, 0.1):  # the models differ less from step 1 on
-        ...         updates, state = tx.update(size * grad, state, x)
-        ...         x += updates
-        ...     return state.memory.period
-        >>> jax.vmap(three_steps, axis_name="workers")(jnp.asarray([1.0, 3.0]))
+        >>> def two_steps(grad):  # the models differ less after the second
+        ...     _, state = tx.update(grad, tx.init(grad), 0 * grad)
+        ...     return tx.update(0.1 * grad, state, 0 * grad)[1].memory.period
+        >>> jax.vmap(two_steps, axis_name="workers")(jnp.asarray([1.0, 3.0]))
         Array([2, 2], dtype=int32)
 
     References:
-        Jiang and Agrawal, Adaptive periodic averaging, 2020, arXiv:2007.06134. The
-        factors and the first H are as commonly reported.
+        Jiang and Agrawal, Adaptive periodic averaging, 2020, arXiv:2007.06134; factors
+        and first H as commonly reported.
     """
     if not callable(learning_rate):
         base.check_number("learning_rate", learning_rate, positive=True)
@@ -156,6 +141,4 @@ def adaptive_period(
         model = base.vary(model, axis_name=axis_name)
         return jax.lax.cond(due, average, go_on, model, clock)
 
-    return averaged(
-        "averaging.adaptive_period", inner, mix, axis_name=axis_name, begin=begin
-    )
+    return replicas.averaged("averaging.adaptive_period", inner, mix, axis_name, begin)

@@ -24,15 +24,14 @@ class Races(NamedTuple):
 
 
 def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
-    """Random ages of reads and losses of writes at a center that has no lock.
+    """The `lock_free` of `easgd` and `downpour`: random ages of reads, lost writes.
 
         xc_read = each coordinate of xc as it was a(coordinate) visits ago,
                   a uniform on 0, ..., max_age
         xc     <- xc + d for each coordinate whose write is not lost
 
     Here d is the spring's pull in `easgd` (EA-wild) and the push in `downpour` (Hogwild
-    SGD). A worker does not notice that its write is lost. With
-    `max_age` 0 and `lost` 0 the result is the same as with a lock.
+    SGD). A worker does not notice that its write is lost.
 
     Args:
         key: a PRNG key; each draw depends on step, worker and coordinate.
@@ -40,9 +39,6 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
             P - 1 if all workers are equally fast. Static.
         lost: the probability that the write of a coordinate is lost, in [0, 1). May be
             traced.
-
-    Returns:
-        A value for the argument `lock_free` of `easgd` and `downpour`.
 
     Example:
         >>> wild = races(jax.random.key(0), 2, lost=0.5)
@@ -52,8 +48,8 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
         Array([False,  True,  True, False, False, False], dtype=bool)
 
     References:
-        Niu et al. (Hogwild!), NIPS 2011, arXiv:1106.5730, for the races. Wongpanich,
-        You and Demmel (EA-wild), HPC Asia 2020; a reconstruction.
+        Niu et al. (Hogwild!), NIPS 2011, arXiv:1106.5730. Wongpanich, You and Demmel
+        (EA-wild), HPC Asia 2020; a reconstruction.
     """
     max_age = base.check_bound("max_age", max_age)
     base.check_number("lost", lost, below=1.0)

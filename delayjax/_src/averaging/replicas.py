@@ -1,12 +1,68 @@
-"""The workers' models: their mean, and the steps at which they are exchanged."""
+"""The workers' models: each takes a step of its own, and then a method mixes them."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 
-from delayjax._src import base, collectives
+from delayjax._src import base, buffers, collectives
+
+Mix = Callable[[jax.Array, Any, Any, Any], tuple[Any, Any]]
+"""(step int32 [], memory, model before the local step, model after it) -> (the worker's
+new model, memory). Each averaging method is one such function."""
+
+
+class AveragingState(NamedTuple):
+    """State of every method that averages models."""
+
+    step: jax.Array  # updates done, int32 []
+    memory: Any  # the method's own state; () if it has none
+    inner_state: Any  # state of each worker's own optimizer
+
+
+def averaged(
+    needed_by: str,
+    inner: optax.GradientTransformation,
+    mix: Mix,
+    axis_name: base.AxisName,
+    begin: Callable[[Any], Any] = lambda params: (),
+) -> optax.GradientTransformationExtraArgs:
+    """Each worker takes a step of its own optimizer U; then `mix` mixes the models.
+
+        x'^i = x^i + U(g^i)
+        x^i <- mix(t, memory, x^i, x'^i)
+
+    `begin` makes the first memory from the parameters; `needed_by` is for errors.
+    """
+    inner = base.as_transformation("inner", inner)
+
+    def state_of(params):
+        return AveragingState(
+            step=jnp.zeros((), jnp.int32),
+            memory=begin(params),
+            inner_state=inner.init(base.vary(params, axis_name=axis_name)),
+        )
+
+    def init_fn(params):
+        return buffers.unshared(buffers.made(state_of, params), params)
+
+    def update_fn(updates, state, params=None, **extra_args):
+        remedy = "call `update(grads, state, params)`"
+        params = base.require(params, "params", needed_by, remedy)
+        params = base.vary(params, axis_name=axis_name)
+        collectives.workers_of(axis_name)  # or the error names no remedy
+        collectives.check_fresh(needed_by, updates, axis_name)
+        moves, inner_state = inner.update(
+            updates, state.inner_state, params, **extra_args
+        )
+        model = optax.apply_updates(params, moves)
+        mixed, memory = mix(state.step, state.memory, params, model)
+        state = AveragingState(state.step + 1, memory, inner_state)
+        return towards(mixed, params), state
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 
 
 def towards(model: Any, params: Any) -> Any:
@@ -35,10 +91,7 @@ def mean_beside(meanwhile: Any, tree: Any, axis_name: base.AxisName) -> tuple[An
 
 
 def due(step: jax.Array, period: Any) -> Any:
-    """Whether models are exchanged at this step: `period` divides step + 1.
-
-    If the period is the Python int 1, this is the Python bool True.
-    """
+    """Whether `period` divides step + 1; the Python bool True at the Python int 1."""
     return (isinstance(period, int) and period == 1) or (step + 1) % period == 0
 
 
@@ -48,36 +101,32 @@ def choose(due: Any, yes: Callable, no: Callable, *operands: Any) -> Any:
 
 
 def when(
-    due: Any, mix: Callable[[Any], Any], model: Any, axis_name: base.AxisName
+    due: Any,
+    mix: Callable[[Any], Any],
+    tree: Any,
+    axis_name: base.AxisName,
+    otherwise: Callable[[Any], Any] = lambda tree: tree,
 ) -> Any:
-    """`mix(model)` where `due`, a bool that all workers share, else `model`."""
+    """`mix(tree)` where `due`, a bool that all workers share."""
 
-    def mixed(model):
-        # otherwise the two branches have different types
-        return base.vary(mix(model), axis_name=axis_name)
+    def mixed(tree):
+        # or the two branches have different types
+        return base.vary(mix(tree), axis_name=axis_name)
 
-    own = base.vary(model, axis_name=axis_name)
-    return choose(due, mixed, lambda model: model, own)
+    return choose(due, mixed, otherwise, base.vary(tree, axis_name=axis_name))
 
 
 def mean_when(due: Any, tree: Any, axis_name: base.AxisName) -> Any:
-    """`mean(tree)` where `due`, a bool that all workers share, else zeros.
+    """`mean(tree)` where `due`, else zeros. Simulated workers share one mean."""
 
-    Simulated workers get one mean from the branch, not a copy for each worker.
-    """
+    def mix(tree):
+        return mean(tree, axis_name)
 
-    def averaged(tree):
-        return base.vary(mean(tree, axis_name), axis_name=axis_name)
-
-    own = base.vary(tree, axis_name=axis_name)
-    return choose(due, averaged, optax.tree.zeros_like, own)
+    return when(due, mix, tree, axis_name, optax.tree.zeros_like)
 
 
 def typed_beyond(tree: Any, model: Any, axis_name: str) -> Any:
-    """`tree`, which workers share, typed as different over the model's further axes.
-
-    A further axis is a level below: threads that hold one worker's model, for example.
-    """
+    """`tree`, which workers share, as different over axes of threads in a worker."""
     axes = {name for leaf in jax.tree.leaves(model) for name in base.varies_over(leaf)}
     further = tuple(sorted(axes - {axis_name}))
     return base.vary(tree, axis_name=further) if further else tree
@@ -85,6 +134,5 @@ def typed_beyond(tree: Any, model: Any, axis_name: str) -> Any:
 
 def check_period(name: str, value: Any) -> Any:
     """A number of steps, at least 1. A traced value is returned as it is."""
-    if not base.is_concrete(value):
-        return value
-    return base.check_bound(name, value, at_least=1)
+    is_known = base.is_concrete(value)
+    return base.check_bound(name, value, at_least=1) if is_known else value

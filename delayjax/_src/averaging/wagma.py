@@ -1,5 +1,6 @@
 """Averages in small groups that wait for no worker: WAGMA-SGD."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,12 +12,7 @@ from jax.typing import ArrayLike
 
 from delayjax._src import base, collectives
 from delayjax._src.averaging import replicas
-from delayjax._src.averaging.engine import averaged
 from delayjax._src.ring import ring
-
-Lateness = Callable[[jax.Array], ArrayLike]
-"""step (int32 []) -> the age in steps of the model that this worker adds to the sum,
-int32 []; 0 if it is on time. A bool counts as 0 or 1."""
 
 
 class Sent(NamedTuple):
@@ -30,7 +26,7 @@ def wagma(
     *,
     group_size: int | None = None,
     period: ArrayLike = 11,
-    lateness: Lateness | None = None,
+    lateness: Callable[[jax.Array], ArrayLike] | None = None,
     max_lateness: int = 1,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
@@ -53,33 +49,27 @@ def wagma(
         group_size: S, a power of two, up to P. By default sqrt(P), or 2 sqrt(P / 2) if
             sqrt(P) is no integer.
         period: H, steps from one global average to the next, at least 1. May be traced.
-        lateness: step -> the age in steps of this worker's contribution, for example
+        lateness: step -> the age in steps of this worker's contribution, int32 [], as
             `delays.per_worker(cluster.wait_avoiding(...).behind)`, or whether it is
-            late, for example `lambda step: ~participates(step)`. By default 0.
+            late, bool [], as `lambda step: ~participates(step)`. By default 0.
         max_lateness: the largest age of a model that is kept, in steps, at least 1.
             For an older one the oldest kept enters the sum. Static.
         axis_name: the axis of the P workers, one name. P is a power of two.
 
     Returns:
-        A transformation such that `params + updates` is x^i. Its state holds `inner`
-        and, with `lateness`, max_lateness + 1 models for each worker. Each step a
-        worker sends log2 S models and waits for nobody. At the end of a period there is
-        an all-reduce, and all wait for the slowest.
+        A transformation whose state holds `inner` and, with `lateness`, max_lateness +
+        1 models for each worker. All workers wait at the end of a period alone.
 
     Example:
         >>> tx = wagma(optax.sgd(1.0))  # groups of 2: first {0, 1} and {2, 3}
-        >>> def two_steps(x):
-        ...     updates, state = tx.update(jnp.zeros(()), tx.init(x), x)
-        ...     return x + updates, x + updates + tx.update(
-        ...         jnp.zeros(()), state, x + updates)[0]
-        >>> jax.vmap(two_steps, axis_name="workers")(jnp.asarray([0.0, 2.0, 4.0, 6.0]))
-        (Array([1., 1., 5., 5.], dtype=float32),
-        Array([3., 3., 3., 3.], dtype=float32))
+        >>> def step(x):
+        ...     return x + tx.update(jnp.zeros(()), tx.init(x), x)[0]
+        >>> jax.vmap(step, axis_name="workers")(jnp.asarray([0.0, 2.0, 4.0, 6.0]))
+        Array([1., 1., 5., 5.], dtype=float32)
 
     References:
-        Li et al., Breaking (global) barriers in parallel stochastic optimization with
-        wait-avoiding group averaging, TPDS 32(7), 2021, arXiv:2005.00124; butterflies
-        and period as in its code Shigangli/WAGMA-SGD.
+        Li et al., Wait-avoiding group averaging, TPDS 32(7), 2021, arXiv:2005.00124;
+        butterflies and period as in its code Shigangli/WAGMA-SGD.
     """
     if group_size is not None:
         group_size = base.check_bound("group_size", group_size, at_least=1)
@@ -95,26 +85,27 @@ def wagma(
 
     def mix(step, memory, before, model):
         del before
-        butterflies = _butterflies(collectives.workers_of(axis_name), group_size)
+        workers = collectives.workers_of(axis_name)
+        butterflies = _butterflies(workers, group_size)
         buffer, late = model, jnp.int32(0)
         if lateness is not None:
-            sent = ring.push(memory.sent, model)
-            memory = Sent(sent)
+            memory = Sent(ring.push(memory.sent, model))
             late = lateness(step)
             late = base.as_scalar("lateness(step)", late, jnp.integer, jnp.bool_)
             late = late.astype(jnp.int32)
-            buffer = ring.read(sent, jnp.clip(late, 0, step + 1), model)
+            buffer = ring.read(memory.sent, jnp.clip(late, 0, step + 1), model)
 
-        def in_groups(bits):
+        def in_group(bits, buffer, model):
             members = 2 ** len(bits)
 
             def mean(s, x):
                 return jnp.where(late > 0, (s + x) / (members + 1), s / members)
 
-            def group_mean(buffer, model):
-                return jax.tree.map(mean, _sum_over(bits, buffer, axis_name), model)
-
-            return group_mean
+            for bit in bits:  # a sum by recursive doubling
+                pairs = [(rank, rank ^ (1 << bit)) for rank in range(workers)]
+                other = jax.lax.ppermute(buffer, axis_name, pairs)
+                buffer = jax.tree.map(jnp.add, buffer, other)
+            return jax.tree.map(mean, buffer, model)
 
         def among_all(buffer, model):
             del buffer
@@ -123,21 +114,12 @@ def wagma(
         due = replicas.due(step, period)
         if due is True:
             return among_all(buffer, model), memory
-        groups = [in_groups(bits) for bits in butterflies]
+        groups = [functools.partial(in_group, bits) for bits in butterflies]
         chosen = jnp.where(due, len(groups), step % len(groups))
         both = base.vary((buffer, model), axis_name=axis_name)
         return jax.lax.switch(chosen, [*groups, among_all], *both), memory
 
-    return averaged("averaging.wagma", inner, mix, axis_name=axis_name, begin=begin)
-
-
-def _sum_over(bits: tuple[int, ...], tree: Any, axis_name: str) -> Any:
-    """The sum over the ranks that differ only in these bits, by recursive doubling."""
-    workers = jax.lax.axis_size(axis_name)
-    for bit in bits:
-        pairs = [(rank, rank ^ (1 << bit)) for rank in range(workers)]
-        tree = jax.tree.map(jnp.add, tree, jax.lax.ppermute(tree, axis_name, pairs))
-    return tree
+    return replicas.averaged("averaging.wagma", inner, mix, axis_name, begin)
 
 
 def _butterflies(workers: int, group_size: int | None) -> list[tuple[int, ...]]:
@@ -153,10 +135,9 @@ def _butterflies(workers: int, group_size: int | None) -> list[tuple[int, ...]]:
     bits = size.bit_length() - 1
     if bits == 0:
         return [()]
-    patterns = all_bits // math.gcd(bits, all_bits)
     return [
-        tuple((pattern * bits + phase) % all_bits for phase in range(bits))
-        for pattern in range(patterns)
+        tuple((first + phase) % all_bits for phase in range(bits))
+        for first in range(0, math.lcm(bits, all_bits), bits)
     ]
 
 

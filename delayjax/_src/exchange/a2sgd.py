@@ -20,18 +20,13 @@ def a2sgd(
         enc(g, mu) = mu+ 1[g >= 0] - mu- 1[g < 0]
         g' = (g - enc(g, mu)) + enc(g, (1/P) sum_p mu_p)
 
-    so each worker has its own signs and residual about common means. The parameters of
-    the workers drift apart: pass `shared=False` to `init` of `workers.simulate` and
-    `run`.
+    so each worker has its own signs and residual about common means, and sends two
+    numbers a step, in float32 or wider. The parameters of the workers drift apart: pass
+    `shared=False` to `init` of `workers.simulate` and `run`.
 
     Args:
-        inner: each worker's own optimizer. It receives g'; extra arguments reach it
-            unchanged.
+        inner: each worker's own optimizer. Extra arguments reach it unchanged.
         axis_name: the workers' axis, or several.
-
-    Returns:
-        A transformation with the state of `inner` for each worker. Sends two numbers a
-        step, in float32 or wider. One worker alone keeps its gradient, bit for bit.
 
     Example:
         >>> tx = a2sgd(optax.sgd(1.0))
@@ -43,9 +38,8 @@ def a2sgd(
                [-3.,  1.,  3.]], dtype=float32)
 
     References:
-        Bhattacharya, Yu and Chowdhury, A2SGD: distributed SGD with two-level gradient
-        averaging, 2020, arXiv:2006.07405, as commonly reported. A sign that does not
-        occur has mean 0 here, and counts in the common mean.
+        Bhattacharya, Yu and Chowdhury, 2020, arXiv:2006.07405, as commonly reported. A
+        sign that does not occur has mean 0 here, and counts in the common mean.
     """
     inner = base.as_transformation("inner", inner)
 

@@ -38,14 +38,13 @@ def error_feedback(
         e <- p - D
         x <- x + (1/P) sum_p D_p
 
-    u and e are updates, which are added to x: with `optax.sgd(eta)` u is -eta g, and e
-    is minus the error of the papers.
+    With `optax.sgd(eta)` u is -eta g, and e is minus the error of the papers.
 
     Args:
         inner: each worker's own optimizer, in front of the compressor. Extra arguments
             reach it unchanged. To compress gradients, pass `optax.identity()` and put
             the optimizer behind in a chain; it is then the same on all workers.
-        compress: (tree, step) -> (message, restore), for example
+        compress: (tree, step int32 []) -> (message, restore), as
             `random_blocks(key, fraction)`. `message` is a tree of arrays. `restore`
             makes from the mean message a tree like the first; it must be linear and the
             same on all workers.
@@ -57,21 +56,17 @@ def error_feedback(
         each worker. Sends only the message. The updates are the same on all workers.
 
     Example:
-        >>> def every_other(update, step):  # nothing at odd steps
-        ...     return update * (step % 2 == 0), lambda message: message
-        >>> tx = error_feedback(optax.sgd(1.0), every_other)
-        >>> def three_steps(grad):
-        ...     state, updates = tx.init(grad), []
-        ...     for _ in range(3):
-        ...         update, state = tx.update(grad, state)
-        ...         updates.append(update)
-        ...     return jnp.stack(updates)
-        >>> jax.vmap(three_steps, axis_name="workers")(jnp.asarray([1.0, 3.0]))[0]
-        Array([-2.,  0., -4.], dtype=float32)
+        >>> def second(update, step):  # nothing at step 0
+        ...     return update * (step > 0), lambda message: message
+        >>> tx = error_feedback(optax.sgd(1.0), second)
+        >>> def two_steps(grad):
+        ...     first, state = tx.update(grad, tx.init(grad))
+        ...     return first, tx.update(grad, state)[0]
+        >>> jax.vmap(two_steps, axis_name="workers")(jnp.asarray([1.0, 3.0]))
+        (Array([0., 0.], dtype=float32), Array([-4., -4.], dtype=float32))
 
     References:
-        Xu and Huang, Detached error feedback for distributed SGD with random
-        sparsification (DEF), ICML 2022, arXiv:2004.05298, and its code anxuthu/DEF.
+        Xu and Huang (DEF), ICML 2022, arXiv:2004.05298, and its code anxuthu/DEF.
     """
     inner = base.as_transformation("inner", inner)
 
@@ -91,12 +86,8 @@ def error_feedback(
         )
         whole = jax.tree.map(lambda u, e: (u + e).astype(u.dtype), own, state.error)
         message, restore = compress(whole, state.step)
-        error = jax.tree.map(
-            lambda p, d, e: (p - d).astype(e.dtype),
-            whole,
-            restore(message),
-            state.error,
-        )
+        error = jax.tree.map(jnp.subtract, whole, restore(message))
+        error = optax.tree.cast_like(error, state.error)
         total = collectives.sums(message, axis_name, bucket_bytes)
         mean = restore(jax.tree.map(lambda leaf: leaf / workers, total))
         return optax.tree.cast_like(mean, whole), ErrorFeedbackState(
@@ -115,25 +106,16 @@ def detached(
     *,
     axis_name: base.AxisName = "workers",
 ) -> Any:
-    """DEF: the point at which a worker takes its gradient, part of the way to x + e.
+    """DEF: a worker takes its gradient at x + lam e instead of `workers.vary(params)`.
 
-        g = grad F(x + lam e)
-
-    with e the error in the state of `error_feedback` (x - lam e in the paper, whose
-    error is minus this one). No transformation behind `error_feedback` may scale the
-    updates: then e would not have the units of x.
+    e is the error in the state of `error_feedback`. No transformation behind
+    `error_feedback` may scale the updates: then e would not have the units of x.
 
     Args:
         params: x, the same on all workers.
         opt_state: the state of any transformation with one `error_feedback` in it.
-        strength: lam, in [0, 1]; 0 is plain error feedback, 0.3 in the released
-            scripts. May be traced, or a schedule of the step (DEF-A).
+        strength: lam, in [0, 1], may be traced; or a schedule of the step (DEF-A).
         axis_name: the workers' axis, or several.
-
-    Returns:
-        The worker's own point, like `params`, in place of `workers.vary(params)`. The
-        released code evaluates at the mean of these points over the workers at lam = 1,
-        `jax.lax.pmean(detached(params, opt_state, 1.0), "workers")`.
 
     Example:
         >>> state = ErrorFeedbackState(jnp.int32(0), jnp.asarray([-2.0, 4.0]), ())
@@ -155,8 +137,5 @@ def detached(
         )
     (_, state), *_ = found
     lam = strength(state.step) if callable(strength) else strength
-    return jax.tree.map(
-        lambda x, e: (x + lam * e).astype(x.dtype),
-        base.vary(params, axis_name=axis_name),
-        state.error,
-    )
+    own = base.vary(params, axis_name=axis_name)
+    return jax.tree.map(lambda x, e: (x + lam * e).astype(x.dtype), own, state.error)

@@ -12,7 +12,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from delayjax._src import base, boxes, collectives
-from delayjax._src.exchange import outbox
+from delayjax._src.exchange.overlapped import Held, one_step_late
 
 
 def late_reduce(
@@ -23,33 +23,26 @@ def late_reduce(
     keep_params: bool = False,
     bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> optax.GradientTransformationExtraArgs:
-    """Feeds `inner` the gradient of the step before, summed while this one is computed.
-
-    This is `overlapped_mean` for a training step in plain `jit`, which sees the whole
-    batch and has no named axis of workers. With g_s the mean gradient of the examples
-    on shard s of n,
+    """`overlapped_mean` for a training step in plain `jit`, without an axis of workers.
 
         update_t = inner( (1/n) sum_s g_s[t - 1] ),    update_0 = 0
 
-    A compiler can hide the sum behind the gradient of step t. `update` needs gradients
-    that are not summed over the shards yet, in one of two forms:
+    with g_s the mean gradient on shard s of n. `update` needs gradients that are not
+    summed over the shards yet, in one of two forms:
 
-    - *one for each shard*, leaves [n, *shape]: take `jax.grad` of each part of the
-      batch by `jax.vmap`, as in the example. This works with any model and mesh.
+    - *one for each shard*, leaves [n, *shape]: `jax.grad` of each part of the batch by
+      `jax.vmap`, as in the example. This works with any model and mesh.
     - *unreduced*, leaves of the parameters' shape, on a mesh of Explicit axes: take
       `jax.grad` of the loss of the whole batch, at parameters whose type is
       `reduced` over the axis: `jax.reshard(p, P(..., reduced={"data"}))`.
 
-    For delays of several steps use `delayed(overlapped_mean(inner), d)` in
-    `workers.run`: a history inside of `late_reduce` is copied at each step.
+    For longer delays use `delayed(overlapped_mean(inner), d)` in `workers.run`.
 
     Args:
-        inner: the transformation behind the sum. It receives `staleness=` and `value=`
-            as behind `overlapped_mean`.
+        inner: the transformation behind the sum, as in `overlapped_mean`.
         mesh: the devices; all axes of type Auto, or all of type Explicit.
         axis_name: the axis of the mesh over which the batch is sharded, or several.
-        keep_params: whether to keep the parameters of the step before and pass them to
-            `inner` as `stale_params=`.
+        keep_params: as in `overlapped_mean`.
         bucket_bytes: smaller leaves are joined and sent together, as in `mean`.
 
     Returns:
@@ -59,19 +52,16 @@ def late_reduce(
         call `update(grads, state, params)`.
 
     Example:
-        >>> from jax.sharding import AxisType
-        >>> mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
+        >>> auto = (jax.sharding.AxisType.Auto,)
+        >>> mesh = jax.make_mesh((1,), ("data",), axis_types=auto)
         >>> tx = late_reduce(optax.sgd(1.0), mesh)
-        >>> def loss(x, batch):
-        ...     return jnp.mean((x - batch) ** 2) / 2
-        >>> def step(x, state, batch):
-        ...     parts = batch.reshape(1, -1)          # one for each device
+        >>> loss = lambda x, batch: jnp.mean((x - batch) ** 2) / 2
+        >>> def step(x, state, parts):  # one for each device
         ...     grads = jax.vmap(jax.grad(loss), (None, 0))(x, parts)
         ...     return tx.update(grads, state, x)
         >>> x = jnp.asarray(3.0)
-        >>> first, state = step(x, tx.init(x), jnp.asarray([1.0, 0.0]))
-        >>> second, state = step(x, state, jnp.asarray([7.0, 9.0]))
-        >>> first, second
+        >>> first, state = step(x, tx.init(x), jnp.asarray([[1.0, 0.0]]))
+        >>> first, step(x, state, jnp.asarray([[7.0, 9.0]]))[0]
         (Array(0., dtype=float32), Array(-2.5, dtype=float32))
     """
     names = base.as_names(axis_name)
@@ -117,16 +107,9 @@ def late_reduce(
             mean = [_placed_like(g, p, mesh) for g, p in zip(mean, own, strict=True)]
         mean = jax.tree.unflatten(structure, mean)
         age = jnp.int32(0) if held.age is None else held.age
-        return outbox.Held(mean, age, held.value), jax.tree.unflatten(boxed, fresh)
+        return Held(mean, age, held.value), jax.tree.unflatten(boxed, fresh)
 
-    return outbox.one_step_late(
-        "exchange.late_reduce",
-        inner,
-        empty,
-        send,
-        axis_name=names,
-        keep_params=keep_params,
-    )
+    return one_step_late("exchange.late_reduce", inner, empty, send, names, keep_params)
 
 
 def _of_each_shard(
@@ -141,10 +124,9 @@ def _of_each_shard(
         raise ValueError(
             "`exchange.late_reduce` needs gradients that are not summed over"
             f" {', '.join(names)} yet: one for each shard, shape {like.shape}, or of"
-            f" shape {like.shape[1:]} and of a type that is unreduced over"
-            f" {set(names)}. Got {got} at {base.path_name(path)}:"
-            " take jax.vmap(jax.grad(loss), (None, 0))(params, parts of the batch). In"
-            " a worker's step use exchange.overlapped_mean."
+            f" shape {like.shape[1:]} and unreduced over {set(names)}. Got {got} at"
+            f" {base.path_name(path)}: take jax.vmap(jax.grad(loss), (None, 0))(params,"
+            " parts of the batch). In a worker's step use exchange.overlapped_mean."
         )
     # only a cast: each device holds its shard's gradient over n
     rest = (*spec.partitions, *(None,) * (gradient.ndim - len(spec.partitions)))

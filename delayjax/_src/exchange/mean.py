@@ -27,15 +27,12 @@ def mean(
             the workers' staleness with the same weights (float32). If the workers were
             given no staleness, it receives int32 0 and `params` as `stale_params=`.
             `stale_params=` and `worker=` of a single worker are not passed on.
-        axis_name: the workers' axis, or several. For means on two levels put one
-            `mean` inside another: over `"members"`, then over `"groups"`.
-        weight: staleness -> w_p, for example `dj.modulation.inverse`: late gradients
-            count less. If all weights are zero, the mean is zero.
-        bucket_bytes: smaller leaves are joined and sent together. If the mesh has
-            further axes, each leaf is sent alone.
-
-    Returns:
-        A transformation with the state of `inner`. Sends one gradient tree a step.
+        axis_name: the workers' axis, or several. For two levels put one `mean` inside
+            another.
+        weight: staleness -> w_p, for example `dj.modulation.inverse`. If all weights
+            are zero, the mean is zero.
+        bucket_bytes: smaller leaves are joined and sent together, but not if the mesh
+            has further axes.
 
     Raises:
         ValueError: in `update`, if a gradient is already summed over the workers: it
@@ -49,8 +46,7 @@ def mean(
         Array([-2., -2.], dtype=float32)
 
     References:
-        Gupta, Zhang and Wang (Rudra), ICDM 2016, arXiv:1509.04210 (the mean staleness
-        of an update).
+        Gupta, Zhang and Wang (Rudra), ICDM 2016, arXiv:1509.04210.
     """
     inner = base.as_transformation("inner", inner)
 
@@ -60,11 +56,7 @@ def mean(
         if staleness is None and params is not None:
             handed["stale_params"] = params
         updates, handed["staleness"], _ = average(
-            updates,
-            staleness,
-            axis_name=axis_name,
-            weight=weight,
-            bucket_bytes=bucket_bytes,
+            updates, staleness, axis_name, weight, bucket_bytes
         )
         return inner.update(updates, state, params, **handed)
 
@@ -80,16 +72,15 @@ def of_all_workers(extra_args: dict[str, Any]) -> dict[str, Any]:
 def average(
     updates: Any,
     staleness: Any,
-    *,
     axis_name: base.AxisName,
     weight: base.Law | None,
     bucket_bytes: int,
     meanwhile: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """The mean gradient and the mean staleness of all workers, and `meanwhile`.
+    """The mean gradient and staleness of all workers, and `meanwhile`.
 
-    `meanwhile` is computed during the exchange; None if there is nothing to compute.
-    `staleness` is a number or a tree; None if it is not known.
+    `meanwhile` is computed during the exchange. `staleness` is a number or a tree, or
+    None if it is not known.
     """
 
     def sums(tree):

@@ -1,10 +1,38 @@
 """The mean gradient of the step before, sent while this step computes its own."""
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
 import optax
 
-from delayjax._src import base, collectives
+from delayjax._src import base, collectives, inners
 from delayjax._src.exchange import mean as means
-from delayjax._src.exchange import outbox
+
+
+class OutboxState(NamedTuple):
+    """State of `overlapped_mean` and `late_reduce`, with one gradient in flight."""
+
+    staleness: Any  # handed on by the last update, in steps, float32 []
+    outbox: Any  # the gradient of the step before, of each worker or shard
+    age: jax.Array  # staleness of that gradient when it came in, float32 []
+    value: jax.Array  # the loss that came with it; 0 if there was none, float32 []
+    stale_params: Any  # where it was taken; () without `keep_params`
+    full: jax.Array  # whether there was a step before, bool []
+    inner_state: Any
+
+
+class Held(NamedTuple):
+    """A gradient in flight."""
+
+    gradient: Any
+    age: Any  # its staleness, in steps; None where staleness is not handed on
+    value: Any  # its loss; None where no loss is handed on
+
+
+Send = Callable[[Held, Any, Any], tuple[Held, Any]]
+"""(in flight, fresh gradient, params) -> its mean, and the gradient to hold next"""
 
 
 def overlapped_mean(
@@ -24,11 +52,10 @@ def overlapped_mean(
     `delayed(overlapped_mean(inner), d)` is d + 1 steps late.
 
     Args:
-        inner: the transformation behind the mean; line searches, SAM and others that do
-            not work with late gradients are refused. It receives `staleness=`, one more
-            than the mean of the workers' staleness (float32; int32 1 if they were given
-            none), and no `worker=`. A loss given as `value=` stays with its gradient:
-            `inner` receives the workers' mean of the step before.
+        inner: the transformation behind the mean; optimizers that do not work with late
+            gradients are refused. It receives `staleness=`, one more than the mean of
+            the workers' staleness (float32; int32 1 if they were given none), no
+            `worker=`, and the mean loss of the step before as `value=`, if given.
         axis_name: the workers' axis, or several.
         keep_params: whether to keep the parameters of the step before and pass them to
             `inner` as `stale_params=`.
@@ -37,11 +64,10 @@ def overlapped_mean(
 
     Returns:
         A transformation whose state holds one gradient tree for each worker, the state
-        of `inner`, and with `keep_params` one parameter tree. Sends one gradient tree a
-        step. Each step copies the state of `inner`: put a history outside, not inside.
+        of `inner`, and with `keep_params` one parameter tree. Each step copies the
+        state of `inner`: put a history outside, not inside.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> tx = overlapped_mean(optax.sgd(1.0))
         >>> def two_steps(grad):
         ...     first, state = tx.update(grad, tx.init(grad))
@@ -55,22 +81,78 @@ def overlapped_mean(
 
     def send(held, fresh, params):
         del params
-        collectives.check_fresh("exchange.overlapped_mean", fresh, axis_name)
+        collectives.check_fresh(name, fresh, axis_name)
+        fresh = optax.tree.cast_like(fresh, held.gradient)
+        sent = held.gradient, held.value
         (gradient, value), age, fresh = means.average(
-            (held.gradient, held.value),
-            held.age,
-            axis_name=axis_name,
-            weight=weight,
-            bucket_bytes=bucket_bytes,
-            meanwhile=optax.tree.cast_like(fresh, held.gradient),
+            sent, held.age, axis_name, weight, bucket_bytes, fresh
         )
-        return outbox.Held(gradient, age, value), fresh
+        return Held(gradient, age, value), fresh
 
-    return outbox.one_step_late(
-        "exchange.overlapped_mean",
-        inner,
-        empty,
-        send,
-        axis_name=axis_name,
-        keep_params=keep_params,
-    )
+    name = "exchange.overlapped_mean"
+    return one_step_late(name, inner, empty, send, axis_name, keep_params)
+
+
+def one_step_late(
+    name: str,
+    inner: optax.GradientTransformation,
+    empty: Callable[[Any], Any],
+    send: Send,
+    axis_name: base.AxisName,
+    keep_params: bool,
+) -> optax.GradientTransformationExtraArgs:
+    """Feeds `inner` the gradient of the step before; `empty(params)` is the first."""
+    inner = base.as_transformation("inner", inner)
+    inners.check("inner", inner, wrapper=name)
+
+    def init_fn(params):
+        return OutboxState(
+            staleness=jnp.zeros((), jnp.float32),
+            outbox=empty(params),
+            age=base.vary(jnp.zeros((), jnp.float32), axis_name=axis_name),
+            value=base.vary(base.as_loss(name, None), axis_name=axis_name),
+            # not the parameters: then one buffer would be donated twice
+            stale_params=optax.tree.zeros_like(params) if keep_params else (),
+            full=jnp.zeros((), bool),
+            inner_state=inner.init(params),
+        )
+
+    def update_fn(
+        updates, state, params=None, *, staleness=None, value=None, **extra_args
+    ):
+        held = Held(
+            state.outbox,
+            age=None if staleness is None else state.age,
+            value=None if value is None else state.value,
+        )
+        mean, outbox = send(held, updates, params)
+        handed = means.of_all_workers(extra_args) | {"staleness": mean.age + 1}
+        if value is not None:
+            handed["value"] = mean.value.astype(jnp.result_type(value))
+        kept = ()
+        if keep_params:
+            kept = extra_args.get("stale_params")
+            kept = params if kept is None else kept
+            remedy = "call `update(grads, state, params)`"
+            base.require(kept, "params", f"{name}(keep_params=True)", remedy)
+            # outside of `jit` a copy, so that no buffer is donated twice
+            kept = jax.tree.map(
+                lambda x: jnp.copy(x) if base.is_concrete(x) else x, kept
+            )
+            handed["stale_params"] = state.stale_params
+        gradient = optax.tree.cast_like(mean.gradient, updates)
+        moves, inner_state = inner.update(gradient, state.inner_state, params, **handed)
+        still = optax.tree.zeros_like(moves), state.inner_state
+        moves, inner_state = optax.tree.where(state.full, (moves, inner_state), still)
+        handed_on = jnp.asarray(mean.age + 1, jnp.float32)
+        return moves, OutboxState(
+            staleness=jnp.where(state.full, handed_on, 0.0),
+            outbox=outbox,
+            age=base.typed_like(means.one_age(name, staleness), state.age),
+            value=base.typed_like(base.as_loss(name, value), state.value),
+            stale_params=kept,
+            full=jnp.ones((), bool),
+            inner_state=inner_state,
+        )
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)

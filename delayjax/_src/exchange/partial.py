@@ -48,25 +48,20 @@ def partial_mean(
         update_t = inner( (1/P) sum_{p in A} (c_p + g_p) )
         c_p     <- 0 for p in A,    c_p + g_p for the others
 
-    Each gradient is used exactly once. The divisor is always P.
-
     Args:
         inner: the transformation behind the sum. It receives `staleness=`, the mean age
-            of the gradients in the sum (float32, in steps); each step that a gradient
-            is carried adds one. If no gradient arrives, it receives zeros.
-            `stale_params=` and `worker=` are not passed on.
+            of the gradients in the sum (float32, in steps), and zeros if no gradient
+            arrives. `stale_params=` and `worker=` are not passed on.
         participates: step (int32 []) -> whether this worker's fresh gradient is there
-            in time, bool []: `solo`, `majority`, or any function that reads the
-            worker's `jax.lax.axis_index`.
+            in time, bool []: `solo`, `majority`, or a function of the worker's index.
         carry_once: whether a carried gradient enters the next sum even if its worker is
-            late again, as in eager-SGD. By default it waits for its worker.
+            late again, as in eager-SGD. In both ways each gradient is used once.
         axis_name: the workers' axis, or several.
         bucket_bytes: smaller leaves are joined and sent together, as in `mean`.
 
     Returns:
         A transformation whose state holds one gradient tree for each worker and the
-        state of `inner`. All workers enter the all-reduce of each step, with zeros if
-        they have nothing to send. For the time that the rule saves see `cluster`.
+        state of `inner`. All workers enter each all-reduce, some with zeros.
 
     Example:
         >>> tx = partial_mean(
@@ -80,18 +75,13 @@ def partial_mean(
         Array([0.33333334, 0.33333334], dtype=float32))
 
     References:
-        Li, Ben-Nun, Di Girolamo, Alistarh and Hoefler, Taming unbalanced training
-        workloads in deep learning with partial collective operations (eager-SGD), PPoPP
-        2020, arXiv:1908.04207: `carry_once` and `solo` or `majority`.
+        Li et al. (eager-SGD, with `carry_once`), PPoPP 2020, arXiv:1908.04207.
     """
     inner = base.as_transformation("inner", inner)
 
     def init_fn(params):
-        nothing = Carried(
-            gradients=optax.tree.zeros_like(params),
-            held=jnp.zeros((), jnp.int32),
-            ages=jnp.zeros((), jnp.float32),
-        )
+        zeros = optax.tree.zeros_like(params)
+        nothing = Carried(zeros, held=jnp.int32(0), ages=jnp.float32(0))
         return PartialMeanState(
             staleness=jnp.zeros((), jnp.float32),
             step=jnp.zeros((), jnp.int32),
@@ -106,8 +96,8 @@ def partial_mean(
         in_time = base.as_scalar("participates(step)", in_time, jnp.bool_)
         age = means.one_age("exchange.partial_mean", staleness)
         fresh = Carried(updates, jnp.int32(1), age)
-        carried = state.carried
-        carried = carried._replace(ages=carried.ages + carried.held)  # a step older
+        older = state.carried.ages + state.carried.held  # by a step
+        carried = state.carried._replace(ages=older)
         nothing = optax.tree.zeros_like(carried)
         both = jax.tree.map(jnp.add, carried, fresh)
 
@@ -134,21 +124,15 @@ def partial_mean(
 
 
 def solo(seconds: ArrayLike, *, axis_name: base.AxisName = "workers") -> Participation:
-    """The first worker to arrive triggers the sum; all that arrive later are late.
+    """The `participates` of `partial_mean` where the first worker triggers the sum.
 
         p takes part in step t  iff  seconds[t, p] = min_q seconds[t, q]
 
     Args:
-        seconds: float [T, P], the time at which each worker has its gradient. Times are
-            compared only within a step; round them if workers that arrive almost
+        seconds: float [T, P], finite, the time at which each worker has its gradient,
+            to be compared within a step; round it if workers that arrive almost
             together should take part together. After T steps the table starts again.
         axis_name: the axis of the P workers, or several.
-
-    Returns:
-        A function for the argument `participates` of `partial_mean`.
-
-    Raises:
-        ValueError: if a time is not finite, or P is not the number of workers.
 
     Example:
         >>> arrives = solo([[1.0, 2.0, 1.0], [3.0, 2.0, 2.5]])
@@ -171,7 +155,7 @@ def solo(seconds: ArrayLike, *, axis_name: base.AxisName = "workers") -> Partici
 def majority(
     key: jax.Array, seconds: ArrayLike, *, axis_name: base.AxisName = "workers"
 ) -> Participation:
-    """A worker drawn at random triggers the sum; all that arrive after it are late.
+    """The `participates` of `partial_mean` where a random worker triggers the sum.
 
         q(t) uniform on 0, ..., P - 1, the same on all workers
         p takes part in step t  iff  seconds[t, p] <= seconds[t, q(t)]
@@ -183,15 +167,10 @@ def majority(
         seconds: float [T, P], as in `solo`.
         axis_name: the axis of the P workers, or several.
 
-    Returns:
-        A function for the argument `participates` of `partial_mean`.
-
     Example:
         >>> arrives = majority(jax.random.key(0), [[0.0, 1.0, 2.0, 3.0]])
-        >>> def share(step):
-        ...     return jax.vmap(lambda _: arrives(step), axis_name="workers")(
-        ...         jnp.arange(4)).mean()
-        >>> sorted({float(share(step)) for step in range(50)})
+        >>> each = jax.vmap(lambda _, t: arrives(t), (0, None), axis_name="workers")
+        >>> sorted({float(each(jnp.arange(4), step).mean()) for step in range(50)})
         [0.25, 0.5, 0.75, 1.0]
 
     References:

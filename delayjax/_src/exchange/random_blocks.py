@@ -9,20 +9,16 @@ from delayjax._src.exchange.error_feedback import Compressor
 
 
 def random_blocks(key: jax.Array, fraction: float) -> Compressor:
-    """Keeps one block of consecutive entries of each leaf, the same on all workers.
+    """The `compress` of `error_feedback` that keeps one block of each leaf's entries.
 
         size  = max(1, floor(fraction n)) for a leaf with n entries
         start uniform on 0, ..., n - 1; after the end the block goes on at the front
 
-    Each entry is kept with probability size / n.
+    The same on all workers. A leaf that is sharded over further axes is gathered.
 
     Args:
         key: a PRNG key; the draw at step t uses `fold_in(key, t)`.
         fraction: the fraction of the entries that is kept, in (0, 1]. Static.
-
-    Returns:
-        A function for the argument `compress` of `error_feedback`. A leaf that is
-        sharded over further axes of a mesh is gathered for it.
 
     Example:
         >>> compress = random_blocks(jax.random.key(7), 0.5)
@@ -33,8 +29,7 @@ def random_blocks(key: jax.Array, fraction: float) -> Compressor:
         Array([10., 11.,  0.,  0.,  0., 15.], dtype=float32)
 
     References:
-        Xu and Huang (DEF), ICML 2022, arXiv:2004.05298; the block as in its code
-        anxuthu/DEF (`URSB`, a uniform random sparse block).
+        Xu and Huang (DEF), ICML 2022, arXiv:2004.05298; `URSB` of its code anxuthu/DEF.
     """
     base.check_number("fraction", fraction, positive=True)
     if fraction > 1:
@@ -51,9 +46,8 @@ def random_blocks(key: jax.Array, fraction: float) -> Compressor:
     def compress(tree, step):
         leaves, structure = jax.tree.flatten(tree)
         entries = np.asarray([max(leaf.size, 1) for leaf in leaves], np.int32)
-        starts = jax.random.randint(
-            jax.random.fold_in(key, step), entries.shape, 0, entries
-        )
+        drawn = jax.random.fold_in(key, step)
+        starts = jax.random.randint(drawn, entries.shape, 0, entries)
 
         def restore(message):
             blocks = jax.tree.leaves(message)

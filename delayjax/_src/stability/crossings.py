@@ -21,13 +21,9 @@ def crossings(
 
         a(w) = -M(z) / N(z),    M(z) = (z - 1)(1 - beta/z),
 
-    is real. As the step grows past a(w), roots leave the disc where Im a(w) grows with
-    w, and enter it where Im a(w) falls, for
-
-        d log|z| / da = Im(da/dw) / |da/dw|^2.
-
-    -M conj(N) is a trigonometric polynomial, so a grid that resolves its fastest term
-    shows all changes of its sign.
+    is real. There roots leave the disc as the step grows if Im a(w) grows with w, and
+    enter it if Im a(w) falls. -M conj(N) is a trigonometric polynomial: a grid that
+    resolves its fastest term shows all changes of its sign.
 
     Returns:
         The positive steps, at most `below`, ascending, float64 [n], and the change of
@@ -91,12 +87,10 @@ class _Curve:
         for i in _near_misses(turned):
             size = functools.partial(lambda side, w: side * self.turned(w), turned[i])
             near.append(minimum_between(size, float(w[i - 1]), float(w[i + 1])))
-        if near:
-            where = np.searchsorted(w, near := sorted(near))
-            w = np.insert(w, where, near)
-            turned = np.insert(turned, where, [self.turned(x) for x in near])
-            steps = np.insert(steps, where, [self.step(x) for x in near])
-        return w, turned, steps
+        where = np.searchsorted(w, near := sorted(near))
+        w = np.insert(w, where, near)
+        turned = np.insert(turned, where, [self.turned(x) for x in near])
+        return w, turned, np.insert(steps, where, [self.step(x) for x in near])
 
     def turn(self, low: float, high: float) -> float:
         """Where `turned` changes its sign."""
@@ -125,19 +119,14 @@ class _Curve:
     def _parts(self, w: float) -> tuple[complex, complex]:
         """M, and N divided by the scale."""
         r, beta = self.radius, self.momentum
-        # cos(w) - 1 cancels near 0
-        less = 2 * math.sin(w / 2) ** 2
+        less = 2 * math.sin(w / 2) ** 2  # 1 - cos(w) cancels near 0
         still = complex(r - 1 - r * less, r * math.sin(w))
         still *= complex(1 - beta / r + beta / r * less, beta / r * math.sin(w))
-        response = complex(self.terms @ np.exp(-1j * w * self.powers))
-        return still, response
+        return still, complex(self.terms @ np.exp(-1j * w * self.powers))
 
 
 def _near_misses(values: np.ndarray) -> np.ndarray:
-    """The points beside which a value may change its sign twice, int64 [n].
-
-    The test is a parabola through each point and its neighbors, with a margin.
-    """
+    """The points where a parabola through neighbors nearly reaches 0, int64 [n]."""
     before, here, after = values[:-2], values[1:-1], values[2:]
     bend = before - 2 * here + after
     towards_zero = (here * bend > 0) & (here * before > 0) & (here * after > 0)

@@ -12,22 +12,18 @@ from jax.typing import ArrayLike
 
 from delayjax._src import base
 
+Loss = Callable[[Any, Any], ArrayLike]
+"""(params, batch) -> a scalar, twice differentiable."""
+
 _DENSE = 20  # parameters: up to here the whole Hessian is as cheap
 # residual over eigenvalue; the relative error of the eigenvalue is its square
 _RESIDUAL = {"float32": 1e-4, "float64": 1e-8}
 
 
 def sharpness(
-    loss: Callable[[Any, Any], ArrayLike],
-    params: Any,
-    batch: Any,
-    *,
-    preconditioner: Any = None,
+    loss: Loss, params: Any, batch: Any, *, preconditioner: Any = None
 ) -> float:
     """The largest eigenvalue of the Hessian of a loss: the lambda of `Dynamics`.
-
-    Gradient descent from `params` first becomes unstable in the direction of this
-    curvature, at eta = step_limit / lambda.
 
     Args:
         loss: as in `hessian_eigenvalues`, with the same errors and costs.
@@ -41,32 +37,24 @@ def sharpness(
         6.0
 
     References:
-        Cohen et al., Gradient descent on neural networks typically occurs at the edge
-        of stability, arXiv:2103.00065.
+        Cohen et al. (edge of stability), arXiv:2103.00065.
     """
     found = hessian_eigenvalues(loss, params, batch, preconditioner=preconditioner)
     return float(found[0])
 
 
 def hessian_eigenvalues(
-    loss: Callable[[Any, Any], ArrayLike],
-    params: Any,
-    batch: Any,
-    *,
-    count: int = 1,
-    preconditioner: Any = None,
+    loss: Loss, params: Any, batch: Any, *, count: int = 1, preconditioner: Any = None
 ) -> np.ndarray:
     """The largest eigenvalues of the Hessian of a loss, without the Hessian.
 
-    The matrix is D^{-1/2} H D^{-1/2}, with the eigenvalues of D^{-1} H. ARPACK's
-    implicitly restarted Lanczos method finds them from products
+    ARPACK's Lanczos method finds the eigenvalues of D^{-1} H from products
 
         H v = d/ds grad loss(params + s v)  at s = 0.
 
     Args:
         loss: (params, batch) -> a scalar, twice differentiable.
-        params: a tree of real arrays, N numbers in all. Narrower types than float32 are
-            widened to it.
+        params: a tree of real arrays, N numbers in all; computed in float32 or wider.
         batch: the second argument of `loss`; as large as memory allows.
         count: the number of eigenvalues, 1 .. N.
         preconditioner: D, by which the optimizer divides gradients: a tree like
@@ -75,12 +63,8 @@ def hessian_eigenvalues(
     Returns:
         float64 [count], descending by value, not by size. Exact to 1e-6 in float32 if
         the eigenvalues are well separated. Costs 20 to 100 products of two to three
-        gradients each, and max(20, 2 count + 1) vectors of N on the host.
-
-    Raises:
-        ValueError: if the Hessian is not finite.
-        scipy.sparse.linalg.ArpackNoConvergence: find fewer eigenvalues, or widen the
-            parameters to float64.
+        gradients each, and max(20, 2 count + 1) vectors of N on the host. If ARPACK
+        does not converge, find fewer, or widen the parameters to float64.
 
     Example:
         >>> x = jnp.arange(1.0, 4.0)
@@ -88,8 +72,7 @@ def hessian_eigenvalues(
         array([9., 4.])
 
     References:
-        Lehoucq, Sorensen and Yang, ARPACK users' guide, 1998; Pearlmutter, Fast exact
-        multiplication by the Hessian, 1994.
+        Pearlmutter, Fast exact multiplication by the Hessian, 1994.
     """
     count = base.check_bound("count", count, at_least=1)
     params = widened("params", params)
@@ -97,10 +80,20 @@ def hessian_eigenvalues(
     size, dtype = point.size, point.dtype
     if count > size:
         raise ValueError(f"`count` must be at most {size}, got {count}.")
-    root = _inverse_root(preconditioner, params).astype(dtype)
+    root = jnp.ones((), dtype)  # D^{-1/2}
+    if preconditioner is not None:
+        divisor = widened("preconditioner", preconditioner)
+        roots = jax.tree.map(
+            lambda d, x: jax.lax.rsqrt(d) + jnp.zeros_like(x), divisor, params
+        )
+        root = ravel_pytree(roots)[0].astype(dtype)
+        if not (jnp.isfinite(root) & (root > 0)).all():
+            raise ValueError("`preconditioner` must be positive and finite.")
 
     @jax.jit
     def product(params, batch, root, vector):
+        """D^{-1/2} H D^{-1/2} v, with the eigenvalues of D^{-1} H."""
+
         def gradient(at):
             return ravel_pytree(jax.grad(loss)(at, batch))[0]
 
@@ -125,14 +118,12 @@ def hessian_eigenvalues(
     unit = np.linalg.norm(hessian_times(start)) / np.linalg.norm(start)
     if not unit:
         return np.zeros(count)
-    operator: Any = (
-        scipy.sparse.linalg.LinearOperator
-    )  # pyright does not know its arguments
-    hessian = operator((size, size), lambda v: hessian_times(v) / unit, dtype=dtype)
-    options = {"which": "LA", "tol": _RESIDUAL[dtype.name], "v0": start}
-    found = scipy.sparse.linalg.eigsh(
-        hessian, count, return_eigenvectors=False, **options
+    arpack: Any = scipy.sparse.linalg  # pyright does not know its arguments
+    hessian = arpack.LinearOperator(
+        (size, size), lambda v: hessian_times(v) / unit, dtype=dtype
     )
+    options = {"which": "LA", "tol": _RESIDUAL[dtype.name], "v0": start}
+    found = arpack.eigsh(hessian, count, return_eigenvectors=False, **options)
     return float(unit) * np.sort(np.asarray(found, np.float64))[::-1]
 
 
@@ -146,17 +137,3 @@ def widened(name: str, tree: Any) -> Any:
         return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
 
     return jax.tree.map(wide, tree)
-
-
-def _inverse_root(preconditioner: Any, params: Any) -> jax.Array:
-    """D^{-1/2}, [N]; or 1."""
-    if preconditioner is None:
-        return jnp.ones(())
-    divisor = widened("preconditioner", preconditioner)
-    roots = jax.tree.map(
-        lambda d, x: jax.lax.rsqrt(d) + jnp.zeros_like(x), divisor, params
-    )
-    root = ravel_pytree(roots)[0]
-    if not (jnp.isfinite(root) & (root > 0)).all():
-        raise ValueError("`preconditioner` must be positive and finite.")
-    return root

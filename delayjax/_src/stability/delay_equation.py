@@ -8,13 +8,15 @@ import scipy
 
 from delayjax._src import base
 from delayjax._src.cluster.service_time import ServiceTime, as_service_time
-from delayjax._src.stability import gain_limits, sdde
+from delayjax._src.stability import spectrum
 from delayjax._src.stability.rightmost import RightmostZeros, meeting_rate
 from delayjax._src.stability.root_finding import zero_between
 
 _MOST_STAGES = 128  # up to here the roots come from a polynomial
 _NEAR = 1e-3  # relative distance to -1/e at which scipy's W is inexact, or nan
 _REAL = 1e-7  # relative size that rounding leaves of an imaginary part
+_GOLDEN = (math.sqrt(5) - 1) / 2
+_LONGER = 0.05  # the share of the mean delay that the steps of a path may add
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,13 +25,10 @@ class DelayEquation:
 
     With nu gradients a second from many workers, a mode x of curvature lambda follows
 
-        dx/dt = -a E x(t - T),    a = eta lambda nu.
+        dx/dt = -a E x(t - T),    a = eta lambda nu,
 
-    Its solutions are exp(s t) for the roots of
-
-        s + a phi(s) = 0,    phi(s) = E exp(-s T).
-
-    The argument `gain` of all methods is a, finite and non-negative, in 1/seconds: eta
+    which exp(s t) solves where s + a phi(s) = 0, with phi(s) = E exp(-s T). The
+    argument `gain` of all methods is a, finite and non-negative, in 1/seconds: eta
     lambda P / E T for P workers.
 
     Attributes:
@@ -42,6 +41,11 @@ class DelayEquation:
         >>> rates = [equation.decay_rate(gain) for gain in (0.1, np.exp(-1), 1.0, 2.0)]
         >>> [round(rate, 6) for rate in rates]  # 1/e is critical; at 2 the error grows
         [0.111833, 1.0, 0.318132, -0.172816]
+        >>> round(equation.speedup_limit(), 5)
+        0.63336
+        >>> memoryless = DelayEquation(cluster.exponential(1.0))
+        >>> round(memoryless.critical_gain(), 6), memoryless.roots(0.16).real.round(6)
+        (0.25, array([-0.2, -0.8]))
 
     References:
         Yu, Chen and Poor, arXiv:2406.11159, for roots as rates of convergence.
@@ -58,28 +62,11 @@ class DelayEquation:
             )
 
     def half_update_earlier(self, workers: int) -> "DelayEquation":
-        """The equation that the updates of P workers follow more closely.
+        """The equation with T (1 - 1/(2P)), which P workers follow more closely.
 
-        P workers hold the parameters between two updates, so a staleness of P - 1
-        updates acts like a delay of P - 1/2 updates, which is not T but
-
-            (1 - 1/(2P)) T
-
-        For constant times rates and limits are then the cluster's up to terms in 1/P^2.
-        For random times the limit keeps an error of -0.2/P (gamma times of shape 16) to
-        -0.8/P (uniform times from 0 on).
-
-        Args:
-            workers: P, for a server that updates at each gradient.
-
-        Example:
-            >>> from delayjax import cluster
-            >>> from delayjax.stability import Dynamics
-            >>> equation = DelayEquation(cluster.constant(1.0)).half_update_earlier(16)
-            >>> round(equation.gain_limit(workers=16) / 16, 4)
-            0.1013
-            >>> round(Dynamics(15).step_limit(), 4)  # for the updates
-            0.1013
+        P workers of a server that updates at each gradient hold the parameters between
+        two updates. For constant times rates and limits are then the cluster's up to
+        terms in 1/P^2; for random times the limit is up to 0.8/P too low.
         """
         workers = base.check_bound("workers", workers, at_least=1)
         return DelayEquation(self.service_time.scaled(1 - 1 / (2 * workers)))
@@ -88,29 +75,20 @@ class DelayEquation:
         """The s of the modes exp(s t) that decay most slowly.
 
         A constant delay has W_j(-a T) / T, with Lambert's W; k memoryless stages have
-        s = (k/mean) (u - 1) with the roots of u^{k+1} - u^k + a mean/k = 0. Otherwise
-        the turns of s + a phi(s) about 0 count the roots; Newton's method finds them.
+        s = (k/mean) (u - 1) with the roots of u^{k+1} - u^k + a mean/k = 0.
 
         Args:
             gain: a.
             number: of roots; one more is returned rather than half of a pair.
 
         Returns:
-            complex128 [n], in 1/seconds, the largest real part first; of a pair the
-            upper one first. n is below `number` if the other roots are beyond
-            -`tail_rate`, very far away, or do not exist. A double root is exact to
-            1e-8. Costs 1 ms for closed forms, else 5 ms or more, in proportion to the
-            number of samples and to `gain` times the longest delay.
+            complex128 [n], in 1/seconds, the largest real part first. n is below
+            `number` if other roots are beyond -`tail_rate`, very far away, or do not
+            exist. A double root is exact to 1e-8. Without a closed form the time grows
+            with `gain` times the longest delay, at most about 10^6.
 
         Raises:
-            ValueError: if the tail of T is heavier than exponential; or, without a
-                closed form, `gain` times the longest delay is above about 10^6.
-
-        Example:
-            >>> from delayjax import cluster
-            >>> memoryless = DelayEquation(cluster.exponential(1.0))
-            >>> memoryless.roots(0.16).real.round(6).tolist()
-            [-0.2, -0.8]
+            ValueError: if the tail of T is heavier than exponential.
 
         References:
             Corless et al., On the Lambert W function, 1996, for the constant delay.
@@ -120,37 +98,28 @@ class DelayEquation:
         time = self._with_a_light_tail()
         if gain == 0:
             return np.zeros(1, complex)
-        if time.stages == math.inf and abs(math.e * gain * time.mean - 1) > _NEAR:
+        turns = gain * time.mean
+        if time.stages == math.inf and abs(math.e * turns - 1) > _NEAR:
             # W_-1, W_0, W_1, ...; the other branches are their conjugates
-            a, branches = -gain * time.mean, range(-1, number // 2 + 2)
-            found = (
-                np.array([scipy.special.lambertw(a, j) for j in branches]) / time.mean
-            )
+            branches = range(-1, number // 2 + 2)
+            found = np.array([scipy.special.lambertw(-turns, j) for j in branches])
+            found /= time.mean
         elif time.stages is not None and time.stages in range(1, _MOST_STAGES + 1):
             stages = int(time.stages)
             polynomial = np.zeros(stages + 2)
-            polynomial[:2], polynomial[-1] = (1, -1), gain * time.mean / stages
+            polynomial[:2], polynomial[-1] = (1, -1), turns / stages
             found = stages / time.mean * (np.roots(polynomial) - 1)
         else:
             found = RightmostZeros(gain, time, meeting_rate(time)).find(number)
         return _in_order(found, number)
 
     def decay_rate(self, gain: float) -> float:
-        """The long-run decay rate of the error, -max Re s over the `roots`.
+        """The long-run decay rate of the error, 1/seconds: -max Re s of the `roots`.
 
-        Up to `critical_gain` it is the smaller r with
+        It is negative where the error grows, and at most `tail_rate`. Up to the
+        `critical_gain` it is the smaller r with
 
             r = a E exp(r T),    which is above a: a small delay speeds up.
-
-        Returns:
-            float64, in 1/seconds; negative where the error grows, and at most
-            `tail_rate`. Costs 0.2 ms below the critical gain and for gamma times, else
-            as much as `roots`, with the same errors.
-
-        Example:
-            >>> from delayjax import cluster
-            >>> round(DelayEquation(cluster.exponential(1.0)).decay_rate(0.16), 6)
-            0.2
         """
         gain, time = _checked(gain), self._with_a_light_tail()
         has_stages = time.stages is not None and time.stages < math.inf
@@ -169,28 +138,26 @@ class DelayEquation:
     def gain_limit(self, *, workers: float) -> float:
         """The smallest gain at which single runs of P workers may diverge.
 
-        The delay equation is the mean over runs, and the limit of infinitely many
-        workers. It has a root i w on the imaginary axis where
+        The delay equation, the mean over runs, has a root i w on the imaginary axis at
 
             E cos(w T) = 0,    a = w / E sin(w T)
 
-        The smallest a, times the mean delay, is pi/2 for a constant delay, (pi/2)^2 for
-        uniform delays from 0 on, and k tan(pi/2k) / cos^k(pi/2k) for k stages. For P
-        workers with independent delays the variance decays where also
+        The smallest a E T is pi/2 for a constant delay and k tan(pi/2k) / cos^k(pi/2k)
+        for k stages. For P workers with independent delays the variance decays where
+        also, over all w and with phi = phi(i w),
 
             (a^2 E T / 2 pi P) int (1 - |phi|^2) / |i w + a phi|^2 dw < 1
 
-        over all w, phi = phi(i w). For memoryless workers this is a E T < sqrt(2 P);
-        their single runs are stable up to sqrt(pi P) + 1/2.
+        For memoryless workers this is a E T < sqrt(2 P); their single runs are stable
+        up to sqrt(pi P) + 1/2.
 
         Args:
             workers: P, or `math.inf` for the delay equation itself.
 
         Returns:
             float64, in 1/seconds; `inf` for infinite P where no frequency up to 1000 /
-            median gives a limit, as for exponential times. The step limit is eta lambda
-            = limit * mean / P, closer with `half_update_earlier`. Costs up to 2 ms for
-            infinite P, else 16,000 values of phi, or 1,000 where T has no formula.
+            median gives a limit, as for exponential times. In steps it is limit * mean
+            / P, closer with `half_update_earlier`.
 
         Example:
             >>> from delayjax import cluster
@@ -198,48 +165,27 @@ class DelayEquation:
             >>> [round(equation.gain_limit(workers=p), 2) for p in (16, 1000, math.inf)]
             [3.1, 3.98, 4.0]
         """
-        limit = gain_limits.limit_of_the_mean(self.service_time)
+        limit = spectrum.limit_of_the_mean(self.service_time)
         if isinstance(workers, float) and workers == math.inf:
             return limit
         count = base.check_bound("workers", workers, at_least=1)
-        return gain_limits.limit_of_the_variance(self.service_time, count, limit)
+        return spectrum.limit_of_the_variance(self.service_time, count, limit)
 
     def critical_gain(self) -> float:
         """The largest gain at which the error decays without oscillating, 1/seconds.
 
-        Two real roots meet there, at the r > 0 of the largest
-
-            a = r / E exp(r T)
-
-        In units of the mean it is 1/e for a constant delay, which decays fastest at
-        this gain, and (k/(k+1))^{k+1} for k stages. Widely spread delays, as gamma
-        times of a shape below 1, decay faster at larger gains, oscillating.
-
-        Raises:
-            ValueError: if the tail of T is heavier than exponential.
-
-        Example:
-            >>> from delayjax import cluster
-            >>> round(DelayEquation(cluster.exponential(1.0)).critical_gain(), 6)
-            0.25
+        Two real roots meet there, at the r > 0 of the largest a = r / E exp(r T). In
+        units of the mean it is 1/e for a constant delay, which decays fastest there,
+        and (k/(k+1))^{k+1} for k stages.
         """
         rate = meeting_rate(self._with_a_light_tail())
         return rate / float(self.service_time.transform(-rate))
 
     def speedup_limit(self) -> float:
-        """Below this gain, in 1/seconds, late gradients are faster than fresh ones.
+        """The gain, in 1/seconds, below which late gradients beat fresh ones.
 
-        Without delay the rate is the gain itself. With delay it is larger for
-
-            0 < a < speedup_limit,    decay_rate(speedup_limit) = speedup_limit.
-
-        For a constant delay of 1 it is -log(cos v) with -log(cos v) tan v = v. It is
-        above `critical_gain`, and costs 20 to 40 `decay_rate`s.
-
-        Example:
-            >>> from delayjax import cluster
-            >>> round(DelayEquation(cluster.constant(1.0)).speedup_limit(), 5)
-            0.63336
+        Without delay the rate is the gain itself. Here decay_rate(gain) = gain; for a
+        constant delay of 1 at -log(cos v) with -log(cos v) tan v = v.
         """
 
         def ahead(gain):
@@ -254,26 +200,20 @@ class DelayEquation:
     def variance(self, gain: float, *, noise: float = 1.0) -> float:
         """The variance about the optimum that gradient noise maintains.
 
-            dX = -a E X(t - T) dt + noise dB
-
-        For a constant delay and for any times it is
+        For dX = -a E X(t - T) dt + noise dB with a constant delay, and any times, it is
 
             (noise^2 / 2a) (1 + sin a T) / cos a T
             (noise^2 / 2 pi) int dw / |i w + a phi(i w)|^2    over all w
 
-        This is a mean over delays: random delays of finitely many workers add to it,
-        see `Dynamics.stationary_variance`.
+        Random delays of finitely many workers add to it: see `Dynamics`.
 
         Args:
             gain: a.
-            noise: eta sigma sqrt(nu), in units of x / sqrt(seconds), for gradients of
-                standard deviation sigma.
+            noise: eta sigma sqrt(nu), in units of x / sqrt(seconds).
 
         Returns:
             float64, in units of x^2; `inf` where the gain is 0 or the equation is
-            unstable. Exact for constant and exponential times; else the integral costs
-            1600 (a mean + 10) values of phi, some ms at a of 1/mean. A ValueError says
-            if the times are spread too widely for six digits.
+            unstable. Exact to six digits, or a ValueError for times too widely spread.
 
         Example:
             >>> from delayjax import cluster
@@ -288,7 +228,7 @@ class DelayEquation:
         base.check_number("noise", noise)
         if gain == 0 or gain >= self.gain_limit(workers=math.inf):
             return math.inf
-        return float(noise) ** 2 * sdde.variance(gain, self.service_time)
+        return float(noise) ** 2 * spectrum.variance(gain, self.service_time)
 
     def paths(
         self,
@@ -306,17 +246,15 @@ class DelayEquation:
 
             X_{n+1} = X_n - a h X(t_n + h/2 - T) + noise sqrt(h) xi_n
 
-        with X = start before 0. Step n has one delay T, the quantile of the share
-        n (sqrt(5) - 1)/2 mod 1, so a few steps in a row cover all delays evenly. Values
-        between two points of a path are interpolated.
+        with X = start before 0, interpolated between two points. Step n has one delay
+        T, the quantile of the share n (sqrt(5) - 1)/2 mod 1.
 
         Args:
             gain: a.
             paths: the number of paths.
             steps: the number of steps.
-            step_seconds: h. A hundredth of the mean delay gives the variance to 1 %;
-                the error falls as h^2 if the delay is constant, else as h. Delays below
-                half a step count as half a step and may add 5 % to the mean at most.
+            step_seconds: h. A hundredth of the mean delay gives the variance to 1 %.
+                Delays below half a step count as half a step.
             seed: of the noise.
             noise: as in `variance`.
             start: x until t = 0.
@@ -324,8 +262,7 @@ class DelayEquation:
 
         Returns:
             float64 [1 + steps // every, paths], from t = 0. A path that diverges ends
-            at `inf` or nan. A step costs 50 us for 1000 paths. Memory holds the values
-            of the longest delay too.
+            at `inf` or nan. Memory holds the values of the longest delay too.
 
         Example:
             >>> from delayjax import cluster
@@ -340,17 +277,35 @@ class DelayEquation:
         """
         base.check_number("noise", noise)
         base.check_number("step_seconds", step_seconds, positive=True)
-        return sdde.paths(
-            _checked(gain),
-            self.service_time,
-            paths=base.check_bound("paths", paths, at_least=1),
-            steps=base.check_bound("steps", steps, at_least=1),
-            step_seconds=step_seconds,
-            rng=np.random.default_rng(base.check_bound("seed", seed)),
-            noise=noise,
-            start=start,
-            every=base.check_bound("every", every, at_least=1),
-        )
+        drift, kick = _checked(gain) * step_seconds, noise * math.sqrt(step_seconds)
+        paths = base.check_bound("paths", paths, at_least=1)
+        steps = base.check_bound("steps", steps, at_least=1)
+        rng = np.random.default_rng(base.check_bound("seed", seed))
+        every = base.check_bound("every", every, at_least=1)
+        shares = (0.5 + _GOLDEN * np.arange(steps)) % 1
+        exact = self.service_time.quantile(shares) / step_seconds - 0.5
+        late = np.maximum(exact, 0)
+        mean = self.service_time.mean
+        longer = float(np.mean(late - exact)) * step_seconds / mean
+        if longer > _LONGER:
+            raise ValueError(
+                "`step_seconds` must be short compared to the delay, got"
+                f" {step_seconds}: it makes the mean delay {longer:.0%} longer; take at"
+                f" most {mean / 10:.2g}."
+            )
+        back = np.floor(late).astype(np.int64)
+        x = np.full(paths, float(start))
+        ring = np.tile(x, (int(back.max()) + 2, 1))
+        kept = [x]
+        with np.errstate(over="ignore", invalid="ignore"):  # divergence is a result
+            for n in range(steps):
+                newer, older = ring[(n - back[n] - np.arange(2)) % len(ring)]
+                seen = newer + (late[n] - back[n]) * (older - newer)
+                x = x - drift * seen + kick * rng.standard_normal(paths)
+                ring[(n + 1) % len(ring)] = x
+                if (n + 1) % every == 0:
+                    kept.append(x)
+        return np.array(kept)
 
     def _with_a_light_tail(self) -> ServiceTime:
         if self.service_time.tail_rate == 0:
@@ -372,11 +327,9 @@ def _rate_of_turning_stages(gain: float, time: ServiceTime) -> float:
     """The rate of k stages, for any k > 0, above the critical gain.
 
     With s = (k/mean)(u - 1) and v/k the angle of u, u^k (1 - u) = a mean/k is real
-    where 1 - u has the angle -v. The law of sines in the triangle 0, 1, u gives
+    where 1 - u has the angle -v. The law of sines in the triangle 0, 1, u then gives
 
-        |u| = sin v / sin(v + v/k),    |1 - u| = sin(v/k) / sin(v + v/k),
-
-    and one equation in v, from 0 at the critical gain to pi k/(k+1).
+        |u| = sin v / sin(v + v/k),    |1 - u| = sin(v/k) / sin(v + v/k).
     """
     k, sought = float(time.stages or 0), math.log(gain * time.mean)
 

@@ -24,8 +24,7 @@ class Dynamics(Recursion):
         x_{t+1} = x_t - a x_{t - tau},    a = eta lambda
 
     All methods use the step a; the learning rate is eta = a / lambda. Training is
-    stable if it is stable at the largest lambda. Arguments are known values: this is
-    NumPy code, not for `jit`.
+    stable if it is stable at the largest lambda. This is NumPy code, not for `jit`.
 
     Args:
         delay: in updates: an int, or the probabilities of 0, 1, 2, ..., from which each
@@ -36,19 +35,18 @@ class Dynamics(Recursion):
             after the optimizer. It receives np.int32.
         compensation: c = h / lambda, for gradients corrected by h (x_t - x_{t-tau}).
             DC-ASGD has h = lam_0 times the mean of g^2.
-        extrapolation: e, for gradients at x_t + e (x_t - x_{t-1}), ahead of the
-            parameters. SpecTrain takes e = delay, which lowers the limit of plain SGD.
-            AsyncPP takes e = momentum and has the modes of Nesterov's momentum.
-
-    Raises:
-        ValueError: if a number or a weight is negative or not finite, `momentum` is not
-            below 1, all weights are 0, or the probabilities do not sum to 1.
+        extrapolation: e, for gradients at x_t + e (x_t - x_{t-1}). SpecTrain takes e =
+            delay, AsyncPP e = momentum.
 
     Example:
         >>> training = Dynamics(4, momentum=0.9)
         >>> limit = training.step_limit()
         >>> round(limit, 4), round(training.spectral_radius(limit), 4)
         (0.0265, 1.0)
+        >>> Dynamics(1).roots(0.16).real.round(6).tolist()  # z^2 - z + 0.16
+        [0.8, 0.2]
+        >>> round(Dynamics(1).critical_step(), 6)
+        0.25
 
     References:
         Chen, Yang and Cheng, SpecTrain, arXiv:1809.02839; Ajanthan et al., AsyncPP,
@@ -68,22 +66,17 @@ class Dynamics(Recursion):
 
             (a^2/2 pi) int (1 - |G|^2) / |e^{iw} - 1 + a G|^2 dw < 1,   over [-pi, pi],
 
-        with G(w) = sum_k p_k e^{-ikw}; the options change this integral. Some runs also
-        decay at up to 1.3 times that limit.
-
-        The delays of a cluster are not independent: `TraceDynamics` follows a trace.
-        Delays in a fixed order may have a lower limit: a staleness of 0, 1, ..., 7 in
-        turn is a batch of 8 gradients and has half of it.
+        with G(w) = sum_k p_k e^{-ikw}; the options change this integral. The limit may
+        be lower for delays in a fixed order, by half for 0, 1, ..., 7 in turn: see
+        `TraceDynamics`.
 
         Args:
             criterion: "mean_square": the variance decays, and so do single runs.
                 "mean": only the mean over runs decays, as in theory papers; right where
-                each update averages gradients of all delays in these shares. With 16
-                memoryless workers single runs diverge from 0.47 on, the mean from 62.
+                each update averages gradients of all delays in these shares.
 
         Returns:
-            float64. Costs 0.2 ms for fixed delays of up to 64 updates and for the mean;
-            in mean square O(K^2) for delays of up to K <= 10^4: 0.7 s for 1000.
+            float64. O(K^2) for delays of up to K <= 10^4: 0.7 s for 1000.
 
         Example:
             >>> round(Dynamics(4).step_limit(), 4)
@@ -101,10 +94,10 @@ class Dynamics(Recursion):
             )
         if self.is_plain:
             return _plain_limit(self.longest) / self.mean_weight
-        if criterion == "mean" or self.is_fixed:
+        if criterion == "mean" or len(self.ages) == 1:
             return self._mean_limit()
         self.check_longest()
-        return _mean_square_limit(self, self._mean_limit())
+        return self._mean_square_limit(self._mean_limit())
 
     def critical_step(self) -> float:
         """The step of the fastest decay: the smallest spectral radius.
@@ -113,14 +106,8 @@ class Dynamics(Recursion):
 
             tau^tau / (tau + 1)^{tau+1},    with the spectral radius tau / (tau + 1).
 
-        Returns:
-            float64; the smallest of equally fast steps. For random delays the mean of x
-            decays so. A compensation above 1 may put the step beyond `step_limit`.
-            Costs 15 ms for delays of up to 64 updates; none may be above 10^4.
-
-        Example:
-            >>> round(Dynamics(4).critical_step(), 5), round(4**4 / 5**5, 5)
-            (0.08192, 0.08192)
+        Of equally fast steps it is the smallest. Delays are at most 10^4. A
+        compensation above 1 may put it beyond `step_limit`.
         """
         self.check_longest()
         limit = self._mean_limit()
@@ -145,12 +132,7 @@ class Dynamics(Recursion):
 
         Returns:
             complex128 [n], the largest modulus first, without roots at 0. A double root
-            is exact to about 1e-8. Costs O(n^2) for delays of up to n, at most 10^4:
-            0.2 s for 1000.
-
-        Example:
-            >>> Dynamics(1).roots(0.16).real.round(6).tolist()  # z^2 - z + 0.16
-            [0.8, 0.2]
+            is exact to about 1e-8. O(n^2) for delays of up to n, at most 10^4.
         """
         base.check_number("step", step)
         self.check_longest()
@@ -158,16 +140,7 @@ class Dynamics(Recursion):
         return found[np.argsort(-np.abs(found), kind="stable")]
 
     def spectral_radius(self, step: float) -> float:
-        """The long-run factor of an error in one update: max |z| of the `roots`.
-
-        Returns:
-            float64; 0 where x is 0 after one update. Costs as much as `roots`.
-
-        Example:
-            >>> training = Dynamics(1)
-            >>> [round(training.spectral_radius(a), 6) for a in (0.25, 0.64, 1.44)]
-            [0.5, 0.8, 1.2]
-        """
+        """The long-run factor of an error in one update: max |z| of the `roots`."""
         return float(np.abs(self.roots(step)).max(initial=0.0))
 
     def stationary_variance(self, step: float, *, noise: float = 1.0) -> float:
@@ -184,12 +157,11 @@ class Dynamics(Recursion):
         over [-pi, pi]. Each update has noise of its own, so each gradient counts once.
 
         Args:
-            step: a = eta lambda.
+            step: a.
             noise: s = eta sigma, for gradients of standard deviation sigma.
 
         Returns:
             float64, in units of x^2; `inf` where the step is not stable in mean square.
-            Costs O(K^2) for delays of up to K, 1 ms for 64.
 
         Example:
             >>> round(Dynamics(0).stationary_variance(0.5), 6)  # s^2 / (a (2 - a))
@@ -199,12 +171,22 @@ class Dynamics(Recursion):
         base.check_number("noise", noise)
         step, weight = float(step), self.mean_weight
         if self.is_plain:
-            variance, factor = _plain_variance(weight * step, self.longest), weight
+            a, tau = weight * step, self.longest
+            if not 0 < a < _plain_limit(tau):
+                return math.inf
+            v = 2 * math.asin(a / 2)
+            r = math.cos(v * (2 * tau - 1) / 4 + math.pi / 4)
+            r /= math.cos(v * (2 * tau + 1) / 4 - math.pi / 4)
+            scale, variance = float(noise) * weight, 1 / (a * (2 * r - a))
         else:
-            variance, factor = self._variance(step), 1 / step if step else 1.0
-        if variance == math.inf:
-            return math.inf
-        scale = float(noise) * factor
+            gain, seen, radius = second_moments(self, step)
+            if not radius < 1:
+                return math.inf
+            # covariances that gradient noise adds
+            square = self.chances @ self.weights**2
+            added = [self.lead**2 * square, self.lead * weight, 1.0]
+            variance = float(seen @ np.linalg.solve(np.eye(3) - gain, added))
+            scale = float(noise) * (1 / step)
         return scale * variance * scale  # ** would raise OverflowError
 
     def _mean_limit(self) -> float:
@@ -212,61 +194,33 @@ class Dynamics(Recursion):
         steps, _ = crossings(self)
         return float(steps[0]) if steps.size else math.inf
 
-    def _variance(self, step: float) -> float:
-        """The variance of x where the noise of a gradient is 1 / step."""
-        moments = second_moments(self, step)
-        if moments is None:
-            return math.inf
-        gain, seen = moments
-        if not np.abs(np.linalg.eigvals(gain)).max() < 1:
-            return math.inf
-        # covariances that gradient noise adds
-        square = self.chances @ self.weights**2
-        added = [self.lead**2 * square, self.lead * self.mean_weight, 1.0]
-        return float(seen @ np.linalg.solve(np.eye(3) - gain, added))
+    def _mean_square_limit(self, limit: float) -> float:
+        """The smallest step at which the variance does not decay, at most `limit`."""
+
+        def excess(step: float) -> float:
+            """Below 0 where the variance decays; between -1 and 1."""
+            if step == 0:
+                return -1.0
+            *_, radius = second_moments(self, step)
+            return (radius - 1) / (radius + 1) if math.isfinite(radius) else 1.0
+
+        # the gain may be unbounded very close to the limit of the mean
+        steps = limit * np.append(np.arange(20) / 20, 1 - 0.5 ** np.arange(5, 40))
+        values = []
+        while len(values) < len(steps) and (not values or values[-1] < 0):
+            values.append(excess(steps[len(values)]))
+        # with momentum and compensation it may rise and fall before
+        for i in range(1, len(values) - 1):
+            if values[i - 1] < values[i] > values[i + 1]:
+                low, high = steps[i - 1], steps[i + 1]
+                top = minimum_between(lambda step: -excess(step), low, high)
+                if excess(top) > 0:
+                    return zero_between(excess, low, top)
+        if values[-1] < 0:
+            return limit
+        return zero_between(excess, steps[len(values) - 2], steps[len(values) - 1])
 
 
 def _plain_limit(tau: int) -> float:
     """The limit of a fixed delay without other options."""
     return 2 * math.sin(math.pi / (2 * (2 * tau + 1)))
-
-
-def _plain_variance(a: float, tau: int) -> float:
-    """The variance for a fixed delay without other options, at a noise of 1."""
-    if not 0 < a < _plain_limit(tau):
-        return math.inf
-    v = 2 * math.asin(a / 2)
-    r = math.cos(v * (2 * tau - 1) / 4 + math.pi / 4)
-    r /= math.cos(v * (2 * tau + 1) / 4 - math.pi / 4)
-    return 1 / (a * (2 * r - a))
-
-
-def _mean_square_limit(recursion: Recursion, limit: float) -> float:
-    """The smallest step at which the variance does not decay, at most `limit`."""
-
-    def excess(step: float) -> float:
-        """Below 0 where the variance decays; between -1 and 1."""
-        if step == 0:
-            return -1.0
-        moments = second_moments(recursion, step)
-        if moments is None:
-            return 1.0
-        gain = np.abs(np.linalg.eigvals(moments[0])).max()
-        return (gain - 1) / (gain + 1) if math.isfinite(gain) else 1.0
-
-    # the gain may be unbounded very close to the limit of the mean
-    shares = np.append(np.arange(20) / 20, 1 - 0.5 ** np.arange(5, 40))
-    steps = limit * shares
-    values = []
-    while len(values) < len(steps) and (not values or values[-1] < 0):
-        values.append(excess(steps[len(values)]))
-    # with momentum and compensation it may rise and fall before
-    for i in range(1, len(values) - 1):
-        if values[i - 1] < values[i] > values[i + 1]:
-            low, high = steps[i - 1], steps[i + 1]
-            top = minimum_between(lambda step: -excess(step), low, high)
-            if excess(top) > 0:
-                return zero_between(excess, low, top)
-    if values[-1] < 0:
-        return limit
-    return zero_between(excess, steps[len(values) - 2], steps[len(values) - 1])

@@ -1,5 +1,7 @@
 """Second moments: the variance under gradient noise and random delays."""
 
+import math
+
 import numpy as np
 
 from delayjax._src.stability.recursion import Recursion
@@ -7,7 +9,7 @@ from delayjax._src.stability.recursion import Recursion
 
 def second_moments(
     recursion: Recursion, step: float
-) -> tuple[np.ndarray, np.ndarray] | None:
+) -> tuple[np.ndarray, np.ndarray, float]:
     """How the noise of one update adds to the variance of later updates.
 
     A random staleness k adds to each update the random pair
@@ -16,24 +18,25 @@ def second_moments(
 
     The pairs have the covariances Q = (Q_11, Q_12, Q_22) and are uncorrelated in time.
     x and m are linear filters of e, with z-transforms over D(z), and make the next e.
-    Without modulation e has one component, and
-
-        Q <- Q J,    J = (a^2/2 pi) int (1 - |G|^2) / |D(e^{iw})|^2 dw
-
-    with G(w) = sum_k p_k e^{-ikw}, over [-pi, pi].
+    Without modulation e has one component, and Q <- Q J as in `Dynamics.step_limit`.
 
     Returns:
-        `gain`, float64 [3, 3], maps Q to the Q of the next updates: the variance is
-        finite if its spectral radius J is below 1. `seen`, float64 [3], maps Q to the
-        variance of x. None where the mean of x does not decay. Exact to rounding, in
-        O(K^2) for delays up to K.
+        The map from Q to the Q of the next updates, float64 [3, 3]; the map from Q to
+        the variance of x, float64 [3]; the spectral radius J of the first, below 1
+        where the variance is finite, and `inf` where the mean of x does not decay.
     """
     recursion.check_longest()
     lags = recursion.longest + len(recursion.taken) + 1
-    spectrum = _spectrum(recursion.polynomial(step), lags)
-    if spectrum is None:
-        return None
-    points = len(spectrum)
+    covariances = autocovariances(recursion.polynomial(step), lags)
+    if covariances is None:
+        return np.zeros((3, 3)), np.zeros(3), math.inf
+    # weights v_j with sum_j v_j f(e^{2 pi i j / n}) = the mean of f / |D|^2, exact for
+    # every f with terms from z^-lags to z^lags
+    points = 2 ** int(np.ceil(np.log2(2 * lags + 1)))
+    around = np.zeros(points)
+    around[: lags + 1] = covariances
+    around[points - lags :] = covariances[:0:-1]
+    spectrum = np.fft.fft(around).real / points
     u = np.exp(-2j * np.pi * np.arange(points) / points)  # 1/z
     beta, c, w = recursion.momentum, recursion.compensation, recursion.mean_weight
     taken = np.polyval(recursion.taken[::-1], u)
@@ -52,9 +55,15 @@ def second_moments(
     m_1 = -step * u**2 * (taken * law + c)
     m_2 = u * (1 - u) + step * lead * u**2 * (taken * weighed + c * w)
     q_1, q_2 = lead * c * x_1 + carried * m_1, lead * c * x_2 + carried * m_2
-    xx = _products(x_1, x_2, x_1, x_2)
-    qx = _products(q_1, q_2, x_1, x_2)
-    qq = _products(q_1, q_2, q_1, q_2)
+
+    def products(a_1, a_2, b_1, b_2):
+        """The spectrum of a conj(b), complex [3, n]: it multiplies Q."""
+        mixed = a_1 * b_2.conj() + a_2 * b_1.conj()
+        return np.stack([a_1 * b_1.conj(), mixed, a_2 * b_2.conj()])
+
+    xx = products(x_1, x_2, x_1, x_2)
+    qx = products(q_1, q_2, x_1, x_2)
+    qq = products(q_1, q_2, q_1, q_2)
 
     # e_1 = lead d x + f q and e_2 = h x; d, h and f are the random parts of
     # taken w_k z^-k, taken z^-k and w_k
@@ -64,47 +73,23 @@ def second_moments(
     hh = size * (1 - np.abs(law) ** 2)
     df = taken * (twice - w * weighed)
     fh = (taken * (weighed - w * law)).conj()
-    made = np.array(
-        [
-            lead**2 * dd * xx + 2 * lead * df * qx.conj() + spread * qq,
-            lead * dh * xx + fh * qx,
-            hh * xx,
-        ]
-    )
-    return np.real(made @ spectrum), np.real(xx @ spectrum)
-
-
-def _products(
-    a_1: np.ndarray, a_2: np.ndarray, b_1: np.ndarray, b_2: np.ndarray
-) -> np.ndarray:
-    """The spectrum of a conj(b), complex [3, n]: it multiplies Q_11, Q_12 and Q_22."""
-    mixed = a_1 * b_2.conj() + a_2 * b_1.conj()
-    return np.stack([a_1 * b_1.conj(), mixed, a_2 * b_2.conj()])
-
-
-def _spectrum(polynomial: np.ndarray, lags: int) -> np.ndarray | None:
-    """Weights v_j with sum_j v_j f(e^{2 pi i j / n}) = the mean of f / |A|^2.
-
-    This is exact for every f with terms from z^-lags to z^lags. None if A, in powers of
-    1/z, has a zero on or outside of the circle.
-    """
-    covariances = autocovariances(polynomial, lags)
-    if covariances is None:
-        return None
-    points = 2 ** int(np.ceil(np.log2(2 * lags + 1)))
-    around = np.zeros(points)
-    around[: lags + 1] = covariances
-    around[points - lags :] = covariances[:0:-1]
-    return np.fft.fft(around).real / points
+    made = [
+        lead**2 * dd * xx + 2 * lead * df * qx.conj() + spread * qq,
+        lead * dh * xx + fh * qx,
+        hh * xx,
+    ]
+    gain = np.real(np.array(made) @ spectrum)
+    radius = float(np.abs(np.linalg.eigvals(gain)).max())
+    return gain, np.real(xx @ spectrum), radius
 
 
 def autocovariances(polynomial: np.ndarray, lags: int) -> np.ndarray | None:
-    """The means of cos(jw) / |A(e^{iw})|^2 over the circle, j = 0 .. lags, or None.
+    """The means of cos(jw) / |A(e^{iw})|^2 over the circle, j = 0 .. lags.
 
     Schur and Cohn's recursion takes A = 1 + a_1/z + ... + a_n/z^n down to order 0 with
     its known mean; Levinson and Durbin's recursion goes up again, in O((n + lags)^2):
 
-        k_m = a_m of order m,    |k_m| < 1 for all m iff all zeros are inside
+        k_m = a_m of order m,    |k_m| < 1 for all m iff all zeros are inside, else None
     """
     left = polynomial
     reflections = np.zeros(max(len(polynomial) - 1, lags))

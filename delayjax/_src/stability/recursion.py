@@ -14,9 +14,6 @@ _LONGEST = 10**4  # updates; work that grows as K^2 takes a minute beyond it
 _LONGEST_GRID = 10**6  # updates; a grid of crossings takes gigabytes beyond it
 _ROUNDING = 1e-6  # float32 leaves this error in a sum of probabilities
 
-Delay = int | ArrayLike
-"""How late each gradient is: an int, or the probabilities of 0, 1, 2, ... updates."""
-
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class UpdateRule:
@@ -85,14 +82,14 @@ class UpdateRule:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Recursion(UpdateRule):
-    """An `UpdateRule` with a fixed staleness, or a random one: k with probability p_k.
+    """An `UpdateRule` whose staleness each update draws anew: k with probability p_k.
 
-    Each update draws k anew. The mean of x is a sum of powers z^t of the roots of
+    The mean of x is a sum of powers z^t of the roots of
 
         D(z) = (z - 1)(1 - beta/z) + a N(z),    N(z) = sum_j n_j z^-j.
     """
 
-    delay: Delay
+    delay: int | ArrayLike  # or the probabilities of 0, 1, 2, ... updates
     ages: np.ndarray = dataclasses.field(init=False, repr=False)  # k, int32 [n]
     chances: np.ndarray = dataclasses.field(init=False, repr=False)  # p_k > 0, [n]
     weights: np.ndarray = dataclasses.field(init=False, repr=False)  # w_k, [n]
@@ -100,24 +97,27 @@ class Recursion(UpdateRule):
     def __post_init__(self):
         super().__post_init__()
         if isinstance(self.delay, (list, tuple)) or np.ndim(self.delay):
-            law = _probabilities(self.delay)
+            law = base.as_reals("delay", self.delay)
+            total = law.sum()
+            if law.ndim != 1 or (law < 0).any() or not abs(total - 1) < _ROUNDING:
+                raise ValueError(
+                    "`delay` must be a number of updates, or a row of non-negative"
+                    f" probabilities that sum to 1, got shape {law.shape}, minimum"
+                    f" {law.min(initial=0)} and sum {total:.9g}: lengthen a law that"
+                    " was cut off, or divide it by its sum."
+                )
             ages = np.flatnonzero(law).astype(np.int32)
-            chances = law[ages]
+            chances = law[ages] / total
         else:
             ages = np.array([base.check_bound("delay", self.delay)], np.int32)
             chances = np.ones(1)
         self._set(ages=ages, chances=chances, weights=self.weights_of(ages))
 
     @property
-    def is_fixed(self) -> bool:
-        """Whether all gradients have one delay."""
-        return len(self.ages) == 1
-
-    @property
     def is_plain(self) -> bool:
         """Whether closed forms exist: one delay, and no option but modulation."""
         others = self.momentum or self.compensation or self.extrapolation
-        return self.is_fixed and not others
+        return len(self.ages) == 1 and not others
 
     @property
     def longest(self) -> int:
@@ -145,9 +145,8 @@ class Recursion(UpdateRule):
 
     def polynomial(self, step: float) -> np.ndarray:
         """D(z)/z in powers of 1/z: 1, ..., float64; the last is not zero."""
-        still = np.convolve([1, -1], [1, -self.momentum])
-        result = np.zeros(max(len(still), len(self.response) + 1))
-        result[: len(still)] = still
+        result = np.zeros(max(3, len(self.response) + 1))
+        result[:3] = np.convolve([1, -1], [1, -self.momentum])
         result[1 : len(self.response) + 1] += step * self.response
         return np.trim_zeros(result, "b")
 
@@ -165,18 +164,3 @@ class Recursion(UpdateRule):
                 f"`delay` must be at most {most} updates here, got {self.longest}: cut"
                 " off a law's tail, or give a trace to TraceDynamics."
             )
-
-
-def _probabilities(delay: ArrayLike) -> np.ndarray:
-    """A row of probabilities, float64; the sum is 1, and the last is not zero."""
-    chances = base.as_reals("delay", delay)
-    total = chances.sum()
-    is_law = chances.ndim == 1 and (chances >= 0).all() and abs(total - 1) < _ROUNDING
-    if not is_law:
-        raise ValueError(
-            "`delay` must be a number of updates, or a row of non-negative"
-            f" probabilities that sum to 1, got shape {chances.shape}, minimum"
-            f" {chances.min(initial=0)} and sum {total:.9g}: lengthen a law that was"
-            " cut off, or divide it by its sum."
-        )
-    return np.trim_zeros(chances, "b") / total

@@ -29,19 +29,16 @@ def meeting_rate(time: ServiceTime) -> float:
 
     # r is at most 1/mean, because e^{rT} gives long T more weight
     high = min(1 / time.mean, time.tail_rate * (1 - 1e-12))
-    if ahead(high) >= 0:
-        return high
-    return zero_between(ahead, 0.0, high)
+    return high if ahead(high) >= 0 else zero_between(ahead, 0.0, high)
 
 
 @dataclasses.dataclass(frozen=True)
 class RightmostZeros:
     """The zeros of f(s) = s + a phi(s) with the largest real parts.
 
-    For Re s >= c no zero is beyond |s| = a phi(c), since |phi(s)| <= phi(Re s). So all
-    zeros to the right of the line Re s = c are in half a disc, and the turns of f about
-    0 along its edge count them. The line moves to the left until there are enough.
-    Newton's method, started where |f| is small, must find each of them.
+    For Re s >= c all zeros are in half a disc, |s| <= a phi(c), and the turns of f
+    about 0 along its edge count them. The line Re s = c moves to the left until there
+    are enough. Newton's method, started where |f| is small, must find each of them.
     """
 
     gain: float  # a, positive
@@ -51,17 +48,14 @@ class RightmostZeros:
     def find(self, number: int) -> np.ndarray:
         """At least `number` zeros with their conjugates, complex128 [n], in no order.
 
-        n is smaller if no more zeros are to the right of -`tail_rate`, or they are so
-        far to the left that phi is a few hundred times as large as for the first ones.
-        Costs in proportion to a times the longest delay: 8 s if that is 10^5.
+        Fewer if no more are to the right of -`tail_rate`, or if phi is a few hundred
+        times as large there as for the first ones.
         """
         unit = self.unit
         for lines in (2, 3, 5, 9, 17, 33):
             # each time another line, because a zero may be on one of them
             low, total = self._line_with(number, (1 + 0.03 * lines) * unit)
-            starts = self._starts(low, self._line_without(low), lines)
-            found = self._newton(starts)
-            found = self._distinct(found[np.real(found) > low])
+            found = self._newton(self._starts(low, lines), low)
             if abs(self._f(-unit)) < _CRITICAL * unit:
                 found = found[np.abs(found + unit) > 1e-3 * unit]
                 found = np.append(found, [-unit, -unit])
@@ -78,11 +72,9 @@ class RightmostZeros:
         values = self._f(line)
         while True:
             turns = np.angle(values[1:] / values[:-1])
-            coarse = np.flatnonzero(np.abs(turns) > 0.7)
-            fine = (
-                np.abs(np.diff(line)) > 1e-9 * self.unit
-            )  # a zero on the line ends it
-            coarse = coarse[fine[coarse]]
+            # a zero on the line would be refined without end
+            wide = np.abs(np.diff(line)) > 1e-9 * self.unit
+            coarse = np.flatnonzero((np.abs(turns) > 0.7) & wide)
             if not coarse.size:
                 break
             between = (line[coarse] + line[coarse + 1]) / 2
@@ -116,23 +108,14 @@ class RightmostZeros:
                 high = middle
         return low, total
 
-    def _line_without(self, low: float) -> float:
-        """A line with no zero to its right, at most half a unit farther than needed."""
-        high = self._right_end
-        while high - low > 0.5 * self.unit:
-            middle = (low + high) / 2
-            if self.number_right_of(middle):
-                break
-            high = middle
-        return high
-
     @functools.cached_property
     def _right_end(self) -> float:
         """A line to the right of all zeros: Re s <= x = a phi(x)."""
-        end = zero_between(
-            lambda x: x - self.gain * float(self.time.transform(x)), 0.0, self.gain
-        )
-        return 1.01 * end
+
+        def ahead(x):
+            return x - self.gain * float(self.time.transform(x))
+
+        return 1.01 * zero_between(ahead, 0.0, self.gain)
 
     def _heights(self, low: float, spacing: float) -> np.ndarray:
         """Im s of a line, from 0 to where |s| is at least twice a |phi(s)|."""
@@ -145,8 +128,14 @@ class RightmostZeros:
             )
         return np.linspace(0, top, math.ceil(top / spacing) + 2)
 
-    def _starts(self, low: float, high: float, lines: int) -> np.ndarray:
-        """The points of least |f| on some lines in a strip of real parts."""
+    def _starts(self, low: float, lines: int) -> np.ndarray:
+        """The points of least |f| on some lines between `low` and all zeros."""
+        high = self._right_end
+        while high - low > 0.5 * self.unit:
+            middle = (low + high) / 2
+            if self.number_right_of(middle):
+                break
+            high = middle
         heights = self._heights(low, 2 * _FINE * self.unit / lines)
         starts = []
         for share in (np.arange(lines) + 0.5) / lines:
@@ -164,8 +153,8 @@ class RightmostZeros:
             starts = np.append(starts, second)
         return starts
 
-    def _newton(self, s: np.ndarray) -> np.ndarray:
-        """Zeros and their conjugates, complex128; some may come several times."""
+    def _newton(self, s: np.ndarray, low: float) -> np.ndarray:
+        """Zeros to the right of `low` and their conjugates, each once, complex128."""
         moving = np.arange(len(s))
         with np.errstate(all="ignore"):
             for _ in range(60):
@@ -174,16 +163,13 @@ class RightmostZeros:
                 s[moving] -= step
                 moving = moving[np.abs(step) > 1e-15 * np.abs(here)]
             size = np.abs(s) + np.abs(self.gain * self.time.transform(s))
-            kept = s[np.isfinite(s) & (np.abs(self._f(s)) < _EXACT * size)]
+            s = s[np.isfinite(s) & (np.abs(self._f(s)) < _EXACT * size)]
         # rounding moves real zeros off the axis
-        real = np.abs(np.imag(kept)) < 1e-7 * np.abs(kept)
-        kept = np.where(real, np.real(kept) + 0j, kept)
-        return np.concatenate([kept, kept.conj()])
-
-    def _distinct(self, s: np.ndarray) -> np.ndarray:
-        """Each zero once."""
+        real = np.abs(np.imag(s)) < 1e-7 * np.abs(s)
+        s = np.where(real, np.real(s) + 0j, s)
         kept: list[complex] = []
-        for zero in s:
-            if all(abs(zero - other) > _SAME * self.unit for other in kept):
+        for zero in np.concatenate([s, s.conj()]):
+            is_new = all(abs(zero - other) > _SAME * self.unit for other in kept)
+            if zero.real > low and is_new:
                 kept.append(complex(zero))
         return np.array(kept, complex)

@@ -29,11 +29,9 @@ def zeros(coefficients: np.ndarray) -> np.ndarray:
     """All zeros of c_0 z^n + ... + c_n, c_0 and c_n not zero, complex128 [n].
 
     Aberth's method with Bini's first guess (Numerical Algorithms 13, 1996) improves all
-    zeros together, until P is 0 to rounding:
+    zeros together until P is 0 to rounding, in O(n^2); `numpy.roots` takes O(n^3).
 
         z_i <- z_i - 1 / (P'(z_i)/P(z_i) - sum_{j != i} 1/(z_i - z_j))
-
-    It takes n^2, 0.2 s for n = 1000; `numpy.roots` takes n^3, 2 s.
     """
     z = _guess(coefficients)
     backwards = coefficients[::-1]
@@ -76,14 +74,15 @@ def _repulsion(z: np.ndarray, moving: np.ndarray) -> np.ndarray:
 
 
 def _guess(coefficients: np.ndarray) -> np.ndarray:
-    """Points with about the moduli of the zeros.
+    """Points with about the zeros' moduli: slopes of the hull of (j, log |c_j|)."""
 
-    The moduli are the slopes of the upper convex hull of (j, log |c_j|).
-    """
+    def slope(left, right):
+        return (right[1] - left[1]) / (right[0] - left[0])
+
     hull: list[tuple[int, float]] = []
     for power in np.flatnonzero(coefficients):
         corner = int(power), float(np.log(abs(coefficients[power])))
-        while len(hull) > 1 and _slope(hull[-2], hull[-1]) <= _slope(hull[-1], corner):
+        while len(hull) > 1 and slope(hull[-2], hull[-1]) <= slope(hull[-1], corner):
             hull.pop()
         hull.append(corner)
     circles = [np.empty(0, complex)]
@@ -91,9 +90,5 @@ def _guess(coefficients: np.ndarray) -> np.ndarray:
         size = right[0] - left[0]
         # each circle is turned differently, and has no point on the real axis
         angles = 2 * np.pi * np.arange(size) / size + 0.7 + 0.3 * left[0]
-        circles.append(np.exp(_slope(left, right) + 1j * angles))
+        circles.append(np.exp(slope(left, right) + 1j * angles))
     return np.concatenate(circles)
-
-
-def _slope(left: tuple[int, float], right: tuple[int, float]) -> float:
-    return (right[1] - left[1]) / (right[0] - left[0])

@@ -36,25 +36,21 @@ class TraceDynamics(UpdateRule):
 
         x_{t+1} = x_t - (a/K) sum_i x_{t - tau_ti},    a = eta lambda
 
-    Unlike `Dynamics` this needs no law of the delays and no independence. Use it for
-    simulated and measured workers.
+    Unlike `Dynamics` this needs no law of the delays and no independence.
 
     Args:
         staleness: in updates, int [T]; or [T, K] as `trace.staleness`, where an update
             takes the mean of up to K gradients and -1 marks a missing one. T is at
             least 160, 10 / (1 - momentum), and 10 (tau + 1), with tau the staleness
             that 99 % of the gradients do not exceed.
-        momentum: this and the other options are as in `Dynamics`.
-        nesterov: likewise.
+        momentum, nesterov, compensation, extrapolation: as in `Dynamics`.
         modulation: likewise; for several gradients it receives their mean staleness,
             np.float32, as in `replay`.
-        compensation: likewise.
-        extrapolation: likewise.
 
     Example:
-        >>> in_turn = TraceDynamics([0, 2] * 5_000)  # independent: 1.0
-        >>> round(in_turn.step_limit().limit, 3)
-        1.414
+        >>> late = np.random.default_rng(1).geometric(1 / 16, 10_000) - 1
+        >>> [round(value, 2) for value in TraceDynamics(late).step_limit()]
+        [0.47, 0.44, 0.5]
     """
 
     staleness: ArrayLike
@@ -68,8 +64,7 @@ class TraceDynamics(UpdateRule):
         known = ages >= 0
         late = ages[known] if known.any() else np.zeros(1)
         recent = 1 + int(np.quantile(late, _ALMOST, method="higher"))
-        memory = round(1 / (1 - self.momentum))
-        needed = _WINDOWS * max(recent, memory, _SHORTEST)
+        needed = _WINDOWS * max(recent, round(1 / (1 - self.momentum)), _SHORTEST)
         if len(ages) < needed:
             raise ValueError(
                 f"`staleness` must have at least {needed} updates, got {len(ages)}:"
@@ -81,14 +76,11 @@ class TraceDynamics(UpdateRule):
         self._set(ages=ages, weights=self.weights_of(values)[places], recent=recent)
 
     def growth(self, step: ArrayLike) -> float | np.ndarray:
-        """The Lyapunov exponent: the growth of log|x| per update.
-
-            growth = lim log|x_t| / t
+        """The Lyapunov exponent lim log|x_t| / t: the growth of log|x| per update.
 
         Almost all runs have it, also where the mean over runs behaves differently. For
-        a constant staleness it is log(spectral_radius). x starts at 1 and m at 0; the
-        first tenth of the updates is left out. Every few updates x and m are divided by
-        their size, and its logarithms add up.
+        a constant staleness it is log(spectral_radius). The first tenth of the updates
+        is left out.
 
         Args:
             step: a = eta lambda, non-negative, a number or any array.
@@ -96,8 +88,7 @@ class TraceDynamics(UpdateRule):
         Returns:
             float64, shaped as `step`; below 0 where x decays. The rate in 1/seconds is
             its negative times `trace.num_updates / trace.seconds[-1]`. The error falls
-            as 1/sqrt(T). Costs 1 microsecond an update for one step and 2 for a
-            hundred, three times that with momentum, and 5 more for several gradients.
+            as 1/sqrt(T).
 
         Example:
             >>> grown = TraceDynamics([1] * 2000).growth([0.64, 1.44])  # always 1 late
@@ -114,9 +105,7 @@ class TraceDynamics(UpdateRule):
         return growth if steps.ndim else float(growth)
 
     def step_limit(self) -> TraceLimit:
-        """The smallest step at which single runs along the trace diverge.
-
-            growth(a) = 0
+        """The smallest step at which single runs along the trace diverge: growth is 0.
 
         P memoryless workers have sqrt(pi/P) + 1/(2P), to 1 % from 8 workers on; the
         mean over runs has 2 (2P - 1). For 16 or more workers with a coefficient of
@@ -125,21 +114,14 @@ class TraceDynamics(UpdateRule):
         Returns:
             float64, with a 95 % interval by the spread over ten parts of the trace; it
             held the limit in 88 to 97 % of simulations. It falls as 1/sqrt(T): for 16
-            workers and 9,000 updates it is 3 % to each side for gamma times of shape 4,
-            and 6 % for memoryless times. Costs two or three `growth`s of 32 steps.
-
-        Example:
-            >>> late = np.random.default_rng(1).geometric(1 / 16, 10_000) - 1
-            >>> [round(value, 2) for value in TraceDynamics(late).step_limit()]
-            [0.47, 0.44, 0.5]
+            memoryless workers and 9,000 updates it is 6 % to each side.
         """
         late = 1 + self.ages[self.ages >= 0].mean()
         start = (1 - self.momentum) / (self.weights.mean() * late) / 4
         while True:
             steps = start * _RATIO ** np.arange(_STEPS)
             growth = self._growth_by_parts(steps).mean(axis=0)
-            above = int(np.argmax(growth >= 0))
-            if above:
+            if above := int(np.argmax(growth >= 0)):
                 break
             # go down by less than the steps span, or on from the last step
             start = start / 16 if growth[0] >= 0 else float(steps[-1])
@@ -168,8 +150,7 @@ class TraceDynamics(UpdateRule):
         rows = list(x)  # views
         seen = rows.__getitem__ if single else lambda read: x[read].mean(axis=0)
         m = np.zeros(len(steps))
-        energy = np.sqrt(steps) * math.sqrt(self.weights.mean())
-        unit = np.maximum(energy, 1 - beta)
+        unit = np.maximum(np.sqrt(steps) * math.sqrt(self.weights.mean()), 1 - beta)
         updates = len(self.ages)
         edges = np.linspace(_LEFT_OUT * updates, updates, _PARTS + 1).astype(int)
         logs = np.zeros((_PARTS + 1, len(steps)))
@@ -219,8 +200,7 @@ def _table(staleness: ArrayLike) -> np.ndarray:
             "`staleness` must hold integers, [T] or [T, K], got"
             f" {ages.dtype} of shape {ages.shape}."
         )
-    ages = ages.astype(np.int64)
-    ages = ages[:, None] if ages.ndim == 1 else ages
+    ages = np.atleast_2d(ages.T).T.astype(np.int64)
     if ages.min(initial=0) < -1 or (ages.max(axis=1, initial=-1) < 0).any():
         raise ValueError(
             "`staleness` must be non-negative, or -1 beside another gradient of the"
