@@ -27,7 +27,9 @@ class Arm:
 
     training: Training
     labels: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    grid: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    grid: Mapping[str, Sequence[Any] | Mapping[str, Any]] = dataclasses.field(
+        default_factory=dict
+    )
     task: Task | Callable[..., Task] | None = None
     seconds: float | None = None
 
@@ -46,9 +48,10 @@ class Experiment:
             one of `along`, `replicas`, `on_devices`.
         arms: several trainings to compare, in place of `training`: `Arm`s, or pairs
             (labels, training).
-        grid: {axis: its values}. An axis is an argument of the functions above. Numbers
-            are traced where the functions allow it, so that all cells are one compiled
-            program; every other value is a program of its own.
+        grid: {axis: its values}, or {axis: {name: value}}, and tables show the names.
+            An axis is an argument of the functions above. Numbers are traced where the
+            functions allow it, so that all cells are one compiled program; every other
+            value is a program of its own.
         static: axes that are never traced.
         seeds: how many (3 is the seeds 0, 1, 2), or which.
         updates: of the parameters.
@@ -66,7 +69,9 @@ class Experiment:
     task: Task | Callable[..., Task]
     training: Training | Callable[..., Any] | None = None
     arms: Sequence[Any] = ()
-    grid: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    grid: Mapping[str, Sequence[Any] | Mapping[str, Any]] = dataclasses.field(
+        default_factory=dict
+    )
     static: Sequence[str] = ()
     seeds: int | Sequence[int] = 3
     updates: int | None = None
@@ -133,12 +138,14 @@ class Experiment:
         return [_as_arm(arm) for arm in arms]
 
 
-def check_axis(axis: str, values: Sequence[Any]) -> None:
+def check_axis(axis: str, values: Sequence[Any] | Mapping[str, Any]) -> None:
     """Checks that an axis has values, each once.
 
     Raises:
         ValueError: if it has none, or two that are equal in float32.
     """
+    if isinstance(values, Mapping):
+        values = tuple(values.values())
     if isinstance(values, str) or not isinstance(values, Sequence) or not values:
         raise ValueError(
             f"`grid[{axis!r}]` must be a tuple of values, got {values!r}: (0.1,) is an"

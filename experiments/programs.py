@@ -28,6 +28,7 @@ class Program:
         task: what is minimized.
         rule: how.
         seeds: of the replicates.
+        names: {axis: {value: how tables show it}} of the axes whose values have names.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Program:
     task: Task
     rule: Rule
     seeds: tuple[int, ...]
+    names: Mapping[str, Mapping[Any, str]] = dataclasses.field(default_factory=dict)
 
     @property
     def cells(self) -> dict[str, jax.Array]:
@@ -50,9 +52,10 @@ class Program:
 
     def settings(self) -> list[dict[str, Any]]:
         """The columns of each cell, as the experiment gives them."""
-        shown = {key: label(value) for key, value in self.columns.items()}
+        shown = {key: label(v) for key, v in named(self.columns, self.names).items()}
         rows = zip(*self.axes.values(), strict=True) if self.axes else [()]
-        return [shown | dict(zip(self.axes, row, strict=True)) for row in rows]
+        cells = [dict(zip(self.axes, row, strict=True)) for row in rows]
+        return [shown | named(cell, self.names) for cell in cells]
 
 
 def programs(experiment: Experiment) -> list[Program]:
@@ -100,6 +103,16 @@ def shard(programs: Sequence[Program], part: int, parts: int) -> list[Program]:
     return own
 
 
+def named(
+    values: Mapping[str, Any], names: Mapping[str, Mapping[Any, str]]
+) -> dict[str, Any]:
+    """Values of axes, by their names where they have some."""
+    return {
+        axis: names[axis][value] if axis in names else value
+        for axis, value in values.items()
+    }
+
+
 def label(value: Any) -> Any:
     """How a value of an axis is written in a table."""
     if isinstance(value, np.generic):
@@ -112,7 +125,13 @@ def label(value: Any) -> Any:
 def _of_arm(
     experiment: Experiment, arm: Arm, plan: Plan, tasks: dict[Any, Task]
 ) -> list[Program]:
-    grid = {**experiment.grid, **arm.grid}
+    given = {**experiment.grid, **arm.grid}
+    names = {
+        axis: {value: name for name, value in values.items()}
+        for axis, values in given.items()
+        if isinstance(values, Mapping)
+    }
+    grid = {axis: tuple(names.get(axis, values)) for axis, values in given.items()}
     task = arm.task or experiment.task
     of_task = {} if isinstance(task, Task) else arguments(task)
     of_training = arm.training.arguments()
@@ -150,13 +169,14 @@ def _of_arm(
             columns = {**arm.labels, **chosen, **static}
             made.append(
                 Program(
-                    name=_name(columns, grid),
+                    name=_name(named(columns, names), grid),
                     columns=columns,
                     axes=axes,
                     task=tasks[key],
                     rule=rule,
                     seeds=plan.seeds,
                     static={**chosen, **static},
+                    names=names,
                 )
             )
     return made

@@ -53,6 +53,27 @@ def test_a_number_that_python_must_know_is_a_program_of_its_own():
     assert [program.size for program in found] == [2, 2]
 
 
+def test_tables_show_the_names_of_values_and_functions_get_the_values():
+    def make(learning_rate, law, start):
+        assert start in (optax.identity, optax.trace)
+        return optax.sgd(learning_rate * law)
+
+    laws = {"none": 1.0, "halved": 0.5}
+    starts = {"plain": optax.identity, "heavy": optax.trace}
+    grid = {"learning_rate": (0.1,), "law": laws, "start": starts}
+    plain, heavy = of(make, grid=grid)
+    assert [cell["law"] for cell in plain.settings()] == ["none", "halved"]
+    np.testing.assert_array_equal(plain.cells["law"], [1.0, 0.5])
+    assert {cell["start"] for cell in heavy.settings()} == {"heavy"}
+    assert heavy.static == {"start": optax.trace}
+    assert heavy.name == "start=heavy"
+
+
+def test_two_names_of_one_value_are_refused():
+    with pytest.raises(ValueError, match=r"grid\['delay'\].*twice"):
+        of(grid={**GRID, "delay": {"late": 4, "later": 4}})
+
+
 def test_what_is_no_number_is_a_program_of_its_own():
     def make(learning_rate, law):
         return dj.delayed(optax.chain(optax.sgd(learning_rate), law), 2)
