@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Claim, Experiment, figures, replicas, tasks
-from experiments.measures import ratio, tuned
+from experiments.measures import mean, ratio, tuned
 from experiments.training import Model, Plan, Rule, methods
 from experiments.training.methods import Method
 
@@ -31,7 +31,7 @@ def get_config() -> ConfigDict:
             workers=8,
             period=(1, 2, 4, 8, 16),  # steps between two averages, kept
             first_period=4,  # of the adaptive one
-            learning_rate=(0.03, 0.1, 0.3, 1.0),  # at first
+            learning_rate=(0.1, 0.3, 1.0, 3.0),  # at first
             batch_size=4,  # examples a gradient
             updates=800,  # steps of each worker
             seeds=5,
@@ -130,12 +130,21 @@ def experiment(config: ConfigDict) -> Experiment:
                     tuned("train_loss", method="adaptive"), tuned("train_loss", **first)
                 ),
                 about=1.0,
-                within=0.2,
+                within=0.05,
             ),
             Claim(
                 "Averages of the adaptive period over the kept first one",
                 ratio(tuned("averages", method="adaptive"), tuned("averages", **first)),
-                at_most=1.0,
+                about=0.5,
+                within=0.1,
+            ),
+            Claim(
+                "Training loss over that of 8 kept, which averages as often, step of 1",
+                ratio(
+                    mean("train_loss", method="adaptive", learning_rate=1.0),
+                    mean("train_loss", method="kept", period=8, learning_rate=1.0),
+                ),
+                at_most=0.6,
             ),
         ],
         figures=[
@@ -143,4 +152,11 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.curves("train_loss", against="averages"),
             figures.curves("period_now", against="update"),
         ],
+        notes=(
+            "At the step that is best for all from 4 on the loss does not depend on the"
+            " period, 0.083, and the adaptive one grows to 30 and needs half as many"
+            " averages as the 4 that it began with: 95 of 800. It pays at a step of 1,"
+            " where models that average every 8 steps end at 0.40 and the adaptive"
+            " period at 0.14 with as many averages, 101, more of them early."
+        ),
     )

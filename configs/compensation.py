@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Claim, Experiment, configs, figures, optimizer, tasks
-from experiments.measures import ratio, tuned
+from experiments.measures import mean, ratio, tuned
 
 
 def get_config() -> ConfigDict:
@@ -61,8 +61,9 @@ def experiment(config: ConfigDict) -> Experiment:
     def loss(compensation, **where):
         return tuned("train_loss", compensation=compensation, **where)
 
-    plain_4, plain_16 = loss("none", delay=4), loss("none", delay=16)
+    plain_16 = loss("none", delay=16)
     strong = loss("dc_adaptive", delay=4, strength=2.0)
+    plain_4 = mean("train_loss", compensation="none", delay=4, learning_rate=0.1)
     return Experiment(
         question="Does delay compensation undo the harm of a stale gradient?",
         task=tasks.digits_mlp(batch_size=config.batch_size),
@@ -76,9 +77,14 @@ def experiment(config: ConfigDict) -> Experiment:
         seeds=config.seeds,
         updates=config.updates,
         claims=[
-            Claim("Training loss 4 late, plain", plain_4, about=0.185, within=0.05),
             Claim(
-                "Adaptive DC with a strength of 2 over plain, 4 late",
+                "Training loss 4 late, plain, at a step of 0.1",
+                plain_4,
+                about=0.102,
+                within=0.01,
+            ),
+            Claim(
+                "Adaptive DC with a strength of 2 over that, 4 late",
                 ratio(strong, plain_4),
                 at_most=0.6,
             ),
@@ -101,9 +107,10 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.best_step("delay"),
         ],
         notes=(
-            "At a delay of 4 the adaptive form cuts the training loss from 0.19 to"
+            "At a delay of 4 the adaptive form cuts the training loss from 0.10 to"
             " 0.04: a step of 0.3 is then best under every seed, while plain SGD gains"
-            " from it under two seeds and loses under the third (0.10 at a step of"
-            " 0.1). At 16 nothing helps much once the step is tuned."
+            " from it under two seeds and loses under the third, so that its step,"
+            " chosen on the other seeds, costs 0.19 in the mean. At 16 nothing helps"
+            " much once the step is tuned."
         ),
     )

@@ -61,6 +61,7 @@ def experiment(config: ConfigDict) -> Experiment:
         ),
         (dict(grouping="progressive"), one_slow, progressive),
     ]
+
     def divided(law):
         """By a power of the staleness, 0 or 1."""
         return dj.scale_by_staleness(lambda tau: dj.modulation.inverse(tau) ** law)

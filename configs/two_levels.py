@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Claim, Experiment, configs, figures, replicas, tasks
-from experiments.measures import kept, tuned
+from experiments.measures import mean, tuned
 from experiments.training import methods
 
 
@@ -61,9 +61,10 @@ def experiment(config: ConfigDict) -> Experiment:
         text = f"Excess loss, step tuned, {text}: {workers} x {cores} cores"
         return Claim(text, measure, **bounds)
 
-    def kept_step(workers, cores):
-        own = dict(workers=workers, cores=cores)
-        return kept("excess_loss", best_at=dict(workers=1, cores=1), **own)
+    def lost(workers, cores, **bounds):
+        own = dict(workers=workers, cores=cores, learning_rate=0.01)
+        text = f"Share of the seeds lost at a step of 0.01: {workers} x {cores} cores"
+        return Claim(text, mean("diverged", **own), **bounds)
 
     return Experiment(
         question="How many cores and workers can share a step before the error grows?",
@@ -78,11 +79,9 @@ def experiment(config: ConfigDict) -> Experiment:
             claim("within both bounds", 16, 10, at_most=0.001),
             claim("within both bounds", most, 10, at_most=0.005),
             claim("beyond the first", most, 32, at_least=0.01),
-            Claim(
-                f"At the step that is best alone, {most} x 32 cores",
-                kept_step(most, 32),
-                at_least=0.7,  # the loss at the start is log 2
-            ),
+            lost(1, 1, at_most=0.0),
+            lost(16, 10, at_most=0.0),
+            lost(most, 32, at_least=0.6),
         ],
         figures=[
             figures.over("workers", "excess_loss", color="cores"),
@@ -92,7 +91,7 @@ def experiment(config: ConfigDict) -> Experiment:
         notes=(
             "With the step tuned the error after 10,000 gradients is that of one core"
             " up to 64 workers of 10 cores each, and grows with 32 cores, as the bounds"
-            " say. The best step hardly changes within them; at one twice as large 16"
-            " workers of 32 cores already fail."
+            " say. A step three times the best costs nothing alone, and every run of 64"
+            " workers of 32 cores."
         ),
     )
