@@ -9,9 +9,6 @@ allots. Logistic regression on breast cancer data, one example a gradient.
         --workdir=runs/hanging_workers
 """
 
-import dataclasses
-import math
-
 import optax
 from ml_collections import ConfigDict
 
@@ -37,28 +34,6 @@ def get_config() -> ConfigDict:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class UntilAllHang:
-    """A simulation that ends where its method waits for ever."""
-
-    simulation: Simulation
-
-    def trace(self, seed: int, updates: int, seconds: float) -> dj.cluster.Trace:
-        """What the cluster does until then, or for so long."""
-        try:
-            return self.simulation.trace(seed, updates, seconds)
-        except ValueError:  # it says where, but the updates before must be asked for
-            done, waits = 0, updates
-            while waits - done > 1:
-                middle = (done + waits) // 2
-                try:
-                    self.simulation.trace(seed, middle, math.inf)
-                    done = middle
-                except ValueError:
-                    waits = middle
-            return self.simulation.trace(seed, done, seconds)
-
-
 def experiment(config: ConfigDict) -> Experiment:
     """An arm for each method and probability."""
     protocols = dj.cluster.protocols
@@ -71,8 +46,8 @@ def experiment(config: ConfigDict) -> Experiment:
     def arm(name, chance):
         service = dj.cluster.infinite_bernoulli(config.gradient_seconds, chance)
         cluster = dj.cluster.Cluster(config.workers, service)
-        source = UntilAllHang(Simulation(cluster, compared[name]))
-        return dict(method=name, hang_probability=chance), along(source, optax.sgd)
+        simulated = Simulation(cluster, compared[name], may_hang=True)
+        return dict(method=name, hang_probability=chance), along(simulated, optax.sgd)
 
     def gradients(name, chance):
         """Those of a worker before it hangs, for all workers."""

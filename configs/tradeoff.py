@@ -20,7 +20,7 @@ def get_config() -> ConfigDict:
     """One to thirty workers."""
     return ConfigDict(
         dict(
-            workers=(30, 15, 8, 4),  # beside one
+            workers=(4, 8, 15, 30),  # beside one
             split_examples=120,  # of an update of hardsync, among the workers
             overhead_seconds=0.02,  # of a gradient
             example_seconds=0.01,  # of each example in it

@@ -26,17 +26,42 @@ from experiments.training.rules import (
 
 @dataclasses.dataclass(frozen=True)
 class Simulation:
-    """A cluster and a protocol, simulated anew under every seed."""
+    """A cluster and a protocol, simulated anew under every seed.
+
+    Attributes:
+        cluster: whose workers deliver.
+        protocol: what the server does with what they deliver.
+        may_hang: whether a simulation may end early, where every worker hangs and the
+            protocol waits for ever; else that is an error.
+    """
 
     cluster: dj.cluster.Cluster
     protocol: Callable[..., Any]
+    may_hang: bool = False
 
     def trace(self, seed: int, updates: int | None, seconds: float) -> Any:
         """What the cluster does under a seed."""
         mixed = int(np.random.SeedSequence([0, seed]).generate_state(1)[0])
-        return dj.cluster.simulate(
-            self.cluster, self.protocol, updates, seed=mixed, seconds=seconds
-        )
+
+        def simulated(updates):
+            return dj.cluster.simulate(
+                self.cluster, self.protocol, updates, seed=mixed, seconds=seconds
+            )
+
+        try:
+            return simulated(updates)
+        except ValueError:  # it says where, but the updates before must be asked for
+            if not self.may_hang or updates is None:
+                raise
+        done, waits = 0, updates
+        while waits - done > 1:
+            middle = (done + waits) // 2
+            try:
+                simulated(middle)
+                done = middle
+            except ValueError:
+                waits = middle
+        return simulated(done)
 
 
 @dataclasses.dataclass(frozen=True)
