@@ -53,6 +53,11 @@ class Memory(NamedTuple):
     gradients: jax.Array
 
 
+def with_held(state: Any, params: Any, key: Any) -> Any:
+    """A state of `dj.adasync` with these parameters and this key."""
+    return state._replace(training=state.training._replace(params=params, key=key))
+
+
 @dataclasses.dataclass(frozen=True)
 class AdaSync:
     """Training whose K follows the loss."""
@@ -72,7 +77,7 @@ class AdaSync:
 
         def grad_fn(params, batch, key):
             loss, grads, _ = loss_and_gradients(task, Model(params), batch, key)
-            return grads, loss
+            return loss, grads
 
         def training(hyper):
             return dj.adasync(
@@ -85,23 +90,22 @@ class AdaSync:
                 seed=0,  # of the workers' times, the same under all seeds
             )
 
+        def apart(state, seconds, gradients):
+            """The model beside the memory, where the runner keeps it."""
+            model = Model(state.training.params)
+            return model, Memory(with_held(state, None, None), seconds, gradients)
+
         def init(key, hyper, model):
             state = training(hyper).init(model.params, key)
-            return model, Memory(
-                state._replace(params=None), jnp.zeros(()), jnp.zeros((), jnp.int32)
-            )
+            return apart(state, jnp.zeros(()), jnp.zeros((), jnp.int32))
 
         def update(key, hyper, step, model, memory, batches):
-            state = memory.state._replace(params=model.params)
+            state = with_held(memory.state, model.params, key)
             state, report = training(hyper).step(state, batches)
-            after = Memory(
-                state._replace(params=None),
-                memory.seconds + report.seconds,
-                memory.gradients + report.k,
-            )
+            seconds = memory.seconds + report.seconds
+            model, memory = apart(state, seconds, memory.gradients + report.k)
             fresh = jnp.zeros((), jnp.int32)
-            model = Model(state.params)
-            return Update(model, after, report.metrics, report.staleness, fresh)
+            return Update(model, memory, report.metrics, report.staleness, fresh)
 
         def given(start, stop, own=None):
             def of(seed):
