@@ -1,11 +1,12 @@
 """Every config file makes its experiment, of few knobs and of claims that can fail."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from delayjax import cluster
-from experiments import Claim, Experiment, configs
+from experiments import Claim, Experiment, configs, programs
 
 FILES = sorted(Path(__file__).parents[1].joinpath("configs").glob("[!_]*.py"))
 NEED_DATA = ("imagenet", "tokens_pod")  # in pod_configs_test.py
@@ -57,3 +58,10 @@ def test_a_config_makes_an_experiment_whose_claims_can_fail(file, question, tmp_
     for claim in made.claims:
         assert isinstance(claim, Claim)
         assert claim.about is None or claim.within > 0
+    # what it trains can be traced; an arm of each kind, for a few updates
+    kinds = {type(arm.training): arm for arm in made.all_arms}
+    short = dict(seeds=1, updates=2, seconds=None, examples=None, static=())
+    for arm in kinds.values():
+        arm = dataclasses.replace(arm, seconds=None)
+        one = dataclasses.replace(made, training=None, arms=[arm], **short)
+        assert programs.programs(one)
