@@ -149,4 +149,11 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.curves("train_loss", against="seconds"),
             figures.staleness(),
         ],
+        notes=(
+            "BSP does 28 tasks a worker in 200 s, with a standard deviation of 0.3;"
+            " pBSP that asks 10 does 39 and is nearly as tight, 0.5; ASP 99, spread by"
+            " 5: as published. A sample of 4 without slack does 45, and not as many as"
+            " SSP with a slack of 4 (80), as the paper has it: there a waiting worker"
+            " may draw anew, which it leaves open how often."
+        ),
     )

@@ -49,6 +49,8 @@ def experiment(config: ConfigDict) -> Experiment:
         "ASP": ssp(math.inf),
     }
 
+    shown = ("BSP", "SSP, 4 ahead", "PSP, 4 asked", "ASP")
+
     def updates(barrier, about):
         return Claim(
             f"Updates of {barrier}",
@@ -83,8 +85,10 @@ def experiment(config: ConfigDict) -> Experiment:
         ],
         figures=[
             figures.bars("test_error"),
-            figures.curves("test_error", against="seconds"),
-            figures.curves("test_error", against="update"),
+            *(
+                figures.curves("test_error", against=when, only={"barrier": shown})
+                for when in ("seconds", "update")
+            ),
             figures.staleness(),
         ],
         notes=(

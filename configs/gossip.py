@@ -25,7 +25,7 @@ def get_config() -> ConfigDict:
             workers=(4, 12, 36, 100),
             service_spread=0.3,  # of a gradient's time of 1 s, standard deviation
             message_seconds=0.2,  # of a model over a link
-            learning_rate=(0.03, 0.1, 0.3, 1.0),
+            learning_rate=(0.1, 0.3, 1.0, 3.0),
             batch_size=4,  # examples a gradient
             examples=54_000,  # forty times all of them, of all workers together
             seeds=5,
@@ -72,8 +72,9 @@ def experiment(config: ConfigDict) -> Experiment:
         seeds=config.seeds,
         examples=config.examples,
         claims=[
-            behind(few, about=0.0, within=0.015),
-            behind(most, at_least=0.0),
+            behind(few, about=0.0, within=0.01),
+            behind(36, about=0.0, within=0.01),
+            behind(most, at_least=0.005),
             Claim(
                 f"Seconds of an all-reduce over those of gossip, {most} workers",
                 ratio(seconds("all-reduce", most), seconds("pull", most)),
@@ -85,4 +86,10 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.over("workers", "seconds", color="method", fixed=False),
             figures.curves("test_error", against="seconds", panels="workers"),
         ],
+        notes=(
+            "Up to 36 workers the test error of gossip is within half a point of that"
+            " of an all-reduce, in 0.74 to 0.55 of its time; with 100 workers it is 1.2"
+            " points behind where models are pulled and 3.4 where they are pushed, in"
+            " half the time: as Jin et al. saw."
+        ),
     )
