@@ -10,7 +10,8 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Claim, Experiment, analysis, configs, figures, tasks
+from experiments import Claim, Experiment, configs, figures, tasks
+from experiments.measures import tuned
 
 
 def get_config() -> ConfigDict:
@@ -44,12 +45,10 @@ def experiment(config: ConfigDict) -> Experiment:
     def late(learning_rate, delay):
         return dj.delayed(make(learning_rate), delay, max_delay=max_delay)
 
-    def accuracy(delay):
-        def tuned(found):
-            rows = analysis.best(found.results, "learning_rate")
-            return analysis.where(rows, delay=delay).test_accuracy.mean()
-
-        return tuned
+    def accuracy(delay, about, within):
+        text = f"Test accuracy {delay} updates late, step tuned"
+        measure = tuned("test_accuracy", delay=delay)
+        return Claim(text, measure, about=about, within=within)
 
     return Experiment(
         question="How late may a gradient be before Adam notices?",
@@ -59,24 +58,9 @@ def experiment(config: ConfigDict) -> Experiment:
         seeds=config.seeds,
         updates=config.updates,
         claims=[
-            Claim(
-                text="Test accuracy without delay, step tuned",
-                measure=accuracy(0),
-                about=0.97,
-                within=0.01,
-            ),
-            Claim(
-                text="Test accuracy 4 updates late, step tuned",
-                measure=accuracy(4),
-                about=0.97,
-                within=0.015,
-            ),
-            Claim(
-                text="Test accuracy 32 updates late, step tuned",
-                measure=accuracy(32),
-                about=0.85,
-                within=0.05,
-            ),
+            accuracy(0, 0.97, 0.01),
+            accuracy(4, 0.97, 0.015),
+            accuracy(32, 0.85, 0.05),
         ],
         figures=[
             figures.over("delay", "test_error", tuned="learning_rate"),

@@ -28,10 +28,10 @@ def get_config() -> ConfigDict:
             spread=(0.0, 0.5, 1.0),  # of a length's logarithm, standard deviation
             token_seconds=0.004,  # of a gradient, for each token
             mean_tokens=100,  # of a sequence
-            seconds=80.0,  # simulated
+            seconds=240.0,  # simulated
             learning_rate=(0.03, 0.1, 0.3, 1.0, 3.0),
-            batch_size=2,  # examples a gradient
-            seeds=3,
+            batch_size=4,  # examples a gradient
+            seeds=5,
         )
     )
 
