@@ -40,7 +40,7 @@ def get_config() -> ConfigDict:
             gradient_seconds=1.0,  # mean of exponential times
             seconds=200.0,  # simulated, at least as long where K is kept
             target=0.2,  # of the loss, which begins at directions / 2
-            learning_rate=(0.01, 0.02, 0.05, 0.1, 0.2),
+            learning_rate=(0.005, 0.01, 0.02, 0.05, 0.1),
             directions=64,  # of the quadratic, all of curvature 1
             noise=1.0,  # standard deviation of a gradient's noise, in each direction
             seeds=5,
@@ -153,7 +153,7 @@ def experiment(config: ConfigDict) -> Experiment:
     def measured(name):
         return lambda model, task: model.state[name].astype(jnp.float32)
 
-    grown = AdaSync(cluster, 1, config.interval_seconds, updates(2))
+    grown = AdaSync(cluster, 1, config.interval_seconds, updates(4))
 
     def until(**where):
         return seconds_to("train_loss", config.target, **where)
@@ -208,7 +208,9 @@ def experiment(config: ConfigDict) -> Experiment:
         figures=[
             figures.bars(target, by=target),
             figures.curves("train_loss", against="seconds", only=one_step),
-            figures.curves("k", against="seconds", only=one_step),
+            figures.curves(
+                "k", against="seconds", only=one_step, title="How does K grow?"
+            ),
         ],
         notes=(
             "At a step of 0.02 the K kept that is quick, 1, stays above the target,"
