@@ -18,7 +18,7 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Claim, Experiment, along, figures, tasks
+from experiments import Claim, Experiment, along, configs, figures, tasks
 from experiments.measures import difference, tuned
 
 
@@ -37,35 +37,37 @@ def get_config() -> ConfigDict:
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """Three laws, none, and no staleness."""
+    """Fresh gradients, and late ones under each law."""
     trace = dj.cluster.load_trace(config.trace)
     fresh = dataclasses.replace(trace, read_version=trace.update)
     laws = {
+        "none": lambda tau: 1.0,
         "inverse": dj.modulation.inverse,
         "polynomial": dj.modulation.polynomial(config.power),
         "capped": dj.modulation.capped(trace.num_workers),
     }
 
-    def arm(source, name, law=None):
-        each = None if law is None else dj.scale_by_staleness(law)
-        return dict(gradients=name), along(source, optax.sgd, each=each)
+    def weighted(law):
+        return dj.scale_by_staleness(configs.one_of([*laws.values()], law))
 
     return Experiment(
         question="What does the staleness of a real cluster cost?",
         task=tasks.digits_mlp(batch_size=config.batch_size),
         arms=[
-            arm(fresh, "fresh"),
-            arm(trace, "late"),
-            *(arm(trace, f"late, {name}", law) for name, law in laws.items()),
+            (dict(gradients="fresh"), along(fresh, optax.sgd)),
+            (dict(gradients="late"), along(trace, optax.sgd, each=weighted)),
         ],
-        grid={"learning_rate": config.learning_rate},
+        grid={
+            "learning_rate": config.learning_rate,
+            "law": {name: number for number, name in enumerate(laws)},
+        },
         seeds=config.seeds,
         updates=config.updates,
         claims=[
             Claim(
                 "Late gradients cost training loss",
                 difference(
-                    tuned("train_loss", gradients="late"),
+                    tuned("train_loss", gradients="late", law="none"),
                     tuned("train_loss", gradients="fresh"),
                 ),
                 at_least=0.0,

@@ -12,12 +12,11 @@ number of examples; momentum 0.9 sits at the server.
 configs/tradeoff.py has accuracy against run time of the same protocols.
 """
 
-import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Claim, Experiment, Simulation, along, figures, tasks
+from experiments import Claim, Experiment, Simulation, along, configs, figures, tasks
 from experiments.measures import kept, mean, tuned
 
 
@@ -51,13 +50,10 @@ def experiment(config: ConfigDict) -> Experiment:
 
     def arm(n):
         inverse = dj.modulation.inverse
+        laws = (lambda tau: 1.0, inverse, lambda tau: inverse(staleness(n)))
 
         def weighted(law):
-            def factor(tau):
-                every = 1.0, inverse(tau), inverse(jnp.float32(staleness(n)))
-                return jnp.stack(every)[law]
-
-            return dj.scale_by_staleness(factor)
+            return dj.scale_by_staleness(configs.one_of(laws, law))
 
         simulated = Simulation(cluster, dj.cluster.protocols.n_softsync(n))
         return dict(n=n), along(simulated, server, each=weighted)
