@@ -93,7 +93,8 @@ def experiment(config: ConfigDict) -> Experiment:
             Claim(
                 "Its accuracy over that of workers that send nothing, free link",
                 ratio(accuracy("A2SGD", 0.0), accuracy("nothing sent", 0.0)),
-                at_most=1.02,
+                about=0.89,
+                within=0.05,
             ),
         ],
         figures=[
@@ -105,6 +106,7 @@ def experiment(config: ConfigDict) -> Experiment:
             "They are not: after as many steps the mean of A2SGD's models has 0.86 of"
             " the all-reduce's accuracy, since signs and residuals stay apart. Where a"
             " transfer takes as long as a gradient its steps cost nothing more, and it"
-            " is still behind, at 0.94. Workers that send nothing do as well."
+            " is still behind, at 0.94. Workers that send nothing do better: the mean"
+            " of their models errs on 9.6 % of the test set, that of A2SGD on 20 %."
         ),
     )
