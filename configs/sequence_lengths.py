@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Claim, Experiment, figures, replicas, tasks
-from experiments.measures import mean, tuned
+from experiments.measures import mean, ratio, tuned
 from experiments.training import methods
 
 
@@ -77,6 +77,10 @@ def experiment(config: ConfigDict) -> Experiment:
         waits = mean("updates", method="Allreduce-SGD", **own)
         return mean("updates", method="WAGMA-SGD", **own)(found) / waits(found)
 
+    def loss_at(method, step):
+        own = dict(spread=max(config.spread), learning_rate=step)
+        return mean("train_loss", method=method, **own)
+
     def error_saved(found):
         own = dict(spread=max(config.spread))
         waits = tuned("test_error", method="Allreduce-SGD", **own)
@@ -99,11 +103,35 @@ def experiment(config: ConfigDict) -> Experiment:
         claims=[
             *(updates(spread) for spread in config.spread),
             Claim("WAGMA-SGD's steps over Allreduce-SGD's", faster, at_least=2.0),
-            Claim("Test error that WAGMA-SGD saves", error_saved, at_least=0.0),
+            Claim(
+                "Test error that WAGMA-SGD saves",
+                error_saved,
+                about=0.0,
+                within=0.015,
+            ),
+            Claim(
+                "Training loss of local SGD over Allreduce-SGD's, step of 0.1",
+                ratio(loss_at("local SGD", 0.1), loss_at("Allreduce-SGD", 0.1)),
+                at_most=0.6,
+            ),
+            Claim(
+                "Training loss of WAGMA-SGD over Allreduce-SGD's, step of 0.1",
+                ratio(loss_at("WAGMA-SGD", 0.1), loss_at("Allreduce-SGD", 0.1)),
+                at_least=1.0,
+            ),
         ],
         figures=[
             figures.over("spread", "test_error", color="method", fixed=False),
             figures.over("spread", "updates", color="method", fixed=False),
             figures.update_times(),
         ],
+        notes=(
+            "Where the logarithm of a length has a spread of 1, Allreduce-SGD takes 149"
+            " steps in 240 s, eager-SGD 263, local SGD 327 and WAGMA-SGD 351. Steps are"
+            " not progress: a late worker of WAGMA-SGD gives its group the model of"
+            " some steps ago, and at a step of 0.1 its loss is 0.87 where 149 steps of"
+            " Allreduce-SGD come to 0.57 and local SGD to 0.25. At their best steps all"
+            " end between 4.3 and 5.1 % test error, closer than the seeds. The paper's"
+            " Transformer, where WAGMA-SGD wins, is not what was trained here."
+        ),
     )
