@@ -120,9 +120,20 @@ def experiment(config: ConfigDict) -> Experiment:
         measure={"gradient_norm": gradient_norm},
         claims=claims.get(config.speeds, []),
         figures=[
-            figures.over("workers", target, by=target, color="method", fixed=False),
+            figures.over(
+                "workers",
+                target,
+                by=target,
+                color="method",
+                fixed=False,
+                title=f"How soon is the gradient's norm {config.target}?",
+            ),
             figures.curves(
-                "gradient_norm", against="seconds", by=target, panels="workers"
+                "gradient_norm",
+                against="seconds",
+                by=target,
+                panels="workers",
+                only={"method": ("ASGD", "Rennala", "Ringmaster", "Ringleader")},
             ),
             figures.staleness(),
         ],
