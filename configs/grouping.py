@@ -112,7 +112,13 @@ def experiment(config: ConfigDict) -> Experiment:
             Claim("Accuracy, 16 groups", accuracy(16), about=0.959, within=0.015),
         ],
         figures=[
-            figures.over("groups", "seconds", color="grouping", fixed=False),
+            figures.over(
+                "groups",
+                "seconds",
+                color="grouping",
+                fixed=False,
+                only={"law": ("none",)},
+            ),
             figures.over("groups", "test_error", panels="law", color="grouping"),
             figures.gantt(),
         ],
