@@ -1,5 +1,7 @@
 """Training along a trace is a server that keeps every version, gradient by gradient."""
 
+import math
+
 import jax
 import numpy as np
 import optax
@@ -259,3 +261,14 @@ def test_an_arm_may_end_on_its_own():
     )
     assert [program.rule.updates for program in made] == [5, 9, 12]
     assert [program.rule.evaluate_every for program in made] == [2, 4, 6]
+
+
+def test_a_simulation_may_end_where_every_worker_hangs():
+    cluster = dj.cluster.Cluster(2, dj.cluster.infinite_bernoulli(1.0, 0.2))
+    protocol = dj.cluster.protocols.k_async(1)
+    with pytest.raises(ValueError):
+        Simulation(cluster, protocol).trace(0, 1000, math.inf)
+    found = Simulation(cluster, protocol, may_hang=True).trace(0, 1000, math.inf)
+    assert 0 < found.num_updates < 1000
+    with pytest.raises(ValueError):  # not one update more
+        Simulation(cluster, protocol).trace(0, found.num_updates + 1, math.inf)
