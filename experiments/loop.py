@@ -380,7 +380,7 @@ def run(
             stopped = processes.any_of(bool(termination.requested))
             if due or stopped or stop == updates:
                 save(state)
-            if stopped and stop < updates:
+            if stopped:
                 name = termination.requested or "a signal to another process"
                 raise InterruptionError(f"stopped by {name}, saved at update {stop}")
     return state
