@@ -66,9 +66,7 @@ def experiment(config: ConfigDict) -> Experiment:
         make = {"all": everything, "no memory": forgetful}.get(method, feedback)
         return Arm(
             training=optimizer(
-                make,
-                workers=config.workers,
-                at=detached if method == "DEF" else None,
+                make, workers=config.workers, at=detached if method == "DEF" else None
             ),
             labels=dict(method=method, share=share),
         )
@@ -112,9 +110,7 @@ def experiment(config: ConfigDict) -> Experiment:
                 within=0.1,
             ),
             Claim(
-                "The same without memory",
-                at_one_step("no memory", least),
-                at_least=5.0,
+                "The same without memory", at_one_step("no memory", least), at_least=5.0
             ),
             Claim(
                 "Best step of 1/64: DEF over error feedback",

@@ -90,10 +90,7 @@ def experiment(config: ConfigDict) -> Experiment:
         question="How many groups balance one straggler against staleness?",
         task=tasks.digits_mlp(batch_size=config.batch_size),
         arms=[arm(*own) for own in clusters],
-        grid={
-            "learning_rate": config.learning_rate,
-            "law": {"none": 0, "inverse": 1},
-        },
+        grid={"learning_rate": config.learning_rate, "law": {"none": 0, "inverse": 1}},
         seeds=config.seeds,
         examples=config.examples,
         claims=[

@@ -107,10 +107,7 @@ def experiment(config: ConfigDict) -> Experiment:
             ),
             Claim(
                 "SGD cannot tell the two places apart: before over after",
-                ratio(
-                    loss("sgd", "root before"),
-                    loss("sgd", "root after"),
-                ),
+                ratio(loss("sgd", "root before"), loss("sgd", "root after")),
                 about=1.0,
                 within=0.001,
             ),

@@ -104,10 +104,7 @@ def experiment(config: ConfigDict) -> Experiment:
             *(updates(spread) for spread in config.spread),
             Claim("WAGMA-SGD's steps over Allreduce-SGD's", faster, at_least=2.0),
             Claim(
-                "Test error that WAGMA-SGD saves",
-                error_saved,
-                about=0.0,
-                within=0.015,
+                "Test error that WAGMA-SGD saves", error_saved, about=0.0, within=0.015
             ),
             Claim(
                 "Training loss of local SGD over Allreduce-SGD's, step of 0.1",

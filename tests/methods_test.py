@@ -1,5 +1,7 @@
 """Workers with models of their own, trained as the runner trains them."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,9 +12,14 @@ import delayjax as dj
 from delayjax.cluster import Cluster, constant, exponential, protocols
 from experiments import Simulation, along, execution, loop, replicas, tasks
 from experiments.training import methods
-from experiments.training.methods import METHODS
 from tests.support.training_runs import CURVATURES, QUIET, Trained
 
+METHODS = {
+    name: make
+    for name, make in vars(methods).items()
+    if inspect.isfunction(make) and make.__annotations__.get("return") is methods.Method
+    if not name.startswith("_")
+}
 NEEDED = {
     "local_sgd": dict(period=3),
     "dasgd": dict(period=4, delay=2),

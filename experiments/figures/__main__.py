@@ -1,9 +1,8 @@
-"""Draws runs, what a trace holds, or the site's first picture.
+"""Draws runs, or what a trace holds.
 
 python -m experiments.figures runs/default
 python -m experiments.figures runs/a runs/b --x=delay --y=test_error
 python -m experiments.figures --trace=trace.csv --out=figures
-python -m experiments.figures --hero runs/edge runs/char_lm --out=docs/how_late.png
 """
 
 import argparse
@@ -41,7 +40,6 @@ def parser() -> argparse.ArgumentParser:
     add("--format", default="png", choices=("png", "svg", "pdf"))
     add("--out", metavar="PATH", help="the file, or the folder for it")
     add("--trace", metavar="FILE", help="draw a trace, .csv or .npz, into --out")
-    add("--hero", action="store_true", help="draw two runs as the site's first picture")
     return made
 
 
@@ -58,8 +56,6 @@ def main(arguments: list[str]) -> None:
         if not asked.out:
             raise ValueError("--trace needs --out=DIR.")
         _draw_trace(Path(asked.trace), Path(asked.out), asked.format)
-    elif asked.hero:
-        _draw_hero(asked)
     elif asked.x:
         _draw_together(asked)
     else:
@@ -84,20 +80,6 @@ def _draw_together(asked: argparse.Namespace) -> None:
     if out.suffix != f".{asked.format}":
         out = out / f"{figure.name}.{asked.format}"
     print(look.save(figure.draw(Run.read(*asked.runs)), out))
-
-
-def _draw_hero(asked: argparse.Namespace) -> None:
-    from experiments.figures import hero, look
-
-    if len(asked.runs) != 2 or not asked.out:
-        raise ValueError("--hero needs two folders and --out=FILE.png.")
-    edge, language = map(Run.read, asked.runs)
-    experiment = configs.rebuilt(edge.info)
-    options = [
-        getattr(own, "options", {}) for own in getattr(experiment, "figures", ())
-    ]
-    limit = next((own["limit"] for own in options if own.get("limit")), None)
-    print(look.save(hero.draw(edge, language, limit), asked.out))
 
 
 def _draw_trace(path: Path, out: Path, format: str) -> None:

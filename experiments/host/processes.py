@@ -240,15 +240,6 @@ def together(work: Callable[[], T]) -> T:
     return result
 
 
-def first_does(work: Callable[[], None]) -> None:
-    """Does something in process 0 alone; where it fails, all fail.
-
-    Raises:
-        ValueError, TypeError, OSError: of `work`; ValueError in the other processes.
-    """
-    together(lambda: work() if is_first() else None)
-
-
 def any_of(flag: bool) -> bool:
     """Whether a flag is set in one of the processes."""
     return any(_of_each(flag))

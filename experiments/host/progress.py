@@ -9,12 +9,7 @@ from typing import Any
 
 from absl import logging as absl_logging
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-)
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -82,10 +77,7 @@ class Bar:
                 expand=True,
             )
             self._task = self._bar.add_task(
-                name,
-                total=updates,
-                completed=start,
-                numbers=_fitted(name, "compiling"),
+                name, total=updates, completed=start, numbers=_fitted(name, "compiling")
             )
             self._bar.start()
         elif start < updates:

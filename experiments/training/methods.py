@@ -98,13 +98,7 @@ def local_sgd(period: int) -> Method:
         del now, workers, key
         return dj.averaging.local_sgd(inner, period=period)
 
-    return Method(
-        make,
-        _in_step(
-            dj.cluster.waits_for_all(period),
-            _ALL_REDUCE,
-        ),
-    )
+    return Method(make, _in_step(dj.cluster.waits_for_all(period), _ALL_REDUCE))
 
 
 def dasgd(
@@ -126,12 +120,7 @@ def dasgd(
         )
 
     return Method(
-        make,
-        _in_step(
-            dj.cluster.waits_for_all(period),
-            _ALL_REDUCE,
-            lag=delay,
-        ),
+        make, _in_step(dj.cluster.waits_for_all(period), _ALL_REDUCE, lag=delay)
     )
 
 
@@ -139,11 +128,7 @@ def dga(delay: int = 1) -> Method:
     """Every step's mean update arrives a few steps later."""
     return Method(
         lambda inner, now, workers, key: dj.averaging.dga(inner, delay),
-        _in_step(
-            dj.cluster.waits_for_all(1),
-            _ALL_REDUCE,
-            lag=delay,
-        ),
+        _in_step(dj.cluster.waits_for_all(1), _ALL_REDUCE, lag=delay),
     )
 
 
@@ -234,12 +219,7 @@ def sync_easgd(
         )
 
     return Method(
-        make,
-        _in_step(
-            dj.cluster.waits_for_all(period),
-            _ALL_REDUCE,
-        ),
-        "center",
+        make, _in_step(dj.cluster.waits_for_all(period), _ALL_REDUCE), "center"
     )
 
 
@@ -286,17 +266,6 @@ def hogwild_sgd(
 ) -> Method:
     """`async_sgd` without a lock."""
     return _pushing(period, 0.0, wild=(max_age, lost))
-
-
-METHODS = {
-    method.__name__: method
-    for method in (
-        *(allreduce_sgd, a2sgd, eager_sgd, local_sgd, dasgd, dga),
-        *(d_psgd, ad_psgd, gossip, sgp, wagma),
-        *(sync_easgd, original_easgd, async_easgd, async_measgd, ea_wild),
-        *(async_sgd, async_msgd, hogwild_sgd),
-    )
-}
 
 
 def _elastic(

@@ -98,12 +98,7 @@ def together(
 
 
 def in_turn(
-    cluster: dj.cluster.Cluster,
-    steps: int,
-    *,
-    seed: int,
-    period: int,
-    by_rank: bool,
+    cluster: dj.cluster.Cluster, steps: int, *, seed: int, period: int, by_rank: bool
 ) -> Timetable:
     """Workers come to a center one after the other, each after its own local steps.
 

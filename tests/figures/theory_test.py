@@ -164,18 +164,18 @@ def test_a_rate_needs_three_points():
 
 
 def test_the_first_picture_answers_from_two_runs(tmp_path):
-    from experiments.figures import hero
+    from docs import how_late
 
     edge = made(tmp_path, info=FACTS)
     names = ("sgd", "adam")
     language = made(
         tmp_path, valley, learning_rate=RATES, optimizer=names, delay=DELAYS
     )
-    figure = hero.draw(edge, language, limit)
+    figure = how_late.draw(edge, language, limit)
     _, cost = figure.axes[:2]
     for line in cost.lines:
         assert line.get_ydata()[0] == 0.0
     assert {"sgd", "adam", "computed limit"} <= set(texts(figure))
     check_legible(figure)
     with pytest.raises(ValueError, match="a delay of 0"):
-        hero.draw(edge, made(tmp_path, learning_rate=RATES, delay=(1, 4)), limit)
+        how_late.draw(edge, made(tmp_path, learning_rate=RATES, delay=(1, 4)), limit)

@@ -1,5 +1,9 @@
-"""The site's first picture: both answers to its question, from two runs."""
+"""The site's first picture: both answers to its question, from two runs.
 
+python -m docs.how_late runs/stability_edge runs/char_lm docs/how_late.png
+"""
+
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,6 +11,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments import configs
 from experiments.figures import look, tables
 from experiments.figures.drawing import over, stability_map
 from experiments.figures.words import loss_unit, with_unit
@@ -117,3 +122,15 @@ def _legend(axis: Axes, handles: Sequence[Artist]) -> None:
         handlelength=1.4,
         handletextpad=0.4,
     )
+
+
+def main(edge: str, language: str, out: str) -> None:
+    """Draws the picture of two folders of runs."""
+    first = Run.read(edge)
+    figures = configs.rebuilt(first.info).figures
+    limit = next(own.options["limit"] for own in figures if "limit" in own.options)
+    print(look.save(draw(first, Run.read(language), limit), out))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
