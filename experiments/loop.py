@@ -17,6 +17,7 @@ from experiments.host import processes
 from experiments.programs import Program
 from experiments.training.rules import Model, begun
 
+_CHECKPOINT_SECONDS = 30.0  # from one to the next, where nothing else is asked
 _CHUNK_BYTES = 2**26  # of batches that are on their way to the device at once
 
 
@@ -322,7 +323,7 @@ def run(
     *,
     save: Callable[[Any], None],
     report: Callable[..., None],
-    checkpoint_every: int,
+    checkpoint_every: int | None = None,
     profile: tuple[range, str] = (range(0), ""),
 ) -> Any:
     """Trains one program from `state` to its last update.
@@ -330,12 +331,13 @@ def run(
     Args:
         trainer: the program's functions.
         state: where to begin; donated.
-        save: called with the state after the chunk in which a multiple of
-            `checkpoint_every` updates is reached, at the end and when asked to stop.
+        save: called with the state when a checkpoint is due, at the end and when asked
+            to stop.
         report: called once a chunk with the step, the chunk's numbers and the counters
             so far, both on the host, the seconds it took, and the metrics of an
             evaluation, or None.
-        checkpoint_every: updates.
+        checkpoint_every: updates; None for every 30 s. Checkpoints stand between two
+            chunks.
         profile: updates whose chunks are profiled, and the folder for JAX's traces.
 
     Returns:
@@ -355,7 +357,7 @@ def run(
     def given(start):
         return trainer.given(start, min(start + length, updates))
 
-    following = given(start)
+    following, saved = given(start), time.monotonic()
     with _Termination() as termination:
         while start < updates:
             stop = min(start + length, updates)
@@ -375,11 +377,16 @@ def run(
                     f" (in updates {start} to {stop}); what came before is recorded."
                     " Lower the learning rate or the delay."
                 )
-            due = stop // checkpoint_every > start // checkpoint_every
+            if checkpoint_every is None:
+                waited = time.monotonic() - saved
+                due = processes.any_of(waited > _CHECKPOINT_SECONDS)
+            else:
+                due = stop // checkpoint_every > start // checkpoint_every
             start = stop
             stopped = processes.any_of(bool(termination.requested))
             if due or stopped or stop == updates:
                 save(state)
+                saved = time.monotonic()
             if stopped:
                 name = termination.requested or "a signal to another process"
                 raise InterruptionError(f"stopped by {name}, saved at update {stop}")

@@ -39,7 +39,7 @@ _PROFILE = flags.DEFINE_list(
     "profile", [], "start,stop: JAX profiles these updates into WORKDIR/profile."
 )
 _CHECKPOINT_EVERY = flags.DEFINE_integer(
-    "checkpoint_every", None, "Updates; by default a tenth of each program's."
+    "checkpoint_every", None, "Updates; by default every 30 s."
 )
 _DISTRIBUTED = flags.DEFINE_bool(
     "distributed", False, "Several processes: the same command on every host."

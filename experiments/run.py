@@ -39,7 +39,7 @@ def run(
         config: the values that the experiment was made of, for the records.
         changed: those that are not the config file's own, {key: [own, value]}.
         source: the config file.
-        checkpoint_every: updates; by default a tenth of each program's.
+        checkpoint_every: updates; by default every 30 s. A program's end is saved too.
         checkpoints_kept: how many of the newest are kept.
         writers: of the numbers on the way, beside `TensorBoard` in the folder.
         profile: updates whose chunks JAX profiles, into the folder profile/.
@@ -156,7 +156,7 @@ def _train(
             state,
             save=save,
             report=report,
-            checkpoint_every=every or max(1, updates // 10),
+            checkpoint_every=every,
             profile=(profile, str(place.local / "profile")),
         )
         final, counters = jax.device_get(

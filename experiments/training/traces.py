@@ -272,14 +272,17 @@ def _fitting(trace: dj.cluster.Trace, plan: Plan, task: Task) -> int:
 
 
 def _within(source: Simulation, seed: int, plan: Plan, task: Task) -> int:
-    updates = 64
+    """How many updates fit; each simulation says how long the next one must be."""
+    updates, seconds = 64, plan.seconds or math.inf
+    examples = plan.examples or math.inf
     while updates <= _MOST:
-        seconds = math.inf if plan.seconds is None else plan.seconds
         trace = source.trace(seed, updates, seconds)
         fitting = _fitting(trace, plan, task)
         if fitting < updates:
             return fitting
-        updates *= 2
+        used = trace.seconds[-1] / seconds
+        used = max(used, len(trace.update) * (task.examples or 1) / examples)
+        updates = max(2 * updates, math.ceil(1.1 * updates / max(used, 1e-6)))
     raise ValueError(
         f"{_MOST} updates use up neither the experiment's `seconds` nor its"
         " `examples`: lower them."
