@@ -122,7 +122,7 @@ def finish(
 
 
 def rows(workdir: Path) -> list[dict]:
-    """Of metrics.jsonl, without the clock; what a kill cut short is left out."""
+    """The rows of metrics.jsonl without the clock, and without a row cut short."""
     found = []
     with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
         for line in (workdir / "metrics.jsonl").read_text().splitlines():
@@ -243,10 +243,10 @@ def check_ended(processes: Sequence[subprocess.Popen]) -> None:
 def check_same(whole: Path, killed: Path) -> None:
     """Raises unless both runs have written the same."""
     if rows(whole) != rows(killed):
-        raise RuntimeError(f"{killed}/metrics.jsonl is not that of {whole}.")
+        raise RuntimeError(f"{killed}/metrics.jsonl differs from {whole}.")
     for name in ("results.csv", "curves.csv"):
         if (whole / name).read_bytes() != (killed / name).read_bytes():
-            raise RuntimeError(f"{killed}/{name} is not that of {whole}.")
+            raise RuntimeError(f"{killed}/{name} differs from {whole}.")
 
 
 def main() -> None:

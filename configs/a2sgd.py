@@ -79,19 +79,19 @@ def experiment(config: ConfigDict) -> Experiment:
                 within=0.001,
             ),
             Claim(
-                "Its accuracy over that of an all-reduce, slowest link",
+                "Accuracy of A2SGD / accuracy of an all-reduce, slowest link",
                 ratio(accuracy("A2SGD", slowest), accuracy("all-reduce", slowest)),
                 about=0.936,
                 within=0.04,
             ),
             Claim(
-                "Its accuracy over that of an all-reduce, free link",
+                "Accuracy of A2SGD / accuracy of an all-reduce, free link",
                 ratio(accuracy("A2SGD", 0.0), accuracy("all-reduce", 0.0)),
                 about=0.86,
                 within=0.05,
             ),
             Claim(
-                "Its accuracy over that of workers that send nothing, free link",
+                "Accuracy of A2SGD / accuracy of silent workers, free link",
                 ratio(accuracy("A2SGD", 0.0), accuracy("nothing sent", 0.0)),
                 about=0.89,
                 within=0.05,
@@ -107,6 +107,6 @@ def experiment(config: ConfigDict) -> Experiment:
             " the all-reduce's accuracy, since signs and residuals stay apart. Where a"
             " transfer takes as long as a gradient its steps cost nothing more, and it"
             " is still behind, at 0.94. Workers that send nothing do better: the mean"
-            " of their models errs on 9.6 % of the test set, that of A2SGD on 20 %."
+            " of their models errs on 9.6 % of the test set, the mean of A2SGD on 20 %."
         ),
     )

@@ -139,7 +139,7 @@ def experiment(config: ConfigDict) -> Experiment:
                 within=0.1,
             ),
             Claim(
-                "Training loss over that of 8 kept, which averages as often, step of 1",
+                "Training loss / loss with 8 kept, which averages as often, step of 1",
                 ratio(
                     mean("train_loss", method="adaptive", learning_rate=1.0),
                     mean("train_loss", method="kept", period=8, learning_rate=1.0),

@@ -166,7 +166,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
         measure = ratio(until(method="AdaSync", **where), fastest)
         return Claim(
-            f"Seconds of AdaSync over those of the fastest K kept, {text}",
+            f"Seconds of AdaSync / seconds of the fastest K kept, {text}",
             measure,
             at_most=1.0,
         )

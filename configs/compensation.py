@@ -84,7 +84,7 @@ def experiment(config: ConfigDict) -> Experiment:
                 within=0.01,
             ),
             Claim(
-                "Adaptive DC with a strength of 2 over that, 4 late",
+                "Loss of adaptive DC, strength 2 / plain loss, 4 late",
                 ratio(strong, plain_4),
                 at_most=0.6,
             ),

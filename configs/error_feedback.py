@@ -75,7 +75,7 @@ def experiment(config: ConfigDict) -> Experiment:
         return tuned(metric, method=method, share=share)
 
     def at_one_step(method, share):
-        """Training loss over that of workers that send all, both at a step of 0.003."""
+        """Training loss / loss of workers that send all, both at a step of 0.003."""
         own, every = (
             mean("train_loss", method=m, share=s, learning_rate=0.003)
             for m, s in ((method, share), ("all", 1.0))
@@ -96,7 +96,7 @@ def experiment(config: ConfigDict) -> Experiment:
         updates=config.updates,
         claims=[
             Claim(
-                "Test error of a quarter with error feedback, less that of all",
+                "Test error of a quarter with error feedback - test error of all",
                 difference(
                     best("test_error", "error feedback", 0.25),
                     best("test_error", "all", 1.0),
@@ -104,7 +104,7 @@ def experiment(config: ConfigDict) -> Experiment:
                 at_most=0.01,
             ),
             Claim(
-                "Loss of 1/64 with error feedback over that of all, a step of 0.003",
+                "Loss of 1/64 with error feedback / loss of all, a step of 0.003",
                 at_one_step("error feedback", least),
                 about=1.1,
                 within=0.1,

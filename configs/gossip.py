@@ -58,7 +58,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
     def behind(workers, **bounds):
         return Claim(
-            f"Test error of pull gossip less that of an all-reduce, {workers} workers",
+            f"Test error, pull gossip - all-reduce, {workers} workers",
             difference(error("pull", workers), error("all-reduce", workers)),
             **bounds,
         )
@@ -76,7 +76,7 @@ def experiment(config: ConfigDict) -> Experiment:
             behind(36, about=0.0, within=0.01),
             behind(most, at_least=0.005),
             Claim(
-                f"Seconds of an all-reduce over those of gossip, {most} workers",
+                f"Seconds of an all-reduce / seconds of gossip, {most} workers",
                 ratio(seconds("all-reduce", most), seconds("pull", most)),
                 at_least=1.5,
             ),

@@ -77,7 +77,7 @@ def experiment(config: ConfigDict) -> Experiment:
     def times_as_long(grouping, about, within, **where):
         name = ", ".join([grouping, *(f"{v} groups" for v in where.values())])
         return Claim(
-            f"Time over that without a straggler: {name}",
+            f"Time / time without a straggler: {name}",
             ratio(seconds(grouping, **where), synchronous),
             about=about,
             within=within,

@@ -68,7 +68,7 @@ def experiment(config: ConfigDict) -> Experiment:
         seconds=config.seconds,
         claims=[
             Claim(
-                "Gradients of MindFlayer over those of ASGD at 10 %, which all hang",
+                "Gradients of MindFlayer / gradients of ASGD at 10 %, which all hang",
                 ratio(gradients("MindFlayer", 0.1), gradients("ASGD", 0.1)),
                 at_least=8.0,
             ),

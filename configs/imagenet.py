@@ -3,7 +3,7 @@
 ResNet-50 with GroupNorm (He et al., arXiv:1512.03385; Wu and He, arXiv:1803.08494) in
 bfloat16, random crops and mirrored images, SGD with Nesterov momentum, 90 epochs of
 1,024 images an update on 16 workers; their mean gradient is used one update late.
-Step size and warm-up are those of Goyal et al. (arXiv:1706.02677). There is no weight
+Step size and warm-up follow Goyal et al. (arXiv:1706.02677). There is no weight
 decay, so their accuracy is not what to expect.
 
     python -m experiments.main --config=configs/imagenet.py --distributed \

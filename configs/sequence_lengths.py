@@ -4,7 +4,7 @@ A gradient takes as long as its batch is long: lengths are lognormal, and a work
 a long sequence makes all others wait (the imbalance of WAGMA-SGD's Transformer, Li et
 al., arXiv:2005.00124). Allreduce-SGD, local SGD, eager-SGD and WAGMA-SGD on sixteen
 workers; the more the lengths vary, the more waiting costs. An MLP on scikit-learn's
-digits stands in for the model; only the times are those of sequences.
+digits stands in for the model; only the times come from sequences.
 
     python -m experiments.main --config=configs/sequence_lengths.py \
         --workdir=runs/sequence_lengths
@@ -59,7 +59,7 @@ def experiment(config: ConfigDict) -> Experiment:
     clusters = {spread: cluster(spread) for spread in config.spread}
 
     def step_seconds(spread):
-        """Of a step that waits for the longest of all sequences, mean."""
+        """Mean seconds of a step that waits for the longest of all sequences."""
         return config.token_seconds * lengths(spread).max(axis=0).mean()
 
     def updates(spread):
@@ -72,7 +72,7 @@ def experiment(config: ConfigDict) -> Experiment:
         )
 
     def faster(found):
-        """Steps of WAGMA-SGD over those of Allreduce-SGD, at the largest spread."""
+        """Steps of WAGMA-SGD / steps of Allreduce-SGD, at the largest spread."""
         own = dict(spread=max(config.spread))
         waits = mean("updates", method="Allreduce-SGD", **own)
         return mean("updates", method="WAGMA-SGD", **own)(found) / waits(found)

@@ -57,7 +57,7 @@ def experiment(config: ConfigDict) -> Experiment:
         return dj.delayed(optax.sgd(learning_rate), delay, max_delay=max_delay)
 
     sharpness = task.facts.get("sharpness")
-    if sharpness is None:  # it is that of the beginning, and changes
+    if sharpness is None:  # it is known at the beginning alone, and changes
         (batch,) = jax.tree.map(lambda x: x[0], [task.batches(0, 0, 1)])
         params = task.init(jax.random.fold_in(jax.random.key(0), 0))
         sharpness = dj.stability.sharpness(task.loss, params, batch)

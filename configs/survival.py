@@ -63,7 +63,7 @@ def experiment(config: ConfigDict) -> Experiment:
     many = [count for count in config.workers if count > 2 * limit]
 
     def fastest(found):
-        """Of the regular workers, over the limit that theory has."""
+        """The largest step of regular workers / the limit in theory."""
         times = {count: until("regular", count)(found) for count in config.workers}
         return min(times, key=times.get) / limit
 
@@ -87,7 +87,7 @@ def experiment(config: ConfigDict) -> Experiment:
                 at_most=1.0,
             ),
             Claim(
-                "Regular times: seconds of one worker over those of four",
+                "Regular times: seconds of one worker / seconds of four",
                 ratio(until("regular", 1), until("regular", 4)),
                 about=4.0,
                 within=0.8,
@@ -101,7 +101,7 @@ def experiment(config: ConfigDict) -> Experiment:
                 "Regular times: loss of more than twice the limit", worst, at_least=2
             ),
             Claim(
-                "Memoryless times: seconds of 64 workers over those of 8",
+                "Memoryless times: seconds of 64 workers / seconds of 8",
                 ratio(until("memoryless", 64), until("memoryless", 8)),
                 at_most=0.5,
             ),

@@ -89,9 +89,9 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.curves("excess_loss", against="examples", panels="workers"),
         ],
         notes=(
-            "With the step tuned the error after 10,000 gradients is that of one core"
-            " up to 64 workers of 10 cores each, and grows with 32 cores, as the bounds"
-            " say. A step three times the best costs nothing alone, and every run of 64"
-            " workers of 32 cores."
+            "With the step tuned the error after 10,000 gradients equals the error"
+            " of one core up to 64 workers of 10 cores each, and grows with 32 cores,"
+            " as the bounds say. A step three times the best costs nothing alone, and"
+            " every run of 64 workers of 32 cores."
         ),
     )

@@ -57,7 +57,7 @@ def experiment(config: ConfigDict) -> Experiment:
         )
 
     def rate(law, workers):
-        """Of the slowest direction to settle, 1 / seconds."""
+        """The rate of the slowest direction, 1 / seconds."""
         return min(
             dj.stability.workers_decay_rate(
                 config.learning_rate * curvature, int(workers), LAWS[law]

@@ -22,7 +22,7 @@ def tuned(
     """The mean over seeds of a metric, at the best value of some axes.
 
     Args:
-        metric: a column of the results; that of the tuned axis is its best value.
+        metric: a column of the results; the tuned axis means its best value.
         over: the axes; see `analysis.best`.
         by: the metric that decides.
         **where: which settings, {label or axis: value}.
@@ -115,7 +115,7 @@ def _those(found: Found, where: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _mean(rows: pd.DataFrame, metric: str) -> float:
-    """Of all rows; nan where one of them diverged and the metric is of its model."""
+    """The mean of all rows; nan where one diverged and the metric is of its model."""
     if metric not in _FACTS and "diverged" in rows and rows["diverged"].any():
         return np.nan
     return float(rows[metric].mean())

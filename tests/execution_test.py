@@ -80,8 +80,8 @@ def test_the_overlapped_mean_is_one_update_later():
     expected, _, _ = trained(late, grid=grid)
     state, _, counters = trained(optimizer(overlapped, workers=4), grid=grid)
     assert_close(state.model, expected.model, **ROUNDING)
-    # at update 0 nothing has been sent, which counts as fresh
-    np.testing.assert_array_equal(counters.staleness_counts, [[[1, 19]] * 2] * 2)
+    # at update 0 nothing has been sent
+    np.testing.assert_array_equal(counters.staleness_counts, [[[0, 19]] * 2] * 2)
 
 
 def test_random_delays_are_drawn_apart_and_counted_for_each_worker():

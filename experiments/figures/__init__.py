@@ -59,7 +59,7 @@ class TimeTo(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the column."""
+        """The name of the column."""
         return f"{self.along}_to_{self.metric}_{self.value:g}"
 
     def of(self, run: Run) -> Run:
@@ -197,12 +197,13 @@ def stability_map(
     *,
     metric: str = "train_loss",
     limit: Theory | Mapping[Any, float] | None = None,
-    panels: str | None = None,
     only: Mapping[str, Sequence[Any]] | None = None,
     title: str = "",
     name: str = "",
 ) -> Figure:
     """The final loss over the step and another axis; diverged cells are black.
+
+    What else is varied has a panel for each value.
 
     Args:
         x: the other axis, upwards.
@@ -210,7 +211,6 @@ def stability_map(
         metric: whose logarithm is shown; the excess over the task's `optimum_loss`
             where that is known.
         limit: the largest stable step: a function of settings, or {x: limit}.
-        panels: a setting with a panel for each value; by default what else is varied.
         only: as in `over`.
         title: the question or the finding.
         name: of the file.

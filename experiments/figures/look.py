@@ -175,6 +175,46 @@ def sheet(
     return figure, axes[: len(panels)]
 
 
+class Rows(NamedTuple):
+    """A sheet with a row for each name."""
+
+    figure: Figure
+    axis: Axes
+    labels: list[str]  # wrapped names
+    theory: dict[str, float]  # the mean in theory by name; nan where there is none
+    head: str  # of the column of means
+
+
+def rows(
+    title: str,
+    names: Iterable[str],
+    handles: Sequence[Artist],
+    theory: Mapping[str, float] | None,
+    *,
+    height: float,
+) -> Rows:
+    """An empty sheet with a row for each name; the legend has theory where it is known.
+
+    Args:
+        title: the question or the finding.
+        names: of the rows.
+        handles: of the legend.
+        theory: the mean that a formula gives, by name.
+        height: the least height of a row, in inches.
+    """
+    expected = dict.fromkeys(names, math.nan) | dict(theory or {})
+    labels = [wrapped(name) for name in expected]
+    known = any(math.isfinite(value) for value in expected.values())
+    if known:
+        handles = [*handles, Line2D([], [], label="theory", **THEORY)]
+    lines = max(label.count("\n") + 1 for label in labels)
+    total = 1.0 + len(labels) * max(height, 0.2 * lines)
+    figure, (axis,) = sheet(title, [""], handles, height=total)
+    axis.tick_params(axis="y", length=0)
+    head = "mean (theory)" if known else "mean"
+    return Rows(figure, axis, labels, expected, head)
+
+
 def _note_lines(notes: Sequence[str]) -> list[str]:
     shown = [_shortened(note) for note in notes[:_NOTES_SHOWN]]
     if len(notes) > _NOTES_SHOWN:

@@ -111,7 +111,7 @@ class Checkpoints:
             raise OSError(_FULL.format(self._directory))
 
     def _check(self, path: epath.Path, like: Any) -> None:
-        """Refuses a checkpoint whose leaves are not those of `like`."""
+        """Refuses a checkpoint whose leaves differ from `like`."""
         there = _leaves(self._state.metadata(path / "state").tree)
         here = _leaves(ocp.tree.serialize_tree(like, keep_empty_nodes=True))
         differing = [

@@ -77,7 +77,7 @@ class Bar:
                 expand=True,
             )
             self._task = self._bar.add_task(
-                name, total=updates, completed=start, numbers=_fitted(name, "compiling")
+                name, total=updates, completed=start, numbers=fitted(name, "compiling")
             )
             self._bar.start()
         elif start < updates:
@@ -86,25 +86,26 @@ class Bar:
     def update(self, row: dict[str, Any]) -> None:
         """Shows the numbers of a chunk."""
         step, loss = row["step"], row["train_loss"]
-        numbers = "loss " + ("-" if loss is None else f"{loss:.3g}")
+        shown = "loss " + ("-" if loss is None else f"{loss:.3g}")
         if row["not_finite"]:
-            numbers += f", {row['not_finite']} not finite"
-        numbers += f", {row['updates_per_second']:.3g}/s"
+            shown += f", {row['not_finite']} not finite"
+        numbers = [shown, f"{row['updates_per_second']:.3g}/s"]
         if "tokens_per_second" in row:
-            numbers += f", {row['tokens_per_second']:.3g} tokens/s"
+            numbers.append(f"{row['tokens_per_second']:.3g} tokens/s")
         if "mfu" in row:
-            numbers += f", MFU {row['mfu']:.1%}"
-        numbers += f", {_duration(self._left(step))} left"
+            numbers.append(f"MFU {row['mfu']:.1%}")
+        numbers.append(f"{_duration(self._left(step))} left")
         if self._bar is not None:
             self._bar.update(
-                self._task, completed=step, numbers=_fitted(self._name, numbers)
+                self._task, completed=step, numbers=fitted(self._name, *numbers)
             )
             return
         now = time.monotonic()
         if now - self._last_line < _SECONDS_BETWEEN_LINES and step < self._updates:
             return
         self._last_line = now
-        log.info("%s: update %d/%d, %s", self._name, step, self._updates, numbers)
+        said = ", ".join(numbers)
+        log.info("%s: update %d/%d, %s", self._name, step, self._updates, said)
 
     def close(self) -> None:
         """Leaves the terminal as it was."""
@@ -112,11 +113,21 @@ class Bar:
             self._bar.stop()
 
 
-def _fitted(name: str, numbers: str) -> str:
-    """A line that leaves room for a bar in 80 columns."""
-    room = 60 - len(numbers) - 2
-    short = name if len(name) <= room else f"{name[: max(room - 1, 1)]}…"
-    return f"{short}: {numbers}"
+def fitted(name: str, *numbers: str) -> str:
+    """A line that leaves room for a bar in 80 columns; the first and the last stay.
+
+    Example:
+        >>> fitted("adam", "loss 2.3", "12/s", "MFU 40.0%", "1 h 3 min left")
+        'adam: loss 2.3, 12/s, MFU 40.0%, 1 h 3 min left'
+        >>> len(fitted("a" * 30, "loss 2.3", "12/s", "8.19e+04 tokens/s", "59 s left"))
+        60
+    """
+    while len(numbers) > 2 and len(", ".join(numbers)) > 48:
+        numbers = numbers[:1] + numbers[2:]
+    said = ", ".join(numbers)
+    room = max(60 - len(said) - 2, 2)
+    short = name if len(name) <= room else f"{name[: room - 1]}…"
+    return f"{short}: {said}"
 
 
 def _duration(seconds: float) -> str:

@@ -31,7 +31,7 @@ class Workdir:
             atexit.register(shutil.rmtree, self.local, ignore_errors=True)
 
     def shown(self, text: object) -> str:
-        """A text with the folder's own name where it has that of the local copy."""
+        """A text with the folder's own name in place of the local copy's."""
         if self._remote is None:
             return str(text)
         return str(text).replace(str(self.local), str(self._remote))

@@ -1,1 +1,1 @@
-"""What only runs on many devices need: compiling ahead, overlap, throughput."""
+"""Tools for runs on many devices: compiling ahead, and overlap."""

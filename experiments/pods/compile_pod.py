@@ -54,7 +54,7 @@ CHIPS = {
 
 
 class Report(NamedTuple):
-    """What a compiled program needs and does. Bytes and FLOPs are those of a device."""
+    """What a compiled program needs and does. Bytes and FLOPs are per device."""
 
     program: str
     topology: str

@@ -113,7 +113,7 @@ def images(
 
         places = np.arange(start * batch_size, stop * batch_size)
         places = places.reshape(-1, batch_size)[:, part]
-        # the iterator reads ahead in threads; the order stays that of the places
+        # the iterator reads ahead in threads; the order of the places stays
         read_ahead = grain.MapDataset.source(places.ravel()).map(read).to_iter_dataset()
         examples = _stack(list(read_ahead))
         return jax.tree.map(lambda x: x.reshape(*places.shape, *x.shape[1:]), examples)

@@ -82,7 +82,7 @@ def predict_next(
         return optax.softmax_cross_entropy(logits, targets).mean()
 
     def batches(seed, start, stop, part=WHOLE):
-        # the numbers of all windows are drawn, and those of the part are read
+        # the numbers of all windows are drawn, and the windows of the part are read
         chosen = [
             np.random.default_rng([seed, step]).integers(choices, size=batch_size)[part]
             for step in range(start, stop)

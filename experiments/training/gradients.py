@@ -107,10 +107,12 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
         )
         if workers > 1 and task.has_state:
             state = jax.lax.pmean(state, "workers")
+        is_full = _outboxes_are_full(memory)
         updates, memory = tx.update(grads, memory, model.params, value=loss)
-        ages = _staleness(memory)
+        told = _staleness(memory)
         moved = Model(optax.apply_updates(model.params, updates), state)
-        return Update(moved, memory, loss, ages.astype(jnp.float32), ages)
+        ages = jnp.where(is_full, told, -1)
+        return Update(moved, memory, loss, told.astype(jnp.float32), ages)
 
     def given(start, stop, own=None):
         seeds = [data_seed(seed) for seed in plan.seeds]
@@ -122,11 +124,10 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
         return jax.tree.map(lambda *leaves: np.stack(leaves, axis=2), *batches)
 
     updates = _updates(training, task, plan)
-    seconds = None
-    if training.update_seconds is not None:
-        seconds = lambda step: np.full(  # noqa: E731
-            len(plan.seeds), step * training.update_seconds
-        )
+
+    def seconds(step):
+        return np.full(len(plan.seeds), step * training.update_seconds)
+
     return Rule(
         updates=updates,
         evaluate_every=plan.cadence(updates),
@@ -134,7 +135,7 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
         update=update,
         given=given,
         depth=_depth,
-        seconds=seconds,
+        seconds=None if training.update_seconds is None else seconds,
         examples=lambda step: np.full(len(plan.seeds), step * (task.examples or 1)),
         workers=workers,
         devices=training.devices,
@@ -166,6 +167,12 @@ def _staleness(memory: Any) -> jax.Array:
     told = jax.tree.leaves(dj.staleness(memory))
     largest = jnp.stack([jnp.asarray(tau) for tau in told]).max()
     return jnp.ceil(largest).astype(jnp.int32)
+
+
+def _outboxes_are_full(memory: Any) -> Any:
+    """Whether an update uses a gradient; an empty outbox of a late mean has none."""
+    full = [value for _, value in optax.tree.get_all_with_path(memory, "full")]
+    return jnp.stack(full).all() if full else True
 
 
 def _depth(memory: Any) -> int:

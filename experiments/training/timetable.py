@@ -38,8 +38,8 @@ class Timetable:
     def trace(self) -> dj.cluster.Trace:
         """The same as a trace: an update is a step, of the gradients taken in it.
 
-        Gradients are used as they are taken; read_version is that of the model which a
-        late worker gives to a sum.
+        Gradients are used as they are taken; `read_version` is the version of the model
+        that a late worker gives to a sum.
         """
         update, worker = map(np.int32, np.nonzero(self.delivers))
         begun, arrived = self.begun[self.delivers], self.arrived[self.delivers]

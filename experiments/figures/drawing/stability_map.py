@@ -44,7 +44,6 @@ def draw(
     axis: str,
     metric: str = "train_loss",
     limit: Any = None,
-    panels: str | None = None,
     only: Mapping[str, Any] | None = None,
     title: str = "",
 ) -> Figure:
@@ -70,11 +69,9 @@ def by_panel(
     axis: str,
     metric: str = "train_loss",
     limit: Any = None,
-    panels: str | None = None,
     only: Mapping[str, Any] | None = None,
 ) -> dict[str, Cells]:
     """The map of each series, by its name."""
-    del panels  # every series has one
     chosen = tables.choose(run, metric, None, metric, only)
     frame = chosen.run.results
     for name in (x, axis):
@@ -119,7 +116,7 @@ def cells(
 def bounded(shown: Cells) -> np.ndarray:
     """The cells past the limit that neither diverged nor settled, bool [D, R].
 
-    Where gradients are bounded, as those of a logistic loss, descent past the limit
+    Where gradients are bounded, as with a logistic loss, descent past the limit
     may cycle at a high loss instead. Without the optimum no loss tells, and none is.
     """
     if shown.optimum_loss is None:

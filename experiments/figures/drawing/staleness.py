@@ -38,21 +38,12 @@ def of_traces(
         theory: the mean that a formula gives, by name; nan where it gives none.
         title: the question or the finding.
     """
-    theory = dict.fromkeys(traces, math.nan) | dict(theory or {})
-    labels = [look.wrapped(name) for name in traces]
-    known = any(math.isfinite(value) for value in theory.values())
     handles = [
         patches.Patch(color=look.COLORS[5], label="share of its gradients"),
         Line2D([], [], color=_MEAN, lw=2.2, label="mean"),
     ]
-    if known:
-        handles.append(Line2D([], [], label="theory", **look.THEORY))
-    lines = max(label.count("\n") + 1 for label in labels)
-    figure, (axis,) = look.sheet(
-        title or "How stale are gradients?",
-        [""],
-        handles,
-        height=1.0 + len(labels) * max(0.34, 0.2 * lines),
+    figure, axis, labels, theory, head = look.rows(
+        title or "How stale are gradients?", traces, handles, theory, height=0.34
     )
     last = max(_percentile(trace) for trace in traces.values())
     wide = last > _WIDE
@@ -64,9 +55,8 @@ def of_traces(
         if math.isfinite(expected):
             axis.plot(expected, row, **look.THEORY)
         look.beside(axis, row - _HEIGHT / 2, look.mean_and_theory(mean, expected))
-    look.beside(axis, -0.9 - _HEIGHT / 2, "mean (theory)" if known else "mean")
+    look.beside(axis, -0.9 - _HEIGHT / 2, head)
     axis.set_yticks([row - _HEIGHT / 2 for row in range(len(labels))], labels)
-    axis.tick_params(axis="y", length=0)
     axis.set_ylim(len(labels) - 0.8, -1.0)
     if wide:
         axis.set_xscale("function", functions=(_octaves, lambda y: 2.0**y - 1.0))

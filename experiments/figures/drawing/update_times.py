@@ -36,30 +36,20 @@ def of_traces(
         theory: the mean that a formula gives, by name; nan where it gives none.
         title: the question or the finding.
     """
-    expected = dict.fromkeys(traces, math.nan) | dict(theory or {})
-    labels = [look.wrapped(name) for name in traces]
-    known = any(math.isfinite(value) for value in expected.values())
     handles = [
         patches.Patch(color=_BAR, label="9 of 10 updates"),
         Line2D([], [], color=_MEAN, marker="o", ls="", label="mean"),
     ]
-    if known:
-        handles.append(Line2D([], [], label="theory", **look.THEORY))
-    lines = max(label.count("\n") + 1 for label in labels)
-    figure, (axis,) = look.sheet(
-        title or "How long does an update take?",
-        [""],
-        handles,
-        height=1.0 + len(labels) * max(0.26, 0.2 * lines),
+    figure, axis, labels, expected, head = look.rows(
+        title or "How long does an update take?", traces, handles, theory, height=0.26
     )
     shown = [
         seconds
         for row, (arm, trace) in enumerate(traces.items())
         for seconds in _plot(axis, row, trace, expected[arm])
     ]
-    look.beside(axis, -0.8, "mean (theory)" if known else "mean")
+    look.beside(axis, -0.8, head)
     axis.set_yticks(range(len(labels)), labels)
-    axis.tick_params(axis="y", length=0)
     axis.set_ylim(len(labels) - 0.5, -0.8)
     if len(shown) > 1 and 0 < 100 * min(shown) < max(shown):
         axis.set_xscale("log")
