@@ -91,10 +91,10 @@ def check_memory(trainer: Trainer) -> None:
 def costs(trainer: Trainer) -> Costs:
     """Compiles a program and reads its costs off, without running it."""
     state = trainer.shapes()
-    chunk = trainer.given_shapes()
+    chunk, count = trainer.given_shapes()
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), chunk)
     started = time.perf_counter()
-    compiled = trainer.run_chunk.lower(state, chunk).compile()
+    compiled = trainer.run_chunk.lower(state, chunk, count).compile()
     seconds = time.perf_counter() - started
     memory = compiled.memory_analysis()
     flops = trainer.step.lower(state, one).compile().cost_analysis()["flops"]

@@ -1,4 +1,4 @@
-"""Trains every cell of a program at once: one compiled scan from look to look."""
+"""Trains every cell of a program at once: one compiled loop from look to look."""
 
 import contextlib
 import functools
@@ -57,17 +57,18 @@ class Trainer(NamedTuple):
 
     # a `State`; under several workers the `WorkerState` of one
     init: Callable[[], Any]
-    run_chunk: Callable[[Any, Any], tuple[Any, Chunk]]
+    # state, given, how many updates -> state, what a whole chunk would report
+    run_chunk: Callable[[Any, Any, Any], tuple[Any, Chunk]]
     evaluate: Callable[[Any], dict[str, jax.Array]]  # state -> metrics [seeds, cells]
     step: Callable[[Any, Any], tuple[Any, Chunk]]  # one update, for costs
-    given: Callable[[int, int], Any]  # start, stop -> what `run_chunk` scans over
+    given: Callable[[int, int], Any]  # start, stop -> what a chunk is given, padded
     # state, chunk -> what is reported, the same in every process
     summary: Callable[[Any, Chunk], tuple[Chunk, Counters]]
     counters: Callable[[Any], Counters]  # of a state, likewise
     shapes: Callable[[], Any]  # of the state, with shardings: what a checkpoint becomes
-    given_shapes: Callable[[], Any]  # of what `run_chunk` scans over, likewise
+    given_shapes: Callable[[], Any]  # of what `run_chunk` takes beside it, likewise
     program: Program
-    chunk: int  # updates in one scan
+    chunk: int  # the most updates of one call of `run_chunk`
 
 
 def trainer(
@@ -155,7 +156,11 @@ def trainer(
 
     def given(start, stop):
         own = execution.own(executed.fed, rule.workers)
-        return executed.place(rule.given(start, stop, own))
+        rows = rule.given(start, stop, own)
+        if stop - start < chunk:
+            more = chunk - (stop - start)
+            rows = jax.tree.map(lambda x: np.r_[x, np.repeat(x[-1:], more, 0)], rows)
+        return executed.place(rows)
 
     @functools.cache
     def given_of_one_step():
@@ -172,8 +177,21 @@ def trainer(
     @functools.partial(
         jax.jit, donate_argnums=0, compiler_options=executed.options or None
     )
-    def run_chunk(state, given):
-        return jax.lax.scan(executed.step, state, given)
+    def run_chunk(state, given, count):
+        # a scan, but of a length that is known when it runs: the last chunk of a run
+        # is shorter, and would be compiled again
+        def row(i):
+            return jax.tree.map(lambda x: x[i], given)
+
+        def one(i, carry):
+            state, reports = carry
+            state, report = executed.step(state, row(i))
+            put = jax.tree.map(lambda all_, x: all_.at[i].set(x), reports, report)
+            return state, put
+
+        _, report = jax.eval_shape(executed.step, state, row(0))
+        reports = jax.tree.map(lambda x: jnp.zeros((chunk, *x.shape), x.dtype), report)
+        return jax.lax.fori_loop(0, count, one, (state, reports))
 
     # it runs once: on a CPU, compiling it well would take longer than all of it
     cpu = jax.default_backend() == "cpu"
@@ -211,7 +229,8 @@ def trainer(
                 (chunk, *leaf.shape), leaf.dtype, sharding=executed.fed
             )
 
-        return jax.tree.map(of_chunk, given_of_one_step())
+        count = jax.ShapeDtypeStruct((), jnp.int32, sharding=executed.everywhere)
+        return jax.tree.map(of_chunk, given_of_one_step()), count
 
     return Trainer(
         init=lambda: hold(begin()),
@@ -363,10 +382,12 @@ def run(
             stop = min(start + length, updates)
             with _profiled(*profile, start, stop):
                 started = time.perf_counter()
-                state, chunk = trainer.run_chunk(state, following)
+                count = np.int32(stop - start)
+                state, chunk = trainer.run_chunk(state, following, count)
                 if stop < updates:  # the host draws the next chunk meanwhile
                     following = given(stop)
                 chunk, counted = jax.device_get(trainer.summary(state, chunk))
+                chunk = jax.tree.map(lambda x, n=count: x[:n], chunk)
                 seconds = time.perf_counter() - started
             due = stop % rule.evaluate_every == 0 or stop == updates
             metrics = jax.device_get(trainer.evaluate(state)) if due else None

@@ -158,7 +158,7 @@ def test_ringleader_keeps_the_gradients_of_a_round_in_its_tables():
 
 def test_each_gradient_has_a_batch_of_its_own():
     run = Trained(along(simulated(protocols.mindflayer(2, 0.8)), server))
-    arrivals, batches = run.trainer.given(6, 20)
+    arrivals, batches = run.program.rule.given(6, 20)
     there = arrivals.staleness >= 0
     assert not there.all()
     for s, seed in enumerate(run.program.seeds):

@@ -3,7 +3,7 @@
     python -m experiments.pods.compile_pod --config=configs/char_lm.py \
         --topology=v5e:4x4 --config.batch_size=1024
 
-It compiles what `experiments.main` would run there, a scan of some updates, for each
+It compiles what `experiments.main` would run there, a loop of some updates, for each
 program of the experiment in turn. The experiment's training must be `on_devices`, with
 as many workers as the topology has devices, or a multiple. It exits with 1 where a
 program does not fit; `--json=PATH` writes all of it to a file. Needs the `tpu` extra.
@@ -59,7 +59,6 @@ class Report(NamedTuple):
     program: str
     topology: str
     devices: int
-    updates: int  # in one call
     hbm_bytes: int  # it has, for programs
     compile_seconds: float
     argument_bytes: int  # the state and what the updates are given
@@ -77,7 +76,7 @@ class Report(NamedTuple):
         return self.argument_bytes + self.output_bytes + self.temp_bytes
 
     def sent_bytes(self, *, hidden: bool) -> int:
-        """In a call, by collectives that are hidden behind computation, or are not."""
+        """In an update, by collectives hidden behind computation, or by the others."""
         return sum(
             c.num_bytes * c.times for c in self.collectives if c.hidden == hidden
         )
@@ -153,10 +152,9 @@ def reports(experiment: Experiment, topology: str) -> Iterator[Report]:
         trainer = loop.trainer(program, measure=experiment.measure, devices=there)
         yield examine(
             trainer.run_chunk,
-            (trainer.shapes(), trainer.given_shapes()),
+            (trainer.shapes(), *trainer.given_shapes()),
             topology,
             program=program.name,
-            updates=trainer.chunk,
         )
 
 
@@ -166,7 +164,6 @@ def examine(
     topology: str,
     *,
     program: str = "",
-    updates: int = 1,
 ) -> Report:
     """Compiles a function and reads off what it needs and does. Nothing is run.
 
@@ -176,7 +173,6 @@ def examine(
             over the topology's devices.
         topology: whose memory it is to fit.
         program: its name.
-        updates: that it does in one call.
 
     Raises:
         PodError: if it does not fit.
@@ -197,7 +193,6 @@ def examine(
         program=program,
         topology=topology,
         devices=module.devices,
-        updates=updates,
         hbm_bytes=int(_chip(topology).hbm_gib * 2**30),
         compile_seconds=seconds,
         argument_bytes=memory.argument_size_in_bytes,
@@ -222,7 +217,6 @@ def table(report: Report) -> str:
     """A report for reading."""
     rows = {
         "compiled in": f"{report.compile_seconds:.1f} s",
-        "updates of a call": f"{report.updates}",
         "memory of a device": _mib(report.hbm_bytes),
         "needed": _mib(report.needed_bytes),
         "  arguments": _mib(report.argument_bytes),
@@ -233,9 +227,7 @@ def table(report: Report) -> str:
         "FLOPs of an update": f"{report.flops:.4g}",
         "bytes it accesses": _mib(report.bytes_accessed),
     }
-    hidden, exposed = (
-        report.sent_bytes(hidden=hidden) // report.updates for hidden in (True, False)
-    )
+    hidden, exposed = (report.sent_bytes(hidden=h) for h in (True, False))
     if hidden + exposed:
         rows["bytes it sends"] = f"{hidden:,} hidden, {exposed:,} on the critical path"
     lines = [f"  {name:<24}{value}" for name, value in rows.items()]
@@ -243,9 +235,7 @@ def table(report: Report) -> str:
     for c in report.collectives:
         size, group = f"{c.num_bytes:,} bytes", f"{c.group_size} devices"
         alike[c.kind, size, c.dtype, group, _place(c)] += c.times
-    cells = [
-        (f"{count / report.updates:g} x", *facts) for facts, count in alike.items()
-    ]
+    cells = [(f"{count} x", *facts) for facts, count in alike.items()]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines += ["    " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
     name = " ".join(filter(None, (report.program, "on", report.topology)))
