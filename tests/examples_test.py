@@ -118,6 +118,7 @@ def test_no_best_step_lies_on_the_edge_of_the_grid(cluster):
     assert "edge of the grid" not in cluster["printed"]
 
 
+@pytest.mark.long
 def test_fading_momentum_without_delay_is_momentum_and_beats_it_under_delay(own):
     rows = own["found"].results.set_index(["optimizer", "learning_rate", "seed"])
     fresh = rows[rows["delay"] == 0]["train_loss"]
@@ -130,11 +131,14 @@ def test_fading_momentum_without_delay_is_momentum_and_beats_it_under_delay(own)
     assert loss["mean"]["fading momentum", 8] < loss["high"]["no momentum", 8]
 
 
+@pytest.mark.long
 def test_each_arm_of_one_s_own_is_one_program(own):
     assert len(programs(own["experiment"])) == 3
 
 
-@pytest.mark.parametrize("name", ["delay", "cluster", "own"])
+@pytest.mark.parametrize(
+    "name", ["delay", "cluster", pytest.param("own", marks=pytest.mark.long)]
+)
 def test_figures_have_labels_with_units_and_colors_that_all_can_tell(name, request):
     figure = request.getfixturevalue(name)["figure"]
     for axis in figure.axes:

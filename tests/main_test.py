@@ -186,9 +186,9 @@ def wait_for_rows(workdir, process, more_than=8):
 @pytest.mark.parametrize(
     ("kind", "how", "code"),
     [
-        ("whole", signal.SIGTERM, 143),
+        pytest.param("whole", signal.SIGTERM, 143, marks=pytest.mark.long),
         ("whole", signal.SIGINT, 143),
-        ("whole", signal.SIGKILL, -signal.SIGKILL),
+        pytest.param("whole", signal.SIGKILL, -9, marks=pytest.mark.long),
         ("whole_cluster", signal.SIGKILL, -signal.SIGKILL),
     ],
 )

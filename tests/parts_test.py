@@ -147,6 +147,7 @@ print("alike")
 """
 
 
+@pytest.mark.long
 def test_two_processes_place_the_batch_of_one_from_their_own_parts():
     with socket.socket() as probe:
         probe.bind(("localhost", 0))

@@ -235,20 +235,20 @@ def make(tmp_path_factory, image_dir):
     return make
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "digits_mlp",
-        "digits_cnn",
-        "breast_cancer",
-        "quadratic",
-        "char_lm",
-        "tokens",
-        "tfds",
-        "own",
-        *STATEFUL,
-    ],
-)
+TASKS = [
+    "digits_mlp",
+    "digits_cnn",
+    "breast_cancer",
+    "quadratic",
+    "char_lm",
+    "tokens",
+    "tfds",
+    "own",
+    *STATEFUL,
+]
+
+
+@pytest.fixture(scope="module", params=TASKS)
 def task(request, make):
     return make(request.param)
 
@@ -398,6 +398,14 @@ def test_the_functions_map_over_cells(task):
     assert all(metric.shape == (3,) for metric in metrics.values())
 
 
+@pytest.mark.parametrize(
+    "task",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name == "tfds" else [])
+        for name in TASKS
+    ],
+    indirect=True,
+)
 def test_training_lowers_the_evaluated_loss(task):
     before = metrics_of(task, *whole_init(task, jax.random.key(0)))
     after = metrics_of(task, *trained(task, steps=60))

@@ -25,7 +25,7 @@ def simulated(times, rule):
     return trace.seconds[-1] / updates
 
 
-@pytest.mark.parametrize("k", [3, 8])
+@pytest.mark.parametrize("k", [3, pytest.param(8, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", TIMES)
 def test_an_update_takes_as_long_as_in_a_simulation(name, k):
     times = TIMES[name]

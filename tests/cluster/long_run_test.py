@@ -38,14 +38,19 @@ AGES = [
 ]
 ALL = math.fsum(1 / i for i in range(1, P + 1))  # of eight memoryless times, the last
 SECONDS = [
-    (protocols.hardsync(), cluster.exponential(2.0), 2 * ALL),
+    pytest.param(
+        *(protocols.hardsync(), cluster.exponential(2.0), 2 * ALL),
+        marks=pytest.mark.long,
+    ),
     (protocols.ssp(0), cluster.exponential(2.0), 2 * ALL / P),
     (protocols.ssp(math.inf), cluster.pareto(1.0, 3.0), 3 / 2 / P),
     (protocols.event_triggered(0.5), cluster.exponential(2.0), 2 * 2 / P),
     (protocols.n_softsync(2), cluster.shifted_exponential(1.0, 2.0), 3 * 4 / P),
     # the smallest of eight is Pareto with eight times the exponent
     (protocols.k_sync(1), cluster.pareto(1.0, 3.0), 24 / 23),
-    (protocols.hardsync(), cluster.constant(2.0), 2.0),
+    pytest.param(
+        protocols.hardsync(), cluster.constant(2.0), 2.0, marks=pytest.mark.long
+    ),
     # all eight take 3 s in one of 2^8 cases that are as probable
     (protocols.k_sync(1), cluster.empirical((1.0, 3.0)), 1 + 2 / 2**P),
 ]

@@ -104,7 +104,13 @@ SPECS = {
 }
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == "uniform" else pytest.mark.long)
+        for name in SPECS
+    ],
+)
 def test_long_simulations_have_the_law_to_half_a_per_cent(name):
     law = cluster.staleness_law(SPECS[name])
     measured = [

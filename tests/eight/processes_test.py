@@ -6,6 +6,8 @@ import delayjax as dj
 from tests.eight import gradients, models, processes
 from tests.exchange import oracle
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def printed():

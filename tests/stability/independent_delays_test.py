@@ -53,7 +53,13 @@ INDEPENDENT = {
 }
 
 
-@pytest.mark.parametrize("name", INDEPENDENT)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == "two delays" else pytest.mark.long)
+        for name in INDEPENDENT
+    ],
+)
 def test_independent_delays_have_the_limit_of_the_mean_square(name):
     delay, law, options = INDEPENDENT[name]
 

@@ -217,6 +217,7 @@ def mean_squares():
     return {name: own[burn_in:].mean() for name, own in squares.items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", OPTIONS)
 def test_paths_of_random_delays_have_the_variance(name):
     options = OPTIONS[name]

@@ -106,7 +106,9 @@ def tree_dot(left, right):
     return optax.tree.sum(jax.tree.map(jnp.vdot, left, right))
 
 
-@pytest.mark.parametrize("delay", [0, 1, 4, 8, 16])
+@pytest.mark.parametrize(
+    "delay", [0, 1, 4, *(pytest.param(d, marks=pytest.mark.long) for d in (8, 16))]
+)
 def test_changes_of_a_perceptron_grow_from_ten_per_cent_past_the_prediction(delay):
     params, loss, direction = perceptron()
     limit = stability.predict_step_limit(loss, params, None, stability.Dynamics(delay))
