@@ -39,16 +39,13 @@ def test_the_first_process_alone_writes_and_reports(whole):
     assert len(list(workdir.glob("tensorboard/*/events*"))) == 1
 
 
-@pytest.mark.parametrize(
-    "victims", [(1,), pytest.param((1, 0), marks=pytest.mark.long)]
-)
 def test_a_killed_peer_ends_the_other_and_the_run_ends_as_if_it_had_not_been(
-    whole, tmp_path, compiled, victims
+    whole, tmp_path, compiled
 ):
     workdir = tmp_path / "run"
     folder = Path(compiled.partition("=")[2])
     rng = random.Random(0)
-    for victim in victims:
+    for victim in (1, 0):
         killed = kill.kill_once(
             (*UPDATES, compiled), workdir, (victim,), rng, training=0.0
         )
