@@ -137,10 +137,8 @@ def _of_arm(
     of_training = arm.training.arguments()
     known = {**of_training, **of_task}
     unknown = [axis for axis in arm.grid if axis not in known]
-    if not experiment.arms:
+    if not experiment.arms:  # an arm need not take all axes
         unknown += [axis for axis in experiment.grid if axis not in known]
-    else:
-        grid = {axis: values for axis, values in grid.items() if axis in known}
     if unknown:
         raise ValueError(
             f"`grid` has the axis {unknown[0]!r}, which neither the task nor the"

@@ -12,7 +12,15 @@ from delayjax.cluster import Cluster, constant, exponential, pareto, protocols
 from experiments import Arm, Experiment, Simulation, along, loop, tasks
 from experiments.programs import programs
 from experiments.training.rules import data_seed
-from tests.support.training_runs import CURVATURES, NOISE, NOISY, QUIET, RATES, Trained
+from tests.support.training_runs import (
+    CURVATURES,
+    DIGITS,
+    NOISE,
+    NOISY,
+    QUIET,
+    RATES,
+    Trained,
+)
 
 MOMENTUM = 0.9
 
@@ -154,6 +162,20 @@ def test_ringleader_keeps_the_gradients_of_a_round_in_its_tables():
     rates = np.asarray(RATES)[:, None]
     expected = start * (1 - 4 * rates * CURVATURES)
     np.testing.assert_allclose(run.params, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("end", [{"seconds": 5.0}, {"examples": 33}])
+def test_a_trace_is_followed_up_to_the_end_that_was_asked_for(end):
+    spec = Cluster(4, exponential(1.0))
+    trace = dj.cluster.simulate(spec, protocols.n_softsync(2), 50, seed=0)
+    run = Trained(along(trace, plain), task=DIGITS, updates=None, **end)
+    done = run.rule.updates
+    gradients = np.searchsorted(trace.update, [done, done + 1])
+    if "seconds" in end:
+        assert trace.seconds[done - 1] <= 5.0 < trace.seconds[done]
+    else:
+        assert 8 * gradients[0] <= 33 < 8 * gradients[1]
+    assert 0 < done < 50
 
 
 def test_each_gradient_has_a_batch_of_its_own():

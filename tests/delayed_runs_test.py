@@ -11,7 +11,7 @@ import pytest
 
 import delayjax as dj
 from experiments.training.rules import data_seed
-from tests.support.training_runs import DIGITS, QUIET, Trained
+from tests.support.training_runs import CURVATURES, DIGITS, QUIET, Trained
 
 RATES, DELAYS = (0.01, 0.03), (0, 3)
 
@@ -110,3 +110,13 @@ def test_golden_row():
     losses = np.asarray(chunk.loss).mean(0)
     np.testing.assert_allclose(losses, expected["loss"], rtol=1e-4)
     assert jnp.isfinite(chunk.loss).all()
+
+
+def test_a_diverged_cell_keeps_the_model_whose_loss_was_not_finite():
+    run = grid_of(
+        late_sgd, task=QUIET, grid={"learning_rate": (1e25,), "delay": DELAYS}
+    )
+    assert (run.state.diverged_step >= 0).all()
+    start = np.asarray(run.begun.model.params)
+    # one step of 1e25 is finite, and its loss, a square, is not
+    np.testing.assert_allclose(run.params, start * (1 - 1e25 * CURVATURES), rtol=1e-5)
