@@ -1,6 +1,7 @@
 """Several workers: simulated, run on devices, and on fewer devices than workers."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -97,6 +98,34 @@ def test_random_delays_are_drawn_apart_and_counted_for_each_worker():
     apart = np.asarray(state.staleness_counts)
     assert apart.shape[0] == 4
     assert any((apart[0] != apart[k]).any() for k in range(1, 4))
+
+
+@pytest.mark.parametrize("kind", [optimizer, on_devices])
+def test_each_worker_draws_random_numbers_of_its_own_at_each_update(kind):
+    def loss(params, batch, key):
+        return params @ jax.random.normal(key, (3,)) + batch.sum()
+
+    task = tasks.Task(
+        init=lambda key: jnp.zeros(3),
+        loss=loss,
+        batches=lambda seed, start, stop: np.zeros((stop - start, 4), np.float32),
+        evaluate=lambda params: {"train_loss": params.sum()},
+    )
+
+    def mean(learning_rate):
+        return dj.exchange.mean(optax.sgd(learning_rate))
+
+    changes = dict(task=task, seeds=(7,), updates=2, grid={"learning_rate": (1.0,)})
+    state = trained(kind(mean, workers=4), **changes)[0]
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), 7), 1)
+    of_step = [jax.random.fold_in(key, step) for step in range(2)]
+    drawn = [
+        jax.random.normal(jax.random.fold_in(key, worker), (3,))
+        for key in of_step
+        for worker in range(4)
+    ]
+    expected = -np.sum(drawn, axis=0) / 4
+    np.testing.assert_allclose(state.model.params[0, 0], expected, rtol=1e-5)
 
 
 def test_a_cell_that_diverges_is_marked_at_the_step_at_which_one_worker_s_is():
