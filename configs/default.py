@@ -24,7 +24,7 @@ def get_config() -> ConfigDict:
             batch_size=32,  # examples an update; 0 is the full batch
             width=32,  # hidden units
             updates=1000,
-            seeds=3,
+            seeds=5,
         )
     )
 
@@ -38,7 +38,7 @@ OPTIMIZERS = {
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """168 cells under three seeds, one compiled program."""
+    """168 cells under five seeds, one compiled program."""
     make = configs.named("optimizer", config.optimizer, OPTIMIZERS)
     max_delay = configs.check_delays("delay", config.delay, config.updates)
 

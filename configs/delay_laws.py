@@ -27,7 +27,7 @@ def get_config() -> ConfigDict:
             learning_rate=tuple(np.geomspace(0.04, 4.0, 48).round(6).tolist()),
             eigenvalues=(0.1, 0.3, 1.0),  # curvatures of the quadratic
             updates=4000,
-            seeds=3,
+            seeds=5,
         )
     )
 

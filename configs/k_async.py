@@ -39,7 +39,7 @@ def get_config(service: str = "exponential") -> ConfigDict:
             seconds=300.0,  # simulated
             learning_rate=(0.1, 0.3, 1.0, 3.0, 10.0),
             batch_size=4,  # examples a gradient
-            seeds=3,
+            seeds=5,
         )
     )
 
@@ -84,7 +84,7 @@ def experiment(config: ConfigDict) -> Experiment:
         grid={"learning_rate": config.learning_rate},
         seeds=config.seeds,
         seconds=config.seconds,
-        claims=claims(config.service, staleness),
+        claims=claims(config, staleness, update_seconds),
         figures=[
             figures.over("k", "test_error", color="scheme", fixed=False),
             figures.curves("test_error", against="seconds", panels="scheme"),
@@ -92,21 +92,26 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.staleness(theory=staleness),
         ],
         notes=(
-            "With exponential times K = 2 is best in 300 s: enough gradients an update"
-            " to be quiet, without the stragglers. With a second added a canceled"
-            " gradient is a second lost, and the asynchronous schemes win, K = 1 first;"
-            " with heavy tails those do that take any gradients."
+            "With exponential times an update that waits for all eight is behind after"
+            " 300 s, 0.927; all other schemes are closer than their seeds. With a second"
+            " added a canceled gradient is a second lost: the schemes that take any"
+            " gradients win, 0.944 to 0.952, and K-sync with K = 1 is last, 0.881. With"
+            " heavy tails only waiting for all costs much, 0.877."
         ),
     )
 
 
-def claims(service, staleness):
-    """What was measured under each law."""
+def claims(config, staleness, update_seconds):
+    """What theory says of updates and staleness, and what was measured of accuracy."""
 
-    def updates(scheme, k, about):
-        measure = mean("updates", scheme=scheme, k=k)
-        text = f"Updates of {scheme}({k})"
-        return Claim(text, measure, about=about, within=0.05 * about)
+    def updates(scheme, k, about=None):
+        expected = about or config.seconds / update_seconds(scheme, k)
+        return Claim(
+            f"Updates of {scheme}({k})",
+            mean("updates", scheme=scheme, k=k),
+            about=expected,
+            within=0.05 * expected,
+        )
 
     def accuracy(scheme, k, about):
         measure = tuned("test_accuracy", scheme=scheme, k=k)
@@ -118,27 +123,30 @@ def claims(service, staleness):
         theory = staleness(scheme, k)
         return Claim(f"Staleness of {scheme}({k})", measure, about=theory, within=0.05)
 
-    return {
-        "exponential": [
-            updates("k_sync", 4, 460),
-            updates("k_async", 4, 460),
-            updates("k_batch_async", 4, 580),
-            age("k_async", 4),
-            age("k_batch_async", 4),
-            accuracy("k_sync", 2, 0.963),
-            accuracy("k_sync", 8, 0.942),
-            accuracy("k_async", 1, 0.946),
-        ],
-        "shifted": [
-            updates("k_sync", 8, 75),
-            updates("k_batch_async", 8, 147),
-            accuracy("k_sync", 1, 0.907),
-            accuracy("k_async", 1, 0.949),
-        ],
-        "pareto": [
-            updates("k_sync", 8, 23),
-            updates("k_batch_async", 8, 138),
-            accuracy("k_sync", 8, 0.861),
-            accuracy("k_batch_async", 4, 0.955),
-        ],
-    }.get(service, [])
+    match config.service:
+        case "exponential":
+            return [
+                updates("k_sync", 4),
+                updates("k_async", 4),
+                updates("k_batch_async", 4),
+                age("k_async", 4),
+                age("k_batch_async", 4),
+                accuracy("k_sync", 2, 0.952),
+                accuracy("k_sync", 8, 0.927),
+                accuracy("k_async", 1, 0.953),
+            ]
+        case "shifted":
+            return [
+                updates("k_sync", 8),
+                updates("k_batch_async", 8),
+                accuracy("k_sync", 1, 0.881),
+                accuracy("k_async", 1, 0.947),
+            ]
+        case "pareto":  # of infinite variance: 300 s are far from the long run
+            return [
+                updates("k_sync", 8, 23),
+                updates("k_batch_async", 8, 138),
+                accuracy("k_sync", 8, 0.877),
+                accuracy("k_batch_async", 4, 0.935),
+            ]
+    return []
