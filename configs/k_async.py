@@ -93,10 +93,10 @@ def experiment(config: ConfigDict) -> Experiment:
         ],
         notes=(
             "With exponential times an update that waits for all eight is behind after"
-            " 300 s, 0.927; all other schemes are closer than their seeds. With a second"
-            " added a canceled gradient is a second lost: the schemes that take any"
-            " gradients win, 0.944 to 0.952, and K-sync with K = 1 is last, 0.881. With"
-            " heavy tails only waiting for all costs much, 0.877."
+            " 300 s, 0.927; all other schemes are closer than their seeds. With a"
+            " second added a canceled gradient is a second lost: the schemes that take"
+            " any gradients win, 0.944 to 0.952, and K-sync with K = 1 is last, 0.881."
+            " With heavy tails only waiting for all costs much, 0.877."
         ),
     )
 
