@@ -28,7 +28,7 @@ def get_config() -> ConfigDict:
             power=1.0,  # worker i = 1, 2, ... takes i^power times as long
             batch=16,  # gradients in an update of Rennala
             seconds=1500.0,  # simulated; a gradient of the first takes 1 s
-            learning_rate=(0.01, 0.03, 0.1, 0.3, 1.0),
+            learning_rate=(0.3, 1.0, 3.0, 10.0, 30.0),
             batch_size=8,  # examples a gradient
             seeds=5,
         )
@@ -112,6 +112,7 @@ def experiment(config: ConfigDict) -> Experiment:
         notes=(
             "Unequal data raise ASGD's training loss from 0.065 to 0.103, Ringleader's"
             " from 0.097 to 0.117: half as much. ASGD, which makes more updates, is"
-            " still ahead after 1500 s; Rennala, which waits for 16, is far behind."
+            " still ahead after 1500 s. Rennala, which waits for 16 gradients, bears a"
+            " step of 10 and goes from 0.090 to 0.173."
         ),
     )
