@@ -284,6 +284,7 @@ def test_the_root_hands_out_the_design_s_names():
         *("delays.from_trace", "delays.per_worker"),
         *("modulation.inverse", "modulation.polynomial"),
         *("modulation.hinge", "modulation.exponential"),
+        *("modulation.delay_adaptive",),
         *("stability.predict_step_limit", "stability.sharpness"),
     }
     assert names <= set(FUNCTIONS)

@@ -126,6 +126,10 @@ TABLE = {
     "scale_by_staleness, hinge": (weigh(dj.modulation.hinge(2.0, 1)), age),
     "scale_by_staleness, exponential": (weigh(dj.modulation.exponential(0.2)), age),
     "scale_by_staleness, capped": (weigh(dj.modulation.capped(1)), age),
+    "scale_by_staleness, delay_adaptive": (
+        weigh(dj.modulation.delay_adaptive(jnp.float32(0.5), 1)),
+        age,
+    ),
     "scale_by_staleness, strongly typed": (weigh(strongly_typed), age),
     "inject_staleness": (
         lambda tau: dj.inject_staleness(weigh(dj.modulation.inverse)(tau)),

@@ -329,6 +329,13 @@ CALLS = (
             knee=(4, no.non_negative),
         ),
         "modulation.capped": call(modulation.capped, of_law, workers=(4, no.positive)),
+        "modulation.delay_adaptive": call(
+            modulation.delay_adaptive,
+            of_law,
+            learning_rate=(0.1, no.positive),
+            concurrency=(4, no.non_negative),
+            bound=(1.0, no.positive),
+        ),
         "modulation.exponential": call(
             modulation.exponential, of_law, rate=(0.2, no.non_negative)
         ),
