@@ -22,7 +22,7 @@ FLOORS = (  # from the ground up
     {"stability"},
     {
         *("delayed", "modulation", "compensation", "momentum", "taking"),
-        *("filters", "exchange", "averaging", "inject"),
+        *("filters", "exchange", "averaging", "inject", "step_sizes"),
     },
     {"workers", "replay"},
     {"adasync"},

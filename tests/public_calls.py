@@ -16,7 +16,16 @@ from jax.sharding import AxisType
 from scipy import stats
 
 import delayjax as dj
-from delayjax import averaging, cluster, delays, exchange, modulation, ring, stability
+from delayjax import (
+    averaging,
+    cluster,
+    delays,
+    exchange,
+    modulation,
+    ring,
+    stability,
+    step_sizes,
+)
 from delayjax.cluster import protocols
 from tests import bad_values as no
 
@@ -182,6 +191,19 @@ CALLS = (
             learning_rate=(0.1, SCHEDULE | no.answers("2", None, 1j, np.ones(7))),
             decay=(0.9, no.share),
             eps=(1e-8, no.positive),
+        ),
+        "step_sizes.adaptive_1": call(
+            step_sizes.adaptive_1,
+            told,
+            budget=(0.5, no.positive),
+            max_delay=(4, no.bound),
+            share=(0.9, no.number(low=0.0, high=1.0)),
+        ),
+        "step_sizes.adaptive_2": call(
+            step_sizes.adaptive_2,
+            told,
+            budget=(0.5, no.positive),
+            max_delay=(4, no.bound),
         ),
         "staleness": call(
             dj.staleness,

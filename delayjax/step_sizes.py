@@ -1,0 +1,4 @@
+"""Rules that choose a step size from the delay, in place of a learning rate."""
+
+from delayjax._src.step_sizes import adaptive_1 as adaptive_1
+from delayjax._src.step_sizes import adaptive_2 as adaptive_2
