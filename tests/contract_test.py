@@ -168,6 +168,24 @@ TABLE = {
         lambda tau: dj.step_sizes.adaptive_2(jnp.float32(0.5), DEPTH),
         age,
     ),
+    "step_sizes.adadelay": (
+        lambda tau: dj.step_sizes.adadelay(jnp.float32(2.0), jnp.float32(0.5)),
+        age,
+    ),
+    "step_sizes.adadelay, per coordinate": (
+        lambda tau: dj.step_sizes.adadelay(
+            jnp.float32(2.0), jnp.float32(0.5), per_coordinate=True
+        ),
+        age,
+    ),
+    "step_sizes.distance_capped": (
+        lambda tau: dj.step_sizes.distance_capped(jnp.float32(0.1), jnp.float32(0.5)),
+        snapshot,
+    ),
+    "step_sizes.dasa": (
+        lambda tau: dj.step_sizes.dasa(jnp.float32(0.1), jnp.float32(20.0)),
+        snapshot,
+    ),
     "all in one chain": (compensated_adam, nothing),
 }
 

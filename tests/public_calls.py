@@ -205,6 +205,28 @@ CALLS = (
             budget=(0.5, no.positive),
             max_delay=(4, no.bound),
         ),
+        "step_sizes.adadelay": call(
+            step_sizes.adadelay,
+            told,
+            smoothness=(1.0, no.positive),
+            scale=(0.5, no.non_negative),
+        ),
+        "step_sizes.distance_capped": call(
+            step_sizes.distance_capped,
+            told,
+            learning_rate=(0.1, no.positive),
+            reach=(1.0, no.positive),
+        ),
+        "step_sizes.dasa": call(
+            step_sizes.dasa,
+            told,
+            learning_rate=(
+                0.1,
+                SCHEDULE | no.some(0.0) | no.answers("2", None, 1j, np.ones(7)),
+            ),
+            reach=(1.0, no.positive),
+            **AXES,
+        ),
         "staleness": call(
             dj.staleness,
             opt_state=(dj.delayed(SGD, 1).init(PARAMS), no.some(None, 3, ())),

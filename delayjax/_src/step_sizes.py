@@ -3,10 +3,11 @@
 A rule of this module stands at the end of a chain, in place of
 `optax.scale_by_learning_rate`: it multiplies updates by minus its own step size. A law
 of `modulation` is another thing: a factor behind an optimizer that has a learning rate.
+`dasa` alone stands before the optimizer: its step size is 0, or the optimizer's.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +76,7 @@ def adaptive_1(
 
     def choose(left, tau):
         del tau
-        return share * jnp.maximum(left, 0.0)
+        return jnp.multiply(share, jnp.maximum(left, 0.0))
 
     return _within_budget("adaptive_1", budget, max_delay, choose)
 
@@ -130,6 +131,214 @@ def adaptive_2(
     return _within_budget("adaptive_2", budget, max_delay, choose)
 
 
+class AdaDelayState(NamedTuple):
+    """State of `adadelay`."""
+
+    step: jax.Array  # updates done, int32 []
+    mean_square: Any  # mean of g * g so far, float32 or wider; () for one step size
+
+
+def adadelay(
+    smoothness: ArrayLike, scale: ArrayLike, *, per_coordinate: bool = False
+) -> optax.GradientTransformationExtraArgs:
+    """AdaDelay: a step size that falls with the step and with the delay.
+
+        eta_t = 1 / (L + c sqrt(t + tau))          t = 1, 2, ...
+        u    <- -eta_t u
+
+    with L = smoothness and c = scale. A coordinate i may have a step size of its own,
+
+        eta_ti = 1 / (L + c c_i sqrt(t + tau)),    c_i^2 = mean of g_i^2 up to now
+
+    The mean includes the current gradient. It is plain: no gradient counts less for its
+    delay. At no delay c_i sqrt(t) is AdaGrad's root of the sum of squares.
+
+    Put this rule in place of the learning rate. The paper's direction is the gradient,
+    `delayed(adadelay(...), delay)`. For its projection onto a set, see
+    `optax.projections`.
+
+    Args:
+        smoothness: L, the largest curvature, positive. May be traced.
+        scale: c, non-negative, to be tuned. May be traced.
+        per_coordinate: whether each coordinate has a step size of its own.
+
+    Returns:
+        A transformation that keeps one counter, or with `per_coordinate` also one
+        mean-square tree, and needs `staleness=`: one, or a tree with one for each leaf.
+        Updates keep their dtype.
+
+    Example:
+        >>> tx = adadelay(1.0, 0.5)
+        >>> state = tx.init(None)
+        >>> for tau in (0, 2, 6):  # 1 / (1 + 0.5 * (1, 2, 3))
+        ...     update, state = tx.update(jnp.ones(()), state, staleness=tau)
+        ...     print(f"{update:.3f}")
+        -0.667
+        -0.500
+        -0.400
+
+    References:
+        Sra, Yu, Li and Smola, AdaDelay: delay adaptive distributed stochastic
+        optimization, AISTATS 2016, arXiv:1508.05003.
+    """
+    base.check_number("smoothness", smoothness, positive=True)
+    base.check_number("scale", scale)
+
+    def init_fn(params):
+        squares = jax.tree.map(_wide_zeros, params) if per_coordinate else ()
+        return AdaDelayState(jnp.zeros((), jnp.int32), squares)
+
+    def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
+        del params, extra_args
+        base.require(staleness, "staleness", "adadelay", _WRAP)
+        tau = base.check_staleness("adadelay", staleness, mean=True)
+        if not base.is_leaf(tau):
+            tau = base.masked_like(tau, updates)
+        step, squares = state.step + 1, state.mean_square
+        if per_coordinate:
+            base.check_gradients("adadelay", updates)
+            squares = jax.tree.map(
+                lambda mean, g: mean + (_square(g).astype(mean.dtype) - mean) / step,
+                *(squares, updates),
+            )
+        typical = jax.tree.map(jnp.sqrt, squares) if per_coordinate else 1.0
+
+        def descend(u, tau, typical):
+            eta = 1.0 / (smoothness + scale * typical * jnp.sqrt(step + tau))
+            return (-eta * u).astype(u.dtype)
+
+        updates = jax.tree.map(
+            descend,
+            *(updates, base.broadcast("staleness", tau, updates)),
+            base.broadcast("mean_square", typical, updates),
+        )
+        return updates, AdaDelayState(step, squares)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def distance_capped(
+    learning_rate: ArrayLike, reach: ArrayLike
+) -> optax.GradientTransformationExtraArgs:
+    """Dutta et al.: a step size that falls with the distance the parameters moved.
+
+        eta_t = min( C / ||x_t - x_{t-tau}||^2, eta_max )
+        u    <- -eta_t u
+
+    with C = reach and eta_max = learning_rate. The norm is over all leaves. A late
+    gradient keeps the full step while the parameters stay within sqrt(C / eta_max).
+
+    Put this rule in place of the learning rate, `optax.chain(direction, rule)`: C has
+    the unit of a step size times a squared distance, so it caps the step size itself.
+
+    Args:
+        learning_rate: eta_max, positive. May be traced.
+        reach: C, positive. May be traced.
+
+    Returns:
+        A transformation without state. Updates keep their dtype. `update` needs
+        `params` and `stale_params=`, which `delayed(..., keep_params=True)` supplies.
+
+    Example:
+        >>> tx = distance_capped(0.5, 1.0)
+        >>> for stale in (0.0, 1.0, 2.0):  # distances of 2, 1 and 0
+        ...     update, _ = tx.update(
+        ...         jnp.ones(()), tx.init(None), jnp.asarray(2.0), stale_params=stale)
+        ...     print(update)
+        -0.25
+        -0.5
+        -0.5
+
+    References:
+        Dutta, Joshi, Ghosh, Dube and Nagpurkar, Slow and stale gradients can win the
+        race, AISTATS 2018, arXiv:1803.01113.
+    """
+    base.check_number("learning_rate", learning_rate, positive=True)
+    base.check_number("reach", reach, positive=True)
+
+    def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
+        del extra_args
+        moved = base.moved("distance_capped", updates, params, stale_params)
+        step = jnp.minimum(reach / _squared_norm(moved), learning_rate)
+        return _descend(step, updates), state
+
+    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update_fn)
+
+
+class DasaState(NamedTuple):
+    """State of `dasa`."""
+
+    step: jax.Array  # updates done, int32 []
+    dropped: jax.Array  # gradients dropped so far, int32 []
+
+
+def dasa(
+    learning_rate: optax.ScalarOrSchedule,
+    reach: ArrayLike,
+    *,
+    axis_name: base.AxisName = "workers",
+) -> optax.GradientTransformationExtraArgs:
+    """DASA: drops a gradient whose parameters have moved too far since it was taken.
+
+        g <- g   if ||x_t - x_{t-tau}|| <= eps,    eps = reach * eta_t
+        g <- 0   otherwise
+
+    The norm is over all leaves. A long delay does no harm where the parameters did not
+    move, so the rate follows the mean delay and not the largest one. The paper takes
+    eps proportional to eta; its constant is the user's here.
+
+    Put this rule before the optimizer, and before the mean over workers, which still
+    divides by all of them: `optax.chain(dasa(eta, 2.0), exchange.mean(optimizer))`.
+    It drops the gradient alone: a momentum behind it still moves. `drop_stale` protects
+    the state of an optimizer too, from gradients that are too old.
+
+    Args:
+        learning_rate: eta of the optimizer, a number or a schedule. May be traced.
+        reach: eps / eta, positive, a distance per unit of step size: the parameters may
+            have moved by that many gradients of norm 1. May be traced.
+        axis_name: the workers' axes along which parameters differ, in `shard_map`.
+
+    Returns:
+        A transformation that counts the dropped gradients. Gradients keep their dtype.
+        `update` needs `params` and `stale_params=`, which `delayed(...,
+        keep_params=True)` supplies.
+
+    Example:
+        >>> tx = dasa(0.5, 2.0)  # eps = 1
+        >>> state = tx.init(None)
+        >>> for stale in (0.0, 1.0, 2.0):  # distances of 2, 1 and 0
+        ...     update, state = tx.update(
+        ...         jnp.ones(()), state, jnp.asarray(2.0), stale_params=stale)
+        ...     print(update, state.dropped)
+        0.0 1
+        1.0 1
+        1.0 1
+
+    References:
+        Dal Fabbro, Adibi, Poor, Kulkarni, Mitra and Pappas, DASA: delay-adaptive
+        multi-agent stochastic approximation, 2024, arXiv:2403.17247.
+    """
+    if not callable(learning_rate):
+        base.check_number("learning_rate", learning_rate, positive=True)
+    base.check_number("reach", reach, positive=True)
+
+    def init_fn(params):
+        del params
+        dropped = base.vary(jnp.zeros((), jnp.int32), axis_name=axis_name)
+        return DasaState(jnp.zeros((), jnp.int32), dropped)
+
+    def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
+        del extra_args
+        moved = base.moved("dasa", updates, params, stale_params)
+        threshold = reach * _rate(learning_rate, state.step)
+        near = jnp.sqrt(_squared_norm(moved)) <= threshold
+        updates = jax.tree.map(lambda g: jnp.where(near, g, jnp.zeros_like(g)), updates)
+        dropped = state.dropped + jnp.where(near, 0, 1)
+        return updates, DasaState(state.step + 1, dropped)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
 def _within_budget(
     name: str,
     budget: ArrayLike,
@@ -172,3 +381,25 @@ def _one_staleness(needed_by: str, staleness: ArrayLike | None) -> jax.Array:
 def _descend(step: jax.Array, updates: optax.Updates) -> optax.Updates:
     """-step u, for one step size, in the dtype of each leaf."""
     return jax.tree.map(lambda u: (-step * u).astype(u.dtype), updates)
+
+
+def _rate(learning_rate: optax.ScalarOrSchedule, step: jax.Array) -> jax.Array:
+    """The learning rate of a step, []."""
+    rate = learning_rate(step) if callable(learning_rate) else learning_rate
+    return base.as_scalar("learning_rate(step)", rate)
+
+
+def _square(leaf: jax.Array) -> jax.Array:
+    """|g|^2 of each coordinate, real, float32 or wider."""
+    return jnp.square(jnp.abs(leaf).astype(base.real_dtype(leaf)))
+
+
+def _wide_zeros(leaf: jax.Array) -> jax.Array:
+    """Real zeros, at least float32: in bfloat16 a mean would stick."""
+    return jnp.zeros_like(leaf, dtype=base.real_dtype(leaf))
+
+
+def _squared_norm(tree: Any) -> jax.Array:
+    """The sum of |x|^2 over all leaves, float32 or wider []."""
+    parts = jnp.array([_square(leaf).sum() for leaf in jax.tree.leaves(tree)])
+    return jnp.sort(parts).sum()  # the same bits in any order of the leaves
