@@ -23,6 +23,7 @@ FLOORS = (  # from the ground up
     {
         *("delayed", "modulation", "compensation", "momentum", "taking"),
         *("filters", "exchange", "averaging", "inject", "step_sizes"),
+        "dual_averaging",
     },
     {"workers", "replay"},
     {"adasync"},

@@ -186,6 +186,17 @@ TABLE = {
         lambda tau: dj.step_sizes.dasa(jnp.float32(0.1), jnp.float32(20.0)),
         snapshot,
     ),
+    "step_sizes.dasgd": (
+        lambda tau: dj.step_sizes.dasgd(dj.step_sizes.harmonic(jnp.float32(0.5))),
+        nothing,
+    ),
+    "step_sizes.dasgd, in a box": (
+        lambda tau: dj.step_sizes.dasgd(
+            jnp.float32(0.5),
+            project=lambda x: jax.tree.map(lambda leaf: jnp.clip(leaf, -0.5, 0.5), x),
+        ),
+        nothing,
+    ),
     "all in one chain": (compensated_adam, nothing),
 }
 

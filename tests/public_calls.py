@@ -227,6 +227,18 @@ CALLS = (
             reach=(1.0, no.positive),
             **AXES,
         ),
+        "step_sizes.dasgd": call(
+            step_sizes.dasgd,
+            told,
+            learning_rate=(0.1, SCHEDULE | no.answers("2", None, 1j, np.ones(7))),
+            project=(None, or_none(no.function("2", None, 1.5, np.ones(7)))),
+        ),
+        "step_sizes.harmonic": call(
+            step_sizes.harmonic,
+            asked,
+            scale=(1.0, no.positive),
+            logarithms=(1, no.bound),
+        ),
         "staleness": call(
             dj.staleness,
             opt_state=(dj.delayed(SGD, 1).init(PARAMS), no.some(None, 3, ())),
