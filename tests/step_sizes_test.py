@@ -7,6 +7,7 @@ import optax
 import pytest
 
 import delayjax as dj
+from tests.support import markov
 
 STEPS = 100
 SEEDS = pytest.mark.parametrize("seed", [1, 2, 3])
@@ -371,3 +372,75 @@ def test_the_distance_needs_both_parameters(name):
 def test_negative_and_non_finite_arguments_are_named(name, make, bad):
     with pytest.raises(ValueError, match=rf"`{name}` must be .*, got {bad}"):
         make(bad)
+
+
+# DASA on TD(0): the rate follows the mean delay
+
+ETA, START, CLOSE, TD_STEPS, LARGEST = 0.2, 5000.0, 10.0, 5000, 500
+
+
+def rare(largest, mean=5):
+    """Delays of `largest`, so rare that their mean is 5, and of 0 otherwise."""
+    late = np.random.default_rng(0).random(TD_STEPS) < mean / largest
+    return np.where(late, largest, 0)
+
+
+def steps_until_close(rule, delays, seed):
+    """The step from which on TD(0) stays near its fixed point, [] for each delays."""
+    seen = markov.walk(seed, TD_STEPS)
+    rows = jnp.asarray(seen.features), jnp.asarray(seen.next_features), seen.rewards
+    start = jnp.asarray(seen.solution + START, jnp.float32)
+
+    def errors(delays):
+        tx = dj.delayed(
+            optax.chain(rule, optax.sgd(ETA)),
+            lambda step: delays[step],
+            max_delay=LARGEST,
+            keep_params=True,
+        )
+
+        def step(carry, row):
+            x, state = carry
+            updates, state = tx.update(markov.gradient(x, *row), state, x)
+            x = optax.apply_updates(x, updates)
+            return (x, state), jnp.linalg.norm(x - seen.solution)
+
+        return jax.lax.scan(step, (start, tx.init(start)), rows)[1]
+
+    far = np.asarray(jax.jit(errors)(jnp.asarray(delays))) > CLOSE
+    return int(np.flatnonzero(far)[-1]) + 1
+
+
+def total(rule, delays):
+    return sum(steps_until_close(rule, delays, seed) for seed in (1, 2, 3))
+
+
+def test_the_rate_of_dasa_follows_the_mean_delay_and_plain_td_follows_the_largest():
+    rule, plain = dj.step_sizes.dasa(ETA, 20.0), optax.identity()
+    always_5 = np.full(TD_STEPS, 5)
+    bounded = total(rule, always_5)
+    for largest in (50, LARGEST):
+        assert abs(rare(largest).mean() - 5) < 1
+        assert total(rule, rare(largest)) <= bounded
+    # where nearly all gradients are fresh, no late one does harm
+    assert total(rule, rare(LARGEST)) < 1.2 * total(plain, np.zeros(TD_STEPS, int))
+    assert total(plain, rare(LARGEST)) > 2 * total(plain, always_5)
+
+
+def test_the_steps_of_dasa_grow_with_the_mean_delay():
+    """At a constant delay it takes one gradient, then drops those that missed it."""
+    rule = dj.step_sizes.dasa(ETA, 20.0)
+    fresh, late, later = (total(rule, np.full(TD_STEPS, d)) for d in (0, 5, 10))
+    assert 2 * fresh < late < 6 * fresh
+    assert late < later < 3 * late
+
+
+def test_the_fixed_point_of_td_is_where_its_gradients_vanish_in_the_mean():
+    seen = markov.walk(1, 20_000)
+    grads = jax.vmap(markov.gradient, (None, 0, 0, 0))(
+        jnp.asarray(seen.solution, jnp.float32),
+        *(seen.features, seen.next_features, seen.rewards),
+    )
+    error = np.std(grads, axis=0) / np.sqrt(len(grads))
+    assert (np.abs(np.mean(grads, axis=0)) < 4 * error).all()
+    assert (np.abs(np.mean(grads, axis=0)) < 0.05).all()
