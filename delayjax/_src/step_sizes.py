@@ -284,8 +284,10 @@ def dasa(
         g <- 0   otherwise
 
     The norm is over all leaves. A long delay does no harm where the parameters did not
-    move, so the rate follows the mean delay and not the largest one. The paper takes
-    eps proportional to eta; its constant is the user's here.
+    move, so the rate follows the mean delay and not the largest one: after a large step
+    the gradients that missed it are dropped, about tau of them. If all gradients are
+    equally late, this is slower than plain steps. The paper takes eps proportional to
+    eta; its constant is the user's here.
 
     Put this rule before the optimizer, and before the mean over workers, which still
     divides by all of them: `optax.chain(dasa(eta, 2.0), exchange.mean(optimizer))`.
