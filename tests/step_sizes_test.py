@@ -267,6 +267,18 @@ def test_adadelay_takes_a_staleness_for_each_leaf(per_coordinate):
     np.testing.assert_allclose(updates["b"], -0.4, rtol=1e-6)
 
 
+@pytest.mark.parametrize("per_coordinate", [False, True])
+def test_a_masked_adadelay_reads_its_part_of_the_staleness(per_coordinate):
+    rule = dj.step_sizes.adadelay(1.0, 0.5, per_coordinate=per_coordinate)
+    tx = dj.delayed(optax.masked(rule, {"w": True, "b": False}), {"w": 3, "b": 1})
+    grads = {"w": jnp.ones(2), "b": jnp.ones(())}
+    state, updates = tx.init(grads), grads
+    for _ in range(6):
+        updates, state = tx.update(grads, state, grads)
+    np.testing.assert_allclose(updates["w"], -1 / (1 + 0.5 * 3), rtol=1e-6)  # t + tau 9
+    assert updates["b"] == 1
+
+
 def test_a_mean_square_in_bfloat16_would_stick():
     tx = dj.step_sizes.adadelay(1.0, 1.0, per_coordinate=True)
     grads = jnp.ones(2, jnp.bfloat16)

@@ -192,8 +192,6 @@ def adadelay(
         del params, extra_args
         base.require(staleness, "staleness", "adadelay", _WRAP)
         tau = base.check_staleness("adadelay", staleness, mean=True)
-        if not base.is_leaf(tau):
-            tau = base.masked_like(tau, updates)
         step, squares = state.step + 1, state.mean_square
         if per_coordinate:
             base.check_gradients("adadelay", updates)
