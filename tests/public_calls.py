@@ -231,7 +231,7 @@ CALLS = (
             step_sizes.dasgd,
             told,
             learning_rate=(0.1, SCHEDULE | no.answers("2", None, 1j, np.ones(7))),
-            project=(None, or_none(no.function("2", None, 1.5, np.ones(7)))),
+            project=(None, or_none(no.function(None, 1.5, np.ones(7)))),
         ),
         "step_sizes.harmonic": call(
             step_sizes.harmonic,

@@ -34,9 +34,9 @@ def adaptive_1(
         u    <- -eta_t u
 
     A gradient that is tau updates late misses the last tau steps. Their sizes and its
-    own then sum to no more than the budget, at every step that is not zero: so a single
-    gradient that is very late costs one small step and no others. If the staleness
-    never grows by more than 1 in a step, the sum keeps to the budget at every step.
+    own sum to no more than the budget wherever the step is not zero. If the staleness
+    never grows by more than 1 in a step, the sum keeps to the budget at every step; if
+    it jumps, the steps before the jump may have used more, and the step is zero.
 
     With budget = h / L and h < 1, L the largest curvature, gradient descent on a
     quadratic never leaves the interval in which it starts, for any delays.
