@@ -8,6 +8,7 @@ from delayjax import delays as delays
 from delayjax import exchange as exchange
 from delayjax import modulation as modulation
 from delayjax import ring as ring
+from delayjax import step_sizes as step_sizes
 from delayjax import workers as workers
 from delayjax._src.adasync import adasync as adasync
 from delayjax._src.aggregation import Aggregation as Aggregation

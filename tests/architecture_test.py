@@ -22,7 +22,8 @@ FLOORS = (  # from the ground up
     {"stability"},
     {
         *("delayed", "modulation", "compensation", "momentum", "taking"),
-        *("filters", "exchange", "averaging", "inject"),
+        *("filters", "exchange", "averaging", "inject", "step_sizes"),
+        "dual_averaging",
     },
     {"workers", "replay"},
     {"adasync"},
@@ -284,6 +285,7 @@ def test_the_root_hands_out_the_design_s_names():
         *("delays.from_trace", "delays.per_worker"),
         *("modulation.inverse", "modulation.polynomial"),
         *("modulation.hinge", "modulation.exponential"),
+        *("modulation.delay_adaptive",),
         *("stability.predict_step_limit", "stability.sharpness"),
     }
     assert names <= set(FUNCTIONS)

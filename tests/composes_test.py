@@ -43,6 +43,22 @@ INSIDE = {
         "does nothing at a constant delay: Adam divides the factor out again"
     ),
     "dj.drop_stale(optax.adam(0.01), 4)": "",
+    "optax.chain(optax.scale_by_adam(), dj.step_sizes.adaptive_1(0.1, 64))": (
+        "in place of the learning rate"
+    ),
+    "optax.chain(optax.scale_by_adam(), dj.step_sizes.adaptive_2(0.1, 64))": (
+        "in place of the learning rate"
+    ),
+    "dj.step_sizes.adadelay(10.0, 1.0, per_coordinate=True)": (
+        "in place of the optimizer"
+    ),
+    "optax.chain(optax.trace(0.9), dj.step_sizes.distance_capped(0.01, 1.0))": (
+        "in place of the learning rate"
+    ),
+    "optax.chain(dj.step_sizes.dasa(0.01, 100.0), optax.adam(0.01))": "",
+    "dj.step_sizes.dasgd(dj.step_sizes.harmonic(0.1, logarithms=1))": (
+        "in place of the optimizer"
+    ),
     "dj.delayed(optax.adam(0.01), 2, keep_params=True)": "ages add",
     "optax.lookahead(optax.sgd(0.01), 5, 0.5)": "",
     "optax.contrib.sam(optax.sgd(0.01), optax.sgd(0.05))": "",

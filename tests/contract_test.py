@@ -126,6 +126,10 @@ TABLE = {
     "scale_by_staleness, hinge": (weigh(dj.modulation.hinge(2.0, 1)), age),
     "scale_by_staleness, exponential": (weigh(dj.modulation.exponential(0.2)), age),
     "scale_by_staleness, capped": (weigh(dj.modulation.capped(1)), age),
+    "scale_by_staleness, delay_adaptive": (
+        weigh(dj.modulation.delay_adaptive(jnp.float32(0.5), 1)),
+        age,
+    ),
     "scale_by_staleness, strongly typed": (weigh(strongly_typed), age),
     "inject_staleness": (
         lambda tau: dj.inject_staleness(weigh(dj.modulation.inverse)(tau)),
@@ -153,6 +157,45 @@ TABLE = {
     "gap_aware, by a schedule": (
         lambda tau: dj.gap_aware(optax.cosine_decay_schedule(0.1, 10)),
         snapshot,
+    ),
+    "step_sizes.adaptive_1": (
+        lambda tau: dj.step_sizes.adaptive_1(
+            jnp.float32(0.5), 2, share=jnp.float32(0.8)
+        ),
+        age,
+    ),
+    "step_sizes.adaptive_2": (
+        lambda tau: dj.step_sizes.adaptive_2(jnp.float32(0.5), DEPTH),
+        age,
+    ),
+    "step_sizes.adadelay": (
+        lambda tau: dj.step_sizes.adadelay(jnp.float32(2.0), jnp.float32(0.5)),
+        age,
+    ),
+    "step_sizes.adadelay, per coordinate": (
+        lambda tau: dj.step_sizes.adadelay(
+            jnp.float32(2.0), jnp.float32(0.5), per_coordinate=True
+        ),
+        age,
+    ),
+    "step_sizes.distance_capped": (
+        lambda tau: dj.step_sizes.distance_capped(jnp.float32(0.1), jnp.float32(0.5)),
+        snapshot,
+    ),
+    "step_sizes.dasa": (
+        lambda tau: dj.step_sizes.dasa(jnp.float32(0.1), jnp.float32(20.0)),
+        snapshot,
+    ),
+    "step_sizes.dasgd": (
+        lambda tau: dj.step_sizes.dasgd(dj.step_sizes.harmonic(jnp.float32(0.5))),
+        nothing,
+    ),
+    "step_sizes.dasgd, in a box": (
+        lambda tau: dj.step_sizes.dasgd(
+            jnp.float32(0.5),
+            project=lambda x: jax.tree.map(lambda leaf: jnp.clip(leaf, -0.5, 0.5), x),
+        ),
+        nothing,
     ),
     "all in one chain": (compensated_adam, nothing),
 }
@@ -259,15 +302,15 @@ def scanned(name):
 
 
 def test_the_table_has_every_public_transformation():
-    modules = [dj, *(m for _, m in inspect.getmembers(dj, inspect.ismodule))]
+    # the tables of exchange and averaging are their own
+    modules = {"": dj, "step_sizes.": dj.step_sizes}
     transformations = {
-        name
-        for module in modules
+        f"{prefix}{name}"
+        for prefix, module in modules.items()
         for name, value in inspect.getmembers(module, inspect.isfunction)
         if not name.startswith("_")
         and inspect.signature(value).return_annotation
         is optax.GradientTransformationExtraArgs
-        and getattr(dj, name, None) is value
     }
     assert transformations == {name.split(",")[0] for name in TABLE} - {
         "all in one chain"

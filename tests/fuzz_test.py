@@ -46,6 +46,8 @@ OTHERS = {
     ("ring.cast", "dtype"),
     ("ring.cast", "storage"),
     ("ring.sharded", "mesh"),
+    ("step_sizes.dasa", "learning_rate"),  # a schedule's answer
+    ("step_sizes.dasgd", "learning_rate"),
     ("scale_by_staleness", "law"),
     ("cluster.Cluster", "communication"),
     ("cluster.Cluster", "service"),  # a law that is asked for times

@@ -28,6 +28,15 @@ LAWS = {
     ),
     "capped(4)": (dj.modulation.capped(4), lambda tau: min(1, 4 / max(1, tau))),
     "capped(1)": (dj.modulation.capped(1), lambda tau: min(1, 1 / max(1, tau))),
+    # Koloskova et al. at L = 2, eta = 1/16; FADAS at eta = 1/16: 1 up to 16 anyway
+    "delay_adaptive, Koloskova": (
+        dj.modulation.delay_adaptive(1 / 16, 4, bound=1 / (4 * 2.0)),
+        lambda tau: 1 if tau <= 4 else min(1, 1 / (4 * 2.0 * tau * (1 / 16))),
+    ),
+    "delay_adaptive, FADAS": (
+        dj.modulation.delay_adaptive(1 / 16, 4),
+        lambda tau: (1 / 16 if tau <= 4 else min(1 / 16, 1 / tau)) / (1 / 16),
+    ),
 }
 
 
@@ -74,6 +83,15 @@ def test_a_law_takes_the_mean_staleness_of_several_gradients(name):
 
     factors = jax.vmap(scale)(means)
     np.testing.assert_allclose(factors, [formula(mean) for mean in means], rtol=1e-6)
+
+
+@pytest.mark.parametrize("concurrency", [0, 3, 40])
+def test_delay_adaptive_without_a_full_part_is_capped(concurrency):
+    """bound / eta = P: it is `capped(P)`, but for the full steps up to tau_C."""
+    adaptive = dj.modulation.delay_adaptive(0.5, concurrency, bound=4 * 0.5)
+    capped = dj.modulation.capped(4)
+    for tau in TAUS:
+        assert adaptive(tau) == (1 if tau <= concurrency else capped(tau))
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -138,6 +156,7 @@ def test_a_strongly_typed_law_keeps_bfloat16_momentum_in_a_scan():
         (dj.modulation.hinge, ([0.5, 10.0, 1.0], [0, 4, 20])),
         (dj.modulation.exponential, ([0.0, 0.2, 1.0],)),
         (dj.modulation.capped, ([1, 4, 20],)),
+        (dj.modulation.delay_adaptive, ([0.1, 0.5, 2.0], [0, 4, 8])),
     ],
 )
 def test_a_grid_of_law_parameters_is_one_program(make, values):
@@ -279,6 +298,9 @@ def test_a_staleness_of_another_tree_is_refused():
         ("knee", lambda bad: dj.modulation.hinge(1.0, bad)),
         ("rate", lambda bad: dj.modulation.exponential(bad)),
         ("workers", lambda bad: dj.modulation.capped(bad)),
+        ("learning_rate", lambda bad: dj.modulation.delay_adaptive(bad, 4)),
+        ("concurrency", lambda bad: dj.modulation.delay_adaptive(0.1, bad)),
+        ("bound", lambda bad: dj.modulation.delay_adaptive(0.1, 4, bound=bad)),
     ],
 )
 def test_negative_and_non_finite_law_parameters_are_named(name, make, bad):

@@ -16,7 +16,16 @@ from jax.sharding import AxisType
 from scipy import stats
 
 import delayjax as dj
-from delayjax import averaging, cluster, delays, exchange, modulation, ring, stability
+from delayjax import (
+    averaging,
+    cluster,
+    delays,
+    exchange,
+    modulation,
+    ring,
+    stability,
+    step_sizes,
+)
 from delayjax.cluster import protocols
 from tests import bad_values as no
 
@@ -183,6 +192,53 @@ CALLS = (
             decay=(0.9, no.share),
             eps=(1e-8, no.positive),
         ),
+        "step_sizes.adaptive_1": call(
+            step_sizes.adaptive_1,
+            told,
+            budget=(0.5, no.positive),
+            max_delay=(4, no.bound),
+            share=(0.9, no.number(low=0.0, high=1.0)),
+        ),
+        "step_sizes.adaptive_2": call(
+            step_sizes.adaptive_2,
+            told,
+            budget=(0.5, no.positive),
+            max_delay=(4, no.bound),
+        ),
+        "step_sizes.adadelay": call(
+            step_sizes.adadelay,
+            told,
+            smoothness=(1.0, no.positive),
+            scale=(0.5, no.non_negative),
+        ),
+        "step_sizes.distance_capped": call(
+            step_sizes.distance_capped,
+            told,
+            learning_rate=(0.1, no.positive),
+            reach=(1.0, no.positive),
+        ),
+        "step_sizes.dasa": call(
+            step_sizes.dasa,
+            told,
+            learning_rate=(
+                0.1,
+                SCHEDULE | no.some(0.0) | no.answers("2", None, 1j, np.ones(7)),
+            ),
+            reach=(1.0, no.positive),
+            **AXES,
+        ),
+        "step_sizes.dasgd": call(
+            step_sizes.dasgd,
+            told,
+            learning_rate=(0.1, SCHEDULE | no.answers("2", None, 1j, np.ones(7))),
+            project=(None, or_none(no.function(None, 1.5, np.ones(7)))),
+        ),
+        "step_sizes.harmonic": call(
+            step_sizes.harmonic,
+            asked,
+            scale=(1.0, no.positive),
+            logarithms=(1, no.bound),
+        ),
         "staleness": call(
             dj.staleness,
             opt_state=(dj.delayed(SGD, 1).init(PARAMS), no.some(None, 3, ())),
@@ -329,6 +385,13 @@ CALLS = (
             knee=(4, no.non_negative),
         ),
         "modulation.capped": call(modulation.capped, of_law, workers=(4, no.positive)),
+        "modulation.delay_adaptive": call(
+            modulation.delay_adaptive,
+            of_law,
+            learning_rate=(0.1, no.positive),
+            concurrency=(4, no.non_negative),
+            bound=(1.0, no.positive),
+        ),
         "modulation.exponential": call(
             modulation.exponential, of_law, rate=(0.2, no.non_negative)
         ),

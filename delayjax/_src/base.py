@@ -255,6 +255,26 @@ def check_gradients(needed_by: str, updates: Any) -> None:
             )
 
 
+def moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
+    """x_t - x_{t-tau}, the parameters' move since the gradient was taken."""
+    check_gradients(needed_by, updates)
+    require(params, "params", needed_by, "call `update(grads, state, params)`")
+    remedy = (
+        "wrap the whole chain, `delayed(optax.chain(...), delay, keep_params=True)`"
+    )
+    require(stale_params, "stale_params", needed_by, remedy)
+    stale_params = masked_like(stale_params, updates)
+    wanted = jax.tree.map(jnp.shape, updates)
+    for name, tree in (("params", params), ("stale_params", stale_params)):
+        shapes = jax.tree.map(jnp.shape, tree)
+        if shapes != wanted:  # it would be broadcast
+            raise ValueError(
+                f"`{name}` handed to `{needed_by}` must be like the gradients,"
+                f" {wanted}, got {shapes}."
+            )
+    return optax.tree.sub(params, stale_params)
+
+
 def check_staleness(needed_by: str, staleness: Any, *, mean: bool = False) -> Any:
     """`staleness`, a scalar or a tree of these, as int32; a `mean` as float32."""
 

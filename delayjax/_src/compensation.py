@@ -9,8 +9,6 @@ from jax.typing import ArrayLike
 
 from delayjax._src import base
 
-_KEEP = "wrap the whole chain, `delayed(optax.chain(...), delay, keep_params=True)`"
-
 
 class CompensateDelayState(NamedTuple):
     """State of `compensate_delay`."""
@@ -60,7 +58,7 @@ def compensate_delay(
 
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
         del extra_args
-        moved = _moved("compensate_delay", updates, params, stale_params)
+        moved = base.moved("compensate_delay", updates, params, stale_params)
         lam = jax.tree.map(lambda _: strength, updates)
         if adaptive:
             mean_square = _mean_square(updates, state.mean_square, decay)
@@ -130,7 +128,7 @@ def gap_aware(
 
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
         del extra_args
-        moved = _moved("gap_aware", updates, params, stale_params)
+        moved = base.moved("gap_aware", updates, params, stale_params)
         rate = learning_rate
         if callable(learning_rate):
             rate = base.as_scalar("learning_rate(step)", learning_rate(state.step))
@@ -162,20 +160,3 @@ def _mean_square(updates: Any, mean_square: Any, decay: ArrayLike) -> Any:
     wide = optax.tree.cast_like(updates, mean_square)
     moments = optax.tree.update_moment(wide, mean_square, decay, 2)
     return optax.tree.cast_like(moments, mean_square)
-
-
-def _moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
-    """x_t - x_{t-tau}, the parameters' move since the gradient was taken."""
-    base.check_gradients(needed_by, updates)
-    base.require(params, "params", needed_by, "call `update(grads, state, params)`")
-    base.require(stale_params, "stale_params", needed_by, _KEEP)
-    stale_params = base.masked_like(stale_params, updates)
-    wanted = jax.tree.map(jnp.shape, updates)
-    for name, tree in (("params", params), ("stale_params", stale_params)):
-        shapes = jax.tree.map(jnp.shape, tree)
-        if shapes != wanted:  # it would be broadcast
-            raise ValueError(
-                f"`{name}` handed to `{needed_by}` must be like the gradients,"
-                f" {wanted}, got {shapes}."
-            )
-    return optax.tree.sub(params, stale_params)

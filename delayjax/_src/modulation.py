@@ -157,6 +157,55 @@ def exponential(rate: ArrayLike) -> base.Law:
     return lambda staleness: jnp.exp(-jnp.asarray(rate) * staleness)
 
 
+def delay_adaptive(
+    learning_rate: ArrayLike, concurrency: ArrayLike, *, bound: ArrayLike = 1.0
+) -> base.Law:
+    """Full steps up to a staleness, then a learning rate of at most bound / tau.
+
+        law(tau) = 1                          for tau <= tau_C
+        law(tau) = min(1, bound / (eta tau))  for tau > tau_C
+
+    Behind an optimizer with the learning rate eta, the learning rate is then eta, or
+    min(eta, bound / tau). Three papers have this law, with a bound of their own:
+
+    | paper | tau_C | bound |
+    |---|---|---|
+    | Koloskova et al. | the concurrency (number of workers) | 1 / (4 L) |
+    | FADAS | a threshold of the user's | 1 |
+    | Mishchenko et al., in theory | 0 | c / L, with c about 1/4 |
+
+    L is the largest curvature. FADAS measures the largest staleness of a buffer;
+    `exchange.mean` and `replay` hand the mean of several gradients.
+
+    Args:
+        learning_rate: eta of the optimizer before it, positive: a number, since a law
+            does not see the step. May be traced.
+        concurrency: tau_C in steps, non-negative. May be traced.
+        bound: positive, in steps times a learning rate. May be traced.
+
+    Example:
+        >>> law = delay_adaptive(0.5, 2, bound=1.0)
+        >>> [float(law(tau)) for tau in (0, 2, 4, 8)]  # 1/4 and 1/8 are below 0.5
+        [1.0, 1.0, 0.5, 0.25]
+
+    References:
+        Koloskova, Stich and Jaggi, Sharper convergence guarantees for asynchronous SGD,
+        2022, arXiv:2206.08307; Wang, Wang, Lu and Chen, FADAS, ICML 2024,
+        arXiv:2407.18365; Mishchenko, Bach, Even and Woodworth, 2022, arXiv:2206.07638
+        (as implemented there, the law is `capped`).
+    """
+    base.check_number("learning_rate", learning_rate, positive=True)
+    base.check_number("concurrency", concurrency)
+    base.check_number("bound", bound, positive=True)
+
+    def law(staleness: jax.Array) -> jax.Array:
+        reach = jnp.asarray(bound / learning_rate, jnp.float32)
+        reduced = reach / jnp.maximum(reach, staleness)
+        return jnp.where(staleness <= concurrency, 1.0, reduced)
+
+    return law
+
+
 class DropStaleState(NamedTuple):
     """State of `drop_stale`."""
 
