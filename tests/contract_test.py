@@ -33,6 +33,11 @@ def snapshot(tau, params):
     return {"stale_params": optax.tree.scale(0.5**tau, params)}
 
 
+def sent(tau, params):
+    """A gradient of worker 0 or 2."""
+    return snapshot(tau, params) | {"worker": tau}
+
+
 def weigh(law):
     """The law before a momentum, which would carry its type from step to step."""
     return lambda tau: optax.chain(dj.scale_by_staleness(law), optax.trace(0.5))
@@ -153,6 +158,20 @@ TABLE = {
     "gap_aware, by a schedule": (
         lambda tau: dj.gap_aware(optax.cosine_decay_schedule(0.1, 10)),
         snapshot,
+    ),
+    "attack": (
+        lambda tau: dj.attack(optax.sgd(-10.0, momentum=0.5), attackers=[2]),
+        sent,
+    ),
+    "kardam": (
+        lambda tau: dj.kardam(
+            optax.adam(0.1), workers=3, attackers=1, patience=jnp.int32(2)
+        ),
+        sent,
+    ),
+    "kardam, one filter": (
+        lambda tau: dj.kardam(optax.adam(0.1), workers=3, attackers=1, lipschitz=False),
+        sent,
     ),
     "all in one chain": (compensated_adam, nothing),
 }

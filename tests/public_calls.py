@@ -73,7 +73,7 @@ def told(tx):
         state = tx.init(params)
         for _ in range(2):
             _, state = tx.update(
-                params, state, params, staleness=2, stale_params=params
+                params, state, params, staleness=2, stale_params=params, worker=1
             )
         return state
 
@@ -182,6 +182,21 @@ CALLS = (
             learning_rate=(0.1, SCHEDULE | no.answers("2", None, 1j, np.ones(7))),
             decay=(0.9, no.share),
             eps=(1e-8, no.positive),
+        ),
+        "attack": call(
+            dj.attack,
+            told,
+            **INNER,
+            attackers=([1, 2], no.some(*no.ODD, 3, 1.5, [-1], [0.5], [True], [[1]])),
+        ),
+        "kardam": call(
+            dj.kardam,
+            told,
+            **INNER,
+            workers=(WORKERS, no.integer(3)),
+            attackers=(1, no.bound),
+            window=(26, no.count),
+            patience=(None, or_none(no.count)),
         ),
         "staleness": call(
             dj.staleness,
