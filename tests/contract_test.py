@@ -173,6 +173,15 @@ TABLE = {
         lambda tau: dj.kardam(optax.adam(0.1), workers=3, attackers=1, lipschitz=False),
         sent,
     ),
+    "zeno_plus_plus": (
+        lambda tau: dj.zeno_plus_plus(
+            optax.adam(0.1),
+            lambda params: optax.tree.scale(2.0, params),
+            **dict.fromkeys(("learning_rate", "rho", "eps"), jnp.float32(0.1)),
+            refresh_every=jnp.int32(2),
+        ),
+        nothing,
+    ),
     "all in one chain": (compensated_adam, nothing),
 }
 

@@ -45,21 +45,20 @@ def train(run, tx, steps=STEPS):
             stale_params=model,
             staleness=run.staleness[t],
         )
-        accepted.append(bool(new.accepted > state.accepted))
-        assert new.accepted + new.dropped == t + 1
+        accepted.append(bool(new.dropped == state.dropped))
         xs.append(optax.apply_updates(xs[t], updates))
         state = new
     return np.array(xs[1:]), accepted, state
 
 
-def kardam_server(run, *, workers, attackers, window, patience):
-    """Damaskinos et al., with momentum 1/2 and a step of 0.1."""
+def kardam_server(run, *, workers, attackers, window, patience, every):
+    """Damaskinos et al.; x moves by the mean of `every` gradients accepted."""
     xs, accepted, velocity = [START], [], np.zeros(3)
     coefficients = [[] for _ in range(workers)]
     sent = {}  # worker: its last gradient and the model of it
     took = []  # (worker, gradient, the server's model before), accepted
     refused = 0  # by the Lipschitz filter, in a row
-    move = 0.0
+    move, waiting = 0.0, []
     for t in range(STEPS):
         x, p = xs[t], run.workers[t]
         model = xs[t - run.staleness[t]]
@@ -85,8 +84,11 @@ def kardam_server(run, *, workers, attackers, window, patience):
         if seldom and (smooth or refused >= patience):
             took.append((p, g, x))
             refused = 0
-            velocity = 0.5 * velocity + g
-            xs.append(x - 0.1 * velocity)
+            waiting.append(g)
+            if len(waiting) == every:
+                velocity = 0.5 * velocity + sum(waiting) / every
+                x, waiting = x - 0.1 * velocity, []
+            xs.append(x)
             accepted.append(True)
         else:
             refused += seldom
@@ -97,13 +99,14 @@ def kardam_server(run, *, workers, attackers, window, patience):
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(
-    ("workers", "attackers", "window", "patience"),
-    [(4, 1, 26, None), (7, 2, 3, 2), (5, 0, 1, None)],
+    ("workers", "attackers", "window", "patience", "every"),
+    [(4, 1, 26, None, 1), (7, 2, 3, 2, 1), (5, 0, 1, None, 1), (5, 1, 2, None, 3)],
 )
-def test_kardam_is_the_papers_server(seed, workers, attackers, window, patience):
+def test_kardam_is_the_papers_server(seed, workers, attackers, window, patience, every):
     run = Run(seed, workers, liars=attackers)
+    optimizer = optax.sgd(0.1, momentum=0.5)
     tx = dj.kardam(
-        optax.sgd(0.1, momentum=0.5),
+        optax.MultiSteps(optimizer, every) if every > 1 else optimizer,
         workers=workers,
         attackers=attackers,
         window=window,
@@ -116,6 +119,7 @@ def test_kardam_is_the_papers_server(seed, workers, attackers, window, patience)
         attackers=attackers,
         window=window,
         patience=patience or workers,
+        every=every,
     )
     assert accepted == accepted_by_theirs
     assert 0.1 * STEPS < sum(accepted) < 0.9 * STEPS  # both happen
@@ -123,6 +127,86 @@ def test_kardam_is_the_papers_server(seed, workers, attackers, window, patience)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=3e-5)
     in_row = accepted[::-1].index(True)
     assert (state.dropped, state.dropped_in_row) == (accepted.count(False), in_row)
+    assert state.accepted == accepted.count(True)
+
+
+def validation(x):
+    """The gradient of a loss with another minimum than the workers'."""
+    return x * jnp.asarray(CURVATURE, x.dtype) - 0.1
+
+
+def zeno_server(run, *, learning_rate, rho, eps, refresh_every):
+    """Xie et al., with momentum 1/2."""
+    xs, accepted, velocity = [START], [], np.zeros(3)
+    for t in range(STEPS):
+        x = xs[t]
+        if t % refresh_every == 0:
+            v = CURVATURE * x - 0.1
+        g = run.gradient(t, xs[t - run.staleness[t]])
+        g = g / np.linalg.norm(g) * np.linalg.norm(v)
+        score = learning_rate * v @ g - rho * g @ g
+        accepted.append(bool(score >= -learning_rate * eps))
+        if accepted[-1]:
+            velocity = 0.5 * velocity + g
+            x = x - learning_rate * velocity
+        xs.append(x)
+    return np.array(xs[1:]), accepted
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("rho", "eps", "refresh_every"), [(0.0, 0.0, 1), (0.05, 0.0, 7), (0.1, 0.02, 10)]
+)
+def test_zeno_plus_plus_is_the_papers_server(seed, rho, eps, refresh_every):
+    run = Run(seed, 4, liars=2)
+    numbers = {"learning_rate": 0.1, "rho": rho, "eps": eps}
+    tx = dj.zeno_plus_plus(
+        optax.sgd(0.1, momentum=0.5), validation, **numbers, refresh_every=refresh_every
+    )
+    ours, accepted, state = train(run, tx)
+    theirs, accepted_by_theirs = zeno_server(
+        run, **numbers, refresh_every=refresh_every
+    )
+    assert accepted == accepted_by_theirs
+    assert 0.1 * STEPS < sum(accepted) < 0.9 * STEPS  # both happen
+    # float32: a hundred steps' rounding
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=3e-5)
+    in_row = accepted[::-1].index(True)
+    assert (state.dropped, state.dropped_in_row) == (accepted.count(False), in_row)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5])
+@pytest.mark.parametrize("factor", [1e-3, 1.0, 1e6])
+def test_the_size_of_a_gradient_says_nothing_to_zeno(rho, factor):
+    """It is scaled to |v|: accepted iff its cosine with v is at least rho/eta."""
+    numbers = {"learning_rate": 1.0, "rho": rho, "eps": 0.0, "refresh_every": 1}
+    tx = dj.zeno_plus_plus(optax.sgd(1.0), lambda x: x, **numbers)
+    x = jnp.array([3.0, 0.0])
+    for angle in np.linspace(0.05, 3.1, 20):
+        direction = np.array([np.cos(angle), np.sin(angle)])
+        g = jnp.asarray(factor * direction, jnp.float32)
+        updates, _ = tx.update(g, tx.init(x), x)
+        wanted = -3.0 * direction if np.cos(angle) >= rho else 0 * direction
+        np.testing.assert_allclose(updates, wanted, rtol=0, atol=1e-5)
+
+
+def test_zeno_takes_a_gradient_of_zeros_for_zeros():
+    numbers = {"learning_rate": 1.0, "rho": 1.0, "eps": 0.0, "refresh_every": 1}
+    tx = dj.zeno_plus_plus(optax.sgd(1.0), lambda x: x, **numbers)
+    updates, state = tx.update(jnp.zeros(2), tx.init(jnp.ones(2)), jnp.ones(2))
+    assert not updates.any() and state.dropped == 0
+
+
+def test_zeno_withstands_a_majority_of_attackers():
+    """Seven of ten: no vote would help, but the server has data of its own."""
+    curvature = jnp.linspace(0.2, 1.0, 10)
+    tx = dj.zeno_plus_plus(
+        *(optax.sgd(0.05), lambda x: curvature * x),
+        **{"learning_rate": 0.05, "rho": 0.005, "eps": 0.0, "refresh_every": 10},
+    )
+    losses, state = trained(tx, 1000, attackers=range(7))
+    assert losses[-1] < 0.05 * losses[0]
+    assert 0.5 * 1000 < state.dropped < 0.9 * 1000
 
 
 def counted(tx, workers):
@@ -238,7 +322,11 @@ def test_a_filter_that_waits_for_a_dead_worker_says_so():
     assert (state.accepted, state.dropped, state.dropped_in_row) == (2, 18, 18)
 
 
+ZENO = {"learning_rate": 0.1, "rho": 0.1, "eps": 0.0, "refresh_every": 2}
 FILTERS = {
+    "zeno_plus_plus": dj.zeno_plus_plus(
+        optax.adam(0.1), lambda x: jax.tree.map(jnp.negative, x), **ZENO
+    ),
     "kardam": dj.kardam(optax.adam(0.1), workers=3, attackers=1),
     "kardam, one attempt": dj.kardam(
         optax.adam(0.1), workers=3, attackers=1, patience=1
@@ -264,9 +352,9 @@ def test_a_refused_gradient_leaves_every_bit_of_the_inner_state(name, bad):
         said = {"worker": worker, "stale_params": TREE}
         updates, state = tx.update(scaled(bad), state, TREE, **said)
         assert all(not leaf.any() for leaf in jax.tree.leaves(updates))
-    same = before.inner_state, before.accepted
-    jax.tree.map(np.testing.assert_array_equal, (state.inner_state, state[0]), same)
-    assert (state.dropped, state.dropped_in_row) == (before.dropped + 6, 6)
+    jax.tree.map(np.testing.assert_array_equal, state.inner_state, before.inner_state)
+    assert state.dropped == before.dropped + 6
+    assert state.dropped_in_row == before.dropped_in_row + 6
     assert all(np.isfinite(x.astype(float)).all() for x in jax.tree.leaves(state))
 
 
@@ -277,9 +365,12 @@ def test_a_worker_that_is_not_of_the_cluster_is_refused(lipschitz):
     update = jax.jit(tx.update)  # whose workers are unknown when it is traced
     for stranger in (3, -1):
         _, after = update(TREE, state, TREE, worker=stranger, stale_params=TREE)
-        wanted = state._replace(dropped=jnp.int32(1), dropped_in_row=jnp.int32(1))
-        in_row = optax.tree.get(after, "refused_in_row", 0)
-        assert in_row == 0
+        assert (after.accepted, after.dropped, after.dropped_in_row) == (0, 1, 1)
+        counts = {"dropped": after.dropped, "dropped_in_row": after.dropped_in_row}
+        wanted = state._replace(**counts)
+        if lipschitz:
+            seen = after.lipschitz.last_params
+            wanted = optax.tree.set(wanted, last_params=seen)
         jax.tree.map(np.testing.assert_array_equal, after, wanted)
 
 
@@ -376,10 +467,36 @@ def on_workers(step, start, updates=6):
         yield jax.tree.map(np.asarray, state.state)
 
 
-def test_an_attack_on_a_mean_is_the_same_simulated_and_on_devices():
-    """Scaling one of four gradients by -10 turns the mean: (3 - 10)/4."""
-    attacked = dj.attack(optax.scale(-10.0), attackers=[2])
-    tx = optax.chain(attacked, dj.exchange.mean(optax.sgd(0.1)))
+def attacked_mean(x, batch, accepts):
+    """A step of 0.1 along the mean, where worker 2 sends -10 times its gradient."""
+    gradients = (x - 0.1 * batch) * np.array([[1], [1], [-10], [1]])
+    return x - 0.1 * np.mean([accepts(x, g) for g in gradients], axis=0)
+
+
+def plain(x, gradient):
+    return gradient
+
+
+def trusted(x, gradient):
+    """Zeno++ whose own gradient is x: ascents become zeros, the others as long as x."""
+    scaled = gradient * np.linalg.norm(x) / np.linalg.norm(gradient)
+    return scaled if scaled @ x - 0.01 * scaled @ scaled >= 0 else 0 * scaled
+
+
+TRUST = {"learning_rate": 1.0, "rho": 0.01, "eps": 0.0, "refresh_every": 1}
+
+
+@pytest.mark.parametrize(
+    ("rule", "accepts"),
+    [
+        (optax.identity(), plain),
+        (dj.zeno_plus_plus(optax.identity(), lambda x: x, **TRUST), trusted),
+    ],
+    ids=["attack", "zeno_plus_plus"],
+)
+def test_an_attacked_mean_is_the_same_simulated_and_on_devices(rule, accepts):
+    lies = dj.attack(optax.scale(-10.0), attackers=[2])
+    tx = optax.chain(lies, rule, dj.exchange.mean(optax.sgd(0.1)))
 
     def step(state, batch):
         x, opt_state = state
@@ -394,10 +511,9 @@ def test_an_attack_on_a_mean_is_the_same_simulated_and_on_devices():
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), simulated, ran
     )
-    wanted = START.copy()
+    wanted = START
     for batch in np.asarray(jax.random.normal(jax.random.key(3), (6, 4, 3))):
-        gradients = (wanted - 0.1 * batch) * np.array([[1], [1], [-10], [1]])
-        wanted = wanted - 0.1 * gradients.mean(0)
+        wanted = attacked_mean(wanted, batch, accepts)
     # six steps' rounding of float32
     np.testing.assert_allclose(ran[0], wanted, rtol=1e-5)
 
@@ -440,6 +556,33 @@ def test_an_argument_that_kardam_needs_is_named(missing):
     params = None if missing == "params" else TREE
     with pytest.raises(TypeError, match=rf"`kardam` needs the extra .*`{missing}`"):
         tx.update(TREE, tx.init(TREE), params, **said)
+
+
+def test_an_argument_that_zeno_needs_is_named():
+    tx = FILTERS["zeno_plus_plus"]
+    with pytest.raises(TypeError, match=r"`zeno_plus_plus` needs the .*`params`"):
+        tx.update(TREE, tx.init(TREE))
+
+
+@pytest.mark.parametrize("wrong", [lambda x: x["w"], lambda x: {**x, "w": x["b"]}])
+def test_a_validation_gradient_of_another_tree_is_named(wrong):
+    tx = dj.zeno_plus_plus(optax.sgd(0.1), wrong, **ZENO)
+    with pytest.raises(TypeError, match=r"`grad_fn\(params\)` must return gradients"):
+        tx.update(TREE, tx.init(TREE), TREE)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [("learning_rate", 0.0), ("rho", -1.0), ("eps", np.nan), ("refresh_every", 0)],
+)
+def test_a_number_that_zeno_cannot_use_is_named(name, bad):
+    with pytest.raises(ValueError, match=rf"`{name}` must be .*, got {bad}"):
+        dj.zeno_plus_plus(optax.sgd(0.1), validation, **ZENO | {name: bad})
+
+
+def test_a_validation_that_is_no_function_is_named():
+    with pytest.raises(TypeError, match="`grad_fn` must be a function of the param"):
+        dj.zeno_plus_plus(optax.sgd(0.1), TREE, **ZENO)
 
 
 def test_an_attack_needs_to_know_the_worker():

@@ -198,6 +198,16 @@ CALLS = (
             window=(26, no.count),
             patience=(None, or_none(no.count)),
         ),
+        "zeno_plus_plus": call(
+            dj.zeno_plus_plus,
+            told,
+            **INNER,
+            grad_fn=(lambda x: x, no.function("2", None, 1j, np.ones(7))),
+            learning_rate=(0.1, no.positive),
+            rho=(0.1, no.non_negative),
+            eps=(0.1, no.non_negative),
+            refresh_every=(10, no.count),
+        ),
         "staleness": call(
             dj.staleness,
             opt_state=(dj.delayed(SGD, 1).init(PARAMS), no.some(None, 3, ())),

@@ -4,6 +4,7 @@
 gradient moves the parameters by more than its bound, however large it is.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +13,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src import base, xla
+from delayjax._src import base, buffers, xla
 from delayjax._src.ring import ring as rings
 
 _WORKER = (
@@ -84,11 +85,10 @@ class LipschitzState(NamedTuple):
     models: Any  # the parameters at which it took them, leaves [P, *shape]
     has_sent: jax.Array  # whether there is such a gradient, bool [P]
     coefficients: jax.Array  # its last Lipschitz coefficients, -1: none, [P, window]
-    # of the last gradient accepted
-    last_gradient: Any
-    last_params: Any  # the server's, before that gradient moved them
-    # of the filter
-    move: jax.Array  # the last move of the server that was not zero, or 0, float32 []
+    # of the server
+    last_gradient: Any  # accepted
+    last_params: Any  # when the last gradient arrived
+    move: jax.Array  # its last move that was not zero, or 0, float32 []
     refused_in_row: jax.Array  # by this filter since the last one accepted, int32 []
 
 
@@ -125,7 +125,8 @@ def kardam(
         |g - G| / |x - X|  <=  the (P - f)/P quantile of Kh_1 .. Kh_P
 
     where |.| is the norm of the whole tree. A gradient is also accepted if no Kh is
-    known yet, and if this filter has refused `patience` gradients in a row.
+    known yet, and if this filter has refused `patience` gradients in a row. The latter
+    is a hole: behind so many refused gradients a lie is accepted.
 
     *Frequency filter*: p is not among the workers of the last 2 f gradients accepted.
     So of 2 f + 1 gradients accepted in a row at least f + 1 are of honest workers. If
@@ -230,8 +231,11 @@ def kardam(
             smooth |= (memory.move == 0) | (memory.refused_in_row >= patience)
             accept &= smooth & jnp.isfinite(change)
             memory = memory._replace(
-                last_gradient=_where(accept, updates, memory.last_gradient),
-                last_params=_where(accept, params, memory.last_params),
+                last_gradient=optax.tree.where(
+                    accept,
+                    optax.tree.cast_like(updates, memory.last_gradient),
+                    memory.last_gradient,
+                ),
                 refused_in_row=jnp.where(accept, 0, memory.refused_in_row + passes),
             )
         handed = {"worker": worker}
@@ -251,6 +255,132 @@ def kardam(
         )
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+class ZenoState(NamedTuple):
+    """State of `zeno_plus_plus`."""
+
+    step: jax.Array  # gradients received so far, int32 []
+    dropped: jax.Array  # gradients refused so far, int32 []
+    dropped_in_row: jax.Array  # gradients refused since the last one accepted, int32 []
+    validation: Any  # the gradient of the validation data
+    inner_state: Any  # unchanged by a refused gradient
+
+
+def zeno_plus_plus(
+    inner: optax.GradientTransformation,
+    grad_fn: Callable[[Any], Any],
+    *,
+    learning_rate: ArrayLike,
+    rho: ArrayLike,
+    eps: ArrayLike,
+    refresh_every: ArrayLike,
+) -> optax.GradientTransformationExtraArgs:
+    """Zeno++: refuses gradients that do not descend on the server's own data.
+
+    With v the gradient of a validation loss, new at every `refresh_every`-th gradient,
+
+        g <- g |v| / |g|
+        accept g if  eta <v, g> - rho |g|^2 >= -eta eps
+
+    where |.| is the norm of the whole tree. A gradient of zeros stays zero.
+
+    Args:
+        inner: the optimizer that receives the accepted gradients.
+        grad_fn: parameters -> the gradients of a loss on data that the server trusts.
+        learning_rate: eta, the optimizer's, positive. May be traced.
+        rho: the weight of the squared norm, non-negative. May be traced.
+        eps: the ascent allowed, non-negative. May be traced.
+        refresh_every: in gradients that arrive, refused ones too. At least 1. May be
+            traced.
+
+    Returns:
+        A transformation whose state holds one gradient, and `inner`'s state. It needs
+        `params` in `update`, and no `worker=`, so it stands anywhere: in `each` of
+        `replay`, in front of a mean over workers, or as the server's optimizer. A
+        refused gradient makes a zero update and leaves the state of `inner` as it was.
+        A gradient whose norm is not finite is refused. Under a `vmap` with a batched
+        `step`, `grad_fn` is computed for each gradient.
+
+        `dropped` and `dropped_in_row` count the gradients refused, so far and since the
+        last one accepted.
+
+    Raises:
+        TypeError: in `update`, if `grad_fn` returns another tree than the parameters'.
+
+    Example:
+        >>> tx = zeno_plus_plus(
+        ...     optax.sgd(1.0), lambda x: x, learning_rate=1.0, rho=0.1, eps=0.0,
+        ...     refresh_every=10)
+        >>> x = jnp.asarray(2.0)
+        >>> state = tx.init(x)
+        >>> for gradient in (3.0, -1.0):
+        ...     update, state = tx.update(jnp.asarray(gradient), state, x)
+        ...     print(update, state.dropped)
+        -2.0 0
+        0.0 1
+
+    References:
+        Xie, Koyejo and Gupta, Zeno++: Robust fully asynchronous SGD, ICML 2020,
+        arXiv:1903.07020, algorithm 1.
+    """
+    inner = base.as_transformation("inner", inner)
+    if not callable(grad_fn):
+        raise TypeError(
+            f"`grad_fn` must be a function of the parameters, got {grad_fn!r}: pass for"
+            " example jax.grad(validation_loss)."
+        )
+    base.check_number("learning_rate", learning_rate, positive=True)
+    base.check_number("rho", rho)
+    base.check_number("eps", eps)
+    if base.is_concrete(refresh_every):
+        refresh_every = base.check_bound("refresh_every", refresh_every, at_least=1)
+
+    def init_fn(params):
+        state = ZenoState(
+            step=jnp.zeros((), jnp.int32),
+            dropped=jnp.zeros((), jnp.int32),
+            dropped_in_row=jnp.zeros((), jnp.int32),
+            validation=optax.tree.zeros_like(params),
+            inner_state=inner.init(params),
+        )
+        return _typed_as(params, state)
+
+    def update_fn(updates, state, params=None, **extra_args):
+        base.check_gradients("zeno_plus_plus", updates)
+        base.require(params, "params", "zeno_plus_plus", _PARAMS)
+        validation = jax.lax.cond(
+            state.step % refresh_every == 0,
+            lambda: _validated(grad_fn, params, state.validation),
+            lambda: state.validation,
+        )
+        size, wanted = _norm(updates), _norm(validation)
+        factor = jnp.where(size > 0, wanted / size, 0.0)
+        updates = jax.tree.map(lambda g: (g * factor).astype(g.dtype), updates)
+        descent = learning_rate * _product(validation, updates)
+        penalty = rho * jnp.square(_norm(updates))
+        accept = descent - penalty >= -jnp.multiply(learning_rate, eps)
+        accept &= jnp.isfinite(size)
+        new = inner.update(updates, state.inner_state, params, **extra_args)
+        old = optax.tree.zeros_like(new[0]), state.inner_state
+        updates, inner_state = optax.tree.where(accept, new, old)
+        return updates, ZenoState(
+            step=state.step + 1,
+            dropped=state.dropped + ~accept,
+            dropped_in_row=jnp.where(accept, 0, state.dropped_in_row + 1),
+            validation=validation,
+            inner_state=inner_state,
+        )
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def _validated(grad_fn: Callable[[Any], Any], params: Any, like: Any) -> Any:
+    """The validation gradient at the parameters, typed as the one before."""
+    gradient = grad_fn(params)
+    rule = "`grad_fn(params)` must return gradients like the parameters"
+    base.check_alike(rule, gradient, params)
+    return base.typed_like(gradient, like)
 
 
 def _no_gradients(params: Any, workers: int, window: int) -> LipschitzState:
@@ -298,10 +428,13 @@ def _measured(
 def _moved(
     memory: LipschitzState, params: Any, *, has_last: jax.Array
 ) -> LipschitzState:
-    """The memory with the server's move since the last gradient accepted."""
+    """The memory with the server's last move: only an accepted gradient moves it."""
     distance = _distance(params, memory.last_params)
-    move = jnp.where(has_last & (distance > 0), distance, memory.move)
-    return memory._replace(move=move)
+    return memory._replace(
+        move=jnp.where(has_last & (distance > 0), distance, memory.move),
+        # a copy: eagerly it would be the buffer of the parameters
+        last_params=jax.tree.map(buffers.copied, params),
+    )
 
 
 def _limit(coefficients: jax.Array, attackers: int) -> jax.Array:
@@ -349,12 +482,22 @@ def _distance(tree: Any, other: Any) -> jax.Array:
     return jnp.sqrt(total).astype(jnp.float32)
 
 
+def _norm(tree: Any) -> jax.Array:
+    """The norm of a tree, float32 []."""
+    return _distance(tree, jax.tree.map(lambda _: 0, tree))
+
+
+def _product(tree: Any, other: Any) -> jax.Array:
+    """The real part of <tree, other>, float32 []."""
+    products = jax.tree.map(
+        lambda a, b: (_wide(a).conj() * _wide(b)).real.sum(), tree, other
+    )
+    total = sum(jax.tree.leaves(products), jnp.zeros((), jnp.float32))
+    return jnp.asarray(total, jnp.float32)
+
+
 def _wide(leaf: Any) -> jax.Array:
     return jnp.asarray(leaf, jnp.promote_types(jnp.result_type(leaf), jnp.float32))
-
-
-def _where(accept: jax.Array, new: Any, old: Any) -> Any:
-    return optax.tree.where(accept, optax.tree.cast_like(new, old), old)
 
 
 def _typed_as(params: Any, state: Any) -> Any:
