@@ -84,7 +84,7 @@ class LipschitzState(NamedTuple):
     gradients: Any  # its last, leaves [P, *shape]; narrow floats as integers
     models: Any  # the parameters at which it took them, leaves [P, *shape]
     has_sent: jax.Array  # whether there is such a gradient, bool [P]
-    coefficients: jax.Array  # its last Lipschitz coefficients, -1: none, [P, window]
+    coefficients: jax.Array  # its last `window`, -1: none, in rows, float32 [P window]
     # of the server
     last_gradient: Any  # accepted
     last_params: Any  # when the last gradient arrived
@@ -227,7 +227,8 @@ def kardam(
             memory = _measured(memory, updates, model, worker)
             memory = _moved(memory, params, has_last=state.accepted > 0)
             change = _distance(updates, memory.last_gradient)
-            smooth = change <= _limit(memory.coefficients, attackers) * memory.move
+            rows = memory.coefficients.reshape(workers, window)
+            smooth = change <= _limit(rows, attackers) * memory.move
             smooth |= (memory.move == 0) | (memory.refused_in_row >= patience)
             accept &= smooth & jnp.isfinite(change)
             memory = memory._replace(
@@ -389,7 +390,7 @@ def _no_gradients(params: Any, workers: int, window: int) -> LipschitzState:
         gradients=rings.init(params, workers).slots,
         models=rings.init(params, workers).slots,
         has_sent=jnp.zeros(workers, bool),
-        coefficients=jnp.full((workers, window), -1.0, jnp.float32),
+        coefficients=jnp.full(workers * window, -1.0, jnp.float32),
         last_gradient=optax.tree.zeros_like(params),
         last_params=optax.tree.zeros_like(params),
         move=jnp.zeros((), jnp.float32),
@@ -412,16 +413,15 @@ def _measured(
     # all workers' gradients to read the old one
     kept = (slot == worker) & jnp.isfinite(change + move)
     gradient, model = optax.tree.where(kept, (gradient, model), before)
-    row = memory.coefficients[slot]
+    rows = memory.coefficients.reshape(workers, -1)
+    row = rows[slot]
     is_measured = kept & memory.has_sent[slot] & (move > 0)
     with_this = jnp.append(row[1:], change / move)
     return memory._replace(
         gradients=_write(memory.gradients, gradient, slot),
         models=_write(memory.models, model, slot),
         has_sent=memory.has_sent.at[slot].set(memory.has_sent[slot] | kept),
-        coefficients=memory.coefficients.at[slot].set(
-            jnp.where(is_measured, with_this, row)
-        ),
+        coefficients=rows.at[slot].set(jnp.where(is_measured, with_this, row)).ravel(),
     )
 
 
