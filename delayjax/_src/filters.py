@@ -151,7 +151,8 @@ def kardam(
         `inner` as it was. `update` needs `worker=`, and with the Lipschitz filter
         `params` and `stale_params=`, which `replay` supplies. The filter stands in `tx`
         of a `replay` with one gradient an update: x should move with each gradient
-        accepted. If x did not move since the last one, its last move is taken.
+        accepted. If x did not move since the last one, its last move is taken. In
+        `delayed` it would hear of today's worker, not of the worker of a late gradient.
 
         Nothing stalls in silence: `dropped` counts the gradients refused, and
         `dropped_in_row` those since the last one accepted. More than `patience` of them
