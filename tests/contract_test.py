@@ -33,6 +33,11 @@ def snapshot(tau, params):
     return {"stale_params": optax.tree.scale(0.5**tau, params)}
 
 
+def sent(tau, params):
+    """A gradient of worker 0 or 2."""
+    return snapshot(tau, params) | {"worker": tau}
+
+
 def weigh(law):
     """The law before a momentum, which would carry its type from step to step."""
     return lambda tau: optax.chain(dj.scale_by_staleness(law), optax.trace(0.5))
@@ -194,6 +199,29 @@ TABLE = {
         lambda tau: dj.step_sizes.dasgd(
             jnp.float32(0.5),
             project=lambda x: jax.tree.map(lambda leaf: jnp.clip(leaf, -0.5, 0.5), x),
+        ),
+        nothing,
+    ),
+    "attack": (
+        lambda tau: dj.attack(optax.sgd(-10.0, momentum=0.5), attackers=[2]),
+        sent,
+    ),
+    "kardam": (
+        lambda tau: dj.kardam(
+            optax.adam(0.1), workers=3, attackers=1, patience=jnp.int32(2)
+        ),
+        sent,
+    ),
+    "kardam, one filter": (
+        lambda tau: dj.kardam(optax.adam(0.1), workers=3, attackers=1, lipschitz=False),
+        sent,
+    ),
+    "zeno_plus_plus": (
+        lambda tau: dj.zeno_plus_plus(
+            optax.adam(0.1),
+            lambda params: optax.tree.scale(2.0, params),
+            **dict.fromkeys(("learning_rate", "rho", "eps"), jnp.float32(0.1)),
+            refresh_every=jnp.int32(2),
         ),
         nothing,
     ),

@@ -98,6 +98,7 @@ OTHERS = {
     ("cluster.Slowdown", "workers"),  # NumPy says that the rows differ in length
     ("workers.WorkerState.one", "worker"),
     ("workers.simulate", "num_workers"),
+    ("zeno_plus_plus", "grad_fn"),  # JAX names the function that answers text
     ("workers.run", "axis_name"),  # named as an axis that the mesh lacks
     ("workers.run", "mesh"),
     ("workers.run", "step"),

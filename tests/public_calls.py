@@ -82,7 +82,7 @@ def told(tx):
         state = tx.init(params)
         for _ in range(2):
             _, state = tx.update(
-                params, state, params, staleness=2, stale_params=params
+                params, state, params, staleness=2, stale_params=params, worker=1
             )
         return state
 
@@ -238,6 +238,31 @@ CALLS = (
             asked,
             scale=(1.0, no.positive),
             logarithms=(1, no.bound),
+        ),
+        "attack": call(
+            dj.attack,
+            told,
+            **INNER,
+            attackers=([1, 2], no.some(*no.ODD, 3, 1.5, [-1], [0.5], [True], [[1]])),
+        ),
+        "kardam": call(
+            dj.kardam,
+            told,
+            **INNER,
+            workers=(WORKERS, no.integer(3)),
+            attackers=(1, no.bound),
+            window=(26, no.count),
+            patience=(None, or_none(no.count)),
+        ),
+        "zeno_plus_plus": call(
+            dj.zeno_plus_plus,
+            told,
+            **INNER,
+            grad_fn=(lambda x: x, no.function("2", None, 1j, np.ones(7))),
+            learning_rate=(0.1, no.positive),
+            rho=(0.1, no.non_negative),
+            eps=(0.1, no.non_negative),
+            refresh_every=(10, no.count),
         ),
         "staleness": call(
             dj.staleness,

@@ -1,0 +1,636 @@
+"""Filters against servers written from the papers' pseudocode, in plain Python."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import AxisType
+
+import delayjax as dj
+from delayjax.cluster import protocols
+
+STEPS = 100
+CURVATURE = np.array([0.25, 1.0, 0.5])
+START = np.array([1.0, -2.0, 3.0])
+
+
+class Run:
+    """Who sends what, drawn: workers, staleness and noise; some of them lie."""
+
+    def __init__(self, seed, workers, liars=0):
+        rng = np.random.default_rng(seed)
+        self.workers = rng.integers(0, workers, STEPS)
+        self.staleness = np.minimum(rng.integers(0, 7, STEPS), np.arange(STEPS))
+        self.noise = 0.05 * rng.normal(size=(STEPS, 3))
+        self.sign = np.where(self.workers < liars, -10.0, 1.0)
+
+    def gradient(self, t, x):
+        return self.sign[t] * (CURVATURE * x + self.noise[t])
+
+
+def train(run, tx, steps=STEPS):
+    """Every iterate of the library, and whether each gradient was accepted."""
+    x = jnp.asarray(START, jnp.float32)
+    xs, state, accepted = [x], tx.init(x), []
+    update = jax.jit(tx.update)
+    for t in range(steps):
+        model = xs[t - run.staleness[t]]
+        gradient = jnp.asarray(run.gradient(t, np.asarray(model)), jnp.float32)
+        updates, new = update(
+            gradient,
+            state,
+            xs[t],
+            worker=run.workers[t],
+            stale_params=model,
+            staleness=run.staleness[t],
+        )
+        accepted.append(bool(new.dropped == state.dropped))
+        xs.append(optax.apply_updates(xs[t], updates))
+        state = new
+    return np.array(xs[1:]), accepted, state
+
+
+def kardam_server(run, *, workers, attackers, window, patience, every):
+    """Damaskinos et al.; x moves by the mean of `every` gradients accepted."""
+    xs, accepted, velocity = [START], [], np.zeros(3)
+    coefficients = [[] for _ in range(workers)]
+    sent = {}  # worker: its last gradient and the model of it
+    took = []  # (worker, gradient, the server's model before), accepted
+    refused = 0  # by the Lipschitz filter, in a row
+    move, waiting = 0.0, []
+    for t in range(STEPS):
+        x, p = xs[t], run.workers[t]
+        model = xs[t - run.staleness[t]]
+        g = run.gradient(t, model)
+        if p in sent and (model != sent[p][1]).any():
+            rise = np.linalg.norm(g - sent[p][0])
+            coefficients[p].append(rise / np.linalg.norm(model - sent[p][1]))
+        sent[p] = g, model
+
+        largest = sorted(max(own[-window:]) for own in coefficients if own)
+        if took and (x != took[-1][2]).any():
+            move = np.linalg.norm(x - took[-1][2])
+        smooth = True
+        if largest and move > 0:
+            share = (workers - attackers) / workers
+            limit = largest[int(np.ceil(share * len(largest) - 1e-9)) - 1]
+            smooth = np.linalg.norm(g - took[-1][1]) / move <= limit
+        recent = [worker for worker, *_ in took[len(took) - 2 * attackers :]]
+        if len(took) < 2 * attackers:
+            recent = [worker for worker, *_ in took]
+        seldom = p not in recent
+
+        if seldom and (smooth or refused >= patience):
+            took.append((p, g, x))
+            refused = 0
+            waiting.append(g)
+            if len(waiting) == every:
+                velocity = 0.5 * velocity + sum(waiting) / every
+                x, waiting = x - 0.1 * velocity, []
+            xs.append(x)
+            accepted.append(True)
+        else:
+            refused += seldom
+            xs.append(x)
+            accepted.append(False)
+    return np.array(xs[1:]), accepted
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("workers", "attackers", "window", "patience", "every"),
+    [(4, 1, 26, None, 1), (7, 2, 3, 2, 1), (5, 0, 1, None, 1), (5, 1, 2, None, 3)],
+)
+def test_kardam_is_the_papers_server(seed, workers, attackers, window, patience, every):
+    run = Run(seed, workers, liars=attackers)
+    optimizer = optax.sgd(0.1, momentum=0.5)
+    tx = dj.kardam(
+        optax.MultiSteps(optimizer, every) if every > 1 else optimizer,
+        workers=workers,
+        attackers=attackers,
+        window=window,
+        patience=patience,
+    )
+    ours, accepted, state = train(run, tx)
+    theirs, accepted_by_theirs = kardam_server(
+        run,
+        workers=workers,
+        attackers=attackers,
+        window=window,
+        patience=patience or workers,
+        every=every,
+    )
+    assert accepted == accepted_by_theirs
+    assert 0.1 * STEPS < sum(accepted) < 0.9 * STEPS  # both happen
+    # float32: a hundred steps' rounding, where refused lies of size 30 are no part
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=3e-5)
+    in_row = accepted[::-1].index(True)
+    assert (state.dropped, state.dropped_in_row) == (accepted.count(False), in_row)
+    assert state.accepted == accepted.count(True)
+
+
+def validation(x):
+    """The gradient of a loss with another minimum than the workers'."""
+    return x * jnp.asarray(CURVATURE, x.dtype) - 0.1
+
+
+def zeno_server(run, *, learning_rate, rho, eps, refresh_every):
+    """Xie et al., with momentum 1/2."""
+    xs, accepted, velocity = [START], [], np.zeros(3)
+    for t in range(STEPS):
+        x = xs[t]
+        if t % refresh_every == 0:
+            v = CURVATURE * x - 0.1
+        g = run.gradient(t, xs[t - run.staleness[t]])
+        g = g / np.linalg.norm(g) * np.linalg.norm(v)
+        score = learning_rate * v @ g - rho * g @ g
+        accepted.append(bool(score >= -learning_rate * eps))
+        if accepted[-1]:
+            velocity = 0.5 * velocity + g
+            x = x - learning_rate * velocity
+        xs.append(x)
+    return np.array(xs[1:]), accepted
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("rho", "eps", "refresh_every"), [(0.0, 0.0, 1), (0.05, 0.0, 7), (0.1, 0.02, 10)]
+)
+def test_zeno_plus_plus_is_the_papers_server(seed, rho, eps, refresh_every):
+    run = Run(seed, 4, liars=2)
+    numbers = {"learning_rate": 0.1, "rho": rho, "eps": eps}
+    tx = dj.zeno_plus_plus(
+        optax.sgd(0.1, momentum=0.5), validation, **numbers, refresh_every=refresh_every
+    )
+    ours, accepted, state = train(run, tx)
+    theirs, accepted_by_theirs = zeno_server(
+        run, **numbers, refresh_every=refresh_every
+    )
+    assert accepted == accepted_by_theirs
+    assert 0.1 * STEPS < sum(accepted) < 0.9 * STEPS  # both happen
+    # float32: a hundred steps' rounding
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=3e-5)
+    in_row = accepted[::-1].index(True)
+    assert (state.dropped, state.dropped_in_row) == (accepted.count(False), in_row)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5])
+@pytest.mark.parametrize("factor", [1e-3, 1.0, 1e6])
+def test_the_size_of_a_gradient_says_nothing_to_zeno(rho, factor):
+    """It is scaled to |v|: accepted iff its cosine with v is at least rho/eta."""
+    numbers = {"learning_rate": 1.0, "rho": rho, "eps": 0.0, "refresh_every": 1}
+    tx = dj.zeno_plus_plus(optax.sgd(1.0), lambda x: x, **numbers)
+    x = jnp.array([3.0, 0.0])
+    for angle in np.linspace(0.05, 3.1, 20):
+        direction = np.array([np.cos(angle), np.sin(angle)])
+        g = jnp.asarray(factor * direction, jnp.float32)
+        updates, _ = tx.update(g, tx.init(x), x)
+        wanted = -3.0 * direction if np.cos(angle) >= rho else 0 * direction
+        np.testing.assert_allclose(updates, wanted, rtol=0, atol=1e-5)
+
+
+def test_zeno_takes_a_gradient_of_zeros_for_zeros():
+    numbers = {"learning_rate": 1.0, "rho": 1.0, "eps": 0.0, "refresh_every": 1}
+    tx = dj.zeno_plus_plus(optax.sgd(1.0), lambda x: x, **numbers)
+    updates, state = tx.update(jnp.zeros(2), tx.init(jnp.ones(2)), jnp.ones(2))
+    assert not updates.any() and state.dropped == 0
+
+
+def test_zeno_withstands_a_majority_of_attackers():
+    """Seven of ten: no vote would help, but the server has data of its own."""
+    curvature = jnp.linspace(0.2, 1.0, 10)
+    tx = dj.zeno_plus_plus(
+        *(optax.sgd(0.05), lambda x: curvature * x),
+        **{"learning_rate": 0.05, "rho": 0.005, "eps": 0.0, "refresh_every": 10},
+    )
+    losses, state = trained(tx, 1000, attackers=range(7))
+    assert losses[-1] < 0.05 * losses[0]
+    assert 0.5 * 1000 < state.dropped < 0.9 * 1000
+
+
+def counted(tx, workers):
+    """How many of the ones that these workers send are accepted."""
+
+    def step(state, worker):
+        updates, state = tx.update(jnp.ones(()), state, worker=worker)
+        return state, updates != 0
+
+    state = tx.init(jnp.ones(()))
+    state, moved = jax.jit(lambda: jax.lax.scan(step, state, jnp.asarray(workers)))()
+    assert state.accepted == moved.sum()
+    return int(state.accepted)
+
+
+@pytest.mark.parametrize(("workers", "attackers"), [(10, 1), (10, 3), (3, 1), (7, 3)])
+def test_the_frequency_filter_accepts_the_share_of_workers_that_are_not_recent(
+    workers, attackers
+):
+    tx = dj.kardam(
+        optax.sgd(1.0), workers=workers, attackers=attackers, lipschitz=False
+    )
+    in_turn = np.arange(2000) % workers
+    assert counted(tx, in_turn) == 2000
+    share = (workers - 2 * attackers) / workers
+    at_random = np.random.default_rng(1).integers(0, workers, 20_000)
+    # after each gradient accepted one waits for another: a geometric number of draws
+    deviation = share * np.sqrt((1 - share) / 20_000)
+    assert abs(counted(tx, at_random) / 20_000 - share) < 5 * deviation
+
+
+def test_of_all_gradients_accepted_in_a_row_the_majority_is_honest():
+    """However often the two attackers send."""
+    tx = dj.kardam(optax.sgd(1.0), workers=5, attackers=2, lipschitz=False)
+    rng = np.random.default_rng(2)
+    workers = rng.choice(5, 3000, p=[0.45, 0.45, 0.04, 0.03, 0.03])
+
+    def step(state, worker):
+        _, new = tx.update(jnp.ones(()), state, worker=worker)
+        return new, new.accepted > state.accepted
+
+    _, accepted = jax.lax.scan(step, tx.init(jnp.ones(())), jnp.asarray(workers))
+    accepted = workers[np.asarray(accepted)]
+    assert len(accepted) > 100
+    honest = np.convolve(accepted >= 2, np.ones(5), "valid")
+    assert honest.min() >= 3
+
+
+def quadratic(x, batch, key):
+    """Ten curvatures from 0.2 to 1, and noise of deviation 1."""
+    del batch
+    curvature = jnp.linspace(0.2, 1.0, 10)
+    loss = 0.5 * (curvature * x**2).sum()
+    return loss, curvature * x + jax.random.normal(key, x.shape)
+
+
+def trained(tx, updates, *, attackers=(), workers=10, each=None):
+    """The losses of ten workers in turn, three of which may attack, and the state."""
+    ten = dj.cluster.Cluster(workers, dj.cluster.constant(1.0))
+    trace = dj.cluster.simulate(ten, protocols.k_async(1), updates, seed=0)
+    lies = dj.attack(optax.scale(-10.0), attackers=attackers)
+    training = dj.replay(trace, quadratic, tx, each=lies)
+    state = training.init(jnp.full(10, 3.0), jax.random.key(0))
+    state, report = training.run(state, jnp.zeros((updates, 1)))
+    return report.metrics, state.opt_state
+
+
+def test_nearly_all_of_ten_honest_workers_gradients_are_accepted():
+    updates = 2000
+    tx = dj.kardam(optax.sgd(0.05), workers=10, attackers=1)
+    losses, state = trained(tx, updates)
+    # (P - f)/P for each filter by itself is 0.9 and, in turn, 1
+    assert 0.8 * updates < state.accepted < updates
+    assert losses[-500:].mean() < 0.02 * losses[0]
+
+
+def test_an_attack_blows_up_the_plain_optimizer_and_not_kardam():
+    updates, liars = 1000, [2, 5, 8]
+    losses, _ = trained(optax.sgd(0.05), updates, attackers=liars)
+    assert not losses[-1] < 1e6 * losses[0]
+    tx = dj.kardam(optax.sgd(0.05), workers=10, attackers=3)
+    losses, state = trained(tx, updates, attackers=liars)
+    # a lie is accepted before there are coefficients, and after P refusals in a row
+    assert losses.max() < 100 * losses[0] and losses[-1] < 0.1 * losses[0]
+    assert state.dropped_in_row <= 10
+    assert 0.2 * updates < state.accepted < 0.7 * updates
+
+
+@pytest.mark.parametrize("patience", [1, 3, 8])
+def test_after_patience_refusals_one_gradient_is_accepted(patience):
+    """Gradients that grow tenfold are refused; but the filter never locks."""
+    tx = dj.kardam(
+        optax.sgd(1e-3), workers=4, attackers=1, frequency=False, patience=patience
+    )
+    x, state = jnp.ones(2), tx.init(jnp.ones(2))
+    accepted = []
+    for t in range(40):
+        g = x * jnp.float32(2.0) ** t
+        updates, new = tx.update(g, state, x, worker=t % 4, stale_params=x)
+        accepted.append(bool(new.accepted > state.accepted))
+        assert new.dropped_in_row == (0 if accepted[-1] else state.dropped_in_row + 1)
+        x, state = optax.apply_updates(x, updates), new
+    places = np.flatnonzero(accepted)
+    places = places[places >= 10]  # once all workers have coefficients
+    assert (np.diff(places) == patience + 1).all() and len(places) >= 3
+
+
+def test_a_filter_that_waits_for_a_dead_worker_says_so():
+    tx = dj.kardam(optax.sgd(1.0), workers=3, attackers=1, lipschitz=False)
+    state = tx.init(jnp.ones(()))
+    for t in range(20):  # worker 2 is dead
+        _, state = tx.update(jnp.ones(()), state, worker=t % 2)
+    assert (state.accepted, state.dropped, state.dropped_in_row) == (2, 18, 18)
+
+
+ZENO = {"learning_rate": 0.1, "rho": 0.1, "eps": 0.0, "refresh_every": 2}
+FILTERS = {
+    "zeno_plus_plus": dj.zeno_plus_plus(
+        optax.adam(0.1), lambda x: jax.tree.map(jnp.negative, x), **ZENO
+    ),
+    "kardam": dj.kardam(optax.adam(0.1), workers=3, attackers=1),
+    "kardam, one attempt": dj.kardam(
+        optax.adam(0.1), workers=3, attackers=1, patience=1
+    ),
+}
+TREE = {"w": jnp.array([0.3, -1.7]), "b": jnp.ones((), jnp.bfloat16)}
+
+
+def scaled(factor):
+    return jax.tree.map(lambda x: (x * factor).astype(x.dtype), TREE)
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
+def test_a_refused_gradient_leaves_every_bit_of_the_inner_state(name, bad):
+    tx = FILTERS[name]
+    state = tx.init(TREE)
+    for worker in range(3):
+        said = {"worker": worker, "stale_params": scaled(worker)}
+        _, state = tx.update(scaled(1.0), state, scaled(worker), **said)
+    before = state
+    for worker in (0, 1, 2, 0, 1, 2):
+        said = {"worker": worker, "stale_params": TREE}
+        updates, state = tx.update(scaled(bad), state, TREE, **said)
+        assert all(not leaf.any() for leaf in jax.tree.leaves(updates))
+    jax.tree.map(np.testing.assert_array_equal, state.inner_state, before.inner_state)
+    assert state.dropped == before.dropped + 6
+    assert state.dropped_in_row == before.dropped_in_row + 6
+    assert all(np.isfinite(x.astype(float)).all() for x in jax.tree.leaves(state))
+
+
+@pytest.mark.parametrize("lipschitz", [True, False])
+def test_a_worker_that_is_not_of_the_cluster_is_refused(lipschitz):
+    tx = dj.kardam(optax.sgd(0.1), workers=3, attackers=1, lipschitz=lipschitz)
+    state = tx.init(TREE)
+    update = jax.jit(tx.update)  # whose workers are unknown when it is traced
+    for stranger in (3, -1):
+        _, after = update(TREE, state, TREE, worker=stranger, stale_params=TREE)
+        assert (after.accepted, after.dropped, after.dropped_in_row) == (0, 1, 1)
+        counts = {"dropped": after.dropped, "dropped_in_row": after.dropped_in_row}
+        wanted = state._replace(**counts)
+        if lipschitz:
+            seen = after.lipschitz.last_params
+            wanted = optax.tree.set(wanted, last_params=seen)
+        jax.tree.map(np.testing.assert_array_equal, after, wanted)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_a_step_writes_one_gradient_whatever_the_number_of_workers(dtype):
+    params = {"w": jnp.ones(5000, dtype), "b": jnp.ones(3, dtype)}
+
+    def bytes_of(workers):
+        tx = dj.kardam(optax.sgd(0.1), workers=workers, attackers=1)
+
+        def step(params, state, worker):
+            model = jax.tree.map(lambda x: x / 2, params)
+            updates, state = tx.update(
+                params, state, params, worker=worker, stale_params=model
+            )
+            return optax.apply_updates(params, updates), state
+
+        donated = jax.jit(step, donate_argnums=(0, 1))
+        program = donated.lower(params, tx.init(params), jnp.int32(0)).compile()
+        return (
+            program.cost_analysis()["bytes accessed"],
+            program.memory_analysis().temp_size_in_bytes,
+        )
+
+    few, many = np.array(bytes_of(4)), np.array(bytes_of(40))
+    # all workers' gradients would be 36 more; their coefficients are 26 numbers each
+    assert (many - few < 2 * params["w"].nbytes + 36 * 26 * 4 * 10).all()
+
+
+LIES = {
+    "sign flip": (optax.scale(-1.0), lambda g: -g),
+    "scaling": (optax.scale(-10.0), lambda g: -10 * g),
+    "omission": (optax.set_to_zero(), lambda g: 0 * g),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_attackers_lie_and_nobody_else(name):
+    inner, formula = LIES[name]
+    tx = dj.attack(inner, attackers=[1, 4])
+    gradient = jnp.array([1.5, -2.0])
+    state = tx.init(gradient)
+    for worker in range(6):
+        sent, state = tx.update(gradient, state, worker=worker)
+        wanted = formula(gradient) if worker in (1, 4) else gradient
+        np.testing.assert_array_equal(sent, wanted)
+
+
+def test_noise_has_its_variance_and_is_drawn_anew():
+    tx = dj.attack(optax.add_noise(4.0, 0.0, jax.random.key(1)), attackers=[0])
+    state = tx.init(jnp.zeros(4000))
+    first, state = tx.update(jnp.zeros(4000), state, worker=0)
+    none, state = tx.update(jnp.zeros(4000), state, worker=1)
+    second, state = tx.update(jnp.zeros(4000), state, worker=0)
+    assert not none.any()
+    for noise in (first, second):
+        # of 4000 draws: the variance is known to 1/sqrt(2000) of itself
+        assert abs(noise.var() - 4.0) < 5 * 4.0 / np.sqrt(2000)
+    assert abs((first * second).mean()) < 5 * 4.0 / np.sqrt(4000)
+
+
+def test_an_omitted_nan_is_zero_and_an_honest_gradient_keeps_its_type():
+    tx = dj.attack(optax.set_to_zero(), attackers=[0])
+    bad = scaled(np.nan)
+    sent, _ = tx.update(bad, tx.init(TREE), worker=0)
+    assert all(not leaf.any() for leaf in jax.tree.leaves(sent))
+    sent, _ = tx.update(TREE, tx.init(TREE), worker=1)
+    jax.tree.map(np.testing.assert_array_equal, sent, TREE)
+    assert jax.tree.map(jax.typeof, sent) == jax.tree.map(jax.typeof, TREE)
+
+
+def test_a_grid_of_attackers_is_one_program():
+    def lie(attackers):
+        tx = dj.attack(optax.scale(-1.0), attackers=attackers)
+        return tx.update(jnp.ones(()), tx.init(jnp.ones(())), worker=2)[0]
+
+    sent = jax.vmap(lie)(jnp.array([[0, 1], [1, 2], [2, 2]]))
+    assert sent.tolist() == [1.0, -1.0, -1.0]
+
+
+def test_nobody_attacks_where_the_list_is_empty():
+    tx = dj.attack(optax.scale(-1.0), attackers=[])
+    assert tx.update(jnp.ones(()), tx.init(jnp.ones(())), worker=0)[0] == 1
+
+
+def on_workers(step, start, updates=6):
+    """The final state of four workers, simulated, and on four devices."""
+    mesh = jax.make_mesh((4,), ("workers",), axis_types=(AxisType.Auto,))
+    batches = jax.random.normal(jax.random.key(3), (updates, 4, 3))
+    for workers in (dj.workers.simulate(step, 4), dj.workers.run(step, mesh)):
+        state = workers.init(start, batches[0])
+        for batch in batches:
+            state, _ = jax.jit(workers.step)(state, batch)
+        yield jax.tree.map(np.asarray, state.state)
+
+
+def attacked_mean(x, batch, accepts):
+    """A step of 0.1 along the mean, where worker 2 sends -10 times its gradient."""
+    gradients = (x - 0.1 * batch) * np.array([[1], [1], [-10], [1]])
+    return x - 0.1 * np.mean([accepts(x, g) for g in gradients], axis=0)
+
+
+def plain(x, gradient):
+    return gradient
+
+
+def trusted(x, gradient):
+    """Zeno++ whose own gradient is x: ascents become zeros, the others as long as x."""
+    scaled = gradient * np.linalg.norm(x) / np.linalg.norm(gradient)
+    return scaled if scaled @ x - 0.01 * scaled @ scaled >= 0 else 0 * scaled
+
+
+TRUST = {"learning_rate": 1.0, "rho": 0.01, "eps": 0.0, "refresh_every": 1}
+
+
+@pytest.mark.parametrize(
+    ("rule", "accepts"),
+    [
+        (optax.identity(), plain),
+        (dj.zeno_plus_plus(optax.identity(), lambda x: x, **TRUST), trusted),
+    ],
+    ids=["attack", "zeno_plus_plus"],
+)
+def test_an_attacked_mean_is_the_same_simulated_and_on_devices(rule, accepts):
+    lies = dj.attack(optax.scale(-10.0), attackers=[2])
+    tx = optax.chain(lies, rule, dj.exchange.mean(optax.sgd(0.1)))
+
+    def step(state, batch):
+        x, opt_state = state
+        gradient = dj.workers.vary(x) - 0.1 * batch
+        updates, opt_state = tx.update(
+            gradient, opt_state, x, worker=jax.lax.axis_index("workers")
+        )
+        return (optax.apply_updates(x, updates), opt_state), ()
+
+    x = jnp.asarray(START, jnp.float32)
+    simulated, ran = on_workers(step, (x, tx.init(x)))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), simulated, ran
+    )
+    wanted = START
+    for batch in np.asarray(jax.random.normal(jax.random.key(3), (6, 4, 3))):
+        wanted = attacked_mean(wanted, batch, accepts)
+    # six steps' rounding of float32
+    np.testing.assert_allclose(ran[0], wanted, rtol=1e-5)
+
+
+def test_a_server_on_all_workers_is_the_same_simulated_and_on_devices():
+    """Each worker runs the filter over the gradients of all, one after the other."""
+    tx = dj.kardam(optax.sgd(0.1), workers=4, attackers=1)
+
+    def step(state, batch):
+        model = state[0]
+        own = dj.workers.vary(model) - 0.1 * batch
+        mine = jnp.arange(4) == jax.lax.axis_index("workers")
+        gradients = jax.lax.psum(mine[:, None] * own[None], "workers")
+
+        def serve(carry, sent):
+            x, opt_state = carry
+            worker, gradient = sent
+            updates, opt_state = tx.update(
+                gradient, opt_state, x, worker=worker, stale_params=model
+            )
+            return (optax.apply_updates(x, updates), opt_state), None
+
+        return jax.lax.scan(serve, state, (jnp.arange(4), gradients))[0], ()
+
+    x = jnp.asarray(START, jnp.float32)
+    simulated, ran = on_workers(step, (x, tx.init(x)))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), simulated, ran
+    )
+    assert ran[1].accepted + ran[1].dropped == 24 and ran[1].accepted > 4
+
+
+SAID = {"worker": 0, "stale_params": TREE}
+
+
+@pytest.mark.parametrize("missing", ["worker", "stale_params", "params"])
+def test_an_argument_that_kardam_needs_is_named(missing):
+    tx = FILTERS["kardam"]
+    said = {name: value for name, value in SAID.items() if name != missing}
+    params = None if missing == "params" else TREE
+    with pytest.raises(TypeError, match=rf"`kardam` needs the extra .*`{missing}`"):
+        tx.update(TREE, tx.init(TREE), params, **said)
+
+
+def test_an_argument_that_zeno_needs_is_named():
+    tx = FILTERS["zeno_plus_plus"]
+    with pytest.raises(TypeError, match=r"`zeno_plus_plus` needs the .*`params`"):
+        tx.update(TREE, tx.init(TREE))
+
+
+@pytest.mark.parametrize("wrong", [lambda x: x["w"], lambda x: {**x, "w": x["b"]}])
+def test_a_validation_gradient_of_another_tree_is_named(wrong):
+    tx = dj.zeno_plus_plus(optax.sgd(0.1), wrong, **ZENO)
+    with pytest.raises(TypeError, match=r"`grad_fn\(params\)` must return gradients"):
+        tx.update(TREE, tx.init(TREE), TREE)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [("learning_rate", 0.0), ("rho", -1.0), ("eps", np.nan), ("refresh_every", 0)],
+)
+def test_a_number_that_zeno_cannot_use_is_named(name, bad):
+    with pytest.raises(ValueError, match=rf"`{name}` must be .*, got {bad}"):
+        dj.zeno_plus_plus(optax.sgd(0.1), validation, **ZENO | {name: bad})
+
+
+def test_a_validation_that_is_no_function_is_named():
+    with pytest.raises(TypeError, match="`grad_fn` must be a function of the param"):
+        dj.zeno_plus_plus(optax.sgd(0.1), TREE, **ZENO)
+
+
+def test_an_attack_needs_to_know_the_worker():
+    tx = dj.attack(optax.scale(-1.0), attackers=[0])
+    with pytest.raises(TypeError, match=r"`attack` needs .*`worker`.*`each` of `repla"):
+        tx.update(TREE, tx.init(TREE))
+
+
+@pytest.mark.parametrize("name", ["params", "stale_params"])
+def test_a_tree_of_other_shapes_is_named(name):
+    tx = FILTERS["kardam"]
+    trees = {"params": TREE, "stale_params": TREE} | {name: {"w": jnp.ones(1)}}
+    with pytest.raises(ValueError, match=rf"`{name}` handed to `kardam` must be like"):
+        tx.update(TREE, tx.init(TREE), worker=0, **trees)
+
+
+@pytest.mark.parametrize("bad", [-1, 3, 1.5, np.ones(2, int), True])
+def test_a_number_that_is_no_worker_is_named(bad):
+    tx = FILTERS["kardam"]
+    match = r"`worker` handed to `kardam` must be a worker's number, in 0 \.\. 2, got"
+    with pytest.raises(ValueError, match=match):
+        tx.update(TREE, tx.init(TREE), TREE, worker=bad, stale_params=TREE)
+
+
+@pytest.mark.parametrize(("workers", "attackers"), [(2, 1), (6, 3), (5, 9)])
+def test_too_many_attackers_are_refused(workers, attackers):
+    match = rf"`workers` must be more than twice `attackers`, got {workers} workers"
+    with pytest.raises(ValueError, match=match):
+        dj.kardam(optax.sgd(0.1), workers=workers, attackers=attackers)
+
+
+def test_a_filter_without_a_filter_is_refused():
+    with pytest.raises(ValueError, match="`lipschitz` and `frequency` must not both"):
+        dj.kardam(
+            optax.sgd(0.1), workers=3, attackers=1, lipschitz=False, frequency=False
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"), [("workers", 0), ("attackers", -1), ("window", 0), ("patience", 0)]
+)
+def test_a_count_out_of_range_is_named(name, bad):
+    counts = {"workers": 3, "attackers": 1} | {name: bad}
+    with pytest.raises(ValueError, match=rf"`{name}` must be .*, got {bad}"):
+        dj.kardam(optax.sgd(0.1), **counts)
+
+
+@pytest.mark.parametrize("bad", [[-1], 1, [True, False], [0.5], [[1]], "12"])
+def test_attackers_that_are_no_numbers_of_workers_are_named(bad):
+    with pytest.raises(ValueError, match="`attackers` must be a list of workers' num"):
+        dj.attack(optax.scale(-1.0), attackers=bad)
