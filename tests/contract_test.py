@@ -33,6 +33,14 @@ def snapshot(tau, params):
     return {"stale_params": optax.tree.scale(0.5**tau, params)}
 
 
+def of_worker(tau, params):
+    return {"worker": tau}
+
+
+def age_and_snapshot(tau, params):
+    return age(tau, params) | snapshot(tau, params)
+
+
 def weigh(law):
     """The law before a momentum, which would carry its type from step to step."""
     return lambda tau: optax.chain(dj.scale_by_staleness(law), optax.trace(0.5))
@@ -153,6 +161,28 @@ TABLE = {
     "gap_aware, by a schedule": (
         lambda tau: dj.gap_aware(optax.cosine_decay_schedule(0.1, 10)),
         snapshot,
+    ),
+    "dana": (lambda tau: dj.dana(jnp.float32(0.9), workers=3), of_worker),
+    "closed_loop_momentum": (
+        lambda tau: dj.closed_loop_momentum(
+            jnp.float32(0.1), jnp.float32(0.5), gain=jnp.float32(0.1)
+        ),
+        age_and_snapshot,
+    ),
+    "closed_loop_momentum, by a schedule": (
+        lambda tau: dj.closed_loop_momentum(
+            optax.cosine_decay_schedule(0.1, 10), 0.5, coordinates=2
+        ),
+        age_and_snapshot,
+    ),
+    "closed_loop_momentum, in delayed": (
+        lambda tau: dj.delayed(
+            dj.closed_loop_momentum(0.1, 0.5, gain=0.1),
+            tau,
+            max_delay=DEPTH,
+            keep_params=True,
+        ),
+        nothing,
     ),
     "all in one chain": (compensated_adam, nothing),
 }

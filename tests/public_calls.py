@@ -73,7 +73,7 @@ def told(tx):
         state = tx.init(params)
         for _ in range(2):
             _, state = tx.update(
-                params, state, params, staleness=2, stale_params=params
+                params, state, params, staleness=2, stale_params=params, worker=1
             )
         return state
 
@@ -182,6 +182,15 @@ CALLS = (
             learning_rate=(0.1, SCHEDULE | no.answers("2", None, 1j, np.ones(7))),
             decay=(0.9, no.share),
             eps=(1e-8, no.positive),
+        ),
+        "dana": call(dj.dana, told, decay=(0.9, no.share), workers=(3, no.count)),
+        "closed_loop_momentum": call(
+            dj.closed_loop_momentum,
+            told,
+            learning_rate=(0.1, SCHEDULE | no.answers("2", None, 1j, np.ones(7))),
+            target=(0.5, no.number(low=-1.0, high=1.0)),
+            gain=(0.01, no.non_negative),
+            coordinates=(8, no.count),
         ),
         "staleness": call(
             dj.staleness,
@@ -934,6 +943,11 @@ CALLS = (
             noise=(1.0, no.non_negative),
             start=(1.0, no.non_negative),
             agreement=(1.0, no.fraction),
+        ),
+        "stability.explicit_momentum": call(
+            stability.explicit_momentum,
+            total=(0.5, no.number(low=-1.0, high=1.0)),
+            workers=(4, no.count),
         ),
         "stability.implicit_momentum": call(
             stability.implicit_momentum, workers=(4, no.count)
