@@ -22,6 +22,7 @@ from delayjax._src.momentum.dana import dana as dana
 from delayjax._src.momentum.total import (
     closed_loop_momentum as closed_loop_momentum,
 )
+from delayjax._src.momentum.yellowfin import yellowfin as yellowfin
 from delayjax._src.replay import Replay as Replay
 from delayjax._src.replay import replay as replay
 from delayjax._src.ring.resize import resize_history as resize_history

@@ -163,6 +163,22 @@ TABLE = {
         snapshot,
     ),
     "dana": (lambda tau: dj.dana(jnp.float32(0.9), workers=3), of_worker),
+    "yellowfin": (
+        lambda tau: dj.yellowfin(
+            decay=jnp.float32(0.9),
+            factor=jnp.float32(0.5),
+            smoothing=jnp.float32(0.5),
+            clip=True,
+        ),
+        nothing,
+    ),
+    "yellowfin, closed loop": (
+        # steps so large that their differences keep digits
+        lambda tau: dj.yellowfin(
+            window=1, factor=10.0, closed_loop=True, gain=jnp.float32(0.01)
+        ),
+        age_and_snapshot,
+    ),
     "closed_loop_momentum": (
         lambda tau: dj.closed_loop_momentum(
             jnp.float32(0.1), jnp.float32(0.5), gain=jnp.float32(0.1)

@@ -184,6 +184,16 @@ CALLS = (
             eps=(1e-8, no.positive),
         ),
         "dana": call(dj.dana, told, decay=(0.9, no.share), workers=(3, no.count)),
+        "yellowfin": call(
+            dj.yellowfin,
+            told,
+            decay=(0.9, no.share),
+            window=(20, no.count),
+            factor=(1.0, no.positive),
+            smoothing=(0.0, no.share),
+            gain=(0.01, no.non_negative),
+            coordinates=(8, no.count),
+        ),
         "closed_loop_momentum": call(
             dj.closed_loop_momentum,
             told,

@@ -17,25 +17,30 @@ _KEEP = "wrap the whole chain, `delayed(optax.chain(...), delay, keep_params=Tru
 
 
 class Loop(NamedTuple):
-    """The feedback loop: what it applies, and what it measures with.
+    """The measurement of total momentum. x_s is the last `stale_params`."""
 
-    The vectors hold the sampled coordinates of all leaves, x_{s+1} is the last
-    `stale_params`.
-    """
-
-    momentum: jax.Array  # beta, applied by the last update, float32 []
     estimate: jax.Array  # of the total momentum, 0 before the first one, float32 []
     age: jax.Array  # staleness of the last gradient, int32 []
     alike: jax.Array  # the number of gradients of that age in a row, up to 3, int32 []
-    point: jax.Array  # x_{s+1}, float32 [sampled]
-    move: jax.Array  # x_{s+1} - x_s
-    gradient: jax.Array  # g(x_{s+1})
+    # the sampled coordinates of all leaves, float32 [sampled]
+    point: jax.Array  # x_s
+    move: jax.Array  # x_s - x_{s-1}
+    gradient: jax.Array  # g(x_s)
+
+
+class Late(NamedTuple):
+    """A gradient that is late, and where it was taken."""
+
+    gradients: Any
+    staleness: jax.Array  # int32 []
+    params: Any
 
 
 class ClosedLoopMomentumState(NamedTuple):
     """State of `closed_loop_momentum`."""
 
     step: jax.Array  # updates done, int32 []
+    momentum: jax.Array  # beta, applied by the last update, float32 []
     loop: Loop
     velocity: Any  # x_t - x_{t-1}, as the parameters
 
@@ -80,8 +85,8 @@ def closed_loop_momentum(
     Returns:
         A transformation whose state is one tree like the parameters and three vectors
         of the coordinates sampled; no past parameters are kept, whatever the delay.
-        The state has `loop.momentum` (beta) and `loop.estimate` (beta_hat). `update`
-        needs one `staleness=` for all leaves and `stale_params=`, which `delayed(...,
+        The state has `momentum` (beta) and `loop.estimate` (beta_hat). `update` needs
+        one `staleness=` for all leaves and `stale_params=`, which `delayed(...,
         keep_params=True)` supplies.
 
     Example:
@@ -93,8 +98,8 @@ def closed_loop_momentum(
         ...     updates, state = tx.update(x, state, x)  # the gradient of |x|^2 / 2
         ...     return (x + updates, state), None
         >>> (x, state), _ = jax.lax.scan(step, (x, tx.init(x)), length=900)
-        >>> loop = state.inner_state.loop
-        >>> print(f"{loop.estimate:.2f} {loop.momentum:.2f}")  # delay adds about 0.09
+        >>> found = state.inner_state
+        >>> print(f"{found.loop.estimate:.2f} {found.momentum:.2f}")
         0.50 0.41
 
     References:
@@ -109,9 +114,11 @@ def closed_loop_momentum(
     base.check_bound("coordinates", coordinates, at_least=1)
 
     def init_fn(params):
+        loop = start(params, coordinates)
         return ClosedLoopMomentumState(
             step=jnp.zeros((), jnp.int32),
-            loop=start(params, coordinates),
+            momentum=jnp.zeros_like(loop.estimate),
+            loop=loop,
             velocity=jax.tree.map(jnp.zeros_like, params),
         )
 
@@ -124,11 +131,13 @@ def closed_loop_momentum(
         rate: Any = learning_rate
         if callable(learning_rate):
             rate = base.as_scalar("learning_rate(step)", learning_rate(state.step))
-        age, point = check(name, updates, staleness, stale_params)
-        loop = steer(state.loop, rate, target, gain, updates, age, point, coordinates)
-        velocity = roll(state.velocity, loop.momentum, rate, updates)
+        late = check(name, updates, staleness, stale_params)
+        loop, found = measure(state.loop, rate, late, coordinates)
+        momentum = steer(state.momentum, target, gain, found)
+        velocity = roll(state.velocity, momentum, rate, updates)
         updates = optax.tree.cast_like(velocity, updates)
-        return updates, ClosedLoopMomentumState(state.step + 1, loop, velocity)
+        step = state.step + 1
+        return updates, ClosedLoopMomentumState(step, momentum, loop, velocity)
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 
@@ -141,8 +150,7 @@ def start(params: Any, coordinates: int) -> Loop:
     counts = jnp.full((), -1, jnp.int32), jnp.zeros((), jnp.int32)
     age, alike = base.typed_like(counts, (zero, zero))
     return Loop(
-        momentum=zero,
-        estimate=jnp.zeros_like(zero),
+        estimate=zero,
         age=age,
         alike=alike,
         point=nothing,
@@ -151,10 +159,8 @@ def start(params: Any, coordinates: int) -> Loop:
     )
 
 
-def check(
-    name: str, updates: Any, staleness: Any, stale_params: Any
-) -> tuple[jax.Array, Any]:
-    """The staleness and x_{t-tau} of the gradients, or errors that name them."""
+def check(name: str, updates: Any, staleness: Any, stale_params: Any) -> Late:
+    """The gradients with their origin, or errors that name what is missing."""
     base.require(staleness, "staleness", name, _KEEP)
     base.require(stale_params, "stale_params", name, _KEEP)
     age = base.check_staleness(name, staleness)
@@ -170,42 +176,39 @@ def check(
             f"`stale_params` handed to `{name}` must be like the gradients, {wanted},"
             f" got {shapes}."
         )
-    return age, stale_params
+    return Late(updates, age, stale_params)
 
 
-def steer(
-    loop: Loop,
-    rate: ArrayLike,
-    target: ArrayLike,
-    gain: ArrayLike,
-    gradients: Any,
-    staleness: jax.Array,
-    stale_params: Any,
-    coordinates: int,
-) -> Loop:
-    """The loop with the next estimate and the next momentum."""
-    point, gradient = (
-        _sample(tree, coordinates, loop.point.dtype)
-        for tree in (stale_params, gradients)
-    )
+def measure(
+    loop: Loop, rate: ArrayLike, late: Late, coordinates: int
+) -> tuple[Loop, jax.Array]:
+    """The next loop, and beta_hat; NaN where it cannot be measured."""
+    dtype = loop.point.dtype
+    point = _sample(late.params, coordinates, dtype)
     move = point - loop.point
     # `loop` is still about s: x_s, x_s - x_{s-1} and g(x_s)
     moved = loop.move != 0
     ratios = (move + rate * loop.gradient) / jnp.where(moved, loop.move, 1)
-    found = _median(ratios, moved)
-    alike = jnp.where(staleness == loop.age, loop.alike + 1, 1)
-    is_known = (alike >= 3) & jnp.isfinite(found)
-    age = base.typed_like(buffers.copied(staleness), loop.age)
-    steered = jnp.clip(loop.momentum + gain * (target - found), -MOST, MOST)
-    return Loop(
-        momentum=_chosen(is_known, steered, loop.momentum),
-        estimate=_chosen(is_known, found, loop.estimate),
-        age=age,
+    found = _median(ratios, moved).astype(dtype)
+    alike = jnp.where(late.staleness == loop.age, loop.alike + 1, 1)
+    found = jnp.where((alike >= 3) & jnp.isfinite(found), found, jnp.nan)
+    loop = Loop(
+        estimate=jnp.where(jnp.isnan(found), loop.estimate, found),
+        age=base.typed_like(buffers.copied(late.staleness), loop.age),
         alike=jnp.minimum(alike, 3),
         point=point,
         move=move,
-        gradient=gradient,
+        gradient=_sample(late.gradients, coordinates, dtype),
     )
+    return loop, found
+
+
+def steer(
+    momentum: jax.Array, target: ArrayLike, gain: ArrayLike, found: jax.Array
+) -> jax.Array:
+    """The next beta, by beta_hat; the same one where that is NaN."""
+    steered = jnp.clip(momentum + gain * (target - found), -MOST, MOST)
+    return jnp.where(jnp.isnan(found), momentum, steered.astype(momentum.dtype))
 
 
 def roll(velocity: Any, momentum: ArrayLike, rate: ArrayLike, gradients: Any) -> Any:
@@ -213,10 +216,6 @@ def roll(velocity: Any, momentum: ArrayLike, rate: ArrayLike, gradients: Any) ->
     return jax.tree.map(
         lambda v, g: (momentum * v - rate * g).astype(v.dtype), velocity, gradients
     )
-
-
-def _chosen(is_new: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
-    return jnp.where(is_new, new.astype(old.dtype), old)
 
 
 def _median(values: jax.Array, counted: jax.Array) -> jax.Array:
