@@ -22,6 +22,11 @@ from delayjax._src.filters import zeno_plus_plus as zeno_plus_plus
 from delayjax._src.inject import inject_staleness as inject_staleness
 from delayjax._src.modulation import drop_stale as drop_stale
 from delayjax._src.modulation import scale_by_staleness as scale_by_staleness
+from delayjax._src.momentum.dana import dana as dana
+from delayjax._src.momentum.total import (
+    closed_loop_momentum as closed_loop_momentum,
+)
+from delayjax._src.momentum.yellowfin import yellowfin as yellowfin
 from delayjax._src.replay import Replay as Replay
 from delayjax._src.replay import replay as replay
 from delayjax._src.ring.resize import resize_history as resize_history

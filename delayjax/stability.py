@@ -11,6 +11,7 @@ from delayjax._src.stability.prediction import (
     learning_rate_limit as learning_rate_limit,
 )
 from delayjax._src.stability.prediction import predict_step_limit as predict_step_limit
+from delayjax._src.stability.scaling import explicit_momentum as explicit_momentum
 from delayjax._src.stability.scaling import implicit_momentum as implicit_momentum
 from delayjax._src.stability.scaling import optimal_workers as optimal_workers
 from delayjax._src.stability.scaling import workers_decay_rate as workers_decay_rate

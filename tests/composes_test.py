@@ -36,6 +36,8 @@ INSIDE = {
     "optax.contrib.momo(0.1)": "`value=` stays with its gradient",
     "optax.chain(dj.compensate_delay(0.1), optax.adam(0.01))": "",
     "optax.chain(dj.gap_aware(0.01), optax.sgd(0.01))": "",
+    "dj.yellowfin(closed_loop=True)": "",
+    "dj.closed_loop_momentum(0.01, 0.9)": "",
     "optax.chain(optax.adam(0.01), dj.scale_by_staleness(dj.modulation.inverse))": (
         "the law scales the learning rate"
     ),

@@ -38,6 +38,14 @@ def sent(tau, params):
     return snapshot(tau, params) | {"worker": tau}
 
 
+def of_worker(tau, params):
+    return {"worker": tau}
+
+
+def age_and_snapshot(tau, params):
+    return age(tau, params) | snapshot(tau, params)
+
+
 def weigh(law):
     """The law before a momentum, which would carry its type from step to step."""
     return lambda tau: optax.chain(dj.scale_by_staleness(law), optax.trace(0.5))
@@ -222,6 +230,44 @@ TABLE = {
             lambda params: optax.tree.scale(2.0, params),
             **dict.fromkeys(("learning_rate", "rho", "eps"), jnp.float32(0.1)),
             refresh_every=jnp.int32(2),
+        ),
+        nothing,
+    ),
+    "dana": (lambda tau: dj.dana(jnp.float32(0.9), workers=3), of_worker),
+    "yellowfin": (
+        lambda tau: dj.yellowfin(
+            decay=jnp.float32(0.9),
+            factor=jnp.float32(0.5),
+            smoothing=jnp.float32(0.5),
+            clip=True,
+        ),
+        nothing,
+    ),
+    "yellowfin, closed loop": (
+        # steps so large that their differences keep digits
+        lambda tau: dj.yellowfin(
+            window=1, factor=10.0, closed_loop=True, gain=jnp.float32(0.01)
+        ),
+        age_and_snapshot,
+    ),
+    "closed_loop_momentum": (
+        lambda tau: dj.closed_loop_momentum(
+            jnp.float32(0.1), jnp.float32(0.5), gain=jnp.float32(0.1)
+        ),
+        age_and_snapshot,
+    ),
+    "closed_loop_momentum, by a schedule": (
+        lambda tau: dj.closed_loop_momentum(
+            optax.cosine_decay_schedule(0.1, 10), 0.5, coordinates=2
+        ),
+        age_and_snapshot,
+    ),
+    "closed_loop_momentum, in delayed": (
+        lambda tau: dj.delayed(
+            dj.closed_loop_momentum(0.1, 0.5, gain=0.1),
+            tau,
+            max_delay=DEPTH,
+            keep_params=True,
         ),
         nothing,
     ),

@@ -38,6 +38,7 @@ OTHERS = {
     ("delayed", "history"),
     ("delays.uniform", "high"),  # an array has no one truth
     ("delays.uniform", "low"),
+    ("closed_loop_momentum", "learning_rate"),
     ("gap_aware", "learning_rate"),
     ("replay", "aggregation"),
     ("replay", "grad_fn"),

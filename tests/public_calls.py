@@ -264,6 +264,25 @@ CALLS = (
             eps=(0.1, no.non_negative),
             refresh_every=(10, no.count),
         ),
+        "dana": call(dj.dana, told, decay=(0.9, no.share), workers=(3, no.count)),
+        "yellowfin": call(
+            dj.yellowfin,
+            told,
+            decay=(0.9, no.share),
+            window=(20, no.count),
+            factor=(1.0, no.positive),
+            smoothing=(0.0, no.share),
+            gain=(0.01, no.non_negative),
+            coordinates=(8, no.count),
+        ),
+        "closed_loop_momentum": call(
+            dj.closed_loop_momentum,
+            told,
+            learning_rate=(0.1, SCHEDULE | no.answers("2", None, 1j, np.ones(7))),
+            target=(0.5, no.number(low=-1.0, high=1.0)),
+            gain=(0.01, no.non_negative),
+            coordinates=(8, no.count),
+        ),
         "staleness": call(
             dj.staleness,
             opt_state=(dj.delayed(SGD, 1).init(PARAMS), no.some(None, 3, ())),
@@ -1022,6 +1041,11 @@ CALLS = (
             noise=(1.0, no.non_negative),
             start=(1.0, no.non_negative),
             agreement=(1.0, no.fraction),
+        ),
+        "stability.explicit_momentum": call(
+            stability.explicit_momentum,
+            total=(0.5, no.number(low=-1.0, high=1.0)),
+            workers=(4, no.count),
         ),
         "stability.implicit_momentum": call(
             stability.implicit_momentum, workers=(4, no.count)

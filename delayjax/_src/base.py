@@ -213,6 +213,20 @@ def check_number(
         raise ValueError(f"`{name}` must be {interval}, got {value}.")
 
 
+def check_between(name: str, value: Any, low: float, high: float) -> None:
+    """Checks that a hyper-parameter lies in the open interval (low, high)."""
+    if not is_concrete(value):
+        return
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        is_valid = bool(low < value < high)
+    except (TypeError, ValueError):  # text, None, an array
+        raise TypeError(f"`{name}` must be a number, got {value!r}.") from None
+    if not is_valid:
+        raise ValueError(f"`{name}` must be in ({low}, {high}), got {value}.")
+
+
 def as_scalar(name: str, answer: Any, *kinds: Any) -> jax.Array:
     """The answer of a user's function, of these kinds or real, as a scalar array."""
     array = jnp.asarray(answer)

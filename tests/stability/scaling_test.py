@@ -282,7 +282,14 @@ def test_the_best_number_is_found_in_few_rates(monkeypatch, times, condition):
 
 
 def fitted_momentum(service, workers, step, seed):
-    """x_{t+1} - x_t by x_t - x_{t-1} and x_t, of the mean response to a fresh start.
+    """x_{t+1} - x_t by x_t - x_{t-1} and x_t, of the mean response to a fresh start."""
+    change, x = mean_response(service, workers, step, seed)
+    terms = np.stack([change[:-1], x[1:-1]], axis=1)
+    return np.linalg.lstsq(terms, change[1:], rcond=None)[0]
+
+
+def mean_response(service, workers, step, seed, momentum=0.0):
+    """The mean moves and the mean x, of the heavy ball after a fresh start.
 
     From many moments of one long run, x is 1 until then: the queue is stationary.
     """
@@ -293,11 +300,9 @@ def fitted_momentum(service, workers, step, seed):
     runs = np.arange(len(begin))
     for t in range(length):
         seen = np.maximum(reads[begin + t] - begin, 0)
-        x[t + 1] = x[t] - step * x[seen, runs]
+        x[t + 1] = x[t] + momentum * (x[t] - x[max(t - 1, 0)]) - step * x[seen, runs]
     mean = x.mean(axis=1)
-    change = np.diff(mean)
-    terms = np.stack([change[:-1], mean[1:-1]], axis=1)
-    return np.linalg.lstsq(terms, change[1:], rcond=None)[0]
+    return np.diff(mean), mean
 
 
 @pytest.mark.parametrize("workers", [4, 8])
@@ -316,6 +321,43 @@ def test_memoryless_workers_add_their_momentum(workers):
 def test_regular_workers_do_not(workers):
     momentum, _ = fitted_momentum(cluster.gamma(1.0, 16), workers, 0.5, 1)
     assert abs(momentum - scaling.implicit_momentum(workers)) > 0.05
+
+
+@pytest.mark.parametrize(("workers", "total"), [(4, 0.5), (4, 0.9), (8, 0.95)])
+def test_explicit_momentum_and_the_workers_own_add_up_to_the_total(workers, total):
+    """E d' = total E d - beta q E d_before - (eta/P) E x: the total of the best fit.
+
+    All three factors together are badly determined: the moves are smooth.
+    """
+    step, found, service = 0.3, [], cluster.exponential(1.0)
+    explicit = scaling.explicit_momentum(total, workers=workers)
+    own = scaling.implicit_momentum(workers)
+    for seed in (1, 2, 3):
+        move, x = mean_response(service, workers, step, seed, explicit)
+        rest = -explicit * own * move[:-2] - step / workers * x[2:-1]
+        fit = np.linalg.lstsq(move[1:-1, None], move[2:] - rest, rcond=None)
+        found.append(fit[0][0])
+    assert np.mean(found) == pytest.approx(total, abs=0.01)
+
+
+@pytest.mark.parametrize("workers", [2, 16])
+def test_explicit_momentum_falls_below_zero_with_many_workers(workers):
+    assert scaling.explicit_momentum(0.5, workers=workers) == 1 / workers - 0.5
+
+
+@pytest.mark.parametrize(
+    ("total", "workers", "message"),
+    [
+        (1.0, 4, r"`total` must be in \(-1.0, 1.0\), got 1.0"),
+        (-1.0, 4, r"`total` must be in \(-1.0, 1.0\), got -1.0"),
+        (-0.75, 4, r"`total` must be above -0.25 with 4 workers, got -0.75"),
+        (-0.25, 4, r"`total` must be above -0.25 with 4 workers, got -0.25"),
+        (0.5, 0, "`workers` must be at least 1, got 0"),
+    ],
+)
+def test_a_total_that_no_explicit_momentum_reaches_is_refused(total, workers, message):
+    with pytest.raises(ValueError, match=message):
+        scaling.explicit_momentum(total, workers=workers)
 
 
 @pytest.mark.parametrize("workers", [2, 16])

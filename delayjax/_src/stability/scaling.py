@@ -174,6 +174,48 @@ def implicit_momentum(workers: int) -> float:
     return 1 - 1 / base.check_bound("workers", workers, at_least=1)
 
 
+def explicit_momentum(total: float, *, workers: int) -> float:
+    """The explicit momentum which memoryless workers complete to a total momentum.
+
+        beta = total - (1 - 1/P)
+
+    On a mean path with P memoryless workers (`implicit_momentum`) the heavy ball of
+    momentum beta has, with q = 1 - 1/P,
+
+        E[d_{t+1}] = (beta + q) E[d_t] - beta q E[d_{t-1}] - (eta/P) E grad F(x_t),
+
+    d_t = x_t - x_{t-1}. The total is beta + q, the momentum of the last move; the term
+    of the move before it is of second order. It vanishes at beta = 0 and at P = 1.
+
+    Args:
+        total: the momentum that is best without asynchrony, in (-1, 1).
+        workers: P.
+
+    Returns:
+        beta. It falls with P, and is negative where the workers' own momentum exceeds
+        the total.
+
+    Raises:
+        ValueError: if beta would be -1 or less, where no step size is stable.
+
+    Example:
+        >>> [explicit_momentum(0.75, workers=p) for p in (1, 4, 16)]
+        [0.75, 0.0, -0.1875]
+
+    References:
+        Mitliagkas, Zhang, Hadjis and Re, Asynchrony begets momentum, 2016,
+        arXiv:1605.09774.
+    """
+    base.check_between("total", total, -1.0, 1.0)
+    beta = total - implicit_momentum(workers)
+    if beta <= -1.0:
+        raise ValueError(
+            f"`total` must be above {implicit_momentum(workers) - 1:.4g} with {workers}"
+            f" workers, got {total}: no momentum above -1 reaches it."
+        )
+    return beta
+
+
 def _limit(step: float, equation: DelayEquation, of_mean: float) -> float:
     """The number of workers from which single runs may diverge, at most `of_mean`."""
 

@@ -1,0 +1,275 @@
+"""DANA against the paper's server, in numpy: a model, P momenta and what was sent."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import AxisType
+
+import delayjax as dj
+
+STEPS, SIZE = 100, 3
+RATE, DECAY = 0.05, 0.9
+CURVATURE = np.array([0.2, 1.0, 3.0])
+START = np.array([1.0, -2.0, 0.5])
+CLUSTERS = {
+    "random": (5, dj.cluster.exponential(1.0)),
+    "round robin": (4, dj.cluster.constant(1.0)),
+    "alone": (1, dj.cluster.constant(1.0)),
+}
+
+
+def noise(seed=0):
+    return np.random.default_rng(seed).normal(size=(STEPS, 1, SIZE))
+
+
+def gradient(x, batch):
+    return CURVATURE * x + batch
+
+
+def grad_fn(params, batch, key):
+    del key
+    return {}, jnp.asarray(CURVATURE) * params + batch
+
+
+def trace_of(name, updates=STEPS):
+    workers, service = CLUSTERS[name]
+    cluster = dj.cluster.Cluster(workers, service)
+    protocol = dj.cluster.protocols.k_async(1)
+    return dj.cluster.simulate(cluster, protocol, updates, seed=1)
+
+
+class Server:
+    """Hakimi et al.: v_i <- b v_i + g; x <- x - eta v_i; send x - eta b sum_j v_j."""
+
+    def __init__(self, workers, decay):
+        self.x, self.v, self.decay = START, np.zeros((workers, SIZE)), decay
+        self.sent = [self.x]  # after each update
+        self.models = [self.x]
+
+    def receive(self, worker, g):
+        self.v[worker] = self.decay * self.v[worker] + g
+        self.x = self.x - RATE * self.v[worker]
+        self.models.append(self.x)
+        self.sent.append(self.x - RATE * self.decay * self.v.sum(axis=0))
+
+
+def dana_server(trace, batches, decay=DECAY):
+    server = Server(trace.num_workers, decay)
+    for t in range(STEPS):
+        g = gradient(server.sent[trace.read_version[t]], batches[t, 0])
+        server.receive(trace.worker[t], g)
+    return server
+
+
+def replayed(trace, batches, tx, **options):
+    """The state after the whole trace, in float64."""
+    with jax.enable_x64(True):
+        training = dj.replay(trace, grad_fn, tx, **options)
+        state = training.init(jnp.asarray(START), jax.random.key(0))
+        state, _ = training.run(state, jnp.asarray(batches))
+        return jax.tree.map(np.asarray, state._replace(key=()))
+
+
+def sgd(rule):
+    return optax.chain(rule, optax.scale_by_learning_rate(RATE))
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_the_parameters_are_what_the_papers_server_sends(name):
+    trace, batches = trace_of(name), noise()
+    server = dana_server(trace, batches)
+    rule = dj.dana(DECAY, workers=trace.num_workers)
+    state = replayed(trace, batches, sgd(rule))
+    momenta = state.opt_state[0].momenta
+    # float64, and the problem contracts: rounding stays near 1e-16
+    np.testing.assert_allclose(state.params, server.sent[-1], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(momenta, server.v, rtol=0, atol=1e-12)
+    model = state.params + RATE * DECAY * momenta.sum(axis=0)
+    np.testing.assert_allclose(model, server.x, rtol=0, atol=1e-12)
+
+
+def test_the_rule_is_felt():
+    """One momentum for all workers, or none, ends elsewhere."""
+    trace, batches = trace_of("random"), noise()
+    ours = replayed(trace, batches, sgd(dj.dana(DECAY, workers=5))).params
+    for other in (optax.trace(DECAY, nesterov=True), optax.identity()):
+        theirs = replayed(trace, batches, sgd(other)).params
+        assert np.abs(ours - theirs).max() > 0.01
+
+
+def test_for_each_gradient_it_is_the_same_as_for_the_update():
+    trace, batches = trace_of("random"), noise()
+    rule = dj.dana(DECAY, workers=5)
+    update = replayed(trace, batches, sgd(rule))
+    each = replayed(trace, batches, optax.sgd(RATE), each=rule)
+    np.testing.assert_allclose(update.params, each.params, rtol=0, atol=1e-12)
+
+
+def test_one_worker_is_nesterov():
+    trace, batches = trace_of("alone"), noise()
+    ours = replayed(trace, batches, sgd(dj.dana(DECAY, workers=1)))
+    theirs = replayed(trace, batches, optax.sgd(RATE, momentum=DECAY, nesterov=True))
+    np.testing.assert_allclose(ours.params, theirs.params, rtol=0, atol=1e-12)
+
+
+def test_no_decay_is_plain_asynchronous_sgd():
+    trace, batches = trace_of("random"), noise()
+    ours = replayed(trace, batches, sgd(dj.dana(0.0, workers=5)))
+    theirs = replayed(trace, batches, optax.sgd(RATE))
+    np.testing.assert_allclose(ours.params, theirs.params, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.9])
+def test_the_gap_is_the_gap_of_plain_sgd(decay):
+    """The model's way past what was sent, but for the own look-ahead, in gradients."""
+    trace, batches = trace_of("round robin"), noise()
+    server = dana_server(trace, batches, decay)
+    gradients = [
+        gradient(server.sent[version], batch[0])
+        for version, batch in zip(trace.read_version, batches, strict=True)
+    ]
+    late = np.flatnonzero(trace.staleness)
+    assert len(late) > STEPS // 2
+    for t in late:
+        read, own = trace.read_version[t], trace.worker[t]
+        before = [
+            g for g, w in zip(gradients[:t], trace.worker, strict=False) if w == own
+        ]
+        momentum = sum(
+            (decay**k * g for k, g in enumerate(reversed(before))), np.zeros(SIZE)
+        )
+        ahead = server.models[t] - RATE * decay * momentum
+        of_others = sum(gradients[read:t])
+        np.testing.assert_allclose(
+            ahead - server.sent[read], -RATE * of_others, rtol=0, atol=1e-12
+        )
+
+
+def workers_step(tx):
+    """A step of workers that keep momenta of their own: DANA-Slim."""
+
+    def step(state, batch):
+        params, opt_state = state
+        at = dj.workers.vary(params)
+        grads = jnp.asarray(CURVATURE, at.dtype) * at + batch
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return (optax.apply_updates(params, updates), opt_state), {}
+
+    return step
+
+
+def test_in_workers_it_is_nesterov_before_the_mean():
+    """P workers in step: `replay` along hardsync, `simulate` and `run` agree."""
+    workers, steps = 4, 20
+    batches = np.random.default_rng(3).normal(size=(steps, workers, SIZE))
+    cluster = dj.cluster.Cluster(workers, dj.cluster.constant(1.0))
+    hardsync = dj.cluster.protocols.hardsync()
+    trace = dj.cluster.simulate(cluster, hardsync, steps, seed=0)
+    in_order = np.take_along_axis(batches, trace.workers[..., None], axis=1)
+    rule = dj.dana(DECAY, workers=workers)
+    served = replayed(trace, in_order, optax.sgd(RATE), each=rule).params
+    slim = optax.trace(DECAY, nesterov=True)
+    with jax.enable_x64(True):
+
+        def before_the_mean(grads, state, params=None, **extra_args):
+            return tx.update(grads, state, params, **extra_args)
+
+        tx = optax.chain(slim, dj.exchange.mean(optax.sgd(RATE)))
+        step = workers_step(
+            optax.GradientTransformationExtraArgs(tx.init, before_the_mean)
+        )
+        mesh = jax.make_mesh((workers,), ("workers",), axis_types=(AxisType.Auto,))
+        ends = []
+        for made in (dj.workers.simulate(step, workers), dj.workers.run(step, mesh)):
+            start = jnp.asarray(START)
+            held = made.init((start, tx.init(start)), jnp.asarray(batches[0]))
+            go = jax.jit(made.step)
+            for batch in batches:
+                held, _ = go(held, jnp.asarray(batch))
+            ends.append(np.asarray(held.one()[0]))
+    np.testing.assert_allclose(ends[0], ends[1], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(ends[0], served, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("worker", [-1, 4, 17])
+def test_a_worker_that_is_not_there_makes_the_update_nan(worker):
+    """JAX would move another worker's momentum."""
+    rule, params = dj.dana(DECAY, workers=4), jnp.ones(2)
+    state = rule.init(params)
+    updates, after = jax.jit(rule.update)(params, state, worker=worker)
+    assert np.isnan(updates).all()
+    np.testing.assert_array_equal(after.momenta, state.momenta)
+
+
+@pytest.mark.parametrize("scanned", [False, True])
+def test_one_row_is_written_and_none_is_copied(scanned):
+    workers, size = 64, 4096
+    rule, params = dj.dana(DECAY, workers=workers), jnp.ones(size)
+
+    def step(carry, worker):
+        params, state = carry
+        updates, state = rule.update(jnp.cos(params), state, worker=worker)
+        return (params - updates, state), updates.sum()
+
+    run, turn = step, jnp.int32(1)
+    if scanned:
+        run, turn = lambda *given: jax.lax.scan(step, *given), jnp.arange(9)
+    program = jax.jit(run, donate_argnums=0)
+    costs = program.lower((params, rule.init(params)), turn).compile().cost_analysis()
+    assert costs["bytes accessed"] < workers * params.nbytes / 2
+
+
+def test_only_the_workers_own_momentum_changes():
+    rule = dj.dana(0.5, workers=3)
+    state = rule.init(jnp.zeros(2))
+    for worker, grad in ((0, 1.0), (2, 4.0), (0, 1.0)):
+        _, state = rule.update(jnp.full(2, grad), state, worker=worker)
+    np.testing.assert_array_equal(state.momenta, [[1.5, 1.5], [0.0, 0.0], [4.0, 4.0]])
+
+
+def test_without_a_worker_it_says_who_hands_it_on():
+    rule, params = dj.dana(DECAY, workers=2), jnp.ones(2)
+    with pytest.raises(TypeError, match=r"`dana`.*`worker`.*replay"):
+        rule.update(params, rule.init(params))
+
+
+@pytest.mark.parametrize("worker", [1.0, jnp.ones(2, jnp.int32)])
+def test_a_worker_that_is_no_number_of_a_worker_is_refused(worker):
+    rule, params = dj.dana(DECAY, workers=2), jnp.ones(2)
+    with pytest.raises((TypeError, ValueError), match="`worker` must be"):
+        rule.update(params, rule.init(params), worker=worker)
+
+
+@pytest.mark.parametrize(
+    ("decay", "workers", "match"),
+    [
+        (1.0, 2, r"`decay` must be in \[0, 1.0\), got 1.0"),
+        (-0.1, 2, r"`decay` must be in \[0, 1.0\), got -0.1"),
+        (0.9, 0, "`workers` must be at least 1, got 0"),
+    ],
+)
+def test_bad_arguments_are_named(decay, workers, match):
+    with pytest.raises(ValueError, match=match):
+        dj.dana(decay, workers=workers)
+
+
+def test_another_number_of_workers_than_the_state_is_refused():
+    params = jnp.ones(2)
+    state = dj.dana(DECAY, workers=2).init(params)
+    with pytest.raises(ValueError, match="`workers` is 3, but the state has 2"):
+        dj.dana(DECAY, workers=3).update(params, state, worker=0)
+
+
+def test_a_grid_of_decays_is_one_program():
+    decays, grads = jnp.array([0.0, 0.5, 0.9]), jnp.array([1.0, -2.0])
+
+    def second(decay):
+        rule = dj.dana(decay, workers=2)
+        _, state = rule.update(grads, rule.init(grads), worker=1)
+        return rule.update(grads, state, worker=1)[0]
+
+    # v = (1 + b) g, and u = b v + g
+    expected = np.outer(decays * (1 + decays) + 1, grads)
+    np.testing.assert_allclose(jax.vmap(second)(decays), expected, rtol=1e-6)
