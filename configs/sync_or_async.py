@@ -116,6 +116,7 @@ def experiment(config: ConfigDict) -> Experiment:
                 color="method",
                 fixed=False,
                 x_label="communication / computation",
+                title="Synchronous or asynchronous: which is faster?",
             ),
             figures.update_times(),
         ],

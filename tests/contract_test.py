@@ -206,7 +206,9 @@ TABLE = {
     "step_sizes.dasgd, in a box": (
         lambda tau: dj.step_sizes.dasgd(
             jnp.float32(0.5),
-            project=lambda x: jax.tree.map(lambda leaf: jnp.clip(leaf, -0.5, 0.5), x),
+            project=lambda x: jax.tree.map(
+                lambda leaf: leaf / jnp.maximum(1.0, 2.0 * jnp.abs(leaf)), x
+            ),
         ),
         nothing,
     ),

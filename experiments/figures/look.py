@@ -234,9 +234,11 @@ def _shortened(note: str) -> str:
 def delay_ticks(axis: Any, delays: Sequence[float], position: Any) -> None:
     """Ticks at the delays that were run, as many as there is room for."""
     shown: list[float] = []
+    least = min((delay for delay in delays if delay > 0), default=1.0)
     powers = [d for d in delays if d == 0 or math.log2(d).is_integer()]
     for delay in powers if len(delays) > 8 and len(powers) > 3 else delays:
-        octaves = [math.log2(2 * value + 1) for value in (*shown[-1:], delay)]
+        near = (*shown[-1:], delay)
+        octaves = [math.log2(2 * value / least + 1) for value in near]
         if not shown or octaves[1] - octaves[0] > 0.5:
             shown.append(delay)
     axis.set_major_locator(FixedLocator([position(delay) for delay in shown]))
@@ -246,7 +248,7 @@ def delay_ticks(axis: Any, delays: Sequence[float], position: Any) -> None:
 
 def y_label(axis: Axes, text: str) -> None:
     """A label, in two lines where it is longer than a panel is high."""
-    axis.set_ylabel(textwrap.fill(text, 26 if len(text) > 30 else 30))
+    axis.set_ylabel(textwrap.fill(text, 22 if len(text) > 24 else 24))
 
 
 def empty(axis: Axes, lost: str) -> None:

@@ -37,7 +37,7 @@ def words(column: str) -> str:
     along, to, rest = column.partition("_to_")
     if to:
         metric, _, value = rest.rpartition("_")
-        return f"{words(along)} to {words(metric)} {value}"
+        return f"{words(along).split()[-1]} to {words(metric)} {value}"
     return _WORDS.get(column, column.replace("_", " "))
 
 

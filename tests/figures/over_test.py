@@ -220,9 +220,7 @@ def test_a_time_to_a_target_is_drawn_where_it_is_reached(tmp_path):
     (line,) = lines(axis)
     # two updates a second; 5 (1 + delay) updates lower the loss by 5
     np.testing.assert_allclose(line.get_ydata(), [5 / 2, 10 / 2, 25 / 2])
-    assert axis.get_ylabel().replace("\n", " ") == (
-        "simulated time to training loss 5 (s)"
-    )
+    assert axis.get_ylabel().replace("\n", " ") == ("time to training loss 5 (s)")
     figure = figures.over("delay", figures.TimeTo("train_loss", 1.5)).draw(run)
     assert list(crosses(figure.axes[0]).values()) == [[4]]
 
