@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from experiments import analysis
 from experiments.figures.words import words
 from experiments.records import Run
@@ -71,6 +73,9 @@ class TimeTo(NamedTuple):
         results = run.results.merge(
             when.rename(self.name).reset_index(), on=keys, how="left"
         )
+        # what counts is whether it got there, not what became of it afterwards
+        lost = np.isinf(results[self.name])
+        results = results.assign(diverged=lost.astype(int))
         return dataclasses.replace(run, results=results)
 
 

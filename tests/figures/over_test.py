@@ -225,6 +225,18 @@ def test_a_time_to_a_target_is_drawn_where_it_is_reached(tmp_path):
     assert list(crosses(figure.axes[0]).values()) == [[4]]
 
 
+def test_a_target_that_was_reached_counts_whatever_became_of_the_run(tmp_path):
+    run = made(
+        *(tmp_path, lambda delay, seed: math.nan),
+        delay=DELAYS,
+        curve=lambda update, cell, seed: 10.0 - update / (1 + cell["delay"]),
+    )
+    (axis,) = figures.over("delay", figures.TimeTo("train_loss", 5.0)).draw(run).axes
+    (line,) = lines(axis)
+    np.testing.assert_allclose(line.get_ydata(), [5 / 2, 10 / 2, 25 / 2])
+    assert not axis.child_axes  # no crosses
+
+
 def test_theory_is_a_thin_line_of_its_formula(tmp_path):
     run = made(tmp_path)
     figure = figures.over("delay", "train_loss", theory=lambda delay: 3.0 * delay)
