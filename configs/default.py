@@ -19,7 +19,7 @@ def get_config() -> ConfigDict:
     return ConfigDict(
         dict(
             optimizer="adam",  # or sgd, lion, muon, my_module:make (step size -> tx)
-            learning_rate=tuple(0.00025 * 2**i for i in range(9)),  # to 0.064,
+            learning_rate=(0.0003, 0.001, 0.003, 0.01, 0.03, 0.1),
             delay=(0, 1, 2, 4, 8, 16, 32),  # updates
             batch_size=32,  # examples an update; 0 is the full batch
             width=32,  # hidden units
@@ -38,7 +38,7 @@ OPTIMIZERS = {
 
 
 def experiment(config: ConfigDict) -> Experiment:
-    """63 cells under five seeds, one compiled program."""
+    """42 cells under five seeds, one compiled program."""
     make = configs.named("optimizer", config.optimizer, OPTIMIZERS)
     max_delay = configs.check_delays("delay", config.delay, config.updates)
 
