@@ -16,7 +16,7 @@ START = np.array([1.0, -2.0, 3.0])
 
 
 class Run:
-    """Who sends what, drawn: workers, staleness and noise; some of them lie."""
+    """Random workers, staleness and noise of gradients; some workers lie."""
 
     def __init__(self, seed, workers, liars=0):
         rng = np.random.default_rng(seed)

@@ -278,15 +278,37 @@ def moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
     )
     require(stale_params, "stale_params", needed_by, remedy)
     stale_params = masked_like(stale_params, updates)
+    check_shapes(needed_by, updates, params=params, stale_params=stale_params)
+    return optax.tree.sub(params, stale_params)
+
+
+def check_shapes(needed_by: str, updates: Any, **trees: Any) -> None:
+    """Checks that extra arguments have the gradients' shapes, for no broadcast."""
     wanted = jax.tree.map(jnp.shape, updates)
-    for name, tree in (("params", params), ("stale_params", stale_params)):
-        shapes = jax.tree.map(jnp.shape, tree)
-        if shapes != wanted:  # it would be broadcast
+    for name, tree in trees.items():
+        got = jax.tree.map(jnp.shape, tree)
+        if got != wanted:
             raise ValueError(
                 f"`{name}` handed to `{needed_by}` must be like the gradients,"
-                f" {wanted}, got {shapes}."
+                f" {wanted}, got {got}."
             )
-    return optax.tree.sub(params, stale_params)
+
+
+def rate_at(learning_rate: optax.ScalarOrSchedule, step: jax.Array) -> Any:
+    """The learning rate of a step: a number, or the answer of a schedule."""
+    if not callable(learning_rate):
+        return learning_rate
+    return as_scalar("learning_rate(step)", learning_rate(step))
+
+
+def wide_zeros(tree: Any) -> Any:
+    """Zeros like `tree`, at least float32: in bfloat16 a moving mean would stick."""
+
+    def zeros(leaf):
+        wide = jnp.promote_types(jnp.result_type(leaf), jnp.float32)
+        return jnp.zeros_like(leaf, dtype=wide)
+
+    return jax.tree.map(zeros, tree)
 
 
 def check_staleness(needed_by: str, staleness: Any, *, mean: bool = False) -> Any:

@@ -54,7 +54,7 @@ def compensate_delay(
     base.check_number("decay", decay, below=1.0)
 
     def init_fn(params):
-        return CompensateDelayState(_no_squares(params) if adaptive else ())
+        return CompensateDelayState(base.wide_zeros(params) if adaptive else ())
 
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
         del extra_args
@@ -123,15 +123,13 @@ def gap_aware(
         return GapAwareState(
             step=jnp.zeros((), jnp.int32),
             largest_rate=jnp.zeros((), jnp.float32),
-            mean_square=_no_squares(params),
+            mean_square=base.wide_zeros(params),
         )
 
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
         del extra_args
         moved = base.moved("gap_aware", updates, params, stale_params)
-        rate = learning_rate
-        if callable(learning_rate):
-            rate = base.as_scalar("learning_rate(step)", learning_rate(state.step))
+        rate = base.rate_at(learning_rate, state.step)
         step = state.step + 1
         largest = jnp.maximum(state.largest_rate, jnp.asarray(rate, jnp.float32))
         mean_square = _mean_square(updates, state.mean_square, decay)
@@ -145,14 +143,6 @@ def gap_aware(
         return updates, GapAwareState(step, largest, mean_square)
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
-
-
-def _no_squares(params: Any) -> Any:
-    def zeros(leaf):  # in bfloat16 a moving mean would stick: decay * ms rounds to ms
-        wide = jnp.promote_types(jnp.result_type(leaf), jnp.float32)
-        return jnp.zeros_like(leaf, dtype=wide)
-
-    return jax.tree.map(zeros, params)
 
 
 def _mean_square(updates: Any, mean_square: Any, decay: ArrayLike) -> Any:

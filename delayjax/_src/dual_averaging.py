@@ -75,14 +75,12 @@ def dasgd(
         )
 
     def init_fn(params):
-        outside = () if project is None else jax.tree.map(_wide_zeros, params)
+        outside = () if project is None else base.wide_zeros(params)
         return DasgdState(jnp.zeros((), jnp.int32), outside)
 
     def update_fn(updates, state, params=None, **extra_args):
         del extra_args
-        rate = learning_rate
-        if callable(rate):
-            rate = base.as_scalar("learning_rate(step)", rate(state.step))
+        rate = base.rate_at(learning_rate, state.step)
         if project is None:
             updates = jax.tree.map(lambda u: (-rate * u).astype(u.dtype), updates)
             return updates, DasgdState(state.step + 1, ())
@@ -152,9 +150,3 @@ def harmonic(scale: ArrayLike, *, logarithms: int = 0) -> base.Schedule:
         return rate
 
     return schedule
-
-
-def _wide_zeros(leaf: jax.Array) -> jax.Array:
-    """Zeros, at least float32: in bfloat16 small steps would be lost."""
-    wide = jnp.promote_types(jnp.result_type(leaf), jnp.float32)
-    return jnp.zeros_like(leaf, dtype=wide)

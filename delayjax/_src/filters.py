@@ -223,8 +223,7 @@ def kardam(
             base.require(params, "params", "kardam", _PARAMS)
             base.require(stale_params, "stale_params", "kardam", _MODEL)
             model = base.masked_like(stale_params, updates)
-            for name, tree in (("params", params), ("stale_params", model)):
-                _check_like("kardam", name, tree, updates)
+            base.check_shapes("kardam", updates, params=params, stale_params=model)
             memory = _measured(memory, updates, model, worker)
             memory = _moved(memory, params, has_last=state.accepted > 0)
             change = _distance(updates, memory.last_gradient)
@@ -536,13 +535,3 @@ def _check_worker(needed_by: str, worker: Any, workers: int | None = None) -> ja
             f" {worker!r}."
         )
     return jnp.asarray(worker, jnp.int32)
-
-
-def _check_like(needed_by: str, name: str, tree: Any, updates: Any) -> None:
-    """Checks that an extra argument has the gradients' shapes, for no broadcast."""
-    got, wanted = (jax.tree.map(jnp.shape, one) for one in (tree, updates))
-    if got != wanted:
-        raise ValueError(
-            f"`{name}` handed to `{needed_by}` must be like the gradients, {wanted},"
-            f" got {got}."
-        )

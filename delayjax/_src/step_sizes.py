@@ -330,7 +330,7 @@ def dasa(
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
         del extra_args
         moved = base.moved("dasa", updates, params, stale_params)
-        threshold = reach * _rate(learning_rate, state.step)
+        threshold = reach * base.rate_at(learning_rate, state.step)
         near = jnp.sqrt(_squared_norm(moved)) <= threshold
         updates = jax.tree.map(lambda g: jnp.where(near, g, jnp.zeros_like(g)), updates)
         dropped = state.dropped + jnp.where(near, 0, 1)
@@ -381,12 +381,6 @@ def _one_staleness(needed_by: str, staleness: ArrayLike | None) -> jax.Array:
 def _descend(step: jax.Array, updates: optax.Updates) -> optax.Updates:
     """-step u, for one step size, in the dtype of each leaf."""
     return jax.tree.map(lambda u: (-step * u).astype(u.dtype), updates)
-
-
-def _rate(learning_rate: optax.ScalarOrSchedule, step: jax.Array) -> jax.Array:
-    """The learning rate of a step, []."""
-    rate = learning_rate(step) if callable(learning_rate) else learning_rate
-    return base.as_scalar("learning_rate(step)", rate)
 
 
 def _square(leaf: jax.Array) -> jax.Array:

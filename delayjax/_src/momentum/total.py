@@ -128,9 +128,7 @@ def closed_loop_momentum(
         del params, extra_args
         name = "closed_loop_momentum"
         base.check_gradients(name, updates)
-        rate: Any = learning_rate
-        if callable(learning_rate):
-            rate = base.as_scalar("learning_rate(step)", learning_rate(state.step))
+        rate = base.rate_at(learning_rate, state.step)
         late = check(name, updates, staleness, stale_params)
         loop, found = measure(state.loop, rate, late, coordinates)
         momentum = steer(state.momentum, target, gain, found)
@@ -170,12 +168,7 @@ def check(name: str, updates: Any, staleness: Any, stale_params: Any) -> Late:
             " each part a rule and a delay of its own, with optax.partition."
         )
     stale_params = base.masked_like(stale_params, updates)
-    shapes, wanted = (jax.tree.map(jnp.shape, tree) for tree in (stale_params, updates))
-    if shapes != wanted:
-        raise ValueError(
-            f"`stale_params` handed to `{name}` must be like the gradients, {wanted},"
-            f" got {shapes}."
-        )
+    base.check_shapes(name, updates, stale_params=stale_params)
     return Late(updates, age, stale_params)
 
 

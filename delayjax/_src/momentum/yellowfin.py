@@ -114,12 +114,7 @@ def yellowfin(
 
     def init_fn(params):
         real = base.real_dtype(params)
-        gradient = jax.tree.map(
-            lambda leaf: jnp.zeros_like(
-                leaf, dtype=jnp.promote_types(jnp.result_type(leaf), jnp.float32)
-            ),
-            params,
-        )
+        gradient = base.wide_zeros(params)
         zero = _square(gradient, real)  # of the type that a norm will have
 
         def nothing():
