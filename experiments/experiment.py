@@ -62,6 +62,8 @@ class Experiment:
         measure: further metrics, {name: (model, task) -> float32 []}.
         claims: what must hold of the results; see `claims.Claim`.
         figures: objects with `name` and `draw(run)`; see `figures`.
+        tables: objects with `name`, `caption` and `of(run)`, which returns a frame; see
+            `figures.Table`.
         notes: what was seen, for the report of an unchanged run.
     """
 
@@ -82,6 +84,7 @@ class Experiment:
     measure: Mapping[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
     claims: Sequence[Any] = ()
     figures: Sequence[Any] = ()
+    tables: Sequence[Any] = ()
     notes: str = ""
 
     def __post_init__(self):

@@ -44,6 +44,20 @@ class Figure:
         return module.draw(run, **self.options)
 
 
+class Table(NamedTuple):
+    """A table of the report, and a file beside it.
+
+    Attributes:
+        name: of the file, without ".csv".
+        caption: above the table.
+        of: run -> the table, a frame.
+    """
+
+    name: str
+    caption: str
+    of: Callable[[Run], Any]
+
+
 class TimeTo(NamedTuple):
     """A metric of figures: when a metric first reaches a value.
 
@@ -368,6 +382,24 @@ def decay_rate(
         " with bootstrap intervals, and lines of what theory says."
     )
     return _figure("decay_rate", name, text, locals())
+
+
+def shares(
+    of: Callable[[Run], Any], *, title: str, x_label: str, name: str = "shares"
+) -> Figure:
+    """What share of something each of many rules wins, as dots in rows.
+
+    A color says whether the interval lies above 0, around it or below it.
+
+    Args:
+        of: run -> a frame with `optimizer` (a panel each), `rule` (a row each),
+            `won_back`, `won_back_low` and `won_back_high`.
+        title: the question or the finding.
+        x_label: of the shares.
+        name: of the file.
+    """
+    text = f"{title} Means over seeds with bootstrap intervals; the table has them."
+    return _figure("shares", name, text, locals())
 
 
 class Drawn(NamedTuple):

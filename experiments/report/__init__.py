@@ -57,6 +57,7 @@ def write(
             "</header>",
             _claims(verdicts, changed),
             page.section("Figures", *map(_figure, drawn)) if drawn else "",
+            _own_tables(run, experiment.tables if experiment else ()),
             _final(run, table),
             _clusters(run),
             _commands(run),
@@ -189,6 +190,23 @@ def _figure(drawn: Drawn) -> str:
         f'<figure>\n<img src="data:{kind};base64,{data}" alt="{said}">\n'
         f"<figcaption>{said}</figcaption>\n</figure>"
     )
+
+
+def _own_tables(run: Run, tables: Sequence[Any]) -> str:
+    """The experiment's own tables; each is a file beside the report too."""
+    shown = []
+    for own in tables:
+        try:
+            frame = own.of(run)
+        except Exception as error:  # a table of the user's own, or of what is not there
+            why = f"{own.name} is not shown: {type(error).__name__}: {error}"
+            shown.append(f'<p class="note">{page.text(why)}</p>')
+            continue
+        frame.to_csv(run.folder / f"{own.name}.csv", index=False)
+        header = [words(column) for column in frame]
+        rows = [[_value(value) for value in row] for row in frame.to_numpy()]
+        shown.append(page.table(own.caption, header, rows))
+    return page.section("Tables", *shown) if shown else ""
 
 
 def _final(run: Run, table: pd.DataFrame) -> str:

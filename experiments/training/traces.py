@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -66,19 +66,34 @@ class Simulation:
 
 @dataclasses.dataclass(frozen=True)
 class _Along:
-    source: Simulation | dj.cluster.Trace
+    source: Any  # one, or several by name
     make: Callable[..., optax.GradientTransformation]
     options: dict[str, Any]
 
     def arguments(self):
-        return axes_of(self.make, self.options["each"])
+        chosen = {"cluster": True} if isinstance(self.source, Mapping) else {}
+        return axes_of(self.make, self.options["each"]) | chosen
 
     def rule(self, task: Task, plan: Plan) -> Rule:
-        return _rule(self, task, Traces.of(self.source, task, plan))
+        if not isinstance(self.source, Mapping):
+            return _rule(self, task, Traces.of(self.source, task, plan))
+        if plan.updates is None:
+            raise ValueError(
+                "`source` has several clusters, whose updates take different times:"
+                " end the run with `updates`."
+            )
+        clusters = {n: Traces.of(own, task, plan) for n, own in self.source.items()}
+        for name, traces in clusters.items():
+            if traces.updates < plan.updates or traces.width > 1:
+                raise ValueError(
+                    f"`source` has several clusters, and {name!r} has not one gradient"
+                    f" for each of {plan.updates} updates: train along it alone."
+                )
+        return _rule_of_several(self, task, list(clusters.values()))
 
 
 def along(
-    source: Simulation | dj.cluster.Trace,
+    source: Simulation | dj.cluster.Trace | Mapping[str, Any],
     make: Callable[..., optax.GradientTransformation] | optax.GradientTransformation,
     *,
     each: Any = None,
@@ -89,7 +104,10 @@ def along(
     """Trains along a trace with `dj.replay`: each gradient is used where it arrived.
 
     Args:
-        source: `Simulation(cluster, protocol)`, or a trace, which all seeds follow.
+        source: `Simulation(cluster, protocol)`, or a trace, which all seeds follow. Or
+            several, {name: source}, in one program: the grid's axis `cluster` chooses
+            by number, `{name: number}`. Then each update is of one gradient, and there
+            are no simulated seconds.
         make: grid axes -> the server's optimizer.
         each: a transformation of every gradient, or a function of grid axes that makes
             one; see `dj.replay`.
@@ -173,7 +191,38 @@ class Traces:
         return max(trace.max_staleness for trace in self.traces)
 
 
-def _rule(training: _Along, task: Task, traces: Traces) -> Rule:
+def _rule_of_several(training: _Along, task: Task, clusters: list[Traces]) -> Rule:
+    """The rule of one cluster, which sees the arrivals of the cluster of its cell."""
+    every = [trace for traces in clusters for trace in traces.traces]
+    rules = [_rule(training, task, traces, every) for traces in clusters]
+
+    def given(start, stop, own=None):
+        rows = [rule.given(start, stop, own) for rule in rules]
+        return jax.tree.map(lambda *leaves: np.stack(leaves, axis=2), *rows)
+
+    def update(key, hyper, step, model, memory, given):
+        given = jax.tree.map(lambda x: x[hyper["cluster"]], given)
+        return rules[0].update(key, hyper, step, model, memory, given)
+
+    deepest = max(traces.max_staleness for traces in clusters)
+    return rules[0]._replace(
+        update=update,
+        given=given,
+        depth=lambda memory: deepest,
+        seconds=None,
+        dropped=None,
+        traces=(),
+    )
+
+
+def _rule(
+    training: _Along,
+    task: Task,
+    traces: Traces,
+    every: Sequence[dj.cluster.Trace] | None = None,
+) -> Rule:
+    """Training along the traces of one cluster; `every` trace fits into the history."""
+
     def grad_fn(params, batch, key, *state):
         model = Model(params, *state)
         loss, grads, after = loss_and_gradients(task, model, batch, key)
@@ -183,7 +232,7 @@ def _rule(training: _Along, task: Task, traces: Traces) -> Rule:
         options = dict(training.options)
         options["each"] = called(options["each"], hyper, key)
         make = called(training.make, hyper, key)
-        return dj.replay(traces.traces, grad_fn, make, **options)
+        return dj.replay(every or traces.traces, grad_fn, make, **options)
 
     # the model stands beside it, where a diverged cell's is masked; the key is fixed
     def kept(state):
