@@ -1,10 +1,10 @@
 """Which published rule for stale gradients is worth its cost?
 
-Every rule of the library with SGD (momentum 0.9), and those that go with any optimizer
-with Adam and Muon too, on clusters whose gradients are late by a constant, by a
-memoryless or by a straggling cluster's staleness. An MLP on scikit-learn's digits. Each
-rule has the same number of trials on each cluster: learning rates, each with one value
-of the rule's own number. The trial is chosen on seeds that are not reported.
+Every rule of the library: with SGD (momentum 0.9), and those that go with any optimizer
+with Adam and Muon too. The gradients come from clusters whose staleness is constant,
+memoryless or that of one slow worker. An MLP on scikit-learn's digits. Each rule has
+the same number of trials on each cluster: learning rates, each with one value of the
+rule's own number. The trial is chosen on seeds that are not reported.
 
     python -m experiments.main --config=configs/rules_digits.py --workdir=runs/rules
     python -m experiments.main --config=configs/rules_digits.py:large \
@@ -13,12 +13,10 @@ of the rule's own number. The trial is chosen on seeds that are not reported.
 The first takes 15 minutes on two cores, the second a night on a GPU.
 """
 
-import functools
-
-import optax
 from ml_collections import ConfigDict
 
-from experiments import Experiment, cures, figures, tasks
+from experiments import Experiment, configs, cures, tasks
+from experiments.comparison import Comparison, clusters
 
 
 def get_config(size: str = "small") -> ConfigDict:
@@ -27,9 +25,7 @@ def get_config(size: str = "small") -> ConfigDict:
     Args:
         size: "small" or "large".
     """
-    large = size == "large"
-    if size not in ("small", "large"):
-        raise ValueError(f"the size must be small or large, got {size!r}.")
+    large = configs.is_large(size)
     return ConfigDict(
         dict(
             delay=(1, 2, 4, 8, 16, 32) if large else (4, 16),  # mean, updates
@@ -46,71 +42,17 @@ def get_config(size: str = "small") -> ConfigDict:
     )
 
 
-def optimizers(config: ConfigDict) -> dict[str, cures.Optimizer]:
-    """Directions of three optimizers; each has its learning rates."""
-
-    def muon(momentum):
-        own = optax.contrib.muon(1.0, beta=momentum, consistent_rms=0.2)
-        return optax.chain(own, optax.scale(-1.0))
-
-    known = {
-        "sgd": (optax.trace, 0.9),
-        "adam": (optax.scale_by_adam, 0.9),
-        "muon": (muon, 0.95),
-    }
-    unknown = set(config.optimizers) - set(known)
-    if unknown:
-        raise ValueError(
-            f"`optimizers` must be among {', '.join(known)}, got {min(unknown)!r}."
-        )
-    return {
-        name: cures.Optimizer(*known[name], config[f"{name}_learning_rate"])
-        for name in config.optimizers
-    }
-
-
-def compared(config, task, question, *, metric="train_loss", shape=None, **options):
-    """The comparison on a task."""
-    shaped = {} if shape is None else {"shape": shape}
-    clusters = cures.clusters(config.delay, slowest=config.slowest)
-    won_back = functools.partial(cures.won_back, metric=metric)
-    return Experiment(
-        question=question,
-        task=task,
-        arms=cures.arms(
-            cures.CURES,
-            optimizers(config),
-            clusters,
-            task,
-            trials=config.trials,
-            **shaped,
-        ),
-        seeds=config.seeds,
-        updates=config.updates,
-        evaluations=10,
-        figures=[
-            figures.shares(
-                won_back,
-                title="What a rule wins back of the loss that lateness costs",
-                x_label="share won back; 0 % is plain delay, its step tuned alike",
-            )
-        ],
-        tables=[
-            figures.Table(
-                "rules",
-                "Excess loss over no delay, and the share of plain delay's that a rule"
-                " wins back, over all late clusters; intervals of 95 % over seeds",
-                functools.partial(cures.table, metric=metric),
-            )
-        ],
-        **options,
-    )
-
-
 def experiment(config: ConfigDict) -> Experiment:
     """A program for each optimizer and rule."""
-    return compared(
-        config,
-        tasks.digits_mlp(batch_size=config.batch_size),
-        "Which rule for stale gradients is worth its cost, once its step is tuned?",
+    rates = {name: config.get(f"{name}_learning_rate") for name in config.optimizers}
+    comparison = Comparison(
+        task=tasks.digits_mlp(batch_size=config.batch_size),
+        optimizers=cures.optimizers(**rates),
+        clusters=clusters(config.delay, slowest=config.slowest),
+        trials=config.trials,
+    )
+    return comparison.experiment(
+        question="Which rule for stale gradients is worth its cost, the step tuned?",
+        seeds=config.seeds,
+        updates=config.updates,
     )

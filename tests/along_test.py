@@ -138,6 +138,48 @@ def test_asgd_at_constant_speed_is_a_constant_delay():
     np.testing.assert_allclose(arm, serial, rtol=1e-5)
 
 
+def test_several_clusters_in_one_program_are_each_of_them_alone():
+    law = dj.scale_by_staleness(dj.modulation.inverse)
+
+    def make(learning_rate):
+        return optax.chain(server(learning_rate), law)
+
+    sources = {
+        "slow": simulated(protocols.k_async(1), 6),
+        "fast": simulated(protocols.k_async(1), 2),
+    }
+    grid = {"cluster": {name: i for i, name in enumerate(sources)}}
+    both = Trained(along(sources, make), grid={"learning_rate": RATES} | grid)
+    cells = both.program.settings()
+    for name, source in sources.items():
+        alone = Trained(along(source, make))
+        own = [c for c, cell in enumerate(cells) if cell["cluster"] == name]
+        np.testing.assert_allclose(both.params[:, own], alone.params, rtol=1e-6)
+        counted = np.asarray(both.state.staleness_counts)[:, own]
+        depth = alone.state.staleness_counts.shape[-1]
+        np.testing.assert_array_equal(
+            counted[..., :depth], alone.state.staleness_counts
+        )
+        assert counted[..., depth:].sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("protocol", "end", "message"),
+    [
+        (protocols.hardsync(), {}, "'two' has not one gradient for each of 24"),
+        (protocols.k_async(1), {"updates": None, "seconds": 9.0}, "end the run with"),
+    ],
+)
+def test_several_clusters_need_one_gradient_an_update(protocol, end, message):
+    sources = {
+        "one": simulated(protocols.k_async(1)),
+        "two": simulated(protocol),
+    }
+    with pytest.raises(ValueError, match=message):
+        grid = {"learning_rate": RATES, "cluster": {"one": 0, "two": 1}}
+        Trained(along(sources, plain), grid=grid, **end)
+
+
 def test_hardsync_is_serial_training_on_the_union_of_the_batches():
     source = simulated(protocols.hardsync())
     arm, serial = (

@@ -99,8 +99,9 @@ RUNNER_FLOORS = (  # from the ground up; the way of a run is downwards
     {"programs", "configs"},
     {"loop", "throughput"},
     {"costs", "records"},
+    {"cures"},
     {"run", "claims", "measures", "figures"},
-    {"report"},
+    {"report", "comparison"},
     {"main", "figures.__main__", "pods.compile_pod", "__init__"},
 )
 RUNNER_FLOOR_OF = {m: i for i, modules in enumerate(RUNNER_FLOORS) for m in modules}
