@@ -257,7 +257,9 @@ CURES = (
     # refusals
     Cure(
         "drop stale",
-        lambda t: dj.drop_stale(t.descent(), t.strength * t.here),
+        lambda t: dj.drop_stale(
+            t.descent(), jnp.round(t.strength * t.here).astype(jnp.int32)
+        ),
         (0.3, 3.0),
     ),
     Cure("Kardam's filter", _kardam),

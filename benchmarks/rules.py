@@ -1,0 +1,114 @@
+"""What each rule for stale gradients costs a step, beside plain delay.
+
+    python -m benchmarks.rules
+
+SGD with momentum on 10M float32 parameters, gradients 4 updates late from 5 workers;
+medians of steps that take turns with plain `delayed`. Memory and traffic are XLA's own
+numbers, in gradients, beyond those of plain `delayed`. A rule that needs the parameters
+at which a gradient was taken needs a history of them beside the history of gradients:
+5 more copies, of which a step writes one and reads one.
+"""
+
+import argparse
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+import delayjax as dj
+from benchmarks.side_by_side import Contender, heading, medians
+from experiments import cures
+
+RATE, DELAY = 0.01, 4
+SGD = cures.optimizers(sgd=(0.001, 1.0))["sgd"]
+
+
+def late(cure: cures.Cure, keep_params: bool) -> optax.GradientTransformationExtraArgs:
+    """A rule inside of `delayed`."""
+    low, high = cure.strength or (1.0, 1.0)
+    trial = cures.Trial(
+        optimizer=SGD,
+        rate=RATE,
+        shape=lambda step: 1.0,
+        strength=math.sqrt(low * high),
+        cluster=0,
+        workers=[DELAY + 1],
+        gradient=lambda params: params,
+    )
+    return dj.delayed(cure.make(trial), DELAY, keep_params=keep_params)
+
+
+def step_of(tx: Any) -> Any:
+    """A step as Optax users write it, of five workers in turn."""
+
+    def step(state, grads):
+        params, opt_state, t = state
+        updates, opt_state = tx.update(
+            grads, opt_state, params, worker=t % (DELAY + 1), value=jnp.float32(1.0)
+        )
+        return optax.apply_updates(params, updates), opt_state, t + 1
+
+    return step
+
+
+def begun(tx: Any, size: int) -> Any:
+    """Parameters, the optimizer's state and the step."""
+    params = jnp.ones(size)
+    return params, tx.init(params), jnp.zeros((), jnp.int32)
+
+
+def needs_params(cure: cures.Cure) -> bool:
+    """Whether a rule must know the parameters of the gradient."""
+    tx = late(cure, keep_params=False)
+    try:
+        jax.eval_shape(step_of(tx), begun(tx, 8), jnp.ones(8))
+    except TypeError:  # it says that it lacks `stale_params`
+        return True
+    return False
+
+
+def contender(cure: cures.Cure, size: int, grads: jax.Array) -> Contender:
+    """A rule's compiled step, its state donated."""
+    tx = late(cure, needs_params(cure))
+    return Contender(step_of(tx), begun(tx, size), grads)
+
+
+def main() -> None:
+    """Prints the table, rule by rule."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", type=int, default=10_000_000, help="parameters")
+    parser.add_argument("--rounds", type=int, default=20, help="steps of each")
+    args = parser.parse_args()
+    print(f"{heading()}; {args.size:,} float32 parameters, a delay of {DELAY}\n")
+    print("| rule | needs old parameters | step / delayed |", end="")
+    print(" more memory | more traffic | temporary |")
+    print("|---" * 6 + "|")
+    grads, item = jnp.full(args.size, 1e-3), 4 * args.size
+    plain, *others = cures.CURES
+    for cure in others:
+        pair = {
+            "plain": contender(plain, args.size, grads),
+            "rule": contender(cure, args.size, grads),
+        }
+        t = medians(pair, rounds=args.rounds)
+        memory = {n: c.compiled.memory_analysis() for n, c in pair.items()}
+        bytes_ = {
+            n: c.compiled.cost_analysis()["bytes accessed"] for n, c in pair.items()
+        }
+        held = {n: own.argument_size_in_bytes / item for n, own in memory.items()}
+        columns = (
+            cure.name,
+            "yes" if needs_params(cure) else "",
+            f"{t['rule'] / t['plain']:.2f}",
+            f"{held['rule'] - held['plain']:.2f}",
+            f"{(bytes_['rule'] - bytes_['plain']) / item:.1f}",
+            f"{memory['rule'].temp_size_in_bytes / item:.2f}",
+        )
+        print("| " + " | ".join(columns) + " |", flush=True)
+        del pair
+
+
+if __name__ == "__main__":
+    main()
