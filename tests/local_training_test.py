@@ -14,6 +14,7 @@ from delayjax.cluster import protocols
 
 SEEDS = pytest.mark.parametrize("seed", [1, 2, 3])
 RATE, MOMENTUM, SIZE = 0.05, 0.9, 3
+KEY = jax.random.key(0)
 
 
 def grad_fn(x, batch, key):
@@ -64,7 +65,7 @@ def test_a_delta_is_how_far_the_client_moved(steps, rho, split, seed):
 def test_one_step_of_gradient_descent_is_the_gradient_itself():
     x, batch = jnp.array([1.0, -2.0, 0.5]), drawn(1, 12)
     local = dj.local_training(grad_fn, optax.sgd(1.0), 1)
-    ours, plain = (f(x, batch, None) for f in (local, grad_fn))
+    ours, plain = (f(x, batch, KEY) for f in (local, grad_fn))
     # one is compiled, the other not
     for one, other in zip(ours, plain, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
@@ -73,14 +74,14 @@ def test_one_step_of_gradient_descent_is_the_gradient_itself():
 def test_a_client_s_optimizer_begins_anew_in_each_call():
     x, batch = jnp.array([1.0, -2.0, 0.5]), drawn(1, 12)
     local = jax.jit(dj.local_training(grad_fn, optax.adam(0.1), 3))
-    first, second = (local(x, batch, jax.random.key(0)) for _ in range(2))
+    first, second = (local(x, batch, KEY) for _ in range(2))
     jax.tree.map(np.testing.assert_array_equal, first, second)
     # Adam by hand: the delta is the sum of its steps
     tx = optax.adam(0.1)
     end, state = x, tx.init(x)
     for i in range(3):
         part = tuple(leaf[4 * i : 4 * i + 4] for leaf in batch)
-        updates, state = tx.update(grad_fn(end, part, None)[1], state, end)
+        updates, state = tx.update(grad_fn(end, part, KEY)[1], state, end)
         end = optax.apply_updates(end, updates)
     np.testing.assert_allclose(first[1], x - end, rtol=1e-5, atol=1e-7)
 
@@ -106,7 +107,7 @@ def test_steps_smaller_than_bfloat16_can_see_are_in_the_delta():
 
     x = jnp.ones((), jnp.bfloat16)  # 1 - 2^-10 is 1 in bfloat16
     local = dj.local_training(slope, optax.sgd(2.0**-10), 300)
-    _, delta = local(x, jnp.zeros(300), None)  # and a sum in bfloat16 ends at 256
+    _, delta = local(x, jnp.zeros(300), KEY)  # and a sum in bfloat16 ends at 256
     assert delta.dtype == jnp.bfloat16 and delta == 300 * 2.0**-10
 
 
@@ -117,7 +118,7 @@ def test_a_grid_of_clients_is_one_program():
     @jax.vmap
     def deltas(rate, rho):
         local = dj.local_training(grad_fn, optax.sgd(rate), 4, proximal=rho)
-        return local(x, batch, None)[1]
+        return local(x, batch, KEY)[1]
 
     cells = [(0.01, 0.0), (0.1, 0.0), (0.1, 1.0)]
     for delta, (rate, rho) in zip(deltas(*jnp.array(cells).T), cells, strict=True):
@@ -218,7 +219,7 @@ def test_simulated_clients_and_devices_agree():
 
     def step(state, batch):
         x, opt_state = state
-        _, delta = local(dj.workers.vary(x), batch, None)
+        _, delta = local(dj.workers.vary(x), batch, KEY)
         updates, opt_state = tx.update(delta, opt_state, x)
         return (optax.apply_updates(x, updates), opt_state), ()
 
@@ -241,16 +242,16 @@ def test_a_batch_that_does_not_split_is_named():
     with pytest.raises(
         ValueError, match=r"`batch` must split into 5 equal parts.*\[0\]"
     ):
-        local(jnp.ones(SIZE), drawn(1, 12), None)
+        local(jnp.ones(SIZE), drawn(1, 12), KEY)
     with pytest.raises(ValueError, match="`batch` must split"):
-        local(jnp.ones(SIZE), jnp.zeros(()), None)
+        local(jnp.ones(SIZE), jnp.zeros(()), KEY)
 
 
 def test_an_optimizer_that_changes_shapes_is_named():
     wrong = optax.stateless(lambda updates, params: updates[0])
     local = dj.local_training(grad_fn, wrong, 2)
     with pytest.raises(TypeError, match="`tx` must return updates"):
-        local(jnp.ones(SIZE), drawn(1, 12), None)
+        local(jnp.ones(SIZE), drawn(1, 12), KEY)
 
 
 @pytest.mark.parametrize("bad", [0, -1])
@@ -262,6 +263,13 @@ def test_steps_that_are_no_count_are_named(bad):
 def test_a_negative_proximal_term_is_named():
     with pytest.raises(ValueError, match="`proximal` must be finite and non-negative"):
         dj.local_training(grad_fn, optax.sgd(0.1), 1, proximal=-1.0)
+
+
+def test_what_is_no_function_is_named():
+    with pytest.raises(TypeError, match="`law` must be a function"):
+        dj.fedasync(0.5, law=0.5)
+    with pytest.raises(TypeError, match="`grad_fn` must be a function"):
+        dj.local_training(None, optax.sgd(0.1), 1)
 
 
 @pytest.mark.parametrize("bad", [0.0, -0.5, 1.5])

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.typing import ArrayLike
 
@@ -48,8 +49,13 @@ def fedasync(
         arXiv:1903.03934, algorithm 1.
     """
     base.check_number("mixing", mixing, positive=True)
-    if base.is_concrete(mixing) and jnp.asarray(mixing) > 1:
+    if base.is_concrete(mixing) and np.asarray(mixing) > 1:
         raise ValueError(f"`mixing` must be in (0, 1], got {mixing}.")
+    if law is not None and not callable(law):
+        raise TypeError(
+            f"`law` must be a function of the staleness, got {law!r}: give for example"
+            " modulation.polynomial(0.5)."
+        )
 
     def update_fn(
         updates, state, params=None, *, staleness=None, stale_params=None, **extra_args
@@ -59,11 +65,11 @@ def fedasync(
         base.require(stale_params, "stale_params", "fedasync", _REPLAY)
         moved = base.moved("fedasync", updates, params, stale_params)
         staleness = base.check_staleness("fedasync", staleness)
-        factor = (
-            1.0 if law is None else base.as_scalar("law(staleness)", law(staleness))
-        )
+        share = jnp.asarray(mixing, jnp.float32)
+        if law is not None:
+            share = share * base.as_scalar("law(staleness)", law(staleness))
         updates = jax.tree.map(
-            lambda delta, dx: (-mixing * factor * (dx + delta)).astype(delta.dtype),
+            lambda delta, dx: -(share * (dx + delta)).astype(delta.dtype),
             *(updates, moved),
         )
         return updates, state

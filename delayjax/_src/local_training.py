@@ -55,7 +55,8 @@ def local_training(
         >>> def grad_fn(x, batch, key):
         ...     return 0.5 * (x - batch.mean()) ** 2, x - batch.mean()
         >>> client = local_training(grad_fn, optax.sgd(0.5), 2)
-        >>> _, delta = client(jnp.asarray(8.0), jnp.asarray([0.0, 0.0, 2.0, 2.0]), None)
+        >>> batch, key = jnp.asarray([0.0, 0.0, 2.0, 2.0]), jax.random.key(0)
+        >>> _, delta = client(jnp.asarray(8.0), batch, key)
         >>> float(delta)  # 8, then 4 on (0, 0), then 3 on (2, 2)
         5.0
 
@@ -66,6 +67,8 @@ def local_training(
         Gupta, FedAsync, 2019, arXiv:1903.03934, algorithm 1; Li et al., FedProx, 2018,
         arXiv:1812.06127.
     """
+    if not callable(grad_fn):
+        raise TypeError(f"`grad_fn` must be a function, got {grad_fn!r}.")
     tx = base.as_transformation("tx", tx)
     steps = base.check_bound("steps", steps, at_least=1)
     base.check_number("proximal", proximal)
@@ -78,7 +81,7 @@ def local_training(
         def step(carry, row):
             x, delta, opt_state, state = carry
             i, part = row
-            own = None if key is None else jax.random.fold_in(key, i)
+            own = jax.random.fold_in(key, i)
             taken = taking.take(grad_fn, x, part if split else batch, own, state)
             grads = jax.tree.map(
                 lambda g, x, start: (g + proximal * (x - start)).astype(g.dtype),
