@@ -149,6 +149,6 @@ def experiment(config: ConfigDict) -> Experiment:
             " towards a client's model, and so undoes a share of what other clients did"
             " in the meantime. The buffer saves updates: 392 in place of 3923. The loss"
             " at the end is then 0.099, in place of 0.087 without a buffer; FedAsync's"
-            " is 0.136."
+            " is 0.136, and moves by 0.02 within three updates."
         ),
     )
