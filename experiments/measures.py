@@ -73,11 +73,14 @@ def largest_stable(over: str = "learning_rate", **where: Any) -> Measure:
 
 
 def seconds_to(
-    metric: str, value: float, over: str | None = "learning_rate", **where: Any
+    metric: str,
+    value: float,
+    over: str | Sequence[str] | None = "learning_rate",
+    **where: Any,
 ) -> Measure:
     """The mean over seeds of the simulated seconds until a metric falls to a value.
 
-    At the value of the axis that gets there soonest (None: there is no such axis); inf
+    At the value of the axes that gets there soonest (None: there is no such axis); inf
     where some seed never does.
     """
 

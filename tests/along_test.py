@@ -1,5 +1,6 @@
 """Training along a trace is a server that keeps every version, gradient by gradient."""
 
+import itertools
 import math
 
 import jax
@@ -122,6 +123,41 @@ def test_each_may_be_a_function_of_axes():
         for c, strength in enumerate((0.0, 2.0)):
             expected = by_hand(run, s, 0.05, compensate=strength)
             np.testing.assert_allclose(run.params[s, c], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_clients_that_make_one_step_of_gradient_descent_are_workers():
+    source = simulated(protocols.k_async(1))
+    federated = along(source, optax.sgd(1.0), client=optax.sgd, client_steps=1)
+    ours, theirs = (Trained(t).params for t in (federated, along(source, plain)))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_a_client_makes_its_steps_on_the_parts_of_its_batch():
+    def client(client_rate):
+        return optax.sgd(client_rate, MOMENTUM)
+
+    federated = along(
+        simulated(protocols.k_async(1)), plain, client=client, client_steps=2
+    )
+    grid = {"learning_rate": (0.5,), "client_rate": (0.1, 0.3)}
+    run = Trained(federated, task=DIGITS, grid=grid, updates=1)
+    for (s, seed), (c, rate) in itertools.product(
+        enumerate(run.program.seeds), enumerate(grid["client_rate"])
+    ):
+        batch = DIGITS.batches(data_seed(seed), 0, 1)
+        start = jax.tree.map(lambda x, s=s, c=c: x[s, c], run.begun.model.params)
+        x, state = start, client(rate).init(start)
+        for half in (slice(0, 4), slice(4, 8)):
+            part = {name: rows[0][half] for name, rows in batch.items()}
+            grads = jax.grad(lambda x, part=part: DIGITS.loss(x, part))(x)
+            updates, state = client(rate).update(grads, state, x)
+            x = optax.apply_updates(x, updates)
+        expected = jax.tree.map(lambda a, b: a + 0.5 * (b - a), start, x)
+        found = jax.tree.map(lambda x, s=s, c=c: x[s, c], run.state.model.params)
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6),
+            *(found, expected),
+        )
 
 
 def test_asgd_at_constant_speed_is_a_constant_delay():

@@ -23,9 +23,9 @@ FLOORS = (  # from the ground up
     {
         *("delayed", "modulation", "compensation", "momentum", "taking"),
         *("filters", "exchange", "averaging", "inject", "step_sizes"),
-        "dual_averaging",
+        *("dual_averaging", "fedasync", "late_updates"),
     },
-    {"workers", "replay"},
+    {"workers", "replay", "local_training"},
     {"adasync"},
     {"__init__"},
 )

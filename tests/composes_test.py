@@ -44,6 +44,7 @@ INSIDE = {
     "optax.chain(dj.scale_by_staleness(dj.modulation.inverse), optax.adam(0.01))": (
         "does nothing at a constant delay: Adam divides the factor out again"
     ),
+    "optax.chain(optax.sgd(0.01, 0.9), dj.correct_late_updates())": "",
     "dj.drop_stale(optax.adam(0.01), 4)": "",
     "optax.chain(optax.scale_by_adam(), dj.step_sizes.adaptive_1(0.1, 64))": (
         "in place of the learning rate"

@@ -163,6 +163,23 @@ TABLE = {
         ),
         snapshot,
     ),
+    "correct_late_updates": (
+        lambda tau: optax.chain(optax.trace(0.5), dj.correct_late_updates()),
+        age,
+    ),
+    "correct_late_updates, leaf by leaf": (
+        lambda tau: dj.delayed(
+            optax.chain(optax.sgd(0.1, momentum=0.5), dj.correct_late_updates()),
+            {"layer": tau, "head": 1},
+            max_delay={"layer": DEPTH, "head": 1},
+        ),
+        nothing,
+    ),
+    "fedasync": (lambda tau: dj.fedasync(jnp.float32(0.5)), age_and_snapshot),
+    "fedasync, with a law": (
+        lambda tau: dj.fedasync(jnp.float32(0.5), law=strongly_typed),
+        age_and_snapshot,
+    ),
     "gap_aware": (
         lambda tau: dj.gap_aware(jnp.float32(0.1), decay=jnp.float32(0.9)),
         snapshot,

@@ -40,6 +40,8 @@ OTHERS = {
     ("delays.uniform", "low"),
     ("closed_loop_momentum", "learning_rate"),
     ("gap_aware", "learning_rate"),
+    ("fedasync", "law"),
+    ("local_training", "grad_fn"),
     ("replay", "aggregation"),
     ("replay", "grad_fn"),
     ("replay", "read_spread"),

@@ -192,6 +192,20 @@ CALLS = (
             decay=(0.9, no.share),
             eps=(1e-8, no.positive),
         ),
+        "fedasync": call(
+            dj.fedasync,
+            told,
+            mixing=(0.5, no.fraction),
+            law=(None, or_none(no.function("2", None, 1j, np.ones(7)))),
+        ),
+        "local_training": call(
+            dj.local_training,
+            lambda trained: jax.eval_shape(trained, PARAMS, jnp.ones((6, 2)), KEY),
+            grad_fn=(gradient, no.function(None, 3, (1, 2, 3), (None, {}), ("2", {}))),
+            tx=(SGD, no.transformation),
+            steps=(3, no.count),
+            proximal=(0.0, no.non_negative),
+        ),
         "step_sizes.adaptive_1": call(
             step_sizes.adaptive_1,
             told,
@@ -895,6 +909,12 @@ CALLS = (
                 LOG.with_name("saved.npz"),
                 no.some(None, 3, "log.txt", "log", b"x.npz"),
             ),
+        ),
+        "protocols.fedbuff": call(
+            protocols.fedbuff,
+            simulated,
+            buffer=(2, no.count),
+            concurrency=(2, no.integer(1, WORKERS)),
         ),
         "protocols.ssp": call(protocols.ssp, simulated, bound=(2, BOUND_OR_INF)),
         "protocols.psp": call(

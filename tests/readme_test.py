@@ -5,7 +5,9 @@ import inspect
 import re
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import delayjax as dj
@@ -34,7 +36,7 @@ def after_doctests(path):
 
 
 (FIRST,) = blocks("README.md")
-(RECIPES,) = blocks("docs/howto/recipes.md")
+RECIPES, SERVERS = blocks("docs/howto/recipes.md")
 (OWN_CONFIG,) = [b for b in blocks("docs/experiments.md") if ">>>" not in b]
 
 
@@ -103,6 +105,23 @@ def test_the_recipes_are_transformations():
     for line in re.split(r"\n\n", RECIPES):
         tx = eval(re.sub(r"^#.*\n", "", line), names)
         assert hasattr(tx, "init") and hasattr(tx, "update")
+
+
+def test_the_recipes_of_servers_train_with_the_deltas_of_clients():
+    names = {}
+    exec("import jax, jax.numpy as jnp, optax\nimport delayjax as dj", names)
+    client = "dj.local_training(grad_fn, optax.sgd(0.1), 4)"
+    assert f"`{client}`" in (ROOT / "docs/howto/recipes.md").read_text()
+    exec("def grad_fn(x, batch, key): return x @ x, x - batch.mean()", names)
+    exec(f"client = {client}", names)
+    spec = dj.cluster.Cluster(6, dj.cluster.exponential(1.0))
+    rule = dj.cluster.protocols.fedbuff(1, concurrency=3)
+    names["trace"] = dj.cluster.simulate(spec, rule, 60, seed=0)
+    for text in re.split(r"\n\n", SERVERS):
+        training = eval(re.sub(r"^#.*\n", "", text, flags=re.MULTILINE), names)
+        state = training.init(jnp.zeros(2), jax.random.key(0))
+        state, _ = training.run(state, np.ones((60, 1, 8), np.float32))
+        assert 0 < abs(state.params - 1.0).max() < 0.8, text
 
 
 def test_a_config_of_ones_own_runs_and_its_claim_can_be_measured(tmp_path):

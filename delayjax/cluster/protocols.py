@@ -12,6 +12,7 @@ from delayjax._src.cluster.protocols.bounded import (
 )
 from delayjax._src.cluster.protocols.bounded import ringmaster as ringmaster
 from delayjax._src.cluster.protocols.coding import gradient_coding as gradient_coding
+from delayjax._src.cluster.protocols.fedbuff import fedbuff as fedbuff
 from delayjax._src.cluster.protocols.groups import groups as groups
 from delayjax._src.cluster.protocols.groups import (
     progressive_groups as progressive_groups,

@@ -69,10 +69,12 @@ class _Along:
     source: Any  # one, or several by name
     make: Callable[..., optax.GradientTransformation]
     options: dict[str, Any]
+    client: Any = None
+    client_steps: int = 1
 
     def arguments(self):
         chosen = {"cluster": True} if isinstance(self.source, Mapping) else {}
-        return axes_of(self.make, self.options["each"]) | chosen
+        return axes_of(self.make, self.options["each"], self.client) | chosen
 
     def rule(self, task: Task, plan: Plan) -> Rule:
         if not isinstance(self.source, Mapping):
@@ -100,6 +102,8 @@ def along(
     accept: Callable[..., Any] | None = None,
     aggregation: Any = None,
     read_spread: float = 0.0,
+    client: Any = None,
+    client_steps: int = 1,
 ) -> Any:
     """Trains along a trace with `dj.replay`: each gradient is used where it arrived.
 
@@ -114,11 +118,15 @@ def along(
         accept: as in `dj.replay`.
         aggregation: as in `dj.replay`.
         read_spread: as in `dj.replay`.
+        client: the optimizer of federated clients, or a function of grid axes that
+            makes one: each trains on its batch and sends how far it moved; see
+            `dj.local_training`. None: workers send gradients.
+        client_steps: of a client, each on an equal part of its batch.
     """
     options = dict(
         each=each, accept=accept, aggregation=aggregation, read_spread=read_spread
     )
-    return _Along(source, make, options)
+    return _Along(source, make, options, client, client_steps)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -232,7 +240,11 @@ def _rule(
         options = dict(training.options)
         options["each"] = called(options["each"], hyper, key)
         make = called(training.make, hyper, key)
-        return dj.replay(every or traces.traces, grad_fn, make, **options)
+        take = grad_fn
+        if training.client is not None:
+            client = called(training.client, hyper, key)
+            take = dj.local_training(grad_fn, client, training.client_steps)
+        return dj.replay(every or traces.traces, take, make, **options)
 
     # the model stands beside it, where a diverged cell's is masked; the key is fixed
     def kept(state):

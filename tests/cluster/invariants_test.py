@@ -58,6 +58,8 @@ MEANS = {
     "k_async(4)": (protocols.k_async(4), P / 4 - 1),
     "groups(3)": (protocols.groups(3), 3 - 1),
     "round_robin": (protocols.round_robin(), P - 1),
+    "fedbuff(1)": (protocols.fedbuff(1, concurrency=3), 3 - 1),
+    "fedbuff(2)": (protocols.fedbuff(2, concurrency=4), (4 - 1) / 2),
 }
 
 
@@ -104,6 +106,49 @@ def test_an_update_ages_every_gradient_in_flight(k, law, seed):
         kept = np.isin(trace.worker, firsts)
         flight = T - (last(trace.update, trace.worker, P)[firsts] + 1)
         assert ages(trace)[kept].sum() + flight.sum() == (groups - 1) * T
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("law", SPECS)
+@pytest.mark.parametrize(("running", "buffer"), [(1, 1), (4, 1), (4, 3), (P, 5)])
+def test_an_update_ages_every_client_that_trains(running, buffer, law, seed):
+    # C - 1 others train at each update; a longer run tells what they read
+    T, rule = 200, protocols.fedbuff(buffer, concurrency=running)
+    trace = cluster.simulate(SPECS[law], rule, 2 * T, seed=seed)
+    done = trace.update < T
+    flight = np.maximum(T - trace.read_version[~done], 0)
+    assert ages(trace)[done].sum() + flight.sum() == (running - 1) * T
+
+
+def test_clients_train_as_often_as_the_product_of_their_times_says():
+    # C of P train: a set S with probability ~ prod_S E T, for any service times; so
+    # client i delivers e_{C-1}(times without its own) / e_C(times) deltas a second
+    times = np.array([1.0, 1.0, 2.0, 0.5, 4.0, 1.5])
+    running, buffer, T = 2, 3, 3000
+
+    def symmetric(k, values):
+        return sum(math.prod(chosen) for chosen in itertools.combinations(values, k))
+
+    rates = [
+        symmetric(running - 1, np.delete(times, i)) / symmetric(running, times)
+        for i in range(P)
+    ]
+    for service in (cluster.constant(1.0), cluster.pareto(1.0, 3.0)):
+        spec = cluster.Cluster(P, service, slowdown=times)
+        rule = protocols.fedbuff(buffer, concurrency=running)
+        runs = [cluster.simulate(spec, rule, T, seed=seed) for seed in range(8)]
+        for i in range(P):
+            counts = [run.summary().gradients[i] / run.seconds[-1] for run in runs]
+            assert_mean(counts, rates[i] / service.mean, deviations=5.0)
+    # equal clients: C / (K E T) updates a second, all alike
+    spec = cluster.Cluster(P, cluster.gamma(2.0, 3.0))
+    runs = [cluster.simulate(spec, rule, T, seed=seed) for seed in range(8)]
+    speeds = [run.summary().updates_per_second for run in runs]
+    assert_mean(speeds, running / (buffer * 2.0))
+    shares = np.sum([run.summary().gradients for run in runs], axis=0) / (
+        8 * T * buffer
+    )
+    assert abs(shares * P - 1).max() < 4 * math.sqrt(P / (8 * T * buffer))
 
 
 @pytest.mark.parametrize("law", SPECS)

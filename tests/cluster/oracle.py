@@ -129,6 +129,26 @@ def k_batch_async(times, k, num_updates):
     ]
 
 
+def fedbuff(times, starts, running, buffer, num_updates):
+    """`running` clients compute; starts[j] follows the (j - running)-th arrival (C.17).
+
+    The protocol draws the clients. Here their order is given, and nothing is random.
+    """
+    tasks, starts = [iter(row) for row in times], iter(starts)
+    flight = [(next(tasks[w]), w, 0) for w in itertools.islice(starts, running)]
+    rows, updates = [], []
+    while len(updates) < num_updates:
+        now, w, read = first = min(flight)
+        flight.remove(first)
+        rows.append((w, read))
+        if len(rows) == buffer:
+            updates.append((float(now), rows))
+            rows = []
+        new = next(starts)
+        flight.append((now + next(tasks[new]), new, len(updates)))
+    return updates
+
+
 def k_async(times, k, num_updates):
     """The k first of the P in flight; only these begin anew, at the update (B.3)."""
     tasks = [iter(row) for row in times]

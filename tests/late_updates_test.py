@@ -1,0 +1,247 @@
+"""What is applied in place of late updates is taken back when they are there."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import AxisType
+
+import delayjax as dj
+
+SEEDS = pytest.mark.parametrize("seed", [1, 2, 3])
+STEPS = 100
+
+
+def drawn(seed, *, largest=7):
+    rng = np.random.default_rng(seed)
+    ages = [int(min(t, rng.integers(largest + 1))) for t in range(STEPS)]
+    return rng.normal(size=(STEPS, 3)).astype(np.float32), ages
+
+
+def applied(updates, ages, tx=None):
+    """All updates that the rule makes of given ones, and its last state."""
+    tx = tx or dj.correct_late_updates()
+
+    def step(state, row):
+        update, state = tx.update(row[0], state, staleness=row[1])
+        return state, update
+
+    rows = jnp.asarray(updates), jnp.asarray(ages)
+    state, out = jax.lax.scan(step, tx.init(rows[0][0]), rows)
+    return np.asarray(out), state
+
+
+@SEEDS
+def test_the_rule_is_its_equation(seed):
+    updates, ages = drawn(seed)
+    out, _ = applied(updates, ages)
+    before = np.zeros(3)
+    for t in range(STEPS):
+        ahead = ages[t] * updates[t].astype(np.float64)
+        expected = updates[t] + ahead - before
+        np.testing.assert_allclose(out[t], expected, rtol=1e-5, atol=1e-5)
+        before = ahead
+
+
+@SEEDS
+def test_only_the_updates_on_their_way_are_a_guess(seed):
+    # sum d = sum u + tau u, whatever the ages were before
+    updates, ages = drawn(seed)
+    out, state = applied(updates, ages)
+    ahead = np.multiply(updates.T, ages).T
+    total = np.cumsum(updates, axis=0) + ahead
+    np.testing.assert_allclose(np.cumsum(out, axis=0), total, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(state.ahead, ahead[-1], rtol=1e-6)
+
+
+@SEEDS
+def test_fresh_updates_are_untouched(seed):
+    updates, _ = drawn(seed)
+    out, _ = applied(updates, np.zeros(STEPS, int))
+    np.testing.assert_array_equal(out, updates)
+
+
+def test_one_step_late_it_is_an_extrapolation():
+    updates, _ = drawn(1)
+    out, _ = applied(updates, np.minimum(np.arange(STEPS), 1))
+    expected = 2 * updates[2:] - updates[1:-1]
+    np.testing.assert_allclose(out[2:], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [optax.sgd, optax.adam], ids=["sgd", "adam"])
+def test_a_constant_gradient_leaves_no_trace_of_a_delay(make):
+    # SGD and Adam make steps of one size of it: x_t is where it is without a delay
+    tau, target = 3, jnp.asarray([3.0, -1.0])
+    late = dj.delayed(optax.chain(make(0.1), dj.correct_late_updates()), tau)
+    fresh = make(0.1)
+
+    def run(tx):
+        def step(carry, _):
+            x, state = carry
+            update, state = tx.update(target, state, x)
+            return (x + update, state), None
+
+        return jax.lax.scan(step, (target, tx.init(target)), None, length=20)[0][0]
+
+    # "fresh": the first gradient is used again while the history fills
+    ahead = tau * -0.1 * (target if make is optax.sgd else jnp.sign(target))
+    np.testing.assert_allclose(run(late), run(fresh) + ahead, rtol=1e-5)
+
+
+def characteristic(tau, momentum, step, *, corrected):
+    """(z - 1)(z - beta) z^tau + eta lam c(z), the highest power first.
+
+    c = (1 + tau) z - tau with the rule and z without it.
+    """
+    coefficients = np.zeros(tau + 3)
+    coefficients[:3] = 1.0, -(1 + momentum), momentum
+    coefficients[-2] += step * (1 + tau if corrected else 1)
+    coefficients[-1] -= step * (tau if corrected else 0)
+    return coefficients
+
+
+def radius(tau, momentum, step, *, corrected):
+    roots = np.roots(characteristic(tau, momentum, step, corrected=corrected))
+    return abs(roots).max()
+
+
+def one_step_limit(momentum):
+    m = 1 - momentum
+    return (np.sqrt(m**2 + 4 * m) - m) / 2
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.3, 0.5, 0.7, 0.9, 0.95])
+def test_the_limit_at_one_step_is_its_closed_form(momentum):
+    limit = one_step_limit(momentum)
+    assert radius(1, momentum, 0.999 * limit, corrected=True) < 1
+    assert radius(1, momentum, 1.001 * limit, corrected=True) > 1
+    # without the rule it is 1 - beta: the rule helps above a momentum of 1/2 alone
+    plain = dj.stability.Dynamics(1, momentum=momentum).step_limit()
+    np.testing.assert_allclose(plain, 1 - momentum, rtol=1e-6)
+    assert (limit > plain * 1.001) == (momentum > 0.5)
+    assert (limit < plain * 0.999) == (momentum < 0.5)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("tau", [1, 2, 4, 8])
+def test_its_limits_are_those_of_an_extrapolation_by_the_delay(tau, momentum):
+    # on a quadratic (1 + tau) g_t - tau g_{t-1} is the gradient at x + tau (x - x')
+    dynamics = dj.stability.Dynamics(tau, momentum=momentum, extrapolation=tau)
+    limit = dynamics.step_limit()
+    assert radius(tau, momentum, 0.999 * limit, corrected=True) < 1
+    assert radius(tau, momentum, 1.001 * limit, corrected=True) > 1
+
+
+def test_the_docstring_s_factors():
+    gain = {beta: one_step_limit(beta) / (1 - beta) for beta in (0.0, 0.9, 0.95)}
+    assert [round(value, 2) for value in gain.values()] == [0.62, 2.7, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("tau", "momentum"), [(1, 0.0), (1, 0.9), (2, 0.9), (4, 0.5), (4, 0.95)]
+)
+def test_a_run_shrinks_below_the_limit_and_grows_above_it(tau, momentum):
+    dynamics = dj.stability.Dynamics(tau, momentum=momentum, extrapolation=tau)
+    limit = dynamics.step_limit()
+
+    @jax.jit
+    def run(rate):
+        tx = optax.chain(optax.sgd(rate, momentum), dj.correct_late_updates())
+        tx = dj.delayed(tx, tau)
+
+        def step(carry, _):
+            x, state = carry
+            update, state = tx.update(x, state, x)
+            return (x + update, state), x
+
+        x = jnp.ones(())
+        return jax.lax.scan(step, (x, tx.init(x)), None, length=3000)[1]
+
+    for rate, grows in ((0.97 * limit, False), (1.03 * limit, True)):
+        with np.errstate(over="ignore"):
+            sizes = np.abs(np.asarray(run(rate), np.float64))
+        early, late = (
+            sizes[100:400].max(),
+            np.nan_to_num(sizes[-300:].max(), nan=np.inf),
+        )
+        assert (late > early) == grows
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("tau", [1, 2, 4])
+def test_a_slow_mode_decays_as_without_a_delay(tau, momentum):
+    # second order without the rule, third order with it: the error falls by 4, by 8
+    def error(step, **options):
+        fresh = radius(0, momentum, step, corrected=False)
+        return radius(tau, momentum, step, **options) - fresh
+
+    step = 1e-2 * (1 - momentum) ** 2
+    for corrected, order in ((False, 2), (True, 3)):
+        first, half = (error(s, corrected=corrected) for s in (step, step / 2))
+        assert abs(np.log2(first / half) - order) < 0.2
+
+
+@pytest.mark.parametrize(("tau", "momentum"), [(1, 0.0), (1, 0.9), (4, 0.0), (4, 0.9)])
+def test_noise_is_larger_by_its_formula(tau, momentum):
+    noise = jax.random.normal(jax.random.key(0), (40_000,))
+    tx = optax.chain(optax.sgd(1.0, momentum), dj.correct_late_updates())
+    ages = np.full(len(noise), tau)
+    ratio = applied(noise, ages, tx)[0].var() / applied(noise, 0 * ages, tx)[0].var()
+    expected = 1 + 2 * tau * (1 + tau) * (1 - momentum)
+    np.testing.assert_allclose(ratio, expected, rtol=0.1)
+
+
+def test_a_mean_staleness_is_taken_as_it_is():
+    tx = dj.correct_late_updates()
+    update, _ = tx.update(jnp.ones(()), tx.init(jnp.ones(())), staleness=1.5)
+    assert update == 2.5
+
+
+def test_narrow_updates_are_corrected_by_what_was_applied():
+    # p is kept as it was rounded, so that as much is taken back
+    tx = dj.correct_late_updates()
+    state = tx.init(jnp.zeros((), jnp.bfloat16))
+    first, state = tx.update(jnp.asarray(1.0, jnp.bfloat16), state, staleness=100)
+    second, state = tx.update(jnp.asarray(0.0, jnp.bfloat16), state, staleness=0)
+    assert first.dtype == second.dtype == jnp.bfloat16
+    assert (float(first), float(second)) == (101.0, -100.0)
+
+
+def test_wide_updates_of_narrow_parameters_pay_back_to_the_last_bit():
+    updates, ages = drawn(2)
+    tx = dj.correct_late_updates()
+    state, total = tx.init(jnp.zeros(3, jnp.bfloat16)), -updates.sum(0)
+    for update, tau in zip(updates, ages, strict=True):
+        update, state = tx.update(jnp.asarray(update), state, staleness=tau)
+        total = total + np.asarray(update)
+    ahead = np.asarray(state.ahead, np.float32)
+    np.testing.assert_allclose(total, ahead, atol=1e-4)  # float32 sums of 100
+
+
+def test_a_staleness_is_needed():
+    tx = dj.correct_late_updates()
+    with pytest.raises(TypeError, match=r"`correct_late_updates` needs .*`staleness`"):
+        tx.update(jnp.ones(2), tx.init(jnp.ones(2)))
+
+
+def test_simulated_workers_and_devices_agree():
+    server = optax.chain(optax.sgd(0.1, 0.9), dj.correct_late_updates())
+    tx = dj.delayed(dj.exchange.mean(server), 2)
+
+    def step(state, target):
+        x, opt_state = state
+        grads = dj.workers.vary(x) - target
+        updates, opt_state = tx.update(grads, opt_state, x)
+        return (optax.apply_updates(x, updates), opt_state), ()
+
+    targets = jax.random.normal(jax.random.key(0), (12, 4, 3))
+    mesh = jax.make_mesh((4,), ("workers",), axis_types=(AxisType.Auto,))
+    x, ends = jnp.array([2.0, -1.0, 0.5]), []
+    for workers in (dj.workers.simulate(step, 4), dj.workers.run(step, mesh)):
+        held = workers.init((x, tx.init(x)), targets[0])
+        held, _ = jax.jit(lambda h, ts, w=workers: jax.lax.scan(w.step, h, ts))(
+            held, targets
+        )
+        ends.append(np.asarray(held.state[0]))
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-5, atol=1e-6)
