@@ -21,7 +21,7 @@ FLOORS = (  # from the ground up
     {"ring", "delays", "cluster"},
     {"stability"},
     {
-        *("delayed", "modulation", "compensation", "momentum", "taking"),
+        *("delayed", "delivered", "modulation", "compensation", "momentum", "taking"),
         *("filters", "exchange", "averaging", "inject", "step_sizes"),
         "dual_averaging",
     },

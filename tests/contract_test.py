@@ -134,6 +134,33 @@ TABLE = {
         ),
         nothing,
     ),
+    "delivered": (
+        lambda tau: dj.delivered(optax.adam(0.1), tau, max_delay=DEPTH),
+        nothing,
+    ),
+    "delivered, at random": (
+        lambda tau: dj.delivered(
+            optax.chain(
+                dj.compensate_delay(0.5),
+                optax.sgd(0.1, momentum=0.5),
+                dj.scale_by_staleness(dj.modulation.inverse),
+            ),
+            dj.delays.uniform(jax.random.key(2), 0, tau),
+            max_delay=DEPTH,
+            keep_params=True,
+        ),
+        age_and_snapshot,
+    ),
+    "delivered, zeros": (
+        lambda tau: dj.delivered(
+            optax.sgd(0.1, momentum=0.5), tau, max_delay=DEPTH, idle="zeros"
+        ),
+        nothing,
+    ),
+    "delivered, in delayed": (
+        lambda tau: dj.delayed(dj.delivered(optax.sgd(0.1), 1), tau, max_delay=DEPTH),
+        age,
+    ),
     "scale_by_staleness, inverse": (weigh(dj.modulation.inverse), age),
     "scale_by_staleness, polynomial": (weigh(dj.modulation.polynomial(0.5)), age),
     "scale_by_staleness, hinge": (weigh(dj.modulation.hinge(2.0, 1)), age),

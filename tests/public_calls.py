@@ -173,6 +173,14 @@ CALLS = (
             steps,
             delay=(lambda step: 1, no.answers("2", None, 1j, np.ones(2))),
         ),
+        "delivered": call(
+            dj.delivered,
+            steps,
+            **INNER,
+            delay=(2, no.delay | no.some({"w": 1, "b": 2})),
+            max_delay=(3, or_none(no.bound)),
+            idle=("hold", no.choice("hold", "zeros")),
+        ),
         "scale_by_staleness": call(
             dj.scale_by_staleness,
             told,
