@@ -20,6 +20,7 @@ from delayjax._src.delivered import delivered as delivered
 from delayjax._src.filters import attack as attack
 from delayjax._src.filters import kardam as kardam
 from delayjax._src.filters import zeno_plus_plus as zeno_plus_plus
+from delayjax._src.guided import guided as guided
 from delayjax._src.inject import inject_staleness as inject_staleness
 from delayjax._src.modulation import drop_stale as drop_stale
 from delayjax._src.modulation import scale_by_staleness as scale_by_staleness

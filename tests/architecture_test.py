@@ -22,7 +22,7 @@ FLOORS = (  # from the ground up
     {"stability"},
     {
         *("delayed", "delivered", "modulation", "compensation", "momentum", "taking"),
-        *("filters", "exchange", "averaging", "inject", "step_sizes"),
+        *("filters", "guided", "exchange", "averaging", "inject", "step_sizes"),
         "dual_averaging",
     },
     {"workers", "replay"},

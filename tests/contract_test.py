@@ -46,6 +46,17 @@ def age_and_snapshot(tau, params):
     return age(tau, params) | snapshot(tau, params)
 
 
+def of_head(params):
+    """A verification loss of the float32 leaf."""
+    squares = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(params["head"])]
+    return sum(squares, jnp.zeros(()))
+
+
+def loss(tau, params):
+    """Below every verification loss: where that falls, all batches are consistent."""
+    return {"value": -1.0 - of_head(params)}
+
+
 def weigh(law):
     """The law before a momentum, which would carry its type from step to step."""
     return lambda tau: optax.chain(dj.scale_by_staleness(law), optax.trace(0.5))
@@ -261,6 +272,21 @@ TABLE = {
             refresh_every=jnp.int32(2),
         ),
         nothing,
+    ),
+    "guided": (
+        lambda tau: optax.chain(
+            dj.guided(of_head, period=jnp.int32(2), replays=2),
+            optax.sgd(0.1, momentum=0.5),
+        ),
+        loss,
+    ),
+    "guided, in delayed": (
+        lambda tau: dj.delayed(
+            optax.chain(dj.guided(of_head, period=3), optax.sgd(0.1)),
+            tau,
+            max_delay=DEPTH,
+        ),
+        loss,
     ),
     "dana": (lambda tau: dj.dana(jnp.float32(0.9), workers=3), of_worker),
     "yellowfin": (

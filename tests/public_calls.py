@@ -82,7 +82,10 @@ def told(tx):
         state = tx.init(params)
         for _ in range(2):
             _, state = tx.update(
-                params, state, params, staleness=2, stale_params=params, worker=1
+                params,
+                state,
+                params,
+                **{"staleness": 2, "stale_params": params, "worker": 1, "value": 1.0},
             )
         return state
 
@@ -271,6 +274,16 @@ CALLS = (
             rho=(0.1, no.non_negative),
             eps=(0.1, no.non_negative),
             refresh_every=(10, no.count),
+        ),
+        "guided": call(
+            dj.guided,
+            told,
+            loss_fn=(
+                lambda params: loss(params, None),
+                no.function("2", None, 1j, np.ones(7)),
+            ),
+            period=(2, no.count),
+            replays=(4, no.count),
         ),
         "dana": call(dj.dana, told, decay=(0.9, no.share), workers=(3, no.count)),
         "yellowfin": call(
