@@ -257,6 +257,17 @@ def test_ages_add_and_a_nested_producer_hears_of_them():
     assert dj.staleness(state).dtype == jnp.float32
 
 
+@pytest.mark.parametrize("name", ["delayed", "closed_loop_momentum"])
+def test_a_rule_that_needs_a_whole_number_refuses_a_mean(name):
+    rules = {
+        "delayed": dj.delayed(optax.sgd(1.0), 1),
+        "closed_loop_momentum": dj.closed_loop_momentum(0.1, 0.5),
+    }
+    tx = dj.delivered(rules[name], 2, keep_params=True)
+    with pytest.raises(ValueError, match=f"`staleness` handed to `{name}` must be a"):
+        tx.update(PARAMS, tx.init(PARAMS), PARAMS)
+
+
 def test_a_delay_that_is_nan_makes_the_update_nan():
     tx = dj.delivered(optax.sgd(1.0), lambda t: jnp.nan * t, max_delay=3)
     updates, state = tx.update(PARAMS, tx.init(PARAMS))

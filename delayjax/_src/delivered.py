@@ -55,9 +55,10 @@ def delivered(
     with the sum.
 
     With K arrivals `inner` receives as the extra argument `staleness` the mean of their
-    ages, float32, not rounded. A law scales the sum by its answer at that mean. Ages
-    add: if a gradient already comes with `staleness=`, the sum is its age. A loss that
-    comes as `value=` stays with its gradient, and `inner` receives the mean.
+    ages, float32, not rounded. A law scales the sum by its answer at that mean; rules
+    that need a whole number (`delayed`, `closed_loop_momentum`) refuse it. Ages add: if
+    a gradient already comes with `staleness=`, the sum is its age. A loss that comes as
+    `value=` stays with its gradient, and `inner` receives the mean.
 
     Args:
         inner: the transformation that uses late gradients.
