@@ -40,6 +40,7 @@ OTHERS = {
     ("delays.uniform", "low"),
     ("closed_loop_momentum", "learning_rate"),
     ("gap_aware", "learning_rate"),
+    ("guided", "loss_fn"),  # JAX says what it answers
     ("replay", "aggregation"),
     ("replay", "grad_fn"),
     ("replay", "read_spread"),
