@@ -42,13 +42,14 @@ def state_bytes(trainer: Trainer) -> tuple[int, int]:
     return _bytes(state), _bytes(rings(state))
 
 
-def rings(tree: Any) -> list[dj.ring.Ring]:
+def rings(tree: Any) -> list[dj.ring.Ring | dj.ring.Calendar]:
     """The histories in a state."""
 
-    def is_ring(node):
-        return isinstance(node, dj.ring.Ring)
+    def is_history(node):
+        return isinstance(node, (dj.ring.Ring, dj.ring.Calendar))
 
-    return [node for node in jax.tree.leaves(tree, is_leaf=is_ring) if is_ring(node)]
+    nodes = jax.tree.leaves(tree, is_leaf=is_history)
+    return [node for node in nodes if is_history(node)]
 
 
 def device_bytes(shapes: Any) -> int:

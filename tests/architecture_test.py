@@ -21,8 +21,8 @@ FLOORS = (  # from the ground up
     {"ring", "delays", "cluster"},
     {"stability"},
     {
-        *("delayed", "modulation", "compensation", "momentum", "taking"),
-        *("filters", "exchange", "averaging", "inject", "step_sizes"),
+        *("delayed", "delivered", "modulation", "compensation", "momentum", "taking"),
+        *("filters", "guided", "exchange", "averaging", "inject", "step_sizes"),
         *("dual_averaging", "fedasync", "late_updates"),
     },
     {"workers", "replay", "local_training"},

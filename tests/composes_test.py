@@ -63,6 +63,10 @@ INSIDE = {
         "in place of the optimizer"
     ),
     "dj.delayed(optax.adam(0.01), 2, keep_params=True)": "ages add",
+    "dj.delivered(optax.adam(0.01), 2, keep_params=True)": "ages add",
+    "optax.chain(dj.guided(optax.tree.norm), optax.sgd(0.01))": (
+        "`value=` stays with its gradient"
+    ),
     "optax.lookahead(optax.sgd(0.01), 5, 0.5)": "",
     "optax.contrib.sam(optax.sgd(0.01), optax.sgd(0.05))": "",
     "optax.lbfgs()": "",

@@ -46,6 +46,17 @@ def age_and_snapshot(tau, params):
     return age(tau, params) | snapshot(tau, params)
 
 
+def of_head(params):
+    """A verification loss of the float32 leaf."""
+    squares = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(params["head"])]
+    return sum(squares, jnp.zeros(()))
+
+
+def loss(tau, params):
+    """Below every verification loss: where that falls, all batches are consistent."""
+    return {"value": -1.0 - of_head(params)}
+
+
 def weigh(law):
     """The law before a momentum, which would carry its type from step to step."""
     return lambda tau: optax.chain(dj.scale_by_staleness(law), optax.trace(0.5))
@@ -133,6 +144,33 @@ TABLE = {
             optax.sgd(0.1, momentum=0.5),
         ),
         nothing,
+    ),
+    "delivered": (
+        lambda tau: dj.delivered(optax.adam(0.1), tau, max_delay=DEPTH),
+        nothing,
+    ),
+    "delivered, at random": (
+        lambda tau: dj.delivered(
+            optax.chain(
+                dj.compensate_delay(0.5),
+                optax.sgd(0.1, momentum=0.5),
+                dj.scale_by_staleness(dj.modulation.inverse),
+            ),
+            dj.delays.uniform(jax.random.key(2), 0, tau),
+            max_delay=DEPTH,
+            keep_params=True,
+        ),
+        age_and_snapshot,
+    ),
+    "delivered, zeros": (
+        lambda tau: dj.delivered(
+            optax.sgd(0.1, momentum=0.5), tau, max_delay=DEPTH, idle="zeros"
+        ),
+        nothing,
+    ),
+    "delivered, in delayed": (
+        lambda tau: dj.delayed(dj.delivered(optax.sgd(0.1), 1), tau, max_delay=DEPTH),
+        age,
     ),
     "scale_by_staleness, inverse": (weigh(dj.modulation.inverse), age),
     "scale_by_staleness, polynomial": (weigh(dj.modulation.polynomial(0.5)), age),
@@ -251,6 +289,21 @@ TABLE = {
             refresh_every=jnp.int32(2),
         ),
         nothing,
+    ),
+    "guided": (
+        lambda tau: optax.chain(
+            dj.guided(of_head, period=jnp.int32(2), replays=2),
+            optax.sgd(0.1, momentum=0.5),
+        ),
+        loss,
+    ),
+    "guided, in delayed": (
+        lambda tau: dj.delayed(
+            optax.chain(dj.guided(of_head, period=3), optax.sgd(0.1)),
+            tau,
+            max_delay=DEPTH,
+        ),
+        loss,
     ),
     "dana": (lambda tau: dj.dana(jnp.float32(0.9), workers=3), of_worker),
     "yellowfin": (

@@ -112,6 +112,19 @@ def test_golden_row():
     assert jnp.isfinite(chunk.loss).all()
 
 
+def test_only_updates_with_arrivals_count_in_the_staleness_of_a_run():
+    late = dj.delays.from_trace([3, 0, 1, 0])
+
+    def once(learning_rate):
+        return dj.delivered(optax.sgd(learning_rate), late, max_delay=3)
+
+    run = grid_of(once, task=QUIET, grid={"learning_rate": RATES})
+    counts = np.asarray(run.state.staleness_counts)
+    # steps 1 and 5, 9, ... have one of age 0; 3, 7, ... of ages 3, 1 and 0, on average
+    # 4/3, rounded up; all others have none
+    assert (counts == [5, 0, 5, 0, 0]).all()
+
+
 def test_a_diverged_cell_keeps_the_model_whose_loss_was_not_finite():
     run = grid_of(
         late_sgd, task=QUIET, grid={"learning_rate": (1e25,), "delay": DELAYS}

@@ -42,6 +42,7 @@ OTHERS = {
     ("gap_aware", "learning_rate"),
     ("fedasync", "law"),
     ("local_training", "grad_fn"),
+    ("guided", "loss_fn"),  # JAX says what it answers
     ("replay", "aggregation"),
     ("replay", "grad_fn"),
     ("replay", "read_spread"),

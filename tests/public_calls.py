@@ -82,7 +82,10 @@ def told(tx):
         state = tx.init(params)
         for _ in range(2):
             _, state = tx.update(
-                params, state, params, staleness=2, stale_params=params, worker=1
+                params,
+                state,
+                params,
+                **{"staleness": 2, "stale_params": params, "worker": 1, "value": 1.0},
             )
         return state
 
@@ -172,6 +175,14 @@ CALLS = (
             lambda delay: dj.delayed(SGD, delay, max_delay=2),
             steps,
             delay=(lambda step: 1, no.answers("2", None, 1j, np.ones(2))),
+        ),
+        "delivered": call(
+            dj.delivered,
+            steps,
+            **INNER,
+            delay=(2, no.delay | no.some({"w": 1, "b": 2})),
+            max_delay=(3, or_none(no.bound)),
+            idle=("hold", no.choice("hold", "zeros")),
         ),
         "scale_by_staleness": call(
             dj.scale_by_staleness,
@@ -277,6 +288,16 @@ CALLS = (
             rho=(0.1, no.non_negative),
             eps=(0.1, no.non_negative),
             refresh_every=(10, no.count),
+        ),
+        "guided": call(
+            dj.guided,
+            told,
+            loss_fn=(
+                lambda params: loss(params, None),
+                no.function("2", None, 1j, np.ones(7)),
+            ),
+            period=(2, no.count),
+            replays=(4, no.count),
         ),
         "dana": call(dj.dana, told, decay=(0.9, no.share), workers=(3, no.count)),
         "yellowfin": call(

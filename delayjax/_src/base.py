@@ -61,6 +61,12 @@ def typed_like(tree: Any, like: Any) -> Any:
     return jax.tree.map(typed, tree, like)
 
 
+def vary_as(params: Any, state: Any) -> Any:
+    """A state that varies over all axes over which the parameters do."""
+    axes = {axis for leaf in jax.tree.leaves(params) for axis in varies_over(leaf)}
+    return vary(state, axis_name=tuple(sorted(axes))) if axes else state
+
+
 def real_dtype(tree: Any) -> jnp.dtype:
     """A real dtype, at least float32 and as exact as the leaves of `tree`."""
     return jnp.finfo(jnp.result_type(jnp.float32, *jax.tree.leaves(tree))).dtype

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src import base, boxes, collectives, inners, xla
+from delayjax._src import base, boxes, collectives, delays, inners, xla
 from delayjax._src.ring import ring as rings
 
 Warmup = Literal["fresh", "skip", "zeros"]
@@ -169,10 +169,12 @@ def delayed(
         base.check_gradients("delayed", updates)
         step = state.gradients.pushed
         kept = step - state.gradients.first  # fewer than steps once it was resized
-        asked = jax.tree.map(lambda d: _ask(d, step), delay, is_leaf=base.is_function)
+        asked = jax.tree.map(
+            lambda d: delays.ask(d, step), delay, is_leaf=base.is_function
+        )
         oldest = deepest if warmup == "zeros" else kept
         tau = jax.tree.map(
-            lambda asked, bound: _clip(asked, jnp.minimum(oldest, bound)),
+            lambda asked, bound: delays.clip(asked, jnp.minimum(oldest, bound)),
             per_leaf("delay", asked, updates),
             per_leaf("max_delay", max_delay, updates),
         )
@@ -249,17 +251,6 @@ _REMEDY = {
     # a gradient that was late before was not taken at the current parameters
     "stale_params": "give the producer of its `staleness` keep_params=True as well",
 }
-
-
-def _ask(delay: Any, step: jax.Array) -> jax.Array:
-    """The delay at `step`: an integer, or a floored float []."""
-    asked = base.as_scalar("delay(step)", delay(step) if callable(delay) else delay)
-    return asked if jnp.issubdtype(asked.dtype, jnp.integer) else jnp.floor(asked)
-
-
-def _clip(asked: jax.Array, oldest: jax.Array) -> jax.Array:
-    """The staleness, int32 []. A float is clipped first: int32 ends earlier."""
-    return jnp.clip(asked, 0, oldest.astype(asked.dtype)).astype(jnp.int32)
 
 
 def _poisoned(stale: Any, asked: Any) -> Any:

@@ -152,6 +152,17 @@ def per_worker(
     return delay
 
 
+def ask(delay: Any, step: jax.Array) -> jax.Array:
+    """The delay at `step`: an integer, or a floored float []."""
+    asked = base.as_scalar("delay(step)", delay(step) if callable(delay) else delay)
+    return asked if jnp.issubdtype(asked.dtype, jnp.integer) else jnp.floor(asked)
+
+
+def clip(asked: jax.Array, oldest: jax.Array) -> jax.Array:
+    """The staleness, int32 []. A float is clipped first: int32 ends earlier."""
+    return jnp.clip(asked, 0, oldest.astype(asked.dtype)).astype(jnp.int32)
+
+
 def _draw_key(key: jax.Array, step: Any, axis_name: base.AxisName | None) -> jax.Array:
     key = jax.random.fold_in(key, step)
     if axis_name is None:

@@ -211,7 +211,7 @@ def kardam(
             lipschitz=_no_gradients(params, workers, window) if lipschitz else (),
             inner_state=inner.init(params),
         )
-        return _typed_as(params, state)
+        return base.vary_as(params, state)
 
     def update_fn(
         updates, state, params=None, *, worker=None, stale_params=None, **extra_args
@@ -351,7 +351,7 @@ def zeno_plus_plus(
             validation=optax.tree.zeros_like(params),
             inner_state=inner.init(params),
         )
-        return _typed_as(params, state)
+        return base.vary_as(params, state)
 
     def update_fn(updates, state, params=None, **extra_args):
         base.check_gradients("zeno_plus_plus", updates)
@@ -504,12 +504,6 @@ def _product(tree: Any, other: Any) -> jax.Array:
 
 def _wide(leaf: Any) -> jax.Array:
     return jnp.asarray(leaf, jnp.promote_types(jnp.result_type(leaf), jnp.float32))
-
-
-def _typed_as(params: Any, state: Any) -> Any:
-    """A state that varies over all axes over which the parameters do."""
-    axes = {axis for leaf in jax.tree.leaves(params) for axis in base.varies_over(leaf)}
-    return base.vary(state, axis_name=tuple(sorted(axes))) if axes else state
 
 
 def _numbers(attackers: Any) -> jax.Array:

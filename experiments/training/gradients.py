@@ -111,7 +111,7 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
         updates, memory = tx.update(grads, memory, model.params, value=loss)
         told = _staleness(memory)
         moved = Model(optax.apply_updates(model.params, updates), state)
-        ages = jnp.where(is_full, told, -1)
+        ages = jnp.where(_has_arrived(memory) & is_full, told, -1)
         return Update(moved, memory, loss, told.astype(jnp.float32), ages)
 
     def given(start, stop, own=None):
@@ -175,16 +175,22 @@ def _outboxes_are_full(memory: Any) -> Any:
     return jnp.stack(full).all() if full else True
 
 
+def _has_arrived(memory: Any) -> Any:
+    """Whether the last update used a gradient; under delivery there may be none."""
+    arrived = [value for _, value in optax.tree.get_all_with_path(memory, "arrived")]
+    return jnp.stack(arrived).all() if arrived else True
+
+
 def _depth(memory: Any) -> int:
     """No gradient is older: the slots of all histories, and each outbox's one."""
 
-    def is_ring(node):
-        return isinstance(node, dj.ring.Ring)
+    def is_history(node):
+        return isinstance(node, (dj.ring.Ring, dj.ring.Calendar))
 
-    nodes = jax.tree.leaves(memory, is_leaf=is_ring)
+    nodes = jax.tree.leaves(memory, is_leaf=is_history)
     deepest = [
-        max((slots.shape[0] - 1 for slots in jax.tree.leaves(ring.slots)), default=0)
-        for ring in filter(is_ring, nodes)
+        max((slots.shape[0] - 1 for slots in jax.tree.leaves(node.slots)), default=0)
+        for node in filter(is_history, nodes)
     ]
     return sum(deepest) + 1
 

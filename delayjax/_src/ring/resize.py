@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from delayjax._src import base, boxes
+from delayjax._src.ring import calendar as calendars
+from delayjax._src.ring import clocks
 from delayjax._src.ring import ring as rings
 
 
@@ -20,6 +22,7 @@ def strip_history(state: Any) -> Any:
     Returns:
         The state with None for the slots of every ring. To go on at the same step, with
         a history that warms up again, call `resize_history(stripped, tx.init(params))`.
+        The gradients in flight of `delivered` are lost.
 
     Example:
         >>> import delayjax as dj, optax
@@ -28,9 +31,9 @@ def strip_history(state: Any) -> Any:
         True
     """
     return jax.tree.map(
-        lambda node: node._replace(slots=None) if rings.is_ring(node) else node,
+        lambda node: node._replace(slots=None) if clocks.is_history(node) else node,
         state,
-        is_leaf=rings.is_ring,
+        is_leaf=clocks.is_history,
     )
 
 
@@ -40,12 +43,13 @@ def resize_history(state: Any, like: Any) -> Any:
     Args:
         state: the state of a transformation, also a stripped one.
         like: a new state of the same transformation with the wanted depth, made by
-            `init`. Only its rings are used.
+            `init`. Only its histories are used.
 
     Returns:
         `state` with the rings of `like`, which hold the newest items that fit in both.
         A deeper history fills up first, as in the warm-up of `delayed`. Costs one write
-        and one read of each kept item.
+        and one read of each kept item. Of `delivered` all gradients in flight are kept:
+        those due after the last step that a shallower one reaches are due at that step.
 
     Example:
         >>> import delayjax as dj, optax
@@ -53,16 +57,16 @@ def resize_history(state: Any, like: Any) -> Any:
         >>> resize_history(two, four).gradients.slots.shape
         (5, 3)
     """
-    old, was = jax.tree.flatten(boxes.unboxed(state), is_leaf=rings.is_ring)
-    new, structure = jax.tree.flatten(like, is_leaf=rings.is_ring)
-    wanted = jax.tree.structure(boxes.unboxed(like), is_leaf=rings.is_ring)
+    old, was = jax.tree.flatten(boxes.unboxed(state), is_leaf=clocks.is_history)
+    new, structure = jax.tree.flatten(like, is_leaf=clocks.is_history)
+    wanted = jax.tree.structure(boxes.unboxed(like), is_leaf=clocks.is_history)
     if was != wanted:
         raise ValueError(
             "`like` must be a state of the same transformation with another depth:"
             f" it is {wanted}, and `state` is {was}."
         )
     resized = [
-        _resize(held, empty) if rings.is_ring(held) else held
+        _RESIZE.get(type(held), _unchanged)(held, empty)
         for held, empty in zip(old, new, strict=True)
     ]
     return jax.tree.unflatten(structure, resized)
@@ -71,29 +75,16 @@ def resize_history(state: Any, like: Any) -> Any:
 def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
     """The newest items of a history in an empty one; None where nothing is kept."""
     empty = boxes.unboxed(like)
-    is_used = base.is_concrete(empty.pushed) and np.any(np.asarray(empty.pushed) > 0)
-    if empty.slots is None or is_used:
-        held = "no slots" if empty.slots is None else f"{empty.pushed} items pushed"
-        raise ValueError(
-            f"`like` must be a new state, as `init` makes it, got one with {held}: call"
-            " resize_history(state, tx.init(params)), the old state first."
-        )
+    _check_new(empty.slots, empty.pushed)
     lost = [ring.first]
 
     def fit(path, new, old):
         if old is None or new is None:
             lost.append(ring.pushed if new is not None else ring.first)
             return new
-        sides = zip(new.shape, old.shape, strict=False)
-        axes = [axis for axis, (n, m) in enumerate(sides) if n != m]
-        if len(axes) > 1 or new.ndim != old.ndim or new.dtype != old.dtype:
-            raise ValueError(
-                f"`like` must differ in its depth alone: {base.path_name(path)} is"
-                f" {new.dtype}{list(new.shape)}, and was {old.dtype}{list(old.shape)}."
-            )
-        if not axes:
+        axis = _depth_axis(path, new, old)
+        if axis is None:
             return old
-        axis = axes[0]
         depth, held = new.shape[axis], old.shape[axis]
         if depth > held:
             lost.append(ring.pushed - held)
@@ -113,7 +104,76 @@ def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
         slots = jax.tree.map_with_path(fit, empty.slots, ring.slots, is_leaf=_is_none)
         first = functools.reduce(jnp.maximum, lost)
     resized = rings.Ring(slots, ring.pushed, first)
-    leaves = jax.tree.leaves(resized, is_leaf=_is_none)
+    return _boxed(resized, like)
+
+
+def _resize_calendar(
+    calendar: calendars.Calendar, like: calendars.Calendar
+) -> calendars.Calendar:
+    """The items of a calendar, of which those due too late are due at the last step."""
+    empty = boxes.unboxed(like)
+    _check_new(empty.slots, empty.step)
+    if calendar.slots is None:  # stripped
+        return _boxed(empty._replace(step=calendar.step), like)
+    rings.check_tree("like", calendar.slots, empty.slots)
+    held, capacity = calendar.due.shape[-1], empty.due.shape[-1]
+
+    def fit(path, new, old):
+        axis = _depth_axis(path, new, old)
+        if axis is None:
+            return old
+
+        def move(ahead, slots):
+            of = (calendar.step + ahead) % held
+            to = (calendar.step + jnp.minimum(ahead, capacity - 1)) % capacity
+            item = jax.lax.dynamic_index_in_dim(old, of, axis, keepdims=True)
+            due = jax.lax.dynamic_index_in_dim(calendar.due, of, -1, keepdims=False)
+            due = due.reshape(*due.shape, *(1,) * (item.ndim - due.ndim))
+            item = jnp.where(due > 0, item, jnp.zeros_like(item))
+            item += jax.lax.dynamic_index_in_dim(slots, to, axis, keepdims=True)
+            return jax.lax.dynamic_update_slice_in_dim(slots, item, to, axis)
+
+        return jax.lax.fori_loop(0, held, move, new)
+
+    slots = jax.tree.map_with_path(fit, empty.slots, calendar.slots)
+    due = fit((), empty.due, calendar.due)
+    return _boxed(calendars.Calendar(slots, due, calendar.step), like)
+
+
+def _unchanged(held: Any, like: Any) -> Any:
+    del like
+    return held
+
+
+_RESIZE = {rings.Ring: _resize, calendars.Calendar: _resize_calendar}
+
+
+def _check_new(slots: Any, clock: Any) -> None:
+    """Checks that a history is as `init` makes it."""
+    is_used = base.is_concrete(clock) and np.any(np.asarray(clock) > 0)
+    if slots is None or is_used:
+        held = "no slots" if slots is None else f"{clock} items pushed"
+        raise ValueError(
+            f"`like` must be a new state, as `init` makes it, got one with {held}: call"
+            " resize_history(state, tx.init(params)), the old state first."
+        )
+
+
+def _depth_axis(path: Any, new: jax.Array, old: jax.Array) -> int | None:
+    """The axis along which the slots of two histories differ, None if along none."""
+    sides = zip(new.shape, old.shape, strict=False)
+    axes = [axis for axis, (n, m) in enumerate(sides) if n != m]
+    if len(axes) > 1 or new.ndim != old.ndim or new.dtype != old.dtype:
+        raise ValueError(
+            f"`like` must differ in its depth alone: {base.path_name(path)} is"
+            f" {new.dtype}{list(new.shape)}, and was {old.dtype}{list(old.shape)}."
+        )
+    return axes[0] if axes else None
+
+
+def _boxed(history: Any, like: Any) -> Any:
+    """A history with its leaves in the boxes of `like`."""
+    leaves = jax.tree.leaves(history, is_leaf=_is_none)
     return jax.tree.unflatten(jax.tree.structure(like, is_leaf=_is_none), leaves)
 
 

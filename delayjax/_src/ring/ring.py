@@ -216,29 +216,6 @@ def cast(dtype: DTypeLike, *, storage: Storage | None = None) -> Storage:
     )
 
 
-def vmap_axes(tree: Any) -> Any:
-    """The `in_axes` and `out_axes` of a `vmap` over states that hold rings.
-
-    With a batched clock, the write to one slot becomes a scatter over the whole ring.
-    So the axes are None at each ring's `pushed` and `first`, 0 everywhere else.
-
-    Args:
-        tree: a state, or its shapes from `jax.eval_shape`.
-
-    Example:
-        >>> vmap_axes(init(jnp.zeros(2), 4))
-        Ring(slots=0, pushed=None, first=None)
-    """
-
-    def axes_of(node):
-        if not is_ring(node):
-            return 0
-        slots = jax.tree.map(lambda _: 0, node.slots)
-        return node._replace(slots=slots, pushed=None, first=None)
-
-    return jax.tree.map(axes_of, tree, is_leaf=is_ring)
-
-
 plain = Storage(init, push, read)
 """The default: slots on the device, in each leaf's own dtype and sharding."""
 

@@ -1,0 +1,601 @@
+"""Every gradient is used once, when it arrives."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import AxisType
+
+import delayjax as dj
+from delayjax import stability
+from tests.support.compiled import compile_as_usual
+
+KEY = jax.random.key(0)
+PARAMS = {
+    "w": jnp.arange(6, dtype=jnp.float32).reshape(3, 2) / 8,
+    "b": jnp.array([0.5, -2.0], jnp.bfloat16),
+}
+GEOMETRIC = dj.delays.geometric(KEY, 4.0)
+
+
+def drawn(seed, like=PARAMS):
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda p: jnp.asarray(rng.normal(size=p.shape), p.dtype), like)
+
+
+def stacked(trees):
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def recorder():
+    """An optimizer whose state is what it was told last, and how often."""
+
+    def init(params):
+        zero = jnp.zeros(())
+        told = {"staleness": zero, "value": zero, "stale_params": params}
+        return {"gradient": params, "calls": jnp.int32(0), **told}
+
+    def update(updates, state, params=None, **told):
+        del params
+        return updates, {"gradient": updates, "calls": state["calls"] + 1, **told}
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+class Oracle:
+    """`delivered` from its definition: a list of what is in flight, in float32."""
+
+    def __init__(self, delay, max_delay, idle):
+        self.delay, self.max_delay, self.idle = delay, max_delay, idle
+        self.step, self.in_flight = 0, []
+
+    def update(self, gradient, age, value, old, today):
+        wait = min(max(int(self.delay(self.step)), 0), self.max_delay)
+        wide = jax.tree.map(lambda x: np.asarray(x, np.float32), (gradient, old))
+        item = wide[0], np.float32(age + wait), np.float32(value), wide[1]
+        self.in_flight.append((self.step + wait, item))
+        here = [item for due, item in self.in_flight if due == self.step]
+        self.in_flight = [one for one in self.in_flight if one[0] != self.step]
+        self.step += 1
+        if not here:
+            nothing = jax.tree.map(lambda g: 0 * np.asarray(g, np.float32), gradient)
+            told = (nothing, 0.0, value, today) if self.idle == "zeros" else None
+            return 0, told
+        total = functools.reduce(lambda a, b: jax.tree.map(np.add, a, b), here)
+        k = np.float32(len(here))
+        mean_params = jax.tree.map(lambda leaf: leaf / k, total[3])
+        return len(here), (total[0], total[1] / k, total[2] / k, mean_params)
+
+
+DELAYS = {
+    "geometric": (GEOMETRIC, 9),
+    "uniform": (dj.delays.uniform(KEY, 0, 6), 6),
+    "falling": (lambda t: 7.5 - t % 8, 7),  # floored; eight arrive together
+    "negative": (lambda t: t % 5 - 2, 3),
+}
+
+
+@pytest.mark.parametrize("idle", ["hold", "zeros"])
+@pytest.mark.parametrize("name", DELAYS)
+def test_a_hundred_steps_are_those_of_a_list(name, idle):
+    delay, max_delay = DELAYS[name]
+    tx = dj.delivered(
+        recorder(), delay, max_delay=max_delay, keep_params=True, idle=idle
+    )
+    steps = np.arange(100)
+    given = {
+        "gradient": stacked(drawn(t) for t in steps),
+        "age": jnp.asarray(steps * 7 % 5, jnp.int32),
+        "value": jnp.asarray(np.cos(steps), jnp.float32),
+        "old": stacked(drawn(1000 + t) for t in steps),
+        "today": stacked(drawn(2000 + t) for t in steps),
+    }
+
+    def step(state, now):
+        told = {"staleness": now["age"], "value": now["value"]}
+        updates, state = tx.update(
+            now["gradient"], state, now["today"], stale_params=now["old"], **told
+        )
+        return state, (updates, state.arrived, state.staleness, state.inner_state)
+
+    _, seen = jax.jit(lambda given: jax.lax.scan(step, tx.init(PARAMS), given))(given)
+    updates, arrived, staleness, inner = jax.tree.map(np.asarray, seen)
+    oracle, calls, last = Oracle(delay, max_delay, idle), 0, None
+    for t in steps:
+        now = jax.tree.map(lambda leaf, t=t: leaf[t], given)
+        count, told = oracle.update(**now)
+        assert arrived[t] == count
+        if told is not None:
+            calls, last = calls + 1, told
+        wanted = told[0] if told is not None else optax.tree.zeros_like(PARAMS)
+        own = [jax.tree.map(lambda leaf, t=t: leaf[t], x) for x in (updates, inner)]
+        # one rounding of a sum, to bfloat16 in "b"
+        close = functools.partial(np.testing.assert_allclose, atol=1e-6)
+        for name, few in (("w", 1e-6), ("b", 2.0**-7)):
+            close(np.asarray(own[0][name], float), wanted[name], rtol=few)
+        assert own[1]["calls"] == calls
+        close(staleness[t], told[1] if told is not None else 0.0, rtol=1e-6)
+        if last is not None:
+            close(own[1]["staleness"], last[1], rtol=1e-6)
+            close(own[1]["value"], last[2], rtol=1e-6)
+            for name, few in (("w", 1e-6), ("b", 2.0**-7)):
+                wide = np.asarray(own[1]["stale_params"][name], float)
+                close(wide, np.asarray(last[3][name], float), rtol=few)
+
+
+@pytest.mark.parametrize("tau", [0, 1, 3])
+def test_a_constant_delay_is_delayed_that_skips_bit_for_bit(tau):
+    inner = optax.chain(
+        dj.compensate_delay(0.5),
+        optax.adam(0.1),
+        dj.scale_by_staleness(dj.modulation.polynomial(0.5)),
+    )
+    ours = dj.delivered(inner, tau, keep_params=True)
+    theirs = dj.delayed(inner, tau, keep_params=True, warmup="skip")
+    params, states = PARAMS, (ours.init(PARAMS), theirs.init(PARAMS))
+    for t in range(8):
+        got, first = ours.update(drawn(t), states[0], params)
+        wanted, second = theirs.update(drawn(t), states[1], params)
+        chex.assert_trees_all_equal(got, wanted, strict=True)
+        chex.assert_trees_all_equal(first.inner_state, second.inner_state, strict=True)
+        assert first.arrived == (t >= tau)
+        assert first.staleness == (tau if t >= tau else 0)
+        params, states = optax.apply_updates(params, got), (first, second)
+
+
+@functools.cache
+def uses(wrap, steps=1500, max_delay=60):
+    """How often each gradient of a run at geometric delays of mean 4 is used."""
+    tx = wrap(optax.identity(), GEOMETRIC, max_delay=max_delay)
+
+    def step(carry, t):
+        state, used = carry
+        update, state = tx.update(jax.nn.one_hot(t, steps), state)
+        return (state, used + update), getattr(state, "arrived", 0)
+
+    def run():
+        state = tx.init(jnp.zeros(steps))
+        return jax.lax.scan(step, (state, jnp.zeros(steps)), jnp.arange(steps))
+
+    (_, used), arrived = jax.jit(run)()
+    return np.asarray(used)[: steps - max_delay], np.asarray(arrived)
+
+
+def test_delivery_uses_every_gradient_once_and_lookback_a_third_never():
+    used, arrived = uses(dj.delivered)
+    np.testing.assert_array_equal(used, 1)
+    # all but those in flight, 4 on average, of which 60 would be the most
+    assert arrived.sum() >= len(arrived) - 60
+    assert abs(arrived.mean() - 1) < 0.02
+    # delays q^d (1 - q): 1 - 1/e of the steps, nearly, have an arrival
+    q = 0.8
+    chances = (1 - q) * q ** np.arange(60)
+    error = 4 / np.sqrt(len(used))  # four standard errors of a share, at most
+    never = np.prod(1 - chances)
+    assert abs((arrived == 0).mean() - never) < error
+    looked_back, _ = uses(dj.delayed)
+    assert 0.3 < never < 0.36
+    assert abs((looked_back == 0).mean() - never) < error
+    # so white noise does 2 - sum p(d)^2 times as much in a small step
+    square = 2 - (chances**2).sum()
+    assert abs((looked_back**2).mean() - square) < 4 * error
+    assert (used**2).mean() == 1
+
+
+def test_what_was_used_and_what_is_in_flight_is_what_was_given():
+    tx = dj.delivered(optax.identity(), GEOMETRIC, max_delay=7)
+
+    def step(carry, g):
+        state, used = carry
+        update, state = tx.update(g, state)
+        due = state.in_flight.due > 0
+        in_flight = jnp.where(due, state.in_flight.slots.gradient, 0.0).sum()
+        return (state, used + update), (used + update, in_flight)
+
+    given = jnp.arange(1.0, 201.0)  # whole numbers: sums are exact
+    start = tx.init(jnp.zeros(())), jnp.zeros(())
+    (state, _), (used, in_flight) = jax.lax.scan(step, start, given)
+    np.testing.assert_array_equal(used + in_flight, jnp.cumsum(given))
+    assert state.in_flight.due.sum() > 0 and state.in_flight.step == 200
+
+
+def test_the_mean_of_many_runs_is_that_of_lookback():
+    """x_{t+1} = x_t - a sum_d p(d) x_{t-d}, whose limit `Dynamics` knows."""
+    law = np.array([0.2, 0.1, 0.3, 0.4])
+    training = stability.Dynamics(law)
+    step, runs, updates = training.step_limit(), 4096, 20
+    assert step < training.step_limit("mean")
+
+    def run(key):
+        def delay(t):
+            key_t = jax.random.fold_in(key, t)
+            return jax.random.choice(key_t, 4, p=jnp.asarray(law))
+
+        tx = dj.delivered(optax.sgd(step), delay, max_delay=3)
+
+        def body(carry, _):
+            x, state = carry
+            update, state = tx.update(x, state)
+            return (x + update, state), x
+
+        return jax.lax.scan(body, (1.0, tx.init(1.0)), None, length=updates)[1]
+
+    paths = np.asarray(jax.jit(jax.vmap(run))(jax.random.split(KEY, runs)))
+    wanted = [1.0]
+    for t in range(updates - 1):
+        back = sum(p * wanted[t - d] for d, p in enumerate(law) if d <= t)
+        wanted.append(wanted[t] - step * back)
+    errors = 5 * paths.std(axis=0) / np.sqrt(runs) + 1e-6
+    assert (np.abs(paths.mean(axis=0) - wanted) < errors).all()
+
+
+def test_narrow_gradients_add_up_in_float32():
+    """In bfloat16 a sum of ones would stay at 256."""
+    tx = dj.delivered(optax.identity(), lambda t: 299 - t, max_delay=299)
+    one = jnp.ones((), jnp.bfloat16)
+
+    def step(state, _):
+        update, state = tx.update(one, state)
+        return state, update
+
+    state, updates = jax.lax.scan(step, tx.init(one), None, length=300)
+    assert updates.dtype == jnp.bfloat16
+    assert float(updates[-1]) == 300.0 and not updates[:-1].any()
+    assert state.arrived == 300
+
+
+def test_ages_add_and_a_nested_producer_hears_of_them():
+    tx = dj.delayed(dj.delivered(optax.sgd(1.0), 2), 3)
+    state = tx.init(PARAMS)
+    for t in range(9):
+        _, state = tx.update(drawn(t), state, staleness=10)
+    assert dj.staleness(state) == 2 + 3 + 10
+    assert dj.staleness(state).dtype == jnp.float32
+
+
+@pytest.mark.parametrize("name", ["delayed", "closed_loop_momentum"])
+def test_a_rule_that_needs_a_whole_number_refuses_a_mean(name):
+    rules = {
+        "delayed": dj.delayed(optax.sgd(1.0), 1),
+        "closed_loop_momentum": dj.closed_loop_momentum(0.1, 0.5),
+    }
+    tx = dj.delivered(rules[name], 2, keep_params=True)
+    with pytest.raises(ValueError, match=f"`staleness` handed to `{name}` must be a"):
+        tx.update(PARAMS, tx.init(PARAMS), PARAMS)
+
+
+def test_a_delay_that_is_nan_makes_the_update_nan():
+    tx = dj.delivered(optax.sgd(1.0), lambda t: jnp.nan * t, max_delay=3)
+    updates, state = tx.update(PARAMS, tx.init(PARAMS))
+    assert all(np.isnan(x.astype(float)).all() for x in jax.tree.leaves(updates))
+    assert state.arrived == 1
+
+
+def grid_cell(rate, delay, steps=12):
+    tx = dj.delivered(optax.adam(rate), delay, max_delay=5)
+
+    def step(carry, t):
+        params, state = carry
+        updates, state = tx.update({"w": params["w"] + jnp.cos(t)}, state, params)
+        return (optax.apply_updates(params, updates), state), state.arrived
+
+    params = {"w": jnp.ones(3)}
+    return jax.lax.scan(step, (params, tx.init(params)), jnp.arange(steps))
+
+
+def test_a_grid_of_steps_and_delays_is_one_program():
+    rates, delays = jnp.array([0.1, 0.01, 0.1]), jnp.array([0, 3, 9])
+    one = jax.eval_shape(grid_cell, rates[0], delays[0])[0][1]
+    axes = dj.ring.vmap_axes(one)
+    assert axes.in_flight.step is None and axes.in_flight.due == 0
+    out = (0, axes), 0
+    (params, _), arrived = jax.jit(jax.vmap(grid_cell, out_axes=out))(rates, delays)
+    for i in range(3):
+        (alone, _), count = jax.jit(grid_cell)(rates[i], delays[i])
+        np.testing.assert_allclose(params["w"][i], alone["w"], rtol=1e-5)
+        np.testing.assert_array_equal(arrived[i], count)
+        np.testing.assert_array_equal(count, np.arange(12) >= min(delays[i], 5))
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "snapshots", "zeros"])
+def test_a_step_costs_the_same_whatever_the_depth(name):
+    dtype = jnp.bfloat16 if name == "bfloat16" else jnp.float32
+    params = {"w": jnp.zeros((100, 200), dtype), "b": jnp.zeros(200, dtype)}
+    options = {
+        "snapshots": {"keep_params": True},
+        "zeros": {"idle": "zeros"},
+    }.get(name, {})
+
+    def program(max_delay):
+        tx = dj.delivered(optax.adam(0.1), GEOMETRIC, max_delay=max_delay, **options)
+
+        def step(params, state, grads):
+            updates, state = tx.update(grads, state, params)
+            return optax.apply_updates(params, updates), state
+
+        shapes = jax.eval_shape(tx.init, params)
+        step = jax.jit(step, donate_argnums=(0, 1))
+        return compile_as_usual(step.lower(params, shapes, params))
+
+    shallow, deep = program(4), program(64)
+    assert (
+        deep.cost_analysis()["bytes accessed"]
+        <= 1.1 * shallow.cost_analysis()["bytes accessed"]
+    )
+    item = sum(x.size * 4 for x in jax.tree.leaves(params))
+    temporary = [one.memory_analysis().temp_size_in_bytes for one in (shallow, deep)]
+    assert temporary[1] - temporary[0] < item and temporary[1] < 4 * item
+
+
+SLOPES = np.random.default_rng(0).normal(size=(12, 4, 3)).astype(np.float32)
+OWN = [0, 1, 3, 2]
+
+
+def of_workers(tx, steps=12, shared=None):
+    """Simulated, and on four devices: states and what each worker received."""
+
+    def step(state, slope):
+        x, opt_state = state
+        gradient = dj.workers.vary(x) - slope
+        updates, opt_state = tx.update(gradient, opt_state, x, value=slope.sum())
+        told = opt_state.staleness, opt_state.arrived
+        told = jax.tree.map(lambda leaf: dj.workers.vary(leaf) + 0, told)
+        return (optax.apply_updates(x, updates), opt_state), told
+
+    mesh = jax.make_mesh((4,), ("workers",), axis_types=(AxisType.Auto,))
+    for workers in (dj.workers.simulate(step, 4), dj.workers.run(step, mesh)):
+        start = jnp.ones(3), tx.init(jnp.ones(3))
+        state = workers.init(start, SLOPES[0], shared=shared)
+        run = jax.jit(lambda s, b, step=workers.step: jax.lax.scan(step, s, b))
+        state, told = run(state, SLOPES[:steps])
+        yield jax.tree.map(np.asarray, (state.state, told))
+
+
+def test_workers_with_delays_of_their_own_are_the_same_simulated_and_on_devices():
+    late = dj.delays.per_worker(OWN)
+    tx = dj.delivered(dj.exchange.mean(optax.sgd(0.1)), late, max_delay=3, idle="zeros")
+    simulated, ran = of_workers(tx)
+    chex.assert_trees_all_close(simulated, ran, rtol=1e-5, atol=1e-6)
+    # every worker's gradient of step t - d arrives at t, and is a quarter of the mean
+    path = [np.ones(3)]
+    for t in range(12):
+        arrivals = [path[t - d] - SLOPES[t - d, p] for p, d in enumerate(OWN) if t >= d]
+        path.append(path[t] - 0.1 * sum(arrivals) / 4)
+    np.testing.assert_allclose(ran[0][0], path[-1], rtol=1e-5)
+    staleness, arrived = ran[1]
+    there = np.arange(12)[:, None] >= OWN
+    np.testing.assert_array_equal(arrived, there)
+    np.testing.assert_array_equal(staleness, there * np.array(OWN))
+    assert ran[0][1].in_flight.slots.gradient.shape == (4, 4, 3)
+
+
+def test_a_worker_that_receives_nothing_keeps_its_own_optimizer():
+    late = dj.delays.uniform(KEY, 0, 3, axis_name="workers")
+    tx = dj.delivered(optax.adam(0.1), late, max_delay=3)
+    simulated, ran = of_workers(tx, shared=False)
+    chex.assert_trees_all_close(simulated, ran, rtol=1e-4, atol=1e-6)
+    arrived = ran[1][1]
+    np.testing.assert_array_equal(ran[0][1].inner_state[0].count, (arrived > 0).sum(0))
+    assert (arrived == 0).any() and (arrived > 1).any()
+
+
+def test_workers_with_one_delay_may_hold_an_optimizer_behind_the_mean():
+    tx = dj.delivered(dj.exchange.mean(optax.adam(0.1)), GEOMETRIC, max_delay=3)
+    simulated, ran = of_workers(tx)
+    chex.assert_trees_all_close(simulated, ran, rtol=1e-4, atol=1e-6)
+    arrived = ran[1][1]
+    assert (arrived == arrived[:, :1]).all() and (arrived == 0).any()
+    assert ran[0][1].inner_state[0].count == (arrived[:, 0] > 0).sum()
+
+
+def test_holding_behind_a_mean_of_workers_with_own_delays_is_refused():
+    late = dj.delays.per_worker(OWN)
+    tx = dj.delivered(dj.exchange.mean(optax.sgd(0.1)), late, max_delay=3)
+    with pytest.raises(ValueError, match=r'`idle` must be "zeros".*got "hold"'):
+        next(of_workers(tx))
+
+
+def test_simulated_workers_hold_no_second_calendar():
+    late, size, depth = dj.delays.per_worker(OWN), 5000, 32
+    tx = dj.delivered(
+        dj.exchange.mean(optax.sgd(0.1)), late, max_delay=depth, idle="zeros"
+    )
+
+    def step(state, batch):
+        x, opt_state = state
+        updates, opt_state = tx.update(dj.workers.vary(x) - batch, opt_state, x)
+        return (optax.apply_updates(x, updates), opt_state), ()
+
+    four, x = dj.workers.simulate(step, 4), jnp.ones(size)
+    held = four.init((x, tx.init(x)), jnp.ones((4, 1)))
+    run = jax.jit(lambda s, b: jax.lax.scan(four.step, s, b), donate_argnums=0)
+    program = compile_as_usual(run.lower(held, jnp.ones((5, 4, 1))))
+    items = program.memory_analysis().temp_size_in_bytes / (4 * x.nbytes)
+    assert items < 6 < depth
+
+
+def arrivals_of(tx, state, start, stop):
+    """The sums that arrive at steps start .. stop - 1, of gradients 2^step."""
+    sums = []
+    for t in range(start, stop):
+        update, state = tx.update(jnp.asarray(2.0**t), state)
+        sums.append(float(update))
+    return sums, state
+
+
+def sums_of(delays, stop):
+    """{step: sum of 2^s over the gradients s that arrive then}."""
+    sums = [0.0] * stop
+    for s, d in enumerate(delays):
+        if s + d < stop:
+            sums[s + d] += 2.0**s
+    return sums
+
+
+@pytest.mark.parametrize("pushes", [0, 1, 5, 8])
+@pytest.mark.parametrize("depth", [2, 4, 7])
+def test_gradients_in_flight_survive_another_depth(depth, pushes):
+    asked = [(4 * t) % 6 for t in range(20)]
+    delay = dj.delays.from_trace(asked)
+    old, new = (
+        dj.delivered(optax.identity(), delay, max_delay=bound) for bound in (4, depth)
+    )
+    before, state = arrivals_of(old, old.init(jnp.zeros(())), 0, pushes)
+    state = dj.resize_history(state, new.init(jnp.zeros(())))
+    after, state = arrivals_of(new, state, pushes, 14)
+    # a gradient in flight arrives when it would have, or at the last step there is
+    waits = [min(d, 4) for d in asked[:pushes]]
+    waits = [min(s + d, pushes + depth) - s for s, d in enumerate(waits)]
+    waits += [min(d, depth) for d in asked[pushes:14]]
+    assert before + after == sums_of(waits, 14)
+    left = sum(2.0**s for s, d in enumerate(waits) if s + d >= 14)
+    due = np.asarray(state.in_flight.due) > 0
+    assert np.asarray(state.in_flight.slots.gradient)[due].sum() == left
+
+
+def test_a_stripped_state_loses_what_was_in_flight_and_keeps_its_step():
+    delay = dj.delays.from_trace([3, 3, 0, 1, 2, 0, 1, 2])
+    tx = dj.delivered(optax.identity(), delay, max_delay=3)
+    _, state = arrivals_of(tx, tx.init(jnp.zeros(())), 0, 2)
+    stripped = dj.strip_history(state)
+    assert stripped.in_flight.slots is None
+    with pytest.raises(ValueError, match=r"`max_delay` is 3.*no slots: change it with"):
+        tx.update(jnp.zeros(()), stripped)
+    state = dj.resize_history(stripped, tx.init(jnp.zeros(())))
+    sums, _ = arrivals_of(tx, state, 2, 7)
+    # without 1 and 2, due at 3 and 4; step 2 has the third delay
+    assert sums == [4.0, 0.0, 8.0, 32.0, 16.0]
+
+
+def test_the_calendars_of_workers_are_resized_as_one_s_is():
+    def made(depth):
+        late = dj.delays.per_worker(OWN)
+        tx = dj.delivered(
+            dj.exchange.mean(optax.sgd(0.1)), late, max_delay=depth, idle="zeros"
+        )
+
+        def step(state, slope):
+            x, opt_state = state
+            updates, opt_state = tx.update(dj.workers.vary(x) - slope, opt_state, x)
+            return (optax.apply_updates(x, updates), opt_state), ()
+
+        workers = dj.workers.simulate(step, 4)
+        return workers, workers.init((jnp.ones(3), tx.init(jnp.ones(3))), SLOPES[0])
+
+    (shallow, state), (deep, like) = made(3), made(6)
+    for slopes in SLOPES[:3]:
+        state, _ = shallow.step(state, slopes)
+    resized = dj.resize_history(state, like)
+    for slopes in SLOPES[3:6]:
+        state, _ = shallow.step(state, slopes)
+        resized, _ = deep.step(resized, slopes)
+    np.testing.assert_allclose(resized.state[0], state.state[0], rtol=1e-6)
+
+
+def test_another_depth_in_the_state_is_refused():
+    deep, shallow = (dj.delivered(optax.sgd(0.1), d) for d in (4, 2))
+    match = "`max_delay` is 2, but the history in the state has depth 4: change it"
+    with pytest.raises(ValueError, match=match):
+        shallow.update(PARAMS, deep.init(PARAMS))
+    other = dj.delivered(optax.sgd(0.1), 4).init({"w": jnp.zeros(3)})
+    with pytest.raises(ValueError, match="`like` must have the structure"):
+        dj.resize_history(deep.init(PARAMS), other)
+
+
+def update(delay, given=PARAMS, params=PARAMS, told=None, **options):
+    tx = dj.delivered(optax.sgd(0.1), delay, **options)
+    return tx.update(given, tx.init(PARAMS), params, **(told or {}))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: dj.delivered(3, 1), TypeError, r"`inner` .* got 3"),
+        (
+            lambda: dj.delivered(optax.lbfgs(), 1),
+            ValueError,
+            "`inner` must not hold optax's scale_by_zoom_linesearch",
+        ),
+        (
+            lambda: dj.delivered(optax.lookahead(optax.sgd(0.1), 5, 0.5), 1),
+            ValueError,
+            r"optax.lookahead\(delivered\(fast_optimizer",
+        ),
+        (lambda: update(-1), ValueError, r"`delay` must be .*non-negative, got -1"),
+        (lambda: update("1"), TypeError, r"`delay` .* got '1'"),
+        (lambda: update(1.0), ValueError, r"`max_delay` must be given .* got 1\.0"),
+        (
+            lambda: update(GEOMETRIC),
+            ValueError,
+            r"`max_delay` must be given where `delay` is no Python int, got <function",
+        ),
+        (
+            lambda: update({"w": 1, "b": 2}),
+            ValueError,
+            r"`delay` must be one delay for all leaves, got \{'w': 1, .*`delayed`",
+        ),
+        (lambda: update(1, max_delay=-3), ValueError, r"`max_delay` .* got -3"),
+        (
+            lambda: update(1, max_delay={"w": 1, "b": 1}),
+            TypeError,
+            r"`max_delay` must be a static integer, got \{'w'",
+        ),
+        (
+            lambda: update(1, idle="skip"),
+            ValueError,
+            r"`idle` must be \"hold\" or \"zeros\", got 'skip'",
+        ),
+        (
+            lambda: update(lambda t: jnp.arange(3), max_delay=3),
+            ValueError,
+            r"`delay\(step\)` must be a scalar, got shape \(3,\)",
+        ),
+        (
+            lambda: update(1, given={**PARAMS, "b": jnp.int32(1)}),
+            TypeError,
+            r"`delivered` needs floating-point gradients, got int32 at \['b'\]",
+        ),
+        (
+            lambda: update(1, given={"w": PARAMS["w"]}),
+            ValueError,
+            r"must have the structure of the ring's items",
+        ),
+        (
+            lambda: update(1, given={**PARAMS, "b": jnp.ones(3)}),
+            ValueError,
+            r"`tree` must be like the calendar's items: .*'b'.* is float32\[3\], and",
+        ),
+        (
+            lambda: update(1, told={"staleness": {"w": 1, "b": 2}}),
+            TypeError,
+            r"`staleness` handed to `delivered` is a tree, .*one delay for all leaves",
+        ),
+        (
+            lambda: update(1, told={"staleness": -1}),
+            ValueError,
+            r"`staleness` handed to `delivered` must be .* got -1",
+        ),
+        (
+            lambda: update(1, told={"value": jnp.ones(2)}),
+            ValueError,
+            r"`value` handed to `delivered` must be a scalar",
+        ),
+        (
+            lambda: update(1, keep_params=True, params=None),
+            TypeError,
+            r"`delivered\(keep_params=True\)` needs .*`params`.*update\(grads, state",
+        ),
+        (
+            lambda: update(1, keep_params=True, told={"staleness": 2}),
+            TypeError,
+            r"`stale_params`.*keep_params=True as well",
+        ),
+    ],
+)
+def test_a_bad_argument_is_named_with_its_value(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
