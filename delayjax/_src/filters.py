@@ -98,7 +98,9 @@ class KardamState(NamedTuple):
     accepted: jax.Array  # gradients accepted so far, int32 []
     dropped: jax.Array  # gradients refused so far, int32 []
     dropped_in_row: jax.Array  # gradients refused since the last one accepted, int32 []
-    last_workers: jax.Array  # of the last gradients accepted, -1: none, int32 [2 f]
+    last_workers: (
+        Any  # of the last accepted, -1: none, int32 [2 f]; () if f is 0 or off
+    )
     lipschitz: Any  # `LipschitzState`, or () without this filter
     inner_state: Any  # unchanged by a refused gradient
 
@@ -196,6 +198,7 @@ def kardam(
             " `inner` alone."
         )
     window = base.check_bound("window", window, at_least=1)
+    recent = 2 * attackers if frequency else 0
     patience = workers if patience is None else patience
     if base.is_concrete(patience):
         patience = base.check_bound("patience", patience, at_least=1)
@@ -205,7 +208,7 @@ def kardam(
             accepted=jnp.zeros((), jnp.int32),
             dropped=jnp.zeros((), jnp.int32),
             dropped_in_row=jnp.zeros((), jnp.int32),
-            last_workers=jnp.full(2 * attackers if frequency else 0, -1, jnp.int32),
+            last_workers=jnp.full(recent, -1, jnp.int32) if recent else (),
             lipschitz=_no_gradients(params, workers, window) if lipschitz else (),
             inner_state=inner.init(params),
         )
@@ -217,7 +220,9 @@ def kardam(
         base.check_gradients("kardam", updates)
         worker = _check_worker("kardam", worker, workers)
         passes = (worker >= 0) & (worker < workers)
-        passes &= (worker != state.last_workers).all()
+        last_workers = state.last_workers
+        if recent:
+            passes &= (worker != last_workers).all()
         accept, memory = passes, state.lipschitz
         if lipschitz:
             base.require(params, "params", "kardam", _PARAMS)
@@ -245,12 +250,14 @@ def kardam(
         new = inner.update(updates, state.inner_state, params, **handed, **extra_args)
         old = optax.tree.zeros_like(new[0]), state.inner_state
         updates, inner_state = optax.tree.where(accept, new, old)
-        with_this = jnp.append(state.last_workers, worker)[1:]
+        if recent:
+            with_this = jnp.append(last_workers, worker)[1:]
+            last_workers = jnp.where(accept, with_this, last_workers)
         return updates, KardamState(
             accepted=state.accepted + accept,
             dropped=state.dropped + ~accept,
             dropped_in_row=jnp.where(accept, 0, state.dropped_in_row + 1),
-            last_workers=jnp.where(accept, with_this, state.last_workers),
+            last_workers=last_workers,
             lipschitz=memory,
             inner_state=inner_state,
         )
