@@ -6,7 +6,6 @@ import time
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 import delayjax as dj
 from experiments import execution
