@@ -6,7 +6,6 @@ import time
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 import delayjax as dj
 from experiments import execution
@@ -55,7 +54,7 @@ def rings(tree: Any) -> list[dj.ring.Ring | dj.ring.Calendar]:
 def device_bytes(shapes: Any) -> int:
     """Bytes in the memory of one device, of shapes with shardings."""
     return sum(
-        math.prod(x.sharding.shard_shape(x.shape)) * np.dtype(x.dtype).itemsize
+        math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
         for x in jax.tree.leaves(shapes)
         if x.sharding.memory_kind in (None, "device")
     )
@@ -119,6 +118,4 @@ def costs(trainer: Trainer) -> Costs:
 
 
 def _bytes(tree: Any) -> int:
-    return sum(
-        math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(tree)
-    )
+    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))

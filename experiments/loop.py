@@ -49,7 +49,8 @@ class Counters(NamedTuple):
 
     diverged_step: np.ndarray  # as in `State`
     staleness_counts: np.ndarray  # of all workers
-    dropped: np.ndarray  # gradients refused for their age, int32
+    dropped: np.ndarray  # gradients that rules of the optimizer refused, int32
+    dropped_in_row: np.ndarray  # since the last one accepted, int32
 
 
 class Trainer(NamedTuple):
@@ -289,14 +290,20 @@ def counters(state: Any) -> Counters:
     def added_up(counts, shape):
         return counts.reshape(-1, *seeds_and_cells, *shape).sum(0)
 
-    found = optax.tree.get_all_with_path(state.memory, "dropped")
+    def found(name):
+        return [count for _, count in optax.tree.get_all_with_path(state.memory, name)]
+
     nothing = jnp.zeros(seeds_and_cells, jnp.int32)
+    in_row = [
+        count.reshape(-1, *seeds_and_cells).max(0) for count in found("dropped_in_row")
+    ]
     return Counters(
         diverged_step=state.diverged_step,
         staleness_counts=added_up(
             state.staleness_counts, state.staleness_counts.shape[-1:]
         ),
-        dropped=sum((added_up(count, ()) for _, count in found), start=nothing),
+        dropped=sum((added_up(count, ()) for count in found("dropped")), start=nothing),
+        dropped_in_row=functools.reduce(jnp.maximum, in_row, nothing),
     )
 
 

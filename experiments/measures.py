@@ -124,6 +124,7 @@ def _mean(rows: pd.DataFrame, metric: str) -> float:
     return float(rows[metric].mean())
 
 
-_FACTS = ("seconds", "updates", "examples", "dropped", "learning_rate")
+_FACTS = ("seconds", "updates", "examples", "learning_rate")
+_FACTS += ("dropped", "dropped_in_row")
 _FACTS += ("staleness_mean", "staleness_p99", "staleness_max", "diverged")
 """What does not depend on the model."""

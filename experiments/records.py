@@ -26,6 +26,7 @@ from experiments.experiment import Experiment
 from experiments.host.progress import log
 from experiments.loop import Chunk, Counters
 from experiments.programs import Program, label
+from experiments.training.rules import Rule
 from experiments.writers import Writer, scalars
 
 
@@ -285,6 +286,8 @@ class Metrics:
                 "train_loss": number(np.median(losses[live])) if live.any() else None,
                 "not_finite": int((~live).sum()),
                 **staleness_summary(counters.staleness_counts.sum((0, 1))),
+                "dropped": float(dropped_share(rule, counters, step).mean()),
+                "dropped_in_row": int(counters.dropped_in_row.max()),
                 "updates_per_second": len(chunk.loss) / seconds,
                 **self._work.rates(float(self._examples(step)) / seconds),
                 "losses": numbers(losses),
@@ -348,6 +351,17 @@ def staleness_summary(counts: np.ndarray) -> dict[str, float]:
     }
 
 
+def dropped_share(rule: Rule, counters: Counters, step: int) -> np.ndarray:
+    """Gradients refused until an update, a share of all that arrived [seeds, cells].
+
+    What a cluster's server refuses never gets to the rules of the optimizer.
+    """
+    by_server = 0.0 if rule.dropped is None else rule.dropped(step)[:, None]
+    handed_on = counters.staleness_counts.sum(-1)
+    by_rules = counters.dropped / np.maximum(handed_on, 1)
+    return by_server + (1.0 - by_server) * by_rules
+
+
 def results(
     program: Program,
     counters: Counters,
@@ -360,6 +374,7 @@ def results(
     loss ends above where it began.
     """
     rule, rows = program.rule, []
+    dropped = dropped_share(rule, counters, rule.updates)
     for s, seed in enumerate(program.seeds):
         for c, setting in enumerate(program.settings()):
             stopped = int(counters.diverged_step[s, c])
@@ -374,12 +389,11 @@ def results(
                 "diverged_update": stopped,
                 **{name: float(values[s, c]) for name, values in final.items()},
                 **staleness_summary(counts),
-                "dropped": int(counters.dropped[s, c]) / max(int(counts.sum()), 1),
+                "dropped": float(dropped[s, c]),
+                "dropped_in_row": int(counters.dropped_in_row[s, c]),
             }
             if rule.seconds is not None:
                 row["seconds"] = float(rule.seconds(done)[s])
-            if rule.dropped is not None:
-                row["dropped"] = float(rule.dropped(rule.updates)[s])
             rows.append(row)
     return rows
 

@@ -10,7 +10,7 @@ import pytest
 
 import delayjax as dj
 from delayjax.cluster import Cluster, constant, exponential, pareto, protocols
-from experiments import Arm, Experiment, Simulation, along, loop, tasks
+from experiments import Arm, Experiment, Simulation, along, loop, records, run, tasks
 from experiments.programs import programs
 from experiments.training.rules import data_seed
 from tests.support.training_runs import (
@@ -324,6 +324,33 @@ def test_an_update_without_gradients_is_no_divergence():
     assert any((trace.counts == 0).any() for trace in run.traces)
     assert (np.asarray(run.state.diverged_step) == -1).all()
     assert all(np.isfinite(chunk.loss).all() for chunk in run.chunks)
+
+
+def test_a_filter_that_waits_for_a_dead_worker_says_so_in_tables_and_metrics(tmp_path):
+    """With one attacker of three it takes no worker twice in three, and one is dead."""
+    cluster = Cluster(3, constant(1.0), slowdown=(1.0, 1.0, 1e6))
+
+    def filtered(learning_rate):
+        inner = plain(learning_rate)
+        return dj.kardam(inner, workers=3, attackers=1, lipschitz=False)
+
+    found = run(
+        Experiment(
+            question="Does it stall?",
+            task=QUIET,
+            training=along(Simulation(cluster, protocols.k_async(1)), filtered),
+            grid={"learning_rate": RATES},
+            seeds=2,
+            updates=24,
+            evaluate_every=12,
+        ),
+        str(tmp_path),
+    ).results
+    assert (found["dropped_in_row"] == 22).all()
+    assert found["dropped"].to_numpy() == pytest.approx(22 / 24)
+    rows = records.read_metrics(tmp_path / "metrics.jsonl")[1:]
+    assert [row["dropped_in_row"] for row in rows] == [10, 22]
+    assert [row["dropped"] for row in rows] == pytest.approx([10 / 12, 22 / 24])
 
 
 def test_a_single_cell_along_a_trace_that_diverges_stops_with_the_update_named():

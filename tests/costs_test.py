@@ -68,6 +68,12 @@ def test_history_bytes_are_the_formula():
     assert history == CELLS * 8 * (4 * DIGITS_PARAMETERS + origin) + clocks
 
 
+def test_a_state_may_hold_a_key_of_noise():
+    """As `optax.add_noise` does; two words of 4 bytes each."""
+    keys = jax.random.split(jax.random.key(0), 3)
+    assert costs.device_bytes(keys) == 3 * 2 * 4
+
+
 def test_the_history_of_an_arm_is_as_deep_as_its_trace():
     trainer = built(arm(PROTOCOLS.round_robin(), 5))
     _, history = costs.state_bytes(trainer)

@@ -614,6 +614,13 @@ def test_too_many_attackers_are_refused(workers, attackers):
         dj.kardam(optax.sgd(0.1), workers=workers, attackers=attackers)
 
 
+@pytest.mark.parametrize("off", [{"frequency": False}, {"attackers": 0}])
+def test_no_leaf_of_a_state_is_empty(off):
+    """Orbax saves none that is."""
+    tx = dj.kardam(optax.sgd(0.1), **{"workers": 3, "attackers": 1} | off)
+    assert all(leaf.size for leaf in jax.tree.leaves(tx.init(TREE)))
+
+
 def test_a_filter_without_a_filter_is_refused():
     with pytest.raises(ValueError, match="`lipschitz` and `frequency` must not both"):
         dj.kardam(

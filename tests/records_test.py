@@ -44,7 +44,8 @@ def counters(diverged=((-1, -1), (-1, -1))):
     """Of two seeds and two cells; every update was fresh."""
     counts = np.zeros((2, 2, 3), np.int32)
     counts[..., 0] = 10
-    return Counters(np.asarray(diverged, np.int32), counts, np.zeros((2, 2), np.int32))
+    none = np.zeros((2, 2), np.int32)
+    return Counters(np.asarray(diverged, np.int32), counts, none, none)
 
 
 def chunk(losses):
@@ -196,6 +197,21 @@ def test_without_a_cluster_dropped_is_the_share_that_was_counted():
     metrics = {"train_loss": np.ones((2, 2))}
     rows = records.results(PROGRAM, counted, metrics, metrics)
     assert [row["dropped"] for row in rows] == [0.0, 0.1, 0.2, 0.3]
+
+
+def test_what_the_server_and_a_rule_refuse_is_one_share_in_rows_and_metrics(tmp_path):
+    refused = np.array([[0, 1], [2, 10]])
+    counted = counters()._replace(dropped=refused, dropped_in_row=refused)
+    metrics = {"train_loss": np.ones((2, 2))}
+    rows = records.results(SIMULATED, counted, metrics, metrics)
+    # the server refused a quarter of the first seed's; of the rest a rule, a tenth
+    shares = [0.25, 0.25 + 0.75 * 0.1, 0.2, 1.0]
+    assert [row["dropped"] for row in rows] == pytest.approx(shares)
+    assert [row["dropped_in_row"] for row in rows] == [0, 1, 2, 10]
+    written = records.Metrics(tmp_path, SIMULATED, 0)
+    row = written.write(2, ONES, counted, 1.0, None)
+    assert row["dropped"] == pytest.approx(np.mean(shares))
+    assert row["dropped_in_row"] == 10
 
 
 def test_metrics_hold_the_clock_and_the_evaluation_and_curves_are_read_from_them(

@@ -98,8 +98,9 @@ class KardamState(NamedTuple):
     accepted: jax.Array  # gradients accepted so far, int32 []
     dropped: jax.Array  # gradients refused so far, int32 []
     dropped_in_row: jax.Array  # gradients refused since the last one accepted, int32 []
-    # of the last gradients accepted, -1: none, int32 [2 f]; () without this filter
-    last_workers: Any
+    last_workers: (
+        Any  # of the last accepted, -1: none, int32 [2 f]; () if f is 0 or off
+    )
     lipschitz: Any  # `LipschitzState`, or () without this filter
     inner_state: Any  # unchanged by a refused gradient
 
@@ -196,8 +197,8 @@ def kardam(
             "`lipschitz` and `frequency` must not both be off, got False and False: use"
             " `inner` alone."
         )
-    frequency = frequency and attackers > 0
     window = base.check_bound("window", window, at_least=1)
+    recent = 2 * attackers if frequency else 0
     patience = workers if patience is None else patience
     if base.is_concrete(patience):
         patience = base.check_bound("patience", patience, at_least=1)
@@ -207,11 +208,11 @@ def kardam(
             accepted=jnp.zeros((), jnp.int32),
             dropped=jnp.zeros((), jnp.int32),
             dropped_in_row=jnp.zeros((), jnp.int32),
-            last_workers=jnp.full(2 * attackers, -1, jnp.int32) if frequency else (),
+            last_workers=jnp.full(recent, -1, jnp.int32) if recent else (),
             lipschitz=_no_gradients(params, workers, window) if lipschitz else (),
             inner_state=inner.init(params),
         )
-        return base.vary_as(params, state)
+        return _typed_as(params, state)
 
     def update_fn(
         updates, state, params=None, *, worker=None, stale_params=None, **extra_args
@@ -220,7 +221,7 @@ def kardam(
         worker = _check_worker("kardam", worker, workers)
         passes = (worker >= 0) & (worker < workers)
         last_workers = state.last_workers
-        if frequency:
+        if recent:
             passes &= (worker != last_workers).all()
         accept, memory = passes, state.lipschitz
         if lipschitz:
@@ -249,7 +250,7 @@ def kardam(
         new = inner.update(updates, state.inner_state, params, **handed, **extra_args)
         old = optax.tree.zeros_like(new[0]), state.inner_state
         updates, inner_state = optax.tree.where(accept, new, old)
-        if frequency:
+        if recent:
             with_this = jnp.append(last_workers, worker)[1:]
             last_workers = jnp.where(accept, with_this, last_workers)
         return updates, KardamState(
@@ -351,7 +352,7 @@ def zeno_plus_plus(
             validation=optax.tree.zeros_like(params),
             inner_state=inner.init(params),
         )
-        return base.vary_as(params, state)
+        return _typed_as(params, state)
 
     def update_fn(updates, state, params=None, **extra_args):
         base.check_gradients("zeno_plus_plus", updates)
@@ -504,6 +505,12 @@ def _product(tree: Any, other: Any) -> jax.Array:
 
 def _wide(leaf: Any) -> jax.Array:
     return jnp.asarray(leaf, jnp.promote_types(jnp.result_type(leaf), jnp.float32))
+
+
+def _typed_as(params: Any, state: Any) -> Any:
+    """A state that varies over all axes over which the parameters do."""
+    axes = {axis for leaf in jax.tree.leaves(params) for axis in base.varies_over(leaf)}
+    return base.vary(state, axis_name=tuple(sorted(axes))) if axes else state
 
 
 def _numbers(attackers: Any) -> jax.Array:

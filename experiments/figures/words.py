@@ -14,6 +14,7 @@ _WORDS = {
     "staleness_p99": "staleness, 99th percentile",
     "staleness_max": "largest staleness",
     "dropped": "dropped gradients",
+    "dropped_in_row": "gradients dropped in a row",
 }
 _UNITS = {
     "seconds": "s",

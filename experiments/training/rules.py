@@ -67,7 +67,8 @@ class Rule(NamedTuple):
     # update number -> float64 [seeds]: simulated seconds until it was done; None: the
     # training has no time of its own
     seconds: Callable[[int], np.ndarray] | None = None
-    # update number -> float64 [seeds]: refused gradients, a share of all that arrived
+    # update number -> float64 [seeds]: gradients that the cluster's server refused, a
+    # share of all that arrived; what rules of the optimizer refuse is added
     dropped: Callable[[int], np.ndarray] | None = None
     vmap_axes: Callable[[Any], Any] = dj.ring.vmap_axes
     workers: int = 1  # that take the step together, each on its own part of the batch
