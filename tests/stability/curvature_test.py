@@ -64,7 +64,7 @@ def test_sharpness_is_the_largest_of_them():
     np.testing.assert_allclose(found, largest, rtol=1e-6)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", shortened(SEEDS, SEEDS[0]))
 def test_a_preconditioner_divides_the_hessian(seed):
     params, batch = a_network(seed)
     rng = np.random.default_rng(seed)
