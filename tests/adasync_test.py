@@ -13,10 +13,11 @@ import pytest
 
 import delayjax as dj
 from delayjax.cluster import protocols
+from tests.support.cases import shortened
 
 SCHEMES = ["k_sync", "k_batch_sync", "k_async", "k_batch_async"]
 schemes = pytest.mark.parametrize("scheme", SCHEMES)
-seeds = pytest.mark.parametrize("seed", [1, 2, 3])
+seeds = pytest.mark.parametrize("seed", shortened([1, 2, 3], 1))
 
 WORKERS, UPDATES, DEPTH = 6, 60, 60
 SLOW = [1.0, 1.0, 1.5, 1.0, 3.0, 0.5]
@@ -212,7 +213,7 @@ FOR_EVER = dict(max_staleness=DEPTH, interval_seconds=math.inf)
 
 
 @schemes
-@pytest.mark.parametrize("k", [1, 4, WORKERS])
+@pytest.mark.parametrize("k", shortened([1, 4, WORKERS], 4))
 def test_a_fixed_k_does_what_the_cluster_s_protocol_does(scheme, k):
     # K stands in the state
     state = adasync(scheme, seed=k, initial_k=k, **FOR_EVER).init(START, KEY)
@@ -405,7 +406,7 @@ def chooser_of(scheme, initial_k):
 
 
 @schemes
-@pytest.mark.parametrize("initial_k", [1, 3, 8])
+@pytest.mark.parametrize("initial_k", shortened([1, 3, 8], 3))
 def test_k_is_the_papers_and_stays_among_the_workers(scheme, initial_k):
     losses = [1.0, 0.5, 0.2, 0.05, 1e-3]
     expected = [rule(scheme, 8, initial_k, 1 / loss) for loss in losses]

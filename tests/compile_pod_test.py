@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 import delayjax as dj
 from experiments import Arm, Experiment, Simulation, along, on_devices, tasks
 from experiments.pods import compile_pod, overlap
+from tests.support.cases import shortened
 from tests.support.commands import finish
 
 SMALL = "v5e:2x2"
@@ -416,23 +417,35 @@ def test_the_command_fails_where_an_experiment_does_not_fit(make, said):
         compile_pod.main(make(), SMALL)
 
 
-@pytest.mark.parametrize(
-    "arguments, said",
-    [
-        (("--topology=v5e:32x32",), "got 'v5e:32x32'"),
-        (("--topology=v5e:4x4", "--config.lrr=1"), "lrr"),
-        (("--topology=v5e:4x4", "extra"), "unknown argument 'extra'"),
-        ((), "--topology"),
-    ],
-    ids=["topology", "key", "argument", "missing"],
-)
-def test_a_mistyped_command_is_one_line(arguments, said):
+MISTYPED = {
+    "topology": (("--topology=v5e:32x32",), "got 'v5e:32x32'"),
+    "key": (("--topology=v5e:4x4", "--config.lrr=1"), "lrr"),
+    "argument": (("--topology=v5e:4x4", "extra"), "unknown argument 'extra'"),
+    "missing": ((), "--topology"),
+}
+
+
+@pytest.mark.parametrize("name", shortened(MISTYPED, "key", "missing"))
+def test_a_mistyped_command_is_one_line(name):
+    arguments, said = MISTYPED[name]
     code, output = finish(
         "--config=configs/default.py", *arguments, module="experiments.pods.compile_pod"
     )
     assert code == 1
     assert output.startswith("error: ") and output.count("\n") == 1
     assert said in output
+
+
+def test_a_mistyped_topology_ends_the_command():
+    with pytest.raises(SystemExit, match=r"error: .*got 'v5e:32x32'"):
+        compile_pod.main(tiny(4), "v5e:32x32")
+
+
+def test_a_stray_argument_ends_the_command(monkeypatch):
+    monkeypatch.setattr(compile_pod.flags, "FLAGS", lambda argv: argv)
+    assert compile_pod._parse_flags(["compile_pod"]) == ["compile_pod"]
+    with pytest.raises(SystemExit, match="error: unknown argument 'extra'"):
+        compile_pod._parse_flags(["compile_pod", "extra"])
 
 
 def test_options_of_gpus_are_known_and_those_of_cpus_are_none():

@@ -13,6 +13,7 @@ from matplotlib.colors import to_hex
 
 from experiments.figures.look import COLORS
 from experiments.programs import programs
+from tests.support.cases import shortened
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NOTEBOOKS = sorted(EXAMPLES.glob("*.md"))
@@ -137,7 +138,7 @@ def test_each_arm_of_one_s_own_is_one_program(own):
 
 
 @pytest.mark.parametrize(
-    "name", ["delay", "cluster", pytest.param("own", marks=pytest.mark.long)]
+    "name", shortened(["delay", "cluster", "own"], "delay", "cluster")
 )
 def test_figures_have_labels_with_units_and_colors_that_all_can_tell(name, request):
     figure = request.getfixturevalue(name)["figure"]

@@ -9,6 +9,7 @@ import pytest
 import delayjax as dj
 from experiments import execution, loop, on_devices, optimizer, tasks
 from experiments.host import checkpoints
+from tests.support.cases import shortened
 from tests.support.training_runs import QUIET, Trained, program_of
 
 TASK = tasks.breast_cancer(batch_size=8)
@@ -62,8 +63,13 @@ def test_workers_that_share_a_batch_do_what_one_does_with_all_of_it():
     assert_same_training(trained(optimizer(shared(), workers=4)), trained(late_adam))
 
 
-@pytest.mark.parametrize("workers", [4, 8])  # of devices there are four
-@pytest.mark.parametrize("exchange", ["mean", "overlapped_mean"])
+@pytest.mark.parametrize(
+    ("exchange", "workers"),  # of devices there are four
+    shortened(
+        [(e, workers) for workers in (4, 8) for e in ("mean", "overlapped_mean")],
+        *(("mean", 4), ("overlapped_mean", 8)),
+    ),
+)
 def test_devices_do_what_the_simulation_does(workers, exchange):
     make = shared(getattr(dj.exchange, exchange))
     simulated = trained(optimizer(make, workers=workers))

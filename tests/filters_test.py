@@ -9,6 +9,7 @@ from jax.sharding import AxisType
 
 import delayjax as dj
 from delayjax.cluster import protocols
+from tests.support.cases import shortened
 
 STEPS = 100
 CURVATURE = np.array([0.25, 1.0, 0.5])
@@ -97,7 +98,7 @@ def kardam_server(run, *, workers, attackers, window, patience, every):
     return np.array(xs[1:]), accepted
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", shortened([1, 2, 3], 1))
 @pytest.mark.parametrize(
     ("workers", "attackers", "window", "patience", "every"),
     [(4, 1, 26, None, 1), (7, 2, 3, 2, 1), (5, 0, 1, None, 1), (5, 1, 2, None, 3)],
@@ -153,7 +154,7 @@ def zeno_server(run, *, learning_rate, rho, eps, refresh_every):
     return np.array(xs[1:]), accepted
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", shortened([1, 2, 3], 1))
 @pytest.mark.parametrize(
     ("rho", "eps", "refresh_every"), [(0.0, 0.0, 1), (0.05, 0.0, 7), (0.1, 0.02, 10)]
 )
@@ -176,7 +177,7 @@ def test_zeno_plus_plus_is_the_papers_server(seed, rho, eps, refresh_every):
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5])
-@pytest.mark.parametrize("factor", [1e-3, 1.0, 1e6])
+@pytest.mark.parametrize("factor", shortened([1e-3, 1.0, 1e6], 1e6))
 def test_the_size_of_a_gradient_says_nothing_to_zeno(rho, factor):
     """It is scaled to |v|: accepted iff its cosine with v is at least rho/eta."""
     numbers = {"learning_rate": 1.0, "rho": rho, "eps": 0.0, "refresh_every": 1}
@@ -340,7 +341,7 @@ def scaled(factor):
 
 
 @pytest.mark.parametrize("name", FILTERS)
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
+@pytest.mark.parametrize("bad", shortened([np.nan, np.inf, 1e30], np.nan, 1e30))
 def test_a_refused_gradient_leaves_every_bit_of_the_inner_state(name, bad):
     tx = FILTERS[name]
     state = tx.init(TREE)

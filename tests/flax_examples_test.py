@@ -16,6 +16,7 @@ from flax.training import train_state
 from sklearn import datasets
 
 import delayjax as dj
+from tests.support.cases import shortened
 
 STEPS, BATCH, DEPTH = 6, 32, 64
 
@@ -207,6 +208,7 @@ EXAMPLES = {
     ),
 }
 examples = pytest.mark.parametrize("name", EXAMPLES)
+some = pytest.mark.parametrize("name", shortened(EXAMPLES, "linen cnn", "nnx lm"))
 
 
 @functools.cache
@@ -222,7 +224,7 @@ def late(name):
     return run(dj.delayed(optax.adamw(5e-3), 2, max_delay=DEPTH), **donated)
 
 
-@examples
+@some
 def test_a_delay_of_zero_is_the_original_bit_for_bit(name):
     run, _, _ = EXAMPLES[name]
     got = run(dj.delayed(optax.adamw(5e-3), 0))
@@ -231,7 +233,7 @@ def test_a_delay_of_zero_is_the_original_bit_for_bit(name):
         jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
 
-@examples
+@some
 def test_a_delay_of_two_is_a_loop_that_keeps_two_gradients(name):
     _, by_hand, _ = EXAMPLES[name]
     expected = by_hand(optax.adamw(5e-3), 2)

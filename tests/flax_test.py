@@ -14,6 +14,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
+from tests.support.cases import shortened
 
 DEPTH = 3  # D + 1 = 4 slots: a number that the mesh divides, so nothing fails by luck
 MESH = jax.make_mesh((4,), ("fsdp",), axis_types=(AxisType.Auto,))
@@ -164,7 +165,7 @@ def test_no_collective_moves_slots_between_devices():
         assert not ("all-gather" in line and f"[{DEPTH + 1}," in line), line
 
 
-@pytest.mark.parametrize("name", HISTORIES)
+@pytest.mark.parametrize("name", shortened(HISTORIES, "cast", "sharded"))
 def test_every_history_trains_an_nnx_model_alike(name):
     _, optimizer, losses = trained(history=HISTORIES[name])
     _, _, plain = trained()
@@ -349,7 +350,7 @@ def test_a_sharded_linen_state_trains_as_one_on_one_device():
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", HISTORIES)
+@pytest.mark.parametrize("name", shortened(HISTORIES, "cast", "on_host"))
 def test_flax_serialization_keeps_every_bit(name):
     params = {"w": jnp.ones((3, 2)), "h": jnp.full(2, 0.7, jnp.bfloat16)}
     tx = dj.delayed(optax.adam(0.1), 2, history=HISTORIES[name])

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from experiments import load
+from tests.support.cases import shortened
 from tests.support.commands import ROOT, Forks, ended, finish, metrics
 
 TINY = "--config=tests/support/tiny.py"
@@ -185,12 +186,15 @@ def wait_for_rows(workdir, process, more_than=8):
 
 @pytest.mark.parametrize(
     ("kind", "how", "code"),
-    [
-        pytest.param("whole", signal.SIGTERM, 143, marks=pytest.mark.long),
-        ("whole", signal.SIGINT, 143),
-        pytest.param("whole", signal.SIGKILL, -9, marks=pytest.mark.long),
-        ("whole_cluster", signal.SIGKILL, -signal.SIGKILL),
-    ],
+    shortened(
+        [
+            ("whole", signal.SIGTERM, 143),
+            ("whole", signal.SIGINT, 143),
+            ("whole", signal.SIGKILL, -9),
+            ("whole_cluster", signal.SIGKILL, -9),
+        ],
+        *(("whole", signal.SIGINT, 143), ("whole_cluster", signal.SIGKILL, -9)),
+    ),
 )
 def test_an_interrupted_run_ends_as_if_it_had_not_been(
     tmp_path, kind, how, code, forks, compiled, request
@@ -214,6 +218,7 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(
     assert tables(tmp_path) == tables(whole)
 
 
+@pytest.mark.long  # tests/run_test.py has it, in this process
 def test_more_updates_of_a_finished_run_go_on(whole, forks, compiled, tmp_path):
     for updates in (150, 400):
         code, output = forks.finish(
@@ -225,6 +230,7 @@ def test_more_updates_of_a_finished_run_go_on(whole, forks, compiled, tmp_path):
     assert tables(tmp_path) == tables(whole[0])
 
 
+@pytest.mark.long  # likewise
 def test_the_parts_of_a_run_together_are_the_whole(whole, forks, compiled, tmp_path):
     for i in range(2):
         code, output = forks.finish(

@@ -6,6 +6,7 @@ import optax
 import pytest
 
 import delayjax as dj
+from tests.support.cases import shortened
 from tests.support.compiled import compile_as_usual
 
 DELAY = 16
@@ -179,7 +180,7 @@ def grid_chunk(make, max_delay):
     return compile_as_usual(jax.jit(chunk, donate_argnums=0).lower(carry))
 
 
-@pytest.mark.parametrize("name", GRID)
+@pytest.mark.parametrize("name", shortened(GRID, "compensated", "skip"))
 def test_a_grid_holds_no_second_ring(name):
     program, plain = grid_chunk(GRID[name], DELAY), grid_chunk(GRID[name], 0)
     assert temporary(program) <= temporary(plain) + CELLS * RING / 4

@@ -5,13 +5,17 @@ import random
 import re
 import signal
 import socket
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax
 import pytest
 
 from benchmarks import kill
 from experiments import load
 from experiments.host import processes
+from tests.support.cases import shortened
 
 UPDATES = ("--config.updates=200", "--checkpoint_every=10")
 
@@ -31,14 +35,19 @@ def whole(tmp_path_factory, compiled):
     return workdir, outputs
 
 
-def test_the_first_process_alone_writes_and_reports(whole):
-    workdir, (first, second) = whole
-    assert "report:" in first and "updates 0 to 200" in first
+def test_the_first_process_alone_writes_and_reports(tmp_path):
+    workdir = tmp_path / "run"
+    few = "--config.updates=20", "--config.delay=(4,)"
+    codes, outputs = kill.finish(kill.start(f"--workdir={workdir}", *few))
+    assert codes == [0, 0], outputs
+    first, second = outputs
+    assert "report:" in first and "updates 0 to 20" in first
     assert not re.search(r"^\d\d:\d\d:\d\d", second, re.MULTILINE)
-    assert len(kill.rows(workdir)) == 21  # and one before any training
+    assert len(kill.rows(workdir)) == 3  # and one before any training
     assert len(list(workdir.glob("tensorboard/*/events*"))) == 1
 
 
+@pytest.mark.long
 def test_a_killed_peer_ends_the_other_and_the_run_ends_as_if_it_had_not_been(
     whole, tmp_path, compiled
 ):
@@ -92,6 +101,12 @@ def test_a_run_goes_on_with_other_processes_and_devices(whole, tmp_path, compile
     assert steps == list(range(0, 201, 10))
 
 
+VAINLY = [
+    (1, r"--coordinator=(localhost:\d+) was not reached in --timeout_seconds=2 "),
+    (0, r"not all processes .* met at (localhost:\d+) within --timeout_seconds"),
+]
+
+
 def test_different_configs_are_refused_by_all_with_the_keys(tmp_path):
     started = kill.start(f"--workdir={tmp_path}", of_last=("--config.width=16",))
     codes, outputs = kill.finish(started)
@@ -101,17 +116,7 @@ def test_different_configs_are_refused_by_all_with_the_keys(tmp_path):
         assert f"error: the processes were given different configs: {message}" in output
 
 
-@pytest.mark.parametrize(
-    ("process_id", "message"),
-    [
-        (1, r"--coordinator=(localhost:\d+) was not reached in --timeout_seconds=2 "),
-        pytest.param(
-            0,
-            r"not all processes .* met at (localhost:\d+) within --timeout_seconds",
-            marks=pytest.mark.long,
-        ),
-    ],
-)
+@pytest.mark.parametrize(("process_id", "message"), shortened(VAINLY, VAINLY[0]))
 def test_who_waits_in_vain_for_the_others_says_so_and_ends(
     tmp_path, process_id, message
 ):
@@ -147,6 +152,53 @@ def test_a_coordinator_without_a_port_is_refused(process_id):
             process_id=process_id,
             timeout_seconds=1,
         )
+
+
+@pytest.fixture
+def ends(monkeypatch):
+    """What would be done as this process ends, in place of what JAX is told."""
+    done = SimpleNamespace(codes=[], told=[], leave=[])
+    monkeypatch.setattr(processes.os, "_exit", done.codes.append)
+    monkeypatch.setattr(processes.atexit, "register", done.leave.append)
+    monkeypatch.setattr(processes.sys, "excepthook", None)
+    processes._see_to_the_end("process 1 of 2", SimpleNamespace(tell=done.told.append))
+    return done
+
+
+def test_a_collective_that_fails_is_one_line_about_a_peer(ends, capsys):
+    error = jax.errors.JaxRuntimeError("Gloo all-reduce failed:\n connection closed")
+    sys.excepthook(type(error), error, None)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.startswith("error: process 1 of 2: another process of the run is gone")
+    assert "(Gloo all-reduce failed: connection closed)" in said
+    assert "goes on from the last checkpoint" in said
+    assert (ends.codes, ends.told) == ([1], [""])  # nothing is left to say
+
+
+def test_an_error_of_one_s_own_keeps_its_traceback_and_ends_at_once(ends, capsys):
+    error = ValueError("a connection of its own")
+    sys.excepthook(type(error), error, None)
+    assert "ValueError: a connection of its own" in capsys.readouterr().err
+    assert (ends.codes, ends.told) == ([1], [""])
+
+
+def test_a_process_that_ends_in_order_waits_for_the_others(ends, monkeypatch):
+    waited = []
+    monkeypatch.setattr(jax.distributed, "shutdown", lambda: waited.append(ends.told))
+    (leave,) = ends.leave
+    leave()
+    assert waited and ends.told == [""]
+
+
+@pytest.mark.parametrize("last", ["error: killed", ""])
+def test_the_last_line_that_was_told_is_said_however_a_process_ends(capfd, last):
+    watcher = processes._Watcher()
+    for line in ("error: not met", last):
+        watcher.tell(line)
+    watcher._process.stdin.close()  # as of a process that was killed
+    watcher._process.wait(timeout=60)
+    assert capfd.readouterr().err == f"{last}\n" * bool(last)
 
 
 def test_what_fails_in_another_process_fails_here(monkeypatch):

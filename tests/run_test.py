@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from types import SimpleNamespace
 
@@ -31,6 +32,7 @@ from experiments.main import keep_compiled
 from experiments.programs import programs
 from experiments.training import methods
 from experiments.training.rules import data_seed
+from tests.support.cases import shortened
 
 EIGENVALUES = (0.5, 2.0)
 QUADRATIC = tasks.quadratic(EIGENVALUES, noise=0.1)
@@ -67,8 +69,21 @@ def by_hand(learning_rate, delay, seed, updates):
     return 0.5 * np.sum(np.asarray(EIGENVALUES) * x**2)
 
 
-def test_a_run_s_results_are_a_loop_s_by_hand(tmp_path):
-    found = run(experiment(), str(tmp_path))
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nothing interrupted: its folder, which is to stay, and its tables."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, run(experiment(), str(folder))
+
+
+@pytest.fixture
+def folder(whole, tmp_path):
+    """A copy of that run's folder."""
+    return shutil.copytree(whole[0], tmp_path / "copy")
+
+
+def test_a_run_s_results_are_a_loop_s_by_hand(whole):
+    _, found = whole
     assert len(found.results) == 2 * 2 * 2
     for row in found.results.itertuples():
         expected = by_hand(row.learning_rate, row.delay, row.seed, 30)
@@ -87,9 +102,10 @@ def test_curves_have_the_start_each_evaluation_and_the_end(tmp_path):
     assert last["train_loss"].item() == cell["train_loss"].iloc[-1]
 
 
-def test_the_tables_are_on_disk_and_several_runs_are_one_frame(tmp_path):
+def test_the_tables_are_on_disk_and_several_runs_are_one_frame(whole, tmp_path):
+    there, found = whole
     for name in ("a", "b"):
-        found = run(experiment(), str(tmp_path / name))
+        shutil.copytree(there, tmp_path / name)
     both = load(tmp_path / "a", tmp_path / "b")
     assert both.results["run"].value_counts().to_dict() == {"a": 8, "b": 8}
     again = both.results.query("run == 'b'").drop(columns="run").reset_index(drop=True)
@@ -117,16 +133,15 @@ def test_a_grid_of_momentum_delay_and_step_is_traced_once(tmp_path):
     assert counts[0] == counts[1]
 
 
-def test_the_parts_of_a_run_together_are_the_whole(tmp_path):
-    whole = run(experiment(), str(tmp_path / "whole")).results
+def test_the_parts_of_a_run_together_are_the_whole(whole, tmp_path):
     parts = [
         run(experiment(), str(tmp_path / str(i)), shard=(i, 3)).results
         for i in range(3)
     ]
     keys = ["learning_rate", "delay", "seed"]
     together = pd.concat(parts).sort_values(keys).reset_index(drop=True)
-    whole = whole.sort_values(keys).reset_index(drop=True)
-    pd.testing.assert_frame_equal(together, whole, rtol=1e-6)
+    expected = whole[1].results.sort_values(keys).reset_index(drop=True)
+    pd.testing.assert_frame_equal(together, expected, rtol=1e-6)
 
 
 def test_a_cell_that_diverges_is_frozen_and_its_neighbors_go_on(tmp_path):
@@ -149,6 +164,7 @@ def test_a_single_cell_that_diverges_stops_and_says_when(tmp_path):
         )
 
 
+@pytest.mark.long  # tests/main_test.py has it of a command
 def test_everything_may_diverge(tmp_path):
     found = run(
         experiment(grid={"learning_rate": (1e25, 2e25), "delay": (0,)}), str(tmp_path)
@@ -177,19 +193,21 @@ def stopping(signal_number, at):
     return tasks.Task(QUADRATIC.init, QUADRATIC.loss, batches, QUADRATIC.evaluate)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_run_ends_in_the_same_bits(tmp_path, number):
+@pytest.mark.parametrize(
+    "number", shortened([signal.SIGTERM, signal.SIGINT], signal.SIGTERM)
+)
+def test_a_stopped_run_ends_in_the_same_bits(whole, tmp_path, number):
     task = stopping(number, 15)
     with pytest.raises(loop.InterruptionError, match=f"stopped by {number.name}, "):
-        run(experiment(task=task), str(tmp_path / "stopped"))
-    found = run(experiment(task=task), str(tmp_path / "stopped"))
-    whole = run(experiment(), str(tmp_path / "whole"))
-    pd.testing.assert_frame_equal(found.results, whole.results, rtol=0)
-    pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
+        run(experiment(task=task), str(tmp_path))
+    found, expected = run(experiment(task=task), str(tmp_path)), whole[1]
+    pd.testing.assert_frame_equal(found.results, expected.results, rtol=0)
+    pd.testing.assert_frame_equal(found.curves, expected.curves, rtol=0)
 
 
-def test_a_full_disk_is_one_line_and_the_same_call_goes_on(tmp_path, monkeypatch):
-    whole = run(experiment(), str(tmp_path / "whole"))
+def test_a_full_disk_is_one_line_and_the_same_call_goes_on(
+    whole, tmp_path, monkeypatch
+):
     free = iter([10**9] * 2 + [1000])
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -198,10 +216,10 @@ def test_a_full_disk_is_one_line_and_the_same_call_goes_on(tmp_path, monkeypatch
             lambda path: SimpleNamespace(free=next(free)),
         )
         with pytest.raises(OSError, match=r"^the disk of \S+ is full: make room, "):
-            run(experiment(), str(tmp_path / "full"), checkpoint_every=5)
-    found = run(experiment(), str(tmp_path / "full"), checkpoint_every=5)
-    pd.testing.assert_frame_equal(found.results, whole.results, rtol=0)
-    pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
+            run(experiment(), str(tmp_path), checkpoint_every=5)
+    found, expected = run(experiment(), str(tmp_path), checkpoint_every=5), whole[1]
+    pd.testing.assert_frame_equal(found.results, expected.results, rtol=0)
+    pd.testing.assert_frame_equal(found.curves, expected.curves, rtol=0)
 
 
 def test_a_run_along_a_cluster_goes_on_for_more_updates(tmp_path):
@@ -241,17 +259,15 @@ def test_another_run_in_the_folder_is_refused_and_names_what_differs(tmp_path):
         run(experiment(grid=grid), str(tmp_path), config={"rate": 1})
 
 
-def test_another_task_in_the_folder_is_refused(tmp_path):
-    run(experiment(), str(tmp_path))
+def test_another_task_in_the_folder_is_refused(folder):
     task = tasks.quadratic((0.5, 3.0), noise=0.1)
     with pytest.raises(ValueError, match="holds another run:\n  the facts of all"):
-        run(experiment(task=task), str(tmp_path))
+        run(experiment(task=task), str(folder))
 
 
-def test_another_question_or_claim_is_the_same_run(tmp_path):
-    run(experiment(), str(tmp_path))
-    run(experiment(question="Another?", notes="More."), str(tmp_path))
-    assert json.loads((tmp_path / "run.json").read_text())["question"] == "Another?"
+def test_another_question_or_claim_is_the_same_run(folder):
+    run(experiment(question="Another?", notes="More."), str(folder))
+    assert json.loads((folder / "run.json").read_text())["question"] == "Another?"
 
 
 def test_two_runs_at_once_in_one_folder_are_refused(tmp_path):
@@ -325,6 +341,7 @@ def test_fresh_replay_is_plain_training(tmp_path):
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
+@pytest.mark.long  # tests/methods_test.py has it of the programs
 def test_replicas_that_average_at_each_step_train_one_model(tmp_path):
     task = tasks.digits_mlp(batch_size=4, width=4)
     grid = {"learning_rate": (0.1,)}
@@ -341,6 +358,7 @@ def test_replicas_that_average_at_each_step_train_one_model(tmp_path):
     np.testing.assert_allclose(*losses, rtol=1e-4)
 
 
+@pytest.mark.long  # tests/execution_test.py has it of the programs
 def test_several_workers_share_a_batch(tmp_path):
     task = tasks.digits_mlp(batch_size=8, width=4)
     grid = {"learning_rate": (0.1,)}
@@ -365,12 +383,11 @@ def test_the_batch_must_divide_among_the_workers():
         rule.given(0, 1)
 
 
-def test_a_refused_run_leaves_the_record_of_the_other(tmp_path):
-    run(experiment(), str(tmp_path))
-    before = (tmp_path / "run.json").read_text()
+def test_a_refused_run_leaves_the_record_of_the_other(folder):
+    before = (folder / "run.json").read_text()
     with pytest.raises(ValueError, match="holds another run"):
-        run(experiment(seeds=3), str(tmp_path))
-    assert (tmp_path / "run.json").read_text() == before
+        run(experiment(seeds=3), str(folder))
+    assert (folder / "run.json").read_text() == before
 
 
 class Collected:
@@ -394,11 +411,10 @@ def test_a_writer_of_one_s_own_gets_each_chunk_and_is_closed(tmp_path):
     assert own.closed
 
 
-def test_profiled_updates_leave_a_trace_of_jax(tmp_path):
+def test_profiled_updates_leave_a_trace_of_jax(whole, tmp_path):
     run(experiment(), str(tmp_path), profile=range(12, 13))
     assert list((tmp_path / "profile").rglob("*.xplane.pb"))
-    run(experiment(), str(tmp_path / "other"))
-    assert not (tmp_path / "other" / "profile").exists()
+    assert not (whole[0] / "profile").exists()
 
 
 @pytest.fixture
@@ -414,6 +430,7 @@ def compile_cache(tmp_path):
     compilation_cache.reset_cache()
 
 
+@pytest.mark.long  # tests/main_test.py has it of two commands
 def test_a_second_run_compiles_nothing(tmp_path, compile_cache):
     kept = []
     for name in ("first", "second"):

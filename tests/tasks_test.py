@@ -29,6 +29,7 @@ from experiments.tasks import (
     models,
     networks,
 )
+from tests.support.cases import shortened
 
 OWN_TASK = '''
 """How far does diabetes progress within a year? 442 patients, 10 measurements."""
@@ -339,7 +340,7 @@ def test_batches_are_a_pure_function_of_seed_and_steps(task):
 @pytest.mark.parametrize(
     "name", ["digits_mlp", "digits_cnn", "breast_cancer", "char_lm", "tokens", "tfds"]
 )
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", shortened([1, 2], 1))
 def test_a_part_of_a_batch_is_what_the_whole_has_there(make, name, part, seed):
     task = make(name)
     whole = task.batches(seed, 2, 25)  # past the end of an epoch of `tfds`
@@ -399,12 +400,7 @@ def test_the_functions_map_over_cells(task):
 
 
 @pytest.mark.parametrize(
-    "task",
-    [
-        pytest.param(name, marks=[pytest.mark.long] if name == "tfds" else [])
-        for name in TASKS
-    ],
-    indirect=True,
+    "task", shortened(TASKS, *(name for name in TASKS if name != "tfds")), indirect=True
 )
 def test_training_lowers_the_evaluated_loss(task):
     before = metrics_of(task, *whole_init(task, jax.random.key(0)))
@@ -891,7 +887,7 @@ def test_photographs_are_cut_and_seen_once_an_epoch_with_their_labels(photo_dir)
     assert len(boxes) == 24  # an example is cut anew in each epoch
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", shortened([1, 2, 3], 1))
 def test_a_photograph_s_cut_does_not_depend_on_who_draws_it(photo_dir, seed):
     batches = photos(photo_dir).batches
     whole = batches(seed, 0, 4)
@@ -1010,17 +1006,14 @@ def test_the_transformer_in_bfloat16_is_that_in_float32_but_for_rounding():
     assert 1e-4 < error < 0.05
 
 
-@pytest.mark.parametrize(
-    ("network", "x"),
-    [
-        (
-            functools.partial(models.Transformer, 7, 10, 32, 2, 2),
-            jnp.zeros((2, 10), int),
-        ),
-        (functools.partial(models.ResNet20, 5), jnp.zeros((2, 32, 32, 3), jnp.uint8)),
-        (functools.partial(models.ResNet50, 5), jnp.zeros((2, 64, 64, 3), jnp.uint8)),
-    ],
-)
+NETWORKS = [
+    (functools.partial(models.Transformer, 7, 10, 32, 2, 2), jnp.zeros((2, 10), int)),
+    (functools.partial(models.ResNet20, 5), jnp.zeros((2, 32, 32, 3), jnp.uint8)),
+    (functools.partial(models.ResNet50, 5), jnp.zeros((2, 64, 64, 3), jnp.uint8)),
+]
+
+
+@pytest.mark.parametrize(("network", "x"), shortened(NETWORKS, *NETWORKS[:2]))
 def test_in_bfloat16_products_are_and_parameters_and_logits_are_not(network, x):
     half, key = network(dtype=jnp.bfloat16), jax.random.key(0)
     params = jax.eval_shape(half.init, key, x)

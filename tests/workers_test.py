@@ -15,7 +15,8 @@ from jax.sharding import PartitionSpec as P
 import delayjax as dj
 from delayjax.workers import WorkerState
 from tests.exchange import oracle
-from tests.exchange.driving import shared_buffers
+from tests.exchange.driving import parted, shared_buffers
+from tests.support.cases import shortened
 from tests.support.compiled import compile_as_usual
 
 STEPS, WORKERS = 50, 4
@@ -293,6 +294,8 @@ TABLES = {
     "groups": (GROUPS, MEMBERS, TWO_LEVELS),
 }
 FEW = ("late and overlapped", "a delay a worker, overlapped", "dropped")
+# trained in every execution of the default tests; `run` trains all
+SHORT = {"workers": FEW, "groups": ("a delay a group",)}
 
 
 # Where it runs. All compositions of a table train side by side, as one program.
@@ -385,19 +388,31 @@ def twin(task, level, name, follow=None):
 
 
 MEMBERS_OF_TABLES = [(k, name) for k, (_, _, table) in TABLES.items() for name in table]
+SHORT_MEMBERS = [(level, name) for level, names in SHORT.items() for name in names]
 compositions = pytest.mark.parametrize(("level", "name"), MEMBERS_OF_TABLES)
 
 
-def in_float64(level, execution, names=None):
+def in_float64(level, name, execution):
+    """The split and the metrics of one composition."""
+    few = SHORT[level]
+    others = tuple(other for other in TABLES[level][2] if other not in few)
     with jax.enable_x64(True):
-        names = tuple(TABLES[level][2]) if names is None else names
-        return trained(logistic_task, level, names, execution)
+        split, metrics = trained(
+            logistic_task, level, few if name in few else others, execution
+        )
+    return parted(split)[name] if split else None, metrics[name]
 
 
-@pytest.mark.parametrize("execution", ["simulate", "run", "jit"])
-@compositions
+@pytest.mark.parametrize(
+    ("level", "name", "execution"),
+    shortened(
+        [(*m, e) for e in ("simulate", "run", "jit") for m in MEMBERS_OF_TABLES],
+        *((*m, "run") for m in MEMBERS_OF_TABLES),
+        *((*m, e) for e in ("simulate", "jit") for m in SHORT_MEMBERS),
+    ),
+)
 def test_float64_training_follows_a_numpy_loop(level, name, execution):
-    params = in_float64(level, execution)[1][name]["params"]
+    params = in_float64(level, name, execution)[1]["params"]
     assert params.dtype == np.float64
     expected = twin(logistic_task, level, name)
     np.testing.assert_allclose(params, expected, rtol=0, atol=1e-10)
@@ -405,20 +420,22 @@ def test_float64_training_follows_a_numpy_loop(level, name, execution):
 
 @pytest.mark.parametrize("name", FEW)
 def test_pmap_takes_the_same_step(name):
-    params = in_float64("workers", "pmap", FEW)[1][name]["params"]
+    params = in_float64("workers", name, "pmap")[1]["params"]
     expected = twin(logistic_task, "workers", name)
     np.testing.assert_allclose(params, expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("execution", ["run", "jit"])
-@compositions
+@pytest.mark.parametrize(
+    ("level", "name"), shortened(MEMBERS_OF_TABLES, *SHORT_MEMBERS)
+)
 def test_every_execution_holds_the_same_split(level, name, execution):
-    split, reference = (in_float64(level, e)[0] for e in (execution, "simulate"))
+    split, reference = (in_float64(level, name, e)[0] for e in (execution, "simulate"))
     assert split.axes == reference.axes
-    assert_close(split.state[name], reference.state[name], rtol=0, atol=1e-10)
+    assert_close(split.state, reference.state, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("execution", EXECUTIONS)
+@pytest.mark.parametrize("execution", shortened(EXECUTIONS, "run"))
 @pytest.mark.parametrize("name", FEW)
 def test_float32_steps_of_a_perceptron_round_off(name, execution):
     """Each step is the loop's from the same parameters, but for float32's rounding.
@@ -434,9 +451,9 @@ def test_float32_steps_of_a_perceptron_round_off(name, execution):
 @compositions
 def test_own_are_the_leaves_that_differ_and_no_others(level, name):
     """The parameters, the optimizer behind the mean and all clocks are held once."""
-    split = in_float64(level, "simulate")[0]
+    split = in_float64(level, name, "run")[0]
     structure = jax.tree.structure(split.state)
-    axes = jax.tree.unflatten(structure, [" ".join(a) for a in split.axes])[name]
+    axes = jax.tree.unflatten(structure, [" ".join(a) for a in split.axes])
     held = {
         jax.tree_util.keystr(path): a for path, a in jax.tree.leaves_with_path(axes)
     }
@@ -518,7 +535,9 @@ def test_workers_hold_the_parameters_and_the_optimizer_once(name, depth):
     assert 0 < nbytes(split) - (N + size(depth)) <= clocks
 
 
-@pytest.mark.parametrize("name", HELD)
+@pytest.mark.parametrize(
+    "name", shortened(HELD, "late and overlapped", "a delay a worker")
+)
 def test_a_donated_step_copies_no_history(name):
     # simulated: on CPU devices XLA copies a history that is a worker's own
     workers, split, data = wide_split(BOTH["simulate"], HELD[name][0](64))
@@ -581,11 +600,16 @@ def test_one_worker_s_state_is_a_copy(make):
 
 
 @pytest.mark.parametrize(
-    ("stripped", "depth"), [(False, 1), (True, 3)], ids=["shallower", "stripped"]
+    ("execution", "change"),
+    shortened(
+        [(e, change) for change in ("shallower", "stripped") for e in BOTH],
+        *(("run", "shallower"), ("simulate", "stripped")),
+    ),
 )
-@both
-def test_a_split_with_another_history_may_be_donated(make, stripped, depth):
+def test_a_split_with_another_history_may_be_donated(execution, change):
     """It was a crash on devices where two of its leaves were one buffer."""
+    make, stripped = BOTH[execution], change == "stripped"
+    depth = 3 if stripped else 1
 
     def workers_of(depth):
         tx = dj.delayed(dj.exchange.overlapped_mean(ADAM, keep_params=True), depth)
@@ -603,8 +627,9 @@ def test_a_split_with_another_history_may_be_donated(make, stripped, depth):
     assert np.isfinite(metrics["loss"])
 
 
-@both
-def test_every_leaf_keeps_its_type(make):
+@pytest.mark.parametrize("execution", shortened(BOTH, "run"))
+def test_every_leaf_keeps_its_type(execution):
+    make = BOTH[execution]
     tx = dj.delayed(
         dj.exchange.overlapped_mean(
             optax.chain(ADAM, dj.scale_by_staleness(dj.modulation.inverse)),

@@ -7,6 +7,7 @@ import pytest
 
 from delayjax import averaging
 from delayjax._src.averaging import racing
+from tests.support.cases import shortened
 
 TREE = {"w": jnp.zeros((3, 2)), "b": jnp.zeros(4)}
 
@@ -30,7 +31,7 @@ def all_draws(seed, max_age):
 
 
 @pytest.mark.parametrize("max_age", [0, 1, 6])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", shortened([1, 2, 3], 1))
 def test_each_age_is_as_likely_and_losses_come_at_their_rate(max_age, seed):
     ages, lost = all_draws(seed, max_age)
     shares = np.bincount(ages.ravel(), minlength=max_age + 1) / ages.size
@@ -73,7 +74,7 @@ def test_a_rate_of_losses_may_be_traced():
 
 
 @pytest.mark.parametrize("max_age", [0, 2, 9])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", shortened([1, 2, 3], 1))
 def test_what_is_read_is_what_the_center_was_some_visits_ago(max_age, seed):
     """Against a list of all versions; not every worker comes."""
     races = averaging.races(jax.random.key(seed), max_age)

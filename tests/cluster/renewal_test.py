@@ -9,6 +9,7 @@ from scipy import stats
 from delayjax import cluster
 from delayjax.cluster import protocols
 from tests.stability import renewal
+from tests.support.cases import shortened
 
 EXPONENTIAL = cluster.exponential(1.0)
 REGULAR = {
@@ -104,13 +105,7 @@ SPECS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name == "uniform" else pytest.mark.long)
-        for name in SPECS
-    ],
-)
+@pytest.mark.parametrize("name", shortened(SPECS, "uniform"))
 def test_long_simulations_have_the_law_to_half_a_per_cent(name):
     law = cluster.staleness_law(SPECS[name])
     measured = [

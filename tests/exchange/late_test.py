@@ -19,6 +19,7 @@ from tests.exchange.driving import (
     executions,
     shared_buffers,
 )
+from tests.support.cases import shortened
 
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
 STEPS, ROWS, INPUTS, HIDDEN = 12, 16, 8, 4
@@ -137,7 +138,10 @@ def parts_of(tree):
     return jax.tree.map(lambda x: x.sharding.shard_shape(x.shape), tree)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    shortened(CASES, "auto, replicated, late", "explicit, tensor", "unreduced, fsdp"),
+)
 def test_it_is_the_overlapped_mean_of_workers(case):
     """In float64, on every mesh; donated, in a scan that refuses other types."""
     kind, split, form, inner = CASES[case]

@@ -8,6 +8,7 @@ import pytest
 from jax.sharding import AxisType
 
 import delayjax as dj
+from tests.support.cases import shortened
 
 STEPS, SIZE = 100, 5
 
@@ -72,7 +73,7 @@ def noisy_bowl(seed):
     return grad, grad_in_numpy, rng.normal(size=SIZE)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", shortened([1, 2, 3], 1))
 @pytest.mark.parametrize("gain", [0.0, 0.05])
 def test_it_is_the_papers_loop_where_neighbors_follow(seed, gain):
     grad, in_numpy, start = noisy_bowl(seed)
@@ -130,7 +131,7 @@ def test_the_estimate_settles_on_the_target(tau, target):
     assert estimate == pytest.approx(target, abs=0.01)
 
 
-@pytest.mark.parametrize("tau", [0, 1, 4, 8])
+@pytest.mark.parametrize("tau", shortened([0, 1, 4, 8], 4))
 def test_with_noise_the_estimates_mean_settles_on_the_target(tau):
     key, size, target, steps = jax.random.key(0), 400, 0.5, 1500
 

@@ -13,6 +13,7 @@ import pytest
 from delayjax import cluster, stability
 from delayjax._src.stability.trace_dynamics import TraceDynamics
 from tests.stability import renewal
+from tests.support.cases import shortened
 
 P = 16
 SEEDS = [1, 2, 3]
@@ -39,6 +40,9 @@ CASES = {
     "gamma 2": Case(cluster.gamma(1.0, 2), 0.4, 0.4),
 }
 REGULAR = [name for name in CASES if name != "uniform"]
+# one regular, and one that is not; the others are long where runs are
+names = pytest.mark.parametrize("name", shortened(CASES, "gamma 2", "uniform"))
+regular = pytest.mark.parametrize("name", shortened(REGULAR, "gamma 2"))
 MEMORYLESS = Case(cluster.exponential(1.0))
 
 
@@ -117,7 +121,10 @@ def exponents(name):
 # how stale
 
 
-@pytest.mark.parametrize("name", [*CASES, "memoryless"])
+@pytest.mark.parametrize(
+    "name",
+    shortened([*CASES, "memoryless"], "constant", "gamma 2", "uniform", "memoryless"),
+)
 def test_workers_are_as_stale_as_renewal_theory_says(name):
     case = CASES.get(name, MEMORYLESS)
     law = staleness(case)
@@ -143,13 +150,13 @@ def test_memoryless_workers_are_geometrically_stale():
 # limits
 
 
-@pytest.mark.parametrize("name", CASES)
+@names
 def test_single_runs_bear_the_limit_of_their_law_of_staleness_to_three_per_cent(name):
     below, above = exponents(name).by_staleness
     assert below < 0 < above
 
 
-@pytest.mark.parametrize("name", CASES)
+@names
 def test_the_law_of_a_trace_has_the_limit_of_renewal_theory_s(name):
     measured = [one.staleness_law(burn_in=1000).pmf for one in traces_of(name)]
     found = [mean_limit(pmf) for pmf in measured]
@@ -157,7 +164,7 @@ def test_the_law_of_a_trace_has_the_limit_of_renewal_theory_s(name):
     assert np.mean(found) == pytest.approx(expected, rel=0.01)
 
 
-@pytest.mark.parametrize("name", REGULAR)
+@regular
 def test_single_runs_bear_the_limit_of_the_delay_equation_to_three_per_cent(name):
     below, above = exponents(name).by_delays
     assert below < 0 < above
@@ -172,12 +179,12 @@ def test_of_uniform_times_the_delay_equation_is_careful_unless_workers_are_many(
     assert below < 0 < above
 
 
-@pytest.mark.parametrize("name", CASES)
+@names
 def test_single_runs_bear_what_the_mean_square_does(name):
     assert exponents(name).by_mean_square < 0
 
 
-@pytest.mark.parametrize("name", CASES)
+@names
 def test_single_runs_bear_what_the_delay_equation_of_so_many_workers_does(name):
     assert exponents(name).of_workers < 0
 
@@ -207,7 +214,7 @@ def memoryless_limit(workers):
     return math.sqrt(math.pi / workers) + 1 / (2 * workers)
 
 
-@pytest.mark.parametrize("workers", [8, 16, 32])
+@pytest.mark.parametrize("workers", shortened([8, 16, 32], 16))
 def test_single_runs_of_memoryless_workers_have_a_limit_though_their_mean_has_none(
     workers,
 ):
@@ -249,14 +256,14 @@ def staleness_rates(name):
     return -P * np.log(radii)
 
 
-@pytest.mark.parametrize("name", CASES)
+@names
 def test_single_runs_decay_at_the_rate_of_the_delay_equation_to_two_per_cent(name):
     upto = CASES[name].by_delays >= SHARES
     measured = -P * exponents(name).shares
     np.testing.assert_allclose(measured[upto], delay_rates(name)[upto], rtol=0.02)
 
 
-@pytest.mark.parametrize("name", CASES)
+@names
 def test_single_runs_decay_at_the_rate_of_their_law_of_staleness_to_two_per_cent(name):
     upto = CASES[name].by_staleness >= SHARES
     measured = -P * exponents(name).shares
@@ -269,7 +276,7 @@ def fastest(name):
     return earlier.decay_rate(earlier.critical_gain())
 
 
-@pytest.mark.parametrize("name", CASES)
+@names
 def test_up_to_the_limit_the_law_of_staleness_is_right_to_two_per_cent_of_the_fastest(
     name,
 ):
@@ -278,7 +285,7 @@ def test_up_to_the_limit_the_law_of_staleness_is_right_to_two_per_cent_of_the_fa
     np.testing.assert_allclose(measured, staleness_rates(name), rtol=0, atol=near)
 
 
-@pytest.mark.parametrize("name", REGULAR)
+@regular
 def test_up_to_the_limit_the_delay_equation_is_right_to_two_per_cent_of_the_fastest(
     name,
 ):
@@ -321,7 +328,7 @@ def mean_rates(service, steps):
     return [P * rate_of(mode) for mode in path.T]
 
 
-@pytest.mark.parametrize("name", CASES)
+@names
 def test_the_mean_decays_at_the_rate_of_the_delay_equation_to_two_per_cent(name):
     some = np.flatnonzero(CASES[name].by_delays >= SHARES)[::2]
     measured = mean_rates(CASES[name].times, steps_of(name)[some])

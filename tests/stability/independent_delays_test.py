@@ -11,6 +11,7 @@ from scipy import stats
 import delayjax as dj
 from delayjax import stability
 from tests.stability import growth, updates
+from tests.support.cases import shortened
 from tests.support.compiled import AS_USUAL
 
 MEMBERS = 4096
@@ -53,13 +54,7 @@ INDEPENDENT = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name == "two delays" else pytest.mark.long)
-        for name in INDEPENDENT
-    ],
-)
+@pytest.mark.parametrize("name", shortened(INDEPENDENT, "two delays"))
 def test_independent_delays_have_the_limit_of_the_mean_square(name):
     delay, law, options = INDEPENDENT[name]
 

@@ -12,6 +12,7 @@ import delayjax as dj
 from delayjax import stability
 from delayjax._src.stability.crossings import crossings
 from tests.stability import updates
+from tests.support.cases import shortened
 
 SEEDS = [1, 2, 3]
 MOMENTA = [0.0, 0.3, 0.9, 0.99]
@@ -156,7 +157,7 @@ def test_nesterov_bears_more_than_the_heavy_ball_once_there_is_delay():
     assert max(ratio(tau, 0.9) for tau in range(33)) == ratio(1, 0.9) > 2.45
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", shortened(SEEDS, 1))
 def test_cells_of_a_map_are_where_the_largest_root_has_modulus_one(seed):
     rng = np.random.default_rng(seed)
     for _ in range(34):  # of 65 x 100 cells
@@ -178,7 +179,7 @@ def test_a_map_is_made_in_a_moment():
     assert time.process_time() - begin < 17 * 20 * 2e-3
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", shortened(SEEDS, 1))
 def test_the_mean_of_any_law_dies_out_below_the_limit_and_not_above(seed):
     rng = np.random.default_rng(seed)
     for _ in range(30):
@@ -190,7 +191,7 @@ def test_the_mean_of_any_law_dies_out_below_the_limit_and_not_above(seed):
         assert updates.mean_radius((1 + 1e-6) * limit, law, **options) > 1
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", shortened(SEEDS, 1))
 def test_the_variance_of_any_law_dies_out_below_the_limit_and_not_above(seed):
     rng = np.random.default_rng(seed)
     for _ in range(15):
@@ -419,7 +420,7 @@ def test_of_equally_fast_steps_the_smallest_is_critical():
         np.testing.assert_allclose(newton, 1, rtol=1e-9)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", shortened(SEEDS, 1))
 def test_no_step_is_faster_than_the_critical_one(seed):
     rng = np.random.default_rng(seed)
     for _ in range(12):

@@ -10,6 +10,7 @@ from scipy import linalg
 
 from delayjax import cluster
 from delayjax.stability import DelayEquation
+from tests.support.cases import shortened
 
 CONSTANT = cluster.constant(1.0)
 
@@ -119,7 +120,7 @@ def test_where_the_gain_is_unstable_the_variance_is_infinite():
 
 # the slowest mode of share 0.7 forgets in 2.7 s: 2000 paths of 400 s have some 10^5
 # independent squares, sqrt(2 / 10^5) = 0.4 %
-@pytest.mark.parametrize("share", [0.3, 0.7])
+@pytest.mark.parametrize("share", shortened([0.3, 0.7], 0.7))
 def test_paths_of_a_constant_delay_have_the_variance(share):
     gain = share * math.pi / 2
     found = variance_of_paths(gain, CONSTANT, noise=0.5)

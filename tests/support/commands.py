@@ -12,6 +12,14 @@ import jax
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 240.0  # seconds
+# the later ones are imported when something is drawn, or read
+PRELOADED = [
+    "experiments.main",
+    "experiments.report.page",
+    "experiments.figures.drawing.curves",
+    "experiments.figures.drawing.over",
+    "sklearn.datasets",
+]
 
 
 def finish(*arguments, module="experiments.main", cwd=ROOT, **environment):
@@ -31,13 +39,13 @@ def finish(*arguments, module="experiments.main", cwd=ROOT, **environment):
 
 
 class Forks:
-    """Starts commands in forks of one process that has imported what all import."""
+    """Starts commands in forks of one process that has imported what most import."""
 
     def __init__(self, outputs):
         """Begins; `outputs` is a folder for what the commands print."""
         self._outputs = (outputs / str(i) for i in itertools.count())
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["experiments.main"])
+        self._context.set_forkserver_preload(PRELOADED)
 
     def start(self, *arguments):
         """The process, and the file of what it prints."""
