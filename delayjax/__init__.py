@@ -16,8 +16,8 @@ from delayjax._src.compensation import compensate_delay as compensate_delay
 from delayjax._src.compensation import gap_aware as gap_aware
 from delayjax._src.delayed import delayed as delayed
 from delayjax._src.delayed import staleness as staleness
-from delayjax._src.fedasync import fedasync as fedasync
 from delayjax._src.delivered import delivered as delivered
+from delayjax._src.fedasync import fedasync as fedasync
 from delayjax._src.filters import attack as attack
 from delayjax._src.filters import kardam as kardam
 from delayjax._src.filters import zeno_plus_plus as zeno_plus_plus
