@@ -155,7 +155,7 @@ class Comparison:
         own = spaced(cure.strength or (1.0, 1.0), van_der_corput(self.trials))
         strengths = jnp.asarray(own, jnp.float32)
         workers = [count for count, _ in self.clusters.values()]
-        gradient = self._gradient()
+        loss = self._loss()
 
         def make(learning_rate, cluster):
             # a trial is known by its learning rate
@@ -168,23 +168,23 @@ class Comparison:
                     strength=strengths[trial],
                     cluster=cluster,
                     workers=workers,
-                    gradient=gradient,
+                    loss=loss,
                 )
             )
 
         return make
 
-    def _gradient(self) -> Any:
-        """Parameters -> the gradient on one batch, the server's own data."""
+    def _loss(self) -> Any:
+        """Parameters -> the loss on one batch, the server's own data."""
         key = jax.random.key(0)
         batch = jax.tree.map(lambda x: x[0], self.task.batches(0, 0, 1))
         begin = begun(self.task, key)
 
-        def gradient(params):
+        def loss(params):
             model = begin._replace(params=params)
-            return loss_and_gradients(self.task, model, batch, key)[1]
+            return loss_and_gradients(self.task, model, batch, key)[0]
 
-        return gradient
+        return loss
 
     def memory(self) -> dict[tuple[str, str], float]:
         """Of each pair's state, in gradients, less that of plain."""

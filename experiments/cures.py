@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import optax
 
@@ -70,7 +71,7 @@ class Trial(NamedTuple):
     strength: Any  # the rule's own number, may be traced
     cluster: Any  # its number, may be traced
     workers: Sequence[int]  # P of each cluster
-    gradient: Callable[[Any], Any]  # parameters -> gradient on data of the server's own
+    loss: Callable[[Any], Any]  # parameters -> loss on data of the server's own
 
     @property
     def here(self) -> Any:
@@ -134,7 +135,7 @@ def _kardam(t: Trial) -> optax.GradientTransformation:
 def _zeno(t: Trial) -> optax.GradientTransformation:
     return dj.zeno_plus_plus(
         t.descent(),
-        t.gradient,
+        jax.grad(t.loss),
         learning_rate=t.rate,
         rho=t.strength * t.rate,
         eps=0.0,
@@ -231,6 +232,8 @@ CURES = (
         (0.03, 10.0),
     ),
     Cure("Gap-Aware", lambda t: t.descent(dj.gap_aware(t.schedule))),
+    Cure("guided", lambda t: t.descent(dj.guided(t.loss))),
+    Cure("late updates", lambda t: t.descent(after=[dj.correct_late_updates()])),
     # momentum
     Cure(
         "DANA",

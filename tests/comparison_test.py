@@ -43,10 +43,11 @@ def steps(tx):
             staleness=9 * (t % 2),
             stale_params=stale,
             worker=t % 3,
+            value=10.0 * jnp.cos(t),
         )
         return (optax.apply_updates(params, update), state), update
 
-    return jax.lax.scan(step, (params, tx.init(params)), jnp.arange(8))[1]
+    return jax.lax.scan(step, (params, tx.init(params)), jnp.arange(24))[1]
 
 
 def test_clusters_have_the_mean_staleness_that_they_are_named_for():

@@ -1550,3 +1550,41 @@ def test_a_bad_argument_is_named_with_its_value(name):
     call, error, message = BAD[name]
     with pytest.raises(error, match=message):
         call()
+
+
+def test_the_loss_goes_with_its_gradient_where_it_is_the_only_metric():
+    """Each gradient has its own, and the server their mean."""
+
+    def recorder():
+        def init(params):
+            del params
+            return jnp.full((), jnp.nan)
+
+        def update(updates, state, params=None, *, value=None, **extra_args):
+            del state, params, extra_args
+            return updates, jnp.full((), -1.0) if value is None else value
+
+        return optax.GradientTransformationExtraArgs(init, update)
+
+    cluster = dj.cluster.Cluster(3, dj.cluster.exponential(1.0))
+    rule = dj.cluster.protocols.k_async(2)
+    trace = dj.cluster.simulate(cluster, rule, 5, seed=0)
+    batches = jnp.arange(10.0).reshape(5, 2)
+
+    def trained(grad_fn):
+        tx = optax.chain(optax.sgd(0.1), recorder())
+        training = dj.replay(trace, grad_fn, tx, each=recorder())
+        state = training.init(jnp.zeros(()), jax.random.key(0))
+        state, report = training.run(state, batches)
+        return state.opt_state[-1], state.each_state, report.metrics
+
+    def loss(x, batch, key):
+        return 0.5 * (x - batch) ** 2, x - batch
+
+    def metrics(x, batch, key):
+        return {"loss": 0.5 * (x - batch) ** 2}, x - batch
+
+    mean, own, reported = trained(loss)
+    np.testing.assert_allclose(mean, reported[-1])
+    assert not np.isclose(own, mean)  # the last gradient's own, of two
+    assert [float(found) for found in trained(metrics)[:2]] == [-1.0, -1.0]

@@ -133,8 +133,10 @@ def replay(
             (one gradient per update, `hardsync`, groups), it receives that version as
             `stale_params=` and its `staleness=` (int32). Else it receives the mean
             `staleness=` (float32). If every update has one gradient, also `worker=`.
+            If the metrics are one real number, the loss, also its mean, `value=`.
         each: a transformation of each gradient before the mean, with its `staleness=`,
-            `stale_params=` and `worker=`. Its state passes through them in order.
+            `stale_params=`, `worker=` and `value=`. Its state passes through them in
+            order.
         aggregation: replaces the sum over the trace's divisor.
         accept: refuses gradients by their value: (gradients, staleness) -> bool []. An
             update that accepts nothing changes no parameters and no optimizer, and
@@ -299,6 +301,9 @@ def update(
         handed["stale_params"] = version.params
     if plan.width == 1:
         handed["worker"] = arrivals.worker[0]
+    there = jnp.maximum(gathered.there, 1)
+    if _is_loss(gathered.metrics):
+        handed["value"] = gathered.metrics / there
     updates, opt_state = plan.tx.update(
         direction, state.opt_state, state.params, **handed
     )
@@ -312,7 +317,6 @@ def update(
         applied = state.applied + any_used
     oldest = jnp.minimum(step - state.versions.first, plan.depth)
     is_kept = (arrivals.staleness <= oldest).all()
-    there = jnp.maximum(gathered.there, 1)
     report = Report(
         metrics=jax.tree.map(
             lambda total: jnp.where(is_kept, total / there, jnp.nan), gathered.metrics
@@ -385,6 +389,8 @@ def _gather(
         values, each_state = taken.gradients, gathered.each_state
         if plan.each is not None:
             handed = {"staleness": ages, "worker": workers}
+            if _is_loss(one.metrics):
+                handed["value"] = taken.metrics
             same = {"stale_params": at.params}
             if not plan.shared:
                 handed, same = handed | same, {}
@@ -432,6 +438,13 @@ def _gather(
         return add(0, nothing)
     there = plan.width if plan.full else (arrivals.staleness >= 0).sum()
     return jax.lax.fori_loop(0, -(-there // plan.chunk), add, nothing)
+
+
+def _is_loss(metrics: Any) -> bool:
+    """Whether metrics are one real number, as `jax.value_and_grad` returns it."""
+    if not jax.tree_util.all_leaves([metrics]) or jnp.shape(metrics):
+        return False
+    return jnp.issubdtype(jnp.result_type(metrics), jnp.floating)
 
 
 def _each(
