@@ -49,7 +49,7 @@ def age_and_snapshot(tau, params):
 
 def of_head(params):
     """A verification loss of the float32 leaf."""
-    squares = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(params["head"])]
+    squares = [jnp.sum(jnp.abs(leaf) ** 2) for leaf in jax.tree.leaves(params["head"])]
     return sum(squares, jnp.zeros(()))
 
 

@@ -43,24 +43,26 @@ def guided(
 
         g_t <- g_t + sum of g_k over the list with s_k > 0
 
-    Under delay this should undo steps that inconsistent gradients took. Put it before
-    the optimizer, and the delay around both: `delayed(optax.chain(guided(...),
+    The paper's aim is to make up for the deviation that delay causes. Put the rule
+    before the optimizer, and the delay around both: `delayed(optax.chain(guided(...),
     optax.sgd(0.1)), ...)`. SGD then moves as if it took one step for each gradient.
 
-    The rule is the one of the author's released code, of which the following parts
-    differ, and are ours. The code computes a replayed gradient anew, on its batch, at
-    the current parameters; here it is the gradient of then, up to rho steps older than
-    the `staleness=` that the chain is told. The code evaluates e_k anew at each step;
-    here it is the loss that came with the gradient. The code draws a new verification
-    batch at each step; here `loss_fn` is fixed. A gradient is scored from the step
-    after its own on. The newest one stays in the list when the list begins anew.
+    The scores are those of the author's released code: a gradient is scored from the
+    step after its own on. That a list lasts rho steps is recalled from the paper; in
+    the released code this test is switched off. The following parts are ours. The code
+    computes a replayed gradient anew, on its batch, at the current parameters; here it
+    is the gradient of then, up to rho steps older than the `staleness=` that the chain
+    is told. The code evaluates e_k anew at each step; here it is the loss that came
+    with the gradient. The code draws a new verification batch at each step; here
+    `loss_fn` is fixed. The newest gradient stays when the list begins anew.
 
     Args:
         loss_fn: parameters -> the loss on data for verification, float []. It is
             evaluated at each step.
-        period: rho, in steps, at least 1; about 10 in the paper. May be traced.
-        replays: psi, the most gradients replayed at once, at least 1; 4 in the author's
-            code. Static.
+        period: rho, in steps, at least 1; 10 in the author's code for one worker. May
+            be traced.
+        replays: psi, the most gradients replayed at once, at least 1; min(4, rho / 2)
+            in the author's code. Static.
 
     Returns:
         A transformation whose state holds psi + 1 gradients, which needs `params` and
@@ -86,8 +88,8 @@ def guided(
 
     References:
         Sharma, Guided parallelized stochastic gradient descent for delay compensation,
-        Applied Soft Computing 102:107084, 2021, arXiv:2101.07259; the scores as in
-        github.com/anuraganands/parallel-GSGD.
+        Applied Soft Computing 102:107084, 2021, arXiv:2101.07259; the author's code is
+        github.com/anuraganands/parallel-GSGD, and GSGD for one worker.
     """
     if not callable(loss_fn):
         raise TypeError(
