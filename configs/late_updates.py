@@ -27,7 +27,7 @@ def get_config() -> ConfigDict:
             adam_rate=(0.003, 0.01, 0.03, 0.1, 0.3),
             batch_size=32,  # examples an update
             updates=500,
-            seeds=5,
+            seeds=20,  # the losses differ much from seed to seed
         )
     )
 
@@ -86,11 +86,11 @@ def experiment(config: ConfigDict) -> Experiment:
         seeds=config.seeds,
         updates=config.updates,
         claims=[
-            claim("heavy ball", "late", "fresh", 2.3, within=0.6),
-            claim("heavy ball", "corrected", "fresh", 1.16, within=0.2),
-            claim("Adam", "late", "fresh", 1.58, within=0.4),
-            claim("Adam", "corrected", "fresh", 1.30, within=0.3),
-            claim("SGD", "corrected", "late", 1.07, within=0.1),
+            claim("heavy ball", "late", "fresh", 2.75, within=0.7),
+            claim("heavy ball", "corrected", "fresh", 0.94, within=0.2),
+            claim("Adam", "late", "fresh", 1.79, within=0.5),
+            claim("Adam", "corrected", "fresh", 1.2, within=0.35),
+            claim("SGD", "corrected", "late", 1.18, within=0.2),
         ],
         figures=[
             figures.over(
@@ -103,10 +103,12 @@ def experiment(config: ConfigDict) -> Experiment:
             ),
         ],
         notes=(
-            "With a momentum of 0.9 the training loss at a step of 0.1, the best one"
-            " without delay, is 0.042 without delay, 0.082 one step late, and 0.049"
-            " with the correction. Adam's, at 0.03, is 0.022, 0.035 and 0.029. Plain"
-            " SGD ends at 0.047 without delay; one step late its best step is smaller,"
-            " for a loss of 0.081, and the correction does not help: 0.087."
+            "Heavy ball with a momentum of 0.9 bears the step of 0.1 that is best"
+            " without delay only if its late updates are corrected: a training loss of"
+            " 0.030, in place of 0.032 without delay. Late and plain it is best at"
+            " 0.03, 0.089. For Adam at 0.03 the means are 0.028 without delay, 0.050"
+            " late and 0.034 corrected, but the last two differ by no more than twice"
+            " their standard error of 0.014. SGD without momentum gains nothing: 0.081"
+            " late and 0.096 corrected at 0.3."
         ),
     )

@@ -38,9 +38,9 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
     in which u_t - u_{t-1} is the shortfall of the step before: there u_{t-1} was
     applied in place of u_t. Put this rule last in a chain, behind the learning rate.
 
-    For a curvature lam, a step size eta and heavy ball of momentum beta on top of a
-    delay of one step, the iterates converge up to eta lam = m without this rule, where
-    m = 1 - beta, and with it up to
+    Take a quadratic of curvature lam, a delay of one step, and heavy ball with a step
+    size eta and a momentum beta. Without this rule the iterates converge for
+    eta lam < m, where m = 1 - beta, and with it up to
 
         eta lam = (sqrt(m^2 + 4 m) - m) / 2
 
@@ -79,8 +79,10 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
         Zmushko et al., One-step gradient delay is not a barrier for large-scale
         asynchronous pipeline parallel LLM pretraining, 2026, arXiv:2606.30634, has an
         error feedback on updates with a delay of one step. We could not read its
-        formula, only that it uses the difference of two successive updates, as this
-        rule does. The form for longer delays, and the limits above, are ours.
+        formula, only a summary: it uses the difference of two successive updates, as
+        this rule does. The form for longer delays, and the limits above, are ours.
+        Extrapolated parameters: Chen, Yang and Cheng, SpecTrain, 2018,
+        arXiv:1809.02839.
     """
 
     def init_fn(params):

@@ -465,3 +465,30 @@ def test_gradients_summed_already_and_integers_are_refused():
 
     with pytest.raises(ValueError, match=r"exchange\.error_feedback.*summed already"):
         as_workers("run", step).init(jnp.ones(()), jnp.ones(WORKERS))
+
+
+@executions
+def test_late_gradients_are_compressed_as_deco_sgd_does(execution):
+    # Lu et al., arXiv:2507.17346: D_t = C(e + g_{t-tau}), e <- e + g_{t-tau} - D_t; the
+    # order of the recipe: each worker delays its own gradients, then compresses
+    tau = 3
+    tx = dj.delayed(dj.exchange.error_feedback(SGD, one_entry), tau, warmup="skip")
+    params, gradients = (
+        {"x": jnp.zeros(6)},
+        {"x": MINIMA[None] * np.ones((STEPS, 1, 1))},
+    )
+    gradients["x"] *= np.random.default_rng(1).normal(size=(STEPS, 1, 1))
+    gradients = jax.tree.map(np.float32, gradients)
+    _, updates = drive(execution, tx, gradients, params)
+    error = np.zeros((WORKERS, 6))
+    for t in range(STEPS):
+        expected = np.zeros(6)
+        if t >= tau:
+            whole = error + gradients["x"][t - tau]
+            sent = np.zeros_like(whole)
+            entry = (t - tau) % 6  # the inner optimizer's own count
+            sent[:, entry] = whole[:, entry]
+            error, expected = whole - sent, -0.5 * sent.mean(axis=0)
+        np.testing.assert_allclose(
+            np.reshape(updates["x"][t], (-1, 6))[0], expected, rtol=1e-4, atol=1e-5
+        )

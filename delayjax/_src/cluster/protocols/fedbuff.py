@@ -14,17 +14,17 @@ def fedbuff(buffer: int, *, concurrency: int) -> Protocol:
         if K deltas are there:  x_{t+1} = x_t - eta_g (1/K) sum_k s(tau_k) Delta_k
         a client, drawn uniformly from all that idle now, starts from the newest x
 
-    For any service times the mean staleness is (C - 1) / K. Of P clients with one mean
-    time E T, all train equally often, and there are C / (K E T) updates a second. A
-    client that takes r times as long as all others trains C / (r C + P - C) times in
-    the time E T, in place of C / P times: with P much larger than r C, slow clients
-    train almost as often as fast ones.
+    In the long run the mean staleness is (C - 1) / K, whatever the service times. Where
+    all clients need a mean time of E T, they train equally often, and there are
+    C / (K E T) updates a second. A client that needs r times as long as all others
+    trains C / (r C + P - C) times in the time E T, and C / P times at r = 1: where P is
+    much larger than r C, slow clients train almost as often as fast ones.
 
     A buffer of 1 is FedAsync's protocol: each client's model is mixed in at once. Where
     all clients train, C = P, this is `k_batch_async(K)`.
 
     Args:
-        buffer: K, deltas of a server update. 1 for FedAsync; 10 in FedBuff's paper.
+        buffer: K, deltas of a server update. 1 for FedAsync; 10 in FLSim's example.
         concurrency: C, 1 .. P, clients that train at any time.
 
     Returns:
@@ -44,9 +44,9 @@ def fedbuff(buffer: int, *, concurrency: int) -> Protocol:
         Nguyen et al., Federated learning with buffered asynchronous aggregation,
         AISTATS 2022, arXiv:2106.06639, algorithm 1, and its code
         facebookresearch/FLSim; Xie, Koyejo and Gupta, Asynchronous federated
-        optimization, 2019, arXiv:1903.03934. The formulas of staleness and rates are
-        ours: the clients C that train are a set S with a probability in proportion to
-        the product of their mean times.
+        optimization, 2019, arXiv:1903.03934. The staleness and the rates are derived
+        here: the C clients that train at some time are a certain set with a probability
+        in proportion to the product of their mean times.
     """
     buffer = base.check_bound("buffer", buffer, at_least=1)
     concurrency = base.check_bound("concurrency", concurrency, at_least=1)
