@@ -121,8 +121,8 @@ def experiment(config: ConfigDict) -> Experiment:
             " step of 0.1, Nesterov's and heavy-ball momentum only 0.01, and its"
             " training loss is a ninth of theirs, 0.012 against 0.11. With 32 it bears"
             " 0.03 and has the smallest test error, 0.052; no momentum has 0.059,"
-            " heavy-ball 0.10 and Nesterov's 0.18. The price: at a step of 0.003 DANA is"
-            " slower with 32 workers than the others, since each of its momenta must"
-            " grow first."
+            " heavy-ball 0.10 and Nesterov's 0.18. The price: at a step of 0.003 and"
+            " with 32 workers DANA is slower than the momenta of the server, since each"
+            " of its own must grow first."
         ),
     )
