@@ -49,6 +49,8 @@ def experiment(config: ConfigDict) -> Experiment:
             "config.attackers must hold different numbers from 0 to config.workers - 1"
             f" = {workers - 1}, got {tuple(liars)}."
         )
+    if not config.clip > 0.0:
+        raise ValueError(f"config.clip must be positive, got {config.clip}.")
     # what an attacker sends: its gradient times a factor, and noise
     attacks = ("none", "sign flip", "omission", "noise")
     factors = jnp.array([1.0, config.factor, 0.0, 1.0])
