@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from experiments import analysis
 from experiments.figures.words import words
 from experiments.records import Run
@@ -88,8 +86,7 @@ class TimeTo(NamedTuple):
             when.rename(self.name).reset_index(), on=keys, how="left"
         )
         # what counts is whether it got there, not what became of it afterwards
-        lost = np.isinf(results[self.name])
-        results = results.assign(diverged=lost.astype(int))
+        results = results.drop(columns="diverged", errors="ignore")
         return dataclasses.replace(run, results=results)
 
 

@@ -209,7 +209,7 @@ def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> lis
         tried = chosen.run.results[axis].dropna()
         if tried.nunique() < 3 or not pd.api.types.is_numeric_dtype(tried):
             continue
-        live = chosen.tuned
+        live = chosen.tuned[np.isfinite(chosen.tuned[chosen.by])]
         if "diverged" in live:
             live = live[live["diverged"] == 0]
         for kind, end in (("smallest", tried.min()), ("largest", tried.max())):
