@@ -48,7 +48,7 @@ def get_config(size: str = "small") -> ConfigDict:
 
 def experiment(config: ConfigDict) -> Experiment:
     """A program for each optimizer and rule."""
-    rates = {name: config.get(f"{name}_learning_rate") for name in config.optimizers}
+    rates = {name: config[f"{name}_learning_rate"] for name in config.optimizers}
     cosine = optax.cosine_decay_schedule(1.0, config.updates)
 
     def shape(count):

@@ -44,7 +44,7 @@ def get_config(size: str = "small") -> ConfigDict:
 
 def experiment(config: ConfigDict) -> Experiment:
     """A program for each optimizer and rule."""
-    rates = {name: config.get(f"{name}_learning_rate") for name in config.optimizers}
+    rates = {name: config[f"{name}_learning_rate"] for name in config.optimizers}
     comparison = Comparison(
         task=tasks.digits_mlp(batch_size=config.batch_size),
         optimizers=cures.optimizers(**rates),
