@@ -129,8 +129,8 @@ def experiment(config: ConfigDict) -> Experiment:
             "1/sqrt(t) diverges with each first step, and 1/(t log t) converges with"
             " each. With first steps of 0.5 and 1, 1/t ends with the smaller loss, and"
             " 1/(t log t) is slow: with 0.5 its loss falls from 4 to 0.25 within 40"
-            " updates, and to 0.11 in all others. With a first step of 2, near the limit"
-            " of 2.27, the loss of 1/t swings and hardly falls; beyond, it grows. So the"
-            " logarithm helps where the first step may be too large."
+            " updates, and to 0.11 in all others. With a first step of 2, near the"
+            " limit of 2.27, the loss of 1/t swings and hardly falls; beyond, it grows."
+            " So the logarithm helps where the first step may be too large."
         ),
     )

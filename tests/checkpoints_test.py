@@ -45,6 +45,22 @@ def test_the_newest_state_comes_back_bit_for_bit(tmp_path):
     assert_same(opened(tmp_path / "c").restore(like), state_at(30))
 
 
+def test_a_key_of_the_memory_comes_back(tmp_path):
+    """As `optax.add_noise` keeps one."""
+
+    def with_keys(step):
+        return state_at(step)._replace(memory=jax.random.split(jax.random.key(step), 3))
+
+    saved = opened(tmp_path / "c")
+    saved.save(with_keys(10))
+    saved.close()
+    like = jax.eval_shape(lambda: with_keys(0))
+    got = opened(tmp_path / "c").restore(like)
+    assert jax.tree.map(jax.typeof, got) == jax.tree.map(jax.typeof, with_keys(10))
+    words = [jax.random.key_data(s.memory) for s in (got, with_keys(10))]
+    np.testing.assert_array_equal(*words)
+
+
 # Orbax leaves the coroutines of a failed read unawaited
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")

@@ -155,9 +155,18 @@ def _shards(leaf: Any) -> list[Any]:
 
 def _leaves(tree: Any) -> dict[str, str]:
     """Name, dtype and shape of every leaf, as in params.w: float32[2, 3]."""
+
+    def as_written(leaf):
+        """A key's words; Orbax reads them as a key again."""
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jax.eval_shape(jax.random.key_data, leaf)
+        return leaf
+
     return {
         jax.tree_util.keystr(path, simple=True, separator="."): (
             f"{leaf.dtype}[{', '.join(map(str, leaf.shape))}]"
         )
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(
+            jax.tree.map(as_written, tree)
+        )
     }
