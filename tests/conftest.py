@@ -13,7 +13,6 @@ os.environ.setdefault(
 )
 
 import jax
-import pytest
 
 # before any device is touched: several devices in one process
 jax.config.update("jax_num_cpu_devices", 4)
@@ -22,17 +21,3 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # tracing makes many objects that live: looking for garbage less often saves 4 %
 gc.freeze()
 gc.set_threshold(200_000, 20, 100)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """Where tests are spread over processes, neighbors stay in one.
-
-    What the tests of a file share, a program or a run, is then made once, not in each
-    process: a process that is done takes tests from the end of what another has left.
-    """
-    if config.getvalue("dist") != "load":
-        return None
-    from xdist.scheduler import WorkStealingScheduling
-
-    return WorkStealingScheduling(config, log)

@@ -350,6 +350,7 @@ TABLE = {
 members = pytest.mark.parametrize("name", TABLE)
 # of each transformation the first row: in the costliest tests the others are long
 FIRST = tuple({name.split(",")[0]: name for name in reversed(TABLE)}.values())
+few = pytest.mark.parametrize("name", shortened(TABLE, *FIRST))
 
 
 @functools.cache
@@ -485,7 +486,7 @@ def test_init_needs_shapes_alone(name):
     assert types(jax.eval_shape(tx.init, shapes)) == types(state)
 
 
-@members
+@few
 def test_jit_is_eager(name):
     tx, _ = stepper(name)
     run = PARAMS, tx.init(PARAMS)
@@ -516,7 +517,7 @@ def over_seeds(names):
     return jax.jit(jax.vmap(runs))(*stack(cells()))
 
 
-@pytest.mark.parametrize("name", shortened(TABLE, *FIRST))
+@few
 def test_vmap_over_seeds_is_each_seed_apart(name):
     at, _ = scanned(name)
     others = tuple(other for other in TABLE if other not in FIRST)
@@ -524,7 +525,7 @@ def test_vmap_over_seeds_is_each_seed_apart(name):
     assert_close(together[name], stack([at(2, *cell) for cell in cells()]))
 
 
-@members
+@few
 def test_one_trace_serves_every_delay(name):
     at, traced = scanned(name)
     for tau in (0, 2):
@@ -568,7 +569,7 @@ def test_permuting_leaves_changes_nothing(name):
     assert_equal(leaves(("c", "a", "b")), leaves(("a", "b", "c")))
 
 
-@pytest.mark.parametrize("name", shortened(TABLE, *FIRST))
+@few
 @pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
 def test_a_sharded_tree_stays_sharded(name, axis_type):
     mesh = jax.make_mesh((4,), ("data",), axis_types=(axis_type,))
@@ -648,7 +649,7 @@ def test_no_two_leaves_of_a_state_are_one_buffer(name, around):
     assert_buffers_differ(params, grads, state)
 
 
-@members
+@few
 def test_parameters_and_state_may_be_donated(name):
     params = jax.tree.map(jnp.copy, PARAMS)
     state = stepper(name)[0].init(params)

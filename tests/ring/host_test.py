@@ -7,6 +7,7 @@ import optax
 import pytest
 
 import delayjax as dj
+from tests.support.cases import shortened
 
 PARAMS = {
     "w": jnp.zeros((3, 5)),
@@ -90,8 +91,10 @@ def trained(make, wrap, history):
     return split.state
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["of all", "each its own"])
-def test_on_several_devices_each_keeps_its_own(own):
+@pytest.mark.parametrize("whose", shortened(["of all", "each its own"], "each its own"))
+def test_on_several_devices_each_keeps_its_own(whose):
+    own = whose == "each its own"
+
     def wrap(history):
         if own:
             return dj.delayed(dj.exchange.mean(optax.adam(0.1)), 2, history=history)
