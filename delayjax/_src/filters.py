@@ -212,7 +212,7 @@ def kardam(
             lipschitz=_no_gradients(params, workers, window) if lipschitz else (),
             inner_state=inner.init(params),
         )
-        return _typed_as(params, state)
+        return base.vary_as(params, state)
 
     def update_fn(
         updates, state, params=None, *, worker=None, stale_params=None, **extra_args
@@ -352,15 +352,17 @@ def zeno_plus_plus(
             validation=optax.tree.zeros_like(params),
             inner_state=inner.init(params),
         )
-        return _typed_as(params, state)
+        return base.vary_as(params, state)
 
     def update_fn(updates, state, params=None, **extra_args):
         base.check_gradients("zeno_plus_plus", updates)
         base.require(params, "params", "zeno_plus_plus", _PARAMS)
+        # both may differ on each worker, one before the other
+        before = base.typed_like(state.validation, params)
         validation = jax.lax.cond(
             state.step % refresh_every == 0,
-            lambda: _validated(grad_fn, params, state.validation),
-            lambda: state.validation,
+            lambda: _validated(grad_fn, params, before),
+            lambda: before,
         )
         size, wanted = _norm(updates), _norm(validation)
         factor = jnp.where(size > 0, wanted / size, 0.0)
@@ -505,12 +507,6 @@ def _product(tree: Any, other: Any) -> jax.Array:
 
 def _wide(leaf: Any) -> jax.Array:
     return jnp.asarray(leaf, jnp.promote_types(jnp.result_type(leaf), jnp.float32))
-
-
-def _typed_as(params: Any, state: Any) -> Any:
-    """A state that varies over all axes over which the parameters do."""
-    axes = {axis for leaf in jax.tree.leaves(params) for axis in base.varies_over(leaf)}
-    return base.vary(state, axis_name=tuple(sorted(axes))) if axes else state
 
 
 def _numbers(attackers: Any) -> jax.Array:
