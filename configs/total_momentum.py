@@ -66,8 +66,11 @@ class Measured:
 def experiment(config: ConfigDict) -> Experiment:
     """A program for each task."""
     max_delay = configs.check_delays("delay", config.delay, config.updates)
-    if not config.gain > 0.0:
-        raise ValueError(f"config.gain must be positive, got {config.gain}.")
+    if not min(config.gain, config.rate) > 0.0:
+        raise ValueError(
+            "config.gain and config.rate must be positive, got"
+            f" {config.gain} and {config.rate}."
+        )
     ways = {"none": 0.0, "kept": -1.0, "closed loop": config.gain}
 
     def steered_to(target):
