@@ -86,10 +86,10 @@ def td(discount: float, distance: float, updates: int) -> tasks.Task:
 def experiment(config: ConfigDict) -> Experiment:
     """One program: a reach without bound is plain stochastic approximation."""
     max_delay = configs.check_delays("largest", config.largest, config.updates)
-    if not (config.reach > 0 and 0 <= config.discount < 1):
+    if not (min(config.reach, config.target) > 0 and 0 <= config.discount < 1):
         raise ValueError(
-            "config.reach must be positive and config.discount in [0, 1), got"
-            f" {config.reach} and {config.discount}."
+            "config.reach and config.target must be positive and config.discount in"
+            f" [0, 1), got {config.reach}, {config.target} and {config.discount}."
         )
     if not 0 < config.mean_delay <= min(config.largest):
         raise ValueError(

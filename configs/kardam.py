@@ -49,8 +49,11 @@ def experiment(config: ConfigDict) -> Experiment:
             "config.attackers must hold different numbers from 0 to config.workers - 1"
             f" = {workers - 1}, got {tuple(liars)}."
         )
-    if not config.clip > 0.0:
-        raise ValueError(f"config.clip must be positive, got {config.clip}.")
+    if not (config.clip > 0.0 and config.noise >= 0.0):
+        raise ValueError(
+            "config.clip must be positive and config.noise non-negative, got"
+            f" {config.clip} and {config.noise}."
+        )
     # what an attacker sends: its gradient times a factor, and noise
     attacks = ("none", "sign flip", "omission", "noise")
     factors = jnp.array([1.0, config.factor, 0.0, 1.0])

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+import delayjax as dj
 from experiments import execution
 from experiments.host import processes
 from experiments.programs import Program
@@ -284,26 +285,27 @@ def gradient_norm(model: Model, task: Any) -> jax.Array:
 
 def counters(state: Any) -> Counters:
     """The counters of a state, wherever they are in it."""
+    several = isinstance(state, dj.workers.WorkerState)
     state = execution.held(state)
     seeds_and_cells = state.diverged_step.shape
 
-    def added_up(counts, shape):
-        return counts.reshape(-1, *seeds_and_cells, *shape).sum(0)
-
     def found(name):
-        return [count for _, count in optax.tree.get_all_with_path(state.memory, name)]
+        """The counts of this name, [seeds, cells, workers or replicas of each]."""
+        for _, count in optax.tree.get_all_with_path(state.memory, name):
+            if several:  # workers have their axis in front, what they share has none
+                yield jnp.moveaxis(count.reshape(-1, *seeds_and_cells), 0, -1)
+            else:
+                yield count.reshape(*seeds_and_cells, -1)
 
     nothing = jnp.zeros(seeds_and_cells, jnp.int32)
-    in_row = [
-        count.reshape(-1, *seeds_and_cells).max(0) for count in found("dropped_in_row")
-    ]
+    ages = state.staleness_counts
     return Counters(
         diverged_step=state.diverged_step,
-        staleness_counts=added_up(
-            state.staleness_counts, state.staleness_counts.shape[-1:]
+        staleness_counts=ages.reshape(-1, *seeds_and_cells, ages.shape[-1]).sum(0),
+        dropped=sum((count.sum(-1) for count in found("dropped")), start=nothing),
+        dropped_in_row=functools.reduce(
+            jnp.maximum, (count.max(-1) for count in found("dropped_in_row")), nothing
         ),
-        dropped=sum((added_up(count, ()) for count in found("dropped")), start=nothing),
-        dropped_in_row=functools.reduce(jnp.maximum, in_row, nothing),
     )
 
 

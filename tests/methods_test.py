@@ -1,6 +1,7 @@
 """Workers with models of their own, trained as the runner trains them."""
 
 import inspect
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -221,3 +222,25 @@ def test_late_models_in_a_sum_are_as_old_as_the_cluster_says():
         if (t + 1) % period == 0:
             models = np.tile(own.mean(axis=0), (4, 1))
     np.testing.assert_allclose(run.params[0, 0], models, rtol=2e-4)
+
+
+class Refused(NamedTuple):
+    dropped: jax.Array
+    dropped_in_row: jax.Array
+
+
+def test_what_each_replica_refuses_is_counted_for_its_own_cell():
+    def refuses_at_small_rates(learning_rate):
+        def update(grads, state, params=None):
+            del params
+            refused = (jnp.isfinite(grads).all() & (learning_rate < 0.07)).astype(int)
+            return -0.01 * grads, Refused(*(count + refused for count in state))
+
+        nothing = Refused(jnp.int32(0), jnp.int32(0))
+        return optax.GradientTransformation(lambda params: nothing, update)
+
+    run = run_of(methods.local_sgd(period=3), refuses_at_small_rates)
+    counted = run.trainer.counters(run.state)
+    np.testing.assert_array_equal(counted.dropped, [[4 * 24, 0]] * 2)
+    np.testing.assert_array_equal(counted.dropped_in_row, [[24, 0]] * 2)
+    assert (counted.staleness_counts.sum(-1) == 4 * 24).all()
