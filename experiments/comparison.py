@@ -6,7 +6,7 @@ it. All rules with the same optimizer try the same learning rates.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ import delayjax as dj
 from experiments import analysis, figures
 from experiments.cures import CURES, Cure, Optimizer, Trial
 from experiments.experiment import Arm, Experiment
-from experiments.records import Run
+from experiments.records import Found, Run
 from experiments.tasks.task import Task
 from experiments.training import Simulation, along
 from experiments.training.rules import begun, loss_and_gradients
@@ -122,7 +122,7 @@ class Comparison:
         return Experiment(
             task=self.task,
             arms=self.arms(),
-            evaluations=10,
+            evaluations=3,  # the last one counts
             figures=[shares],
             tables=[figures.Table("rules", caption, self.table)],
             **options,
@@ -197,7 +197,7 @@ class Comparison:
 
         return {pair: kept(*pair) - kept(pair[0], PLAIN) for pair in self.pairs}
 
-    def won_back(self, run: Run, *, draws: int = 2000) -> pd.DataFrame:
+    def won_back(self, found: Found | Run, *, draws: int = 2000) -> pd.DataFrame:
         """What each rule wins back of the loss that lateness costs, the best first.
 
         With L(rule) the mean loss over all late clusters, each at its best trial, which
@@ -210,17 +210,16 @@ class Comparison:
         that it began with.
 
         Args:
-            run: of these arms.
+            found: the tables of these arms.
             draws: of the bootstrap.
 
         Returns:
-            One row a pair: `excess`, `won_back`, their ends `_low` and `_high`,
-            `least_at` (the cluster where the rule wins back least) and `time` (of an
-            update over plain's, the median of this run).
+            One row a pair: `excess`, `won_back`, their ends `_low` and `_high`, and
+            `least_at`, the cluster where the rule wins back least.
         """
         series = ["optimizer", "rule", "cluster"]
-        best = analysis.best(run.results, by=self.metric, series=series)
-        start = run.curves[run.curves["update"] == 0]
+        best = analysis.best(found.results, by=self.metric, series=series)
+        start = found.curves[found.curves["update"] == 0]
         most = best["optimizer"].map(start.groupby("optimizer")[self.metric].max())
         loss = best[self.metric]
         lost = (best["diverged"] > 0) | ~np.isfinite(loss) | (loss > most)
@@ -230,9 +229,8 @@ class Comparison:
         drawn = np.random.default_rng(0).integers(
             len(losses), size=(draws, len(losses))
         )
-        times = _times(run)
         rows = []
-        for name, rule in dict.fromkeys(column[:2] for column in losses):
+        for name, rule in self.pairs:
             none = losses[name, PLAIN, NO_DELAY].to_numpy()
             plain = losses[name, PLAIN].drop(columns=NO_DELAY)
             own = losses[name, rule][plain.columns]
@@ -250,34 +248,60 @@ class Comparison:
                     "won_back": saved.mean() / cost.mean(),
                     **_ends("won_back", shares),
                     "least_at": each.idxmin(),
-                    "time": times[name, rule] / times[name, PLAIN],
                 }
             )
-        found = pd.DataFrame(rows)
-        return found.sort_values(["optimizer", "excess"], ignore_index=True)
+        table = pd.DataFrame(rows)
+        order = {name: i for i, name in enumerate(self.optimizers)}
+        return table.sort_values(
+            ["optimizer", "excess"],
+            ignore_index=True,
+            key=lambda own: own.map(order) if own.name == "optimizer" else own,
+        )
+
+    def share(self, optimizer: str, rule: str) -> Callable[[Found], float]:
+        """What one rule wins back, for a claim."""
+
+        def measure(found):
+            table = self.won_back(found).set_index(["optimizer", "rule"])
+            return float(table.loc[(optimizer, rule), "won_back"])
+
+        return measure
+
+    def cost(self, optimizer: str) -> Callable[[Found], float]:
+        """The excess loss of plain delay, for a claim."""
+
+        def measure(found):
+            table = self.won_back(found).set_index(["optimizer", "rule"])
+            return float(table.loc[(optimizer, PLAIN), "excess"])
+
+        return measure
 
     def table(self, run: Run) -> pd.DataFrame:
-        """`won_back` as a report shows it, with the memory."""
-        memory = self.memory()
+        """`won_back` as a report shows it, with the memory and the time of an update.
+
+        The time is that of this run's fastest chunk, for a cell.
+        """
+        memory, times = self.memory(), _times(run)
 
         def shown(row, name, form):
             low, high = row[f"{name}_low"], row[f"{name}_high"]
             return f"{row[name]:{form}} ({low:{form}} to {high:{form}})"
 
-        return pd.DataFrame(
-            {
-                "optimizer": row["optimizer"],
-                "rule": row["rule"],
-                "excess loss": shown(row, "excess", ".3f"),
-                "won back": shown(row, "won_back", ".0%"),
-                "least at": row["least_at"],
-                "more memory (gradients)": round(
-                    memory[row["optimizer"], row["rule"]], 2
-                ),
-                "time / plain's": round(row["time"], 2),
-            }
-            for row in self.won_back(run).to_dict("records")
-        )
+        rows = []
+        for row in self.won_back(run).to_dict("records"):
+            pair = row["optimizer"], row["rule"]
+            rows.append(
+                {
+                    "optimizer": row["optimizer"],
+                    "rule": row["rule"],
+                    "excess loss": shown(row, "excess", ".3f"),
+                    "won back": shown(row, "won_back", ".0%"),
+                    "least at": row["least_at"],
+                    "more memory (gradients)": round(memory[pair], 2),
+                    "time / plain's": round(times[pair] / times[pair[0], PLAIN], 2),
+                }
+            )
+        return pd.DataFrame(rows)
 
 
 def spaced(ends: tuple[float, float], shares: np.ndarray) -> np.ndarray:
@@ -312,7 +336,7 @@ def _ends(name: str, drawn: np.ndarray) -> dict[str, float]:
 
 
 def _times(run: Run) -> pd.Series:
-    """Seconds of an update of one cell, by optimizer and rule: the median chunk."""
+    """Seconds of an update of one cell, by optimizer and rule: the fastest chunk."""
     cells = {own["name"]: own["cells"] for own in run.info["programs"]}
     rows = [
         {
@@ -322,4 +346,4 @@ def _times(run: Run) -> pd.Series:
         for row in run.metrics
         if "updates_per_second" in row
     ]
-    return pd.DataFrame(rows).groupby(["optimizer", "rule"])["seconds"].median()
+    return pd.DataFrame(rows).groupby(["optimizer", "rule"])["seconds"].min()

@@ -39,8 +39,9 @@ def draw(run: Run, *, of: Callable[[Run], Any], title: str, x_label: str) -> Fig
         axis.axvline(0.0, color="0.3", lw=0.8, zorder=1)
         for row in table[table["optimizer"] == panel].to_dict("records"):
             _plot(axis, row, rules.index(row["rule"]))
-        axis.set_xlim(lowest - 0.06, 1.06)
-        axis.xaxis.set_major_locator(look.MaxNLocator(4))
+        axis.set_xlim(lowest - 0.12, 1.06)
+        axis.xaxis.set_major_locator(look.FixedLocator([-1.0, 0.0, 1.0]))
+        axis.xaxis.set_minor_locator(look.FixedLocator([-0.5, 0.5]))
         axis.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
         axis.tick_params(axis="y", length=0)
     axes[len(panels) // 2].set_xlabel(x_label)
