@@ -474,6 +474,24 @@ def attacked_mean(x, batch, accepts):
     return x - 0.1 * np.mean([accepts(x, g) for g in gradients], axis=0)
 
 
+def test_zeno_may_be_the_rule_of_a_worker_whose_parameters_are_its_own():
+    """Then the server's gradient, which was shared at first, is each worker's."""
+    tx = dj.zeno_plus_plus(optax.sgd(0.1), lambda x: x, **TRUST)
+
+    def step(state, batch):
+        x, opt_state = state
+        gradient = dj.workers.vary(x) - 0.1 * batch
+        updates, opt_state = tx.update(gradient, opt_state, dj.workers.vary(x))
+        mean = jax.lax.pmean(updates, "workers")
+        return (optax.apply_updates(x, mean), opt_state), ()
+
+    x = jnp.asarray(START, jnp.float32)
+    simulated, ran = on_workers(step, (x, tx.init(x)), updates=2)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), simulated, ran
+    )
+
+
 def plain(x, gradient):
     return gradient
 

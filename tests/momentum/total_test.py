@@ -211,6 +211,21 @@ def test_coordinates_that_stand_still_are_left_out():
     assert (momentum, estimate) == pytest.approx(settled(4, 0.02, TARGET), abs=1e-9)
 
 
+def test_of_an_even_number_the_median_is_the_mean_of_the_two_in_the_middle():
+    curvature, steps = np.array([0.2, 0.5, 1.0, 2.0]), 20
+
+    def grad(x, t):
+        return curvature * x
+
+    start = np.array([1.0, -2.0, 3.0, 4.0])
+    rule = dj.closed_loop_momentum(0.05, 0.3, gain=0.05)
+    _, _, ours = trained(rule, grad, start, 1, steps, 1)
+    staleness, rates = [0] + [1] * (steps - 1), [0.05] * steps
+    options = dict(rates=rates, target=0.3, gain=0.05)
+    _, _, theirs = closed_loop(grad, start, staleness, **options)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+
+
 def test_where_nothing_moves_nothing_is_measured():
     momentum, estimate = settled(1, 0.02, TARGET, curvature=(0, 0), steps=20)
     assert (momentum, estimate) == (0.0, 0.0)
