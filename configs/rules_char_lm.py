@@ -40,6 +40,7 @@ def get_config(size: str = "small") -> ConfigDict:
             context=64 if large else 16,  # characters
             width=64 if large else 32,
             depth=2 if large else 1,  # blocks
+            evaluated_tokens=12_288 if large else 4_096,  # characters of each text
             updates=2000 if large else 300,
             seeds=5,
         )
@@ -60,6 +61,7 @@ def experiment(config: ConfigDict) -> Experiment:
             context=config.context,
             width=config.width,
             depth=config.depth,
+            evaluated_tokens=config.evaluated_tokens,
         ),
         optimizers=cures.optimizers(**rates),
         clusters=clusters(config.delay, slowest=config.slowest),
