@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src import base, buffers, xla
+from delayjax._src import base, buffers
 from delayjax._src.ring import ring as rings
 
 _WORKER = (
@@ -416,7 +416,10 @@ def _measured(
     """
     workers = len(memory.has_sent)
     slot = jnp.clip(worker, 0, workers - 1)
-    before = _read(memory.gradients, gradient, slot), _read(memory.models, model, slot)
+    before = (
+        rings.item_in(memory.gradients, slot, gradient),
+        rings.item_in(memory.models, slot, model),
+    )
     change, move = _distance(gradient, before[0]), _distance(model, before[1])
     # the writes depend on the distances, so on what they overwrite: else XLA would copy
     # all workers' gradients to read the old one
@@ -427,8 +430,8 @@ def _measured(
     is_measured = kept & memory.has_sent[slot] & (move > 0)
     with_this = jnp.append(row[1:], change / move)
     return memory._replace(
-        gradients=_write(memory.gradients, gradient, slot),
-        models=_write(memory.models, model, slot),
+        gradients=rings.with_item(memory.gradients, slot, gradient),
+        models=rings.with_item(memory.models, slot, model),
         has_sent=memory.has_sent.at[slot].set(memory.has_sent[slot] | kept),
         coefficients=rows.at[slot].set(jnp.where(is_measured, with_this, row)).ravel(),
     )
@@ -455,31 +458,6 @@ def _limit(coefficients: jax.Array, attackers: int) -> jax.Array:
     rank = -((-known * (workers - attackers)) // workers)  # rounded up
     ordered = jnp.sort(jnp.where(is_known, largest, jnp.inf))
     return jnp.where(known > 0, ordered[jnp.maximum(rank, 1) - 1], jnp.inf)
-
-
-def _read(slots: Any, like: Any, slot: jax.Array) -> Any:
-    """The item like `like` in a slot."""
-    leaves, structure = jax.tree.flatten(like)
-    held = [rings.read_slot(kept, slot) for kept in jax.tree.leaves(slots)]
-    return jax.tree.unflatten(
-        structure,
-        [
-            xla.from_bits(kept, jnp.result_type(leaf))
-            for kept, leaf in zip(held, leaves, strict=True)
-        ],
-    )
-
-
-def _write(slots: Any, item: Any, slot: jax.Array) -> Any:
-    """The slots with an item in one of them."""
-    kept, structure = jax.tree.flatten(slots)
-    return jax.tree.unflatten(
-        structure,
-        [
-            rings.write_slot(held, xla.as_bits(leaf, held.dtype), slot)
-            for held, leaf in zip(kept, jax.tree.leaves(item), strict=True)
-        ],
-    )
 
 
 def _distance(tree: Any, other: Any) -> jax.Array:

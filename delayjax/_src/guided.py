@@ -123,7 +123,8 @@ def guided(
         sign = jnp.where(error < state.error, 1.0, -1.0)
         scores = state.scores + sign * (state.error - state.losses)
         slot = jnp.argmin(scores)  # a free one, or the least consistent
-        gradients = _written(state.gradients, updates, slot)
+        rings.check_tree("updates", state.gradients, updates)
+        gradients = rings.with_item(state.gradients, slot, updates)
         losses = state.losses.at[slot].set(loss)
         scores = scores.at[slot].set(jnp.where(jnp.isfinite(loss), 0.0, -jnp.inf))
 
@@ -143,19 +144,6 @@ def guided(
         )
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
-
-
-def _written(slots: Any, gradient: Any, slot: jax.Array) -> Any:
-    """The slots with a gradient in one of them."""
-    rings.check_tree("updates", slots, gradient)
-    kept, structure = jax.tree.flatten(slots)
-    return jax.tree.unflatten(
-        structure,
-        [
-            rings.write_slot(held, xla.as_bits(leaf, held.dtype), slot)
-            for held, leaf in zip(kept, jax.tree.leaves(gradient), strict=True)
-        ],
-    )
 
 
 def _alone(gradient: Any, slots: Any, used: jax.Array) -> Any:

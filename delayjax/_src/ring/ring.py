@@ -220,6 +220,28 @@ plain = Storage(init, push, read)
 """The default: slots on the device, in each leaf's own dtype and sharding."""
 
 
+def item_in(slots: Any, slot: jax.Array, like: Any) -> Any:
+    """The item like `like` in one of a tree's slots, whatever its age."""
+
+    def read(held, leaf):
+        return xla.from_bits(read_slot(held, slot), jnp.result_type(leaf))
+
+    leaves, structure = jax.tree.flatten(like)
+    found = list(map(read, jax.tree.leaves(slots), leaves))
+    return jax.tree.unflatten(structure, found)
+
+
+def with_item(slots: Any, slot: jax.Array, item: Any) -> Any:
+    """A tree's slots, with an item in one of them."""
+
+    def write(held, leaf):
+        return write_slot(held, xla.as_bits(leaf, held.dtype), slot)
+
+    kept, structure = jax.tree.flatten(slots)
+    written = list(map(write, kept, jax.tree.leaves(item)))
+    return jax.tree.unflatten(structure, written)
+
+
 def is_ring(node: Any) -> bool:
     """Whether a node of a tree is a ring."""
     return isinstance(node, Ring)
