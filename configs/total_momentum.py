@@ -22,7 +22,8 @@ from ml_collections import ConfigDict
 import delayjax as dj
 from experiments import Arm, Claim, Experiment, analysis, configs, figures, tasks
 from experiments.measures import mean, tuned
-from experiments.training.rules import as_training, axes_of
+from experiments.training.gradients import as_training
+from experiments.training.rules import axes_of
 
 
 def get_config() -> ConfigDict:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from experiments.tasks.task import Task
-from experiments.training.rules import Training, as_training
+from experiments.training.gradients import as_training
+from experiments.training.rules import Training
 
 _MOST_SEEDS = 10_000
 

@@ -16,6 +16,7 @@ from experiments.training.rules import (
     Model,
     Plan,
     Rule,
+    Training,
     Update,
     axes_of,
     called,
@@ -83,6 +84,24 @@ def on_devices(
         at: likewise.
     """
     return _Optimizer(make, workers, True, update_seconds, at)
+
+
+def as_training(training: Any) -> Training:
+    """A kind of training; a transformation, or a function that makes one, is one.
+
+    Raises:
+        TypeError: if it is neither.
+    """
+    if isinstance(training, Training):
+        return training
+    if isinstance(training, optax.GradientTransformation):
+        return optimizer(lambda: training)
+    if callable(training):
+        return optimizer(training)
+    raise TypeError(
+        "`training` must be an Optax transformation, a function that makes one, or"
+        f" `along(...)`, `replicas(...)`, `on_devices(...)`, got {training!r}."
+    )
 
 
 def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:

@@ -92,26 +92,6 @@ class Training(Protocol):
         ...
 
 
-def as_training(training: Any) -> Training:
-    """A kind of training; a transformation, or a function that makes one, is one.
-
-    Raises:
-        TypeError: if it is neither.
-    """
-    if isinstance(training, Training):
-        return training
-    from experiments.training.gradients import optimizer
-
-    if isinstance(training, optax.GradientTransformation):
-        return optimizer(lambda: training)
-    if callable(training):
-        return optimizer(training)
-    raise TypeError(
-        "`training` must be an Optax transformation, a function that makes one, or"
-        f" `along(...)`, `replicas(...)`, `on_devices(...)`, got {training!r}."
-    )
-
-
 def axes_of(*functions: Any) -> dict[str, bool]:
     """The grid axes that functions take: their arguments but for `key`."""
     found: dict[str, bool] = {}
