@@ -29,7 +29,7 @@ def get_config(size: str = "small") -> ConfigDict:
     return ConfigDict(
         dict(
             delay=(1, 2, 4, 8, 16, 32) if large else (8,),  # mean, updates
-            trials=16 if large else 6,  # of each rule on each cluster
+            trials=12 if large else 6,  # of each rule on each cluster
             optimizers=("sgd", "adam", "muon"),
             sgd_learning_rate=(0.003, 1.0),  # the smallest and the largest
             adam_learning_rate=(0.001, 0.1),
@@ -38,7 +38,7 @@ def get_config(size: str = "small") -> ConfigDict:
             warmup_updates=50,  # then a cosine to zero
             batch_size=16 if large else 4,  # windows a gradient
             context=64 if large else 16,  # characters
-            width=64 if large else 32,
+            width=32,
             depth=2 if large else 1,  # blocks
             evaluated_tokens=12_288 if large else 4_096,  # characters of each text
             updates=2000 if large else 300,
