@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
-from experiments import Experiment, configs, cures, tasks
+from experiments import Claim, Experiment, configs, cures, tasks
 from experiments.comparison import Comparison, clusters
 
 
@@ -69,8 +69,35 @@ def experiment(config: ConfigDict) -> Experiment:
         shape=shape,
         metric="test_loss",
     )
+
+    def excess(optimizer, about, within):
+        text = f"Held-out loss that lateness costs {optimizer}, nats"
+        return Claim(text, comparison.cost(optimizer), about=about, within=within)
+
+    def share(optimizer, rule, about, within):
+        text = f"Share that {rule} wins back with {optimizer}"
+        measure = comparison.share(optimizer, rule)
+        return Claim(text, measure, about=about, within=within)
+
     return comparison.experiment(
         question="Which rule for stale gradients helps a language model?",
         seeds=config.seeds,
         updates=config.updates,
+        claims=[
+            excess("sgd", 0.35, 0.07),
+            excess("adam", 0.34, 0.07),
+            excess("muon", 0.23, 0.05),
+            share("sgd", "late updates", 0.13, 0.1),
+            share("adam", "late updates", 0.18, 0.1),
+            share("muon", "late updates", 0.24, 0.1),
+            share("adam", "inverse law", 0.01, 0.08),
+            share("adam", "DC-ASGD-c", 0.0, 0.03),
+        ],
+        notes=(
+            "Lateness costs SGD 0.35 nats, Adam 0.34 and Muon 0.23. The correction of"
+            " late updates helps all three, by 13, 18 and 24 %; the distance cap helps"
+            " Adam and Muon by 22 %, and less momentum helps Adam by 19 %. Laws of the"
+            " staleness and DC-ASGD do nothing once the step is tuned. Of rules made"
+            " for SGD, AdaDelay wins back 17 %, and DANA, the best on digits, nothing."
+        ),
     )
