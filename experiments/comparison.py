@@ -44,7 +44,16 @@ def clusters(
     Args:
         delays: mean staleness of each, in updates.
         slowest: how many times slower the slowest worker is.
+
+    Raises:
+        ValueError: if the delays are not different positive integers.
     """
+    whole = all(isinstance(delay, int) and delay > 0 for delay in delays)
+    if not delays or not whole or len(set(delays)) < len(delays):
+        raise ValueError(
+            f"`delays` must be different positive integers, got {tuple(delays)}:"
+            " training without delay is always compared."
+        )
 
     def made(workers, service, slowdown=None):
         cluster = dj.cluster.Cluster(workers, service, slowdown=slowdown)

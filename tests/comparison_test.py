@@ -66,6 +66,12 @@ def test_clusters_have_the_mean_staleness_that_they_are_named_for():
             assert taus.max() > 3 * (workers - 1)
 
 
+@pytest.mark.parametrize("delays", [(), (0, 4), (4, 4), (2.5,)])
+def test_delays_that_cannot_be_are_refused(delays):
+    with pytest.raises(ValueError, match="`delays` must be different positive"):
+        clusters(delays)
+
+
 def test_all_rules_try_the_same_learning_rates_and_plain_alone_knows_no_delay():
     made = arms(*(cure.name for cure in cures.CURES))
     assert len(made) == len(cures.CURES)
