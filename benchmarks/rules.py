@@ -4,9 +4,9 @@
 
 SGD with momentum on 10M float32 parameters, gradients 4 updates late from 5 workers;
 medians of steps that take turns with plain `delayed`. Memory and traffic are XLA's own
-numbers, in gradients, beyond those of plain `delayed`. A rule that needs the parameters
-at which a gradient was taken needs a history of them beside the history of gradients:
-5 more copies, of which a step writes one and reads one.
+numbers, minus the numbers of plain `delayed`, divided by the size of a gradient. Some
+rules need the parameters at which a gradient was taken. They need a second history,
+which holds 5 more copies; a step writes one of them and reads one.
 """
 
 import argparse

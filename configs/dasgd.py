@@ -59,7 +59,10 @@ def experiment(config: ConfigDict) -> Experiment:
 
     def late(scale, law):
         rates = [make(scale) for make in laws.values()]
-        rate = lambda step: jnp.stack([own(step) for own in rates])[law]  # noqa: E731
+
+        def rate(step):
+            return jnp.stack([own(step) for own in rates])[law]
+
         return dj.delayed(
             dj.step_sizes.dasgd(rate),
             lambda step: jnp.floor(config.share * step),

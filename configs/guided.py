@@ -113,7 +113,7 @@ def experiment(config: ConfigDict) -> Experiment:
                 within=0.03,
             ),
             Claim(
-                "Test error of guided less that of plain SGD, tuned, mean delay 16",
+                "Test error of guided SGD minus plain SGD's, tuned, mean delay 16",
                 difference(wrong(guided_most), wrong("none")),
                 about=0.0,
                 within=0.007,  # one of 142 test examples
@@ -136,7 +136,7 @@ def experiment(config: ConfigDict) -> Experiment:
             " 0.0688, and the seeds differ by more. At a small step it is ahead, 0.096"
             " against 0.103 at 0.01 and a delay of 16. But so are four replays that no"
             " verification chose, 0.094: a replay moves the parameters further, as a"
-            " larger step does. The gradients replayed here are those of then; the"
-            " author's code computes them anew, which costs a gradient each."
+            " larger step does. Here a replay uses the old gradient again; the author's"
+            " code computes it anew, which costs one more gradient."
         ),
     )

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
-from experiments import Claim, Experiment, configs, cures, tasks
+from experiments import Experiment, configs, cures, tasks
 from experiments.comparison import Comparison, clusters
 
 
@@ -70,28 +70,19 @@ def experiment(config: ConfigDict) -> Experiment:
         metric="test_loss",
     )
 
-    def excess(optimizer, about, within):
-        text = f"Held-out loss that lateness costs {optimizer}, nats"
-        return Claim(text, comparison.cost(optimizer), about=about, within=within)
-
-    def share(optimizer, rule, about, within):
-        text = f"Share that {rule} wins back with {optimizer}"
-        measure = comparison.share(optimizer, rule)
-        return Claim(text, measure, about=about, within=within)
-
     return comparison.experiment(
         question="Which rule for stale gradients helps a language model?",
         seeds=config.seeds,
         updates=config.updates,
         claims=[
-            excess("sgd", 0.35, 0.07),
-            excess("adam", 0.34, 0.07),
-            excess("muon", 0.23, 0.05),
-            share("sgd", "late updates", 0.13, 0.1),
-            share("adam", "late updates", 0.18, 0.1),
-            share("muon", "late updates", 0.24, 0.1),
-            share("adam", "inverse law", 0.01, 0.08),
-            share("adam", "DC-ASGD-c", 0.0, 0.03),
+            comparison.cost("sgd", about=0.35, within=0.07),
+            comparison.cost("adam", about=0.34, within=0.07),
+            comparison.cost("muon", about=0.23, within=0.05),
+            comparison.share("sgd", "late updates", about=0.13, within=0.1),
+            comparison.share("adam", "late updates", about=0.18, within=0.1),
+            comparison.share("muon", "late updates", about=0.24, within=0.1),
+            comparison.share("adam", "inverse law", about=0.01, within=0.08),
+            comparison.share("adam", "DC-ASGD-c", about=0.0, within=0.03),
         ],
         notes=(
             "Lateness costs SGD 0.35 nats, Adam 0.34 and Muon 0.23. The correction of"

@@ -17,6 +17,7 @@ import pandas as pd
 
 import delayjax as dj
 from experiments import analysis, figures
+from experiments.claims import Claim
 from experiments.cures import CURES, Cure, Optimizer, Trial
 from experiments.experiment import Arm, Experiment
 from experiments.records import Found, Run
@@ -196,7 +197,7 @@ class Comparison:
         return loss
 
     def memory(self) -> dict[tuple[str, str], float]:
-        """Of each pair's state, in gradients, less that of plain."""
+        """{pair: gradients that its state has more than the state of plain}."""
         params = jax.eval_shape(lambda: begun(self.task, jax.random.key(0)).params)
 
         def kept(name, rule):
@@ -267,28 +268,37 @@ class Comparison:
             key=lambda own: own.map(order) if own.name == "optimizer" else own,
         )
 
-    def share(self, optimizer: str, rule: str) -> Callable[[Found], float]:
-        """What one rule wins back, for a claim."""
+    def cost(self, optimizer: str, *, about: float, within: float) -> Claim:
+        """What lateness costs an optimizer, as a claim."""
+        return Claim(
+            f"Loss that lateness costs {optimizer}, nats",
+            self._cell(optimizer, PLAIN, "excess"),
+            about=about,
+            within=within,
+        )
+
+    def share(self, optimizer: str, rule: str, *, about: float, within: float) -> Claim:
+        """What share a rule wins back, as a claim."""
+        return Claim(
+            f"Share that {rule} wins back with {optimizer}",
+            self._cell(optimizer, rule, "won_back"),
+            about=about,
+            within=within,
+        )
+
+    def _cell(self, optimizer: str, rule: str, column: str) -> Callable[[Found], float]:
+        """A number of the table."""
 
         def measure(found):
             table = self.won_back(found).set_index(["optimizer", "rule"])
-            return float(table.loc[(optimizer, rule), "won_back"])
-
-        return measure
-
-    def cost(self, optimizer: str) -> Callable[[Found], float]:
-        """The excess loss of plain delay, for a claim."""
-
-        def measure(found):
-            table = self.won_back(found).set_index(["optimizer", "rule"])
-            return float(table.loc[(optimizer, PLAIN), "excess"])
+            return float(table.loc[(optimizer, rule), column])
 
         return measure
 
     def table(self, run: Run) -> pd.DataFrame:
         """`won_back` as a report shows it, with the memory and the time of an update.
 
-        The time is that of this run's fastest chunk, for a cell.
+        The time is from this run's fastest chunk, for one cell.
         """
         memory, times = self.memory(), _times(run)
 

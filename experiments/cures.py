@@ -215,7 +215,7 @@ CURES = (
     ),
     Cure(
         "DASA",
-        lambda t: t.descent(dj.step_sizes.dasa(t.rate, t.strength)),
+        lambda t: t.descent(dj.step_sizes.dasa(t.schedule, t.strength)),
         (1.0, 300.0),
     ),
     Cure(
@@ -249,12 +249,9 @@ CURES = (
         (0.05, 1.0),
         _SGD,
     ),
-    Cure(
+    Cure(  # it tunes its own step: a schedule outside would mislead its loop
         "YellowFin",
-        lambda t: t.stepped(
-            dj.yellowfin(factor=10 * t.rate, closed_loop=True),
-            direction=optax.identity(),
-        ),
+        lambda t: dj.yellowfin(factor=10 * t.rate, closed_loop=True),
         optimizers=_SGD,
     ),
     # refusals

@@ -87,7 +87,7 @@ def trained(tx, steps=60):
 
 
 def test_the_loss_of_a_late_gradient_stays_with_it():
-    """Behind `delayed` the rule is that of the rows that `delayed` hands on."""
+    """Behind `delayed` the rule sees late gradients, with their own losses."""
 
     def record(updates, state, params=None, *, value, **extra):
         return updates, (updates, value, params)

@@ -98,9 +98,8 @@ class KardamState(NamedTuple):
     accepted: jax.Array  # gradients accepted so far, int32 []
     dropped: jax.Array  # gradients refused so far, int32 []
     dropped_in_row: jax.Array  # gradients refused since the last one accepted, int32 []
-    last_workers: (
-        Any  # of the last accepted, -1: none, int32 [2 f]; () if f is 0 or off
-    )
+    # of the last gradients accepted, -1: none, int32 [2 f]; () without this filter
+    last_workers: Any
     lipschitz: Any  # `LipschitzState`, or () without this filter
     inner_state: Any  # unchanged by a refused gradient
 

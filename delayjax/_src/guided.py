@@ -47,8 +47,8 @@ def guided(
     before the optimizer, and the delay around both: `delayed(optax.chain(guided(...),
     optax.sgd(0.1)), ...)`. SGD then moves as if it took one step for each gradient.
 
-    The scores are those of the author's released code: a gradient is scored from the
-    step after its own on. That a list lasts rho steps is recalled from the paper; in
+    The author's released code has the same scores. A gradient is scored from the step
+    after its own on. That a list lasts rho steps is recalled from the paper; in
     the released code this test is switched off. The following parts are ours. The code
     computes a replayed gradient anew, on its batch, at the current parameters; here it
     is the gradient of then, up to rho steps older than the `staleness=` that the chain
