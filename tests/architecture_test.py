@@ -98,6 +98,7 @@ RUNNER_FLOORS = (  # from the ground up; the way of a run is downwards
     {"experiment"},
     {"programs", "configs"},
     {"loop", "throughput"},
+    {"pods.chips"},
     {"costs", "records"},
     {"cures"},
     {"run", "claims", "measures", "figures"},

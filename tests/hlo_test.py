@@ -1,17 +1,20 @@
-"""Collectives and FLOPs of modules written by hand, and of modules that XLA made."""
+"""Collectives, time and FLOPs of modules written by hand, and of XLA's own."""
 
 import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from experiments.pods import hlo
 
-M, K, N = 8, 32, 16  # of a product; its FLOPs are more than its bytes
-PRODUCT = 2.0 * M * K * N
+M, K, N = 8, 32, 16
+PRODUCT = 2.0 * M * K * N  # FLOPs
+LINK = 256.0  # bytes/s: a sum of 256 bytes over two devices takes a second
+SPEED = hlo.Speed(flops=PRODUCT, link=LINK)  # and so does a product
 MINE = P("workers")
 
 # sums of f32[64]: 256 bytes
@@ -41,8 +44,8 @@ def module(entry, *computations, header="num_partitions=4"):
     return hlo.parse(f"{text}{entry}}}")
 
 
-def collectives(*arguments, **keywords):
-    return hlo.collectives(module(*arguments, **keywords))
+def collectives(*arguments, speed=SPEED, **keywords):
+    return hlo.collectives(module(*arguments, **keywords), speed)
 
 
 def only(found):
@@ -74,11 +77,13 @@ def test_a_product_between_start_and_end_hides_a_sum():
         num_bytes=4 * 64,
         dtype="f32",
         group_size=2,
+        between_slices=False,
         asynchronous=True,
         times=1,
-        spanned_flops=PRODUCT,
-        flops_share=1.0,
+        beside_seconds=1.0,
+        bandwidth=LINK,
     )
+    assert (one.sent_bytes, one.needed_bandwidth) == (256, LINK)
     assert one.hidden
 
 
@@ -93,7 +98,7 @@ def test_a_product_between_start_and_end_hides_a_sum():
 def test_a_product_outside_of_start_and_end_hides_nothing(lines):
     one = only(collectives(lines))
     assert one.asynchronous
-    assert one.spanned_flops == 0
+    assert (one.beside_seconds, one.needed_bandwidth) == (0, np.inf)
     assert not one.hidden
 
 
@@ -105,13 +110,133 @@ def test_a_plain_sum_is_synchronous():
     assert one.group_size == 4  # {}: all devices
 
 
-def test_less_than_a_flop_a_byte_hides_nothing():
-    wide = STARTED.replace("f32[64]{0}", "f32[2049]{0}")  # 8196 bytes, 8192 FLOPs
-    one = only(collectives(wide + PRODUCT_LINE + DONE))
-    assert one.spanned_flops == PRODUCT == one.num_bytes - 4
-    assert not one.hidden
-    enough = STARTED.replace("f32[64]{0}", "f32[2048]{0}")
-    assert only(collectives(enough + PRODUCT_LINE + DONE)).hidden
+@pytest.mark.parametrize("numbers, hidden", [(64, True), (65, False)])
+def test_hidden_is_what_the_link_sends_while_the_product_runs(numbers, hidden):
+    one = only(
+        collectives(
+            STARTED.replace("f32[64]{0}", f"f32[{numbers}]{{0}}") + PRODUCT_LINE + DONE
+        )
+    )
+    assert one.needed_bandwidth == 4 * numbers
+    assert one.hidden == hidden
+
+
+TWO = """
+  %x = f32[64]{0} parameter(0)
+  %a = f32[8,32]{1,0} parameter(1)
+  %b = f32[32,16]{1,0} parameter(2)
+  %go.1 = f32[64]{0} all-reduce-start(%x), replica_groups={{0,1},{2,3}}, to_apply=%sum
+  %go.2 = f32[64]{0} all-reduce-start(%x), replica_groups={{0,1},{2,3}}, to_apply=%sum
+"""
+
+
+@pytest.mark.parametrize("products", [1, 2, 3])
+def test_sums_that_are_under_way_together_share_their_link(products):
+    """A second each: the later one has what is left of the products' time."""
+    lines = TWO + products * PRODUCT_LINE
+    lines += "  %c.1 = f32[64]{0} all-reduce-done(%go.1)\n"
+    first, second = collectives(lines + "  %c.2 = f32[64] all-reduce-done(%go.2)\n")
+    assert (first.beside_seconds, second.beside_seconds) == (products, products - 1)
+    assert (first.hidden, second.hidden) == (True, products > 1)
+
+
+def test_a_sum_that_starts_when_the_link_is_free_has_all_of_the_time():
+    first, second = TWO.rstrip().rsplit("\n", 1)
+    lines = (
+        f"{first}\n{PRODUCT_LINE}{second}\n{PRODUCT_LINE}"
+        "  %c.1 = f32[64]{0} all-reduce-done(%go.1)\n"
+        "  %c.2 = f32[64]{0} all-reduce-done(%go.2)\n"
+    )
+    found = collectives(lines)
+    assert [c.beside_seconds for c in found] == [2.0, 1.0]
+    assert all(c.hidden for c in found)
+
+
+CYCLES = 'backend_config={"estimated_cycles":"300"}'
+
+
+def test_a_compiler_s_own_estimate_comes_first():
+    """300 cycles at 100 Hz; an instruction without an estimate takes no time."""
+    loop = f"  %l = f32[64]{{0}} fusion(%x), kind=kLoop, calls=%f, {CYCLES}\n"
+    speed = SPEED._replace(hertz=100.0)
+    body = ("f", "\n  %p = f32[64]{0} parameter(0)\n")
+    lines = STARTED + PRODUCT_LINE + loop + DONE
+    assert only(collectives(lines, body, speed=speed)).beside_seconds == 3.0
+    assert hlo.seconds(module(lines, body), speed) == 3.0
+    assert hlo.seconds(module(lines, body), SPEED) == 1.0  # of the product
+
+
+SLICES = """
+  %x = f32[64]{0} parameter(0)
+  %a = f32[8,32]{1,0} parameter(1)
+  %b = f32[32,16]{1,0} parameter(2)
+  %t = token[] after-all()
+  %s = (f32[64]{0}, u32[], token[]) send(%x, %t), channel_id=2, KEYS
+  %r = (f32[64]{0}, u32[], token[]) recv(%t), channel_id=1, KEYS
+PRODUCT
+  %sd = token[] send-done(%s), channel_id=2
+  %rd = (f32[64]{0}, token[]) recv-done(%r), channel_id=1
+""".replace("PRODUCT", PRODUCT_LINE)
+
+
+@pytest.mark.parametrize(
+    "target, kind, slices, sent",
+    [
+        ("{1,2}x{0:3}", "ALL_REDUCE", 2, 256),
+        ("{1,3:5}x{0}", "ALL_REDUCE", 4, 2 * 256 * 3 / 4),
+        ("{1:2}x{0}", "REDUCE_SCATTER", 2, 128),
+    ],
+)
+def test_a_send_and_a_recv_between_slices_are_one_collective(
+    target, kind, slices, sent
+):
+    keys = (
+        f'frontend_attributes={{_xla_megascale_target="{target}",'
+        f'_xla_megascale_transfer_type="{kind}"}}'
+    )
+    speed = SPEED._replace(network=200.0)
+    one = only(collectives(SLICES.replace("KEYS", keys), speed=speed))
+    assert one.kind == kind.lower().replace("_", "-")
+    assert (one.name, one.num_bytes, one.dtype) == ("r", 256, "f32")
+    assert (one.group_size, one.between_slices, one.bandwidth) == (slices, True, 200)
+    assert (one.beside_seconds, one.sent_bytes) == (1.0, sent)
+    assert one.hidden == (sent <= 200)
+
+
+def test_a_recv_of_a_host_s_callback_is_no_collective():
+    keys = 'frontend_attributes={_xla_host_transfer_handler_name="callback"}'
+    assert collectives(SLICES.replace("KEYS", keys)) == []
+
+
+@pytest.mark.parametrize(
+    "kind, sent",
+    [
+        ("all-reduce", 2 * 256 * 3 / 4),
+        ("all-gather", 256 * 3 / 4),
+        ("reduce-scatter", 256 * 3 / 4),
+        ("all-to-all", 256 * 3 / 4),
+        ("collective-permute", 256),
+    ],
+)
+def test_what_a_device_sends_at_least(kind, sent):
+    line = f"\n  %x = f32[64]{{0}} parameter(0)\n  %y = f32[64]{{0}} {kind}(%x), "
+    one = only(collectives(line + "replica_groups={{0,1,2,3}}, to_apply=%sum\n"))
+    assert one.sent_bytes == sent
+
+
+def test_a_call_of_cublas_counts_as_its_product():
+    key = '"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]'
+    line = PRODUCT_LINE.replace("f32[8,16]{1,0} dot", "(f32[8,16], s8[9]) custom-call")
+    call = line.replace(
+        "lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+        'custom_call_target="__cublas$lt$matmul", backend_config={"gemm_backend_config"'
+        f':{{"dot_dimension_numbers":{{{key}}}}}}}',
+    )
+    assert "custom-call(%a, %b)" in call
+    assert hlo.flops(module(STARTED + call + DONE)) == PRODUCT
+    assert only(collectives(STARTED + call + DONE)).hidden
+    other = call.replace("__cublas$lt$matmul", "annotate")
+    assert hlo.flops(module(STARTED + other + DONE)) == 0
 
 
 def test_a_wrapped_collective_is_found_in_what_is_started():
@@ -131,12 +256,12 @@ def test_a_wrapped_collective_is_found_in_what_is_started():
     assert (one.kind, one.name) == ("reduce-scatter", "go")
     assert one.num_bytes == 4 * 64  # what goes in is larger than what comes out
     assert one.group_size == 4
-    assert one.spanned_flops == PRODUCT
+    assert one.beside_seconds == 1.0
 
 
 def test_what_no_instruction_here_awaits_is_under_way_to_the_end():
     one = only(collectives(STARTED + PRODUCT_LINE))
-    assert (one.asynchronous, one.spanned_flops) == (True, PRODUCT)
+    assert (one.asynchronous, one.beside_seconds) == (True, 1.0)
 
 
 # a TPU's: the sum goes through fusions, and ends in one
@@ -175,13 +300,34 @@ CHAINED = """
 """
 
 
-def test_a_tpu_chain_is_one_sum_hidden_by_the_products_that_carry_it():
+def test_a_tpu_chain_is_one_sum_beside_the_products_that_carry_it():
     one = only(collectives(CHAINED, *CHAIN))
     assert one.name == "async-collective-start"
     assert (one.num_bytes, one.dtype, one.group_size) == (2 * 512, "bf16", 4)
-    assert one.spanned_flops == 2 * PRODUCT  # not the one that stands by itself
-    assert one.flops_share == 2 / 3
-    assert one.hidden
+    assert one.beside_seconds == 2.0  # not the one that stands by itself
+    assert one.needed_bandwidth == 2 * 1024 * 3 / 4 / 2.0
+    assert not one.hidden
+
+
+@pytest.mark.parametrize("memory, seconds", [(np.inf, 5.0), (1028.0, 3.0), (1.0, 2.0)])
+def test_what_a_tpu_chain_carries_is_no_time_of_the_fusion(memory, seconds):
+    """An update of 300 cycles at 100 Hz carries 1028 bytes, which it reads and writes.
+
+    The two products beside it take a second each, whatever they carry.
+    """
+    update = (
+        "update",
+        "\n  %p = bf16[512]{0} parameter(0)\n" + CHAIN[0][1].split("\n")[2],
+    )
+    line = f"  %u = (bf16[512]) fusion(%x), calls=%update, {CYCLES}\n"
+    products = CHAINED.replace(
+        "calls=%product", CYCLES.replace("300", "100") + ", calls=%product"
+    )
+    before, done = products.rsplit("  %async", 1)
+    lines = f"{before}{line}  %async{done}"
+    speed = SPEED._replace(hertz=100.0, memory=memory)
+    one = only(collectives(lines, *CHAIN, update, speed=speed))
+    assert one.beside_seconds == seconds
 
 
 def test_a_tpu_chain_without_products_is_not_hidden():
@@ -196,7 +342,7 @@ def test_one_fusion_hides_a_sum_only_if_it_holds_a_product():
         line for line in lines if "start" not in line and "done" not in line
     )
     held = [(name, body.replace('chain_id="7"', "")) for name, body in CHAIN]
-    assert [c.spanned_flops for c in collectives(alone, *held)] == 2 * [PRODUCT]
+    assert [c.beside_seconds for c in collectives(alone, *held)] == [1.0, 1.0]
     cut = "".join(line for line in lines if "%f." not in line)
     assert [c.asynchronous for c in collectives(cut, *held)] == [False, False]
 
@@ -217,9 +363,10 @@ def test_what_is_in_a_loop_counts_with_it(loop, limit):
     line = f"\n  %w = (f32[]) while(%t), condition=%limit, body=%body, {loop}\n"
     condition = (LIMIT[0], LIMIT[1] + (limit or "\n"))
     one = only(collectives(line, BODY, condition))
-    assert (one.times, one.spanned_flops, one.flops_share) == (5, PRODUCT, 1.0)
+    assert (one.times, one.beside_seconds) == (5, 1.0)
     assert one.hidden
     assert hlo.flops(module(line, BODY, condition)) == 5 * PRODUCT
+    assert hlo.seconds(module(line, BODY, condition), SPEED) == 5.0
 
 
 def test_a_loop_of_unknown_length_counts_once():
@@ -288,7 +435,7 @@ def test_a_text_that_is_no_module_is_refused():
 
 def test_a_sum_over_four_devices_is_one_all_reduce():
     summed = over_workers(lambda x: jax.lax.psum(x, "workers"), out_specs=P())
-    one = only(hlo.collectives(compiled(summed, float32(8, 6))[0]))
+    one = only(hlo.collectives(compiled(summed, float32(8, 6))[0], SPEED))
     assert (one.kind, one.dtype, one.group_size) == ("all-reduce", "f32", 4)
     assert one.num_bytes == 4 * 2 * 6  # of a device
     assert (one.asynchronous, one.times) == (False, 1)
@@ -297,7 +444,7 @@ def test_a_sum_over_four_devices_is_one_all_reduce():
 def test_merged_sums_are_one_with_the_bytes_of_all():
     summed = over_workers(lambda *x: jax.lax.psum(x, "workers"), out_specs=P())
     module, _ = compiled(summed, float32(8, 6), float32(4))
-    found = hlo.collectives(module)
+    found = hlo.collectives(module, SPEED)
     assert len(found) == 1  # XLA merges them on a CPU
     assert found[0].num_bytes == 4 * (2 * 6 + 1)
 
@@ -320,7 +467,7 @@ def test_merged_sums_are_one_with_the_bytes_of_all():
 )
 def test_every_kind_is_found_with_its_bytes(kind, function, size):
     module, _ = compiled(over_workers(function), float32(16, 6))
-    one = only(hlo.collectives(module))
+    one = only(hlo.collectives(module, SPEED))
     assert (one.kind, one.num_bytes, one.group_size) == (kind, size, 4)
 
 
@@ -335,7 +482,7 @@ def test_groups_of_two_axes_are_those_of_the_axis():
         out_specs=P("groups"),
     )
     module, _ = compiled(members, rows)
-    assert only(hlo.collectives(module)).group_size == 2
+    assert only(hlo.collectives(module, SPEED)).group_size == 2
 
 
 def test_a_scan_repeats_its_sums():
@@ -347,7 +494,7 @@ def test_a_scan_repeats_its_sums():
         return jax.lax.scan(body, x, length=5)[0]
 
     module, _ = compiled(over_workers(steps, P(), P()), float32(16, 16))
-    assert only(hlo.collectives(module)).times == 5
+    assert only(hlo.collectives(module, SPEED)).times == 5
     assert hlo.flops(module) == pytest.approx(5 * 2 * 16**3, rel=0.01)
 
 

@@ -95,8 +95,8 @@ def sums_beside(
     """`sums` of `tree`, and `meanwhile`, which is computed while they are under way.
 
     The barriers (for TPU, jax 0.10; shown by `benchmarks/slow_link.py`) put all joining
-    before the sums, and all use of a sum after the last sum: a TPU cannot hide a sum
-    behind such arithmetic, but would schedule it there.
+    before the sums, and all use of a sum after the last sum and after the computation
+    of `meanwhile`: a compiler would else schedule the use in front of the computation.
     """
     tree = base.vary(tree, axis_name=axis_name)
     if not is_sent():
@@ -105,7 +105,6 @@ def sums_beside(
     # a barrier around the leaves that travel alone would delay them
     sent = parcels.all(jax.lax.optimization_barrier(parcels.joined))
     came = [jax.lax.psum(parcel, axis_name) for parcel in sent]
-    came = jax.lax.optimization_barrier(came)
     came, meanwhile = xla.sums_under_way(sent, came, meanwhile)
     return parcels.open(came), meanwhile
 

@@ -6,6 +6,8 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import optax
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
 
 BITS = {
     jnp.dtype(jnp.bfloat16): jnp.dtype(jnp.uint16),
@@ -75,9 +77,17 @@ def each_in_turn(function: Any, *rows: Any) -> Any:
 
 
 def sums_under_way(sent: list[jax.Array], came: list[jax.Array], meanwhile: Any) -> Any:
-    """The sums `came` of `sent`, and results `meanwhile`, known only when both are.
+    """The sums `came` of `sent`, for use after the computation of `meanwhile` only.
 
-    For: CPU, jax 0.10. XLA gives out memory as if a program ran in its written order.
+    Returns `came` and `meanwhile`. Without this a compiler puts the use of the sums in
+    front of the computation that should hide them.
+
+    For TPU and GPU, jax 0.10 to 0.12: a barrier over the sums and one array of
+    `meanwhile`, the last. A barrier over all of them would take more memory traffic:
+    XLA then copies the whole of `sent`, whose memory `meanwhile` is to have.
+    Shown by: `tests/compile_pod_test.py`.
+
+    For CPU, jax 0.10: XLA gives out memory as if a program ran in its written order.
     The memory of `sent` and `came` would go to results of the computation beside the
     sum, which would then wait for the sum. So a loop keeps all of it in use until both
     are done. The loop never runs, which the compiler cannot know. It needs an entry of
@@ -106,13 +116,37 @@ def sums_under_way(sent: list[jax.Array], came: list[jax.Array], meanwhile: Any)
         carry = (bits | 1) == 0, sent, came, meanwhile
         return jax.lax.while_loop(lambda carry: carry[0], body, carry)[2:]
 
-    if has_further_axes() or not any(leaf.size for leaf in came):
+    def elsewhere(sent, came, meanwhile):
+        del sent
+        *others, last = jax.tree.leaves(meanwhile)
+        *came, last = _barrier.bind(*came, last)
+        return came, jax.tree.unflatten(jax.tree.structure(meanwhile), [*others, last])
+
+    if not came or not jax.tree.leaves(meanwhile):
         return came, meanwhile
+    if has_further_axes() or not any(leaf.size for leaf in came):
+        return elsewhere(sent, came, meanwhile)
     return jax.lax.platform_dependent(
-        *(sent, came, meanwhile),
-        cpu=on_cpu,
-        default=lambda sent, came, meanwhile: (came, meanwhile),
+        *(sent, came, meanwhile), cpu=on_cpu, default=elsewhere
     )
+
+
+# `jax.lax.optimization_barrier`, but arrays that are the same on all workers stay so:
+# under `shard_map` that function types all of its results as different
+_barrier = Primitive("barrier_of_each")
+_barrier.multiple_results = True
+_barrier.def_impl(lambda *arrays: list(arrays))
+_barrier.def_abstract_eval(lambda *types: list(types))
+mlir.register_lowering(
+    _barrier,
+    mlir.lower_fun(
+        lambda *arrays: jax.lax.optimization_barrier(arrays), multiple_results=True
+    ),
+)
+batching.primitive_batchers[_barrier] = lambda arrays, axes: (
+    _barrier.bind(*arrays),
+    axes,
+)
 
 
 def has_further_axes() -> bool:

@@ -1,56 +1,36 @@
-"""Compiles a config's step for a TPU topology, with no TPU, and says what it costs.
+"""Compiles a config's step for TPUs or GPUs, with none here, and says what it costs.
 
     python -m experiments.pods.compile_pod --config=configs/char_lm.py \
         --topology=v5e:4x4 --config.batch_size=1024
 
 It compiles what `experiments.main` would run there, a loop of some updates, for each
 program of the experiment in turn. The experiment's training must be `on_devices`, with
-as many workers as the topology has devices, or a multiple. It exits with 1 where a
-program does not fit; `--json=PATH` writes all of it to a file. Needs the `tpu` extra.
+as many workers as the topology has devices, or a multiple. `--topology=2*v5e:4x4` is
+two slices of TPUs, `h100:1x1x8` a host of eight GPUs. It exits with 1 where a program
+does not fit; `--json=PATH` writes all of it to a file. Needs the extra `tpu` or `cuda`.
+
+What it says of time is estimated from the schedule, not measured: docs/pods.md.
 """
 
 import collections
-import importlib.util
 import json
+import math
 import os
-import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 from absl import app, flags
-from jax.experimental import topologies
 from ml_collections import config_flags
 
 from experiments import configs, costs, loop
 from experiments.experiment import Experiment
 from experiments.pods import hlo
+from experiments.pods.chips import PodError, Topology, topology
 from experiments.programs import programs
-
-
-class PodError(Exception):
-    """Why a step could not be compiled for a topology, and what to do."""
-
-
-class Chip(NamedTuple):
-    """A generation of TPUs."""
-
-    hbm_gib: float  # of a device, that a program may use: what XLA says there is
-    side: int  # devices along an axis of the largest topology
-    # cores of a chip are one device, as where it is attached
-    settings: Mapping[str, str] = {}
-
-
-CHIPS = {
-    "v4": Chip(30.75, 16, {"chip_config_name": "megacore"}),
-    "v5e": Chip(15.75, 16),
-    "v5p": Chip(95.74, 28),
-    "v6e": Chip(31.25, 16),
-    "tpu7x": Chip(94.75, 16),  # each of a chip's two cores is a device
-}
 
 
 class Report(NamedTuple):
@@ -66,8 +46,9 @@ class Report(NamedTuple):
     output_bytes: int  # beside those written over donated arguments
     temp_bytes: int
     host_bytes: int  # in the memory of the device's host
-    flops: float  # as XLA counts them: a loop's body once, so of one update
-    bytes_accessed: float  # likewise; of on-chip memory, too
+    flops: float  # of an update's matrix products and convolutions
+    bytes_accessed: float  # as XLA counts them, on-chip memory too; 0: not said
+    seconds: float  # of an update's computation, estimated as in `hlo.collectives`
     collectives: tuple[hlo.Collective, ...]
 
     @property
@@ -76,84 +57,50 @@ class Report(NamedTuple):
         return self.argument_bytes + self.output_bytes + self.temp_bytes
 
     def sent_bytes(self, *, hidden: bool) -> int:
-        """In an update, by collectives hidden behind computation, or by the others."""
+        """Summed in an update by collectives that are hidden, or by the others."""
         return sum(
             c.num_bytes * c.times for c in self.collectives if c.hidden == hidden
         )
 
     def as_json(self) -> dict[str, Any]:
         """All of it, and what follows from it."""
-        collectives = [c._asdict() | {"hidden": c.hidden} for c in self.collectives]
+        collectives = []
+        for c in self.collectives:
+            needed = c.needed_bandwidth if math.isfinite(c.needed_bandwidth) else None
+            follows = {"hidden": c.hidden, "needed_bandwidth": needed}
+            collectives.append(c._asdict() | follows)
         return self._asdict() | {
             "needed_bytes": self.needed_bytes,
             "collectives": collectives,
         }
 
 
-def devices(topology: str) -> list[jax.Device]:
-    """The devices of a topology, to compile for; nothing can be put on them.
-
-    Args:
-        topology: a chip of `CHIPS` and how many there are along each axis, "v5e:4x4".
-
-    Raises:
-        PodError: if there is no such topology, or libtpu is missing.
-    """
-    chip, _, sides = topology.partition(":")
-    known = re.fullmatch(r"\d+(x\d+)+", sides) and chip in CHIPS
-    if not known or max(map(int, sides.split("x"))) > CHIPS[chip].side:
-        raise PodError(
-            f"`topology` must be one of {', '.join(CHIPS)}, with no more than"
-            f" {', '.join(str(c.side) for c in CHIPS.values())} chips along an axis, as"
-            f" in v5e:4x4, v5e:16x16, v4:2x2x4 or v5p:4x4x4; got {topology!r}."
-        )
-    if importlib.util.find_spec("libtpu") is None:
-        raise PodError("libtpu is missing: pip install -e '.[tpu]'.")
-    for name, value in {
-        "TPU_SKIP_MDS_QUERY": "1",  # or it looks for the machine that it is on
-        "TPU_ACCELERATOR_TYPE": "v5litepod-16",  # said to be unknown otherwise
-        "TPU_WORKER_HOSTNAMES": "localhost",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no TPU is held: several may compile
-    }.items():
-        os.environ.setdefault(name, value)
-    try:
-        return list(
-            topologies.get_topology_desc(
-                topology_name=topology, platform="tpu", **CHIPS[chip].settings
-            ).devices
-        )
-    except jax.errors.JaxRuntimeError as error:
-        raise PodError(
-            f"`topology` must be one that there is, as v5e:4x4, got {topology!r}:"
-            f" {str(error).strip().splitlines()[0]}"
-        ) from error
-
-
-def reports(experiment: Experiment, topology: str) -> Iterator[Report]:
+def reports(experiment: Experiment, name: str) -> Iterator[Report]:
     """Compiles the programs of an experiment, one after the other.
 
     Args:
         experiment: whose training is `on_devices`.
-        topology: to compile for, as of `devices`.
+        name: of the topology to compile for, as in `chips.topology`.
 
     Raises:
         PodError: if its workers are not for so many devices, or are simulated ones, or
             a program does not fit.
         ValueError: if it cannot be trained at all.
     """
-    there = devices(topology)
+    place = topology(name)
+    there = place.devices()
     for program in programs(experiment):
         workers = program.rule.workers
         if not program.rule.devices or workers % len(there):
             raise PodError(
-                f"{program.name} has {workers} workers, but {topology} has"
+                f"{program.name} has {workers} workers, but {name} has"
                 f" {len(there)} devices: train `on_devices` with a multiple of them."
             )
         trainer = loop.trainer(program, measure=experiment.measure, devices=there)
         yield examine(
             trainer.run_chunk,
             (trainer.shapes(), *trainer.given_shapes()),
-            topology,
+            place,
             program=program.name,
         )
 
@@ -161,7 +108,7 @@ def reports(experiment: Experiment, topology: str) -> Iterator[Report]:
 def examine(
     jitted: Any,
     arguments: Sequence[Any],
-    topology: str,
+    place: Topology,
     *,
     program: str = "",
 ) -> Report:
@@ -171,7 +118,7 @@ def examine(
         jitted: what `jax.jit` made, with its options of the compiler.
         arguments: what it takes: trees of `jax.ShapeDtypeStruct` whose shardings are
             over the topology's devices.
-        topology: whose memory it is to fit.
+        place: whose devices these are.
         program: its name.
 
     Raises:
@@ -180,20 +127,20 @@ def examine(
     lowered = jitted.lower(*arguments)
     started = time.perf_counter()
     try:
-        compiled = lowered.compile()
+        compiled = lowered.compile(compiler_options=place.compiler_options)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         found = " ".join(str(error).split())[:400]
-        raise PodError(_too_large(program, topology, arguments, found)) from error
+        raise PodError(_too_large(program, place, arguments, found)) from error
     seconds = time.perf_counter() - started
-    memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
+    memory, cost = compiled.memory_analysis(), compiled.cost_analysis() or {}
     module = hlo.parse(compiled.as_text())
     report = Report(
         program=program,
-        topology=topology,
+        topology=place.name,
         devices=module.devices,
-        hbm_bytes=int(_chip(topology).hbm_gib * 2**30),
+        hbm_bytes=place.memory_bytes,
         compile_seconds=seconds,
         argument_bytes=memory.argument_size_in_bytes,
         history_bytes=costs.device_bytes(costs.rings(arguments)),
@@ -203,13 +150,14 @@ def examine(
         + memory.host_output_size_in_bytes
         - memory.host_alias_size_in_bytes
         + memory.host_temp_size_in_bytes,
-        flops=cost.get("flops", 0.0),  # none of them: not said
+        flops=hlo.flops(module),
         bytes_accessed=cost.get("bytes accessed", 0.0),
-        collectives=tuple(hlo.collectives(module)),
+        seconds=hlo.seconds(module, place.speed),
+        collectives=tuple(hlo.collectives(module, place.speed)),
     )
     if report.needed_bytes > report.hbm_bytes:
         found = f"it needs {report.needed_bytes / 2**30:.2f} GiB."
-        raise PodError(_too_large(program, topology, arguments, found))
+        raise PodError(_too_large(program, place, arguments, found))
     return report
 
 
@@ -225,15 +173,18 @@ def table(report: Report) -> str:
         "  temporary": _mib(report.temp_bytes),
         "needed of its host": _mib(report.host_bytes),
         "FLOPs of an update": f"{report.flops:.4g}",
-        "bytes it accesses": _mib(report.bytes_accessed),
+        "its computation, about": f"{1e3 * report.seconds:.3g} ms",
     }
+    if report.bytes_accessed:
+        rows["bytes it accesses"] = _mib(report.bytes_accessed)
     hidden, exposed = (report.sent_bytes(hidden=h) for h in (True, False))
     if hidden + exposed:
-        rows["bytes it sends"] = f"{hidden:,} hidden, {exposed:,} on the critical path"
+        rows["bytes it sums"] = f"{hidden:,} hidden, {exposed:,} not"
     lines = [f"  {name:<24}{value}" for name, value in rows.items()]
     alike = collections.Counter()
     for c in report.collectives:
-        size, group = f"{c.num_bytes:,} bytes", f"{c.group_size} devices"
+        size = f"{c.num_bytes:,} bytes"
+        group = f"{c.group_size} {'slices' if c.between_slices else 'devices'}"
         alike[c.kind, size, c.dtype, group, _place(c)] += c.times
     cells = [(f"{count} x", *facts) for facts, count in alike.items()]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -243,24 +194,29 @@ def table(report: Report) -> str:
 
 
 def _place(collective: hlo.Collective) -> str:
-    if collective.hidden:
-        return f"beside {collective.flops_share:.1%} of the FLOPs"
-    if collective.asynchronous:
-        return "asynchronous, on the critical path"
-    return "on the critical path"
+    """Where in the schedule it is, and whether that is enough."""
+    if not collective.asynchronous:
+        return "synchronous"
+    beside = f"asynchronous beside {1e6 * collective.beside_seconds:,.0f} us of compute"
+    if not collective.beside_seconds:
+        return beside
+    needed = f"needs {collective.needed_bandwidth / 1e9:,.1f} GB/s"
+    if not collective.bandwidth:
+        return f"{beside}, {needed}"
+    return f"{beside}, {needed} of {collective.bandwidth / 1e9:,.1f}"
 
 
-def main(experiment: Experiment, topology: str, json_path: str | None = None) -> None:
+def main(experiment: Experiment, name: str, json_path: str | None = None) -> None:
     """Compiles an experiment and prints its reports; exits with 1 if it cannot.
 
     Args:
         experiment: whose training is `on_devices`.
-        topology: to compile for.
+        name: of the topology to compile for.
         json_path: where to write the reports, too; None for nowhere.
     """
     done = []
     try:
-        for report in reports(experiment, topology):
+        for report in reports(experiment, name):
             print(table(report), flush=True)
             done.append(report.as_json())
         if json_path:
@@ -269,21 +225,15 @@ def main(experiment: Experiment, topology: str, json_path: str | None = None) ->
         sys.exit(f"error: {error}")
 
 
-def _chip(topology: str) -> Chip:
-    return CHIPS[topology.partition(":")[0]]
-
-
-def _too_large(program: str, topology: str, arguments: Any, found: str) -> str:
-    held, history = (
-        costs.device_bytes(arguments),
-        costs.device_bytes(costs.rings(arguments)),
-    )
+def _too_large(program: str, place: Topology, arguments: Any, found: str) -> str:
+    held = costs.device_bytes(arguments)
+    history = costs.device_bytes(costs.rings(arguments))
     return (
-        f"{program or 'The step'} does not fit a device of {topology}, which has"
-        f" {_chip(topology).hbm_gib} GiB: its arguments are {held / 2**30:.2f} GiB, of"
-        f" which {history / 2**30:.2f} GiB are histories. Take a smaller batch a"
-        " device, a shorter chunk, or a shorter, narrower or sharded history. XLA says:"
-        f" {found}"
+        f"{program or 'The step'} does not fit a device of {place.name}, which has"
+        f" {place.memory_bytes / 2**30:.2f} GiB: its arguments are {held / 2**30:.2f}"
+        f" GiB, of which {history / 2**30:.2f} GiB are histories. Take a smaller batch"
+        " a device, a shorter chunk, or a shorter, narrower or sharded history. XLA"
+        f" says: {found}"
     )
 
 
@@ -307,7 +257,9 @@ def run() -> None:
     sys.path.insert(0, os.getcwd())
     jax.config.update("jax_platforms", "cpu")  # where there is libtpu, a TPU is sought
     config = config_flags.DEFINE_config_file("config", None, "A file in configs/.")
-    topology = flags.DEFINE_string("topology", None, "As v5e:4x4 or v5p:4x4x4.")
+    place = flags.DEFINE_string(
+        "topology", None, "As v5e:4x4, 2*v5e:4x4 or h100:1x1x8."
+    )
     json_path = flags.DEFINE_string("json", None, "Where to write the reports, too.")
     flags.mark_flags_as_required(["config", "topology"])
 
@@ -318,7 +270,7 @@ def run() -> None:
             experiment = configs.made(source, config.value)
         except (ValueError, OSError) as error:
             sys.exit(f"error: {error}")
-        main(experiment, topology.value, json_path.value)
+        main(experiment, place.value, json_path.value)
 
     app.run(start, flags_parser=_parse_flags)
 

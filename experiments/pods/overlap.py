@@ -20,6 +20,8 @@ TPU: dict[str, bool | int] = {
     "xla_tpu_enable_async_collective_fusion_fuse_all_reduce": True,
     # within several of them one after the other: one may be too short
     "xla_tpu_enable_async_collective_fusion_multiple_steps": True,  # the default, too
+    # and within fusions without products: softmax, losses, updates take time as well
+    "xla_tpu_enable_async_collective_fusion_fuse_kloop_fusions": True,
     # all-reduces up to this size are merged; merged ones are not fused
     "xla_jf_crs_combiner_threshold_in_bytes": 0,
 }
@@ -30,13 +32,15 @@ GPU: dict[str, bool | int] = {
     "xla_gpu_enable_latency_hiding_scheduler": True,
     # all-reduces up to this size are merged
     "xla_gpu_all_reduce_combine_threshold_bytes": 0,
+    # all collectives may be under way at once. One at a time, as is the default, they
+    # come one after the other at the end of the step, each with too little beside it
+    "xla_gpu_experimental_parallel_collective_overlap_limit": 1000,
 }
-"""For GPUs; names known to jaxlib 0.10.2 and 0.12.0.1. Nothing was timed with them.
+"""For GPUs; read off programs compiled for an H100, with jaxlib 0.10.2.
 
-Pipelined collectives (`xla_gpu_enable_pipelined_all_reduce`) are not among them: they
-move a collective into the next round of a loop, as the outbox does already, and are
-gone in jaxlib 0.12. A larger `xla_gpu_experimental_parallel_collective_overlap_limit`
-(1) lets several collectives be under way at once.
+Nothing was timed with them. Pipelined collectives
+(`xla_gpu_enable_pipelined_all_reduce`) are not among them: they move a collective into
+the next round of a loop, as the outbox does already, and are gone in jaxlib 0.12.
 """
 
 

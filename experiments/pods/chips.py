@@ -1,0 +1,199 @@
+"""Topologies to compile for: chips, how they are joined, and how fast they are."""
+
+import importlib.util
+import math
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from jax.experimental import topologies
+
+from experiments.pods.hlo import Speed
+from experiments.throughput import PEAK_FLOPS
+
+
+class PodError(Exception):
+    """Why a step could not be compiled for a topology, and what to do."""
+
+
+class Chip(NamedTuple):
+    """A device, and the links of one. Bandwidths are in bytes/s, one way."""
+
+    memory_gib: float  # that a program may use: what XLA says there is
+    peak_flops: float  # bfloat16
+    link: float  # of one link to a neighbor; of a GPU, to all in its host
+    network: float  # to other slices; of a GPU, to other hosts; 0: not published
+    memory: float
+    hertz: float = 0.0  # of a TPU, whose compiler prints cycles
+    side: int = 0  # of a TPU: devices along an axis of the largest topology
+    ring: int = 0  # an axis is a ring if it is a multiple of this ...
+    whole: bool = False  # ... and if all of them are
+    # cores of a chip are one device, as where it is attached
+    settings: Mapping[str, str] = {}
+
+
+CHIPS = {
+    "v4": Chip(
+        *(30.75, PEAK_FLOPS["TPU v4"], 50e9, 0.0, 1.228e12, 1.05e9, 16, 4, True),
+        settings={"chip_config_name": "megacore"},
+    ),
+    "v5e": Chip(
+        *(15.75, PEAK_FLOPS["TPU v5e"], 50e9, 3.125e9, 0.819e12, 1.5e9, 16, 16),
+    ),
+    "v5p": Chip(
+        *(95.74, PEAK_FLOPS["TPU v5p"], 100e9, 6.25e9, 2.765e12, 1.75e9, 28, 4, True),
+    ),
+    "v6e": Chip(
+        *(31.25, PEAK_FLOPS["TPU v6e"], 100e9, 12.5e9, 1.638e12, 1.75e9, 16, 16),
+    ),
+    # each of a chip's two cores is a device and has half of it
+    "tpu7x": Chip(
+        *(94.75, 2307e12 / 2, 50e9, 6.25e9, 7.38e12 / 2, 2.2e9, 16, 4, True),
+    ),
+    "h100": Chip(
+        *(79.1, PEAK_FLOPS["NVIDIA H100 80GB HBM3"], 450e9, 50e9, 3.35e12),
+    ),
+}
+"""What is published of each.
+
+TPUs: the pages "TPU v5e", "TPU v5p", "TPU v6e" and "TPU7x" of
+https://cloud.google.com/tpu/docs: half of the "bidirectional ICI bandwidth per chip"
+over its ports (400 GB/s over 4, 1200 over 6, 800 over 4, 1200 over 6), and the "data
+center network bandwidth"; for v4 Jouppi et al., ISCA 2023, arXiv:2304.01433, table 4.
+Clocks: with which the matrix units of a chip make its peak (v5e: 4 units x 128^2 x 2
+FLOPs; v6e and TPU7x: two passes a cycle). GPU: NVIDIA's data sheet of the H100 (NVLink
+900 GB/s both ways) and of the DGX H100 (400 Gb/s for each GPU).
+"""
+
+
+class Topology(NamedTuple):
+    """So many devices of a chip, and how they are joined."""
+
+    name: str  # as it was asked for: "2*v5e:4x4"
+    chip: str  # of CHIPS
+    sides: tuple[int, ...]  # of a slice; of GPUs (slices, hosts, GPUs of a host)
+    slices: int
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether its devices are GPUs."""
+        return not CHIPS[self.chip].side
+
+    @property
+    def memory_bytes(self) -> int:
+        """That a program may use of a device."""
+        return int(CHIPS[self.chip].memory_gib * 2**30)
+
+    @property
+    def speed(self) -> Speed:
+        """What a device does in a second.
+
+        A ring through all TPUs of a slice goes through its corners. There a device has
+        one link for each axis, or two if the axis is a ring.
+        """
+        chip = CHIPS[self.chip]
+        if self.is_gpu:
+            link = chip.link if math.prod(self.sides[:-1]) == 1 else chip.network
+            return Speed(chip.peak_flops, link, chip.network)
+        closed = [side % chip.ring == 0 for side in self.sides]
+        closed = [all(closed)] * len(closed) if chip.whole else closed
+        axes = zip(self.sides, closed, strict=True)
+        links = sum(1 + ring for side, ring in axes if side > 1)
+        link = chip.link * max(1, links)
+        return Speed(chip.peak_flops, link, chip.network, chip.hertz, chip.memory)
+
+    @property
+    def compiler_options(self) -> dict[str, bool | int]:
+        """Of what is compiled without its devices: no kernel is chosen by its time."""
+        if not self.is_gpu:
+            return {}
+        return {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
+
+    def devices(self) -> list[jax.Device]:
+        """Its devices, to compile for; nothing can be put on them.
+
+        Raises:
+            PodError: if this JAX cannot describe the topology, or a package is missing.
+        """
+        describe = _gpus if self.is_gpu else _tpus
+        try:
+            return list(describe(self).devices)
+        except (jax.errors.JaxRuntimeError, NotImplementedError) as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise PodError(
+                f"`topology` must be one that there is, as {EXAMPLES}, got"
+                f" {self.name!r}; JAX {jax.__version__} says: {reason}"
+            ) from error
+
+
+EXAMPLES = "v5e:4x4, v5e:16x16, v4:2x2x4, v5p:4x4x4, 2*v5e:4x4 or h100:1x1x8"
+
+
+def topology(name: str) -> Topology:
+    """Reads the name of a topology.
+
+    Args:
+        name: a chip of `CHIPS`, and how many there are along each axis: "v5e:4x4". With
+            a number of slices in front, "2*v5e:4x4". Of GPUs slices, hosts of each, and
+            GPUs of each host: "h100:1x1x8".
+
+    Raises:
+        PodError: if it is not the name of one.
+
+    Example:
+        >>> topology("2*v5e:4x4")[1:]
+        ('v5e', (4, 4), 2)
+        >>> topology("v5e:4x4").speed.link / 1e9  # two links at a corner
+        100.0
+    """
+    read = re.fullmatch(r"(?:(\d+)\*)?(\w+):(\d+(?:x\d+)+)", name)
+    slices, chip, sides = read.groups() if read else (None, None, "")
+    lengths = tuple(int(side) for side in sides.split("x") if side)
+    slices = int(slices or 1)
+    fits = chip in CHIPS and min(slices, *lengths) >= 1
+    if fits and CHIPS[chip].side:
+        fits = max(lengths) <= CHIPS[chip].side and len(lengths) in (2, 3)
+    elif fits:
+        fits = len(lengths) == 3 and slices == 1
+    if not fits:
+        most = ", ".join(f"{c.side} of {n}" for n, c in CHIPS.items() if c.side)
+        raise PodError(
+            f"`topology` must be CHIPxCHIPS as {EXAMPLES}: of {', '.join(CHIPS)}, along"
+            f" an axis at most {most}; got {name!r}."
+        )
+    return Topology(name, str(chip), lengths, slices)
+
+
+def _tpus(topology: Topology) -> Any:
+    if importlib.util.find_spec("libtpu") is None:
+        raise PodError("libtpu is missing: pip install -e '.[tpu]'.")
+    for name, value in {
+        "TPU_SKIP_MDS_QUERY": "1",  # or it looks for the machine that it is on
+        "TPU_ACCELERATOR_TYPE": "v5litepod-16",  # said to be unknown otherwise
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no TPU is held: several may compile
+    }.items():
+        os.environ.setdefault(name, value)
+    sides = "x".join(map(str, topology.sides))
+    several = {"num_slices": topology.slices} if topology.slices > 1 else {}
+    return topologies.get_topology_desc(
+        topology_name=f"{topology.chip}:{sides}",
+        platform="tpu",
+        **CHIPS[topology.chip].settings,
+        **several,
+    )
+
+
+def _gpus(topology: Topology) -> Any:
+    if importlib.util.find_spec("jax_cuda13_plugin") is None:
+        raise PodError("JAX's plugin for CUDA 13 is missing: pip install -e '.[cuda]'.")
+    target = Path(__file__).with_name(f"{topology.chip}.txtpb").read_text()
+    return topologies.get_topology_desc(
+        topology_name=topology.chip,
+        platform="cuda",
+        target_config=target,
+        topology="x".join(map(str, topology.sides)),
+    )
