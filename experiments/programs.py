@@ -213,11 +213,14 @@ def _traced(
         except NameError as error:
             if error.name:  # no axis: a name of Python's
                 raise
-            there = " and ".join(map(repr, rule.worker_axes))
+            names = " and ".join(map(repr, rule.worker_axes))
+            its = (
+                f"its workers have the {'axes' if ' and ' in names else 'axis'} {names}"
+            )
             raise ValueError(
-                "The training takes a mean over an axis that is not there: its workers"
-                f" have {f'the axes {there}' if there else 'none, for there is one'}."
-                f" Set `axis_name` in exchange.mean(...) and its like. ({error})"
+                "The training takes a mean over an axis that is not there:"
+                f" {its if names else 'there is one worker, without an axis'}. Set"
+                f" `axis_name` in exchange.mean(...) and its like. ({error})"
             ) from error
 
     def works(axes):
