@@ -130,10 +130,10 @@ def groups_of(groups, members):
 
 
 def of_slices(*sizes):
-    """Devices of slices, those of one not beside each other."""
+    """Devices of slices in any order, by which they are numbered."""
     slices = [own for own, size in enumerate(sizes) for _ in range(size)]
-    order = np.random.default_rng(0).permutation(len(slices))
-    return [Device(100 + int(i), slices[i]) for i in order]
+    order = np.random.default_rng(0).permutation(slices)
+    return [Device(number, int(own)) for number, own in enumerate(order)]
 
 
 def slices_in(mesh):
@@ -151,13 +151,15 @@ def slices_in(mesh):
         ((3, 3, 3), groups_of(3, 3), [[0] * 3, [1] * 3, [2] * 3]),
         ((4, 4), {"workers": 8}, [0] * 4 + [1] * 4),
         ((4, 4), {"workers": 24}, [0] * 4 + [1] * 4),
+        ((4, 4), {"workers": 4}, [0] * 4),  # no more slices than are needed
+        ((4, 4), groups_of(6, 4), [[0] * 4, [1] * 4]),  # three groups a slice
     ],
 )
 def test_slices_lie_along_the_first_axis(sizes, axes, expected):
     mesh = execution.devices(axes, of_slices(*sizes))
     assert mesh.axis_names == tuple(axes)
     np.testing.assert_array_equal(slices_in(mesh), expected)
-    assert len(set(mesh.devices.flat)) == sum(sizes)
+    assert len(set(mesh.devices.flat)) == np.size(expected)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
