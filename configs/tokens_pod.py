@@ -49,7 +49,6 @@ def get_config() -> ConfigDict:
             warmup_updates=1000,
             updates=19_000,
             evaluate_every=500,  # updates
-            seeds=1,
         )
     )
 
@@ -73,7 +72,7 @@ def experiment(config: ConfigDict) -> Experiment:
         question="Does a language model train on a pod with late gradients?",
         task=tasks.tokens(config.shards, **{size: config[size] for size in sizes}),
         training=on_devices(make, workers=config.workers, groups=config.groups),
-        seeds=config.seeds,
+        seeds=1,
         updates=config.updates,
         evaluate_every=config.evaluate_every,
         figures=[
