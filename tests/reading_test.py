@@ -108,8 +108,9 @@ from tests.reading_test import numbered
 
 if __name__ == "__main__":
     read = reading.Processes(numbered, 2)
-    print(*{part[0, 2] for part in read(0, np.arange(64))}, flush=True)
+    pids = {part[0, 2] for part in read(0, np.arange(64))}
     try:
+        print(*pids, flush=True)
         time.sleep(60)
     except KeyboardInterrupt:
         print(sum(map(len, read(0, np.arange(64)))), flush=True)
@@ -147,7 +148,7 @@ def test_processes_outlive_ctrl_c_and_end_with_the_run(tmp_path, ending):
         run.kill()
     else:
         os.killpg(run.pid, signal.SIGINT)
-    output, errors = run.communicate(timeout=20)
+    output, errors = run.communicate(timeout=60)
     if ending == "kill":
         assert run.returncode == -signal.SIGKILL
     else:
