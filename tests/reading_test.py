@@ -154,6 +154,7 @@ def test_processes_outlive_ctrl_c_and_end_with_the_run(tmp_path, ending):
     else:
         assert output == "64\n"
         assert run.returncode == (ending == "raise"), errors
+        assert "Exception ignored" not in errors
         assert ("ValueError: of the run" in errors) == (ending == "raise")
     deadline = time.monotonic() + 10
     while any(map(alive, pids)) and time.monotonic() < deadline:

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -36,6 +37,8 @@ class Processes:
             initializer=_begin,
             initargs=(read,),
         )
+        # before the interpreter takes apart what the pool needs for it
+        weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
 
     def __call__(self, seed: int, places: np.ndarray) -> list[Any]:
         """The examples at places [n], in parts: trees of leaves [some of n, ...].
