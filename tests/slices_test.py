@@ -2,7 +2,6 @@
 
 import functools
 import importlib.util
-import os
 import re
 
 import jax
@@ -13,6 +12,7 @@ import pytest
 
 import delayjax as dj
 from experiments import execution, loop, on_devices, optimizer, tasks
+from experiments.pods import chips
 from tests.eight import slices
 from tests.eight.slices import RATE, UPDATES
 from tests.support.cases import shortened
@@ -285,22 +285,10 @@ needs_libtpu = pytest.mark.skipif(
 
 
 @pytest.fixture
-def two_slices(monkeypatch):
+def two_slices():
     """TPUs to compile for, four in each slice."""
-    from jax.experimental import topologies
-
     jax.config.update("jax_platforms", "cpu")  # a TPU is sought otherwise
-    for name, value in {
-        "TPU_SKIP_MDS_QUERY": "1",
-        "TPU_ACCELERATOR_TYPE": "v5litepod-16",
-        "TPU_WORKER_HOSTNAMES": "localhost",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-    }.items():
-        monkeypatch.setitem(os.environ, name, value)
-    found = topologies.get_topology_desc(
-        platform="tpu", topology_name="v5e:2x2", num_slices=2
-    )
-    return list(found.devices)
+    return chips.topology("2*v5e:2x2").devices()
 
 
 @needs_libtpu
