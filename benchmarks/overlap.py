@@ -12,12 +12,18 @@ Two processes train a multilayer perceptron with SGD, over a link that is made f
 
 The batch is chosen so that computing takes about as long as communicating. A step takes
 as long as on the slower process; both begin at the same moment.
+
+Sending takes time of the cores as well: gloo copies, the kernel copies, and the link is
+a process. "cores" is what all cores are busy with in a step of computing and in one of
+communicating, over the number of cores. No overlap can take less.
 """
 
 import argparse
 import concurrent.futures
 import json
 import math
+import os
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -44,6 +50,7 @@ PORT = 1234  # in a namespace of its own
 TARGET = 1.15  # of overlapped / max(compute, communication)
 COMPARABLE = 2.0  # the largest quotient of compute and communication that it holds for
 STEPS = "compute", "communication", "synchronous", "overlapped"
+CORES = len(os.sched_getaffinity(0))
 
 
 class Cell(NamedTuple):
@@ -53,6 +60,12 @@ class Cell(NamedTuple):
     parameters: int
     examples: int  # of each process, in a step
     seconds: Mapping[str, Sequence[float]]  # of each kind of step, by round
+    busy: Mapping[str, float]  # seconds of all cores in such a step, the mean of rounds
+
+    @property
+    def cores(self) -> float:
+        """Seconds that the cores need to compute and to send, if all work all along."""
+        return (self.busy["compute"] + self.busy["communication"]) / CORES
 
     def median(self, step: str) -> float:
         """Seconds that a step of this kind takes."""
@@ -65,6 +78,12 @@ class Cell(NamedTuple):
             strict=True,
         )
         return statistics.median(took / max(least) for took, *least in pairs)
+
+    @property
+    def least_ratio(self) -> float:
+        """The least that the cores allow for the overlapped step's ratio."""
+        longer = max(self.median("compute"), self.median("communication"))
+        return max(1.0, self.cores / longer)
 
     @property
     def comparable(self) -> bool:
@@ -218,13 +237,24 @@ def measured(
         contenders[name] = exchanging(pair, trained_by(tx), state, pair.own(batch))
     rounds = pair.larger(max(5, min(40, int(seconds / (5 * to_send)))))
     times: dict[str, list[float]] = {name: [] for name in STEPS}
+    busy = dict.fromkeys(STEPS, 0.0)
     for turn in range(1 + rounds):
         for name in STEPS:
+            before = busy_seconds()
             took = pair.seconds(contenders[name])
             if turn:  # the first warms up
                 times[name].append(took)
+                busy[name] += (busy_seconds() - before) / rounds
     size = sum(leaf.size for leaf in jax.tree.leaves(params))
-    return {"parameters": size, "examples": examples, "seconds": times}
+    return {"parameters": size, "examples": examples, "seconds": times, "busy": busy}
+
+
+def busy_seconds() -> float:
+    """Of all cores of this machine since it began, by anybody."""
+    user, nice, system, _, _, irq, softirq, *_ = map(
+        int, pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+    )
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
 def work(args: argparse.Namespace) -> None:
@@ -285,7 +315,7 @@ def merged(latency: float, one: dict[str, Any], other: dict[str, Any]) -> Cell:
         name: [max(pair) for pair in zip(times, other["seconds"][name], strict=True)]
         for name, times in one["seconds"].items()
     }
-    return Cell(latency, one["parameters"], one["examples"], seconds)
+    return Cell(latency, one["parameters"], one["examples"], seconds, one["busy"])
 
 
 def row(cell: Cell) -> str:
@@ -295,8 +325,10 @@ def row(cell: Cell) -> str:
         f"{cell.parameters / 1e6:.2g}M",
         f"{cell.examples}",
         *(f"{1e3 * cell.median(step):.1f}" for step in STEPS),
+        f"{1e3 * cell.cores:.1f}",
         f"{cell.ratio('synchronous'):.2f}",
         f"{cell.ratio('overlapped'):.2f}",
+        f"{cell.least_ratio:.2f}",
     )
     return f"| {' | '.join(columns)} |"
 
@@ -305,9 +337,13 @@ def verdict(cells: Sequence[Cell]) -> str:
     """Where the target is met."""
     asked = [cell for cell in cells if cell.comparable]
     met = [cell for cell in asked if cell.ratio("overlapped") <= TARGET]
+    possible = [
+        cell for cell in asked if cell.ratio("overlapped") <= TARGET * cell.least_ratio
+    ]
     return (
         f"overlapped <= {TARGET} x max(compute, communication) in {len(met)} of the"
-        f" {len(asked)} rows where the two are within {COMPARABLE:g} x of each other"
+        f" {len(asked)} rows where the two are within {COMPARABLE:g} x of each other,"
+        f" and <= {TARGET} x the least by the cores in {len(possible)}"
     )
 
 
@@ -369,7 +405,8 @@ def main() -> None:
     print(f"{heading()}; two processes, {args.bandwidth / 1e6:g} MB/s, SGD, medians\n")
     columns: list[str] = ["latency ms", "parameters", "examples"]
     columns += [f"{step} ms" for step in STEPS]
-    columns += ["synchronous / max", "overlapped / max"]
+    columns += ["cores ms"]
+    columns += ["synchronous / max", "overlapped / max", "least by the cores"]
     print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|", flush=True)
     cells = []
     for latency in args.latencies:

@@ -139,7 +139,7 @@ def examine(
     report = Report(
         program=program,
         topology=place.name,
-        devices=module.devices,
+        devices=module.devices * place.slices,
         hbm_bytes=place.memory_bytes,
         compile_seconds=seconds,
         argument_bytes=memory.argument_size_in_bytes,
