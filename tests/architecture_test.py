@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = (  # from the ground up
     {"boxes"},
-    {"base", "buffers", "inners", "xla"},
+    {"base", "buffers", "inners", "meshes", "xla"},
     {"collectives", "aggregation"},
     {"ring", "delays", "cluster"},
     {"stability"},
