@@ -316,3 +316,41 @@ def test_a_late_reduce_stays_sharded_with_the_shardings_of_its_state():
     halved = {"e": (1, 8, 8), "v": (1, 8, 4), "w": (1, 4, 8)}
     assert parts == {"b": (1, 8), "c": (1, 8), **halved}
     assert program._cache_size() == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "overlapped"),
+    shortened(
+        [(AUTO, True), (AUTO, False), (EXPLICIT, True), (EXPLICIT, False)],
+        *[(AUTO, True), (EXPLICIT, False)],
+    ),
+)
+def test_leaves_that_are_whole_are_sent_together(kind, overlapped):
+    """20 small leaves in one parcel, and 4 sharded ones as they are."""
+    mesh = jax.make_mesh((2, 2), ("workers", "fsdp"), axis_types=(kind, kind))
+    exchange = dj.exchange.overlapped_mean if overlapped else dj.exchange.mean
+    tx = exchange(optax.sgd(0.1))
+
+    def step(state, batch):
+        params, opt_state = state
+        grads = jax.tree.map(lambda x: x * batch, dj.workers.vary(params))
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return (optax.apply_updates(params, updates), opt_state), {}
+
+    def placed(shape, spec):
+        return jax.device_put(np.ones(shape, np.float32), NamedSharding(mesh, spec))
+
+    large = [placed((128, 256), P("fsdp")) for _ in range(4)]
+    params = large + [placed((3 + i,), P()) for i in range(20)]
+    workers = dj.workers.run(step, mesh)
+    batch = np.ones(WORKERS, np.float32)
+    held = workers.init((params, tx.init(params)), batch)
+    lowered = jax.jit(workers.step).lower(held, batch)
+    assert lowered.as_text().count('"stablehlo.all_reduce"') == 4 + 1
+    lines = lowered.compile().as_text().splitlines()
+    sums = [line for line in lines if " all-reduce(" in line]
+    types = [kind for line in sums for kind in line.split(" all-reduce(")[0].split()]
+    assert sum("f32[64,256]" in kind for kind in types) == 4  # half of a leaf each
+    assert sum("f32[250]" in kind for kind in types) == 1  # 3 + ... + 22
+    gathered = kind == EXPLICIT and jax.__version__.startswith("0.10.")  # at the border
+    assert gathered or not any(" all-gather(" in line for line in lines)
