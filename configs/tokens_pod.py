@@ -8,7 +8,9 @@ billion in all, 20 for each parameter (Hoffmann et al., arXiv:2203.15556).
     python -m experiments.main --config=configs/tokens_pod.py --distributed \
         '--config.shards=/data/*.bin' --workdir=gs://bucket/tokens
 
-on every host; `--config.exchange=mean` is the synchronous run to compare it with.
+on every host; `--config.exchange=mean` is the synchronous run to compare it with. On
+several slices `--config.groups` is their number: gradients are then fresh within a
+slice, and late between slices alone.
 Shards are rows of little-endian uint16, on every host's disk.
 
 Not run: nothing here has a pod, so that there is neither a wall time nor an expected
@@ -36,6 +38,7 @@ def get_config() -> ConfigDict:
             vocab=50304,  # GPT-2's 50,257, rounded up to a multiple of 128
             exchange="overlapped_mean",  # an update late; "mean" is not
             workers=16,
+            groups=1,  # of the workers, between which the exchange is; one a slice
             batch_size=128,  # windows an update: 8 a worker
             context=1024,  # tokens
             width=768,
@@ -58,11 +61,18 @@ def experiment(config: ConfigDict) -> Experiment:
         0.0, config.learning_rate, config.warmup_updates, config.updates
     )
     server = optax.adam(rate, b2=0.95)
+
+    def make():
+        if config.groups == 1:
+            return exchange(server)
+        between = exchange(server, axis_name="groups")
+        return dj.exchange.mean(between, axis_name="members")
+
     sizes = ("vocab", "batch_size", "context", "width", "depth", "heads", "dtype")
     return Experiment(
         question="Does a language model train on a pod with late gradients?",
         task=tasks.tokens(config.shards, **{size: config[size] for size in sizes}),
-        training=on_devices(lambda: exchange(server), workers=config.workers),
+        training=on_devices(make, workers=config.workers, groups=config.groups),
         seeds=config.seeds,
         updates=config.updates,
         evaluate_every=config.evaluate_every,

@@ -40,7 +40,7 @@ class Chunk(NamedTuple):
     """What a chunk reports; leaves are [chunk, seeds, cells]."""
 
     # of the updates' batches, float32; nan once a cell has diverged; of several
-    # workers [chunk, workers, ...]
+    # workers [chunk, *their axes, ...]
     loss: jax.Array
     staleness: jax.Array  # that the optimizer was told, in updates
 
@@ -91,7 +91,7 @@ def trainer(
         devices: to run on, or to compile for; None for all that there are.
     """
     rule, task = program.rule, program.task
-    several = rule.workers > 1
+    axes, several = rule.worker_axes, bool(rule.worker_axes)
     cells = program.cells or {"": jnp.zeros(1)}  # one cell has no axis
     seeds = jnp.asarray(program.seeds, jnp.int32)
 
@@ -121,7 +121,7 @@ def trainer(
         if several:
             # the mean of the losses before: this update's would have to be waited for,
             # however late gradients may be
-            judged, at = jax.lax.pmean(state.loss, execution.AXIS), state.step - 1
+            judged, at = jax.lax.pmean(state.loss, tuple(axes)), state.step - 1
         # A diverged cell is frozen by masking its model alone: a selection over the
         # history would copy it.
         live = (state.diverged_step < 0) & jnp.isfinite(judged)
@@ -138,7 +138,7 @@ def trainer(
         ), Chunk(jnp.where(live, moved.loss, jnp.nan), moved.staleness)
 
     one = jax.eval_shape(init_cell, seeds[0], jax.tree.map(lambda x: x[0], cells))
-    axes = State(*(0 for _ in one))._replace(
+    over = State(*(0 for _ in one))._replace(
         step=None, memory=rule.vmap_axes(one.memory)
     )
 
@@ -148,16 +148,16 @@ def trainer(
         )
         return jax.vmap(over_cells, (0, None, *in_axes, *given_axes), out_axes)
 
-    init = over_cells_and_seeds(init_cell, (), axes)
-    step = over_cells_and_seeds(step_cell, (axes,), (axes, 0), (0,))
+    init = over_cells_and_seeds(init_cell, (), over)
+    step = over_cells_and_seeds(step_cell, (over,), (over, 0), (0,))
 
     def step_all(state, given):
         return step(seeds, cells, state, given)
 
-    executed = execution.of(rule.workers, rule.devices, step_all, devices)
+    executed = execution.of(axes, rule.devices, step_all, devices)
 
     def given(start, stop):
-        own = execution.own(executed.fed, rule.workers)
+        own = execution.own(executed.fed, axes)
         rows = rule.given(start, stop, own)
         if stop - start < chunk:
             more = chunk - (stop - start)
@@ -171,7 +171,7 @@ def trainer(
         def of_all(leaf):
             shape = leaf.shape[1:]
             if several:
-                shape = rule.workers, *shape[1:]
+                shape = *axes.values(), *shape[1:]
             return jax.ShapeDtypeStruct(shape, leaf.dtype)
 
         return jax.tree.map(of_all, rule.given(0, 1, np.arange(1)))
@@ -201,7 +201,8 @@ def trainer(
 
     def summary(state, chunk):
         if several:
-            chunk = chunk._replace(loss=chunk.loss.mean(1))
+            over_workers = tuple(range(1, 1 + len(axes)))
+            chunk = chunk._replace(loss=chunk.loss.mean(over_workers))
         return chunk, counters(state)
 
     @jax.jit

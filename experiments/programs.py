@@ -202,10 +202,26 @@ def _traced(
             return rule.update(key, hyper, jnp.int32(0), model, memory, given)
 
         def over_workers(cell):
-            return jax.vmap(lambda _: step(cell), axis_name="workers")(jnp.zeros(1))
+            over = step
+            for name in rule.worker_axes:
+                over = jax.vmap(over, axis_name=name, axis_size=1, in_axes=None)
+            return over(cell)
 
         cell = {axis: _column(grid[axis])[0] for axis in axes}
-        jax.eval_shape(over_workers if rule.workers > 1 else step, cell)
+        try:
+            jax.eval_shape(over_workers, cell)
+        except NameError as error:
+            if error.name:  # no axis: a name of Python's
+                raise
+            names = " and ".join(map(repr, rule.worker_axes))
+            its = (
+                f"its workers have the {'axes' if ' and ' in names else 'axis'} {names}"
+            )
+            raise ValueError(
+                "The training takes a mean over an axis that is not there:"
+                f" {its if names else 'there is one worker, without an axis'}. Set"
+                f" `axis_name` in exchange.mean(...) and its like. ({error})"
+            ) from error
 
     def works(axes):
         try:

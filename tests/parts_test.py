@@ -95,15 +95,22 @@ def test_examples_that_the_workers_do_not_divide_are_refused():
 
 
 def test_own_workers_are_those_of_own_devices():
-    parts = {"a": slice(4, 6), "b": slice(0, 2)}
-    fed = types.SimpleNamespace(
-        addressable_devices_indices_map=lambda shape: {
-            device: (slice(None), part) for device, part in parts.items()
-        }
-    )
-    np.testing.assert_array_equal(execution.own(fed, 8), [0, 1, 4, 5])
+    def fed(*parts):
+        return types.SimpleNamespace(
+            addressable_devices_indices_map=lambda shape: {
+                device: (slice(None), *part) for device, part in enumerate(parts)
+            }
+        )
+
+    eight = fed([slice(4, 6)], [slice(0, 2)])
+    np.testing.assert_array_equal(execution.own(eight, {"workers": 8}), [0, 1, 4, 5])
+    axes = {"groups": 2, "members": 4}  # worker 4 g + m
+    both = fed([slice(0, 2), slice(2, 3)], [slice(1, 2), slice(0, 1)])
+    np.testing.assert_array_equal(execution.own(both, axes), [2, 4, 6])
     one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    np.testing.assert_array_equal(execution.own(one, 3), [0, 1, 2])
+    np.testing.assert_array_equal(execution.own(one, {"workers": 3}), [0, 1, 2])
+    np.testing.assert_array_equal(execution.own(one, axes), np.arange(8))
+    np.testing.assert_array_equal(execution.own(one, {}), [0])
 
 
 IN_A_PROCESS = """
@@ -129,14 +136,14 @@ plan = Plan((0, 1), 20, None, None, None)
 rule = training.rule(tasks.digits_mlp(batch_size=16, width=4), plan)
 whole = rule.given(3, 6)
 for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
-    mesh = Mesh(np.array(jax.devices())[order], (execution.AXIS,))
-    fed = NamedSharding(mesh, P(None, execution.AXIS))
-    own = execution.own(fed, workers)
+    mesh = Mesh(np.array(jax.devices())[order], ("workers",))
+    fed = NamedSharding(mesh, P(None, "workers"))
+    own = execution.own(fed, {"workers": workers})
     assert len(own) == workers // 2, own
     given = rule.given(3, 6, own)
 
     def check(leaf, expected):
-        placed = execution._place(leaf, fed, workers)
+        placed = execution._place(leaf, fed, {"workers": workers})
         assert placed.shape == expected.shape
         assert len(placed.addressable_shards) == 2
         for shard in placed.addressable_shards:

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from configs import imagenet, tokens_pod
+from experiments import loop
+from experiments.programs import programs
 from experiments.training import Plan
 from tests.tasks_test import photograph, prepare_images, write_shard
 
@@ -32,6 +34,24 @@ def sound(experiment):
 def parameters(task):
     shapes = jax.eval_shape(task.init, jax.random.key(0))
     return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+
+
+@pytest.mark.parametrize("exchange", tokens_pod.EXCHANGES)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_between_groups_goes_the_exchange_that_is_asked_for(tmp_path, exchange, groups):
+    write_shard(tmp_path / "0.bin", np.arange(50))
+    config = tokens_pod.get_config()
+    small = dict(vocab=50, width=4, depth=1, heads=2, context=4, batch_size=8)
+    config.update(small | dict(workers=4, exchange=exchange, groups=groups))
+    config.shards = f"{tmp_path}/*.bin"
+    experiment = tokens_pod.experiment(config)
+    (program,) = programs(experiment)
+    trainer = loop.trainer(program)
+    state = jax.eval_shape(trainer.init).state.memory
+    assert hasattr(state, "outbox") == (exchange == "overlapped_mean")
+    if exchange == "overlapped_mean":  # of each group one, else of each worker
+        leaves = jax.tree.leaves(state.outbox)
+        assert {leaf.shape[0] for leaf in leaves} == {2 if groups == 2 else 4}
 
 
 def test_the_language_model_has_124_million_parameters(tmp_path):

@@ -727,7 +727,8 @@ def test_the_end_of_every_shard_is_held_out(tmp_path, monkeypatch):
     train, test = texts_of(monkeypatch, tasks.tokens, **asked)
     assert [len(text) for text in test] == [17, 17, 50]  # one window, or a hundredth
     for shard, begin, end in zip(shards, train, test, strict=True):
-        np.testing.assert_array_equal(np.concatenate([begin, end]), shard)
+        both = np.concatenate([begin[: len(begin)], end[: len(end)]])
+        np.testing.assert_array_equal(both, shard)
     assert tasks.tokens(**asked).facts == {
         "shards": 3,
         "train_tokens": 6700 - 84,
@@ -771,8 +772,32 @@ def test_train_and_test_losses_are_those_of_the_two_texts(monkeypatch):
 
 def test_shards_stay_on_disk(tmp_path):
     write_shard(tmp_path / "a.bin", np.zeros(200))
-    shard = module_of("tokens")._open(str(tmp_path / "a.bin"), 10, 5)
+    shard = module_of("tokens")._open(str(tmp_path / "a.bin"), 10)
     assert isinstance(shard, np.memmap)
+
+
+class Recording(np.memmap):
+    """A shard that notes what is read of it."""
+
+    read = ()
+
+    def __getitem__(self, part):
+        Recording.read += tuple((self.filename, i) for i in range(*part.indices(1000)))
+        return super().__getitem__(part)
+
+
+def test_of_shards_only_the_windows_that_are_used_are_read(tmp_path, monkeypatch):
+    for number in range(8):
+        write_shard(tmp_path / f"{number}.bin", np.arange(1000) % 50)
+    monkeypatch.setattr(np, "memmap", Recording)
+    monkeypatch.setattr(Recording, "read", ())
+    task = tasks.tokens(f"{tmp_path}/*.bin", vocab=50, **TEXT, evaluated_tokens=16)
+    evaluated = {shard for shard, _ in Recording.read}
+    assert len(Recording.read) == 2 * 17 and len(evaluated) == 1
+    Recording.read = ()
+    task.batches(0, 0, 1, np.array([3, 5]))  # two of eight windows
+    assert len(Recording.read) == 2 * 17
+    assert len({shard for shard, _ in Recording.read}) <= 2
 
 
 # images
@@ -1101,14 +1126,45 @@ def test_a_shard_with_half_a_token_is_refused(tmp_path):
         tasks.tokens(f"{tmp_path}/*.bin", vocab=16)
 
 
-@pytest.mark.parametrize("place", [0, 500, 999])
-def test_a_token_beyond_the_vocabulary_is_refused(tmp_path, place):
+@pytest.mark.parametrize("place", [0, 1, 500, 966, 982])
+def test_a_token_beyond_the_vocabulary_is_refused_as_it_is_read(tmp_path, place):
+    """Windows are of 17 tokens; those from 0 and 983 on are evaluated."""
     numbers = np.zeros(1000)
-    numbers[place] = 16
-    write_shard(tmp_path / "big.bin", numbers)
-    with pytest.raises(ValueError, match=r"big\.bin holds the token 16, .*vocab=17"):
-        tasks.tokens(f"{tmp_path}/*.bin", vocab=16)
-    tasks.tokens(f"{tmp_path}/*.bin", vocab=17)
+    numbers[[place, 999]] = 65_535, 16
+    evaluated = place < 17
+    path = write_shard(tmp_path / "big.bin", numbers)
+    beyond = rf"{path} holds the token %s at position %s, but `vocab` is 16: .*=%s or"
+    sizes = TEXT | dict(evaluated_tokens=16)
+    with pytest.raises(
+        ValueError,
+        match=beyond % ((65_535, place, 65_536) if evaluated else (16, 999, 17)),
+    ):
+        tasks.tokens(str(path), vocab=16, **sizes)
+    numbers[999] = 0
+    write_shard(path, numbers)
+    if evaluated:
+        return
+    task = tasks.tokens(str(path), vocab=16, **sizes)
+    with pytest.raises(ValueError, match=beyond % (65_535, place, 65_536)):
+        task.batches(0, 0, 1000)
+    tasks.tokens(str(path), vocab=65_536, **sizes).batches(0, 0, 1000)
+
+
+def test_a_window_without_the_token_is_no_error(tmp_path):
+    numbers = np.zeros(1000)
+    numbers[900] = 16
+    path = write_shard(tmp_path / "big.bin", numbers)
+    task = tasks.tokens(str(path), vocab=16, **TEXT, evaluated_tokens=16)
+    refused = 0
+    for step in range(20):
+        for window in range(8):
+            part = np.array([window])
+            try:
+                assert task.batches(0, step, step + 1, part).max() == 0
+            except ValueError:
+                refused += 1
+    # a window of 17 among 967 starts: 2.8 of 160
+    assert 0 < refused < 12
 
 
 @pytest.mark.parametrize("package", ["grain", "tensorflow_datasets", "PIL"])

@@ -114,8 +114,8 @@ def test_the_peak_is_that_of_all_devices(monkeypatch, kind):
     program = program_of(kind(late, workers=4), task=task, grid=GRID)
     there = [v5e] * 4
 
-    def mesh(workers):
-        assert workers == 4
+    def mesh(axes):
+        assert axes == {"workers": 4}
         return types.SimpleNamespace(devices=np.array(there))
 
     monkeypatch.setattr(execution, "devices", mesh)

@@ -1,12 +1,15 @@
 """Any image classification set of TensorFlow Datasets, read without TensorFlow."""
 
+import dataclasses
 import importlib
 import os
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 
-from experiments.tasks import classification, crops, models, networks
+from experiments.tasks import classification, crops, models, networks, reading
 from experiments.tasks.task import WHOLE, Task, activations, at_least
 
 EVALUATED_BYTES = 64 * 2**20
@@ -22,6 +25,7 @@ def images(
     dtype: str = "float32",
     test_fraction: float = 0.25,
     evaluated_examples: int = 10_000,
+    worker_processes: int = 0,
 ) -> Task:
     """ResNet-20 or ResNet-50 on a set of TFDS, by whether its images are of one size.
 
@@ -45,6 +49,8 @@ def images(
         dtype: "float32" or "bfloat16", of activations and products.
         test_fraction: of the training split, held out where there is no other.
         evaluated_examples: of each split, at most.
+        worker_processes: that read and decode images, of each process of the run; they
+            begin with the first batch. 0: threads do. The batches are the same.
 
     Returns:
         The task. A batch is uint8 {"image"} and int32 {"label"}.
@@ -69,6 +75,7 @@ def images(
     at_least("batch_size", batch_size, 1)
     at_least("image_size", image_size, 32)
     at_least("evaluated_examples", evaluated_examples, 1)
+    at_least("worker_processes", worker_processes, 0)
     builder = _prepared_builder(tfds, name, data_dir)
     shape, classes = _image_and_classes(name, builder.info.features)
     varying = None in shape
@@ -97,25 +104,19 @@ def images(
         for split, source in sources.items()
     }
 
+    read = _Training(sources["train"], image_size if varying else None)
+
+    def read_in_threads(seed, places):
+        one = read.row(seed)
+        # the iterator reads ahead in threads; the order of the places stays
+        return list(grain.MapDataset.source(places).map(one).to_iter_dataset())
+
+    in_processes = worker_processes and reading.Processes(read, worker_processes)
+
     def batches(seed, start, stop, part=WHOLE):
-        endless = (
-            grain.MapDataset.source(sources["train"]).seed(seed).shuffle().repeat()
-        )
-
-        def read(place):
-            # a place in the endless row is an example in an epoch
-            example = endless[int(place)]
-            image = example["image"]
-            if varying:
-                rng = np.random.default_rng([seed, place])
-                image = crops.for_training(image, rng, image_size)
-            return _with_label(example, image)
-
         places = np.arange(start * batch_size, stop * batch_size)
         places = places.reshape(-1, batch_size)[:, part]
-        # the iterator reads ahead in threads; the order of the places stays
-        read_ahead = grain.MapDataset.source(places.ravel()).map(read).to_iter_dataset()
-        examples = _stack(list(read_ahead))
+        examples = _stack((in_processes or read_in_threads)(seed, places.ravel()))
         return jax.tree.map(lambda x: x.reshape(*places.shape, *x.shape[1:]), examples)
 
     network = models.ResNet50 if varying else models.ResNet20
@@ -132,6 +133,35 @@ def images(
         },
         examples=batch_size,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Training:
+    """Reads training examples from an endless row: a new order in each epoch."""
+
+    source: Any
+    size: (
+        int | None
+    )  # to which random boxes are cut; None where images stay as they are
+
+    def row(self, seed: int) -> Callable[[int], dict[str, np.ndarray]]:
+        """Of a place, an example in an epoch, the example that is there."""
+        import grain
+
+        endless = grain.MapDataset.source(self.source).seed(seed).shuffle().repeat()
+
+        def read(place):
+            example = endless[int(place)]
+            image = example["image"]
+            if self.size is not None:
+                rng = np.random.default_rng([seed, place])
+                image = crops.for_training(image, rng, self.size)
+            return _with_label(example, image)
+
+        return read
+
+    def __call__(self, seed: int, places: Sequence[int]) -> list[Any]:
+        return list(map(self.row(seed), places))
 
 
 def _prepared_builder(tfds, name, data_dir):

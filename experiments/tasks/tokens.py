@@ -1,5 +1,6 @@
 """A language model on token shards of your own."""
 
+import dataclasses
 import glob
 import os
 
@@ -23,9 +24,10 @@ def tokens(
 ) -> Task:
     """The next token of your own text: files of little-endian uint16 numbers.
 
-    Shards are taken in the order of their names and memory-mapped; they are read once
-    here, to check their numbers. The last hundredth of each shard, or one window of
-    `context` + 1 tokens where that is more, is held out.
+    Shards are taken in the order of their names and memory-mapped: of a shard a process
+    reads the windows of its own workers alone, beside those evaluated, and checks what
+    it reads. The last hundredth of each shard, or one window of `context` + 1 tokens
+    where that is more, is held out.
 
     Args:
         pattern: a path of the shards, or a pattern like "/data/*.bin".
@@ -44,8 +46,8 @@ def tokens(
 
     Raises:
         FileNotFoundError: if no file matches.
-        ValueError: if a shard is no row of uint16, is too short, or holds a token that
-            is not below `vocab`.
+        ValueError: if a shard is no row of uint16 or is too short; there, or later in
+            `batches`, if a window is read with a token that is not below `vocab`.
     """
     at_least("context", context, 1)
     at_least("vocab", vocab, 1)
@@ -57,10 +59,12 @@ def tokens(
             f"`pattern`: no file matches {pattern!r}. Name the shards by a path or a"
             " pattern, as in /data/*.bin."
         )
-    shards = [_open(path, window, vocab) for path in paths]
-    cuts = [len(shard) - max(len(shard) // 100, window) for shard in shards]
-    train = [shard[:cut] for shard, cut in zip(shards, cuts, strict=True)]
-    test = [shard[cut:] for shard, cut in zip(shards, cuts, strict=True)]
+    shards = [_open(path, window) for path in paths]
+    train, test = [], []
+    for path, shard in zip(paths, shards, strict=True):
+        cut = len(shard) - max(len(shard) // 100, window)
+        train.append(_Text(path, shard, 0, cut, vocab))
+        test.append(_Text(path, shard, cut, len(shard), vocab))
     return language.predict_next(
         train,
         test,
@@ -80,7 +84,34 @@ def tokens(
     )
 
 
-def _open(path: str, window: int, vocab: int) -> np.ndarray:
+@dataclasses.dataclass(frozen=True)
+class _Text:
+    """Tokens begin .. end - 1 of a shard, checked as they are read."""
+
+    path: str
+    shard: np.ndarray
+    begin: int
+    end: int
+    vocab: int
+
+    def __len__(self):
+        return self.end - self.begin
+
+    def __getitem__(self, part: slice) -> np.ndarray:
+        first, last, _ = part.indices(len(self))
+        read = np.asarray(self.shard[self.begin + first : self.begin + last])
+        beyond = np.flatnonzero(read >= self.vocab)
+        if len(beyond):
+            place = beyond[0]
+            raise ValueError(
+                f"{self.path} holds the token {read[place]} at position"
+                f" {self.begin + first + place}, but `vocab` is {self.vocab}: tokens"
+                f" must be below it. Take vocab={int(read.max()) + 1} or more."
+            )
+        return read
+
+
+def _open(path: str, window: int) -> np.ndarray:
     size = os.path.getsize(path)
     if size % 2:
         raise ValueError(
@@ -93,10 +124,4 @@ def _open(path: str, window: int, vocab: int) -> np.ndarray:
             f" a held-out window of `context` + 1 = {window}: shorten the context or"
             " join shards."
         )
-    shard = np.memmap(path, "<u2", mode="r")
-    if (largest := int(shard.max())) >= vocab:
-        raise ValueError(
-            f"{path} holds the token {largest}, but `vocab` is {vocab}: tokens must be"
-            f" below it. Take vocab={largest + 1} or more."
-        )
-    return shard
+    return np.memmap(path, "<u2", mode="r")

@@ -29,6 +29,7 @@ from experiments.training.rules import (
 class _Optimizer:
     make: Callable[..., optax.GradientTransformation]
     workers: int
+    groups: int
     devices: bool
     update_seconds: float | None
     at: Callable[..., Any] | None = None
@@ -36,6 +37,18 @@ class _Optimizer:
     def __post_init__(self):
         if self.workers < 1:
             raise ValueError(f"`workers` must be at least 1, got {self.workers}.")
+        if self.groups < 1 or self.workers % self.groups:
+            raise ValueError(
+                f"`groups` must divide `workers={self.workers}`, got {self.groups}:"
+                " a group has workers / groups members."
+            )
+
+    @property
+    def axes(self):
+        """{name: size} of the workers' axes, as in `Rule`."""
+        if self.groups > 1:
+            return {"groups": self.groups, "members": self.workers // self.groups}
+        return {"workers": self.workers} if self.workers > 1 else {}
 
     def arguments(self):
         at = self.at and functools.partial(self.at, None, None)
@@ -49,6 +62,7 @@ def optimizer(
     make: Callable[..., optax.GradientTransformation],
     *,
     workers: int = 1,
+    groups: int = 1,
     update_seconds: float | None = None,
     at: Callable[..., Any] | None = None,
 ) -> Any:
@@ -61,17 +75,21 @@ def optimizer(
         make: grid axes -> an Optax transformation. Over several workers it takes the
             mean itself, over the axis "workers": `exchange.mean(...)` in it, for one.
         workers: how many share a batch, simulated on one device.
+        groups: of the workers, each of as many neighbors. With several the workers have
+            two axes in place of "workers", over both of which `make` takes the mean:
+            "groups", and "members" of a group.
         update_seconds: what an update takes, where a run's end is in seconds.
         at: (parameters, optimizer state) and grid axes -> where each worker takes its
             gradient, as `exchange.detached`; by default at the parameters.
     """
-    return _Optimizer(make, workers, False, update_seconds, at)
+    return _Optimizer(make, workers, groups, False, update_seconds, at)
 
 
 def on_devices(
     make: Callable[..., optax.GradientTransformation],
     *,
     workers: int,
+    groups: int = 1,
     update_seconds: float | None = None,
     at: Callable[..., Any] | None = None,
 ) -> Any:
@@ -80,10 +98,13 @@ def on_devices(
     Args:
         make: as in `optimizer`.
         workers: how many; a multiple of the devices, or no more than these.
+        groups: as in `optimizer`. Where devices are in several slices, with the slow
+            links of a data center between them, `groups` is a multiple of the slices or
+            divides them; likewise of processes, where devices know of no slices.
         update_seconds: as in `optimizer`.
         at: likewise.
     """
-    return _Optimizer(make, workers, True, update_seconds, at)
+    return _Optimizer(make, workers, groups, True, update_seconds, at)
 
 
 def as_training(training: Any) -> Training:
@@ -105,7 +126,8 @@ def as_training(training: Any) -> Training:
 
 
 def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
-    workers = training.workers
+    workers, axes = training.workers, training.axes
+    names = tuple(axes)
 
     def init(key, hyper, model):
         tx = called(training.make, hyper, key)
@@ -113,21 +135,25 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
 
     def update(key, hyper, step, model, memory, batch):
         tx = called(training.make, hyper, key)
-        params = dj.workers.vary(model.params)
+        params = model.params
+        if names:
+            params = dj.workers.vary(params, axis_name=names)
         if training.at is not None:
             point = functools.partial(training.at, model.params, memory)
             params = called(point, hyper, key)
         of_step = jax.random.fold_in(jax.random.fold_in(key, 1), step)
-        if workers > 1:
-            worker = jax.lax.axis_index("workers")
+        if names:
+            worker = jax.lax.axis_index(names)
             of_step = jax.random.fold_in(of_step, worker)
         loss, grads, state = loss_and_gradients(
             task, Model(params, model.state), batch, of_step
         )
-        if workers > 1 and task.has_state:
-            state = jax.lax.pmean(state, "workers")
+        if names and task.has_state:
+            state = jax.lax.pmean(state, names)
         is_full = _outboxes_are_full(memory)
-        updates, memory = tx.update(grads, memory, model.params, value=loss)
+        # as its members' mean gradient, a group's loss differs from group to group
+        value = jax.lax.pmean(loss, names[1:]) if names[1:] else loss
+        updates, memory = tx.update(grads, memory, model.params, value=value)
         told = _staleness(memory)
         moved = Model(optax.apply_updates(model.params, updates), state)
         ages = jnp.where(_has_arrived(memory) & is_full, told, -1)
@@ -156,7 +182,7 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
         depth=_depth,
         seconds=None if training.update_seconds is None else seconds,
         examples=lambda step: np.full(len(plan.seeds), step * (task.examples or 1)),
-        workers=workers,
+        worker_axes=axes,
         devices=training.devices,
     )
 

@@ -1,6 +1,8 @@
 """What a kind of training is: a small protocol, and how its functions are called."""
 
 import inspect
+import math
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -71,9 +73,16 @@ class Rule(NamedTuple):
     # share of all that arrived; what rules of the optimizer refuse is added
     dropped: Callable[[int], np.ndarray] | None = None
     vmap_axes: Callable[[Any], Any] = dj.ring.vmap_axes
-    workers: int = 1  # that take the step together, each on its own part of the batch
+    # of the workers that take the step together, each on its own part of the batch:
+    # {name: size}, as `execution.Axes`; {} of one
+    worker_axes: Mapping[str, int] = types.MappingProxyType({})
     devices: bool = False  # whether they are devices; else they are simulated
     traces: Sequence[dj.cluster.Trace] = ()  # a cluster's, one a seed
+
+    @property
+    def workers(self) -> int:
+        """How many there are."""
+        return math.prod(self.worker_axes.values())
 
 
 @runtime_checkable
