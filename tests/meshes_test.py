@@ -117,9 +117,7 @@ def test_workers_are_simulated_where_a_mesh_is_set(name, how):
 
 @pytest.mark.parametrize("is_set", shortened([True, False], True))
 @pytest.mark.parametrize("exchange", shortened(EXCHANGES, "overlapped, late"))
-@pytest.mark.parametrize(
-    "name", shortened(MESHES, "a further axis", "a further axis, Explicit")
-)
+@pytest.mark.parametrize("name", shortened(MESHES, "a further axis, Explicit"))
 def test_devices_take_the_same_steps_where_a_mesh_is_set(name, exchange, is_set):
     mesh = mesh_of(name)
     make = functools.partial(dj.workers.run, mesh=mesh)
@@ -134,7 +132,10 @@ def test_devices_take_the_same_steps_where_a_mesh_is_set(name, exchange, is_set)
     )
 
 
-@pytest.mark.parametrize("name", ["a further axis", "a further axis, Explicit"])
+FURTHER = shortened(["a further axis", "a further axis, Explicit"], "a further axis")
+
+
+@pytest.mark.parametrize("name", FURTHER)
 def test_a_step_may_name_the_further_axis(name):
     """Where it is taken, and where it is traced for its types and its sums."""
     mesh = mesh_of(name)
@@ -156,9 +157,6 @@ def test_a_step_may_name_the_further_axis(name):
             held = workers.init((params, tx.init(params)), DATA[0])
             held, metrics = scanned(workers, held, DATA)
             assert_close((held.state, metrics), alone("mean"))
-
-
-FURTHER = shortened(["a further axis", "a further axis, Explicit"], "a further axis")
 
 
 @pytest.mark.parametrize("name", FURTHER)
@@ -251,14 +249,17 @@ KEPT = {
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    ("name", "kind", "how"),
     shortened(
-        [*((name, AUTO) for name in KEPT), ("overlapped", EXPLICIT)],
-        ("overlapped", AUTO),
-        ("late and overlapped", AUTO),
+        [
+            *((name, AUTO, "a step") for name in KEPT),
+            ("overlapped", EXPLICIT, "a step"),
+            ("late and overlapped", AUTO, "a loop"),
+        ],
+        ("late and overlapped", AUTO, "a loop"),
     ),
 )
-def test_every_leaf_stays_where_it_is_sharded(name, kind):
+def test_every_leaf_stays_where_it_is_sharded(name, kind, how):
     tx = KEPT[name]
     mesh = jax.make_mesh((2, 2), ("workers", "fsdp"), axis_types=(kind, kind))
 
@@ -281,15 +282,23 @@ def test_every_leaf_stays_where_it_is_sharded(name, kind):
         assert np.prod(leaf.shape) // np.prod(part) == (
             (2 if "fsdp" in spec else 1) * (2 if "workers" in leaf.sharding.spec else 1)
         )
-    program = jax.jit(workers.step, donate_argnums=0)
-    for batch in POINTS:
-        held, _ = program(held, batch)
+    program = jax.jit(
+        lambda held, batches: (
+            jax.lax.scan(workers.step, held, batches)
+            if how == "a loop"
+            else workers.step(held, batches[0])
+        ),
+        donate_argnums=0,
+    )
+    for _ in range(3):
+        held, _ = program(held, POINTS)
     after = jax.tree.leaves_with_path(held.state)
     assert [(path, leaf.sharding) for path, leaf in after] == places
     assert [leaf.addressable_shards[0].data.shape for _, leaf in after] == parts
     assert program._cache_size() == 1
 
 
+@pytest.mark.long
 def test_a_late_reduce_stays_sharded_with_the_shardings_of_its_state():
     """In plain `jit` XLA places the results of a step, if nobody else does."""
     mesh = jax.make_mesh((2, 2), ("data", "fsdp"), axis_types=(AUTO, AUTO))
@@ -322,7 +331,7 @@ def test_a_late_reduce_stays_sharded_with_the_shardings_of_its_state():
     ("kind", "overlapped"),
     shortened(
         [(AUTO, True), (AUTO, False), (EXPLICIT, True), (EXPLICIT, False)],
-        *[(AUTO, True), (EXPLICIT, False)],
+        (AUTO, True),
     ),
 )
 def test_leaves_that_are_whole_are_sent_together(kind, overlapped):

@@ -1,6 +1,6 @@
 """How the arrays of one worker lie on the other axes of a mesh."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -12,8 +12,21 @@ Specs = tuple[P, ...]
 """For each leaf, how one worker's part is sharded over axes beside the workers'."""
 
 
-def kept(state: Any, specs: Specs) -> Any:
-    """One worker's state, sharded over the mesh's other axes as it was before."""
+def keeping(step: Callable[..., Any], specs: Specs) -> Callable[..., Any]:
+    """A worker's step, whose state has these specs, which XLA would choose otherwise.
+
+    Before the step, too: in a loop XLA would place a state as its first use likes it.
+    """
+
+    def placed(state, batch):
+        after, metrics = step(_kept(state, specs), batch)
+        return _kept(after, specs), metrics
+
+    return placed
+
+
+def _kept(state: Any, specs: Specs) -> Any:
+    """One worker's state, sharded over the mesh's other axes as the specs say."""
     mesh = jax.sharding.get_abstract_mesh()
     auto, explicit = mesh.auto_axes, mesh.explicit_axes
     if not specs or not (auto or explicit):

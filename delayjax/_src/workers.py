@@ -232,9 +232,10 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
             return jnp.expand_dims(leaf, _first(axes))
 
         def of_one(state, batch):
-            state, metrics = _squeezed(step, plan.state, names)(state, batch)
+            placed = meshes.keeping(step, held.specs)
+            state, metrics = _squeezed(placed, plan.state, names)(state, batch)
             metrics = jax.tree.map(widen, metrics, plan.metrics)
-            return _map(widen, meshes.kept(state, held.specs), plan.state), metrics
+            return _map(widen, state, plan.state), metrics
 
         # `shard_map` itself moves nothing along Explicit axes
         state = _map(plans.typed, held.state, plan.state)
@@ -477,8 +478,9 @@ def _mapped(
     leaves, structure = jax.tree.flatten(state)
 
     def of_one(leaves, batch):
-        after, metrics = step(jax.tree.unflatten(structure, leaves), batch)
-        return jax.tree.leaves(meshes.kept(after, specs)), metrics
+        state = jax.tree.unflatten(structure, leaves)
+        after, metrics = meshes.keeping(step, specs)(state, batch)
+        return jax.tree.leaves(after), metrics
 
     def over(name, own):
         return 0 if name in own else None
