@@ -75,6 +75,8 @@ def scanned(workers, held, data):
 def trained(make, tx, params, how=scanned):
     workers = make(step_of(tx))
     held = workers.init((params, tx.init(params)), DATA[0])
+    if jax.sharding.get_abstract_mesh().explicit_axes:
+        assert all(len(leaf.devices()) > 1 for leaf in jax.tree.leaves(held))
     shapes, _ = jax.eval_shape(workers.step, held, DATA[0])
     assert shapes == jax.eval_shape(lambda held: held, held)  # types, too
     return how(workers, held, DATA)
@@ -146,7 +148,8 @@ def test_a_step_may_name_the_further_axis(name):
 
     def step(state, batch):
         (params, opt_state), metrics = plain(state, batch)
-        return (params | {"w": pin(params["w"], P("model"))}, opt_state), metrics
+        whole = pin(pin(params["w"], P("model")), P())  # it is sharded again
+        return (params | {"w": whole}, opt_state), metrics
 
     makes = [functools.partial(dj.workers.run, mesh=mesh)]
     if not explicit:  # simulated workers have Auto axes
@@ -157,6 +160,8 @@ def test_a_step_may_name_the_further_axis(name):
             held = workers.init((params, tx.init(params)), DATA[0])
             held, metrics = scanned(workers, held, DATA)
             assert_close((held.state, metrics), alone("mean"))
+            w = held.state[0]["w"].addressable_shards[0].data
+            assert w.shape == (4, 4)
 
 
 @pytest.mark.parametrize("name", FURTHER)
@@ -179,13 +184,19 @@ def test_simulated_workers_lie_on_a_mesh_as_their_shardings_say(name):
 def test_a_sum_that_was_not_asked_for_is_refused_on_explicit_axes():
     mesh = mesh_of("a further axis, Explicit")
 
-    def step(params, batch):
-        grads = jax.grad(loss)(params, batch)  # not at vary(params)
-        return jax.tree.map(lambda x, g: x - 0.1 * g, params, grads), {}
+    tx = dj.delayed(SGD, 2)
 
-    workers = dj.workers.run(step, mesh)
-    with pytest.raises(ValueError, match=r"not taken at workers\.vary"):
-        workers.init(placed(mesh), DATA[0])
+    def step(state, batch):
+        params, opt_state = state
+        grads = jax.grad(loss)(params, batch)  # not at vary(params)
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return (optax.apply_updates(params, updates), opt_state), {}
+
+    params = placed(mesh)
+    with jax.set_mesh(mesh):
+        workers = dj.workers.run(step, mesh)
+        with pytest.raises(ValueError, match=r"not taken at workers\.vary"):
+            workers.init((params, tx.init(params)), DATA[0])
 
 
 def test_explicit_axes_beside_auto_workers_are_refused():

@@ -134,6 +134,8 @@ def test_a_run_goes_on_with_fewer_devices(tmp_path, model):
     there = {part[-2:] for part in parts(state).values()}
     assert there == {(INPUTS, HIDDEN // model)}
     assert second.run_chunk._cache_size() == 1
+    for leaf, like in zip(*map(jax.tree.leaves, (state, second.shapes())), strict=True):
+        assert leaf.sharding.is_equivalent_to(like.sharding, leaf.ndim)
 
 
 @pytest.mark.long

@@ -124,7 +124,7 @@ class _Parcels:
         alone = {i for i, x in enumerate(self._leaves) if xla.may_be_sharded(x)}
         self._buckets = buckets(self._leaves, bucket_bytes, alone)
         self.joined = {
-            n: xla.whole(jnp.concatenate([self._leaves[i].ravel() for i in bucket]))
+            n: jnp.concatenate([self._leaves[i].ravel() for i in bucket])
             for n, bucket in enumerate(self._buckets)
             if len(bucket) > 1
         }

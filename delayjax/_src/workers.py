@@ -148,13 +148,10 @@ def simulate(
     plans = _Plans(step, dict(zip(names, counts, strict=True)))
 
     def hold(leaf, axes, spec):
-        sizes = plans.sizes(axes)
-        held = jnp.broadcast_to(buffers.copied(leaf), (*sizes, *jnp.shape(leaf)))
-        explicit = jax.sharding.get_abstract_mesh().explicit_axes
-        if explicit:
-            spec = P(*(None,) * len(sizes), *meshes.over(explicit, spec))
-            held = jax.sharding.reshard(held, spec)
-        return held
+        del spec
+        return jnp.broadcast_to(
+            buffers.copied(leaf), (*plans.sizes(axes), *jnp.shape(leaf))
+        )
 
     def on_one(plan, held, batch):
         mapped: Any = functools.partial(_mapped, step, plans.axes, plan, held.specs)

@@ -137,10 +137,3 @@ def may_be_sharded(leaf: Any) -> bool:
     if any(mesh.shape[name] > 1 for name in mesh.auto_axes) and leaf.size >= SMALL:
         return True
     return any(part is not None for part in jax.typeof(leaf).sharding.spec.partitions)
-
-
-def whole(leaf: jax.Array) -> jax.Array:
-    """A leaf that is not sharded over Auto axes beside the workers'."""
-    auto = jax.sharding.get_abstract_mesh().auto_axes
-    spec = jax.sharding.PartitionSpec()
-    return jax.lax.with_sharding_constraint(leaf, spec) if auto else leaf
