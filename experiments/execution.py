@@ -29,8 +29,9 @@ Of several axes the last counts fastest: worker (g, m) is worker g * members + m
 class Execution(NamedTuple):
     """How a step is taken by all workers."""
 
-    # shapes of one worker's state -> where it is made; None: on one device
-    begun: Callable[[Any], Any]
+    # function that makes the shapes of one worker's state -> where the state is made;
+    # None: on one device
+    begun: Callable[[Callable[[], Any]], Any]
     # state, given of one step, what is shared -> state as it is held
     init: Callable[[Any, Any, Any], Any]
     step: Callable[[Any, Any], tuple[Any, Any]]
@@ -69,7 +70,7 @@ def of(
         here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         place = functools.partial(jax.tree.map, functools.partial(_divided, axes))
         simulated = _simulated(step, axes)
-        return Execution(_nowhere, *simulated, place, _on_one, here, here, {})
+        return Execution(_on_this, *simulated, place, _on_one, here, here, {})
     shared = specs if model > 1 else None
     examples = (None, sharing.AXIS) if shared else ()  # behind the seeds
     on_mesh = (
@@ -91,9 +92,10 @@ def of(
             placed,
         )
 
-    def begun(state):
+    def begun(make):
         if not shared:
             return None
+        state = make()
         places = [NamedSharding(mesh, spec) for spec in shared(state)]
         return jax.tree.unflatten(jax.tree.structure(state), places)
 
@@ -267,8 +269,8 @@ def _place(leaf: np.ndarray, fed: NamedSharding, axes: Axes) -> jax.Array:
     return jax.make_array_from_callback(shape, fed, of_device)
 
 
-def _nowhere(shapes: Any) -> None:
-    del shapes
+def _on_this(make: Callable[[], Any]) -> None:
+    del make
 
 
 def _on_one(shapes: Any) -> Any:

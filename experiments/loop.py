@@ -216,13 +216,11 @@ def trainer(
         return rule.model(state.model, state.memory)
 
     evaluate = _evaluator(task, tuple((measure or {}).items()))
-
-    @functools.cache
-    def begin():
-        places = executed.begun(jax.eval_shape(init, seeds, cells))
-        return jax.jit(
-            lambda: init(seeds, cells), out_shardings=places, compiler_options=quickly
-        )
+    begin = jax.jit(
+        lambda: init(seeds, cells),
+        out_shardings=executed.begun(lambda: jax.eval_shape(init, seeds, cells)),
+        compiler_options=quickly,
+    )
 
     def hold(state):
         shared = State(*(False for _ in state))._replace(model=True)
@@ -248,7 +246,7 @@ def trainer(
         return jax.tree.map(of_chunk, given_of_one_step()), count
 
     return Trainer(
-        init=lambda: hold(begin()()),
+        init=lambda: hold(begin()),
         run_chunk=run_chunk,
         evaluate=lambda state: evaluate(model(execution.held(state))),
         step=jax.jit(executed.step, donate_argnums=0),
