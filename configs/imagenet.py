@@ -38,6 +38,7 @@ def get_config() -> ConfigDict:
             workers=16,
             batch_size=1024,  # images an update, of all workers
             image_size=224,  # pixels
+            worker_processes=0,  # that decode, on each host; 0: threads do
             dtype="bfloat16",  # of activations and products
             learning_rate=0.4,  # 0.1 for each 256 images
             momentum=0.9,
@@ -64,6 +65,7 @@ def experiment(config: ConfigDict) -> Experiment:
             data_dir=config.data_dir,
             image_size=config.image_size,
             dtype=config.dtype,
+            worker_processes=config.worker_processes,
         ),
         training=on_devices(lambda: exchange(server), workers=config.workers),
         seeds=config.seeds,

@@ -51,7 +51,6 @@ def get_config() -> ConfigDict:
             warmup_updates=1000,
             updates=19_000,
             evaluate_every=500,  # updates
-            seeds=1,
         )
     )
 
@@ -77,7 +76,7 @@ def experiment(config: ConfigDict) -> Experiment:
         training=on_devices(
             make, workers=config.workers, groups=config.groups, model=config.model
         ),
-        seeds=config.seeds,
+        seeds=1,
         updates=config.updates,
         evaluate_every=config.evaluate_every,
         figures=[

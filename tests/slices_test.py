@@ -1,7 +1,9 @@
 """Groups of workers, and the devices of several slices."""
 
+import functools
 import importlib.util
 import os
+import re
 
 import jax
 import jax.numpy as jnp
@@ -276,11 +278,15 @@ def test_a_mean_within_groups_alone_is_refused():
         loop.trainer(program).init()
 
 
-@pytest.mark.skipif(
+needs_libtpu = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None,
     reason="libtpu is not installed: pip install -e '.[tpu]'",
 )
-def test_tpus_of_two_slices_lie_slice_after_slice(monkeypatch):
+
+
+@pytest.fixture
+def two_slices(monkeypatch):
+    """TPUs to compile for, four in each slice."""
     from jax.experimental import topologies
 
     jax.config.update("jax_platforms", "cpu")  # a TPU is sought otherwise
@@ -291,15 +297,90 @@ def test_tpus_of_two_slices_lie_slice_after_slice(monkeypatch):
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     }.items():
         monkeypatch.setitem(os.environ, name, value)
-    there = topologies.get_topology_desc(
+    found = topologies.get_topology_desc(
         platform="tpu", topology_name="v5e:2x2", num_slices=2
-    ).devices
-    assert sorted({device.slice_index for device in there}) == [0, 1]
+    )
+    return list(found.devices)
+
+
+@needs_libtpu
+def test_tpus_of_two_slices_lie_slice_after_slice(two_slices):
+    assert sorted({device.slice_index for device in two_slices}) == [0, 1]
     for axes in (groups_of(2, 4), {"workers": 8}, groups_of(4, 2)):
-        mesh = execution.devices(axes, there[::-1])
+        mesh = execution.devices(axes, two_slices[::-1])
         np.testing.assert_array_equal(np.ravel(slices_in(mesh)), [0] * 4 + [1] * 4)
         assert mesh.devices.shape == tuple(axes.values())
         # neighbors on a slice's ring are neighbors there
         ring = mesh.devices.reshape(2, 4)
         for one, other in zip(ring[:, :-1].flat, ring[:, 1:].flat, strict=True):
             assert np.abs(np.subtract(one.coords, other.coords)).sum() == 1
+
+
+def products_before(text, awaited):
+    """Of a compiled loop: products in all, and before each line of this operation.
+
+    A computation is a list of lines in the order in which they are run.
+    """
+    computations, name = {}, None
+    for line in text.splitlines():
+        if begun := re.match(r"^(?:ENTRY )?%([\w.\-]+) .*\{$", line):
+            name = begun[1]
+            computations[name] = []
+        elif line == "}":
+            name = None
+        elif name:
+            computations[name].append(line)
+
+    @functools.cache
+    def products(name):
+        return sum(map(of_line, computations.get(name, ())))
+
+    def of_line(line):
+        called = re.findall(r"calls=%([\w.\-]+)", line)
+        own = re.search(r" (convolution|dot)\(", line) is not None
+        return own + sum(map(products, called))
+
+    (body,) = (c for c in computations.values() if any(awaited in x for x in c))
+    done = np.cumsum([of_line(line) for line in body])
+    return done[-1], [done[i] for i, line in enumerate(body) if awaited in line]
+
+
+@needs_libtpu
+@pytest.mark.long
+def test_what_slices_send_each_other_is_awaited_after_all_products(two_slices):
+    """Of a gathered row of parameters XLA would fuse the cast into the update."""
+    width, rows = 256, 512
+
+    def loss(params, batch):
+        y, *layers = (layer.astype(jnp.bfloat16) for layer in params)
+        y = y[batch]
+        for layer in layers:
+            y = jnp.tanh(y @ layer)
+        return jnp.mean(jnp.square(y.astype(jnp.float32)))
+
+    def batches(seed, start, stop, part=slice(None)):
+        return np.zeros((stop - start, 8 * rows), np.int32)[:, part]
+
+    task = tasks.Task(
+        init=lambda key: [jnp.zeros((width, width))] * 3,
+        loss=loss,
+        batches=batches,
+        evaluate=lambda params: {"train_loss": params[0][0, 0]},
+        examples=8 * rows,
+    )
+
+    def make():
+        late = dj.exchange.overlapped_mean(optax.adam(RATE), axis_name="groups")
+        return dj.exchange.mean(late, axis_name="members")
+
+    program = program_of(
+        on_devices(make, workers=8, groups=2), task=task, seeds=(0,), grid={}
+    )
+    trainer = loop.trainer(program, devices=two_slices)
+    arguments = trainer.shapes(), *trainer.given_shapes()
+    text = trainer.run_chunk.lower(*arguments).compile().as_text()
+    products, before = products_before(text, " recv-done(")
+    assert products >= 6  # two layers, forward and backward
+    assert before and set(before) == {products}
+    products, before = products_before(text, " recv(")
+    assert 0 in before

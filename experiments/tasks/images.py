@@ -106,18 +106,24 @@ def images(
 
     read = _Training(sources["train"], image_size if varying else None)
 
-    def read_in_threads(seed, places):
+    def in_threads(seed, places):
         one = read.row(seed)
         # the iterator reads ahead in threads; the order of the places stays
-        return list(grain.MapDataset.source(places).map(one).to_iter_dataset())
+        return [
+            _stack(list(grain.MapDataset.source(places).map(one).to_iter_dataset()))
+        ]
 
     in_processes = worker_processes and reading.Processes(read, worker_processes)
 
     def batches(seed, start, stop, part=WHOLE):
         places = np.arange(start * batch_size, stop * batch_size)
         places = places.reshape(-1, batch_size)[:, part]
-        examples = _stack((in_processes or read_in_threads)(seed, places.ravel()))
-        return jax.tree.map(lambda x: x.reshape(*places.shape, *x.shape[1:]), examples)
+        parts = (in_processes or in_threads)(seed, places.ravel())
+
+        def joined(*leaves):
+            return np.concatenate(leaves).reshape(*places.shape, *leaves[0].shape[1:])
+
+        return jax.tree.map(joined, *parts)
 
     network = models.ResNet50 if varying else models.ResNet20
     return classification.classify(
@@ -160,8 +166,8 @@ class _Training:
 
         return read
 
-    def __call__(self, seed: int, places: Sequence[int]) -> list[Any]:
-        return list(map(self.row(seed), places))
+    def __call__(self, seed: int, places: Sequence[int]) -> dict[str, np.ndarray]:
+        return _stack(list(map(self.row(seed), places)))
 
 
 def _prepared_builder(tfds, name, data_dir):

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,8 +16,8 @@ import numpy as np
 AT_ONCE = 16
 """Examples that a process reads before it hands them over."""
 
-Read = Callable[[int, Sequence[int]], list[Any]]
-"""(seed, places) -> the examples there, in order; it can be pickled."""
+Read = Callable[[int, Sequence[int]], Any]
+"""(seed, places) -> the examples there, leaves [places, ...]; it can be pickled."""
 
 
 class Processes:
@@ -36,9 +37,11 @@ class Processes:
             initializer=_begin,
             initargs=(read,),
         )
+        # before the interpreter takes apart what the pool needs for it
+        weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
 
     def __call__(self, seed: int, places: np.ndarray) -> list[Any]:
-        """The examples at places [n], in order.
+        """The examples at places [n], in parts: trees of leaves [some of n, ...].
 
         Raises:
             ChildProcessError: if a process was killed.
@@ -46,8 +49,8 @@ class Processes:
         parts = [places[i : i + AT_ONCE] for i in range(0, len(places), AT_ONCE)]
         try:
             with _without_signals():  # a process that begins has those of who begins it
-                parts = self._pool.map(functools.partial(_read, seed), parts)
-            return [example for part in parts for example in part]
+                found = self._pool.map(functools.partial(_read, seed), parts)
+            return list(found)
         except concurrent.futures.process.BrokenProcessPool as error:
             raise ChildProcessError(
                 "A process that reads examples was killed, for memory most often: lower"
@@ -64,7 +67,7 @@ def _begin(read: Read) -> None:
     threading.Thread(target=_end_with_the_run, daemon=True).start()
 
 
-def _read(seed: int, places: np.ndarray) -> list[Any]:
+def _read(seed: int, places: np.ndarray) -> Any:
     return _own(seed, places)
 
 

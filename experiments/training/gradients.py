@@ -167,6 +167,10 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
         params = model.params
         if names:
             params = dj.workers.vary(params, axis_name=names)
+        if training.devices:
+            # or XLA fuses a cast of the parameters into their update, and the gradient
+            # waits for the late sum as the update does (TPU, jax 0.10)
+            params = jax.lax.optimization_barrier(params)
         if training.at is not None:
             point = functools.partial(training.at, model.params, memory)
             params = called(point, hyper, key)
