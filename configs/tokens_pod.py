@@ -10,7 +10,8 @@ billion in all, 20 for each parameter (Hoffmann et al., arXiv:2203.15556).
 
 on every host; `--config.exchange=mean` is the synchronous run to compare it with. On
 several slices `--config.groups` is their number: gradients are then fresh within a
-slice, and late between slices alone.
+slice, and late between slices alone. With `--config.model=4` a worker is four devices,
+each with a quarter of its parameters, optimizer state and outbox.
 Shards are rows of little-endian uint16, on every host's disk.
 
 Not run: nothing here has a pod, so that there is neither a wall time nor an expected
@@ -39,6 +40,7 @@ def get_config() -> ConfigDict:
             exchange="overlapped_mean",  # an update late; "mean" is not
             workers=16,
             groups=1,  # of the workers, between which the exchange is; one a slice
+            model=1,  # devices of a worker, which share its parameters
             batch_size=128,  # windows an update: 8 a worker
             context=1024,  # tokens
             width=768,
@@ -71,7 +73,9 @@ def experiment(config: ConfigDict) -> Experiment:
     return Experiment(
         question="Does a language model train on a pod with late gradients?",
         task=tasks.tokens(config.shards, **{size: config[size] for size in sizes}),
-        training=on_devices(make, workers=config.workers, groups=config.groups),
+        training=on_devices(
+            make, workers=config.workers, groups=config.groups, model=config.model
+        ),
         seeds=1,
         updates=config.updates,
         evaluate_every=config.evaluate_every,

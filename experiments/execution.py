@@ -1,6 +1,7 @@
 """Where the workers of a program run: simulated on one device, or on several."""
 
 import collections
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
+from experiments import sharing
 from experiments.pods import overlap
 
 _SLICE = "slice_index"  # of devices that know of slices
@@ -27,6 +29,9 @@ Of several axes the last counts fastest: worker (g, m) is worker g * members + m
 class Execution(NamedTuple):
     """How a step is taken by all workers."""
 
+    # function that makes the shapes of one worker's state -> where the state is made;
+    # None: on one device
+    begun: Callable[[Callable[[], Any]], Any]
     # state, given of one step, what is shared -> state as it is held
     init: Callable[[Any, Any, Any], Any]
     step: Callable[[Any, Any], tuple[Any, Any]]
@@ -42,6 +47,8 @@ def of(
     on_devices: bool,
     step: Callable[[Any, Any], tuple[Any, Any]],
     there: Sequence[jax.Device] | None = None,
+    model: int = 1,
+    specs: Callable[[Any], tuple[P, ...]] | None = None,
 ) -> Execution:
     """How the workers along these axes take a step.
 
@@ -54,16 +61,21 @@ def of(
         on_devices: whether devices are the workers; else they are simulated.
         step: (state, given) -> (state, metrics) of one worker.
         there: see `devices`.
+        model: devices of each worker, which divide its examples too.
+        specs: one worker's state -> how these share each leaf.
     """
     if on_devices:
-        mesh = devices(axes, there)
+        mesh = devices(axes, there, model)
     if not axes or not on_devices:
         here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         place = functools.partial(jax.tree.map, functools.partial(_divided, axes))
-        return Execution(*_simulated(step, axes), place, _on_one, here, here, {})
+        simulated = _simulated(step, axes)
+        return Execution(_on_this, *simulated, place, _on_one, here, here, {})
+    shared = specs if model > 1 else None
+    examples = (None, sharing.AXIS) if shared else ()  # behind the seeds
     on_mesh = (
         NamedSharding(mesh, P()),
-        NamedSharding(mesh, P(None, *axes)),
+        NamedSharding(mesh, P(None, *axes, *examples)),
         overlap.options(mesh.devices.flat[0].platform),
     )
 
@@ -80,28 +92,48 @@ def of(
             placed,
         )
 
-    if mesh.size == math.prod(axes.values()):
-        each = dj.workers.run(step, mesh, axis_name=tuple(axes))
-        return Execution(*each, place, shapes, *on_mesh)
-    several = _simulated(step, axes)
+    def begun(make):
+        if not shared:
+            return None
+        state = make()
+        places = [NamedSharding(mesh, spec) for spec in shared(state)]
+        return jax.tree.unflatten(jax.tree.structure(state), places)
 
-    def init(state, given, shared):
-        held = several.init(state, given, shared)
-        return jax.device_put(held, held.shardings(mesh))
+    each_on_its_own = mesh.size == math.prod(axes.values()) * model
+    if each_on_its_own:
+        workers = dj.workers.run(step, mesh, axis_name=tuple(axes))
+    else:
+        workers = _simulated(step, axes)
 
-    return Execution(init, several.step, place, shapes, *on_mesh)
+    def init(state, given, same):
+        held = workers.init(state, given, same)
+        if shared:  # shapes do not tell how they are sharded
+            held = dataclasses.replace(held, specs=shared(state))
+        return held if each_on_its_own else jax.device_put(held, held.shardings(mesh))
+
+    def step_all(held, given):
+        if each_on_its_own or not shared:
+            return workers.step(held, given)
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return workers.step(held, given)
+
+    return Execution(begun, init, step_all, place, shapes, *on_mesh)
 
 
-def devices(axes: Axes, there: Sequence[jax.Device] | None = None) -> Mesh:
-    """A device for each worker, or as many devices as divide the workers.
+def devices(
+    axes: Axes, there: Sequence[jax.Device] | None = None, model: int = 1
+) -> Mesh:
+    """`model` devices for each worker, or for as many workers as divide all of them.
 
     Devices of several slices, between which data travels over the slow links of a data
     center, lie slice after slice: the first axis goes over slices, and within a slice
     all others. Where devices know of no slices, a group is one of whole processes.
 
     Args:
-        axes: of the workers; the mesh has the same.
+        axes: of the workers; the mesh has the same, and `sharing.AXIS` behind them
+            if a worker has several devices.
         there: devices to choose from; None for all that this program sees.
+        model: devices of one worker, neighbors.
 
     Raises:
         ValueError: if the devices do not divide the workers, leave a process without a
@@ -109,31 +141,45 @@ def devices(axes: Axes, there: Sequence[jax.Device] | None = None) -> Mesh:
     """
     there = sorted(there or jax.devices(), key=_slice)
     workers = math.prod(axes.values())
-    there, before = there[:workers], there
+    there, before = there[: workers * model], there
     idle = set(range(jax.process_count())) - {d.process_index for d in there}
     if idle:
         raise ValueError(
             f"`workers={workers}` leaves the processes {sorted(idle)} without"
             f" a device, of {len(before)} in all: start fewer, or take more workers."
         )
-    if workers % len(there):
+    if len(there) % model:
+        raise ValueError(
+            f"`model={model}` must divide the {len(before)} devices: each worker is"
+            " `model` devices. Start with other devices, or change `model`."
+        )
+    count = len(there) // model
+    if workers % count and model > 1:
+        raise ValueError(
+            f"`workers={workers}` must be a multiple of {count}, the {len(before)}"
+            f" devices over `model={model}`, or no more: each `model` devices take the"
+            " steps of equally many workers."
+        )
+    if workers % count:
         raise ValueError(
             f"`workers={workers}` must be a multiple of the {len(before)}"
             " devices, or no more than these: each device takes the steps of equally"
             " many workers."
         )
-    kinds = (AxisType.Auto,) * len(axes)
-    along = _shares(axes, len(there))
+    along, names = _shares(axes, count), tuple(axes)
     far, by_process = _far_apart(axes, there)
+    if model > 1:
+        along, far, names = (*along, model), (*far, 1), (*names, sharing.AXIS)
+    kinds = (AxisType.Auto,) * len(names)
     if math.prod(far) == 1:
-        return jax.make_mesh(along, tuple(axes), axis_types=kinds, devices=there)
+        return jax.make_mesh(along, names, axis_types=kinds, devices=there)
     near = tuple(of_all // of_far for of_all, of_far in zip(along, far, strict=True))
     mesh = mesh_utils.create_hybrid_device_mesh(
         *(near, far, there),
         process_is_granule=by_process,
         allow_split_physical_axes=True,  # where axes do not fit a torus otherwise
     )
-    return Mesh(mesh, tuple(axes), axis_types=kinds)
+    return Mesh(mesh, names, axis_types=kinds)
 
 
 def held(state: Any) -> Any:
@@ -149,6 +195,8 @@ def own(fed: jax.sharding.Sharding, axes: Axes) -> np.ndarray:
         axes: of all workers.
     """
     numbers = _numbers(axes)
+    if isinstance(fed, NamedSharding):  # however their examples are divided
+        fed = NamedSharding(fed.mesh, P(*fed.spec.partitions[: 1 + numbers.ndim]))
     parts = fed.addressable_devices_indices_map((1, *numbers.shape)).values()
     return np.unique(np.concatenate([np.ravel(numbers[part[1:]]) for part in parts]))
 
@@ -211,11 +259,18 @@ def _place(leaf: np.ndarray, fed: NamedSharding, axes: Axes) -> jax.Array:
     """[chunk, own workers, ...] of each process as [chunk, *axes, ...] of all."""
     here, numbers = own(fed, axes), _numbers(axes)
 
+    first = 1 + numbers.ndim  # dimension behind the workers'
+
     def of_device(part):
-        return leaf[:, np.searchsorted(here, numbers[part[1 : 1 + numbers.ndim]])]
+        workers = np.searchsorted(here, numbers[part[1:first]])
+        return leaf[:, workers][(slice(None),) * first + part[first:]]
 
     shape = leaf.shape[0], *numbers.shape, *leaf.shape[2:]
     return jax.make_array_from_callback(shape, fed, of_device)
+
+
+def _on_this(make: Callable[[], Any]) -> None:
+    del make
 
 
 def _on_one(shapes: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 import delayjax as dj
-from experiments import execution
+from experiments import execution, sharing
 from experiments.host import processes
 from experiments.programs import Program
 from experiments.training.rules import Model, begun
@@ -154,7 +154,13 @@ def trainer(
     def step_all(state, given):
         return step(seeds, cells, state, given)
 
-    executed = execution.of(axes, rule.devices, step_all, devices)
+    def specs(state):
+        sharding = rule.sharding or sharing.by_largest(rule.devices_of_each)
+        return sharing.specs(state, one.model.params, rule.devices_of_each, sharding)
+
+    executed = execution.of(
+        axes, rule.devices, step_all, devices, rule.devices_of_each, specs
+    )
 
     def given(start, stop):
         own = execution.own(executed.fed, axes)
@@ -210,7 +216,11 @@ def trainer(
         return rule.model(state.model, state.memory)
 
     evaluate = _evaluator(task, tuple((measure or {}).items()))
-    begin = jax.jit(lambda: init(seeds, cells), compiler_options=quickly)
+    begin = jax.jit(
+        lambda: init(seeds, cells),
+        out_shardings=executed.begun(lambda: jax.eval_shape(init, seeds, cells)),
+        compiler_options=quickly,
+    )
 
     def hold(state):
         shared = State(*(False for _ in state))._replace(model=True)

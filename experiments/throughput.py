@@ -73,7 +73,9 @@ def of(program: Program) -> Work:
     """The work of an example of a program, on the devices that it runs on."""
     task, devices = program.task, jax.local_devices()[:1]
     if program.rule.devices:
-        devices = execution.devices(program.rule.worker_axes).devices.flat
+        devices = execution.devices(
+            program.rule.worker_axes, model=program.rule.devices_of_each
+        ).devices.flat
     peaks = [PEAK_FLOPS.get(device.device_kind) for device in devices]
     peak = None if None in peaks else sum(peaks)
     if task.examples is None:

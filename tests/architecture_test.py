@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = (  # from the ground up
     {"boxes"},
-    {"base", "buffers", "inners", "xla"},
+    {"base", "buffers", "inners", "meshes", "xla"},
     {"collectives", "aggregation"},
     {"ring", "delays", "cluster"},
     {"stability"},
@@ -93,7 +93,10 @@ def test_the_library_needs_jax_numpy_optax_and_scipy_alone():
 
 RUNNER = ROOT / "experiments"
 RUNNER_FLOORS = (  # from the ground up; the way of a run is downwards
-    {"analysis", "host", "tasks", "writers", "prepare", "pods.hlo", "pods.overlap"},
+    {
+        *("analysis", "host", "tasks", "writers", "prepare", "sharing"),
+        *("pods.hlo", "pods.overlap"),
+    },
     {"training", "execution"},
     {"experiment"},
     {"programs", "configs"},

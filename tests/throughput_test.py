@@ -114,7 +114,7 @@ def test_the_peak_is_that_of_all_devices(monkeypatch, kind):
     program = program_of(kind(late, workers=4), task=task, grid=GRID)
     there = [v5e] * 4
 
-    def mesh(axes):
+    def mesh(axes, model):
         assert axes == {"workers": 4}
         return types.SimpleNamespace(devices=np.array(there))
 

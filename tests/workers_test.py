@@ -1231,24 +1231,12 @@ def test_axes_need_different_names(names):
     ("mesh", "error", "match"),
     [
         (
-            lambda: mesh_of(4, kind=AxisType.Explicit),
-            ValueError,
-            r"`mesh` must have .* type Auto alone.*Explicit.*axis_types=",
-        ),
-        (
-            lambda: jax.make_mesh(
-                (2, 2), ("workers", "x"), axis_types=(AxisType.Auto, AxisType.Explicit)
-            ),
-            ValueError,
-            r"`mesh` must have .* type Auto alone.*Explicit",
-        ),
-        (
             lambda: mesh_of(4, names=("data",)),
             ValueError,
             r"`mesh` must have axes \('workers',\).*'data'.*make_mesh",
         ),
     ],
-    ids=["explicit", "one explicit", "no such axis"],
+    ids=["no such axis"],
 )
 def test_the_mesh_is_checked(mesh, error, match):
     with pytest.raises(error, match=match):

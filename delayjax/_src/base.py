@@ -336,12 +336,12 @@ def check_staleness(needed_by: str, staleness: Any, *, mean: bool = False) -> An
 
 
 def check_mesh(mesh: jax.sharding.Mesh, names: tuple[str, ...]) -> None:
-    """Checks that a mesh has these axes, and axes of type Auto alone."""
-    is_auto = all(kind == jax.sharding.AxisType.Auto for kind in mesh.axis_types)
-    if not is_auto or not set(names) <= set(mesh.axis_names):
+    """Checks that a mesh has these axes."""
+    if not set(names) <= set(mesh.axis_names):
         raise ValueError(
-            f"`mesh` must have axes {names} and axes of type Auto alone, got {mesh}:"
-            f" make it with jax.make_mesh((n,), {names}, axis_types=(AxisType.Auto,))."
+            f"`mesh` must have axes {names}, got {mesh}: make it with"
+            f" jax.make_mesh((n,), {names}), or say which axis is the workers',"
+            " axis_name=."
         )
 
 

@@ -1,7 +1,7 @@
 """Sums over the workers' axis, small leaves together."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import jax
@@ -118,10 +118,10 @@ class _Parcels:
     """The leaves of a tree as they are sent: small ones joined, large ones alone."""
 
     def __init__(self, tree: Any, bucket_bytes: int):
-        if xla.has_further_axes():
-            bucket_bytes = 0  # joined, leaves would lose their sharding over these
         self._leaves, self._structure = jax.tree.flatten(tree)
-        self._buckets = buckets(self._leaves, bucket_bytes)
+        # joined, a leaf would lose its sharding over the mesh's other axes
+        alone = {i for i, x in enumerate(self._leaves) if xla.may_be_sharded(x)}
+        self._buckets = buckets(self._leaves, bucket_bytes, alone)
         self.joined = {
             n: jnp.concatenate([self._leaves[i].ravel() for i in bucket])
             for n, bucket in enumerate(self._buckets)
@@ -156,11 +156,16 @@ def opened(
     return leaves
 
 
-def buckets(leaves: Sequence[Any], bucket_bytes: int) -> list[list[int]]:
+def buckets(
+    leaves: Sequence[Any], bucket_bytes: int, alone: Collection[int] = ()
+) -> list[list[int]]:
     """Indices of the leaves that go together: of one dtype, up to `bucket_bytes`."""
     found: list[list[int]] = []
     filling: dict[Any, tuple[list[int], int]] = {}  # dtype -> its last bucket, bytes
     for i, leaf in enumerate(leaves):
+        if i in alone:
+            found.append([i])
+            continue
         nbytes = leaf.size * leaf.dtype.itemsize
         bucket, held = filling.get(leaf.dtype, ([], 0))
         if not bucket or held + nbytes > bucket_bytes:

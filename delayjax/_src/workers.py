@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from delayjax._src import base, buffers
+from delayjax._src import base, buffers, meshes
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 """One worker's step, (state, batch) -> (state, metrics)."""
@@ -27,6 +27,8 @@ class WorkerState:
 
     state: Any  # leaves [*shape], or [workers, *shape] where workers differ
     axes: Axes = dataclasses.field(metadata={"static": True})  # () where shared
+    # as `init` was given the leaves; () if that is not known
+    specs: meshes.Specs = dataclasses.field(default=(), metadata={"static": True})
 
     def one(self, *, worker: int | Mapping[str, int] = 0) -> Any:
         """One worker's state, as a copy, so that the state may be donated later.
@@ -61,8 +63,9 @@ class WorkerState:
         `simulate` runs on all devices of the mesh.
 
         Args:
-            mesh: devices, with the axes of the workers, of type Auto. Their sizes must
-                divide the numbers of workers.
+            mesh: devices, with the axes of the workers. Their sizes must divide the
+                numbers of workers. If axes are Explicit, take the step under
+                `jax.set_mesh(mesh)`.
 
         Example:
             >>> mesh = jax.make_mesh((1,), ("workers",), axis_types=(AxisType.Auto,))
@@ -72,12 +75,17 @@ class WorkerState:
         """
         base.check_mesh(mesh, tuple({name for axes in self.axes for name in axes}))
 
-        def place(leaf, axes):
-            spec = P(*axes, *_spec_on(mesh, leaf)[len(axes) :])
+        def place(leaf, axes, spec):
+            spec = P(*axes, *meshes.over(mesh.shape, spec))
             kind = "pinned_host" if _is_on_host(leaf) else None
             return NamedSharding(mesh, spec, memory_kind=kind)
 
-        return WorkerState(_map(place, self.state, self.axes), self.axes)
+        def spec(leaf, axes):
+            return meshes.spec_of(leaf, axes, mesh.abstract_mesh)
+
+        specs = self.specs or [*map(spec, jax.tree.leaves(self.state), self.axes)]
+        places = _map(place, self.state, self.axes, specs)
+        return dataclasses.replace(self, state=places)
 
 
 class Workers(NamedTuple):
@@ -139,12 +147,27 @@ def simulate(
     counts = tuple(base.check_bound("num_workers", n, at_least=1) for n in counts)
     plans = _Plans(step, dict(zip(names, counts, strict=True)))
 
-    def hold(leaf, axes):
+    def hold(leaf, axes, spec):
+        del spec
         return jnp.broadcast_to(
             buffers.copied(leaf), (*plans.sizes(axes), *jnp.shape(leaf))
         )
 
-    return _workers(plans, hold, functools.partial(_mapped, step, plans.axes))
+    def on_one(plan, held, batch):
+        mapped: Any = functools.partial(_mapped, step, plans.axes, plan, held.specs)
+        types = [jax.typeof(leaf).sharding for leaf in jax.tree.leaves(held.state)]
+        if jax.sharding.get_abstract_mesh().explicit_axes:
+            # `vmap` cannot sum what has a type with Explicit axes (jax 0.10 to 0.12)
+            specs = _map(lambda _, sharding: sharding.spec, held.state, types)
+            mapped = jax.sharding.auto_axes(mapped, out_sharding=(specs, P()))
+        elif any(sharding.mesh.explicit_axes for sharding in types):
+            raise ValueError(
+                "`workers_state` lies on a mesh of Explicit axes: take the step under"
+                " jax.set_mesh(mesh)."
+            )
+        return mapped(held.state, batch)
+
+    return _workers(plans, hold, on_one)
 
 
 def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Workers:
@@ -154,8 +177,9 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
 
     Args:
         step: (state, batch) -> (state, metrics) of one worker, as in `simulate`.
-        mesh: devices, with this axis, or several axes, of type Auto. Parameters and
-            their histories stay sharded over its other axes.
+        mesh: devices, with this axis, or several axes. Over its other axes each leaf
+            of the state stays sharded as `init` was given it. Axes may be Auto or
+            Explicit.
         axis_name: the workers' axis, or several axes.
 
     Returns:
@@ -173,11 +197,19 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
     """
     names = base.as_names(axis_name)
     base.check_mesh(mesh, names)
-    plans = _Plans(step, {name: mesh.shape[name] for name in names})
+    plans = _Plans(step, {name: mesh.shape[name] for name in names}, mesh)
+    explicit = mesh.abstract_mesh.explicit_axes
+    if set(explicit) - set(names) and set(names) - set(explicit):
+        raise ValueError(
+            f"`mesh` must have workers' axes {names} of type Explicit, if others are,"
+            f" got {mesh}: JAX would not keep the sharding over those. Make it with"
+            " jax.make_mesh(sizes, names), or with axis_types=(AxisType.Auto, ...)."
+        )
 
-    def place(leaf, axes):
+    def place(leaf, axes, spec):
         shape = (*plans.sizes(axes), *jnp.shape(leaf))
-        spec = _spec_on(mesh, leaf)
+        if explicit:  # as the types of the step's results say it
+            spec = P(*spec, *(None,) * (jnp.ndim(leaf) - len(spec)))
         held = NamedSharding(mesh, P(*axes, *spec))
         if _is_on_host(leaf):  # it may not fit on a device
             whole = np.broadcast_to(np.asarray(leaf), shape)
@@ -192,15 +224,19 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
             leaf, shape
         )
 
-    def on_devices(plan, state, batch):
+    def on_devices(plan, held, batch):
         def widen(leaf, axes):
             return jnp.expand_dims(leaf, _first(axes))
 
         def of_one(state, batch):
-            state, metrics = _squeezed(step, plan.state, names)(state, batch)
+            placed = meshes.keeping(step, held.specs)
+            state, metrics = _squeezed(placed, plan.state, names)(state, batch)
             metrics = jax.tree.map(widen, metrics, plan.metrics)
             return _map(widen, state, plan.state), metrics
 
+        # `shard_map` itself moves nothing along Explicit axes
+        state = _map(plans.typed, held.state, plan.state)
+        batch = jax.tree.map(lambda leaf: plans.typed(leaf, names), batch)
         specs = _map(lambda _, axes: P(*axes), state, plan.state)
         return jax.shard_map(
             of_one,
@@ -223,13 +259,32 @@ class _Plan(NamedTuple):
 class _Plans:
     """The plans of a step, one for each kind of state and batch."""
 
-    def __init__(self, step: Step, axes: dict[str, int]):
+    def __init__(self, step: Step, axes: dict[str, int], mesh: Mesh | None = None):
         self.step, self.axes, self.names = step, axes, tuple(axes)
+        self._on = mesh  # None where the workers are simulated
         self._known: dict[Any, _Plan] = {}
 
     def sizes(self, axes: tuple[str, ...]) -> tuple[int, ...]:
         """The number of workers along each axis."""
         return tuple(self.axes[name] for name in axes)
+
+    def spec(self, leaf: Any, axes: tuple[str, ...] = ()) -> P:
+        """How a worker's part is sharded over other axes, as far as it is known."""
+        mesh = None if self._on is None else self._on.abstract_mesh
+        return meshes.beside(self.names, meshes.spec_of(leaf, axes, mesh))
+
+    def typed(self, leaf: Any, axes: tuple[str, ...]) -> Any:
+        """A leaf of all workers, in whose type is where it lies on Explicit axes."""
+        sharding = self._type(self.spec(leaf, axes), axes)
+        return leaf if sharding is None else jax.sharding.reshard(leaf, sharding)
+
+    def _type(self, spec: P, axes: tuple[str, ...] = ()) -> NamedSharding | None:
+        """The Explicit axes in the type of a leaf; None where there are none."""
+        mesh = self._on
+        if mesh is None or not mesh.abstract_mesh.explicit_axes:
+            return None
+        explicit = mesh.abstract_mesh.explicit_axes
+        return NamedSharding(mesh, meshes.over(explicit, P(*axes, *spec.partitions)))
 
     def make(self, state: Any, batch: Any, shared: Any) -> _Plan:
         """The plan with the most shared leaves, for one worker's state or shapes."""
@@ -281,7 +336,7 @@ class _Plans:
                     f" got shape {shape} at {base.path_name(path)}: make the state with"
                     " `init` of this step, and a batch with a part for each worker."
                 )
-            return _shaped(leaf, shape[len(own) :])
+            return _shaped(leaf, shape[len(own) :], self._type(self.spec(leaf, own)))
 
         leaves, structure = jax.tree.flatten_with_path(tree)
         parts = [part(*leaf, own) for leaf, own in zip(leaves, axes, strict=True)]
@@ -292,18 +347,28 @@ class _Plans:
         own = (self.names,) * len(jax.tree.leaves(batch))
         state, one = self._part(name, state, axes), self._part("batch", batch, own)
         leaves, structure = jax.tree.flatten((state, one))
-        key = structure, axes, *leaves
+        mesh = self._mesh()
+        key = structure, axes, mesh, *leaves
         if key not in self._known:
-            batch = self._held(one, own)
-            plan = self._trace(state, batch, axes)
+            plan = self._trace(mesh, state, one, axes)
             while plan.state != axes:
                 axes = plan.state
-                plan = self._trace(state, batch, axes)
-            self._check_sums(plan, state, batch)
+                plan = self._trace(mesh, state, one, axes)
+            self._check_sums(plan, state, one)
             self._known[key] = plan
         return self._known[key]
 
-    def _trace(self, state: Any, batch: Any, axes: Axes) -> _Plan:
+    def _mesh(self) -> AbstractMesh:
+        """A mesh with the axes of the workers, and others that the step may name."""
+        if self._on is not None:
+            return self._on.abstract_mesh
+        there = jax.sharding.get_abstract_mesh()
+        further = (*there.auto_axes, *there.explicit_axes)
+        sizes = {name: there.shape[name] for name in further} | self.axes
+        auto = (AxisType.Auto,) * len(sizes)
+        return AbstractMesh(tuple(sizes.values()), tuple(sizes), axis_types=auto)
+
+    def _trace(self, mesh: AbstractMesh, state: Any, batch: Any, axes: Axes) -> _Plan:
         """The leaves that differ after a step if `axes` differed before, by types."""
         plans = []
 
@@ -320,22 +385,27 @@ class _Plans:
             plans.append(_Plan(differ, specs))
             return jnp.zeros(())
 
-        auto = (AxisType.Auto,) * len(self.names)
         shard_map = jax.shard_map(
             of_one,
-            mesh=AbstractMesh(tuple(self.axes.values()), self.names, axis_types=auto),
+            mesh=mesh,
             in_specs=(_map(lambda _, own: P(*own), state, axes), P(*self.names)),
             out_specs=P(),
             axis_names=set(self.names),
         )
         # the caller may have set another mesh
         with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
-            jax.eval_shape(shard_map, self._held(state, axes), batch)
+            jax.eval_shape(shard_map, *self._held(state, batch, axes))
         return plans[0]
 
-    def _held(self, tree: Any, axes: Axes) -> Any:
-        """Shapes of all workers' parts."""
-        return _map(lambda x, own: _shaped(x, (*self.sizes(own), *x.shape)), tree, axes)
+    def _held(self, state: Any, batch: Any, axes: Axes, *, typed: bool = True) -> Any:
+        """Shapes of all workers' parts of a state and a batch."""
+
+        def held(leaf, own):
+            of = self._type(self.spec(leaf), own) if typed else None
+            return _shaped(leaf, (*self.sizes(own), *leaf.shape), of)
+
+        batch = jax.tree.map(lambda leaf: held(leaf, self.names), batch)
+        return _map(held, state, axes), batch
 
     def _check_sums(self, plan: _Plan, state: Any, batch: Any) -> None:
         """Checks that leaves stay shared under `vmap`, which sums no gradient."""
@@ -346,12 +416,18 @@ class _Plans:
             returned.append(True)
             return result
 
-        mapped = functools.partial(_mapped, step, self.axes, plan)
+        mapped = functools.partial(_mapped, step, self.axes, plan, ())
+        there = jax.sharding.get_abstract_mesh() if self._on is None else self._mesh()
         try:
-            jax.eval_shape(mapped, self._held(state, plan.state), batch)
-        except ValueError as error:
-            if not returned:  # the step itself failed
-                raise
+            with jax.sharding.use_abstract_mesh(meshes.auto_axes(there)):
+                jax.eval_shape(
+                    mapped, *self._held(state, batch, plan.state, typed=False)
+                )
+        except Exception as error:
+            if not returned and there.explicit_axes:
+                return  # the step names Explicit axes, which `vmap` does not have
+            if not returned or not isinstance(error, ValueError):
+                raise  # the step itself failed
             raise ValueError(
                 "The step's gradient is summed over the workers, because it was not"
                 " taken at workers.vary(params). `vmap` would not sum it: write"
@@ -360,16 +436,18 @@ class _Plans:
 
 
 def _workers(plans: _Plans, hold: Callable, execute: Callable) -> Workers:
-    """Workers from functions of (leaf, axes) and of (plan, state, batch)."""
+    """Workers from functions of (leaf, axes, spec) and of (plan, held, batch)."""
 
     def init_fn(state, batch, shared=None):
         plan = plans.make(state, batch, shared)
-        return WorkerState(_map(hold, state, plan.state), plan.state)
+        specs = tuple(map(plans.spec, jax.tree.leaves(state)))
+        held = _map(hold, state, plan.state, specs)
+        return WorkerState(held, plan.state, specs)
 
     def step_fn(held, batch):
         plan = plans.of(held, batch)
-        state, metrics = execute(plan, held.state, batch)
-        return WorkerState(state, plan.state), metrics
+        state, metrics = execute(plan, held, batch)
+        return dataclasses.replace(held, state=state), metrics
 
     return Workers(init_fn, step_fn)
 
@@ -386,13 +464,19 @@ def _squeezed(step: Step, axes: Axes, names: tuple[str, ...]) -> Step:
 
 
 def _mapped(
-    step: Step, axes: dict[str, int], plan: _Plan, state: Any, batch: Any
+    step: Step,
+    axes: dict[str, int],
+    plan: _Plan,
+    specs: meshes.Specs,
+    state: Any,
+    batch: Any,
 ) -> tuple[Any, Any]:
     """The state and the metrics of all workers after a step, by `vmap`."""
     leaves, structure = jax.tree.flatten(state)
 
     def of_one(leaves, batch):
-        after, metrics = step(jax.tree.unflatten(structure, leaves), batch)
+        state = jax.tree.unflatten(structure, leaves)
+        after, metrics = meshes.keeping(step, specs)(state, batch)
         return jax.tree.leaves(after), metrics
 
     def over(name, own):
@@ -412,10 +496,10 @@ def _mapped(
     return jax.tree.unflatten(structure, after), metrics
 
 
-def _map(function: Callable[[Any, Any], Any], tree: Any, axes: Axes) -> Any:
-    """`function` of each leaf and the axes over which it differs."""
+def _map(function: Callable[..., Any], tree: Any, *of_leaves: Sequence[Any]) -> Any:
+    """`function` of each leaf, and of what is said of it in other sequences."""
     leaves, structure = jax.tree.flatten(tree)
-    return jax.tree.unflatten(structure, map(function, leaves, axes))
+    return jax.tree.unflatten(structure, map(function, leaves, *of_leaves))
 
 
 def _first(axes: Any) -> tuple[int, ...]:
@@ -431,16 +515,10 @@ def _put(leaf: jax.Array, sharding: NamedSharding) -> jax.Array:
     return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
 
 
-def _shaped(leaf: Any, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.result_type(leaf))
-
-
-def _spec_on(mesh: Mesh, leaf: Any) -> P:
-    """The sharding of an array on a mesh, P() if it is not on it."""
-    sharding = getattr(leaf, "sharding", None)
-    if isinstance(sharding, NamedSharding) and sharding.mesh == mesh:
-        return sharding.spec
-    return P()
+def _shaped(
+    leaf: Any, shape: tuple[int, ...], of: NamedSharding | None
+) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.result_type(leaf), sharding=of)
 
 
 def _is_on_host(leaf: Any) -> bool:

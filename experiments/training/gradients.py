@@ -33,6 +33,8 @@ class _Optimizer:
     devices: bool
     update_seconds: float | None
     at: Callable[..., Any] | None = None
+    model: int = 1
+    sharding: Callable[[str, tuple[int, ...]], Any] | None = None
 
     def __post_init__(self):
         if self.workers < 1:
@@ -41,6 +43,16 @@ class _Optimizer:
             raise ValueError(
                 f"`groups` must divide `workers={self.workers}`, got {self.groups}:"
                 " a group has workers / groups members."
+            )
+        if self.model < 1 or (self.model > 1 and self.workers == 1):
+            raise ValueError(
+                f"`model` must be at least 1, and 1 where there is one worker, got"
+                f" {self.model} with `workers={self.workers}`."
+            )
+        if self.sharding is not None and self.model == 1:
+            raise ValueError(
+                "`sharding` says how the devices of one worker share its parameters,"
+                " but `model=1` gives it one device: set `model`."
             )
 
     @property
@@ -90,6 +102,8 @@ def on_devices(
     *,
     workers: int,
     groups: int = 1,
+    model: int = 1,
+    sharding: Callable[[str, tuple[int, ...]], Any] | None = None,
     update_seconds: float | None = None,
     at: Callable[..., Any] | None = None,
 ) -> Any:
@@ -101,10 +115,18 @@ def on_devices(
         groups: as in `optimizer`. Where devices are in several slices, with the slow
             links of a data center between them, `groups` is a multiple of the slices or
             divides them; likewise of processes, where devices know of no slices.
+        model: devices of each worker. They share its parameters, and what is shaped
+            like these: optimizer states, outboxes, histories. They divide the worker's
+            examples, too, and XLA gathers what a step needs (FSDP). There are workers x
+            model devices, or fewer.
+        sharding: (path of a parameter, its shape) -> a `PartitionSpec` over "model" of
+            one of its dimensions, or P() where each device has it whole: tensor
+            parallel layouts. By default the largest dimension that `model` divides, of
+            parameters with at least 2^14 entries.
         update_seconds: as in `optimizer`.
         at: likewise.
     """
-    return _Optimizer(make, workers, groups, True, update_seconds, at)
+    return _Optimizer(make, workers, groups, True, update_seconds, at, model, sharding)
 
 
 def as_training(training: Any) -> Training:
@@ -128,6 +150,13 @@ def as_training(training: Any) -> Training:
 def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
     workers, axes = training.workers, training.axes
     names = tuple(axes)
+    parts = workers * training.model
+    if training.model > 1 and task.examples is not None and task.examples % parts:
+        raise ValueError(
+            f"`model={training.model}` must divide the examples of a worker, got a"
+            f" batch of {task.examples} for {workers} workers: change the task's batch"
+            " size."
+        )
 
     def init(key, hyper, model):
         tx = called(training.make, hyper, key)
@@ -184,6 +213,8 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
         examples=lambda step: np.full(len(plan.seeds), step * (task.examples or 1)),
         worker_axes=axes,
         devices=training.devices,
+        devices_of_each=training.model,
+        sharding=training.sharding,
     )
 
 

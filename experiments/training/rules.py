@@ -77,6 +77,9 @@ class Rule(NamedTuple):
     # {name: size}, as `execution.Axes`; {} of one
     worker_axes: Mapping[str, int] = types.MappingProxyType({})
     devices: bool = False  # whether they are devices; else they are simulated
+    devices_of_each: int = 1  # worker, which share its parameters
+    # path and shape of a parameter -> how, as `sharing.Sharding`; None: as FSDP does
+    sharding: Callable[[str, tuple[int, ...]], Any] | None = None
     traces: Sequence[dj.cluster.Trace] = ()  # a cluster's, one a seed
 
     @property

@@ -31,8 +31,9 @@ def mean(
             another.
         weight: staleness -> w_p, for example `dj.modulation.inverse`. If all weights
             are zero, the mean is zero.
-        bucket_bytes: smaller leaves are joined and sent together, but not if the mesh
-            has further axes.
+        bucket_bytes: smaller leaves are joined and sent together. On a mesh with
+            further axes these are the leaves that are not sharded over them, of fewer
+            than 2^14 entries if the axes are Auto, of which types do not tell.
 
     Raises:
         ValueError: in `update`, if a gradient is already summed over the workers: it

@@ -99,6 +99,11 @@ class _ByMesh:
 
     def __init__(self, names: tuple[str, ...], mesh: Mesh):
         base.check_mesh(mesh, names)
+        if mesh.abstract_mesh.explicit_axes:
+            raise ValueError(
+                f"`mesh` must have axes of type Auto alone, got {mesh}: make it with"
+                " jax.make_mesh(..., axis_types=(AxisType.Auto,))."
+            )
         self._names, self._mesh = names, mesh
         self.devices = math.prod(mesh.shape[name] for name in names)
 

@@ -1,0 +1,84 @@
+"""How the arrays of one worker lie on the other axes of a mesh."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.core
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+Specs = tuple[P, ...]
+"""For each leaf, how one worker's part is sharded over axes beside the workers'."""
+
+
+def keeping(step: Callable[..., Any], specs: Specs) -> Callable[..., Any]:
+    """A worker's step, whose state has these specs, which XLA would choose otherwise.
+
+    Before the step, too: in a loop XLA would place a state as its first use likes it.
+    """
+
+    def placed(state, batch):
+        after, metrics = step(_kept(state, specs), batch)
+        return _kept(after, specs), metrics
+
+    return placed
+
+
+def _kept(state: Any, specs: Specs) -> Any:
+    """One worker's state, sharded over the mesh's other axes as the specs say."""
+    mesh = jax.sharding.get_abstract_mesh()
+    auto, explicit = mesh.auto_axes, mesh.explicit_axes
+    if not specs or not (auto or explicit):
+        return state
+
+    def own(leaf, spec):
+        of = jax.typeof(leaf)
+        if of.memory_space == jax.memory.Space.Host:
+            return leaf
+        if explicit and over(explicit, of.sharding.spec) != over(explicit, spec):
+            leaf = jax.sharding.reshard(leaf, over(explicit, spec))
+        if auto:
+            leaf = jax.lax.with_sharding_constraint(leaf, over(auto, spec))
+        return leaf
+
+    leaves, structure = jax.tree.flatten(state)
+    return jax.tree.unflatten(structure, map(own, leaves, specs))
+
+
+def spec_of(leaf: Any, axes: tuple[str, ...], mesh: AbstractMesh | None) -> P:
+    """How one worker's part is sharded over a mesh, or over any; P() if not known."""
+    is_traced = isinstance(leaf, jax.core.Tracer)  # its type tells of no Auto axis
+    of: Any = jax.typeof(leaf) if is_traced else leaf
+    of = getattr(of, "sharding", None)
+    if not isinstance(of, NamedSharding) or mesh not in (None, of.mesh.abstract_mesh):
+        return P()
+    return P(*of.spec.partitions[len(axes) :])
+
+
+def over(names: Iterable[str], spec: P) -> P:
+    """A spec, without the axes that are not among `names`."""
+    parts = []
+    for part in spec.partitions:
+        axes = tuple(name for name in _axes_of(part) if name in names)
+        parts.append(axes[0] if len(axes) == 1 else axes or None)
+    while parts and parts[-1] is None:
+        parts.pop()
+    return P(*parts)
+
+
+def beside(names: Iterable[str], spec: P) -> P:
+    """A spec, without the axes that are among `names`."""
+    there = {name for part in spec.partitions for name in _axes_of(part)}
+    return over(there - set(names), spec)
+
+
+def auto_axes(mesh: AbstractMesh) -> AbstractMesh:
+    """A mesh with Auto axes in place of Explicit axes."""
+    auto = dict.fromkeys(mesh.explicit_axes, AxisType.Auto)
+    return mesh.update_axis_types(auto)
+
+
+def _axes_of(part: Any) -> tuple[str, ...]:
+    """The axes in one part of a spec."""
+    return part if isinstance(part, tuple) else () if part is None else (part,)

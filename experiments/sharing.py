@@ -1,0 +1,77 @@
+"""How the devices of one worker share its parameters, and what is shaped like them."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.sharding import PartitionSpec as P
+
+AXIS = "model"
+"""The axis of a mesh along which the devices of one worker lie."""
+
+WHOLE_BELOW = 2**14
+"""A leaf with fewer entries is whole on each device: sharded, it would save little."""
+
+Sharding = Callable[[str, tuple[int, ...]], P]
+"""(path of a parameter, as ['inner']['kernel'], its shape) -> how it is sharded."""
+
+
+def by_largest(devices: int) -> Sharding:
+    """Shards each parameter along its largest dimension that `devices` divides."""
+
+    def sharding(path, shape):
+        del path
+        along = [i for i, size in enumerate(shape) if size % devices == 0]
+        if not along or math.prod(shape) < WHOLE_BELOW:
+            return P()
+        largest = max(along, key=lambda i: shape[i])
+        return P(*(None,) * largest, AXIS)
+
+    return sharding
+
+
+def specs(state: Any, params: Any, devices: int, sharding: Sharding) -> tuple[P, ...]:
+    """How each leaf of a worker's state is sharded, in order.
+
+    A leaf [..., *shape] is sharded as the parameter of this shape whose path is the end
+    of its own; other leaves are whole.
+
+    Args:
+        state: arrays or shapes.
+        params: the parameters, [*shape] each.
+        devices: of one worker.
+        sharding: of each parameter.
+
+    Raises:
+        ValueError: if `sharding` names another axis, or `devices` does not divide what
+            it shards.
+    """
+    known = []
+    for path, leaf in jax.tree.leaves_with_path(params):
+        name = jax.tree_util.keystr(path)
+        spec = sharding(name, leaf.shape)
+        cut = [i for i, part in enumerate(spec) if part is not None]
+        fits = all(i < leaf.ndim and leaf.shape[i] % devices == 0 for i in cut)
+        if not fits or any(spec[i] != AXIS for i in cut) or len(cut) > 1:
+            raise ValueError(
+                f"`sharding` must shard one dimension over {AXIS!r}, of a size that"
+                f" `model={devices}` divides, or none, got {spec} for {name or 'all'}"
+                f" of shape {leaf.shape}."
+            )
+        known.append((path, leaf.shape, spec))
+
+    def of_leaf(path, leaf):
+        alike = [
+            (len(end), shape, spec)
+            for end, shape, spec in known
+            if path[max(0, len(path) - len(end)) :] == end
+            and leaf.ndim >= len(shape)
+            and leaf.shape[leaf.ndim - len(shape) :] == shape
+        ]
+        if not alike:
+            return P()
+        _, shape, spec = max(alike, key=lambda one: one[0])
+        return P(*(None,) * (leaf.ndim - len(shape)), *spec) if any(spec) else P()
+
+    return tuple(of_leaf(*one) for one in jax.tree.leaves_with_path(state))
