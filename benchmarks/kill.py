@@ -73,6 +73,7 @@ def start(
     devices: int = 2,
     timeout_seconds: int = 60,
     of_last: Sequence[str] = (),
+    folders: Sequence[Path] = (),
 ) -> list[subprocess.Popen]:
     """Starts the runner in several processes on this machine.
 
@@ -82,6 +83,7 @@ def start(
         devices: of each, simulated on its CPU.
         timeout_seconds: handed to the runner.
         of_last: arguments of the last process alone.
+        folders: where each begins, if not all in the checkout.
     """
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
@@ -98,12 +100,16 @@ def start(
                 *((*joined, f"--process_id={i}") if processes > 1 else ()),
                 *(of_last if i == processes - 1 else ()),
             ],
-            cwd=ROOT,
+            cwd=folders[i] if folders else ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             env=os.environ
-            | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)},
+            | {
+                "JAX_PLATFORMS": "cpu",
+                "JAX_NUM_CPU_DEVICES": str(devices),
+                "PYTHONPATH": str(ROOT),
+            },
         )
         for i in range(processes)
     ]

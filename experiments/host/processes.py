@@ -4,6 +4,7 @@ import atexit
 import json
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -100,12 +101,9 @@ def _see_to_the_end(here: str, watcher: "_Watcher") -> None:
 
     def end(kind, error, trace):
         # at once: the others notice, and an orderly end would wait for them
-        if issubclass(kind, jax.errors.JaxRuntimeError) and _is_of_a_peer(error):
-            reason = " ".join(str(error).split())[:200]
-            words = f"error: {here}: another process of the run is gone ({reason})."
-            print(words, _RESUME, file=sys.stderr)
-        else:
-            traceback.print_exception(kind, error, trace)
+        traceback.print_exception(kind, error, trace)
+        if issubclass(kind, jax.errors.JaxRuntimeError) and _is_of_a_collective(error):
+            print(f"error: {here}: {_why(error)} {_RESUME}", file=sys.stderr)
         watcher.tell("")
         sys.stdout.flush()
         sys.stderr.flush()
@@ -184,10 +182,26 @@ class _Watcher:
         print(line, file=self._process.stdin, flush=True)
 
 
-def _is_of_a_peer(error: BaseException) -> bool:
-    """Whether a collective failed because of the other side."""
+def _is_of_a_collective(error: BaseException) -> bool:
+    """Whether an error came from work that processes do together."""
     words = ("gloo", "nccl", "unavailable", "deadline_exceeded", "connection", "peer")
     return any(word in str(error).lower() for word in words)
+
+
+def _why(error: BaseException) -> str:
+    """What is known of a failed collective; the traceback alone does not say it."""
+    # as JAX's coordination service names a process: /job:jax_worker/replica:0/task:1
+    named = sorted(set(re.findall(r"/task:(\d+)", str(error))), key=int)
+    if named:
+        return (
+            f"a collective failed. JAX's coordination service names process"
+            f" {', '.join(named)}: read the last lines of that one first."
+        )
+    return (
+        "a collective failed. Either another process of the run is gone, or the"
+        " devices or the network of this host failed: the traceback above and the last"
+        " lines of the other processes say which."
+    )
 
 
 def is_first() -> bool:
@@ -195,30 +209,41 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def check_agreement(config: Mapping[str, Any]) -> None:
-    """Checks that all processes run the same config.
+def check_agreement(values: Mapping[str, Any]) -> None:
+    """Checks that all processes were given the same values.
+
+    Args:
+        values: {name, as the user writes it: value}.
 
     Raises:
-        ValueError: naming the keys that differ, and the processes.
+        ValueError: naming the values that differ, and the processes.
     """
-    if jax.process_count() == 1:
-        return
-    own = json.dumps(config, default=str, sort_keys=True).encode()
-    sizes = multihost_utils.process_allgather(np.int32(len(own)))
-    padded = np.frombuffer(own.ljust(int(sizes.max())), np.uint8)
-    texts = [bytes(row) for row in multihost_utils.process_allgather(padded)]
-    first, *others = (json.loads(text) for text in texts)
+    own = json.dumps(values, default=str, sort_keys=True)
+    first, *others = map(json.loads, of_all(own))
     differing = [
-        f"config.{key}: {first.get(key)} in process 0, {other.get(key)} in process {i}"
+        f"{name}: {first.get(name)} in process 0, {other.get(name)} in process {i}"
         for i, other in enumerate(others, start=1)
-        for key in sorted({*first, *other})
-        if first.get(key) != other.get(key)
+        for name in sorted({*first, *other})
+        if first.get(name) != other.get(name)
     ]
     if differing:
         raise ValueError(
-            f"the processes were given different configs: {'; '.join(differing)}. Start"
+            f"the processes were given different values: {'; '.join(differing)}. Start"
             " the same command on every host."
         )
+
+
+def of_all(text: str) -> list[str]:
+    """A text of every process, in their order."""
+    if jax.process_count() == 1:
+        return [text]
+    own = text.encode()
+    sizes = multihost_utils.process_allgather(np.int32(len(own)))
+    padded = np.frombuffer(own.ljust(int(sizes.max())), np.uint8)
+    gathered = multihost_utils.process_allgather(padded)
+    return [
+        bytes(row[:size]).decode() for row, size in zip(gathered, sizes, strict=True)
+    ]
 
 
 def together(work: Callable[[], T]) -> T:
