@@ -163,6 +163,7 @@ def _train(
             trainer,
             state,
             save=save,
+            wait=saved.wait,
             report=report,
             checkpoint_every=every,
             profile=(profile, str(place.local / "profile")),

@@ -197,7 +197,9 @@ def ends(monkeypatch):
     monkeypatch.setattr(processes.os, "_exit", done.codes.append)
     monkeypatch.setattr(processes.atexit, "register", done.leave.append)
     monkeypatch.setattr(processes.sys, "excepthook", None)
-    processes._see_to_the_end("process 1 of 2", SimpleNamespace(tell=done.told.append))
+    watcher = SimpleNamespace(tell=done.told.append)
+    monkeypatch.setattr(processes, "_watchers", [watcher])
+    processes._see_to_the_end("process 1 of 2", watcher)
     return done
 
 
@@ -266,7 +268,7 @@ def test_the_last_line_that_was_told_is_said_however_a_process_ends(capfd, last)
 
 
 def test_what_fails_in_another_process_fails_here(monkeypatch):
-    monkeypatch.setattr(processes, "_of_each", lambda flag: [flag, True, True])
+    monkeypatch.setattr(processes, "_of_each", lambda flag: [[flag], [True], [True]])
     with pytest.raises(ValueError, match="process 1, 2 stops, and says why"):
         processes.together(lambda: "done")
     with pytest.raises(OSError, match="full"):

@@ -117,7 +117,7 @@ def of_two(monkeypatch):
         monkeypatch.setattr(jax, "process_count", lambda: 2)
         monkeypatch.setattr(processes, "is_first", lambda: number == 0)
         monkeypatch.setattr(processes, "of_all", of_all)
-        monkeypatch.setattr(processes, "_of_each", lambda flag: [flag, False])
+        monkeypatch.setattr(processes, "_of_each", lambda flag: [[flag], [False]])
         monkeypatch.setattr(workdir, "_PATIENCE", 0.2)
 
     return begin

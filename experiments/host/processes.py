@@ -61,6 +61,7 @@ def join(
         left = _wait_for_coordinator(coordinator, timeout_seconds, start)
     where = f"at {coordinator} " if coordinator else ""
     watcher = _Watcher()
+    _watchers.append(watcher)
     watcher.tell(
         f"error: --distributed: not all processes of the run met {where}within"
         f" --timeout_seconds={timeout_seconds}. {start}"
@@ -104,13 +105,19 @@ def _see_to_the_end(here: str, watcher: "_Watcher") -> None:
         traceback.print_exception(kind, error, trace)
         if issubclass(kind, jax.errors.JaxRuntimeError) and _is_of_a_collective(error):
             print(f"error: {here}: {_why(error)} {_RESUME}", file=sys.stderr)
-        watcher.tell("")
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)
+        end_at_once(1)
 
     atexit.register(leave)
     sys.excepthook = end
+
+
+def end_at_once(code: int) -> None:
+    """Ends this process, from any thread; what was to be said has been said."""
+    for watcher in _watchers:
+        watcher.tell("")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _address(coordinator: str) -> tuple[str, int]:
@@ -180,6 +187,9 @@ class _Watcher:
     def tell(self, line: str) -> None:
         """What is to be printed if this process ends now; "" for nothing."""
         print(line, file=self._process.stdin, flush=True)
+
+
+_watchers: list[_Watcher] = []  # of this process, once it joins a run
 
 
 def _is_of_a_collective(error: BaseException) -> bool:
@@ -257,7 +267,8 @@ def together(work: Callable[[], T]) -> T:
         result = work()
     except (ValueError, TypeError, OSError) as error:
         failed = error
-    others = [str(i) for i, flag in enumerate(_of_each(failed is not None)) if flag]
+    of_each = enumerate(_of_each(failed is not None))
+    others = [str(i) for i, (flag,) in of_each if flag]
     if failed is not None:
         raise failed
     if others:
@@ -265,16 +276,16 @@ def together(work: Callable[[], T]) -> T:
     return result
 
 
-def any_of(flag: bool) -> bool:
-    """Whether a flag is set in one of the processes."""
-    return any(_of_each(flag))
+def any_of(*flags: bool) -> list[bool]:
+    """Whether each of the flags is set in one of the processes."""
+    return [any(of_one) for of_one in zip(*_of_each(*flags), strict=True)]
 
 
-def _of_each(flag: bool) -> list[bool]:
-    """A flag of every process."""
+def _of_each(*flags: bool) -> list[list[bool]]:
+    """The flags of every process."""
     if jax.process_count() == 1:
-        return [flag]
-    return multihost_utils.process_allgather(np.bool_(flag)).tolist()
+        return [list(flags)]
+    return multihost_utils.process_allgather(np.array(flags)).tolist()
 
 
 def wait(reason: str) -> None:
