@@ -275,5 +275,11 @@ def test_what_fails_in_another_process_fails_here(monkeypatch):
         processes.together(lambda: (_ for _ in ()).throw(OSError("full")))
 
 
+def test_a_flag_of_one_process_is_a_flag_of_all(monkeypatch):
+    flags = [[False, False, True], [False, True, True]]
+    monkeypatch.setattr(processes, "_of_each", lambda *own: flags)
+    assert processes.any_of(False, False, True) == [False, True, True]
+
+
 def test_what_all_do_is_returned():
     assert processes.together(lambda: "done") == "done"

@@ -28,7 +28,7 @@ from experiments import (
     run,
     tasks,
 )
-from experiments.host import checkpoints
+from experiments.host import checkpoints, workdir
 from experiments.main import keep_compiled
 from experiments.programs import programs
 from experiments.training import methods
@@ -322,6 +322,16 @@ def test_another_task_in_the_folder_is_refused(folder):
 def test_another_question_or_claim_is_the_same_run(folder):
     run(experiment(question="Another?", notes="More."), str(folder))
     assert json.loads((folder / "run.json").read_text())["question"] == "Another?"
+
+
+def test_hosts_that_share_no_folder_write_nothing(tmp_path, monkeypatch):
+    def check_shared(workdir):
+        raise ValueError("not one folder")
+
+    monkeypatch.setattr(workdir.Workdir, "check_shared", check_shared)
+    with pytest.raises(ValueError, match="not one folder"):
+        run(experiment(), str(tmp_path))
+    assert not list(tmp_path.iterdir())
 
 
 def test_two_runs_at_once_in_one_folder_are_refused(tmp_path):

@@ -66,7 +66,8 @@ def join(
         f"error: --distributed: not all processes of the run met {where}within"
         f" --timeout_seconds={timeout_seconds}. {start}"
     )
-    # SIGTERM is ours: a run that has begun is saved, another ends
+    # SIGTERM is ours: a run that has begun is saved, another ends at once. JAX's service
+    # takes the signal away from Python, and is deaf where Python takes it back.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
