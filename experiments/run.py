@@ -131,7 +131,7 @@ def _train(
         place.checkpoints / program.name, kept=kept, held=execution.held
     )
     with contextlib.ExitStack() as stack:
-        stack.callback(saved.close)
+        stack.enter_context(saved)
         # first, so that two states are never alive at once
         fresh = trainer.init()
         initial = jax.device_get(trainer.evaluate(fresh))

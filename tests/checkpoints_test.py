@@ -89,6 +89,19 @@ def test_a_disk_that_fills_up_while_a_state_is_written_is_one_line(
     assert_same(opened(tmp_path / "c").restore(state_at(0)), state_at(10))
 
 
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [(KeyboardInterrupt, True), (jax.errors.JaxRuntimeError, False)],
+)
+def test_who_is_gone_is_not_waited_for(tmp_path, monkeypatch, error, waits):
+    """Others write their parts of a checkpoint; a collective that fails says so."""
+    waited = []
+    monkeypatch.setattr(Checkpoints, "wait", lambda own: waited.append(own))
+    with pytest.raises(error), opened(tmp_path / "c"):
+        raise error
+    assert bool(waited) == waits
+
+
 def test_a_key_of_the_memory_comes_back(tmp_path):
     """As `optax.add_noise` keeps one."""
 

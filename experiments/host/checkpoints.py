@@ -111,6 +111,14 @@ class Checkpoints:
         self.wait()
         self._manager.close()
 
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        """Closes; not where JAX failed: it would wait for a process that is gone."""
+        if kind is None or not issubclass(kind, jax.errors.JaxRuntimeError):
+            self.close()
+
     @contextlib.contextmanager
     def _one_line_if_full(self) -> Iterator[None]:
         try:

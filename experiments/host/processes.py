@@ -66,8 +66,8 @@ def join(
         f"error: --distributed: not all processes of the run met {where}within"
         f" --timeout_seconds={timeout_seconds}. {start}"
     )
-    # SIGTERM is ours: a run that has begun is saved, another ends at once. JAX's service
-    # takes the signal away from Python, and is deaf where Python takes it back.
+    # SIGTERM is ours: a run that has begun is saved, another ends at once. JAX's own
+    # service takes the signal away from Python, and is deaf where Python takes it back.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -210,8 +210,8 @@ def _why(error: BaseException) -> str:
         )
     return (
         "a collective failed. Either another process of the run is gone, or the"
-        " devices or the network of this host failed: the traceback above and the last"
-        " lines of the other processes say which."
+        " devices or the network of this host failed: compare the traceback above with"
+        " the last lines of the other processes."
     )
 
 
