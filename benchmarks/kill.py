@@ -158,6 +158,7 @@ def kill_once(
     rng: random.Random,
     *,
     training: float,
+    least: int = 1,
 ) -> Kill | None:
     """Starts the run and kills it at a random moment.
 
@@ -168,6 +169,7 @@ def kill_once(
         rng: draws the moment.
         training: seconds; where it is not killed while it starts, it is at most so long
             after the first row that it writes. 0: as it writes that.
+        least: rows that are there then, beside that; one is before any training.
 
     Returns:
         What happened; None where the run ended before.
@@ -182,7 +184,7 @@ def kill_once(
         time.sleep(rng.uniform(0.0, 8.0))
     else:
         # a run that goes on forgets the rows after its last checkpoint first
-        wait_for_rows(workdir, max(before, 1), processes)  # one before any training
+        wait_for_rows(workdir, max(before, least), processes)
         time.sleep(rng.uniform(0.0, training))
     ended = any(process.poll() is not None for process in processes)
     seconds = time.monotonic() - began

@@ -56,15 +56,16 @@ def test_a_killed_peer_ends_the_other_and_the_run_ends_as_if_it_had_not_been(
     folder = Path(compiled.partition("=")[2])
     rng = random.Random(0)
     for victim in (1, 0):
+        # after update 40, when the checkpoints of 10 and 20 have been written
         killed = kill.kill_once(
-            (*UPDATES, compiled), workdir, (victim,), rng, training=0.0
+            (*UPDATES, compiled), workdir, (victim,), rng, training=0.0, least=4
         )
         # the timeout is 10 s; a busy machine takes a while to write what it aborts
         assert killed is not None and killed.survived_seconds < 20
         said = killed.outputs[1 - victim].strip().splitlines()[-1]
         assert said.startswith(f"error: process {1 - victim} of 2")
         # of a collective that failed, or of JAX's runtime that aborted
-        assert "nother process of the run" in said
+        assert "another process of the run" in said
         assert "goes on from the last checkpoint" in said
     programs = {path.name for path in folder.glob("*-cache")}
     codes, outputs = kill.finish(kill.start(f"--workdir={workdir}", *UPDATES, compiled))
