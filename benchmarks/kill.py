@@ -73,6 +73,7 @@ def start(
     devices: int = 2,
     timeout_seconds: int = 60,
     of_last: Sequence[str] = (),
+    folders: Sequence[Path] = (),
 ) -> list[subprocess.Popen]:
     """Starts the runner in several processes on this machine.
 
@@ -82,6 +83,7 @@ def start(
         devices: of each, simulated on its CPU.
         timeout_seconds: handed to the runner.
         of_last: arguments of the last process alone.
+        folders: where each begins, if not all in the checkout.
     """
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
@@ -98,12 +100,16 @@ def start(
                 *((*joined, f"--process_id={i}") if processes > 1 else ()),
                 *(of_last if i == processes - 1 else ()),
             ],
-            cwd=ROOT,
+            cwd=folders[i] if folders else ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             env=os.environ
-            | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)},
+            | {
+                "JAX_PLATFORMS": "cpu",
+                "JAX_NUM_CPU_DEVICES": str(devices),
+                "PYTHONPATH": str(ROOT),
+            },
         )
         for i in range(processes)
     ]
@@ -152,6 +158,7 @@ def kill_once(
     rng: random.Random,
     *,
     training: float,
+    least: int = 1,
 ) -> Kill | None:
     """Starts the run and kills it at a random moment.
 
@@ -162,6 +169,7 @@ def kill_once(
         rng: draws the moment.
         training: seconds; where it is not killed while it starts, it is at most so long
             after the first row that it writes. 0: as it writes that.
+        least: rows that are there then, beside that; one is before any training.
 
     Returns:
         What happened; None where the run ended before.
@@ -176,7 +184,7 @@ def kill_once(
         time.sleep(rng.uniform(0.0, 8.0))
     else:
         # a run that goes on forgets the rows after its last checkpoint first
-        wait_for_rows(workdir, max(before, 1), processes)  # one before any training
+        wait_for_rows(workdir, max(before, least), processes)
         time.sleep(rng.uniform(0.0, training))
     ended = any(process.poll() is not None for process in processes)
     seconds = time.monotonic() - began

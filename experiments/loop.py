@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ import optax
 import delayjax as dj
 from experiments import execution, sharing
 from experiments.host import processes
+from experiments.host.termination import Termination
 from experiments.programs import Program
 from experiments.training.rules import Model, begun
 
@@ -334,47 +334,31 @@ class DivergenceError(Exception):
     """A single run met a loss that is not finite."""
 
 
-class _Termination:
-    """Notes SIGTERM and SIGINT, so that a run stops between two chunks."""
-
-    def __enter__(self):
-        self.requested = ""
-        self._previous = {
-            number: signal.signal(number, self._note)
-            for number in (signal.SIGTERM, signal.SIGINT)
-        }
-        return self
-
-    def _note(self, signum, frame):
-        del frame
-        if self.requested:  # asked twice: now
-            raise KeyboardInterrupt
-        self.requested = signal.Signals(signum).name
-
-    def __exit__(self, *exception):
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-
 def run(
     trainer: Trainer,
     state: Any,
     *,
     save: Callable[[Any], None],
     report: Callable[..., None],
+    wait: Callable[[], None] = lambda: None,
     checkpoint_every: int | None = None,
     profile: tuple[range, str] = (range(0), ""),
 ) -> Any:
     """Trains one program from `state` to its last update.
 
+    A chunk's numbers are reported while the next one runs; those up to a checkpoint
+    before it is saved.
+
     Args:
         trainer: the program's functions.
         state: where to begin; donated.
         save: called with the state when a checkpoint is due, at the end and when asked
-            to stop.
+            to stop. May go on writing after it returns: what it needs of the state's
+            buffers must have been copied.
         report: called once a chunk with the step, the chunk's numbers and the counters
             so far, both on the host, the seconds it took, and the metrics of an
             evaluation, or None.
+        wait: called after the last `save`, until that is written.
         checkpoint_every: updates; None for every 30 s. Checkpoints stand between two
             chunks.
         profile: updates whose chunks are profiled, and the folder for JAX's traces.
@@ -396,38 +380,54 @@ def run(
     def given(start):
         return trainer.given(start, min(start + length, updates))
 
+    unreported: list[tuple] = []  # the chunk before, while the next one runs
+
+    def report_all():
+        while unreported:
+            report(*unreported.pop())
+
     following, saved = given(start), time.monotonic()
-    with _Termination() as termination:
+    with Termination() as termination:
         while start < updates:
             stop = min(start + length, updates)
             with _profiled(*profile, start, stop):
                 started = time.perf_counter()
                 count = np.int32(stop - start)
                 state, chunk = trainer.run_chunk(state, following, count)
-                if stop < updates:  # the host draws the next chunk meanwhile
+                termination.trains = True  # it is compiled, and has begun
+                # the host works meanwhile: on the numbers before, on the next batches
+                report_all()
+                if stop < updates:
                     following = given(stop)
                 chunk, counted = jax.device_get(trainer.summary(state, chunk))
                 chunk = jax.tree.map(lambda x, n=count: x[:n], chunk)
                 seconds = time.perf_counter() - started
-            due = stop % rule.evaluate_every == 0 or stop == updates
-            metrics = jax.device_get(trainer.evaluate(state)) if due else None
-            report(stop, chunk, counted, seconds, metrics)
+            looks = stop % rule.evaluate_every == 0 or stop == updates
+            metrics = jax.device_get(trainer.evaluate(state)) if looks else None
+            unreported.append((stop, chunk, counted, seconds, metrics))
             if single and counted.diverged_step.item() >= 0:
+                report_all()
                 raise DivergenceError(
                     f"the loss was not finite at update {counted.diverged_step.item()}"
                     f" (in updates {start} to {stop}); what came before is recorded."
                     " Lower the learning rate or the delay."
                 )
-            if checkpoint_every is None:
-                waited = time.monotonic() - saved
-                due = processes.any_of(waited > _CHECKPOINT_SECONDS)
-            else:
+            waited = time.monotonic() - saved
+            late, stopped = processes.any_of(
+                waited > _CHECKPOINT_SECONDS, bool(termination.requested)
+            )
+            due = late
+            if checkpoint_every is not None:
                 due = stop // checkpoint_every > start // checkpoint_every
             start = stop
-            stopped = processes.any_of(bool(termination.requested))
-            if due or stopped or stop == updates:
+            ends = stopped or stop == updates
+            if due or ends:
+                report_all()
                 save(state)
                 saved = time.monotonic()
+            if ends:
+                wait()
+                (stopped,) = processes.any_of(bool(termination.requested))
             if stopped:
                 name = termination.requested or "a signal to another process"
                 raise InterruptionError(f"stopped by {name}, saved at update {stop}")

@@ -58,6 +58,8 @@ _COMPILE_CACHE = flags.DEFINE_string(
     "A folder that keeps compiled programs, gs:// too; by default one in the user's"
     " cache. '' keeps none.",
 )
+# what all processes do alike depends on them
+_SHARED_FLAGS = (_WORKDIR, _SHARD, _CHECKPOINT_EVERY, _DRY_RUN)
 
 
 def main(argv: list[str]) -> None:
@@ -76,7 +78,10 @@ def main(argv: list[str]) -> None:
             )
         chosen = knobs(_CONFIG.value)
         source = config_flags.get_config_filename(flags.FLAGS["config"])
-        processes.check_agreement(chosen)
+        processes.check_agreement(
+            {f"--config.{key}": value for key, value in chosen.items()}
+            | {f"--{flag.name}": flag.value for flag in _SHARED_FLAGS}
+        )
         experiment = processes.together(lambda: configs.made(source, _CONFIG.value))
         shard = _shard(_SHARD.value)
         if _DRY_RUN.value:

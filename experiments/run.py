@@ -58,17 +58,25 @@ def run(
             f"`checkpoint_every` must be at least 1 update, got {checkpoint_every}."
         )
     started = time.monotonic()
-    trainers = prepared(experiment, shard)
+    trainers = processes.together(lambda: prepared(experiment, shard))
     made = [trainer.program for trainer in trainers]
     place = Workdir(workdir or tempfile.mkdtemp(prefix="experiment-"))
+    place.check_shared()
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
-        if processes.is_first():
+
+        def opened():
+            if not processes.is_first():
+                return None
             place.download()
             folder = records.Folder(place.local)
             stack.callback(folder.close)
             folder.begin(experiment, made, config or {}, changed or {}, source)
+            return folder
+
+        folder = processes.together(opened)  # where it is refused, none waits for 0
+        if folder is not None:
             stack.callback(place.upload)
             stack.callback(lambda: folder.spent(time.monotonic() - started))
             writers = [TensorBoard(place.local / "tensorboard"), *writers]
@@ -123,7 +131,7 @@ def _train(
         place.checkpoints / program.name, kept=kept, held=execution.held
     )
     with contextlib.ExitStack() as stack:
-        stack.callback(saved.close)
+        stack.enter_context(saved)
         # first, so that two states are never alive at once
         fresh = trainer.init()
         initial = jax.device_get(trainer.evaluate(fresh))
@@ -155,6 +163,7 @@ def _train(
             trainer,
             state,
             save=save,
+            wait=saved.wait,
             report=report,
             checkpoint_every=every,
             profile=(profile, str(place.local / "profile")),

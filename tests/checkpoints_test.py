@@ -1,3 +1,5 @@
+import shutil
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,6 +47,61 @@ def test_the_newest_state_comes_back_bit_for_bit(tmp_path):
     assert_same(opened(tmp_path / "c").restore(like), state_at(30))
 
 
+def test_a_state_that_is_donated_and_overwritten_meanwhile_is_saved_as_it_was(tmp_path):
+    """As the next chunk does, while 64 MB are written."""
+    overwrite = jax.jit(
+        lambda state: jax.tree.map(lambda x: x + 1, state), donate_argnums=0
+    )
+    saved = opened(tmp_path / "c")
+    large = jnp.arange(16_000_000, dtype=jnp.float32)
+    for step in (10, 20, 30):
+        state = state_at(step)._replace(model=Model({"w": large + step}))
+        jax.block_until_ready(state)
+        saved.save(state)
+        assert not (tmp_path / "c" / str(step)).exists()  # it is being written
+        for _ in range(5):
+            state = overwrite(state)
+        jax.block_until_ready(state)
+    saved.wait()
+    assert (tmp_path / "c" / "30").exists()
+    for step in (30, 20):
+        got = opened(tmp_path / "c").restore(jax.eval_shape(lambda: state))
+        expected = state_at(step)._replace(model=Model({"w": large + step}))
+        assert_same(got, expected)
+        shutil.rmtree(tmp_path / "c" / str(step))
+
+
+def test_a_disk_that_fills_up_while_a_state_is_written_is_one_line(
+    tmp_path, monkeypatch
+):
+    def write(*arguments, **keywords):
+        raise OSError(28, "No space left on device")
+
+    saved = opened(tmp_path / "c")
+    saved.save(state_at(10))
+    saved.wait()
+    monkeypatch.setattr(type(saved._manager), "wait_until_finished", write)
+    full = rf"^the disk of {tmp_path}/c is full: make room"
+    for again in (saved.wait, saved.close, lambda: saved.save(state_at(20))):
+        with pytest.raises(OSError, match=full):
+            again()
+    monkeypatch.undo()
+    assert_same(opened(tmp_path / "c").restore(state_at(0)), state_at(10))
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [(KeyboardInterrupt, True), (jax.errors.JaxRuntimeError, False)],
+)
+def test_who_is_gone_is_not_waited_for(tmp_path, monkeypatch, error, waits):
+    """Others write their parts of a checkpoint; a collective that fails says so."""
+    waited = []
+    monkeypatch.setattr(Checkpoints, "wait", lambda own: waited.append(own))
+    with pytest.raises(error), opened(tmp_path / "c"):
+        raise error
+    assert bool(waited) == waits
+
+
 def test_a_key_of_the_memory_comes_back(tmp_path):
     """As `optax.add_noise` keeps one."""
 
@@ -80,6 +137,7 @@ def test_a_truncated_newest_is_reported_and_the_one_before_it_used(
     assert "checkpoint of step 20" in caplog.text and "cannot be read" in caplog.text
     assert (tmp_path / "c-broken-20").exists()
     again.save(state_at(20))  # there is room for it again
+    again.close()
     assert_same(opened(tmp_path / "c").restore(state_at(0)), state_at(20))
 
 
@@ -139,7 +197,7 @@ def test_what_another_process_cannot_read_is_passed_over_here_too(
     saved.save(state_at(10))
     saved.save(state_at(20))
     answers = iter([True, False])  # of step 20, of step 10
-    monkeypatch.setattr(processes, "any_of", lambda flag: next(answers) or flag)
+    monkeypatch.setattr(processes, "any_of", lambda flag: [next(answers) or flag])
     with caplog.at_level("WARNING", logger="experiments"):
         assert_same(saved.restore(state_at(0)), state_at(10))
     assert "step 20" in caplog.text and "another process cannot" in caplog.text

@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -55,13 +56,15 @@ def test_a_killed_peer_ends_the_other_and_the_run_ends_as_if_it_had_not_been(
     folder = Path(compiled.partition("=")[2])
     rng = random.Random(0)
     for victim in (1, 0):
+        # after update 40, when the checkpoints of 10 and 20 have been written
         killed = kill.kill_once(
-            (*UPDATES, compiled), workdir, (victim,), rng, training=0.0
+            (*UPDATES, compiled), workdir, (victim,), rng, training=0.0, least=4
         )
         # the timeout is 10 s; a busy machine takes a while to write what it aborts
         assert killed is not None and killed.survived_seconds < 20
         said = killed.outputs[1 - victim].strip().splitlines()[-1]
         assert said.startswith(f"error: process {1 - victim} of 2")
+        # of a collective that failed, or of JAX's runtime that aborted
         assert "another process of the run" in said
         assert "goes on from the last checkpoint" in said
     programs = {path.name for path in folder.glob("*-cache")}
@@ -107,13 +110,47 @@ VAINLY = [
 ]
 
 
-def test_different_configs_are_refused_by_all_with_the_keys(tmp_path):
-    started = kill.start(f"--workdir={tmp_path}", of_last=("--config.width=16",))
+def test_different_flags_are_refused_by_all_with_the_names(tmp_path):
+    started = kill.start(
+        f"--workdir={tmp_path / 'a'}",
+        of_last=("--config.width=16", f"--workdir={tmp_path / 'b'}"),
+    )
     codes, outputs = kill.finish(started)
     assert codes == [1, 1]
-    message = "config.width: 8 in process 0, 16 in process 1"
+    said = [line for line in outputs[0].splitlines() if line.startswith("error: ")]
+    assert said == [
+        "error: the processes were given different values: --config.width: 8 in process"
+        f" 0, 16 in process 1; --workdir: {tmp_path}/a in process 0, {tmp_path}/b in"
+        " process 1. Start the same command on every host."
+    ]
+    assert said[0] in outputs[1]
+
+
+@pytest.mark.long  # tests/workdir_test.py has it without processes
+def test_a_folder_that_is_not_shared_is_refused_by_all_before_any_work(tmp_path):
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+    # the same words, and another folder of each
+    codes, outputs = kill.finish(kill.start("--workdir=run", folders=folders))
+    assert codes == [1, 1]
     for output in outputs:
-        assert f"error: the processes were given different configs: {message}" in output
+        (said,) = (line for line in output.splitlines() if line.startswith("error: "))
+        assert "--workdir=run must be one folder that all hosts reach" in said
+        assert "process 1 cannot read there" in said
+        assert all(f"{folder}/run" in said for folder in folders)
+    assert not list((tmp_path / "a" / "run").iterdir())  # not the nonce either
+
+
+@pytest.mark.long
+def test_another_run_in_the_folder_ends_all_processes_at_once(whole, compiled):
+    arguments = f"--workdir={whole[0]}", *UPDATES, compiled, "--config.width=16"
+    began = time.monotonic()
+    codes, outputs = kill.finish(kill.start(*arguments, timeout_seconds=200))
+    assert codes == [1, 1], outputs
+    assert "holds another run" in outputs[0]
+    assert "error: process 0 stops, and says why" in outputs[1]
+    assert time.monotonic() - began < 100
 
 
 @pytest.mark.parametrize(("process_id", "message"), shortened(VAINLY, VAINLY[0]))
@@ -161,7 +198,9 @@ def ends(monkeypatch):
     monkeypatch.setattr(processes.os, "_exit", done.codes.append)
     monkeypatch.setattr(processes.atexit, "register", done.leave.append)
     monkeypatch.setattr(processes.sys, "excepthook", None)
-    processes._see_to_the_end("process 1 of 2", SimpleNamespace(tell=done.told.append))
+    watcher = SimpleNamespace(tell=done.told.append)
+    monkeypatch.setattr(processes, "_watchers", [watcher])
+    processes._see_to_the_end("process 1 of 2", watcher)
     return done
 
 
@@ -176,15 +215,32 @@ def ends(monkeypatch):
         "reset by peer",
     ],
 )
-def test_a_collective_that_fails_is_one_line_about_a_peer(ends, capsys, reason):
+def test_a_collective_that_fails_keeps_its_traceback_and_blames_nobody(
+    ends, capsys, reason
+):
     error = jax.errors.JaxRuntimeError(reason)
     sys.excepthook(type(error), error, None)
     said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert said.startswith("error: process 1 of 2: another process of the run is gone")
-    assert f"({' '.join(reason.split())})" in said
-    assert "goes on from the last checkpoint" in said
+    assert f"JaxRuntimeError: {reason}\n" in said  # as in a traceback
+    last = said.splitlines()[-1]
+    assert last.startswith("error: process 1 of 2: a collective failed. Either another")
+    assert "or the devices or the network of this host failed" in last
+    assert "goes on from the last checkpoint" in last
     assert (ends.codes, ends.told) == ([1], [""])  # nothing is left to say
+
+
+def test_a_peer_is_named_where_jax_s_coordination_service_names_it(ends, capsys):
+    named = "UNAVAILABLE: /job:jax_worker/replica:0/task:12 is gone, task:3 is not it"
+    error = jax.errors.JaxRuntimeError(named)
+    sys.excepthook(type(error), error, None)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "JAX's coordination service names process 12: read the last" in last
+
+
+def test_what_fails_on_a_device_is_no_collective(ends, capsys):
+    error = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+    sys.excepthook(type(error), error, None)
+    assert "collective" not in capsys.readouterr().err
 
 
 def test_an_error_of_one_s_own_keeps_its_traceback_and_ends_at_once(ends, capsys):
@@ -213,11 +269,17 @@ def test_the_last_line_that_was_told_is_said_however_a_process_ends(capfd, last)
 
 
 def test_what_fails_in_another_process_fails_here(monkeypatch):
-    monkeypatch.setattr(processes, "_of_each", lambda flag: [flag, True, True])
+    monkeypatch.setattr(processes, "_of_each", lambda flag: [[flag], [True], [True]])
     with pytest.raises(ValueError, match="process 1, 2 stops, and says why"):
         processes.together(lambda: "done")
     with pytest.raises(OSError, match="full"):
         processes.together(lambda: (_ for _ in ()).throw(OSError("full")))
+
+
+def test_a_flag_of_one_process_is_a_flag_of_all(monkeypatch):
+    flags = [[False, False, True], [False, True, True]]
+    monkeypatch.setattr(processes, "_of_each", lambda *own: flags)
+    assert processes.any_of(False, False, True) == [False, True, True]
 
 
 def test_what_all_do_is_returned():

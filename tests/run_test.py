@@ -1,5 +1,6 @@
 """A run: its numbers, its records, its end and its resumption."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -27,7 +28,7 @@ from experiments import (
     run,
     tasks,
 )
-from experiments.host import checkpoints
+from experiments.host import checkpoints, workdir
 from experiments.main import keep_compiled
 from experiments.programs import programs
 from experiments.training import methods
@@ -205,6 +206,59 @@ def test_a_stopped_run_ends_in_the_same_bits(whole, tmp_path, number):
     pd.testing.assert_frame_equal(found.curves, expected.curves, rtol=0)
 
 
+def events(trainer, **functions):
+    """What `loop.run` does with a program, in order; a number is an update."""
+    seen = []
+
+    def run_chunk(state, given, count):
+        seen.append(("run", int(state.step) + int(count)))
+        return trainer.run_chunk(state, given, count)
+
+    def save(state):
+        seen.append(("save", int(state.step)))
+        functions.get("save", lambda: None)()
+
+    own = trainer._replace(run_chunk=run_chunk)
+    with contextlib.suppress(loop.InterruptionError, loop.DivergenceError):
+        loop.run(
+            own,
+            own.init(),
+            save=save,
+            wait=lambda: seen.append(("wait", None)),
+            report=lambda step, *rest: seen.append(("report", step)),
+            checkpoint_every=20,
+        )
+        seen.append(("end", None))
+    return seen
+
+
+def test_a_chunk_is_reported_while_the_next_runs_and_before_its_checkpoint():
+    (program,) = programs(experiment(updates=40))
+    assert events(loop.trainer(program)) == [
+        *(("run", 10), ("run", 20), ("report", 10), ("report", 20), ("save", 20)),
+        *(("run", 30), ("run", 40), ("report", 30), ("report", 40), ("save", 40)),
+        *(("wait", None), ("end", None)),
+    ]
+
+
+def test_sigterm_while_the_last_state_is_saved_is_not_forgotten():
+    """The next program would train on."""
+    (program,) = programs(experiment(updates=10))
+
+    def save():
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    seen = events(loop.trainer(program), save=save)
+    assert seen[-2:] == [("save", 10), ("wait", None)]
+
+
+def test_the_chunk_that_diverges_is_reported_and_no_other_begins():
+    grid = {"learning_rate": (1e25,), "delay": (0,)}
+    (program,) = programs(experiment(grid=grid, seeds=1, updates=40))
+    seen = events(loop.trainer(program))
+    assert seen == [("run", 10), ("report", 10)]
+
+
 def test_a_full_disk_is_one_line_and_the_same_call_goes_on(
     whole, tmp_path, monkeypatch
 ):
@@ -268,6 +322,16 @@ def test_another_task_in_the_folder_is_refused(folder):
 def test_another_question_or_claim_is_the_same_run(folder):
     run(experiment(question="Another?", notes="More."), str(folder))
     assert json.loads((folder / "run.json").read_text())["question"] == "Another?"
+
+
+def test_hosts_that_share_no_folder_write_nothing(tmp_path, monkeypatch):
+    def check_shared(workdir):
+        raise ValueError("not one folder")
+
+    monkeypatch.setattr(workdir.Workdir, "check_shared", check_shared)
+    with pytest.raises(ValueError, match="not one folder"):
+        run(experiment(), str(tmp_path))
+    assert not list(tmp_path.iterdir())
 
 
 def test_two_runs_at_once_in_one_folder_are_refused(tmp_path):

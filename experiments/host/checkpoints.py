@@ -1,7 +1,8 @@
 """Checkpoints of one program, through Orbax."""
 
+import contextlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -25,8 +26,10 @@ class OtherRunError(ValueError):
 class Checkpoints:
     """Saves and restores a program's state; a broken newest one is passed over.
 
-    Saving waits for the disk: the state's buffers are donated to the next chunk. In
-    several processes each writes and reads its own part, and all call every method.
+    A state is written while the program trains on. Its buffers may be donated as soon
+    as `save` returns: Orbax has copied them to the host, or, on a CPU, holds them, and
+    JAX then takes new ones in their place until it lets go of them. In several
+    processes each writes and reads its own part, and all call every method.
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class Checkpoints:
         self._manager = ocp.CheckpointManager(
             self._directory,
             options=ocp.CheckpointManagerOptions(
-                max_to_keep=kept, create=True, enable_async_checkpointing=False
+                max_to_keep=kept, create=True, enable_async_checkpointing=True
             ),
             item_names=("state",),
         )
@@ -53,22 +56,27 @@ class Checkpoints:
         self._state = ocp.StandardCheckpointHandler()
 
     def save(self, state: Any) -> None:
-        """Writes a state under its own step.
+        """Begins to write a state under its own step; waits for the one before.
 
         Raises:
-            OSError: if the disk is full; the checkpoints before this one are whole.
+            OSError: if the disk is full, or was as the state before was written; the
+                checkpoints before are whole.
         """
         self._check_room(state)
-        try:
+        with self._one_line_if_full():
             self._manager.save(
                 int(self._held(state).step),
                 args=ocp.args.Composite(state=ocp.args.StandardSave(state)),
             )
+
+    def wait(self) -> None:
+        """Waits until what has been saved is on the disk.
+
+        Raises:
+            OSError: as `save`.
+        """
+        with self._one_line_if_full():
             self._manager.wait_until_finished()
-        except Exception as error:  # a quota, which the disk's free room does not show
-            if "No space left" in str(error) or "quota" in str(error):
-                raise OSError(_FULL.format(self._directory)) from error
-            raise
 
     def restore(self, like: Any) -> Any:
         """The newest state that can be read, or None.
@@ -80,6 +88,7 @@ class Checkpoints:
             OtherRunError: if its leaves are not the leaves of `like`. Nothing is moved
                 then.
         """
+        self.wait()
         for step in sorted(self._manager.all_steps(), reverse=True):
             path = self._directory / str(step)
             state = failed = None
@@ -92,14 +101,32 @@ class Checkpoints:
                 raise
             except Exception as error:
                 failed = error
-            if not processes.any_of(failed is not None):
+            if not any(processes.any_of(failed is not None)):
                 return state
             self._pass_over(path, failed)
         return None
 
     def close(self) -> None:
-        """Releases the folder."""
+        """Waits, and releases the folder; raises as `wait`."""
+        self.wait()
         self._manager.close()
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        """Closes; not where JAX failed: it would wait for a process that is gone."""
+        if kind is None or not issubclass(kind, jax.errors.JaxRuntimeError):
+            self.close()
+
+    @contextlib.contextmanager
+    def _one_line_if_full(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # a quota, which the disk's free room does not show
+            if "No space left" in str(error) or "quota" in str(error):
+                raise OSError(_FULL.format(self._directory)) from error
+            raise
 
     def _check_room(self, state: Any) -> None:
         """Refuses to write where there is no room; failing midway is many lines."""

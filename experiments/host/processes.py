@@ -4,6 +4,7 @@ import atexit
 import json
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -60,11 +61,13 @@ def join(
         left = _wait_for_coordinator(coordinator, timeout_seconds, start)
     where = f"at {coordinator} " if coordinator else ""
     watcher = _Watcher()
+    _watchers.append(watcher)
     watcher.tell(
         f"error: --distributed: not all processes of the run met {where}within"
         f" --timeout_seconds={timeout_seconds}. {start}"
     )
-    # SIGTERM is ours: a run that has begun is saved, another ends
+    # SIGTERM is ours: a run that has begun is saved, another ends at once. JAX's own
+    # service takes the signal away from Python, and is deaf where Python takes it back.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -100,19 +103,22 @@ def _see_to_the_end(here: str, watcher: "_Watcher") -> None:
 
     def end(kind, error, trace):
         # at once: the others notice, and an orderly end would wait for them
-        if issubclass(kind, jax.errors.JaxRuntimeError) and _is_of_a_peer(error):
-            reason = " ".join(str(error).split())[:200]
-            words = f"error: {here}: another process of the run is gone ({reason})."
-            print(words, _RESUME, file=sys.stderr)
-        else:
-            traceback.print_exception(kind, error, trace)
-        watcher.tell("")
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)
+        traceback.print_exception(kind, error, trace)
+        if issubclass(kind, jax.errors.JaxRuntimeError) and _is_of_a_collective(error):
+            print(f"error: {here}: {_why(error)} {_RESUME}", file=sys.stderr)
+        end_at_once(1)
 
     atexit.register(leave)
     sys.excepthook = end
+
+
+def end_at_once(code: int) -> None:
+    """Ends this process, from any thread; what was to be said has been said."""
+    for watcher in _watchers:
+        watcher.tell("")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _address(coordinator: str) -> tuple[str, int]:
@@ -184,10 +190,29 @@ class _Watcher:
         print(line, file=self._process.stdin, flush=True)
 
 
-def _is_of_a_peer(error: BaseException) -> bool:
-    """Whether a collective failed because of the other side."""
+_watchers: list[_Watcher] = []  # of this process, once it joins a run
+
+
+def _is_of_a_collective(error: BaseException) -> bool:
+    """Whether an error came from work that processes do together."""
     words = ("gloo", "nccl", "unavailable", "deadline_exceeded", "connection", "peer")
     return any(word in str(error).lower() for word in words)
+
+
+def _why(error: BaseException) -> str:
+    """What is known of a failed collective; the traceback alone does not say it."""
+    # as JAX's coordination service names a process: /job:jax_worker/replica:0/task:1
+    named = sorted(set(re.findall(r"/task:(\d+)", str(error))), key=int)
+    if named:
+        return (
+            f"a collective failed. JAX's coordination service names process"
+            f" {', '.join(named)}: read the last lines of that one first."
+        )
+    return (
+        "a collective failed. Either another process of the run is gone, or the"
+        " devices or the network of this host failed: compare the traceback above with"
+        " the last lines of the other processes."
+    )
 
 
 def is_first() -> bool:
@@ -195,30 +220,41 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def check_agreement(config: Mapping[str, Any]) -> None:
-    """Checks that all processes run the same config.
+def check_agreement(values: Mapping[str, Any]) -> None:
+    """Checks that all processes were given the same values.
+
+    Args:
+        values: {name, as the user writes it: value}.
 
     Raises:
-        ValueError: naming the keys that differ, and the processes.
+        ValueError: naming the values that differ, and the processes.
     """
-    if jax.process_count() == 1:
-        return
-    own = json.dumps(config, default=str, sort_keys=True).encode()
-    sizes = multihost_utils.process_allgather(np.int32(len(own)))
-    padded = np.frombuffer(own.ljust(int(sizes.max())), np.uint8)
-    texts = [bytes(row) for row in multihost_utils.process_allgather(padded)]
-    first, *others = (json.loads(text) for text in texts)
+    own = json.dumps(values, default=str, sort_keys=True)
+    first, *others = map(json.loads, of_all(own))
     differing = [
-        f"config.{key}: {first.get(key)} in process 0, {other.get(key)} in process {i}"
+        f"{name}: {first.get(name)} in process 0, {other.get(name)} in process {i}"
         for i, other in enumerate(others, start=1)
-        for key in sorted({*first, *other})
-        if first.get(key) != other.get(key)
+        for name in sorted({*first, *other})
+        if first.get(name) != other.get(name)
     ]
     if differing:
         raise ValueError(
-            f"the processes were given different configs: {'; '.join(differing)}. Start"
+            f"the processes were given different values: {'; '.join(differing)}. Start"
             " the same command on every host."
         )
+
+
+def of_all(text: str) -> list[str]:
+    """A text of every process, in their order."""
+    if jax.process_count() == 1:
+        return [text]
+    own = text.encode()
+    sizes = multihost_utils.process_allgather(np.int32(len(own)))
+    padded = np.frombuffer(own.ljust(int(sizes.max())), np.uint8)
+    gathered = multihost_utils.process_allgather(padded)
+    return [
+        bytes(row[:size]).decode() for row, size in zip(gathered, sizes, strict=True)
+    ]
 
 
 def together(work: Callable[[], T]) -> T:
@@ -232,7 +268,8 @@ def together(work: Callable[[], T]) -> T:
         result = work()
     except (ValueError, TypeError, OSError) as error:
         failed = error
-    others = [str(i) for i, flag in enumerate(_of_each(failed is not None)) if flag]
+    of_each = enumerate(_of_each(failed is not None))
+    others = [str(i) for i, (flag,) in of_each if flag]
     if failed is not None:
         raise failed
     if others:
@@ -240,16 +277,16 @@ def together(work: Callable[[], T]) -> T:
     return result
 
 
-def any_of(flag: bool) -> bool:
-    """Whether a flag is set in one of the processes."""
-    return any(_of_each(flag))
+def any_of(*flags: bool) -> list[bool]:
+    """Whether each of the flags is set in one of the processes."""
+    return [any(of_one) for of_one in zip(*_of_each(*flags), strict=True)]
 
 
-def _of_each(flag: bool) -> list[bool]:
-    """A flag of every process."""
+def _of_each(*flags: bool) -> list[list[bool]]:
+    """The flags of every process."""
     if jax.process_count() == 1:
-        return [flag]
-    return multihost_utils.process_allgather(np.bool_(flag)).tolist()
+        return [list(flags)]
+    return multihost_utils.process_allgather(np.array(flags)).tolist()
 
 
 def wait(reason: str) -> None:

@@ -1,11 +1,20 @@
 """A run's folder: a local one as it is, a remote one through a local copy."""
 
 import atexit
+import json
+import secrets
 import shutil
+import socket
 import tempfile
+import time
 from pathlib import Path
 
+import jax
 from etils import epath
+
+from experiments.host import processes
+
+_PATIENCE = 5.0  # seconds until a file of another host is seen
 
 # what the same command reads when it goes on; checkpoints are read where they are
 _READ = ("run.json", "metrics.jsonl", "results.csv", "curves.csv", "traces/*.npz")
@@ -21,8 +30,9 @@ class Workdir:
 
     def __init__(self, path: str):
         """Names the folder; nothing is read or written yet."""
-        self.checkpoints = epath.Path(path) / "checkpoints"
-        self._remote = epath.Path(path) if "://" in path else None
+        self._path = epath.Path(path)
+        self.checkpoints = self._path / "checkpoints"
+        self._remote = self._path if "://" in path else None
         self._uploaded: dict[Path, tuple[int, int]] = {}
         if self._remote is None:
             self.local = Path(path)
@@ -35,6 +45,48 @@ class Workdir:
         if self._remote is None:
             return str(text)
         return str(text).replace(str(self.local), str(self._remote))
+
+    def check_shared(self) -> None:
+        """Checks that all processes of a run reach this one folder.
+
+        Process 0 writes a random number there, and all must read it. It is removed.
+
+        Raises:
+            ValueError: in every process, naming those that do not read it; or if
+                process 0 cannot write there.
+        """
+        if jax.process_count() == 1:
+            return
+        processes.check_agreement({"--workdir": str(self._path)})
+        nonce = processes.of_all(secrets.token_hex(8))[0]
+        # a new name each time: a network file system remembers what was not there
+        file = self._path / f".nonce-{nonce}"
+        processes.together(lambda: self._write_nonce(file, nonce))
+        try:
+            said = processes.of_all(json.dumps(_cannot_read(file, nonce)))
+        finally:
+            if processes.is_first():
+                file.unlink(missing_ok=True)
+        found = [json.loads(text) for text in said]
+        missing = [i for i, (_, reason) in enumerate(found) if reason]
+        if missing:
+            (where, _), (there, reason) = found[0], found[missing[0]]
+            raise ValueError(
+                f"--workdir={self._path} must be one folder that all hosts reach:"
+                f" process {', '.join(map(str, missing))} cannot read there what"
+                f" process 0 wrote. Process 0 wrote {where}; process {missing[0]}"
+                f" looked for {there} ({reason}). Choose a shared folder, by its"
+                " absolute path, or a bucket."
+            )
+
+    def _write_nonce(self, file: epath.Path, nonce: str) -> None:
+        if not processes.is_first():
+            return
+        try:
+            self._path.mkdir(parents=True, exist_ok=True)
+            file.write_text(nonce)
+        except Exception as error:  # each storage has errors of its own
+            raise ValueError(self._unusable(error)) from error
 
     def download(self) -> None:
         """Fetches what the run wrote before; nothing to do for a local folder.
@@ -56,12 +108,17 @@ class Workdir:
                     there.write_bytes(path.read_bytes())
                     self._uploaded[there] = _version(there)
         except Exception as error:  # each storage has errors of its own
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise ValueError(
-                f"--workdir={self._remote} cannot be used ({reason}): see that the"
-                " bucket is there, that this host may write to it, and that fsspec"
-                " knows it (gs:// needs `pip install gcsfs`)."
-            ) from error
+            raise ValueError(self._unusable(error)) from error
+
+    def _unusable(self, error: Exception) -> str:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        remedy = "choose a folder of your own"
+        if self._remote is not None:
+            remedy = (
+                "see that the bucket is there, that this host may write to it, and that"
+                " fsspec knows it (gs:// needs `pip install gcsfs`)"
+            )
+        return f"--workdir={self._path} cannot be used ({reason}): {remedy}."
 
     def upload(self) -> None:
         """Copies what has changed since; nothing to do for a local folder."""
@@ -74,6 +131,19 @@ class Workdir:
                 there.parent.mkdir(parents=True, exist_ok=True)
                 there.write_bytes(path.read_bytes())
                 self._uploaded[path] = version
+
+
+def _cannot_read(file: epath.Path, nonce: str) -> tuple[str, str]:
+    """Where this process looks for a file, and why it is not there; "" if it is."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            reason = "" if file.read_text() == nonce else "it has other contents"
+        except Exception as error:  # each storage has errors of its own
+            reason = type(error).__name__
+        if not reason or time.monotonic() > deadline:
+            return f"{socket.gethostname()}:{file.parent.resolve()}", reason
+        time.sleep(0.1)
 
 
 def _version(path: Path) -> tuple[int, int]:
