@@ -39,7 +39,7 @@ class Execution(NamedTuple):
     shapes: Callable[[Any], Any]  # a state's shapes -> the same with their shardings
     everywhere: jax.sharding.Sharding  # of what every device, and process, has whole
     fed: jax.sharding.Sharding  # of what a chunk is given
-    options: dict[str, bool | int]  # of the compiler
+    options: dict[str, bool | int | float]  # of the compiler
 
 
 def of(

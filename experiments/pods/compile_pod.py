@@ -90,10 +90,11 @@ def reports(experiment: Experiment, name: str) -> Iterator[Report]:
     place = topology(name)
     there = place.devices()
     for program in programs(experiment):
-        workers = program.rule.workers
-        if not program.rule.devices or workers % len(there):
+        rule = program.rule
+        if not rule.devices or rule.workers * rule.devices_of_each % len(there):
+            each = f" of {rule.devices_of_each} devices" * (rule.devices_of_each > 1)
             raise PodError(
-                f"{program.name} has {workers} workers, but {name} has"
+                f"{program.name} has {rule.workers} workers{each}, but {name} has"
                 f" {len(there)} devices: train `on_devices` with a multiple of them."
             )
         trainer = loop.trainer(program, measure=experiment.measure, devices=there)

@@ -11,7 +11,7 @@ as the exchange has cut them. A merged sum waits for the last gradient in it and
 come home whole before the first is used.
 """
 
-TPU: dict[str, bool | int] = {
+TPU: dict[str, bool | int | float] = {
     # all-reduces may start and end in two places, and the scheduler moves these apart
     "xla_enable_async_all_reduce": True,
     # a collective advances within the fusions that compute matrix products; without
@@ -22,12 +22,16 @@ TPU: dict[str, bool | int] = {
     "xla_tpu_enable_async_collective_fusion_multiple_steps": True,  # the default, too
     # and within fusions without products: softmax, losses, updates take time as well
     "xla_tpu_enable_async_collective_fusion_fuse_kloop_fusions": True,
+    # computation counts a quarter of its time when collectives are placed, so that they
+    # begin early: else the compiler leaves large ones half of the time that they need
+    "xla_lhs_output_fusion_latency_multiplier": 0.25,
+    "xla_lhs_loop_fusion_latency_multiplier": 0.25,
     # all-reduces up to this size are merged; merged ones are not fused
     "xla_jf_crs_combiner_threshold_in_bytes": 0,
 }
-"""For TPUs; read off programs compiled for v5e, with libtpu 0.0.42.1."""
+"""For TPUs; read off programs compiled for v5e, v5p and v6e, with libtpu 0.0.42.1."""
 
-GPU: dict[str, bool | int] = {
+GPU: dict[str, bool | int | float] = {
     # collectives start early and are awaited late; they are asynchronous anyway
     "xla_gpu_enable_latency_hiding_scheduler": True,
     # all-reduces up to this size are merged
@@ -44,7 +48,7 @@ the next round of a loop, as the outbox does already, and are gone in jaxlib 0.1
 """
 
 
-def options(platform: str) -> dict[str, bool | int]:
+def options(platform: str) -> dict[str, bool | int | float]:
     """The options of a platform, `jax.Device.platform`: none on a CPU.
 
     Example:
