@@ -121,33 +121,30 @@ def test_hidden_is_what_the_link_sends_while_the_product_runs(numbers, hidden):
     assert one.hidden == hidden
 
 
-TWO = """
-  %x = f32[64]{0} parameter(0)
-  %a = f32[8,32]{1,0} parameter(1)
-  %b = f32[32,16]{1,0} parameter(2)
-  %go.1 = f32[64]{0} all-reduce-start(%x), replica_groups={{0,1},{2,3}}, to_apply=%sum
-  %go.2 = f32[64]{0} all-reduce-start(%x), replica_groups={{0,1},{2,3}}, to_apply=%sum
-"""
+OPERANDS = STARTED[: STARTED.index("  %go")]
+
+
+def started(number):
+    groups = "replica_groups={{0,1},{2,3}}, to_apply=%sum"
+    return f"  %go.{number} = f32[64]{{0}} all-reduce-start(%x), {groups}\n"
+
+
+def ended(number):
+    return f"  %came.{number} = f32[64]{{0}} all-reduce-done(%go.{number})\n"
 
 
 @pytest.mark.parametrize("products", [1, 2, 3])
 def test_sums_that_are_under_way_together_share_their_link(products):
-    """A second each: the later one has what is left of the products' time."""
-    lines = TWO + products * PRODUCT_LINE
-    lines += "  %c.1 = f32[64]{0} all-reduce-done(%go.1)\n"
-    first, second = collectives(lines + "  %c.2 = f32[64] all-reduce-done(%go.2)\n")
-    assert (first.beside_seconds, second.beside_seconds) == (products, products - 1)
-    assert (first.hidden, second.hidden) == (True, products > 1)
+    """A second each: a later one has what is left of the products' time."""
+    lines = OPERANDS + "".join(map(started, range(3))) + products * PRODUCT_LINE
+    found = collectives(lines + "".join(map(ended, range(3))))
+    assert [c.beside_seconds for c in found] == [max(0, products - i) for i in range(3)]
+    assert [c.hidden for c in found] == [products > i for i in range(3)]
 
 
 def test_a_sum_that_starts_when_the_link_is_free_has_all_of_the_time():
-    first, second = TWO.rstrip().rsplit("\n", 1)
-    lines = (
-        f"{first}\n{PRODUCT_LINE}{second}\n{PRODUCT_LINE}"
-        "  %c.1 = f32[64]{0} all-reduce-done(%go.1)\n"
-        "  %c.2 = f32[64]{0} all-reduce-done(%go.2)\n"
-    )
-    found = collectives(lines)
+    lines = OPERANDS + started(0) + PRODUCT_LINE + started(1) + PRODUCT_LINE
+    found = collectives(lines + ended(0) + ended(1))
     assert [c.beside_seconds for c in found] == [2.0, 1.0]
     assert all(c.hidden for c in found)
 

@@ -62,13 +62,13 @@ class Collective(NamedTuple):
 
     @property
     def needed_bandwidth(self) -> float:
-        """Bytes a second with which it ends before it is waited for."""
+        """Bytes a second with which it ends before it is waited for, if it can."""
         return self.sent_bytes / self.beside_seconds if self.beside_seconds else np.inf
 
     @property
     def hidden(self) -> bool:
         """Whether the computation beside it lasts as long as it does."""
-        return self.asynchronous and self.needed_bandwidth <= self.bandwidth
+        return self.needed_bandwidth <= self.bandwidth
 
 
 class Instruction(NamedTuple):
