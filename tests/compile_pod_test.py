@@ -254,6 +254,34 @@ def test_a_decoder_s_late_sums_are_hidden_on_gpus_and_its_last_fresh_one_is_not(
 
 
 @needs_libtpu
+def test_between_slices_a_sum_is_sent_and_received():
+    """Members of a slice sum their gradients, then the two slices sum the slices'."""
+
+    def make():
+        late = dj.exchange.overlapped_mean(optax.sgd(0.1), axis_name="groups")
+        return dj.exchange.mean(late, axis_name="members")
+
+    experiment = Experiment(
+        question="?",
+        task=tasks.digits_mlp(batch_size=32),
+        training=on_devices(make, workers=8, groups=2),
+        seeds=1,
+        updates=10,
+    )
+    report = next(compile_pod.reports(experiment, "2*v5e:2x2"))
+    params = jax.eval_shape(experiment.task.init, jax.random.key(0))
+    size = 4 * sum(leaf.size for leaf in jax.tree.leaves(params))
+    assert report.devices == 8
+    for between, group in ((True, 2), (False, 4)):
+        sums = [c for c in report.collectives if c.between_slices == between]
+        assert {(c.kind, c.group_size) for c in sums} == {("all-reduce", group)}
+        # and a few numbers, in tiles
+        assert size <= sum(c.num_bytes for c in sums) <= size + 4096
+        assert all(c.asynchronous for c in sums) or not between
+    assert "2 slices" in compile_pod.table(report)
+
+
+@needs_libtpu
 @pytest.mark.parametrize(
     "topology, devices", [(SMALL, 4), ("v5e:4x4", 16), ("v5e:16x16", 256)]
 )
