@@ -31,6 +31,7 @@ from ml_collections import ConfigDict
 import delayjax as dj
 from experiments import Experiment, configs, figures, on_devices, tasks
 
+WARMUP_UPDATES = 1000
 EXCHANGES = {"mean": dj.exchange.mean, "overlapped_mean": dj.exchange.overlapped_mean}
 
 
@@ -51,7 +52,6 @@ def get_config() -> ConfigDict:
             heads=12,
             dtype="bfloat16",  # of activations and products
             learning_rate=6e-4,
-            warmup_updates=1000,
             updates=19_000,
             evaluate_every=500,  # updates
         )
@@ -62,7 +62,7 @@ def experiment(config: ConfigDict) -> Experiment:
     """One run."""
     exchange = configs.named("exchange", config.exchange, EXCHANGES)
     rate = optax.warmup_cosine_decay_schedule(
-        0.0, config.learning_rate, config.warmup_updates, config.updates
+        0.0, config.learning_rate, WARMUP_UPDATES, config.updates
     )
     server = optax.adam(rate, b2=0.95)
 
