@@ -203,8 +203,8 @@ def _traced(
 
         def over_workers(cell):
             over = step
-            for name in rule.worker_axes:
-                over = jax.vmap(over, axis_name=name, axis_size=1, in_axes=None)
+            for name, size in rule.worker_axes.items():
+                over = jax.vmap(over, axis_name=name, axis_size=size, in_axes=None)
             return over(cell)
 
         cell = {axis: _column(grid[axis])[0] for axis in axes}

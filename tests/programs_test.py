@@ -53,6 +53,28 @@ def test_a_number_that_python_must_know_is_a_program_of_its_own():
     assert [program.size for program in found] == [2, 2]
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: dj.delayed(
+            dj.exchange.mean(optax.sgd(0.1)),
+            dj.delays.per_worker([0, 3]),
+            max_delay=3,
+        ),
+        lambda: dj.exchange.mean(
+            dj.delayed(
+                optax.sgd(0.1), 2, history=dj.ring.sharded("workers", num_workers=2)
+            )
+        ),
+    ],
+    ids=["a delay for each worker", "a part of the history for each"],
+)
+def test_what_knows_the_number_of_workers_finds_as_many(make):
+    digits = tasks.digits_mlp(batch_size=8)
+    (program,) = of(optimizer(make, workers=2), grid={}, task=digits)
+    assert program.size == 1
+
+
 def test_tables_show_the_names_of_values_and_functions_get_the_values():
     def make(learning_rate, law, start):
         assert start in (optax.identity, optax.trace)
