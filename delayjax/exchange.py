@@ -1,6 +1,9 @@
 """What the workers agree on: their gradients, averaged now or late."""
 
 from delayjax._src.exchange.a2sgd import a2sgd as a2sgd
+from delayjax._src.exchange.between_groups import (
+    late_between_groups as late_between_groups,
+)
 from delayjax._src.exchange.error_feedback import detached as detached
 from delayjax._src.exchange.error_feedback import error_feedback as error_feedback
 from delayjax._src.exchange.late import late_reduce as late_reduce

@@ -59,8 +59,8 @@ def or_none(kind):
     return kind.filter(lambda value: value is not None)
 
 
-def steps(tx, workers=None):
-    """Two updates of one worker, or of several along their axis."""
+def steps(tx, workers=None, axes=("workers",)):
+    """Two updates of one worker, or of several along the last axis."""
 
     def run(params):
         state = tx.init(params)
@@ -71,8 +71,11 @@ def steps(tx, workers=None):
     # tracing alone: what is refused is refused by then
     if workers is None:
         return jax.eval_shape(run, PARAMS)
-    several = jax.tree.map(lambda leaf: jnp.stack([leaf] * workers), PARAMS)
-    return jax.eval_shape(jax.vmap(run, axis_name="workers"), several)
+    own, *outer = reversed(axes)
+    mapped = jax.vmap(run, axis_name=own, axis_size=workers, in_axes=None)
+    for name in outer:
+        mapped = jax.vmap(mapped, axis_name=name, axis_size=1, in_axes=None)
+    return jax.eval_shape(mapped, PARAMS)
 
 
 def told(tx):
@@ -93,6 +96,7 @@ def told(tx):
 
 
 over_workers = functools.partial(steps, workers=WORKERS)
+in_a_group = functools.partial(over_workers, axes=("groups", "members"))
 
 
 def asked(schedule):
@@ -489,6 +493,13 @@ CALLS = (
             **INNER,
             **AXES,
             weight=WEIGHT,
+        ),
+        "exchange.late_between_groups": call(
+            exchange.late_between_groups,
+            in_a_group,
+            **INNER,
+            num_members=(WORKERS, no.count),
+            axis_name=(("groups", "members"), no.axes),
         ),
         "exchange.a2sgd": call(exchange.a2sgd, over_workers, **INNER, **AXES),
         "exchange.partial_mean": call(

@@ -274,6 +274,11 @@ TWO_LEVELS = {
         own=("[1].outbox",),
         options=lambda: {"overlapped": True},
     ),
+    "across groups in shares": Composition(
+        dj.exchange.late_between_groups(ADAM, MEMBERS[1]),
+        own=("[1].outbox",),
+        options=lambda: {"overlapped": True},
+    ),
     "a delay a group": Composition(
         dj.exchange.mean(
             dj.delayed(

@@ -104,7 +104,8 @@ def sums_beside(
         return jax.lax.psum(tree, axis_name), meanwhile
     parcels = _Parcels(tree, bucket_bytes)
     # a barrier around the leaves that travel alone would delay them
-    sent = parcels.all(jax.lax.optimization_barrier(parcels.joined))
+    joined = xla.barrier(list(parcels.joined.values()))
+    sent = parcels.all(dict(zip(parcels.joined, joined, strict=True)))
     came = [jax.lax.psum(parcel, axis_name) for parcel in sent]
     came, meanwhile = xla.sums_under_way(sent, came, meanwhile)
     return parcels.open(came), meanwhile
@@ -122,7 +123,9 @@ class _Parcels:
         self._leaves, self._structure = jax.tree.flatten(tree)
         # joined, a leaf would lose its sharding over the mesh's other axes
         alone = {i for i, x in enumerate(self._leaves) if xla.may_be_sharded(x)}
-        self._buckets = buckets(self._leaves, bucket_bytes, alone)
+        # joined, a leaf would differ over the axes of its neighbors too
+        kinds = [base.varies_over(leaf) for leaf in self._leaves]
+        self._buckets = buckets(self._leaves, bucket_bytes, alone, kinds)
         self.joined = {
             n: jnp.concatenate([self._leaves[i].ravel() for i in bucket])
             for n, bucket in enumerate(self._buckets)
@@ -158,21 +161,28 @@ def opened(
 
 
 def buckets(
-    leaves: Sequence[Any], bucket_bytes: int, alone: Collection[int] = ()
+    leaves: Sequence[Any],
+    bucket_bytes: int,
+    alone: Collection[int] = (),
+    kinds: Sequence[Any] | None = None,
 ) -> list[list[int]]:
-    """Indices of the leaves that go together: of one dtype, up to `bucket_bytes`."""
+    """Indices of the leaves that go together, up to `bucket_bytes`.
+
+    They have one dtype, and are of one kind where `kinds` says of which each leaf is.
+    """
     found: list[list[int]] = []
-    filling: dict[Any, tuple[list[int], int]] = {}  # dtype -> its last bucket, bytes
+    filling: dict[Any, tuple[list[int], int]] = {}  # kind -> its last bucket, bytes
     for i, leaf in enumerate(leaves):
         if i in alone:
             found.append([i])
             continue
         nbytes = leaf.size * leaf.dtype.itemsize
-        bucket, held = filling.get(leaf.dtype, ([], 0))
+        kind = leaf.dtype, kinds and kinds[i]
+        bucket, held = filling.get(kind, ([], 0))
         if not bucket or held + nbytes > bucket_bytes:
             bucket, held = [], 0
             found.append(bucket)
         bucket.append(i)
         if nbytes < bucket_bytes:
-            filling[leaf.dtype] = bucket, held + nbytes
+            filling[kind] = bucket, held + nbytes
     return found

@@ -103,23 +103,20 @@ def sums_under_way(sent: list[jax.Array], came: list[jax.Array], meanwhile: Any)
         some = next(entry(leaf) for leaf in came if leaf.size)
         bits = jax.lax.bitcast_convert_type(some, jnp.int32)
 
-        def body(carry):
-            _, sent, came, meanwhile = carry
-            some = jnp.stack([entry(x) for x in sent if x.size]).sum()
-            return (
-                jnp.zeros_like(carry[0]),
-                [-x for x in sent],
-                [-x for x in came],
-                jax.tree.map(lambda x: x * some.astype(x.dtype), meanwhile),
-            )
+        def again(sent):
+            return sum(entry(x) for x in sent if x.size) > 0
 
-        carry = (bits | 1) == 0, sent, came, meanwhile
+        def body(carry):
+            _, sent, *rest = carry
+            return again(sent), *jax.tree.map(jnp.negative, (sent, *rest))
+
+        carry = ((bits | 1) == 0) & again(sent), sent, came, meanwhile
         return jax.lax.while_loop(lambda carry: carry[0], body, carry)[2:]
 
     def elsewhere(sent, came, meanwhile):
         del sent
         *others, last = jax.tree.leaves(meanwhile)
-        *came, last = _barrier.bind(*came, last)
+        *came, last = barrier([*came, last])
         return came, jax.tree.unflatten(jax.tree.structure(meanwhile), [*others, last])
 
     if not came or not jax.tree.leaves(meanwhile):
@@ -131,8 +128,15 @@ def sums_under_way(sent: list[jax.Array], came: list[jax.Array], meanwhile: Any)
     )
 
 
-# `jax.lax.optimization_barrier`, but arrays that are the same on all workers stay so:
-# under `shard_map` that function types all of its results as different
+def barrier(arrays: list[jax.Array]) -> list[jax.Array]:
+    """`jax.lax.optimization_barrier`, which keeps the types of its arrays.
+
+    Under `shard_map` JAX's own types all of its results as different on each worker if
+    one of them is.
+    """
+    return _barrier.bind(*arrays)
+
+
 _barrier = Primitive("barrier_of_each")
 _barrier.multiple_results = True
 _barrier.def_impl(lambda *arrays: list(arrays))

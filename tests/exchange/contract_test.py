@@ -31,12 +31,28 @@ def late_reduce(inner):
     return optax.chain(widen, dj.exchange.late_reduce(inner, mesh, keep_params=True))
 
 
+def late_between_groups(inner):
+    """Of groups of one, which are the workers."""
+    axes = "workers", "members"
+    exchange = dj.exchange.late_between_groups(inner, 1, axis_name=axes)
+
+    def update(grads, state, params=None, **extra_args):
+        def member(_):
+            return exchange.update(grads, state, params, **extra_args)
+
+        alone = jax.vmap(member, axis_name="members")(jnp.zeros(1))
+        return jax.tree.map(lambda leaf: leaf[0], alone)
+
+    return optax.GradientTransformationExtraArgs(exchange.init, update)
+
+
 # name: inner -> transformation
 TABLE = {
     "mean": dj.exchange.mean,
     "overlapped_mean": lambda inner: dj.exchange.overlapped_mean(
         inner, keep_params=True, weight=dj.modulation.inverse
     ),
+    "late_between_groups": late_between_groups,
     "late_reduce": late_reduce,
     "partial_mean": lambda inner: dj.exchange.partial_mean(inner, every_other),
     "error_feedback": lambda inner: dj.exchange.error_feedback(inner, half_of_the_time),
@@ -94,11 +110,12 @@ def test_parameters_and_state_are_buffers_of_their_own_and_may_be_donated(name):
     assert moved["alone"]
 
 
-# a2sgd refuses complex gradients, and late_reduce stands in no step of a worker
+# a2sgd refuses complex gradients, late_reduce stands in no step of a worker, and on
+# devices JAX sums nothing over an axis of `vmap` that does not differ along it
 LINEAR = {
     name: exchange(optax.sgd(0.1, momentum=0.5))
     for name, exchange in TABLE.items()
-    if name not in ("a2sgd", "late_reduce")
+    if name not in ("a2sgd", "late_between_groups", "late_reduce")
 }
 
 

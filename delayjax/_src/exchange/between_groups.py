@@ -1,0 +1,166 @@
+"""The mean of groups of workers, each member sending a share, one step late."""
+
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from delayjax._src import base, collectives, xla
+from delayjax._src.exchange.overlapped import Held, one_step_late
+
+
+def late_between_groups(
+    inner: optax.GradientTransformation,
+    num_members: int,
+    *,
+    axis_name: tuple[str, str] = ("groups", "members"),
+    keep_params: bool = False,
+    bucket_bytes: int = collectives.BUCKET_BYTES,
+) -> optax.GradientTransformationExtraArgs:
+    """Averages gradients within a group at once, and between groups one step late.
+
+        update_t = inner( (1/P) sum_p g_p[t - 1] ),    update_0 = 0
+
+    For groups with fast links inside and slow links between them, such as the slices of
+    a TPU pod or hosts of GPUs. Of a gradient of N numbers, each of the M members of a
+    group sends N / M over the slow links:
+
+    1. over the fast links, the members reduce-scatter their gradients of step t: each
+       has the sum of one share.
+    2. meanwhile, over the slow links, each member and its peers in the other groups sum
+       their shares of step t - 1.
+    3. over the fast links, the members all-gather the sums.
+
+    The updates are those of `overlapped_mean(inner, axis_name=axis_name)`, and of
+    `mean(overlapped_mean(inner, axis_name="groups"), axis_name="members")`, in which
+    each member sends all N numbers over the slow links.
+
+    Args:
+        inner: the transformation behind the mean. It receives the extra arguments that
+            `overlapped_mean` passes on, averaged over all workers.
+        num_members: M, the size of the second axis.
+        axis_name: the axis of the groups, and the axis of the members of a group.
+        keep_params: as in `overlapped_mean`.
+        bucket_bytes: smaller leaves are joined and sent together, as in `mean`.
+
+    Returns:
+        A transformation whose state holds a share of one gradient tree for each worker,
+        the state of `inner`, and with `keep_params` one parameter tree. A share is cut
+        along the first dimension of a leaf that M divides. Leaves of fewer than 2^14
+        numbers, and leaves without such a dimension, are held and sent whole.
+
+    Raises:
+        ValueError: in `update`, if the axis of the members has another size than
+            `num_members`, or a gradient is already summed over workers.
+
+    Example:
+        >>> tx = late_between_groups(optax.sgd(1.0), 2)
+        >>> def two_steps(grad):
+        ...     first, state = tx.update(grad, tx.init(grad))
+        ...     return first, tx.update(grad, state)[0]
+        >>> for name in ("members", "groups"):
+        ...     two_steps = jax.vmap(two_steps, axis_name=name)
+        >>> two_steps(jnp.asarray([[1.0, 3.0], [5.0, 7.0]]))[1]
+        Array([[-4., -4.],
+               [-4., -4.]], dtype=float32)
+
+    References:
+        Rajbhandari, Rasley, Ruwase and He, ZeRO, SC 2020, arXiv:1910.02054, for the
+        shares.
+    """
+    name = "exchange.late_between_groups"
+    groups, members = _two(axis_name)
+    count = base.check_bound("num_members", num_members, at_least=1)
+
+    def empty(params):
+        def nothing(p):
+            zeros, along = jnp.zeros_like(p), _cut(p, count)
+            if along is None:
+                return base.vary(zeros, axis_name=groups)
+            share = jax.lax.slice_in_dim(zeros, 0, p.shape[along] // count, axis=along)
+            return base.vary(share, axis_name=(groups, members))
+
+        return jax.tree.map(nothing, jax.tree.map(jnp.asarray, params))
+
+    def send(held, fresh, params):
+        del params
+        collectives.check_fresh(name, fresh, (groups, members))
+        if (size := collectives.workers_of(members)) != count:
+            raise ValueError(
+                f"`num_members` must be the size of the axis {members!r}, {size}, got"
+                f" {count}."
+            )
+        fresh = optax.tree.cast_like(fresh, held.gradient)
+        leaves, structure = jax.tree.flatten(fresh)
+        cuts = [_cut(leaf, count) for leaf in leaves]
+        fresh = _scattered(leaves, cuts, members, bucket_bytes)
+        fresh = [g / count for g in fresh]
+        # of each worker, so summed over all; the shares over the groups alone
+        numbers = collectives.sums((held.age, held.value), members, bucket_bytes)
+        numbers = jax.tree.map(lambda x: x / count, numbers)
+        sent = jax.tree.leaves(held.gradient), numbers
+        # all together: they are there at the start and needed at the end, and XLA hides
+        # one transfer between slices better than many
+        (came, (age, value)), fresh = collectives.sums_beside(
+            fresh, sent, groups, sys.maxsize
+        )
+        number = collectives.workers_of(groups)
+        mean = [g / number for g in _gathered(came, cuts, members)]
+        age = jnp.int32(0) if age is None else age / number
+        value = None if value is None else value / number
+        mean, fresh = (jax.tree.unflatten(structure, tree) for tree in (mean, fresh))
+        return Held(mean, age, value), fresh
+
+    return one_step_late(name, inner, empty, send, (groups, members), keep_params)
+
+
+def _two(axis_name: Any) -> tuple[str, ...]:
+    names = base.as_names(axis_name)
+    if len(names) != 2:
+        raise ValueError(
+            "`axis_name` must name two axes, the groups' and the members' of a group,"
+            f" got {axis_name!r}: for one axis use exchange.overlapped_mean."
+        )
+    return names
+
+
+def _cut(leaf: Any, count: int) -> int | None:
+    """The dimension along which `count` members share a leaf; None if it is whole."""
+    if leaf.size < xla.SMALL:
+        return None
+    spec = jax.typeof(leaf).sharding.spec
+    taken = [i for i, part in enumerate(spec.partitions) if part is not None]
+    fits = (i for i, n in enumerate(leaf.shape) if n % count == 0 and i not in taken)
+    return next(fits, None)
+
+
+def _scattered(
+    leaves: list[jax.Array], cuts: list[int | None], axis_name: str, bucket_bytes: int
+) -> list[jax.Array]:
+    """Each leaf summed over the members: a member's own share, or the whole leaf."""
+    small = [g for g, along in zip(leaves, cuts, strict=True) if along is None]
+    whole = iter(collectives.sums(small, axis_name, bucket_bytes))
+    return [
+        next(whole)
+        if along is None
+        else jax.lax.psum_scatter(g, axis_name, scatter_dimension=along, tiled=True)
+        for g, along in zip(leaves, cuts, strict=True)
+    ]
+
+
+def _gathered(
+    leaves: list[jax.Array], cuts: list[int | None], axis_name: str
+) -> list[jax.Array]:
+    """Whole leaves, from the shares of all members."""
+
+    def gathered(leaf, along):
+        if along is None:
+            return leaf
+        leaf = base.vary(leaf, axis_name=axis_name)
+        # under `vmap` they are not typed as the same, but no longer batched
+        to = "invarying" if axis_name in base.varies_over(leaf) else "varying"
+        return jax.lax.all_gather(leaf, axis_name, axis=along, tiled=True, to=to)
+
+    return [gathered(*one) for one in zip(leaves, cuts, strict=True)]

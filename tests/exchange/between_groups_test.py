@@ -1,0 +1,143 @@
+"""Late between groups: each member of a group holds and sends a share of its mean."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import AxisType
+
+import delayjax as dj
+from tests.exchange.driving import bytes_summed, executions, fed
+
+AXES, GROUPS, MEMBERS = ("groups", "members"), 2, 2
+RATE, STEPS = 0.5, 3
+SHAPES = {  # and the dimension along which the members share it
+    "rows": ((128, 160), 0),
+    "columns": ((5, 4096), 1),
+    "odd": ((129, 131), None),
+    "small": ((128, 127), None),
+    "scalar": ((), None),
+}
+PARAMS = {name: jnp.zeros(shape) for name, (shape, _) in SHAPES.items()}
+LATE = dj.exchange.late_between_groups(optax.sgd(RATE), MEMBERS)
+
+
+def as_workers(execution, step):
+    if execution == "simulate":
+        return dj.workers.simulate(step, (GROUPS, MEMBERS), axis_name=AXES)
+    kinds = (AxisType.Auto,) * 2
+    mesh = jax.make_mesh((GROUPS, MEMBERS), AXES, axis_types=kinds)
+    return dj.workers.run(step, mesh, axis_name=AXES)
+
+
+def gradients(steps=STEPS):
+    """[steps, groups, members, *shape]; whole numbers, whose sums are exact."""
+    rng = np.random.default_rng(0)
+    return {
+        name: rng.integers(-64, 64, (steps, GROUPS, MEMBERS, *shape)).astype(np.float32)
+        for name, (shape, _) in SHAPES.items()
+    }
+
+
+def drive(execution, tx, batches, extras=False):
+    """The state after all steps, and the updates of each."""
+    held = as_workers(execution, fed(tx, extras))
+    first = jax.tree.map(lambda leaf: leaf[0], batches)
+    state = held.init((PARAMS, tx.init(PARAMS)), first)
+    program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)
+    return program(state, batches)
+
+
+@executions
+def test_the_mean_of_all_workers_is_one_step_late(execution):
+    grads = gradients()
+    _, moves = drive(execution, LATE, grads)
+    for name, own in grads.items():
+        expected = -RATE * own.mean((1, 2))
+        assert not moves[name][0].any()
+        np.testing.assert_array_equal(moves[name][1:], expected[:-1])
+
+
+@executions
+def test_a_member_holds_its_share_of_the_mean_of_its_group(execution):
+    grads = gradients()
+    held, _ = drive(execution, LATE, grads)
+    outbox = held.state[1].outbox
+    for name, (_, along) in SHAPES.items():
+        of_groups = grads[name][-1].mean(1)  # [groups, *shape]
+        if along is None:
+            np.testing.assert_array_equal(outbox[name], of_groups)
+            continue
+        shares = np.split(of_groups, MEMBERS, axis=1 + along)
+        np.testing.assert_array_equal(outbox[name], np.stack(shares, axis=1))
+
+
+def test_between_groups_only_shares_are_summed():
+    """In bytes of the all-reduces; a leaf without a share has one more, of members."""
+    held = as_workers("run", fed(LATE))
+    grads = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), gradients(1))
+    state = held.init((PARAMS, LATE.init(PARAMS)), grads)
+    step = jax.jit(lambda s, g: held.step(s, g)[0], donate_argnums=0)
+    program = step.lower(state, grads).compile()
+    expected = 0
+    for name, (_, along) in SHAPES.items():
+        size = 4 * PARAMS[name].size
+        expected += 2 * size if along is None else size / MEMBERS
+    assert bytes_summed(program) == expected
+    text = program.as_text()
+    assert "reduce-scatter(" in text and "all-gather(" in text
+
+
+POLYAK = optax.polyak_sgd(max_learning_rate=10.0)
+AGES = dj.delays.per_worker([0, 2, 1, 2], axis_name=AXES)
+
+
+def by_age(inner):
+    halved = dj.scale_by_staleness(lambda tau: 0.5**tau)
+    return optax.chain(inner, halved)
+
+
+@executions
+@pytest.mark.parametrize(
+    ("inner", "options", "wrap"),
+    [
+        (by_age(optax.adam(0.1)), {}, lambda tx: dj.delayed(tx, AGES, max_delay=2)),
+        (POLYAK, {}, lambda tx: tx),
+        (
+            optax.chain(dj.compensate_delay(0.5), optax.sgd(RATE)),
+            {"keep_params": True},
+            lambda tx: dj.delayed(tx, 1, keep_params=True),
+        ),
+    ],
+    ids=["staleness", "value", "stale_params"],
+)
+def test_updates_are_those_of_a_late_mean_of_all_workers(
+    execution, inner, options, wrap
+):
+    """With all that it hands on."""
+    at_once = dj.exchange.overlapped_mean(inner, axis_name=AXES, **options)
+    shares = dj.exchange.late_between_groups(inner, MEMBERS, **options)
+    losses = 1.0 + np.arange(5.0 * GROUPS * MEMBERS).reshape(5, GROUPS, MEMBERS)
+    batches = gradients(5), {"value": np.float32(losses)}
+    results = [
+        drive(execution, wrap(tx), batches, extras=True) for tx in (shares, at_once)
+    ]
+    (ours, our_moves), (theirs, their_moves) = results
+    for name in SHAPES:
+        assert their_moves[name][-1].any()
+        np.testing.assert_allclose(our_moves[name], their_moves[name], rtol=1e-6)
+    staleness = [dj.staleness(held.state[1]) for held in (ours, theirs)]
+    np.testing.assert_allclose(*staleness)
+
+
+def test_a_number_of_members_that_is_not_the_axis_is_refused():
+    tx = dj.exchange.late_between_groups(optax.sgd(RATE), 4)
+    with pytest.raises(ValueError, match=r"`num_members` must be the size .* 2, got 4"):
+        drive("simulate", tx, gradients())
+
+
+@pytest.mark.parametrize("axis_name", ["groups", ("a", "b", "c")])
+def test_two_axes_are_needed(axis_name):
+    with pytest.raises(ValueError, match="`axis_name` must name two axes"):
+        dj.exchange.late_between_groups(optax.sgd(RATE), 2, axis_name=axis_name)
