@@ -35,7 +35,8 @@ def specs(state: Any, params: Any, devices: int, sharding: Sharding) -> tuple[P,
     """How each leaf of a worker's state is sharded, in order.
 
     A leaf [..., *shape] is sharded as the parameter of this shape whose path is the end
-    of its own; other leaves are whole.
+    of its own, and so is an equal share of such a leaf, which is smaller along some
+    dimension. Other leaves are whole.
 
     Args:
         state: arrays or shapes.
@@ -52,8 +53,8 @@ def specs(state: Any, params: Any, devices: int, sharding: Sharding) -> tuple[P,
         name = jax.tree_util.keystr(path)
         spec = sharding(name, leaf.shape)
         cut = [i for i, part in enumerate(spec) if part is not None]
-        fits = all(i < leaf.ndim and leaf.shape[i] % devices == 0 for i in cut)
-        if not fits or any(spec[i] != AXIS for i in cut) or len(cut) > 1:
+        divided = all(i < leaf.ndim and leaf.shape[i] % devices == 0 for i in cut)
+        if not divided or any(spec[i] != AXIS for i in cut) or len(cut) > 1:
             raise ValueError(
                 f"`sharding` must shard one dimension over {AXIS!r}, of a size that"
                 f" `model={devices}` divides, or none, got {spec} for {name or 'all'}"
@@ -61,13 +62,21 @@ def specs(state: Any, params: Any, devices: int, sharding: Sharding) -> tuple[P,
             )
         known.append((path, leaf.shape, spec))
 
+    def fits(own, shape, spec):
+        """Whether `own` is `shape` or a share of it, and can be sharded as it is."""
+        parts = (*spec, *(None,) * (len(shape) - len(spec)))
+        return len(own) == len(shape) and all(
+            here and whole % here == 0 and (part is None or here % devices == 0)
+            for here, whole, part in zip(own, shape, parts, strict=True)
+        )
+
     def of_leaf(path, leaf):
         alike = [
             (len(end), shape, spec)
             for end, shape, spec in known
             if path[max(0, len(path) - len(end)) :] == end
             and leaf.ndim >= len(shape)
-            and leaf.shape[leaf.ndim - len(shape) :] == shape
+            and fits(leaf.shape[leaf.ndim - len(shape) :], shape, spec)
         ]
         if not alike:
             return P()

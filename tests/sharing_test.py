@@ -39,6 +39,8 @@ def test_what_is_shaped_like_a_parameter_is_sharded_like_it():
     state = {
         "moments": params,
         "ring": {"a": {"w": jnp.zeros((2, 1, 5, 4, 6))}},  # slots
+        "share": {"a": {"w": jnp.zeros((2, 6))}, "w": jnp.zeros((4, 2))},
+        "odd": {"w": jnp.zeros((4, 3))},  # 2 does not divide it
         "other": {"w": jnp.zeros((6, 4))},  # of another shape
         "step": jnp.zeros(()),
     }
@@ -53,8 +55,11 @@ def test_what_is_shaped_like_a_parameter_is_sharded_like_it():
         "['moments']['a']['b']": P("model"),
         "['moments']['a']['w']": P("model"),
         "['moments']['w']": P(None, "model"),
+        "['odd']['w']": P(),
         "['other']['w']": P(),
         "['ring']['a']['w']": P(None, None, None, "model"),
+        "['share']['a']['w']": P("model"),
+        "['share']['w']": P(None, "model"),
         "['step']": P(),
     }
 
@@ -66,11 +71,12 @@ def test_a_sharding_that_cannot_be_is_refused(spec):
 
 
 @functools.cache
-def simulated(workers):
+def simulated(workers, groups=1):
     """The same run without devices."""
+    make = shared.make if groups == 1 else shared.make_in_groups
     experiment = Experiment(
         **dict(question="?", task=shared.task(16), updates=shared.UPDATES, seeds=1),
-        training=optimizer(shared.make, workers=workers),
+        training=optimizer(make, workers=workers, groups=groups),
         evaluate_every=shared.UPDATES,
     )
     return values(shared.whole(shared.trainer_of(experiment)))
@@ -111,6 +117,20 @@ def test_no_device_holds_the_whole_state_of_a_worker():
     assert made.run_chunk._cache_size() == 1
     evaluated = made.evaluate(state)["train_loss"]
     assert np.isfinite(evaluated).all()
+
+
+@pytest.mark.parametrize("model", [1, 2])
+def test_members_share_a_gradient_that_the_devices_of_each_share_too(model):
+    """Two members of two groups: on devices of their own, or on halves of two."""
+    made = shared.trainer(4, model, groups=2)
+    state, _ = run = shared.whole(made)
+    assert difference(values(run), simulated(4, groups=2)) < ROUNDING
+    assert made.run_chunk._cache_size() == 1
+    outbox = execution.held(state).memory.inner_state.outbox["inner"]
+    assert outbox.shape == (2, 2, 1, 1, INPUTS // 2, HIDDEN)
+    members = 1 if model == 1 else 2
+    part = (1, members, 1, 1, INPUTS // 2, HIDDEN // model)
+    assert outbox.addressable_shards[0].data.shape == part
 
 
 CASES = [(2, 2, None), (2, 2, 2), (4, 2, None), (4, 4, None), (4, 2, 2)]

@@ -59,11 +59,20 @@ def make():
     )
 
 
-def trainer(workers, model, count=None, examples=16, **options):
+def make_in_groups():
+    """The same, of two members each; each holds a share of what is on the way."""
+    tx = optax.sgd(0.02, momentum=0.9)
+    between = dj.exchange.late_between_groups(tx, 2, keep_params=True)
+    return dj.delayed(between, 1, keep_params=True)
+
+
+def trainer(workers, model, count=None, examples=16, groups=1, **options):
     """On the first `count` devices."""
+    made = make if groups == 1 else make_in_groups
+    training = on_devices(made, workers=workers, model=model, groups=groups, **options)
     experiment = Experiment(
         **dict(question="?", task=task(examples), updates=UPDATES, seeds=1),
-        training=on_devices(make, workers=workers, model=model, **options),
+        training=training,
         evaluate_every=UPDATES,
     )
     return trainer_of(experiment, count)
@@ -79,7 +88,7 @@ def language_model(shard, model, count=None):
     """The pod's language model, small; its embedding has 2^14 entries."""
     config = tokens_pod.get_config()
     small = dict(vocab=128, width=128, depth=1, heads=2, context=16, batch_size=16)
-    last = dict(updates=UPDATES, evaluate_every=UPDATES, warmup_updates=2)
+    last = dict(updates=UPDATES, evaluate_every=UPDATES)
     config.update(small | last | dict(workers=4, model=model, dtype="float32"))
     config.shards = shard
     return trainer_of(tokens_pod.experiment(config), count)
@@ -133,6 +142,7 @@ def main(folder):
     found = {}
     for name, of in {
         "perceptron": functools.partial(trainer, 4),
+        "in groups": functools.partial(trainer, 4, groups=2),
         "language model": functools.partial(language_model, shard),
     }.items():
         expected = values(whole(of(2)))

@@ -21,6 +21,6 @@ def test_a_run_on_eight_devices_goes_on_on_four(tmp_path):
     )
     assert run.returncode == 0, run.stderr[-3000:]
     found = json.loads(run.stdout.splitlines()[-1])
-    assert len(found) == 6
+    assert len(found) == 9
     # rounding of float32 in sums that are divided otherwise, over a few updates
     assert max(found.values()) < 2e-5, found
