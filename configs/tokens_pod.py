@@ -10,7 +10,7 @@ billion in all, 20 for each parameter (Hoffmann et al., arXiv:2203.15556).
 
 on every host; `--config.exchange=mean` is the synchronous run to compare it with. On
 several slices `--config.groups` is their number: the workers of a slice average their
-gradients at once, and the slices' means are what is sent late. With `--config.model=4`
+gradients at once, and the means of the slices are sent late, a share by each. With `--config.model=4`
 a worker is four devices, each with a quarter of its parameters, optimizer state and
 outbox. Shards are rows of little-endian uint16, on every host's disk.
 
@@ -69,8 +69,10 @@ def experiment(config: ConfigDict) -> Experiment:
     def make():
         if config.groups == 1:
             return exchange(server)
-        between = exchange(server, axis_name="groups")
-        return dj.exchange.mean(between, axis_name="members")
+        if exchange is dj.exchange.mean:
+            return exchange(server, axis_name=("groups", "members"))
+        members = config.workers // config.groups
+        return dj.exchange.late_between_groups(server, members)
 
     sizes = ("vocab", "batch_size", "context", "width", "depth", "heads", "dtype")
     return Experiment(
