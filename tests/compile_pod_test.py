@@ -454,6 +454,8 @@ def test_the_command_prints_a_table_and_writes_all_of_it(workers, tmp_path, caps
         sent = report["collectives"]
         # a gradient, and a few numbers
         assert 0 < sum(c["num_bytes"] for c in sent) - size * cells <= 64 * cells
+        waits = [c["waiting_seconds"] * c["times"] for c in sent]
+        assert report["waiting_seconds"] == pytest.approx(sum(waits))
         kinds = {(c["kind"], c["group_size"], c["times"]) for c in sent}
         assert kinds == {("all-reduce", 4, 1)}
         assert report["needed_bytes"] == sum(

@@ -85,6 +85,9 @@ def test_a_product_between_start_and_end_hides_a_sum():
     )
     assert (one.sent_bytes, one.needed_bandwidth) == (256, LINK)
     assert one.hidden
+    assert one.waiting_seconds == 0
+    # if the network is not known, neither is this
+    assert one._replace(bandwidth=0.0).waiting_seconds == np.inf
 
 
 @pytest.mark.parametrize(
@@ -100,6 +103,7 @@ def test_a_product_outside_of_start_and_end_hides_nothing(lines):
     assert one.asynchronous
     assert (one.beside_seconds, one.needed_bandwidth) == (0, np.inf)
     assert not one.hidden
+    assert one.waiting_seconds == one.sent_bytes / LINK
 
 
 def test_a_plain_sum_is_synchronous():
@@ -107,6 +111,7 @@ def test_a_plain_sum_is_synchronous():
     start = STARTED[: STARTED.index("  %go")]
     one = only(collectives(start + line + PRODUCT_LINE + RESULT))
     assert (one.asynchronous, one.hidden) == (False, False)
+    assert one.waiting_seconds == one.sent_bytes / LINK
     assert one.group_size == 4  # {}: all devices
 
 
@@ -119,6 +124,7 @@ def test_hidden_is_what_the_link_sends_while_the_product_runs(numbers, hidden):
     )
     assert one.needed_bandwidth == 4 * numbers
     assert one.hidden == hidden
+    assert one.waiting_seconds == 4 * numbers / LINK - 1  # the product's second
 
 
 OPERANDS = STARTED[: STARTED.index("  %go")]

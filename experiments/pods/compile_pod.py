@@ -62,15 +62,24 @@ class Report(NamedTuple):
             c.num_bytes * c.times for c in self.collectives if c.hidden == hidden
         )
 
+    @property
+    def waiting_seconds(self) -> float:
+        """For collectives in an update; infinite where a bandwidth is not known."""
+        return sum((c.waiting_seconds * c.times for c in self.collectives), start=0.0)
+
     def as_json(self) -> dict[str, Any]:
         """All of it, and what follows from it."""
         collectives = []
         for c in self.collectives:
-            needed = c.needed_bandwidth if math.isfinite(c.needed_bandwidth) else None
-            follows = {"hidden": c.hidden, "needed_bandwidth": needed}
+            follows = {
+                "hidden": c.hidden,
+                "needed_bandwidth": _or_none(c.needed_bandwidth),
+                "waiting_seconds": _or_none(c.waiting_seconds),
+            }
             collectives.append(c._asdict() | follows)
         return self._asdict() | {
             "needed_bytes": self.needed_bytes,
+            "waiting_seconds": _or_none(self.waiting_seconds),
             "collectives": collectives,
         }
 
@@ -181,7 +190,9 @@ def table(report: Report) -> str:
     hidden, exposed = (report.sent_bytes(hidden=h) for h in (True, False))
     if hidden + exposed:
         rows["bytes it sums"] = f"{hidden:,} hidden, {exposed:,} not"
-    lines = [f"  {name:<24}{value}" for name, value in rows.items()]
+    if hidden + exposed and math.isfinite(report.waiting_seconds):
+        rows["it waits for them, about"] = f"{1e3 * report.waiting_seconds:.3g} ms"
+    lines = [f"  {name:<26}{value}" for name, value in rows.items()]
     alike = collections.Counter()
     for c in report.collectives:
         size = f"{c.num_bytes:,} bytes"
@@ -192,6 +203,11 @@ def table(report: Report) -> str:
     lines += ["    " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
     name = " ".join(filter(None, (report.program, "on", report.topology)))
     return "\n".join([f"{name}: {report.devices} devices", *lines])
+
+
+def _or_none(number: float) -> float | None:
+    """JSON has no infinity."""
+    return number if math.isfinite(number) else None
 
 
 def _place(collective: hlo.Collective) -> str:

@@ -70,6 +70,12 @@ class Collective(NamedTuple):
         """Whether the computation beside it lasts as long as it does."""
         return self.needed_bandwidth <= self.bandwidth
 
+    @property
+    def waiting_seconds(self) -> float:
+        """What it lasts longer, each time; infinite where no bandwidth is known."""
+        sending = self.sent_bytes / self.bandwidth if self.bandwidth else np.inf
+        return max(0.0, sending - self.beside_seconds)
+
 
 class Instruction(NamedTuple):
     """One line of a computation."""
