@@ -10,9 +10,10 @@ billion in all, 20 for each parameter (Hoffmann et al., arXiv:2203.15556).
 
 on every host; `--config.exchange=mean` is the synchronous run to compare it with. On
 several slices `--config.groups` is their number: the workers of a slice average their
-gradients at once, and the means of the slices are sent late, a share by each. With `--config.model=4`
-a worker is four devices, each with a quarter of its parameters, optimizer state and
-outbox. Shards are rows of little-endian uint16, on every host's disk.
+gradients at once, and the slices' means are what is sent late, a share by each worker.
+With `--config.model=4` a worker is four devices, each with a quarter of its parameters,
+optimizer state and outbox. Shards are rows of little-endian uint16, on every host's
+disk.
 
 Not run: nothing here has a pod, so that there is neither a wall time nor an expected
 loss. Compiled only (2026-11-23, libtpu 0.0.42.1), for a slice v5e:4x4, of whose 15.75
