@@ -15,7 +15,7 @@ as long as on the slower process; both begin at the same moment.
 
 Sending takes time of the cores as well: gloo copies, the kernel copies, and the link is
 a process. "cores" is what all cores are busy with in a step of computing and in one of
-communicating, over the number of cores. No overlap can take less.
+communicating, over the number of cores: about the least that an overlap can take.
 """
 
 import argparse
