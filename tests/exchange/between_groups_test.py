@@ -8,7 +8,13 @@ import pytest
 from jax.sharding import AxisType
 
 import delayjax as dj
-from tests.exchange.driving import bytes_summed, executions, fed
+from tests.exchange.driving import (
+    bytes_summed,
+    executions,
+    fed,
+    parted,
+    side_by_side,
+)
 
 AXES, GROUPS, MEMBERS = ("groups", "members"), 2, 2
 RATE, STEPS = 0.5, 3
@@ -40,9 +46,9 @@ def gradients(steps=STEPS):
     }
 
 
-def drive(execution, tx, batches, extras=False):
+def drive(execution, tx, batches):
     """The state after all steps, and the updates of each."""
-    held = as_workers(execution, fed(tx, extras))
+    held = as_workers(execution, fed(tx))
     first = jax.tree.map(lambda leaf: leaf[0], batches)
     state = held.init((PARAMS, tx.init(PARAMS)), first)
     program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)
@@ -98,37 +104,47 @@ def by_age(inner):
     return optax.chain(inner, halved)
 
 
+# what stands behind the mean, options of the exchange, and what stands before it
+RULES = {
+    "staleness": (
+        by_age(optax.adam(0.1)),
+        {},
+        lambda tx: dj.delayed(tx, AGES, max_delay=2),
+    ),
+    "value": (POLYAK, {}, lambda tx: tx),
+    "stale_params": (
+        optax.chain(dj.compensate_delay(0.5), optax.sgd(RATE)),
+        {"keep_params": True},
+        lambda tx: dj.delayed(tx, 1, keep_params=True),
+    ),
+}
+
+
 @executions
-@pytest.mark.parametrize(
-    ("inner", "options", "wrap"),
-    [
-        (by_age(optax.adam(0.1)), {}, lambda tx: dj.delayed(tx, AGES, max_delay=2)),
-        (POLYAK, {}, lambda tx: tx),
-        (
-            optax.chain(dj.compensate_delay(0.5), optax.sgd(RATE)),
-            {"keep_params": True},
-            lambda tx: dj.delayed(tx, 1, keep_params=True),
-        ),
-    ],
-    ids=["staleness", "value", "stale_params"],
-)
-def test_updates_are_those_of_a_late_mean_of_all_workers(
-    execution, inner, options, wrap
-):
+def test_updates_are_those_of_a_late_mean_of_all_workers(execution):
     """With all that it hands on."""
-    at_once = dj.exchange.overlapped_mean(inner, axis_name=AXES, **options)
-    shares = dj.exchange.late_between_groups(inner, MEMBERS, **options)
+    shares, at_once = {}, {}
+    for name, (inner, options, wrap) in RULES.items():
+        late = dj.exchange.late_between_groups(inner, MEMBERS, **options)
+        twin = dj.exchange.overlapped_mean(inner, axis_name=AXES, **options)
+        shares[name], at_once[name] = wrap(late), wrap(twin)
     losses = 1.0 + np.arange(5.0 * GROUPS * MEMBERS).reshape(5, GROUPS, MEMBERS)
     batches = gradients(5), {"value": np.float32(losses)}
-    results = [
-        drive(execution, wrap(tx), batches, extras=True) for tx in (shares, at_once)
-    ]
-    (ours, our_moves), (theirs, their_moves) = results
-    for name in SHAPES:
-        assert their_moves[name][-1].any()
-        np.testing.assert_allclose(our_moves[name], their_moves[name], rtol=1e-6)
-    staleness = [dj.staleness(held.state[1]) for held in (ours, theirs)]
-    np.testing.assert_allclose(*staleness)
+    txs = {f"{name}, in shares": tx for name, tx in shares.items()} | at_once
+    step = side_by_side({name: fed(tx, extras=True) for name, tx in txs.items()})
+    held = as_workers(execution, step)
+    states = {name: (PARAMS, tx.init(PARAMS)) for name, tx in txs.items()}
+    first = jax.tree.map(lambda leaf: leaf[0], batches)
+    state = held.init(states, first, dict.fromkeys(txs, (True, False)))
+    state, moves = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b))(state, batches)
+    state = parted(state)
+    for name in at_once:
+        for leaf in SHAPES:
+            ours, theirs = (moves[n][leaf] for n in (f"{name}, in shares", name))
+            assert theirs[-1].any()
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+        ages = [dj.staleness(state[n].state[1]) for n in (f"{name}, in shares", name)]
+        np.testing.assert_allclose(*ages)
 
 
 def test_a_number_of_members_that_is_not_the_axis_is_refused():
