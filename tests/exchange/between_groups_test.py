@@ -9,6 +9,7 @@ from jax.sharding import AxisType
 
 import delayjax as dj
 from tests.exchange.driving import (
+    MIXED,
     bytes_summed,
     executions,
     fed,
@@ -46,11 +47,11 @@ def gradients(steps=STEPS):
     }
 
 
-def drive(execution, tx, batches):
+def drive(execution, tx, batches, params=PARAMS):
     """The state after all steps, and the updates of each."""
     held = as_workers(execution, fed(tx))
     first = jax.tree.map(lambda leaf: leaf[0], batches)
-    state = held.init((PARAMS, tx.init(PARAMS)), first)
+    state = held.init((params, tx.init(params)), first)
     program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)
     return program(state, batches)
 
@@ -77,6 +78,16 @@ def test_a_member_holds_its_share_of_the_mean_of_its_group(execution):
             continue
         shares = np.split(of_groups, MEMBERS, axis=1 + along)
         np.testing.assert_array_equal(outbox[name], np.stack(shares, axis=1))
+
+
+@MIXED
+def test_the_outbox_keeps_the_parameters_dtype(dtype, grad_dtype):
+    params = optax.tree.cast({name: PARAMS[name] for name in ("rows", "small")}, dtype)
+    grads = optax.tree.cast({name: gradients()[name] for name in params}, grad_dtype)
+    held, moves = drive("run", LATE, grads, params)
+    for name in params:
+        assert held.state[1].outbox[name].dtype == dtype
+        assert moves[name].dtype == grad_dtype
 
 
 def test_between_groups_only_shares_are_summed():
