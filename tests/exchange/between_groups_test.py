@@ -26,7 +26,7 @@ SHAPES = {  # and the dimension along which the members share it
     "small": ((128, 127), None),
     "scalar": ((), None),
 }
-PARAMS = {name: jnp.zeros(shape) for name, (shape, _) in SHAPES.items()}
+PARAMS = {name: jnp.zeros(shape, jnp.float32) for name, (shape, _) in SHAPES.items()}
 LATE = dj.exchange.late_between_groups(optax.sgd(RATE), MEMBERS)
 
 
