@@ -29,21 +29,22 @@ Of several axes the last counts fastest: worker (g, m) is worker g * members + m
 class Execution(NamedTuple):
     """How a step is taken by all workers."""
 
-    # function that makes the shapes of one worker's state -> where the state is made;
-    # None: on one device
-    begun: Callable[[Callable[[], Any]], Any]
-    # state, given of one step, what is shared -> state as it is held
+    # function that returns the shapes of one worker's new state -> its shardings; None:
+    # on one device
+    new_shardings: Callable[[Callable[[], Any]], Any]
+    # one worker's state, shapes of what a step is given, what is shared -> state of all
     init: Callable[[Any, Any, Any], Any]
     step: Callable[[Any, Any], tuple[Any, Any]]
-    place: Callable[[Any], Any]  # what a chunk is given, [chunk, ...] -> on the devices
+    place: Callable[[Any], Any]  # arrays of a chunk, [chunk, ...] -> on the devices
     shapes: Callable[[Any], Any]  # a state's shapes -> the same with their shardings
-    everywhere: jax.sharding.Sharding  # of what every device, and process, has whole
-    fed: jax.sharding.Sharding  # of what a chunk is given
+    everywhere: jax.sharding.Sharding  # of an array that every device has whole
+    fed: jax.sharding.Sharding  # of the arrays of a chunk
     options: dict[str, bool | int | float]  # of the compiler
 
 
 def of(
     axes: Axes,
+    *,
     on_devices: bool,
     step: Callable[[Any, Any], tuple[Any, Any]],
     there: Sequence[jax.Device] | None = None,
@@ -58,19 +59,23 @@ def of(
 
     Args:
         axes: of the workers.
-        on_devices: whether devices are the workers; else they are simulated.
+        on_devices: whether the workers are devices; else one device simulates them.
         step: (state, given) -> (state, metrics) of one worker.
-        there: see `devices`.
-        model: devices of each worker, which divide its examples too.
-        specs: one worker's state -> how these share each leaf.
+        there: devices to choose from, as in `devices`.
+        model: the number of devices of each worker, which divide its examples too.
+        specs: one worker's state -> how these devices share each leaf, a spec for each.
+
+    Raises:
+        ValueError: as `devices`.
     """
     if on_devices:
-        mesh = devices(axes, there, model)
+        mesh = devices(axes, there=there, model=model)
     if not axes or not on_devices:
-        here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        here = jax.sharding.SingleDeviceSharding((there or jax.local_devices())[0])
         place = functools.partial(jax.tree.map, functools.partial(_divided, axes))
         simulated = _simulated(step, axes)
-        return Execution(_on_this, *simulated, place, _on_one, here, here, {})
+        shapes = functools.partial(_on_one, here)
+        return Execution(_on_this, *simulated, place, shapes, here, here, {})
     shared = specs if model > 1 else None
     examples = (None, sharing.AXIS) if shared else ()  # behind the seeds
     on_mesh = (
@@ -92,7 +97,7 @@ def of(
             placed,
         )
 
-    def begun(make):
+    def new_shardings(make):
         if not shared:
             return None
         state = make()
@@ -117,11 +122,11 @@ def of(
         with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
             return workers.step(held, given)
 
-    return Execution(begun, init, step_all, place, shapes, *on_mesh)
+    return Execution(new_shardings, init, step_all, place, shapes, *on_mesh)
 
 
 def devices(
-    axes: Axes, there: Sequence[jax.Device] | None = None, model: int = 1
+    axes: Axes, *, there: Sequence[jax.Device] | None = None, model: int = 1
 ) -> Mesh:
     """`model` devices for each worker, or for as many workers as divide all of them.
 
@@ -273,8 +278,7 @@ def _on_this(make: Callable[[], Any]) -> None:
     del make
 
 
-def _on_one(shapes: Any) -> Any:
-    sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+def _on_one(sharding: jax.sharding.Sharding, shapes: Any) -> Any:
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes
     )

@@ -1,4 +1,4 @@
-"""Trains every cell of a program at once: one compiled loop from look to look."""
+"""Trains every cell of a program at once, in compiled loops between evaluations."""
 
 import contextlib
 import functools
@@ -159,7 +159,12 @@ def trainer(
         return sharing.specs(state, one.model.params, rule.devices_of_each, sharding)
 
     executed = execution.of(
-        axes, rule.devices, step_all, devices, rule.devices_of_each, specs
+        axes,
+        on_devices=rule.devices,
+        step=step_all,
+        there=devices,
+        model=rule.devices_of_each,
+        specs=specs,
     )
 
     def given(start, stop):
@@ -218,7 +223,9 @@ def trainer(
     evaluate = _evaluator(task, tuple((measure or {}).items()))
     begin = jax.jit(
         lambda: init(seeds, cells),
-        out_shardings=executed.begun(lambda: jax.eval_shape(init, seeds, cells)),
+        out_shardings=executed.new_shardings(
+            lambda: jax.eval_shape(init, seeds, cells)
+        ),
         compiler_options=quickly,
     )
 
@@ -402,8 +409,8 @@ def run(
                 chunk, counted = jax.device_get(trainer.summary(state, chunk))
                 chunk = jax.tree.map(lambda x, n=count: x[:n], chunk)
                 seconds = time.perf_counter() - started
-            looks = stop % rule.evaluate_every == 0 or stop == updates
-            metrics = jax.device_get(trainer.evaluate(state)) if looks else None
+            evaluates = stop % rule.evaluate_every == 0 or stop == updates
+            metrics = jax.device_get(trainer.evaluate(state)) if evaluates else None
             unreported.append((stop, chunk, counted, seconds, metrics))
             if single and counted.diverged_step.item() >= 0:
                 report_all()

@@ -57,6 +57,10 @@ def run(
         raise ValueError(
             f"`checkpoint_every` must be at least 1 update, got {checkpoint_every}."
         )
+    if checkpoints_kept < 1:
+        raise ValueError(
+            f"`checkpoints_kept` must be at least 1, got {checkpoints_kept}."
+        )
     started = time.monotonic()
     trainers = processes.together(lambda: prepared(experiment, shard))
     made = [trainer.program for trainer in trainers]

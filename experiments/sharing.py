@@ -11,7 +11,10 @@ AXIS = "model"
 """The axis of a mesh along which the devices of one worker lie."""
 
 WHOLE_BELOW = 2**14
-"""A leaf with fewer entries is whole on each device: sharded, it would save little."""
+"""A leaf with fewer entries is whole on each device: sharded, it would save little.
+
+At least the size below which an exchange joins leaves: a joined leaf is not sharded.
+"""
 
 Sharding = Callable[[str, tuple[int, ...]], P]
 """(path of a parameter, as ['inner']['kernel'], its shape) -> how it is sharded."""
@@ -34,9 +37,9 @@ def by_largest(devices: int) -> Sharding:
 def specs(state: Any, params: Any, devices: int, sharding: Sharding) -> tuple[P, ...]:
     """How each leaf of a worker's state is sharded, in order.
 
-    A leaf [..., *shape] is sharded as the parameter of this shape whose path is the end
-    of its own, and so is an equal share of such a leaf, which is smaller along some
-    dimension. Other leaves are whole.
+    A leaf is sharded as a parameter if its path ends with the path of the parameter,
+    and its last dimensions are the shape of the parameter, or of an equal share of it.
+    All other leaves are whole on each device.
 
     Args:
         state: arrays or shapes.

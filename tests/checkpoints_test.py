@@ -197,10 +197,46 @@ def test_what_another_process_cannot_read_is_passed_over_here_too(
     saved.save(state_at(10))
     saved.save(state_at(20))
     answers = iter([True, False])  # of step 20, of step 10
-    monkeypatch.setattr(processes, "any_of", lambda flag: [next(answers) or flag])
+
+    def any_of(broken, other):
+        return next(answers) or broken, other
+
+    monkeypatch.setattr(processes, "any_of", any_of)
     with caplog.at_level("WARNING", logger="experiments"):
         assert_same(saved.restore(state_at(0)), state_at(10))
     assert "step 20" in caplog.text and "another process cannot" in caplog.text
+
+
+def test_what_another_process_finds_to_be_of_another_state_is_refused_here_too(
+    tmp_path, monkeypatch
+):
+    saved = opened(tmp_path / "c")
+    saved.save(state_at(10))
+    monkeypatch.setattr(processes, "any_of", lambda broken, other: (True, True))
+    with pytest.raises(OtherRunError, match="another process names"):
+        saved.restore(state_at(0))
+    assert (tmp_path / "c" / "10").exists()
+
+
+@pytest.mark.parametrize("error", [MemoryError, jax.errors.JaxRuntimeError])
+def test_where_memory_is_short_no_checkpoint_is_set_aside(tmp_path, monkeypatch, error):
+    saved = opened(tmp_path / "c")
+    saved.save(state_at(10))
+
+    def restore(*args, **options):
+        raise error("RESOURCE_EXHAUSTED: out of memory")
+
+    monkeypatch.setattr(saved._state, "restore", restore)
+    with pytest.raises(error, match="out of memory"):
+        saved.restore(state_at(0))
+    assert (tmp_path / "c" / "10").exists()
+
+
+def test_a_disk_that_is_full_for_another_process_is_full_for_all(tmp_path, monkeypatch):
+    saved = opened(tmp_path / "c")
+    monkeypatch.setattr(processes, "any_of", lambda is_full: [True])
+    with pytest.raises(OSError, match="is full: make room"):
+        saved.save(state_at(10))
 
 
 def test_a_state_goes_from_four_devices_to_two_and_back(tmp_path):

@@ -16,7 +16,7 @@ from experiments.pods import chips
 )
 def test_an_unknown_topology_is_named_beside_examples(name):
     with pytest.raises(
-        chips.PodError, match=rf"v5e:16x16.*; got {re.escape(repr(name))}"
+        chips.PodError, match=rf"v5e:16x16.*, got {re.escape(repr(name))}"
     ):
         chips.topology(name)
 

@@ -332,8 +332,8 @@ def test_a_sum_of_what_is_there_already_is_hidden_by_the_products():
     assert product / speed.flops < one.beside_seconds < report.seconds
     assert one.needed_bandwidth == 2 * MATRIX * 3 / 4 / one.beside_seconds
     assert report.flops == pytest.approx((LAYERS + 1) * product, rel=0.01)
-    assert report.sent_bytes(hidden=one.hidden) == MATRIX
-    assert report.sent_bytes(hidden=not one.hidden) == 0
+    assert report.exchanged_bytes(hidden=one.hidden) == MATRIX
+    assert report.exchanged_bytes(hidden=not one.hidden) == 0
     # the weight and its outbox are donated, the batch is not
     assert report.argument_bytes == 2 * MATRIX + 4 * ROWS * WIDTH
     assert report.output_bytes == pytest.approx(4 * ROWS * WIDTH, rel=0.01)
@@ -345,7 +345,7 @@ def test_without_the_options_the_same_sum_is_on_the_critical_path():
     report = examined(*over(mesh_of(SMALL), late), options={})
     (one,) = report.collectives
     assert not one.asynchronous
-    assert report.sent_bytes(hidden=False) == MATRIX
+    assert report.exchanged_bytes(hidden=False) == MATRIX
     said = compile_pod.table(report)
     assert f"0 hidden, {MATRIX:,} not" in said
     assert "synchronous" in said and "asynchronous" not in said
@@ -369,7 +369,7 @@ def test_histories_are_counted_on_the_device_that_holds_them():
     report = examined(step, (placed, item))
     assert report.history_bytes == CAPACITY * MATRIX + clock
     assert report.collectives == ()
-    assert "sums" not in compile_pod.table(report)
+    assert "exchanges" not in compile_pod.table(report)
 
 
 @needs_libtpu

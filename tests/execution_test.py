@@ -147,6 +147,17 @@ def test_a_cell_that_diverges_is_marked_at_the_step_at_which_one_worker_s_is():
     assert np.isfinite(found[:, :, 0]).all()
 
 
+@pytest.mark.parametrize("training", [optimizer, on_devices])
+def test_one_worker_takes_the_first_of_the_devices_it_is_given(training):
+    """And is compiled for it, whatever device this machine has."""
+    *_, last = jax.devices()
+    program = program_of(
+        training(lambda: optax.sgd(0.1), workers=1), **options() | {"grid": {}}
+    )
+    shapes = loop.trainer(program, devices=[last]).shapes()
+    assert {d for x in jax.tree.leaves(shapes) for d in x.sharding.device_set} == {last}
+
+
 def test_a_state_holds_parameters_once_and_histories_for_each_worker():
     made = loop.trainer(program_of(on_devices(shared(), workers=4), **options()))
     split, shapes = made.init(), made.shapes()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
+from delayjax._src import xla
 from experiments import Experiment, execution, optimizer, sharing
 from tests.eight import shared
 from tests.eight.shared import HIDDEN, INPUTS, difference, values
@@ -31,6 +32,10 @@ ROUNDING = 2e-5  # as in tests/eight
 )
 def test_the_largest_dimension_that_fits_is_sharded(shape, spec):
     assert sharing.by_largest(2)("['w']", shape) == spec
+
+
+def test_no_leaf_that_is_sharded_is_joined_with_others():
+    assert sharing.WHOLE_BELOW >= xla.SMALL
 
 
 def test_what_is_shaped_like_a_parameter_is_sharded_like_it():

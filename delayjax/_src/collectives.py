@@ -168,7 +168,8 @@ def buckets(
 ) -> list[list[int]]:
     """Indices of the leaves that go together, up to `bucket_bytes`.
 
-    They have one dtype, and are of one kind where `kinds` says of which each leaf is.
+    The leaves of a bucket have one dtype and, with `kinds`, one kind. `alone` has the
+    indices of leaves that are not joined.
     """
     found: list[list[int]] = []
     filling: dict[Any, tuple[list[int], int]] = {}  # kind -> its last bucket, bytes

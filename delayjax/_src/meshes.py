@@ -13,9 +13,9 @@ Specs = tuple[P, ...]
 
 
 def keeping(step: Callable[..., Any], specs: Specs) -> Callable[..., Any]:
-    """A worker's step, whose state has these specs, which XLA would choose otherwise.
+    """A worker's step whose state keeps these specs; XLA would choose others.
 
-    Before the step, too: in a loop XLA would place a state as its first use likes it.
+    Before the step, too: in a loop XLA takes the specs of the first use of the state.
     """
 
     def placed(state, batch):

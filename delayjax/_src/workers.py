@@ -27,7 +27,7 @@ class WorkerState:
 
     state: Any  # leaves [*shape], or [workers, *shape] where workers differ
     axes: Axes = dataclasses.field(metadata={"static": True})  # () where shared
-    # as `init` was given the leaves; () if that is not known
+    # how the leaves lay when `init` got them, P() if not sharded; () if not known
     specs: meshes.Specs = dataclasses.field(default=(), metadata={"static": True})
 
     def one(self, *, worker: int | Mapping[str, int] = 0) -> Any:
@@ -186,7 +186,9 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
         As `simulate`. `init` also places the state: each device holds the shared leaves
         and its worker's part of the others. Place batches over `axis_name` along their
         first dimension, or they move at each step. On CPU devices XLA copies a history
-        that differs between workers at each step.
+        that differs between workers at each step. Call `init` outside of `jit`: inside,
+        JAX does not say how arrays lie on Auto axes, and each device would hold all of
+        the state that is sharded over these.
 
     Example:
         >>> mesh = jax.make_mesh((1,), ("workers",), axis_types=(AxisType.Auto,))
@@ -497,7 +499,7 @@ def _mapped(
 
 
 def _map(function: Callable[..., Any], tree: Any, *of_leaves: Sequence[Any]) -> Any:
-    """`function` of each leaf, and of what is said of it in other sequences."""
+    """`function` of each leaf and of the entries for it in other sequences."""
     leaves, structure = jax.tree.flatten(tree)
     return jax.tree.unflatten(structure, map(function, leaves, *of_leaves))
 

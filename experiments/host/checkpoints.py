@@ -26,10 +26,10 @@ class OtherRunError(ValueError):
 class Checkpoints:
     """Saves and restores a program's state; a broken newest one is passed over.
 
-    A state is written while the program trains on. Its buffers may be donated as soon
-    as `save` returns: Orbax has copied them to the host, or, on a CPU, holds them, and
-    JAX then takes new ones in their place until it lets go of them. In several
-    processes each writes and reads its own part, and all call every method.
+    A state is written while the program trains on: `save` returns before. Its buffers
+    may then be donated. On a GPU or a TPU Orbax has copied them to the host; on a CPU
+    Orbax keeps them, and the next chunk gets new buffers. In several processes each
+    writes and reads its own part, and all call every method.
     """
 
     def __init__(
@@ -97,11 +97,21 @@ class Checkpoints:
                 state = self._state.restore(
                     path / "state", args=ocp.args.StandardRestore(like)
                 )
-            except OtherRunError:
-                raise
+            except (jax.errors.JaxRuntimeError, MemoryError):
+                raise  # of this machine, not of the checkpoint
             except Exception as error:
                 failed = error
-            if not any(processes.any_of(failed is not None)):
+            is_other = isinstance(failed, OtherRunError)
+            broken, other = processes.any_of(failed is not None, is_other)
+            if is_other:
+                raise failed
+            if other:
+                raise OtherRunError(
+                    f"The checkpoint {path} is of another state: another process names"
+                    " the leaves that differ. Run it as it was, or choose another"
+                    " --workdir."
+                )
+            if not broken:
                 return state
             self._pass_over(path, failed)
         return None
@@ -134,7 +144,9 @@ class Checkpoints:
             return
         shards = (shard for x in jax.tree.leaves(state) for shard in _shards(x))
         needed = sum(shard.data.nbytes for shard in shards)
-        if shutil.disk_usage(self._directory).free < needed + _BESIDE:
+        is_full = shutil.disk_usage(self._directory).free < needed + _BESIDE
+        # all or none: the others would wait in Orbax for a process that has raised
+        if any(processes.any_of(is_full)):
             raise OSError(_FULL.format(self._directory))
 
     def _check(self, path: epath.Path, like: Any) -> None:

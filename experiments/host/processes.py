@@ -67,7 +67,7 @@ def join(
         f" --timeout_seconds={timeout_seconds}. {start}"
     )
     # SIGTERM is ours: a run that has begun is saved, another ends at once. JAX's own
-    # service takes the signal away from Python, and is deaf where Python takes it back.
+    # service replaces Python's handler, and hears no signal if Python installs another
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -114,11 +114,13 @@ def _see_to_the_end(here: str, watcher: "_Watcher") -> None:
 
 def end_at_once(code: int) -> None:
     """Ends this process, from any thread; what was to be said has been said."""
-    for watcher in _watchers:
-        watcher.tell("")
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    try:
+        for watcher in _watchers:
+            watcher.tell("")
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:  # a pipe may be closed
+        os._exit(code)
 
 
 def _address(coordinator: str) -> tuple[str, int]:

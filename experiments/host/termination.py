@@ -13,8 +13,8 @@ class Termination:
     """Notes SIGTERM and SIGINT while a program trains, so that its state is saved.
 
     Before the first chunk there is nothing to save: SIGTERM then ends the process at
-    once. XLA compiles for minutes, and as long no handler in Python runs; the thread
-    that hears of the signal does.
+    once. XLA may compile for minutes, and Python runs no signal handler in that time. A
+    thread that reads the signals' numbers from a pipe does run.
 
     Attributes:
         requested: the signal that arrived, as "SIGTERM"; "" if none.

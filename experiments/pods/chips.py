@@ -20,17 +20,17 @@ class PodError(Exception):
 
 
 class Chip(NamedTuple):
-    """A device, and the links of one. Bandwidths are in bytes/s, one way."""
+    """A device and its links. Bandwidths are in bytes/s, one way."""
 
-    memory_gib: float  # that a program may use: what XLA says there is
+    memory_gib: float  # memory that XLA lets a program use
     peak_flops: float  # bfloat16
     link: float  # of one link to a neighbor; of a GPU, to all in its host
     network: float  # to other slices; of a GPU, to other hosts; 0: not published
     memory: float
     hertz: float = 0.0  # of a TPU, whose compiler prints cycles
     side: int = 0  # of a TPU: devices along an axis of the largest topology
-    ring: int = 0  # an axis is a ring if it is a multiple of this ...
-    whole: bool = False  # ... and if all of them are
+    ring: int = 0  # an axis is a ring if its length is a multiple of this
+    whole: bool = False  # then only if the lengths of all axes are
     # cores of a chip are one device, as where it is attached
     settings: Mapping[str, str] = {}
 
@@ -57,7 +57,7 @@ CHIPS = {
         *(79.1, PEAK_FLOPS["NVIDIA H100 80GB HBM3"], 450e9, 50e9, 3.35e12),
     ),
 }
-"""What is published of each.
+"""Published figures of each chip.
 
 TPUs: the pages "TPU v5e", "TPU v5p", "TPU v6e" and "TPU7x" of
 https://cloud.google.com/tpu/docs: half of the "bidirectional ICI bandwidth per chip"
@@ -92,7 +92,9 @@ class Topology(NamedTuple):
         """What a device does in a second.
 
         A ring through all TPUs of a slice goes through its corners. There a device has
-        one link for each axis, or two if the axis is a ring.
+        one link for each axis, or two if the axis is a ring. Collectives among a part
+        of the devices may have fewer links. GPUs of several hosts are given the network
+        between hosts, also within a host.
         """
         chip = CHIPS[self.chip]
         if self.is_gpu:
@@ -161,8 +163,8 @@ def topology(name: str) -> Topology:
     if not fits:
         most = ", ".join(f"{c.side} of {n}" for n, c in CHIPS.items() if c.side)
         raise PodError(
-            f"`topology` must be CHIPxCHIPS as {EXAMPLES}: of {', '.join(CHIPS)}, along"
-            f" an axis at most {most}; got {name!r}."
+            f"`topology` must be CHIP:AxB or CHIP:AxBxC, as {EXAMPLES}, got {name!r}."
+            f" Chips: {', '.join(CHIPS)}; along an axis at most {most}."
         )
     return Topology(name, str(chip), lengths, slices)
 

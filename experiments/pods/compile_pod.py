@@ -56,8 +56,8 @@ class Report(NamedTuple):
         """Of the device's memory."""
         return self.argument_bytes + self.output_bytes + self.temp_bytes
 
-    def sent_bytes(self, *, hidden: bool) -> int:
-        """Summed in an update by collectives that are hidden, or by the others."""
+    def exchanged_bytes(self, *, hidden: bool) -> int:
+        """Of the arrays that hidden collectives exchange in an update, or others."""
         return sum(
             c.num_bytes * c.times for c in self.collectives if c.hidden == hidden
         )
@@ -187,9 +187,9 @@ def table(report: Report) -> str:
     }
     if report.bytes_accessed:
         rows["bytes it accesses"] = _mib(report.bytes_accessed)
-    hidden, exposed = (report.sent_bytes(hidden=h) for h in (True, False))
+    hidden, exposed = (report.exchanged_bytes(hidden=h) for h in (True, False))
     if hidden + exposed:
-        rows["bytes it sums"] = f"{hidden:,} hidden, {exposed:,} not"
+        rows["bytes it exchanges"] = f"{hidden:,} hidden, {exposed:,} not"
     if hidden + exposed and math.isfinite(report.waiting_seconds):
         rows["it waits for them, about"] = f"{1e3 * report.waiting_seconds:.3g} ms"
     lines = [f"  {name:<26}{value}" for name, value in rows.items()]
@@ -231,15 +231,20 @@ def main(experiment: Experiment, name: str, json_path: str | None = None) -> Non
         name: of the topology to compile for.
         json_path: where to write the reports, too; None for nowhere.
     """
-    done = []
+    done, failed = [], None
     try:
         for report in reports(experiment, name):
             print(table(report), flush=True)
             done.append(report.as_json())
-        if json_path:
-            Path(json_path).write_text(json.dumps(done, indent=2) + "\n")
     except (PodError, ValueError, TypeError, OSError) as error:
-        sys.exit(f"error: {error}")
+        failed = f"error: {error}"
+    if json_path:
+        try:
+            Path(json_path).write_text(json.dumps(done, indent=2) + "\n")
+        except OSError as error:
+            failed = failed or f"error: --json: {error}"
+    if failed:
+        sys.exit(failed)
 
 
 def _too_large(program: str, place: Topology, arguments: Any, found: str) -> str:

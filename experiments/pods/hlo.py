@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -62,17 +63,17 @@ class Collective(NamedTuple):
 
     @property
     def needed_bandwidth(self) -> float:
-        """Bytes a second with which it ends before it is waited for, if it can."""
+        """Bytes/s with which the collective ends before its result is waited for."""
         return self.sent_bytes / self.beside_seconds if self.beside_seconds else np.inf
 
     @property
     def hidden(self) -> bool:
-        """Whether the computation beside it lasts as long as it does."""
+        """Whether the collective ends before its result is waited for."""
         return self.needed_bandwidth <= self.bandwidth
 
     @property
     def waiting_seconds(self) -> float:
-        """What it lasts longer, each time; infinite where no bandwidth is known."""
+        """How long a device waits for it, each time; infinite if not known."""
         sending = self.sent_bytes / self.bandwidth if self.bandwidth else np.inf
         return max(0.0, sending - self.beside_seconds)
 
@@ -141,11 +142,10 @@ def collectives(module: Module, speed: Speed) -> list[Collective]:
 
     The time beside a collective is a sum of estimates. With `speed.hertz` they are the
     cycles that the compiler prints, and 0 where it prints none; else FLOPs of matrix
-    products over `speed.flops`, a lower bound. Where a chain goes through a fusion with
-    no product, XLA counts what it carries there as if it were read and written; that is
-    taken off. Collectives that are under way at the
-    same time share their link: a later one has only the time that the earlier ones
-    leave. Nothing here was measured on a device.
+    products over `speed.flops`, a lower bound. In a fusion without a product XLA also
+    counts the bytes of the collective that goes through it; these are subtracted.
+    Collectives that are under way at the same time share their link: a later one has
+    only the time that the earlier ones leave. Nothing here was measured on a device.
 
     Args:
         module: as `parse` returns it.
@@ -153,7 +153,7 @@ def collectives(module: Module, speed: Speed) -> list[Collective]:
 
     Returns:
         One record for each, in the order of their starts. A loop whose length the text
-        does not tell counts once.
+        does not tell counts once. Of a conditional, the branch that sends most.
     """
     return list(_Reader(module, speed).collectives(module.entry, 1))
 
@@ -193,6 +193,10 @@ class _Flight(NamedTuple):
     end: int = 0  # where in the schedule it is waited for; 0 of a chain, which has none
 
 
+def _all_sent(found: list[Collective]) -> float:
+    return sum((c.sent_bytes * c.times for c in found), start=0.0)
+
+
 class _Reader:
     """A module, and what is known of its computations: each is looked at once."""
 
@@ -223,8 +227,13 @@ class _Reader:
                         free[found.between_slices] = begun + sending
                 yield found
             if instruction.opcode != "fusion" and place not in flights:
-                for called, count in self._calls(instruction):
-                    yield from self.collectives(called, times * count)
+                called = [
+                    list(self.collectives(one, times * count))
+                    for one, count in self._calls(instruction)
+                ]
+                if instruction.opcode == "conditional":  # one branch runs
+                    called = [max(called, key=_all_sent, default=[])]
+                yield from itertools.chain(*called)
 
     def _record(self, flight, start, name, times):
         shapes, between = self.shapes[flight.holder], flight.collective.opcode == "recv"

@@ -4,11 +4,11 @@ For `jax.jit(step, compiler_options=overlap.TPU)`, or
 `jax.jit(step).lower(...).compile(compiler_options=overlap.TPU)`. An option that a
 backend does not know is refused, so each platform has its own.
 
-They decide what `dj.exchange.overlapped_mean` gains: without them its sums stand still
-in front of the step. What is wanted of a compiler is the same everywhere: collectives
-that start and end in two places, a schedule with computation in between, and sums left
-as the exchange has cut them. A merged sum waits for the last gradient in it and has to
-come home whole before the first is used.
+`dj.exchange.overlapped_mean` needs them: without them its sums run before the step,
+not during the step. On each platform they ask the compiler for the same: collectives
+that start and end in two places, computation between the two, and no merging of sums. A
+merged sum starts after the last gradient in it, and no part of it can be used before
+all of it has arrived.
 """
 
 TPU: dict[str, bool | int | float] = {

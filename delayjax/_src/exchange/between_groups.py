@@ -43,13 +43,15 @@ def late_between_groups(
         num_members: M, the size of the second axis.
         axis_name: the axis of the groups, and the axis of the members of a group.
         keep_params: as in `overlapped_mean`.
-        bucket_bytes: smaller leaves are joined and sent together, as in `mean`.
+        bucket_bytes: within a group, smaller leaves are joined and sent together, as in
+            `mean`. Between groups all shares of one dtype are joined.
 
     Returns:
         A transformation whose state holds a share of one gradient tree for each worker,
         the state of `inner`, and with `keep_params` one parameter tree. A share is cut
         along the first dimension of a leaf that M divides. Leaves of fewer than 2^14
-        numbers, and leaves without such a dimension, are held and sent whole.
+        numbers, and leaves without such a dimension, are held and sent whole. A step
+        copies the shares once, to join them.
 
     Raises:
         ValueError: in `update`, if the axis of the members has another size than
@@ -72,14 +74,15 @@ def late_between_groups(
     """
     name = "exchange.late_between_groups"
     groups, members = _two(axis_name)
-    count = base.check_bound("num_members", num_members, at_least=1)
+    num_members = base.check_bound("num_members", num_members, at_least=1)
 
     def empty(params):
         def nothing(p):
-            zeros, along = jnp.zeros_like(p), _cut(p, count)
+            zeros, along = jnp.zeros_like(p), _cut(p, num_members)
             if along is None:
                 return base.vary(zeros, axis_name=groups)
-            share = jax.lax.slice_in_dim(zeros, 0, p.shape[along] // count, axis=along)
+            size = p.shape[along] // num_members
+            share = jax.lax.slice_in_dim(zeros, 0, size, axis=along)
             return base.vary(share, axis_name=(groups, members))
 
         return jax.tree.map(nothing, jax.tree.map(jnp.asarray, params))
@@ -87,29 +90,29 @@ def late_between_groups(
     def send(held, fresh, params):
         del params
         collectives.check_fresh(name, fresh, (groups, members))
-        if (size := collectives.workers_of(members)) != count:
+        if (found := collectives.workers_of(members)) != num_members:
             raise ValueError(
-                f"`num_members` must be the size of the axis {members!r}, {size}, got"
-                f" {count}."
+                f"`num_members` must be the size of the axis {members!r}, {found}, got"
+                f" {num_members}."
             )
         fresh = optax.tree.cast_like(fresh, held.gradient)
         leaves, structure = jax.tree.flatten(fresh)
-        cuts = [_cut(leaf, count) for leaf in leaves]
+        cuts = [_cut(leaf, num_members) for leaf in leaves]
         fresh = _scattered(leaves, cuts, members, bucket_bytes)
-        fresh = [g / count for g in fresh]
-        # of each worker, so summed over all; the shares over the groups alone
-        numbers = collectives.sums((held.age, held.value), members, bucket_bytes)
-        numbers = jax.tree.map(lambda x: x / count, numbers)
-        sent = jax.tree.leaves(held.gradient), numbers
+        fresh = [g / num_members for g in fresh]
+        # each worker has its own age and loss, so the mean of the group comes first
+        told = collectives.sums((held.age, held.value), members, bucket_bytes)
+        told = jax.tree.map(lambda x: x / num_members, told)
+        sent = jax.tree.leaves(held.gradient), told
         # all together: they are there at the start and needed at the end, and XLA hides
         # one transfer between slices better than many
         (came, (age, value)), fresh = collectives.sums_beside(
             fresh, sent, groups, sys.maxsize
         )
-        number = collectives.workers_of(groups)
-        mean = [g / number for g in _gathered(came, cuts, members)]
-        age = jnp.int32(0) if age is None else age / number
-        value = None if value is None else value / number
+        num_groups = collectives.workers_of(groups)
+        mean = [g / num_groups for g in _gathered(came, cuts, members)]
+        age = jnp.int32(0) if age is None else age / num_groups
+        value = None if value is None else value / num_groups
         mean, fresh = (jax.tree.unflatten(structure, tree) for tree in (mean, fresh))
         return Held(mean, age, value), fresh
 
@@ -126,13 +129,15 @@ def _two(axis_name: Any) -> tuple[str, ...]:
     return names
 
 
-def _cut(leaf: Any, count: int) -> int | None:
-    """The dimension along which `count` members share a leaf; None if it is whole."""
+def _cut(leaf: Any, num_members: int) -> int | None:
+    """The dimension along which the members share a leaf; None if it is whole."""
     if leaf.size < xla.SMALL:
         return None
     spec = jax.typeof(leaf).sharding.spec
     taken = [i for i, part in enumerate(spec.partitions) if part is not None]
-    fits = (i for i, n in enumerate(leaf.shape) if n % count == 0 and i not in taken)
+    fits = (
+        i for i, n in enumerate(leaf.shape) if n % num_members == 0 and i not in taken
+    )
     return next(fits, None)
 
 
