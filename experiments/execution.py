@@ -81,7 +81,7 @@ def of(
     on_mesh = (
         NamedSharding(mesh, P()),
         NamedSharding(mesh, P(None, *axes, *examples)),
-        overlap.options(mesh.devices.flat[0].platform),
+        overlap.options(mesh.devices.flat[0]),
     )
 
     def place(given):

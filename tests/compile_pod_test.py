@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import types
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +53,7 @@ def shape(mesh, spec, *sizes, dtype=jnp.float32):
 def examined(step, arguments, topology=SMALL, options=None):
     place = chips.topology(topology)
     if options is None:
-        options = overlap.options("gpu" if place.is_gpu else "tpu")
+        options = overlap.options(place.devices()[0])
     jitted = jax.jit(step, donate_argnums=0, compiler_options=options)
     return compile_pod.examine(jitted, arguments, place)
 
@@ -527,8 +528,20 @@ def test_a_stray_argument_ends_the_command(monkeypatch):
 
 def test_options_of_gpus_are_known_and_those_of_cpus_are_none():
     lowered = jax.jit(jnp.tanh).lower(1.0)
-    lowered.compile(compiler_options=overlap.options("gpu"))
+    lowered.compile(compiler_options=overlap.GPU)
     with pytest.raises(jax.errors.JaxRuntimeError, match="No such compile option"):
         lowered.compile(compiler_options={"xla_gpu_enable_nothing": True})
-    assert overlap.options("tpu") == overlap.TPU
-    assert overlap.options("cpu") == {}
+    assert overlap.options(jax.devices("cpu")[0]) == {}
+
+
+@pytest.mark.parametrize(
+    ("platform", "kind", "options"),
+    [
+        ("tpu", "TPU v5 lite", overlap.TPU),
+        ("tpu", "TPU v6 lite", overlap.TPU_V6E),
+        ("gpu", "NVIDIA H100 80GB HBM3", overlap.GPU),
+    ],
+)
+def test_a_device_has_the_options_of_its_kind(platform, kind, options):
+    device = types.SimpleNamespace(platform=platform, device_kind=kind)
+    assert overlap.options(device) == options

@@ -1,8 +1,8 @@
 """Compiler options under which communication hides behind computation.
 
-For `jax.jit(step, compiler_options=overlap.TPU)`, or
-`jax.jit(step).lower(...).compile(compiler_options=overlap.TPU)`. An option that a
-backend does not know is refused, so each platform has its own.
+For `jax.jit(step, compiler_options=overlap.options(jax.devices()[0]))`, or in the same
+way `jax.jit(step).lower(...).compile(compiler_options=...)`. An option that a backend
+does not know is refused, so each platform has its own.
 
 `dj.exchange.overlapped_mean` needs them: without them its sums run before the step,
 not during the step. On each platform they ask the compiler for the same: collectives
@@ -10,6 +10,10 @@ that start and end in two places, computation between the two, and no merging of
 merged sum starts after the last gradient in it, and no part of it can be used before
 all of it has arrived.
 """
+
+import jax
+
+_WITHOUT_PRODUCTS = "xla_tpu_enable_async_collective_fusion_fuse_kloop_fusions"
 
 TPU: dict[str, bool | int | float] = {
     # all-reduces may start and end in two places, and the scheduler moves these apart
@@ -20,6 +24,8 @@ TPU: dict[str, bool | int | float] = {
     "xla_tpu_enable_async_collective_fusion_fuse_all_reduce": True,
     # within several of them one after the other: one may be too short
     "xla_tpu_enable_async_collective_fusion_multiple_steps": True,  # the default, too
+    # and within fusions without products: softmax, losses, updates take time as well
+    _WITHOUT_PRODUCTS: True,
     # computation counts a quarter of its time when collectives are placed, so that they
     # begin early: else the compiler leaves large ones half of the time that they need
     "xla_lhs_output_fusion_latency_multiplier": 0.25,
@@ -27,12 +33,12 @@ TPU: dict[str, bool | int | float] = {
     # all-reduces up to this size are merged; merged ones are not fused
     "xla_jf_crs_combiner_threshold_in_bytes": 0,
 }
-"""For TPUs; read off programs compiled for v5e, v5p and v6e, with libtpu 0.0.42.1.
+"""For TPUs; read off programs compiled for v5e, v5p and v6e, with libtpu 0.0.42.1."""
 
-Not among them: `xla_tpu_enable_async_collective_fusion_fuse_kloop_fusions`, with which
-collectives go through fusions without products, too. It hides all bytes on a v6e, in
-place of 93 %, but by the compiler's estimate an update of `configs/tokens_pod.py` with
-two blocks then takes 33 ms, in place of 23.
+TPU_V6E = TPU | {_WITHOUT_PRODUCTS: False}
+"""For a v6e. With that option all bytes of a decoder's sums are hidden, without it 93 %.
+But with it the compiler estimates that its update takes 33 ms, without it 23
+(`configs/tokens_pod.py`, two blocks).
 """
 
 GPU: dict[str, bool | int | float] = {
@@ -52,11 +58,13 @@ the next round of a loop, as the outbox does already, and are gone in jaxlib 0.1
 """
 
 
-def options(platform: str) -> dict[str, bool | int | float]:
-    """The options of a platform, `jax.Device.platform`: none on a CPU.
+def options(device: jax.Device) -> dict[str, bool | int | float]:
+    """The options for a device, or for one that is compiled for; none on a CPU.
 
     Example:
-        >>> options("cpu")
+        >>> options(jax.devices("cpu")[0])
         {}
     """
-    return dict({"tpu": TPU, "gpu": GPU}.get(platform, {}))
+    if device.device_kind in ("TPU v6e", "TPU v6 lite"):
+        return dict(TPU_V6E)
+    return dict({"tpu": TPU, "gpu": GPU}.get(device.platform, {}))
