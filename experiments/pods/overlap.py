@@ -36,8 +36,8 @@ TPU: dict[str, bool | int | float] = {
 """For TPUs; read off programs compiled for v5e, v5p and v6e, with libtpu 0.0.42.1."""
 
 TPU_V6E = TPU | {_WITHOUT_PRODUCTS: False}
-"""For a v6e. With that option all bytes of a decoder's sums are hidden, without it 93 %.
-But with it the compiler estimates that its update takes 33 ms, without it 23
+"""For a v6e. With that option all bytes of a decoder's sums are hidden, without it
+93 %. But with it the compiler estimates that its update takes 33 ms, without it 23
 (`configs/tokens_pod.py`, two blocks).
 """
 
