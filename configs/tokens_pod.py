@@ -32,7 +32,7 @@ from ml_collections import ConfigDict
 import delayjax as dj
 from experiments import Experiment, configs, figures, on_devices, tasks
 
-WARMUP_UPDATES = 1000
+WARMUP_UPDATES = 1000  # a tenth of a run of fewer than 10,000
 EXCHANGES = {"mean": dj.exchange.mean, "overlapped_mean": dj.exchange.overlapped_mean}
 
 
@@ -62,8 +62,9 @@ def get_config() -> ConfigDict:
 def experiment(config: ConfigDict) -> Experiment:
     """One run."""
     exchange = configs.named("exchange", config.exchange, EXCHANGES)
+    warmup = min(WARMUP_UPDATES, config.updates // 10)
     rate = optax.warmup_cosine_decay_schedule(
-        0.0, config.learning_rate, WARMUP_UPDATES, config.updates
+        0.0, config.learning_rate, warmup, config.updates
     )
     server = optax.adam(rate, b2=0.95)
 

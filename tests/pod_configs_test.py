@@ -52,6 +52,14 @@ def test_between_groups_goes_the_exchange_that_is_asked_for(tmp_path, exchange, 
         assert {leaf.shape[0] for leaf in jax.tree.leaves(state.outbox)} == {2}
 
 
+@pytest.mark.parametrize("updates", [6, 200])
+def test_a_short_trial_has_a_short_warm_up(tmp_path, updates):
+    write_shard(tmp_path / "0.bin", np.arange(5000))
+    config = tokens_pod.get_config()
+    config.update(updates=updates, shards=f"{tmp_path}/*.bin")
+    assert tokens_pod.experiment(config).updates == updates
+
+
 def test_the_language_model_has_124_million_parameters(tmp_path):
     config = tokens_pod.get_config()
     write_shard(tmp_path / "0.bin", np.arange(5000))
