@@ -258,7 +258,7 @@ def test_a_decoder_s_late_sums_are_hidden_on_gpus_and_its_last_fresh_one_is_not(
 def test_between_slices_a_member_sends_its_share_and_nothing_waits_for_it(shard):
     """The groups' sums of shares are one transfer, beside all products."""
     config = tokens_pod.get_config()
-    small = dict(width=256, heads=4, depth=1, batch_size=16, context=256)
+    small = dict(width=256, heads=4, depth=1, batch_size=64)
     config.update(small | dict(workers=8, groups=2, shards=shard))
     experiment = tokens_pod.experiment(config)
     report = next(compile_pod.reports(experiment, "2*v5e:2x2"))
