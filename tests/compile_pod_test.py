@@ -221,19 +221,26 @@ def shard(tmp_path):
     return str(path)
 
 
-def decoder(shard, exchange, topology, workers=16, **knobs):
-    """`configs/tokens_pod.py` with a block, compiled."""
+def decoder(shard, exchange, topology, workers=16, depth=1, **knobs):
+    """`configs/tokens_pod.py` with a block or two, compiled."""
     config = tokens_pod.get_config()
-    sizes = dict(depth=1, workers=workers, batch_size=8 * workers)
+    sizes = dict(depth=depth, workers=workers, batch_size=8 * workers)
     config.update(shards=shard, exchange=exchange, **sizes, **knobs)
     return next(compile_pod.reports(tokens_pod.experiment(config), topology))
 
 
 @needs_libtpu
-@pytest.mark.parametrize("topology", ["v5e:4x4", "v5p:2x2x4", "v6e:4x4"])
-def test_nine_tenths_of_a_bfloat16_decoder_s_late_sums_are_hidden(shard, topology):
-    """bfloat16 activations, float32 parameters and gradients."""
-    late = decoder(shard, "overlapped_mean", topology)
+@pytest.mark.parametrize(
+    ("topology", "depth"), [("v5e:4x4", 2), ("v5p:2x2x4", 1), ("v6e:4x4", 1)]
+)
+def test_nine_tenths_of_a_bfloat16_decoder_s_late_sums_are_hidden(
+    shard, topology, depth
+):
+    """bfloat16 activations, float32 parameters and gradients.
+
+    Without the barrier at the sums 72 % of two blocks are hidden.
+    """
+    late = decoder(shard, "overlapped_mean", topology, depth=depth)
     hidden, exposed = (gradients(late, hidden=h) for h in (True, False))
     assert hidden >= 0.9 * (hidden + exposed)
     assert hidden + exposed >= 4 * 50_304 * 768  # the embedding's alone
