@@ -78,14 +78,14 @@ def late_between_groups(
 
     def empty(params):
         def nothing(p):
-            zeros, along = jnp.zeros_like(p), _cut(p, num_members)
-            if along is None:
+            zeros = jnp.zeros_like(p)
+            if (along := _cut(zeros, num_members)) is None:
                 return base.vary(zeros, axis_name=groups)
-            size = p.shape[along] // num_members
+            size = zeros.shape[along] // num_members
             share = jax.lax.slice_in_dim(zeros, 0, size, axis=along)
             return base.vary(share, axis_name=(groups, members))
 
-        return jax.tree.map(nothing, jax.tree.map(jnp.asarray, params))
+        return jax.tree.map(nothing, params)
 
     def send(held, fresh, params):
         del params
