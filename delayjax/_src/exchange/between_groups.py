@@ -50,8 +50,9 @@ def late_between_groups(
         A transformation whose state holds a share of one gradient tree for each worker,
         the state of `inner`, and with `keep_params` one parameter tree. A share is cut
         along the first dimension of a leaf that M divides. Leaves of fewer than 2^14
-        numbers, and leaves without such a dimension, are held and sent whole. A step
-        copies the shares once, to join them.
+        numbers, leaves without such a dimension, and leaves that are sharded over
+        Explicit axes, are held and sent whole. A step copies the shares once, to join
+        them.
 
     Raises:
         ValueError: in `update`, if the axis of the members has another size than
@@ -133,11 +134,9 @@ def _cut(leaf: Any, num_members: int) -> int | None:
     """The dimension along which the members share a leaf; None if it is whole."""
     if leaf.size < xla.SMALL:
         return None
-    spec = jax.typeof(leaf).sharding.spec
-    taken = [i for i, part in enumerate(spec.partitions) if part is not None]
-    fits = (
-        i for i, n in enumerate(leaf.shape) if n % num_members == 0 and i not in taken
-    )
+    if any(jax.typeof(leaf).sharding.spec.partitions):
+        return None  # JAX scatters nothing that is sharded over Explicit axes
+    fits = (i for i, size in enumerate(leaf.shape) if size % num_members == 0)
     return next(fits, None)
 
 
