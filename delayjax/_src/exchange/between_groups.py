@@ -98,13 +98,14 @@ def late_between_groups(
             )
         fresh = optax.tree.cast_like(fresh, held.gradient)
         leaves, structure = jax.tree.flatten(fresh)
-        cuts = [_cut(leaf, num_members) for leaf in leaves]
+        shares = jax.tree.leaves(held.gradient)
+        cuts = [_differs(*one) for one in zip(leaves, shares, strict=True)]
         fresh = _scattered(leaves, cuts, members, bucket_bytes)
         fresh = [g / num_members for g in fresh]
         # each worker has its own age and loss, so the mean of the group comes first
         told = collectives.sums((held.age, held.value), members, bucket_bytes)
         told = jax.tree.map(lambda x: x / num_members, told)
-        sent = jax.tree.leaves(held.gradient), told
+        sent = shares, told
         # all together: they are there at the start and needed at the end, and XLA hides
         # one transfer between slices better than many
         (came, (age, value)), fresh = collectives.sums_beside(
@@ -138,6 +139,12 @@ def _cut(leaf: Any, num_members: int) -> int | None:
         return None  # JAX scatters nothing that is sharded over Explicit axes
     fits = (i for i, size in enumerate(leaf.shape) if size % num_members == 0)
     return next(fits, None)
+
+
+def _differs(leaf: Any, share: Any) -> int | None:
+    """The dimension along which a share was cut; None if it is the whole leaf."""
+    sizes = enumerate(zip(leaf.shape, share.shape, strict=True))
+    return next((i for i, (whole, own) in sizes if whole != own), None)
 
 
 def _scattered(
