@@ -262,6 +262,34 @@ def test_a_decoder_s_late_sums_are_hidden_on_gpus_and_its_last_fresh_one_is_not(
 
 
 @needs_libtpu
+def test_between_slices_a_sum_is_sent_and_received():
+    """Members of a slice sum their gradients, then the two slices sum the slices'."""
+
+    def make():
+        late = dj.exchange.overlapped_mean(optax.sgd(0.1), axis_name="groups")
+        return dj.exchange.mean(late, axis_name="members")
+
+    experiment = Experiment(
+        question="?",
+        task=tasks.digits_mlp(batch_size=32),
+        training=on_devices(make, workers=8, groups=2),
+        seeds=1,
+        updates=10,
+    )
+    report = next(compile_pod.reports(experiment, "2*v5e:2x2"))
+    params = jax.eval_shape(experiment.task.init, jax.random.key(0))
+    size = 4 * sum(leaf.size for leaf in jax.tree.leaves(params))
+    assert report.devices == 8
+    for between, group in ((True, 2), (False, 4)):
+        sums = [c for c in report.collectives if c.between_slices == between]
+        assert {(c.kind, c.group_size) for c in sums} == {("all-reduce", group)}
+        # and a few numbers, in tiles
+        assert size <= sum(c.num_bytes for c in sums) <= size + 4096
+        assert all(c.asynchronous for c in sums) or not between
+    assert "2 slices" in compile_pod.table(report)
+
+
+@needs_libtpu
 def test_between_slices_a_member_sends_its_share_and_nothing_waits_for_it(shard):
     """The groups' sums of shares are one transfer, beside all products."""
     config = tokens_pod.get_config()
@@ -524,6 +552,14 @@ def test_a_mistyped_command_is_one_line(name):
 def test_a_mistyped_topology_ends_the_command():
     with pytest.raises(SystemExit, match=r"error: .*got 'v5e:32x32'"):
         compile_pod.main(tiny(4), "v5e:32x32")
+
+
+def test_a_command_that_fails_at_once_keeps_an_earlier_report(tmp_path):
+    path = tmp_path / "reports.json"
+    path.write_text("earlier")
+    with pytest.raises(SystemExit):
+        compile_pod.main(tiny(4), "v5e:32x32", str(path))
+    assert path.read_text() == "earlier"
 
 
 def test_a_stray_argument_ends_the_command(monkeypatch):

@@ -387,7 +387,7 @@ def test_calls_and_branches_are_looked_into():
 """
     idle = ("idle", "\n  ROOT %p = f32[] parameter(0)\n")
     assert len(collectives(lines, BODY, idle)) == 3
-    # of two branches the one that sends more, which is not always the first
+    # the branch that sends more is listed, whether it is the first or the second
     other = ("idle", BODY[1].replace("f32[64]", "f32[65]"))
     assert [c.num_bytes for c in collectives(lines, BODY, other)] == [256, 260, 260]
     # a conditional runs one of its branches

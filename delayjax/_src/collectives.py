@@ -111,6 +111,14 @@ def sums_beside(
     return parcels.open(came), meanwhile
 
 
+def whole(share: jax.Array, axis_name: str, along: int = 0) -> jax.Array:
+    """The shares of all workers in one array, the same on all of them."""
+    share = base.vary(share, axis_name=axis_name)
+    # under `vmap` the result is not typed as the same, but no longer batched
+    to = "invarying" if axis_name in base.varies_over(share) else "varying"
+    return jax.lax.all_gather(share, axis_name, axis=along, tiled=True, to=to)
+
+
 def is_sent() -> bool:
     """Whether workers are devices. Simulated workers send nothing."""
     return bool(jax.sharding.get_abstract_mesh().manual_axes)

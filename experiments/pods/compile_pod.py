@@ -57,7 +57,7 @@ class Report(NamedTuple):
         return self.argument_bytes + self.output_bytes + self.temp_bytes
 
     def exchanged_bytes(self, *, hidden: bool) -> int:
-        """Of the arrays that hidden collectives exchange in an update, or others."""
+        """Bytes in an update, of all hidden collectives or of all others."""
         return sum(
             c.num_bytes * c.times for c in self.collectives if c.hidden == hidden
         )
@@ -238,7 +238,7 @@ def main(experiment: Experiment, name: str, json_path: str | None = None) -> Non
             done.append(report.as_json())
     except (PodError, ValueError, TypeError, OSError) as error:
         failed = f"error: {error}"
-    if json_path:
+    if json_path and done:  # else an earlier file would become an empty list
         try:
             Path(json_path).write_text(json.dumps(done, indent=2) + "\n")
         except OSError as error:

@@ -32,7 +32,7 @@ def late_reduce(inner):
 
 
 def late_between_groups(inner):
-    """Of groups of one, which are the workers."""
+    """Each worker is a group with one member."""
     axes = "workers", "members"
     exchange = dj.exchange.late_between_groups(inner, 1, axis_name=axes)
 

@@ -33,8 +33,8 @@ def late_between_groups(
        their shares of step t - 1.
     3. over the fast links, the members all-gather the sums.
 
-    The updates are those of `overlapped_mean(inner, axis_name=axis_name)`, and of
-    `mean(overlapped_mean(inner, axis_name="groups"), axis_name="members")`, in which
+    `overlapped_mean(inner, axis_name=axis_name)` makes the same updates. So does
+    `mean(overlapped_mean(inner, axis_name="groups"), axis_name="members")`, but there
     each member sends all N numbers over the slow links.
 
     Args:
@@ -169,9 +169,6 @@ def _gathered(
     def gathered(leaf, along):
         if along is None:
             return leaf
-        leaf = base.vary(leaf, axis_name=axis_name)
-        # under `vmap` they are not typed as the same, but no longer batched
-        to = "invarying" if axis_name in base.varies_over(leaf) else "varying"
-        return jax.lax.all_gather(leaf, axis_name, axis=along, tiled=True, to=to)
+        return collectives.whole(leaf, axis_name, along)
 
     return [gathered(*one) for one in zip(leaves, cuts, strict=True)]

@@ -156,9 +156,7 @@ class _ByWorkers:
     def gather(self, rows: jax.Array) -> jax.Array:
         """All workers' rows."""
         for name in reversed(self._names):
-            # under `vmap` they are not typed as the same, but no longer batched
-            to = "invarying" if name in base.varies_over(rows) else "varying"
-            rows = jax.lax.all_gather(rows, name, tiled=True, to=to)
+            rows = collectives.whole(rows, name)
         return rows
 
 
