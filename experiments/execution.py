@@ -201,7 +201,7 @@ def own(fed: jax.sharding.Sharding, axes: Axes) -> np.ndarray:
     """
     numbers = _numbers(axes)
     if isinstance(fed, NamedSharding):  # however their examples are divided
-        fed = NamedSharding(fed.mesh, P(*fed.spec.partitions[: 1 + numbers.ndim]))
+        fed = NamedSharding(fed.mesh, P(*fed.spec[: 1 + numbers.ndim]))
     parts = fed.addressable_devices_indices_map((1, *numbers.shape)).values()
     return np.unique(np.concatenate([np.ravel(numbers[part[1:]]) for part in parts]))
 

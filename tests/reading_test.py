@@ -101,12 +101,14 @@ def test_a_process_that_is_killed_is_named():
 
 
 RUN = """
-import os, sys, time
+import os, signal, sys, time
 import numpy as np
 from experiments.tasks import reading
 from tests.reading_test import numbered
 
 if __name__ == "__main__":
+    # a background job of a shell starts with Ctrl-C ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     read = reading.Processes(numbered, 2)
     pids = {part[0, 2] for part in read(0, np.arange(64))}
     try:

@@ -286,7 +286,7 @@ class _Plans:
         if mesh is None or not mesh.abstract_mesh.explicit_axes:
             return None
         explicit = mesh.abstract_mesh.explicit_axes
-        return NamedSharding(mesh, meshes.over(explicit, P(*axes, *spec.partitions)))
+        return NamedSharding(mesh, meshes.over(explicit, P(*axes, *spec)))
 
     def make(self, state: Any, batch: Any, shared: Any) -> _Plan:
         """The plan with the most shared leaves, for one worker's state or shapes."""
