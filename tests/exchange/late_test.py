@@ -279,7 +279,7 @@ def step_alone(tx, params, shards=4):
 
 
 def test_small_leaves_are_sent_together_once_and_the_outbox_is_written_in_place():
-    big = {"w": jnp.zeros((300, 200)), "b": jnp.zeros(300)}
+    big = {"w": jnp.zeros((300, 200), "float32"), "b": jnp.zeros(300, "float32")}
     gradient_bytes = 4 * 300 * 201
     program = step_alone(LATE, big)
     assert bytes_summed(program) == gradient_bytes
