@@ -15,8 +15,8 @@ LIBRARY = Path(dj.__file__).parent / "_src"
 ROOT = Path(__file__).parents[1]
 
 FLOORS = (  # from the ground up
-    {"boxes", "xla"},
-    {"base", "buffers", "inners", "meshes"},
+    {"boxes", "meshes"},
+    {"base", "buffers", "inners", "xla"},
     {"collectives", "aggregation"},
     {"ring", "delays", "cluster"},
     {"stability"},

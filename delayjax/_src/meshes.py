@@ -8,8 +8,6 @@ import jax.core
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from delayjax._src import xla
-
 Specs = tuple[P, ...]
 """For each leaf, how one worker's part is sharded over axes beside the workers'."""
 
@@ -55,13 +53,22 @@ def spec_of(leaf: Any, axes: tuple[str, ...], mesh: AbstractMesh | None) -> P:
     of = getattr(of, "sharding", None)
     if not isinstance(of, NamedSharding) or mesh not in (None, of.mesh.abstract_mesh):
         return P()
-    return P(*xla.partitions(of.spec)[len(axes) :])
+    return P(*partitions(of.spec)[len(axes) :])
+
+
+def partitions(spec: P) -> tuple[Any, ...]:
+    """How each dimension is sharded: the parts of a spec.
+
+    The specs of jax 0.10.0 and 0.10.1 have no `partitions`. Those of later versions
+    refuse `tuple(spec)` where something is unreduced over an axis.
+    """
+    return spec.partitions if hasattr(spec, "partitions") else tuple(spec)
 
 
 def over(names: Iterable[str], spec: P) -> P:
     """A spec, without the axes that are not among `names`."""
     parts = []
-    for part in xla.partitions(spec):
+    for part in partitions(spec):
         axes = tuple(name for name in _axes_of(part) if name in names)
         parts.append(axes[0] if len(axes) == 1 else axes or None)
     while parts and parts[-1] is None:
@@ -71,7 +78,7 @@ def over(names: Iterable[str], spec: P) -> P:
 
 def beside(names: Iterable[str], spec: P) -> P:
     """A spec, without the axes that are among `names`."""
-    there = {name for part in xla.partitions(spec) for name in _axes_of(part)}
+    there = {name for part in partitions(spec) for name in _axes_of(part)}
     return over(there - set(names), spec)
 
 

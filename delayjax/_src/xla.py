@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import optax
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
-from jax.sharding import PartitionSpec
+
+from delayjax._src import meshes
 
 BITS = {
     jnp.dtype(jnp.bfloat16): jnp.dtype(jnp.uint16),
@@ -177,14 +178,4 @@ def may_be_sharded(leaf: Any) -> bool:
     if any(mesh.shape[name] > 1 for name in mesh.auto_axes) and leaf.size >= SMALL:
         return True
     spec = jax.typeof(leaf).sharding.spec
-    return any(part is not None for part in partitions(spec))
-
-
-def partitions(spec: PartitionSpec) -> tuple[Any, ...]:
-    """How each dimension is sharded: the parts of a spec.
-
-    For: all platforms, jax 0.10.0 and 0.10.1, whose specs have no `partitions`. Later
-    versions have it, and refuse `tuple(spec)` for what is unreduced over an axis.
-    Shown by: `tests/exchange/late_test.py`.
-    """
-    return spec.partitions if hasattr(spec, "partitions") else tuple(spec)
+    return any(part is not None for part in meshes.partitions(spec))

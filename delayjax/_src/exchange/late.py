@@ -11,7 +11,7 @@ import optax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from delayjax._src import base, boxes, collectives, xla
+from delayjax._src import base, boxes, collectives, meshes
 from delayjax._src.exchange.overlapped import Held, one_step_late
 
 
@@ -129,7 +129,7 @@ def _of_each_shard(
             " parts of the batch). In a worker's step use exchange.overlapped_mean."
         )
     # only a cast: each device holds its shard's gradient over n
-    parts = xla.partitions(spec)
+    parts = meshes.partitions(spec)
     rest = (*parts, *(None,) * (gradient.ndim - len(parts)))
     return jax.shard_map(
         lambda part: jnp.expand_dims(part * like.shape[0], 0).astype(like.dtype),
@@ -145,7 +145,7 @@ def _beside(names: tuple[str, ...], mesh: Mesh, leaf: Any) -> Iterator[Any]:
     sharding = getattr(leaf, "sharding", None)
     if not isinstance(sharding, NamedSharding):
         sharding = jax.typeof(leaf).sharding  # a tracer has it on Explicit axes
-    for part in xla.partitions(sharding.spec):
+    for part in meshes.partitions(sharding.spec):
         axes = part if isinstance(part, tuple) else (part,)
         yield tuple(name for name in axes if name in mesh.shape and name not in names)
 
