@@ -4,8 +4,9 @@ Three of ten workers send lies: their gradient times -10 (sign flip), noise, or 
 (omission). Plain asynchronous SGD takes all gradients; clipping bounds how far one of
 them moves the model; Kardam (Damaskinos et al., arXiv:1802.07928) refuses those that
 change too fast (the Lipschitz filter) or come from one worker too often (the frequency
-filter). Softmax regression on scikit-learn's digits, with workers of equal and of
-memoryless times, each server at its best step size.
+filter), and damps late gradients by exp(-0.2 tau). Softmax regression on
+scikit-learn's digits, with workers of equal and of memoryless times, each server at its
+best step size.
 
 In the tables `dropped` is the share of gradients that were refused, and
 `dropped_in_row` counts those refused since the last one accepted.
@@ -33,6 +34,7 @@ def get_config() -> ConfigDict:
             factor=-10.0,  # of a sign flip
             noise=3.0,  # its standard deviation in each coordinate
             clip=1.0,  # the largest norm of a clipped gradient
+            damping=0.2,  # alpha of Kardam's exp(-alpha tau)
             learning_rate=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
             batch_size=4,  # examples a gradient
             updates=3000,  # gradients that arrive, refused ones too
@@ -68,9 +70,11 @@ def experiment(config: ConfigDict) -> Experiment:
         clip = optax.clip_by_global_norm(config.clip)
         return optax.chain(clip, optax.sgd(learning_rate))
 
+    damping = dj.modulation.exponential(config.damping)
+
     def kardam(learning_rate, *, frequency=True):
         return dj.kardam(
-            optax.sgd(learning_rate),
+            optax.chain(optax.sgd(learning_rate), dj.scale_by_staleness(damping)),
             workers=workers,
             attackers=len(liars),
             frequency=frequency,

@@ -27,14 +27,17 @@ from delayjax._src.late_updates import (
     correct_late_updates as correct_late_updates,
 )
 from delayjax._src.local_training import local_training as local_training
-from delayjax._src.modulation import drop_stale as drop_stale
 from delayjax._src.modulation import scale_by_staleness as scale_by_staleness
 from delayjax._src.momentum.dana import dana as dana
 from delayjax._src.momentum.total import (
     closed_loop_momentum as closed_loop_momentum,
 )
 from delayjax._src.momentum.yellowfin import yellowfin as yellowfin
+from delayjax._src.refusing import drop_stale as drop_stale
+from delayjax._src.refusing import refusing as refusing
 from delayjax._src.replay import Replay as Replay
+from delayjax._src.replay import ReplayReport as ReplayReport
+from delayjax._src.replay import ReplayState as ReplayState
 from delayjax._src.replay import replay as replay
 from delayjax._src.ring.resize import resize_history as resize_history
 from delayjax._src.ring.resize import strip_history as strip_history

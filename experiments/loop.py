@@ -16,7 +16,7 @@ from experiments import execution, sharing
 from experiments.host import processes
 from experiments.host.termination import Termination
 from experiments.programs import Program
-from experiments.training.rules import Model, begun
+from experiments.training.rules import REFUSED, Model, begun
 
 _CHECKPOINT_SECONDS = 30.0  # from one to the next, where nothing else is asked
 _CHUNK_BYTES = 2**26  # of batches that are on their way to the device at once
@@ -29,6 +29,7 @@ class State(NamedTuple):
     step: jax.Array  # updates done, int32 []; one clock for all cells
     memory: Any  # of the optimizer
     staleness_counts: jax.Array  # gradients of each staleness, int32 [depth + 1]
+    refused: jax.Array  # gradients that `dj.refusing` refused, int32 []
     # while the cell is finite
     model: Model
     diverged_step: jax.Array  # the update whose loss was not finite, int32; -1 if none
@@ -50,7 +51,8 @@ class Counters(NamedTuple):
 
     diverged_step: np.ndarray  # as in `State`
     staleness_counts: np.ndarray  # of all workers
-    dropped: np.ndarray  # gradients that rules of the optimizer refused, int32
+    arrived: np.ndarray  # gradients that came to the optimizer and its rules, int32
+    dropped: np.ndarray  # gradients that these rules refused, int32
     dropped_in_row: np.ndarray  # since the last one accepted, int32
 
 
@@ -108,6 +110,7 @@ def trainer(
             step=jnp.zeros((), jnp.int32),
             memory=memory,
             staleness_counts=jnp.zeros(rule.depth(memory) + 1, jnp.int32),
+            refused=jnp.zeros((), jnp.int32),
             model=model,
             diverged_step=jnp.full((), -1, jnp.int32),
             loss=jnp.zeros(()) if several else (),
@@ -132,6 +135,7 @@ def trainer(
             staleness_counts=state.staleness_counts.at[moved.ages].add(
                 (moved.ages >= 0).astype(jnp.int32)
             ),
+            refused=state.refused + (moved.ages == REFUSED).sum(dtype=jnp.int32),
             model=optax.tree.where(live, moved.model, state.model),
             diverged_step=jnp.where(first_bad, at, state.diverged_step),
             loss=moved.loss if several else (),
@@ -307,9 +311,11 @@ def counters(state: Any) -> Counters:
     state = execution.held(state)
     seeds_and_cells = state.diverged_step.shape
 
-    def found(name):
+    def found(name, besides=""):
         """The counts of this name, [seeds, cells, workers or replicas of each]."""
-        for _, count in optax.tree.get_all_with_path(state.memory, name):
+        for path, count in optax.tree.get_all_with_path(state.memory, name):
+            if getattr(path[-1], "tuple_name", None) == besides:
+                continue
             if several:  # workers have their axis in front, what they share has none
                 yield jnp.moveaxis(count.reshape(-1, *seeds_and_cells), 0, -1)
             else:
@@ -317,10 +323,15 @@ def counters(state: Any) -> Counters:
 
     nothing = jnp.zeros(seeds_and_cells, jnp.int32)
     ages = state.staleness_counts
+    used = ages.reshape(-1, *seeds_and_cells, ages.shape[-1]).sum(0)
+    # `refusing` counts the means that it refused, the loop the gradients in them
+    refused = state.refused.reshape(-1, *seeds_and_cells).sum(0)
+    others = [count.sum(-1) for count in found("dropped", besides="RefusingState")]
     return Counters(
         diverged_step=state.diverged_step,
-        staleness_counts=ages.reshape(-1, *seeds_and_cells, ages.shape[-1]).sum(0),
-        dropped=sum((count.sum(-1) for count in found("dropped")), start=nothing),
+        staleness_counts=used,
+        arrived=used.sum(-1) + refused,
+        dropped=sum(others, start=refused),
         dropped_in_row=functools.reduce(
             jnp.maximum, (count.max(-1) for count in found("dropped_in_row")), nothing
         ),

@@ -357,8 +357,7 @@ def dropped_share(rule: Rule, counters: Counters, step: int) -> np.ndarray:
     What a cluster's server refuses never gets to the rules of the optimizer.
     """
     by_server = 0.0 if rule.dropped is None else rule.dropped(step)[:, None]
-    handed_on = counters.staleness_counts.sum(-1)
-    by_rules = counters.dropped / np.maximum(handed_on, 1)
+    by_rules = counters.dropped / np.maximum(counters.arrived, 1)
     return by_server + (1.0 - by_server) * by_rules
 
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 FLOORS = (  # from the ground up
     {"boxes", "meshes"},
     {"base", "buffers", "inners", "xla"},
-    {"collectives", "aggregation"},
+    {"collectives", "aggregation", "refusing"},
     {"ring", "delays", "cluster"},
     {"stability"},
     {

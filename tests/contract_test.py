@@ -63,13 +63,24 @@ def weigh(law):
     return lambda tau: optax.chain(dj.scale_by_staleness(law), optax.trace(0.5))
 
 
+def every_other(gradients, seen, params, **extra_args):
+    return seen % 2 == 0, gradients, seen + 1
+
+
+def nothing_yet(params):
+    return jnp.zeros((), jnp.int32)
+
+
 def compensated_adam(tau):
     return dj.delayed(
-        optax.chain(
-            dj.compensate_delay(0.5, adaptive=True),
-            dj.gap_aware(0.1),
-            dj.drop_stale(optax.adam(0.1), 2),
-            dj.scale_by_staleness(dj.modulation.polynomial(0.5)),
+        dj.drop_stale(
+            optax.chain(
+                dj.compensate_delay(0.5, adaptive=True),
+                dj.gap_aware(0.1),
+                optax.adam(0.1, eps=0.1),
+                dj.scale_by_staleness(dj.modulation.polynomial(0.5)),
+            ),
+            2,
         ),
         tau,
         max_delay=DEPTH,
@@ -194,6 +205,10 @@ TABLE = {
         age,
     ),
     "drop_stale": (lambda tau: dj.drop_stale(optax.adam(0.1), 1), age),
+    "refusing": (
+        lambda tau: dj.refusing(optax.adam(0.1), every_other, begin=nothing_yet),
+        nothing,
+    ),
     # arrays, as in a grid: a strong type, unlike Python's floats
     "compensate_delay": (lambda tau: dj.compensate_delay(jnp.float32(0.5)), snapshot),
     "compensate_delay, adaptive": (

@@ -46,7 +46,7 @@ def train(run, tx, steps=STEPS):
             stale_params=model,
             staleness=run.staleness[t],
         )
-        accepted.append(bool(new.dropped == state.dropped))
+        accepted.append(bool(new.applied))
         xs.append(optax.apply_updates(xs[t], updates))
         state = new
     return np.array(xs[1:]), accepted, state
@@ -128,7 +128,7 @@ def test_kardam_is_the_papers_server(seed, workers, attackers, window, patience,
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=3e-5)
     in_row = accepted[::-1].index(True)
     assert (state.dropped, state.dropped_in_row) == (accepted.count(False), in_row)
-    assert state.accepted == accepted.count(True)
+    assert state.memory.accepted == accepted.count(True)
 
 
 def validation(x):
@@ -174,6 +174,12 @@ def test_zeno_plus_plus_is_the_papers_server(seed, rho, eps, refresh_every):
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=3e-5)
     in_row = accepted[::-1].index(True)
     assert (state.dropped, state.dropped_in_row) == (accepted.count(False), in_row)
+    # refused ones count, too: the last refresh was at the last multiple of the period
+    assert state.memory.step == STEPS
+    last = (STEPS - 1) // refresh_every * refresh_every
+    before = np.array([START, *theirs])[last]
+    wanted = CURVATURE * before - 0.1
+    np.testing.assert_allclose(state.memory.validation, wanted, atol=3e-5)
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5])
@@ -219,8 +225,8 @@ def counted(tx, workers):
 
     state = tx.init(jnp.ones(()))
     state, moved = jax.jit(lambda: jax.lax.scan(step, state, jnp.asarray(workers)))()
-    assert state.accepted == moved.sum()
-    return int(state.accepted)
+    assert state.memory.accepted == moved.sum()
+    return int(state.memory.accepted)
 
 
 @pytest.mark.parametrize(("workers", "attackers"), [(10, 1), (10, 3), (3, 1), (7, 3)])
@@ -247,7 +253,7 @@ def test_of_all_gradients_accepted_in_a_row_the_majority_is_honest():
 
     def step(state, worker):
         _, new = tx.update(jnp.ones(()), state, worker=worker)
-        return new, new.accepted > state.accepted
+        return new, new.applied
 
     _, accepted = jax.lax.scan(step, tx.init(jnp.ones(())), jnp.asarray(workers))
     accepted = workers[np.asarray(accepted)]
@@ -280,7 +286,7 @@ def test_nearly_all_of_ten_honest_workers_gradients_are_accepted():
     tx = dj.kardam(optax.sgd(0.05), workers=10, attackers=1)
     losses, state = trained(tx, updates)
     # (P - f)/P for each filter by itself is 0.9 and, in turn, 1
-    assert 0.8 * updates < state.accepted < updates
+    assert 0.8 * updates < state.memory.accepted < updates
     assert losses[-500:].mean() < 0.02 * losses[0]
 
 
@@ -293,7 +299,26 @@ def test_an_attack_blows_up_the_plain_optimizer_and_not_kardam():
     # a lie is accepted before there are coefficients, and after P refusals in a row
     assert losses.max() < 100 * losses[0] and losses[-1] < 0.1 * losses[0]
     assert state.dropped_in_row <= 10
-    assert 0.2 * updates < state.accepted < 0.7 * updates
+    assert 0.2 * updates < state.memory.accepted < 0.7 * updates
+
+
+def test_a_coefficient_of_zero_is_known():
+    """Gradients that do not change have it; with three of four the quantile is 0."""
+    tx = dj.kardam(
+        optax.sgd(1.0), workers=4, attackers=1, frequency=False, patience=100
+    )
+    x, state = jnp.zeros(()), tx.init(jnp.zeros(()))
+    sent = [(0, 1.0), (1, 1.0), (2, 1.0), (3, 1.0)] * 2 + [(3, 11.0), (0, 2.0)]
+    applied = []
+    for worker, g in sent:
+        g = jnp.asarray(g)
+        updates, state = tx.update(g, state, x, worker=worker, stale_params=x)
+        x = optax.apply_updates(x, updates)
+        applied.append(bool(state.applied))
+    largest = state.memory.lipschitz.coefficients.reshape(4, -1).max(axis=1)
+    np.testing.assert_allclose(largest, [0.25, 0.0, 0.0, 10.0])
+    # |2 - 1| / |x - X| = 1, more than the third smallest of 0, 0, 1/4, 10
+    assert applied == [True] * 8 + [False, False]
 
 
 @pytest.mark.parametrize("patience", [1, 3, 8])
@@ -307,7 +332,7 @@ def test_after_patience_refusals_one_gradient_is_accepted(patience):
     for t in range(40):
         g = x * jnp.float32(2.0) ** t
         updates, new = tx.update(g, state, x, worker=t % 4, stale_params=x)
-        accepted.append(bool(new.accepted > state.accepted))
+        accepted.append(bool(new.applied))
         assert new.dropped_in_row == (0 if accepted[-1] else state.dropped_in_row + 1)
         x, state = optax.apply_updates(x, updates), new
     places = np.flatnonzero(accepted)
@@ -320,7 +345,7 @@ def test_a_filter_that_waits_for_a_dead_worker_says_so():
     state = tx.init(jnp.ones(()))
     for t in range(20):  # worker 2 is dead
         _, state = tx.update(jnp.ones(()), state, worker=t % 2)
-    assert (state.accepted, state.dropped, state.dropped_in_row) == (2, 18, 18)
+    assert (state.memory.accepted, state.dropped, state.dropped_in_row) == (2, 18, 18)
 
 
 ZENO = {"learning_rate": 0.1, "rho": 0.1, "eps": 0.0, "refresh_every": 2}
@@ -366,11 +391,12 @@ def test_a_worker_that_is_not_of_the_cluster_is_refused(lipschitz):
     update = jax.jit(tx.update)  # whose workers are unknown when it is traced
     for stranger in (3, -1):
         _, after = update(TREE, state, TREE, worker=stranger, stale_params=TREE)
-        assert (after.accepted, after.dropped, after.dropped_in_row) == (0, 1, 1)
+        assert (after.memory.accepted, after.applied) == (0, False)
+        assert (after.dropped, after.dropped_in_row) == (1, 1)
         counts = {"dropped": after.dropped, "dropped_in_row": after.dropped_in_row}
-        wanted = state._replace(**counts)
+        wanted = state._replace(applied=after.applied, **counts)
         if lipschitz:
-            seen = after.lipschitz.last_params
+            seen = after.memory.lipschitz.last_params
             wanted = optax.tree.set(wanted, last_params=seen)
         jax.tree.map(np.testing.assert_array_equal, after, wanted)
 
@@ -562,7 +588,8 @@ def test_a_server_on_all_workers_is_the_same_simulated_and_on_devices():
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), simulated, ran
     )
-    assert ran[1].accepted + ran[1].dropped == 24 and ran[1].accepted > 4
+    accepted = ran[1].memory.accepted
+    assert accepted + ran[1].dropped == 24 and accepted > 4
 
 
 SAID = {"worker": 0, "stale_params": TREE}

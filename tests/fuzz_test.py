@@ -84,7 +84,6 @@ OTHERS = {
     ("protocols.psp", "poll_seconds"),
     ("protocols.psp", "bound"),
     ("protocols.ssp", "bound"),
-    ("replay", "accept"),
     ("ring.init", "tree"),
     ("ring.push", "ring"),
     ("ring.read", "age"),

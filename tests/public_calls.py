@@ -78,6 +78,11 @@ def steps(tx, workers=None, axes=("workers",)):
     return jax.eval_shape(mapped, PARAMS)
 
 
+def always(gradients, memory, params, **extra_args):
+    """Accepts all gradients."""
+    return jnp.ones((), bool), gradients, memory
+
+
 def told(tx):
     """Two updates that are told where their gradients come from."""
 
@@ -194,6 +199,13 @@ CALLS = (
             law=(modulation.inverse, no.function("2", None, 1j, np.ones(7))),
         ),
         "drop_stale": call(dj.drop_stale, told, **INNER, bound=(2, no.bound)),
+        "refusing": call(
+            dj.refusing,
+            told,
+            **INNER,
+            accept=(always, no.function(None, True, (True, 1.0), (0.5, 1.0, ()))),
+            begin=(None, or_none(no.some(3, "zeros", ()))),
+        ),
         "compensate_delay": call(
             dj.compensate_delay,
             told,
@@ -342,7 +354,6 @@ CALLS = (
             tx=(SGD, no.transformation),
             each=(None, or_none(no.transformation)),
             aggregation=(None, no.some(3, "mean", SGD, len)),
-            accept=(None, or_none(no.function("2", None, 1.5, np.ones(7)))),
             chunk=(None, or_none(no.count)),
             max_staleness=(None, or_none(no.bound)),
             read_spread=(0.0, no.up_to_one),

@@ -45,7 +45,7 @@ def counters(diverged=((-1, -1), (-1, -1))):
     counts = np.zeros((2, 2, 3), np.int32)
     counts[..., 0] = 10
     none = np.zeros((2, 2), np.int32)
-    return Counters(np.asarray(diverged, np.int32), counts, none, none)
+    return Counters(np.asarray(diverged, np.int32), counts, none + 10, none, none)
 
 
 def chunk(losses):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import delayjax as dj
-from delayjax._src.modulation import DropStaleState
+from delayjax._src.refusing import RefusingState
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "reference"
@@ -183,9 +183,9 @@ def test_papers_are_linked():
 
 
 def test_a_state_lists_its_fields_with_their_meaning():
-    lines = reference.fields(DropStaleState, "delayjax")
-    assert "* ``dropped``: gradients dropped so far, int32 []" in lines
-    assert len([line for line in lines if line.startswith("*")]) == 2
+    lines = reference.fields(RefusingState, "delayjax")
+    assert "* ``dropped``: gradients refused so far, int32 []" in lines
+    assert len([line for line in lines if line.startswith("*")]) == 5
 
 
 def test_the_empty_line_after_a_doctest_is_not_shown():

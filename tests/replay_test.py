@@ -146,7 +146,7 @@ class Server:
     """A parameter server from its definition: all versions kept, nothing in parallel.
 
     `each` (its state passed from gradient to gradient) transforms a gradient, `tx` the
-    mean. Versions count the updates applied: one without an accepted gradient makes
+    mean. Versions count the updates applied: one whose gradients are all refused makes
     none.
     """
 
@@ -187,11 +187,11 @@ class Server:
                 accepted.append(grads)
                 ages.append(tau)
             reports.append((ages, metrics))
-            if self.accept is not None and not accepted:
+            if row and not accepted:
                 versions.append(params)
                 applied.append(applied[t])
                 continue
-            size = divisor[t] if self.accept is None else len(accepted)
+            size = divisor[t] * len(accepted) / len(row) if row else divisor[t]
             mean = mean_of(accepted, size, params)
             told = {"staleness": jnp.float32(mean_age(ages))}
             if agree:
@@ -318,6 +318,15 @@ def young(grads, staleness):
     return staleness <= 1
 
 
+def only(accept, each=None):
+    """`each` for the gradients that accept(gradients, staleness) uses."""
+
+    def rule(grads, memory, params, *, staleness, **extra_args):
+        return accept(grads, staleness), grads, memory
+
+    return dj.refusing(each or optax.identity(), rule)
+
+
 # name: options of `replay`
 OPTIONS = {
     "momentum": dict(tx=MOMENTUM),
@@ -326,21 +335,24 @@ OPTIONS = {
     "both": dict(tx=ADAM, each=BOTH),
     "one chain": dict(tx=optax.chain(ADAPTIVE, ADAM, KARDAM)),
     "mean staleness": dict(tx=optax.chain(SGD, KARDAM)),
-    "large ones": dict(tx=optax.chain(MOMENTUM, KARDAM), each=ADAPTIVE, accept=large),
-    "young ones": dict(tx=MOMENTUM, each=KARDAM, accept=young),
+    "large ones": dict(tx=optax.chain(MOMENTUM, KARDAM), each=ADAPTIVE),
+    "young ones": dict(tx=MOMENTUM, each=KARDAM),
 }
+ACCEPTS = {"large ones": large, "young ones": young}
 
 
 @functools.cache
 def library(company, options, chunk=None):
     traces = [TRACES[name] for name in company]
-    replay = dj.replay(traces, grad_fn, chunk=chunk, **OPTIONS[options])
-    return follower(replay)
+    own = dict(OPTIONS[options])
+    if options in ACCEPTS:
+        own["each"] = only(ACCEPTS[options], own["each"])
+    return follower(dj.replay(traces, grad_fn, chunk=chunk, **own))
 
 
 @functools.cache
 def oracle(options):
-    return Server(**OPTIONS[options])
+    return Server(**OPTIONS[options], accept=ACCEPTS.get(options))
 
 
 def assert_replays(options, name, company, chunk):
@@ -352,7 +364,9 @@ def assert_replays(options, name, company, chunk):
     opt_state, each_state = states
     assert_close(path, expected)
     assert_close(state.opt_state, opt_state)
-    if "each" in OPTIONS[options]:
+    if options in ACCEPTS:
+        assert_close(state.each_state.inner_state, each_state)
+    elif "each" in OPTIONS[options]:
         assert_close(state.each_state, each_state)
     ages, metrics = zip(*rows, strict=True)
     used = [len(row) for row in ages]
@@ -362,7 +376,7 @@ def assert_replays(options, name, company, chunk):
         if row:
             seen = reports.metrics["fit"][t]
             np.testing.assert_allclose(seen, np.mean(row), rtol=1e-5)
-    if "accept" in OPTIONS[options]:  # or nothing is proven about it
+    if options in ACCEPTS:  # or nothing is proven about it
         assert 0 < sum(used) < len(trace.update)
 
 
@@ -673,6 +687,7 @@ def test_transformations_that_take_no_extra_arguments_are_fine(name):
 
 # everything that a state may hold
 FULL = dict(tx=MOMENTUM, each=ADAPTIVE, chunk=3)
+REFUSING = dict(tx=MOMENTUM, each=only(young, ADAPTIVE), chunk=3)
 
 
 def test_a_scan_a_loop_of_steps_and_a_run_in_pieces_are_one_thing():
@@ -715,7 +730,7 @@ def test_a_scan_a_loop_of_steps_and_a_run_in_pieces_are_one_thing():
 @pytest.mark.parametrize("name", ["deep", "ragged"])
 def test_a_step_returns_the_types_that_init_gave(name):
     trace = TRACES[name]
-    replay = dj.replay(trace, grad_fn, **FULL, accept=young)
+    replay = dj.replay(trace, grad_fn, **REFUSING)
     shapes = jax.eval_shape(replay.init, PARAMS, KEY)
     assert types(shapes) == types(replay.init(PARAMS, KEY))
     after, report = shapes_after(replay, trace, batches_of(trace))
@@ -849,7 +864,7 @@ def test_a_mean_in_bfloat16_adds_up_in_more_bits(chunk):
 def test_double_precision_is_kept():
     trace = TRACES["ragged"]
     with jax.enable_x64(True):
-        replay = dj.replay(trace, bowl, **FULL, accept=young)
+        replay = dj.replay(trace, bowl, **REFUSING)
         start = jnp.array([1.0, -2.0])
         batches = batches_of(trace)["target"].astype(np.float64)
         after, report = shapes_after(replay, trace, batches, start)
@@ -891,7 +906,9 @@ BIG = {"w": jnp.zeros((100, 200)), "b": jnp.zeros(200)}
 N = sum(leaf.nbytes for leaf in BIG.values())
 COSTS = {
     "plain": {},
-    "everything": {"tx": MOMENTUM, "each": ADAPTIVE, "accept": young},
+    "everything": {"tx": MOMENTUM, "each": ADAPTIVE},
+    "a rule in each": {"tx": MOMENTUM, "each": only(young, ADAPTIVE)},
+    "a rule": {"tx": dj.drop_stale(MOMENTUM, 3), "each": ADAPTIVE},
 }
 
 
@@ -974,38 +991,49 @@ def test_the_chunk_bounds_the_gradients_that_are_held():
     assert used[1] < used[4] / 2 < used[16] / 4
 
 
-def test_an_update_without_gradients_that_were_accepted_touches_nothing():
+@pytest.mark.parametrize("place", ["each", "tx"])
+def test_an_update_whose_gradients_are_all_refused_moves_nothing(place):
     trace = TRACES["ragged"]
-    replay = dj.replay(
-        trace, bowl, **FULL, accept=lambda grads, staleness: jnp.asarray(False)
-    )
+
+    def none(gradients, memory, params, **extra_args):
+        return jnp.zeros((), bool), gradients, memory
+
+    replay = dj.replay(trace, bowl, **FULL | {place: dj.refusing(FULL[place], none)})
     start = jnp.array([1.0, -2.0])
     fresh = replay.init(start, KEY)
     batches = batches_of(trace)["target"]
     path, reports, state = follower(replay)(trace, batches, params=start)
     np.testing.assert_array_equal(path, np.tile(start, (trace.num_updates, 1)))
-    assert_same(state.opt_state, fresh.opt_state)
-    assert_same(state.each_state, fresh.each_state)
+    rule = {"each": state.each_state, "tx": state.opt_state}[place]
+    assert not rule.applied
+    refused = len(trace.update) if place == "each" else trace.num_updates
+    assert rule.dropped == rule.dropped_in_row == refused
+    if place == "each":
+        assert_same(state.opt_state, fresh.opt_state)
+        assert_same(rule.inner_state, fresh.each_state.inner_state)
+    else:
+        assert_same(rule.inner_state, fresh.opt_state.inner_state)
+    assert state.version == 0 and (reports.ages == -1).all()
     assert not reports.gradients.any()
     assert not reports.staleness.any()
     assert state.versions.pushed == trace.num_updates
 
 
+@pytest.mark.parametrize("place", ["each", "tx"])
 @pytest.mark.parametrize("spread", [0.0, 1.0])
-def test_staleness_counts_the_updates_that_were_applied(spread):
+def test_staleness_counts_the_updates_that_were_applied(spread, place):
     accepted = np.random.default_rng(1).random(30) < 0.5
     trace = trace_of([[(0, max(0, t - 4))] for t in range(30)])
 
     def flag(params, batch, key):
         return {}, params * 0 + batch
 
-    replay = dj.replay(
-        trace,
-        flag,
-        counting(),
-        accept=lambda grads, staleness: grads > 0,
-        read_spread=spread,
-    )
+    def positive(gradients, memory, params, *, staleness, **extra_args):
+        return gradients > 0, gradients, memory
+
+    rules = {"each": optax.identity(), "tx": counting()}
+    rules[place] = dj.refusing(rules[place], positive)
+    replay = dj.replay(trace, flag, **rules, read_spread=spread)
     batches = accepted[:, None].astype(np.float32)
     path, reports, _ = follower(replay)(trace, batches, params=jnp.zeros(()))
     applied = np.concatenate([[0], np.cumsum(accepted)])
@@ -1013,6 +1041,8 @@ def test_staleness_counts_the_updates_that_were_applied(spread):
     np.testing.assert_array_equal(path, applied[1:])
     np.testing.assert_array_equal(reports.gradients, accepted)
     np.testing.assert_array_equal(reports.staleness[accepted], expected[accepted])
+    ages = np.where(accepted, expected, -1)
+    np.testing.assert_array_equal(reports.ages, ages[:, None])
 
 
 # Hogwild!: reads that are torn between versions
@@ -1186,7 +1216,7 @@ def test_a_rule_in_place_of_the_mean_is_told_whose_gradients_are_there(
         ]
         direction = sum((w * g for w, g in zip(weights, grads, strict=True)), 0 * xs[0])
         xs.append(xs[-1] - 0.01 * direction)
-    refuse = {"accept": lambda grads, staleness: grads[0] > threshold}
+    refuse = {"each": only(lambda grads, staleness: grads[0] > threshold)}
     replay = dj.replay(
         trace,
         bowl,
@@ -1481,15 +1511,15 @@ BAD = {
         ValueError,
         rf"`state` .* staleness of 0, got a trace of {SINGLE.max_staleness}: .*resize",
     ),
-    "accept, a number": (
-        lambda: one_step(accept=lambda grads, staleness: 0.5),
+    "a rule that answers a number": (
+        lambda: one_step(each=only(lambda grads, staleness: 0.5)),
         TypeError,
-        r"`accept\(gradients, staleness\)` must be a bool, got float32",
+        r"`accept\(gradients, \.\.\.\)` must be a bool, got float32",
     ),
-    "accept, a bool for each leaf": (
-        lambda: one_step(accept=lambda grads, staleness: jnp.ones(3, bool)),
+    "a rule that answers a bool for each leaf": (
+        lambda: one_step(each=only(lambda grads, staleness: jnp.ones(3, bool))),
         ValueError,
-        r"`accept\(gradients, staleness\)` must be a scalar, got shape \(3,\)",
+        r"`accept\(gradients, \.\.\.\)` must be a scalar, got shape \(3,\)",
     ),
     "a rule of each that is no gradient": (
         lambda: one_step(each=optax.stateless(norms)),

@@ -104,9 +104,17 @@ def with_nnx(names=None):
 MODELS = {"linen": linen, "nnx": with_nnx}
 
 
-def rising(grads, staleness):
+def only(accept):
+    """Of the gradients those that accept(gradients) uses."""
+
+    def rule(grads, memory, params, **extra_args):
+        return accept(grads), grads, memory
+
+    return dj.refusing(optax.identity(), rule)
+
+
+def rising(grads):
     """Refuses some of the gradients: by the sum of their first leaf."""
-    del staleness
     return jax.tree.leaves(grads)[0].sum() > 0
 
 
@@ -125,7 +133,7 @@ def by_hand(trace, batches, grad_fn, params, stats, accept=None):
         for k, (_, version) in enumerate(row):
             key = jax.random.fold_in(jax.random.fold_in(KEY, t), k)
             (_, after), grad = grad_fn(versions[version], batches[t, k], key, stats)
-            if accept is None or accept(grad, t - version):
+            if accept is None or accept(grad):
                 grads.append(grad)
                 afters.append(after)
         if grads:
@@ -182,20 +190,21 @@ def inputs_of(trace):
 
 
 @pytest.mark.parametrize(
-    ("model", "trace", "options"),
+    ("model", "trace", "accept"),
     [
-        ("linen", RAGGED, {"chunk": 3, "accept": rising}),
-        ("nnx", ONE, {}),
+        ("linen", RAGGED, rising),
+        ("nnx", ONE, None),
     ],
 )
-def test_statistics_are_the_server_s_and_move_with_every_update(model, trace, options):
+def test_statistics_are_the_server_s_and_move_with_every_update(model, trace, accept):
     grad_fn, params, stats = MODELS[model]()
     expected, expected_stats, used = by_hand(
         *(trace, batches_of(trace), jax.jit(grad_fn), params, stats),
-        options.get("accept"),
+        accept,
     )
     refused = len(trace.update) - sum(used)
-    assert (0 < refused < len(trace.update)) == ("accept" in options)
+    assert (0 < refused < len(trace.update)) == (accept is not None)
+    options = {"chunk": 3, "each": only(accept)} if accept else {}
     training = dj.replay(trace, grad_fn, optax.sgd(RATE), **options)
     path, path_stats, reports, state = follow(training, inputs_of(trace), params, stats)
     np.testing.assert_array_equal(reports.gradients, used)
@@ -266,9 +275,7 @@ def stamp(params, batch, key, state):
     return ({}, after), jnp.zeros_like(params) + batch
 
 
-def positive(grads, staleness):
-    del staleness
-    return grads > 0
+POSITIVE = {"chunk": 3, "each": only(lambda grads: grads > 0)}
 
 
 def numbers_of(trace):
@@ -280,8 +287,8 @@ def numbers_of(trace):
 @pytest.mark.parametrize(
     "options",
     shortened(
-        [{}, {"chunk": 1}, {"chunk": 3, "accept": positive}],
-        *({}, {"chunk": 3, "accept": positive}),
+        [{}, {"chunk": 1}, POSITIVE],
+        *({}, POSITIVE),
     ),
 )
 def test_floats_are_averaged_and_of_all_else_the_last_is_kept(options):
@@ -291,7 +298,7 @@ def test_floats_are_averaged_and_of_all_else_the_last_is_kept(options):
     state, reports = training.run(state, numbers.astype(np.float32))
     mean, tracked, last = 0.0, 0, None
     for t, size in enumerate(SIZES):
-        used = [x for x in numbers[t, :size] if "accept" not in options or x > 0]
+        used = [x for x in numbers[t, :size] if "each" not in options or x > 0]
         assert reports.gradients[t] == len(used)
         if used:
             mean += sum(used) / len(used)

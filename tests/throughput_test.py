@@ -140,7 +140,7 @@ def test_metrics_and_progress_say_tokens_a_second_and_mfu(
     metrics = records.Metrics(tmp_path, program, 20)
     chunk = Chunk(np.ones((10, 2, 2), np.float32), np.zeros((10, 2, 2)))
     none = np.zeros((2, 2), np.int32)
-    counters = Counters(none - 1, np.ones((2, 2, 1), np.int32), none, none)
+    counters = Counters(none - 1, np.ones((2, 2, 1), np.int32), none + 1, none, none)
     row = metrics.write(30, chunk, counters, 0.25, None)
     assert row["updates_per_second"] == 40.0
     assert row["examples_per_second"] == 40 * 8 * 4

@@ -40,7 +40,7 @@ class AdaSyncReport(NamedTuple):
     metrics: Any  # the mean over the K gradients
     k: jax.Array  # int32 []
     seconds: jax.Array  # the simulated time of the update, float32 []
-    staleness: jax.Array  # the mean of the K gradients, in updates, float32 []
+    staleness: jax.Array  # the mean over the gradients used, in updates, float32 []
     workers: jax.Array  # the K workers in order, then -1, int32 [P]
     clipped: jax.Array  # gradients whose version was no longer kept, int32 []
 
@@ -164,7 +164,7 @@ def adasync(
             metrics=report.metrics,
             k=state.k,
             seconds=seconds,
-            staleness=(ages.sum() / state.k).astype(jnp.float32),
+            staleness=report.staleness,
             workers=workers,
             clipped=(ages > oldest).sum(dtype=jnp.int32),
         )

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src import base, boxes, collectives, delays, inners, xla
+from delayjax._src import base, boxes, collectives, delays, inners, refusing, xla
 from delayjax._src.ring import ring as rings
 
 Warmup = Literal["fresh", "skip", "zeros"]
@@ -149,6 +149,8 @@ def delayed(
         )
 
     def init_fn(params):
+        inner_state = inner.init(params)
+        refusing.check_place("inner", inner_state)
         bounds = per_leaf("max_delay", max_delay, params)
         origin = Origin(
             age=jax.tree.map(lambda _: jnp.zeros((), jnp.int32), bounds),
@@ -160,7 +162,7 @@ def delayed(
             staleness=origin.age,
             gradients=_init(history, varying, max_delay),
             origins=_init(rings.plain, origin, like_origin(max_delay)),
-            inner_state=inner.init(params),
+            inner_state=inner_state,
         )
 
     def update_fn(

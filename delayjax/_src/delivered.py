@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src import base, collectives, delays, inners
+from delayjax._src import base, collectives, delays, inners, refusing
 from delayjax._src.ring import calendar as calendars
 
 Idle = Literal["hold", "zeros"]
@@ -129,6 +129,8 @@ def delivered(
         raise ValueError(f'`idle` must be "hold" or "zeros", got {idle!r}.')
 
     def init_fn(params):
+        inner_state = inner.init(params)
+        refusing.check_place("inner", inner_state)
         item = Item(
             gradient=params,
             age=jnp.zeros((), jnp.float32),
@@ -145,7 +147,7 @@ def delivered(
             staleness=base.vary(jnp.zeros((), jnp.float32), axis_name=axis_name),
             arrived=arrived,
             in_flight=in_flight,
-            inner_state=inner.init(params),
+            inner_state=inner_state,
         )
 
     def update_fn(

@@ -14,6 +14,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src import base, buffers
+from delayjax._src.refusing import refusing
 from delayjax._src.ring import ring as rings
 
 _WORKER = (
@@ -92,16 +93,13 @@ class LipschitzState(NamedTuple):
     refused_in_row: jax.Array  # by this filter since the last one accepted, int32 []
 
 
-class KardamState(NamedTuple):
-    """State of `kardam`."""
+class KardamMemory(NamedTuple):
+    """What `kardam` remembers."""
 
     accepted: jax.Array  # gradients accepted so far, int32 []
-    dropped: jax.Array  # gradients refused so far, int32 []
-    dropped_in_row: jax.Array  # gradients refused since the last one accepted, int32 []
     # of the last gradients accepted, -1: none, int32 [2 f]; () without this filter
     last_workers: Any
     lipschitz: Any  # `LipschitzState`, or () without this filter
-    inner_state: Any  # unchanged by a refused gradient
 
 
 def kardam(
@@ -134,9 +132,10 @@ def kardam(
     honest workers arrive in random order, it accepts (P - 2 f)/P of their gradients.
 
     Args:
-        inner: the optimizer that receives the accepted gradients. The paper's
-            dampening stands in it: `optax.chain(optax.sgd(0.1),
-            scale_by_staleness(modulation.exponential(0.2)))`.
+        inner: the *whole* optimizer, see `refusing`. The paper's dampening stands in
+            it: `optax.chain(optax.sgd(0.1),
+            scale_by_staleness(modulation.exponential(0.2)))`. In `replay` a refused
+            gradient ages nobody, so the staleness counts the gradients accepted.
         workers: P, at least 2 f + 1; the paper assumes P >= 3 f + 1.
         attackers: f, the largest number of attackers.
         lipschitz: whether the Lipschitz filter is on.
@@ -146,11 +145,10 @@ def kardam(
         patience: in gradients; by default P, as in the paper's code. May be traced.
 
     Returns:
-        A transformation whose state holds (2 P + 2) gradients, or none without the
-        Lipschitz filter, and `inner`'s state. With a donated state one of them is
-        written in place. A refused gradient makes a zero update and leaves the state of
-        `inner` as it was. `update` needs `worker=`, and with the Lipschitz filter
-        `params` and `stale_params=`, which `replay` supplies. The filter stands in `tx`
+        A transformation with the state of `refusing`, whose memory holds (2 P + 2)
+        gradients, or none without the Lipschitz filter. With a donated state one of
+        them is written in place. `update` needs `worker=`, and with the Lipschitz
+        filter `params` and `stale_params=`, which `replay` supplies. It stands in `tx`
         of a `replay` with one gradient an update: x should move with each gradient
         accepted. If x did not move since the last one, its last move is taken. In
         `delayed` it would hear of today's worker, not of the worker of a late gradient.
@@ -183,7 +181,6 @@ def kardam(
         patience as in github.com/gdamaskinos/kardam. The frequency filter is the
         stricter form that cannot lock: its condition holds from the first step.
     """
-    inner = base.as_transformation("inner", inner)
     workers = base.check_bound("workers", workers, at_least=1)
     attackers = base.check_bound("attackers", attackers)
     if workers <= 2 * attackers:
@@ -202,76 +199,57 @@ def kardam(
     if base.is_concrete(patience):
         patience = base.check_bound("patience", patience, at_least=1)
 
-    def init_fn(params):
-        state = KardamState(
+    def begin(params):
+        return KardamMemory(
             accepted=jnp.zeros((), jnp.int32),
-            dropped=jnp.zeros((), jnp.int32),
-            dropped_in_row=jnp.zeros((), jnp.int32),
             last_workers=jnp.full(recent, -1, jnp.int32) if recent else (),
             lipschitz=_no_gradients(params, workers, window) if lipschitz else (),
-            inner_state=inner.init(params),
         )
-        return base.vary_as(params, state)
 
-    def update_fn(
-        updates, state, params=None, *, worker=None, stale_params=None, **extra_args
+    def accept(
+        updates, memory, params, *, worker=None, stale_params=None, **extra_args
     ):
         base.check_gradients("kardam", updates)
         worker = _check_worker("kardam", worker, workers)
-        passes = (worker >= 0) & (worker < workers)
-        last_workers = state.last_workers
+        used = (worker >= 0) & (worker < workers)
+        last_workers, filtered = memory.last_workers, memory.lipschitz
         if recent:
-            passes &= (worker != last_workers).all()
-        accept, memory = passes, state.lipschitz
+            used &= (worker != last_workers).all()
         if lipschitz:
             base.require(params, "params", "kardam", _PARAMS)
             base.require(stale_params, "stale_params", "kardam", _MODEL)
             model = base.masked_like(stale_params, updates)
             base.check_shapes("kardam", updates, params=params, stale_params=model)
-            memory = _measured(memory, updates, model, worker)
-            memory = _moved(memory, params, has_last=state.accepted > 0)
-            change = _distance(updates, memory.last_gradient)
-            rows = memory.coefficients.reshape(workers, window)
-            smooth = change <= _limit(rows, attackers) * memory.move
-            smooth |= (memory.move == 0) | (memory.refused_in_row >= patience)
-            accept &= smooth & jnp.isfinite(change)
-            memory = memory._replace(
-                last_gradient=optax.tree.where(
-                    accept,
-                    optax.tree.cast_like(updates, memory.last_gradient),
-                    memory.last_gradient,
-                ),
-                refused_in_row=jnp.where(accept, 0, memory.refused_in_row + passes),
-            )
-        handed = {"worker": worker}
-        if stale_params is not None:
-            handed["stale_params"] = stale_params
-        new = inner.update(updates, state.inner_state, params, **handed, **extra_args)
-        old = optax.tree.zeros_like(new[0]), state.inner_state
-        updates, inner_state = optax.tree.where(accept, new, old)
+            filtered = _measured(filtered, updates, model, worker)
+            filtered = _moved(filtered, params, has_last=memory.accepted > 0)
+            used, filtered = smooth(filtered, updates, used)
         if recent:
             with_this = jnp.append(last_workers, worker)[1:]
-            last_workers = jnp.where(accept, with_this, last_workers)
-        return updates, KardamState(
-            accepted=state.accepted + accept,
-            dropped=state.dropped + ~accept,
-            dropped_in_row=jnp.where(accept, 0, state.dropped_in_row + 1),
-            last_workers=last_workers,
-            lipschitz=memory,
-            inner_state=inner_state,
+            last_workers = jnp.where(used, with_this, last_workers)
+        accepted = memory.accepted + used
+        return used, updates, KardamMemory(accepted, last_workers, filtered)
+
+    def smooth(memory, updates, passes):
+        """Whether a gradient passes the Lipschitz filter as well, and its memory."""
+        change = _distance(updates, memory.last_gradient)
+        rows = memory.coefficients.reshape(workers, window)
+        used = change <= _limit(rows, attackers) * memory.move
+        used |= (memory.move == 0) | (memory.refused_in_row >= patience)
+        used &= passes & jnp.isfinite(change)
+        new = optax.tree.cast_like(updates, memory.last_gradient)
+        return used, memory._replace(
+            last_gradient=optax.tree.where(used, new, memory.last_gradient),
+            refused_in_row=jnp.where(used, 0, memory.refused_in_row + passes),
         )
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return refusing(inner, accept, begin=begin)
 
 
-class ZenoState(NamedTuple):
-    """State of `zeno_plus_plus`."""
+class ZenoMemory(NamedTuple):
+    """What `zeno_plus_plus` remembers."""
 
     step: jax.Array  # gradients received so far, int32 []
-    dropped: jax.Array  # gradients refused so far, int32 []
-    dropped_in_row: jax.Array  # gradients refused since the last one accepted, int32 []
     validation: Any  # the gradient of the validation data
-    inner_state: Any  # unchanged by a refused gradient
 
 
 def zeno_plus_plus(
@@ -293,7 +271,7 @@ def zeno_plus_plus(
     where |.| is the norm of the whole tree. A gradient of zeros stays zero.
 
     Args:
-        inner: the optimizer that receives the accepted gradients.
+        inner: the *whole* optimizer, see `refusing`.
         grad_fn: parameters -> the gradients of a loss on data that the server trusts.
         learning_rate: eta, the optimizer's, positive. May be traced.
         rho: the weight of the squared norm, non-negative. May be traced.
@@ -302,15 +280,11 @@ def zeno_plus_plus(
             traced.
 
     Returns:
-        A transformation whose state holds one gradient, and `inner`'s state. It needs
-        `params` in `update`, and no `worker=`, so it stands anywhere: in `each` of
-        `replay`, in front of a mean over workers, or as the server's optimizer. A
-        refused gradient makes a zero update and leaves the state of `inner` as it was.
-        A gradient whose norm is not finite is refused. Under a `vmap` with a batched
+        A transformation with the state of `refusing`, whose memory holds one gradient.
+        It needs `params` in `update`, and no `worker=`, so it stands around the
+        server's optimizer, or in `each` of `replay` around `optax.identity()`. A
+        gradient whose norm is not finite is refused. Under a `vmap` with a batched
         `step`, `grad_fn` is computed for each gradient.
-
-        `dropped` and `dropped_in_row` count the gradients refused, so far and since the
-        last one accepted.
 
     Raises:
         TypeError: in `update`, if `grad_fn` returns another tree than the parameters'.
@@ -331,7 +305,6 @@ def zeno_plus_plus(
         Xie, Koyejo and Gupta, Zeno++: Robust fully asynchronous SGD, ICML 2020,
         arXiv:1903.07020, algorithm 1.
     """
-    inner = base.as_transformation("inner", inner)
     if not callable(grad_fn):
         raise TypeError(
             f"`grad_fn` must be a function of the parameters, got {grad_fn!r}: pass for"
@@ -343,23 +316,16 @@ def zeno_plus_plus(
     if base.is_concrete(refresh_every):
         refresh_every = base.check_bound("refresh_every", refresh_every, at_least=1)
 
-    def init_fn(params):
-        state = ZenoState(
-            step=jnp.zeros((), jnp.int32),
-            dropped=jnp.zeros((), jnp.int32),
-            dropped_in_row=jnp.zeros((), jnp.int32),
-            validation=optax.tree.zeros_like(params),
-            inner_state=inner.init(params),
-        )
-        return base.vary_as(params, state)
+    def begin(params):
+        return ZenoMemory(jnp.zeros((), jnp.int32), optax.tree.zeros_like(params))
 
-    def update_fn(updates, state, params=None, **extra_args):
+    def accept(updates, memory, params, **extra_args):
         base.check_gradients("zeno_plus_plus", updates)
         base.require(params, "params", "zeno_plus_plus", _PARAMS)
         # both may differ on each worker, one before the other
-        before = base.typed_like(state.validation, params)
+        before = base.typed_like(memory.validation, params)
         validation = jax.lax.cond(
-            state.step % refresh_every == 0,
+            memory.step % refresh_every == 0,
             lambda: _validated(grad_fn, params, before),
             lambda: before,
         )
@@ -368,20 +334,11 @@ def zeno_plus_plus(
         updates = jax.tree.map(lambda g: (g * factor).astype(g.dtype), updates)
         descent = learning_rate * _product(validation, updates)
         penalty = rho * jnp.square(_norm(updates))
-        accept = descent - penalty >= -jnp.multiply(learning_rate, eps)
-        accept &= jnp.isfinite(size)
-        new = inner.update(updates, state.inner_state, params, **extra_args)
-        old = optax.tree.zeros_like(new[0]), state.inner_state
-        updates, inner_state = optax.tree.where(accept, new, old)
-        return updates, ZenoState(
-            step=state.step + 1,
-            dropped=state.dropped + ~accept,
-            dropped_in_row=jnp.where(accept, 0, state.dropped_in_row + 1),
-            validation=validation,
-            inner_state=inner_state,
-        )
+        used = descent - penalty >= -jnp.multiply(learning_rate, eps)
+        used &= jnp.isfinite(size)
+        return used, updates, ZenoMemory(memory.step + 1, validation)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return refusing(inner, accept, begin=begin)
 
 
 def _validated(grad_fn: Callable[[Any], Any], params: Any, like: Any) -> Any:

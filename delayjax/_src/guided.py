@@ -54,7 +54,9 @@ def guided(
     is the gradient of then, up to rho steps older than the `staleness=` that the chain
     is told. The code evaluates e_k anew at each step; here it is the loss that came
     with the gradient. The code draws a new verification batch at each step; here
-    `loss_fn` is fixed. The newest gradient stays when the list begins anew.
+    `loss_fn` is fixed. The newest gradient stays when the list begins anew. The list is
+    pruned greedily: it has psi + 1 places, and a new gradient takes the place of the
+    lowest score so far, which might have become one of the psi best by the rho-th step.
 
     Args:
         loss_fn: parameters -> the loss on data for verification, float []. It is

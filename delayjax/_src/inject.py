@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src import base
+from delayjax._src import base, refusing
 
 
 class InjectStalenessState(NamedTuple):
@@ -41,7 +41,9 @@ def inject_staleness(
     inner = base.as_transformation("inner", inner)
 
     def init_fn(params):
-        return InjectStalenessState(jnp.zeros((), jnp.int32), inner.init(params))
+        inner_state = inner.init(params)
+        refusing.check_place("inner", inner_state)
+        return InjectStalenessState(jnp.zeros((), jnp.int32), inner_state)
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         total = base.check_staleness("inject_staleness", state.staleness)

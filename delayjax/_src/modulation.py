@@ -5,8 +5,6 @@ step, as the papers mean it. Before the optimizer it weights gradients. A scale-
 optimizer (Adam, Lion, Muon) removes such a weight if the staleness is constant.
 """
 
-from typing import Any, NamedTuple
-
 import jax
 import jax.numpy as jnp
 import optax
@@ -204,71 +202,3 @@ def delay_adaptive(
         return jnp.where(staleness <= concurrency, 1.0, reduced)
 
     return law
-
-
-class DropStaleState(NamedTuple):
-    """State of `drop_stale`."""
-
-    dropped: jax.Array  # gradients dropped so far, int32 []
-    inner_state: Any  # unchanged by a dropped gradient
-
-
-def drop_stale(
-    inner: optax.GradientTransformation,
-    bound: ArrayLike,
-    *,
-    axis_name: base.AxisName = "workers",
-) -> optax.GradientTransformationExtraArgs:
-    """Drops gradients that are too old.
-
-    While tau > bound the update is zero and the state of `inner` (counters, moments)
-    does not change. Otherwise this is `inner`, with all extra arguments.
-
-    Args:
-        inner: the transformation to protect. A history in it would be copied at every
-            step: put `delayed` outside, `delayed(drop_stale(optimizer, 8), ...)`.
-        bound: the largest accepted staleness, in steps: an integer that may be traced.
-        axis_name: the workers' axes along which staleness differs, in `shard_map`.
-
-    Returns:
-        A transformation that counts the dropped gradients, needs one `staleness=` for
-        all leaves, and selects between the old and the new state of `inner`.
-
-    Example:
-        >>> tx = drop_stale(optax.sgd(1.0), 2)
-        >>> state = tx.init(jnp.zeros(()))
-        >>> for tau in (1, 3, 2):
-        ...     update, state = tx.update(jnp.ones(()), state, staleness=tau)
-        ...     print(update, state.dropped)
-        -1.0 0
-        0.0 1
-        -1.0 1
-
-    References:
-        Gupta, Zhang and Wang, Rudra, ICDM 2016, arXiv:1509.04210 (released server);
-        Maranjyan, Tyurin and Richtarik, Ringmaster ASGD, ICML 2025, arXiv:2501.16168
-        (its R is bound + 1).
-    """
-    inner = base.as_transformation("inner", inner)
-    if base.is_concrete(bound):
-        bound = base.check_bound("bound", bound)
-
-    def init_fn(params):
-        state = DropStaleState(jnp.zeros((), jnp.int32), inner.init(params))
-        return base.vary(
-            state, axis_name=axis_name
-        )  # each worker drops other gradients
-
-    def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
-        base.require(staleness, "staleness", "drop_stale", _WRAP)
-        staleness = base.check_staleness("drop_stale", staleness, mean=True)
-        new = inner.update(
-            updates, state.inner_state, params, staleness=staleness, **extra_args
-        )
-        accept = staleness <= bound
-        old = optax.tree.zeros_like(new[0]), state.inner_state
-        updates, inner_state = optax.tree.where(accept, new, old)
-        dropped = state.dropped + jnp.where(accept, 0, 1)
-        return updates, DropStaleState(dropped, inner_state)
-
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)

@@ -3,27 +3,24 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src import base, buffers, inners, taking, xla
+from delayjax._src import base, buffers, inners, refusing, taking, xla
 from delayjax._src.aggregation import Aggregation
 from delayjax._src.cluster.trace import Arrivals, Trace
 from delayjax._src.ring import ring as rings
-
-Accept = Callable[[Any, jax.Array], jax.Array]
-"""(gradients, staleness int32 []) -> whether the server uses them, bool []."""
 
 
 class Version(NamedTuple):
     """A version of the parameters in the history."""
 
     params: Any
-    applied: Any  # updates that had moved them, int32 []; () where all updates do
+    number: Any  # updates that were applied before, int32 []; () where all are
 
 
 class ReplayState(NamedTuple):
@@ -31,28 +28,39 @@ class ReplayState(NamedTuple):
 
     params: Any
     model_state: Any  # the server's newest; None where the model has none
-    applied: jax.Array  # updates that moved the parameters, int32 []
-    versions: rings.Ring  # the last `Version`s; `pushed` is the number of updates done
+    version: jax.Array  # updates that were applied, int32 []
+    versions: rings.Ring  # the last `Version`s; `pushed` counts refused updates too
     opt_state: Any
     each_state: Any
     aggregation_state: Any
     key: jax.Array
 
 
-class Report(NamedTuple):
+class ReplayReport(NamedTuple):
     """The report of an update."""
 
     metrics: Any  # the mean over the gradients that arrived
     staleness: jax.Array  # the mean over the gradients used, in updates, float32 []
     gradients: jax.Array  # the number of gradients used, int32 []
+    ages: jax.Array  # the staleness of each gradient, -1: not used, int32 [K]
+
+
+class Init(Protocol):
+    """The state before the first update."""
+
+    def __call__(
+        self, params: Any, key: jax.Array, *, model_state: Any = None
+    ) -> ReplayState: ...
 
 
 class Replay(NamedTuple):
     """Training along a trace, as three functions."""
 
-    init: Callable[..., ReplayState]  # of (params, key, model_state=None)
-    step: Callable[[ReplayState, tuple[Arrivals, Any]], tuple[ReplayState, Report]]
-    run: Callable[[ReplayState, Any], tuple[ReplayState, Report]]
+    init: Init
+    step: Callable[
+        [ReplayState, tuple[Arrivals, Any]], tuple[ReplayState, ReplayReport]
+    ]
+    run: Callable[[ReplayState, Any], tuple[ReplayState, ReplayReport]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,18 +77,12 @@ class Plan:
     divisor: int | None = None  # None where it is not the same for all updates
     each: optax.GradientTransformationExtraArgs | None = None
     aggregation: Aggregation | None = None
-    accept: Accept | None = None
     read_spread: float = 0.0
 
     @property
     def dense(self) -> bool:
         """Whether every slot of every chunk holds a gradient of its own."""
         return self.full and self.width % self.chunk == 0
-
-    @property
-    def all_used(self) -> bool:
-        """Whether the server uses a gradient in every slot."""
-        return self.dense and self.accept is None
 
 
 class _Gathered(NamedTuple):
@@ -89,7 +91,7 @@ class _Gathered(NamedTuple):
     total: Any  # of the gradients used; or the aggregation's state
     metrics: Any  # of all gradients that are there
     model_state: Any  # the mean over the gradients used
-    staleness: jax.Array  # of the gradients used, int32 []
+    ages: jax.Array  # of the gradients used, else -1, int32 [K]
     there: jax.Array  # the number of gradients, int32 []
     used: jax.Array  # the number of gradients used, int32 []
     each_state: Any
@@ -102,7 +104,6 @@ def replay(
     *,
     each: optax.GradientTransformation | None = None,
     aggregation: Aggregation | None = None,
-    accept: Accept | None = None,
     chunk: int | None = None,
     max_staleness: int | None = None,
     read_spread: float = 0.0,
@@ -122,6 +123,12 @@ def replay(
 
     A leaf that is not floating (a counter, a key) comes from the last gradient used.
 
+    A rule that refuses (`drop_stale`, `kardam`, `zeno_plus_plus`, `refusing`) may be
+    `tx`, and be in `each`. A refused gradient counts in no sum, and the divisor shrinks
+    by its share. An update whose gradients are all refused changes neither parameters
+    nor optimizer nor s, and makes no version: with a rule, staleness counts the updates
+    that were applied.
+
     Args:
         trace: a trace from `cluster.simulate` or `cluster.load_trace`; or several
             traces, one for each replicate, over which you map `step`.
@@ -136,11 +143,8 @@ def replay(
             If the metrics are one real number, the loss, also its mean, `value=`.
         each: a transformation of each gradient before the mean, with its `staleness=`,
             `stale_params=`, `worker=` and `value=`. Its state passes through them in
-            order.
+            order. Also when `tx` refuses their mean.
         aggregation: replaces the sum over the trace's divisor.
-        accept: refuses gradients by their value: (gradients, staleness) -> bool []. An
-            update that accepts nothing changes no parameters and no optimizer, and
-            counts in no later staleness. A history in `tx` is copied at each update.
         chunk: the number of gradients that one `vmap` takes; by default all.
         max_staleness: the largest staleness allowed, in updates.
         read_spread: the share of a gradient's staleness over which its read is spread,
@@ -150,13 +154,14 @@ def replay(
     Returns:
         `init(params, key, model_state=None)`. `step(state, (arrivals, batches))`, for a
         scan of your own over `(trace.arrivals(start, stop), batches)` with batches
-        [n, K, ...], returns the state and a `Report`. `run(state, batches)` scans the
-        next n updates and donates the state. In rows with fewer than K gradients the
-        other batches are not used. A row that asks for a version that is not kept (of
-        another trace, or soon after `resize_history`) reports nan.
+        [n, K, ...], returns the state and a `ReplayReport`. `run(state, batches)` scans
+        the next n updates and donates the state. In rows with fewer than K gradients
+        the other batches are not used. A row that asks for a version that is not kept
+        (of another trace, or soon after `resize_history`) reports nan.
 
         The state holds (largest staleness + 1) parameter trees, none if it is 0, and
-        one model state; `versions.pushed` is the number of updates done. An update
+        one model state; `versions.pushed` is the number of rows done, and `version` the
+        number of updates applied, which is smaller if a rule refused some. An update
         needs `chunk` more of both, whatever the number of workers. It costs the
         gradients, one write and K reads of a tree. Under `vmap` use
         `ring.vmap_axes(state)`. A run that is saved and restored between two calls of
@@ -164,8 +169,9 @@ def replay(
 
     Raises:
         ValueError: if the trace is deeper than `max_staleness`, gradients are late and
-            `tx` or `each` needs fresh ones (see `delayed`), or (in `step`) the batches
-            do not fit the trace.
+            `tx` or `each` needs fresh ones (see `delayed`), (in `init`) a rule that
+            refuses is not last in its chain, or (in `step`) the batches do not fit the
+            trace.
 
     Example:
         >>> from delayjax import cluster
@@ -212,10 +218,9 @@ def replay(
         chunk=min(chunk, width),
         full=full,
         shared=all(map(_ages_agree, traces)) and (read_spread == 0.0 or width == 1),
-        divisor=width if constant and accept is None else None,
+        divisor=width if constant else None,
         each=None if each is None else base.as_transformation("each", each),
         aggregation=aggregation,
-        accept=accept,
         read_spread=float(read_spread),
     )
     step = functools.partial(update, plan)
@@ -250,42 +255,46 @@ def begin(
     """The state before the first update."""
     start = params, model_state, key
     params, model_state, key = jax.tree.map(buffers.copied, start)
-    applied = jnp.zeros((), jnp.int32)
     state = ReplayState(
         params=params,
         model_state=model_state,
-        applied=applied,
-        versions=rings.init(_kept(plan, params, applied), plan.depth + 1),
+        version=jnp.zeros((), jnp.int32),
+        versions=rings.init((), plan.depth + 1),
         opt_state=plan.tx.init(params),
         each_state=plan.each.init(params) if plan.each else (),
         aggregation_state=plan.aggregation.init(params) if plan.aggregation else (),
         key=key,
     )
-    return buffers.unshared(state)
+    refusing.check_place("tx", state.opt_state)
+    refusing.check_place("each", state.each_state, alone=False)
+    versions = rings.init(_kept(plan, state), plan.depth + 1)
+    return buffers.unshared(state._replace(versions=versions))
 
 
 def update(
     plan: Plan, state: ReplayState, arrived: tuple[Arrivals, Any]
-) -> tuple[ReplayState, Report]:
+) -> tuple[ReplayState, ReplayReport]:
     """One update of the server."""
     arrivals, batches = arrived
     _check_width(plan.width, arrivals, batches)
     taking.check_depth(state.params, state.versions, plan.depth)
     step = state.versions.pushed
     # write, then read: a read of the old buffer would copy the whole ring
-    kept = _kept(plan, state.params, state.applied)
-    state = state._replace(versions=rings.push(state.versions, kept))
+    versions = rings.push(state.versions, _kept(plan, state))
+    state = state._replace(versions=versions)
     key, version = jax.random.fold_in(state.key, step), None
     if plan.shared:
         age = jnp.maximum(arrivals.staleness[0], 0)
         version = _read(plan, state, age, jax.random.fold_in(key, 0))
     gathered = _gather(plan, state, version, key, arrivals, batches)
+    there = jnp.maximum(gathered.there, 1)
 
     aggregation_state = state.aggregation_state
     if plan.aggregation is None:
         divisor = arrivals.divisor if plan.divisor is None else plan.divisor
-        if plan.accept is not None:
-            divisor = jnp.maximum(gathered.used, 1)
+        if refusing.refuses(state.each_state):
+            used = jnp.maximum(gathered.used, 1).astype(jnp.float32)
+            divisor = divisor * used / there.astype(jnp.float32)
         direction = jax.tree.map(
             lambda total, leaf: (total / divisor).astype(leaf.dtype),
             *(gathered.total, state.params),
@@ -293,45 +302,61 @@ def update(
     else:
         direction, aggregation_state = plan.aggregation.finish(gathered.total)
         taking.check_shapes("aggregation", "a direction", direction, state.params)
-    mean = (gathered.staleness / jnp.maximum(gathered.used, 1)).astype(jnp.float32)
+    ages = gathered.ages
+    total_age = jnp.maximum(ages, 0).sum(dtype=jnp.int32)
+    mean = (total_age / jnp.maximum(gathered.used, 1)).astype(jnp.float32)
     handed: dict[str, Any] = {"staleness": mean}
     if version is not None:
-        age = arrivals.staleness[0] if plan.accept is None else mean
-        handed["staleness"] = jnp.maximum(age, 0).astype(jnp.int32)
+        handed["staleness"] = jnp.maximum(ages.max(), 0)  # one age for all
         handed["stale_params"] = version.params
     if plan.width == 1:
         handed["worker"] = arrivals.worker[0]
-    there = jnp.maximum(gathered.there, 1)
     if _is_loss(gathered.metrics):
         handed["value"] = gathered.metrics / there
     updates, opt_state = plan.tx.update(
         direction, state.opt_state, state.params, **handed
     )
     taking.check_shapes("tx", "updates", updates, state.params)
-    params, applied = optax.apply_updates(state.params, updates), state.applied + 1
-    if plan.accept is not None:
-        any_used = gathered.used > 0
-        params, opt_state = optax.tree.where(
-            any_used, (params, opt_state), (state.params, state.opt_state)
-        )
-        applied = state.applied + any_used
+    after = state._replace(
+        params=optax.apply_updates(state.params, updates),
+        model_state=taking.new_state(gathered.model_state, state.model_state),
+        version=state.version + 1,
+        opt_state=opt_state,
+        aggregation_state=aggregation_state,
+    )
+    used = gathered.used
+    if refusing.refuses(state.each_state):
+        has_some = (used > 0) | (gathered.there == 0)
+        after = _moved_where(has_some, after, state, *_MOVED)
+    if refusing.refuses(opt_state):
+        applied = refusing.was_applied(opt_state)
+        # the rule has kept the optimizer, and its memory moves
+        after = _moved_where(applied, after, state, *_MADE)
+        used, mean = jnp.where(applied, used, 0), jnp.where(applied, mean, 0.0)
+        ages = jnp.where(applied, ages, -1)
     oldest = jnp.minimum(step - state.versions.first, plan.depth)
     is_kept = (arrivals.staleness <= oldest).all()
-    report = Report(
+    report = ReplayReport(
         metrics=jax.tree.map(
             lambda total: jnp.where(is_kept, total / there, jnp.nan), gathered.metrics
         ),
         staleness=jnp.where(is_kept, mean, jnp.nan),
-        gradients=gathered.used,
+        gradients=used,
+        ages=ages,
     )
-    return state._replace(
-        params=params,
-        model_state=taking.new_state(gathered.model_state, state.model_state),
-        applied=applied,
-        opt_state=opt_state,
-        each_state=gathered.each_state,
-        aggregation_state=aggregation_state,
-    ), report
+    return after._replace(each_state=gathered.each_state), report
+
+
+_MADE = ("params", "model_state", "version", "aggregation_state")
+_MOVED = (*_MADE, "opt_state")
+
+
+def _moved_where(
+    moves: jax.Array, after: ReplayState, before: ReplayState, *names: str
+) -> ReplayState:
+    """`after`, with these parts as they were before where nothing moves."""
+    new, old = ({n: getattr(state, n) for n in names} for state in (after, before))
+    return after._replace(**optax.tree.where(moves, new, old))
 
 
 def _check_width(width: int, arrivals: Arrivals, batches: Any) -> None:
@@ -356,6 +381,8 @@ def _gather(
 ) -> _Gathered:
     """The sums over all gradients of an update, of one `version` if they share it."""
     row = arrivals.staleness, arrivals.worker, batches
+    refuses_some = refusing.refuses(state.each_state)
+    counted = _is_counted(state)
 
     def add(block, gathered):
         """Takes the gradients of one chunk, each at its version, and adds them."""
@@ -377,43 +404,39 @@ def _gather(
         taken = _over(functools.partial(taking.take, plan.grad_fn), axes, plan.chunk)(
             at.params, own, keys, state.model_state
         )
-        used = there
-        if (accept := plan.accept) is not None:
-
-            def accepts(*one):
-                name = "accept(gradients, staleness)"
-                return base.as_scalar(name, accept(*one), jnp.bool_)
-
-            ages = jnp.where(there, state.applied - at.applied, 0)
-            used = there & _over(accepts, (0, 0), plan.chunk)(taken.gradients, ages)
-        values, each_state = taken.gradients, gathered.each_state
+        if counted:
+            ages = state.version - at.number  # at a shared version one for all
+        ages = jnp.where(there, ages, -1)
+        used, values, each_state = there, taken.gradients, gathered.each_state
         if plan.each is not None:
-            handed = {"staleness": ages, "worker": workers}
+            handed = {"staleness": jnp.maximum(ages, 0), "worker": workers}
             if _is_loss(one.metrics):
                 handed["value"] = taken.metrics
             same = {"stale_params": at.params}
             if not plan.shared:
                 handed, same = handed | same, {}
             each = functools.partial(plan.each.update, params=state.params, **same)
-            rows = values, used, handed
-            values, each_state = _each(each, each_state, rows, all_used=plan.all_used)
+            rows = values, there, handed
+            values, used, each_state = _each(each, each_state, rows, dense=plan.dense)
             value = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], values))
             taking.check_shapes("each", "gradients", value, state.params)
         if plan.aggregation is None:
-            mask = None if plan.all_used else used
+            mask = None if plan.dense and not refuses_some else used
             total = taking.add(gathered.total, values, mask)
         else:
             workers = jnp.where(used, workers, -1)
             total = plan.aggregation.add(gathered.total, values, workers)
         mask = None if plan.dense else there
+        # by a gather: a write to `slots` would be a scatter in a grid
+        place = jnp.arange(plan.width) - first
+        is_here = (place >= block * plan.chunk - first) & (place < plan.chunk)
         return _Gathered(
             total=total,
             metrics=taking.add(gathered.metrics, taken.metrics, mask),
             model_state=taking.add_states(
                 gathered.model_state, gathered.used, taken.model_state, used
             ),
-            staleness=gathered.staleness
-            + jnp.where(used, ages, 0).sum(dtype=jnp.int32),
+            ages=jnp.where(is_here, jnp.where(used, ages, -1)[place], gathered.ages),
             there=gathered.there + there.sum(dtype=jnp.int32),
             used=gathered.used + used.sum(dtype=jnp.int32),
             each_state=each_state,
@@ -429,7 +452,7 @@ def _gather(
         total=total,
         metrics=taking.nothing(one.metrics),
         model_state=taking.no_states(state.model_state),
-        staleness=zero,
+        ages=jnp.full(plan.width, -1, jnp.int32),
         there=zero,
         used=zero,
         each_state=state.each_state,
@@ -448,29 +471,33 @@ def _is_loss(metrics: Any) -> bool:
 
 
 def _each(
-    update: Callable, each_state: Any, rows: tuple[Any, Any, Any], *, all_used: bool
-) -> tuple[Any, Any]:
-    """The gradients after `each`, which receives one after the other."""
+    update: Callable, each_state: Any, rows: tuple[Any, Any, Any], *, dense: bool
+) -> tuple[Any, jax.Array, Any]:
+    """The gradients after `each`, in order, whether each is used, and the state."""
 
     def one(state, row):
-        value, used, handed = row
+        value, there, handed = row
         value, new_state = update(value, state, **handed)
-        if not all_used:
-            new_state = optax.tree.where(used, new_state, state)
-        return new_state, value
+        used = there
+        if refusing.refuses(new_state):
+            used &= refusing.was_applied(new_state)
+        if not dense:
+            new_state = optax.tree.where(there, new_state, state)
+        return new_state, (value, used)
 
     if jax.tree.leaves(each_state):
-        each_state, values = jax.lax.scan(one, each_state, rows)
+        each_state, (values, used) = jax.lax.scan(one, each_state, rows)
     else:  # without a state the order does not matter
-        each_state, values = jax.vmap(functools.partial(one, each_state))(rows)
-    return values, each_state
+        alone = jax.vmap(functools.partial(one, each_state))
+        each_state, (values, used) = alone(rows)
+    return values, used, each_state
 
 
 def _read(plan: Plan, state: ReplayState, age: jax.Array, key: jax.Array) -> Version:
     """The version of `age` updates ago; a mixture with `read_spread`."""
     if plan.depth == 0:
-        return Version(state.params, state.applied)
-    like = _kept(plan, state.params, state.applied)
+        return Version(state.params, state.version)
+    like = _kept(plan, state)
     if plan.read_spread == 0.0:
         return rings.read(state.versions, age, like)
     newest = age - jnp.floor(plan.read_spread * age).astype(jnp.int32)
@@ -480,15 +507,20 @@ def _read(plan: Plan, state: ReplayState, age: jax.Array, key: jax.Array) -> Ver
         state.params,
         lambda key, shape, dtype: jax.random.randint(key, shape, newest, age + 1),
     )
-    counted = () if plan.accept is None else age
+    counted = age if _is_counted(state) else ()
     return rings.read(state.versions, Version(ages, counted), like)
 
 
-def _kept(plan: Plan, params: Any, applied: jax.Array) -> Version:
+def _kept(plan: Plan, state: ReplayState) -> Version:
     """The part of a version that is kept: nothing where no gradient is late."""
     if plan.depth == 0:
         return Version((), ())
-    return Version(params, () if plan.accept is None else applied)
+    return Version(state.params, state.version if _is_counted(state) else ())
+
+
+def _is_counted(state: ReplayState) -> bool:
+    """Whether arrivals and versions differ in number, because a rule refuses some."""
+    return refusing.refuses((state.opt_state, state.each_state))
 
 
 def _over(function: Callable, axes: tuple, size: int) -> Callable:

@@ -289,8 +289,9 @@ def dasa(
 
     Put this rule before the optimizer, and before the mean over workers, which still
     divides by all of them: `optax.chain(dasa(eta, 2.0), exchange.mean(optimizer))`.
-    It drops the gradient alone: a momentum behind it still moves. `drop_stale` protects
-    the state of an optimizer too, from gradients that are too old.
+    It replaces the gradient alone, and the iteration counts: a momentum behind it still
+    moves. `drop_stale` and `refusing` keep the state of the optimizer too, and in
+    `replay` what they refuse makes no version.
 
     Args:
         learning_rate: eta of the optimizer, a number or a schedule. May be traced.

@@ -13,6 +13,8 @@ import delayjax as dj
 from experiments.tasks.task import Task
 from experiments.training.methods import Method, Now
 from experiments.training.rules import (
+    NONE,
+    REFUSED,
     Model,
     Plan,
     Rule,
@@ -21,6 +23,7 @@ from experiments.training.rules import (
     called,
     data_seed,
     loss_and_gradients,
+    was_applied,
 )
 from experiments.training.traces import Traces, into
 
@@ -109,12 +112,13 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
         model, tx_state = held.state
         there = now.place >= 0
         count = jnp.maximum(there.sum(), 1)
+        ages = jnp.where(was_applied(tx_state), now.behind, REFUSED)
         return Update(
             model=model,
             memory=dj.workers.WorkerState(tx_state, memory.axes),
             loss=jnp.where(there, losses, 0.0).sum() / count,
             staleness=jnp.where(there, now.behind, 0).sum() / count,
-            ages=jnp.where(there, now.behind, -1),
+            ages=jnp.where(there, ages, NONE),
         )
 
     def evaluated(model, memory):

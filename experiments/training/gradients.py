@@ -13,6 +13,8 @@ import optax
 import delayjax as dj
 from experiments.tasks.task import Task
 from experiments.training.rules import (
+    NONE,
+    REFUSED,
     Model,
     Plan,
     Rule,
@@ -22,6 +24,7 @@ from experiments.training.rules import (
     called,
     data_seed,
     loss_and_gradients,
+    was_applied,
 )
 
 
@@ -185,7 +188,8 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
         updates, memory = tx.update(grads, memory, model.params, value=value)
         told = _staleness(memory)
         moved = Model(optax.apply_updates(model.params, updates), state)
-        ages = jnp.where(_has_arrived(memory) & is_full, told, -1)
+        ages = jnp.where(was_applied(memory), told, REFUSED)
+        ages = jnp.where(_has_arrived(memory) & is_full, ages, NONE)
         return Update(moved, memory, loss, told.astype(jnp.float32), ages)
 
     def given(start, stop, own=None):

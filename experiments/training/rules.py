@@ -1,5 +1,6 @@
 """What a kind of training is: a small protocol, and how its functions are called."""
 
+import functools
 import inspect
 import math
 import types
@@ -7,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -24,6 +26,10 @@ class Model(NamedTuple):
     state: Any = ()  # BatchNorm's statistics and the like; () where there are none
 
 
+NONE, REFUSED = -1, -2
+"""The ages of a gradient that is not there, and of a gradient that a rule refused."""
+
+
 class Update(NamedTuple):
     """What one update does to a cell."""
 
@@ -31,7 +37,8 @@ class Update(NamedTuple):
     memory: Any
     loss: jax.Array  # mean over the update's gradients, float32 []
     staleness: jax.Array  # that the optimizer was told, in updates, []
-    ages: jax.Array  # staleness of each gradient, int32 [K] or []; -1: there is none
+    # staleness of each gradient, int32 [K] or []; NONE or REFUSED where none is used
+    ages: jax.Array
 
 
 class Plan(NamedTuple):
@@ -148,6 +155,12 @@ def loss_and_gradients(
         model.params, batch, **options
     )
     return loss, grads, state
+
+
+def was_applied(memory: Any) -> Any:
+    """Whether no rule refused the last gradient, bool [], or of each worker."""
+    applied = [value for _, value in optax.tree.get_all_with_path(memory, "applied")]
+    return functools.reduce(jnp.logical_and, applied, True)
 
 
 def data_seed(seed: int) -> int:

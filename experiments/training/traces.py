@@ -7,12 +7,15 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
 import delayjax as dj
 from experiments.tasks.task import Task
 from experiments.training.rules import (
+    NONE,
+    REFUSED,
     Model,
     Plan,
     Rule,
@@ -99,7 +102,6 @@ def along(
     make: Callable[..., optax.GradientTransformation] | optax.GradientTransformation,
     *,
     each: Any = None,
-    accept: Callable[..., Any] | None = None,
     aggregation: Any = None,
     read_spread: float = 0.0,
     client: Any = None,
@@ -115,7 +117,6 @@ def along(
         make: grid axes -> the server's optimizer.
         each: a transformation of every gradient, or a function of grid axes that makes
             one; see `dj.replay`.
-        accept: as in `dj.replay`.
         aggregation: as in `dj.replay`.
         read_spread: as in `dj.replay`.
         client: the optimizer of federated clients, or a function of grid axes that
@@ -123,9 +124,7 @@ def along(
             `dj.local_training`. None: workers send gradients.
         client_steps: of a client, each on an equal part of its batch.
     """
-    options = dict(
-        each=each, accept=accept, aggregation=aggregation, read_spread=read_spread
-    )
+    options = dict(each=each, aggregation=aggregation, read_spread=read_spread)
     return _Along(source, make, options, client, client_steps)
 
 
@@ -264,9 +263,9 @@ def _rule(
             state = state._replace(model_state=model.state)
         state, report = replay(key, hyper).step(state, given)
         after = Model(state.params, state.model_state if task.has_state else ())
-        return Update(
-            after, kept(state), report.metrics, report.staleness, given[0].staleness
-        )
+        refused = jnp.where(given[0].staleness >= 0, REFUSED, NONE)
+        ages = jnp.where(report.ages >= 0, report.ages, refused)
+        return Update(after, kept(state), report.metrics, report.staleness, ages)
 
     def given(start, stop, own=None):
         """Gradient g of a seed, in the order of the trace, is taken on its batch g."""

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src import base, collectives, inners
+from delayjax._src import base, collectives, inners, refusing
 from delayjax._src.exchange import mean as means
 
 
@@ -106,6 +106,8 @@ def one_step_late(
     inners.check("inner", inner, wrapper=name)
 
     def init_fn(params):
+        inner_state = inner.init(params)
+        refusing.check_place("inner", inner_state)
         return OutboxState(
             staleness=jnp.zeros((), jnp.float32),
             outbox=empty(params),
@@ -114,7 +116,7 @@ def one_step_late(
             # not the parameters: then one buffer would be donated twice
             stale_params=optax.tree.zeros_like(params) if keep_params else (),
             full=jnp.zeros((), bool),
-            inner_state=inner.init(params),
+            inner_state=inner_state,
         )
 
     def update_fn(

@@ -232,7 +232,7 @@ def event_triggered(probability: float) -> Protocol:
 
     A worker that does not send drops its gradient, reads and goes on: nu -> p nu, mean
     tau = p (P - 1). This models the trigger of Yu, Chen and Poor, arXiv:2406.11159; to
-    decide by the gradient's value, use `replay`'s `accept`.
+    decide by the gradient's value, use `refusing` in `replay`.
 
     Args:
         probability: p in (0, 1], that a gradient is sent.

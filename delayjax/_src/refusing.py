@@ -1,0 +1,219 @@
+"""Rules that refuse gradients: a refused gradient moves nothing and ages nobody."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
+
+from delayjax._src import base
+
+Accept = Callable[..., tuple[Any, Any, Any]]
+"""(gradients, memory, params, **extra_args) -> (whether to use the gradients, bool [];
+the gradients for `inner`; the memory)."""
+
+
+class RefusingState(NamedTuple):
+    """State of a rule that refuses gradients."""
+
+    applied: jax.Array  # whether the last gradient was used, bool []
+    dropped: jax.Array  # gradients refused so far, int32 []
+    dropped_in_row: jax.Array  # gradients refused since the last one used, int32 []
+    memory: Any  # of the rule: refused gradients change it too
+    inner_state: Any  # unchanged by a refused gradient
+
+
+def refusing(
+    inner: optax.GradientTransformation,
+    accept: Accept,
+    *,
+    begin: Callable[[Any], Any] | None = None,
+    axis_name: base.AxisName | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Refuses gradients by a rule of your own, as `drop_stale` and `kardam` do.
+
+        used, g, memory <- accept(g, memory, x, **extra_args)
+        updates <- inner(g)   if used, else 0
+
+    A refused gradient changes neither the parameters nor the state of `inner`. `replay`
+    and `adasync` read `applied`: there a refused gradient counts in no sum, no divisor
+    and no later staleness, because it makes no new version of the parameters.
+
+    Args:
+        inner: the *whole* optimizer. The rule stands last in a chain: momentum behind
+            or before it would move with refused gradients. `delayed`, `replay` and
+            `adasync` say so where it does not. In `each` of `replay` wrap
+            `optax.identity()`, or what each gradient goes through. A history in `inner`
+            is copied at every step: put `delayed` outside.
+        accept: (gradients, memory, params, **extra_args) -> (used, gradients, memory).
+            `used` is a bool []. `inner` receives the gradients that it returns. Extra
+            arguments are those of `update`: `staleness=` and more, see `replay`.
+        begin: parameters -> the memory before the first gradient; by default ().
+        axis_name: the workers' axes along which gradients are used apart, in
+            `shard_map`. By default the axes along which the parameters differ.
+
+    Returns:
+        A transformation with a `RefusingState`: the memory and `inner`'s state. It
+        selects between the old and the new state of `inner`.
+
+    Raises:
+        TypeError: in `update`, if `accept` answers no bool.
+
+    Example:
+        >>> def large(gradient, memory, params, **extra_args):
+        ...     return optax.tree.norm(gradient) > 1.0, gradient, memory
+        >>> tx = refusing(optax.sgd(1.0), large)
+        >>> state = tx.init(jnp.zeros(()))
+        >>> for gradient in (2.0, 0.5, 3.0):
+        ...     update, state = tx.update(jnp.asarray(gradient), state)
+        ...     print(update, state.applied, state.dropped)
+        -2.0 True 0
+        0.0 False 1
+        -3.0 True 1
+    """
+    inner = base.as_transformation("inner", inner)
+    for name, function in {"accept": accept, "begin": begin}.items():
+        if not callable(function) and not (name == "begin" and function is None):
+            raise TypeError(f"`{name}` must be a function, got {function!r}.")
+    if axis_name is not None:
+        axis_name = base.as_names(axis_name)
+
+    def init_fn(params):
+        state = RefusingState(
+            applied=jnp.ones((), bool),
+            dropped=jnp.zeros((), jnp.int32),
+            dropped_in_row=jnp.zeros((), jnp.int32),
+            memory=() if begin is None else begin(params),
+            inner_state=inner.init(params),
+        )
+        state = base.vary_as(params, state)
+        return base.vary(state, axis_name=axis_name) if axis_name else state
+
+    def update_fn(updates, state, params=None, **extra_args):
+        used, updates, memory = accept(updates, state.memory, params, **extra_args)
+        used = base.as_scalar("accept(gradients, ...)", used, jnp.bool_).astype(bool)
+        new = inner.update(updates, state.inner_state, params, **extra_args)
+        old = optax.tree.zeros_like(new[0]), state.inner_state
+        updates, inner_state = optax.tree.where(used, new, old)
+        applied = used
+        if refuses(inner_state):  # a rule in a rule
+            applied &= was_applied(inner_state)
+        return updates, RefusingState(
+            applied=base.typed_like(applied, state.applied),
+            dropped=state.dropped + ~used,
+            dropped_in_row=jnp.where(used, 0, state.dropped_in_row + 1),
+            memory=memory,
+            inner_state=inner_state,
+        )
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def drop_stale(
+    inner: optax.GradientTransformation,
+    bound: ArrayLike,
+    *,
+    axis_name: base.AxisName = "workers",
+) -> optax.GradientTransformationExtraArgs:
+    """Refuses gradients that are too old.
+
+    While tau > bound the update is zero and the state of `inner` (counters, moments)
+    does not change. Otherwise this is `inner`, with all extra arguments. Along a trace
+    (`replay`) tau counts the updates that were applied since the worker read: then this
+    is Ringmaster's server (`cluster.protocols.ringmaster(bound + 1)`).
+
+    Args:
+        inner: the whole optimizer, see `refusing`. A history in it would be copied at
+            every step: put `delayed` outside, `delayed(drop_stale(optimizer, 8), ...)`.
+        bound: the largest accepted staleness, in steps: an integer that may be traced.
+        axis_name: the workers' axes along which staleness differs, in `shard_map`.
+
+    Returns:
+        A transformation with the state of `refusing`. It needs one `staleness=` for all
+        leaves. The clock of a `delayed` outside counts its own steps, refused or not.
+
+    Example:
+        >>> tx = drop_stale(optax.sgd(1.0), 2)
+        >>> state = tx.init(jnp.zeros(()))
+        >>> for tau in (1, 3, 2):
+        ...     update, state = tx.update(jnp.ones(()), state, staleness=tau)
+        ...     print(update, state.dropped)
+        -1.0 0
+        0.0 1
+        -1.0 1
+
+    References:
+        Gupta, Zhang and Wang, Rudra, ICDM 2016, arXiv:1509.04210 (released server);
+        Maranjyan, Tyurin and Richtarik, Ringmaster ASGD, ICML 2025, arXiv:2501.16168
+        (its R is bound + 1).
+    """
+    if base.is_concrete(bound):
+        bound = base.check_bound("bound", bound)
+
+    def accept(updates, memory, params, *, staleness=None, **extra_args):
+        base.require(staleness, "staleness", "drop_stale", _WRAP)
+        tau = base.check_staleness("drop_stale", staleness, mean=True)
+        return tau <= bound, updates, memory
+
+    return refusing(inner, accept, axis_name=axis_name)
+
+
+_WRAP = "wrap the whole chain, `delayed(optax.chain(...), delay)`"
+
+
+def refuses(state: Any) -> bool:
+    """Whether a state has a rule that refuses."""
+    return bool(_rules(state))
+
+
+def was_applied(state: Any) -> jax.Array:
+    """Whether the last gradient was used, bool []: what the outermost rule says."""
+    return _rules(state)[0].applied
+
+
+def check_place(name: str, state: Any, *, alone: bool = True) -> None:
+    """Checks that a rule that refuses has the whole optimizer of `name` in it.
+
+    `alone` says that no other state stands before the rule either.
+    """
+    if not refuses(state) or _is_rule(state):
+        return
+    parts = _parts(state)
+    place = next(place for place, part in enumerate(parts) if refuses(part))
+    kind = type(state).__name__
+    if kind in _SKIPS:
+        raise ValueError(
+            f"`{name}` must ask its rule that refuses at every step, got the rule in a"
+            f" {kind}: put the rule outside, drop_stale(wrapper(optimizer), bound)."
+        )
+    is_chain = type(state) in (tuple, list)
+    moved = parts[place + 1 :] if is_chain else []
+    if type(state) is dict:  # parts of the parameters
+        moved = parts[:place] + parts[place + 1 :]
+    if moved or (is_chain and alone and jax.tree.leaves(parts[:place])):
+        raise ValueError(
+            f"`{name}` must have its whole optimizer inside of the rule that refuses,"
+            f" got the rule as part {place + 1} of {len(parts)}, and the others move"
+            " with refused gradients: write drop_stale(optax.chain(...), bound)."
+        )
+    check_place(name, parts[place], alone=alone)
+
+
+# states of Optax's wrappers that call `inner` at some steps alone
+_SKIPS = ("MultiStepsState", "ApplyIfFiniteState", "ConditionallyTransformState")
+
+
+def _is_rule(node: Any) -> bool:
+    return isinstance(node, RefusingState)
+
+
+def _rules(state: Any) -> list[RefusingState]:
+    """The outermost rules of a state."""
+    return [n for n in jax.tree.leaves(state, is_leaf=_is_rule) if _is_rule(n)]
+
+
+def _parts(node: Any) -> list[Any]:
+    """The children of a node."""
+    return jax.tree.leaves(node, is_leaf=lambda child: child is not node)

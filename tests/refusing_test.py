@@ -1,0 +1,234 @@
+"""Rules that refuse, coupled with the loop: the loop makes the staleness they see."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+from delayjax.cluster import protocols
+
+WORKERS = 16
+MEMORYLESS = dj.cluster.Cluster(WORKERS, dj.cluster.exponential(1.0))
+ASYNC = dj.cluster.simulate(MEMORYLESS, protocols.k_async(1), 4000, seed=0)
+MOMENTUM = optax.sgd(0.01, momentum=0.5)
+
+
+def noisy_bowl(x, batch, key):
+    del batch
+    return 0.5 * (x @ x), x + jax.random.normal(key, x.shape)
+
+
+def unnoisy_bowl(x, batch, key):
+    del batch, key
+    return 0.5 * (x @ x), x
+
+
+def trained(trace, tx, *, grad_fn=noisy_bowl, **options):
+    """The last state and the reports."""
+    training = dj.replay(trace, grad_fn, tx, **options)
+    state = training.init(jnp.ones(3), jax.random.key(0))
+    batches = jnp.zeros((trace.num_updates, trace.max_gradients))
+    return training.run(state, batches)
+
+
+@pytest.mark.parametrize("bound", [0, 7, 40])
+def test_dropping_stale_gradients_is_ringmaster_s_server(bound):
+    """The same arrivals, by two ways: the trace refuses, or the optimizer does."""
+    state, report = trained(ASYNC, dj.drop_stale(MOMENTUM, bound), grad_fn=unnoisy_bowl)
+    used = np.asarray(report.gradients) > 0
+    rule = protocols.ringmaster(bound + 1)
+    ringmaster = dj.cluster.simulate(MEMORYLESS, rule, int(used.sum()), seed=0)
+    np.testing.assert_array_equal(report.ages[used, 0], ringmaster.staleness[:, 0])
+    expected, _ = trained(ringmaster, MOMENTUM, grad_fn=unnoisy_bowl)
+    np.testing.assert_allclose(state.params, expected.params, rtol=1e-5)
+    theirs = jax.tree.leaves(expected.opt_state)
+    ours = jax.tree.leaves(state.opt_state.inner_state)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5), ours, theirs)
+    # of a geometric law of mean P - 1, for memoryless workers
+    ages = np.arange(2000)
+    pmf = (1 - 1 / WORKERS) ** ages
+    kept = dj.cluster.StalenessLaw(pmf / pmf.sum()).filtered_by_bound(bound)
+    assert used.mean() == pytest.approx(kept.accepted, abs=0.02)
+    mean = report.ages[used].mean()
+    assert mean == pytest.approx(kept.law.mean, rel=0.05, abs=0.01)
+    assert state.version == used.sum() == ASYNC.num_updates - state.opt_state.dropped
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_an_accepted_gradient_ages_the_others_by_one_and_a_refused_one_nobody(share):
+    """So the ages of all arrivals add up to (P - 1) for each gradient accepted.
+
+    Whatever the workers' times: an update ages the P - 1 gradients on their way.
+    """
+
+    def coin(gradients, memory, params, *, staleness, **extra_args):
+        step, total = memory
+        key = jax.random.fold_in(jax.random.key(1), step)
+        used = jax.random.uniform(key) < share
+        return used, gradients, (step + 1, total + staleness)
+
+    def begin(params):
+        return jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
+
+    times = dj.cluster.Cluster(WORKERS, dj.cluster.pareto(0.5, 2.0))
+    trace = dj.cluster.simulate(times, protocols.k_async(1), 2000, seed=1)
+    state, report = trained(trace, dj.refusing(MOMENTUM, coin, begin=begin))
+    used = np.asarray(report.gradients).sum()
+    assert used / trace.num_updates == pytest.approx(share, abs=0.04)
+    # of gradients still on their way at the end, at most P - 1, the ages are not summed
+    missing = (WORKERS - 1) * int(used) - int(state.opt_state.memory[1])
+    newest = trace.num_updates - np.array(
+        [trace.update[trace.worker == w].max(initial=-1) for w in range(WORKERS)]
+    )
+    assert 0 <= missing <= newest.sum()
+
+
+def refuse_all(gradients, memory, params, **extra_args):
+    return jnp.zeros((), bool), gradients, memory
+
+
+def test_a_rule_in_a_rule_says_what_both_say():
+    tx = dj.refusing(dj.drop_stale(MOMENTUM, 3), lambda g, m, p, **_: (g[0] > 0, g, m))
+    state = tx.init(jnp.ones(1))
+    for gradient, age, applied in [(1, 0, 1), (1, 4, 0), (-1, 0, 0), (-1, 4, 0)]:
+        before = state
+        updates, state = tx.update(jnp.full(1, 1.0 * gradient), state, staleness=age)
+        assert bool(state.applied) == bool(applied) == bool(updates.any())
+        moved = optax.tree.get(state, "trace") != optax.tree.get(before, "trace")
+        assert bool(moved) == bool(applied)
+    assert (state.dropped, state.inner_state.dropped) == (2, 1)
+
+
+LAW = dj.scale_by_staleness(dj.modulation.inverse)
+RULE = dj.drop_stale(optax.identity(), 3)
+MISPLACED = {
+    "momentum behind": optax.chain(RULE, MOMENTUM),
+    "weight decay behind": optax.chain(RULE, optax.add_decayed_weights(0.1)),
+    "momentum before": optax.chain(optax.trace(0.5), dj.drop_stale(LAW, 3)),
+    "in a chain of a chain": optax.chain(optax.chain(RULE, optax.trace(0.5)), LAW),
+    "two, one beside the other": optax.chain(RULE, dj.drop_stale(MOMENTUM, 3)),
+}
+WRAPPERS = {
+    "tx": lambda tx: trained(ASYNC, tx),
+    "each": lambda tx: trained(ASYNC, MOMENTUM, each=tx),
+    "delayed": lambda tx: dj.delayed(tx, 2).init(jnp.ones(3)),
+    "delivered": lambda tx: dj.delivered(tx, 2).init(jnp.ones(3)),
+    "inject_staleness": lambda tx: dj.inject_staleness(tx).init(jnp.ones(3)),
+}
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("name", MISPLACED)
+def test_a_rule_that_does_not_have_the_whole_optimizer_says_so(name, wrapper):
+    if (name, wrapper) == ("momentum before", "each"):
+        WRAPPERS[wrapper](MISPLACED[name])  # its state goes through all gradients
+        return
+    argument = wrapper if wrapper in ("tx", "each") else "inner"
+    message = rf"`{argument}` must have its whole optimizer .* drop_stale\(optax.chain"
+    with pytest.raises(ValueError, match=message):
+        WRAPPERS[wrapper](MISPLACED[name])
+
+
+@pytest.mark.parametrize("wrap", [lambda tx: optax.MultiSteps(tx, 4)])
+def test_a_wrapper_that_does_not_ask_at_every_step_is_refused(wrap):
+    with pytest.raises(
+        ValueError, match=r"`tx` .* a MultiStepsState: put the rule out"
+    ):
+        trained(ASYNC, wrap(dj.drop_stale(MOMENTUM, 3)))
+
+
+PLACED = {
+    "alone": dj.drop_stale(MOMENTUM, 3),
+    "behind what has no state": optax.chain(
+        optax.clip(1.0), dj.drop_stale(MOMENTUM, 3)
+    ),
+    "with a rate on the fly": optax.inject_hyperparams(
+        lambda rate: dj.drop_stale(optax.sgd(rate), 3)
+    )(0.1),
+    "masked": optax.masked(dj.drop_stale(MOMENTUM, 3), True),
+}
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_a_rule_in_its_place_is_heard(name):
+    _, report = trained(ASYNC, PLACED[name])
+    used = np.asarray(report.gradients) > 0
+    assert 0.1 < used.mean() < 0.9
+    assert report.ages[used].max() == 3 and (report.ages[~used] == -1).all()
+
+
+def test_a_refused_gradient_in_each_is_in_no_sum_and_no_divisor():
+    """Four gradients 1, 2, 3, 4 an update, of which the even are refused: mean 2."""
+    hard = dj.cluster.Cluster(4, dj.cluster.constant(1.0))
+    trace = dj.cluster.simulate(hard, protocols.hardsync(), 3, seed=0)
+
+    def itself(x, batch, key):
+        return {}, batch + 0 * x
+
+    def odd(g, memory, params, **extra_args):
+        return g % 2 == 1, g, memory
+
+    for chunk in (1, 3, None):
+        training = dj.replay(
+            trace,
+            itself,
+            optax.sgd(1.0),
+            each=dj.refusing(optax.identity(), odd),
+            chunk=chunk,
+        )
+        state = training.init(jnp.zeros(()), jax.random.key(0))
+        batches = jnp.tile(jnp.arange(1.0, 5.0), (3, 1))
+        state, report = training.run(state, batches)
+        assert state.params == -3 * (1 + 3) / 2
+        np.testing.assert_array_equal(report.gradients, [2, 2, 2])
+        np.testing.assert_array_equal(report.ages, [[0, -1, 0, -1]] * 3)
+
+
+def test_adasync_hears_a_rule():
+    def one(tx):
+        training = dj.adasync(
+            MEMORYLESS,
+            noisy_bowl,
+            tx,
+            scheme=protocols.k_async(1),
+            interval_seconds=np.inf,
+            loss=lambda loss: loss,
+            seed=0,
+            max_staleness=200,
+        )
+        state = training.init(jnp.ones(3), jax.random.key(0))
+        return jax.lax.scan(training.step, state, jnp.zeros((500, WORKERS)))
+
+    state, report = one(dj.drop_stale(MOMENTUM, 7))
+    accepted = 500 - int(state.training.opt_state.dropped)
+    assert state.training.version == accepted
+    assert 0.4 < accepted / 500 < 0.75 and report.staleness.max() == 7
+    _, report = one(dj.refusing(MOMENTUM, refuse_all))
+    assert not report.staleness.any()
+
+
+BAD = {
+    "no function": (dict(accept=3), TypeError, r"`accept` must be a function, got 3"),
+    "no function to begin": (
+        dict(accept=refuse_all, begin=0),
+        TypeError,
+        r"`begin` must be a function, got 0",
+    ),
+    "no transformation": (
+        dict(inner=0.1, accept=refuse_all),
+        TypeError,
+        r"`inner` .* got 0\.1",
+    ),
+    "no axis": (dict(accept=refuse_all, axis_name=3), TypeError, r"`axis_name` .* 3"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_arguments_are_named(name):
+    arguments, error, message = BAD[name]
+    with pytest.raises(error, match=message):
+        dj.refusing(**{"inner": MOMENTUM, **arguments})
