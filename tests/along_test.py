@@ -4,6 +4,7 @@ import itertools
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -351,6 +352,39 @@ def test_a_filter_that_waits_for_a_dead_worker_says_so_in_tables_and_metrics(tmp
     rows = records.read_metrics(tmp_path / "metrics.jsonl")[1:]
     assert [row["dropped_in_row"] for row in rows] == [10, 22]
     assert [row["dropped"] for row in rows] == pytest.approx([10 / 12, 22 / 24])
+
+
+@pytest.mark.parametrize("place", ["mean", "each"])
+def test_refused_gradients_are_counted_and_not_the_means_of_them(place, tmp_path):
+    """Of three gradients an update, every other mean is refused, or every gradient."""
+
+    def every_other(gradients, seen, params, **extra_args):
+        return seen % 2 == 0, gradients, seen + 1
+
+    def begin(params):
+        return jnp.zeros((), jnp.int32)
+
+    def refusing(tx):
+        return dj.refusing(tx, every_other, begin=begin)
+
+    source = simulated(protocols.hardsync(), workers=3)
+    if place == "mean":
+        training = along(source, lambda learning_rate: refusing(plain(learning_rate)))
+    else:
+        training = along(source, plain, each=refusing(optax.identity()))
+    found = run(
+        Experiment(
+            question="How many are refused?",
+            task=QUIET,
+            training=training,
+            grid={"learning_rate": RATES},
+            seeds=2,
+            updates=24,
+        ),
+        str(tmp_path),
+    ).results
+    assert found["dropped"].to_numpy() == pytest.approx(0.5)
+    assert (found["dropped_in_row"] <= 1).all()
 
 
 def test_a_single_cell_along_a_trace_that_diverges_stops_with_the_update_named():

@@ -10,6 +10,7 @@ import pytest
 
 import delayjax as dj
 from delayjax.cluster import protocols
+from tests.support.refusing_server import Kardam, Zeno, dropping, serve
 
 WORKERS = 16
 MEMORYLESS = dj.cluster.Cluster(WORKERS, dj.cluster.exponential(1.0))
@@ -27,11 +28,14 @@ def unnoisy_bowl(x, batch, key):
     return 0.5 * (x @ x), x
 
 
-def trained(trace, tx, *, grad_fn=noisy_bowl, **options):
+def trained(
+    trace, tx, *, grad_fn=noisy_bowl, start=(1.0,) * 3, batches=None, **options
+):
     """The last state and the reports."""
     training = dj.replay(trace, grad_fn, tx, **options)
-    state = training.init(jnp.ones(3), jax.random.key(0))
-    batches = jnp.zeros((trace.num_updates, trace.max_gradients))
+    state = training.init(jnp.asarray(start), jax.random.key(0))
+    if batches is None:
+        batches = jnp.zeros((trace.num_updates, trace.max_gradients))
     return training.run(state, batches)
 
 
@@ -232,3 +236,75 @@ def test_bad_arguments_are_named(name):
     arguments, error, message = BAD[name]
     with pytest.raises(error, match=message):
         dj.refusing(**{"inner": MOMENTUM, **arguments})
+
+
+TEN = 10
+LIARS = (2, 5, 8)
+CURVATURE = np.linspace(0.2, 1.0, 8)
+START = np.linspace(-1.0, 1.0, 8)
+ZENO = {"learning_rate": 0.05, "rho": 0.01, "eps": 0.0, "refresh_every": 7}
+DAMPED = dj.scale_by_staleness(dj.modulation.exponential(0.2))
+SERVICES = {
+    "equal": dj.cluster.constant(1.0),
+    "memoryless": dj.cluster.exponential(1.0),
+}
+# name: (the rule around an optimizer, the NumPy rule, damping)
+SERVERS = {
+    "drop_stale": (lambda tx: dj.drop_stale(tx, 4), lambda: dropping(4), 0.0),
+    "kardam": (
+        lambda tx: dj.kardam(tx, workers=TEN, attackers=3),
+        lambda: Kardam(TEN, 3),
+        0.0,
+    ),
+    "kardam, damped": (
+        lambda tx: dj.kardam(optax.chain(tx, DAMPED), workers=TEN, attackers=3),
+        lambda: Kardam(TEN, 3),
+        0.2,
+    ),
+    "zeno_plus_plus": (
+        lambda tx: dj.zeno_plus_plus(tx, lambda x: CURVATURE * x, **ZENO),
+        lambda: Zeno(lambda x: CURVATURE * x, **ZENO),
+        0.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("times", SERVICES)
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_rule_in_replay_is_a_numpy_server(name, times):
+    """Nobody presets a staleness: both loops make it from who arrives when."""
+    arrivals, noise = 600, np.random.default_rng(3).normal(size=(600, 8))
+    ten = dj.cluster.Cluster(TEN, SERVICES[times])
+    trace = dj.cluster.simulate(ten, protocols.k_async(1), arrivals, seed=3)
+    wrap, rule, damping = SERVERS[name]
+    liars = () if name == "drop_stale" else LIARS
+
+    def gradient_of(t, worker, x):
+        g = CURVATURE * x + 0.3 * noise[t]
+        return -10.0 * g if worker in liars else g
+
+    theirs = serve(
+        *(trace, gradient_of, rule(), START),
+        **{"learning_rate": 0.05, "momentum": 0.5, "damping": damping},
+    )
+    with jax.enable_x64(True):
+
+        def bowl(x, batch, key):
+            return 0.5 * (CURVATURE * x * x).sum(), CURVATURE * x + 0.3 * batch
+
+        state, report = trained(
+            trace,
+            wrap(optax.sgd(0.05, momentum=0.5)),
+            grad_fn=bowl,
+            start=START,
+            batches=noise[:, None],
+            each=dj.attack(optax.scale(-10.0), attackers=liars),
+        )
+    ages = np.where(theirs.accepted, theirs.staleness, -1)
+    np.testing.assert_array_equal(report.ages[:, 0], ages)
+    np.testing.assert_allclose(state.params, theirs.params[-1], rtol=1e-5, atol=1e-6)
+    shares = [theirs.accepted[trace.worker == w].mean() for w in range(TEN)]
+    if name == "drop_stale":  # it looks at no gradient
+        assert 0.4 < theirs.accepted.mean() < 0.7
+    else:
+        assert max(shares[w] for w in LIARS) < min(np.delete(shares, LIARS))
