@@ -102,19 +102,23 @@ def experiment(config: ConfigDict) -> Experiment:
         text = f"Test error, {server}, {law} times, {attack}"
         return Claim(text, measure, about=about, within=within)
 
-    def accepted(law, about, within):
+    def accepted(law, **bounds):
         dropped = mean("dropped", times=law, server="Kardam", attack="none")
         text = f"Share that Kardam accepts of honest workers of {law} times"
-        return Claim(
-            text, lambda found: 1.0 - dropped(found), about=about, within=within
-        )
+        return Claim(text, lambda found: 1.0 - dropped(found), **bounds)
 
-    def smallest_error(found):
-        """Kardam's under a sign flip and memoryless times, of all steps."""
-        rows = found.results.query(
-            "server == 'Kardam' and times == 'memoryless' and attack == 'sign flip'"
-        )
-        return float(rows.groupby("learning_rate").test_error.mean().min())
+    def smallest_error(server):
+        """Under a sign flip and memoryless times, of all steps."""
+
+        def smallest(found):
+            rows = found.results.query(
+                "times == 'memoryless' and attack == 'sign flip' and server == @server",
+                local_dict={"server": server},
+            )
+            return float(rows.groupby("learning_rate").test_error.mean().min())
+
+        text = f"Smallest test error of {server}, memoryless times, sign flip"
+        return Claim(text, smallest, at_least=0.3)
 
     honest = 1.0 - len(liars) / workers
     return Experiment(
@@ -130,25 +134,21 @@ def experiment(config: ConfigDict) -> Experiment:
         evaluations=5,
         claims=[
             # in turn: the frequency filter refuses nobody, the other a share f / P
-            accepted("equal", honest, 0.1),
-            # in random order: nobody who is among the last 2 f
-            accepted("memoryless", 2.0 * honest - 1.0, 0.06),
+            accepted("equal", about=honest, within=0.1),
+            # in random order: nobody who is among the last 2 f, of the others a share
+            accepted("memoryless", at_most=2.0 * honest - 1.0),
             Claim(
                 "Share of plain runs that diverge under a sign flip, all steps",
                 mean("diverged", server="plain", attack="sign flip"),
                 at_least=1.0,
             ),
             error("Kardam", "equal", "none", 0.049, 0.015),
-            error("Kardam", "equal", "sign flip", 0.105, 0.03),
+            error("Kardam", "equal", "sign flip", 0.155, 0.04),
             error("clipped", "equal", "sign flip", 0.102, 0.04),
             error("Kardam", "equal", "noise", 0.139, 0.06),
             error("clipped", "equal", "noise", 0.053, 0.015),
-            error("Lipschitz filter alone", "memoryless", "sign flip", 0.093, 0.03),
-            Claim(
-                "Smallest test error of Kardam, memoryless times, sign flip",
-                smallest_error,
-                at_least=0.3,
-            ),
+            smallest_error("Kardam"),
+            smallest_error("Lipschitz filter alone"),
         ],
         figures=[
             figures.over(
@@ -170,12 +170,13 @@ def experiment(config: ConfigDict) -> Experiment:
         ],
         notes=(
             "With workers of equal times Kardam learns under each attack, but clipping,"
-            " which needs no number of a worker, is as good under a sign flip, 0.10"
-            " both, and better under noise, 0.06 against 0.14. Omission harms nobody."
-            " With memoryless workers Kardam refuses 63 % of honest gradients, and no"
-            " step learns under a sign flip: the smallest tried is then the best. The"
-            " frequency filter is the cause: it waits for workers that were not there"
-            " recently, meanwhile the Lipschitz filter has refused so many lies that"
-            " it must accept one. The Lipschitz filter alone ends at 0.09."
+            " which needs no number of a worker, is better under a sign flip, 0.10"
+            " against 0.17, and under noise, 0.06 against 0.13. Omission harms nobody."
+            " With memoryless workers Kardam refuses 68 % of honest gradients, and no"
+            " step learns under a sign flip, with or without the frequency filter. The"
+            " damping makes some moves of the model small, and a coefficient is a"
+            " change of the gradient over a move: so the coefficients grow, and lies"
+            " pass. With --config.damping=0 the Lipschitz filter alone ends at 0.09"
+            " there, and Kardam with equal times at 0.10 under a sign flip."
         ),
     )

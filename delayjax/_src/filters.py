@@ -135,7 +135,8 @@ def kardam(
         inner: the *whole* optimizer, see `refusing`. The paper's dampening stands in
             it: `optax.chain(optax.sgd(0.1),
             scale_by_staleness(modulation.exponential(0.2)))`. In `replay` a refused
-            gradient ages nobody, so the staleness counts the gradients accepted.
+            gradient ages nobody, so the staleness counts the gradients accepted. With
+            irregular times the dampening lets more lies pass.
         workers: P, at least 2 f + 1; the paper assumes P >= 3 f + 1.
         attackers: f, the largest number of attackers.
         lipschitz: whether the Lipschitz filter is on.
