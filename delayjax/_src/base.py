@@ -317,6 +317,19 @@ def wide_zeros(tree: Any) -> Any:
     return jax.tree.map(zeros, tree)
 
 
+def as_wide_as(tree: Any, reals: Any) -> Any:
+    """`tree` in the precision of a tree of reals, complex where it is complex."""
+    return jax.tree.map(
+        lambda x, real: x.astype(jnp.promote_types(jnp.result_type(x), real.dtype)),
+        *(tree, reals),
+    )
+
+
+def real_zeros(tree: Any) -> Any:
+    """Zeros like `tree`, real and at least float32, for means of |g|^2."""
+    return jax.tree.map(lambda x: jnp.zeros_like(x, dtype=real_dtype(x)), tree)
+
+
 def check_staleness(needed_by: str, staleness: Any, *, mean: bool = False) -> Any:
     """`staleness`, a scalar or a tree of these, as int32; a `mean` as float32."""
 
@@ -333,6 +346,28 @@ def check_staleness(needed_by: str, staleness: Any, *, mean: bool = False) -> An
         return jnp.asarray(tau, jnp.float32 if is_mean else jnp.int32)
 
     return jax.tree.map(check_leaf, staleness)
+
+
+def take_staleness(
+    needed_by: str, updates: Any, staleness: Any, *, mean: bool = False
+) -> tuple[Any, Any]:
+    """The gradients and their staleness, as `check_staleness` returns it.
+
+    A traced staleness that is negative or NaN makes its gradients NaN.
+    """
+    ages = check_staleness(needed_by, staleness, mean=mean)
+    if all(map(is_concrete, jax.tree.leaves(staleness))):
+        return updates, ages
+    if not is_leaf(ages):
+        ages = masked_like(ages, updates)
+
+    def checked(update, age):
+        if not jnp.issubdtype(jnp.result_type(update), jnp.inexact):
+            return update
+        return jnp.where(age >= 0, update, jnp.nan)
+
+    own = broadcast("staleness", ages, updates)
+    return jax.tree.map(checked, updates, own), ages
 
 
 def check_mesh(mesh: jax.sharding.Mesh, names: tuple[str, ...]) -> None:

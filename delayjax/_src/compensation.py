@@ -13,7 +13,7 @@ from delayjax._src import base
 class CompensateDelayState(NamedTuple):
     """State of `compensate_delay`."""
 
-    mean_square: Any  # moving mean of g * g, at least float32; () unless adaptive
+    mean_square: Any  # moving mean of |g|^2, real, at least float32; () unless adaptive
 
 
 def compensate_delay(
@@ -54,7 +54,7 @@ def compensate_delay(
     base.check_number("decay", decay, below=1.0)
 
     def init_fn(params):
-        return CompensateDelayState(base.wide_zeros(params) if adaptive else ())
+        return CompensateDelayState(base.real_zeros(params) if adaptive else ())
 
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
         del extra_args
@@ -65,7 +65,7 @@ def compensate_delay(
             state = CompensateDelayState(mean_square)
             lam = jax.tree.map(lambda ms: strength / jnp.sqrt(ms + 1e-7), mean_square)
         updates = jax.tree.map(
-            lambda g, lam, dx: (g + lam * g * g * dx).astype(g.dtype),
+            lambda g, lam, dx: (g + lam * g * jnp.conj(g) * dx).astype(g.dtype),
             *(updates, lam, moved),
         )
         return updates, state
@@ -78,7 +78,7 @@ class GapAwareState(NamedTuple):
 
     step: jax.Array  # updates done, int32 []
     largest_rate: jax.Array  # the largest learning rate so far, float32 []
-    mean_square: Any  # moving mean of g * g, float32 or wider
+    mean_square: Any  # moving mean of |g|^2, real, float32 or wider
 
 
 def gap_aware(
@@ -123,7 +123,7 @@ def gap_aware(
         return GapAwareState(
             step=jnp.zeros((), jnp.int32),
             largest_rate=jnp.zeros((), jnp.float32),
-            mean_square=base.wide_zeros(params),
+            mean_square=base.real_zeros(params),
         )
 
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
@@ -146,7 +146,8 @@ def gap_aware(
 
 
 def _mean_square(updates: Any, mean_square: Any, decay: ArrayLike) -> Any:
-    """The next ms = decay * ms + (1 - decay) * g * g, in the precision of ms."""
-    wide = optax.tree.cast_like(updates, mean_square)
-    moments = optax.tree.update_moment(wide, mean_square, decay, 2)
+    """The next ms = decay * ms + (1 - decay) * |g|^2, in the precision of ms."""
+    moments = optax.tree.update_moment_per_elem_norm(
+        base.as_wide_as(updates, mean_square), mean_square, decay, 2
+    )
     return optax.tree.cast_like(moments, mean_square)

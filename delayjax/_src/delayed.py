@@ -122,6 +122,7 @@ def delayed(
             f'`warmup` must be "fresh", "skip" or "zeros", got {warmup!r}.'
         )
     history = rings.plain if history is None else history
+    beside = history.beside or rings.plain
     deepest = max(jax.tree.leaves(max_delay), default=0)
     one_staleness = base.is_leaf(delay) and base.is_leaf(max_delay)
 
@@ -161,7 +162,7 @@ def delayed(
         return DelayedState(
             staleness=origin.age,
             gradients=_init(history, varying, max_delay),
-            origins=_init(rings.plain, origin, like_origin(max_delay)),
+            origins=_init(beside, origin, like_origin(max_delay)),
             inner_state=inner_state,
         )
 
@@ -180,7 +181,8 @@ def delayed(
             per_leaf("delay", asked, updates),
             per_leaf("max_delay", max_delay, updates),
         )
-        age = base.check_staleness("delayed", 0 if staleness is None else staleness)
+        given = 0 if staleness is None else staleness
+        updates, age = base.take_staleness("delayed", updates, given)
         stale_params, snapshot = extra_args.pop("stale_params", None), ()
         if keep_params:
             is_fresh = staleness is None and stale_params is None
@@ -194,7 +196,7 @@ def delayed(
         gradients, stale = remember(history, state.gradients, updates, tau, max_delay)
         now = like_origin(tau)._replace(value=oldest_used)
         origins, origin = remember(
-            rings.plain, state.origins, origin, now, like_origin(max_delay)
+            beside, state.origins, origin, now, like_origin(max_delay)
         )
         stale = _poisoned(stale, asked)
         staleness = jax.tree.map(jnp.add, origin.age, tau)

@@ -157,7 +157,7 @@ def delivered(
         _check_depth(state.in_flight, longest)
         asked = delays.ask(delay, state.in_flight.step)
         wait = delays.clip(asked, jnp.int32(longest))
-        age = _one_age(staleness)
+        updates, age = _with_one_age(updates, staleness)
         stale_params, snapshot = extra_args.pop("stale_params", None), ()
         if keep_params:
             is_fresh = staleness is None and stale_params is None
@@ -210,15 +210,16 @@ _REMEDY = {
 }
 
 
-def _one_age(staleness: Any) -> jax.Array:
-    """The staleness of a gradient that comes in, float32 []."""
+def _with_one_age(updates: Any, staleness: Any) -> tuple[Any, jax.Array]:
+    """A gradient that comes in, and its staleness, float32 []."""
     age = 0 if staleness is None else staleness
     if not base.is_leaf(age):
         raise TypeError(
             "`staleness` handed to `delivered` is a tree, but its gradients arrive as a"
             " whole: give the wrapper outside one delay for all leaves."
         )
-    return base.check_staleness("delivered", age, mean=True).astype(jnp.float32)
+    updates, age = base.take_staleness("delivered", updates, age, mean=True)
+    return updates, age.astype(jnp.float32)
 
 
 def _poisoned(updates: Any, asked: jax.Array) -> Any:

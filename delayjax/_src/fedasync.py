@@ -64,7 +64,7 @@ def fedasync(
         base.require(staleness, "staleness", "fedasync", _REPLAY)
         base.require(stale_params, "stale_params", "fedasync", _REPLAY)
         moved = base.moved("fedasync", updates, params, stale_params)
-        staleness = base.check_staleness("fedasync", staleness)
+        updates, staleness = base.take_staleness("fedasync", updates, staleness)
         share = jnp.asarray(mixing, jnp.float32)
         if law is not None:
             share = share * base.as_scalar("law(staleness)", law(staleness))

@@ -46,9 +46,10 @@ def inject_staleness(
         return InjectStalenessState(jnp.zeros((), jnp.int32), inner_state)
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
-        total = base.check_staleness("inject_staleness", state.staleness)
+        name = "inject_staleness"
+        updates, total = base.take_staleness(name, updates, state.staleness)
         if staleness is not None:
-            given = base.check_staleness("inject_staleness", staleness, mean=True)
+            updates, given = base.take_staleness(name, updates, staleness, mean=True)
             total = jax.tree.map(lambda age: age + total, given)
         updates, inner_state = inner.update(
             updates, state.inner_state, params, staleness=total, **extra_args

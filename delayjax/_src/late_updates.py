@@ -92,9 +92,9 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
         del params, extra_args
         base.check_gradients("correct_late_updates", updates)
         base.require(staleness, "staleness", "correct_late_updates", _WRAP)
-        tau = base.check_staleness("correct_late_updates", staleness, mean=True)
-        if not base.is_leaf(tau):
-            tau = base.masked_like(tau, updates)
+        updates, tau = base.take_staleness(
+            "correct_late_updates", updates, staleness, mean=True
+        )
         ahead = jax.tree.map(
             lambda u, tau, before: (tau * u).astype(before.dtype),
             *(updates, base.broadcast("staleness", tau, updates), state.ahead),

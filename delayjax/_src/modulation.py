@@ -45,9 +45,9 @@ def scale_by_staleness(law: base.Law) -> optax.GradientTransformationExtraArgs:
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
         base.require(staleness, "staleness", "scale_by_staleness", _WRAP)
-        staleness = base.check_staleness("scale_by_staleness", staleness, mean=True)
-        if not base.is_leaf(staleness):
-            staleness = base.masked_like(staleness, updates)
+        updates, staleness = base.take_staleness(
+            "scale_by_staleness", updates, staleness, mean=True
+        )
         factors = jax.tree.map(
             lambda tau: base.as_scalar("law(staleness)", law(tau)), staleness
         )

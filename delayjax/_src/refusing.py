@@ -154,8 +154,8 @@ def drop_stale(
 
     def accept(updates, memory, params, *, staleness=None, **extra_args):
         base.require(staleness, "staleness", "drop_stale", _WRAP)
-        tau = base.check_staleness("drop_stale", staleness, mean=True)
-        return tau <= bound, updates, memory
+        updates, tau = base.take_staleness("drop_stale", updates, staleness, mean=True)
+        return ~(tau > bound), updates, memory  # a NaN passes, and shows
 
     return refusing(inner, accept, axis_name=axis_name)
 

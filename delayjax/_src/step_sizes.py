@@ -185,13 +185,13 @@ def adadelay(
     base.check_number("scale", scale)
 
     def init_fn(params):
-        squares = jax.tree.map(_wide_zeros, params) if per_coordinate else ()
+        squares = base.real_zeros(params) if per_coordinate else ()
         return AdaDelayState(jnp.zeros((), jnp.int32), squares)
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
         base.require(staleness, "staleness", "adadelay", _WRAP)
-        tau = base.check_staleness("adadelay", staleness, mean=True)
+        updates, tau = base.take_staleness("adadelay", updates, staleness, mean=True)
         step, squares = state.step + 1, state.mean_square
         if per_coordinate:
             base.check_gradients("adadelay", updates)
@@ -356,7 +356,8 @@ def _within_budget(
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
-        tau = jnp.ceil(_one_staleness(name, staleness))
+        updates, tau = _with_one_staleness(name, updates, staleness)
+        tau = jnp.ceil(tau)
         used = jnp.where(jnp.arange(max_delay) < tau, state.recent, 0.0).sum()
         step = jnp.asarray(choose(jnp.subtract(budget, used), tau), jnp.float32)
         step = jnp.where(tau <= max_delay, step, 0.0)
@@ -366,8 +367,10 @@ def _within_budget(
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 
 
-def _one_staleness(needed_by: str, staleness: ArrayLike | None) -> jax.Array:
-    """The staleness of all leaves, float32 []."""
+def _with_one_staleness(
+    needed_by: str, updates: Any, staleness: ArrayLike | None
+) -> tuple[Any, jax.Array]:
+    """The gradients and the staleness of all leaves, float32 []."""
     base.require(staleness, "staleness", needed_by, _WRAP)
     if not base.is_leaf(staleness):
         raise TypeError(
@@ -375,8 +378,8 @@ def _one_staleness(needed_by: str, staleness: ArrayLike | None) -> jax.Array:
             f" got {staleness!r}: give each part of the parameters a rule and a delay"
             " of its own, with optax.partition."
         )
-    tau = base.check_staleness(needed_by, staleness, mean=True)
-    return jnp.asarray(tau, jnp.float32)
+    updates, tau = base.take_staleness(needed_by, updates, staleness, mean=True)
+    return updates, tau.astype(jnp.float32)
 
 
 def _descend(step: jax.Array, updates: optax.Updates) -> optax.Updates:
@@ -387,11 +390,6 @@ def _descend(step: jax.Array, updates: optax.Updates) -> optax.Updates:
 def _square(leaf: jax.Array) -> jax.Array:
     """|g|^2 of each coordinate, real, float32 or wider."""
     return jnp.square(jnp.abs(leaf).astype(base.real_dtype(leaf)))
-
-
-def _wide_zeros(leaf: jax.Array) -> jax.Array:
-    """Real zeros, at least float32: in bfloat16 a mean would stick."""
-    return jnp.zeros_like(leaf, dtype=base.real_dtype(leaf))
 
 
 def _squared_norm(tree: Any) -> jax.Array:

@@ -1,5 +1,6 @@
 """The places where code is shaped for XLA: what each is for, and what shows it."""
 
+import functools
 from typing import Any
 
 import jax
@@ -29,8 +30,25 @@ FLOATS = {bits: dtype for dtype, bits in BITS.items()}
 def as_bits(leaf: Any, dtype: Any) -> jax.Array:
     """An array as `dtype`, or as the float whose bits `dtype` holds (`BITS`)."""
     if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) and dtype in FLOATS:
+        leaf = without_derivative(leaf, FLOATS[dtype].name)
         return jax.lax.bitcast_convert_type(jnp.asarray(leaf, FLOATS[dtype]), dtype)
     return jnp.asarray(leaf, dtype)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def without_derivative(leaf: Any, kind: str) -> Any:
+    """`leaf`, for a history of a kind through which no derivative goes."""
+    del kind
+    return leaf
+
+
+@without_derivative.defjvp
+def _refuse(kind: str, primals: Any, tangents: Any) -> Any:
+    raise TypeError(
+        f"A history in {kind} has no derivative: use float32 parameters and the default"
+        " history, or `delayed(..., history=ring.cast(jnp.float32))`, whose slots are"
+        " floats of 4 bytes a number."
+    )
 
 
 def from_bits(kept: jax.Array, dtype: Any) -> jax.Array:

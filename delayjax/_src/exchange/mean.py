@@ -56,6 +56,11 @@ def mean(
         handed = of_all_workers(extra_args)
         if staleness is None and params is not None:
             handed["stale_params"] = params
+        if staleness is not None:
+            name = "exchange.mean"
+            updates, staleness = base.take_staleness(
+                name, updates, staleness, mean=True
+            )
         updates, handed["staleness"], _ = average(
             updates, staleness, axis_name, weight, bucket_bytes
         )
@@ -114,12 +119,13 @@ def average(
     return scaled(jnp.divide, total, weights), ages, done
 
 
-def one_age(needed_by: str, staleness: Any) -> jax.Array:
-    """The staleness of a whole gradient, float32 []; 0 if it is not known."""
+def with_one_age(needed_by: str, updates: Any, staleness: Any) -> tuple[Any, jax.Array]:
+    """A gradient, and its staleness as a whole, float32 []; 0 if it is not known."""
     age = 0 if staleness is None else staleness
     if not jax.tree_util.all_leaves([age]):
         raise TypeError(
             f"`staleness` handed to `{needed_by}` is a tree, but its gradients have one"
             " age: give the wrapper outside one delay for all leaves."
         )
-    return base.check_staleness(needed_by, age, mean=True).astype(jnp.float32)
+    updates, age = base.take_staleness(needed_by, updates, age, mean=True)
+    return updates, age.astype(jnp.float32)

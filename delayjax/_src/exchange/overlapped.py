@@ -122,6 +122,7 @@ def one_step_late(
     def update_fn(
         updates, state, params=None, *, staleness=None, value=None, **extra_args
     ):
+        updates, age = means.with_one_age(name, updates, staleness)
         held = Held(
             state.outbox,
             age=None if staleness is None else state.age,
@@ -150,7 +151,7 @@ def one_step_late(
         return moves, OutboxState(
             staleness=jnp.where(state.full, handed_on, 0.0),
             outbox=outbox,
-            age=base.typed_like(means.one_age(name, staleness), state.age),
+            age=base.typed_like(age, state.age),
             value=base.typed_like(base.as_loss(name, value), state.value),
             stale_params=kept,
             full=jnp.ones((), bool),

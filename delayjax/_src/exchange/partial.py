@@ -94,7 +94,8 @@ def partial_mean(
         workers = collectives.workers_of(axis_name)
         in_time = participates(state.step)
         in_time = base.as_scalar("participates(step)", in_time, jnp.bool_)
-        age = means.one_age("exchange.partial_mean", staleness)
+        name = "exchange.partial_mean"
+        updates, age = means.with_one_age(name, updates, staleness)
         fresh = Carried(updates, jnp.int32(1), age)
         older = state.carried.ages + state.carried.held  # by a step
         carried = state.carried._replace(ages=older)

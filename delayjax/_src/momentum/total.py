@@ -22,7 +22,7 @@ class Loop(NamedTuple):
     estimate: jax.Array  # of the total momentum, 0 before the first one, float32 []
     age: jax.Array  # staleness of the last gradient, int32 []
     alike: jax.Array  # the number of gradients of that age in a row, up to 3, int32 []
-    # the sampled coordinates of all leaves, float32 [sampled]
+    # the sampled coordinates of all leaves, float32 or complex64 [sampled]
     point: jax.Array  # x_s
     move: jax.Array  # x_s - x_{s-1}
     gradient: jax.Array  # g(x_s)
@@ -132,7 +132,7 @@ def closed_loop_momentum(
         late = check(name, updates, staleness, stale_params)
         loop, found = measure(state.loop, rate, late, coordinates)
         momentum = steer(state.momentum, target, gain, found)
-        velocity = roll(state.velocity, momentum, rate, updates)
+        velocity = roll(state.velocity, momentum, rate, late.gradients)
         updates = optax.tree.cast_like(velocity, updates)
         step = state.step + 1
         return updates, ClosedLoopMomentumState(step, momentum, loop, velocity)
@@ -142,9 +142,9 @@ def closed_loop_momentum(
 
 def start(params: Any, coordinates: int) -> Loop:
     """The loop before any gradient."""
-    real = base.real_dtype(params)
-    nothing = _sample(optax.tree.zeros_like(params), coordinates, real)
-    zero = nothing.sum()  # of the type that the median will have
+    kind = jnp.result_type(jnp.float32, *jax.tree.leaves(params))  # complex if one is
+    nothing = _sample(optax.tree.zeros_like(params), coordinates, kind)
+    zero = nothing.sum().real  # of the type that the median will have
     counts = jnp.full((), -1, jnp.int32), jnp.zeros((), jnp.int32)
     age, alike = base.typed_like(counts, (zero, zero))
     return Loop(
@@ -161,7 +161,7 @@ def check(name: str, updates: Any, staleness: Any, stale_params: Any) -> Late:
     """The gradients with their origin, or errors that name what is missing."""
     base.require(staleness, "staleness", name, _KEEP)
     base.require(stale_params, "stale_params", name, _KEEP)
-    age = base.check_staleness(name, staleness)
+    updates, age = base.take_staleness(name, updates, staleness)
     if not base.is_leaf(age):
         raise TypeError(
             f"`{name}` needs one `staleness` for all leaves, got {staleness!r}: give"
@@ -182,7 +182,8 @@ def measure(
     # `loop` is still about s: x_s, x_s - x_{s-1} and g(x_s)
     moved = loop.move != 0
     ratios = (move + rate * loop.gradient) / jnp.where(moved, loop.move, 1)
-    found = _median(ratios, moved).astype(dtype)
+    ratios = ratios.real  # of complex moves: the part along the move before
+    found = _median(ratios, moved).astype(loop.estimate.dtype)
     alike = jnp.where(late.staleness == loop.age, loop.alike + 1, 1)
     found = jnp.where((alike >= 3) & jnp.isfinite(found), found, jnp.nan)
     loop = Loop(
@@ -230,7 +231,7 @@ def _sample(tree: Any, coordinates: int, dtype: Any) -> jax.Array:
             whole = NamedSharding(place.mesh, PartitionSpec())
             leaf = jax.sharding.reshard(leaf, whole)
         flat = jnp.ravel(leaf)
-        return flat[:: max(1, -(-leaf.size // coordinates))].real.astype(dtype)
+        return flat[:: max(1, -(-leaf.size // coordinates))].astype(dtype)
 
     vectors = [of_leaf(leaf) for leaf in jax.tree.leaves(tree)]
     return buffers.copied(jnp.concatenate([jnp.zeros(0, dtype), *vectors]))

@@ -184,6 +184,7 @@ def yellowfin(
         momentum, loop = buffers.copied(target), state.loop
         if closed_loop:
             late = total.check("yellowfin", gradient, staleness, stale_params)
+            gradient = late.gradients
             loop, found = total.measure(state.loop, learning_rate, late, coordinates)
             momentum = total.steer(state.momentum, target, gain, found)
         velocity = total.roll(state.velocity, momentum, learning_rate, gradient)

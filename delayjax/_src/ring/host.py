@@ -12,6 +12,7 @@ from jax.custom_batching import custom_vmap
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from delayjax._src import xla
 from delayjax._src.ring import ring as rings
 
 HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
@@ -35,7 +36,8 @@ def on_host() -> rings.Storage:
         For a plain `jit`, `scan` or `shard_map` with the state donated. Under a `vmap`
         over histories (`workers.simulate` with a history for each worker) it raises a
         ValueError. Call `init` eagerly: a jitted `init` makes its zeros on the device.
-        To compile ahead of time, give the `jax.ShapeDtypeStruct`s of the slots a
+        No derivative goes through it: differentiating raises a TypeError. To compile
+        ahead of time, give the `jax.ShapeDtypeStruct`s of the slots a
         `sharding` with the kind of memory.
 
     Example:
@@ -97,8 +99,9 @@ def _empty(zeros: jax.Array, capacity: int) -> jax.Array:
 
 
 def _write(slots: jax.Array, item: jax.Array, slot: jax.Array) -> jax.Array:
-    is_host = jax.typeof(slots).memory_space == HOST
-    return (_write_host if is_host else rings.write_slot)(slots, item, slot)
+    if jax.typeof(slots).memory_space != HOST:
+        return rings.write_slot(slots, item, slot)
+    return _write_host(slots, xla.without_derivative(item, "the host's memory"), slot)
 
 
 def _read(slots: jax.Array, slot: jax.Array) -> jax.Array:
