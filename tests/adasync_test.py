@@ -629,7 +629,7 @@ BAD = {
     "an optimizer that pairs late gradients": (
         lambda: construct(
             scheme=protocols.k_async(2), max_staleness=4, tx=optax.scale_by_lbfgs()
-        ),
+        ).init(START, KEY),
         ValueError,
         r"`tx` must not hold optax's scale_by_lbfgs: ",
     ),

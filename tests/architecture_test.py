@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = (  # from the ground up
     {"boxes", "meshes"},
-    {"base", "buffers", "inners", "xla"},
+    {"base", "buffers", "xla"},
     {"collectives", "aggregation", "refusing"},
-    {"ring", "delays", "cluster"},
+    {"ring", "delays", "cluster", "inners"},
     {"stability"},
     {
         *("delayed", "delivered", "modulation", "compensation", "momentum", "taking"),

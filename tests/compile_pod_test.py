@@ -1,6 +1,5 @@
 """Steps compiled for TPUs and GPUs where there are none; what is said without them."""
 
-import importlib.util
 import json
 import types
 
@@ -16,6 +15,7 @@ import delayjax as dj
 from configs import tokens_pod
 from experiments import Arm, Experiment, Simulation, along, on_devices, tasks
 from experiments.pods import chips, compile_pod, overlap
+from tests.support import extras
 from tests.support.cases import shortened
 from tests.support.commands import finish
 
@@ -24,11 +24,11 @@ WIDTH, ROWS, LAYERS, CAPACITY = 256, 1024, 3, 5
 MATRIX = 4 * WIDTH**2  # bytes
 
 needs_libtpu = pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None,
+    extras.is_missing("libtpu", "tpu"),
     reason="libtpu is not installed: pip install -e '.[tpu]'",
 )
 needs_cuda = pytest.mark.skipif(
-    importlib.util.find_spec("jax_cuda13_plugin") is None,
+    extras.is_missing("jax_cuda13_plugin", "cuda"),
     reason="JAX's plugin for CUDA is not installed: pip install -e '.[cuda]'",
 )
 

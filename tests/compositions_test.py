@@ -211,7 +211,7 @@ INJECTED = optax.inject_hyperparams(dj.delayed, static_args="max_delay")
 
 def test_an_injected_delay_changes_on_the_fly():
     tx = INJECTED(optax.adam(0.1), delay=1, max_delay=4, keep_params=True)
-    asked = [1, 1, 3, 0, 4, 9, 2]
+    asked = [1, 1, 3, 0, 4, 4, 2]
     params, state, path = PARAMS, tx.init(PARAMS), []
     for step, delay in enumerate(asked):
         state.hyperparams["delay"] = jnp.asarray(delay)

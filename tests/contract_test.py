@@ -92,7 +92,9 @@ def compensated_adam(tau):
 TABLE = {
     "delayed": (lambda tau: dj.delayed(optax.adam(0.1), tau, max_delay=DEPTH), nothing),
     "delayed, without a history": (
-        lambda tau: dj.delayed(optax.sgd(0.1, momentum=0.5), tau, max_delay=0),
+        lambda tau: dj.delayed(
+            optax.sgd(0.1, momentum=0.5), lambda step: tau, max_delay=0
+        ),
         nothing,
     ),
     "delayed, by a schedule": (

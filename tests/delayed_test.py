@@ -130,7 +130,7 @@ SINGLE = {
     "zero": ((0, 3), (always(0), 3)),
     "one": ((1, None), (always(1), 1)),
     "constant": ((3, None), (always(3), 3)),
-    "beyond the bound": ((5, 2), (always(5), 2)),
+    "beyond the bound": ((always(5), 2), (always(5), 2)),
     "an array": ((jnp.asarray(2), 4), (always(2), 4)),
     "floored": ((lambda t: 0.75 * t, 4), (lambda t: 0.75 * t, 4)),
     "falling below zero": ((lambda t: 3.5 - t, 4), (lambda t: 3.5 - t, 4)),
@@ -716,3 +716,22 @@ def late(step):
 def test_a_bad_argument_is_named_with_its_value(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("delay", "max_delay", "bound"),
+    [
+        (8, 4, 4),
+        (np.int32(8), 4, 4),
+        (jnp.float32(8.5), 4, 4),
+        ({"w": 1, "b": 8}, 4, 4),
+        (8, {"w": 9, "b": 4}, 4),
+        ({"w": 1, "b": 8}, {"w": 1, "b": 4}, 4),
+    ],
+    ids=str,
+)
+def test_a_known_delay_beyond_the_largest_is_refused(delay, max_delay, bound):
+    """It would run with the largest: a grid's rows would be equal, by other names."""
+    message = rf"`delay` must be at most `max_delay` = {bound}, got 8"
+    with pytest.raises(ValueError, match=message):
+        dj.delayed(optax.sgd(0.1), delay, max_delay=max_delay)

@@ -517,12 +517,14 @@ def update(delay, given=PARAMS, params=PARAMS, told=None, **options):
     [
         (lambda: dj.delivered(3, 1), TypeError, r"`inner` .* got 3"),
         (
-            lambda: dj.delivered(optax.lbfgs(), 1),
+            lambda: dj.delivered(optax.lbfgs(), 1).init(PARAMS),
             ValueError,
-            "`inner` must not hold optax's scale_by_zoom_linesearch",
+            "`inner` must not hold optax's scale_by_lbfgs",
         ),
         (
-            lambda: dj.delivered(optax.lookahead(optax.sgd(0.1), 5, 0.5), 1),
+            lambda: dj.delivered(optax.lookahead(optax.sgd(0.1), 5, 0.5), 1).init(
+                optax.LookaheadParams.init_synced(PARAMS)
+            ),
             ValueError,
             r"optax.lookahead\(delivered\(fast_optimizer",
         ),

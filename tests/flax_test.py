@@ -230,10 +230,11 @@ def delay_trees():
     return {
         "a State of Params": jax.tree.map(lambda _: 2, state),
         "a prefix State": nnx.State({"inner": 2, "outer": 0}),
+        "a dict": {"inner": 2, "outer": 0},
     }
 
 
-@pytest.mark.parametrize("name", ["a State of Params", "a prefix State"])
+@pytest.mark.parametrize("name", ["a State of Params", "a prefix State", "a dict"])
 def test_an_nnx_state_is_a_tree_of_delays(name):
     _, optimizer, _ = trained(delay=delay_trees()[name])
     found = dj.staleness(nnx.as_pure(optimizer.opt_state))
@@ -241,10 +242,11 @@ def test_an_nnx_state_is_a_tree_of_delays(name):
     assert found["outer"]["bias"] == (2 if name == "a State of Params" else 0)
 
 
+@pytest.mark.parametrize("kind", [flax.core.freeze, dict])
 @pytest.mark.parametrize("delay", [{"a": 2, "b": 0}, {"a": {"w": 1}, "b": 2}])
-def test_a_frozen_dict_is_a_tree_of_delays(delay):
+def test_a_frozen_dict_is_a_tree_of_delays(delay, kind):
     params = flax.core.freeze({"a": {"w": jnp.ones(3)}, "b": jnp.ones(2)})
-    tx = dj.delayed(optax.sgd(0.1), flax.core.freeze(delay))
+    tx = dj.delayed(optax.sgd(0.1), kind(delay))
     state = tx.init(params)
     for _ in range(3):
         _, state = tx.update(params, state, params)
@@ -285,6 +287,25 @@ def test_logical_and_physical_names_of_linen_travel_with_the_history():
     for layer in ("inner", "outer"):
         slots = state.opt_state.gradients.slots[layer]["kernel"].value
         assert slots.sharding.spec == SPEC
+
+
+def test_a_linen_history_lies_on_the_host_where_its_state_is_made_eagerly():
+    """The recipe of the page: specs know no memory, so they place parameters alone."""
+    tx = dj.delayed(optax.adam(0.1), DEPTH, history=dj.ring.on_host())
+
+    def params_of(key):
+        return MODEL.init(key, X)["params"]
+
+    key = jax.random.key(0)
+    shardings = logical_shardings(jax.eval_shape(params_of, key))
+    params = jax.jit(params_of, out_shardings=shardings)(key)
+    state = train_state.TrainState.create(apply_fn=MODEL.apply, params=params, tx=tx)
+    step = jax.jit(applied, donate_argnums=0)
+    for _ in range(2):
+        for layer in ("inner", "outer"):
+            slots = state.opt_state.gradients.slots[layer]["kernel"]
+            assert slots.sharding.memory_kind == "pinned_host"
+        state, _ = step(state, X)
 
 
 class Stack(nnx.Module):

@@ -13,46 +13,20 @@ SECONDS = 20  # in which a call must be refused; most take some milliseconds
 
 # here Python or JAX refuse the value, clearly, by another name than the argument's
 OTHERS = {
-    ("adasync", "cluster"),
     ("adasync", "grad_fn"),  # JAX names the function that answers text
     ("adasync", "interval_seconds"),
-    ("adasync", "loss"),
-    ("adasync", "scheme"),
-    ("averaging.adaptive_period", "learning_rate"),
     ("averaging.delayed_average", "merge"),
-    ("averaging.downpour", "average"),
     ("averaging.downpour", "lock_free"),
-    ("averaging.downpour", "order"),
     ("averaging.easgd", "lock_free"),
-    ("averaging.easgd", "order"),
     ("averaging.look_ahead", "params"),
-    ("averaging.only_on_visit", "order"),
     ("averaging.round_robin", "axis_name"),
-    ("averaging.sgp", "participates"),
-    ("averaging.wagma", "lateness"),
-    ("cluster.simulate", "protocol"),  # Python names the rule
     ("exchange.late_reduce", "mesh"),
-    ("exchange.mean", "weight"),
-    ("exchange.overlapped_mean", "weight"),
-    ("exchange.partial_mean", "participates"),
-    ("delayed", "history"),
     ("delays.uniform", "high"),  # an array has no one truth
     ("delays.uniform", "low"),
-    ("closed_loop_momentum", "learning_rate"),
-    ("gap_aware", "learning_rate"),
-    ("fedasync", "law"),
     ("local_training", "grad_fn"),
-    ("guided", "loss_fn"),  # JAX says what it answers
-    ("replay", "aggregation"),
     ("replay", "grad_fn"),
-    ("replay", "read_spread"),
-    ("replay", "trace"),
     ("ring.cast", "dtype"),
-    ("ring.cast", "storage"),
     ("ring.sharded", "mesh"),
-    ("step_sizes.dasa", "learning_rate"),  # a schedule's answer
-    ("step_sizes.dasgd", "learning_rate"),
-    ("scale_by_staleness", "law"),
     ("cluster.Cluster", "communication"),
     ("cluster.Cluster", "service"),  # a law that is asked for times
     ("cluster.Cluster", "slowdown"),
@@ -62,11 +36,8 @@ OTHERS = {
     ("cluster.Slowdown", "stop_seconds"),
     ("cluster.Slowdown", "workers"),  # refused by the cluster
     ("cluster.by_batch", "seconds_of"),
-    ("cluster.finish_times", "waits"),
     ("cluster.from_scipy", "distribution"),
     ("cluster.run_time", "start"),
-    ("cluster.simulate", "cluster"),
-    ("cluster.simulate", "protocol"),
     ("cluster.simulate", "seconds"),  # an array has no one truth
     ("cluster.staleness_law", "cluster"),
     ("cluster.independent", "draw"),
@@ -74,7 +45,6 @@ OTHERS = {
     ("cluster.Trace.arrivals", "start"),  # `stop` must come after it
     ("cluster.Trace.save", "path"),
     ("cluster.markov_stragglers", "service"),
-    ("delayed, by a schedule", "delay"),
     ("exchange.detached", "params"),
     ("exchange.detached", "strength"),
     ("exchange.error_feedback", "compress"),  # JAX says which trees differ
@@ -99,7 +69,6 @@ OTHERS = {
     ("stability.sharpness", "params"),
     ("stability.sharpness", "preconditioner"),  # JAX says where the trees differ
     ("cluster.Slowdown", "workers"),  # NumPy says that the rows differ in length
-    ("workers.WorkerState.one", "worker"),
     ("workers.simulate", "num_workers"),
     ("zeno_plus_plus", "grad_fn"),  # JAX names the function that answers text
     ("workers.run", "axis_name"),  # named as an axis that the mesh lacks
@@ -114,8 +83,6 @@ ARGUMENTS = [
     for name, (_, bad) in call.arguments.items()
     if not bad.is_empty
 ]
-
-OTHERS |= {(label, name) for label, name in ARGUMENTS if name == "key"}
 
 
 def stop(*_):

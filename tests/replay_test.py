@@ -1451,12 +1451,12 @@ def integers(params, batch, key):
 BAD = {
     "no optimizer": (lambda: construct(tx=0.1), TypeError, r"`tx` .* got 0\.1"),
     "an optimizer that pairs late gradients": (
-        lambda: construct(tx=optax.scale_by_lbfgs()),
+        lambda: construct(tx=optax.scale_by_lbfgs()).init(PARAMS, KEY),
         ValueError,
         r"`tx` must not hold optax's scale_by_lbfgs: .* Use an optimizer that reads",
     ),
     "a rule of each that pairs late gradients": (
-        lambda: construct(each=optax.scale_by_lbfgs()),
+        lambda: construct(each=optax.scale_by_lbfgs()).init(PARAMS, KEY),
         ValueError,
         r"`each` must not hold optax's scale_by_lbfgs: ",
     ),

@@ -1,7 +1,6 @@
 """Groups of workers, and the devices of several slices."""
 
 import functools
-import importlib.util
 import re
 
 import jax
@@ -15,6 +14,7 @@ from experiments import execution, loop, on_devices, optimizer, tasks
 from experiments.pods import chips
 from tests.eight import slices
 from tests.eight.slices import RATE, UPDATES
+from tests.support import extras
 from tests.support.cases import shortened
 from tests.support.training_runs import program_of
 
@@ -279,7 +279,7 @@ def test_a_mean_within_groups_alone_is_refused():
 
 
 needs_libtpu = pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None,
+    extras.is_missing("libtpu", "tpu"),
     reason="libtpu is not installed: pip install -e '.[tpu]'",
 )
 

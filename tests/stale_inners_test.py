@@ -39,7 +39,6 @@ def assert_close(ours, theirs):
 
 
 REFUSED = {
-    "lookahead": (optax.lookahead(SGD, 5, 0.5), r"optax.lookahead\(delayed\("),
     "SAM": (optax.contrib.sam(SGD, SGD), r"optax.contrib.sam\(delayed\("),
     "L-BFGS": (optax.lbfgs(), "today's"),
     "L-BFGS without a search": (optax.scale_by_lbfgs(), "reads the gradient alone"),
@@ -60,12 +59,36 @@ def deep_in(tx):
     return optax.MultiSteps(optax.apply_if_finite(whole, 3), 2)
 
 
-@pytest.mark.parametrize("nest", [lambda tx: tx, deep_in], ids=["alone", "nested"])
+class OfAUser:
+    """A transformation of a class of one's own, with a state of one's own."""
+
+    def __init__(self, tx):
+        self.tx = tx
+
+    def init(self, params):
+        return {"mine": [self.tx.init(params)]}
+
+    def update(self, updates, state, params=None, **extra_args):
+        raise NotImplementedError
+
+
+NESTS = {"alone": lambda tx: tx, "nested": deep_in, "a user's": OfAUser}
+
+
+@pytest.mark.parametrize("nest", NESTS)
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_needs_a_fresh_gradient_is_refused_at_construction(name, nest):
+def test_what_needs_a_fresh_gradient_is_refused(name, nest):
     inner, remedy = REFUSED[name]
     with pytest.raises(ValueError, match=rf"`inner` must not hold optax's .*{remedy}"):
-        dj.delayed(nest(inner), 2)
+        dj.delayed(NESTS[nest](inner), 2).init(PARAMS)
+
+
+@pytest.mark.parametrize("nest", ["alone", "a user's"])
+def test_lookahead_is_refused(nest):
+    tx = dj.delayed(NESTS[nest](optax.lookahead(SGD, 5, 0.5)), 2)
+    pairs = optax.LookaheadParams.init_synced(PARAMS)
+    with pytest.raises(ValueError, match=r"lookahead: .* optax.lookahead\(delayed\("):
+        tx.init(pairs)
 
 
 def test_the_remedies_run():
@@ -194,7 +217,8 @@ def test_a_delay_beyond_all_integers_is_the_largest_one(asked):
 
 
 def told(depth, **options):
-    return dj.delayed(SGD, 1, max_delay=depth, **options)
+    delay = min(1, *jax.tree.leaves(depth), 1)
+    return dj.delayed(SGD, delay, max_delay=depth, **options)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.typing import ArrayLike
 
-from delayjax._src import base, buffers, inners
+from delayjax._src import base, buffers
 from delayjax._src.cluster.cluster import Cluster
 from delayjax._src.cluster.protocols.k_sync import KScheme
 from delayjax._src.cluster.trace import Arrivals
@@ -55,7 +54,7 @@ class AdaSync(NamedTuple):
 def adasync(
     cluster: Cluster,
     grad_fn: GradFn,
-    tx: optax.GradientTransformation,
+    tx: base.Transformation,
     *,
     scheme: KScheme,
     interval_seconds: float | jax.Array,
@@ -113,12 +112,18 @@ def adasync(
         Dutta, Wang and Joshi, Slow and stale gradients can win the race,
         arXiv:2003.10579 (AdaSync).
     """
+    if not isinstance(cluster, Cluster):
+        raise TypeError(f"`cluster` must be a Cluster, got {cluster!r}.")
+    if not isinstance(scheme, KScheme):
+        raise TypeError(f"`scheme` must be a scheme, k_sync(1), got {scheme!r}.")
+    base.check_function("grad_fn", grad_fn)
+    base.check_function("loss", loss)
     if scheme.k > cluster.workers:
         raise ValueError(
             f"`scheme` must have a K in 1 .. {cluster.workers}, the number of workers,"
             f" got {scheme.k}."
         )
-    if base.is_concrete(interval_seconds) and not interval_seconds > 0:
+    if base.is_concrete(interval_seconds) and not base.known(interval_seconds) > 0:
         raise ValueError(
             f"`interval_seconds` must be positive, got {interval_seconds}."
         )
@@ -128,7 +133,6 @@ def adasync(
     depth = 0
     if not scheme.restarts:
         depth = base.check_bound("max_staleness", max_staleness)
-        inners.check("tx", tx)
     tx = base.as_transformation("tx", tx)
     plan = Plan(grad_fn=grad_fn, tx=tx, depth=depth, width=cluster.workers)
 

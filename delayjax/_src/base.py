@@ -1,7 +1,8 @@
 """The vocabulary that producers and consumers of staleness share."""
 
+import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,8 +17,11 @@ from delayjax._src import boxes
 Schedule = Callable[[Any], ArrayLike]
 """step (int32 []) -> a number, as in Optax."""
 
-Delay = Any
+Delay = ArrayLike | Schedule | Mapping[Any, Any] | Sequence[Any]
 """A delay in updates: an int, an integer scalar, a `Schedule`, or a tree of these."""
+
+Transformation = optax.GradientTransformation | optax.MultiSteps
+"""What stands inside of a wrapper."""
 
 Law = Callable[[jax.Array], ArrayLike]
 """staleness (int32 [], or float32 [] for a mean) -> the factor of the updates."""
@@ -69,7 +73,41 @@ def vary_as(params: Any, state: Any) -> Any:
 
 def real_dtype(tree: Any) -> jnp.dtype:
     """A real dtype, at least float32 and as exact as the leaves of `tree`."""
-    return jnp.finfo(jnp.result_type(jnp.float32, *jax.tree.leaves(tree))).dtype
+    return jnp.finfo(wide_dtype(*jax.tree.leaves(tree))).dtype
+
+
+def wide_dtype(*leaves: Any) -> np.dtype:
+    """The floating dtype, at least float32, that holds what all leaves hold."""
+    return _floating([np.dtype(np.float32), *map(jnp.result_type, leaves)])
+
+
+def wide(leaf: Any) -> jax.Array:
+    """A leaf in at least float32."""
+    return jnp.asarray(leaf, wide_dtype(leaf))
+
+
+def alike(*leaves: Any) -> list[jax.Array]:
+    """Leaves in one floating dtype, the widest; Python's numbers stay as they are.
+
+    JAX does the same by default, but not with `jax_numpy_dtype_promotion="strict"`.
+    """
+    arrays = [jnp.asarray(leaf) for leaf in leaves]
+    strong = [x.dtype for x in arrays if not x.weak_type]
+    if not strong:
+        return arrays
+    exact = _floating(strong)
+    return [x if x.weak_type else x.astype(exact) for x in arrays]
+
+
+def times(factor: ArrayLike, leaf: jax.Array) -> jax.Array:
+    """The product, computed in the wider of the dtypes, in the dtype of the leaf."""
+    factor, exact = alike(factor, leaf)
+    return (factor * exact).astype(leaf.dtype)
+
+
+def _floating(dtypes: Iterable[Any]) -> np.dtype:
+    floats = [np.dtype(x) for x in dtypes if jnp.issubdtype(x, jnp.inexact)]
+    return functools.reduce(np.promote_types, floats)
 
 
 def varies_over(leaf: Any) -> frozenset[str]:
@@ -117,20 +155,35 @@ def as_transformation(name: str, inner: Any) -> optax.GradientTransformationExtr
 def broadcast(name: str, prefix: Any, tree: Any) -> Any:
     """`prefix` with one value for each leaf of `tree`; boxes in either are ignored."""
     bare, whole = boxes.unboxed((prefix, tree))
+    leaves, wanted = jax.tree.flatten(whole)
+    places = jax.tree.unflatten(wanted, list(range(len(leaves))))
     try:
-        values, structure = jax.tree.flatten(bare, is_leaf=is_function)
-        parts = structure.flatten_up_to(whole)
+        values, structure = jax.tree.flatten(_as_dicts(bare), is_leaf=is_function)
+        parts = structure.flatten_up_to(_as_dicts(places))
     except ValueError as error:
         raise ValueError(
             f"`{name}` must be one value or a prefix of the tree"
-            f" {jax.tree.structure(whole)}, got {bare!r}."
+            f" {wanted}, got {bare!r}."
         ) from error
-    repeated = [
-        value
-        for value, part in zip(values, parts, strict=True)
-        for _ in jax.tree.leaves(part)
-    ]
+    repeated: list[Any] = [None] * len(leaves)
+    for value, part in zip(values, parts, strict=True):
+        for place in jax.tree.leaves(part):
+            repeated[place] = value
     return jax.tree.unflatten(jax.tree.structure(tree), repeated)
+
+
+def _as_dicts(tree: Any) -> Any:
+    """`tree` with dictionaries in place of other mappings, such as `nnx.State`."""
+
+    def is_mapping(node):
+        return isinstance(node, Mapping) and type(node) is not dict
+
+    def as_dict(node):
+        if not is_mapping(node):
+            return node
+        return {key: _as_dicts(value) for key, value in node.items()}
+
+    return jax.tree.map(as_dict, tree, is_leaf=is_mapping)
 
 
 def is_function(node: Any) -> bool:
@@ -187,12 +240,22 @@ def is_concrete(value: Any) -> bool:
     return not isinstance(value, jax.core.Tracer)
 
 
+def known(value: Any) -> Any:
+    """A concrete array as a Python number, or as a NumPy array if it has several.
+
+    In `jit` JAX would trace what is computed with an array of its own.
+    """
+    if not isinstance(value, jax.Array) or not is_concrete(value):
+        return value
+    return value.item() if value.ndim == 0 else np.asarray(value)
+
+
 def check_bound(name: str, value: Any, *, at_least: int = 0) -> int:
     """`value` as a static integer, at least `at_least`."""
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError
-        bound = operator.index(value)
+        bound = operator.index(known(value))
     except (TypeError, jax.errors.TracerIntegerConversionError):
         raise TypeError(f"`{name}` must be a static integer, got {value!r}.") from None
     if bound < at_least:
@@ -203,47 +266,70 @@ def check_bound(name: str, value: Any, *, at_least: int = 0) -> int:
 
 def check_number(
     name: str, value: Any, *, below: float = np.inf, positive: bool = False
-) -> None:
-    """Checks that a hyper-parameter lies in [0, below), or in (0, below)."""
+) -> Any:
+    """`known(value)`, checked to lie in [0, below), or in (0, below)."""
     if not is_concrete(value):  # a grid is one program, which does not know its values
-        return
+        return value
+    given, value = value, known(value)
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError
         is_valid = 0.0 <= value < below and not (positive and value == 0.0)
     except (TypeError, ValueError):  # text, None, an array
-        raise TypeError(f"`{name}` must be a number, got {value!r}.") from None
+        raise TypeError(f"`{name}` must be a number, got {given!r}.") from None
     if not is_valid:
         sign = "positive" if positive else "non-negative"
         interval = f"finite and {sign}" if below == np.inf else f"in [0, {below})"
         raise ValueError(f"`{name}` must be {interval}, got {value}.")
+    return value
 
 
-def check_between(name: str, value: Any, low: float, high: float) -> None:
-    """Checks that a hyper-parameter lies in the open interval (low, high)."""
+def check_between(name: str, value: Any, low: float, high: float) -> Any:
+    """`known(value)`, checked to lie in the open interval (low, high)."""
     if not is_concrete(value):
-        return
+        return value
+    given, value = value, known(value)
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError
         is_valid = bool(low < value < high)
     except (TypeError, ValueError):  # text, None, an array
-        raise TypeError(f"`{name}` must be a number, got {value!r}.") from None
+        raise TypeError(f"`{name}` must be a number, got {given!r}.") from None
     if not is_valid:
         raise ValueError(f"`{name}` must be in ({low}, {high}), got {value}.")
+    return value
 
 
 def as_scalar(name: str, answer: Any, *kinds: Any) -> jax.Array:
     """The answer of a user's function, of these kinds or real, as a scalar array."""
-    array = jnp.asarray(answer)
+    names = {jnp.integer: "an integer", jnp.bool_: "a bool"}
+    rule = " or ".join(names[kind] for kind in kinds) or "a real number"
+    try:
+        array = jnp.asarray(answer)
+    except (TypeError, ValueError):  # text, None, a function
+        raise TypeError(f"`{name}` must be {rule}, got {answer!r}.") from None
     wanted = kinds or (jnp.integer, jnp.floating)
     if not any(jnp.issubdtype(array.dtype, kind) for kind in wanted):
-        names = {jnp.integer: "an integer", jnp.bool_: "a bool"}
-        rule = " or ".join(names[kind] for kind in kinds) or "a real number"
         raise TypeError(f"`{name}` must be {rule}, got {array.dtype}.")
     if array.ndim != 0:
         raise ValueError(f"`{name}` must be a scalar, got shape {array.shape}.")
     return array
+
+
+def check_function(name: str, value: Any) -> None:
+    """Checks that an argument can be called."""
+    if not callable(value):
+        raise TypeError(f"`{name}` must be a function, got {value!r}.")
+
+
+def check_key(name: str, key: Any) -> None:
+    """Checks that a value is one key of JAX's."""
+    kinds = jax.dtypes.prng_key, jnp.uint32  # typed, and the older kind
+    dtype = getattr(key, "dtype", None)
+    if dtype is None or not any(jnp.issubdtype(dtype, kind) for kind in kinds):
+        raise TypeError(
+            f"`{name}` must be a key, got {key!r}: write jax.random.key(0)."
+        )
 
 
 def check_alike(rule: str, tree: Any, like: Any) -> None:
@@ -285,7 +371,7 @@ def moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
     require(stale_params, "stale_params", needed_by, remedy)
     stale_params = masked_like(stale_params, updates)
     check_shapes(needed_by, updates, params=params, stale_params=stale_params)
-    return optax.tree.sub(params, stale_params)
+    return jax.tree.map(lambda x, y: operator.sub(*alike(x, y)), params, stale_params)
 
 
 def check_shapes(needed_by: str, updates: Any, **trees: Any) -> None:
@@ -311,18 +397,14 @@ def wide_zeros(tree: Any) -> Any:
     """Zeros like `tree`, at least float32: in bfloat16 a moving mean would stick."""
 
     def zeros(leaf):
-        wide = jnp.promote_types(jnp.result_type(leaf), jnp.float32)
-        return jnp.zeros_like(leaf, dtype=wide)
+        return jnp.zeros_like(leaf, dtype=wide_dtype(leaf))
 
     return jax.tree.map(zeros, tree)
 
 
 def as_wide_as(tree: Any, reals: Any) -> Any:
     """`tree` in the precision of a tree of reals, complex where it is complex."""
-    return jax.tree.map(
-        lambda x, real: x.astype(jnp.promote_types(jnp.result_type(x), real.dtype)),
-        *(tree, reals),
-    )
+    return jax.tree.map(lambda x, real: x.astype(wide_dtype(x, real)), tree, reals)
 
 
 def real_zeros(tree: Any) -> Any:

@@ -64,10 +64,12 @@ def compensate_delay(
             mean_square = _mean_square(updates, state.mean_square, decay)
             state = CompensateDelayState(mean_square)
             lam = jax.tree.map(lambda ms: strength / jnp.sqrt(ms + 1e-7), mean_square)
-        updates = jax.tree.map(
-            lambda g, lam, dx: (g + lam * g * jnp.conj(g) * dx).astype(g.dtype),
-            *(updates, lam, moved),
-        )
+
+        def compensate(gradient, lam, dx):
+            g, lam, dx = base.alike(gradient, lam, dx)
+            return (g + lam * g * jnp.conj(g) * dx).astype(gradient.dtype)
+
+        updates = jax.tree.map(compensate, updates, lam, moved)
         return updates, state
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
@@ -133,11 +135,13 @@ def gap_aware(
         step = state.step + 1
         largest = jnp.maximum(state.largest_rate, jnp.asarray(rate, jnp.float32))
         mean_square = _mean_square(updates, state.mean_square, decay)
-        typical = optax.tree.bias_correction(mean_square, decay, step)
+        count = step.astype(jnp.result_type(float))
+        typical = optax.tree.bias_correction(mean_square, decay, count)
 
-        def divide(g, dx, square):
-            typical_step = largest * jnp.sqrt(square) + eps
-            return (g / (1.0 + jnp.abs(dx) / typical_step)).astype(g.dtype)
+        def divide(gradient, dx, square):
+            g, dx, square, rate = base.alike(gradient, dx, square, largest)
+            typical_step = rate * jnp.sqrt(square) + eps
+            return (g / (1.0 + jnp.abs(dx) / typical_step)).astype(gradient.dtype)
 
         updates = jax.tree.map(divide, updates, moved, typical)
         return updates, GapAwareState(step, largest, mean_square)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src import base, boxes, collectives, delays, inners, refusing, xla
+from delayjax._src import base, boxes, collectives, delays, inners, xla
 from delayjax._src.ring import ring as rings
 
 Warmup = Literal["fresh", "skip", "zeros"]
@@ -32,7 +32,7 @@ class DelayedState(NamedTuple):
 
 
 def delayed(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     delay: base.Delay,
     *,
     max_delay: Any = None,
@@ -68,7 +68,9 @@ def delayed(
             until the history is full. "zeros": `inner` receives zeros, its counters and
             moments advance, and tau is not clipped to t.
         history: how gradients are kept, for example `ring.cast(jnp.bfloat16)`; by
-            default on the device, in their own dtype and sharding (None, *spec).
+            default on the device, in the parameters' dtype and sharding (None, *spec).
+            float32 gradients of bfloat16 parameters are rounded there, and are exact
+            with `ring.cast(jnp.float32)`.
         hand_staleness: whether `inner` receives `staleness=`. False for a function of
             your own that has no such argument.
         axis_name: the workers' axes along which gradients differ, in `shard_map`.
@@ -104,7 +106,6 @@ def delayed(
         arXiv:0911.0491, algorithm 1 (delayed SGD; its first tau steps are "skip").
     """
     inner = base.as_transformation("inner", inner)
-    inners.check("inner", inner)
     axis_name = base.as_names(axis_name)
     delay, max_delay = boxes.unboxed((delay, max_delay))
     for one in jax.tree.leaves(delay, is_leaf=base.is_function):
@@ -117,11 +118,12 @@ def delayed(
             )
     bounds = delay if max_delay is None else max_delay
     max_delay = jax.tree.map(lambda one: base.check_bound("max_delay", one), bounds)
+    _check_within(delay, max_delay)
     if warmup not in ("fresh", "skip", "zeros"):
         raise ValueError(
             f'`warmup` must be "fresh", "skip" or "zeros", got {warmup!r}.'
         )
-    history = rings.plain if history is None else history
+    history = rings.plain if history is None else rings.check_storage(history)
     beside = history.beside or rings.plain
     deepest = max(jax.tree.leaves(max_delay), default=0)
     one_staleness = base.is_leaf(delay) and base.is_leaf(max_delay)
@@ -150,8 +152,7 @@ def delayed(
         )
 
     def init_fn(params):
-        inner_state = inner.init(params)
-        refusing.check_place("inner", inner_state)
+        inner_state = inners.init("inner", inner, params)
         bounds = per_leaf("max_delay", max_delay, params)
         origin = Origin(
             age=jax.tree.map(lambda _: jnp.zeros((), jnp.int32), bounds),
@@ -193,6 +194,8 @@ def delayed(
         origin = Origin(per_leaf("staleness", age, updates), loss, snapshot)
         # the largest staleness of any leaf
         oldest_used = functools.reduce(jnp.maximum, jax.tree.leaves(tau), jnp.int32(0))
+        _check_structures(state, updates, params, keep_params, max_delay)
+        _check_kept(history, state.gradients, updates, params, max_delay)
         gradients, stale = remember(history, state.gradients, updates, tau, max_delay)
         now = like_origin(tau)._replace(value=oldest_used)
         origins, origin = remember(
@@ -268,6 +271,29 @@ def _poisoned(stale: Any, asked: Any) -> Any:
     return jax.tree.map(poison, stale, base.broadcast("delay", asked, stale))
 
 
+def _check_within(delay: Any, max_delay: Any) -> None:
+    """Checks that no delay that is known is larger than what is kept."""
+
+    def check(one, bound):
+        is_number = not callable(one) and base.is_concrete(one)
+        if is_number and base.known(one) > bound:
+            raise ValueError(
+                f"`delay` must be at most `max_delay` = {bound}, got {one}: raise"
+                " `max_delay`, which costs one gradient a step."
+            )
+
+    if base.is_leaf(delay):
+        for bound in jax.tree.leaves(max_delay):
+            check(delay, bound)
+    elif base.is_leaf(max_delay):
+        for one in jax.tree.leaves(delay, is_leaf=base.is_function):
+            check(one, max_delay)
+    else:  # prefix trees of one another, or of a third tree
+        deep = jax.tree.structure(delay, is_leaf=base.is_function)
+        if deep == jax.tree.structure(max_delay):
+            jax.tree.map(check, delay, max_delay, is_leaf=base.is_function)
+
+
 def _kept(tree: Any, max_delay: Any) -> Any:
     """`tree` with None in place of the leaves that need no history."""
     return jax.tree.map(
@@ -280,6 +306,56 @@ def _kept(tree: Any, max_delay: Any) -> Any:
 def _init(storage: rings.Storage, tree: Any, max_delay: Any) -> rings.Ring:
     capacity = jax.tree.map(lambda bound: bound + 1, max_delay)
     return storage.init(_kept(tree, max_delay), capacity)
+
+
+def _check_structures(
+    state: DelayedState, updates: Any, params: Any, keep_params: bool, max_delay: Any
+) -> None:
+    """Checks that gradients are like parameters, and the state of this transformation.
+
+    Their shapes are checked where they are stored.
+    """
+    trees = boxes.unboxed((updates, updates if params is None else params))
+    got, wanted = map(jax.tree.structure, trees)
+    if got != wanted:
+        raise ValueError(
+            f"`updates` must have the structure of the parameters, {wanted}, got {got}."
+        )
+    held, deepest = state.origins.slots, max(jax.tree.leaves(max_delay), default=0)
+    kept = held is not None and bool(jax.tree.leaves(held.params))
+    if deepest and jax.tree.leaves(updates) and kept != keep_params:
+        raise ValueError(
+            f"`keep_params` is {keep_params}, but the state was made with {kept}: make"
+            " it with `init` of this transformation."
+        )
+
+
+def _check_kept(
+    history: rings.Storage, ring: rings.Ring, updates: Any, params: Any, max_delay: Any
+) -> None:
+    """Checks that a state's slots have the dtype of this history."""
+    found = [rings.dtype_of(slots) for slots in jax.tree.leaves(ring.slots)]
+    if history.dtype is not None:
+        wanted = [[history.dtype] * len(found)]
+    else:
+        like = [tree for tree in (updates, params) if tree is not None]
+        kept = [jax.tree.leaves(_kept(tree, max_delay)) for tree in like]
+        wanted = [list(map(jnp.result_type, leaves)) for leaves in kept]
+    if not found or not wanted[0]:  # of another depth, which is refused as such
+        return
+    if len(wanted[0]) != len(found):  # a history that keeps several leaves together
+        found, wanted = sorted(set(found)), [sorted(set(x)) for x in wanted]
+    if found not in wanted:
+        raise ValueError(
+            f"`history` keeps {_names(wanted[-1])}, but the history in the state holds"
+            f" {_names(found)}: convert it with resize_history(state, tx.init(params))."
+        )
+
+
+def _names(dtypes: Any) -> str:
+    return (
+        " and ".join(sorted({str(jnp.dtype(dtype)) for dtype in dtypes})) or "nothing"
+    )
 
 
 def _check_depth(ring: rings.Ring, bounds: list[int]) -> None:

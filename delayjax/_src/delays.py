@@ -5,6 +5,7 @@ without `axis_name`. Step t uses the gradient of step t - tau(t) (*lookback*).
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -37,6 +38,7 @@ def uniform(
         >>> sorted({int(delay(step)) for step in range(50)})
         [2, 3, 4]
     """
+    base.check_key("key", key)
     low, high = _steps("low", low), _steps("high", high)
     known = base.is_concrete(low) and base.is_concrete(high)
     if known and np.asarray(low) > np.asarray(high):
@@ -68,6 +70,7 @@ def geometric(
     References:
         Mitliagkas et al., Asynchrony begets momentum, 2016, arXiv:1605.09774.
     """
+    base.check_key("key", key)
     base.check_number("mean", mean)
 
     def delay(step):
@@ -95,6 +98,7 @@ def poisson(
         >>> bool(abs(draws.var() - 4.0) < 0.2)
         True
     """
+    base.check_key("key", key)
     base.check_number("mean", mean)
 
     def delay(step):
@@ -106,7 +110,7 @@ def poisson(
     return delay
 
 
-def from_trace(staleness: ArrayLike) -> base.Schedule:
+def from_trace(staleness: ArrayLike | Sequence[int]) -> base.Schedule:
     """Repeats a simulated or logged staleness: delay(t) = staleness[t mod T].
 
     Args:

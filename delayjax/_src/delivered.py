@@ -1,5 +1,6 @@
 """Feeding an optimizer each gradient once, when it arrives."""
 
+import operator
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src import base, collectives, delays, inners, refusing
+from delayjax._src import base, collectives, delays, inners
 from delayjax._src.ring import calendar as calendars
 
 Idle = Literal["hold", "zeros"]
@@ -32,7 +33,7 @@ class DeliveredState(NamedTuple):
 
 
 def delivered(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     delay: base.Delay,
     *,
     max_delay: int | None = None,
@@ -109,7 +110,6 @@ def delivered(
         that `inner` is told, and `idle`, are ours.
     """
     inner = base.as_transformation("inner", inner)
-    inners.check("inner", inner, wrapper="delivered")
     axis_name = base.as_names(axis_name)
     if not base.is_leaf(delay):
         raise ValueError(
@@ -129,8 +129,7 @@ def delivered(
         raise ValueError(f'`idle` must be "hold" or "zeros", got {idle!r}.')
 
     def init_fn(params):
-        inner_state = inner.init(params)
-        refusing.check_place("inner", inner_state)
+        inner_state = inners.init("inner", inner, params, wrapper="delivered")
         item = Item(
             gradient=params,
             age=jnp.zeros((), jnp.float32),
@@ -166,28 +165,25 @@ def delivered(
             base.require(snapshot, name, "delivered(keep_params=True)", _REMEDY[name])
         fresh = Item(
             gradient=_poisoned(updates, asked),
-            age=age + wait,
+            age=age + wait.astype(jnp.float32),
             value=base.as_loss("delivered", value),
             params=snapshot,
         )
         in_flight = calendars.add(state.in_flight, fresh, wait)
         in_flight, total, arrived = calendars.take(in_flight, fresh)
-        parts = jnp.maximum(arrived, 1)
+        parts = jnp.maximum(arrived, 1).astype(jnp.float32)
+
+        def mean_or(summed, now):
+            mean, other = base.alike(operator.truediv(*base.alike(summed, parts)), now)
+            return jnp.where(arrived > 0, mean, other).astype(jnp.result_type(now))
+
         mean_age = base.typed_like(total.age / parts, state.staleness)
         handed: dict[str, Any] = {"staleness": mean_age}
         if value is not None:
-            mean = total.value / parts
-            handed["value"] = jnp.where(arrived > 0, mean, value).astype(
-                jnp.result_type(value)
-            )
+            handed["value"] = mean_or(total.value, value)
         if keep_params:
             today = snapshot if params is None else params
-            handed["stale_params"] = jax.tree.map(
-                lambda kept, now: jnp.where(arrived > 0, kept / parts, now).astype(
-                    jnp.result_type(now)
-                ),
-                *(total.params, today),
-            )
+            handed["stale_params"] = jax.tree.map(mean_or, total.params, today)
         gradient = optax.tree.cast_like(total.gradient, updates)
         moves, inner_state = inner.update(
             gradient, state.inner_state, params, **handed, **extra_args

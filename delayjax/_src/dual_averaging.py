@@ -1,5 +1,6 @@
 """Dual averaging, for delays that grow with the step."""
 
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -82,18 +83,21 @@ def dasgd(
         del extra_args
         rate = base.rate_at(learning_rate, state.step)
         if project is None:
-            updates = jax.tree.map(lambda u: (-rate * u).astype(u.dtype), updates)
+            updates = jax.tree.map(lambda u: base.times(-rate, u), updates)
             return updates, DasgdState(state.step + 1, ())
         remedy = "call `update(grads, state, params)`"
         params = base.require(params, "params", "dasgd", remedy)
-        y = jax.tree.map(
-            lambda x, outside, u: x + outside - rate * u.astype(outside.dtype),
-            *(params, state.outside, updates),
-        )
+
+        def follow(x, outside, u):
+            u = u.astype(outside.dtype)
+            return x.astype(outside.dtype) + outside - base.times(rate, u)
+
+        y = jax.tree.map(follow, params, state.outside, updates)
         projected = project(y)
         base.check_alike("`project` must return what it receives", projected, y)
         updates = jax.tree.map(
-            lambda new, x, u: (new - x).astype(u.dtype), projected, params, updates
+            lambda new, x, u: operator.sub(*base.alike(new, x)).astype(u.dtype),
+            *(projected, params, updates),
         )
         # of the parameters as they are rounded: y loses nothing
         x = optax.apply_updates(params, updates)

@@ -68,10 +68,12 @@ def fedasync(
         share = jnp.asarray(mixing, jnp.float32)
         if law is not None:
             share = share * base.as_scalar("law(staleness)", law(staleness))
-        updates = jax.tree.map(
-            lambda delta, dx: -(share * (dx + delta)).astype(delta.dtype),
-            *(updates, moved),
-        )
+
+        def move(delta, dx):
+            factor, dx, own = base.alike(share, dx, delta)
+            return -(factor * (dx + own)).astype(delta.dtype)
+
+        updates = jax.tree.map(move, updates, moved)
         return updates, state
 
     return optax.GradientTransformationExtraArgs(optax.init_empty_state, update_fn)

@@ -103,7 +103,7 @@ class KardamMemory(NamedTuple):
 
 
 def kardam(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     *,
     workers: int,
     attackers: int,
@@ -227,7 +227,7 @@ def kardam(
         if recent:
             with_this = jnp.append(last_workers, worker)[1:]
             last_workers = jnp.where(used, with_this, last_workers)
-        accepted = memory.accepted + used
+        accepted = memory.accepted + used.astype(jnp.int32)
         return used, updates, KardamMemory(accepted, last_workers, filtered)
 
     def smooth(memory, updates, passes):
@@ -238,9 +238,10 @@ def kardam(
         used |= (memory.move == 0) | (memory.refused_in_row >= patience)
         used &= passes & jnp.isfinite(change)
         new = optax.tree.cast_like(updates, memory.last_gradient)
+        refused = passes.astype(jnp.int32)
         return used, memory._replace(
             last_gradient=optax.tree.where(used, new, memory.last_gradient),
-            refused_in_row=jnp.where(used, 0, memory.refused_in_row + passes),
+            refused_in_row=jnp.where(used, 0, memory.refused_in_row + refused),
         )
 
     return refusing(inner, accept, begin=begin)
@@ -254,7 +255,7 @@ class ZenoMemory(NamedTuple):
 
 
 def zeno_plus_plus(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     grad_fn: Callable[[Any], Any],
     *,
     learning_rate: ArrayLike,
@@ -332,7 +333,7 @@ def zeno_plus_plus(
         )
         size, wanted = _norm(updates), _norm(validation)
         factor = jnp.where(size > 0, wanted / size, 0.0)
-        updates = jax.tree.map(lambda g: (g * factor).astype(g.dtype), updates)
+        updates = jax.tree.map(lambda g: base.times(factor, g), updates)
         descent = learning_rate * _product(validation, updates)
         penalty = rho * jnp.square(_norm(updates))
         used = descent - penalty >= -jnp.multiply(learning_rate, eps)
@@ -420,7 +421,7 @@ def _limit(coefficients: jax.Array, attackers: int) -> jax.Array:
 def _distance(tree: Any, other: Any) -> jax.Array:
     """The norm of a difference, float32 []."""
     squares = jax.tree.map(
-        lambda a, b: jnp.square(jnp.abs(_wide(a) - _wide(b))).sum(), tree, other
+        lambda a, b: jnp.square(jnp.abs(base.wide(a) - base.wide(b))).sum(), tree, other
     )
     total = sum(jax.tree.leaves(squares), jnp.zeros((), jnp.float32))
     return jnp.sqrt(total).astype(jnp.float32)
@@ -428,20 +429,16 @@ def _distance(tree: Any, other: Any) -> jax.Array:
 
 def _norm(tree: Any) -> jax.Array:
     """The norm of a tree, float32 []."""
-    return _distance(tree, jax.tree.map(lambda _: 0, tree))
+    return _distance(tree, optax.tree.zeros_like(tree))
 
 
 def _product(tree: Any, other: Any) -> jax.Array:
     """The real part of <tree, other>, float32 []."""
     products = jax.tree.map(
-        lambda a, b: (_wide(a).conj() * _wide(b)).real.sum(), tree, other
+        lambda a, b: (base.wide(a).conj() * base.wide(b)).real.sum(), tree, other
     )
     total = sum(jax.tree.leaves(products), jnp.zeros((), jnp.float32))
     return jnp.asarray(total, jnp.float32)
-
-
-def _wide(leaf: Any) -> jax.Array:
-    return jnp.asarray(leaf, jnp.promote_types(jnp.result_type(leaf), jnp.float32))
 
 
 def _numbers(attackers: Any) -> jax.Array:
@@ -466,7 +463,9 @@ def _check_worker(needed_by: str, worker: Any, workers: int | None = None) -> ja
         jnp.result_type(worker), jnp.integer
     )
     most = np.inf if workers is None else workers - 1
-    if not is_number or (base.is_concrete(worker) and not 0 <= worker <= most):
+    if not is_number or (
+        base.is_concrete(worker) and not 0 <= base.known(worker) <= most
+    ):
         rule = "a non-negative integer" if workers is None else f"in 0 .. {most}"
         raise ValueError(
             f"`worker` handed to `{needed_by}` must be a worker's number, {rule}, got"

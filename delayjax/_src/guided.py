@@ -166,6 +166,6 @@ def _replayed(gradient: Any, slots: Any, used: jax.Array) -> Any:
 
         return list(map(plus, totals, held, leaves))
 
-    wide = [leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) for leaf in leaves]
+    wide = [base.wide(leaf) for leaf in leaves]
     totals = jax.lax.fori_loop(0, len(used), add, wide)
     return optax.tree.cast_like(jax.tree.unflatten(structure, totals), gradient)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src import base, refusing
+from delayjax._src import base, inners
 
 
 class InjectStalenessState(NamedTuple):
@@ -17,7 +17,7 @@ class InjectStalenessState(NamedTuple):
 
 
 def inject_staleness(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
 ) -> optax.GradientTransformationExtraArgs:
     """Hands `inner` a staleness that is a leaf of the state.
 
@@ -41,8 +41,7 @@ def inject_staleness(
     inner = base.as_transformation("inner", inner)
 
     def init_fn(params):
-        inner_state = inner.init(params)
-        refusing.check_place("inner", inner_state)
+        inner_state = inners.init("inner", inner, params, late=False)
         return InjectStalenessState(jnp.zeros((), jnp.int32), inner_state)
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):

@@ -1,10 +1,11 @@
-"""Optimizers that cannot use a stale gradient, and the remedy for each."""
+"""The state of an inner optimizer, and optimizers that cannot use a stale gradient."""
 
-import functools
-from collections.abc import Iterator
 from typing import Any
 
+import jax
 import optax
+
+from delayjax._src import buffers, refusing
 
 _SEARCH = (
     "it compares the gradient with the loss at today's parameters",
@@ -15,68 +16,67 @@ _PAIRS = (
     " taken at today's parameters",
     "Use an optimizer that reads the gradient alone, as optax.sgd or optax.adam do",
 )
-REFUSED = {
-    "lookahead": (
+_REFUSED = {
+    "LookaheadState": (
+        "lookahead",
         "its parameters are pairs, but its gradients are not",
         "Delay the fast optimizer in it: optax.lookahead({wrapper}(fast_optimizer,"
         " ...), ...)",
     ),
-    "sam": (
+    "SAMState": (
+        "sam",
         "it takes gradients in turn at two points, and a stale gradient is from the"
         " wrong point",
         "Delay the optimizer in it: optax.contrib.sam({wrapper}(optimizer, ...),"
         " adv_optimizer, opaque_mode=True)",
     ),
-    "lbfgs": _PAIRS,
-    "scale_by_lbfgs": _PAIRS,
-    "scale_by_backtracking_linesearch": _SEARCH,
-    "scale_by_zoom_linesearch": _SEARCH,
-    "differentially_private_aggregate": (
+    "ScaleByLBFGSState": ("scale_by_lbfgs", *_PAIRS),
+    "ScaleByBacktrackingLinesearchState": (
+        "scale_by_backtracking_linesearch",
+        *_SEARCH,
+    ),
+    "ScaleByZoomLinesearchState": ("scale_by_zoom_linesearch", *_SEARCH),
+    "DifferentiallyPrivateAggregateState": (
+        "differentially_private_aggregate",
         "its gradients have one axis more than the parameters, for the examples",
         "Put it in front: optax.chain(differentially_private_aggregate(...),"
         " {wrapper}(...))",
     ),
 }
-"""Refused factories of Optax: the reason, and the remedy."""
+"""States of Optax: which factory makes them, the reason, and the remedy."""
 
 
-def check(name: str, inner: Any, *, wrapper: str = "delayed") -> None:
-    """Checks that a transformation can use gradients that `wrapper` made late."""
-    for factory in factories(inner):
-        if factory in REFUSED:
-            why, remedy = REFUSED[factory]
-            raise ValueError(
-                f"`{name}` must not hold optax's {factory}: {why}."
-                f" {remedy.format(wrapper=wrapper)}."
-            )
+def init(
+    name: str,
+    inner: optax.GradientTransformation,
+    params: Any,
+    *,
+    wrapper: str = "delayed",
+    late: bool = True,
+) -> Any:
+    """The state of the argument `name` of a wrapper, in buffers of its own.
+
+    Raises:
+        ValueError: if a rule that refuses is misplaced, or the gradients are `late` and
+            `inner` needs fresh ones.
+    """
+    state = inner.init(params)
+    refusing.check_place(name, state)
+    if late:
+        check_late(name, state, wrapper=wrapper)
+    return buffers.unshared(state, params)
 
 
-def factories(transformation: Any) -> Iterator[str]:
-    """The names of Optax's factories that made a transformation and its parts."""
-    seen: set[int] = set()
-    todo = [transformation]
-    while todo:
-        node = todo.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, (tuple, list)):
-            todo += node
-        elif isinstance(node, dict):
-            todo += node.values()
-        elif isinstance(node, functools.partial):
-            todo += [node.func, *node.args, *node.keywords.values()]
-        elif isinstance(node, optax.MultiSteps):
-            todo.append(node.inner_opt)
-        elif hasattr(node, "__self__"):  # a method
-            todo.append(node.__self__)
-        elif hasattr(node, "__wrapped__"):
-            todo.append(node.__wrapped__)
-        elif hasattr(node, "__closure__"):  # it holds the parts of a transformation
-            if (node.__module__ or "").split(".")[0] == "optax":
-                yield node.__qualname__.split(".")[0]
-            for cell in node.__closure__ or ():
-                try:
-                    todo.append(cell.cell_contents)
-                except ValueError:  # an empty cell
-                    continue
+def check_late(name: str, state: Any, *, wrapper: str = "delayed") -> None:
+    """Checks by its state that an optimizer can use gradients that are late."""
+
+    def is_refused(node):
+        kind = type(node)
+        return kind.__name__ in _REFUSED and kind.__module__.split(".")[0] == "optax"
+
+    for node in filter(is_refused, jax.tree.leaves(state, is_leaf=is_refused)):
+        factory, why, remedy = _REFUSED[type(node).__name__]
+        raise ValueError(
+            f"`{name}` must not hold optax's {factory}: {why}."
+            f" {remedy.format(wrapper=wrapper)}."
+        )

@@ -96,7 +96,7 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
             "correct_late_updates", updates, staleness, mean=True
         )
         ahead = jax.tree.map(
-            lambda u, tau, before: (tau * u).astype(before.dtype),
+            lambda u, tau, before: base.times(tau, u).astype(before.dtype),
             *(updates, base.broadcast("staleness", tau, updates), state.ahead),
         )
         updates = jax.tree.map(

@@ -12,7 +12,7 @@ from delayjax._src import base, taking
 
 def local_training(
     grad_fn: taking.GradFn,
-    tx: optax.GradientTransformation,
+    tx: base.Transformation,
     steps: int,
     *,
     split: bool = True,
@@ -123,4 +123,4 @@ def _parts(batch: Any, steps: int) -> Any:
 
 def _mean(metric: jax.Array) -> jax.Array:
     """Over the steps. Narrow floats add up in float32."""
-    return metric.mean(0, dtype=jnp.promote_types(metric.dtype, jnp.float32))
+    return metric.mean(0, dtype=base.wide_dtype(metric))

@@ -41,6 +41,13 @@ def scale_by_staleness(law: base.Law) -> optax.GradientTransformationExtraArgs:
         Zhang, Gupta, Lian and Liu, Staleness-aware async-SGD, IJCAI 2016,
         arXiv:1511.05950.
     """
+    if not callable(law) or any(law is make for make in _LAWS):
+        name = getattr(law, "__name__", "inverse")
+        remedy = f"{name}(...)" if callable(law) else "inverse"
+        raise TypeError(
+            f"`law` must be a function of the staleness, got {law!r}: write for example"
+            f" modulation.{remedy}."
+        )
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
@@ -52,7 +59,7 @@ def scale_by_staleness(law: base.Law) -> optax.GradientTransformationExtraArgs:
             lambda tau: base.as_scalar("law(staleness)", law(tau)), staleness
         )
         updates = jax.tree.map(
-            lambda update, factor: (update * factor).astype(update.dtype),
+            lambda update, factor: base.times(factor, update),
             *(updates, base.broadcast("staleness", factors, updates)),
         )
         return updates, state
@@ -74,7 +81,7 @@ def inverse(staleness: jax.Array) -> jax.Array:
         Zhang, Gupta, Lian and Liu, Staleness-aware async-SGD, IJCAI 2016,
         arXiv:1511.05950. Kardam's 1 / (1 + tau) is `polynomial(1.0)`.
     """
-    return 1.0 / jnp.maximum(1, staleness)
+    return 1.0 / jnp.maximum(1.0, _as_float(staleness))
 
 
 def polynomial(power: ArrayLike) -> base.Law:
@@ -90,7 +97,7 @@ def polynomial(power: ArrayLike) -> base.Law:
         [1.0, 0.5]
     """
     base.check_number("power", power)
-    return lambda staleness: (1.0 + staleness) ** -jnp.asarray(power, jnp.float32)
+    return lambda tau: (1.0 + _as_float(tau)) ** -jnp.asarray(power, jnp.float32)
 
 
 def hinge(slope: ArrayLike, knee: ArrayLike) -> base.Law:
@@ -112,7 +119,7 @@ def hinge(slope: ArrayLike, knee: ArrayLike) -> base.Law:
     """
     base.check_number("slope", slope)
     base.check_number("knee", knee)
-    return lambda tau: 1.0 / (slope * jnp.maximum(0, tau - knee) + 1.0)
+    return lambda tau: 1.0 / (slope * jnp.maximum(0.0, _as_float(tau) - knee) + 1.0)
 
 
 def capped(workers: ArrayLike) -> base.Law:
@@ -133,7 +140,7 @@ def capped(workers: ArrayLike) -> base.Law:
 
     def law(staleness: jax.Array) -> jax.Array:
         full = jnp.asarray(workers, jnp.float32)
-        return full / jnp.maximum(full, staleness)
+        return full / jnp.maximum(full, _as_float(staleness))
 
     return law
 
@@ -152,7 +159,7 @@ def exponential(rate: ArrayLike) -> base.Law:
         Damaskinos et al., Kardam, ICML 2018, arXiv:1802.07928.
     """
     base.check_number("rate", rate)
-    return lambda staleness: jnp.exp(-jnp.asarray(rate) * staleness)
+    return lambda tau: jnp.exp(-jnp.asarray(rate, jnp.float32) * _as_float(tau))
 
 
 def delay_adaptive(
@@ -198,7 +205,17 @@ def delay_adaptive(
 
     def law(staleness: jax.Array) -> jax.Array:
         reach = jnp.asarray(bound / learning_rate, jnp.float32)
-        reduced = reach / jnp.maximum(reach, staleness)
-        return jnp.where(staleness <= concurrency, 1.0, reduced)
+        tau = _as_float(staleness)
+        reduced = reach / jnp.maximum(reach, tau)
+        return jnp.where(tau <= concurrency, 1.0, reduced)
 
     return law
+
+
+_LAWS = (polynomial, hinge, capped, exponential, delay_adaptive)
+"""What makes a law."""
+
+
+def _as_float(staleness: ArrayLike) -> jax.Array:
+    """The staleness as float32 or wider."""
+    return base.wide(staleness)

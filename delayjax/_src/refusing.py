@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src import base
+from delayjax._src import base, buffers
 
 Accept = Callable[..., tuple[Any, Any, Any]]
 """(gradients, memory, params, **extra_args) -> (whether to use the gradients, bool [];
@@ -26,7 +26,7 @@ class RefusingState(NamedTuple):
 
 
 def refusing(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     accept: Accept,
     *,
     begin: Callable[[Any], Any] | None = None,
@@ -74,9 +74,9 @@ def refusing(
         -3.0 True 1
     """
     inner = base.as_transformation("inner", inner)
-    for name, function in {"accept": accept, "begin": begin}.items():
-        if not callable(function) and not (name == "begin" and function is None):
-            raise TypeError(f"`{name}` must be a function, got {function!r}.")
+    base.check_function("accept", accept)
+    if begin is not None:
+        base.check_function("begin", begin)
     if axis_name is not None:
         axis_name = base.as_names(axis_name)
 
@@ -86,7 +86,7 @@ def refusing(
             dropped=jnp.zeros((), jnp.int32),
             dropped_in_row=jnp.zeros((), jnp.int32),
             memory=() if begin is None else begin(params),
-            inner_state=inner.init(params),
+            inner_state=buffers.unshared(inner.init(params), params),
         )
         state = base.vary_as(params, state)
         return base.vary(state, axis_name=axis_name) if axis_name else state
@@ -102,7 +102,7 @@ def refusing(
             applied &= was_applied(inner_state)
         return updates, RefusingState(
             applied=base.typed_like(applied, state.applied),
-            dropped=state.dropped + ~used,
+            dropped=state.dropped + jnp.where(used, 0, 1),
             dropped_in_row=jnp.where(used, 0, state.dropped_in_row + 1),
             memory=memory,
             inner_state=inner_state,
@@ -112,7 +112,7 @@ def refusing(
 
 
 def drop_stale(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     bound: ArrayLike,
     *,
     axis_name: base.AxisName = "workers",

@@ -100,7 +100,7 @@ class _Gathered(NamedTuple):
 def replay(
     trace: Trace | Sequence[Trace],
     grad_fn: taking.GradFn,
-    tx: optax.GradientTransformation,
+    tx: base.Transformation,
     *,
     each: optax.GradientTransformation | None = None,
     aggregation: Aggregation | None = None,
@@ -168,8 +168,8 @@ def replay(
         `run` ends in the same bits.
 
     Raises:
-        ValueError: if the trace is deeper than `max_staleness`, gradients are late and
-            `tx` or `each` needs fresh ones (see `delayed`), (in `init`) a rule that
+        ValueError: if the trace is deeper than `max_staleness`, (in `init`) gradients
+            are late and `tx` or `each` needs fresh ones (see `delayed`), or a rule that
             refuses is not last in its chain, or (in `step`) the batches do not fit the
             trace.
 
@@ -192,7 +192,11 @@ def replay(
         arXiv:1511.05950 (a rate for each gradient of a mean); Niu, Recht, Re and
         Wright, Hogwild!, NIPS 2011, arXiv:1106.5730 (inconsistent reads).
     """
-    traces = list(trace) if isinstance(trace, Sequence) else [trace]
+    traces = taking.check_traces(trace)
+    base.check_function("grad_fn", grad_fn)
+    base.check_number("read_spread", read_spread)
+    if not isinstance(aggregation, Aggregation | None):
+        raise TypeError(f"`aggregation` must be an Aggregation, got {aggregation!r}.")
     if not 0.0 <= read_spread <= 1.0:
         raise ValueError(f"`read_spread` must lie in [0, 1], got {read_spread}.")
     depth = max(one.max_staleness for one in traces)
@@ -203,9 +207,6 @@ def replay(
             f" {max_staleness}: allow more, or bound the staleness in the cluster with"
             " protocols.bounded_staleness(...)."
         )
-    if depth:
-        inners.check("tx", tx)
-        inners.check("each", each)
     width = max(1, *(one.max_gradients for one in traces))
     chunk = base.check_bound("chunk", width if chunk is None else chunk, at_least=1)
     full = all((one.counts == width).all() for one in traces)
@@ -238,6 +239,11 @@ def replay(
                 f" updates, got {batches!r}: scan `step` if no data is needed."
             )
         start, updates = int(state.versions.pushed), len(leaves[0])
+        if start + updates > traces[0].num_updates:
+            raise ValueError(
+                f"`batches` must end with the trace, got {updates} updates, of which"
+                f" {traces[0].num_updates - start} are left: simulate more of them."
+            )
         return scan(state, (traces[0].arrivals(start, start + updates), batches))
 
     return Replay(functools.partial(begin, plan), step, run)
@@ -253,6 +259,7 @@ def begin(
     plan: Plan, params: Any, key: jax.Array, *, model_state: Any = None
 ) -> ReplayState:
     """The state before the first update."""
+    base.check_key("key", key)
     start = params, model_state, key
     params, model_state, key = jax.tree.map(buffers.copied, start)
     state = ReplayState(
@@ -267,6 +274,9 @@ def begin(
     )
     refusing.check_place("tx", state.opt_state)
     refusing.check_place("each", state.each_state, alone=False)
+    if plan.depth:
+        inners.check_late("tx", state.opt_state)
+        inners.check_late("each", state.each_state)
     versions = rings.init(_kept(plan, state), plan.depth + 1)
     return buffers.unshared(state._replace(versions=versions))
 
@@ -312,7 +322,7 @@ def update(
     if plan.width == 1:
         handed["worker"] = arrivals.worker[0]
     if _is_loss(gathered.metrics):
-        handed["value"] = gathered.metrics / there
+        handed["value"] = taking.over(gathered.metrics, there)
     updates, opt_state = plan.tx.update(
         direction, state.opt_state, state.params, **handed
     )
@@ -338,7 +348,8 @@ def update(
     is_kept = (arrivals.staleness <= oldest).all()
     report = ReplayReport(
         metrics=jax.tree.map(
-            lambda total: jnp.where(is_kept, total / there, jnp.nan), gathered.metrics
+            lambda mean: jnp.where(is_kept, mean, jnp.nan),
+            taking.over(gathered.metrics, there),
         ),
         staleness=jnp.where(is_kept, mean, jnp.nan),
         gradients=used,

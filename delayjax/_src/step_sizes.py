@@ -196,14 +196,19 @@ def adadelay(
         if per_coordinate:
             base.check_gradients("adadelay", updates)
             squares = jax.tree.map(
-                lambda mean, g: mean + (_square(g).astype(mean.dtype) - mean) / step,
+                lambda mean, g: (
+                    mean
+                    + (_square(g).astype(mean.dtype) - mean) / step.astype(mean.dtype)
+                ),
                 *(squares, updates),
             )
         typical = jax.tree.map(jnp.sqrt, squares) if per_coordinate else 1.0
 
         def descend(u, tau, typical):
-            eta = 1.0 / (smoothness + scale * typical * jnp.sqrt(step + tau))
-            return (-eta * u).astype(u.dtype)
+            age = jnp.sqrt(base.wide(step) + base.wide(tau))
+            typical, age = base.alike(typical, age)
+            eta = 1.0 / (smoothness + scale * typical * age)
+            return base.times(-eta, u)
 
         updates = jax.tree.map(
             descend,
@@ -358,7 +363,9 @@ def _within_budget(
         del params, extra_args
         updates, tau = _with_one_staleness(name, updates, staleness)
         tau = jnp.ceil(tau)
-        used = jnp.where(jnp.arange(max_delay) < tau, state.recent, 0.0).sum()
+        used = jnp.where(
+            jnp.arange(max_delay, dtype=jnp.float32) < tau, state.recent, 0.0
+        ).sum()
         step = jnp.asarray(choose(jnp.subtract(budget, used), tau), jnp.float32)
         step = jnp.where(tau <= max_delay, step, 0.0)
         recent = jnp.concatenate([step[None], state.recent])[:max_delay]
@@ -384,7 +391,7 @@ def _with_one_staleness(
 
 def _descend(step: jax.Array, updates: optax.Updates) -> optax.Updates:
     """-step u, for one step size, in the dtype of each leaf."""
-    return jax.tree.map(lambda u: (-step * u).astype(u.dtype), updates)
+    return jax.tree.map(lambda u: base.times(-step, u), updates)
 
 
 def _square(leaf: jax.Array) -> jax.Array:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from delayjax._src import base
+from delayjax._src.cluster.trace import Trace
 from delayjax._src.ring import ring as rings
 
 GradFn = Callable[..., tuple]
@@ -20,6 +21,17 @@ class Taken(NamedTuple):
     gradients: Any
     metrics: Any
     model_state: Any  # None where the model has none
+
+
+def check_traces(trace: Any) -> list[Trace]:
+    """The traces that are the argument `trace`: one, or several."""
+    traces = list(trace) if isinstance(trace, (list, tuple)) else [trace]
+    if not traces or not all(isinstance(one, Trace) for one in traces):
+        raise TypeError(
+            f"`trace` must be a trace, or a list of some, got {trace!r}: make it with"
+            " cluster.simulate(cluster, protocol, ...) or cluster.load_trace(path)."
+        )
+    return traces
 
 
 def take(
@@ -46,15 +58,26 @@ def check(
     """The shapes of one gradient, which must be like the parameters."""
     after, returns = None, "(metrics, gradients)"
     if model_state is None:
-        metrics, gradients = jax.eval_shape(grad_fn, params, batch, key)
+        answer = jax.eval_shape(grad_fn, params, batch, key)
+        metrics, gradients = _pair(returns, answer)
     else:
         returns = "((metrics, model_state), gradients)"
-        value, gradients = jax.eval_shape(grad_fn, params, batch, key, model_state)
-        metrics, after = value
+        answer = jax.eval_shape(grad_fn, params, batch, key, model_state)
+        value, gradients = _pair(returns, answer)
+        metrics, after = _pair(returns, value)
     rule = f"`grad_fn` must return {returns}"
     base.check_alike(f"{rule} with gradients like the parameters", gradients, params)
     base.check_alike(f"{rule} with a model state like the given", after, model_state)
     return Taken(gradients, metrics, after)
+
+
+def _pair(returns: str, answer: Any) -> Any:
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+        raise TypeError(
+            f"`grad_fn` must return {returns}, got {answer!r}: write for example"
+            " jax.value_and_grad(loss)."
+        )
+    return answer
 
 
 def check_depth(params: Any, versions: rings.Ring, depth: int) -> None:
@@ -95,6 +118,16 @@ def add(total: Any, values: Any, used: jax.Array | None = None) -> Any:
     return jax.tree.map(sum_up, total, values)
 
 
+def over(total: Any, count: jax.Array) -> Any:
+    """A sum over a count, leaf by leaf."""
+
+    def divided(leaf):
+        leaf = leaf.astype(base.wide_dtype(leaf))  # integers too
+        return leaf / count.astype(leaf.dtype)
+
+    return jax.tree.map(divided, total)
+
+
 def no_states(model_state: Any) -> Any:
     """The beginning of `add_states`, and its result without a gradient."""
     return jax.tree.map(
@@ -117,8 +150,9 @@ def add_states(mean: Any, seen: jax.Array, states: Any, used: jax.Array) -> Any:
             return jnp.where(count > 0, leaf[last], mean)
         states = leaf.astype(mean.dtype)
         total = add(jnp.zeros_like(mean), _apart(states, states[first][None]), used)
-        own = states[first] + total / jnp.maximum(count, 1)
-        both = mean + _apart(own, mean) * (count / jnp.maximum(seen + count, 1))
+        own = states[first] + over(total, jnp.maximum(count, 1))
+        share = (count / jnp.maximum(seen + count, 1)).astype(mean.dtype)
+        both = mean + _apart(own, mean) * share
         both = jnp.where(seen > 0, both.astype(mean.dtype), own)
         return jnp.where(count > 0, both, mean)
 
@@ -138,7 +172,7 @@ def _apart(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def _wide(leaf: Any) -> Any:
-    return jnp.promote_types(leaf.dtype, jnp.float32)
+    return base.wide_dtype(leaf)
 
 
 def _has_mean(leaf: Any) -> bool:

@@ -1,5 +1,6 @@
 """One worker's step, simulated on one device or run on many devices."""
 
+import collections
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_batching import custom_vmap
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -44,7 +46,7 @@ class WorkerState:
         """
 
         def part(name, count):
-            i = worker[name] if isinstance(worker, Mapping) else worker
+            i = base.known(worker[name] if isinstance(worker, Mapping) else worker)
             if not 0 <= i < count:  # JAX would return another worker
                 raise ValueError(
                     f"`worker` must lie in 0 .. {count - 1} along {name!r}, got {i}."
@@ -142,6 +144,7 @@ def simulate(
         >>> held.state, distance
         (Array(1., dtype=float32), Array([1., 3.], dtype=float32))
     """
+    base.check_function("step", step)
     names = base.as_names(axis_name)
     counts = num_workers if isinstance(num_workers, tuple) else (num_workers,)
     counts = tuple(base.check_bound("num_workers", n, at_least=1) for n in counts)
@@ -197,6 +200,7 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
         >>> one.step(held, jnp.ones(1))[0].state
         Array(-1., dtype=float32)
     """
+    base.check_function("step", step)
     names = base.as_names(axis_name)
     base.check_mesh(mesh, names)
     plans = _Plans(step, {name: mesh.shape[name] for name in names}, mesh)
@@ -411,12 +415,19 @@ class _Plans:
 
     def _check_sums(self, plan: _Plan, state: Any, batch: Any) -> None:
         """Checks that leaves stay shared under `vmap`, which sums no gradient."""
-        returned = []
+        returned, batched = [], collections.Counter()
+        leaves = jax.tree.leaves_with_path(
+            (state, plan.metrics), is_leaf=lambda node: isinstance(node, P)
+        )
+        metrics = (meshes.partitions(leaf) for _, leaf in leaves[len(plan.state) :])
+        allowed = [len(own) for own in (*plan.state, *metrics)]
 
         def step(state, batch):
             result = self.step(state, batch)
             returned.append(True)
-            return result
+            values, structure = jax.tree.flatten(result)
+            counted = [_counting(batched, i)(x) for i, x in enumerate(values)]
+            return jax.tree.unflatten(structure, counted)
 
         mapped = functools.partial(_mapped, step, self.axes, plan, ())
         there = jax.sharding.get_abstract_mesh() if self._on is None else self._mesh()
@@ -428,13 +439,32 @@ class _Plans:
         except Exception as error:
             if not returned and there.explicit_axes:
                 return  # the step names Explicit axes, which `vmap` does not have
-            if not returned or not isinstance(error, ValueError):
+            summed = [i for i, most in enumerate(allowed) if batched[i] > most]
+            if not summed:
                 raise  # the step itself failed
+            where = base.path_name(leaves[summed[0]][0])
             raise ValueError(
                 "The step's gradient is summed over the workers, because it was not"
-                " taken at workers.vary(params). `vmap` would not sum it: write"
+                " taken at workers.vary(params). `vmap` would not sum it, and"
+                f" {where} of its (state, metrics) would differ: write"
                 " jax.value_and_grad(loss)(workers.vary(params), batch)."
             ) from error
+
+
+def _counting(counts: collections.Counter, place: int) -> Callable:
+    """The identity, which counts the `vmap`s that map its argument."""
+
+    @custom_vmap
+    def same(leaf):
+        return leaf
+
+    @same.def_vmap
+    def rule(axis_size, in_batched, leaf):
+        del axis_size
+        counts[place] += 1
+        return _counting(counts, place)(leaf), in_batched[0]
+
+    return same
 
 
 def _workers(plans: _Plans, hold: Callable, execute: Callable) -> Workers:

@@ -71,7 +71,8 @@ def test_a_weight_that_is_no_real_number_is_refused(exchange, answer, error, mat
 def test_an_optimizer_that_searches_along_the_gradient_is_refused():
     """It would compare a gradient of the step before with the loss of this one."""
     with pytest.raises(ValueError, match=r"`inner` must not hold optax's.*search"):
-        dj.exchange.overlapped_mean(optax.scale_by_backtracking_linesearch(5))
+        tx = dj.exchange.overlapped_mean(optax.scale_by_backtracking_linesearch(5))
+        tx.init(jnp.ones(3))
 
 
 @MIXED

@@ -160,9 +160,56 @@ def test_states_that_differ_otherwise_are_refused():
         dj.resize_history(state, dj.delayed(optax.adam(0.1), 2).init(params))
     with pytest.raises(ValueError, match=r"alone: .*\[5, 4\], and was .*\[3, 3\]"):
         dj.resize_history(state, dj.delayed(optax.sgd(0.1), 4).init(jnp.zeros(4)))
-    narrow = dj.delayed(optax.sgd(0.1), 2, history=dj.ring.cast(jnp.bfloat16))
-    with pytest.raises(ValueError, match=r"of the same items|depth alone"):
-        dj.resize_history(state.gradients, narrow.init(params).gradients)
+    turned = dj.delayed(optax.sgd(0.1), 2).init(params.astype(jnp.complex64))
+    with pytest.raises(
+        ValueError, match=r"alone: .*complex64\[3, 3\], and was float32"
+    ):
+        dj.resize_history(state, turned)
+
+
+NARROW = dj.ring.cast(jnp.bfloat16)
+
+
+@pytest.mark.parametrize("depths", [(2, 2), (2, 4), (4, 2)])
+@pytest.mark.parametrize("histories", [(None, NARROW), (NARROW, None)])
+def test_a_history_changes_its_precision_with_its_items(histories, depths):
+    """The gradients 1, 2, 3 ... are held exactly by bfloat16 too."""
+    old, new = (
+        dj.delayed(optax.sgd(1.0), depth, history=history)
+        for depth, history in zip(depths, histories, strict=True)
+    )
+    params = {"w": jnp.zeros(3)}
+    state = old.init(params)
+    for t in range(7):
+        _, state = old.update({"w": jnp.full(3, 1.0 + t)}, state, params)
+    with pytest.raises(ValueError, match=r"`history` keeps .* resize_history\(state"):
+        dj.delayed(optax.sgd(1.0), depths[0], history=histories[1]).update(
+            params, state, params
+        )
+    state = dj.resize_history(state, new.init(params))
+    assert types(state) == types(new.init(params))
+    updates, _ = new.update({"w": jnp.full(3, 8.0)}, state, params)
+    # as late as both depths hold: the deeper one fills up
+    late = min(depths[1], depths[0] + 1)
+    np.testing.assert_array_equal(updates["w"], -(8.0 - late) * np.ones(3))
+
+
+def types(tree):
+    return jax.tree.map(jax.typeof, tree)
+
+
+def test_a_history_may_be_resized_to_nothing_and_back():
+    tx, none = dj.delayed(optax.sgd(1.0), 4), dj.delayed(optax.sgd(1.0), 0)
+    for params in (jnp.ones(3), {"w": jnp.ones(3)}):
+        _, state = tx.update(params, tx.init(params), params)
+        empty = dj.resize_history(state, none.init(params))
+        updates, empty = none.update(params, empty, params)
+        jax.tree.map(
+            np.testing.assert_array_equal, updates, optax.tree.scale(-1.0, params)
+        )
+        again = dj.resize_history(empty, tx.init(params))
+        _, again = tx.update(params, again, params)
+        assert dj.staleness(again) == 0 and again.gradients.pushed == 3
 
 
 @pytest.mark.parametrize("strip", [False, True])
@@ -192,8 +239,9 @@ def test_a_resized_state_holds_no_buffer_twice_and_may_be_donated(delay, depth, 
 
 def test_swapped_arguments_are_refused():
     tx, deeper = (dj.delayed(optax.sgd(0.1), depth) for depth in (2, 4))
-    _, state = tx.update(jnp.ones(3), tx.init(jnp.ones(3)))
+    params = {"w": jnp.ones(3)}
+    _, state = tx.update(params, tx.init(params))
     with pytest.raises(ValueError, match=r"`like` must be a new state.*1 items pushed"):
-        dj.resize_history(deeper.init(jnp.ones(3)), state)
+        dj.resize_history(deeper.init(params), state)
     with pytest.raises(ValueError, match=r"`like` must be a new state.*no slots"):
-        dj.resize_history(state, dj.strip_history(deeper.init(jnp.ones(3))))
+        dj.resize_history(state, dj.strip_history(deeper.init(params)))

@@ -270,10 +270,10 @@ RING = dj.ring.init(ITEM, 3)
         (
             lambda: dj.ring.push(
                 dj.ring.init(jnp.zeros(2, jnp.bfloat16), 3),
-                jnp.ones(2, jnp.float32),
+                jnp.ones(2, jnp.complex64),
             ),
             ValueError,
-            r"`tree` must be like .* the root is float32\[2\], .* bfloat16.*`cast`",
+            r"`tree` must be like .* the root is complex64\[2\], .* bfloat16",
         ),
         (lambda: dj.ring.read(RING, 3, ITEM), ValueError, r"`age` .*\[0, 2\].* got 3"),
         (

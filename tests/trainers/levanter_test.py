@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 import delayjax as dj
+from tests.support import extras
 from tests.trainers import pages
 from tests.trainers.promises import STALENESS, STEPS, WAYS, Promises, Trained
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    pytest.importorskip("levanter", reason="levanter is an extra: delayjax[levanter]")
-    pytest.importorskip("levanter.trainer", reason="levanter 1.1 does not import")
+    extras.import_or_skip("levanter", "levanter")
     import draccus
     import equinox as eqx
     import haliax as hax

@@ -11,15 +11,14 @@ import pytest
 from flax import nnx
 
 import delayjax as dj
+from tests.support import extras
 from tests.trainers import pages
 from tests.trainers.promises import STALENESS, STEPS, WAYS, Promises, Trained
 
 os.environ.setdefault("DECOUPLE_GCLOUD", "TRUE")  # nothing of Google Cloud is imported
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    maxtext = pytest.importorskip(
-        "maxtext", reason="maxtext is an extra, of Python >= 3.12: delayjax[maxtext]"
-    )
+    maxtext = extras.import_or_skip("maxtext", "maxtext")  # of Python >= 3.12
     from maxtext.configs import pyconfig
     from maxtext.optimizers import optimizers
     from maxtext.trainers.pre_train import train as pre_train

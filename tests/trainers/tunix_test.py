@@ -12,12 +12,13 @@ from flax import nnx
 from jax.sharding import Mesh
 
 import delayjax as dj
+from tests.support import extras
 from tests.trainers import pages
 from tests.trainers.promises import STALENESS, STEPS, WAYS, Promises, Trained
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    pytest.importorskip("tunix", reason="tunix is an extra: delayjax[tunix]")
+    extras.import_or_skip("tunix", "tunix")
     from orbax import checkpoint as ocp
     from tunix.sft import hooks, peft_trainer
     from tunix.utils import env_utils

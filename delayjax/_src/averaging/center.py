@@ -75,7 +75,7 @@ def first_come(seconds: ArrayLike, *, axis_name: str = "workers") -> ArrivalOrde
 
 
 def only_on_visit(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     order: ArrivalOrder,
     *,
     axis_name: str = "workers",
@@ -96,6 +96,7 @@ def only_on_visit(
         ...     jnp.ones(2))
         Array([-1.,  0.], dtype=float32)
     """
+    base.check_function("order", order)
     inner = base.as_transformation("inner", inner)
 
     def init_fn(params):

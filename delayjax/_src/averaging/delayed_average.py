@@ -82,7 +82,7 @@ def blended(share: ArrayLike) -> Merge:
 
 
 def delayed_average(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     delay: int,
     *,
     period: int,
@@ -122,6 +122,7 @@ def delayed_average(
         Zhou et al. (DaSGD), 2020, arXiv:2006.00441, its blend as commonly reported;
         LOSCAR, 2026, arXiv:2605.20866.
     """
+    base.check_function("merge", merge)
     delay = base.check_bound("delay", delay)
     period = base.check_bound("period", period, at_least=1)
     if delay > period:
@@ -161,7 +162,7 @@ def delayed_average(
 
 
 def dga(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     delay: int,
     *,
     axis_name: base.AxisName = "workers",

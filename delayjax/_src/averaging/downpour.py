@@ -23,10 +23,10 @@ class Server(NamedTuple):
 
 
 def downpour(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     *,
     period: ArrayLike = 1,
-    server: optax.GradientTransformation | None = None,
+    server: base.Transformation | None = None,
     average: optax.ScalarOrSchedule | None = None,
     order: centers.ArrivalOrder | None = None,
     lock_free: racing.Races | None = None,
@@ -84,12 +84,14 @@ def downpour(
         sixin-zh/mpiT. As commonly reported: momentum, averages, and DPSGD (Mohamad et
         al., 2022, arXiv:2210.02882). Hogwild SGD: a reconstruction of arXiv:1708.02983.
     """
+    if order is not None:
+        base.check_function("order", order)
     period = replicas.check_period("period", period)
     server = optax.identity() if server is None else server
     at_center = base.as_transformation("server", server)
     if average is not None and not callable(average):
-        base.check_number("average", average, positive=True)
-        if base.is_concrete(average) and average > 1:
+        share = base.check_number("average", average, positive=True)
+        if base.is_concrete(share) and share > 1:
             raise ValueError(f"`average` must be in (0, 1], got {average}.")
     racing.check(lock_free, order)
 

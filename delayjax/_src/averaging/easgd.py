@@ -22,7 +22,7 @@ class Center(NamedTuple):
 
 
 def easgd(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     *,
     moving_rate: ArrayLike | None = None,
     period: ArrayLike = 1,
@@ -84,6 +84,8 @@ def easgd(
         algorithms 1 and 2; You, Buluc and Demmel, SC 2017, arXiv:1708.02983 (names).
         Wongpanich, You and Demmel (EA-wild), HPC Asia 2020; a reconstruction.
     """
+    if order is not None:
+        base.check_function("order", order)
     if moving_rate is not None:
         base.check_number("moving_rate", moving_rate)
     period = replicas.check_period("period", period)

@@ -22,7 +22,7 @@ class PushSum(NamedTuple):
 
 
 def gossip(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     *,
     key: jax.Array,
     push: bool = False,
@@ -56,6 +56,7 @@ def gossip(
     References:
         Jin et al., 2016, arXiv:1611.04581; the period as commonly reported.
     """
+    base.check_key("key", key)
 
     def mixed(step, model):
         workers, rank = _neighborhood("averaging.gossip", axis_name)
@@ -77,7 +78,7 @@ def gossip(
 
 
 def d_psgd(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     *,
     overlap: bool = True,
     period: ArrayLike = 1,
@@ -122,7 +123,7 @@ def d_psgd(
 
 
 def ad_psgd(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     *,
     key: jax.Array,
     period: ArrayLike = 1,
@@ -152,6 +153,7 @@ def ad_psgd(
     References:
         Lian et al., ICML 2018, arXiv:1710.06952, algorithm 1; Shigangli/WAGMA-SGD.
     """
+    base.check_key("key", key)
 
     def mixed(step, model):
         workers, _ = _neighborhood("averaging.ad_psgd", axis_name)
@@ -171,7 +173,7 @@ def ad_psgd(
 
 
 def sgp(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     *,
     peers: int = 1,
     participates: Callable[[jax.Array], ArrayLike] | None = None,
@@ -213,6 +215,8 @@ def sgp(
         Assran et al., ICML 2019, arXiv:1811.10792, algorithm 1; hops and shares of two
         peers as in the code Shigangli/WAGMA-SGD. Workers that do not send are ours.
     """
+    if participates is not None:
+        base.check_function("participates", participates)
     peers = base.check_bound("peers", peers, at_least=1)
     period = replicas.check_period("period", period)
 

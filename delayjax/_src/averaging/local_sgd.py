@@ -22,7 +22,7 @@ class AdaptivePeriod(NamedTuple):
 
 
 def local_sgd(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     *,
     period: ArrayLike,
     axis_name: base.AxisName = "workers",
@@ -61,7 +61,7 @@ def local_sgd(
 
 
 def adaptive_period(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     learning_rate: optax.ScalarOrSchedule,
     *,
     sampling_steps: ArrayLike,

@@ -51,6 +51,7 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
         Niu et al. (Hogwild!), NIPS 2011, arXiv:1106.5730. Wongpanich, You and Demmel
         (EA-wild), HPC Asia 2020; a reconstruction.
     """
+    base.check_key("key", key)
     max_age = base.check_bound("max_age", max_age)
     base.check_number("lost", lost, below=1.0)
 

@@ -24,7 +24,7 @@ class AveragingState(NamedTuple):
 
 def averaged(
     needed_by: str,
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     mix: Mix,
     axis_name: base.AxisName,
     begin: Callable[[Any], Any] = lambda params: (),

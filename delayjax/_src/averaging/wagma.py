@@ -22,7 +22,7 @@ class Sent(NamedTuple):
 
 
 def wagma(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     *,
     group_size: int | None = None,
     period: ArrayLike = 11,
@@ -71,6 +71,8 @@ def wagma(
         Li et al., Wait-avoiding group averaging, TPDS 32(7), 2021, arXiv:2005.00124;
         butterflies and period as in its code Shigangli/WAGMA-SGD.
     """
+    if lateness is not None:
+        base.check_function("lateness", lateness)
     if group_size is not None:
         group_size = base.check_bound("group_size", group_size, at_least=1)
         _check_power_of_two("`group_size`", group_size)

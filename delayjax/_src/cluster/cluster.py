@@ -35,6 +35,8 @@ class Slowdown:
     stop_seconds: float = math.inf
 
     def __post_init__(self):
+        for name in ("factor", "start_seconds", "stop_seconds"):
+            object.__setattr__(self, name, base.known(getattr(self, name)))
         if not self.factor > 0:
             raise ValueError(
                 f"`factor` must be positive, got {self.factor}: inf is dead."
@@ -65,6 +67,8 @@ class Communication:
     serial: bool = False
 
     def __post_init__(self):
+        for name in ("latency_seconds", "message_bytes", "bytes_per_second"):
+            object.__setattr__(self, name, base.known(getattr(self, name)))
         base.check_number("latency_seconds", self.latency_seconds)
         base.check_number("message_bytes", self.message_bytes)
         if self.bytes_per_second != math.inf:
@@ -99,6 +103,14 @@ class Communication:
         return (size.bit_length() - 1) * (self.latency_seconds + self.transfer_seconds)
 
 
+def _check_service(service: object) -> None:
+    if not callable(service):
+        raise TypeError(
+            f"`service` must be a service time or one for each worker, got {service!r}:"
+            " write for example cluster.constant(1.0) or cluster.exponential(1.0)."
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class Cluster:
     """Workers, the time their gradients take, and their links to the server.
@@ -124,12 +136,15 @@ class Cluster:
     def __post_init__(self):
         base.check_bound("workers", self.workers, at_least=1)
         # tuples, so that a cluster can be hashed
+        if not isinstance(self.service, (Sequence, np.ndarray)):
+            _check_service(self.service)
         if not callable(self.service):
             object.__setattr__(self, "service", tuple(self.service))
         if self.slowdown is not None:
             object.__setattr__(self, "slowdown", tuple(self.slowdown))
         each = self.service if isinstance(self.service, tuple) else (self.service,)
         for own in each:
+            _check_service(own)
             if isinstance(own, services.Sleepers) and own.workers != self.workers:
                 raise ValueError(
                     f"`service` has sleepers among {own.workers} workers, but there are"

@@ -67,7 +67,7 @@ def load_trace(
         num_workers = base.check_bound("num_workers", num_workers, at_least=1)
     first_update = base.check_bound("first_update", first_update)
     if start_seconds not in (None, "first"):
-        base.check_number("start_seconds", start_seconds)
+        start_seconds = base.check_number("start_seconds", start_seconds)
     if path.suffix == ".csv":
         log = _Log(path, columns or {}, sort)
         return log.trace(first_update, start_seconds, num_workers)

@@ -15,11 +15,12 @@ def check_integer(name: str, value: Any, least: int, most: int) -> int:
     return number
 
 
-def check_share(name: str, value: Any, *, positive: bool = False) -> None:
-    """Checks that `value` is in [0, 1]; if positive, in (0, 1]."""
-    base.check_number(name, value, positive=positive)
+def check_share(name: str, value: Any, *, positive: bool = False) -> Any:
+    """`value` as a number in [0, 1]; if positive, in (0, 1]."""
+    value = base.check_number(name, value, positive=positive)
     if value > 1:
         raise ValueError(f"`{name}` must be at most 1, got {value}.")
+    return value
 
 
 def as_seconds(

@@ -42,8 +42,8 @@ def arrival_rate(
     workers = base.check_bound("workers", workers, at_least=1)
     remedy = "leave out workers of infinite mean, for their rate is 0 in the long run"
     means = as_seconds("mean_seconds", mean_seconds, positive=True, remedy=remedy)
-    base.check_number("server_seconds", server_seconds)
-    check_share("sent", sent, positive=True)
+    server_seconds = base.check_number("server_seconds", server_seconds)
+    sent = check_share("sent", sent, positive=True)
     each = sent / (np.broadcast_to(means, workers) + sent * server_seconds)
     served = 1 / server_seconds if server_seconds else math.inf
     return float(min(each.sum(), served))
@@ -70,7 +70,7 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
         >>> round(run_time(0.01, 0.5), 3)  # log(100) / 0.5
         9.21
     """
-    base.check_number("target", target, positive=True)
+    target = base.check_number("target", target, positive=True)
     rates = np.atleast_1d(base.as_reals("rates", rates))
     offset = np.abs(base.as_reals("start", start))
     if np.isnan(rates).any() or not np.isfinite(offset).all():

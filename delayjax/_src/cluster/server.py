@@ -5,6 +5,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
+from types import FunctionType
 from typing import NamedTuple
 
 import numpy as np
@@ -94,6 +95,8 @@ class Server:
         self._computes = [_NEVER] * workers  # from, to; without interruption
         self._probabilities: dict[tuple, float] = {}  # see `success_probability`
         self._spent: list[tuple[int, float, float]] = []  # worker, from, to
+        self._open: dict[int, Arrival] = {}  # by id: neither taken nor dropped yet
+        self._must_start = set(range(workers))
         self._taken: list[Arrival] = []
         self._applied: list[Arrival] = []
         self._dropped: list[tuple[int, Arrival]] = []
@@ -134,6 +137,7 @@ class Server:
                 f"`worker` must lie in 0 .. {self.num_workers - 1}, `read_version` in"
                 f" 0 .. {self.version}, got {worker} and {version}."
             )
+        self._must_start.discard(worker)
         self._begin(worker)
         self._limit[worker] = limit
         self._work[worker] = work
@@ -149,6 +153,10 @@ class Server:
         """Starts these workers, by default all, in their order."""
         for worker in range(self.num_workers) if workers is None else workers:
             self.start(worker)
+
+    def leave_out(self, workers: Iterable[int] | None = None) -> None:
+        """Says that these workers, by default all, may never be started."""
+        self._must_start -= set(range(self.num_workers) if workers is None else workers)
 
     def check_workers(self, name: str, value: int) -> None:
         """Checks that a protocol's argument is at most the number of workers."""
@@ -212,12 +220,18 @@ class Server:
         raise StopIteration
 
     def take(self, arrival: Arrival) -> None:
-        """Keeps a gradient for the next `update`."""
+        """Keeps a gradient for the next `update`. Each is taken or dropped once."""
+        self._settle("take", arrival)
         self._taken.append(arrival)
 
     def drop(self, arrival: Arrival) -> None:
         """Refuses a gradient and records it in `Trace.dropped`; starts no worker."""
+        self._settle("drop", arrival)
         self._dropped.append((self.version, arrival))
+
+    def decode(self, worker: int, begun: float) -> Arrival:
+        """A worker's gradient that the server makes now from others, to be taken."""
+        return self._opened(Arrival(worker, self.version, begun, self.now, False))
 
     def update(self, divisor: float | None = None) -> None:
         """Applies the gradients that were taken: the next version of the parameters.
@@ -265,6 +279,21 @@ class Server:
             busy_seconds=busy,
         )
 
+    def check_end(self) -> None:
+        """Checks, after a protocol returned, that it served all workers to the end."""
+        if not self.done:
+            raise ValueError(
+                f"`{self._name}` must serve until `for arrival in server` ends, but"
+                f" returned after update {self.version} of {self.num_updates}, at"
+                f" {self.now:g} s."
+            )
+        if self._must_start:
+            raise ValueError(
+                f"`{self._name}` must start all workers, but never started"
+                f" {_shown(self._must_start)}: call server.start_all() before the loop,"
+                " or server.leave_out(workers)."
+            )
+
     def _push(self, time: float, worker: int, what: int) -> None:
         if time < math.inf:
             heappush(self._events, (time, self._task[worker], worker, what))
@@ -310,7 +339,21 @@ class Server:
             )
         begun = self._begun[worker]
         self._stop(worker, self.now)
-        return Arrival(worker, self._read[worker], begun, self.now, failed)
+        read_version = self._read[worker]
+        arrival = Arrival(worker, read_version, begun, self.now, failed)
+        return arrival if failed else self._opened(arrival)
+
+    def _opened(self, arrival: Arrival) -> Arrival:
+        self._open[id(arrival)] = arrival
+        return arrival
+
+    def _settle(self, call: str, arrival: Arrival) -> None:
+        if self._open.pop(id(arrival), None) is None:
+            raise ValueError(
+                f"`{call}` must receive each gradient once, got {arrival!r}, which"
+                " failed, or was taken or dropped before: take or drop what the loop"
+                " over the server hands out."
+            )
 
     def _stop(self, worker: int, now: float) -> None:
         """Ends a worker's task, and notes how long it computed."""
@@ -320,10 +363,10 @@ class Server:
             self._spent.append((worker, begin, min(end, now)))
 
     def _report_hang(self) -> None:
-        waiting = [str(worker) for worker, task in enumerate(self._task) if task]
-        shown = ", ".join(waiting[:8] + ["..."] * (len(waiting) > 8))
+        waiting = [worker for worker, task in enumerate(self._task) if task]
+        shown = _shown(waiting) or "that do not work"
         raise ValueError(
-            f"`{self._name}` waits for ever for workers {shown or 'that do not work'},"
+            f"`{self._name}` waits for ever for workers {shown},"
             f" after update {self.version} at {self.now:g} s: use service times and"
             " slowdowns that end, or a protocol that does not wait for all workers."
         )
@@ -360,8 +403,12 @@ def simulate(
         >>> trace.seconds, trace.staleness[:, 0]
         (array([1., 1., 1., 2., 2., 2., 3.]), array([0, 1, 2, 2, 2, 2, 2], dtype=int32))
     """
+    if not isinstance(cluster, Cluster):
+        raise TypeError(f"`cluster` must be a Cluster, got {cluster!r}.")
+    _check_protocol(protocol)
+    seconds = base.known(seconds)
     if seconds != math.inf:
-        base.check_number("seconds", seconds, positive=True)
+        seconds = base.check_number("seconds", seconds, positive=True)
     if num_updates is not None:
         num_updates = base.check_bound("num_updates", num_updates, at_least=1)
     elif seconds == math.inf:
@@ -372,7 +419,19 @@ def simulate(
     protocol(server)
     if server.version == 0 and (seconds == math.inf or not server.started):
         raise ValueError(f"`protocol` must make updates, got {_name(protocol)}: none.")
+    server.check_end()
     return server.trace()
+
+
+def _check_protocol(protocol: object) -> None:
+    home, name = (getattr(protocol, a, "") for a in ("__module__", "__qualname__"))
+    makes_one = home.startswith(f"{__package__}.protocols") and "." not in name
+    if not callable(protocol) or (makes_one and isinstance(protocol, FunctionType)):
+        made = f"protocols.{name}(...)" if makes_one else "protocols.k_async(1)"
+        raise TypeError(
+            f"`protocol` must be a function of a server, got {protocol!r}: write"
+            f" {made}."
+        )
 
 
 def _name(protocol: Protocol) -> str:
@@ -380,6 +439,12 @@ def _name(protocol: Protocol) -> str:
     if hasattr(protocol, "__qualname__"):
         return protocol.__qualname__.removesuffix(".<locals>.rule").split(".")[-1]
     return getattr(protocol, "name", repr(protocol))
+
+
+def _shown(workers: Iterable[int]) -> str:
+    """Some workers' numbers, for an error."""
+    first = [str(worker) for worker in sorted(workers)[:9]]
+    return ", ".join(first[:8] + ["..."] * (len(first) > 8))
 
 
 def _columns(arrivals: list[Arrival]) -> dict[str, np.ndarray]:

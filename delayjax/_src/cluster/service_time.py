@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from delayjax._src import base
 from delayjax._src.cluster.ranges import as_seconds, check_integer
+from delayjax._src.cluster.recipes import Pickled, remembered
 
 _FIRST, _LONGEST = 8, 512  # tasks in a block: few at first, enough for many workers
 _BLOCK = 2**18  # exponentials at a time
@@ -22,7 +23,7 @@ _STEADY = 0.02  # relative change of the hazard of an exponential tail, at most
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ServiceTime:
+class ServiceTime(Pickled):
     """The seconds T that a gradient takes on a worker; tasks are independent.
 
     Attributes:
@@ -69,12 +70,13 @@ class ServiceTime:
             5.0
         """
         workers = base.check_bound("workers", workers, at_least=1)
-        check_integer("k", k, 1, workers)
+        k = check_integer("k", k, 1, workers)
         return float(self.kth(k, workers))
 
+    @remembered
     def scaled(self, factor: float) -> "ServiceTime":
         """The service time factor * T."""
-        base.check_number("factor", factor, positive=True)
+        factor = base.check_number("factor", factor, positive=True)
         factor = float(factor)
         return ServiceTime(
             mean=factor * self.mean,
@@ -90,6 +92,7 @@ class ServiceTime:
         )
 
 
+@remembered
 def constant(seconds: float) -> ServiceTime:
     """Every task takes the same time: T = seconds.
 
@@ -100,10 +103,11 @@ def constant(seconds: float) -> ServiceTime:
         >>> constant(2.0).transform(0.5).round(6)  # 1/e
         np.float64(0.367879)
     """
-    base.check_number("seconds", seconds, positive=True)
+    seconds = base.check_number("seconds", seconds, positive=True)
     return dataclasses.replace(empirical([seconds]), stages=math.inf)
 
 
+@remembered
 def exponential(mean_seconds: float) -> ServiceTime:
     """Memoryless tasks: P(T > t) = exp(-t / mean).
 
@@ -120,6 +124,7 @@ def exponential(mean_seconds: float) -> ServiceTime:
     return shifted_exponential(0.0, mean_seconds)
 
 
+@remembered
 def shifted_exponential(shift_seconds: float, mean_seconds: float) -> ServiceTime:
     """A fixed part and a memoryless one: T = shift + Exp(mean).
 
@@ -131,8 +136,8 @@ def shifted_exponential(shift_seconds: float, mean_seconds: float) -> ServiceTim
         >>> shifted_exponential(1.0, 2.0).mean
         3.0
     """
-    base.check_number("shift_seconds", shift_seconds)
-    base.check_number("mean_seconds", mean_seconds, positive=True)
+    shift_seconds = base.check_number("shift_seconds", shift_seconds)
+    mean_seconds = base.check_number("mean_seconds", mean_seconds, positive=True)
     shift, mean = float(shift_seconds), float(mean_seconds)
 
     def slope(s):
@@ -156,6 +161,7 @@ def shifted_exponential(shift_seconds: float, mean_seconds: float) -> ServiceTim
     )
 
 
+@remembered
 def gamma(mean_seconds: float, shape: float) -> ServiceTime:
     """Tasks of `shape` memoryless stages: E exp(-s T) = (1 + s mean/shape)^-shape.
 
@@ -167,8 +173,8 @@ def gamma(mean_seconds: float, shape: float) -> ServiceTime:
         >>> gamma(1.0, 4).transform(4.0)  # (1 + 1)^-4
         np.float64(0.0625)
     """
-    base.check_number("mean_seconds", mean_seconds, positive=True)
-    base.check_number("shape", shape, positive=True)
+    mean_seconds = base.check_number("mean_seconds", mean_seconds, positive=True)
+    shape = base.check_number("shape", shape, positive=True)
     mean, k = float(mean_seconds), float(shape)
     stage = mean / k
 
@@ -192,6 +198,7 @@ def gamma(mean_seconds: float, shape: float) -> ServiceTime:
     )
 
 
+@remembered
 def lognormal(mean_seconds: float, cv: float) -> ServiceTime:
     """The jitter of equal machines: log T is normal.
 
@@ -205,8 +212,8 @@ def lognormal(mean_seconds: float, cv: float) -> ServiceTime:
         >>> float(lognormal(2.0, 0.75).quantile(0.5))  # mean / sqrt(1 + cv^2)
         1.6
     """
-    base.check_number("mean_seconds", mean_seconds, positive=True)
-    base.check_number("cv", cv, positive=True)
+    mean_seconds = base.check_number("mean_seconds", mean_seconds, positive=True)
+    cv = base.check_number("cv", cv, positive=True)
     spread = math.sqrt(math.log1p(cv**2))
     location = math.log(mean_seconds) - math.log1p(cv**2) / 2
     median = float(mean_seconds) / math.sqrt(1 + cv**2)
@@ -218,6 +225,7 @@ def lognormal(mean_seconds: float, cv: float) -> ServiceTime:
     )
 
 
+@remembered
 def pareto(scale_seconds: float, shape: float) -> ServiceTime:
     """Heavy tails: P(T > t) = (scale / t)^shape for t >= scale.
 
@@ -232,8 +240,8 @@ def pareto(scale_seconds: float, shape: float) -> ServiceTime:
         >>> pareto(2.0, 1.0).mean
         inf
     """
-    base.check_number("scale_seconds", scale_seconds, positive=True)
-    base.check_number("shape", shape, positive=True)
+    scale_seconds = base.check_number("scale_seconds", scale_seconds, positive=True)
+    shape = base.check_number("shape", shape, positive=True)
     scale, inverse = float(scale_seconds), 1 / float(shape)
 
     def kth(k, workers):
@@ -254,6 +262,7 @@ def pareto(scale_seconds: float, shape: float) -> ServiceTime:
     )
 
 
+@remembered
 def uniform(low_seconds: float, high_seconds: float) -> ServiceTime:
     """All times in [low, high] are equally likely.
 
@@ -268,8 +277,8 @@ def uniform(low_seconds: float, high_seconds: float) -> ServiceTime:
         >>> uniform(1.0, 5.0).kth_mean(3, 3)
         4.0
     """
-    base.check_number("low_seconds", low_seconds)
-    base.check_number("high_seconds", high_seconds, positive=True)
+    low_seconds = base.check_number("low_seconds", low_seconds)
+    high_seconds = base.check_number("high_seconds", high_seconds, positive=True)
     low, high = float(low_seconds), float(high_seconds)
     width = high - low
     if width <= 0:
@@ -296,6 +305,7 @@ def uniform(low_seconds: float, high_seconds: float) -> ServiceTime:
     )
 
 
+@remembered
 def empirical(samples: ArrayLike) -> ServiceTime:
     """Measured times, drawn with replacement.
 
@@ -329,6 +339,7 @@ def empirical(samples: ArrayLike) -> ServiceTime:
     )
 
 
+@remembered
 def from_scipy(distribution: Any) -> ServiceTime:
     """Times of a distribution of `scipy.stats`.
 

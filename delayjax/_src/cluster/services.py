@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from delayjax._src import base
 from delayjax._src.cluster.ranges import check_share
+from delayjax._src.cluster.recipes import remembered
 from delayjax._src.cluster.service_time import block_sizes, blocks
 
 Service = Callable[[np.random.Generator, int], Iterator[np.ndarray]]
@@ -27,6 +28,7 @@ Service = Callable[[np.random.Generator, int], Iterator[np.ndarray]]
 _SHARED = 2**32 - 1  # no worker has this number
 
 
+@remembered
 def independent(draw: Callable[[np.random.Generator, int], ArrayLike]) -> Service:
     """Tasks with independent times, from any sampler; without formulas.
 
@@ -38,9 +40,11 @@ def independent(draw: Callable[[np.random.Generator, int], ArrayLike]) -> Servic
         >>> next(service(np.random.default_rng(0), 0))[:2]
         array([1., 1.])
     """
+    base.check_function("draw", draw)
     return lambda rng, worker: blocks(draw, rng)
 
 
+@remembered
 def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
     """A task takes `seconds`, or never ends (MindFlayer's model, arXiv:2410.04285).
 
@@ -53,13 +57,16 @@ def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
         >>> sorted(set(times.tolist()))
         [1.0, inf]
     """
-    base.check_number("seconds", seconds, positive=True)
-    base.check_number("hang_probability", hang_probability, below=1.0)
+    seconds = base.check_number("seconds", seconds, positive=True)
+    hang_probability = base.check_number(
+        "hang_probability", hang_probability, below=1.0
+    )
     return independent(
         lambda rng, size: np.where(rng.random(size) < hang_probability, np.inf, seconds)
     )
 
 
+@remembered
 def markov_stragglers(
     service: Service, slowdown: float, enter: float, leave: float
 ) -> Service:
@@ -81,9 +88,10 @@ def markov_stragglers(
         >>> sorted(set(next(service(np.random.default_rng(1), 0)).tolist()))
         [1.0, 5.0]
     """
-    base.check_number("slowdown", slowdown, positive=True)
-    check_share("enter", enter)
-    check_share("leave", leave)
+    base.check_function("service", service)
+    slowdown = base.check_number("slowdown", slowdown, positive=True)
+    enter = check_share("enter", enter)
+    leave = check_share("leave", leave)
     if enter + leave == 0:
         raise ValueError("`enter` or `leave` must be positive, got 0 and 0.")
 
@@ -121,8 +129,8 @@ def sleepers(
         >>> two.draw(0, 4, seed=0) + two.draw(1, 4, seed=0)  # one of the two sleeps
         array([2.5, 2.5, 2.5, 2.5])
     """
-    base.check_number("seconds", seconds, positive=True)
-    base.check_number("sleep_seconds", sleep_seconds, positive=True)
+    seconds = base.check_number("seconds", seconds, positive=True)
+    sleep_seconds = base.check_number("sleep_seconds", sleep_seconds, positive=True)
     workers = base.check_bound("workers", workers, at_least=1)
     asleep = base.check_bound("asleep", asleep)
     return Sleepers(float(seconds), float(sleep_seconds), workers, asleep)
@@ -157,6 +165,7 @@ class Sleepers:
             yield self.seconds + self.sleep_seconds * sleeps
 
 
+@remembered
 def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
     """Times that depend on the batch: long sequences make stragglers.
 
@@ -170,6 +179,7 @@ def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
         >>> next(service(np.random.default_rng(0), 1))[:4]
         array([1., 1., 4., 1.])
     """
+    base.check_function("seconds_of", seconds_of)
 
     def service(rng, worker):
         del rng

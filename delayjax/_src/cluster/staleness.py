@@ -96,7 +96,7 @@ class StalenessLaw:
             >>> StalenessLaw([0.0, 0.0, 1.0]).filtered_at_random(0.5).law.pmf.round(6)
             array([0.25, 0.5 , 0.25])
         """
-        check_share("probability", probability, positive=True)
+        probability = check_share("probability", probability, positive=True)
         share = float(probability)
         return FilteredStaleness(share, self._thinned(share, len(self.pmf) - 1))
 

@@ -61,6 +61,7 @@ def finish_times(
         >>> finish_times(seconds, waits_for_all(2), exchange_seconds=0.5)[-1]
         array([4.5, 4.5])
     """
+    base.check_function("waits", waits)
     table = _check_seconds(seconds)
     lag = base.check_bound("lag", lag)
     steps, workers = table.shape
@@ -163,7 +164,7 @@ def wait_avoiding(
         [[0, 1], [0, 2], [0, 0]]
     """
     table = _check_seconds(seconds)
-    base.check_number("slack_seconds", slack_seconds)
+    slack_seconds = base.check_number("slack_seconds", slack_seconds)
     period = base.check_bound("period", period, at_least=1)
     steps, workers = table.shape
     ends = (np.arange(steps) + 1) % period == 0

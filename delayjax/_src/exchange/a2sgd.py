@@ -63,7 +63,7 @@ def a2sgd(
 def _means(gradient: Any) -> jax.Array:
     """mu+ and mu-, [2], in float32 or wider."""
     leaves = jax.tree.leaves(gradient)
-    dtype = jnp.result_type(jnp.float32, *leaves)
+    dtype = base.wide_dtype(*leaves)
     if jnp.issubdtype(dtype, jnp.complexfloating):
         raise TypeError(
             "`exchange.a2sgd` needs real gradients, which have signs, got complex ones:"

@@ -12,7 +12,7 @@ from delayjax._src.exchange.overlapped import Held, one_step_late
 
 
 def late_between_groups(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     num_members: int,
     *,
     axis_name: tuple[str, str] = ("groups", "members"),

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src import base, collectives
+from delayjax._src import base, collectives, inners
 
 Compressor = Callable[[Any, jax.Array], tuple[Any, Callable[[Any], Any]]]
 """(tree, step int32 []) -> (message, restore); see `error_feedback`."""
@@ -23,7 +23,7 @@ class ErrorFeedbackState(NamedTuple):
 
 
 def error_feedback(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     compress: Compressor,
     *,
     axis_name: base.AxisName = "workers",
@@ -68,6 +68,7 @@ def error_feedback(
     References:
         Xu and Huang (DEF), ICML 2022, arXiv:2004.05298, and its code anxuthu/DEF.
     """
+    base.check_function("compress", compress)
     inner = base.as_transformation("inner", inner)
 
     def init_fn(params):
@@ -75,7 +76,7 @@ def error_feedback(
         return ErrorFeedbackState(
             step=jnp.zeros((), jnp.int32),
             error=optax.tree.zeros_like(own),
-            inner_state=inner.init(own),
+            inner_state=inners.init("inner", inner, own, late=False),
         )
 
     def update_fn(updates, state, params=None, **extra_args):

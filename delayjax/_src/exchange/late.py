@@ -16,7 +16,7 @@ from delayjax._src.exchange.overlapped import Held, one_step_late
 
 
 def late_reduce(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     mesh: Mesh,
     *,
     axis_name: base.AxisName = "data",

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src import base, collectives
+from delayjax._src import base, collectives, inners
 
 
 def mean(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     *,
     axis_name: base.AxisName = "workers",
     weight: base.Law | None = None,
@@ -49,6 +49,8 @@ def mean(
     References:
         Gupta, Zhang and Wang (Rudra), ICDM 2016, arXiv:1509.04210.
     """
+    if weight is not None:
+        base.check_function("weight", weight)
     inner = base.as_transformation("inner", inner)
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
@@ -66,7 +68,10 @@ def mean(
         )
         return inner.update(updates, state, params, **handed)
 
-    return optax.GradientTransformationExtraArgs(inner.init, update_fn)
+    def init_fn(params):
+        return inners.init("inner", inner, params, late=False)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 
 
 def of_all_workers(extra_args: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +116,7 @@ def average(
         return jax.tree.map(lambda g, f: operation(g, f.astype(g.dtype)), tree, factors)
 
     weights = jax.tree.map(weigh, ages)
-    weighted_ages = jax.tree.map(jnp.multiply, weights, ages)
+    weighted_ages = jax.tree.map(lambda w, age: w * age.astype(exact), weights, ages)
     weighted = scaled(jnp.multiply, updates, weights)
     (total, ages, weights), done = sums((weighted, weighted_ages, weights))
     weights = jax.tree.map(lambda w: jnp.where(w > 0, w, 1.0), weights)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src import base, collectives, inners, refusing
+from delayjax._src import base, collectives, inners
 from delayjax._src.exchange import mean as means
 
 
@@ -36,7 +36,7 @@ Send = Callable[[Held, Any, Any], tuple[Held, Any]]
 
 
 def overlapped_mean(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     *,
     axis_name: base.AxisName = "workers",
     keep_params: bool = False,
@@ -75,6 +75,8 @@ def overlapped_mean(
         >>> jax.vmap(two_steps, axis_name="workers")(jnp.asarray([1.0, 3.0]))
         (Array([0., 0.], dtype=float32), Array([-2., -2.], dtype=float32))
     """
+    if weight is not None:
+        base.check_function("weight", weight)
 
     def empty(params):
         return optax.tree.zeros_like(base.vary(params, axis_name=axis_name))
@@ -95,7 +97,7 @@ def overlapped_mean(
 
 def one_step_late(
     name: str,
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     empty: Callable[[Any], Any],
     send: Send,
     axis_name: base.AxisName,
@@ -103,11 +105,9 @@ def one_step_late(
 ) -> optax.GradientTransformationExtraArgs:
     """Feeds `inner` the gradient of the step before; `empty(params)` is the first."""
     inner = base.as_transformation("inner", inner)
-    inners.check("inner", inner, wrapper=name)
 
     def init_fn(params):
-        inner_state = inner.init(params)
-        refusing.check_place("inner", inner_state)
+        inner_state = inners.init("inner", inner, params, wrapper=name)
         return OutboxState(
             staleness=jnp.zeros((), jnp.float32),
             outbox=empty(params),

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src import base, collectives
+from delayjax._src import base, collectives, inners
 from delayjax._src.exchange import mean as means
 
 Participation = Callable[[jax.Array], ArrayLike]
@@ -34,7 +34,7 @@ class PartialMeanState(NamedTuple):
 
 
 def partial_mean(
-    inner: optax.GradientTransformation,
+    inner: base.Transformation,
     participates: Participation,
     *,
     carry_once: bool = False,
@@ -77,6 +77,7 @@ def partial_mean(
     References:
         Li et al. (eager-SGD, with `carry_once`), PPoPP 2020, arXiv:1908.04207.
     """
+    base.check_function("participates", participates)
     inner = base.as_transformation("inner", inner)
 
     def init_fn(params):
@@ -86,7 +87,7 @@ def partial_mean(
             staleness=jnp.zeros((), jnp.float32),
             step=jnp.zeros((), jnp.int32),
             carried=base.vary(nothing, axis_name=axis_name),
-            inner_state=inner.init(params),
+            inner_state=inners.init("inner", inner, params, late=False),
         )
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
@@ -177,6 +178,7 @@ def majority(
     References:
         Li et al. (eager-SGD), PPoPP 2020, arXiv:1908.04207, majority allreduce.
     """
+    base.check_key("key", key)
     after_first = _after_first(seconds, axis_name)
 
     def participates(step):

@@ -31,6 +31,7 @@ def random_blocks(key: jax.Array, fraction: float) -> Compressor:
     References:
         Xu and Huang (DEF), ICML 2022, arXiv:2004.05298; `URSB` of its code anxuthu/DEF.
     """
+    base.check_key("key", key)
     base.check_number("fraction", fraction, positive=True)
     if fraction > 1:
         raise ValueError(f"`fraction` must be in (0, 1], got {fraction}.")

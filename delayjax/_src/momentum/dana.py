@@ -86,6 +86,10 @@ def dana(decay: ArrayLike, *, workers: int) -> optax.GradientTransformationExtra
         def read(rows):
             return jax.lax.dynamic_index_in_dim(rows, worker, keepdims=False)
 
+        def roll(momentum, grad):
+            beta, momentum, grad = base.alike(decay, momentum, grad)
+            return beta * momentum + grad
+
         def write(grad, rows):
             if len(rows) != workers:
                 raise ValueError(
@@ -93,13 +97,13 @@ def dana(decay: ArrayLike, *, workers: int) -> optax.GradientTransformationExtra
                     " state with `init` of this transformation."
                 )
             old = read(rows)
-            row = jnp.where(is_there, (decay * old + grad).astype(old.dtype), old)
+            row = jnp.where(is_there, roll(old, grad).astype(old.dtype), old)
             return jax.lax.dynamic_update_index_in_dim(rows, row, worker, 0)
 
         def look_ahead(grad, rows):
             # the row as it was written: to use it before copies all rows
             momentum = jnp.where(is_there, read(rows), jnp.nan)
-            return (decay * momentum + grad).astype(grad.dtype)
+            return roll(momentum, grad).astype(grad.dtype)
 
         momenta = jax.tree.map(write, updates, state.momenta)
         updates = jax.tree.map(look_ahead, updates, momenta)

@@ -142,7 +142,7 @@ def closed_loop_momentum(
 
 def start(params: Any, coordinates: int) -> Loop:
     """The loop before any gradient."""
-    kind = jnp.result_type(jnp.float32, *jax.tree.leaves(params))  # complex if one is
+    kind = base.wide_dtype(*jax.tree.leaves(params))  # complex if one is
     nothing = _sample(optax.tree.zeros_like(params), coordinates, kind)
     zero = nothing.sum().real  # of the type that the median will have
     counts = jnp.full((), -1, jnp.int32), jnp.zeros((), jnp.int32)
@@ -207,9 +207,12 @@ def steer(
 
 def roll(velocity: Any, momentum: ArrayLike, rate: ArrayLike, gradients: Any) -> Any:
     """The next velocity, v <- beta v - eta g, in the precision of v."""
-    return jax.tree.map(
-        lambda v, g: (momentum * v - rate * g).astype(v.dtype), velocity, gradients
-    )
+
+    def one(velocity, gradient):
+        beta, eta, v, g = base.alike(momentum, rate, velocity, gradient)
+        return (beta * v - eta * g).astype(velocity.dtype)
+
+    return jax.tree.map(one, velocity, gradients)
 
 
 def _median(values: jax.Array, counted: jax.Array) -> jax.Array:

@@ -147,14 +147,15 @@ def yellowfin(
         gradient = optax.tree.cast_like(updates, state.gradient)
 
         def mean(before, now):
-            return before + weight * (now - before)
+            share, now, before = base.alike(weight, now, before)
+            return before + share * (now - before)
 
         h = _square(gradient, real)
         if clip:
             # by h_max before this step; at the first step there is none
             largest = jnp.where(state.step == 0, jnp.inf, state.largest)
             shrink = jnp.minimum(1.0, jnp.sqrt(largest / jnp.maximum(h, _LEAST)))
-            gradient = jax.tree.map(lambda g: (g * shrink).astype(g.dtype), gradient)
+            gradient = jax.tree.map(lambda g: base.times(shrink, g), gradient)
             h = jnp.minimum(h, 100.0 * largest)
 
         window_now = jnp.concatenate([state.window[1:], h[None]])
@@ -216,7 +217,7 @@ def _weight(decay: ArrayLike, step: jax.Array, dtype: Any) -> jax.Array:
     third digit of a mean of logarithms, and so would 1 - decay^step itself.
     """
     decay = jnp.asarray(decay, dtype)
-    return (1 - decay) / -jnp.expm1(step * jnp.log(decay))
+    return (1 - decay) / -jnp.expm1(step.astype(dtype) * jnp.log(decay))
 
 
 def _square(tree: Any, dtype: Any) -> jax.Array:

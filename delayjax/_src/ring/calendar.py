@@ -23,7 +23,7 @@ def init(tree: Any, capacity: int) -> Calendar:
     """An empty calendar of items like `tree`: arrays, or shapes with shardings."""
 
     def wide(leaf):
-        dtype = _wide(jnp.result_type(leaf))
+        dtype = base.wide_dtype(leaf)
         if isinstance(leaf, jax.ShapeDtypeStruct):
             return jnp.zeros_like(leaf, dtype=dtype)
         return jnp.asarray(leaf, dtype)
@@ -43,7 +43,8 @@ def add(calendar: Calendar, tree: Any, delay: jax.Array) -> Calendar:
         _check_like(path, leaf, held)
         # the sum depends on what it overwrites: so XLA keeps the slots in place
         before = rings.read_slot(held, slot)
-        total = jnp.where(is_empty, jnp.zeros_like(before), before) + leaf
+        total = jnp.where(is_empty, jnp.zeros_like(before), before)
+        total = total + jnp.asarray(leaf, held.dtype)
         added.append(rings.write_slot(held, total, slot))
     return calendar._replace(
         slots=jax.tree.unflatten(structure, added),
@@ -74,16 +75,12 @@ def take(calendar: Calendar, like: Any) -> tuple[Calendar, Any, jax.Array]:
     return calendar, jax.tree.unflatten(jax.tree.structure(like), sums), arrived
 
 
-def _wide(dtype: Any) -> jnp.dtype:
-    return jnp.promote_types(dtype, jnp.float32)
-
-
 def _check_like(path: Any, leaf: Any, held: jax.Array) -> None:
     """Checks that an item fits into its slots."""
-    dtype, shape = _wide(jnp.result_type(leaf)), jnp.shape(leaf)
-    if shape != held.shape[1:] or jnp.promote_types(dtype, held.dtype) != held.dtype:
+    fits = base.wide_dtype(leaf, held) == held.dtype
+    if jnp.shape(leaf) != held.shape[1:] or not fits:
         raise ValueError(
             f"`tree` must be like the calendar's items: {base.path_name(path)} is"
-            f" {jnp.result_type(leaf)}{list(shape)}, and its slots hold"
+            f" {jnp.result_type(leaf)}{list(jnp.shape(leaf))}, and its slots hold"
             f" {held.dtype}{list(held.shape[1:])}."
         )

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from delayjax._src import base, boxes
+from delayjax._src import base, boxes, xla
 from delayjax._src.ring import calendar as calendars
 from delayjax._src.ring import clocks
 from delayjax._src.ring import ring as rings
@@ -38,7 +38,7 @@ def strip_history(state: Any) -> Any:
 
 
 def resize_history(state: Any, like: Any) -> Any:
-    """A state with histories of another depth: `max_delay` changed during training.
+    """A state with histories of another depth or precision, changed during training.
 
     Args:
         state: the state of a transformation, also a stripped one.
@@ -46,7 +46,8 @@ def resize_history(state: Any, like: Any) -> Any:
             `init`. Only its histories are used.
 
     Returns:
-        `state` with the rings of `like`, which hold the newest items that fit in both.
+        `state` with the rings of `like`, which hold the newest items that fit in both,
+        in the precision of `like` (`ring.cast`).
         A deeper history fills up first, as in the warm-up of `delayed`. Costs one write
         and one read of each kept item. Of `delivered` all gradients in flight are kept:
         those due after the last step that a shallower one reaches are due at that step.
@@ -75,7 +76,7 @@ def resize_history(state: Any, like: Any) -> Any:
 def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
     """The newest items of a history in an empty one; None where nothing is kept."""
     empty = boxes.unboxed(like)
-    _check_new(empty.slots, empty.pushed)
+    _check_new(empty.slots, ring.slots, empty.pushed)
     lost = [ring.first]
 
     def fit(path, new, old):
@@ -84,7 +85,7 @@ def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
             return new
         axis = _depth_axis(path, new, old)
         if axis is None:
-            return old
+            return _as_kept(old, new)
         depth, held = new.shape[axis], old.shape[axis]
         if depth > held:
             lost.append(ring.pushed - held)
@@ -92,6 +93,7 @@ def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
         def keep(age, slots):
             place = ring.pushed - 1 - age
             item = jax.lax.dynamic_index_in_dim(old, place % held, axis, keepdims=True)
+            item = _as_kept(item, slots)
             return jax.lax.dynamic_update_slice_in_dim(slots, item, place % depth, axis)
 
         # an older item would overwrite a newer one: only so many fit
@@ -112,7 +114,7 @@ def _resize_calendar(
 ) -> calendars.Calendar:
     """The items of a calendar, of which those due too late are due at the last step."""
     empty = boxes.unboxed(like)
-    _check_new(empty.slots, empty.step)
+    _check_new(empty.slots, calendar.slots, empty.step)
     if calendar.slots is None:  # stripped
         return _boxed(empty._replace(step=calendar.step), like)
     rings.check_tree("like", calendar.slots, empty.slots)
@@ -148,25 +150,37 @@ def _unchanged(held: Any, like: Any) -> Any:
 _RESIZE = {rings.Ring: _resize, calendars.Calendar: _resize_calendar}
 
 
-def _check_new(slots: Any, clock: Any) -> None:
+def _check_new(slots: Any, old: Any, clock: Any) -> None:
     """Checks that a history is as `init` makes it."""
+    # a single leaf with a depth of 0 has no slots either
+    is_stripped = slots is None and old is not None and not base.is_leaf(old)
     is_used = base.is_concrete(clock) and np.any(np.asarray(clock) > 0)
-    if slots is None or is_used:
-        held = "no slots" if slots is None else f"{clock} items pushed"
+    if is_stripped or is_used:
+        held = "no slots" if is_stripped else f"{clock} items pushed"
         raise ValueError(
             f"`like` must be a new state, as `init` makes it, got one with {held}: call"
             " resize_history(state, tx.init(params)), the old state first."
         )
 
 
+def _as_kept(kept: jax.Array, like: jax.Array) -> jax.Array:
+    """Slots, in the precision of others."""
+    if kept.dtype == like.dtype:
+        return kept
+    return xla.as_bits(xla.from_bits(kept, rings.dtype_of(kept)), like.dtype)
+
+
 def _depth_axis(path: Any, new: jax.Array, old: jax.Array) -> int | None:
     """The axis along which the slots of two histories differ, None if along none."""
     sides = zip(new.shape, old.shape, strict=False)
     axes = [axis for axis, (n, m) in enumerate(sides) if n != m]
-    if len(axes) > 1 or new.ndim != old.ndim or new.dtype != old.dtype:
+    floats = (jnp.issubdtype(rings.dtype_of(x), jnp.floating) for x in (new, old))
+    fits = new.dtype == old.dtype or all(floats)
+    if len(axes) > 1 or new.ndim != old.ndim or not fits:
         raise ValueError(
-            f"`like` must differ in its depth alone: {base.path_name(path)} is"
-            f" {new.dtype}{list(new.shape)}, and was {old.dtype}{list(old.shape)}."
+            f"`like` must differ in its depth and precision alone:"
+            f" {base.path_name(path)} is {new.dtype}{list(new.shape)}, and was"
+            f" {old.dtype}{list(old.shape)}."
         )
     return axes[0] if axes else None
 

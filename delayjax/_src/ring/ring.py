@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.typing import DTypeLike
 
@@ -28,6 +29,7 @@ class Storage(NamedTuple):
     push: Callable[[Ring, Any], Ring]
     read: Callable[[Ring, Any, Any], Any]
     beside: Any = None  # the `Storage` of what is kept beside gradients; None: `plain`
+    dtype: Any = None  # of the slots, as they are read; None: of each leaf
 
 
 def init(tree: Any, capacity: Any) -> Ring:
@@ -77,7 +79,8 @@ def push(ring: Ring, tree: Any) -> Ring:
     Args:
         ring: the history. Donate it, or carry it in a scan: then the write is in place
             and costs one item, whatever the capacity.
-        tree: an item with the tree, shapes and dtypes of the ring's items.
+        tree: an item with the tree and the shapes of the ring's items. Floats are
+            rounded to the slots' dtype; other leaves must fit into it.
 
     Returns:
         The ring with `tree` at age 0. The age of every other item grows by one.
@@ -100,15 +103,18 @@ def push_by(
     written = []
     for (path, leaf), held in zip(jax.tree.leaves_with_path(tree), slots, strict=True):
         item = packed(leaf, held.shape[1:]) if packed else leaf
-        dtype, wide = jnp.result_type(item), jnp.dtype(held.dtype)
-        if jnp.issubdtype(dtype, jnp.floating):
-            wide = xla.FLOATS.get(wide, wide)
-        is_same = jnp.shape(item) == held.shape[1:]
-        if not is_same or jnp.promote_types(dtype, wide) != wide:
+        dtype, own = jnp.result_type(item), jnp.dtype(held.dtype)
+        is_real = jnp.issubdtype(dtype, jnp.floating)
+        is_bits = jnp.issubdtype(dtype, jnp.inexact)  # else it is an integer itself
+        own = xla.FLOATS.get(own, own) if is_bits else own
+        # a float is rounded to its slots' type, everything else must fit
+        fits = is_real and jnp.issubdtype(own, jnp.floating)
+        fits = fits or np.promote_types(dtype, own) == own
+        if jnp.shape(item) != held.shape[1:] or not fits:
             raise ValueError(
                 f"`tree` must be like the ring's items: {base.path_name(path)} is"
                 f" {dtype}{list(jnp.shape(item))}, and its slots hold"
-                f" {wide}{list(held.shape[1:])}. A ring made with `cast` rounds."
+                f" {own}{list(held.shape[1:])}."
             )
         slot = ring.pushed % held.shape[0]
         written.append(write(held, xla.as_bits(item, held.dtype), slot))
@@ -201,6 +207,8 @@ def cast(dtype: DTypeLike, *, storage: Storage | None = None) -> Storage:
     if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"`dtype` must be a floating-point type, got {dtype!r}.")
     dtype = jnp.dtype(dtype)
+    if storage is not None:
+        check_storage(storage, "storage")
 
     def converted(path, leaf):
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
@@ -216,7 +224,7 @@ def cast(dtype: DTypeLike, *, storage: Storage | None = None) -> Storage:
 
     beside = None if dtype in xla.BITS else _converting(plain, widened)
     kept = _converting(plain if storage is None else storage, converted)
-    return kept._replace(beside=beside)
+    return kept._replace(beside=beside, dtype=dtype)
 
 
 def _converting(storage: Storage, convert: Callable[[Any, Any], Any]) -> Storage:
@@ -239,6 +247,16 @@ def _as(leaf: Any, dtype: Any) -> jax.Array:
     if isinstance(leaf, jax.ShapeDtypeStruct):
         return jnp.zeros_like(leaf, dtype=dtype)
     return jnp.asarray(leaf, dtype)
+
+
+def check_storage(history: Any, name: str = "history") -> Storage:
+    """The storage that is an argument."""
+    if not isinstance(history, Storage):
+        raise TypeError(
+            f"`{name}` must be a storage, got {history!r}: write for example"
+            " ring.on_host() or ring.cast(jnp.bfloat16)."
+        )
+    return history
 
 
 plain = Storage(init, push, read)
@@ -267,6 +285,11 @@ def with_item(slots: Any, slot: jax.Array, item: Any) -> Any:
     return jax.tree.unflatten(structure, written)
 
 
+def dtype_of(slots: jax.Array) -> np.dtype:
+    """The dtype of what slots hold: of narrow floats they hold the bits."""
+    return xla.FLOATS.get(jnp.dtype(slots.dtype), jnp.dtype(slots.dtype))
+
+
 def is_ring(node: Any) -> bool:
     """Whether a node of a tree is a ring."""
     return isinstance(node, Ring)
@@ -277,5 +300,6 @@ def check_tree(name: str, slots: Any, tree: Any) -> None:
     held, got = (jax.tree.structure(boxes.unboxed(t)) for t in (slots, tree))
     if held != got:
         raise ValueError(
-            f"`{name}` must have the structure of the ring's items, {held}, got {got}."
+            f"`{name}` must have the structure of the history's items, {held}, got"
+            f" {got}."
         )

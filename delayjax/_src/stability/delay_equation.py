@@ -225,7 +225,7 @@ class DelayEquation:
             Kuchler and Mensch, Stochastics 40, 1992, for the constant delay.
         """
         gain = _checked(gain)
-        base.check_number("noise", noise)
+        noise = base.check_number("noise", noise)
         if gain == 0 or gain >= self.gain_limit(workers=math.inf):
             return math.inf
         return float(noise) ** 2 * spectrum.variance(gain, self.service_time)
@@ -275,8 +275,8 @@ class DelayEquation:
         References:
             Kuchler and Platen, Mathematics and Computers in Simulation 54, 2000.
         """
-        base.check_number("noise", noise)
-        base.check_number("step_seconds", step_seconds, positive=True)
+        noise = base.check_number("noise", noise)
+        step_seconds = base.check_number("step_seconds", step_seconds, positive=True)
         drift, kick = _checked(gain) * step_seconds, noise * math.sqrt(step_seconds)
         paths = base.check_bound("paths", paths, at_least=1)
         steps = base.check_bound("steps", steps, at_least=1)
@@ -319,7 +319,7 @@ class DelayEquation:
 
 def _checked(gain: float) -> float:
     """`gain` as a finite, non-negative float."""
-    base.check_number("gain", gain)
+    gain = base.check_number("gain", gain)
     return float(gain)
 
 

@@ -75,7 +75,7 @@ def learning_rate_limit(
         Cohen et al. (adaptive gradient methods), arXiv:2207.14484; their 38/eta is
         tau = 0 and b1 = 0.9 here.
     """
-    base.check_number("sharpness", sharpness, positive=True)
+    sharpness = base.check_number("sharpness", sharpness, positive=True)
     return dynamics.step_limit(criterion) / float(sharpness)
 
 
@@ -94,7 +94,7 @@ def adam_preconditioner(
         >>> adam_preconditioner(jnp.array([4.0, 0.0]), eps=0.5).tolist()
         [2.5, 0.5]
     """
-    base.check_number("eps", eps)
-    base.check_number("eps_root", eps_root)
+    eps = base.check_number("eps", eps)
+    eps_root = base.check_number("eps_root", eps_root)
     moments = widened("second_moment", second_moment)
     return jax.tree.map(lambda v: jnp.sqrt(v + eps_root) + eps, moments)

@@ -108,9 +108,10 @@ def optimal_workers(
     References:
         Yu, Chen and Poor, arXiv:2406.11159.
     """
+    step = base.check_number("step", step)
+    condition = base.check_number("condition", condition)
     least_of = {"step": (step, _LEAST_STEP), "condition": (condition, 1.0)}
     for name, (value, least) in least_of.items():
-        base.check_number(name, value)
         if value < least:
             raise ValueError(f"`{name}` must be at least {least}, got {value}.")
     equation = DelayEquation(service_time)
@@ -206,7 +207,7 @@ def explicit_momentum(total: float, *, workers: int) -> float:
         Mitliagkas, Zhang, Hadjis and Re, Asynchrony begets momentum, 2016,
         arXiv:1605.09774.
     """
-    base.check_between("total", total, -1.0, 1.0)
+    total = base.check_between("total", total, -1.0, 1.0)
     beta = total - implicit_momentum(workers)
     if beta <= -1.0:
         raise ValueError(

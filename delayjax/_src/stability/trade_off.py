@@ -49,18 +49,20 @@ def error_bound(
         Dutta et al., AISTATS 2018, arXiv:1803.01113, the bounds of K-sync and K-async
         SGD for strongly convex losses (with M_G = 0).
     """
-    base.check_number("update_seconds", update_seconds, positive=True)
-    base.check_number("largest", largest, positive=True)
+    update_seconds = base.check_number("update_seconds", update_seconds, positive=True)
+    largest = base.check_number("largest", largest, positive=True)
+    smallest = base.check_number("smallest", smallest, positive=True)
+    agreement = base.check_number("agreement", agreement, positive=True)
+    learning_rate = base.check_number("learning_rate", learning_rate, positive=True)
     for name, value, most, rule in (
         ("smallest", smallest, largest, "`largest` = "),
         ("agreement", agreement, 1.0, ""),
         ("learning_rate", learning_rate, 1 / (2 * largest), "1 / (2 `largest`) = "),
     ):
-        base.check_number(name, value, positive=True)
         if value > most:
             raise ValueError(f"`{name}` must be at most {rule}{most}, got {value}.")
-    base.check_number("noise", noise)
-    base.check_number("start", start)
+    noise = base.check_number("noise", noise)
+    start = base.check_number("start", start)
     k = base.check_bound("k", k, at_least=1)
     times = base.as_reals("seconds", seconds)
     if not (times >= 0).all():

@@ -28,8 +28,9 @@ def ssp(bound: float) -> Protocol:
     References:
         Ho et al., A stale synchronous parallel parameter server, NIPS 2013.
     """
+    bound = base.known(bound)
     if bound != math.inf:
-        base.check_bound("bound", bound)
+        bound = base.check_bound("bound", bound)
 
     def rule(server):
         completed = [0] * server.num_workers
@@ -81,10 +82,12 @@ def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protoco
         Wang et al., Probabilistic synchronous parallel, arXiv:1709.07772.
     """
     sample = base.check_bound("sample", sample)
+    bound = base.known(bound)
     if bound != math.inf:
-        base.check_bound("bound", bound)
+        bound = base.check_bound("bound", bound)
+    poll_seconds = base.known(poll_seconds)
     if poll_seconds != math.inf:
-        base.check_number("poll_seconds", poll_seconds, positive=True)
+        poll_seconds = base.check_number("poll_seconds", poll_seconds, positive=True)
 
     def rule(server):
         check_integer("sample", sample, 0, server.num_workers)

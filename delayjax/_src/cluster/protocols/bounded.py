@@ -64,7 +64,12 @@ def ringmaster(bound: int, *, stop: bool = False) -> Protocol:
         Maranjyan, Tyurin and Richtarik, Ringmaster ASGD, ICML 2025, arXiv:2501.16168.
     """
     bound = base.check_bound("bound", bound, at_least=1)
-    return bounded_staleness(bound - 1, late="restart" if stop else "drop")
+    run = bounded_staleness(bound - 1, late="restart" if stop else "drop")
+
+    def rule(server):  # of this name in errors
+        run(server)
+
+    return rule
 
 
 def _drop(server: Server, bound: int, batch: int) -> None:

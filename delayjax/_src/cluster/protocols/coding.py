@@ -2,7 +2,7 @@
 
 from delayjax._src import base
 from delayjax._src.cluster.ranges import check_integer
-from delayjax._src.cluster.server import Arrival, Protocol
+from delayjax._src.cluster.server import Protocol
 
 
 def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> Protocol:
@@ -53,8 +53,8 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
             if max(missing) > 0:
                 continue
             for part in range(workers):  # the server decodes missing gradients too
-                late = Arrival(part, server.version, arrival.begun, server.now, False)
-                server.take(delivered.get(part, late))
+                own = delivered.get(part)
+                server.take(own or server.decode(part, arrival.begun))
             server.update()
             if dynamic:
                 slow = [worker for worker in range(workers) if worker not in delivered]

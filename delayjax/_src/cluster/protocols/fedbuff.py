@@ -53,6 +53,7 @@ def fedbuff(buffer: int, *, concurrency: int) -> Protocol:
 
     def rule(server):
         server.check_workers("concurrency", concurrency)
+        server.leave_out()  # clients are drawn: some may never be
         idle = list(range(server.num_workers))
 
         def start_one():

@@ -86,7 +86,7 @@ def progressive_groups(
     """
     max_groups = base.check_bound("max_groups", max_groups, at_least=1)
     every = base.check_bound("every", every, at_least=1)
-    base.check_number("tolerance", tolerance, positive=True)
+    tolerance = base.check_number("tolerance", tolerance, positive=True)
 
     def rule(server):
         server.check_workers("max_groups", max_groups)

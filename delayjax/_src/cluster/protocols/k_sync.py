@@ -23,6 +23,7 @@ from delayjax._src.cluster.service_time import ServiceTime, as_service_time
 
 _COARSE, _FINE = 256, 4096  # points of a grid of seconds
 _NOTHING = 1e-6  # of a mean
+_RAREST = 1e-5  # probability that a gradient is sent
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -35,7 +36,8 @@ class KScheme:
     repeats: bool  # whether an early worker computes one more gradient, or idles
 
     def __post_init__(self):
-        base.check_bound("k", self.k, at_least=1)
+        k = base.check_bound("k", self.k, at_least=1)
+        object.__setattr__(self, "k", k)
 
     def __repr__(self) -> str:
         return f"{self.name}({self.k})"
@@ -243,7 +245,12 @@ def event_triggered(probability: float) -> Protocol:
         >>> trace.summary().dropped > 0
         True
     """
-    check_share("probability", probability, positive=True)
+    probability = check_share("probability", probability, positive=True)
+    if probability < _RAREST:
+        raise ValueError(
+            f"`probability` must be at least {_RAREST:g}, got {probability}: an update"
+            " takes 1 / probability arrivals, and their simulation would not end."
+        )
 
     def rule(server):
         server.start_all()

@@ -32,7 +32,12 @@ def rennala(batch: int) -> Protocol:
     References:
         Tyurin and Richtarik, Optimal time complexities, NeurIPS 2023, arXiv:2305.12387.
     """
-    return bounded_staleness(0, batch=batch)
+    run = bounded_staleness(0, batch=batch)
+
+    def rule(server):  # of this name in errors
+        run(server)
+
+    return rule
 
 
 def mindflayer(
@@ -84,6 +89,7 @@ def mindflayer(
                 if left[worker]:
                     server.start(worker, limit=limits[worker])
 
+        server.leave_out(worker for worker in range(workers) if not tries[worker])
         begin()
         total = sum(tries)
         begun, chances = server.now, []  # of this update's trials

@@ -57,7 +57,7 @@ class Ringleader:
             >>> float(direction)  # ((1 + 3) / 2 + 8) / 2
             5.0
         """
-        base.check_bound("num_workers", num_workers, at_least=1)
+        num_workers = base.check_bound("num_workers", num_workers, at_least=1)
 
         def init_fn(params):
             return RingleaderState(

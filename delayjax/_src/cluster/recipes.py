@@ -1,0 +1,48 @@
+"""Service times that can be pickled: by the call that made them."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_RECIPE = "_recipe"  # of an object: (function, args, kwargs)
+
+
+def remembered(make: Callable[P, T]) -> Callable[P, T]:
+    """Lets what `make` returns be pickled, where its arguments can be."""
+
+    @functools.wraps(make)
+    def remembering(*args: P.args, **kwargs: P.kwargs) -> Any:
+        made: Any = make(*args, **kwargs)
+        made = made if isinstance(made, Pickled) else _Function(made)
+        object.__setattr__(made, _RECIPE, (remembering, args, kwargs))
+        return made
+
+    return remembering
+
+
+class Pickled:
+    """An object that is made anew from its recipe."""
+
+    def __reduce__(self):
+        """The call that makes the object."""
+        recipe = getattr(self, _RECIPE, None)
+        if recipe is None:
+            return super().__reduce__()
+        return (_cook, recipe)
+
+
+class _Function(Pickled):
+    """A function with a recipe."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self._function = function
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args, **kwargs):
+        return self._function(*args, **kwargs)
+
+
+def _cook(make: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    return make(*args, **kwargs)

@@ -1,0 +1,22 @@
+"""Packages of the extras: without one its tests are skipped, but not in its own job."""
+
+import importlib.util
+import os
+from types import ModuleType
+
+import pytest
+
+OWN = os.environ.get("DELAYJAX_EXTRA")  # the extra that the job has installed
+
+
+def is_missing(package: str, extra: str) -> bool:
+    """Whether the tests of a package are skipped."""
+    return importlib.util.find_spec(package) is None and extra != OWN
+
+
+def import_or_skip(package: str, extra: str) -> ModuleType:
+    """The package of an extra; the module that calls is skipped without it."""
+    if is_missing(package, extra):
+        reason = f"{package} is an extra: delayjax[{extra}]"
+        pytest.skip(reason, allow_module_level=True)
+    return importlib.import_module(package)
