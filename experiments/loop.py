@@ -71,6 +71,11 @@ class Trainer(NamedTuple):
     counters: Callable[[Any], Counters]  # of a state, likewise
     shapes: Callable[[], Any]  # of the state, with shardings: what a checkpoint becomes
     given_shapes: Callable[[], Any]  # of what `run_chunk` takes beside it, likewise
+    # {name: a traced function}, of one device, whatever the devices: for a fingerprint
+    traced: Callable[[], dict[str, Any]]
+    batch: Callable[
+        [int], Any
+    ]  # what one update is given; of several workers the first
     program: Program
     chunk: int  # the most updates of one call of `run_chunk`
 
@@ -225,6 +230,9 @@ def trainer(
         return rule.model(state.model, state.memory)
 
     evaluate = _evaluator(task, tuple((measure or {}).items()))
+    evaluators = {"evaluation": _evaluator(task, ())} | {
+        f"metric {own[0]}": _evaluator(task, (own,)) for own in (measure or {}).items()
+    }
     begin = jax.jit(
         lambda: init(seeds, cells),
         out_shardings=executed.new_shardings(
@@ -256,6 +264,24 @@ def trainer(
         count = jax.ShapeDtypeStruct((), jnp.int32, sharding=executed.everywhere)
         return jax.tree.map(of_chunk, given_of_one_step()), count
 
+    def traced():
+        alone = execution.of(axes, on_devices=False, step=step_all)
+        shared = State(*(False for _ in State._fields))._replace(model=True)
+        row = given_of_one_step()
+        held = jax.eval_shape(lambda: alone.init(init(seeds, cells), row, shared))
+        return {
+            "update": jax.make_jaxpr(alone.step)(held, row),
+            "start": jax.make_jaxpr(lambda: init(seeds, cells))(),
+        } | {
+            name: jax.make_jaxpr(lambda state, of=of: of(model(execution.held(state))))(
+                held
+            )
+            for name, of in evaluators.items()
+        }
+
+    def batch(step):
+        return rule.given(step, step + 1, np.arange(1) if several else None)
+
     return Trainer(
         init=lambda: hold(begin()),
         run_chunk=run_chunk,
@@ -266,6 +292,8 @@ def trainer(
         counters=jax.jit(counters, out_shardings=executed.everywhere),
         shapes=shapes,
         given_shapes=given_shapes,
+        traced=traced,
+        batch=batch,
         program=program,
         chunk=chunk,
     )

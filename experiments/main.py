@@ -41,6 +41,9 @@ _PROFILE = flags.DEFINE_list(
 _CHECKPOINT_EVERY = flags.DEFINE_integer(
     "checkpoint_every", None, "Updates; by default every 30 s."
 )
+_ANEW = flags.DEFINE_bool(
+    "anew", False, "Remove the records of the run in the folder, and begin again."
+)
 _DISTRIBUTED = flags.DEFINE_bool(
     "distributed", False, "Several processes: the same command on every host."
 )
@@ -59,7 +62,7 @@ _COMPILE_CACHE = flags.DEFINE_string(
     " cache. '' keeps none.",
 )
 # what all processes do alike depends on them
-_SHARED_FLAGS = (_WORKDIR, _SHARD, _CHECKPOINT_EVERY, _DRY_RUN)
+_SHARED_FLAGS = (_WORKDIR, _SHARD, _CHECKPOINT_EVERY, _ANEW, _DRY_RUN)
 
 
 def main(argv: list[str]) -> None:
@@ -96,6 +99,7 @@ def main(argv: list[str]) -> None:
             changed=configs.changed(source, chosen),
             source=source,
             checkpoint_every=_CHECKPOINT_EVERY.value,
+            anew=_ANEW.value,
             writers=_writers(chosen),
             profile=_updates(_PROFILE.value),
         )

@@ -11,7 +11,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,6 +79,7 @@ class Folder:
         config: Mapping[str, Any],
         changed: Mapping[str, Any],
         source: str,
+        digests: Mapping[str, Callable[[int], dict[str, str]]],
     ) -> None:
         """Checks that what is there belongs to this run; writes run.json and traces.
 
@@ -88,10 +89,15 @@ class Folder:
             config: the values that the experiment was made of.
             changed: those that are not the config file's own, {key: [own, value]}.
             source: the config file.
+            digests: {program: its `digest.Digest`}.
 
         Raises:
-            ValueError: if the folder holds another run, naming what differs.
+            ValueError: if the folder holds another run, naming what differs, or files
+                of no run that would be overwritten.
         """
+        before = self.read()
+        if not before:
+            self._check_empty()
         record = {
             "question": experiment.question,
             "notes": experiment.notes,
@@ -105,6 +111,7 @@ class Folder:
                     "name": program.name,
                     "cells": program.settings(),
                     "updates": program.rule.updates,
+                    "digest": digests[program.name](program.rule.updates),
                     "facts": dict(program.task.facts),
                     "batch": program.task.examples,
                 }
@@ -112,9 +119,8 @@ class Folder:
             ],
         }
         record = json.loads(json.dumps(record, default=str))
-        before = self.read()
         if before:
-            _check_same(self.path, before, record)
+            _check_same(self.path, before, record, digests)
         self._write(
             record
             | {
@@ -176,6 +182,15 @@ class Folder:
                 f"{path} cannot be read ({error}): choose another --workdir."
             ) from error
 
+    def _check_empty(self) -> None:
+        """Checks that no file of somebody else would be overwritten."""
+        foreign = [name for name in _TABLES if (self.path / name).exists()]
+        if foreign:
+            raise ValueError(
+                f"--workdir={self.path} has a {foreign[0]} and no run.json, so it is of"
+                " no run, and would be overwritten: choose another --workdir."
+            )
+
     def spent(self, seconds: float) -> None:
         """Adds to the time that the run took."""
         record = self.read()
@@ -186,7 +201,15 @@ class Folder:
         replace(self.path / "run.json", json.dumps(record, indent=2) + "\n")
 
 
-def _check_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+_TABLES = ("results.csv", "curves.csv", "metrics.jsonl")
+
+
+def _check_same(
+    path: Path,
+    there: Mapping[str, Any],
+    here: Mapping[str, Any],
+    digests: Mapping[str, Callable[[int], dict[str, str]]],
+) -> None:
     """More updates, another target, other figures and claims are the same run."""
     differing = [
         f"  config.{key}: {there['config'].get(key, 'absent')} there,"
@@ -207,11 +230,31 @@ def _check_same(path: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -
             for name in sorted({*old, *new})
             if old.get(name) != new.get(name)
         ]
+    done = {program["name"]: program for program in there["programs"]}
+    for program in here["programs"]:
+        name, before = program["name"], done.get(program["name"])
+        if before is None:
+            continue
+        if program["updates"] < before["updates"]:
+            differing.append(
+                f"  the updates of {name}: {before['updates']} there,"
+                f" {program['updates']} now"
+            )
+            continue
+        now = digests[name](before["updates"])
+        differing += [
+            f"  the {part} of {name}: other code, constants or data"
+            for part, digest in before.get("digest", {}).items()
+            if now.get(part, digest) != digest  # a metric may come and go
+        ]
+    if differing and there["versions"]["jax"] != versions()["jax"]:
+        differing.append(f"  jax: {there['versions']['jax']} there")
     if differing:
         raise ValueError(
             f"--workdir={path} holds another run:\n"
             + "\n".join(differing)
-            + "\nChoose another --workdir, or give the same config to go on with it."
+            + "\nChoose another --workdir, give the same config and code to go on with"
+            " it, or begin anew, --anew, which removes its records."
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from experiments import costs, execution, loop, programs, records
+from experiments import costs, digest, execution, loop, programs, records
 from experiments.experiment import Experiment
 from experiments.host import checkpoints, processes, progress
 from experiments.host.workdir import Workdir
@@ -26,6 +26,7 @@ def run(
     source: str = "",
     checkpoint_every: int | None = None,
     checkpoints_kept: int = 2,
+    anew: bool = False,
     writers: Sequence[Writer] = (),
     profile: range = range(0),
 ) -> records.Found:
@@ -41,6 +42,7 @@ def run(
         source: the config file.
         checkpoint_every: updates; by default every 30 s. A program's end is saved too.
         checkpoints_kept: how many of the newest are kept.
+        anew: whether to remove the records of the run in the folder first.
         writers: of the numbers on the way, beside `TensorBoard` in the folder.
         profile: updates whose chunks JAX profiles, into the folder profile/.
 
@@ -76,7 +78,11 @@ def run(
             place.download()
             folder = records.Folder(place.local)
             stack.callback(folder.close)
-            folder.begin(experiment, made, config or {}, changed or {}, source)
+            if anew:
+                place.clear()
+            digests = {t.program.name: digest.of(t) for t in trainers}
+            given = config or {}, changed or {}
+            folder.begin(experiment, made, *given, source, digests)
             return folder
 
         folder = processes.together(opened)  # where it is refused, none waits for 0

@@ -674,7 +674,7 @@ def late(step):
         (
             lambda: update(1, given={"layer": PARAMS["layer"]}),
             ValueError,
-            r"must have the structure of the ring's items.*'scale'",
+            r"`updates` must have the structure of the parameters, .*'scale'",
         ),
         (
             lambda: update(1, given={**PARAMS, "scale": jnp.ones(2)}),
@@ -689,7 +689,7 @@ def late(step):
         (
             lambda: update(1, staleness={"layer": 1, "scale": 2}),
             ValueError,
-            r"`tree` must have the structure of the ring's items.*'layer'",
+            r"`tree` must have the structure of the history's items.*'layer'",
         ),
         (
             lambda: update({"layer": 1, "scale": 2}, staleness={"layer": 1}),

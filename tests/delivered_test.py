@@ -565,7 +565,7 @@ def update(delay, given=PARAMS, params=PARAMS, told=None, **options):
         (
             lambda: update(1, given={"w": PARAMS["w"]}),
             ValueError,
-            r"must have the structure of the ring's items",
+            r"must have the structure of the history's items",
         ),
         (
             lambda: update(1, given={**PARAMS, "b": jnp.ones(3)}),

@@ -124,7 +124,8 @@ def test_two_runs_in_one_workdir_are_refused(forks, compiled, tmp_path):
 
 def test_a_checkpoint_of_another_state_is_refused_and_stays(whole, forks, tmp_path):
     shutil.copytree(whole[0], tmp_path / "run")
-    (tmp_path / "run" / "run.json").unlink()  # it would have refused before
+    for name in ("run.json", "results.csv", "curves.csv", "metrics.jsonl"):
+        (tmp_path / "run" / name).unlink()  # they would have been refused before
     code, output = forks.finish(
         TINY, f"--workdir={tmp_path / 'run'}", "--config.delay=(0,1,3)"
     )

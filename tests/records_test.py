@@ -59,7 +59,9 @@ ONES = chunk(np.ones((10, 2, 2)))
 def begun(path, *, experiment=EXPERIMENT, made=(PROGRAM,), config=None, changed=None):
     folder = records.Folder(path)
     try:
-        folder.begin(experiment, made, config or {"rate": 1}, changed or {}, "a.py")
+        digests = {program.name: lambda updates: {} for program in made}
+        given = config or {"rate": 1}, changed or {}
+        folder.begin(experiment, made, *given, "a.py", digests)
     finally:
         folder.close()
     return folder
@@ -263,6 +265,6 @@ def test_the_first_seed_s_trace_is_kept_as_far_as_the_run_goes(tmp_path):
         kept = dj.cluster.load_trace(path)
         np.testing.assert_array_equal(kept.seconds, made[0].rule.traces[0].seconds)
     assert kept.num_updates == 12
-    other, slower = followed(2.0)
+    other, slower = followed(2.0, 12)
     with pytest.raises(ValueError, match=r"all\.npz is the trace of another run"):
         begun(tmp_path, experiment=other, made=slower)

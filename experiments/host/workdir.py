@@ -20,6 +20,10 @@ _PATIENCE = 5.0  # seconds until a file of another host is seen
 _READ = ("run.json", "metrics.jsonl", "results.csv", "curves.csv", "traces/*.npz")
 
 
+_WRITTEN = ("run.json", "metrics.jsonl", "results.csv", "curves.csv", "report.html")
+_WRITTEN += ("traces", "figures", "checkpoints", "tensorboard", "profile")
+
+
 class Workdir:
     """Where a run's records are written, and where they end up.
 
@@ -119,6 +123,17 @@ class Workdir:
                 " fsspec knows it (gs:// needs `pip install gcsfs`)"
             )
         return f"--workdir={self._path} cannot be used ({reason}): {remedy}."
+
+    def clear(self) -> None:
+        """Removes what a run writes, here and where it ends up; nothing else."""
+        for root in {self._path, epath.Path(self.local)}:
+            for name in _WRITTEN:
+                path = root / name
+                if path.is_dir():
+                    path.rmtree()
+                else:
+                    path.unlink(missing_ok=True)
+        self._uploaded = {}
 
     def upload(self) -> None:
         """Copies what has changed since; nothing to do for a local folder."""

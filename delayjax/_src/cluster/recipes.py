@@ -38,7 +38,7 @@ class _Function(Pickled):
 
     def __init__(self, function: Callable[..., Any]):
         self._function = function
-        functools.update_wrapper(self, function)
+        self.__doc__ = function.__doc__
 
     def __call__(self, *args, **kwargs):
         return self._function(*args, **kwargs)

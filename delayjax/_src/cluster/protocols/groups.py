@@ -50,6 +50,7 @@ def groups(
             left = [share + (group < more) for group in range(num_groups)]
         team = _Teams(server, num_groups)
         for group, members in enumerate(team.members):
+            server.leave_out(() if left[group] else members)
             server.start_all(members if left[group] else ())
         for arrival in server:
             group = team.gather(arrival)
