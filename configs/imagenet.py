@@ -2,7 +2,7 @@
 
 ResNet-50 with GroupNorm (He et al., arXiv:1512.03385; Wu and He, arXiv:1803.08494) in
 bfloat16, random crops and mirrored images, SGD with Nesterov momentum, 90 epochs of
-1,024 images an update on 16 workers; their mean gradient is used one update late.
+1,024 images an update, a worker a device; their mean gradient is used one update late.
 Step size and warm-up follow Goyal et al. (arXiv:1706.02677). There is no weight
 decay, so their accuracy is not what to expect.
 
@@ -38,7 +38,7 @@ def get_config() -> ConfigDict:
             dataset="imagenet2012",  # of TFDS
             data_dir="",  # where prepared sets are; "" is TFDS's own default
             exchange="overlapped_mean",  # an update late; "mean" is not
-            workers=16,
+            workers=0,  # as many as there are devices
             batch_size=1024,  # images an update, of all workers
             image_size=224,  # pixels
             worker_processes=0,  # that decode, on each host; 0: threads do
@@ -70,7 +70,7 @@ def experiment(config: ConfigDict) -> Experiment:
             dtype=config.dtype,
             worker_processes=config.worker_processes,
         ),
-        training=on_devices(lambda: exchange(server), workers=config.workers),
+        training=on_devices(lambda: exchange(server), workers=config.workers or None),
         seeds=config.seeds,
         updates=config.updates,
         evaluate_every=config.evaluate_every,

@@ -1,26 +1,26 @@
 """Does a language model of 124 million parameters train on a pod with late gradients?
 
 A decoder of GPT-2's smallest size on token shards of your own, in bfloat16, Adam with
-warm-up and cosine; 16 workers whose mean gradient is used one update late, so that its
-sums may travel while the next gradient is computed. 131,072 tokens an update and 2.5
-billion in all, 20 for each parameter (Hoffmann et al., arXiv:2203.15556).
+warm-up and cosine; a worker a device, whose mean gradient is used one update late, so
+that its sums may travel while the next gradient is computed. 131,072 tokens an update
+and 2.5 billion in all, 20 for each parameter (Hoffmann et al., arXiv:2203.15556).
 
     python -m experiments.main --config=configs/tokens_pod.py --distributed \
         '--config.shards=/data/*.bin' --workdir=gs://bucket/tokens
 
 on every host; `--config.exchange=mean` is the synchronous run to compare it with. On
-several slices `--config.groups` is their number: the workers of a slice average their
-gradients at once, and the slices' means are what is sent late, a share by each worker.
-With `--config.model=4` a worker is four devices, each with a quarter of its parameters,
-optimizer state and outbox. Shards are rows of little-endian uint16, on every host's
-disk.
+several slices `--config.groups` is their number, beside `--config.workers`, the number
+of all devices: the workers of a slice average their gradients at once, and the slices'
+means are what is sent late, a share by each worker. With `--config.model=4` a worker is
+four devices, each with a quarter of its parameters, optimizer state and outbox. Shards
+are rows of little-endian uint16, on every host's disk.
 
 Not run: nothing here has a pod, so that there is neither a wall time nor an expected
 loss. Compiled only (2026-11-23, libtpu 0.0.42.1), for a slice v5e:4x4, of whose 15.75
-GiB a device it needs 10.5. Of 498 MB of float32 gradients 94 % are sent beside enough
-computation for the links' published 100 GB/s: by estimate sending takes 9.3 ms of an
-update of 141 ms. On eight H100 all of it is, of `mean` 34 %. docs/pods.md says how that
-is estimated, and prints it for any one shard of at least 2,050 tokens:
+GiB a device it needs 10.5. By estimate an update takes 141 ms there, and 142 with
+`mean`; on eight H100 26.4 and 26.0. Lateness pays between slices, where links are slow.
+docs/pods.md says how that is estimated, and prints it for any one shard of at least
+2,050 tokens:
 
     python -m experiments.pods.compile_pod --config=configs/tokens_pod.py \
         '--config.shards=shard.bin' --topology=v5e:4x4
@@ -37,16 +37,16 @@ EXCHANGES = {"mean": dj.exchange.mean, "overlapped_mean": dj.exchange.overlapped
 
 
 def get_config() -> ConfigDict:
-    """One cell, one worker a device; any number of devices that divides 16 will do."""
+    """One cell, one worker a device."""
     return ConfigDict(
         dict(
             shards="/data/*.bin",  # a path or a pattern
             vocab=50304,  # GPT-2's 50,257, rounded up to a multiple of 128
             exchange="overlapped_mean",  # an update late; "mean" is not
-            workers=16,
+            workers=0,  # as many as there are devices, over `model`
             groups=1,  # of the workers, between which the exchange is; one a slice
             model=1,  # devices of a worker, which share its parameters
-            batch_size=128,  # windows an update: 8 a worker
+            batch_size=128,  # windows an update, of all workers
             context=1024,  # tokens
             width=768,
             depth=12,  # blocks
@@ -62,6 +62,11 @@ def get_config() -> ConfigDict:
 def experiment(config: ConfigDict) -> Experiment:
     """One run."""
     exchange = configs.named("exchange", config.exchange, EXCHANGES)
+    if config.groups > 1 and not config.workers:
+        raise ValueError(
+            f"`workers` must be given with `groups={config.groups}`: a group has"
+            " workers / groups members."
+        )
     warmup = min(WARMUP_UPDATES, config.updates // 10)
     rate = optax.warmup_cosine_decay_schedule(
         0.0, config.learning_rate, warmup, config.updates
@@ -81,7 +86,10 @@ def experiment(config: ConfigDict) -> Experiment:
         question="Does a language model train on a pod with late gradients?",
         task=tasks.tokens(config.shards, **{size: config[size] for size in sizes}),
         training=on_devices(
-            make, workers=config.workers, groups=config.groups, model=config.model
+            make,
+            workers=config.workers or None,
+            groups=config.groups,
+            model=config.model,
         ),
         seeds=1,
         updates=config.updates,

@@ -117,8 +117,9 @@ def of(
         return held if each_on_its_own else jax.device_put(held, held.shardings(mesh))
 
     def step_all(held, given):
-        if each_on_its_own or not shared:
+        if each_on_its_own:
             return workers.step(held, given)
+        # it tells a sum over the workers that it is sent from device to device
         with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
             return workers.step(held, given)
 

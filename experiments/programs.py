@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.experiment import Arm, Experiment, arguments, is_number
+from experiments.failures import naming
 from experiments.tasks.task import Task
 from experiments.training.rules import Plan, Rule, begun
 
@@ -29,6 +30,7 @@ class Program:
         rule: how.
         seeds: of the replicates.
         names: {axis: {value: how tables show it}} of the axes whose values have names.
+        takes: the axes that its task and its training can have.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Program:
     rule: Rule
     seeds: tuple[int, ...]
     names: Mapping[str, Mapping[Any, str]] = dataclasses.field(default_factory=dict)
+    takes: tuple[str, ...] = ()
 
     @property
     def cells(self) -> dict[str, jax.Array]:
@@ -58,12 +61,17 @@ class Program:
         return [shown | named(cell, self.names) for cell in cells]
 
 
-def programs(experiment: Experiment) -> list[Program]:
+def programs(experiment: Experiment, *, devices: int | None = None) -> list[Program]:
     """The programs of an experiment, in the order of its arms and static axes.
 
+    Args:
+        experiment: any.
+        devices: how many there are to train on; None for those that JAX sees.
+
     Raises:
-        ValueError: if an axis is no argument of the functions, or an argument has no
-            axis.
+        ValueError: if an axis is no argument of the functions, an argument has no axis,
+            two cells have the same columns, or batches have another shape than
+            `Task.batches` says.
     """
     plan = Plan(
         experiment.seed_numbers,
@@ -72,6 +80,7 @@ def programs(experiment: Experiment) -> list[Program]:
         experiment.examples,
         experiment.evaluate_every,
         experiment.evaluations,
+        devices,
     )
     made: list[Program] = []
     tasks: dict[Any, Task] = {}
@@ -80,6 +89,14 @@ def programs(experiment: Experiment) -> list[Program]:
         if arm.seconds is not None:
             own = plan._replace(updates=None, seconds=arm.seconds, examples=None)
         made += _of_arm(experiment, arm, own, tasks)
+    for axis in experiment.grid:
+        if experiment.arms and all(axis not in program.takes for program in made):
+            known = dict.fromkeys(name for program in made for name in program.takes)
+            raise ValueError(
+                f"`grid` has the axis {axis!r}, which no arm takes: they take"
+                f" {', '.join(known) or 'none'}."
+            )
+    _check_distinct(made)
     names: dict[str, int] = {}
     unique = []
     for program in made:
@@ -151,15 +168,24 @@ def _of_arm(
             f" `grid`: add it, {missing[0]}=(value,) for one."
         )
 
+    for name in arm.labels:
+        if name in grid:
+            raise ValueError(
+                f"`arms` have the label {name!r}, which is an axis of `grid` too: name"
+                " one of them otherwise."
+            )
+
     made = []
     declared = {*experiment.static, *of_task}
     for chosen in _products({a: v for a, v in grid.items() if a in of_task}):
         key = id(task), tuple(chosen.items())
         if key not in tasks:
             tasks[key] = task if isinstance(task, Task) else task(**chosen)
+            _check_batches(tasks[key])
         rule = arm.training.rule(tasks[key], plan)
         own = {axis: v for axis, v in grid.items() if axis in of_training}
         traced = _traced(tasks[key], rule, own, declared)
+        _check_values(tasks[key], rule, own, traced)
         rest = {axis: values for axis, values in own.items() if axis not in traced}
         for static in _products(rest):
             rows = list(itertools.product(*(own[axis] for axis in traced)))
@@ -175,9 +201,45 @@ def _of_arm(
                     seeds=plan.seeds,
                     static={**chosen, **static},
                     names=names,
+                    takes=tuple(known),
                 )
             )
     return made
+
+
+def _check_distinct(programs: Sequence[Program]) -> None:
+    """Refuses cells that no column tells apart: tables would mix them."""
+    seen: set[frozenset[Any]] = set()
+    for program in programs:
+        for cell in program.settings():
+            key = frozenset((name, repr(value)) for name, value in cell.items())
+            if key in seen:
+                shown = ", ".join(f"{name}={value}" for name, value in cell.items())
+                raise ValueError(
+                    f"`arms` or `grid` make two cells with the same columns"
+                    f" ({shown or 'none'}): give the arms different labels, or the"
+                    " values of an axis names, as in grid={'law': {'none': f}}."
+                )
+            seen.add(key)
+
+
+def _check_batches(task: Task) -> None:
+    """Checks the first axes of batches: an update would train on a single row."""
+    part, rows, of = (), (), "a batch for each update"
+    if task.examples is not None:  # the last example, and none behind it
+        part, rows = (slice(task.examples - 1, task.examples + 1),), (1,)
+        of += f", of `examples={task.examples}`"
+    for updates in (1, 2):
+        drawn = jax.tree.leaves(task.batches(0, 0, updates, *part))
+        shape = updates, *rows
+        wrong = [np.shape(x) for x in drawn if np.shape(x)[: len(shape)] != shape]
+        if wrong or not drawn:
+            given = ", ".join(map(str, (0, 0, updates, *part)))
+            raise ValueError(
+                f"The task's `batches`({given}) must return arrays of shape"
+                f" [{', '.join(map(str, shape))}, ...], {of}, got"
+                f" {', '.join(map(str, wrong)) or 'no array'}."
+            )
 
 
 def _traced(
@@ -241,8 +303,38 @@ def _traced(
     while alone and not works(alone):
         alone.pop()
     if not alone:
-        trace([])  # not for the tracers: what is wrong is said before any work
+        # not for the tracers: what is wrong is said before any work
+        with naming("The training", {a: label(value) for a, value in first.items()}):
+            trace([])
     return alone
+
+
+def _check_values(
+    task: Task, rule: Rule, grid: Mapping[str, Sequence[Any]], traced: Sequence[str]
+) -> None:
+    """Checks that training can begin with each value of each traced axis.
+
+    In the program the value is unknown: what cannot be would be trained in silence on
+    something else, such as a delay beyond `max_delay`.
+    """
+    key = jax.random.key(0)
+    model = jax.eval_shape(lambda: begun(task, key))
+    columns = {axis: _column(grid[axis]) for axis in traced}
+    first = {axis: values[0] for axis, values in (dict(grid) | columns).items()}
+    for axis in traced:
+        for value, known in zip(grid[axis], columns[axis], strict=True):
+
+            def begin(model, hyper=first | {axis: known}):
+                return rule.init(key, hyper, model)
+
+            for name, size in rule.worker_axes.items():
+                begin = jax.vmap(begin, axis_name=name, axis_size=size, in_axes=None)
+            try:
+                jax.eval_shape(begin, model)
+            except (ValueError, TypeError) as error:
+                raise ValueError(
+                    f"`grid[{axis!r}]` must not have {value!r}: {error}"
+                ) from error
 
 
 def _products(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:

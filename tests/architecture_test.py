@@ -94,13 +94,14 @@ def test_the_library_needs_jax_numpy_optax_and_scipy_alone():
 RUNNER = ROOT / "experiments"
 RUNNER_FLOORS = (  # from the ground up; the way of a run is downwards
     {
-        *("analysis", "host", "tasks", "writers", "prepare", "sharing"),
-        *("pods.hlo", "pods.overlap"),
+        *("analysis", "columns", "failures", "host", "tasks", "writers", "prepare"),
+        *("sharing", "pods.hlo", "pods.overlap"),
     },
-    {"training", "execution"},
-    {"experiment"},
+    {"training", "execution", "pods.work"},
+    {"experiment", "pods.exchanges"},
     {"programs", "configs"},
     {"loop", "throughput"},
+    {"digest"},
     {"pods.chips"},
     {"costs", "records"},
     {"cures"},

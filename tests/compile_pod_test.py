@@ -102,17 +102,14 @@ def gradients(report, *, hidden):
 
 @needs_libtpu
 @pytest.mark.parametrize(
-    "optimizer, exposed_layers",
-    [(optax.sgd(0.01), 1), (optax.adam(0.001), 0)],
-    ids=["sgd", "adam"],
+    "optimizer", [optax.sgd(0.01), optax.adam(0.001)], ids=["sgd", "adam"]
 )
-def test_a_perceptron_s_late_sums_are_hidden_at_no_more_bytes(
-    optimizer, exposed_layers
-):
+def test_a_perceptron_s_late_sums_are_hidden_at_no_more_bytes(optimizer):
     """4 layers of 4096^2, 4096 rows a device, bfloat16; v5e:4x4.
 
-    All late sums are hidden. The fresh sum of the first layer comes after all products:
-    Adam's updates of the other layers last long enough to hide it, those of SGD do not.
+    All late sums are hidden. The fresh sum of the first layer comes after all products.
+    It goes through the updates of the other layers, which take longer for it: by more
+    than half of what sending it takes.
     """
     width = 4096
 
@@ -127,7 +124,10 @@ def test_a_perceptron_s_late_sums_are_hidden_at_no_more_bytes(
     layer = 2 * width**2
     assert gradients(late, hidden=True) == 4 * layer
     assert gradients(late, hidden=False) == 0
-    assert gradients(fresh, hidden=False) == exposed_layers * layer
+    sums = [c for c in fresh.collectives if c.num_bytes == layer]
+    costly = [c for c in sums if c.waiting_seconds > 0.5 * c.sending_seconds]
+    assert (len(sums), len(costly)) == (4, 1)
+    assert all(c.waiting_seconds == 0 for c in late.collectives if c.num_bytes == layer)
     # a gradient more is written and read; a tenth for what XLA counts twice
     assert late.bytes_accessed <= 1.1 * (fresh.bytes_accessed + 2 * 4 * layer)
 
@@ -176,13 +176,13 @@ def test_in_plain_jit_a_gradient_that_is_reduced_late_hides(form):
     assert report.output_bytes <= 8192
 
 
-def transformer(exchange):
+def transformer(exchange, workers=16):
     """The char LM, wider: with work to hide behind. One block, for time."""
-    sizes = dict(batch_size=16 * 64, width=128, context=128, depth=1)
+    sizes = dict(batch_size=workers * 64, width=128, context=128, depth=1)
     return Experiment(
         question="?",
         task=tasks.char_lm(**sizes),
-        training=on_devices(lambda: exchange(optax.sgd(0.1)), workers=16),
+        training=on_devices(lambda: exchange(optax.sgd(0.1)), workers=workers),
         seeds=1,
         updates=20,
         evaluate_every=10,
@@ -248,7 +248,7 @@ def test_nine_tenths_of_a_bfloat16_decoder_s_late_sums_are_hidden(
 
 @needs_cuda
 def test_a_decoder_s_late_sums_are_hidden_on_gpus_and_its_last_fresh_one_is_not(shard):
-    """By the products alone; without a GPU, from the schedule."""
+    """By products and memory; without a GPU, from the schedule."""
     fresh, late = (
         decoder(shard, exchange, "h100:1x1x8", workers=8)
         for exchange in ("mean", "overlapped_mean")
@@ -259,6 +259,24 @@ def test_a_decoder_s_late_sums_are_hidden_on_gpus_and_its_last_fresh_one_is_not(
     assert late.flops == pytest.approx(fresh.flops, rel=1e-6)
     for report in (fresh, late):
         assert "bytes it accesses" not in compile_pod.table(report)  # XLA does not say
+
+
+@needs_cuda
+def test_late_sums_of_two_workers_a_gpu_are_hidden(shard):
+    late = decoder(shard, "overlapped_mean", "h100:1x1x8", workers=16)
+    assert late.devices == 8
+    assert gradients(late, hidden=False) <= 0.1 * gradients(late, hidden=True)
+    assert gradients(late, hidden=True) >= 4 * 50_304 * 768
+
+
+@needs_libtpu
+def test_late_sums_of_two_workers_a_tpu_are_hidden():
+    experiment = transformer(dj.exchange.overlapped_mean, workers=8)
+    params = jax.eval_shape(experiment.task.init, jax.random.key(0))
+    late = next(compile_pod.reports(experiment, SMALL))
+    size = 4 * sum(leaf.size for leaf in jax.tree.leaves(params))
+    assert gradients(late, hidden=True) == size + 4
+    assert gradients(late, hidden=False) == 0
 
 
 @needs_libtpu

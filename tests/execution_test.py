@@ -221,3 +221,46 @@ def test_workers_that_the_devices_do_not_divide_are_refused():
     program = program_of(on_devices(shared(), workers=6), **options(task=task))
     with pytest.raises(ValueError, match="`workers=6` must be a multiple of the 4 dev"):
         loop.trainer(program)
+
+
+def lowered(training):
+    trainer = loop.trainer(program_of(training, **options()))
+    given = trainer.shapes(), *trainer.given_shapes()
+    return trainer.run_chunk.lower(*given).as_text()
+
+
+@pytest.mark.parametrize("workers", [4, 8], ids=["one a device", "two a device"])
+def test_a_late_sum_between_devices_is_kept_apart_from_its_use(workers):
+    """Of several workers a device, too: else a compiler uses the sum at once.
+
+    Simulated on one device, nothing is sent, and nothing is to be hidden.
+    """
+    make = shared(dj.exchange.overlapped_mean)
+    assert "optimization_barrier" in lowered(on_devices(make, workers=workers))
+    assert "optimization_barrier" not in lowered(optimizer(make, workers=workers))
+
+
+def test_by_default_there_is_a_worker_for_each_device():
+    program = program_of(on_devices(shared()), **options())
+    assert program.rule.workers == jax.device_count()
+    assert loop.trainer(program).shapes().state.step.sharding.num_devices == 4
+
+
+@pytest.mark.parametrize(("devices", "model"), [(1, 1), (4, 4), (3, 2)])
+def test_one_device_has_no_default_number_of_workers(devices, model):
+    training = on_devices(shared(), model=model)
+    with pytest.raises(ValueError, match=f"`workers` must be given with {devices} dev"):
+        training.placed(devices)
+
+
+@pytest.mark.parametrize("workers", [4, 8], ids=["one a device", "two a device"])
+def test_groups_of_devices_do_what_simulated_groups_do(workers):
+    """Leaves that differ between groups alone stay so where several are simulated."""
+
+    def make(learning_rate):
+        return dj.exchange.late_between_groups(optax.adam(learning_rate), workers // 2)
+
+    changes = dict(grid={"learning_rate": RATES})
+    simulated = trained(optimizer(make, workers=workers, groups=2), **changes)
+    placed = trained(on_devices(make, workers=workers, groups=2), **changes)
+    assert_same_training(placed, simulated)

@@ -9,12 +9,12 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from experiments.pods import hlo
+from experiments.pods import exchanges, hlo, work
 
 M, K, N = 8, 32, 16
 PRODUCT = 2.0 * M * K * N  # FLOPs
 LINK = 256.0  # bytes/s: a sum of 256 bytes over two devices takes a second
-SPEED = hlo.Speed(flops=PRODUCT, link=LINK)  # and so does a product
+SPEED = work.Speed(flops=PRODUCT, link=LINK)  # and so does a product
 MINE = P("workers")
 
 # sums of f32[64]: 256 bytes
@@ -45,7 +45,7 @@ def module(entry, *computations, header="num_partitions=4"):
 
 
 def collectives(*arguments, speed=SPEED, **keywords):
-    return hlo.collectives(module(*arguments, **keywords), speed)
+    return exchanges.collectives(module(*arguments, **keywords), speed)
 
 
 def only(found):
@@ -71,7 +71,7 @@ def over_workers(function, in_specs=MINE, out_specs=MINE):
 
 def test_a_product_between_start_and_end_hides_a_sum():
     one = only(collectives(STARTED + PRODUCT_LINE + DONE + RESULT))
-    assert one == hlo.Collective(
+    assert one == exchanges.Collective(
         kind="all-reduce",
         name="go",
         num_bytes=4 * 64,
@@ -81,6 +81,7 @@ def test_a_product_between_start_and_end_hides_a_sum():
         asynchronous=True,
         times=1,
         beside_seconds=1.0,
+        carrying_seconds=0.0,
         bandwidth=LINK,
     )
     assert (one.sent_bytes, one.needed_bandwidth) == (256, LINK)
@@ -165,8 +166,106 @@ def test_a_compiler_s_own_estimate_comes_first():
     body = ("f", "\n  %p = f32[64]{0} parameter(0)\n")
     lines = STARTED + PRODUCT_LINE + loop + DONE
     assert only(collectives(lines, body, speed=speed)).beside_seconds == 3.0
-    assert hlo.seconds(module(lines, body), speed) == 3.0
-    assert hlo.seconds(module(lines, body), SPEED) == 1.0  # of the product
+    assert work.seconds(module(lines, body), speed) == 3.0
+    assert work.seconds(module(lines, body), SPEED) == 1.0  # of the product
+
+
+def test_an_estimate_that_the_compiler_does_not_have_is_not_read():
+    """It prints 2^63 - 1 cycles; the fusion reads and writes 256 bytes each."""
+    none = CYCLES.replace("300", str(2**63 - 1))
+    loop = f"  %l = f32[64]{{0}} fusion(%x), kind=kLoop, calls=%f, {none}\n"
+    body = (
+        "f",
+        "\n  %p = f32[64]{0} parameter(0)\n  ROOT %n = f32[64]{0} negate(%p)\n",
+    )
+    speed = SPEED._replace(hertz=100.0, memory=256.0)
+    assert work.seconds(module(OPERANDS + loop, body), speed) == 2.0
+
+
+READS = 4 * (M * K + K * N + M * N)  # bytes of a product's operands and its result
+
+
+@pytest.mark.parametrize("memory", [READS / 3, READS, 3 * READS])
+def test_without_a_compiler_s_estimate_the_slower_of_products_and_memory_counts(memory):
+    speed = SPEED._replace(memory=memory)
+    found = work.seconds(module(OPERANDS + PRODUCT_LINE), speed)
+    assert found == max(1.0, READS / memory)
+
+
+PART = """
+  %p = f32[64,64]{1,0} parameter(0)
+  %q = f32[1,64]{1,0} parameter(1)
+  %i = s32[] parameter(2)
+"""
+FUSED = {  # fused computation -> the bytes that it moves; a row has 256
+    "loop": ("  ROOT %r = f32[64,64]{1,0} negate(%p)\n", 2 * 64 * 256),
+    "cut": ("  ROOT %r = f32[1,64]{1,0} dynamic-slice(%p, %i, %i)\n", 2 * 256 + 4),
+    "cut of a view": (
+        "  %v = f32[4096]{0} bitcast(%p)\n"
+        "  ROOT %r = f32[64]{0} dynamic-slice(%v, %i)\n",
+        2 * 256 + 4,
+    ),
+    "cut and read": (
+        "  %c = f32[1,64]{1,0} dynamic-slice(%p, %i, %i)\n  %n = f32[64,64]{1,0} negate"
+        "(%p)\n  ROOT %r = (f32[1,64]{1,0}, f32[64,64]{1,0}) tuple(%c, %n)\n",
+        2 * 64 * 256 + 256 + 4,
+    ),
+    "write in place": (
+        "  ROOT %r = f32[64,64]{1,0} dynamic-update-slice(%p, %q, %i, %i)\n",
+        2 * 256 + 4,
+    ),
+    "scatter": (
+        "  ROOT %r = f32[64,64]{1,0} scatter(%p, %i, %q), to_apply=%sum\n",
+        3 * 256 + 4,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_of_an_array_that_is_used_in_part_the_part_is_counted(name):
+    lines, moved = FUSED[name]
+    entry = (
+        f"{PART}  %f = f32[64,64]{{1,0}} fusion(%p, %q, %i), kind=kLoop, calls=%fused\n"
+    )
+    speed = SPEED._replace(memory=1.0)
+    assert work.seconds(module(entry, ("fused", PART + lines)), speed) == moved
+
+
+def test_a_shift_to_a_neighbor_has_one_link():
+    line = (
+        "\n  %x = f32[64]{0} parameter(0)\n  %y = f32[64]{0} collective-permute(%x), "
+        "source_target_pairs={{0,1},{1,2},{2,3},{3,0}}\n"
+    )
+    speed = SPEED._replace(link=4 * LINK, one_link=LINK)
+    assert only(collectives(line, speed=speed)).waiting_seconds == 1.0
+    all_sum = line.replace("collective-permute", "all-reduce")
+    assert only(collectives(all_sum, speed=speed)).bandwidth == 4 * LINK
+
+
+def test_a_fused_sum_of_which_a_device_keeps_its_own_part_is_a_reduce_scatter():
+    scatter = (
+        "all-reduce-scatter",
+        """
+  %p = f32[64]{0} parameter(0)
+  %r = f32[64]{0} all-reduce(%p), replica_groups={{0,1,2,3}}, to_apply=%sum
+  ROOT %part = f32[16]{0} dynamic-slice(%r, %i), dynamic_slice_sizes={16}
+""",
+    )
+    line = "  %f = f32[16]{0} fusion(%x), kind=kCustom, calls=%all-reduce-scatter\n"
+    one = only(collectives(OPERANDS + line, scatter))
+    assert (one.kind, one.num_bytes, one.sent_bytes) == ("reduce-scatter", 256, 192)
+    assert not one.asynchronous
+    whole = (scatter[0], scatter[1].replace("dynamic-slice(%r, %i)", "negate(%r)"))
+    assert only(collectives(OPERANDS + line, whole)).kind == "all-reduce"
+
+
+def test_what_is_waited_for_one_sum_is_time_for_the_next():
+    """Two seconds for the first, one for the second; products of 1 s and of 0.5 s."""
+    half = PRODUCT_LINE.replace("f32[8,16]", "f32[4,16]").replace("%c", "%d")
+    lines = OPERANDS + started(0) + started(1) + PRODUCT_LINE + ended(0) + half
+    lines = lines.replace("%came.0 = f32[64]", "%came.0 = f32[128]")
+    found = collectives(lines + ended(1))
+    assert [c.waiting_seconds for c in found] == [1.0, 0.5]
 
 
 SLICES = """
@@ -175,6 +274,7 @@ SLICES = """
   %b = f32[32,16]{1,0} parameter(2)
   %t = token[] after-all()
   %s = (f32[64]{0}, u32[], token[]) send(%x, %t), channel_id=2, KEYS
+PRODUCT
   %r = (f32[64]{0}, u32[], token[]) recv(%t), channel_id=1, KEYS
 PRODUCT
   %sd = token[] send-done(%s), channel_id=2
@@ -194,16 +294,17 @@ def test_a_send_and_a_recv_between_slices_are_one_collective(
     target, kind, slices, sent
 ):
     keys = (
-        f'frontend_attributes={{_xla_megascale_target="{target}",'
-        f'_xla_megascale_transfer_type="{kind}"}}'
+        'frontend_attributes={_xla_host_transfer_rendezvous="psum.1_0",'
+        f'_xla_megascale_target="{target}",_xla_megascale_transfer_type="{kind}"}}'
     )
     speed = SPEED._replace(network=200.0)
     one = only(collectives(SLICES.replace("KEYS", keys), speed=speed))
     assert one.kind == kind.lower().replace("_", "-")
-    assert (one.name, one.num_bytes, one.dtype) == ("r", 256, "f32")
+    assert (one.name, one.num_bytes, one.dtype) == ("s", 256, "f32")
     assert (one.group_size, one.between_slices, one.bandwidth) == (slices, True, 200)
-    assert (one.beside_seconds, one.sent_bytes) == (1.0, sent)
-    assert one.hidden == (sent <= 200)
+    # it is under way from the send on: beside both products
+    assert (one.beside_seconds, one.sent_bytes) == (2.0, sent)
+    assert one.hidden == (sent <= 2 * 200)
 
 
 def test_a_recv_of_a_host_s_callback_is_no_collective():
@@ -236,10 +337,10 @@ def test_a_call_of_cublas_counts_as_its_product():
         f':{{"dot_dimension_numbers":{{{key}}}}}}}',
     )
     assert "custom-call(%a, %b)" in call
-    assert hlo.flops(module(STARTED + call + DONE)) == PRODUCT
+    assert work.flops(module(STARTED + call + DONE)) == PRODUCT
     assert only(collectives(STARTED + call + DONE)).hidden
     other = call.replace("__cublas$lt$matmul", "annotate")
-    assert hlo.flops(module(STARTED + other + DONE)) == 0
+    assert work.flops(module(STARTED + other + DONE)) == 0
 
 
 def test_a_wrapped_collective_is_found_in_what_is_started():
@@ -312,25 +413,50 @@ def test_a_tpu_chain_is_one_sum_beside_the_products_that_carry_it():
     assert not one.hidden
 
 
-@pytest.mark.parametrize("memory, seconds", [(np.inf, 5.0), (1028.0, 3.0), (1.0, 2.0)])
-def test_what_a_tpu_chain_carries_is_no_time_of_the_fusion(memory, seconds):
-    """An update of 300 cycles at 100 Hz carries 1028 bytes, which it reads and writes.
+@pytest.mark.parametrize(
+    "bounds, steps, without",
+    [('"1"', 1, 1), ('"2","4"', 8, 1), ('"9"', 9, 2), ('"3","32"', 96, 12)],
+)
+def test_a_loop_over_tiles_takes_smaller_steps_while_it_carries_a_sum(
+    bounds, steps, without
+):
+    """An update of a million cycles at 1 MHz, and two products of 100 beside it.
 
-    The two products beside it take a second each, whatever they carry.
+    Without the sum it has an eighth of the steps, and each takes 2 ms to begin.
     """
     update = (
         "update",
         "\n  %p = bf16[512]{0} parameter(0)\n" + CHAIN[0][1].split("\n")[2],
     )
-    line = f"  %u = (bf16[512]) fusion(%x), calls=%update, {CYCLES}\n"
-    products = CHAINED.replace(
-        "calls=%product", CYCLES.replace("300", "100") + ", calls=%product"
+    tiles = (
+        f'backend_config={{"estimated_cycles":"1000000","iteration_bounds":[{bounds}]}}'
     )
+    line = f"  %u = (bf16[512]) fusion(%x), calls=%update, {tiles}\n"
+    cycles = tiles.replace("1000000", "100")
+    products = CHAINED.replace("calls=%product", f"{cycles}, calls=%product")
     before, done = products.rsplit("  %async", 1)
-    lines = f"{before}{line}  %async{done}"
-    speed = SPEED._replace(hertz=100.0, memory=memory)
-    one = only(collectives(lines, *CHAIN, update, speed=speed))
-    assert one.beside_seconds == seconds
+    text = f"{before}{line}  %async{done}"
+    speed = SPEED._replace(hertz=1e6, step_seconds=2e-3)
+    one = only(collectives(text, *CHAIN, update, speed=speed))
+    longer = (steps - without) * 2e-3
+    assert one.carrying_seconds == pytest.approx(longer)
+    assert one.beside_seconds == pytest.approx(1.0 + 2e-4 - longer)
+    computed = work.seconds(module(text, *CHAIN, update), speed)
+    assert computed == pytest.approx(one.beside_seconds)
+    # it sends for longer than the computation alone would take, or is carried longer
+    exposed = max(one.sent_bytes / LINK - one.beside_seconds, longer)
+    assert one.waiting_seconds == pytest.approx(exposed)
+    fast = one._replace(bandwidth=1e9)
+    assert fast.waiting_seconds == pytest.approx(longer)
+    assert fast.hidden_seconds == max(0.0, fast.sending_seconds - longer)
+
+
+def test_a_loop_that_carries_nothing_takes_its_own_time():
+    tiles = 'backend_config={"estimated_cycles":"300","iteration_bounds":["96"]}'
+    loop = f"  %l = f32[64]{{0}} fusion(%x), kind=kLoop, calls=%f, {tiles}\n"
+    body = ("f", "\n  %p = f32[64]{0} parameter(0)\n")
+    speed = SPEED._replace(hertz=100.0)
+    assert work.seconds(module(OPERANDS + loop, body), speed) == 3.0
 
 
 def test_a_tpu_chain_without_products_is_not_hidden():
@@ -368,15 +494,15 @@ def test_what_is_in_a_loop_counts_with_it(loop, limit):
     one = only(collectives(line, BODY, condition))
     assert (one.times, one.beside_seconds) == (5, 1.0)
     assert one.hidden
-    assert hlo.flops(module(line, BODY, condition)) == 5 * PRODUCT
-    assert hlo.seconds(module(line, BODY, condition), SPEED) == 5.0
+    assert work.flops(module(line, BODY, condition)) == 5 * PRODUCT
+    assert work.seconds(module(line, BODY, condition), SPEED) == 5.0
 
 
 def test_a_loop_of_unknown_length_counts_once():
     line = "\n  %w = (f32[]) while(%t), condition=%limit, body=%body\n"
     condition = ("limit", "\n  %go = pred[] get-tuple-element(%t), index=1\n")
     assert only(collectives(line, BODY, condition)).times == 1
-    assert hlo.flops(module(line, BODY, condition)) == PRODUCT
+    assert work.flops(module(line, BODY, condition)) == PRODUCT
 
 
 def test_calls_and_branches_are_looked_into():
@@ -391,7 +517,7 @@ def test_calls_and_branches_are_looked_into():
     other = ("idle", BODY[1].replace("f32[64]", "f32[65]"))
     assert [c.num_bytes for c in collectives(lines, BODY, other)] == [256, 260, 260]
     # a conditional runs one of its branches
-    assert hlo.flops(module(lines, BODY, idle)) == 3 * PRODUCT
+    assert work.flops(module(lines, BODY, idle)) == 3 * PRODUCT
 
 
 @pytest.mark.parametrize(
@@ -441,7 +567,7 @@ def test_a_text_that_is_no_module_is_refused():
 
 def test_a_sum_over_four_devices_is_one_all_reduce():
     summed = over_workers(lambda x: jax.lax.psum(x, "workers"), out_specs=P())
-    one = only(hlo.collectives(compiled(summed, float32(8, 6))[0], SPEED))
+    one = only(exchanges.collectives(compiled(summed, float32(8, 6))[0], SPEED))
     assert (one.kind, one.dtype, one.group_size) == ("all-reduce", "f32", 4)
     assert one.num_bytes == 4 * 2 * 6  # of a device
     assert (one.asynchronous, one.times) == (False, 1)
@@ -450,7 +576,7 @@ def test_a_sum_over_four_devices_is_one_all_reduce():
 def test_merged_sums_are_one_with_the_bytes_of_all():
     summed = over_workers(lambda *x: jax.lax.psum(x, "workers"), out_specs=P())
     module, _ = compiled(summed, float32(8, 6), float32(4))
-    found = hlo.collectives(module, SPEED)
+    found = exchanges.collectives(module, SPEED)
     assert len(found) == 1  # XLA merges them on a CPU
     assert found[0].num_bytes == 4 * (2 * 6 + 1)
 
@@ -473,7 +599,7 @@ def test_merged_sums_are_one_with_the_bytes_of_all():
 )
 def test_every_kind_is_found_with_its_bytes(kind, function, size):
     module, _ = compiled(over_workers(function), float32(16, 6))
-    one = only(hlo.collectives(module, SPEED))
+    one = only(exchanges.collectives(module, SPEED))
     assert (one.kind, one.num_bytes, one.group_size) == (kind, size, 4)
 
 
@@ -488,7 +614,7 @@ def test_groups_of_two_axes_are_those_of_the_axis():
         out_specs=P("groups"),
     )
     module, _ = compiled(members, rows)
-    assert only(hlo.collectives(module, SPEED)).group_size == 2
+    assert only(exchanges.collectives(module, SPEED)).group_size == 2
 
 
 def test_a_scan_repeats_its_sums():
@@ -500,8 +626,8 @@ def test_a_scan_repeats_its_sums():
         return jax.lax.scan(body, x, length=5)[0]
 
     module, _ = compiled(over_workers(steps, P(), P()), float32(16, 16))
-    assert only(hlo.collectives(module, SPEED)).times == 5
-    assert hlo.flops(module) == pytest.approx(5 * 2 * 16**3, rel=0.01)
+    assert only(exchanges.collectives(module, SPEED)).times == 5
+    assert work.flops(module) == pytest.approx(5 * 2 * 16**3, rel=0.01)
 
 
 CONVOLUTION = functools.partial(
@@ -538,5 +664,5 @@ CONVOLUTION = functools.partial(
 )
 def test_flops_are_those_that_xla_counts(function, shapes):
     module, counted = compiled(function, *(float32(*shape) for shape in shapes))
-    assert hlo.flops(module) == pytest.approx(counted, rel=0.02)
+    assert work.flops(module) == pytest.approx(counted, rel=0.02)
     assert counted > 10_000

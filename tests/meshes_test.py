@@ -181,6 +181,72 @@ def test_simulated_workers_lie_on_a_mesh_as_their_shardings_say(name):
         assert outbox.addressable_shards[0].data.shape[1:] == (4, 4)
 
 
+IN_BFLOAT16 = {
+    "mean": dj.exchange.mean,
+    "overlapped_mean": dj.exchange.overlapped_mean,
+    "late_between_groups": lambda inner: dj.exchange.late_between_groups(inner, 2),
+}
+
+
+@pytest.mark.parametrize("name", IN_BFLOAT16)
+def test_bfloat16_is_summed_beside_a_model_axis(name):
+    """Where XLA ends the process otherwise, on a CPU.
+
+    Of a leaf that is sharded over the axis and one that is whole: the mean of the
+    gradients 1 .. P, at once or a step late, exact in bfloat16.
+    """
+    tx = IN_BFLOAT16[name](optax.sgd(1.0))
+    axes = ("groups", "members") if name == "late_between_groups" else ("workers",)
+    names = (*axes, "model")
+    sizes = (1, 2, 2) if len(axes) > 1 else (2, 2)
+    mesh = jax.make_mesh(sizes, names, axis_types=(AUTO,) * len(names))
+    kinds = {"matrix": P(None, "model"), "vector": P()}
+    shapes = {"matrix": (256, 128), "vector": (8,)}
+    params = {
+        key: jax.device_put(
+            jnp.zeros(shapes[key], jnp.bfloat16), NamedSharding(mesh, spec)
+        )
+        for key, spec in kinds.items()
+    }
+
+    def step(state, batch):
+        params, opt_state = state
+        grads = jax.tree.map(
+            lambda p: p * 0 + batch.astype(p.dtype),
+            dj.workers.vary(params, axis_name=axes),
+        )
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return (optax.apply_updates(params, updates), opt_state), {}
+
+    workers = dj.workers.run(step, mesh, axis_name=axes)
+    batch = jnp.reshape(jnp.arange(1.0, 3.0), sizes[:-1])
+    held = workers.init((params, tx.init(params)), batch)
+    program = jax.jit(workers.step)
+    for _ in range(2):
+        held, _ = program(held, batch)
+    moved = 2 if name == "mean" else 1
+    for key, leaf in held.state[0].items():
+        assert leaf.dtype == jnp.bfloat16
+        assert leaf.sharding.spec == kinds[key]
+        np.testing.assert_array_equal(np.asarray(leaf, np.float32), -1.5 * moved)
+
+
+@pytest.mark.parametrize("name", ["a further axis, Explicit", "Explicit workers alone"])
+def test_simulated_workers_on_explicit_axes_compile_their_step_once(name):
+    """Also where parameters are whole: then P() and P(None) are the same place."""
+    mesh = mesh_of(name)
+    workers = simulate(step_of(EXCHANGES["mean"]))
+    with jax.set_mesh(mesh):
+        whole = NamedSharding(mesh, P())
+        params = {key: jax.device_put(w, whole) for key, w in WEIGHTS.items()}
+        held = workers.init((params, EXCHANGES["mean"].init(params)), DATA[0])
+        held = jax.device_put(held, held.shardings(mesh))
+        program = jax.jit(workers.step, donate_argnums=0)
+        for batch in DATA:
+            held, _ = program(held, batch)
+        assert program._cache_size() == 1
+
+
 def test_a_sum_that_was_not_asked_for_is_refused_on_explicit_axes():
     mesh = mesh_of("a further axis, Explicit")
 

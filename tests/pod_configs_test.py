@@ -24,8 +24,10 @@ def sound(experiment):
     assert not experiment.claims and not experiment.grid
     assert experiment.seed_numbers == (0,)
     plan = Plan((0,), experiment.updates, None, None, experiment.evaluate_every)
-    rule = arm.training.rule(experiment.task, plan)
-    assert rule.devices and rule.workers == 16
+    for devices, workers in ((8, 8), (16, 16), (None, jax.device_count())):
+        there = plan._replace(devices=devices)
+        rule = arm.training.rule(experiment.task, there)
+        assert rule.devices and rule.workers == workers
     params = jax.ShapeDtypeStruct((3,), np.float32)
     state = jax.eval_shape(lambda x: arm.training.make().init(x), params)
     assert hasattr(state, "outbox")  # what is sent is used an update later

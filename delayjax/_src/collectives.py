@@ -83,10 +83,10 @@ def sums(tree: Any, axis_name: base.AxisName, bucket_bytes: int) -> Any:
     that it must first put together.
     """
     tree = base.vary(tree, axis_name=axis_name)
-    if not is_sent():
-        return jax.lax.psum(tree, axis_name)
-    parcels = _Parcels(tree, bucket_bytes)
-    return parcels.open(jax.lax.psum(parcels.all(parcels.joined), axis_name))
+    if not crosses_devices(axis_name):
+        return xla.psum(tree, axis_name)
+    parcels = _Parcels(tree, _joined_up_to(axis_name, bucket_bytes))
+    return parcels.open(xla.psum(parcels.all(parcels.joined), axis_name))
 
 
 def sums_beside(
@@ -100,13 +100,13 @@ def sums_beside(
     computation.
     """
     tree = base.vary(tree, axis_name=axis_name)
-    if not is_sent():
-        return jax.lax.psum(tree, axis_name), meanwhile
-    parcels = _Parcels(tree, bucket_bytes)
+    if not crosses_devices(axis_name):
+        return xla.psum(tree, axis_name), meanwhile
+    parcels = _Parcels(tree, _joined_up_to(axis_name, bucket_bytes))
     # a barrier around the leaves that travel alone would delay them
     joined = xla.barrier(list(parcels.joined.values()))
     sent = parcels.all(dict(zip(parcels.joined, joined, strict=True)))
-    came = [jax.lax.psum(parcel, axis_name) for parcel in sent]
+    came = [xla.psum(parcel, axis_name) for parcel in sent]
     came, meanwhile = xla.sums_under_way(sent, came, meanwhile)
     return parcels.open(came), meanwhile
 
@@ -122,6 +122,27 @@ def whole(share: jax.Array, axis_name: str, along: int = 0) -> jax.Array:
 def is_sent() -> bool:
     """Whether workers are devices. Simulated workers send nothing."""
     return bool(jax.sharding.get_abstract_mesh().manual_axes)
+
+
+def crosses_devices(axis_name: base.AxisName) -> bool:
+    """Whether a sum over the workers is sent from device to device.
+
+    Workers are devices, or several simulated ones lie on each device of a mesh whose
+    axis has their axis' name.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    named = (mesh.shape.get(name, 1) for name in base.as_names(axis_name))
+    return is_sent() or any(size > 1 for size in named)
+
+
+def _joined_up_to(axis_name: base.AxisName, bucket_bytes: int) -> int:
+    """`bucket_bytes`, or 0 if joined leaves might differ over more axes than alone.
+
+    Types tell over which axes a leaf differs where workers are devices. Under `vmap`
+    nothing does, and a sum over some of the axes would differ over the others.
+    """
+    further = set(jax.sharding.get_abstract_mesh().axis_names)
+    return bucket_bytes if is_sent() or further <= set(base.as_names(axis_name)) else 0
 
 
 class _Parcels:

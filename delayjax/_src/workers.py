@@ -62,12 +62,12 @@ class WorkerState:
         """The place of each leaf on a mesh, a `NamedSharding`.
 
         After `jax.device_put(held, held.shardings(mesh))` the `jit` of the step of
-        `simulate` runs on all devices of the mesh.
+        `simulate` runs on all devices of the mesh. Take it under `jax.set_mesh(mesh)`:
+        Explicit axes need it, and late sums are hidden behind computation only there.
 
         Args:
             mesh: devices, with the axes of the workers. Their sizes must divide the
-                numbers of workers. If axes are Explicit, take the step under
-                `jax.set_mesh(mesh)`.
+                numbers of workers.
 
         Example:
             >>> mesh = jax.make_mesh((1,), ("workers",), axis_types=(AxisType.Auto,))
@@ -79,6 +79,8 @@ class WorkerState:
 
         def place(leaf, axes, spec):
             spec = P(*axes, *meshes.over(mesh.shape, spec))
+            if mesh.abstract_mesh.explicit_axes:  # as the step's results say it
+                spec = P(*spec, *(None,) * (jnp.ndim(leaf) - len(spec)))
             kind = "pinned_host" if _is_on_host(leaf) else None
             return NamedSharding(mesh, spec, memory_kind=kind)
 

@@ -1,6 +1,7 @@
 """The places where code is shaped for XLA: what each is for, and what shows it."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -145,6 +146,43 @@ def sums_under_way(sent: list[jax.Array], came: list[jax.Array], meanwhile: Any)
         return elsewhere(sent, came, meanwhile)
     return jax.lax.platform_dependent(
         *(sent, came, meanwhile), cpu=on_cpu, default=elsewhere
+    )
+
+
+def psum(tree: Any, axis_name: Any) -> Any:
+    """`jax.lax.psum`, of bfloat16 in float32 where a CPU's mesh has further axes.
+
+    For: CPU, jax 0.10 to 0.12. XLA promotes such sums itself, and fails on those beside
+    Auto axes: it ends the process ("Invalid binary instruction opcode copy").
+    Shown by: `test_bfloat16_is_summed_beside_a_model_axis`.
+    """
+    if not any(map(_must_be_promoted, jax.tree.leaves(tree))):
+        return jax.lax.psum(tree, axis_name)
+    return jax.tree.map(
+        lambda x: _promoted(lambda y: jax.lax.psum(y, axis_name), x), tree
+    )
+
+
+def psum_scatter(leaf: Any, axis_name: str, along: int) -> jax.Array:
+    """`jax.lax.psum_scatter`, tiled; of bfloat16 as `psum`."""
+
+    def scattered(x):
+        return jax.lax.psum_scatter(x, axis_name, scatter_dimension=along, tiled=True)
+
+    return _promoted(scattered, leaf)
+
+
+def _must_be_promoted(leaf: jax.Array) -> bool:
+    return leaf.dtype == jnp.bfloat16 and has_further_axes()
+
+
+def _promoted(summed: Callable[[jax.Array], jax.Array], leaf: jax.Array) -> jax.Array:
+    if not _must_be_promoted(leaf):
+        return summed(leaf)
+    return jax.lax.platform_dependent(
+        leaf,
+        cpu=lambda x: summed(x.astype(jnp.float32)).astype(x.dtype),
+        default=summed,
     )
 
 

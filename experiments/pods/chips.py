@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.experimental import topologies
 
-from experiments.pods.hlo import Speed
+from experiments.pods.work import Speed
 from experiments.throughput import PEAK_FLOPS
 
 
@@ -31,6 +31,7 @@ class Chip(NamedTuple):
     side: int = 0  # of a TPU: devices along an axis of the largest topology
     ring: int = 0  # an axis is a ring if its length is a multiple of this
     whole: bool = False  # then only if the lengths of all axes are
+    step_seconds: float = 0.0  # of a TPU's loop over tiles: what its compiler counts
     # cores of a chip are one device, as where it is attached
     settings: Mapping[str, str] = {}
 
@@ -38,20 +39,25 @@ class Chip(NamedTuple):
 CHIPS = {
     "v4": Chip(
         *(30.75, PEAK_FLOPS["TPU v4"], 50e9, 0.0, 1.228e12, 1.05e9, 16, 4, True),
+        step_seconds=0.29e-6,
         settings={"chip_config_name": "megacore"},
     ),
     "v5e": Chip(
         *(15.75, PEAK_FLOPS["TPU v5e"], 50e9, 3.125e9, 0.819e12, 1.5e9, 16, 16),
+        step_seconds=1.17e-6,
     ),
     "v5p": Chip(
         *(95.74, PEAK_FLOPS["TPU v5p"], 100e9, 6.25e9, 2.765e12, 1.75e9, 28, 4, True),
+        step_seconds=0.61e-6,
     ),
     "v6e": Chip(
         *(31.25, PEAK_FLOPS["TPU v6e"], 100e9, 12.5e9, 1.638e12, 1.75e9, 16, 16),
+        step_seconds=1.2e-6,
     ),
     # each of a chip's two cores is a device and has half of it
     "tpu7x": Chip(
         *(94.75, 2307e12 / 2, 50e9, 6.25e9, 7.38e12 / 2, 2.2e9, 16, 4, True),
+        step_seconds=1.05e-6,
     ),
     "h100": Chip(
         *(79.1, PEAK_FLOPS["NVIDIA H100 80GB HBM3"], 450e9, 50e9, 3.35e12),
@@ -64,8 +70,10 @@ https://cloud.google.com/tpu/docs: half of the "bidirectional ICI bandwidth per 
 over its ports (400 GB/s over 4, 1200 over 6, 800 over 4, 1200 over 6), and the "data
 center network bandwidth"; for v4 Jouppi et al., ISCA 2023, arXiv:2304.01433, table 4.
 Clocks: with which the matrix units of a chip make its peak (v5e: 4 units x 128^2 x 2
-FLOPs; v6e and TPU7x: two passes a cycle). GPU: NVIDIA's data sheet of the H100 (NVLink
-900 GB/s both ways) and of the DGX H100 (400 Gb/s for each GPU).
+FLOPs; v6e and TPU7x: two passes a cycle). Steps: what libtpu 0.0.42 counts for the
+smallest loop, half of it on v4 and v5p, whose two cores divide a loop. GPU: NVIDIA's
+data sheet of the H100 (NVLink 900 GB/s both ways) and of the DGX H100 (400 Gb/s for
+each GPU).
 """
 
 
@@ -99,13 +107,14 @@ class Topology(NamedTuple):
         chip = CHIPS[self.chip]
         if self.is_gpu:
             link = chip.link if math.prod(self.sides[:-1]) == 1 else chip.network
-            return Speed(chip.peak_flops, link, chip.network)
+            return Speed(chip.peak_flops, link, chip.network, memory=chip.memory)
         closed = [side % chip.ring == 0 for side in self.sides]
         closed = [all(closed)] * len(closed) if chip.whole else closed
         axes = zip(self.sides, closed, strict=True)
         links = sum(1 + ring for side, ring in axes if side > 1)
         link = chip.link * max(1, links)
-        return Speed(chip.peak_flops, link, chip.network, chip.hertz, chip.memory)
+        rates = chip.network, chip.hertz, chip.memory
+        return Speed(chip.peak_flops, link, *rates, chip.link, chip.step_seconds)
 
     @property
     def compiler_options(self) -> dict[str, bool | int]:

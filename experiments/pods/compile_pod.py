@@ -28,7 +28,7 @@ from ml_collections import config_flags
 
 from experiments import configs, costs, loop
 from experiments.experiment import Experiment
-from experiments.pods import hlo
+from experiments.pods import exchanges, hlo, work
 from experiments.pods.chips import PodError, Topology, topology
 from experiments.programs import programs
 
@@ -48,8 +48,8 @@ class Report(NamedTuple):
     host_bytes: int  # in the memory of the device's host
     flops: float  # of an update's matrix products and convolutions
     bytes_accessed: float  # as XLA counts them, on-chip memory too; 0: not said
-    seconds: float  # of an update's computation, estimated as in `hlo.collectives`
-    collectives: tuple[hlo.Collective, ...]
+    seconds: float  # of an update's computation, estimated as in `work.Work`
+    collectives: tuple[exchanges.Collective, ...]
 
     @property
     def needed_bytes(self) -> int:
@@ -63,8 +63,13 @@ class Report(NamedTuple):
         )
 
     @property
+    def sending_seconds(self) -> float:
+        """All collectives in an update; infinite where a bandwidth is not known."""
+        return sum((c.sending_seconds * c.times for c in self.collectives), start=0.0)
+
+    @property
     def waiting_seconds(self) -> float:
-        """For collectives in an update; infinite where a bandwidth is not known."""
+        """How much longer an update takes for them; infinite if not known."""
         return sum((c.waiting_seconds * c.times for c in self.collectives), start=0.0)
 
     def as_json(self) -> dict[str, Any]:
@@ -74,11 +79,14 @@ class Report(NamedTuple):
             follows = {
                 "hidden": c.hidden,
                 "needed_bandwidth": _or_none(c.needed_bandwidth),
+                "sending_seconds": _or_none(c.sending_seconds),
                 "waiting_seconds": _or_none(c.waiting_seconds),
+                "hidden_seconds": c.hidden_seconds,
             }
             collectives.append(c._asdict() | follows)
         return self._asdict() | {
             "needed_bytes": self.needed_bytes,
+            "sending_seconds": _or_none(self.sending_seconds),
             "waiting_seconds": _or_none(self.waiting_seconds),
             "collectives": collectives,
         }
@@ -98,7 +106,7 @@ def reports(experiment: Experiment, name: str) -> Iterator[Report]:
     """
     place = topology(name)
     there = place.devices()
-    for program in programs(experiment):
+    for program in programs(experiment, devices=len(there)):
         rule = program.rule
         if not rule.devices or rule.workers * rule.devices_of_each % len(there):
             each = f" of {rule.devices_of_each} devices" * (rule.devices_of_each > 1)
@@ -160,10 +168,10 @@ def examine(
         + memory.host_output_size_in_bytes
         - memory.host_alias_size_in_bytes
         + memory.host_temp_size_in_bytes,
-        flops=hlo.flops(module),
+        flops=work.flops(module),
         bytes_accessed=cost.get("bytes accessed", 0.0),
-        seconds=hlo.seconds(module, place.speed),
-        collectives=tuple(hlo.collectives(module, place.speed)),
+        seconds=work.seconds(module, place.speed),
+        collectives=tuple(exchanges.collectives(module, place.speed)),
     )
     if report.needed_bytes > report.hbm_bytes:
         found = f"it needs {report.needed_bytes / 2**30:.2f} GiB."
@@ -191,7 +199,8 @@ def table(report: Report) -> str:
     if hidden + exposed:
         rows["bytes it exchanges"] = f"{hidden:,} hidden, {exposed:,} not"
     if hidden + exposed and math.isfinite(report.waiting_seconds):
-        rows["it waits for them, about"] = f"{1e3 * report.waiting_seconds:.3g} ms"
+        rows["  sending takes, about"] = f"{1e3 * report.sending_seconds:.3g} ms"
+        rows["  it waits for them"] = f"{1e3 * report.waiting_seconds:.3g} ms"
     lines = [f"  {name:<26}{value}" for name, value in rows.items()]
     alike = collections.Counter()
     for c in report.collectives:
@@ -210,7 +219,7 @@ def _or_none(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _place(collective: hlo.Collective) -> str:
+def _place(collective: exchanges.Collective) -> str:
     """Where in the schedule it is, and whether that is enough."""
     if not collective.asynchronous:
         return "synchronous"

@@ -31,7 +31,7 @@ from experiments.training.rules import (
 @dataclasses.dataclass(frozen=True)
 class _Optimizer:
     make: Callable[..., optax.GradientTransformation]
-    workers: int
+    workers: int | None
     groups: int
     devices: bool
     update_seconds: float | None
@@ -40,9 +40,9 @@ class _Optimizer:
     sharding: Callable[[str, tuple[int, ...]], Any] | None = None
 
     def __post_init__(self):
-        if self.workers < 1:
+        if self.workers is not None and self.workers < 1:
             raise ValueError(f"`workers` must be at least 1, got {self.workers}.")
-        if self.groups < 1 or self.workers % self.groups:
+        if self.groups < 1 or (self.workers or self.groups) % self.groups:
             raise ValueError(
                 f"`groups` must divide `workers={self.workers}`, got {self.groups}:"
                 " a group has workers / groups members."
@@ -70,7 +70,21 @@ class _Optimizer:
         return axes_of(self.make, at)
 
     def rule(self, task: Task, plan: Plan) -> Rule:
-        return _rule(self, task, plan)
+        return _rule(self.placed(plan.devices), task, plan)
+
+    def placed(self, devices: int | None) -> "_Optimizer":
+        """With a worker for each of so many devices, where no number was given."""
+        if self.workers is not None:
+            return self
+        devices = devices or jax.device_count()
+        workers = devices // self.model
+        if workers < 2:
+            raise ValueError(
+                f"`workers` must be given with {devices} devices and"
+                f" `model={self.model}`: by default there are as many workers as"
+                " devices, and exchanges need two. A device takes the steps of several."
+            )
+        return dataclasses.replace(self, workers=workers)
 
 
 def optimizer(
@@ -103,7 +117,7 @@ def optimizer(
 def on_devices(
     make: Callable[..., optax.GradientTransformation],
     *,
-    workers: int,
+    workers: int | None = None,
     groups: int = 1,
     model: int = 1,
     sharding: Callable[[str, tuple[int, ...]], Any] | None = None,
@@ -114,7 +128,8 @@ def on_devices(
 
     Args:
         make: as in `optimizer`.
-        workers: how many; a multiple of the devices, or no more than these.
+        workers: how many; a multiple of the devices, or no more than these. By default
+            as many as there are devices, or `model` devices.
         groups: as in `optimizer`. Where devices are in several slices, with the slow
             links of a data center between them, `groups` is a multiple of the slices or
             divides them; likewise of processes, where devices know of no slices.

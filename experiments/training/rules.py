@@ -50,6 +50,7 @@ class Plan(NamedTuple):
     examples: int | None
     evaluate_every: int | None
     evaluations: int = 20
+    devices: int | None = None  # that there are; None: those that JAX sees
 
     def cadence(self, updates: int) -> int:
         """Updates from one evaluation to the next, of a run of so many."""

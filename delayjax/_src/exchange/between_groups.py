@@ -154,9 +154,7 @@ def _scattered(
     small = [g for g, along in zip(leaves, cuts, strict=True) if along is None]
     whole = iter(collectives.sums(small, axis_name, bucket_bytes))
     return [
-        next(whole)
-        if along is None
-        else jax.lax.psum_scatter(g, axis_name, scatter_dimension=along, tiled=True)
+        next(whole) if along is None else xla.psum_scatter(g, axis_name, along)
         for g, along in zip(leaves, cuts, strict=True)
     ]
 
