@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from scipy import stats
 
 import delayjax as dj
-from experiments import Claim, Experiment, figures, tasks
+from experiments import Claim, Experiment, configs, figures, tasks
 from experiments.measures import largest_stable
 
 
@@ -45,6 +45,7 @@ def experiment(config: ConfigDict) -> Experiment:
         sgd = optax.sgd(learning_rate)
         return dj.delayed(sgd, delays[law](), max_delay=config.max_delay)
 
+    configs.check_delays("mean", config.mean, config.updates)
     ages = np.arange(config.max_delay + 1)
     chances = {
         "constant": lambda mean: ages == mean,

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
-from experiments.experiment import Experiment
+from experiments.experiment import Experiment, check_numbers, is_number
 
 
 def knobs(config: ConfigDict) -> dict[str, Any]:
@@ -26,6 +27,73 @@ def changed(source: str, chosen: Mapping[str, Any]) -> dict[str, list[Any]]:
     """{key: [the config file's own value, the chosen one]} where they differ."""
     own = knobs(own_config(source))
     return {key: [own[key], v] for key, v in chosen.items() if own.get(key) != v}
+
+
+def check_values(source: str, chosen: Mapping[str, Any]) -> None:
+    """Checks the values of a config against the kind of the file's own.
+
+    Where the file has numbers there are numbers, finite in float32; where it has whole
+    numbers these are whole; where it has text, there is text. A step size is positive,
+    and so on: `experiment.check_numbers`.
+
+    Args:
+        source: the config file.
+        chosen: {key: value}, as of `knobs`.
+
+    Raises:
+        ValueError: naming the key.
+    """
+    own = knobs(own_config(source))
+    for key, value in chosen.items():
+        of_file = own.get(key)
+        given, kept = (v if isinstance(v, list) else [v] for v in (value, of_file))
+        if isinstance(of_file, list) and not given:
+            raise ValueError(f"config.{key} is empty: it is an axis, as (0.1,) is one.")
+        if kept and all(map(is_number, kept)):
+            wrong = [v for v in given if not is_number(v)]
+            if wrong:
+                raise ValueError(
+                    f"config.{key} must hold numbers, as {_shown(of_file)}, got"
+                    f" {wrong[0]!r}."
+                )
+            if all(isinstance(v, int) for v in kept):
+                parts = [v for v in given if v != round(v)] if _finite(given) else given
+                if parts:
+                    raise ValueError(
+                        f"config.{key} must hold whole numbers, as {_shown(of_file)},"
+                        f" got {parts[0]}."
+                    )
+        elif kept and all(isinstance(v, str) for v in kept):
+            wrong = [v for v in given if not isinstance(v, str)]
+            if wrong:
+                raise ValueError(
+                    f"config.{key} must hold text, as {_shown(of_file)}, got"
+                    f" {wrong[0]!r}."
+                )
+        check_numbers(f"config.{key}", key, given)
+        least = _LEAST.get(key, 0 if key.endswith("_seconds") else None)
+        for number in filter(is_number, given):
+            if least is not None and number < least:
+                raise ValueError(
+                    f"config.{key} must be at least {least}, got {number}."
+                )
+            if key == "seconds" and not 0 < number < math.inf:
+                raise ValueError(
+                    f"config.seconds must be positive and finite, got {number}."
+                )
+
+
+_LEAST = dict.fromkeys(("workers", "period", "examples", "width", "depth", "trials"), 1)
+_LEAST |= dict.fromkeys(("warmup_updates", "mean_delay", "max_delay"), 0)
+_LEAST |= dict.fromkeys(("noise", "l2", "target"), 0)
+
+
+def _finite(values: Sequence[float]) -> bool:
+    return all(map(math.isfinite, values))
+
+
+def _shown(value: Any) -> str:
+    return str(tuple(value)) if isinstance(value, list) else repr(value)
 
 
 def own_config(source: str) -> ConfigDict:
@@ -51,6 +119,8 @@ def module_of(path: str) -> ModuleType:
         ValueError: if it lacks one of its two functions.
     """
     spec = importlib.util.spec_from_file_location(_file(path).stem, _file(path))
+    if spec is None or spec.loader is None:
+        raise ValueError(f"--config={path} is no Python file: its name ends in .py.")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     needed = {
@@ -69,6 +139,8 @@ def check_file(path: str) -> None:
     Raises:
         ValueError: with the reason in one line.
     """
+    if not path:
+        raise ValueError("--config is empty: give a file, as configs/default.py.")
     if not _file(path).is_file():
         raise ValueError(f"--config={path}: there is no file {_file(path)}.")
     try:
@@ -108,11 +180,17 @@ def made(path: str, config: ConfigDict) -> Experiment:
         ValueError: where the file itself fails, in one line.
     """
     try:
-        return module_of(path).experiment(config)
+        found = module_of(path).experiment(config)
     except (ValueError, OSError):
         raise
     except Exception as error:
         raise ValueError(in_one_line(error, path)) from error
+    if not isinstance(found, Experiment):
+        raise ValueError(
+            f"--config={path}: `experiment(config)` must return an `Experiment`, got"
+            f" {found!r}: does it end with `return`?"
+        )
+    return found
 
 
 def _file(source: str) -> Path:
@@ -145,7 +223,7 @@ def named(key: str, name: str, offered: Mapping[str, Any]) -> Any:
         )
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever the module itself raises, too
         raise ValueError(
             f"config.{key}: {name!r} cannot be imported ({error}). Run from the folder"
             " that holds the module, or install what it needs."

@@ -2,11 +2,13 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from experiments import columns
 from experiments.tasks.task import Task
 from experiments.training.gradients import as_training
 from experiments.training.rules import Training
@@ -96,8 +98,18 @@ class Experiment:
                 f" {ends}: it says where a run ends."
             )
         for name, end in zip(("updates", "seconds", "examples"), ends, strict=True):
-            if end is not None and not end > 0:
-                raise ValueError(f"`{name}` must be positive, got {end}.")
+            if end is not None and not 0 < end < math.inf:
+                kind = "finite" if end == math.inf else "positive"
+                raise ValueError(f"`{name}` must be {kind}, got {end}.")
+        for name in ("updates", "examples", "evaluate_every", "evaluations"):
+            value = getattr(self, name)
+            if value is not None and not _is_whole(value):
+                raise ValueError(f"`{name}` must be a whole number, got {value!r}.")
+        if self.updates is not None and self.updates >= 2**31:
+            raise ValueError(
+                f"`updates` must be below 2^31, got {self.updates}: they are counted in"
+                " int32."
+            )
         if (self.training is None) == (not self.arms):
             raise ValueError("`Experiment` needs `training` or `arms`, and not both.")
         if self.evaluate_every is not None and self.evaluate_every < 1:
@@ -107,6 +119,12 @@ class Experiment:
         if self.evaluations < 1:
             raise ValueError(
                 f"`evaluations` must be at least 1, got {self.evaluations}."
+            )
+        many = self.seeds if isinstance(self.seeds, Sequence) else (self.seeds,)
+        if isinstance(self.seeds, str) or not all(map(_is_whole, many)):
+            raise ValueError(
+                f"`seeds` must be a whole number, or a tuple of them, got"
+                f" {self.seeds!r}: 3 is the seeds 0, 1, 2."
             )
         if isinstance(self.seeds, int) and not 0 < self.seeds <= _MOST_SEEDS:
             raise ValueError(
@@ -121,9 +139,15 @@ class Experiment:
             raise ValueError(
                 f"`seeds` must be different numbers in 0 .. 2^31 - 1, got {self.seeds}."
             )
-        for axis, values in self.grid.items():
-            check_axis(axis, values)
-        axes = {*self.grid, *(axis for arm in self.all_arms for axis in arm.grid)}
+        arms = self.all_arms
+        for grid in (self.grid, *(arm.grid for arm in arms)):
+            for axis, values in grid.items():
+                columns.check_setting(axis, "`grid` has the axis")
+                check_axis(axis, values)
+        for arm in arms:
+            for name in arm.labels:
+                columns.check_setting(name, "`arms` have the label")
+        axes = {*self.grid, *(axis for arm in arms for axis in arm.grid)}
         unknown = set(self.static) - axes
         if unknown:
             raise ValueError(f"`static` names no axis of the grid: {sorted(unknown)}.")
@@ -146,7 +170,8 @@ def check_axis(axis: str, values: Sequence[Any] | Mapping[str, Any]) -> None:
     """Checks that an axis has values, each once.
 
     Raises:
-        ValueError: if it has none, or two that are equal in float32.
+        ValueError: if it has none, two that are equal in float32, or one that cannot
+            be; see `check_numbers`.
     """
     if isinstance(values, Mapping):
         values = tuple(values.values())
@@ -155,12 +180,64 @@ def check_axis(axis: str, values: Sequence[Any] | Mapping[str, Any]) -> None:
             f"`grid[{axis!r}]` must be a tuple of values, got {values!r}: (0.1,) is an"
             " axis of one value."
         )
+    check_numbers(f"`grid[{axis!r}]`", axis, values)
     if is_number(values[0]) and all(map(is_number, values)):
         seen = np.asarray(values, np.float32)
         if len(np.unique(seen)) < len(seen):
             raise ValueError(
                 f"`grid[{axis!r}]` has the same value twice, in float32: {values}."
             )
+
+
+_STEP_SIZES = ("learning_rate", "rate", "client_rate", "server_rate")
+_STEP_SIZES += ("sgd_rate", "adam_rate", "momentum_rate")
+
+
+def check_numbers(where: str, name: str, values: Iterable[Any]) -> None:
+    """Checks numbers against what float32 holds, and what their name says.
+
+    A step size (`learning_rate` and its like) is positive. A `delay` is a whole number
+    of updates, 0 or more: a transformation would round it down. What is no number may
+    be a schedule, or the name of one, but not None or a bool.
+
+    Args:
+        where: they stand, for the error.
+        name: of the axis or the config's key.
+        values: that it takes.
+
+    Raises:
+        ValueError: if one cannot be.
+
+    Example:
+        >>> check_numbers("config.delay", "delay", (0, 0.5))
+        Traceback (most recent call last):
+        ValueError: config.delay must hold whole numbers of updates, 0 or more, got 0.5.
+    """
+    is_step_size = name in _STEP_SIZES or name.endswith("_learning_rate")
+    for value in values:
+        if is_step_size and (value is None or isinstance(value, bool)):
+            raise ValueError(
+                f"{where} must hold step sizes, as 0.1, or schedules, got {value}."
+            )
+        if not is_number(value):
+            continue
+        with np.errstate(over="ignore"):
+            held = np.float32(value)
+        if np.isnan(held) or (np.isinf(held) and not math.isinf(value)):
+            raise ValueError(f"{where} must hold numbers of float32, got {value}.")
+        if is_step_size and not 0 < held < math.inf:
+            raise ValueError(
+                f"{where} must hold step sizes, positive and finite in float32, got"
+                f" {value}."
+            )
+        if name == "delay" and (value < 0 or value != np.floor(value)):
+            raise ValueError(
+                f"{where} must hold whole numbers of updates, 0 or more, got {value}."
+            )
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:

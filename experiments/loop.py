@@ -13,7 +13,7 @@ import optax
 
 import delayjax as dj
 from experiments import execution, sharing
-from experiments.host import processes
+from experiments.host import compiling, processes
 from experiments.host.termination import Termination
 from experiments.programs import Program
 from experiments.training.rules import REFUSED, Model, begun
@@ -179,6 +179,7 @@ def trainer(
     def given(start, stop):
         own = execution.own(executed.fed, axes)
         rows = rule.given(start, stop, own)
+        _check_shapes(rows, given_of_one_step(), (stop - start,), axes)
         if stop - start < chunk:
             more = chunk - (stop - start)
             rows = jax.tree.map(lambda x: np.r_[x, np.repeat(x[-1:], more, 0)], rows)
@@ -299,6 +300,26 @@ def trainer(
     )
 
 
+def _check_shapes(rows: Any, one: Any, updates: tuple[int], axes: Any) -> None:
+    """Checks what a chunk is given: another shape would be compiled, and trained on.
+
+    Args:
+        rows: of the chunk, [updates, ...], of several workers [updates, own, ...].
+        one: the shapes of one update of all workers, [*axes, ...].
+        updates: of the chunk.
+        axes: of the workers.
+    """
+    first = 2 if axes else 1
+    for leaf, like in zip(jax.tree.leaves(rows), jax.tree.leaves(one), strict=True):
+        found, expected = leaf.shape, like.shape[len(axes) :]
+        if found[:1] != updates or found[first:] != expected:
+            raise ValueError(
+                "The task's `batches` must return arrays of one shape at all updates,"
+                f" got {found[first:]} for {found[0]} updates, and {expected} at first"
+                f" (asked for {updates[0]} updates)."
+            )
+
+
 def _chunk(evaluate_every: int, bytes_of_one: int) -> int:
     """The longest scan whose batches fit; it divides `evaluate_every`."""
     most = max(1, min(evaluate_every, _CHUNK_BYTES // max(1, bytes_of_one)))
@@ -311,7 +332,20 @@ def _evaluator(task: Any, measure: tuple) -> Callable[[Model], dict[str, jax.Arr
 
     def of_one(model):
         metrics = task.evaluate(*(model if task.has_state else model[:1]))
-        return metrics | {name: value(model, task) for name, value in measure}
+        for name, value in measure:
+            if name in metrics:
+                raise ValueError(
+                    f"`measure` has the metric {name!r}, which the task's `evaluate`"
+                    " returns already: choose another name."
+                )
+            metrics = metrics | {name: value(model, task)}
+        for name, value in metrics.items():
+            if jnp.shape(value) != ():
+                raise ValueError(
+                    f"`evaluate` and `measure` must return scalars, got {name!r} of"
+                    f" shape {jnp.shape(value)}."
+                )
+        return metrics
 
     @jax.jit
     def of_all(model):
@@ -373,7 +407,15 @@ def _profiled(wanted: range, folder: str, start: int, stop: int) -> Any:
 
 
 class InterruptionError(Exception):
-    """SIGTERM or Ctrl-C arrived; the state of the last chunk has been saved."""
+    """SIGTERM or Ctrl-C arrived; the state of the last chunk has been saved.
+
+    Attributes:
+        by_hand: whether it was Ctrl-C, in one of the processes.
+    """
+
+    def __init__(self, message: str, *, by_hand: bool):
+        super().__init__(message)
+        self.by_hand = by_hand
 
 
 class DivergenceError(Exception):
@@ -389,6 +431,7 @@ def run(
     wait: Callable[[], None] = lambda: None,
     checkpoint_every: int | None = None,
     profile: tuple[range, str] = (range(0), ""),
+    alone: bool = True,
 ) -> Any:
     """Trains one program from `state` to its last update.
 
@@ -402,12 +445,13 @@ def run(
             to stop. May go on writing after it returns: what it needs of the state's
             buffers must have been copied.
         report: called once a chunk with the step, the chunk's numbers and the counters
-            so far, both on the host, the seconds it took, and the metrics of an
-            evaluation, or None.
+            so far, both on the host, the seconds it took without compiling, the metrics
+            of an evaluation, or None, and when all that ended, on `compiling.working`.
         wait: called after the last `save`, until that is written.
         checkpoint_every: updates; None for every 30 s. Checkpoints stand between two
             chunks.
         profile: updates whose chunks are profiled, and the folder for JAX's traces.
+        alone: whether the run has no other program.
 
     Returns:
         The final state.
@@ -419,7 +463,7 @@ def run(
     rule = trainer.program.rule
     updates, length = rule.updates, trainer.chunk
     start = int(execution.held(state).step)
-    single = execution.held(state).diverged_step.size == 1
+    single = alone and execution.held(state).diverged_step.size == 1
     if start >= updates:
         return state
 
@@ -437,7 +481,7 @@ def run(
         while start < updates:
             stop = min(start + length, updates)
             with _profiled(*profile, start, stop):
-                started = time.perf_counter()
+                started = compiling.working()
                 count = np.int32(stop - start)
                 state, chunk = trainer.run_chunk(state, following, count)
                 termination.trains = True  # it is compiled, and has begun
@@ -447,10 +491,11 @@ def run(
                     following = given(stop)
                 chunk, counted = jax.device_get(trainer.summary(state, chunk))
                 chunk = jax.tree.map(lambda x, n=count: x[:n], chunk)
-                seconds = time.perf_counter() - started
+                seconds = compiling.working() - started
             evaluates = stop % rule.evaluate_every == 0 or stop == updates
             metrics = jax.device_get(trainer.evaluate(state)) if evaluates else None
-            unreported.append((stop, chunk, counted, seconds, metrics))
+            ended = compiling.working()
+            unreported.append((stop, chunk, counted, seconds, metrics, ended))
             if single and counted.diverged_step.item() >= 0:
                 report_all()
                 raise DivergenceError(
@@ -473,8 +518,11 @@ def run(
                 saved = time.monotonic()
             if ends:
                 wait()
-                (stopped,) = processes.any_of(bool(termination.requested))
-            if stopped:
-                name = termination.requested or "a signal to another process"
-                raise InterruptionError(f"stopped by {name}, saved at update {stop}")
+                asked = termination.requested
+                stopped, by_hand = processes.any_of(bool(asked), asked == "SIGINT")
+                if stopped:
+                    name = asked or "a signal to another process"
+                    raise InterruptionError(
+                        f"stopped by {name}, saved at update {stop}", by_hand=by_hand
+                    )
     return state

@@ -9,12 +9,13 @@ import itertools
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 from absl import app, flags
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 
 from experiments import claims, configs, loop, records, writers
 from experiments.configs import knobs
@@ -70,8 +71,10 @@ def main(argv: list[str]) -> None:
     if len(argv) > 1:
         sys.exit(f"error: unknown argument {argv[1]!r}: flags start with --config.")
     progress.start_log(quiet=_QUIET.value)
-    keep_compiled(_COMPILE_CACHE.value)
+    chosen: dict[str, Any] = {}
     try:
+        _check_flags()
+        keep_compiled(_COMPILE_CACHE.value)
         if _DISTRIBUTED.value:
             processes.join(
                 coordinator=_COORDINATOR.value,
@@ -81,12 +84,13 @@ def main(argv: list[str]) -> None:
             )
         chosen = knobs(_CONFIG.value)
         source = config_flags.get_config_filename(flags.FLAGS["config"])
+        configs.check_values(source, chosen)
         processes.check_agreement(
             {f"--config.{key}": value for key, value in chosen.items()}
             | {f"--{flag.name}": flag.value for flag in _SHARED_FLAGS}
         )
         experiment = processes.together(lambda: configs.made(source, _CONFIG.value))
-        shard = _shard(_SHARD.value)
+        shard, profile = _shard(_SHARD.value), _updates(_PROFILE.value)
         if _DRY_RUN.value:
             for trainer in prepared(experiment, shard):
                 print(f"{trainer.program.name}: {costs(trainer)}")
@@ -101,7 +105,7 @@ def main(argv: list[str]) -> None:
             checkpoint_every=_CHECKPOINT_EVERY.value,
             anew=_ANEW.value,
             writers=_writers(chosen),
-            profile=_updates(_PROFILE.value),
+            profile=profile,
         )
         if processes.is_first():
             met = _report(experiment, found)
@@ -109,25 +113,82 @@ def main(argv: list[str]) -> None:
                 sys.exit(1)
     except loop.InterruptionError as stop:
         progress.log.info("%s. The same command goes on from there.", stop)
-        sys.exit(143)  # as a shell reports SIGTERM
+        # as a shell reports SIGINT and SIGTERM: who requeues a job can tell them apart
+        sys.exit(130 if stop.by_hand else 143)
     except KeyboardInterrupt:
         print("Stopped. The same command goes on from the last checkpoint.")
         sys.exit(130)  # as a shell reports SIGINT
     except TypeError as error:  # of a function in the config file, as a rule
-        sys.exit(f"error: {configs.in_one_line(error, source)}")
-    except (loop.DivergenceError, ValueError, OSError) as error:
+        sys.exit(f"error: {_with_changed(configs.in_one_line(error, source), chosen)}")
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {_with_changed(str(error), chosen)}")
+    except loop.DivergenceError as error:
         sys.exit(f"error: {error}")
 
 
 def keep_compiled(folder: str | None) -> None:
-    """Keeps compiled programs in a folder, so that a second run compiles nothing."""
+    """Keeps compiled programs in a folder, so that a second run compiles nothing.
+
+    Raises:
+        ValueError: if the folder cannot be written.
+    """
     if folder is None:
         cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
         folder = os.environ.get("JAX_COMPILATION_CACHE_DIR", f"{cache}/delayjax/xla")
+    elif folder and "://" not in folder:
+        folder = os.path.expanduser(folder)
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise ValueError(
+                f"--compile_cache={folder} cannot be written ({error.strerror}): choose"
+                " a folder of your own, or '' to keep nothing."
+            ) from error
     if folder:
         jax.config.update("jax_compilation_cache_dir", folder)
         # the quickly compiled too: a short run consists of them
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+
+def _check_flags() -> None:
+    """Refuses flags that would be ignored, and numbers that cannot be."""
+    if not _WORKDIR.value:
+        raise ValueError("--workdir is empty: give the folder to write to.")
+    if _WANDB.present and not _WANDB.value:
+        raise ValueError("--wandb is empty: give the project, --wandb=PROJECT.")
+    every = _CHECKPOINT_EVERY.value
+    if every is not None and every < 1:
+        raise ValueError(f"--checkpoint_every must be at least 1 update, got {every}.")
+    if not _DISTRIBUTED.value:
+        for flag in (_COORDINATOR, _NUM_PROCESSES, _PROCESS_ID, _TIMEOUT):
+            if flag.present:
+                raise ValueError(
+                    f"--{flag.name}={flag.value} is for several processes: add"
+                    " --distributed, or leave it out."
+                )
+    count, number = _NUM_PROCESSES.value, _PROCESS_ID.value
+    for name, value, least in (
+        ("timeout_seconds", _TIMEOUT.value, 1),
+        ("num_processes", count, 1),
+        ("process_id", number, 0),
+    ):
+        if value is not None and value < least:
+            raise ValueError(f"--{name} must be at least {least}, got {value}.")
+    if None not in (count, number) and number >= count:
+        raise ValueError(
+            f"--process_id must be less than --num_processes={count}, got {number}."
+        )
+
+
+def _with_changed(message: str, chosen: Mapping[str, Any]) -> str:
+    """An error with the values that the command line changed, if it names none."""
+    flag = flags.FLAGS["config"]
+    given = [key for key in config_flags.get_override_values(flag) if key in chosen]
+    subject = message.lstrip("`")
+    if message.startswith(("--", "config.")) or subject.startswith((*given,)):
+        return message
+    unnamed = [f"--config.{key}={chosen[key]}" for key in given if key not in message]
+    return f"{message} (with {', '.join(unnamed)})" if unnamed else message
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -150,11 +211,14 @@ def _writers(chosen: dict[str, Any]) -> list[writers.Writer]:
 def _updates(bounds: list[str]) -> range:
     try:
         start, stop = map(int, bounds or (0, 0))
-        return range(start, stop)
     except ValueError:
+        start, stop = -1, -1
+    if start < 0 or (bounds and stop <= start):
         raise ValueError(
-            f"--profile must be two updates, start,stop, got {','.join(bounds)!r}."
-        ) from None
+            "--profile must be two updates, start,stop, with 0 <= start < stop, got"
+            f" {','.join(bounds)!r}."
+        )
+    return range(start, stop)
 
 
 def _report(experiment: Experiment, found: records.Found) -> bool:
@@ -178,21 +242,50 @@ def _parse_flags(argv: list[str]) -> list[str]:
     try:
         for path in paths:
             configs.check_file(path)
+        if len(paths) > 1:
+            raise ValueError(
+                f"--config is given {len(paths)} times ({' and '.join(paths)}): a run"
+                " has one."
+            )
+        if paths:
+            _check_keys(argv, configs.own_config(paths[0]))
         return flags.FLAGS(argv)
-    except (AttributeError, KeyError) as error:
-        key = str(error).strip("\"'")
-        there = ", ".join(knobs(configs.own_config(paths[-1])))
-        sys.exit(f"error: the config has no key {key!r}; it has {there}.")
     except (flags.Error, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         missing = re.search(r"Flag (--\w+) must have a value", reason)
         sys.exit(f"error: {f'{missing[1]} is missing.' if missing else reason}")
 
 
+def _check_keys(argv: list[str], config: ConfigDict) -> None:
+    """Refuses keys that the config lacks, and an axis that is given twice.
+
+    Both values of an axis would be taken together.
+    """
+    own = knobs(config)
+    for text in argv:
+        dashes, found, key = text.partition("=")[0].partition("config.")
+        if found and dashes in ("-", "--") and not _is_key(key, own):
+            raise ValueError(f"the config has no key {key!r}; it has {', '.join(own)}.")
+    for key, value in own.items():
+        given = _given(argv, f"config.{key}")
+        if isinstance(value, list) and len(given) > 1:
+            raise ValueError(
+                f"--config.{key} is given {len(given)} times ({' and '.join(given)}):"
+                f" give all values at once, --config.{key}='(A,B)'."
+            )
+
+
+def _is_key(key: str, own: Mapping[str, Any]) -> bool:
+    """Whether a key is there, or a section of keys."""
+    return key in own or any(name.startswith(f"{key}.") for name in own)
+
+
 def _given(argv: list[str], name: str) -> list[str]:
-    """The values of a flag."""
-    joined = [text.partition("=")[2] for text in argv if text.startswith(f"--{name}=")]
-    return joined + [b for a, b in itertools.pairwise(argv) if a == f"--{name}"]
+    """The values of a flag, which one dash begins or two."""
+    dashed = f"-{name}", f"--{name}"
+    parts = [text.partition("=") for text in argv]
+    joined = [value for flag, equals, value in parts if equals and flag in dashed]
+    return joined + [b for a, b in itertools.pairwise(argv) if a in dashed]
 
 
 def command_line() -> None:

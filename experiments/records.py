@@ -5,6 +5,7 @@ import dataclasses
 import datetime
 import fcntl
 import importlib.metadata
+import io
 import json
 import math
 import os
@@ -96,8 +97,6 @@ class Folder:
                 of no run that would be overwritten.
         """
         before = self.read()
-        if not before:
-            self._check_empty()
         record = {
             "question": experiment.question,
             "notes": experiment.notes,
@@ -121,6 +120,8 @@ class Folder:
         record = json.loads(json.dumps(record, default=str))
         if before:
             _check_same(self.path, before, record, digests)
+        else:
+            _check_empty(self.path)
         self._write(
             record
             | {
@@ -182,15 +183,6 @@ class Folder:
                 f"{path} cannot be read ({error}): choose another --workdir."
             ) from error
 
-    def _check_empty(self) -> None:
-        """Checks that no file of somebody else would be overwritten."""
-        foreign = [name for name in _TABLES if (self.path / name).exists()]
-        if foreign:
-            raise ValueError(
-                f"--workdir={self.path} has a {foreign[0]} and no run.json, so it is of"
-                " no run, and would be overwritten: choose another --workdir."
-            )
-
     def spent(self, seconds: float) -> None:
         """Adds to the time that the run took."""
         record = self.read()
@@ -199,9 +191,6 @@ class Folder:
 
     def _write(self, record: Mapping[str, Any]) -> None:
         replace(self.path / "run.json", json.dumps(record, indent=2) + "\n")
-
-
-_TABLES = ("results.csv", "curves.csv", "metrics.jsonl")
 
 
 def _check_same(
@@ -256,6 +245,19 @@ def _check_same(
             + "\nChoose another --workdir, give the same config and code to go on with"
             " it, or begin anew, --anew, which removes its records."
         )
+
+
+def _check_empty(path: Path) -> None:
+    """Refuses a folder whose files a run would replace, though it is no run's."""
+    theirs = [name for name in _WRITTEN if (path / name).exists()]
+    if theirs:
+        raise ValueError(
+            f"--workdir={path} has {theirs[0]}, but no run.json: it is no run's, and"
+            " would be overwritten. Choose another --workdir."
+        )
+
+
+_WRITTEN = ("results.csv", "curves.csv", "metrics.jsonl", "report.html")
 
 
 def versions() -> dict[str, str]:
@@ -479,6 +481,31 @@ def tables(
     return Found(*made)
 
 
+def with_lost(folder: Path, found: Found) -> Found:
+    """The tables, with evaluations that only the folder's own curves.csv has.
+
+    They are those of lines of metrics.jsonl that can be read no more.
+    """
+    if not (folder / "curves.csv").exists():
+        return found
+    before = _read_table(folder / "curves.csv")
+    text = io.StringIO(found.curves.to_csv(index=False))
+    now = pd.read_csv(text, keep_default_na=False, na_values=[""])
+    keys = [*analysis.settings(now), "seed", "update"]
+    if not {*keys} <= {*before}:
+        return found
+    there = set(now[keys].astype(str).itertuples(index=False, name=None))
+    rows = before[keys].astype(str).itertuples(index=False, name=None)
+    lost = before[[row not in there for row in rows]]
+    if lost.empty:
+        return found
+    return found._replace(
+        curves=pd.concat([now, lost], ignore_index=True).sort_values(
+            "update", kind="stable", ignore_index=True
+        )
+    )
+
+
 def write_tables(folder: Path, results: pd.DataFrame, curves: pd.DataFrame) -> None:
     """Writes results.csv and curves.csv, each whole or not at all."""
     replace(folder / "results.csv", results.to_csv(index=False))
@@ -513,7 +540,7 @@ class Run:
         Raises:
             ValueError: if a folder holds no finished run.
         """
-        paths = [Path(folder) for folder in folders]
+        paths = [Path(folder).expanduser() for folder in folders]
         infos = [Folder.info(path) for path in paths]
         rows = [row for path in paths for row in read_metrics(path / "metrics.jsonl")]
         names = [path.name for path in paths]

@@ -8,11 +8,22 @@ from typing import Any
 
 import jax
 
-from experiments import costs, digest, execution, loop, programs, records
+from experiments import (
+    columns,
+    costs,
+    digest,
+    execution,
+    loop,
+    programs,
+    records,
+    throughput,
+)
 from experiments.experiment import Experiment
+from experiments.failures import naming
 from experiments.host import checkpoints, processes, progress
 from experiments.host.workdir import Workdir
 from experiments.loop import Trainer
+from experiments.programs import label
 from experiments.writers import TensorBoard, Writer
 
 
@@ -34,8 +45,8 @@ def run(
 
     Args:
         experiment: what to train.
-        workdir: the folder of the run's records and checkpoints; by default a
-            temporary one.
+        workdir: the folder of the run's records and checkpoints; None for a temporary
+            one.
         shard: (i, n): train every n-th cell, from number i on.
         config: the values that the experiment was made of, for the records.
         changed: those that are not the config file's own, {key: [own, value]}.
@@ -52,13 +63,16 @@ def run(
     Raises:
         ValueError: if the experiment cannot be, or the folder holds another run.
         OSError: if the disk is full; the same call goes on, once there is room.
-        loop.DivergenceError: if the only cell there is meets a loss that is not finite.
+        loop.DivergenceError: if the experiment is one cell under one seed, and meets a
+            loss that is not finite. Of several, each has its rows.
         loop.InterruptionError: after SIGTERM or Ctrl-C, once the state is saved.
     """
     if checkpoint_every is not None and checkpoint_every < 1:
         raise ValueError(
             f"`checkpoint_every` must be at least 1 update, got {checkpoint_every}."
         )
+    if workdir == "":
+        raise ValueError("`workdir` is empty: name a folder, or leave it out.")
     if checkpoints_kept < 1:
         raise ValueError(
             f"`checkpoints_kept` must be at least 1, got {checkpoints_kept}."
@@ -66,7 +80,15 @@ def run(
     started = time.monotonic()
     trainers = processes.together(lambda: prepared(experiment, shard))
     made = [trainer.program for trainer in trainers]
-    place = Workdir(workdir or tempfile.mkdtemp(prefix="experiment-"))
+    longest = max(program.rule.updates for program in made)
+    if profile and not 0 <= profile.start < profile.stop <= longest:
+        raise ValueError(
+            f"`profile` must lie in 0 .. {longest}, the updates of the run, got"
+            f" {profile.start},{profile.stop}."
+        )
+    if workdir is None:
+        workdir = tempfile.mkdtemp(prefix="experiment-")
+    place = Workdir(workdir)
     place.check_shared()
     rows: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
@@ -86,13 +108,16 @@ def run(
             return folder
 
         folder = processes.together(opened)  # where it is refused, none waits for 0
+        _say_devices()
         if folder is not None:
             stack.callback(place.upload)
             stack.callback(lambda: folder.spent(time.monotonic() - started))
             writers = [TensorBoard(place.local / "tensorboard"), *writers]
         for writer in writers:
             stack.callback(writer.close)
-        bars = progress.Bars([trainer.program.rule.updates for trainer in trainers])
+        bars = progress.Bars(
+            [program.rule.updates for program in made], list(map(_price, trainers))
+        )
         for trainer in trainers:
             own_rows, own_curves = _train(
                 place,
@@ -102,26 +127,66 @@ def run(
                 bars=bars,
                 writers=writers,
                 profile=profile,
+                alone=shard[1] == 1 and len(made) == 1,
             )
             rows += own_rows
             curves += own_curves
         found = records.tables(records.settings(made), rows, curves)
         if processes.is_first():
+            found = records.with_lost(place.local, found)
             records.write_tables(place.local, *found)
     return found
 
 
 def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Trainer]:
-    """The programs of an experiment, checked; nothing is compiled yet.
+    """The programs of an experiment, checked and traced; nothing is compiled yet.
 
     Raises:
-        ValueError: if the experiment cannot be, or its state does not fit.
+        ValueError: if the experiment cannot be, a function of it fails, or its state
+            does not fit.
     """
-    made = programs.shard(programs.programs(experiment), *shard)
-    trainers = [loop.trainer(program, measure=experiment.measure) for program in made]
+    made = programs.programs(experiment)
+    own = programs.shard(made, *shard)
+    if not own:
+        cells = sum(program.size for program in made)
+        raise ValueError(
+            f"--shard={shard[0]}/{shard[1]} has no cell: the grid has {cells}, so that"
+            f" i must be less than {cells}."
+        )
+    settings = records.settings(made)
+    trainers = []
+    for program in own:
+        shown = {name: label(value) for name, value in program.columns.items()}
+        with naming("The training", shown):
+            trainer = loop.trainer(program, measure=experiment.measure)
+            metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
+            trainer.run_chunk.trace(trainer.shapes(), *trainer.given_shapes())
+        columns.check_metrics(metrics, settings)
+        trainers.append(trainer)
     for trainer in trainers:
         costs.check_memory(trainer)
     return trainers
+
+
+def _price(trainer: Trainer) -> float:
+    """What all updates and evaluations of a program cost; see `throughput.price`."""
+    rule, state = trainer.program.rule, trainer.shapes()
+    step = trainer.run_chunk.trace(state, *trainer.given_shapes()).jaxpr
+    evaluation = jax.make_jaxpr(trainer.evaluate)(state)
+    evaluations = rule.updates / rule.evaluate_every
+    return rule.updates * throughput.price(step.jaxpr) + evaluations * throughput.price(
+        evaluation.jaxpr
+    )
+
+
+def _say_devices() -> None:
+    """A run that fell back to a CPU shows it here."""
+    devices, processes_ = jax.devices(), jax.process_count()
+    where = f" in {processes_} processes" * (processes_ > 1)
+    progress.log.info(
+        "devices: %d x %s (%s)%s",
+        *(len(devices), devices[0].device_kind, devices[0].platform, where),
+    )
 
 
 def _train(
@@ -133,6 +198,7 @@ def _train(
     bars: progress.Bars,
     writers: Sequence[Writer],
     profile: range,
+    alone: bool,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Trains one program and returns its rows of results.csv and of curves.csv."""
     program = trainer.program
@@ -142,6 +208,9 @@ def _train(
     )
     with contextlib.ExitStack() as stack:
         stack.enter_context(saved)
+        bar = None
+        if processes.is_first():
+            bar = stack.enter_context(bars.of(program.name))
         # first, so that two states are never alive at once
         fresh = trainer.init()
         initial = jax.device_get(trainer.evaluate(fresh))
@@ -155,15 +224,16 @@ def _train(
             done = "is done" if start >= updates else "resumes"
             progress.log.info("%s %s at update %d", program.name, done, start)
         metrics = None
-        if processes.is_first():
+        if bar is not None:
             metrics = records.Metrics(place.local, program, start, writers)
             if start == 0:
                 metrics.write(0, None, begun, 1.0, initial)
-            bar = stack.enter_context(bars.of(program.name, start))
+            bar.begin(start)
 
         def report(*chunk):
+            *numbers, ended = chunk
             if metrics is not None:
-                bar.update(metrics.write(*chunk))
+                bar.update(metrics.write(*numbers), ended)
 
         def save(state):
             place.upload()  # the rows first: none may lack up to a checkpoint
@@ -177,6 +247,7 @@ def _train(
             report=report,
             checkpoint_every=every,
             profile=(profile, str(place.local / "profile")),
+            alone=alone,
         )
         final, counters = jax.device_get(
             (trainer.evaluate(state), trainer.counters(state))

@@ -50,15 +50,23 @@ class WeightsAndBiases:
         """Begins the run.
 
         Raises:
-            ValueError: if the package is missing.
+            ValueError: if the package is missing, nobody is logged in, or the service
+                refuses the run.
         """
         try:
             import wandb
         except ImportError:
             raise ValueError("--wandb needs `pip install wandb`.") from None
-        self._run = wandb.init(
-            project=project, name=name, config=dict(config), resume="allow"
-        )
+        try:
+            self._run = wandb.init(
+                project=project, name=name, config=dict(config), resume="allow"
+            )
+        except wandb.Error as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"--wandb={project}: {reason} Run `wandb login`, set WANDB_API_KEY, or"
+                " keep the numbers here with WANDB_MODE=offline."
+            ) from error
 
     def write(self, program: str, step: int, scalars: Mapping[str, float]) -> None:
         """See `Writer`."""

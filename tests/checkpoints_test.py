@@ -20,6 +20,7 @@ def state_at(step, max_delay=2):
         step=jnp.int32(step),
         memory=dj.ring.push(dj.ring.init(jnp.zeros(3), max_delay + 1), jnp.ones(3)),
         staleness_counts=jnp.arange(3),
+        refused=jnp.int32(0),
         model=Model({"w": jnp.full(2, step, jnp.bfloat16)}),
         diverged_step=jnp.int32(-1),
     )

@@ -7,6 +7,7 @@ import pytest
 
 from delayjax import cluster
 from experiments import Claim, Experiment, configs, programs
+from experiments.experiment import arguments
 
 FILES = sorted(Path(__file__).parents[1].joinpath("configs").glob("[!_]*.py"))
 NEED_DATA = ("imagenet", "tokens_pod")  # in pod_configs_test.py
@@ -65,5 +66,11 @@ def test_a_config_makes_an_experiment_whose_claims_can_fail(file, question, tmp_
     short = dict(seeds=1, updates=2, seconds=None, examples=None, static=())
     for arm in kinds.values():
         arm = dataclasses.replace(arm, seconds=None)
-        one = dataclasses.replace(made, training=None, arms=[arm], **short)
+        task = arm.task or made.task
+        taken = {
+            **arm.training.arguments(),
+            **(arguments(task) if callable(task) else {}),
+        }
+        grid = {axis: values for axis, values in made.grid.items() if axis in taken}
+        one = dataclasses.replace(made, training=None, arms=[arm], grid=grid, **short)
         assert programs.programs(one)

@@ -143,11 +143,3 @@ def test_a_folder_goes_on_with_what_it_has_and_refuses_another(name, tmp_path):
         anew = run(second, str(tmp_path / "one"))
     whole = run(second, str(tmp_path / "two"))
     pd.testing.assert_frame_equal(anew.results, whole.results, rtol=0)
-
-
-@pytest.mark.parametrize("name", ["results.csv", "curves.csv", "metrics.jsonl"])
-def test_a_folder_with_a_table_of_somebody_else_is_refused(name, tmp_path):
-    (tmp_path / name).write_text("mine\n")
-    with pytest.raises(ValueError, match=f"has a {name} and no run.json"):
-        run(experiment(), str(tmp_path))
-    assert (tmp_path / name).read_text() == "mine\n"

@@ -124,8 +124,8 @@ def test_two_runs_in_one_workdir_are_refused(forks, compiled, tmp_path):
 
 def test_a_checkpoint_of_another_state_is_refused_and_stays(whole, forks, tmp_path):
     shutil.copytree(whole[0], tmp_path / "run")
-    for name in ("run.json", "results.csv", "curves.csv", "metrics.jsonl"):
-        (tmp_path / "run" / name).unlink()  # they would have been refused before
+    for path in (tmp_path / "run").glob("*.*"):  # they would be refused before
+        path.unlink()
     code, output = forks.finish(
         TINY, f"--workdir={tmp_path / 'run'}", "--config.delay=(0,1,3)"
     )
@@ -190,11 +190,11 @@ def wait_for_rows(workdir, process, more_than=8):
     shortened(
         [
             ("whole", signal.SIGTERM, 143),
-            ("whole", signal.SIGINT, 143),
+            ("whole", signal.SIGINT, 130),
             ("whole", signal.SIGKILL, -9),
             ("whole_cluster", signal.SIGKILL, -9),
         ],
-        *(("whole", signal.SIGINT, 143), ("whole_cluster", signal.SIGKILL, -9)),
+        *(("whole", signal.SIGINT, 130), ("whole_cluster", signal.SIGKILL, -9)),
     ),
 )
 def test_an_interrupted_run_ends_as_if_it_had_not_been(
@@ -328,8 +328,8 @@ def test_a_config_file_that_fails_is_one_line_with_its_place(tmp_path, forks, na
         (("stray",), "unknown argument 'stray'"),
         (("--stray=1",), "Unknown command line flag 'stray'"),
         (("--shard=2/2",), "--shard must be i/n with 0 <= i < n, got '2/2'"),
-        (("--profile=3",), "--profile must be two updates, start,stop, got '3'"),
-        (("--checkpoint_every=0",), "`checkpoint_every` must be at least 1 update"),
+        (("--profile=3",), "--profile must be two updates, start,stop, with 0"),
+        (("--checkpoint_every=0",), "--checkpoint_every must be at least 1 update"),
         (("--config=configs/nothing.py",), "there is no file configs/nothing.py"),
         (("--config=configs/default.py:foo",), "default.py asks one question only"),
         (("--config=configs/k_async.py:x",), "config.service must be one of exponen"),

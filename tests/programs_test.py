@@ -1,5 +1,7 @@
 """Which cells share a compiled program."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import optax
@@ -139,7 +141,7 @@ def test_arms_take_the_axes_that_they_have_and_may_have_their_own():
 
 
 def test_programs_have_names_of_their_own():
-    arms = [({"n": 1}, optax.sgd), ({"n": 1}, optax.sgd)]
+    arms = [({"n": "a b"}, optax.sgd), ({"n": "a_b"}, optax.sgd)]
     names = [p.name for p in of(None, arms=arms, grid={"learning_rate": (0.1,)})]
     assert len(set(names)) == 2
 
@@ -185,6 +187,57 @@ def test_axes_and_arguments_must_match(grid, message):
         of(lambda learning_rate: optax.sgd(learning_rate), grid=grid)
 
 
+SGD = ({"rule": "sgd"}, lambda learning_rate: optax.sgd(learning_rate))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"arms": [SGD, SGD]}, r"same columns \(rule=sgd, learning_rate=0.1\): give"),
+        ({"training": lambda learning_rate, law: optax.sgd(learning_rate),
+          "grid": {"law": (lambda: 1, lambda: 2)}}, "two cells with the same columns"),
+        ({"arms": [SGD], "grid": {"delayy": (0, 4)}}, "axis 'delayy', which no arm"),
+        ({"arms": [({"learning_rate": 1}, SGD[1])]}, "label 'learning_rate', which is"),
+        ({"arms": [({"seed": 1}, SGD[1])]}, "label 'seed', a column"),
+        ({"training": lambda learning_rate, seed: optax.sgd(learning_rate),
+          "grid": {"seed": (1, 2)}}, r"axis 'seed', a column .* \(seeds are `seeds`\)"),
+    ],
+)  # fmt: skip
+def test_cells_that_no_column_would_tell_apart_are_refused(options, message):
+    grid = {"learning_rate": (0.1,)} | options.pop("grid", {})
+    with pytest.raises(ValueError, match=message):
+        of(options.pop("training", None), grid=grid, **options)
+
+
+def digits_with(**changes):
+    return dataclasses.replace(tasks.digits_mlp(batch_size=4), **changes)
+
+
+def without_updates(seed, start, stop, *part):
+    batch = tasks.digits_mlp(batch_size=4).batches(seed, start, stop, *part)
+    return jax.tree.map(lambda x: x[0], batch)
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (digits_with(batches=without_updates), r"of shape \[1, 1, ...\], a batch for"),
+        (
+            digits_with(batches=without_updates, examples=None),
+            r"`batches`\(0, 0, 1\) must return arrays of shape \[1, ...\], a batch for",
+        ),
+        (digits_with(batches=lambda *given: {}), "got no array"),
+        (digits_with(examples=3), r"of `examples=3`, got \(1, 2, 8"),
+        (digits_with(examples=8), r"of `examples=8`, got \(1, 0, 8"),
+    ],
+)
+def test_batches_of_another_shape_are_refused_before_a_row_is_taken_for_one(
+    task, message
+):
+    with pytest.raises(ValueError, match=message):
+        of(task=task, grid=GRID)
+
+
 def test_a_key_is_no_axis_and_differs_by_seed():
     def make(learning_rate, key):
         delay = dj.delays.uniform(key, 0, 4)
@@ -194,3 +247,17 @@ def test_a_key_is_no_axis_and_differs_by_seed():
     assert list(program.cells) == ["learning_rate"]
     assert isinstance(jax.tree.leaves(program.cells)[0], jax.Array)
     assert np.allclose(program.cells["learning_rate"], 0.1)
+
+
+def test_a_delay_beyond_the_largest_is_refused():
+    """The rows of delays 8 and 16 would be equal, and of delay 4."""
+
+    def make(learning_rate, delay):
+        return dj.delayed(optax.sgd(learning_rate), delay, max_delay=4)
+
+    grid = {"learning_rate": (0.1, 0.2), "delay": (4, 8, 16)}
+    message = (
+        r"`grid\['delay'\]` must not have 8: `delay` must be at most `max_delay` = 4"
+    )
+    with pytest.raises(ValueError, match=message):
+        of(make, grid=grid)

@@ -1,6 +1,7 @@
 """A run: its numbers, its records, its end and its resumption."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
@@ -117,7 +118,8 @@ def test_a_grid_of_momentum_delay_and_step_is_traced_once(tmp_path):
     traced = []
 
     def make(learning_rate, momentum, delay):
-        traced.append(learning_rate)
+        if isinstance(learning_rate, jax.core.Tracer):
+            traced.append(learning_rate)
         return dj.delayed(optax.sgd(learning_rate, momentum), delay, max_delay=4)
 
     grid = {"learning_rate": (0.1, 0.3), "momentum": (0.0, 0.9), "delay": (0, 4)}
@@ -199,8 +201,11 @@ def stopping(signal_number, at):
 )
 def test_a_stopped_run_ends_in_the_same_bits(whole, tmp_path, number):
     task = stopping(number, 15)
-    with pytest.raises(loop.InterruptionError, match=f"stopped by {number.name}, "):
+    with pytest.raises(
+        loop.InterruptionError, match=f"stopped by {number.name}, "
+    ) as e:
         run(experiment(task=task), str(tmp_path))
+    assert e.value.by_hand == (number == signal.SIGINT)
     found, expected = run(experiment(task=task), str(tmp_path)), whole[1]
     pd.testing.assert_frame_equal(found.results, expected.results, rtol=0)
     pd.testing.assert_frame_equal(found.curves, expected.curves, rtol=0)
@@ -300,6 +305,110 @@ def test_a_bad_line_of_the_metrics_costs_that_line_alone(tmp_path):
     found = run(experiment(updates=20), str(tmp_path))
     cell = found.curves.query("learning_rate == 0.1 and delay == 3 and seed == 1")
     assert cell["update"].tolist() == [0, 10, 20]
+
+
+def test_a_bad_line_of_a_finished_run_costs_no_evaluation(folder):
+    before = Run.read(folder).curves
+    path = folder / "metrics.jsonl"
+    lines = path.read_text().splitlines()
+    assert "evaluation" in lines[1]
+    lines[1] = lines[1][:50]
+    path.write_text("\n".join(lines) + "\n")
+    for _ in range(2):  # the broken line itself is gone by the second
+        found = run(experiment(), str(folder)).curves
+        pd.testing.assert_frame_equal(found, before, rtol=0)
+        pd.testing.assert_frame_equal(Run.read(folder).curves, before, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["results.csv", "curves.csv", "report.html"])
+def test_a_file_of_someone_else_is_not_overwritten(tmp_path, name):
+    (tmp_path / name).write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=f"has {name}, but no run.json: it is no run"):
+        run(experiment(), str(tmp_path))
+    assert (tmp_path / name).read_text() == "a,b\n1,2\n"
+
+
+def test_a_home_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    run(experiment(updates=10), "~/there")
+    assert len(load("~/there").results) == 8 and (tmp_path / "there").is_dir()
+
+
+def test_an_empty_folder_s_name_is_refused():
+    with pytest.raises(ValueError, match="`workdir` is empty"):
+        run(experiment(), "")
+
+
+def test_of_several_cells_one_that_diverges_alone_in_its_program_has_its_row(tmp_path):
+    arms = [
+        ({"step": name}, lambda rate=rate: optax.sgd(rate))
+        for name, rate in (("large", 1e25), ("small", 0.1))
+    ]
+    both = dict(training=None, arms=arms, grid={}, seeds=1)
+    found = run(experiment(**both), str(tmp_path / "whole")).results
+    assert found["diverged"].tolist() == [1, 0]
+    part = run(experiment(**both), str(tmp_path / "part"), shard=(0, 2)).results
+    assert part["diverged"].tolist() == [1]
+
+
+def test_a_part_without_a_cell_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"--shard=99/100 has no cell: the grid has 4"):
+        run(experiment(), str(tmp_path), shard=(99, 100))
+
+
+@pytest.mark.parametrize("wanted", [range(20, 40), range(30, 31), range(-1, 3)])
+def test_a_profile_of_no_update_is_refused(tmp_path, wanted):
+    with pytest.raises(ValueError, match=r"`profile` must lie in 0 .. 30, the updates"):
+        run(experiment(), str(tmp_path), profile=wanted)
+
+
+def with_schedule(learning_rate, schedule):
+    decayed = optax.cosine_decay_schedule(learning_rate, 10)
+    return optax.sgd({"cosine": decayed, "constant": learning_rate}[schedule])
+
+
+SCHEDULES = {"learning_rate": (0.1,), "schedule": ("cosine", "linear")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"training": with_schedule, "grid": SCHEDULES},
+            r"with schedule=linear fails: .*run_test.py, line \d+: KeyError: 'linear'",
+        ),
+        ({"measure": {"delay": lambda *of: 0.0}}, "metric 'delay', an axis or a label"),
+        ({"measure": {"seed": lambda *of: 0.0}}, "metric 'seed', a column that the ru"),
+        (
+            {"measure": {"train_loss": lambda *of: 0.0}},
+            "'train_loss', which the",
+        ),
+        ({"measure": {"all": lambda model, _: model.params}}, "scalars, got 'all' of"),
+        ({"measure": {"a": lambda model, _: model["a"]}}, "fails: .*line .*TypeError"),
+        (
+            {"task": dataclasses.replace(QUADRATIC, evaluate=lambda x: {"loss": x[0]})},
+            "must return 'train_loss', by which a cell counts as diverged, got loss",
+        ),
+    ],
+)
+def test_what_would_fail_or_mislead_after_training_is_refused_before(
+    tmp_path, changes, message
+):
+    with pytest.raises(ValueError, match=message):
+        run(experiment(**changes), str(tmp_path / "none"))
+    assert not (tmp_path / "none").exists()
+
+
+def test_batches_that_change_their_shape_are_refused(tmp_path):
+    digits = tasks.digits_mlp(batch_size=8)
+
+    def shrinking(seed, start, stop):
+        batch = digits.batches(seed, start, stop)
+        return jax.tree.map(lambda x: x[:, : 8 if start < 10 else 4], batch)
+
+    task = dataclasses.replace(digits, batches=shrinking, examples=None)
+    with pytest.raises(ValueError, match=r"of one shape at all updates, got .*, 4, 8"):
+        run(experiment(task=task, seeds=1), str(tmp_path))
 
 
 def test_another_run_in_the_folder_is_refused_and_names_what_differs(tmp_path):

@@ -263,7 +263,7 @@ def test_a_name_that_python_does_not_know_is_no_axis():
     def make():
         return dj.exchange.mean(unknown)  # noqa: F821
 
-    with pytest.raises(NameError, match="name 'unknown' is not defined"):
+    with pytest.raises(ValueError, match="name 'unknown' is not defined"):
         program_of(optimizer(make, workers=4), task=slices.task(8), grid={})
 
 

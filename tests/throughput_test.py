@@ -10,7 +10,7 @@ import pytest
 
 import delayjax as dj
 from experiments import execution, on_devices, optimizer, records, throughput
-from experiments.host import progress
+from experiments.host import compiling, progress
 from experiments.loop import Chunk, Counters
 from experiments.tasks import language, models
 from experiments.tasks.task import Task
@@ -148,8 +148,9 @@ def test_metrics_and_progress_say_tokens_a_second_and_mfu(
     assert row.get("mfu") == (None if peak is None else pytest.approx(1.28))
     with (
         caplog.at_level("INFO", logger="experiments"),
-        progress.Bars([30]).of("name", 20) as bar,
+        progress.Bars([30], [1.0]).of("name") as bar,
     ):
-        bar.update(row)
+        bar.begin(20)
+        bar.update(row, compiling.working())
     assert "40/s, 8.19e+04 tokens/s" in caplog.text
     assert ("MFU 128.0%" in caplog.text) == (peak is not None)

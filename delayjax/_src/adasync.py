@@ -96,6 +96,7 @@ def adasync(
         and O(K P) for the clocks.
 
     Example:
+        >>> import optax
         >>> from delayjax.cluster import exponential, protocols
         >>> def grad_fn(x, batch, key):
         ...     return 0.5 * (x - batch) ** 2, x - batch

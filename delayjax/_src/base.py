@@ -107,7 +107,9 @@ def times(factor: ArrayLike, leaf: jax.Array) -> jax.Array:
 
 def _floating(dtypes: Iterable[Any]) -> np.dtype:
     floats = [np.dtype(x) for x in dtypes if jnp.issubdtype(x, jnp.inexact)]
-    return functools.reduce(np.promote_types, floats)
+    return functools.reduce(
+        np.promote_types, floats or [np.dtype(jnp.result_type(float))]
+    )
 
 
 def varies_over(leaf: Any) -> frozenset[str]:

@@ -59,7 +59,7 @@ def refusing(
         selects between the old and the new state of `inner`.
 
     Raises:
-        TypeError: in `update`, if `accept` answers no bool.
+        TypeError: in `update`, if `accept` does not return these three, or no bool.
 
     Example:
         >>> def large(gradient, memory, params, **extra_args):
@@ -92,7 +92,13 @@ def refusing(
         return base.vary(state, axis_name=axis_name) if axis_name else state
 
     def update_fn(updates, state, params=None, **extra_args):
-        used, updates, memory = accept(updates, state.memory, params, **extra_args)
+        answer = accept(updates, state.memory, params, **extra_args)
+        if not isinstance(answer, tuple) or len(answer) != 3:
+            raise TypeError(
+                "`accept` must return (used, gradients, memory), got"
+                f" {type(answer).__name__}."
+            )
+        used, updates, memory = answer
         used = base.as_scalar("accept(gradients, ...)", used, jnp.bool_).astype(bool)
         new = inner.update(updates, state.inner_state, params, **extra_args)
         old = optax.tree.zeros_like(new[0]), state.inner_state

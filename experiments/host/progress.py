@@ -11,6 +11,8 @@ from absl import logging as absl_logging
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+from experiments.host import compiling
+
 _SECONDS_BETWEEN_LINES = 5.0
 
 log = logging.getLogger("experiments")
@@ -28,44 +30,67 @@ def start_log(*, quiet: bool = False) -> None:
 
 
 class Bars:
-    """The programs of a run, one after the other: which one, and the time left."""
+    """The programs of a run, one after the other: which one, and the time left.
 
-    def __init__(self, updates: Sequence[int]):
-        """Takes how many updates each program has."""
-        self._updates, self._number = list(updates), 0
-        self._done, self._began = 0, time.monotonic()
+    What is left of a program takes as long as what is done of it did. A later program
+    takes its price, at the seconds that a unit of price has taken so far, and as long
+    to compile as the programs before took on average.
+    """
+
+    def __init__(self, updates: Sequence[int], prices: Sequence[float]):
+        """Takes how many updates each program has, and what its updates cost.
+
+        Args:
+            updates: of each program.
+            prices: of all updates of each program, in one unit; only ratios count.
+        """
+        self._updates, self._prices = list(updates), list(prices)
+        self._number = self._trained = 0
+        self._paid = self._worked = self._compiled = 0.0  # of those trained before
 
     @contextlib.contextmanager
-    def of(self, name: str, start: int) -> Iterator["Bar"]:
-        """The bar of the next program, which begins at update `start`."""
-        updates = self._updates[self._number]
+    def of(self, name: str) -> Iterator["Bar"]:
+        """The bar of the next program."""
+        number, total = self._number, len(self._updates)
         self._number += 1
-        total = len(self._updates)
-        title = f"{self._number} of {total}: {name}" if total > 1 else name
-        later = sum(self._updates[self._number :])
+        title = f"{number + 1} of {total}: {name}" if total > 1 else name
+        compiled, began = compiling.seconds(), time.monotonic()
+        updates, price = self._updates[number], self._prices[number]
 
-        def seconds_left(step):
-            done = self._done + step - start
-            each = (time.monotonic() - self._began) / max(done, 1)
-            return each * (later + updates - step)
+        def seconds_left(start, step, worked):
+            """After updates `start` to `step`, which took so long."""
+            done = max(step - start, 1)
+            left = worked / done * (updates - step)
+            paid = self._paid + price * done / updates
+            of_price = (self._worked + worked) / max(paid, 1e-9)
+            spent = self._compiled + compiling.seconds() - compiled
+            of_later = self._prices[self._number :]
+            to_compile = spent / (self._trained + 1) * len(of_later)
+            return left + of_price * sum(of_later) + to_compile
 
-        bar = Bar(title, start, updates, seconds_left)
+        bar = Bar(title, updates, seconds_left)
         try:
             yield bar
         finally:
             bar.close()
-            self._done += updates - start
+            if bar.start < updates:
+                spent = compiling.seconds() - compiled
+                self._trained += 1
+                self._compiled += spent
+                self._worked += time.monotonic() - began - spent
+                self._paid += price * (updates - bar.start) / updates
 
 
 class Bar:
     """Updates, loss, speed and time left of one program."""
 
     def __init__(
-        self, name: str, start: int, updates: int, left: Callable[[int], float]
+        self, name: str, updates: int, left: Callable[[int, int, float], float]
     ):
-        """Starts at update `start` of `updates`; `left` says how long the run takes."""
-        self._name, self._start, self._updates = name, start, updates
-        self._left = left
+        """Shows that the program is compiled; `left` says how long the run takes."""
+        self._name, self._updates, self._left = name, updates, left
+        self.start = updates
+        self._began = compiling.working()
         self._last_line = time.monotonic()
         self._bar = None
         if sys.stderr.isatty() and log.level <= logging.INFO:
@@ -77,16 +102,27 @@ class Bar:
                 expand=True,
             )
             self._task = self._bar.add_task(
-                name, total=updates, completed=start, numbers=fitted(name, "compiling")
+                name, total=updates, numbers=fitted(name, "compiling")
             )
             self._bar.start()
-        elif start < updates:
-            log.info("%s: updates %d to %d", name, start, updates)
+        else:
+            log.info("%s: compiling", name)
 
-    def update(self, row: dict[str, Any]) -> None:
-        """Shows the numbers of a chunk."""
+    def begin(self, start: int) -> None:
+        """Training begins behind update `start`, as soon as its step is compiled."""
+        self.start, self._began = start, compiling.working()
+        if self._bar is not None:
+            self._bar.update(self._task, completed=start)
+        elif start < self._updates:
+            log.info("%s: updates %d to %d", self._name, start, self._updates)
+
+    def update(self, row: dict[str, Any], ended: float) -> None:
+        """Shows the numbers of a chunk that `ended` then, on `compiling.working`."""
         step, loss = row["step"], row["train_loss"]
-        shown = "loss " + ("-" if loss is None else f"{loss:.3g}")
+        # of the chunk's batches, and of several cells and seeds the median
+        several = sum(map(len, row["losses"])) > 1
+        shown = f"{'median ' * several}batch loss "
+        shown += "-" if loss is None else f"{loss:.3g}"
         if row["not_finite"]:
             shown += f", {row['not_finite']} not finite"
         numbers = [shown, f"{row['updates_per_second']:.3g}/s"]
@@ -94,7 +130,8 @@ class Bar:
             numbers.append(f"{row['tokens_per_second']:.3g} tokens/s")
         if "mfu" in row:
             numbers.append(f"MFU {row['mfu']:.1%}")
-        numbers.append(f"{_duration(self._left(step))} left")
+        left = self._left(self.start, step, ended - self._began)
+        numbers.append(f"{_duration(left)} left")
         if self._bar is not None:
             self._bar.update(
                 self._task, completed=step, numbers=fitted(self._name, *numbers)
@@ -117,9 +154,10 @@ def fitted(name: str, *numbers: str) -> str:
     """A line that leaves room for a bar in 80 columns; the first and the last stay.
 
     Example:
-        >>> fitted("adam", "loss 2.3", "12/s", "MFU 40.0%", "1 h 3 min left")
-        'adam: loss 2.3, 12/s, MFU 40.0%, 1 h 3 min left'
-        >>> len(fitted("a" * 30, "loss 2.3", "12/s", "8.19e+04 tokens/s", "59 s left"))
+        >>> fitted("adam", "batch loss 2.3", "12/s", "MFU 40.0%", "1 h 3 min left")
+        'adam: batch loss 2.3, 12/s, MFU 40.0%, 1 h 3 min left'
+        >>> long = "batch loss 2.3", "12/s", "8.19e+04 tokens/s", "59 s left"
+        >>> len(fitted("a" * 30, *long))
         60
     """
     while len(numbers) > 2 and len(", ".join(numbers)) > 48:

@@ -33,13 +33,19 @@ class Workdir:
     """
 
     def __init__(self, path: str):
-        """Names the folder; nothing is read or written yet."""
-        self._path = epath.Path(path)
+        """Names the folder; nothing is read or written yet. A leading ~ is home."""
+        try:
+            self._path = epath.Path(path).expanduser()
+        except KeyError:  # a scheme that nobody knows
+            raise ValueError(
+                f"--workdir={path}: no storage is called {path.partition('://')[0]!r}:"
+                " give a folder, or gs:// or s3://."
+            ) from None
         self.checkpoints = self._path / "checkpoints"
         self._remote = self._path if "://" in path else None
         self._uploaded: dict[Path, tuple[int, int]] = {}
         if self._remote is None:
-            self.local = Path(path)
+            self.local = Path(path).expanduser()
         else:
             self.local = Path(tempfile.mkdtemp(prefix="delayjax-"))
             atexit.register(shutil.rmtree, self.local, ignore_errors=True)

@@ -35,7 +35,7 @@ class Trained:
         self.chunks, self.losses, self.steps = [], [], []
         self.begun = jax.device_get(self.trainer.init())
 
-        def report(step, chunk, counters, seconds, metrics):
+        def report(step, chunk, counters, seconds, metrics, ended):
             self.chunks.append(chunk)
             if metrics is not None:
                 self.steps.append(step)
