@@ -121,6 +121,7 @@ def experiment(config: ConfigDict) -> Experiment:
         arms=[arm(kept), arm(adaptive)],
         grid={"learning_rate": config.learning_rate, "period": config.period},
         seeds=config.seeds,
+        tuned="learning_rate",
         updates=config.updates,
         measure={name: measured(name) for name in ("averages", "period_now")},
         claims=[

@@ -87,6 +87,7 @@ def experiment(config: ConfigDict) -> Experiment:
         arms=[arm(name) for name in makes],
         grid={"delay": config.delay},
         seeds=config.seeds,
+        tuned="learning_rate",
         updates=config.updates,
         claims=[
             undelayed("sgd", 2.19),

@@ -75,6 +75,7 @@ def experiment(config: ConfigDict) -> Experiment:
         ],
         grid={"learning_rate": config.learning_rate, "delay": config.delay},
         seeds=config.seeds,
+        tuned="learning_rate",
         updates=config.updates,
         claims=[
             Claim(

@@ -50,6 +50,7 @@ def experiment(config: ConfigDict) -> Experiment:
         training=late,
         grid={"learning_rate": config.learning_rate, "delay": config.delay},
         seeds=config.seeds,
+        tuned="learning_rate",
         updates=config.updates,
         claims=[
             Claim("Test accuracy undelayed", accuracy(0), about=0.977, within=0.01),

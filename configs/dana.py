@@ -6,7 +6,7 @@ arXiv:1907.11612) keeps a Nesterov momentum for each worker, and a worker takes 
 gradient where all of these momenta will have moved the model. It is compared with
 heavy-ball and Nesterov momentum on the server, and with none. Asynchronous SGD on
 scikit-learn's digits, with the same number of gradients for any number of workers. The
-steps tried are the same for all; the one for a seed is chosen on the other seeds.
+steps tried are the same for all, and the best is chosen on the seeds that are reported.
 
     python -m experiments.main --config=configs/dana.py --workdir=runs/dana
 """
@@ -71,6 +71,7 @@ def experiment(config: ConfigDict) -> Experiment:
         arms=[arm for workers in config.workers for arm in arms(workers)],
         grid={"learning_rate": config.learning_rate},
         seeds=config.seeds,
+        tuned="learning_rate",
         updates=config.updates,
         evaluations=5,
         claims=[

@@ -155,7 +155,6 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.over(
                 "largest",
                 near,
-                tuned=None,
                 fixed=False,
                 color="rule",
                 title="How many updates until the parameters are near?",
@@ -163,7 +162,6 @@ def experiment(config: ConfigDict) -> Experiment:
             ),
             figures.curves(
                 "distance",
-                tuned=None,
                 panels="largest",
                 color="rule",
                 title="How do the parameters come near their fixed point?",

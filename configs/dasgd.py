@@ -113,7 +113,6 @@ def experiment(config: ConfigDict) -> Experiment:
         figures=[
             figures.curves(
                 "train_loss",
-                tuned=None,
                 panels="scale",
                 color="law",
                 title="Which steps converge, if delays are half of the run?",
@@ -121,7 +120,6 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.over(
                 "scale",
                 "train_loss",
-                tuned=None,
                 fixed=False,
                 color="law",
                 title="Which steps converge, if delays are half of the run?",

@@ -65,7 +65,7 @@ def experiment(config: ConfigDict) -> Experiment:
         """The steps of the grid are 10 % apart."""
         return Claim(
             f"Largest stable step at a mean of 16, {law} delays",
-            largest_stable(law=law, mean=16),
+            largest_stable("learning_rate", law=law, mean=16),
             at_least=low,
             at_most=high,
         )
@@ -76,11 +76,12 @@ def experiment(config: ConfigDict) -> Experiment:
         training=late,
         grid={axis: config[axis] for axis in ("law", "learning_rate", "mean")},
         seeds=config.seeds,
+        tuned="learning_rate",
         updates=config.updates,
         claims=[
             Claim(
                 "Largest stable step undelayed",
-                largest_stable(law="geometric", mean=0),
+                largest_stable("learning_rate", law="geometric", mean=0),
                 at_least=1.8,
                 at_most=2.0,
             ),

@@ -71,6 +71,7 @@ def experiment(config: ConfigDict) -> Experiment:
         arms=[arm(variant, period) for variant in variants for period in config.period],
         grid={"learning_rate": config.learning_rate},
         seeds=config.seeds,
+        tuned="learning_rate",
         seconds=config.seconds,
         claims=[
             updates("async_easgd", 260),

@@ -93,6 +93,7 @@ def experiment(config: ConfigDict) -> Experiment:
         ],
         grid={"learning_rate": config.learning_rate},
         seeds=config.seeds,
+        tuned="learning_rate",
         updates=config.updates,
         claims=[
             Claim(

@@ -5,7 +5,7 @@ them train at any time, and the time of a training has a heavy tail. FedAsync (X
 al., arXiv:1903.03934) mixes in each client's model when it arrives. FedBuff (Nguyen et
 al., arXiv:2106.06639) collects ten deltas for an update. All weight by 1 / sqrt(1 +
 tau) and see the same clients at the same times. Each is tuned over sixteen pairs of a
-server's and a client's step, which are chosen for a seed on the other seeds.
+server's and a client's step, which are chosen on the seeds that are reported.
 
     python -m experiments.main --config=configs/fedbuff.py --workdir=runs/fedbuff
 """
@@ -70,10 +70,10 @@ def experiment(config: ConfigDict) -> Experiment:
         return optax.sgd(server_rate)
 
     def loss(name):
-        return tuned("train_loss", over=STEPS, server=name)
+        return tuned("train_loss", server=name)
 
     def soon(name):
-        return seconds_to("train_loss", 0.15, over=STEPS, server=name)
+        return seconds_to("train_loss", 0.15, server=name)
 
     return Experiment(
         question="Should a federated server update for each client, or for a buffer?",
@@ -90,6 +90,7 @@ def experiment(config: ConfigDict) -> Experiment:
         ],
         grid={"client_rate": config.client_rate},
         seeds=config.seeds,
+        tuned=STEPS,
         seconds=config.seconds,
         claims=[
             Claim(
@@ -138,9 +139,9 @@ def experiment(config: ConfigDict) -> Experiment:
             ),
         ],
         figures=[
-            figures.curves("train_loss", against="seconds", tuned=STEPS, target=0.15),
-            figures.curves("train_loss", against="examples", tuned=STEPS),
-            figures.curves("train_loss", against="update", tuned=STEPS),
+            figures.curves("train_loss", against="seconds", target=0.15),
+            figures.curves("train_loss", against="examples"),
+            figures.curves("train_loss", against="update"),
         ],
         notes=(
             "All servers see 20 client trainings a second. FedBuff reaches a training"

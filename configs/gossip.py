@@ -70,6 +70,7 @@ def experiment(config: ConfigDict) -> Experiment:
         arms=[arm(name, workers) for workers in config.workers for name in compared],
         grid={"learning_rate": config.learning_rate},
         seeds=config.seeds,
+        tuned="learning_rate",
         examples=config.examples,
         claims=[
             behind(few, about=0.0, within=0.01),

@@ -92,6 +92,7 @@ def experiment(config: ConfigDict) -> Experiment:
         arms=[arm(*own) for own in clusters],
         grid={"learning_rate": config.learning_rate, "law": {"none": 0, "inverse": 1}},
         seeds=config.seeds,
+        tuned="learning_rate",
         examples=config.examples,
         claims=[
             Claim("Seconds without", synchronous, about=249, within=4),

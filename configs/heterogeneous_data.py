@@ -81,6 +81,7 @@ def experiment(config: ConfigDict) -> Experiment:
         ],
         grid={"learning_rate": config.learning_rate},
         seeds=config.seeds,
+        tuned="learning_rate",
         seconds=config.seconds,
         claims=[
             Claim(

@@ -75,7 +75,7 @@ def experiment(config: ConfigDict) -> Experiment:
         updates=config.updates,
         evaluate_every=config.evaluate_every,
         figures=[
-            figures.curves("train_loss", tuned=None),
-            figures.curves("test_error", tuned=None),
+            figures.curves("train_loss"),
+            figures.curves("test_error"),
         ],
     )

@@ -83,6 +83,7 @@ def experiment(config: ConfigDict) -> Experiment:
         ],
         grid={"learning_rate": config.learning_rate},
         seeds=config.seeds,
+        tuned="learning_rate",
         seconds=config.seconds,
         claims=claims(config, staleness, update_seconds),
         figures=[

@@ -130,6 +130,7 @@ def experiment(config: ConfigDict) -> Experiment:
             "attack": {name: number for number, name in enumerate(attacks)},
         },
         seeds=config.seeds,
+        tuned="learning_rate",
         updates=config.updates,
         evaluations=5,
         claims=[

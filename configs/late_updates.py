@@ -84,6 +84,7 @@ def experiment(config: ConfigDict) -> Experiment:
             for gradients in ("fresh", "late", "corrected")
         ],
         seeds=config.seeds,
+        tuned="learning_rate",
         updates=config.updates,
         claims=[
             claim("heavy ball", "late", "fresh", 2.75, within=0.7),
@@ -96,7 +97,6 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.over(
                 "learning_rate",
                 "train_loss",
-                tuned=None,
                 fixed=False,
                 panels="optimizer",
                 color="gradients",

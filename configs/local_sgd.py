@@ -71,6 +71,7 @@ def experiment(config: ConfigDict) -> Experiment:
         arms=[(labels, replicas(own, cluster, adam)) for labels, own in compared],
         grid={"learning_rate": config.learning_rate},
         seeds=config.seeds,
+        tuned="learning_rate",
         seconds=config.seconds,
         claims=[
             updates(180, method="gradients"),

@@ -79,6 +79,7 @@ def experiment(config: ConfigDict) -> Experiment:
             },
         },
         seeds=config.seeds,
+        tuned="learning_rate",
         updates=config.updates,
         claims=[
             Claim(

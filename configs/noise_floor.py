@@ -65,7 +65,7 @@ def experiment(config: ConfigDict) -> Experiment:
     def stable_step(delay, step):
         return Claim(
             f"Largest stable step of those tried, {delay} late",
-            largest_stable(delay=delay),
+            largest_stable("learning_rate", delay=delay),
             about=step,
             within=1e-6,
         )
@@ -78,6 +78,7 @@ def experiment(config: ConfigDict) -> Experiment:
         training=late,
         grid={"learning_rate": config.learning_rate, "delay": config.delay},
         seeds=config.seeds,
+        tuned="learning_rate",
         updates=config.updates,
         claims=[
             Claim(

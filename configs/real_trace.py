@@ -62,6 +62,7 @@ def experiment(config: ConfigDict) -> Experiment:
             "law": {name: number for number, name in enumerate(laws)},
         },
         seeds=config.seeds,
+        tuned="learning_rate",
         updates=config.updates,
         claims=[
             Claim(

@@ -32,6 +32,7 @@ def get_config() -> ConfigDict:
             batch_size=4,  # examples a gradient
             examples=27_000,  # twenty times all of them
             seeds=5,
+            tuning_seeds=5,  # that choose the step size, and are not reported
         )
     )
 
@@ -73,20 +74,22 @@ def experiment(config: ConfigDict) -> Experiment:
             "law": {"none": 0, "inverse": 1, "by_mean": 2},
         },
         seeds=config.seeds,
+        tuned="learning_rate",
+        tuning_seeds=config.tuning_seeds,
         examples=config.examples,
         claims=[
-            accuracy("n = 1", fixed(1, "none"), 0.887, 0.05),
+            accuracy("n = 1", fixed(1, "none"), 0.937),
             Claim(
                 "At the step for n = 1, n = 30 and no law: failed, or a guess",
                 lambda found: not fixed(30, "none")(found) > 0.5,
             ),
-            accuracy("n = 15, the same step, inverse", fixed(15, "inverse"), 0.951),
-            accuracy("n = 30, the same, inverse", fixed(30, "inverse"), 0.9, 0.05),
-            accuracy("n = 30, the same step, by mean", fixed(30, "by_mean"), 0.949),
+            accuracy("n = 15, the same step, inverse", fixed(15, "inverse"), 0.96),
+            accuracy("n = 30, the same, inverse", fixed(30, "inverse"), 0.957),
+            accuracy("n = 30, the same step, by mean", fixed(30, "by_mean"), 0.956),
             accuracy(
                 "n = 30, no law, step tuned",
                 tuned("test_accuracy", n=30, law="none"),
-                0.961,
+                0.963,
             ),
             Claim(
                 "Mean staleness of n = 15",
@@ -110,7 +113,7 @@ def experiment(config: ConfigDict) -> Experiment:
             "At the step that is best for n = 1 training fails from n = 6 on, and"
             " either law rescues it: as published. With the step tuned for each n,"
             " plain SGD does as well as either law at every n: the law is a step size."
-            " The step that is best for n = 1 is chancy: it is 0.95 accurate under the"
-            " seeds that chose it, and 0.89 where it is chosen on the other seeds."
+            " The step that is best for n = 1, 0.03, is chancy: there it is 0.937"
+            " accurate under these seeds, and 0.947 under the seeds that chose it."
         ),
     )

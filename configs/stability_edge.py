@@ -67,7 +67,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
     def stable(delay, low, high):
         text = f"Largest stable step {delay} late, over the line"
-        measure = largest_stable(delay=delay)
+        measure = largest_stable("learning_rate", delay=delay)
         return Claim(
             text,
             lambda found: measure(found) / limit(delay),
@@ -106,6 +106,7 @@ def experiment(config: ConfigDict) -> Experiment:
         training=late,
         grid={"learning_rate": config.learning_rate, "delay": config.delay},
         seeds=config.seeds,
+        tuned="learning_rate",
         updates=config.updates,
         claims=claims.get(config.task, []),
         figures=[

@@ -58,7 +58,7 @@ def experiment(config: ConfigDict) -> Experiment:
     limit = dj.stability.optimal_workers(step, laws["regular"]).limit
 
     def until(law, workers):
-        return seconds_to("train_loss", config.target, None, law=law, workers=workers)
+        return seconds_to("train_loss", config.target, law=law, workers=workers)
 
     many = [count for count in config.workers if count > 2 * limit]
 
@@ -110,12 +110,11 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.over(
                 "workers",
                 figures.TimeTo("train_loss", config.target),
-                tuned=None,
                 color="law",
                 fixed=False,
                 title="How many workers are fastest, and how many fail?",
             ),
-            figures.curves("train_loss", against="seconds", tuned=None, panels="law"),
+            figures.curves("train_loss", against="seconds", panels="law"),
         ],
         notes=(
             "The largest curvature at the start is 1.53, and theory's limit for regular"

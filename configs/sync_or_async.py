@@ -95,6 +95,8 @@ def experiment(config: ConfigDict) -> Experiment:
             for method in compared
         ],
         seeds=config.seeds,
+        tuned="learning_rate",
+        tuned_by=target,
         seconds=config.seconds,
         evaluations=50,
         claims=[
@@ -111,7 +113,6 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.over(
                 "latency_seconds",
                 target,
-                by=target,
                 panels="batch_size",
                 color="method",
                 fixed=False,

@@ -115,6 +115,8 @@ def experiment(config: ConfigDict) -> Experiment:
         arms=[arm for workers in config.workers for arm in arms(workers)],
         grid={"learning_rate": config.learning_rate},
         seeds=config.seeds,
+        tuned="learning_rate",
+        tuned_by=target,
         seconds=config.seconds,
         evaluations=50,
         measure={"gradient_norm": gradient_norm},
@@ -123,7 +125,6 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.over(
                 "workers",
                 target,
-                by=target,
                 color="method",
                 fixed=False,
                 title=f"How soon is the gradient's norm {config.target}?",
@@ -131,7 +132,6 @@ def experiment(config: ConfigDict) -> Experiment:
             figures.curves(
                 "gradient_norm",
                 against="seconds",
-                by=target,
                 panels="workers",
                 only={"method": ("ASGD", "Rennala", "Ringmaster", "Ringleader")},
             ),

@@ -95,7 +95,7 @@ def experiment(config: ConfigDict) -> Experiment:
         updates=config.updates,
         evaluate_every=config.evaluate_every,
         figures=[
-            figures.curves("train_loss", tuned=None),
-            figures.curves("test_loss", tuned=None),
+            figures.curves("train_loss"),
+            figures.curves("test_loss"),
         ],
     )

@@ -147,7 +147,6 @@ def experiment(config: ConfigDict) -> Experiment:
         only = {"task": ("no noise", "noise"), "momentum": momenta}
         return figures.over(
             *("delay", metric),
-            tuned=None,
             fixed=False,
             panels="task",
             color="momentum",
@@ -161,6 +160,7 @@ def experiment(config: ConfigDict) -> Experiment:
         arms=arms,
         grid={"delay": config.delay, "momentum": ways},
         seeds=config.seeds,
+        tuned="learning_rate",
         updates=config.updates,
         evaluations=50,
         measure={

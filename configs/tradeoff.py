@@ -78,6 +78,7 @@ def experiment(config: ConfigDict) -> Experiment:
         arms=arms,
         grid={"learning_rate": config.learning_rate},
         seeds=config.seeds,
+        tuned="learning_rate",
         examples=config.examples,
         claims=[
             accuracy("30 in hardsync", 0.969, protocol="hardsync", workers=30),

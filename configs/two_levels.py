@@ -72,6 +72,7 @@ def experiment(config: ConfigDict) -> Experiment:
         arms=[arm(workers) for workers in config.workers],
         grid={"learning_rate": config.learning_rate, "cores": config.cores},
         seeds=config.seeds,
+        tuned="learning_rate",
         examples=config.examples,
         measure={"excess_loss": over_optimum},
         claims=[

@@ -67,6 +67,7 @@ def experiment(config: ConfigDict) -> Experiment:
         arms=[arm(name, workers) for workers in config.workers for name in compared],
         grid={"learning_rate": config.learning_rate},
         seeds=config.seeds,
+        tuned="learning_rate",
         seconds=config.seconds,
         claims=[
             updates("Allreduce-SGD", 111),

@@ -66,9 +66,7 @@ def experiment(config: ConfigDict) -> Experiment:
         )
 
     def until(law, workers, about):
-        measure = seconds_to(
-            "train_loss", config.target, None, law=law, workers=workers
-        )
+        measure = seconds_to("train_loss", config.target, law=law, workers=workers)
         text = f"Seconds until {config.target:g}, {law}, {workers} workers"
         return Claim(text, measure, about=about, within=0.05 * about)
 

@@ -36,7 +36,7 @@ def draw(edge: Run, language: Run, limit: Any) -> Figure:
             f"{edge.folder} must be a run of one optimizer under one law of delays:"
             " configs/stability_edge.py makes one."
         )
-    chosen = tables.choose(language, "test_loss", "learning_rate", "train_loss", None)
+    chosen = tables.choose(language, "test_loss", None, "delay")
     table = over.numbers(chosen, "delay", fixed=False)
     named = tables.name(table, over.series_in(table, "delay"), spread=False)
     table = excess(table, named)

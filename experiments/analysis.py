@@ -1,7 +1,7 @@
 """Questions to the tables of a run: which step is best, and how sure is a mean."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -67,18 +67,17 @@ def label(values: Mapping[Hashable, Any]) -> str:
 
 def best(
     frame: pd.DataFrame,
-    over: str | Sequence[str] = "learning_rate",
+    over: str | Sequence[str],
     *,
     by: str = "train_loss",
     series: Sequence[str] | None = None,
     largest: bool = False,
+    tuning: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """The rows of the best value of some axes, for each series and seed.
+    """The rows at the best value of some axes: one value for all seeds of a series.
 
-    The value for a seed is chosen by the mean of `by` over the *other* seeds, so that
-    no number is reported on the seed that it was chosen by. A diverged cell counts as
-    worst. With one seed there are no others: its own decides, and `tuned_on` says
-    "the same seed".
+    Best is the value with the smallest mean of `by` over the seeds that choose. A
+    diverged cell counts as worst, and so does a seed without a row.
 
     Args:
         frame: results, a row a cell and seed.
@@ -87,36 +86,38 @@ def best(
         series: the columns that tell series apart; by default all labels and axes but
             `over`.
         largest: whether the largest `by` is best.
+        tuning: results of other seeds, which choose; None: the rows of `frame`
+            themselves do, which flatters the best of many values.
 
     Returns:
-        One row a series and seed, with the column `tuned_on`.
+        Rows of `frame`, as they are, series by series.
 
     Example:
-        >>> rows = [(0.1, 0, 3.0), (0.1, 1, 1.0), (0.3, 0, 2.0), (0.3, 1, 2.0)]
+        >>> rows = [(0.1, 0, 3.0), (0.1, 1, 2.0), (0.3, 0, 2.0), (0.3, 1, 2.0)]
         >>> frame = pd.DataFrame(rows, columns=["learning_rate", "seed", "train_loss"])
-        >>> best(frame)[["seed", "learning_rate", "train_loss"]].values.tolist()
-        [[0.0, 0.1, 3.0], [1.0, 0.3, 2.0]]
+        >>> best(frame, "learning_rate").values.tolist()
+        [[0.3, 0.0, 2.0], [0.3, 1.0, 2.0]]
+        >>> other = frame.assign(seed=7, train_loss=[1.0, 1.0, 2.0, 2.0])
+        >>> best(frame, "learning_rate", tuning=other).values.tolist()
+        [[0.1, 0.0, 3.0], [0.1, 1.0, 2.0]]
     """
     axes = [over] if isinstance(over, str) else list(over)
     if series is None:
         series = [name for name in settings(frame) if name not in axes]
-    frame = frame.reset_index(drop=True)
-    score = frame[by] * (-1.0 if largest else 1.0)
-    if "diverged" in frame:
-        score = score.where(frame["diverged"] == 0, np.inf)
-    score = score.fillna(np.inf)
+    cells = frame[[*series, *axes]].drop_duplicates()
+    judged = frame if tuning is None else tuning.merge(cells, on=[*cells])
+    score = judged[by] * (-1.0 if largest else 1.0)
+    if "diverged" in judged:
+        score = score.where(judged["diverged"] == 0, np.inf)
+    scored = judged.assign(**{by: score.fillna(np.inf)})
     chosen = []
-    for _, group in grouped(frame, series):
-        cell = group.groupby(axes, dropna=False, sort=False).ngroup().to_numpy()
-        seeds, seed = np.unique(group["seed"], return_inverse=True)
-        scores = np.full((cell.max() + 1, len(seeds)), np.inf)
-        scores[cell, seed] = score[group.index]
-        for s in range(len(seeds)):
-            others = np.delete(scores, s, axis=1) if len(seeds) > 1 else scores
-            winner = others.mean(1).argmin()
-            on = "the other seeds" if len(seeds) > 1 else "the same seed"
-            chosen.append(group[(cell == winner) & (seed == s)].assign(tuned_on=on))
-    return pd.concat(chosen) if chosen else frame.assign(tuned_on="")
+    for _, group in grouped(scored, series):
+        each = group.groupby(axes, dropna=False, sort=False)[by].agg(["mean", "size"])
+        whole = each["size"] == group["seed"].nunique()
+        value = each.index[each["mean"].where(whole, np.inf).argmin()]
+        row = dict(zip(axes, value if len(axes) > 1 else (value,), strict=True))
+        chosen.append(group[series].iloc[[0]].assign(**row))
+    return pd.concat(chosen).merge(frame)[[*frame]] if chosen else frame
 
 
 def grouped(frame: pd.DataFrame, by: Sequence[str]) -> Any:
@@ -239,3 +240,86 @@ def time_to(
             for key, curve in grouped(curves, names)
         }
     ).rename_axis(names)
+
+
+class TimeTo(NamedTuple):
+    """A metric: when another metric first reaches a value.
+
+    Attributes:
+        metric: the column of the curves.
+        value: that is to be reached.
+        along: "seconds", "update" or "examples".
+        largest: whether more is better.
+    """
+
+    metric: str
+    value: float
+    along: str = "seconds"
+    largest: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return f"{self.along}_to_{self.metric}_{self.value:g}"
+
+    def of(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+        """The results with this column; inf where the value is not reached.
+
+        Whether a cell diverged is left out: it counts whether it got there, not what
+        became of it afterwards.
+        """
+        when = time_to(
+            curves, self.metric, self.value, along=self.along, largest=self.largest
+        )
+        keys = list(when.index.names)
+        column = when.rename(self.name).reset_index()
+        found = results.merge(column, on=keys, how="left")
+        return found.drop(columns="diverged", errors="ignore")
+
+
+class Choice(NamedTuple):
+    """Which axes of a run are tuned, by what, and on which seeds.
+
+    Attributes:
+        axes: whose best value each series gets.
+        by: the metric that decides, the smallest.
+        results: of the tuning seeds; None where the seeds that are reported choose.
+        curves: of the tuning seeds.
+    """
+
+    axes: tuple[str, ...] = ()
+    by: str | TimeTo = "train_loss"
+    results: pd.DataFrame | None = None
+    curves: pd.DataFrame | None = None
+
+    def but(self, *axes: str | None) -> "Choice":
+        """The choice where these axes are shown instead of tuned."""
+        return self._replace(axes=tuple(a for a in self.axes if a not in axes))
+
+    def best(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+        """The rows of some results at the chosen values; see `best`."""
+        names = settings(results)
+        axes = [axis for axis in self.axes if axis in names]
+        if not axes or results.empty:
+            return results
+        tuning = None
+        if self.results is not None:
+            tuning = self.judged(self.results, self.curves)
+        judged = self.judged(results, curves)
+        rows = best(judged, axes, by=self.column, tuning=tuning)
+        keys = [*names, "seed"]
+        return rows[keys].merge(results, on=keys)[[*results]]
+
+    def judged(self, results: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+        """Results with the metric that decides, `column`."""
+        return results if isinstance(self.by, str) else self.by.of(results, curves)
+
+    @property
+    def column(self) -> str:
+        """The name of the metric that decides."""
+        return self.by if isinstance(self.by, str) else self.by.name
+
+    @property
+    def seeds(self) -> list[int]:
+        """The tuning seeds; none where the seeds that are reported choose."""
+        return [] if self.results is None else sorted(set(self.results["seed"]))

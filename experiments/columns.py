@@ -11,7 +11,7 @@ FATES = (
 )
 """What the runner counts in each cell."""
 
-OURS = frozenset((*CLOCKS, *FATES, "run", "tuned_on"))
+OURS = frozenset((*CLOCKS, *FATES, "run"))
 """Columns that the runner and its analysis write themselves."""
 
 
@@ -55,12 +55,18 @@ def check_metrics(metrics: Iterable[str], settings: Iterable[str]) -> None:
         ValueError: `evaluate` or `measure` has the metric 'delay', an axis or a label \
 too: choose another name.
     """
-    metrics, settings = [*metrics], {*settings}
+    metrics = [*metrics]
     if "train_loss" not in metrics:
         raise ValueError(
             "The task's `evaluate` must return 'train_loss', by which a cell counts as"
             f" diverged, got {', '.join(metrics) or 'nothing'}: add it."
         )
+    check_measured(metrics, settings)
+
+
+def check_measured(metrics: Iterable[str], settings: Iterable[str]) -> None:
+    """The same of some of the metrics, of which `train_loss` need not be one."""
+    metrics, settings = [*metrics], {*settings}
     derived = {f"{part}_error" for part in ("train", "test")}
     derived = {n for n in derived if n.replace("error", "accuracy") in metrics}
     derived |= {"gap"} if "test_loss" in metrics else set()

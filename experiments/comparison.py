@@ -211,7 +211,7 @@ class Comparison:
         """What each rule wins back of the loss that lateness costs, the best first.
 
         With L(rule) the mean loss over all late clusters, each at its best trial, which
-        was chosen on the other seeds,
+        was chosen on these same seeds,
 
             excess     = L(rule) - L(plain, no delay)
             won back   = (L(plain) - L(rule)) / (L(plain) - L(plain, no delay))
@@ -228,7 +228,9 @@ class Comparison:
             `least_at`, the cluster where the rule wins back least.
         """
         series = ["optimizer", "rule", "cluster"]
-        best = analysis.best(found.results, by=self.metric, series=series)
+        best = analysis.best(
+            found.results, "learning_rate", by=self.metric, series=series
+        )
         start = found.curves[found.curves["update"] == 0]
         most = best["optimizer"].map(start.groupby("optimizer")[self.metric].max())
         loss = best[self.metric]

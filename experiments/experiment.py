@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from experiments import columns
+from experiments.analysis import TimeTo
 from experiments.tasks.task import Task
 from experiments.training.gradients import as_training
 from experiments.training.rules import Training
 
 _MOST_SEEDS = 10_000
+_FIRST_TUNING_SEED = 1000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +58,14 @@ class Experiment:
             functions allow it, so that all cells are one compiled program; every other
             value is a program of its own.
         static: axes that are never traced.
-        seeds: how many (3 is the seeds 0, 1, 2), or which.
+        seeds: that are reported: how many (3 is the seeds 0, 1, 2), or which.
+        tuned: axes whose best value each series gets, in tables, figures and claims; a
+            series is what all other axes and labels tell apart.
+        tuned_by: the metric that says what is best, the smallest: a column of the
+            results, or a `figures.TimeTo`.
+        tuning_seeds: that choose the best value and are not reported: how many (3 is
+            the seeds 1000, 1001, 1002), or which. Without them `seeds` choose
+            themselves, which flatters the best of many values, and the report says so.
         updates: of the parameters.
         seconds: of simulated time; needs a training that takes time.
         examples: in the gradients that were applied.
@@ -79,6 +88,9 @@ class Experiment:
     )
     static: Sequence[str] = ()
     seeds: int | Sequence[int] = 3
+    tuned: str | Sequence[str] = ()
+    tuned_by: str | TimeTo = "train_loss"
+    tuning_seeds: int | Sequence[int] = ()
     updates: int | None = None
     seconds: float | None = None
     examples: int | None = None
@@ -120,24 +132,20 @@ class Experiment:
             raise ValueError(
                 f"`evaluations` must be at least 1, got {self.evaluations}."
             )
-        many = self.seeds if isinstance(self.seeds, Sequence) else (self.seeds,)
-        if isinstance(self.seeds, str) or not all(map(_is_whole, many)):
-            raise ValueError(
-                f"`seeds` must be a whole number, or a tuple of them, got"
-                f" {self.seeds!r}: 3 is the seeds 0, 1, 2."
-            )
-        if isinstance(self.seeds, int) and not 0 < self.seeds <= _MOST_SEEDS:
-            raise ValueError(
-                f"`seeds` must be at least one and at most {_MOST_SEEDS:,}, got"
-                f" {self.seeds}: it says how many; (7,) is the seed 7."
-            )
+        _check_seeds("seeds", self.seeds, least=1)
         if not self.seed_numbers:
             raise ValueError(f"`seeds` must be at least one, got {self.seeds}.")
-        if len(set(self.seed_numbers)) < len(self.seed_numbers) or any(
-            not 0 <= seed < 2**31 for seed in self.seed_numbers
-        ):
+        _check_seeds("tuning_seeds", self.tuning_seeds, least=0)
+        both = {*self.seed_numbers} & {*self.tuning_seed_numbers}
+        if both:
             raise ValueError(
-                f"`seeds` must be different numbers in 0 .. 2^31 - 1, got {self.seeds}."
+                f"`tuning_seeds` are not reported, but {min(both)} is in `seeds` too:"
+                " name others."
+            )
+        if self.tuning_seed_numbers and not self.tuned_axes:
+            raise ValueError(
+                f"`tuning_seeds` is {self.tuning_seeds}, but nothing is tuned: name an"
+                " axis in `tuned`, or leave them out."
             )
         arms = self.all_arms
         for grid in (self.grid, *(arm.grid for arm in arms)):
@@ -148,22 +156,60 @@ class Experiment:
             for name in arm.labels:
                 columns.check_setting(name, "`arms` have the label")
         axes = {*self.grid, *(axis for arm in arms for axis in arm.grid)}
-        unknown = set(self.static) - axes
-        if unknown:
-            raise ValueError(f"`static` names no axis of the grid: {sorted(unknown)}.")
+        labels = {label for arm in arms for label in arm.labels}
+        columns.check_measured(self.measure, axes | labels)
+        for what, names in (("static", self.static), ("tuned", self.tuned_axes)):
+            unknown = set(names) - axes
+            if unknown:
+                raise ValueError(
+                    f"`{what}` names no axis of the grid: {sorted(unknown)}."
+                )
 
     @property
     def seed_numbers(self) -> tuple[int, ...]:
-        """The seeds, as numbers."""
-        if isinstance(self.seeds, int):
-            return tuple(range(self.seeds))
-        return tuple(self.seeds)
+        """The seeds that are reported, as numbers."""
+        return _numbers(self.seeds, 0)
+
+    @property
+    def tuning_seed_numbers(self) -> tuple[int, ...]:
+        """The seeds that choose, as numbers."""
+        return _numbers(self.tuning_seeds, _FIRST_TUNING_SEED)
+
+    @property
+    def tuned_axes(self) -> tuple[str, ...]:
+        """The axes that are tuned."""
+        return (self.tuned,) if isinstance(self.tuned, str) else tuple(self.tuned)
 
     @property
     def all_arms(self) -> list[Arm]:
         """The arms; one without labels where there is but one training."""
         arms = self.arms or [Arm(training=as_training(self.training))]
         return [_as_arm(arm) for arm in arms]
+
+
+def _numbers(seeds: int | Sequence[int], first: int) -> tuple[int, ...]:
+    if isinstance(seeds, int):
+        return tuple(range(first, first + seeds))
+    return tuple(seeds)
+
+
+def _check_seeds(name: str, seeds: int | Sequence[int], *, least: int) -> None:
+    many = seeds if isinstance(seeds, Sequence) else (seeds,)
+    if isinstance(seeds, str) or not all(map(_is_whole, many)):
+        raise ValueError(
+            f"`{name}` must be a whole number, or a tuple of them, got {seeds!r}: it"
+            " says how many, or which."
+        )
+    if isinstance(seeds, int):
+        if not least <= seeds <= _MOST_SEEDS:
+            raise ValueError(
+                f"`{name}` must be at least {least} and at most {_MOST_SEEDS:,}, got"
+                f" {seeds}: it says how many; (7,) is the seed 7."
+            )
+    elif len(set(seeds)) < len(seeds) or any(not 0 <= s < 2**31 for s in seeds):
+        raise ValueError(
+            f"`{name}` must be different numbers in 0 .. 2^31 - 1, got {seeds}."
+        )
 
 
 def check_axis(axis: str, values: Sequence[Any] | Mapping[str, Any]) -> None:

@@ -42,6 +42,11 @@ _PROFILE = flags.DEFINE_list(
 _CHECKPOINT_EVERY = flags.DEFINE_integer(
     "checkpoint_every", None, "Updates; by default every 30 s."
 )
+_KEEP_CHECKPOINTS = flags.DEFINE_bool(
+    "keep_checkpoints",
+    False,
+    "Keep those of the finished run, so that more updates go on from there.",
+)
 _ANEW = flags.DEFINE_bool(
     "anew", False, "Remove the records of the run in the folder, and begin again."
 )
@@ -63,7 +68,8 @@ _COMPILE_CACHE = flags.DEFINE_string(
     " cache. '' keeps none.",
 )
 # what all processes do alike depends on them
-_SHARED_FLAGS = (_WORKDIR, _SHARD, _CHECKPOINT_EVERY, _ANEW, _DRY_RUN)
+_SHARED_FLAGS = (_WORKDIR, _SHARD, _CHECKPOINT_EVERY, _KEEP_CHECKPOINTS, _ANEW)
+_SHARED_FLAGS += (_DRY_RUN,)
 
 
 def main(argv: list[str]) -> None:
@@ -103,6 +109,7 @@ def main(argv: list[str]) -> None:
             changed=configs.changed(source, chosen),
             source=source,
             checkpoint_every=_CHECKPOINT_EVERY.value,
+            keep_checkpoints=_KEEP_CHECKPOINTS.value,
             anew=_ANEW.value,
             writers=_writers(chosen),
             profile=profile,

@@ -1,6 +1,6 @@
 """What claims measure: numbers of a run's tables."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,43 +12,23 @@ from experiments.records import Found
 Measure = Callable[[Found], float]
 
 
-def tuned(
-    metric: str,
-    over: str | Sequence[str] = "learning_rate",
-    *,
-    by: str = "train_loss",
-    **where: Any,
-) -> Measure:
-    """The mean over seeds of a metric, at the best value of some axes.
+def tuned(metric: str, **where: Any) -> Measure:
+    """The mean over seeds of a metric, at the best value of the tuned axes.
 
     Args:
-        metric: a column of the results; the tuned axis means its best value.
-        over: the axes; see `analysis.best`.
-        by: the metric that decides.
+        metric: a column of the results; a tuned axis means its best value.
         **where: which settings, {label or axis: value}.
     """
+    return lambda found: _mean(_best(found, where), metric)
+
+
+def kept(metric: str, *, best_at: Mapping[str, Any], **where: Any) -> Measure:
+    """The same at the values that are best for other settings, `best_at`."""
 
     def measure(found):
-        return _mean(analysis.best(_those(found, where), over, by=by), metric)
-
-    return measure
-
-
-def kept(
-    metric: str,
-    over: str = "learning_rate",
-    *,
-    best_at: Mapping[str, Any],
-    by: str = "train_loss",
-    **where: Any,
-) -> Measure:
-    """The same at the value of an axis that is best for other settings, `best_at`."""
-
-    def measure(found):
-        reference = analysis.best(_those(found, best_at), over, by=by)
-        own = _those(found, where)
-        rows = own.merge(reference[["seed", over]], on=["seed", over])
-        return _mean(rows, metric)
+        axes = [axis for axis in found.choice.axes if axis in found.results]
+        reference = _best(found, best_at)[["seed", *axes]]
+        return _mean(_those(found, where).merge(reference, on=["seed", *axes]), metric)
 
     return measure
 
@@ -58,7 +38,7 @@ def mean(metric: str, **where: Any) -> Measure:
     return lambda found: _mean(_those(found, where), metric)
 
 
-def largest_stable(over: str = "learning_rate", **where: Any) -> Measure:
+def largest_stable(over: str, **where: Any) -> Measure:
     """The largest value such that no seed diverges at it or at a smaller one; or nan.
 
     A diverged cell ends above the loss that it began with, or is not finite.
@@ -73,25 +53,18 @@ def largest_stable(over: str = "learning_rate", **where: Any) -> Measure:
 
 
 def seconds_to(
-    metric: str,
-    value: float,
-    over: str | Sequence[str] | None = "learning_rate",
-    **where: Any,
+    metric: str, value: float, *, along: str = "seconds", **where: Any
 ) -> Measure:
     """The mean over seeds of the simulated seconds until a metric falls to a value.
 
-    At the value of the axes that gets there soonest (None: there is no such axis); inf
-    where some seed never does.
+    At the best value of the tuned axes, as the experiment chooses it; inf where some
+    seed never gets there. `along` is the column of the curves that has the seconds.
     """
+    time = analysis.TimeTo(metric, value, along)
 
     def measure(found):
-        curves = _chosen(found.curves, where)
-        when = analysis.time_to(curves, metric, value).rename("seconds_to_target")
-        when.index.names = [*analysis.settings(curves), "seed"]
-        rows = when.reset_index()
-        if over:
-            rows = analysis.best(rows, over, by="seconds_to_target")
-        return _mean(rows, "seconds_to_target")
+        rows = time.of(_best(found, where), _chosen(found.curves, where))
+        return _mean(rows, time.name)
 
     return measure
 
@@ -113,18 +86,23 @@ def _chosen(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
     return chosen
 
 
+def _best(found: Found, where: Mapping[str, Any]) -> pd.DataFrame:
+    curves = _chosen(found.curves, where) if len(found.curves) else found.curves
+    return found.choice.best(_those(found, where), curves)
+
+
 def _those(found: Found, where: Mapping[str, Any]) -> pd.DataFrame:
     return analysis.derived(_chosen(found.results, where))
 
 
 def _mean(rows: pd.DataFrame, metric: str) -> float:
     """The mean of all rows; nan where one diverged and the metric is of its model."""
-    if metric not in _FACTS and "diverged" in rows and rows["diverged"].any():
+    fact = metric in _FACTS or metric in analysis.settings(rows)
+    if not fact and "diverged" in rows and rows["diverged"].any():
         return np.nan
     return float(rows[metric].mean())
 
 
-_FACTS = ("seconds", "updates", "examples", "learning_rate")
-_FACTS += ("dropped", "dropped_in_row")
-_FACTS += ("staleness_mean", "staleness_p99", "staleness_max", "diverged")
+_FACTS = ("seconds", "updates", "examples", "dropped", "dropped_in_row", "diverged")
+_FACTS += ("staleness_mean", "staleness_p99", "staleness_max")
 """What does not depend on the model."""

@@ -74,7 +74,7 @@ def programs(experiment: Experiment, *, devices: int | None = None) -> list[Prog
             `Task.batches` says.
     """
     plan = Plan(
-        experiment.seed_numbers,
+        experiment.seed_numbers + experiment.tuning_seed_numbers,
         experiment.updates,
         experiment.seconds,
         experiment.examples,

@@ -36,10 +36,17 @@ class Found(NamedTuple):
 
     A row of `results` is a cell and a seed after the last update; a row of `curves` is
     one at an evaluation. Both have a column for each label, each axis and the seed.
+    `choice` says what is tuned, and has the tables of the tuning seeds.
     """
 
     results: pd.DataFrame
     curves: pd.DataFrame
+    choice: analysis.Choice = analysis.Choice()
+
+    @property
+    def best(self) -> pd.DataFrame:
+        """The results of each series at its best value of the tuned axes."""
+        return self.choice.best(self.results, self.curves)
 
 
 class Folder:
@@ -105,6 +112,9 @@ class Folder:
             "changed": dict(changed),
             "settings": settings(programs),
             "seeds": list(experiment.seed_numbers),
+            "tuning_seeds": list(experiment.tuning_seed_numbers),
+            "tuned": list(experiment.tuned_axes),
+            "tuned_by": _metric_record(experiment.tuned_by),
             "programs": [
                 {
                     "name": program.name,
@@ -133,6 +143,7 @@ class Folder:
                 "started": before.get("started")
                 or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
                 "wall_seconds": before.get("wall_seconds", 0.0),
+                "finished": before.get("finished", {}),
             }
         )
 
@@ -183,6 +194,26 @@ class Folder:
                 f"{path} cannot be read ({error}): choose another --workdir."
             ) from error
 
+    def finish(self, programs: Mapping[str, Any]) -> None:
+        """Notes that the tables are whole.
+
+        Args:
+            programs: {name: {"updates": ..., "metrics": [...]}}.
+        """
+        self._write(self.read() | {"finished": dict(programs)})
+
+    def is_finished(self, programs: Mapping[str, Any]) -> bool:
+        """Whether the tables have these updates and metrics of these programs."""
+        there = self.read().get("finished", {})
+        return all(
+            (self.path / f"{t}.csv").exists() for t in Found._fields[:2]
+        ) and all(
+            name in there
+            and there[name]["updates"] == own["updates"]
+            and {*own["metrics"]} <= {*there[name]["metrics"]}
+            for name, own in programs.items()
+        )
+
     def spent(self, seconds: float) -> None:
         """Adds to the time that the run took."""
         record = self.read()
@@ -207,8 +238,11 @@ def _check_same(
         if there["config"].get(key) != here["config"].get(key)
         and key not in ("updates", "seconds", "examples", "target")
     ]
-    if there["seeds"] != here["seeds"]:
-        differing.append(f"  seeds: {there['seeds']} there, {here['seeds']} now")
+    differing += [
+        f"  {what.replace('_', ' ')}: {there.get(what)} there, {here[what]} now"
+        for what in ("seeds", "tuning_seeds")
+        if there.get(what, []) != here[what]
+    ]
     for what in ("cells", "facts", "batch"):
         old, new = (
             {program["name"]: program.get(what) for program in run["programs"]}
@@ -468,17 +502,42 @@ def settings(programs: Iterable[Program]) -> list[str]:
 
 
 def tables(
+    experiment: Experiment,
     settings: Sequence[str],
     results: Sequence[Mapping[str, Any]],
     curves: Sequence[Mapping[str, Any]],
 ) -> Found:
-    """Rows as tables: settings on the left of the seed, what was measured right."""
+    """Rows as tables: settings on the left of the seed, what was measured right.
+
+    The rows of the tuning seeds are in the tables of `choice` alone.
+    """
     made = []
     for rows in (results, curves):
         table = analysis.derived(pd.DataFrame(rows))
         measured = [name for name in table if name not in settings]
         made.append(table.reindex(columns=[*settings, *measured]))
-    return Found(*made)
+    choice = analysis.Choice(experiment.tuned_axes, experiment.tuned_by)
+    tuning = experiment.tuning_seed_numbers
+    if not tuning:
+        return Found(*made, choice)
+    chooses = [table["seed"].isin(tuning) for table in made]
+    reported, chosen = (
+        [
+            table[rows].reset_index(drop=True)
+            for table, rows in zip(made, own, strict=True)
+        ]
+        for own in ([~rows for rows in chooses], chooses)
+    )
+    return Found(*reported, choice._replace(results=chosen[0], curves=chosen[1]))
+
+
+def _metric_record(metric: str | analysis.TimeTo) -> Any:
+    """A metric for run.json."""
+    return metric if isinstance(metric, str) else metric._asdict()
+
+
+def _metric(record: Any) -> str | analysis.TimeTo:
+    return record if isinstance(record, str) else analysis.TimeTo(**record)
 
 
 def with_lost(folder: Path, found: Found) -> Found:
@@ -486,30 +545,49 @@ def with_lost(folder: Path, found: Found) -> Found:
 
     They are those of lines of metrics.jsonl that can be read no more.
     """
-    if not (folder / "curves.csv").exists():
+    found = found._replace(curves=_with_lost(folder / "curves.csv", found.curves))
+    choice = found.choice
+    if choice.curves is None:
         return found
-    before = _read_table(folder / "curves.csv")
-    text = io.StringIO(found.curves.to_csv(index=False))
+    curves = _with_lost(folder / _TUNING / "curves.csv", choice.curves)
+    return found._replace(choice=choice._replace(curves=curves))
+
+
+def _with_lost(file: Path, curves: pd.DataFrame) -> pd.DataFrame:
+    if not file.exists():
+        return curves
+    before = _read_table(file)
+    text = io.StringIO(curves.to_csv(index=False))
     now = pd.read_csv(text, keep_default_na=False, na_values=[""])
     keys = [*analysis.settings(now), "seed", "update"]
     if not {*keys} <= {*before}:
-        return found
+        return curves
     there = set(now[keys].astype(str).itertuples(index=False, name=None))
     rows = before[keys].astype(str).itertuples(index=False, name=None)
     lost = before[[row not in there for row in rows]]
     if lost.empty:
-        return found
-    return found._replace(
-        curves=pd.concat([now, lost], ignore_index=True).sort_values(
-            "update", kind="stable", ignore_index=True
-        )
+        return curves
+    return pd.concat([now, lost], ignore_index=True).sort_values(
+        "update", kind="stable", ignore_index=True
     )
 
 
-def write_tables(folder: Path, results: pd.DataFrame, curves: pd.DataFrame) -> None:
-    """Writes results.csv and curves.csv, each whole or not at all."""
-    replace(folder / "results.csv", results.to_csv(index=False))
-    replace(folder / "curves.csv", curves.to_csv(index=False))
+def write_tables(folder: Path, found: Found) -> None:
+    """Writes results.csv and curves.csv, each whole or not at all.
+
+    Those of the tuning seeds are in the folder tuning/.
+    """
+    choice = found.choice
+    if choice.results is not None:
+        (folder / _TUNING).mkdir(exist_ok=True)
+        replace(folder / _TUNING / "results.csv", choice.results.to_csv(index=False))
+        replace(folder / _TUNING / "curves.csv", choice.curves.to_csv(index=False))
+    replace(folder / "results.csv", found.results.to_csv(index=False))
+    replace(folder / "curves.csv", found.curves.to_csv(index=False))
+
+
+_TUNING = "tuning"
+"""The folder with the tables of the tuning seeds."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -522,6 +600,7 @@ class Run:
         results: a row a cell and seed, with errors and the generalization gap.
         curves: a row a cell, seed and evaluation.
         metrics: the rows of metrics.jsonl.
+        choice: what is tuned; of several as the first one says.
     """
 
     folder: Path
@@ -529,6 +608,7 @@ class Run:
     results: pd.DataFrame
     curves: pd.DataFrame
     metrics: Sequence[Mapping[str, Any]] = ()
+    choice: analysis.Choice = dataclasses.field(default_factory=analysis.Choice)
 
     @classmethod
     def read(cls, *folders: str | os.PathLike[str]) -> "Run":
@@ -553,19 +633,46 @@ class Run:
             ]
             for table in ("results", "curves")
         ]
+        tuning = [
+            [
+                _read_table(path / _TUNING / f"{table}.csv").assign(
+                    **_named(name, len(paths))
+                )
+                if info.get("tuning_seeds")
+                else own  # its own seeds choose
+                for path, info, name, own in zip(
+                    paths, infos, names, there, strict=True
+                )
+            ]
+            for table, there in zip(("results", "curves"), tables, strict=True)
+        ]
         left = dict.fromkeys(c for own in tables[0] for c in analysis.settings(own))
-        joined = [pd.concat(own, ignore_index=True) for own in tables]
+        joined = [pd.concat(own, ignore_index=True) for own in (*tables, *tuning)]
         what = [[info.get(key) for key in ("question", "config")] for info in infos]
         differ = any(own != what[0] for own in what)
         same = joined[0].duplicated([*left, "seed"]).any()
         if len(paths) > 1 and (differ or same):
             left = {"run": None, **left}
-        return cls(
-            paths[0],
-            infos[0],
-            *(table[[*left, *(c for c in table if c not in left)]] for table in joined),
-            rows,
+        results, curves, *chosen = (
+            table[[*left, *(c for c in table if c not in left)]] for table in joined
         )
+        choice = analysis.Choice(
+            tuple(infos[0].get("tuned", ())),
+            _metric(infos[0].get("tuned_by", "train_loss")),
+        )
+        if any(info.get("tuning_seeds") for info in infos):
+            choice = choice._replace(results=chosen[0], curves=chosen[1])
+        return cls(paths[0], infos[0], results, curves, rows, choice)
+
+    @property
+    def found(self) -> Found:
+        """The tables alone."""
+        return Found(self.results, self.curves, self.choice)
+
+    @property
+    def best(self) -> pd.DataFrame:
+        """The results of each series at its best value of the tuned axes."""
+        return self.found.best
 
     @property
     def settings(self) -> list[str]:
@@ -619,12 +726,11 @@ def load(*folders: str | os.PathLike[str]) -> Found:
         ValueError: if a folder holds no finished run.
     """
     run = Run.read(*folders)
-    return Found(
-        *(
-            table if "run" in table else table.assign(run=run.folder.name)
-            for table in (run.results, run.curves)
-        )
-    )
+    named = [
+        table if "run" in table else table.assign(run=run.folder.name)
+        for table in (run.results, run.curves)
+    ]
+    return Found(*named, run.choice)
 
 
 def number(value: Any) -> float | None:

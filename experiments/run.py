@@ -1,14 +1,17 @@
 """Runs an experiment: every program, with checkpoints, records and progress."""
 
 import contextlib
+import itertools
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import pandas as pd
 
 from experiments import (
+    analysis,
     columns,
     costs,
     digest,
@@ -36,7 +39,7 @@ def run(
     changed: Mapping[str, Any] | None = None,
     source: str = "",
     checkpoint_every: int | None = None,
-    checkpoints_kept: int = 2,
+    keep_checkpoints: bool = False,
     anew: bool = False,
     writers: Sequence[Writer] = (),
     profile: range = range(0),
@@ -52,7 +55,9 @@ def run(
         changed: those that are not the config file's own, {key: [own, value]}.
         source: the config file.
         checkpoint_every: updates; by default every 30 s. A program's end is saved too.
-        checkpoints_kept: how many of the newest are kept.
+        keep_checkpoints: whether the checkpoints of a finished run stay, so that more
+            updates or another metric go on from them. Without them these train from
+            update 0, to the same numbers.
         anew: whether to remove the records of the run in the folder first.
         writers: of the numbers on the way, beside `TensorBoard` in the folder.
         profile: updates whose chunks JAX profiles, into the folder profile/.
@@ -73,10 +78,6 @@ def run(
         )
     if workdir == "":
         raise ValueError("`workdir` is empty: name a folder, or leave it out.")
-    if checkpoints_kept < 1:
-        raise ValueError(
-            f"`checkpoints_kept` must be at least 1, got {checkpoints_kept}."
-        )
     started = time.monotonic()
     trainers = processes.together(lambda: prepared(experiment, shard))
     made = [trainer.program for trainer in trainers]
@@ -90,8 +91,6 @@ def run(
         workdir = tempfile.mkdtemp(prefix="experiment-")
     place = Workdir(workdir)
     place.check_shared()
-    rows: list[dict[str, Any]] = []
-    curves: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
 
         def opened():
@@ -109,33 +108,60 @@ def run(
 
         folder = processes.together(opened)  # where it is refused, none waits for 0
         _say_devices()
+        asked = {own.program.name: _asked(own) for own in trainers}
+        (done,) = processes.any_of(folder is not None and folder.is_finished(asked))
         if folder is not None:
             stack.callback(place.upload)
-            stack.callback(lambda: folder.spent(time.monotonic() - started))
-            writers = [TensorBoard(place.local / "tensorboard"), *writers]
-        for writer in writers:
-            stack.callback(writer.close)
-        bars = progress.Bars(
-            [program.rule.updates for program in made], list(map(_price, trainers))
-        )
-        for trainer in trainers:
-            own_rows, own_curves = _train(
-                place,
-                trainer,
-                every=checkpoint_every,
-                kept=checkpoints_kept,
-                bars=bars,
-                writers=writers,
-                profile=profile,
-                alone=shard[1] == 1 and len(made) == 1,
+        if done:
+            if profile:
+                raise ValueError(
+                    "`profile` has nothing to see: the run in the folder is finished."
+                    " Choose another, or begin anew."
+                )
+            progress.log.info("the run is finished: its records are read")
+            place.download()
+            found = records.Run.read(place.local).found
+        else:
+            if folder is not None:
+                stack.callback(lambda: folder.spent(time.monotonic() - started))
+                writers = [TensorBoard(place.local / "tensorboard"), *writers]
+            for writer in writers:
+                stack.callback(writer.close)
+            bars = progress.Bars(
+                [program.rule.updates for program in made], list(map(_price, trainers))
             )
-            rows += own_rows
-            curves += own_curves
-        found = records.tables(records.settings(made), rows, curves)
-        if processes.is_first():
-            found = records.with_lost(place.local, found)
-            records.write_tables(place.local, *found)
+            each = [
+                _train(
+                    place,
+                    trainer,
+                    every=checkpoint_every,
+                    bars=bars,
+                    writers=writers,
+                    profile=profile,
+                    alone=shard[1] == 1 and len(made) == 1,
+                )
+                for trainer in trainers
+            ]
+            rows, curves = (
+                list(itertools.chain(*own)) for own in zip(*each, strict=True)
+            )
+            found = records.tables(experiment, records.settings(made), rows, curves)
+            if folder is not None:
+                found = records.with_lost(place.local, found)
+                records.write_tables(place.local, found)
+                folder.finish(asked)
+                place.upload()
+        if not keep_checkpoints:
+            processes.wait("the run is finished")
+            if processes.is_first():
+                place.remove_checkpoints()
     return found
+
+
+def _asked(trainer: Trainer) -> dict[str, Any]:
+    """What the records of a finished program hold: updates, and names of metrics."""
+    metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
+    return {"updates": trainer.program.rule.updates, "metrics": sorted(metrics)}
 
 
 def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Trainer]:
@@ -162,10 +188,31 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
             metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
             trainer.run_chunk.trace(trainer.shapes(), *trainer.given_shapes())
         columns.check_metrics(metrics, settings)
+        _check_tuned_by(experiment, trainer, [*metrics])
         trainers.append(trainer)
     for trainer in trainers:
         costs.check_memory(trainer)
     return trainers
+
+
+def _check_tuned_by(
+    experiment: Experiment, trainer: Trainer, metrics: Sequence[str]
+) -> None:
+    """Checks that there is what says which value is best."""
+    by = experiment.tuned_by
+    there = [*analysis.derived(pd.DataFrame(columns=[*metrics]))]
+    name = by if isinstance(by, str) else by.metric
+    if name not in there:
+        raise ValueError(
+            f"`tuned_by` is {name!r}, which is not measured: the metrics are"
+            f" {', '.join(there)}."
+        )
+    timed = trainer.program.rule.seconds is not None
+    if not isinstance(by, str) and by.along == "seconds" and not timed:
+        raise ValueError(
+            f"`tuned_by` is {by.name!r}, but this training takes no simulated time:"
+            ' give along="update".'
+        )
 
 
 def _price(trainer: Trainer) -> float:
@@ -194,7 +241,6 @@ def _train(
     trainer: Trainer,
     *,
     every: int | None,
-    kept: int,
     bars: progress.Bars,
     writers: Sequence[Writer],
     profile: range,
@@ -204,7 +250,7 @@ def _train(
     program = trainer.program
     updates = program.rule.updates
     saved = checkpoints.Checkpoints(
-        place.checkpoints / program.name, kept=kept, held=execution.held
+        place.checkpoints / program.name, kept=2, held=execution.held
     )
     with contextlib.ExitStack() as stack:
         stack.enter_context(saved)

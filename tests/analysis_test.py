@@ -25,53 +25,90 @@ def frame(seed=0):
     return pd.DataFrame(rows)
 
 
-def chosen(table, law, seed):
-    """The step with the least mean over the other seeds; diverged is infinite."""
+def chosen(table, law):
+    """The step with the least mean over these seeds; diverged is infinite."""
 
     def mean(rate):
         scores = [
             math.inf if row.diverged else row.train_loss
             for row in table.itertuples()
-            if (row.law, row.learning_rate) == (law, rate) and row.seed != seed
+            if (row.law, row.learning_rate) == (law, rate)
         ]
         return sum(scores) / len(scores)
 
     return min(RATES, key=mean)
 
 
-@pytest.mark.parametrize("draw", [0, 1, 2])
-def test_the_best_step_is_chosen_on_the_other_seeds(draw):
-    table = frame(draw)
-    found = analysis.best(table)
-    assert len(found) == len(LAWS) * len(SEEDS)
-    for row in found.itertuples():
-        assert row.learning_rate == chosen(table, row.law, row.seed)
-    assert set(found.tuned_on) == {"the other seeds"}
-    # whole rows, as they were
-    assert len(found.merge(table)) == len(found)
+@pytest.mark.parametrize("draw", [0, 1, 2, 3])
+def test_one_step_is_chosen_for_all_seeds_of_a_series(draw):
+    table, other = frame(draw), frame(draw + 100).assign(seed=lambda own: own.seed + 7)
+    for tuning in (None, other):
+        found = analysis.best(table, "learning_rate", tuning=tuning)
+        assert sorted(found.seed) == sorted([*SEEDS] * len(LAWS))
+        for row in found.itertuples():
+            judges = table if tuning is None else tuning
+            assert row.learning_rate == chosen(judges, row.law)
+        # whole rows, as they were
+        assert list(found) == list(table)
+        assert len(found.merge(table)) == len(found)
 
 
-def test_with_one_seed_its_own_decides():
-    table = frame()
-    table = table[table.seed == 0].assign(diverged=0)
-    found = analysis.best(table)
-    for row in found.itertuples():
-        own = table[table.law == row.law]
-        assert row.train_loss == own.train_loss.min()
-    assert set(found.tuned_on) == {"the same seed"}
+def test_tuning_seeds_choose_among_the_values_that_are_shown():
+    table, other = frame(4), frame(104)
+    only = analysis.where(table, learning_rate=RATES[:2])
+    found = analysis.best(only, "learning_rate", tuning=other)
+    judges = analysis.where(other, learning_rate=RATES[:2])
+    assert set(found.learning_rate) <= set(RATES[:2])
+    for _, group in judges[judges.diverged == 0].groupby("law"):
+        assert len(group)
+    alone = analysis.best(only, "learning_rate", tuning=judges)
+    assert found.equals(alone)
+
+
+def test_a_cell_that_a_seed_lacks_is_not_best():
+    rows = [(0.1, 0, 1.0), (0.2, 0, 2.0), (0.2, 1, 2.0)]
+    table = pd.DataFrame(rows, columns=["learning_rate", "seed", "train_loss"])
+    assert set(analysis.best(table, "learning_rate").learning_rate) == {0.2}
+
+
+def test_a_time_to_a_value_may_decide_whatever_became_of_the_cell():
+    """A step of 0.4 is there first, and diverges afterwards."""
+    curves = pd.DataFrame(
+        [
+            dict(learning_rate=rate, seed=seed, update=u, seconds=u / rate, loss=loss)
+            for rate in RATES
+            for seed in (0, 1)
+            for u, loss in enumerate((4.0, 2.0, 1.0))
+        ]
+    )
+    results = curves[curves["update"] == 2].drop(columns=["update", "seconds"])
+    results = results.assign(diverged=(results.learning_rate == 0.4).astype(int))
+    choice = analysis.Choice(("learning_rate",), analysis.TimeTo("loss", 2.0))
+    assert set(choice.best(results, curves).learning_rate) == {0.4}
+    assert "diverged" in choice.best(results, curves)
+    # other seeds say that 0.1 is soonest
+    slow = curves.assign(
+        seed=curves.seed + 7, seconds=curves["update"] * curves.learning_rate
+    )
+    tuning = results.assign(seed=results.seed + 7)
+    told = choice._replace(results=tuning, curves=slow)
+    assert set(told.best(results, curves).learning_rate) == {0.1}
+    assert told.seeds == [7, 8]
+    assert told.but("learning_rate").best(results, curves) is results
 
 
 def test_the_largest_or_another_column_may_decide():
     table = frame().assign(diverged=0)
-    most = analysis.best(table, by="test_loss", largest=True)
-    least = analysis.best(table.assign(test_loss=-table.test_loss), by="test_loss")
+    most = analysis.best(table, "learning_rate", by="test_loss", largest=True)
+    negative = table.assign(test_loss=-table.test_loss)
+    least = analysis.best(negative, "learning_rate", by="test_loss")
     assert most.learning_rate.tolist() == least.learning_rate.tolist()
 
 
 def test_an_absent_setting_is_a_value():
     table = frame()
     table["law"] = table.law.where(table.law != "none")
-    assert len(analysis.best(table)) == len(LAWS) * len(SEEDS)
+    assert len(analysis.best(table, "learning_rate")) == len(LAWS) * len(SEEDS)
 
 
 def test_settings_stand_left_of_the_seed():

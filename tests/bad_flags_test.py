@@ -69,6 +69,7 @@ VALUES = {  # of configs/default.py
     ),
     "updates": ("0", "-5", "many", "1e3", "20.5", "", "99999999999", "True"),
     "seeds": ("0", "-1", "1.5", "(1,2)", "99999999999", "two"),
+    "tuning_seeds": ("-1", "1.5", "two"),
     "batch_size": ("-3", "5000", "2.5", "all"),
     "width": ("0", "-4", "wide"),
     "optimizer": (
@@ -77,6 +78,7 @@ VALUES = {  # of configs/default.py
     ),
 }
 SHORT = {"updates": "--config.updates=40", "seeds": "--config.seeds=1"}
+SHORT |= {"tuning_seeds": "--config.tuning_seeds=0"}
 
 
 def short(key=""):

@@ -23,6 +23,9 @@ def experiment(**changes):
 def test_three_seeds_are_three_seeds():
     assert experiment(seeds=3).seed_numbers == (0, 1, 2)
     assert experiment(seeds=(5, 7)).seed_numbers == (5, 7)
+    assert experiment(tuning_seeds=0).tuning_seed_numbers == ()
+    tuned = experiment(tuning_seeds=2, tuned="learning_rate")
+    assert tuned.tuning_seed_numbers == (1000, 1001)
 
 
 def test_one_training_is_an_arm_without_labels():
@@ -49,8 +52,20 @@ def test_what_must_be_given_is_told_from_what_may_be():
         ({"updates": 0}, "`updates` must be positive, got 0"),
         ({"training": None}, "needs `training` or `arms`"),
         ({"arms": [({}, optax.sgd)]}, "needs `training` or `arms`"),
-        ({"seeds": 0}, "`seeds` must be at least one and at most 10,000, got 0"),
-        ({"seeds": 10**12}, "`seeds` must be at least one and at most 10,000, got"),
+        ({"seeds": 0}, "`seeds` must be at least 1 and at most 10,000, got 0"),
+        ({"seeds": 10**12}, "`seeds` must be at least 1 and at most 10,000, got"),
+        ({"tuning_seeds": -1}, "`tuning_seeds` must be at least 0 and at most 10,000"),
+        ({"tuning_seeds": (7, 7)}, "`tuning_seeds` must be different numbers"),
+        (
+            {"tuning_seeds": 2},
+            "`tuning_seeds` is 2, but nothing is tuned: name an axis",
+        ),
+        (
+            {"seeds": 1002, "tuning_seeds": 3, "tuned": "learning_rate"},
+            "`tuning_seeds` are not reported, but 1000 is in `seeds` too: name others",
+        ),
+        ({"tuned": "learning_rates"}, "`tuned` names no axis of the grid"),
+        ({"measure": {"seconds": len}}, "has the metric 'seconds', a column that the"),
         ({"seeds": ()}, "`seeds` must be at least one, got"),
         ({"seeds": (1, 1)}, "`seeds` must be different numbers"),
         ({"seeds": (2**40,)}, "`seeds` must be different numbers"),

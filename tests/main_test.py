@@ -37,14 +37,15 @@ def compiled(tmp_path_factory):
 def whole(tmp_path_factory, forks, compiled):
     """A run that nothing interrupted."""
     workdir = tmp_path_factory.mktemp("whole")
-    code, output = forks.finish(TINY, f"--workdir={workdir}", compiled)
+    command = TINY, f"--workdir={workdir}", compiled, "--keep_checkpoints"
+    code, output = forks.finish(*command)
     assert code == 0, output
     return workdir, output
 
 
 @pytest.fixture(scope="module")
 def whole_cluster(tmp_path_factory, forks, compiled):
-    """A run along clusters that nothing interrupted."""
+    """A run along clusters that nothing interrupted, without its checkpoints."""
     workdir = tmp_path_factory.mktemp("cluster")
     code, output = forks.finish(CLUSTER, f"--workdir={workdir}", compiled)
     assert code == 0, output
@@ -67,12 +68,18 @@ def test_a_run_leaves_its_records(whole):
     assert f"report: {workdir / 'report.html'}" in output
 
 
-def test_the_same_command_again_says_that_it_is_done(whole, forks, compiled):
-    workdir, _ = whole
+def test_the_same_command_again_says_that_it_is_done(whole_cluster, forks, compiled):
+    workdir, _ = whole_cluster
+    assert not (workdir / "checkpoints").exists()
     before = tables(workdir), metrics(workdir)
-    code, output = forks.finish(TINY, f"--workdir={workdir}", compiled)
-    assert code == 0 and "is done at update 400" in output
+    (workdir / "report.html").unlink()
+    code, output = forks.finish(CLUSTER, f"--workdir={workdir}", compiled)
+    assert code == 0 and "the run is finished: its records are read" in output
     assert (tables(workdir), metrics(workdir)) == before
+    assert (workdir / "report.html").exists()
+    profiled = CLUSTER, f"--workdir={workdir}", compiled, "--profile=0,10"
+    code, output = forks.finish(*profiled)
+    assert code == 1 and "error: `profile` has nothing to see" in output
 
 
 def test_another_target_claim_figure_or_metric_of_a_finished_run_is_the_same_run(
@@ -93,7 +100,7 @@ def test_another_target_claim_figure_or_metric_of_a_finished_run_is_the_same_run
     code, output = forks.finish(
         f"--config={tmp_path / 'edited.py'}",
         *(f"--workdir={tmp_path / 'run'}", compiled),
-        *("--config.target=0.0", "--check"),
+        *("--config.target=0.0", "--check", "--keep_checkpoints"),
     )
     assert "is done at update 400" in output, output
     # and so may be asked whether another claim holds
@@ -162,7 +169,9 @@ def test_they_are_kept_in_the_user_s_cache_where_nothing_is_said(tmp_path):
 def test_a_run_along_clusters_leaves_its_records_too(whole_cluster):
     workdir, _ = whole_cluster
     found = load(workdir)
-    results, curves = (table.query("learning_rate == 0.1") for table in found)
+    results, curves = (
+        table.query("learning_rate == 0.1") for table in (found.results, found.curves)
+    )
     assert set(results["protocol"]) == {"softsync", "hardsync"}
     for row in results.itertuples():
         own = curves.query(f"protocol == '{row.protocol}' and seed == {row.seed}")
@@ -221,10 +230,9 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(
 
 @pytest.mark.long  # tests/run_test.py has it, in this process
 def test_more_updates_of_a_finished_run_go_on(whole, forks, compiled, tmp_path):
+    command = TINY, f"--workdir={tmp_path}", compiled, "--keep_checkpoints"
     for updates in (150, 400):
-        code, output = forks.finish(
-            TINY, f"--workdir={tmp_path}", compiled, f"--config.updates={updates}"
-        )
+        code, output = forks.finish(*command, f"--config.updates={updates}")
         assert code == 0, output
     assert "resumes at update 150" in output
     assert metrics(tmp_path) == metrics(whole[0])

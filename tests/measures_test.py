@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments import Found, measures
+from experiments import Found, analysis, measures
 
 
 def found(rows, columns, curves=()):
-    return Found(pd.DataFrame(rows, columns=columns), pd.DataFrame(curves))
+    tables = pd.DataFrame(rows, columns=columns), pd.DataFrame(curves)
+    return Found(*tables, analysis.Choice(("learning_rate",)))
 
 
 COLUMNS = ["learning_rate", "delay", "seed", "train_loss", "diverged"]
@@ -34,10 +35,16 @@ def test_tuned_is_the_mean_at_the_best_step_of_each_setting():
     assert measures.tuned("learning_rate", delay=4)(GRID) == pytest.approx(0.1)
 
 
-def test_the_step_for_a_seed_is_chosen_on_the_others():
-    rows = [(0.1, 0, 0, 3.0, 0), (0.1, 0, 1, 1.0, 0), (0.3, 0, 0, 2.0, 0)]
+def test_tuning_seeds_choose_the_step_and_are_not_reported():
+    rows = [(0.1, 0, 0, 3.0, 0), (0.1, 0, 1, 1.5, 0), (0.3, 0, 0, 2.0, 0)]
     own = found([*rows, (0.3, 0, 1, 2.0, 0)], COLUMNS)
-    assert measures.tuned("train_loss", delay=0)(own) == pytest.approx((3.0 + 2.0) / 2)
+    assert measures.tuned("train_loss", delay=0)(own) == 2.0
+    others = pd.DataFrame([(0.1, 0, 7, 1.0, 0), (0.3, 0, 7, 9.0, 0)], columns=COLUMNS)
+    own = own._replace(choice=own.choice._replace(results=others))
+    assert measures.tuned("train_loss", delay=0)(own) == (3.0 + 1.5) / 2
+    assert measures.tuned("learning_rate", delay=0)(own) == pytest.approx(0.1)
+    kept = measures.kept("train_loss", best_at=dict(delay=0), delay=0)
+    assert kept(own) == (3.0 + 1.5) / 2
 
 
 def test_a_kept_step_may_diverge_elsewhere():
@@ -48,10 +55,10 @@ def test_a_kept_step_may_diverge_elsewhere():
 
 
 def test_the_largest_stable_step_has_no_diverged_one_below():
-    assert measures.largest_stable(delay=0)(GRID) == 1.0
-    assert measures.largest_stable(delay=4)(GRID) == pytest.approx(0.1)
+    assert measures.largest_stable("learning_rate", delay=0)(GRID) == 1.0
+    assert measures.largest_stable("learning_rate", delay=4)(GRID) == pytest.approx(0.1)
     hopeless = found([(0.1, 0, 0, np.nan, 1)], COLUMNS)
-    assert math.isnan(measures.largest_stable(delay=0)(hopeless))
+    assert math.isnan(measures.largest_stable("learning_rate", delay=0)(hopeless))
 
 
 def test_facts_are_means_over_cells_even_if_they_diverged():
@@ -61,17 +68,24 @@ def test_facts_are_means_over_cells_even_if_they_diverged():
     assert math.isnan(measures.mean("train_loss")(own))
 
 
-def test_seconds_to_a_value_are_those_of_the_step_that_is_soonest():
+def test_seconds_to_a_value_are_those_of_the_chosen_step():
     curves = [
         dict(learning_rate=rate, seed=seed, update=u, seconds=10.0 * u, train_loss=loss)
         for rate, losses in ((0.1, (4.0, 2.0, 1.0)), (0.3, (4.0, 1.0, 0.5)))
         for seed in (0, 1)
         for u, loss in enumerate(losses)
     ]
-    own = found([], COLUMNS, curves)
-    assert measures.seconds_to("train_loss", 1.0)(own) == 10.0
-    assert measures.seconds_to("train_loss", 2.5)(own) == pytest.approx(5.0)
-    assert measures.seconds_to("train_loss", 0.1)(own) == math.inf
+    rows = [(rate, 0, seed, 1.0 - rate, 0) for rate in (0.1, 0.3) for seed in (0, 1)]
+    own = found(rows, COLUMNS, curves)
+    own = own._replace(results=own.results.drop(columns="delay"))
+    for by in ("train_loss", analysis.TimeTo("train_loss", 1.0)):
+        own = own._replace(choice=own.choice._replace(by=by))
+        assert measures.seconds_to("train_loss", 1.0)(own) == 10.0
+        assert measures.seconds_to("train_loss", 2.5)(own) == pytest.approx(5.0)
+        assert measures.seconds_to("train_loss", 0.1)(own) == math.inf
+    slow = own.results.assign(train_loss=own.results.learning_rate)
+    own = own._replace(results=slow, choice=own.choice._replace(by="train_loss"))
+    assert measures.seconds_to("train_loss", 1.0)(own) == 20.0
 
 
 def test_settings_that_were_not_run_are_an_error():

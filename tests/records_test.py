@@ -234,13 +234,46 @@ def test_metrics_hold_the_clock_and_the_evaluation_and_curves_are_read_from_them
     np.testing.assert_array_equal(found["train_loss"], [0.5, np.nan, 2.0, 3.0])
 
 
+def test_tuning_seeds_have_tables_of_their_own(tmp_path):
+    """Seed 5 is reported, seed 6 chooses."""
+    losses = {"train_loss": np.array([[0.1, 0.2], [0.9, 0.8]])}
+    rows = records.results(SIMULATED, counters(), losses, losses)
+    points = [row | {"update": 0} for row in rows]
+    own = dataclasses.replace(EXPERIMENT, tuned="learning_rate", seeds=(5,))
+    tuned = dataclasses.replace(own, tuning_seeds=(6,))
+    found = records.tables(tuned, ["learning_rate"], rows, points)
+    records.write_tables(tmp_path, found)
+    info = {"tuned": ["learning_rate"], "tuning_seeds": [6], "tuned_by": "train_loss"}
+    (tmp_path / "run.json").write_text(json.dumps(info))
+    for there in (found, records.Run.read(tmp_path)):
+        assert set(there.results.seed) == set(there.curves.seed) == {5}
+        assert there.choice.seeds == [6] and set(there.choice.curves.seed) == {6}
+        assert there.best.learning_rate.tolist() == [0.03]
+        assert there.best.train_loss.tolist() == [0.2]
+    # a line of metrics.jsonl that was lost stays in both curves
+    fewer = records.tables(tuned, ["learning_rate"], rows, points[1:3])
+    again = records.with_lost(tmp_path, fewer)
+    assert len(again.curves) == len(again.choice.curves) == 2
+    # beside a run without tuning seeds, each is judged as it says
+    other = tmp_path / "other"
+    other.mkdir()
+    plain = records.tables(own, ["learning_rate"], rows[:2], points[:2])
+    records.write_tables(other, plain)
+    (other / "run.json").write_text(json.dumps({"question": "another"}))
+    both = records.Run.read(tmp_path, other).best
+    assert both.groupby("run").learning_rate.unique().str[0].to_dict() == {
+        tmp_path.name: 0.03,
+        "other": 0.01,
+    }
+
+
 def test_tables_are_read_as_they_are_written(tmp_path):
     metrics = {"train_loss": np.array([[0.1, 1 / 3], [np.nan, 1e-30]])}
     rows = records.results(SIMULATED, counters(), metrics, metrics)
     names = ("None", "", "NA", "x")
     rows = [{"law": name} | row for name, row in zip(names, rows, strict=True)]
-    found = records.tables(["law", "learning_rate"], rows, [])
-    records.write_tables(tmp_path, *found)
+    found = records.tables(EXPERIMENT, ["law", "learning_rate"], rows, [])
+    records.write_tables(tmp_path, found)
     read = records.Run.read(tmp_path).results
     pd.testing.assert_frame_equal(read, found.results.replace("", np.nan), rtol=0)
     assert list(read)[:3] == ["law", "learning_rate", "seed"]

@@ -8,16 +8,20 @@ import sys
 from pathlib import Path
 
 import optax
+import pandas as pd
 import pytest
 
-from experiments import Claim, Experiment, Run, analysis, figures, report
+import delayjax as dj
+from experiments import Claim, Experiment, Run, analysis, figures, report, tasks
+from experiments import run as trained
 from experiments.figures.__main__ import main
+from experiments.measures import tuned
 from tests.figures.runs import RATES, made, traced, written
 
 
 def claims():
     def accuracy(found):
-        rows = analysis.where(analysis.best(found.results), delay=0)
+        rows = analysis.where(found.best, delay=0)
         return rows.test_accuracy.mean()
 
     return [
@@ -43,7 +47,7 @@ def shown(path):
 def test_the_headline_and_the_claims_are_of_this_run(tmp_path):
     run = made(tmp_path)
     words = shown(report.write(run, experiment()))
-    rows = analysis.where(analysis.best(run.results), delay=0)
+    rows = analysis.where(run.best, delay=0)
     accuracy = f"{rows.test_accuracy.mean():.4g}"
     assert "Why? 1 of 3 claims hold. It is perfect: " + accuracy in words
     assert f"It learns at least 0.5 {accuracy} met" in words
@@ -74,15 +78,19 @@ def test_the_final_table_has_each_series_at_its_best_step(tmp_path):
     run = made(tmp_path)
     table = report.final_table(run)
     assert table.delay.tolist() == [0, 1, 4]
-    best = analysis.best(run.results)
     for row in table.to_dict("records"):
-        own = analysis.where(best, delay=row["delay"])
-        assert row["test_error"][0] == pytest.approx(own.test_error.mean())
-        assert row["best step size"] in own.learning_rate.tolist()
         cells = analysis.where(run.results, delay=row["delay"])
+        live = cells[cells.groupby("learning_rate").diverged.transform("max") == 0]
+        assert (
+            row["best step size"]
+            == live.groupby("learning_rate").train_loss.mean().idxmin()
+        )
+        own = analysis.where(cells, learning_rate=row["best step size"])
+        assert row["test_error"][0] == pytest.approx(own.test_error.mean())
         assert row["diverged cells"] == f"{cells.diverged.mean():.0%}"
     words = shown(report.write(run))
     assert "delay (updates) best step size training loss (nats)" in words
+    assert "chosen on these seeds by the least training loss" in words
 
 
 def test_a_run_that_diverged_everywhere_has_a_report(tmp_path):
@@ -148,7 +156,7 @@ def test_several_runs_are_drawn_together(tmp_path, capsys):
     written(made(tmp_path / "a"))
     written(made(tmp_path / "b"))
     folders = [str(tmp_path / name) for name in "ab"]
-    options = ["--x=delay", "--y=test_error", "--best-over=learning_rate"]
+    options = ["--x=delay", "--y=test_error"]
     main([*folders, *options, "--format=svg", f"--out={tmp_path}"])
     path = tmp_path / "test_error_over_delay.svg"
     assert capsys.readouterr().out.strip() == str(path)
@@ -191,3 +199,55 @@ def test_matplotlib_is_imported_when_something_is_drawn():
     )
     root = Path(__file__).parents[1]
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root)
+
+
+def test_tables_figures_and_claims_agree_with_results_csv(tmp_path):
+    """The step that tuning/results.csv says is best, and the means of results.csv."""
+
+    def late(learning_rate, delay):
+        return dj.delayed(optax.sgd(learning_rate), delay, max_delay=4)
+
+    rates, delays = (0.05, 0.2, 0.8), (0, 4)
+    asked = experiment(
+        task=tasks.quadratic((0.5, 2.0), noise=1.0),
+        training=late,
+        grid={"learning_rate": rates, "delay": delays},
+        **dict(seeds=3, tuned="learning_rate", tuning_seeds=2, updates=20),
+        claims=[
+            Claim(f"{delay}", tuned("train_loss", delay=delay), at_most=1e9)
+            for delay in delays
+        ],
+        figures=[],
+    )
+    found = trained(asked, str(tmp_path))
+    reported = pd.read_csv(tmp_path / "results.csv")
+    tuning = pd.read_csv(tmp_path / "tuning" / "results.csv")
+    assert set(reported.seed) == {0, 1, 2} and set(tuning.seed) == {1000, 1001}
+    expected = {}
+    for delay in delays:
+        scores = tuning[(tuning.delay == delay) & (tuning.diverged == 0)]
+        rate = scores.groupby("learning_rate").train_loss.mean().idxmin()
+        rows = reported[(reported.delay == delay) & (reported.learning_rate == rate)]
+        expected[delay] = rate, rows.train_loss.mean()
+    there = Run.read(tmp_path)
+    for own in (found, there):
+        steps = own.best.groupby("delay").learning_rate.unique().str[0]
+        assert steps.to_dict() == {d: rate for d, (rate, _) in expected.items()}
+    table = report.final_table(there)
+    for row in table.to_dict("records"):
+        rate, loss = expected[row["delay"]]
+        assert row["best step size"] == rate
+        assert row["train_loss"][0] == pytest.approx(loss)
+    (axis,) = figures.over("delay", "train_loss", fixed=False).draw(there).axes
+    losses = [loss for _, loss in expected.values()]
+    assert list(axis.lines[0].get_ydata()) == pytest.approx(losses)
+    (axis,) = figures.best_step("delay").draw(there).axes
+    assert list(axis.lines[1].get_ydata()) == [rate for rate, _ in expected.values()]
+    (axis,) = figures.curves("train_loss").draw(there).axes
+    ends = [line.get_ydata()[-1] for line in axis.lines]
+    assert ends == pytest.approx(losses)
+    words = shown(report.write(there, asked))
+    said = "chosen by the least training loss on the seeds 1000, 1001, which are not"
+    assert said in words
+    for loss in losses:
+        assert f"at most 1e+09 {loss:.4g} met" in words

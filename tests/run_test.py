@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 from types import SimpleNamespace
 
 import jax
@@ -29,7 +30,8 @@ from experiments import (
     run,
     tasks,
 )
-from experiments.host import checkpoints, workdir
+from experiments.figures import TimeTo
+from experiments.host import checkpoints, progress, workdir
 from experiments.main import keep_compiled
 from experiments.programs import programs
 from experiments.training import methods
@@ -59,6 +61,9 @@ def experiment(**changes):
     )
 
 
+NORM = {"norm": lambda model, task: jnp.sum(model.params)}
+
+
 def by_hand(learning_rate, delay, seed, updates):
     """SGD with the gradient of `delay` updates ago, in float64."""
     key = jax.random.fold_in(jax.random.key(0), seed)
@@ -75,7 +80,7 @@ def by_hand(learning_rate, delay, seed, updates):
 def whole(tmp_path_factory):
     """A run that nothing interrupted: its folder, which is to stay, and its tables."""
     folder = tmp_path_factory.mktemp("whole")
-    return folder, run(experiment(), str(folder))
+    return folder, run(experiment(), str(folder), keep_checkpoints=True)
 
 
 @pytest.fixture
@@ -175,12 +180,65 @@ def test_everything_may_diverge(tmp_path):
     assert found.results["diverged"].all()
 
 
-def test_more_updates_go_on_from_the_last_checkpoint(tmp_path):
-    run(experiment(updates=20), str(tmp_path / "two"))
-    found = run(experiment(updates=40), str(tmp_path / "two"))
+def test_a_finished_run_is_read_and_a_further_metric_trains_again(
+    folder, whole, monkeypatch
+):
+    trained = []
+    module = sys.modules["experiments.run"]
+    train = module._train
+    monkeypatch.setattr(
+        module, "_train", lambda *a, **k: trained.append(a) or train(*a, **k)
+    )
+    assert (folder / "checkpoints").exists()
+    again = run(experiment(question="Asked otherwise?"), str(folder))
+    assert not trained and not (folder / "checkpoints").exists()
+    pd.testing.assert_frame_equal(again.results, whole[1].results, atol=0, rtol=0)
+    pd.testing.assert_frame_equal(again.curves, whole[1].curves, atol=0, rtol=0)
+    assert Run.read(folder).info["question"] == "Asked otherwise?"
+    found = run(experiment(measure=NORM), str(folder))
+    assert trained and found.curves["norm"].notna().all()
+    expected = whole[1].results
+    pd.testing.assert_frame_equal(found.results[[*expected]], expected, rtol=0)
+    trained.clear()
+    run(experiment(), str(folder))  # a metric less
+    assert not trained
+    (folder / "curves.csv").unlink()
+    run(experiment(), str(folder))
+    assert trained
+
+
+def test_more_updates_go_on_from_the_last_checkpoint(tmp_path, caplog):
+    caplog.set_level("INFO", logger=progress.log.name)
     whole = run(experiment(updates=40), str(tmp_path / "one"))
-    pd.testing.assert_frame_equal(found.results, whole.results, rtol=0)
-    pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
+    for kept, resumed in ((True, "all resumes at update 20"), (False, "")):
+        caplog.clear()
+        folder = tmp_path / f"{kept}"
+        for updates in (20, 40):
+            more = experiment(updates=updates)
+            found = run(more, str(folder), keep_checkpoints=kept)
+        assert resumed in caplog.text
+        assert ("resumes" in caplog.text) == kept
+        assert (folder / "checkpoints").exists() == kept
+        pd.testing.assert_frame_equal(found.results, whole.results, rtol=0)
+        pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [
+        (
+            "accuracy",
+            "`tuned_by` is 'accuracy', which is not measured: the metrics are",
+        ),
+        (TimeTo("train_loss", 0.1), "takes no simulated time: give along="),
+        (TimeTo("norm", 0.1, "update"), "`tuned_by` is 'norm', which is not measured"),
+    ],
+)
+def test_what_chooses_must_be_measured(by, message, tmp_path):
+    asked = experiment(tuned="learning_rate", tuned_by=by)
+    with pytest.raises(ValueError, match=message):
+        run(asked, str(tmp_path))
+    assert not any(tmp_path.iterdir())
 
 
 def stopping(signal_number, at):
@@ -299,10 +357,10 @@ def test_a_run_along_a_cluster_goes_on_for_more_updates(tmp_path):
 
 
 def test_a_bad_line_of_the_metrics_costs_that_line_alone(tmp_path):
-    run(experiment(updates=10), str(tmp_path))
+    run(experiment(updates=10), str(tmp_path), keep_checkpoints=True)
     path = tmp_path / "metrics.jsonl"
     path.write_text("{broken\n" + path.read_text())
-    found = run(experiment(updates=20), str(tmp_path))
+    found = run(experiment(updates=20), str(tmp_path), keep_checkpoints=True)
     cell = found.curves.query("learning_rate == 0.1 and delay == 3 and seed == 1")
     assert cell["update"].tolist() == [0, 10, 20]
 
@@ -314,10 +372,12 @@ def test_a_bad_line_of_a_finished_run_costs_no_evaluation(folder):
     assert "evaluation" in lines[1]
     lines[1] = lines[1][:50]
     path.write_text("\n".join(lines) + "\n")
-    for _ in range(2):  # the broken line itself is gone by the second
-        found = run(experiment(), str(folder)).curves
-        pd.testing.assert_frame_equal(found, before, rtol=0)
-        pd.testing.assert_frame_equal(Run.read(folder).curves, before, rtol=0)
+    for measure in (NORM, NORM | {"again": NORM["norm"]}):
+        # each evaluates the last checkpoint; the broken line is gone by the second
+        asked = experiment(measure=measure)
+        found = run(asked, str(folder), keep_checkpoints=True).curves
+        for there in (found, Run.read(folder).curves):
+            pd.testing.assert_frame_equal(there[[*before]], before, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["results.csv", "curves.csv", "report.html"])

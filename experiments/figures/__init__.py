@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments import analysis
+from experiments.analysis import TimeTo as TimeTo
 from experiments.figures.words import words
 from experiments.records import Run
 
@@ -56,46 +57,10 @@ class Table(NamedTuple):
     of: Callable[[Run], Any]
 
 
-class TimeTo(NamedTuple):
-    """A metric of figures: when a metric first reaches a value.
-
-    Attributes:
-        metric: the column of the curves.
-        value: that is to be reached.
-        along: "seconds", "update" or "examples".
-        largest: whether more is better.
-    """
-
-    metric: str
-    value: float
-    along: str = "seconds"
-    largest: bool = False
-
-    @property
-    def name(self) -> str:
-        """The name of the column."""
-        return f"{self.along}_to_{self.metric}_{self.value:g}"
-
-    def of(self, run: Run) -> Run:
-        """The run with this column in its results; inf where it is not reached."""
-        when = analysis.time_to(
-            run.curves, self.metric, self.value, along=self.along, largest=self.largest
-        )
-        keys = list(when.index.names)
-        results = run.results.merge(
-            when.rename(self.name).reset_index(), on=keys, how="left"
-        )
-        # what counts is whether it got there, not what became of it afterwards
-        results = results.drop(columns="diverged", errors="ignore")
-        return dataclasses.replace(run, results=results)
-
-
 def over(
     x: str,
     metric: str | TimeTo = "test_error",
     *,
-    tuned: str | Sequence[str] | None = "learning_rate",
-    by: str | TimeTo = "train_loss",
     fixed: bool = True,
     panels: str | None = None,
     color: str | None = None,
@@ -108,16 +73,13 @@ def over(
     """A metric against an axis or a label, with bootstrap intervals of 95 %.
 
     A series is what the other settings tell apart; a setting that it lacks `x` for is a
-    horizontal line. Solid is the step tuned anew at each `x`, dashed the step fixed at
-    the best of the first `x`.
+    horizontal line. Where the experiment tunes an axis, solid is its best value at each
+    `x`, and dashed the best value of the first `x`, kept.
 
     Args:
         x: an axis or a label, of numbers or of names.
         metric: a column of the results, or a `TimeTo`.
-        tuned: the axes whose best value is taken, chosen on the other seeds; None where
-            nothing is tuned.
-        by: the column that chooses it, the smallest.
-        fixed: whether to show the fixed step as well.
+        fixed: whether to show the kept value as well.
         panels: a setting with a panel for each value; by default one only where series
             are too many.
         color: the setting that is named first, and has the colors in order.
@@ -138,9 +100,8 @@ def over(
 
 def best_step(
     x: str,
-    axis: str = "learning_rate",
+    axis: str | None = None,
     *,
-    by: str | TimeTo = "train_loss",
     limit: Theory | Mapping[Any, float] | None = None,
     panels: str | None = None,
     color: str | None = None,
@@ -153,8 +114,7 @@ def best_step(
 
     Args:
         x: an axis or a label.
-        axis: that is tuned.
-        by: the column that chooses, the smallest.
+        axis: that is tuned; by default the experiment's first.
         limit: the largest stable step, dotted: a function of settings, or {x: limit}.
         panels: as in `over`.
         color: as in `over`.
@@ -165,8 +125,9 @@ def best_step(
     """
     return _figure(
         "best_step",
-        name or f"best_{axis}_over_{x}",
-        f"The best {words(axis)} against {words(x)}. The table below has the numbers.",
+        name or f"best_{axis or 'value'}_over_{x}",
+        f"The best {words(axis or 'value')} against {words(x)}. The table below has the"
+        " numbers.",
         locals(),
     )
 
@@ -175,8 +136,6 @@ def curves(
     metric: str = "train_loss",
     *,
     against: str = "update",
-    tuned: str | Sequence[str] | None = "learning_rate",
-    by: str | TimeTo = "train_loss",
     panels: str | None = None,
     color: str | None = None,
     only: Mapping[str, Sequence[Any]] | None = None,
@@ -184,13 +143,11 @@ def curves(
     title: str = "",
     name: str = "",
 ) -> Figure:
-    """A metric on its way: the best cell of each series.
+    """A metric on its way: each series at its best value of what is tuned.
 
     Args:
         metric: a column of the curves.
         against: "update", "seconds" or "examples".
-        tuned: as in `over`.
-        by: as in `over`.
         panels: as in `over`.
         color: as in `over`.
         only: as in `over`.
@@ -208,8 +165,8 @@ def curves(
 
 
 def stability_map(
-    x: str = "delay",
-    axis: str = "learning_rate",
+    x: str,
+    axis: str,
     *,
     metric: str = "train_loss",
     limit: Theory | Mapping[Any, float] | None = None,
@@ -243,8 +200,6 @@ def stability_map(
 def bars(
     metric: str | TimeTo = "test_error",
     *,
-    tuned: str | Sequence[str] | None = "learning_rate",
-    by: str | TimeTo = "train_loss",
     fixed: bool = False,
     panels: str | None = None,
     color: str | None = None,
@@ -257,9 +212,7 @@ def bars(
 
     Args:
         metric: a column of the results, or a `TimeTo`.
-        tuned: as in `over`.
-        by: as in `over`.
-        fixed: whether to show as well, hollow, the step that is best for the first row.
+        fixed: whether to show as well, hollow, the best value of the first row.
         panels: as in `over`.
         color: a setting whose values share a row, in colors.
         only: as in `over`.
@@ -324,8 +277,8 @@ def gantt(
 
 
 def noise_floor(
-    x: str = "delay",
-    axis: str = "learning_rate",
+    x: str,
+    axis: str,
     *,
     theory: Theory,
     limit: Theory | None = None,
@@ -441,9 +394,8 @@ def default(run: Run) -> list[Figure]:
     if metric is None or "train_loss" not in run.results:
         return []
     told = analysis.told_by(run.results[run.settings])
-    tuned = "learning_rate" if "learning_rate" in told else None
-    found = [over(x, metric, tuned=tuned) for x in told if x != tuned][:1]
-    return [*found, curves("train_loss", tuned=tuned)]
+    found = [over(x, metric) for x in told if x not in run.choice.axes][:1]
+    return [*found, curves("train_loss")]
 
 
 def _figure(module: str, name: str, text: str, options: dict[str, Any]) -> Figure:

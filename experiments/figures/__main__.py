@@ -6,6 +6,7 @@ python -m experiments.figures --trace=trace.csv --out=figures
 """
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -30,10 +31,10 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--best-over",
         metavar="AXIS",
-        default="learning_rate",
-        help="the axis whose best value is taken (default: learning_rate; '' for none)",
+        help="the axis whose best value is taken, '' for none (default: the first"
+        " run's own)",
     )
-    add("--best-by", metavar="COLUMN", default="train_loss", help="what decides it")
+    add("--best-by", metavar="COLUMN", help="what decides it (default: likewise)")
     add("--panels", metavar="COLUMN", help="a panel for each value of this column")
     add("--color", metavar="COLUMN", help="the column that colors follow")
     add("--title", default="", help="of the figure")
@@ -70,8 +71,6 @@ def _draw_together(asked: argparse.Namespace) -> None:
     figure = figures.over(
         asked.x,
         asked.y,
-        tuned=asked.best_over or None,
-        by=asked.best_by,
         panels=asked.panels,
         color=asked.color,
         title=asked.title,
@@ -79,7 +78,14 @@ def _draw_together(asked: argparse.Namespace) -> None:
     out = Path(asked.out or ".")
     if out.suffix != f".{asked.format}":
         out = out / f"{figure.name}.{asked.format}"
-    print(look.save(figure.draw(Run.read(*asked.runs)), out))
+    run = Run.read(*asked.runs)
+    choice = run.choice
+    if asked.best_over is not None:
+        axes = (asked.best_over,) if asked.best_over else ()
+        choice = choice._replace(axes=axes)
+    if asked.best_by:
+        choice = choice._replace(by=asked.best_by)
+    print(look.save(figure.draw(dataclasses.replace(run, choice=choice)), out))
 
 
 def _draw_trace(path: Path, out: Path, format: str) -> None:

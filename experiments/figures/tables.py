@@ -1,5 +1,6 @@
 """The numbers that a figure draws, as tables."""
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,43 +19,50 @@ _MOST = 6  # series that one panel can hold
 class Chosen(NamedTuple):
     """What a figure shows of a run.
 
-    `tuned` has a row for each setting but the tuned axes, and each seed.
+    `best` has the rows at the best values of the tuned axes.
     """
 
     run: Run
     metric: str
     axes: list[str]  # that are tuned
-    tuned: pd.DataFrame
-    by: str
+    best: pd.DataFrame
+
+    @property
+    def unfit(self) -> pd.Series:
+        """Whether a row of `best` is no best: it diverged, or never got there."""
+        choice = self.run.choice
+        judged = choice.judged(self.best, self.run.curves)
+        return lost(judged, choice.column)
 
 
 def choose(
-    run: Run, metric: Any, tuned: Any, by: Any, only: Mapping[str, Any] | None
+    run: Run, metric: str | analysis.TimeTo, only: Mapping[str, Any] | None, *but: str
 ) -> Chosen:
     """The rows shown, each at the best value of the tuned axes.
+
+    Args:
+        run: any.
+        metric: that is shown.
+        only: {setting: the values shown}.
+        *but: axes that are shown, and not tuned therefore.
 
     Raises:
         ValueError: if the run has no such metric.
     """
-    run = Run(
-        run.folder,
-        run.info,
-        analysis.where(run.results, **(only or {})),
-        analysis.where(run.curves, **(only or {})),
-        run.metrics,
+    run = dataclasses.replace(
+        run,
+        results=analysis.where(run.results, **(only or {})),
+        curves=analysis.where(run.curves, **(only or {})),
+        choice=run.choice.but(*but),
     )
-    columns = []
-    for column in (metric, by):
-        if not isinstance(column, str):
-            if column.name not in run.results:
-                run = column.of(run)
-            column = column.name
-        columns.append(require(run.results, column))
-    metric, by = columns
-    axes = [tuned] if isinstance(tuned, str) else list(tuned or ())
-    axes = [axis for axis in axes if axis in run.settings]
-    rows = analysis.best(run.results, axes, by=by) if axes else run.results
-    return Chosen(run, metric, axes, rows, by)
+    best = run.best
+    if isinstance(metric, analysis.TimeTo):
+        best = metric.of(best, run.curves)
+        run = dataclasses.replace(run, results=metric.of(run.results, run.curves))
+        metric = metric.name
+    require(run.results, metric)
+    axes = [axis for axis in run.choice.axes if axis in run.settings]
+    return Chosen(run, metric, axes, best)
 
 
 def require(frame: pd.DataFrame, column: str) -> str:
@@ -71,8 +79,8 @@ def require(frame: pd.DataFrame, column: str) -> str:
 
 def at_fixed_step(chosen: Chosen, x: str, series: Sequence[str]) -> pd.DataFrame:
     """The rows at the tuned axes' best value for the first `x`, for each seed."""
-    first = look.positions(chosen.tuned[x].dropna()).values[0]
-    start = chosen.tuned[chosen.tuned[x] == first]
+    first = look.positions(chosen.best[x].dropna()).values[0]
+    start = chosen.best[chosen.best[x] == first]
     keys = [*series, "seed", *chosen.axes]
     return chosen.run.results.merge(start[keys].drop_duplicates(), on=keys)
 
@@ -110,13 +118,15 @@ def points(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
     if frame.empty:
         return pd.DataFrame(columns=[*by, "mean", "low", "high", "seeds", "lost"])
     table = analysis.spread(frame, metric, by)
-    values = frame[metric]
-    lost = ~np.isfinite(values)
-    if "diverged" in frame:
-        lost |= frame["diverged"] > 0
-    groups = analysis.grouped(frame.assign(lost=lost), by)
+    groups = analysis.grouped(frame.assign(lost=lost(frame, metric)), by)
     table["lost"] = [bool(group["lost"].any()) for _, group in groups]
     return table
+
+
+def lost(frame: pd.DataFrame, metric: str) -> pd.Series:
+    """Whether a row has no value: it diverged, or the metric is not finite."""
+    gone = ~np.isfinite(frame[metric])
+    return gone | (frame["diverged"] > 0) if "diverged" in frame else gone
 
 
 class Named(NamedTuple):
@@ -209,9 +219,7 @@ def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> lis
         tried = chosen.run.results[axis].dropna()
         if tried.nunique() < 3 or not pd.api.types.is_numeric_dtype(tried):
             continue
-        live = chosen.tuned[np.isfinite(chosen.tuned[chosen.by])]
-        if "diverged" in live:
-            live = live[live["diverged"] == 0]
+        live = chosen.best[~chosen.unfit.to_numpy()]
         for kind, end in (("smallest", tried.min()), ("largest", tried.max())):
             names = map(label, live[live[axis] == end].to_dict("records"))
             names = list(dict.fromkeys(filter(None, names)))

@@ -18,10 +18,11 @@ _PATIENCE = 5.0  # seconds until a file of another host is seen
 
 # what the same command reads when it goes on; checkpoints are read where they are
 _READ = ("run.json", "metrics.jsonl", "results.csv", "curves.csv", "traces/*.npz")
+_READ += ("tuning/*.csv",)
 
 
 _WRITTEN = ("run.json", "metrics.jsonl", "results.csv", "curves.csv", "report.html")
-_WRITTEN += ("traces", "figures", "checkpoints", "tensorboard", "profile")
+_WRITTEN += ("tuning", "traces", "figures", "checkpoints", "tensorboard", "profile")
 
 
 class Workdir:
@@ -140,6 +141,11 @@ class Workdir:
                 else:
                     path.unlink(missing_ok=True)
         self._uploaded = {}
+
+    def remove_checkpoints(self) -> None:
+        """Removes them all."""
+        if self.checkpoints.exists():
+            self.checkpoints.rmtree()
 
     def upload(self) -> None:
         """Copies what has changed since; nothing to do for a local folder."""

@@ -13,7 +13,7 @@ from experiments.claims import Verdict
 from experiments.experiment import Experiment
 from experiments.figures import Drawn
 from experiments.figures.words import loss_unit, with_unit, words
-from experiments.records import Found, Run
+from experiments.records import Run
 from experiments.report import page
 
 _SHOWN = 3  # claims in the headline
@@ -40,8 +40,7 @@ def write(
         The file. It loads nothing: its figures are inside.
     """
     if verdicts is None:
-        found = Found(run.results, run.curves)
-        verdicts = claims.check(experiment.claims if experiment else (), found)
+        verdicts = claims.check(experiment.claims if experiment else (), run.found)
     wanted = experiment.figures if experiment else ()
     drawn = figures.save(run, wanted or figures.default(run), format)
     changed = run.info.get("changed", {})
@@ -81,14 +80,12 @@ def headline(run: Run, verdicts: Sequence[Verdict], table: pd.DataFrame) -> str:
 
 
 def final_table(run: Run) -> pd.DataFrame:
-    """A row a series at its best step: settings, metrics with intervals, diverged.
+    """A row a series at its best value of what is tuned, which is shown too.
 
-    The step is chosen on the other seeds, `step` is the one chosen most often; the
-    share is of all cells, at any step, that diverged.
+    Settings, metrics with intervals, and the share of all cells that diverged.
     """
     series = _series(run)
-    tuned = len(series) < len(run.settings)
-    rows = analysis.best(run.results, "learning_rate") if tuned else run.results
+    rows = run.best
     shown = [
         name
         for name in (*_METRICS, *extra_metrics(run))
@@ -98,8 +95,7 @@ def final_table(run: Run) -> pd.DataFrame:
     every = dict(_keyed(run.results, series))
     for key, group in _keyed(rows, series):
         row = dict(zip(series, key, strict=True))
-        if tuned:
-            row["best step size"] = group["learning_rate"].mode().iloc[0]
+        row |= {f"best {words(axis)}": group[axis].iloc[0] for axis in _tuned(run)}
         for metric in shown:
             (own,) = analysis.spread(group, metric, []).to_dict("records")
             row[metric] = own["mean"], own["low"], own["high"]
@@ -108,10 +104,18 @@ def final_table(run: Run) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
+def _tuned(run: Run) -> list[str]:
+    """The axes of which the table shows the best value."""
+    return [
+        axis
+        for axis in run.choice.axes
+        if axis in run.settings and run.results[axis].nunique() > 1
+    ]
+
+
 def _series(run: Run) -> list[str]:
     """The settings that are not tuned."""
-    steps = run.results.get("learning_rate", pd.Series(dtype=float))
-    tuned = ["learning_rate"] if steps.nunique() > 1 else []
+    tuned = _tuned(run)
     return [name for name in run.settings if name not in tuned]
 
 
@@ -218,12 +222,23 @@ def _final(run: Run, table: pd.DataFrame) -> str:
         [_cell(row[c], row["lost"]) for c in columns]
         for row in table.to_dict("records")
     ]
-    chosen = " at its best step size, chosen on the other seeds" * (
-        "best step size" in table and seeds > 1
-    )
+    chosen = _how_chosen(run)
     interval = f"; in brackets the 95 % interval of {seeds} seeds" * (seeds > 1)
     caption = f"Each series{chosen}: means{interval}"
     return page.section("Results", page.table(caption, header, rows))
+
+
+def _how_chosen(run: Run) -> str:
+    """On which seeds the best values were chosen."""
+    tuned = _tuned(run)
+    if not tuned:
+        return ""
+    what = f" at its best {' and '.join(map(words, tuned))}"
+    by = f"the least {words(run.choice.column)}"
+    if not run.choice.seeds:
+        return f"{what}, chosen on these seeds by {by}, which flatters the best"
+    seeds = ", ".join(map(str, run.choice.seeds))
+    return f"{what}, chosen by {by} on the seeds {seeds}, which are not reported"
 
 
 def _cell(value: Any, lost: bool) -> str:
@@ -291,6 +306,11 @@ def _provenance(run: Run) -> str:
         ("devices", info.get("devices", "unknown")),
         ("git commit", info.get("git", "unknown")),
         ("seeds", ", ".join(map(str, info.get("seeds", ())))),
+        *(
+            [("tuning seeds", ", ".join(map(str, info["tuning_seeds"])))]
+            if info.get("tuning_seeds")
+            else []
+        ),
         *info.get("versions", {}).items(),
         *((f"task: {name}", _value(value)) for name, value in run.facts.items()),
     ]

@@ -11,9 +11,14 @@ from tests.figures.runs import DELAYS, RATES, SEEDS, made, valley
 
 
 def chosen(run, delay):
-    """The curves of each seed at the step that is best for the others."""
-    rows = analysis.where(analysis.best(run.results), delay=delay)
-    return run.curves.merge(rows[["learning_rate", "delay", "seed"]])
+    """The curves at the step with the least mean loss."""
+    return analysis.where(run.curves, delay=delay, learning_rate=step_at(run, delay))
+
+
+def step_at(run, delay):
+    rows = analysis.where(run.results, delay=delay)
+    losses = rows.train_loss.where(rows.diverged == 0, np.inf)
+    return losses.groupby(rows.learning_rate).mean().idxmin()
 
 
 @pytest.mark.parametrize("against", ["update", "examples", "seconds"])
@@ -74,7 +79,12 @@ def test_a_row_of_bars_is_a_label_and_its_mean(tmp_path):
     (axis,) = figure.axes
     names = [text.get_text() for text in axis.get_yticklabels()]
     assert names == [f"delay={delay}" for delay in DELAYS]
-    expected = analysis.best(run.results).groupby("delay").test_error.mean()
+    expected = [
+        analysis.where(
+            run.results, delay=d, learning_rate=step_at(run, d)
+        ).test_error.mean()
+        for d in DELAYS
+    ]
     dots = {
         round(line.get_ydata()[0]): line.get_xdata()[0]
         for line in axis.lines

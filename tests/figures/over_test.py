@@ -1,5 +1,6 @@
 """Figures over an axis draw the numbers of the tables."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -8,9 +9,8 @@ import pytest
 from matplotlib.colors import to_hex
 
 from experiments import analysis, figures
-from experiments.records import Run
 from tests.figures.legible import check_legible, legend, texts
-from tests.figures.runs import DELAYS, RATES, SEEDS, limit, made, valley
+from tests.figures.runs import DELAYS, RATES, limit, made, valley
 
 OPTIMIZERS = ("sgd", "adam", "lion")
 
@@ -30,15 +30,11 @@ def crosses(axis):
 
 
 def best(run, delay, metric, **where):
-    """The mean over seeds at the step that is best on the other seeds."""
-    values = []
-    for seed in SEEDS:
-        frame = analysis.where(run.results, delay=delay, **where)
-        frame = frame.assign(train_loss=frame.train_loss + 1e9 * frame.diverged)
-        others = frame[frame.seed != seed].groupby("learning_rate").train_loss.mean()
-        own = analysis.where(frame, seed=seed, learning_rate=others.idxmin())
-        values.append(own[metric].item())
-    return np.mean(values)
+    """The mean over seeds at the step with the least mean loss."""
+    frame = analysis.where(run.results, delay=delay, **where)
+    losses = frame.train_loss + 1e9 * frame.diverged
+    rate = losses.groupby(frame.learning_rate).mean().idxmin()
+    return analysis.where(frame, learning_rate=rate)[metric].mean()
 
 
 def test_solid_is_the_step_tuned_anew_and_dashed_the_first_one(tmp_path):
@@ -61,7 +57,7 @@ def test_the_band_is_the_bootstrap_interval(tmp_path):
     run = made(tmp_path)
     figure = figures.over("delay", "train_loss", fixed=False).draw(run)
     (axis,) = figure.axes
-    rows = analysis.best(run.results)
+    rows = run.best
     spread = analysis.spread(rows, "train_loss", ["delay"]).set_index("delay")
     corners = axis.collections[0].get_paths()[0].vertices
     for delay in DELAYS:
@@ -95,8 +91,10 @@ def test_what_diverged_is_a_cross_outside_of_the_scale(tmp_path):
         figures.best_step("delay"),
         figures.curves("train_loss"),
         figures.bars("test_error", fixed=True),
-        figures.stability_map(limit=limit),
-        figures.noise_floor(theory=lambda delay: delay + 1.0, limit=limit),
+        figures.stability_map("delay", "learning_rate", limit=limit),
+        figures.noise_floor(
+            "delay", "learning_rate", theory=lambda delay: delay + 1.0, limit=limit
+        ),
         figures.decay_rate("delay"),
     ],
     ids=lambda figure: figure.module,
@@ -175,7 +173,7 @@ def test_a_number_that_follows_from_x_is_no_series(tmp_path):
     run = made(tmp_path)
     results = run.results
     results.insert(0, "batch_size", 32 // (1 + results.delay))
-    run = Run(run.folder, run.info, results, run.curves)
+    run = dataclasses.replace(run, results=results)
     (axis,) = figures.over("delay", "train_loss", fixed=False).draw(run).axes
     assert len(lines(axis)) == 1
 
@@ -185,7 +183,7 @@ def test_an_arm_without_x_is_a_horizontal_line(tmp_path):
     baseline = run.results[run.results.delay == 0].assign(delay=np.nan, train_loss=0.5)
     results = pd.concat([run.results, baseline], ignore_index=True)
     results.insert(0, "method", np.where(results.delay.isna(), "none", "late"))
-    run = Run(run.folder, run.info, results, run.curves)
+    run = dataclasses.replace(run, results=results)
     figure = figures.over("delay", "train_loss", fixed=False).draw(run)
     level = [
         line.get_ydata()[0]

@@ -51,7 +51,8 @@ def made(folder, loss=valley, *, seeds=SEEDS, curve=None, info=None, **grid):
     frames = [analysis.derived(pd.DataFrame(rows)) for rows in (results, curves)]
     record = {"question": "Why?", "notes": "Seen before.", "config": {}, "changed": {}}
     record |= {"programs": [{"name": "all", "cells": [], "updates": 40, "facts": {}}]}
-    return Run(folder, record | (info or {}), *frames)
+    info = record | {"tuned": [*{"learning_rate"} & {*grid}]} | (info or {})
+    return Run(folder, info, *frames, choice=analysis.Choice(tuple(info["tuned"])))
 
 
 def written(run):

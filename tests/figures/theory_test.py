@@ -19,7 +19,7 @@ def test_black_cells_are_exactly_those_where_a_seed_diverged(tmp_path):
         return math.nan if gone else OPTIMUM + learning_rate * (1 + seed)
 
     run = made(tmp_path, loss, info=FACTS)
-    figure = figures.stability_map(limit=limit).draw(run)
+    figure = figures.stability_map("delay", "learning_rate", limit=limit).draw(run)
     axis, bar = figure.axes
     colors, black = axis.collections[:2]
     expected = [[rate > limit(delay) for rate in RATES] for delay in DELAYS]
@@ -45,7 +45,7 @@ def test_cells_are_bounded_between_the_limit_and_divergence(tmp_path):
     expected = [[1 < rate / limit(tau) <= 3 for rate in RATES] for tau in DELAYS]
     assert np.any(expected) and not np.all(expected)
     np.testing.assert_array_equal(stability_map.bounded(maps[""]), expected)
-    figure = figures.stability_map(limit=limit).draw(run)
+    figure = figures.stability_map("delay", "learning_rate", limit=limit).draw(run)
     assert "bounded, but never settles" in legend(figure)
 
 
@@ -57,7 +57,7 @@ def test_each_panel_has_the_limit_of_its_own_settings(tmp_path):
         return laws[law] * limit(delay)
 
     run = made(tmp_path, valley, **grid)
-    figure = figures.stability_map(limit=by_law).draw(run)
+    figure = figures.stability_map("delay", "learning_rate", limit=by_law).draw(run)
     panels = [axis for axis in figure.axes if axis.get_xlabel() == "step size"]
     assert [axis.get_title() for axis in panels] == list(laws)
     for axis, law in zip(panels, laws, strict=True):
@@ -75,7 +75,9 @@ def test_noise_floors_are_means_beside_theory(tmp_path):
         return found * (1 + 0.1 * seed) if math.isfinite(found) else math.nan
 
     run = made(tmp_path, loss)
-    figure = figures.noise_floor(theory=floor, limit=limit).draw(run)
+    figure = figures.noise_floor(
+        "delay", "learning_rate", theory=floor, limit=limit
+    ).draw(run)
     floors, ratios = figure.axes
     points = [own for own in floors.lines if own.get_marker() != "None"]
     theories = [own for own in floors.lines if own.get_marker() == "None"]

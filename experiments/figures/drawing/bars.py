@@ -23,8 +23,6 @@ def draw(
     run: Run,
     *,
     metric: Any,
-    tuned: Any = None,
-    by: Any = "train_loss",
     fixed: bool = False,
     panels: str | None = None,
     color: str | None = None,
@@ -33,7 +31,7 @@ def draw(
     title: str = "",
 ) -> Figure:
     """Draws `figures.bars`."""
-    chosen = tables.choose(run, metric, tuned, by, only)
+    chosen = tables.choose(run, metric, only)
     series = tables.series_of(chosen.run.results, chosen.axes, None)
     table = numbers(chosen, series, fixed=fixed)
     rows_by = [name for name in series if name != color]
@@ -90,11 +88,11 @@ def draw(
 
 def numbers(chosen: tables.Chosen, series: list[str], *, fixed: bool) -> pd.DataFrame:
     """What is drawn: settings, `kind`, mean, low, high, seeds and `lost`."""
-    table = tables.points(chosen.tuned, chosen.metric, series).assign(kind="tuned")
+    table = tables.points(chosen.best, chosen.metric, series).assign(kind="tuned")
     if not (fixed and chosen.axes):
         return table
-    first = chosen.tuned[series].iloc[[0]]
-    start = chosen.tuned.merge(first, on=series) if series else chosen.tuned
+    first = chosen.best[series].iloc[[0]]
+    start = chosen.best.merge(first, on=series) if series else chosen.best
     keys = ["seed", *chosen.axes]
     rows = chosen.run.results.merge(start[keys], on=keys)
     other = tables.points(rows, chosen.metric, series).assign(kind="fixed")

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -21,8 +20,7 @@ def draw(
     run: Run,
     *,
     x: str,
-    axis: str,
-    by: Any = "train_loss",
+    axis: str | None = None,
     limit: Any = None,
     panels: str | None = None,
     color: str | None = None,
@@ -31,9 +29,15 @@ def draw(
     x_label: str = "",
 ) -> Figure:
     """Draws `figures.best_step`."""
-    chosen = tables.choose(run, axis, None, by, only)
+    there = [own for own in run.choice.axes if own in run.settings and own != x]
+    axis = axis or next(iter(there), "")
+    if axis not in there:
+        raise ValueError(
+            f"the run tunes no {axis!r}; it tunes {', '.join(there) or 'nothing'}."
+        )
+    chosen = tables.choose(run, axis, only, x)
     tables.require(chosen.run.results, x)
-    series = tables.series_of(chosen.run.results, [axis], x, panels)
+    series = tables.series_of(chosen.run.results, chosen.axes, x, panels)
     table = numbers(chosen, x, axis, series)
     named = tables.name(table, series, panels, color)
     places = look.positions(table[x])
@@ -77,20 +81,16 @@ def draw(
 def numbers(
     chosen: tables.Chosen, x: str, axis: str, series: list[str]
 ) -> pd.DataFrame:
-    """The best value of `axis` by the mean over all seeds: `best`, `lost`, `edge`."""
-    frame = chosen.run.results[chosen.run.results[x].notna()]
-    tried = frame[axis].dropna()
+    """The best value of `axis`: `best`, `lost`, `edge`."""
+    frame = chosen.best.assign(unfit=chosen.unfit.to_numpy())
+    frame = frame[frame[x].notna()]
+    every = chosen.run.results.loc[chosen.run.results[x].notna(), axis].dropna()
+    ends = (every.min(), every.max()) if every.nunique() > 2 else ()
     rows = []
     for key, group in analysis.grouped(frame, [*series, x]):
-        score = group[chosen.by].fillna(np.inf)
-        if "diverged" in group:
-            score = score.where(group["diverged"] == 0, np.inf)
-        means = score.groupby(group[axis]).mean()
-        best = means.idxmin()
-        edge = len(means) > 2 and best in (tried.min(), tried.max())
-        lost = not np.isfinite(means.min())
+        best, lost = group[axis].iloc[0], bool(group["unfit"].any())
         rows.append(
             dict(zip([*series, x], key, strict=True))
-            | {"best": best, "lost": lost, "edge": edge and not lost}
+            | {"best": best, "lost": lost, "edge": best in ends and not lost}
         )
     return pd.DataFrame(rows)

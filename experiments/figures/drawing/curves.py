@@ -29,8 +29,6 @@ def draw(
     *,
     metric: str,
     against: str,
-    tuned: Any = None,
-    by: Any = "train_loss",
     panels: str | None = None,
     color: str | None = None,
     only: Mapping[str, Any] | None = None,
@@ -41,7 +39,7 @@ def draw(
     if against not in run.curves:
         raise ValueError(f"the curves of the run have no {against!r}.")
     tables.require(run.curves, metric)
-    chosen = tables.choose(run, by, tuned, by, only)
+    chosen = tables.choose(run, "train_loss", only)
     series = tables.series_of(chosen.run.results, chosen.axes, None)
     table = numbers(chosen, metric, against, series)
     named = tables.name(table, series, panels, color)
@@ -114,8 +112,8 @@ def numbers(
     Seeds are compared at equal numbers of updates; `at` is the mean over seeds.
     """
     keys = [*chosen.run.settings, "seed"]
-    columns = [*keys, "diverged"] if "diverged" in chosen.tuned else keys
-    rows = chosen.run.curves.merge(chosen.tuned[columns], on=keys)
+    columns = [*keys, "diverged"] if "diverged" in chosen.best else keys
+    rows = chosen.run.curves.merge(chosen.best[columns], on=keys)
     by = [*series, "update"]
     table = tables.points(rows, metric, by)
     table["at"] = [group[against].mean() for _, group in analysis.grouped(rows, by)]

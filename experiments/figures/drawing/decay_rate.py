@@ -87,7 +87,7 @@ def numbers(
     """
     if "seconds" not in run.curves:
         raise ValueError("the curves of the run have no 'seconds'.")
-    chosen = tables.choose(run, metric, None, metric, only)
+    chosen = tables.choose(run, metric, only)
     tables.require(chosen.run.results, x)
     curves, optimum = chosen.run.curves, run.facts.get("optimum_loss", 0.0)
     keys = [*chosen.run.settings, "seed"]

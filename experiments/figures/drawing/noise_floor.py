@@ -81,11 +81,11 @@ def numbers(
     only: Mapping[str, Any] | None,
 ) -> pd.DataFrame:
     """Means and intervals of all cells, beside `theory` and `limit`."""
-    chosen = tables.choose(run, metric, None, metric, only)
+    chosen = tables.choose(run, metric, only, x, axis)
     for name in (x, axis):
         tables.require(chosen.run.results, name)
     by = [*tables.series_of(chosen.run.results, [], x), x]
-    table = tables.points(chosen.tuned, metric, by).sort_values([axis, x])
+    table = tables.points(chosen.best, metric, by).sort_values([axis, x])
     rows = table.to_dict("records")
     return table.assign(
         theory=[tables.formula(theory, row) for row in rows],

@@ -24,8 +24,6 @@ def draw(
     *,
     x: str,
     metric: Any,
-    tuned: Any = None,
-    by: Any = "train_loss",
     fixed: bool = False,
     panels: str | None = None,
     color: str | None = None,
@@ -35,7 +33,7 @@ def draw(
     x_label: str = "",
 ) -> Figure:
     """Draws `figures.over`."""
-    chosen = tables.choose(run, metric, tuned, by, only)
+    chosen = tables.choose(run, metric, only, x)
     tables.require(chosen.run.results, x)
     table = numbers(chosen, x, fixed=fixed, panels=panels)
     named = tables.name(table, series_in(table, x), panels, color)
@@ -81,7 +79,7 @@ def numbers(
 ) -> pd.DataFrame:
     """What is drawn: settings, `x`, `kind`, mean, low, high, seeds and `lost`."""
     series = tables.series_of(chosen.run.results, chosen.axes, x, panels)
-    parts = [tables.points(chosen.tuned, chosen.metric, [*series, x])]
+    parts = [tables.points(chosen.best, chosen.metric, [*series, x])]
     parts[0]["kind"] = "tuned"
     tried = chosen.run.results[chosen.axes].drop_duplicates()
     if fixed and len(tried) > 1:

@@ -72,8 +72,8 @@ def by_panel(
     only: Mapping[str, Any] | None = None,
 ) -> dict[str, Cells]:
     """The map of each series, by its name."""
-    chosen = tables.choose(run, metric, None, metric, only)
-    frame = chosen.run.results
+    chosen = tables.choose(run, metric, only, x, axis)
+    frame = chosen.best
     for name in (x, axis):
         tables.require(frame, name)
     series = tables.series_of(frame, [axis], x)
