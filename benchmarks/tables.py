@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-Row = Mapping[str, Any]
+Row = dict[str, Any]
 """Column -> a number, in the unit that the column's name says, or a text."""
 
 
@@ -41,3 +41,11 @@ class Table(NamedTuple):
 
 class NotMeasuredError(Exception):
     """Why there is no such number here, in one line."""
+
+
+def not_measured(error: Exception) -> str:
+    """What stands in the place of numbers after an error, in one line."""
+    first = next(iter(str(error).strip().splitlines()), "").replace("|", "/")
+    if not isinstance(error, NotMeasuredError):
+        first = f"{type(error).__name__}: {first}"
+    return f"not measured: {first}"
