@@ -26,7 +26,11 @@ class Contender:
         """
 
         def loop(state, *inputs):
-            return jax.lax.fori_loop(0, steps, lambda _, s: step(s, *inputs), state)
+            def body(_, state):
+                # else a compiler makes but once what is the same in all steps
+                return step(*jax.lax.optimization_barrier((state, *inputs)))
+
+            return jax.lax.fori_loop(0, steps, body, state)
 
         def lowered(function):
             return jax.jit(function, donate_argnums=0).lower(state, *inputs)
