@@ -194,13 +194,13 @@ def exchanging(
     batch: jax.Array,
     *,
     shared: Any = None,
-    steps: int = 1,
+    **options: Any,
 ) -> Contender:
-    """A step of all workers."""
+    """A step of all workers; `options` are those of `Contender`."""
     workers = dj.workers.run(step, mesh)
     held = workers.init(state, batch, shared)
     return Contender(
-        lambda held, batch: workers.step(held, batch)[0], held, batch, steps=steps
+        lambda held, batch: workers.step(held, batch)[0], held, batch, **options
     )
 
 
@@ -243,9 +243,7 @@ def measured(
     contenders["compute"] = computing(params, batch)
     for name, tx in (("synchronous", exact), ("overlapped", late)):
         state = params, tx.init(params)
-        contenders[name] = exchanging(
-            pair.mesh, trained_by(tx), state, pair.own(batch)
-        )
+        contenders[name] = exchanging(pair.mesh, trained_by(tx), state, pair.own(batch))
     rounds = pair.larger(max(5, min(40, int(seconds / (5 * to_send)))))
     times: dict[str, list[float]] = {name: [] for name in STEPS}
     busy = dict.fromkeys(STEPS, 0.0)

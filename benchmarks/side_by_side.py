@@ -17,12 +17,18 @@ class Contender:
     """A donated, compiled step and the state it carries."""
 
     def __init__(
-        self, step: Callable[..., Any], state: Any, *inputs: Any, steps: int = 1
+        self,
+        step: Callable[..., Any],
+        state: Any,
+        *inputs: Any,
+        steps: int = 1,
+        options: dict[str, Any] | None = None,
     ):
         """`step(state, *inputs) -> state`; it is jitted here and its state donated.
 
         With `steps` above 1 the compiled program is a loop of so many steps: what a
         call costs, which on an accelerator may be more than the step, is shared by all.
+        `options` are the compiler's.
         """
 
         def loop(state, *inputs):
@@ -33,7 +39,8 @@ class Contender:
             return jax.lax.fori_loop(0, steps, body, state)
 
         def lowered(function):
-            return jax.jit(function, donate_argnums=0).lower(state, *inputs)
+            jitted = jax.jit(function, donate_argnums=0, compiler_options=options)
+            return jitted.lower(state, *inputs)
 
         self._inputs = inputs
         self._one = lowered(step)
