@@ -243,8 +243,8 @@ def in_torch(method: str, problem: Problem, torch: Any) -> Run:
 
 def replicas_rows(
     problem: Problem, rows: Mapping[str, Method], rounds: int, torch: Any
-) -> tuple[float, list[Row]]:
-    """Bytes/s of a copy; every method beside its limit and its peers."""
+) -> list[Row]:
+    """Every method beside its limit, its peers and a copy."""
     ours = {name: simulated(problem, method.tx) for name, method in rows.items()}
     ours["none"] = gradient(problem)
     contenders: dict[str, Contender | Run] = {}
@@ -268,6 +268,7 @@ def replicas_rows(
             "step ms": 1e3 * t[name],
             "state / PN": memory.output_size_in_bytes / item,
             "temporaries / PN": memory.temp_size_in_bytes / item,
+            "copy GB/s": bandwidth / 1e9,
         }
         if name in rows:
             limit = t["none"] + rows[name].models * item / bandwidth
@@ -276,7 +277,7 @@ def replicas_rows(
             if f"{name} in {peer}" in t:
                 row[f"step / {peer}"] = t[name] * PERIOD / t[f"{name} in {peer}"]
         found.append(row)
-    return bandwidth, found
+    return found
 
 
 def tables(
@@ -285,11 +286,11 @@ def tables(
     """A table for each number of examples."""
     for examples in batches:
         problem = digits(examples)
-        bandwidth, found = replicas_rows(problem, rows, rounds, torch)
+        found = replicas_rows(problem, rows, rounds, torch)
         caption = (
             f"{WORKERS} replicas of {problem.size // WORKERS:,} float32 parameters,"
             f" {examples} examples each, SGD. A copy of the replicas reaches"
-            f" {bandwidth / 1e9:.1f} GB/s."
+            f" {found[0]['copy GB/s']:.1f} GB/s."
         )
         yield Table(caption, REPLICAS, found)
 

@@ -98,11 +98,22 @@ def steps_a_program() -> int:
     return 1 if jax.default_backend() == "cpu" else 50
 
 
-def heading() -> str:
-    """Date, versions and machine, for the top of a table."""
-    device = jax.devices()[0]
+def machine() -> dict[str, Any]:
+    """Date, versions and devices."""
+    return {
+        "date": str(datetime.date.today()),
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+        "devices": len(jax.devices()),
+        "device": jax.devices()[0].device_kind,
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+    }
+
+
+def heading(facts: Mapping[str, Any] | None = None) -> str:
+    """`machine()`, of this process or of another, for the top of a table."""
     return (
-        f"{datetime.date.today()}, jax {jax.__version__}, Python"
-        f" {platform.python_version()}, {len(jax.devices())} x {device.device_kind}"
-        f" ({platform.machine()}, {os.cpu_count()} cores)"
-    )
+        "{date}, jax {jax}, Python {python}, {devices} x {device} ({processor}, {cores}"
+        " cores)"
+    ).format_map(machine() if facts is None else facts)

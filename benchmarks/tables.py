@@ -11,7 +11,7 @@ class Table(NamedTuple):
     """Rows, and how they are shown."""
 
     caption: str  # what was measured, of which size
-    columns: Mapping[str, str]  # name -> its numbers' format, as "{:.2f}"; in order
+    columns: Mapping[str, str]  # shown, in order: name -> format, as "{:.2f}"
     rows: Iterable[Row]
 
     def markdown(self) -> Iterator[str]:
