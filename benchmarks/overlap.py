@@ -110,7 +110,7 @@ def loss(params: Any, batch: jax.Array) -> jax.Array:
     """Of an autoencoder."""
     x = batch
     for weights, biases in params:
-        x = jax.nn.relu(x @ weights + biases)
+        x = jax.nn.relu(x @ weights + biases[None])
     return jnp.mean((x - batch) ** 2)
 
 
