@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import types
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from benchmarks.tables import NotMeasuredError, Table, not_measured
 from tests.support.commands import ROOT, finish
 
 SEVERAL = 5  # steps
+CONFIG: Any = jax.config  # its flags have no types
 
 # A program of several steps.
 
@@ -56,7 +58,7 @@ def test_nothing_is_moved_out_of_the_loop_of_steps():
     along = P(), P("workers")
     both = jax.shard_map(step, mesh=mesh, in_specs=(along,), out_specs=along)
     state = jnp.zeros(1), jnp.ones(4)
-    found = Contender(both, state, steps=SEVERAL).program.as_text()
+    found = str(Contender(both, state, steps=SEVERAL).program.as_text())
     loop, main = found.split("ENTRY")
     assert " all-reduce(" in loop and " while(" in main
     assert " all-reduce(" not in main
@@ -120,7 +122,7 @@ def card(monkeypatch, platform, stats):
 
 
 @pytest.mark.parametrize("gigabytes", [8, 16, 40])
-@pytest.mark.parametrize("delays", [(1, 4, 16, 64), (64,)])
+@pytest.mark.parametrize("delays", [(1, 4, 16, 64), (64,), (60, 62, 64)])
 def test_histories_fit_into_the_memory_of_the_card(monkeypatch, delays, gigabytes):
     limit = gigabytes * 10**9
     card(monkeypatch, "gpu", {"bytes_limit": limit})
@@ -199,7 +201,7 @@ COUNTS = {  # rows of each table
 @pytest.mark.parametrize("part", device.PARTS)
 def test_a_part_measures_all_of_its_columns(quick, part):
     found = tables_of(quick(part))
-    assert tuple(len(table.rows) for table in found) == COUNTS[part]
+    assert tuple(len([*table.rows]) for table in found) == COUNTS[part]
     for table in found:
         for row in table.rows:
             there = set(table.columns) & set(row)
@@ -228,7 +230,7 @@ def test_a_history_that_cannot_be_is_one_row(monkeypatch):
     def missing():
         raise ValueError("no memory of kind pinned_host\n...")
 
-    kinds = memory.KINDS | {"ring.on_host": memory.Kind(missing, 4)}
+    kinds = {**memory.KINDS, "ring.on_host": memory.Kind(missing, 4)}
     monkeypatch.setattr(memory, "KINDS", kinds)
     *others, last = memory.rows(128, (1,))
     assert last["compiled, device MiB"] == (
@@ -277,7 +279,7 @@ def test_one_device_has_nothing_to_overlap(monkeypatch):
 
 def shown_as(cell):
     """A cell's number, and half of a unit of its last digit."""
-    text = re.match(r"[\d,.e+-]+", cell).group().replace(",", "")
+    text = re.sub(r"[, x]", "", cell)
     decimals = len(text.split(".")[1]) if "." in text else 0
     return float(text), 0.5 * 10**-decimals
 
@@ -341,7 +343,7 @@ def test_the_command_writes_both_files_and_takes_no_device_itself(tmp_path):
     assert result["machine"]["device"] == "cpu" and result["quick"]
     assert list(result["parts"]) == ["history", "memory"]
     for part, found in result["parts"].items():
-        assert tuple(len(table.rows) for table in tables_of(found)) == COUNTS[part]
+        assert tuple(len([*table.rows]) for table in tables_of(found)) == COUNTS[part]
     check_page(result, page)
     for part in result["parts"].values():
         assert all(one["caption"] in done.stdout for one in part)
@@ -450,7 +452,8 @@ def test_bad_flags_are_refused_in_one_line(
     with pytest.raises(SystemExit) as ended:
         device.main()
     assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    printed = capsys.readouterr()
+    (line,) = (printed.out + printed.err).splitlines()
     assert line.startswith(message)
 
 
@@ -459,10 +462,10 @@ def test_bad_flags_are_refused_in_one_line(
 
 @pytest.mark.parametrize("flags", [[], ["--rank=0"]], ids=["parent", "process"])
 def test_the_processes_of_a_slow_link_leave_accelerators_alone(monkeypatch, flags):
-    seen, before = [], jax.config.jax_platforms
+    seen, before = [], CONFIG.jax_platforms
 
     def see(result):
-        return lambda *_: seen.append(jax.config.jax_platforms) or result
+        return lambda *_: seen.append(CONFIG.jax_platforms) or result
 
     monkeypatch.setattr(overlap, "heading", see(""))
     monkeypatch.setattr(overlap, "run_pair", see([]))
