@@ -34,9 +34,9 @@ SPARE = 1.25  # times the memory that is counted
 
 HISTORY = {
     "delay": "{}",
-    "plain ms": "{:.2f}",
-    "delayed ms": "{:.2f}",
-    "limit ms": "{:.2f}",
+    "plain ms": "{:.3f}",
+    "delayed ms": "{:.3f}",
+    "limit ms": "{:.3f}",
     "delayed / limit": "{:.2f}",
     "delayed / copy": "{:.2f}",
     "GB/s": "{:.1f}",
@@ -45,7 +45,7 @@ HISTORY = {
 }
 PEERS = {
     "delay": "{}",
-    "delayed ms": "{:.2f}",
+    "delayed ms": "{:.3f}",
     "tuple FIFO": "{:.1f} x",
     "read, then overwrite": "{:.1f} x",
 }

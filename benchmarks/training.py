@@ -34,8 +34,8 @@ ROUNDS, GRIDS, UPDATES = 20, 3, (1_000, 10_000)
 
 STEP = {
     "parameters": "{:,}",
-    "undelayed ms": "{:.2f}",
-    "delayed by 16 ms": "{:.2f}",
+    "undelayed ms": "{:.3f}",
+    "delayed by 16 ms": "{:.3f}",
     "ratio": "{:.3f}",
 }
 WAYS = {
