@@ -3,7 +3,8 @@
     python -m benchmarks.overlap --figure=overlap.png
 
 Two processes train a multilayer perceptron with SGD, over a link that is made for it
-(`benchmarks.slow_link`, which needs root), by gloo. Steps that take turns:
+(`benchmarks.slow_link`, which needs root), by gloo and on the CPU, whatever else there
+is: two processes cannot share a GPU or TPU. Steps that take turns:
 
     compute         no communication: each process on its own
     communication   `exchange.mean` of a gradient that is there already
@@ -109,7 +110,7 @@ def loss(params: Any, batch: jax.Array) -> jax.Array:
     """Of an autoencoder."""
     x = batch
     for weights, biases in params:
-        x = jax.nn.relu(x @ weights + biases)
+        x = jax.nn.relu(x @ weights + biases[None])
     return jnp.mean((x - batch) ** 2)
 
 
@@ -187,12 +188,20 @@ def computing(params: Any, batch: np.ndarray) -> Contender:
 
 
 def exchanging(
-    pair: Pair, step: Callable, state: Any, batch: jax.Array, shared: Any = None
+    mesh: jax.sharding.Mesh,
+    step: Callable,
+    state: Any,
+    batch: jax.Array,
+    *,
+    shared: Any = None,
+    **options: Any,
 ) -> Contender:
-    """A step of both processes."""
-    both = dj.workers.run(step, pair.mesh)
-    held = both.init(state, batch, shared)
-    return Contender(lambda held, batch: both.step(held, batch)[0], held, batch)
+    """A step of all workers; `options` are those of `Contender`."""
+    workers = dj.workers.run(step, mesh)
+    held = workers.init(state, batch, shared)
+    return Contender(
+        lambda held, batch: workers.step(held, batch)[0], held, batch, **options
+    )
 
 
 def measured(
@@ -217,7 +226,7 @@ def measured(
     late = dj.exchange.overlapped_mean(optax.sgd(RATE), bucket_bytes=bucket_bytes)
     contenders = {
         "communication": exchanging(
-            pair,
+            pair.mesh,
             sent_by(exact),
             (params, exact.init(params), optax.tree.ones_like(params)),
             pair.own(batch_of(1)),
@@ -234,7 +243,7 @@ def measured(
     contenders["compute"] = computing(params, batch)
     for name, tx in (("synchronous", exact), ("overlapped", late)):
         state = params, tx.init(params)
-        contenders[name] = exchanging(pair, trained_by(tx), state, pair.own(batch))
+        contenders[name] = exchanging(pair.mesh, trained_by(tx), state, pair.own(batch))
     rounds = pair.larger(max(5, min(40, int(seconds / (5 * to_send)))))
     times: dict[str, list[float]] = {name: [] for name in STEPS}
     busy = dict.fromkeys(STEPS, 0.0)
@@ -399,6 +408,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
     parser.add_argument("--epoch", type=float, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    jax.config.update("jax_platforms", "cpu")  # before any device is looked for
     if args.rank is not None:
         work(args)
         return

@@ -17,7 +17,7 @@ replica; what "none" needs is not the average's.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +26,8 @@ import numpy as np
 import optax
 
 import delayjax as dj
-from benchmarks.side_by_side import Contender, Run, heading, medians
+from benchmarks.side_by_side import Contender, Run, copy, heading, medians
+from benchmarks.tables import Row, Table
 from experiments import tasks
 
 WORKERS = 64
@@ -36,7 +37,20 @@ DELAY = 4  # of averages that arrive later, in steps
 RATE = 0.1
 PULL = 0.9 / WORKERS  # of the springs: the library's default
 COPIES = 64  # in one call, which costs as much as several of them
-PEERS = ("local_sgd", "easgd", "wagma")
+PEERS = "local_sgd", "easgd", "wagma"
+ROUNDS = 30
+BATCHES = 32, 4  # examples a replica
+
+REPLICAS = {
+    "method": "{}",
+    "step ms": "{:.3f}",
+    "limit ms": "{:.3f}",
+    "step / limit": "{:.2f}",
+    "step / NumPy": "{:.3f}",
+    "step / eager PyTorch": "{:.3f}",
+    "state / PN": "{:.3f}",
+    "temporaries / PN": "{:.3f}",
+}
 
 
 class Method(NamedTuple):
@@ -104,23 +118,12 @@ def digits(examples: int) -> Problem:
     return Problem(task.init(jax.random.key(0)), task.loss, batch)
 
 
-class Compiled(NamedTuple):
-    """A step `(state, batch) -> state`, donated."""
-
-    period: Contender  # as many steps as it has, for the time
-    step: Contender  # one of them, for the memory
+def compiled(step: Callable[[Any, Any], Any], state: Any, batch: Any) -> Contender:
+    """A period of steps `(state, batch) -> state`."""
+    return Contender(step, state, batch, steps=PERIOD)
 
 
-def compiled(step: Callable[[Any, Any], Any], state: Any, batch: Any) -> Compiled:
-    """One step, and a loop of them."""
-
-    def period(state, batch):
-        return jax.lax.fori_loop(0, PERIOD, lambda _, state: step(state, batch), state)
-
-    return Compiled(Contender(period, state, batch), Contender(step, state, batch))
-
-
-def simulated(problem: Problem, tx: optax.GradientTransformation) -> Compiled:
+def simulated(problem: Problem, tx: optax.GradientTransformation) -> Contender:
     """All workers of a method on one device."""
 
     def of_one(state, batch):
@@ -135,7 +138,7 @@ def simulated(problem: Problem, tx: optax.GradientTransformation) -> Compiled:
     return compiled(lambda *args: workers.step(*args)[0], held, problem.batch)
 
 
-def gradient(problem: Problem) -> Compiled:
+def gradient(problem: Problem) -> Contender:
     """Local steps and no average, as one would write them."""
 
     def step(params, batch):
@@ -146,15 +149,6 @@ def gradient(problem: Problem) -> Compiled:
         return jnp.repeat(leaf[None], WORKERS, axis=0)
 
     return compiled(step, jax.tree.map(of_all, problem.params), problem.batch)
-
-
-def copies(size: int) -> Contender:
-    """An array read and one written, again and again."""
-
-    def many(x):
-        return jax.lax.fori_loop(0, COPIES, lambda _, x: -x, x)
-
-    return Contender(many, jnp.ones(size))
 
 
 def on_host(problem: Problem) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
@@ -247,62 +241,84 @@ def in_torch(method: str, problem: Problem, torch: Any) -> Run:
     return Run(period)
 
 
-def table(problem: Problem, rounds: int, torch: Any) -> None:
-    """Every method beside its limit and its peers, all taking turns."""
-    rows = methods()
+def replicas_rows(
+    problem: Problem, rows: Mapping[str, Method], rounds: int, torch: Any
+) -> list[Row]:
+    """Every method beside its limit, its peers and a copy."""
     ours = {name: simulated(problem, method.tx) for name, method in rows.items()}
     ours["none"] = gradient(problem)
     contenders: dict[str, Contender | Run] = {}
     for name in PEERS:
         contenders[f"{name} in NumPy"] = in_numpy(name, problem)
         if torch is not None:
-            contenders[f"{name} in PyTorch"] = in_torch(name, problem, torch)
+            contenders[f"{name} in eager PyTorch"] = in_torch(name, problem, torch)
     # whoever comes right after these pays for threads asleep and a cold cache
-    contenders["waking"] = ours["none"].period
-    contenders |= {name: steps.period for name, steps in ours.items()}
-    contenders["copies"] = copies(problem.size)
+    contenders["waking"] = ours["none"]
+    contenders |= ours
+    contenders["copies"] = copy(problem.size, COPIES)
     t = medians(contenders, rounds=rounds)
 
     item = 4 * problem.size  # bytes of all replicas
-    bandwidth = 2 * item * COPIES / t["copies"]  # bytes/s
-    print(f" A copy of the replicas reaches {bandwidth / 1e9:.1f} GB/s.\n")
-    print("| method | step ms | limit ms | step / limit | step / NumPy |", end="")
-    print(" step / eager PyTorch | state / PN | temporaries / PN |")
-    print("|---" * 8 + "|")
-    for name, steps in ours.items():
-        columns = [f"{1e3 * t[name] / PERIOD:.3f}", "-", "-"]
+    bandwidth = 2 * item / t["copies"]  # bytes/s
+    found: list[Row] = []
+    for name, step in ours.items():
+        memory = step.compiled.memory_analysis()
+        row = {
+            "method": name,
+            "step ms": 1e3 * t[name],
+            "state / PN": memory.output_size_in_bytes / item,
+            "temporaries / PN": memory.temp_size_in_bytes / item,
+            "copy GB/s": bandwidth / 1e9,
+        }
         if name in rows:
-            limit = t["none"] + PERIOD * rows[name].models * item / bandwidth
-            columns[1:] = f"{1e3 * limit / PERIOD:.3f}", f"{t[name] / limit:.2f}"
-        for peer in (f"{name} in NumPy", f"{name} in PyTorch"):
-            columns.append(f"{t[name] / t[peer]:.3f}" if peer in t else "-")
-        memory = steps.step.compiled.memory_analysis()
-        for size in (memory.output_size_in_bytes, memory.temp_size_in_bytes):
-            columns.append(f"{size / item:.3f}")
-        print(f"| {name} | " + " | ".join(columns) + " |")
+            limit = t["none"] + rows[name].models * item / bandwidth
+            row |= {"limit ms": 1e3 * limit, "step / limit": t[name] / limit}
+        for peer in ("NumPy", "eager PyTorch"):
+            if f"{name} in {peer}" in t:
+                row[f"step / {peer}"] = t[name] * PERIOD / t[f"{name} in {peer}"]
+        found.append(row)
+    return found
+
+
+def tables(
+    rows: Mapping[str, Method], batches: Sequence[int], rounds: int, torch: Any
+) -> Iterator[Table]:
+    """A table for each number of examples."""
+    for examples in batches:
+        problem = digits(examples)
+        found = replicas_rows(problem, rows, rounds, torch)
+        caption = (
+            f"{WORKERS} replicas of {problem.size // WORKERS:,} float32 parameters,"
+            f" {examples} examples each, SGD. A copy of the replicas reaches"
+            f" {found[0]['copy GB/s']:.1f} GB/s."
+        )
+        yield Table(caption, REPLICAS, found)
+
+
+def find_torch() -> Any:
+    """PyTorch, on one thread; None where it is not installed."""
+    try:
+        import torch  # of no extra of ours
+    except ImportError:
+        return None
+    torch.set_num_threads(1)  # for operators this small more are slower
+    return torch
 
 
 def main() -> None:
     """Prints a table for each number of examples."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=30, help="periods of each")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="periods of each")
     parser.add_argument(
-        "--batch", type=int, nargs="+", default=[32, 4], help="examples a replica"
+        "--batch", type=int, nargs="+", default=BATCHES, help="examples a replica"
     )
     args = parser.parse_args()
-    try:
-        import torch  # of no extra of ours
-
-        torch.set_num_threads(1)  # for operators this small more are slower
-    except ImportError as error:
-        torch = None
-        print(f"No PyTorch ({error}): pip install torch fills its column.\n")
-    print(f"{heading()}; SGD, medians")
-    for examples in args.batch:
-        problem = digits(examples)
-        each = f"{problem.size // WORKERS:,} float32 parameters, {examples} examples"
-        print(f"\n{WORKERS} replicas of {each} each.", end="")
-        table(problem, args.rounds, torch)
+    torch = find_torch()
+    if torch is None:
+        print("No PyTorch: pip install torch fills its column.\n")
+    print(f"{heading()}; medians\n")
+    for table in tables(methods(), args.batch, args.rounds, torch):
+        table.show()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Times several step functions in turn, so that a noisy machine is noisy for all."""
 
 import datetime
+import functools
 import os
 import platform
 import statistics
@@ -9,27 +10,54 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 
 class Contender:
     """A donated, compiled step and the state it carries."""
 
-    def __init__(self, step: Callable[..., Any], state: Any, *inputs: Any):
-        """`step(state, *inputs) -> state`; it is jitted here and its state donated."""
-        self._inputs = inputs
-        self._step = jax.jit(step, donate_argnums=0).lower(state, *inputs).compile()
-        self._state = state
+    def __init__(
+        self,
+        step: Callable[..., Any],
+        state: Any,
+        *inputs: Any,
+        steps: int = 1,
+        options: dict[str, Any] | None = None,
+    ):
+        """`step(state, *inputs) -> state`; it is jitted here and its state donated.
 
-    @property
+        With `steps` above 1 the compiled program is a loop of so many steps: what a
+        call costs, which on an accelerator may be more than the step, is shared by all.
+        `options` are the compiler's.
+        """
+
+        def loop(state, *inputs):
+            def body(_, state):
+                # else a compiler makes but once what is the same in all steps
+                return step(*jax.lax.optimization_barrier((state, *inputs)))
+
+            return jax.lax.fori_loop(0, steps, body, state)
+
+        def lowered(function):
+            jitted = jax.jit(function, donate_argnums=0, compiler_options=options)
+            return jitted.lower(state, *inputs)
+
+        self._inputs = inputs
+        self._one = lowered(step)
+        self.program = lowered(loop).compile() if steps > 1 else self.compiled
+        self.state = state
+        self._steps = steps
+
+    @functools.cached_property
     def compiled(self) -> Any:
-        """The compiled step, for its memory and cost analysis."""
-        return self._step
+        """One step alone, compiled, for its memory and cost analysis."""
+        return self._one.compile()
 
     def seconds(self) -> float:
         """The time of one step, to the last byte of its result."""
         started = time.perf_counter()
-        self._state = jax.block_until_ready(self._step(self._state, *self._inputs))
-        return time.perf_counter() - started
+        self.state = jax.block_until_ready(self.program(self.state, *self._inputs))
+        return (time.perf_counter() - started) / self._steps
 
 
 class Run:
@@ -59,11 +87,33 @@ def medians(
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def heading() -> str:
-    """Date, versions and machine, for the top of a table."""
-    device = jax.devices()[0]
+def copy(size: int, steps: int) -> Contender:
+    """An array of float32 numbers read and one written, again and again."""
+    # a compiler may take two negations for none
+    return Contender(lambda x: 1.0 - x, jnp.ones(size), steps=steps)
+
+
+def steps_a_program() -> int:
+    """How many short steps to compile into one program: 1 on a CPU, 50 elsewhere."""
+    return 1 if jax.default_backend() == "cpu" else 50
+
+
+def machine() -> dict[str, Any]:
+    """Date, versions and devices."""
+    return {
+        "date": str(datetime.date.today()),
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+        "devices": len(jax.devices()),
+        "device": jax.devices()[0].device_kind,
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+    }
+
+
+def heading(facts: Mapping[str, Any] | None = None) -> str:
+    """`machine()`, of this process or of another, for the top of a table."""
     return (
-        f"{datetime.date.today()}, jax {jax.__version__}, Python"
-        f" {platform.python_version()}, {len(jax.devices())} x {device.device_kind}"
-        f" ({platform.machine()}, {os.cpu_count()} cores)"
-    )
+        "{date}, jax {jax}, Python {python}, {devices} x {device} ({processor}, {cores}"
+        " cores)"
+    ).format_map(machine() if facts is None else facts)

@@ -1,0 +1,236 @@
+"""What delayjax costs on the devices of this machine, in one command.
+
+    python -m benchmarks.device --out=.
+
+measures in turn
+
+    history    `benchmarks.history`: a step with a history beside its limit
+    training   `benchmarks.training`: a delayed training step; a grid as one program
+    memory     `benchmarks.memory`: a history by its formula, the compiler, the device
+    replicas   `benchmarks.replicas`: what averaging of replicas costs a step
+    overlap    `benchmarks.device_overlap`: an all-reduce, and what hides of it
+
+and writes CARD.md and CARD.json, named by the kind of device, as nvidia-h200.md; with
+`--quick` nvidia-h200-quick.md, of sizes so small that only the program is tried. Files
+of an earlier run are replaced.
+
+Each part is a process of its own, which is killed after 8 minutes. A part without
+numbers says "not measured" and why, and leaves the others. This process itself takes no
+device: it would keep it from the parts.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn
+
+from benchmarks.side_by_side import heading, machine
+from benchmarks.tables import NotMeasuredError, Table, not_measured
+
+LIMIT = 480.0  # seconds for a part
+CARD = "card"  # asked of a process, too: what this machine is
+SMALL = 2**14  # parameters, in a quick run
+
+
+# The parts. Each imports what it needs: what is not installed is missed by it alone.
+
+
+def of_history(quick: bool) -> Iterable[Table]:
+    """A step with a history."""
+    from benchmarks import history
+
+    if quick:
+        return history.tables(SMALL, (1, 4), rounds=2)
+    size = history.size_that_fits(history.DELAYS)
+    return history.tables(size, history.DELAYS, history.ROUNDS)
+
+
+def of_training(quick: bool) -> Iterable[Table]:
+    """A training step, and a grid of them."""
+    from benchmarks import training
+
+    if quick:
+        tiny = {"batch_size": 2, "width": 8, "depth": 1, "heads": 1, "context": 8}
+        return training.tables(tiny, rounds=2, updates=(2,), grids=1)
+    return training.tables(training.MODEL, training.ROUNDS, (1_000,), grids=2)
+
+
+def of_memory(quick: bool) -> Iterable[Table]:
+    """What histories need."""
+    from benchmarks import memory
+
+    if quick:
+        return memory.tables(SMALL, (1, 4))
+    return memory.tables(memory.SIZE, memory.DELAYS)
+
+
+def of_replicas(quick: bool) -> Iterable[Table]:
+    """Averaging."""
+    from benchmarks import replicas
+
+    rows = replicas.methods()
+    if quick:
+        rows = {name: rows[name] for name in replicas.PEERS}
+        return replicas.tables(rows, (2,), rounds=1, torch=None)
+    return replicas.tables(
+        rows, replicas.BATCHES, replicas.ROUNDS, replicas.find_torch()
+    )
+
+
+def of_overlap(quick: bool) -> Iterable[Table]:
+    """An all-reduce, and what hides of it."""
+    from benchmarks import device_overlap
+
+    if quick:
+        return device_overlap.tables((4 * SMALL,), (SMALL,))
+    return device_overlap.tables(device_overlap.SUMMED, device_overlap.PARAMETERS)
+
+
+PARTS: Mapping[str, Callable[[bool], Iterable[Table]]] = {
+    "history": of_history,
+    "training": of_training,
+    "memory": of_memory,
+    "replicas": of_replicas,
+    "overlap": of_overlap,
+}
+
+
+# What the process of a part does.
+
+
+def work(part: str, quick: bool, file: pathlib.Path) -> None:
+    """Keeps each table in the file as soon as it is there, and why one is not."""
+    found: list[Any] = []
+
+    def keep(one):
+        found.append(one)
+        whole = file.with_suffix(".new")
+        whole.write_text(json.dumps(found))
+        whole.replace(file)  # it may be killed meanwhile
+
+    try:
+        if part == CARD:
+            keep(machine())
+            return
+        for table in PARTS[part](quick):
+            keep(table.as_json())
+    except Exception as error:
+        if not isinstance(error, NotMeasuredError):
+            traceback.print_exc()
+        keep(not_measured(error))
+
+
+# What the process does that starts them.
+
+
+def command(part: str, file: pathlib.Path, quick: bool) -> list[str]:
+    """Starts the process of a part."""
+    own = [sys.executable, "-m", "benchmarks.device", "--work", part, str(file)]
+    return [*own, *["--quick"] * quick]
+
+
+def in_a_process(part: str, quick: bool) -> list[Any]:
+    """What `work` found within `LIMIT`: tables, and last why there are no more."""
+    reason = []
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder, "part.json")
+        try:
+            code = subprocess.run(command(part, file, quick), timeout=LIMIT).returncode
+            if code:
+                reason = [f"not measured: its process ended with exit code {code}"]
+        except subprocess.TimeoutExpired:
+            reason = [f"not measured: it took more than {LIMIT:g} s"]
+        return [*(json.loads(file.read_text()) if file.exists() else ()), *reason]
+
+
+def slug(kind: str) -> str:
+    """A kind of device as the name of a file."""
+    return re.sub("[^a-z0-9]+", "-", kind.lower()).strip("-")
+
+
+def section(part: str, found: Iterable[Any]) -> str:
+    """A part in Markdown."""
+    blocks = [f"## {part.capitalize()}"]
+    for one in found:
+        if isinstance(one, str):
+            blocks.append(one)
+        else:
+            table = Table(**one)
+            blocks += [table.caption, "\n".join(table.markdown())]
+    return "\n\n".join(blocks)
+
+
+def page(result: Mapping[str, Any]) -> str:
+    """All parts in Markdown."""
+    quick = " With `--quick`: the numbers say nothing." * result["quick"]
+    blocks = [
+        f"# {result['machine']['device']}",
+        f"{heading(result['machine'])}. `python -m benchmarks.device`, medians.{quick}",
+        *(section(part, found) for part, found in result["parts"].items()),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def run(parts: Iterable[str], quick: bool, out: pathlib.Path) -> None:
+    """Measures the parts, and writes both files after each."""
+    card, *_ = in_a_process(CARD, quick)
+    if isinstance(card, str):
+        sys.exit(f"No device: {card}")
+    result: dict[str, Any] = {"machine": card, "quick": quick, "parts": {}}
+    name = slug(card["device"]) + "-quick" * quick
+    for part in parts:
+        started = time.monotonic()
+        result["parts"][part] = found = in_a_process(part, quick)
+        print(f"{section(part, found)}\n\n{time.monotonic() - started:.0f} s\n")
+        (out / f"{name}.md").write_text(page(result))
+        (out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(f"{out / name}.md, {out / name}.json")
+
+
+class Flags(argparse.ArgumentParser):
+    """Flags, of which a bad one is refused in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the program."""
+        self.exit(2, f"{message}\n")
+
+
+def main() -> None:
+    """Measures all parts, or those that are asked for."""
+    parser = Flags(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART"
+    )
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: a trial")
+    parser.add_argument("--out", type=pathlib.Path, default=".", help="a folder")
+    parser.add_argument(
+        "--work", nargs=2, metavar=("PART", "FILE"), help=argparse.SUPPRESS
+    )
+    args = parser.parse_args()
+    if args.work:
+        part, file = args.work
+        work(part, args.quick, pathlib.Path(file))
+        return
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"argument --out: must be a folder, or a new one: {error}")
+    if not os.access(args.out, os.W_OK):
+        parser.error(f"argument --out: {str(args.out)!r} may not be written to")
+    run(dict.fromkeys(args.parts), args.quick, args.out)
+
+
+if __name__ == "__main__":
+    main()
