@@ -312,17 +312,20 @@ def _traced(
 def _check_values(
     task: Task, rule: Rule, grid: Mapping[str, Sequence[Any]], traced: Sequence[str]
 ) -> None:
-    """Checks that training can begin with each value of each traced axis.
+    """Checks that training can begin with the least and the largest of traced values.
 
     In the program the value is unknown: what cannot be would be trained in silence on
-    something else, such as a delay beyond `max_delay`.
+    something else, such as a delay beyond `max_delay`. Most functions allow a range of
+    numbers, whose ends suffice: each takes a trace.
     """
     key = jax.random.key(0)
     model = jax.eval_shape(lambda: begun(task, key))
     columns = {axis: _column(grid[axis]) for axis in traced}
     first = {axis: values[0] for axis, values in (dict(grid) | columns).items()}
     for axis in traced:
-        for value, known in zip(grid[axis], columns[axis], strict=True):
+        order = np.argsort(np.asarray(columns[axis]))
+        for i in dict.fromkeys((int(order[0]), int(order[-1]))):
+            value, known = grid[axis][i], columns[axis][i]
 
             def begin(model, hyper=first | {axis: known}):
                 return rule.init(key, hyper, model)

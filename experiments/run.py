@@ -79,6 +79,7 @@ def run(
     if workdir == "":
         raise ValueError("`workdir` is empty: name a folder, or leave it out.")
     started = time.monotonic()
+    progress.log.info("checking the experiment")
     trainers = processes.together(lambda: prepared(experiment, shard))
     made = [trainer.program for trainer in trainers]
     longest = max(program.rule.updates for program in made)
