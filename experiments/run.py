@@ -79,7 +79,6 @@ def run(
     if workdir == "":
         raise ValueError("`workdir` is empty: name a folder, or leave it out.")
     started = time.monotonic()
-    progress.log.info("checking the experiment")
     trainers = processes.together(lambda: prepared(experiment, shard))
     made = [trainer.program for trainer in trainers]
     longest = max(program.rule.updates for program in made)
@@ -172,6 +171,7 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
         ValueError: if the experiment cannot be, a function of it fails, or its state
             does not fit.
     """
+    checked = progress.Lines("checking program %d of %d")
     made = programs.programs(experiment)
     own = programs.shard(made, *shard)
     if not own:
@@ -182,7 +182,8 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
         )
     settings = records.settings(made)
     trainers = []
-    for program in own:
+    for number, program in enumerate(own, 1):
+        checked.say(number, len(own))
         shown = {name: label(value) for name, value in program.columns.items()}
         with naming("The training", shown):
             trainer = loop.trainer(program, measure=experiment.measure)

@@ -329,7 +329,7 @@ def test_a_config_file_that_fails_is_one_line_with_its_place(tmp_path, forks, na
         (("--config.updates=0",), "config.updates must be at least 1, got 0"),
         (("--config.optimizer=adm",), "config.optimizer must be one of adam, sgd"),
         (("--config.optimizer=nowhere:make",), "'nowhere:make' cannot be imported"),
-        (("--config.seeds=99999999999",), "`seeds` must be at least one and at most"),
+        (("--config.seeds=99999999999",), "`seeds` must be at least 1 and at most"),
         (("--config.learning_rate=(0.1,0.1)",), "has the same value twice, in float32"),
         (("--config.delay=(1000,)",), "config.delay must hold delays from 0 to"),
         (("--config.batch_size=-3",), "`batch_size` must lie in 0 .. 1348"),

@@ -257,7 +257,7 @@ def test_a_delay_beyond_the_largest_is_refused():
 
     grid = {"learning_rate": (0.1, 0.2), "delay": (4, 8, 16)}
     message = (
-        r"`grid\['delay'\]` must not have 8: `delay` must be at most `max_delay` = 4"
+        r"`grid\['delay'\]` must not have 16: `delay` must be at most `max_delay` = 4"
     )
     with pytest.raises(ValueError, match=message):
         of(make, grid=grid)

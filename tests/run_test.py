@@ -671,3 +671,15 @@ def test_a_second_run_compiles_nothing(tmp_path, compile_cache):
         run(experiment(), str(tmp_path / name))
         kept.append({path.name for path in compile_cache.glob("*-cache")})
     assert kept[0] and kept[0] == kept[1]
+
+
+def test_a_check_that_takes_long_is_said_every_five_seconds(monkeypatch, caplog):
+    caplog.set_level("INFO", logger=progress.log.name)
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    lines = progress.Lines("program %d of %d")
+    for number in range(1, 13):  # two seconds each
+        lines.say(number, 12)
+        now[0] += 2.0
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [f"program {number} of 12" for number in (4, 7, 10)]

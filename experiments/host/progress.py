@@ -29,6 +29,20 @@ def start_log(*, quiet: bool = False) -> None:
     log.propagate = False
 
 
+class Lines:
+    """Says now and then how far some work is: nothing, where it is short."""
+
+    def __init__(self, text: str):
+        """Begins now; `text` has a %d for each number that is said."""
+        self._text, self._last = text, time.monotonic()
+
+    def say(self, *numbers: int) -> None:
+        """Writes a line, where the one before or the beginning is 5 s ago."""
+        if time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
+            self._last = time.monotonic()
+            log.info(self._text, *numbers)
+
+
 class Bars:
     """The programs of a run, one after the other: which one, and the time left.
 
