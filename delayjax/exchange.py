@@ -9,7 +9,7 @@ from delayjax._src.exchange.error_feedback import error_feedback as error_feedba
 from delayjax._src.exchange.late import late_reduce as late_reduce
 from delayjax._src.exchange.mean import mean as mean
 from delayjax._src.exchange.overlapped import overlapped_mean as overlapped_mean
-from delayjax._src.exchange.partial import majority as majority
-from delayjax._src.exchange.partial import partial_mean as partial_mean
-from delayjax._src.exchange.partial import solo as solo
+from delayjax._src.exchange.partial_mean import majority as majority
+from delayjax._src.exchange.partial_mean import partial_mean as partial_mean
+from delayjax._src.exchange.partial_mean import solo as solo
 from delayjax._src.exchange.random_blocks import random_blocks as random_blocks

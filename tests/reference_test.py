@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import delayjax as dj
-from delayjax._src.refusing import RefusingState
+from delayjax._src.ground.refusal import RefusingState
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "reference"

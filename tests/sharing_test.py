@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from delayjax._src import xla
+from delayjax._src.ground import xla
 from experiments import Experiment, execution, optimizer, sharing
 from tests.eight import shared
 from tests.eight.shared import HIDDEN, INPUTS, difference, values

@@ -13,7 +13,7 @@ from jax.custom_batching import custom_vmap
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from delayjax._src import base, buffers, meshes
+from delayjax._src.ground import base, donation, shardings
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 """One worker's step, (state, batch) -> (state, metrics)."""
@@ -30,7 +30,7 @@ class WorkerState:
     state: Any  # leaves [*shape], or [workers, *shape] where workers differ
     axes: Axes = dataclasses.field(metadata={"static": True})  # () where shared
     # how the leaves lay when `init` got them, P() if not sharded; () if not known
-    specs: meshes.Specs = dataclasses.field(default=(), metadata={"static": True})
+    specs: shardings.Specs = dataclasses.field(default=(), metadata={"static": True})
 
     def one(self, *, worker: int | Mapping[str, int] = 0) -> Any:
         """One worker's state, as a copy, so that the state may be donated later.
@@ -54,7 +54,7 @@ class WorkerState:
             return i
 
         def pick(leaf, axes):
-            return buffers.copied(leaf[tuple(map(part, axes, leaf.shape))])
+            return donation.copied(leaf[tuple(map(part, axes, leaf.shape))])
 
         return _map(pick, self.state, self.axes)
 
@@ -78,14 +78,14 @@ class WorkerState:
         base.check_mesh(mesh, tuple({name for axes in self.axes for name in axes}))
 
         def place(leaf, axes, spec):
-            spec = P(*axes, *meshes.over(mesh.shape, spec))
+            spec = P(*axes, *shardings.over(mesh.shape, spec))
             if mesh.abstract_mesh.explicit_axes:  # as the step's results say it
                 spec = P(*spec, *(None,) * (jnp.ndim(leaf) - len(spec)))
             kind = "pinned_host" if _is_on_host(leaf) else None
             return NamedSharding(mesh, spec, memory_kind=kind)
 
         def spec(leaf, axes):
-            return meshes.spec_of(leaf, axes, mesh.abstract_mesh)
+            return shardings.spec_of(leaf, axes, mesh.abstract_mesh)
 
         specs = self.specs or [*map(spec, jax.tree.leaves(self.state), self.axes)]
         places = _map(place, self.state, self.axes, specs)
@@ -155,7 +155,7 @@ def simulate(
     def hold(leaf, axes, spec):
         del spec
         return jnp.broadcast_to(
-            buffers.copied(leaf), (*plans.sizes(axes), *jnp.shape(leaf))
+            donation.copied(leaf), (*plans.sizes(axes), *jnp.shape(leaf))
         )
 
     def on_one(plan, held, batch):
@@ -225,7 +225,7 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
                 shape, held.with_memory_kind("pinned_host"), whole.__getitem__
             )
             return jax.device_put(leaf, jax.memory.Space.Host)
-        leaf = _put(buffers.copied(leaf), NamedSharding(mesh, spec))
+        leaf = _put(donation.copied(leaf), NamedSharding(mesh, spec))
         if not axes:
             return leaf
         return jax.jit(jnp.broadcast_to, static_argnums=1, out_shardings=held)(
@@ -237,7 +237,7 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
             return jnp.expand_dims(leaf, _first(axes))
 
         def of_one(state, batch):
-            placed = meshes.keeping(step, held.specs)
+            placed = shardings.keeping(step, held.specs)
             state, metrics = _squeezed(placed, plan.state, names)(state, batch)
             metrics = jax.tree.map(widen, metrics, plan.metrics)
             return _map(widen, state, plan.state), metrics
@@ -279,7 +279,7 @@ class _Plans:
     def spec(self, leaf: Any, axes: tuple[str, ...] = ()) -> P:
         """How a worker's part is sharded over other axes, as far as it is known."""
         mesh = None if self._on is None else self._on.abstract_mesh
-        return meshes.beside(self.names, meshes.spec_of(leaf, axes, mesh))
+        return shardings.beside(self.names, shardings.spec_of(leaf, axes, mesh))
 
     def typed(self, leaf: Any, axes: tuple[str, ...]) -> Any:
         """A leaf of all workers, in whose type is where it lies on Explicit axes."""
@@ -292,7 +292,7 @@ class _Plans:
         if mesh is None or not mesh.abstract_mesh.explicit_axes:
             return None
         explicit = mesh.abstract_mesh.explicit_axes
-        return NamedSharding(mesh, meshes.over(explicit, P(*axes, *spec)))
+        return NamedSharding(mesh, shardings.over(explicit, P(*axes, *spec)))
 
     def make(self, state: Any, batch: Any, shared: Any) -> _Plan:
         """The plan with the most shared leaves, for one worker's state or shapes."""
@@ -421,7 +421,7 @@ class _Plans:
         leaves = jax.tree.leaves_with_path(
             (state, plan.metrics), is_leaf=lambda node: isinstance(node, P)
         )
-        metrics = (meshes.partitions(leaf) for _, leaf in leaves[len(plan.state) :])
+        metrics = (shardings.partitions(leaf) for _, leaf in leaves[len(plan.state) :])
         allowed = [len(own) for own in (*plan.state, *metrics)]
 
         def step(state, batch):
@@ -434,7 +434,7 @@ class _Plans:
         mapped = functools.partial(_mapped, step, self.axes, plan, ())
         there = jax.sharding.get_abstract_mesh() if self._on is None else self._mesh()
         try:
-            with jax.sharding.use_abstract_mesh(meshes.auto_axes(there)):
+            with jax.sharding.use_abstract_mesh(shardings.auto_axes(there)):
                 jax.eval_shape(
                     mapped, *self._held(state, batch, plan.state, typed=False)
                 )
@@ -501,7 +501,7 @@ def _mapped(
     step: Step,
     axes: dict[str, int],
     plan: _Plan,
-    specs: meshes.Specs,
+    specs: shardings.Specs,
     state: Any,
     batch: Any,
 ) -> tuple[Any, Any]:
@@ -510,7 +510,7 @@ def _mapped(
 
     def of_one(leaves, batch):
         state = jax.tree.unflatten(structure, leaves)
-        after, metrics = meshes.keeping(step, specs)(state, batch)
+        after, metrics = shardings.keeping(step, specs)(state, batch)
         return jax.tree.leaves(after), metrics
 
     def over(name, own):

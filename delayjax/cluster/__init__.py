@@ -3,6 +3,14 @@
 from delayjax._src.cluster.cluster import Cluster as Cluster
 from delayjax._src.cluster.cluster import Communication as Communication
 from delayjax._src.cluster.cluster import Slowdown as Slowdown
+from delayjax._src.cluster.finish_times import finish_times as finish_times
+from delayjax._src.cluster.finish_times import visits_to_rounds as visits_to_rounds
+from delayjax._src.cluster.finish_times import wait_avoiding as wait_avoiding
+from delayjax._src.cluster.finish_times import waits_for_all as waits_for_all
+from delayjax._src.cluster.finish_times import (
+    waits_for_neighbors as waits_for_neighbors,
+)
+from delayjax._src.cluster.finish_times import waits_for_self as waits_for_self
 from delayjax._src.cluster.logs import load_trace as load_trace
 from delayjax._src.cluster.rates import arrival_rate as arrival_rate
 from delayjax._src.cluster.rates import run_time as run_time
@@ -28,10 +36,4 @@ from delayjax._src.cluster.services import markov_stragglers as markov_straggler
 from delayjax._src.cluster.services import sleepers as sleepers
 from delayjax._src.cluster.staleness import StalenessLaw as StalenessLaw
 from delayjax._src.cluster.trace import Trace as Trace
-from delayjax._src.cluster.waiting import finish_times as finish_times
-from delayjax._src.cluster.waiting import visits_to_rounds as visits_to_rounds
-from delayjax._src.cluster.waiting import wait_avoiding as wait_avoiding
-from delayjax._src.cluster.waiting import waits_for_all as waits_for_all
-from delayjax._src.cluster.waiting import waits_for_neighbors as waits_for_neighbors
-from delayjax._src.cluster.waiting import waits_for_self as waits_for_self
 from delayjax.cluster import protocols as protocols

@@ -45,8 +45,9 @@ def groups(module: str, first: list[str] | None = None) -> list[Group]:
     for name, home in public(module).items():
         if name not in at_root:
             found.setdefault(home, []).append(name)
-    place = module.replace("delayjax", "delayjax._src", 1)
-    order = [f"{place}.{name}" for name in first or ()]
+    order = [
+        home for name in first or () for home in found if home.endswith(f".{name}")
+    ]
     titled = []
     for home in [*order, *(home for home in found if home not in order)]:
         title, _, text = inspect.getdoc(importlib.import_module(home)).partition("\n\n")

@@ -13,7 +13,6 @@ import pytest
 import delayjax as dj
 from delayjax import averaging
 from tests.averaging.methods import methods
-from tests.buffers_test import INNERS, assert_apart
 from tests.exchange.driving import (
     WORKERS,
     bytes_summed,
@@ -22,6 +21,7 @@ from tests.exchange.driving import (
     program,
     types_inside,
 )
+from tests.ground.donation_test import INNERS, assert_apart
 from tests.support.cases import shortened
 
 SGD = optax.sgd(0.1)

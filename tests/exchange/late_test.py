@@ -12,7 +12,7 @@ from jax.sharding import AxisType, NamedSharding, reshard
 from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
-from delayjax._src import meshes
+from delayjax._src.ground import shardings
 from tests.exchange.driving import (
     MIXED,
     bytes_summed,
@@ -72,7 +72,7 @@ def unreduced_loss(params, rows):
     """The same; what is added or multiplied is widened to the rows, on each shard."""
 
     def on_rows(leaf, *shape):
-        spec = meshes.partitions(jax.typeof(leaf).sharding.spec)
+        spec = shardings.partitions(jax.typeof(leaf).sharding.spec)
         wide = jnp.broadcast_to(leaf, (len(rows), *shape))
         return reshard(wide, P("data", *spec))
 
@@ -86,7 +86,7 @@ def gathered(params, **kind):
     """Explicit parameters as they are used: over no axis of the shards."""
 
     def of(leaf):
-        spec = meshes.partitions(jax.typeof(leaf).sharding.spec)
+        spec = shardings.partitions(jax.typeof(leaf).sharding.spec)
         return reshard(leaf, P(*(None if s == "data" else s for s in spec), **kind))
 
     return jax.tree.map(of, params)

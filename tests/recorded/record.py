@@ -19,7 +19,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from delayjax._src import xla
+from delayjax._src.ground import xla
 from experiments.pods import chips, overlap
 
 KEYS = (

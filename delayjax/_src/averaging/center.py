@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src import base, buffers, collectives
+from delayjax._src.ground import base, collectives, donation
 
 ArrivalOrder = Callable[[jax.Array], ArrayLike]
 """step (int32 []) -> this worker's place in the queue of the step, int32 []. Lower
@@ -101,7 +101,7 @@ def only_on_visit(
 
     def init_fn(params):
         own = inner.init(base.vary(params, axis_name=axis_name))
-        own = buffers.unshared(base.vary(own, axis_name=axis_name), params)
+        own = donation.unshared(base.vary(own, axis_name=axis_name), params)
         return OnlyOnVisitState(jnp.zeros((), jnp.int32), own)
 
     def update_fn(updates, state, params=None, **extra_args):

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src import base
 from delayjax._src.averaging import replicas
-from delayjax._src.ring import ring
+from delayjax._src.ground import base
+from delayjax._src.history import ring
 
 Merge = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 """(x^i, x^i_(k), the worker's model when the average started, xm_(k), the average) ->

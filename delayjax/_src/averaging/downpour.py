@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src import base
 from delayjax._src.averaging import center as centers
 from delayjax._src.averaging import racing, replicas
+from delayjax._src.ground import base
 
 
 class Server(NamedTuple):

@@ -10,9 +10,9 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src import base, collectives
 from delayjax._src.averaging import center as centers
 from delayjax._src.averaging import replicas
+from delayjax._src.ground import base, collectives
 
 
 class PushSum(NamedTuple):

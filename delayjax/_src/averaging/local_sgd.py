@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src import base
 from delayjax._src.averaging import replicas
+from delayjax._src.ground import base
 
 
 class AdaptivePeriod(NamedTuple):

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src import base
 from delayjax._src.averaging import center as centers
-from delayjax._src.ring import ring
+from delayjax._src.ground import base
+from delayjax._src.history import ring
 
 
 class Races(NamedTuple):

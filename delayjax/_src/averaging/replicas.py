@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src import base, buffers, collectives
+from delayjax._src.ground import base, collectives, donation
 
 Mix = Callable[[jax.Array, Any, Any, Any], tuple[Any, Any]]
 """(step int32 [], memory, model before the local step, model after it) -> (the worker's
@@ -46,7 +46,7 @@ def averaged(
         )
 
     def init_fn(params):
-        return buffers.unshared(buffers.made(state_of, params), params)
+        return donation.unshared(donation.made(state_of, params), params)
 
     def update_fn(updates, state, params=None, **extra_args):
         remedy = "call `update(grads, state, params)`"

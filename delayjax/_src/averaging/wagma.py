@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src import base, collectives
 from delayjax._src.averaging import replicas
-from delayjax._src.ring import ring
+from delayjax._src.ground import base, collectives
+from delayjax._src.history import ring
 
 
 class Sent(NamedTuple):

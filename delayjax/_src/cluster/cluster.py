@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from delayjax._src import base
-from delayjax._src.cluster import ranges, services
+from delayjax._src.cluster import checks, services
 from delayjax._src.cluster.services import Service
+from delayjax._src.ground import base
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Cluster:
             )
         for item in self._slowdowns():
             for worker in np.unique(item.workers).tolist():
-                ranges.check_integer("slowdown.workers", worker, 0, self.workers - 1)
+                checks.check_integer("slowdown.workers", worker, 0, self.workers - 1)
 
     def _slowdowns(self) -> Sequence[Slowdown]:
         """A factor is a slowdown for good."""
@@ -198,7 +198,7 @@ class Cluster:
 
     def draw(self, worker: int, size: int, *, seed: int, stream: int = 0) -> np.ndarray:
         """The first `times` of a worker, float64 [size]."""
-        worker = ranges.check_integer("worker", worker, 0, self.workers - 1)
+        worker = checks.check_integer("worker", worker, 0, self.workers - 1)
         size = base.check_bound("size", size)
         seed = base.check_bound("seed", seed)
         stream = base.check_bound("stream", stream)

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from delayjax._src import base
 from delayjax._src.cluster.trace import Dropped, Trace
+from delayjax._src.ground import base
 
 _FULL = ("update", "time_s", "worker", "read_version")
 _COLUMNS = (*_FULL, "staleness")

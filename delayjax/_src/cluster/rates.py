@@ -6,8 +6,8 @@ import numpy as np
 import scipy
 from jax.typing import ArrayLike
 
-from delayjax._src import base
-from delayjax._src.cluster.ranges import as_seconds, check_share
+from delayjax._src.cluster.checks import as_seconds, check_share
+from delayjax._src.ground import base
 
 
 def arrival_rate(

@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
+from delayjax._src.cluster.checks import as_seconds
 from delayjax._src.cluster.cluster import Cluster
-from delayjax._src.cluster.ranges import as_seconds
 from delayjax._src.cluster.service_time import ServiceTime, as_service_time
 from delayjax._src.cluster.staleness import StalenessLaw
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from delayjax._src import base
+from delayjax._src.cluster.checks import check_integer
 from delayjax._src.cluster.cluster import Cluster, Communication
-from delayjax._src.cluster.ranges import check_integer
 from delayjax._src.cluster.trace import Dropped, Trace
+from delayjax._src.ground import base
 
 Protocol = Callable[["Server"], None]
 """What the server does with gradients: a loop over the server's arrivals."""

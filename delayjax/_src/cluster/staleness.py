@@ -6,8 +6,8 @@ import numpy as np
 import scipy
 from jax.typing import ArrayLike
 
-from delayjax._src import base
-from delayjax._src.cluster.ranges import check_share
+from delayjax._src.cluster.checks import check_share
+from delayjax._src.ground import base
 
 _ROUNDING = 1e-6  # of a sum of probabilities in float32
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from delayjax._src import base
-from delayjax._src.cluster.ranges import check_integer
+from delayjax._src.cluster.checks import check_integer
 from delayjax._src.cluster.staleness import StalenessLaw
+from delayjax._src.ground import base
 
 
 class Dropped(NamedTuple):

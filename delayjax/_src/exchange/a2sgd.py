@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src import base, collectives
+from delayjax._src.ground import base, collectives
 
 
 def a2sgd(

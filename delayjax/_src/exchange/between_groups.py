@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src import base, collectives, meshes, xla
 from delayjax._src.exchange.overlapped import Held, one_step_late
+from delayjax._src.ground import base, collectives, shardings, xla
 
 
 def late_between_groups(
@@ -135,7 +135,7 @@ def _cut(leaf: Any, num_members: int) -> int | None:
     """The dimension along which the members share a leaf; None if it is whole."""
     if leaf.size < xla.SMALL:
         return None
-    if any(meshes.partitions(jax.typeof(leaf).sharding.spec)):
+    if any(shardings.partitions(jax.typeof(leaf).sharding.spec)):
         return None  # JAX scatters nothing that is sharded over Explicit axes
     fits = (i for i, size in enumerate(leaf.shape) if size % num_members == 0)
     return next(fits, None)

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src import base, collectives, inners
+from delayjax._src.ground import base, collectives
+from delayjax._src.history import late_inners
 
 Compressor = Callable[[Any, jax.Array], tuple[Any, Callable[[Any], Any]]]
 """(tree, step int32 []) -> (message, restore); see `error_feedback`."""
@@ -76,7 +77,7 @@ def error_feedback(
         return ErrorFeedbackState(
             step=jnp.zeros((), jnp.int32),
             error=optax.tree.zeros_like(own),
-            inner_state=inners.init("inner", inner, own, late=False),
+            inner_state=late_inners.init("inner", inner, own, late=False),
         )
 
     def update_fn(updates, state, params=None, **extra_args):

@@ -11,8 +11,8 @@ import optax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from delayjax._src import base, boxes, collectives, meshes
 from delayjax._src.exchange.overlapped import Held, one_step_late
+from delayjax._src.ground import base, collectives, named_arrays, shardings
 
 
 def late_reduce(
@@ -82,7 +82,7 @@ def late_reduce(
             return place(jnp.zeros(shape, jnp.result_type(p), device=held), held)
 
         zeros = [nothing(p) for p in jax.tree.leaves(params)]
-        return boxes.stacked(params, zeros)
+        return named_arrays.stacked(params, zeros)
 
     specs = {"in_specs": P(names), "out_specs": (P(), P(names))}
 
@@ -129,7 +129,7 @@ def _of_each_shard(
             " parts of the batch). In a worker's step use exchange.overlapped_mean."
         )
     # only a cast: each device holds its shard's gradient over n
-    parts = meshes.partitions(spec)
+    parts = shardings.partitions(spec)
     rest = (*parts, *(None,) * (gradient.ndim - len(parts)))
     return jax.shard_map(
         lambda part: jnp.expand_dims(part * like.shape[0], 0).astype(like.dtype),
@@ -145,7 +145,7 @@ def _beside(names: tuple[str, ...], mesh: Mesh, leaf: Any) -> Iterator[Any]:
     sharding = getattr(leaf, "sharding", None)
     if not isinstance(sharding, NamedSharding):
         sharding = jax.typeof(leaf).sharding  # a tracer has it on Explicit axes
-    for part in meshes.partitions(sharding.spec):
+    for part in shardings.partitions(sharding.spec):
         axes = part if isinstance(part, tuple) else (part,)
         yield tuple(name for name in axes if name in mesh.shape and name not in names)
 

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src import base, collectives, inners
+from delayjax._src.ground import base, collectives
+from delayjax._src.history import late_inners
 
 
 def mean(
@@ -69,7 +70,7 @@ def mean(
         return inner.update(updates, state, params, **handed)
 
     def init_fn(params):
-        return inners.init("inner", inner, params, late=False)
+        return late_inners.init("inner", inner, params, late=False)
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src import base, collectives, inners
 from delayjax._src.exchange import mean as means
+from delayjax._src.ground import base, collectives
+from delayjax._src.history import late_inners
 
 
 class OutboxState(NamedTuple):
@@ -107,7 +108,7 @@ def one_step_late(
     inner = base.as_transformation("inner", inner)
 
     def init_fn(params):
-        inner_state = inners.init("inner", inner, params, wrapper=name)
+        inner_state = late_inners.init("inner", inner, params, wrapper=name)
         return OutboxState(
             staleness=jnp.zeros((), jnp.float32),
             outbox=empty(params),

@@ -10,7 +10,7 @@ import scipy
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
-from delayjax._src import base
+from delayjax._src.ground import base
 
 Loss = Callable[[Any, Any], ArrayLike]
 """(params, batch) -> a scalar, twice differentiable."""

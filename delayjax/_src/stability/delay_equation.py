@@ -6,8 +6,8 @@ import math
 import numpy as np
 import scipy
 
-from delayjax._src import base
 from delayjax._src.cluster.service_time import ServiceTime, as_service_time
+from delayjax._src.ground import base
 from delayjax._src.stability import spectrum
 from delayjax._src.stability.rightmost import RightmostZeros, meeting_rate
 from delayjax._src.stability.root_finding import zero_between

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from delayjax._src import base
+from delayjax._src.ground import base
 from delayjax._src.stability.crossings import crossings
 from delayjax._src.stability.moments import second_moments
 from delayjax._src.stability.recursion import Recursion

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from delayjax._src import base
+from delayjax._src.ground import base
 from delayjax._src.stability.curvature import Loss, sharpness, widened
 from delayjax._src.stability.dynamics import Criterion, Dynamics
 

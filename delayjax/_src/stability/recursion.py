@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax._src import base
+from delayjax._src.ground import base
 
 _LONGEST = 10**4  # updates; work that grows as K^2 takes a minute beyond it
 _LONGEST_GRID = 10**6  # updates; a grid of crossings takes gigabytes beyond it

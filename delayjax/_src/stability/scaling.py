@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax._src import base
 from delayjax._src.cluster.service_time import ServiceTime
+from delayjax._src.ground import base
 from delayjax._src.stability.delay_equation import DelayEquation
 from delayjax._src.stability.root_finding import zero_between
 

@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from jax.typing import ArrayLike
 
-from delayjax._src import base
+from delayjax._src.ground import base
 from delayjax._src.stability.recursion import UpdateRule
 
 _SHORTEST = 16  # updates of a block, if the staleness is small

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax._src import base
+from delayjax._src.ground import base
 
 
 def error_bound(

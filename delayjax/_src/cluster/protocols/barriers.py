@@ -2,9 +2,9 @@
 
 import math
 
-from delayjax._src import base
-from delayjax._src.cluster.ranges import check_integer
+from delayjax._src.cluster.checks import check_integer
 from delayjax._src.cluster.server import Protocol
+from delayjax._src.ground import base
 
 
 def ssp(bound: float) -> Protocol:

@@ -3,8 +3,8 @@
 from heapq import heappop, heappush
 from typing import Literal
 
-from delayjax._src import base
 from delayjax._src.cluster.server import Protocol, Server
+from delayjax._src.ground import base
 
 
 def bounded_staleness(

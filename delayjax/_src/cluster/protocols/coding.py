@@ -1,8 +1,8 @@
 """Gradient coding: redundant work instead of waiting or staleness."""
 
-from delayjax._src import base
-from delayjax._src.cluster.ranges import check_integer
+from delayjax._src.cluster.checks import check_integer
 from delayjax._src.cluster.server import Protocol
+from delayjax._src.ground import base
 
 
 def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> Protocol:

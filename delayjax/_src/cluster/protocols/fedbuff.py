@@ -1,7 +1,7 @@
 """FedBuff, and FedAsync: some of many clients train at any time."""
 
-from delayjax._src import base
 from delayjax._src.cluster.server import Protocol
+from delayjax._src.ground import base
 
 
 def fedbuff(buffer: int, *, concurrency: int) -> Protocol:

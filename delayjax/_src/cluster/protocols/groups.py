@@ -5,8 +5,8 @@ import math
 import statistics
 from typing import Literal
 
-from delayjax._src import base
 from delayjax._src.cluster.server import Arrival, Protocol, Server
+from delayjax._src.ground import base
 
 
 def groups(

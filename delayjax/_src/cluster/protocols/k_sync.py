@@ -16,10 +16,10 @@ import math
 import numpy as np
 import scipy
 
-from delayjax._src import base
-from delayjax._src.cluster.ranges import check_integer, check_share
+from delayjax._src.cluster.checks import check_integer, check_share
 from delayjax._src.cluster.server import Protocol, Server
 from delayjax._src.cluster.service_time import ServiceTime, as_service_time
+from delayjax._src.ground import base
 
 _COARSE, _FINE = 256, 4096  # points of a grid of seconds
 _NOTHING = 1e-6  # of a mean

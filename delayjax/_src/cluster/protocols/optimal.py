@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from delayjax._src import base
 from delayjax._src.cluster.protocols.bounded import bounded_staleness
 from delayjax._src.cluster.server import Protocol
+from delayjax._src.ground import base
 
 
 def rennala(batch: int) -> Protocol:

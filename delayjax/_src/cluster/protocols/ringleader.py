@@ -6,9 +6,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from delayjax._src import base
-from delayjax._src.aggregation import Aggregation
+from delayjax._src.cluster.aggregation import Aggregation
 from delayjax._src.cluster.server import Server
+from delayjax._src.ground import base
 
 
 class RingleaderState(NamedTuple):

@@ -1,0 +1,218 @@
+"""Sums over the workers' axis, small leaves together."""
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from delayjax._src.ground import base, xla
+
+BUCKET_BYTES = 4 * 2**20
+"""Leaves with at least so many bytes travel alone, smaller leaves together."""
+
+
+def workers_of(axis_name: base.AxisName) -> int:
+    """The number of workers along an axis, or along several axes together."""
+    try:
+        return math.prod(jax.lax.axis_size(name) for name in base.as_names(axis_name))
+    except NameError:
+        raise NameError(
+            f"There is no axis {axis_name!r} here: take the step in workers.simulate"
+            " or workers.run, or under vmap, shard_map or pmap with this `axis_name`."
+        ) from None
+
+
+def is_inside(axis_name: base.AxisName) -> bool:
+    """Whether this is the step of one worker: one of the axes is mapped or manual."""
+    for name in base.as_names(axis_name):
+        try:
+            jax.lax.axis_size(name)
+        except NameError:
+            continue
+        return True
+    return False
+
+
+def check_table(name: str, table: Any, kinds: str = "fiu") -> Any:
+    """A table of numbers [T, P], which may be traced, of NumPy's `kinds` of dtype."""
+    table = base.as_array(name, table)
+    table = np.asarray(table) if base.is_concrete(table) else table
+    if table.ndim != 2 or table.size == 0 or table.dtype.kind not in kinds:
+        raise ValueError(
+            f"`{name}` must have shape [T, P], with numbers in a row for each step and"
+            f" a column for each worker, got {table.shape} of {table.dtype}."
+        )
+    return table
+
+
+def row_of(
+    name: str, table: jax.Array, step: Any, axis_name: base.AxisName
+) -> tuple[jax.Array, jax.Array]:
+    """The row [P] of a step in a table [T, P] that repeats, and this worker's index."""
+    workers = workers_of(axis_name)
+    if workers != table.shape[1]:
+        raise ValueError(
+            f"`{name}` must have one column for each of the {workers} workers on axis"
+            f" {axis_name!r}, got {table.shape[1]}."
+        )
+    return table[step % table.shape[0]], jax.lax.axis_index(axis_name)
+
+
+def check_fresh(needed_by: str, updates: Any, axis_name: base.AxisName) -> None:
+    """Checks that gradients are floating point and not yet summed over the workers."""
+    base.check_gradients(needed_by, updates)
+    # under vmap and pmap no type tells which arrays are summed
+    names = base.varies_over(base.vary(jnp.zeros(()), axis_name=axis_name))
+    for path, leaf in jax.tree.leaves_with_path(updates):
+        if names & set(base.as_names(axis_name)) - base.varies_over(leaf):
+            raise ValueError(
+                f"`{needed_by}` got a gradient that is the same on all workers, at"
+                f" {base.path_name(path)}: it is summed already. Take it at"
+                " workers.vary(params), exchange it once, and put optax.MultiSteps"
+                " inside of the exchange."
+            )
+
+
+def sums(tree: Any, axis_name: base.AxisName, bucket_bytes: int) -> Any:
+    """The sum of each leaf over the workers, small leaves joined up to `bucket_bytes`.
+
+    Larger leaves are sent alone: a compiler hides a whole collective, but not pieces
+    that it must first put together.
+    """
+    tree = base.vary(tree, axis_name=axis_name)
+    if not crosses_devices(axis_name):
+        return xla.psum(tree, axis_name)
+    parcels = _Parcels(tree, _joined_up_to(axis_name, bucket_bytes))
+    return parcels.open(xla.psum(parcels.all(parcels.joined), axis_name))
+
+
+def sums_beside(
+    meanwhile: Any, tree: Any, axis_name: base.AxisName, bucket_bytes: int
+) -> tuple[Any, Any]:
+    """`sums` of `tree`, and `meanwhile`, which is computed while they are under way.
+
+    The barriers (for TPU and GPU, jax 0.10; shown by `tests/compile_pod_test.py`) put
+    all joining before the sums, and all use of a sum after the last sum and after the
+    computation of `meanwhile`. Otherwise a compiler schedules the use in front of that
+    computation.
+    """
+    tree = base.vary(tree, axis_name=axis_name)
+    if not crosses_devices(axis_name):
+        return xla.psum(tree, axis_name), meanwhile
+    parcels = _Parcels(tree, _joined_up_to(axis_name, bucket_bytes))
+    # a barrier around the leaves that travel alone would delay them
+    joined = xla.barrier(list(parcels.joined.values()))
+    sent = parcels.all(dict(zip(parcels.joined, joined, strict=True)))
+    came = [xla.psum(parcel, axis_name) for parcel in sent]
+    came, meanwhile = xla.sums_under_way(sent, came, meanwhile)
+    return parcels.open(came), meanwhile
+
+
+def whole(share: jax.Array, axis_name: str, along: int = 0) -> jax.Array:
+    """The shares of all workers in one array, the same on all of them."""
+    share = base.vary(share, axis_name=axis_name)
+    # under `vmap` the result is not typed as the same, but no longer batched
+    to = "invarying" if axis_name in base.varies_over(share) else "varying"
+    return jax.lax.all_gather(share, axis_name, axis=along, tiled=True, to=to)
+
+
+def is_sent() -> bool:
+    """Whether workers are devices. Simulated workers send nothing."""
+    return bool(jax.sharding.get_abstract_mesh().manual_axes)
+
+
+def crosses_devices(axis_name: base.AxisName) -> bool:
+    """Whether a sum over the workers is sent from device to device.
+
+    Workers are devices, or several simulated ones lie on each device of a mesh whose
+    axis has their axis' name.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    named = (mesh.shape.get(name, 1) for name in base.as_names(axis_name))
+    return is_sent() or any(size > 1 for size in named)
+
+
+def _joined_up_to(axis_name: base.AxisName, bucket_bytes: int) -> int:
+    """`bucket_bytes`, or 0 if joined leaves might differ over more axes than alone.
+
+    Types tell over which axes a leaf differs where workers are devices. Under `vmap`
+    nothing does, and a sum over some of the axes would differ over the others.
+    """
+    further = set(jax.sharding.get_abstract_mesh().axis_names)
+    return bucket_bytes if is_sent() or further <= set(base.as_names(axis_name)) else 0
+
+
+class _Parcels:
+    """The leaves of a tree as they are sent: small ones joined, large ones alone."""
+
+    def __init__(self, tree: Any, bucket_bytes: int):
+        self._leaves, self._structure = jax.tree.flatten(tree)
+        # joined, a leaf would lose its sharding over the mesh's other axes
+        alone = {i for i, x in enumerate(self._leaves) if xla.may_be_sharded(x)}
+        # joined, a leaf would differ over the axes of its neighbors too
+        kinds = [base.varies_over(leaf) for leaf in self._leaves]
+        self._buckets = buckets(self._leaves, bucket_bytes, alone, kinds)
+        self.joined = {
+            n: jnp.concatenate([self._leaves[i].ravel() for i in bucket])
+            for n, bucket in enumerate(self._buckets)
+            if len(bucket) > 1
+        }
+
+    def all(self, joined: dict[int, jax.Array]) -> list[jax.Array]:
+        """All parcels in order, with the joined ones."""
+        return [
+            joined[n] if n in joined else self._leaves[bucket[0]]
+            for n, bucket in enumerate(self._buckets)
+        ]
+
+    def open(self, parcels: list[jax.Array]) -> Any:
+        """The tree that these parcels hold."""
+        leaves = opened(self._buckets, parcels, self._leaves)
+        return jax.tree.unflatten(self._structure, leaves)
+
+
+def opened(
+    buckets: list[list[int]], parcels: list[jax.Array], like: Sequence[Any]
+) -> list[Any]:
+    """Arrays of the shapes of `like`, from one parcel per bucket, perhaps padded."""
+    leaves: list[Any] = [None] * len(like)
+    for bucket, parcel in zip(buckets, parcels, strict=True):
+        start = 0
+        for i in bucket:
+            stop = start + like[i].size
+            is_alone = parcel.shape == like[i].shape
+            part = parcel if is_alone else parcel[start:stop]
+            leaves[i], start = part.reshape(like[i].shape), stop
+    return leaves
+
+
+def buckets(
+    leaves: Sequence[Any],
+    bucket_bytes: int,
+    alone: Collection[int] = (),
+    kinds: Sequence[Any] | None = None,
+) -> list[list[int]]:
+    """Indices of the leaves that go together, up to `bucket_bytes`.
+
+    The leaves of a bucket have one dtype and, with `kinds`, one kind. `alone` has the
+    indices of leaves that are not joined.
+    """
+    found: list[list[int]] = []
+    filling: dict[Any, tuple[list[int], int]] = {}  # kind -> its last bucket, bytes
+    for i, leaf in enumerate(leaves):
+        if i in alone:
+            found.append([i])
+            continue
+        nbytes = leaf.size * leaf.dtype.itemsize
+        kind = leaf.dtype, kinds and kinds[i]
+        bucket, held = filling.get(kind, ([], 0))
+        if not bucket or held + nbytes > bucket_bytes:
+            bucket, held = [], 0
+            found.append(bucket)
+        bucket.append(i)
+        if nbytes < bucket_bytes:
+            filling[kind] = bucket, held + nbytes
+    return found

@@ -1,0 +1,237 @@
+"""The places where code is shaped for XLA: what each is for, and what shows it."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import optax
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
+
+from delayjax._src.ground import shardings
+
+BITS = {
+    jnp.dtype(jnp.bfloat16): jnp.dtype(jnp.uint16),
+    jnp.dtype(jnp.float16): jnp.dtype(jnp.int16),
+    jnp.dtype(jnp.float8_e4m3fn): jnp.dtype(jnp.uint8),
+    jnp.dtype(jnp.float8_e5m2): jnp.dtype(jnp.int8),
+}
+"""Narrow floating-point types, and the integers that hold their bits.
+
+For: CPU, jax 0.10. XLA computes with these types in float32 there, and would convert a
+whole ring, there and back, at every write. It leaves integers in place.
+Shown by: `test_a_step_costs_the_same_whatever_the_depth`.
+"""
+FLOATS = {bits: dtype for dtype, bits in BITS.items()}
+
+
+def as_bits(leaf: Any, dtype: Any) -> jax.Array:
+    """An array as `dtype`, or as the float whose bits `dtype` holds (`BITS`)."""
+    if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) and dtype in FLOATS:
+        leaf = without_derivative(leaf, FLOATS[dtype].name)
+        return jax.lax.bitcast_convert_type(jnp.asarray(leaf, FLOATS[dtype]), dtype)
+    return jnp.asarray(leaf, dtype)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def without_derivative(leaf: Any, kind: str) -> Any:
+    """`leaf`, for a history of a kind through which no derivative goes."""
+    del kind
+    return leaf
+
+
+@without_derivative.defjvp
+def _refuse(kind: str, primals: Any, tangents: Any) -> Any:
+    raise TypeError(
+        f"A history in {kind} has no derivative: use float32 parameters and the default"
+        " history, or `delayed(..., history=ring.cast(jnp.float32))`, whose slots are"
+        " floats of 4 bytes a number."
+    )
+
+
+def from_bits(kept: jax.Array, dtype: Any) -> jax.Array:
+    """The inverse of `as_bits`, for an array whose dtype was `dtype`."""
+    if jnp.issubdtype(dtype, jnp.floating) and kept.dtype in FLOATS:
+        kept = jax.lax.bitcast_convert_type(kept, FLOATS[kept.dtype])
+    return kept.astype(dtype)
+
+
+def zeros_sharded_as(leaf: Any, dtype: Any) -> jax.Array:
+    """Zeros with the shape and the sharding of `leaf`, also inside `jit`.
+
+    For: all platforms, jax 0.10. In a compiled program a constant has no sharding, and
+    every device would hold a whole history. A value computed from `leaf` has its
+    sharding.
+    Shown by: `test_a_compiled_init_shards_the_history_as_its_parameters`.
+    """
+    zeros = jnp.zeros_like(leaf, dtype=dtype)
+    if isinstance(leaf, jax.core.Tracer):
+        zeros = jnp.where(leaf == leaf, zeros, zeros)
+    return zeros
+
+
+def read_apart(tree: Any, pushed: jax.Array) -> Any:
+    """`tree`, read from a ring after `pushed` > 0 items, kept apart from what follows.
+
+    For: CPU, jax 0.10.2. The condition is always true, which XLA does not know. Without
+    it XLA fuses the write and the read with a sum over simulated workers, and writes
+    the whole ring twice. A barrier does not help.
+    Shown by: `test_a_donated_step_copies_no_history`.
+    """
+    return optax.tree.where(pushed > 0, tree, optax.tree.zeros_like(tree))
+
+
+def each_in_turn(function: Any, *rows: Any) -> Any:
+    """`vmap(function)(*rows)`, on a CPU by a loop.
+
+    For: CPU, jax 0.10, where XLA gathers element by element, slower than such copies.
+    Shown by: `benchmarks/cluster.py`.
+    """
+    return jax.lax.platform_dependent(
+        *rows,
+        cpu=lambda *each: jax.lax.map(lambda one: function(*one), each),
+        default=jax.vmap(function),
+    )
+
+
+def sums_under_way(sent: list[jax.Array], came: list[jax.Array], meanwhile: Any) -> Any:
+    """The sums `came` of `sent`, for use after the computation of `meanwhile` only.
+
+    Returns `came` and `meanwhile`. Without this a compiler puts the use of the sums in
+    front of the computation that should hide them.
+
+    For TPU and GPU, jax 0.10 to 0.12: a barrier over the sums and one array of
+    `meanwhile`, the last. A barrier over all of them would take more memory traffic:
+    XLA then copies the whole of `sent`, whose memory `meanwhile` is to have.
+    Shown by: `tests/compile_pod_test.py`.
+
+    For CPU, jax 0.10: XLA gives out memory as if a program ran in its written order.
+    The memory of `sent` and `came` would go to results of the computation beside the
+    sum, which would then wait for the sum. So a loop keeps all of it in use until both
+    are done. The loop never runs, which the compiler cannot know. It needs an entry of
+    an array, which lies on another device where the mesh has further axes: then there
+    is no loop.
+    Shown by: `benchmarks/overlap.py`.
+    """
+
+    def entry(leaf):
+        return leaf.ravel()[0].real.astype(jnp.float32)
+
+    def on_cpu(sent, came, meanwhile):
+        some = next(entry(leaf) for leaf in came if leaf.size)
+        bits = jax.lax.bitcast_convert_type(some, jnp.int32)
+
+        def again(sent):
+            return sum(entry(x) for x in sent if x.size) > 0
+
+        def body(carry):
+            _, sent, *rest = carry
+            return again(sent), *jax.tree.map(jnp.negative, (sent, *rest))
+
+        carry = ((bits | 1) == 0) & again(sent), sent, came, meanwhile
+        return jax.lax.while_loop(lambda carry: carry[0], body, carry)[2:]
+
+    def elsewhere(sent, came, meanwhile):
+        del sent
+        *others, last = jax.tree.leaves(meanwhile)
+        *came, last = barrier([*came, last])
+        return came, jax.tree.unflatten(jax.tree.structure(meanwhile), [*others, last])
+
+    if not came or not jax.tree.leaves(meanwhile):
+        return came, meanwhile
+    if has_further_axes() or not any(leaf.size for leaf in came):
+        return elsewhere(sent, came, meanwhile)
+    return jax.lax.platform_dependent(
+        *(sent, came, meanwhile), cpu=on_cpu, default=elsewhere
+    )
+
+
+def psum(tree: Any, axis_name: Any) -> Any:
+    """`jax.lax.psum`, of bfloat16 in float32 where a CPU's mesh has further axes.
+
+    For: CPU, jax 0.10 to 0.12. XLA promotes such sums itself, and fails on those beside
+    Auto axes: it ends the process ("Invalid binary instruction opcode copy").
+    Shown by: `test_bfloat16_is_summed_beside_a_model_axis`.
+    """
+    if not any(map(_must_be_promoted, jax.tree.leaves(tree))):
+        return jax.lax.psum(tree, axis_name)
+    return jax.tree.map(
+        lambda x: _promoted(lambda y: jax.lax.psum(y, axis_name), x), tree
+    )
+
+
+def psum_scatter(leaf: Any, axis_name: str, along: int) -> jax.Array:
+    """`jax.lax.psum_scatter`, tiled; of bfloat16 as `psum`."""
+
+    def scattered(x):
+        return jax.lax.psum_scatter(x, axis_name, scatter_dimension=along, tiled=True)
+
+    return _promoted(scattered, leaf)
+
+
+def _must_be_promoted(leaf: jax.Array) -> bool:
+    return leaf.dtype == jnp.bfloat16 and has_further_axes()
+
+
+def _promoted(summed: Callable[[jax.Array], jax.Array], leaf: jax.Array) -> jax.Array:
+    if not _must_be_promoted(leaf):
+        return summed(leaf)
+    return jax.lax.platform_dependent(
+        leaf,
+        cpu=lambda x: summed(x.astype(jnp.float32)).astype(x.dtype),
+        default=summed,
+    )
+
+
+def barrier(arrays: list[jax.Array]) -> list[jax.Array]:
+    """`jax.lax.optimization_barrier`, which keeps the types of its arrays.
+
+    For: all platforms, jax 0.10 to 0.12. Under `shard_map` JAX's own barrier types all
+    of its results as different on each worker if one of them is.
+    Shown by: `test_the_mean_of_all_workers_is_one_step_late`.
+    """
+    return _barrier.bind(*arrays)
+
+
+_barrier = Primitive("barrier_of_each")
+_barrier.multiple_results = True
+_barrier.def_impl(lambda *arrays: list(arrays))
+_barrier.def_abstract_eval(lambda *types: list(types))
+mlir.register_lowering(
+    _barrier,
+    mlir.lower_fun(
+        lambda *arrays: jax.lax.optimization_barrier(arrays), multiple_results=True
+    ),
+)
+batching.primitive_batchers[_barrier] = lambda arrays, axes: (
+    _barrier.bind(*arrays),
+    axes,
+)
+
+
+def has_further_axes() -> bool:
+    """Whether the mesh has axes beside the workers', which may shard the leaves."""
+    mesh = jax.sharding.get_abstract_mesh()
+    further = set(mesh.axis_names) - set(mesh.manual_axes)
+    return any(mesh.shape[name] > 1 for name in further)
+
+
+SMALL = 2**14
+"""Leaves with fewer entries are seldom sharded over a mesh: a bias, a scale."""
+
+
+def may_be_sharded(leaf: Any) -> bool:
+    """Whether a leaf may be sharded over axes beside the workers'.
+
+    For: all platforms, jax 0.10 to 0.12. The type of a leaf says how it is sharded over
+    Explicit axes, and nothing of Auto axes. There each leaf that is not `SMALL` may be.
+    Shown by: `test_leaves_that_are_whole_are_sent_together`.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if any(mesh.shape[name] > 1 for name in mesh.auto_axes) and leaf.size >= SMALL:
+        return True
+    spec = jax.typeof(leaf).sharding.spec
+    return any(part is not None for part in shardings.partitions(spec))

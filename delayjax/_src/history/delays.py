@@ -1,0 +1,187 @@
+"""Delays as functions of the step, as any `optax.Schedule` is.
+
+Random delays have no state: the same key and step give the same delay, on all workers
+without `axis_name`. Step t uses the gradient of step t - tau(t) (*lookback*).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from delayjax._src.ground import base, collectives
+
+
+def uniform(
+    key: jax.Array,
+    low: ArrayLike,
+    high: ArrayLike,
+    *,
+    axis_name: base.AxisName | None = None,
+) -> base.Schedule:
+    """Draws each delay from `low` to `high` with the same probability.
+
+        P(delay(t) = k) = 1 / (high - low + 1),  k = low, ..., high
+
+    Args:
+        key: a PRNG key; step t draws with `fold_in(key, t)`.
+        low: the smallest delay, in steps. May be traced.
+        high: the largest delay, in steps. May be traced.
+        axis_name: the workers' axis, or several axes, for a draw on each worker.
+
+    Example:
+        >>> delay = uniform(jax.random.key(0), 2, 4)
+        >>> sorted({int(delay(step)) for step in range(50)})
+        [2, 3, 4]
+    """
+    base.check_key("key", key)
+    low, high = _steps("low", low), _steps("high", high)
+    known = base.is_concrete(low) and base.is_concrete(high)
+    if known and np.asarray(low) > np.asarray(high):
+        raise ValueError(f"`low` must not exceed `high`, got {low} and {high}.")
+    return lambda step: jax.random.randint(
+        _draw_key(key, step, axis_name), (), low, high + 1, jnp.int32
+    )
+
+
+def geometric(
+    key: jax.Array, mean: ArrayLike, *, axis_name: base.AxisName | None = None
+) -> base.Schedule:
+    """Draws the staleness of many workers with memoryless service times.
+
+        P(delay(t) = k) = (1 - q) q^k,  q = mean / (1 + mean),  k = 0, 1, 2, ...
+
+    A mean of P - 1 is asynchronous SGD on P equal workers with exponential times.
+
+    Args:
+        key: a PRNG key; step t draws with `fold_in(key, t)`.
+        mean: the mean delay, in steps. May be traced.
+        axis_name: the workers' axis, or several axes, for a draw on each worker.
+
+    Example:
+        >>> draws = jax.vmap(geometric(jax.random.key(0), 4.0))(jnp.arange(10_000))
+        >>> bool(abs(draws.mean() - 4.0) < 0.2)
+        True
+
+    References:
+        Mitliagkas et al., Asynchrony begets momentum, 2016, arXiv:1605.09774.
+    """
+    base.check_key("key", key)
+    base.check_number("mean", mean)
+
+    def delay(step):
+        success = 1.0 / (1.0 + jnp.asarray(mean, jnp.float32))
+        draw = jax.random.geometric(_draw_key(key, step, axis_name), success)
+        return draw.astype(jnp.int32) - 1  # jax counts trials, from 1
+
+    return delay
+
+
+def poisson(
+    key: jax.Array, mean: ArrayLike, *, axis_name: base.AxisName | None = None
+) -> base.Schedule:
+    """Draws delays with the spread of many independent arrivals.
+
+        P(delay(t) = k) = mean^k exp(-mean) / k!,  k = 0, 1, 2, ...
+
+    Args:
+        key: a PRNG key; step t draws with `fold_in(key, t)`.
+        mean: the mean delay, in steps. May be traced.
+        axis_name: the workers' axis, or several axes, for a draw on each worker.
+
+    Example:
+        >>> draws = jax.vmap(poisson(jax.random.key(0), 4.0))(jnp.arange(10_000))
+        >>> bool(abs(draws.var() - 4.0) < 0.2)
+        True
+    """
+    base.check_key("key", key)
+    base.check_number("mean", mean)
+
+    def delay(step):
+        rate = jnp.asarray(mean, jnp.float32)
+        if axis_name is not None:  # jax's sampler loops with its rate in the carry
+            rate = base.vary(rate, axis_name=axis_name)
+        return jax.random.poisson(_draw_key(key, step, axis_name), rate, (), jnp.int32)
+
+    return delay
+
+
+def from_trace(staleness: ArrayLike | Sequence[int]) -> base.Schedule:
+    """Repeats a simulated or logged staleness: delay(t) = staleness[t mod T].
+
+    Args:
+        staleness: int [T] or [T, 1], in steps. Train along a trace with several
+            gradients per update with `replay`.
+
+    Example:
+        >>> delay = from_trace([0, 2, 1])
+        >>> [int(delay(step)) for step in range(5)]
+        [0, 2, 1, 0, 2]
+    """
+    shape = np.shape(staleness)
+    if shape not in ((math.prod(shape),), (math.prod(shape), 1)) or 0 in shape:
+        raise ValueError(
+            f"`staleness` must have shape [T] or [T, 1], got {shape}: a delay is one"
+            " number for each update. With several gradients per update use `replay`."
+        )
+    row = jnp.ravel(_steps("staleness", staleness))
+    return lambda step: row[step % row.size]
+
+
+def per_worker(
+    delays: ArrayLike, *, axis_name: base.AxisName = "workers"
+) -> base.Schedule:
+    """Takes a delay for each worker from a table: delay(t) = delays[t mod T, worker].
+
+    Args:
+        delays: int [P] for constant delays, or [T, P] with a row for each step, in
+            steps. May be traced.
+        axis_name: the axis of P workers, or several axes that number them together.
+
+    Example:
+        >>> delay = per_worker([[0, 3], [1, 2]])
+        >>> jax.vmap(lambda _: delay(1), axis_name="workers")(jnp.arange(2))
+        Array([1, 2], dtype=int32)
+    """
+    table = jnp.atleast_2d(_steps("delays", delays))
+
+    def delay(step):
+        row, worker = collectives.row_of("delays", table, step, axis_name)
+        return row[worker]
+
+    return delay
+
+
+def ask(delay: Any, step: jax.Array) -> jax.Array:
+    """The delay at `step`: an integer, or a floored float []."""
+    asked = base.as_scalar("delay(step)", delay(step) if callable(delay) else delay)
+    return asked if jnp.issubdtype(asked.dtype, jnp.integer) else jnp.floor(asked)
+
+
+def clip(asked: jax.Array, oldest: jax.Array) -> jax.Array:
+    """The staleness, int32 []. A float is clipped first: int32 ends earlier."""
+    return jnp.clip(asked, 0, oldest.astype(asked.dtype)).astype(jnp.int32)
+
+
+def _draw_key(key: jax.Array, step: Any, axis_name: base.AxisName | None) -> jax.Array:
+    key = jax.random.fold_in(key, step)
+    if axis_name is None:
+        return key
+    return jax.random.fold_in(key, jax.lax.axis_index(base.as_names(axis_name)))
+
+
+def _steps(name: str, values: Any) -> jax.Array:
+    """Numbers of steps as int32, of any shape."""
+    known = values if isinstance(values, jax.Array) else np.asarray(values)
+    is_valid = known.size == 0 or jnp.issubdtype(known.dtype, jnp.integer)
+    if base.is_concrete(known) and is_valid:  # `uniform` adds one to its largest delay
+        is_valid = ((np.asarray(known) >= 0) & (np.asarray(known) < 2**31 - 1)).all()
+    if not is_valid:
+        raise ValueError(
+            f"`{name}` must be a non-negative integer number of steps, got {values!r}."
+        )
+    return jnp.asarray(known, jnp.int32)

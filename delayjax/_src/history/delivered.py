@@ -1,0 +1,252 @@
+"""Feeding an optimizer each gradient once, when it arrives."""
+
+import operator
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from delayjax._src.ground import base, collectives
+from delayjax._src.history import calendar as calendars
+from delayjax._src.history import delays, late_inners
+
+Idle = Literal["hold", "zeros"]
+
+
+class Item(NamedTuple):
+    """A gradient in flight, or the sum of several."""
+
+    gradient: Any
+    age: jax.Array  # its staleness when it will arrive, in steps, float32 []
+    value: jax.Array  # the loss that came with it, or 0, float32 []
+    params: Any  # the parameters at which it was taken; () without `keep_params`
+
+
+class DeliveredState(NamedTuple):
+    """State of `delivered`."""
+
+    staleness: jax.Array  # the mean of the last update's arrivals, in steps, float32 []
+    arrived: jax.Array  # the number of gradients in the last update, int32 []
+    in_flight: calendars.Calendar  # of `Item`, leaves [max_delay + 1, *shape]
+    inner_state: Any
+
+
+def delivered(
+    inner: base.Transformation,
+    delay: base.Delay,
+    *,
+    max_delay: int | None = None,
+    keep_params: bool = False,
+    idle: Idle = "hold",
+    axis_name: base.AxisName = "workers",
+) -> optax.GradientTransformationExtraArgs:
+    """Feeds `inner` each gradient once, `delay(step)` steps after it was computed.
+
+    The gradient g[s] of step s arrives at step s + d(s). `inner` receives at step t
+
+        G[t] = sum of g[s] over all s with s + d(s) = t,
+        d(s) = clip(delay(s), 0, max_delay)
+
+    The delay is a *delivery*: none, one or several gradients arrive at a step, and the
+    sum of all that were used and of those in flight is the sum of all that were given.
+    (`delayed` is a *lookback*: with a varying delay it uses gradients twice or never.)
+    With a constant delay this is `delayed` with the warm-up "skip". Plain SGD moves by
+    the sum as if it took one step for each arrival. Other optimizers take one step,
+    with the sum.
+
+    With K arrivals `inner` receives as the extra argument `staleness` the mean of their
+    ages, float32, not rounded. A law scales the sum by its answer at that mean; rules
+    that need a whole number (`delayed`, `closed_loop_momentum`) refuse it. Ages add: if
+    a gradient already comes with `staleness=`, the sum is its age. A loss that comes as
+    `value=` stays with its gradient, and `inner` receives the mean.
+
+    Args:
+        inner: the transformation that uses late gradients.
+        delay: the delay in steps of the gradient of a step: an int, a scalar array that
+            may be traced, or a function of the step (see `delayjax.delays`); one for
+            all leaves. Floats are floored. A NaN makes the update NaN.
+        max_delay: the longest delay, in steps; a longer delay is as long as this.
+            Static. Not needed where `delay` is a Python int.
+        keep_params: whether to keep with each gradient the parameters at which it was
+            taken, for the extra argument `stale_params`. `inner` receives the mean over
+            the K arrivals. On a quadratic loss G is K times the gradient at this mean.
+        idle: the rule where nothing arrives. "hold": the update is zero, and the state
+            of `inner` does not change. "zeros": `inner` receives zeros with a staleness
+            of 0; its counters and moments advance. Where `inner` sums over workers that
+            have delays of their own, use "zeros": all of them must enter the sum.
+        axis_name: the workers' axes along which gradients differ, in `shard_map`.
+
+    Returns:
+        A transformation whose state holds `max_delay + 1` gradients (and as many
+        parameter trees with `keep_params`), at least in float32. `arrived` in the state
+        counts the last update's gradients. With a donated state a step costs one write
+        and two reads of a gradient, whatever `max_delay`. "hold" selects between the
+        old and the new state of `inner`, and so copies a history inside of it.
+
+        `resize_history` keeps the gradients in flight. `strip_history` loses them.
+
+    Raises:
+        TypeError: in `update`, if `staleness` is a tree; or with `keep_params`, if a
+            gradient comes with `staleness` but without `stale_params`.
+        ValueError: if `delay` is a tree or `inner` needs a gradient at the current
+            parameters (see `delayed`); in `update`, if the state has another depth, or
+            `idle` is "hold" and `inner` sums over workers with delays of their own.
+
+    Example:
+        >>> tx = delivered(optax.sgd(1.0), delays.from_trace([2, 1, 0, 1]), max_delay=2)
+        >>> state = tx.init(jnp.zeros(()))
+        >>> for grad in (1.0, 2.0, 4.0, 8.0):  # the first three arrive at step 2
+        ...     update, state = tx.update(jnp.asarray(grad), state)
+        ...     print(update, state.arrived, state.staleness)
+        0.0 0 0.0
+        0.0 0 0.0
+        -7.0 3 1.0
+        0.0 0 0.0
+
+    References:
+        Quanrud and Khashabi, Online learning with adversarial delays, NIPS 2015
+        (gradient descent by the sum of the gradients that arrive in a round). The means
+        that `inner` is told, and `idle`, are ours.
+    """
+    inner = base.as_transformation("inner", inner)
+    axis_name = base.as_names(axis_name)
+    if not base.is_leaf(delay):
+        raise ValueError(
+            f"`delay` must be one delay for all leaves, got {delay!r}: a gradient"
+            " arrives as a whole. `delayed` takes a tree."
+        )
+    if not callable(delay):
+        base.check_number("delay", delay)
+    if max_delay is None and not isinstance(delay, (int, np.integer)):
+        raise ValueError(
+            "`max_delay` must be given where `delay` is no Python int, got"
+            f" {delay!r}: it fixes the number of gradients kept."
+        )
+    bound = delay if max_delay is None else max_delay
+    longest = base.check_bound("max_delay", bound)
+    if idle not in ("hold", "zeros"):
+        raise ValueError(f'`idle` must be "hold" or "zeros", got {idle!r}.')
+
+    def init_fn(params):
+        inner_state = late_inners.init("inner", inner, params, wrapper="delivered")
+        item = Item(
+            gradient=params,
+            age=jnp.zeros((), jnp.float32),
+            value=jnp.zeros((), jnp.result_type(float)),
+            params=params if keep_params else (),
+        )
+        in_flight = calendars.init(base.vary(item, axis_name=axis_name), longest + 1)
+        arrived = jnp.zeros((), jnp.int32)
+        if collectives.is_inside(axis_name):  # a delay's type: do workers' ones differ?
+            like = delays.ask(delay, in_flight.step)
+            arrived, due = base.typed_like((arrived, in_flight.due), (like, like))
+            in_flight = in_flight._replace(due=due)
+        return DeliveredState(
+            staleness=base.vary(jnp.zeros((), jnp.float32), axis_name=axis_name),
+            arrived=arrived,
+            in_flight=in_flight,
+            inner_state=inner_state,
+        )
+
+    def update_fn(
+        updates, state, params=None, *, staleness=None, value=None, **extra_args
+    ):
+        base.check_gradients("delivered", updates)
+        _check_depth(state.in_flight, longest)
+        asked = delays.ask(delay, state.in_flight.step)
+        wait = delays.clip(asked, jnp.int32(longest))
+        updates, age = _with_one_age(updates, staleness)
+        stale_params, snapshot = extra_args.pop("stale_params", None), ()
+        if keep_params:
+            is_fresh = staleness is None and stale_params is None
+            name = "params" if is_fresh else "stale_params"
+            snapshot = params if is_fresh else stale_params
+            base.require(snapshot, name, "delivered(keep_params=True)", _REMEDY[name])
+        fresh = Item(
+            gradient=_poisoned(updates, asked),
+            age=age + wait.astype(jnp.float32),
+            value=base.as_loss("delivered", value),
+            params=snapshot,
+        )
+        in_flight = calendars.add(state.in_flight, fresh, wait)
+        in_flight, total, arrived = calendars.take(in_flight, fresh)
+        parts = jnp.maximum(arrived, 1).astype(jnp.float32)
+
+        def mean_or(summed, now):
+            mean, other = base.alike(operator.truediv(*base.alike(summed, parts)), now)
+            return jnp.where(arrived > 0, mean, other).astype(jnp.result_type(now))
+
+        mean_age = base.typed_like(total.age / parts, state.staleness)
+        handed: dict[str, Any] = {"staleness": mean_age}
+        if value is not None:
+            handed["value"] = mean_or(total.value, value)
+        if keep_params:
+            today = snapshot if params is None else params
+            handed["stale_params"] = jax.tree.map(mean_or, total.params, today)
+        gradient = optax.tree.cast_like(total.gradient, updates)
+        moves, inner_state = inner.update(
+            gradient, state.inner_state, params, **handed, **extra_args
+        )
+        if idle == "hold" and longest > 0:
+            _check_held(arrived, moves, axis_name)
+            nothing = optax.tree.zeros_like(moves), state.inner_state
+            moves, inner_state = optax.tree.where(
+                arrived > 0, (moves, inner_state), nothing
+            )
+        return moves, DeliveredState(mean_age, arrived, in_flight, inner_state)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+_REMEDY = {
+    "params": "call `update(grads, state, params)`",
+    # a gradient that was late before was not taken at the current parameters
+    "stale_params": "give the producer of its `staleness` keep_params=True as well",
+}
+
+
+def _with_one_age(updates: Any, staleness: Any) -> tuple[Any, jax.Array]:
+    """A gradient that comes in, and its staleness, float32 []."""
+    age = 0 if staleness is None else staleness
+    if not base.is_leaf(age):
+        raise TypeError(
+            "`staleness` handed to `delivered` is a tree, but its gradients arrive as a"
+            " whole: give the wrapper outside one delay for all leaves."
+        )
+    updates, age = base.take_staleness("delivered", updates, age, mean=True)
+    return updates, age.astype(jnp.float32)
+
+
+def _poisoned(updates: Any, asked: jax.Array) -> Any:
+    """The gradients, NaN where their delay is NaN."""
+    if jnp.issubdtype(asked.dtype, jnp.integer):
+        return updates
+    return jax.tree.map(
+        lambda g: jnp.where(jnp.isnan(asked), jnp.asarray(jnp.nan, g.dtype), g), updates
+    )
+
+
+def _check_depth(in_flight: calendars.Calendar, longest: int) -> None:
+    """Checks that a calendar has the depth of this transformation."""
+    depth = in_flight.due.shape[0] - 1
+    if depth != longest or in_flight.slots is None:
+        held = "no slots" if in_flight.slots is None else f"depth {depth}"
+        raise ValueError(
+            f"`max_delay` is {longest}, but the history in the state has {held}:"
+            " change it with resize_history(state, tx.init(params))."
+        )
+
+
+def _check_held(arrived: jax.Array, moves: Any, axis_name: tuple[str, ...]) -> None:
+    """Checks that `inner` has not summed over workers of which some receive nothing."""
+    own = base.varies_over(arrived) & set(axis_name)
+    for path, leaf in jax.tree.leaves_with_path(moves):
+        if own - base.varies_over(leaf):
+            raise ValueError(
+                '`idle` must be "zeros" where `inner` sums over workers that have'
+                f' delays of their own, got "hold": the update at'
+                f" {base.path_name(path)} is the same on all workers, but only some of"
+                " them have received a gradient."
+            )

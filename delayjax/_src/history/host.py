@@ -1,0 +1,129 @@
+"""A history in the host's memory."""
+
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from delayjax._src.ground import xla
+from delayjax._src.history import ring as rings
+
+HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
+TILE = 8, 128  # of a TPU's memory, which takes whole tiles from the host's memory
+
+
+def on_host() -> rings.Storage:
+    """A history in pinned memory of the device's host.
+
+    A step moves one item to the host and one item back. `init` makes the slots on the
+    host, where they stay. After a restore onto a single device put them there with
+    `jax.device_put(slots, jax.memory.Space.Host)`. On several devices they go where
+    their `sharding` says.
+
+    Returns:
+        A storage for `delayed(..., history=on_host())`: `max_delay + 1` gradients on
+        the host of each device, one gradient on the device. A leaf that is no matrix of
+        whole tiles, [..., >= 8, 128 n], is kept flat in rows of 128, padded with zeros
+        to a multiple of 1024 numbers.
+
+        For a plain `jit`, `scan` or `shard_map` with the state donated. Under a `vmap`
+        over histories (`workers.simulate` with a history for each worker) it raises a
+        ValueError. Call `init` eagerly: a jitted `init` makes its zeros on the device.
+        No derivative goes through it: differentiating raises a TypeError. To compile
+        ahead of time, give the `jax.ShapeDtypeStruct`s of the slots a
+        `sharding` with the kind of memory.
+
+    Example:
+        >>> storage, item = on_host(), jnp.ones(2)
+        >>> ring = storage.push(storage.init(item, 4), item)
+        >>> {slots.sharding.memory_kind for slots in jax.tree.leaves(ring.slots)}
+        {'pinned_host'}
+        >>> storage.read(ring, 0, item)
+        Array([1., 1.], dtype=float32)
+    """
+    return rings.Storage(
+        functools.partial(rings.init_by, _empty),
+        functools.partial(rings.push_by, _write, packed=_packed),
+        functools.partial(rings.read_by, _read, opened=_opened),
+    )
+
+
+def _rows(leaf: Any) -> jax.Array:
+    """A leaf in rows of tiles, [8 n, 128]."""
+    padding = -jnp.size(leaf) % math.prod(TILE)
+    return jnp.pad(jnp.ravel(leaf), (0, padding)).reshape(-1, TILE[1])
+
+
+def _packed(leaf: Any, shape: tuple[int, ...]) -> Any:
+    """A leaf as its slots hold it."""
+    return leaf if jnp.shape(leaf) == shape else _rows(leaf)
+
+
+def _opened(item: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """The inverse of `_packed`."""
+    if item.shape == shape:
+        return item
+    return item.ravel()[: math.prod(shape)].reshape(shape)
+
+
+def _is_tiled(leaf: jax.Array) -> bool:
+    rows, columns = (1, *leaf.shape)[-2:] if leaf.ndim else (1, 1)
+    # a flat leaf would lose the type of an explicit sharding
+    sharded = any(axis is not None for axis in jax.typeof(leaf).sharding.spec)
+    return sharded or (rows >= TILE[0] and columns % TILE[1] == 0)
+
+
+def _empty(zeros: jax.Array, capacity: int) -> jax.Array:
+    """Slots of zeros that are made on the host, never on a device."""
+    zeros = zeros if _is_tiled(zeros) else _rows(zeros)
+    if isinstance(zeros, jax.core.Tracer):
+        return jax.device_put(rings.empty_slots(zeros, capacity), HOST)
+    sharding = zeros.sharding
+    if isinstance(sharding, NamedSharding):
+        sharding = NamedSharding(sharding.mesh, P(None, *sharding.spec))
+    shape, dtype = (capacity, *zeros.shape), zeros.dtype
+    slots = jax.make_array_from_callback(
+        shape,
+        sharding.with_memory_kind("pinned_host"),
+        lambda index: np.zeros(shape, dtype)[index],
+    )
+    # on a single device the call above forgets the kind of memory
+    return jax.device_put(slots, HOST)
+
+
+def _write(slots: jax.Array, item: jax.Array, slot: jax.Array) -> jax.Array:
+    if jax.typeof(slots).memory_space != HOST:
+        return rings.write_slot(slots, item, slot)
+    return _write_host(slots, xla.without_derivative(item, "the host's memory"), slot)
+
+
+def _read(slots: jax.Array, slot: jax.Array) -> jax.Array:
+    is_host = jax.typeof(slots).memory_space == HOST
+    return (_read_host if is_host else rings.read_slot)(slots, slot)
+
+
+@custom_vmap
+def _write_host(slots: jax.Array, item: jax.Array, slot: jax.Array) -> jax.Array:
+    return rings.write_slot(slots, jax.device_put(item, HOST), slot)
+
+
+@custom_vmap
+def _read_host(slots: jax.Array, slot: jax.Array) -> jax.Array:
+    return jax.device_put(rings.read_slot(slots, slot), DEVICE)
+
+
+@_write_host.def_vmap
+@_read_host.def_vmap
+def _refuse(*_: Any) -> Any:
+    raise ValueError(
+        "A history on the host has no `vmap`: simulate workers and grids with"
+        " history=None, or average the gradients before the history,"
+        " exchange.mean(delayed(..., history=ring.on_host()))."
+    )

@@ -1,0 +1,59 @@
+"""Staleness that the user sets in the state."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from delayjax._src.ground import base
+from delayjax._src.history import late_inners
+
+
+class InjectStalenessState(NamedTuple):
+    """State of `inject_staleness`."""
+
+    staleness: jax.Array  # of the next gradient, in steps, int32 []: set it
+    inner_state: Any
+
+
+def inject_staleness(
+    inner: base.Transformation,
+) -> optax.GradientTransformationExtraArgs:
+    """Hands `inner` a staleness that is a leaf of the state.
+
+    For trainers that call `update(grads, state, params)` without extra arguments. Set
+    the leaf before the step: `inner` receives it as `staleness=`. The leaf keeps its
+    value until you set it again. A `staleness=` that `update` receives, or a `delayed`
+    in `inner`, is added to it.
+
+    Args:
+        inner: the transformation that reads the staleness.
+
+    Example:
+        >>> import delayjax as dj
+        >>> law = dj.scale_by_staleness(dj.modulation.inverse)
+        >>> tx = inject_staleness(optax.chain(optax.sgd(1.0), law))
+        >>> state = tx.init(jnp.zeros(()))
+        >>> state = state._replace(staleness=jnp.int32(4))
+        >>> float(tx.update(jnp.ones(()), state)[0])
+        -0.25
+    """
+    inner = base.as_transformation("inner", inner)
+
+    def init_fn(params):
+        inner_state = late_inners.init("inner", inner, params, late=False)
+        return InjectStalenessState(jnp.zeros((), jnp.int32), inner_state)
+
+    def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
+        name = "inject_staleness"
+        updates, total = base.take_staleness(name, updates, state.staleness)
+        if staleness is not None:
+            updates, given = base.take_staleness(name, updates, staleness, mean=True)
+            total = jax.tree.map(lambda age: age + total, given)
+        updates, inner_state = inner.update(
+            updates, state.inner_state, params, staleness=total, **extra_args
+        )
+        return updates, state._replace(inner_state=inner_state)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)

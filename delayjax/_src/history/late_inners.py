@@ -1,0 +1,82 @@
+"""The state of an inner optimizer, and optimizers that cannot use a stale gradient."""
+
+from typing import Any
+
+import jax
+import optax
+
+from delayjax._src.ground import donation, refusal
+
+_SEARCH = (
+    "it compares the gradient with the loss at today's parameters",
+    "Use a learning rate that is fixed or scheduled",
+)
+_PAIRS = (
+    "it pairs the changes of gradient and parameters, but a stale gradient was not"
+    " taken at today's parameters",
+    "Use an optimizer that reads the gradient alone, as optax.sgd or optax.adam do",
+)
+_REFUSED = {
+    "LookaheadState": (
+        "lookahead",
+        "its parameters are pairs, but its gradients are not",
+        "Delay the fast optimizer in it: optax.lookahead({wrapper}(fast_optimizer,"
+        " ...), ...)",
+    ),
+    "SAMState": (
+        "sam",
+        "it takes gradients in turn at two points, and a stale gradient is from the"
+        " wrong point",
+        "Delay the optimizer in it: optax.contrib.sam({wrapper}(optimizer, ...),"
+        " adv_optimizer, opaque_mode=True)",
+    ),
+    "ScaleByLBFGSState": ("scale_by_lbfgs", *_PAIRS),
+    "ScaleByBacktrackingLinesearchState": (
+        "scale_by_backtracking_linesearch",
+        *_SEARCH,
+    ),
+    "ScaleByZoomLinesearchState": ("scale_by_zoom_linesearch", *_SEARCH),
+    "DifferentiallyPrivateAggregateState": (
+        "differentially_private_aggregate",
+        "its gradients have one axis more than the parameters, for the examples",
+        "Put it in front: optax.chain(differentially_private_aggregate(...),"
+        " {wrapper}(...))",
+    ),
+}
+"""States of Optax: which factory makes them, the reason, and the remedy."""
+
+
+def init(
+    name: str,
+    inner: optax.GradientTransformation,
+    params: Any,
+    *,
+    wrapper: str = "delayed",
+    late: bool = True,
+) -> Any:
+    """The state of the argument `name` of a wrapper, in buffers of its own.
+
+    Raises:
+        ValueError: if a rule that refuses is misplaced, or the gradients are `late` and
+            `inner` needs fresh ones.
+    """
+    state = inner.init(params)
+    refusal.check_place(name, state)
+    if late:
+        check_late(name, state, wrapper=wrapper)
+    return donation.unshared(state, params)
+
+
+def check_late(name: str, state: Any, *, wrapper: str = "delayed") -> None:
+    """Checks by its state that an optimizer can use gradients that are late."""
+
+    def is_refused(node):
+        kind = type(node)
+        return kind.__name__ in _REFUSED and kind.__module__.split(".")[0] == "optax"
+
+    for node in filter(is_refused, jax.tree.leaves(state, is_leaf=is_refused)):
+        factory, why, remedy = _REFUSED[type(node).__name__]
+        raise ValueError(
+            f"`{name}` must not hold optax's {factory}: {why}."
+            f" {remedy.format(wrapper=wrapper)}."
+        )

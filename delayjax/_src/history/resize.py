@@ -1,0 +1,199 @@
+"""Histories of another depth, or without their slots in a checkpoint."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from delayjax._src.ground import base, named_arrays, xla
+from delayjax._src.history import calendar as calendars
+from delayjax._src.history import ring as rings
+from delayjax._src.history import vmap_axes
+
+
+def strip_history(state: Any) -> Any:
+    """A state without the slots of its histories, for a small checkpoint.
+
+    Args:
+        state: the state of any transformation, a tree of states, or a `WorkerState`.
+
+    Returns:
+        The state with None for the slots of every ring. To go on at the same step, with
+        a history that warms up again, call `resize_history(stripped, tx.init(params))`.
+        The gradients in flight of `delivered` are lost.
+
+    Example:
+        >>> import delayjax as dj, optax
+        >>> tx = dj.delayed(optax.sgd(0.1), 8)
+        >>> strip_history(tx.init(jnp.zeros(1000))).gradients.slots is None
+        True
+    """
+    return jax.tree.map(
+        lambda node: node._replace(slots=None) if vmap_axes.is_history(node) else node,
+        state,
+        is_leaf=vmap_axes.is_history,
+    )
+
+
+def resize_history(state: Any, like: Any) -> Any:
+    """A state with histories of another depth or precision, changed during training.
+
+    Args:
+        state: the state of a transformation, also a stripped one.
+        like: a new state of the same transformation with the wanted depth, made by
+            `init`. Only its histories are used.
+
+    Returns:
+        `state` with the rings of `like`, which hold the newest items that fit in both,
+        in the precision of `like` (`ring.cast`).
+        A deeper history fills up first, as in the warm-up of `delayed`. Costs one write
+        and one read of each kept item. Of `delivered` all gradients in flight are kept:
+        those due after the last step that a shallower one reaches are due at that step.
+
+    Example:
+        >>> import delayjax as dj, optax
+        >>> two, four = (dj.delayed(optax.sgd(1), n).init(jnp.ones(3)) for n in (2, 4))
+        >>> resize_history(two, four).gradients.slots.shape
+        (5, 3)
+    """
+    old, was = jax.tree.flatten(
+        named_arrays.unboxed(state), is_leaf=vmap_axes.is_history
+    )
+    new, structure = jax.tree.flatten(like, is_leaf=vmap_axes.is_history)
+    wanted = jax.tree.structure(
+        named_arrays.unboxed(like), is_leaf=vmap_axes.is_history
+    )
+    if was != wanted:
+        raise ValueError(
+            "`like` must be a state of the same transformation with another depth:"
+            f" it is {wanted}, and `state` is {was}."
+        )
+    resized = [
+        _RESIZE.get(type(held), _unchanged)(held, empty)
+        for held, empty in zip(old, new, strict=True)
+    ]
+    return jax.tree.unflatten(structure, resized)
+
+
+def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
+    """The newest items of a history in an empty one; None where nothing is kept."""
+    empty = named_arrays.unboxed(like)
+    _check_new(empty.slots, ring.slots, empty.pushed)
+    lost = [ring.first]
+
+    def fit(path, new, old):
+        if old is None or new is None:
+            lost.append(ring.pushed if new is not None else ring.first)
+            return new
+        axis = _depth_axis(path, new, old)
+        if axis is None:
+            return _as_kept(old, new)
+        depth, held = new.shape[axis], old.shape[axis]
+        if depth > held:
+            lost.append(ring.pushed - held)
+
+        def keep(age, slots):
+            place = ring.pushed - 1 - age
+            item = jax.lax.dynamic_index_in_dim(old, place % held, axis, keepdims=True)
+            item = _as_kept(item, slots)
+            return jax.lax.dynamic_update_slice_in_dim(slots, item, place % depth, axis)
+
+        # an older item would overwrite a newer one: only so many fit
+        return jax.lax.fori_loop(0, min(held, depth), keep, new)
+
+    if ring.slots is None:  # stripped
+        # `first` is a buffer of its own: a state that holds one twice can't be donated
+        slots, first = empty.slots, jnp.copy(ring.pushed)
+    else:
+        slots = jax.tree.map_with_path(fit, empty.slots, ring.slots, is_leaf=_is_none)
+        first = functools.reduce(jnp.maximum, lost)
+    resized = rings.Ring(slots, ring.pushed, first)
+    return _boxed(resized, like)
+
+
+def _resize_calendar(
+    calendar: calendars.Calendar, like: calendars.Calendar
+) -> calendars.Calendar:
+    """The items of a calendar, of which those due too late are due at the last step."""
+    empty = named_arrays.unboxed(like)
+    _check_new(empty.slots, calendar.slots, empty.step)
+    if calendar.slots is None:  # stripped
+        return _boxed(empty._replace(step=calendar.step), like)
+    rings.check_tree("like", calendar.slots, empty.slots)
+    held, capacity = calendar.due.shape[-1], empty.due.shape[-1]
+
+    def fit(path, new, old):
+        axis = _depth_axis(path, new, old)
+        if axis is None:
+            return old
+
+        def move(ahead, slots):
+            of = (calendar.step + ahead) % held
+            to = (calendar.step + jnp.minimum(ahead, capacity - 1)) % capacity
+            item = jax.lax.dynamic_index_in_dim(old, of, axis, keepdims=True)
+            due = jax.lax.dynamic_index_in_dim(calendar.due, of, -1, keepdims=False)
+            due = due.reshape(*due.shape, *(1,) * (item.ndim - due.ndim))
+            item = jnp.where(due > 0, item, jnp.zeros_like(item))
+            item += jax.lax.dynamic_index_in_dim(slots, to, axis, keepdims=True)
+            return jax.lax.dynamic_update_slice_in_dim(slots, item, to, axis)
+
+        return jax.lax.fori_loop(0, held, move, new)
+
+    slots = jax.tree.map_with_path(fit, empty.slots, calendar.slots)
+    due = fit((), empty.due, calendar.due)
+    return _boxed(calendars.Calendar(slots, due, calendar.step), like)
+
+
+def _unchanged(held: Any, like: Any) -> Any:
+    del like
+    return held
+
+
+_RESIZE = {rings.Ring: _resize, calendars.Calendar: _resize_calendar}
+
+
+def _check_new(slots: Any, old: Any, clock: Any) -> None:
+    """Checks that a history is as `init` makes it."""
+    # a single leaf with a depth of 0 has no slots either
+    is_stripped = slots is None and old is not None and not base.is_leaf(old)
+    is_used = base.is_concrete(clock) and np.any(np.asarray(clock) > 0)
+    if is_stripped or is_used:
+        held = "no slots" if is_stripped else f"{clock} items pushed"
+        raise ValueError(
+            f"`like` must be a new state, as `init` makes it, got one with {held}: call"
+            " resize_history(state, tx.init(params)), the old state first."
+        )
+
+
+def _as_kept(kept: jax.Array, like: jax.Array) -> jax.Array:
+    """Slots, in the precision of others."""
+    if kept.dtype == like.dtype:
+        return kept
+    return xla.as_bits(xla.from_bits(kept, rings.dtype_of(kept)), like.dtype)
+
+
+def _depth_axis(path: Any, new: jax.Array, old: jax.Array) -> int | None:
+    """The axis along which the slots of two histories differ, None if along none."""
+    sides = zip(new.shape, old.shape, strict=False)
+    axes = [axis for axis, (n, m) in enumerate(sides) if n != m]
+    floats = (jnp.issubdtype(rings.dtype_of(x), jnp.floating) for x in (new, old))
+    fits = new.dtype == old.dtype or all(floats)
+    if len(axes) > 1 or new.ndim != old.ndim or not fits:
+        raise ValueError(
+            f"`like` must differ in its depth and precision alone:"
+            f" {base.path_name(path)} is {new.dtype}{list(new.shape)}, and was"
+            f" {old.dtype}{list(old.shape)}."
+        )
+    return axes[0] if axes else None
+
+
+def _boxed(history: Any, like: Any) -> Any:
+    """A history with its leaves in the boxes of `like`."""
+    leaves = jax.tree.leaves(history, is_leaf=_is_none)
+    return jax.tree.unflatten(jax.tree.structure(like, is_leaf=_is_none), leaves)
+
+
+def _is_none(node: Any) -> bool:
+    return node is None

@@ -1,0 +1,201 @@
+"""A history that several devices keep together, each a part."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from delayjax._src.ground import base, collectives, xla
+from delayjax._src.history import ring as rings
+
+COLUMNS = 128  # the width of a tile of a TPU's memory
+EVEN = 256
+"""The number of rows is a multiple of this: 1, 2, 4 ... 256 devices hold the same
+arrays, and can restore each other's checkpoints."""
+
+
+def sharded(
+    axis_name: base.AxisName,
+    *,
+    mesh: Mesh | None = None,
+    num_workers: int | None = None,
+    bucket_bytes: int = collectives.BUCKET_BYTES,
+) -> rings.Storage:
+    """A history that n devices keep together, each 1/n.
+
+    For gradients that are the same on all devices, after the mean: in a plain `jit` of
+    a data-parallel step (`mesh`), or in the step of one worker (`num_workers`),
+    `exchange.mean(delayed(..., history=sharded(...)))`. Each device writes its part of
+    the fresh gradient, and gathers the parts of the stale gradient:
+
+        read(ring, age) = all-gather(slots[(pushed - 1 - age) mod capacity])
+
+    Args:
+        axis_name: the axis of the devices, or several axes.
+        mesh: a mesh with this axis, of type Auto, for a step in a plain `jit`. The
+            state holds whole arrays, [capacity, rows, 128], sharded over the axis.
+        num_workers: n, where the axis is the workers' axis. Each worker's state holds
+            its own part, [capacity, rows / n, 128]. Give `mesh` or `num_workers`.
+        bucket_bytes: smaller leaves are kept and gathered together, up to this size.
+
+    Returns:
+        A storage for `delayed(..., history=sharded(...))` with one delay for all leaves
+        and all workers. The bytes on a device fall as 1/n. A step gathers one gradient,
+        in one all-gather for each bucket, and holds it whole. Buckets are padded to a
+        multiple of 128 n and of 2^15 numbers. Items that are sharded themselves become
+        whole first: for these use the default history, which is sharded as they are.
+
+    Example:
+        >>> from jax.sharding import AxisType
+        >>> mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
+        >>> storage, item = sharded("data", mesh=mesh), jnp.ones((2, 3))
+        >>> ring = storage.push(storage.init(item, 4), item)
+        >>> ring.slots[0].shape, ring.slots[0].sharding.spec
+        ((4, 256, 128), P(None, 'data'))
+
+    References:
+        Rajbhandari, Rasley, Ruwase and He, ZeRO, SC 2020, arXiv:1910.02054.
+    """
+    names = base.as_names(axis_name)
+    if (mesh is None) == (num_workers is None):
+        raise ValueError(
+            "`sharded` needs either `mesh`, for a plain jit, or `num_workers`, for the"
+            f" step of one worker, got mesh={mesh!r}, num_workers={num_workers!r}."
+        )
+    bucket_bytes = base.check_bound("bucket_bytes", bucket_bytes)
+    if mesh is not None:
+        cut = _ByMesh(names, mesh)
+    else:
+        count = base.check_bound("num_workers", num_workers, at_least=1)
+        cut = _ByWorkers(names, count)
+    rows_even = math.lcm(cut.devices, EVEN)
+
+    def init_fn(tree, capacity):
+        zeros = jax.tree.map(jnp.zeros_like, tree)  # `tree` may hold shapes
+        rows = _join(zeros, bucket_bytes, rows_even)
+        ring = rings.init([cut.zeros(x) for x in rows], capacity)
+        return ring._replace(slots=[cut.place(x) for x in ring.slots])
+
+    def push_fn(ring, tree):
+        if num_workers is not None:
+            _check_same(names, num_workers, "tree", tree)
+        rows = _join(tree, bucket_bytes, rows_even)
+        return rings.push(ring, [cut.own(x) for x in rows])
+
+    def read_fn(ring, age, like):
+        if num_workers is not None:
+            _check_same(names, num_workers, "age", age)
+        parts = rings.read(ring, age, ring.slots)  # their dtypes
+        return _apart([cut.gather(x) for x in parts], like, bucket_bytes)
+
+    return rings.Storage(init_fn, push_fn, read_fn)
+
+
+class _ByMesh:
+    """Whole arrays, sharded over axes of a mesh."""
+
+    def __init__(self, names: tuple[str, ...], mesh: Mesh):
+        base.check_mesh(mesh, names)
+        if mesh.abstract_mesh.explicit_axes:
+            raise ValueError(
+                f"`mesh` must have axes of type Auto alone, got {mesh}: make it with"
+                " jax.make_mesh(..., axis_types=(AxisType.Auto,))."
+            )
+        self._names, self._mesh = names, mesh
+        self.devices = math.prod(mesh.shape[name] for name in names)
+
+    def own(self, rows: jax.Array) -> jax.Array:
+        """All rows, sharded: each device keeps its own."""
+        # whole first: else XLA shards a gradient before it is joined, and moves it then
+        return self._constrain(self._constrain(rows, P()), P(self._names))
+
+    zeros = own
+
+    def place(self, slots: jax.Array) -> jax.Array:
+        """Slots of such rows."""
+        return self._constrain(slots, P(None, self._names))
+
+    def gather(self, rows: jax.Array) -> jax.Array:
+        """The rows on each device."""
+        return self._constrain(self._constrain(rows, P(self._names)), P())
+
+    def _constrain(self, x: jax.Array, spec: P) -> jax.Array:
+        mesh = jax.sharding.get_abstract_mesh()
+        if not mesh.manual_axes:
+            mesh = self._mesh
+        elif not set(self._names) <= set(mesh.axis_names):
+            return x  # a trace of types, over the workers' axis alone
+        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
+
+
+class _ByWorkers:
+    """Each worker's own arrays, under `shard_map` or `vmap`."""
+
+    def __init__(self, names: tuple[str, ...], num_workers: int):
+        self._names, self.devices = names, num_workers
+
+    def zeros(self, rows: jax.Array) -> jax.Array:
+        """`own` of zeros, inside or outside of the axis."""
+        if not collectives.is_inside(self._names):
+            return rows[: len(rows) // self.devices]
+        return self.own(rows)
+
+    def own(self, rows: jax.Array) -> jax.Array:
+        """A worker's own rows."""
+        parts = rows.reshape(self.devices, -1, COLUMNS)
+        worker = jax.lax.axis_index(self._names)
+        return jax.lax.dynamic_index_in_dim(parts, worker, keepdims=False)
+
+    def place(self, slots: jax.Array) -> jax.Array:
+        """Slots of such rows."""
+        return slots
+
+    def gather(self, rows: jax.Array) -> jax.Array:
+        """All workers' rows."""
+        for name in reversed(self._names):
+            rows = collectives.whole(rows, name)
+        return rows
+
+
+def _check_same(names: tuple[str, ...], num_workers: int, name: str, tree: Any) -> None:
+    """Checks that `tree` is the same for all of the workers."""
+    size = collectives.workers_of(names)
+    if size != num_workers:
+        raise ValueError(
+            f"`num_workers` must be the size of the axis {names}, {size}, got"
+            f" {num_workers}."
+        )
+    for path, leaf in jax.tree.leaves_with_path(tree):
+        if set(names) & base.varies_over(leaf):
+            raise ValueError(
+                f"`{name}` must be the same for all workers, but differs at"
+                f" {base.path_name(path)}: take the mean before the history,"
+                " exchange.mean(delayed(...)), and one delay for all workers."
+            )
+
+
+def _join(tree: Any, bucket_bytes: int, rows_even: int) -> list[jax.Array]:
+    """The leaves of each bucket in rows, [rows, 128]; narrow floats as their bits."""
+    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+    def rows_of(bucket):
+        flat = jnp.concatenate([jnp.ravel(leaves[i]) for i in bucket])
+        flat = xla.as_bits(flat, xla.BITS.get(flat.dtype, flat.dtype))
+        flat = jnp.pad(flat, (0, -flat.size % (rows_even * COLUMNS)))
+        return flat.reshape(-1, COLUMNS)
+
+    return [rows_of(bucket) for bucket in collectives.buckets(leaves, bucket_bytes)]
+
+
+def _apart(rows: list[jax.Array], like: Any, bucket_bytes: int) -> Any:
+    """A tree like `like`, of leaves that were joined to these rows."""
+    leaves, structure = jax.tree.flatten(like)
+    buckets = collectives.buckets(leaves, bucket_bytes)
+    parcels = [
+        xla.from_bits(joined.ravel(), leaves[bucket[0]].dtype)
+        for bucket, joined in zip(buckets, rows, strict=True)
+    ]
+    return jax.tree.unflatten(structure, collectives.opened(buckets, parcels, leaves))

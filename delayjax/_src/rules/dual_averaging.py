@@ -1,0 +1,156 @@
+"""Dual averaging, for delays that grow with the step."""
+
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
+
+from delayjax._src.ground import base
+
+
+class DasgdState(NamedTuple):
+    """State of `dasgd`."""
+
+    step: jax.Array  # updates done, int32 []
+    outside: Any  # y - x, float32 or wider; () without a projection
+
+
+def dasgd(
+    learning_rate: optax.ScalarOrSchedule,
+    *,
+    project: Callable[[Any], Any] | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """DASGD: dual averaging, where a projection does not forget what it cut off.
+
+        y_{t+1} = y_t - al_t u_t
+        x_{t+1} = project(y_{t+1}),    y_0 = x_0
+
+    The projection is lazy: y collects all gradients, also outside of the set, where
+    projected SGD begins each step at x_t again. Without a projection y is x, and this
+    is SGD with the step sizes al_t. Under delays that grow with t these must fall fast
+    enough: `harmonic` has them.
+
+    This rule replaces the whole optimizer, `delayed(dasgd(...), delay)`, since it sets
+    the parameters itself. Links before it change the direction u_t, by default the
+    gradient; links behind it would break the projection.
+
+    It is not DaSGD (delayed averaging), which is `averaging.delayed_average`.
+
+    Args:
+        learning_rate: al_t, a number or a schedule.
+        project: parameters -> the nearest point of a set, for example
+            `optax.projections.projection_simplex`; by default no set. It receives
+            float32 where the parameters are narrower.
+
+    Returns:
+        A transformation that keeps a counter, and with `project` one parameter tree.
+        Updates keep their dtype. With `project`, `update` needs `params`.
+
+    Example:
+        >>> tx = dasgd(1.0, project=lambda x: jnp.clip(x, -1.0, 1.0))
+        >>> x = jnp.asarray(0.0)
+        >>> state = tx.init(x)
+        >>> for g in (-3.0, 1.0, 1.5):  # y is 3, 2 and 0.5
+        ...     update, state = tx.update(jnp.asarray(g), state, x)
+        ...     x = optax.apply_updates(x, update)
+        ...     print(x)
+        1.0
+        1.0
+        0.5
+
+    References:
+        Zhou, Mertikopoulos, Bambos, Glynn and Ye, Distributed stochastic optimization
+        with large delays, 2021, arXiv:2107.02919 (ICML 2018, Distributed asynchronous
+        optimization with unbounded delays).
+    """
+    if not callable(learning_rate):
+        base.check_number("learning_rate", learning_rate)
+    if project is not None and not callable(project):
+        raise TypeError(
+            f"`project` must be a function of the parameters, got {project!r}: for"
+            " example optax.projections.projection_non_negative."
+        )
+
+    def init_fn(params):
+        outside = () if project is None else base.wide_zeros(params)
+        return DasgdState(jnp.zeros((), jnp.int32), outside)
+
+    def update_fn(updates, state, params=None, **extra_args):
+        del extra_args
+        rate = base.rate_at(learning_rate, state.step)
+        if project is None:
+            updates = jax.tree.map(lambda u: base.times(-rate, u), updates)
+            return updates, DasgdState(state.step + 1, ())
+        remedy = "call `update(grads, state, params)`"
+        params = base.require(params, "params", "dasgd", remedy)
+
+        def follow(x, outside, u):
+            u = u.astype(outside.dtype)
+            return x.astype(outside.dtype) + outside - base.times(rate, u)
+
+        y = jax.tree.map(follow, params, state.outside, updates)
+        projected = project(y)
+        base.check_alike("`project` must return what it receives", projected, y)
+        updates = jax.tree.map(
+            lambda new, x, u: operator.sub(*base.alike(new, x)).astype(u.dtype),
+            *(projected, params, updates),
+        )
+        # of the parameters as they are rounded: y loses nothing
+        x = optax.apply_updates(params, updates)
+        outside = jax.tree.map(lambda y, x: y - x.astype(y.dtype), y, x)
+        return updates, DasgdState(state.step + 1, outside)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def harmonic(scale: ArrayLike, *, logarithms: int = 0) -> base.Schedule:
+    """Step sizes that fall as 1 / t, or by some logarithms faster.
+
+        al_t = scale / (l_0 l_1 ... l_n),    l_0 = t + 1,    l_{k+1} = 1 + log l_k
+
+    with n = logarithms. Under delays that grow with t, the paper asks of `dasgd`
+
+    | delays | al_t falls as | logarithms |
+    |---|---|---|
+    | bounded | such that sum al_t diverges, sum al_t^2 does not | 0 |
+    | t^p, p < 1 | 1 / t | 0 |
+    | a share of t | 1 / (t log t) | 1 |
+    | t^q, any q | 1 / (t log t log log t) | 2 |
+
+    (The ones that are added are ours: al_0 is `scale`, and no step is negative.) At a
+    delay of t / 2 and a curvature lam, 1 / t is stable below scale * lam = pi / (2 log
+    2); with a logarithm every scale is, from some step on.
+
+    Args:
+        scale: the first step size, positive. May be traced.
+        logarithms: the number of logarithms, an int.
+
+    Returns:
+        A schedule: step -> step size, float32 [].
+
+    Example:
+        >>> [round(float(harmonic(1.0)(step)), 3) for step in (0, 1, 9)]
+        [1.0, 0.5, 0.1]
+        >>> [round(float(harmonic(1.0, logarithms=1)(step)), 3) for step in (0, 1, 9)]
+        [1.0, 0.295, 0.03]
+
+    References:
+        Zhou, Mertikopoulos, Bambos, Glynn and Ye, Distributed stochastic optimization
+        with large delays, 2021, arXiv:2107.02919.
+    """
+    base.check_number("scale", scale, positive=True)
+    logarithms = base.check_bound("logarithms", logarithms)
+
+    def schedule(step):
+        factor = jnp.asarray(step, jnp.float32) + 1.0
+        rate = scale / factor
+        for _ in range(logarithms):
+            factor = 1.0 + jnp.log(factor)
+            rate = rate / factor
+        return rate
+
+    return schedule

@@ -1,0 +1,221 @@
+"""Learning rates that depend on staleness.
+
+The place of a law in a chain decides its effect. After the optimizer it scales the
+step, as the papers mean it. Before the optimizer it weights gradients. A scale-free
+optimizer (Adam, Lion, Muon) removes such a weight if the staleness is constant.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
+
+from delayjax._src.ground import base
+
+_WRAP = (
+    "wrap the whole chain, `delayed(optax.chain(...), delay)`;"
+    " `delayed(optax.identity(), delay)` beside it in a chain hands nothing to it"
+)
+
+
+def scale_by_staleness(law: base.Law) -> optax.GradientTransformationExtraArgs:
+    """Multiplies updates by a law of their staleness.
+
+        u <- law(tau) * u
+
+    Args:
+        law: staleness -> factor, for example `inverse` or `polynomial(0.5)`. The
+            staleness is int32 [], or float32 [] where it is a mean, and may be traced:
+            write `jnp.where` and no `if`. With a tree of staleness, a factor per leaf.
+
+    Returns:
+        A transformation without state, which needs `staleness=` in `update`. Updates
+        keep their dtype.
+
+    Example:
+        >>> tx = scale_by_staleness(inverse)
+        >>> tx.update(jnp.ones(2), tx.init(None), staleness=4)[0]
+        Array([0.25, 0.25], dtype=float32)
+
+    References:
+        Zhang, Gupta, Lian and Liu, Staleness-aware async-SGD, IJCAI 2016,
+        arXiv:1511.05950.
+    """
+    if not callable(law) or any(law is make for make in _LAWS):
+        name = getattr(law, "__name__", "inverse")
+        remedy = f"{name}(...)" if callable(law) else "inverse"
+        raise TypeError(
+            f"`law` must be a function of the staleness, got {law!r}: write for example"
+            f" modulation.{remedy}."
+        )
+
+    def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
+        del params, extra_args
+        base.require(staleness, "staleness", "scale_by_staleness", _WRAP)
+        updates, staleness = base.take_staleness(
+            "scale_by_staleness", updates, staleness, mean=True
+        )
+        factors = jax.tree.map(
+            lambda tau: base.as_scalar("law(staleness)", law(tau)), staleness
+        )
+        updates = jax.tree.map(
+            lambda update, factor: base.times(factor, update),
+            *(updates, base.broadcast("staleness", factors, updates)),
+        )
+        return updates, state
+
+    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update_fn)
+
+
+def inverse(staleness: jax.Array) -> jax.Array:
+    """Divides by the staleness: law(tau) = 1 / max(1, tau), float32 [].
+
+    Args:
+        staleness: in steps, int32 [].
+
+    Example:
+        >>> [float(inverse(tau)) for tau in (0, 1, 4)]
+        [1.0, 1.0, 0.25]
+
+    References:
+        Zhang, Gupta, Lian and Liu, Staleness-aware async-SGD, IJCAI 2016,
+        arXiv:1511.05950. Kardam's 1 / (1 + tau) is `polynomial(1.0)`.
+    """
+    return 1.0 / jnp.maximum(1.0, _as_float(staleness))
+
+
+def polynomial(power: ArrayLike) -> base.Law:
+    """Polynomial decay: law(tau) = (1 + tau)^-power.
+
+    Args:
+        power: non-negative; 0.5 in FedAsync (Xie, Koyejo and Gupta, 2019,
+            arXiv:1903.03934), 1.0 in Kardam (Damaskinos et al., ICML 2018,
+            arXiv:1802.07928). May be traced.
+
+    Example:
+        >>> [float(polynomial(0.5)(tau)) for tau in (0, 3)]
+        [1.0, 0.5]
+    """
+    base.check_number("power", power)
+    return lambda tau: (1.0 + _as_float(tau)) ** -jnp.asarray(power, jnp.float32)
+
+
+def hinge(slope: ArrayLike, knee: ArrayLike) -> base.Law:
+    """Full steps up to a staleness, then hyperbolic decay.
+
+        law(tau) = 1                              for tau <= knee
+        law(tau) = 1 / (slope (tau - knee) + 1)   for tau > knee
+
+    Args:
+        slope: per step, non-negative; 10 in FedAsync. May be traced.
+        knee: in steps, non-negative; 4 in FedAsync. May be traced.
+
+    Example:
+        >>> [float(hinge(1.0, 4)(tau)) for tau in (4, 5, 7)]
+        [1.0, 0.5, 0.25]
+
+    References:
+        Xie, Koyejo and Gupta, FedAsync, 2019, arXiv:1903.03934.
+    """
+    base.check_number("slope", slope)
+    base.check_number("knee", knee)
+    return lambda tau: 1.0 / (slope * jnp.maximum(0.0, _as_float(tau) - knee) + 1.0)
+
+
+def capped(workers: ArrayLike) -> base.Law:
+    """Full steps up to the number of workers: law(tau) = min(1, P / tau).
+
+    Args:
+        workers: P, positive. May be traced.
+
+    Example:
+        >>> [float(capped(4)(tau)) for tau in (0, 4, 8)]
+        [1.0, 1.0, 0.5]
+
+    References:
+        Mishchenko, Bach, Even and Woodworth, Asynchronous SGD beats minibatch SGD under
+        arbitrary delays, 2022, arXiv:2206.07638 (as implemented in its code).
+    """
+    base.check_number("workers", workers, positive=True)
+
+    def law(staleness: jax.Array) -> jax.Array:
+        full = jnp.asarray(workers, jnp.float32)
+        return full / jnp.maximum(full, _as_float(staleness))
+
+    return law
+
+
+def exponential(rate: ArrayLike) -> base.Law:
+    """Exponential decay: law(tau) = exp(-rate tau).
+
+    Args:
+        rate: per step, non-negative; 0.2 in Kardam's demonstration. May be traced.
+
+    Example:
+        >>> [round(float(exponential(0.2)(tau)), 4) for tau in (0, 5)]
+        [1.0, 0.3679]
+
+    References:
+        Damaskinos et al., Kardam, ICML 2018, arXiv:1802.07928.
+    """
+    base.check_number("rate", rate)
+    return lambda tau: jnp.exp(-jnp.asarray(rate, jnp.float32) * _as_float(tau))
+
+
+def delay_adaptive(
+    learning_rate: ArrayLike, concurrency: ArrayLike, *, bound: ArrayLike = 1.0
+) -> base.Law:
+    """Full steps up to a staleness, then a learning rate of at most bound / tau.
+
+        law(tau) = 1                          for tau <= tau_C
+        law(tau) = min(1, bound / (eta tau))  for tau > tau_C
+
+    Behind an optimizer with the learning rate eta, the learning rate is then eta, or
+    min(eta, bound / tau). Three papers have this law, with a bound of their own:
+
+    | paper | tau_C | bound |
+    |---|---|---|
+    | Koloskova et al. | the concurrency (number of workers) | 1 / (4 L) |
+    | FADAS | a threshold of the user's | 1 |
+    | Mishchenko et al., in theory | 0 | c / L, with c about 1/4 |
+
+    L is the largest curvature. FADAS measures the largest staleness of a buffer;
+    `exchange.mean` and `replay` hand the mean of several gradients.
+
+    Args:
+        learning_rate: eta of the optimizer before it, positive: a number, since a law
+            does not see the step. May be traced.
+        concurrency: tau_C in steps, non-negative. May be traced.
+        bound: positive, in steps times a learning rate. May be traced.
+
+    Example:
+        >>> law = delay_adaptive(0.5, 2, bound=1.0)
+        >>> [float(law(tau)) for tau in (0, 2, 4, 8)]  # 1/4 and 1/8 are below 0.5
+        [1.0, 1.0, 0.5, 0.25]
+
+    References:
+        Koloskova, Stich and Jaggi, Sharper convergence guarantees for asynchronous SGD,
+        2022, arXiv:2206.08307; Wang, Wang, Lu and Chen, FADAS, ICML 2024,
+        arXiv:2407.18365; Mishchenko, Bach, Even and Woodworth, 2022, arXiv:2206.07638
+        (as implemented there, the law is `capped`).
+    """
+    base.check_number("learning_rate", learning_rate, positive=True)
+    base.check_number("concurrency", concurrency)
+    base.check_number("bound", bound, positive=True)
+
+    def law(staleness: jax.Array) -> jax.Array:
+        reach = jnp.asarray(bound / learning_rate, jnp.float32)
+        tau = _as_float(staleness)
+        reduced = reach / jnp.maximum(reach, tau)
+        return jnp.where(tau <= concurrency, 1.0, reduced)
+
+    return law
+
+
+_LAWS = (polynomial, hinge, capped, exponential, delay_adaptive)
+"""What makes a law."""
+
+
+def _as_float(staleness: ArrayLike) -> jax.Array:
+    """The staleness as float32 or wider."""
+    return base.wide(staleness)

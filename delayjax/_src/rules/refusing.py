@@ -1,0 +1,159 @@
+"""Rules that refuse gradients: a refused gradient moves nothing and ages nobody."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
+
+from delayjax._src.ground import base, donation
+from delayjax._src.ground.refusal import RefusingState, refuses, was_applied
+
+Accept = Callable[..., tuple[Any, Any, Any]]
+"""(gradients, memory, params, **extra_args) -> (whether to use the gradients, bool [];
+the gradients for `inner`; the memory)."""
+
+
+def refusing(
+    inner: base.Transformation,
+    accept: Accept,
+    *,
+    begin: Callable[[Any], Any] | None = None,
+    axis_name: base.AxisName | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Refuses gradients by a rule of your own, as `drop_stale` and `kardam` do.
+
+        used, g, memory <- accept(g, memory, x, **extra_args)
+        updates <- inner(g)   if used, else 0
+
+    A refused gradient changes neither the parameters nor the state of `inner`. `replay`
+    and `adasync` read `applied`: there a refused gradient counts in no sum, no divisor
+    and no later staleness, because it makes no new version of the parameters.
+
+    Args:
+        inner: the *whole* optimizer. The rule stands last in a chain: momentum behind
+            or before it would move with refused gradients. `delayed`, `replay` and
+            `adasync` say so where it does not. In `each` of `replay` wrap
+            `optax.identity()`, or what each gradient goes through. A history in `inner`
+            is copied at every step: put `delayed` outside.
+        accept: (gradients, memory, params, **extra_args) -> (used, gradients, memory).
+            `used` is a bool []. `inner` receives the gradients that it returns. Extra
+            arguments are those of `update`: `staleness=` and more, see `replay`.
+        begin: parameters -> the memory before the first gradient; by default ().
+        axis_name: the workers' axes along which gradients are used apart, in
+            `shard_map`. By default the axes along which the parameters differ.
+
+    Returns:
+        A transformation with a `RefusingState`: the memory and `inner`'s state. It
+        selects between the old and the new state of `inner`.
+
+    Raises:
+        TypeError: in `update`, if `accept` does not return these three, or no bool.
+
+    Example:
+        >>> def large(gradient, memory, params, **extra_args):
+        ...     return optax.tree.norm(gradient) > 1.0, gradient, memory
+        >>> tx = refusing(optax.sgd(1.0), large)
+        >>> state = tx.init(jnp.zeros(()))
+        >>> for gradient in (2.0, 0.5, 3.0):
+        ...     update, state = tx.update(jnp.asarray(gradient), state)
+        ...     print(update, state.applied, state.dropped)
+        -2.0 True 0
+        0.0 False 1
+        -3.0 True 1
+    """
+    inner = base.as_transformation("inner", inner)
+    base.check_function("accept", accept)
+    if begin is not None:
+        base.check_function("begin", begin)
+    if axis_name is not None:
+        axis_name = base.as_names(axis_name)
+
+    def init_fn(params):
+        state = RefusingState(
+            applied=jnp.ones((), bool),
+            dropped=jnp.zeros((), jnp.int32),
+            dropped_in_row=jnp.zeros((), jnp.int32),
+            memory=() if begin is None else begin(params),
+            inner_state=donation.unshared(inner.init(params), params),
+        )
+        state = base.vary_as(params, state)
+        return base.vary(state, axis_name=axis_name) if axis_name else state
+
+    def update_fn(updates, state, params=None, **extra_args):
+        answer = accept(updates, state.memory, params, **extra_args)
+        if not isinstance(answer, tuple) or len(answer) != 3:
+            raise TypeError(
+                "`accept` must return (used, gradients, memory), got"
+                f" {type(answer).__name__}."
+            )
+        used, updates, memory = answer
+        used = base.as_scalar("accept(gradients, ...)", used, jnp.bool_).astype(bool)
+        new = inner.update(updates, state.inner_state, params, **extra_args)
+        old = optax.tree.zeros_like(new[0]), state.inner_state
+        updates, inner_state = optax.tree.where(used, new, old)
+        applied = used
+        if refuses(inner_state):  # a rule in a rule
+            applied &= was_applied(inner_state)
+        return updates, RefusingState(
+            applied=base.typed_like(applied, state.applied),
+            dropped=state.dropped + jnp.where(used, 0, 1),
+            dropped_in_row=jnp.where(used, 0, state.dropped_in_row + 1),
+            memory=memory,
+            inner_state=inner_state,
+        )
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def drop_stale(
+    inner: base.Transformation,
+    bound: ArrayLike,
+    *,
+    axis_name: base.AxisName = "workers",
+) -> optax.GradientTransformationExtraArgs:
+    """Refuses gradients that are too old.
+
+    While tau > bound the update is zero and the state of `inner` (counters, moments)
+    does not change. Otherwise this is `inner`, with all extra arguments. Along a trace
+    (`replay`) tau counts the updates that were applied since the worker read: then this
+    is Ringmaster's server (`cluster.protocols.ringmaster(bound + 1)`).
+
+    Args:
+        inner: the whole optimizer, see `refusing`. A history in it would be copied at
+            every step: put `delayed` outside, `delayed(drop_stale(optimizer, 8), ...)`.
+        bound: the largest accepted staleness, in steps: an integer that may be traced.
+        axis_name: the workers' axes along which staleness differs, in `shard_map`.
+
+    Returns:
+        A transformation with the state of `refusing`. It needs one `staleness=` for all
+        leaves. The clock of a `delayed` outside counts its own steps, refused or not.
+
+    Example:
+        >>> tx = drop_stale(optax.sgd(1.0), 2)
+        >>> state = tx.init(jnp.zeros(()))
+        >>> for tau in (1, 3, 2):
+        ...     update, state = tx.update(jnp.ones(()), state, staleness=tau)
+        ...     print(update, state.dropped)
+        -1.0 0
+        0.0 1
+        -1.0 1
+
+    References:
+        Gupta, Zhang and Wang, Rudra, ICDM 2016, arXiv:1509.04210 (released server);
+        Maranjyan, Tyurin and Richtarik, Ringmaster ASGD, ICML 2025, arXiv:2501.16168
+        (its R is bound + 1).
+    """
+    if base.is_concrete(bound):
+        bound = base.check_bound("bound", bound)
+
+    def accept(updates, memory, params, *, staleness=None, **extra_args):
+        base.require(staleness, "staleness", "drop_stale", _WRAP)
+        updates, tau = base.take_staleness("drop_stale", updates, staleness, mean=True)
+        return ~(tau > bound), updates, memory  # a NaN passes, and shows
+
+    return refusing(inner, accept, axis_name=axis_name)
+
+
+_WRAP = "wrap the whole chain, `delayed(optax.chain(...), delay)`"
