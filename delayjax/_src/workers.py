@@ -13,7 +13,7 @@ from jax.custom_batching import custom_vmap
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from delayjax._src.ground import base, donation, shardings
+from delayjax._src.ground import axes, checks, donation, shardings, trees
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 """One worker's step, (state, batch) -> (state, metrics)."""
@@ -46,7 +46,7 @@ class WorkerState:
         """
 
         def part(name, count):
-            i = base.known(worker[name] if isinstance(worker, Mapping) else worker)
+            i = checks.known(worker[name] if isinstance(worker, Mapping) else worker)
             if not 0 <= i < count:  # JAX would return another worker
                 raise ValueError(
                     f"`worker` must lie in 0 .. {count - 1} along {name!r}, got {i}."
@@ -75,7 +75,7 @@ class WorkerState:
             >>> held.shardings(mesh).state.spec
             P('workers',)
         """
-        base.check_mesh(mesh, tuple({name for axes in self.axes for name in axes}))
+        axes.check_mesh(mesh, tuple({name for own in self.axes for name in own}))
 
         def place(leaf, axes, spec):
             spec = P(*axes, *shardings.over(mesh.shape, spec))
@@ -103,7 +103,7 @@ def simulate(
     step: Step,
     num_workers: int | tuple[int, ...],
     *,
-    axis_name: base.AxisName = "workers",
+    axis_name: axes.AxisName = "workers",
 ) -> Workers:
     """Runs one worker's step for P workers on one device, by `vmap`.
 
@@ -146,10 +146,10 @@ def simulate(
         >>> held.state, distance
         (Array(1., dtype=float32), Array([1., 3.], dtype=float32))
     """
-    base.check_function("step", step)
-    names = base.as_names(axis_name)
+    checks.check_function("step", step)
+    names = axes.as_names(axis_name)
     counts = num_workers if isinstance(num_workers, tuple) else (num_workers,)
-    counts = tuple(base.check_bound("num_workers", n, at_least=1) for n in counts)
+    counts = tuple(checks.check_bound("num_workers", n, at_least=1) for n in counts)
     plans = _Plans(step, dict(zip(names, counts, strict=True)))
 
     def hold(leaf, axes, spec):
@@ -175,7 +175,7 @@ def simulate(
     return _workers(plans, hold, on_one)
 
 
-def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Workers:
+def run(step: Step, mesh: Mesh, *, axis_name: axes.AxisName = "workers") -> Workers:
     """Runs one worker's step on every device along a mesh axis, by `shard_map`.
 
     The step and the state are the same as in `simulate`, and the numbers agree.
@@ -202,9 +202,9 @@ def run(step: Step, mesh: Mesh, *, axis_name: base.AxisName = "workers") -> Work
         >>> one.step(held, jnp.ones(1))[0].state
         Array(-1., dtype=float32)
     """
-    base.check_function("step", step)
-    names = base.as_names(axis_name)
-    base.check_mesh(mesh, names)
+    checks.check_function("step", step)
+    names = axes.as_names(axis_name)
+    axes.check_mesh(mesh, names)
     plans = _Plans(step, {name: mesh.shape[name] for name in names}, mesh)
     explicit = mesh.abstract_mesh.explicit_axes
     if set(explicit) - set(names) and set(names) - set(explicit):
@@ -301,10 +301,10 @@ class _Plans:
         if shared is None:  # the parameters, or all
             is_pair = type(state) is tuple and len(state) == 2
             shared = (True, False) if is_pair else True
-        shared = jax.tree.leaves(base.broadcast("shared", shared, state))
+        shared = jax.tree.leaves(trees.broadcast("shared", shared, state))
         along = {True: self.names, False: ()} | {name: (name,) for name in self.names}
         drifting = [
-            base.path_name(path)
+            trees.path_name(path)
             for (path, _), given, axes in zip(leaves, shared, plan.state, strict=True)
             if set(along[given]) & set(axes)
         ]
@@ -322,7 +322,7 @@ class _Plans:
         plan = self._plan("workers_state", held.state, batch, held.axes)
         leaves = jax.tree.leaves_with_path(held.state)
         differing = [
-            base.path_name(path)
+            trees.path_name(path)
             for (path, _), now, then in zip(leaves, plan.state, held.axes, strict=True)
             if now != then
         ]
@@ -341,8 +341,8 @@ class _Plans:
             if shape[: len(own)] != sizes:
                 raise ValueError(
                     f"`{name}` must have leading axes {sizes}, the workers along {own},"
-                    f" got shape {shape} at {base.path_name(path)}: make the state with"
-                    " `init` of this step, and a batch with a part for each worker."
+                    f" got shape {shape} at {trees.path_name(path)}: make the state"
+                    " with `init` of this step, a batch with a part for each worker."
                 )
             return _shaped(leaf, shape[len(own) :], self._type(self.spec(leaf, own)))
 
@@ -376,19 +376,21 @@ class _Plans:
         auto = (AxisType.Auto,) * len(sizes)
         return AbstractMesh(tuple(sizes.values()), tuple(sizes), axis_types=auto)
 
-    def _trace(self, mesh: AbstractMesh, state: Any, batch: Any, axes: Axes) -> _Plan:
-        """The leaves that differ after a step if `axes` differed before, by types."""
+    def _trace(
+        self, mesh: AbstractMesh, state: Any, batch: Any, differing: Axes
+    ) -> _Plan:
+        """The leaves that differ after a step if `differing` did before, by types."""
         plans = []
 
         def varies(leaf, before=()):
-            over = base.varies_over(leaf)
+            over = axes.varies_over(leaf)
             return tuple(name for name in self.names if name in over or name in before)
 
         def of_one(held, batch):
-            after, metrics = _squeezed(self.step, axes, self.names)(held, batch)
+            after, metrics = _squeezed(self.step, differing, self.names)(held, batch)
             rule = "`step` must return (state, metrics) with a state like its own"
-            base.check_alike(rule, after, state)
-            differ = tuple(map(varies, jax.tree.leaves(after), axes))
+            trees.check_alike(rule, after, state)
+            differ = tuple(map(varies, jax.tree.leaves(after), differing))
             specs = jax.tree.map(lambda leaf: P(*varies(leaf)), metrics)
             plans.append(_Plan(differ, specs))
             return jnp.zeros(())
@@ -396,13 +398,13 @@ class _Plans:
         shard_map = jax.shard_map(
             of_one,
             mesh=mesh,
-            in_specs=(_map(lambda _, own: P(*own), state, axes), P(*self.names)),
+            in_specs=(_map(lambda _, own: P(*own), state, differing), P(*self.names)),
             out_specs=P(),
             axis_names=set(self.names),
         )
         # the caller may have set another mesh
         with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
-            jax.eval_shape(shard_map, *self._held(state, batch, axes))
+            jax.eval_shape(shard_map, *self._held(state, batch, differing))
         return plans[0]
 
     def _held(self, state: Any, batch: Any, axes: Axes, *, typed: bool = True) -> Any:
@@ -444,7 +446,7 @@ class _Plans:
             summed = [i for i, most in enumerate(allowed) if batched[i] > most]
             if not summed:
                 raise  # the step itself failed
-            where = base.path_name(leaves[summed[0]][0])
+            where = trees.path_name(leaves[summed[0]][0])
             raise ValueError(
                 "The step's gradient is summed over the workers, because it was not"
                 " taken at workers.vary(params). `vmap` would not sum it, and"

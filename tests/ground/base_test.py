@@ -9,7 +9,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
-from delayjax._src.ground import base
+from delayjax._src.ground import axes, checks, extras, transforms, trees
 
 
 def workers_mesh(axis_type=AxisType.Auto):
@@ -72,13 +72,13 @@ def test_vary_leaves_other_axes_alone():
 
 
 def test_require_hands_a_value_through():
-    assert base.require(0, "staleness", "rule", "wrap it") == 0
+    assert extras.require(0, "staleness", "rule", "wrap it") == 0
 
 
 def test_require_names_the_argument_who_needs_it_and_the_remedy():
     match = r"`rule` needs the extra argument `staleness`.*wrap it.*`staleness=`"
     with pytest.raises(TypeError, match=match):
-        base.require(None, "staleness", "rule", "wrap it")
+        extras.require(None, "staleness", "rule", "wrap it")
 
 
 def test_broadcast_gives_each_leaf_its_prefix():
@@ -86,8 +86,8 @@ def test_broadcast_gives_each_leaf_its_prefix():
         return step
 
     tree = {"a": {"x": 0, "y": 0}, "b": 0}
-    assert base.broadcast("delay", 1, tree) == {"a": {"x": 1, "y": 1}, "b": 1}
-    assert base.broadcast("delay", {"a": law, "b": 2}, tree) == {
+    assert trees.broadcast("delay", 1, tree) == {"a": {"x": 1, "y": 1}, "b": 1}
+    assert trees.broadcast("delay", {"a": law, "b": 2}, tree) == {
         "a": {"x": law, "y": law},
         "b": 2,
     }
@@ -95,13 +95,13 @@ def test_broadcast_gives_each_leaf_its_prefix():
 
 def test_broadcast_names_what_is_no_prefix():
     with pytest.raises(ValueError, match=r"`delay` must be one value or a prefix"):
-        base.broadcast("delay", {"c": 1}, {"a": 0})
+        trees.broadcast("delay", {"c": 1}, {"a": 0})
 
 
 def test_multi_steps_is_a_transformation():
     """The mean of two gradients, one step of SGD behind every second one."""
     multi = optax.MultiSteps(optax.sgd(1.0), every_k_schedule=2)
-    tx = base.as_transformation("inner", multi)
+    tx = transforms.as_transformation("inner", multi)
     state = tx.init(jnp.zeros(()))
     updates = []
     for grad in (1.0, 3.0, 5.0, 7.0):
@@ -111,7 +111,7 @@ def test_multi_steps_is_a_transformation():
 
 
 def test_any_pair_is_a_transformation_that_ignores_extra_arguments():
-    tx = base.as_transformation("inner", optax.sgd(1.0))
+    tx = transforms.as_transformation("inner", optax.sgd(1.0))
     assert tx.update(jnp.ones(()), tx.init(jnp.ones(())), staleness=3)[0] == -1.0
 
 
@@ -119,12 +119,12 @@ def test_any_pair_is_a_transformation_that_ignores_extra_arguments():
 def test_what_is_no_transformation_is_named(bad):
     match = rf"`inner` must be an Optax transformation, got {re.escape(repr(bad))}"
     with pytest.raises(TypeError, match=match):
-        base.as_transformation("inner", bad)
+        transforms.as_transformation("inner", bad)
 
 
 @pytest.mark.parametrize("value", [0, 3, np.int64(3), jnp.int32(3)])
 def test_bounds_are_python_ints(value):
-    bound = base.check_bound("max_delay", value)
+    bound = checks.check_bound("max_delay", value)
     assert type(bound) is int
     assert bound == int(value)
 
@@ -142,41 +142,41 @@ def test_bounds_are_python_ints(value):
 )
 def test_bounds_that_are_none_are_named(bad, error):
     with pytest.raises(error, match=rf"`max_delay` must be .*{re.escape(repr(bad))}"):
-        base.check_bound("max_delay", bad)
+        checks.check_bound("max_delay", bad)
 
 
 def test_a_traced_bound_is_refused():
     with pytest.raises(TypeError, match="`max_delay` must be a static integer"):
-        jax.jit(lambda bound: base.check_bound("max_delay", bound))(3)
+        jax.jit(lambda bound: checks.check_bound("max_delay", bound))(3)
 
 
 @pytest.mark.parametrize("value", [0, 0.5, np.float32(0.9), jnp.float32(0.9)])
 def test_numbers_in_range_pass(value):
-    base.check_number("decay", value, below=1.0)
+    checks.check_number("decay", value, below=1.0)
 
 
 @pytest.mark.parametrize("bad", [-0.1, np.nan, np.inf, jnp.float32(np.nan)])
 def test_negative_and_non_finite_numbers_are_named(bad):
     with pytest.raises(ValueError, match=f"`rate` must be finite and .*, got {bad}"):
-        base.check_number("rate", bad)
+        checks.check_number("rate", bad)
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1.0, 1.1, np.nan])
 def test_numbers_out_of_range_are_named(bad):
     with pytest.raises(ValueError, match=rf"`decay` must be in \[0, 1.0\), got {bad}"):
-        base.check_number("decay", bad, below=1.0)
+        checks.check_number("decay", bad, below=1.0)
 
 
 @pytest.mark.parametrize("bad", [1j, "0.5", b"0", None, [0.5], jnp.ones(2), np.ones(2)])
 def test_what_is_no_number_is_named(bad):
     match = rf"`decay` must be a number, got {re.escape(repr(bad))}"
     with pytest.raises(TypeError, match=match):
-        base.check_number("decay", bad)
+        checks.check_number("decay", bad)
 
 
 def test_traced_numbers_pass():
     def double(number):
-        base.check_number("decay", number)
+        checks.check_number("decay", number)
         return 2 * number
 
     assert jax.jit(double)(-1.0) == -2.0
@@ -186,35 +186,35 @@ def test_traced_numbers_pass():
 @pytest.mark.parametrize("bad", [1.5, 1j])
 def test_an_answer_of_no_such_kind_is_named(bad, kind):
     with pytest.raises(TypeError, match=r"`law\(tau\)` must be an? .*, got "):
-        base.as_scalar("law(tau)", bad, kind)
+        checks.as_scalar("law(tau)", bad, kind)
 
 
 def test_an_answer_is_one_of_its_kinds():
-    assert base.as_scalar("law(tau)", 2, jnp.integer) == 2
-    assert base.as_scalar("law(tau)", True, jnp.integer, jnp.bool_)
+    assert checks.as_scalar("law(tau)", 2, jnp.integer) == 2
+    assert checks.as_scalar("law(tau)", True, jnp.integer, jnp.bool_)
     with pytest.raises(TypeError, match="must be an integer, got bool"):
-        base.as_scalar("law(tau)", True, jnp.integer)
+        checks.as_scalar("law(tau)", True, jnp.integer)
     with pytest.raises(ValueError, match=r"must be a scalar, got shape \(7,\)"):
-        base.as_scalar("law(tau)", jnp.ones(7, int), jnp.integer)
+        checks.as_scalar("law(tau)", jnp.ones(7, int), jnp.integer)
 
 
 @pytest.mark.parametrize("bad", [True, 1j])
 def test_an_answer_that_is_no_number_is_named(bad):
     with pytest.raises(TypeError, match=r"`law\(tau\)` must be a real number, got "):
-        base.as_scalar("law(tau)", bad)
+        checks.as_scalar("law(tau)", bad)
 
 
 @pytest.mark.parametrize("bad", [None, 3, "", (), ("a", ""), ("a", "a"), ["a"]])
 def test_what_names_no_axis_is_named(bad):
     with pytest.raises(TypeError, match=rf"`axis_name` .*{re.escape(repr(bad))}"):
-        base.as_names(bad)
+        axes.as_names(bad)
 
 
 def test_integer_gradients_are_named_by_path():
     grads = {"a": jnp.ones(2), "b": [jnp.ones(2, jnp.bfloat16), jnp.ones(2, int)]}
     with pytest.raises(TypeError, match=r"`rule` needs.*int.*\['b'\]\[1\].*masked"):
-        base.check_gradients("rule", grads)
-    base.check_gradients("rule", {"a": grads["a"], "b": grads["b"][:1]})
+        extras.check_gradients("rule", grads)
+    extras.check_gradients("rule", {"a": grads["a"], "b": grads["b"][:1]})
 
 
 @pytest.mark.parametrize("bad", [1.5, -1, True, np.arange(3)])
@@ -222,11 +222,11 @@ def test_staleness_that_is_no_count_of_steps_is_named(bad):
     rule = re.escape(f"got {bad!r}")
     match = rf"`staleness` handed to `rule` must be a non-negative integer.*{rule}"
     with pytest.raises(ValueError, match=match):
-        base.check_staleness("rule", {"a": 0, "b": bad})
+        extras.check_staleness("rule", {"a": 0, "b": bad})
 
 
 def test_staleness_becomes_int32_leaf_by_leaf():
     staleness = {"a": 1, "b": [np.int64(2), jnp.int8(3)]}
-    checked = base.check_staleness("rule", staleness)
+    checked = extras.check_staleness("rule", staleness)
     assert jax.tree.map(int, checked) == {"a": 1, "b": [2, 3]}
     assert {leaf.dtype for leaf in jax.tree.leaves(checked)} == {jnp.dtype("int32")}

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import base, collectives, donation
+from delayjax._src.ground import axes, checks, collectives, donation, transforms
 
 ArrivalOrder = Callable[[jax.Array], ArrayLike]
 """step (int32 []) -> this worker's place in the queue of the step, int32 []. Lower
@@ -75,7 +75,7 @@ def first_come(seconds: ArrayLike, *, axis_name: str = "workers") -> ArrivalOrde
 
 
 def only_on_visit(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     order: ArrivalOrder,
     *,
     axis_name: str = "workers",
@@ -96,16 +96,16 @@ def only_on_visit(
         ...     jnp.ones(2))
         Array([-1.,  0.], dtype=float32)
     """
-    base.check_function("order", order)
-    inner = base.as_transformation("inner", inner)
+    checks.check_function("order", order)
+    inner = transforms.as_transformation("inner", inner)
 
     def init_fn(params):
-        own = inner.init(base.vary(params, axis_name=axis_name))
-        own = donation.unshared(base.vary(own, axis_name=axis_name), params)
+        own = inner.init(axes.vary(params, axis_name=axis_name))
+        own = donation.unshared(axes.vary(own, axis_name=axis_name), params)
         return OnlyOnVisitState(jnp.zeros((), jnp.int32), own)
 
     def update_fn(updates, state, params=None, **extra_args):
-        place = base.as_scalar("order(step)", order(state.step), jnp.integer)
+        place = checks.as_scalar("order(step)", order(state.step), jnp.integer)
         moves, inner_state = inner.update(
             updates, state.inner_state, params, **extra_args
         )
@@ -128,7 +128,7 @@ def in_turn(
     Each worker gathers all offers and computes all visits, so all agree on the center.
     Returns the center, what this worker took, and whether this worker was there.
     """
-    place = base.as_scalar("order(step)", order(step), jnp.integer)
+    place = checks.as_scalar("order(step)", order(step), jnp.integer)
     offers, places = gather((offer, place), axis_name)
     queue = jnp.argsort(places)  # stable: equal places by rank
 
@@ -150,7 +150,7 @@ def gather(tree: Any, axis_name: str) -> Any:
     # under `vmap` they are not typed as the same, but they have no batch axis either
     manual = axis_name in jax.sharding.get_abstract_mesh().manual_axes
     to = "invarying" if manual else "varying"
-    tree = base.vary(tree, axis_name=axis_name)
+    tree = axes.vary(tree, axis_name=axis_name)
     return jax.tree.map(lambda x: jax.lax.all_gather(x, axis_name, to=to), tree)
 
 

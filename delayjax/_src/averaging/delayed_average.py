@@ -9,7 +9,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.averaging import replicas
-from delayjax._src.ground import base
+from delayjax._src.ground import axes, checks, transforms
 from delayjax._src.history import ring
 
 Merge = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
@@ -72,7 +72,7 @@ def blended(share: ArrayLike) -> Merge:
         >>> blended(0.5)(5.0, 3.0, 2.0)
         3.5
     """
-    base.check_number("share", share, below=1.0)
+    checks.check_number("share", share, below=1.0)
 
     def merge(own, begun, mean):
         del begun
@@ -82,12 +82,12 @@ def blended(share: ArrayLike) -> Merge:
 
 
 def delayed_average(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     delay: int,
     *,
     period: int,
     merge: Merge = corrected,
-    axis_name: base.AxisName = "workers",
+    axis_name: axes.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """DaSGD: an average that starts after step k is merged d local steps later.
 
@@ -122,9 +122,9 @@ def delayed_average(
         Zhou et al. (DaSGD), 2020, arXiv:2006.00441, its blend as commonly reported;
         LOSCAR, 2026, arXiv:2605.20866.
     """
-    base.check_function("merge", merge)
-    delay = base.check_bound("delay", delay)
-    period = base.check_bound("period", period, at_least=1)
+    checks.check_function("merge", merge)
+    delay = checks.check_bound("delay", delay)
+    period = checks.check_bound("period", period, at_least=1)
     if delay > period:
         raise ValueError(
             f"`delay` must be at most `period`, {period}, got {delay}: one average is"
@@ -145,7 +145,7 @@ def delayed_average(
         return optax.tree.where(due, mixed, model)
 
     def begin(params):
-        return Begun(base.vary(params, axis_name=axis_name) if delay else ())
+        return Begun(axes.vary(params, axis_name=axis_name) if delay else ())
 
     def mix(step, memory, before, model):
         del before
@@ -162,10 +162,10 @@ def delayed_average(
 
 
 def dga(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     delay: int,
     *,
-    axis_name: base.AxisName = "workers",
+    axis_name: axes.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """DGA: a worker applies its own update now, and d steps later the mean instead.
 
@@ -194,10 +194,10 @@ def dga(
     References:
         Zhu et al., Delayed gradient averaging, NeurIPS 2021, as commonly reported.
     """
-    delay = base.check_bound("delay", delay, at_least=1)
+    delay = checks.check_bound("delay", delay, at_least=1)
 
     def begin(params):
-        own = base.vary(params, axis_name=axis_name)
+        own = axes.vary(params, axis_name=axis_name)
         later = ring.init(own, delay) if delay > 1 else ()
         return Outbox(optax.tree.zeros_like(own), later)
 

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from delayjax._src.averaging import center as centers
 from delayjax._src.averaging import racing, replicas
-from delayjax._src.ground import base
+from delayjax._src.ground import axes, checks, transforms
 
 
 class Server(NamedTuple):
@@ -23,10 +23,10 @@ class Server(NamedTuple):
 
 
 def downpour(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     *,
     period: ArrayLike = 1,
-    server: base.Transformation | None = None,
+    server: transforms.Transformation | None = None,
     average: optax.ScalarOrSchedule | None = None,
     order: centers.ArrivalOrder | None = None,
     lock_free: racing.Races | None = None,
@@ -85,13 +85,13 @@ def downpour(
         al., 2022, arXiv:2210.02882). Hogwild SGD: a reconstruction of arXiv:1708.02983.
     """
     if order is not None:
-        base.check_function("order", order)
+        checks.check_function("order", order)
     period = replicas.check_period("period", period)
     server = optax.identity() if server is None else server
-    at_center = base.as_transformation("server", server)
+    at_center = transforms.as_transformation("server", server)
     if average is not None and not callable(average):
-        share = base.check_number("average", average, positive=True)
-        if base.is_concrete(share) and share > 1:
+        share = checks.check_number("average", average, positive=True)
+        if checks.is_concrete(share) and share > 1:
             raise ValueError(f"`average` must be in (0, 1], got {average}.")
     racing.check(lock_free, order)
 
@@ -101,7 +101,7 @@ def downpour(
             versions=racing.begun(lock_free, params),
             server_state=at_center.init(params),
             average=() if average is None else params,
-            pushed=optax.tree.zeros_like(base.vary(params, axis_name=axis_name)),
+            pushed=optax.tree.zeros_like(axes.vary(params, axis_name=axis_name)),
         )
 
     def mix(step, memory, before, model):
@@ -135,18 +135,18 @@ def downpour(
                 )
             if average is not None:
                 share = average(step // period) if callable(average) else average
-                share = base.as_scalar("average(step)", share)
+                share = checks.as_scalar("average(step)", share)
                 z = jax.tree.map(
                     lambda z, c: (z + share * (c - z)).astype(z.dtype), z, center
                 )
             kept = centers.only(~there, pushed)
             mixed = optax.tree.where(there, pulled, model)
             memory = Server(center, versions, server_state, z, kept)
-            return base.vary(mixed, axis_name=axis_name), memory
+            return axes.vary(mixed, axis_name=axis_name), memory
 
-        memory = memory._replace(pushed=base.vary(pushed, axis_name=axis_name))
+        memory = memory._replace(pushed=axes.vary(pushed, axis_name=axis_name))
         memory = replicas.typed_beyond(memory, model, axis_name)
-        model = base.vary(model, axis_name=axis_name)
+        model = axes.vary(model, axis_name=axis_name)
         return replicas.choose(
             replicas.due(step, period), exchange, lambda m, x: (x, m), memory, model
         )

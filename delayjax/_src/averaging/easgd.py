@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from delayjax._src.averaging import center as centers
 from delayjax._src.averaging import racing, replicas
-from delayjax._src.ground import base, collectives
+from delayjax._src.ground import axes, checks, collectives, transforms
 
 
 class Center(NamedTuple):
@@ -22,7 +22,7 @@ class Center(NamedTuple):
 
 
 def easgd(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     *,
     moving_rate: ArrayLike | None = None,
     period: ArrayLike = 1,
@@ -85,9 +85,9 @@ def easgd(
         Wongpanich, You and Demmel (EA-wild), HPC Asia 2020; a reconstruction.
     """
     if order is not None:
-        base.check_function("order", order)
+        checks.check_function("order", order)
     if moving_rate is not None:
-        base.check_number("moving_rate", moving_rate)
+        checks.check_number("moving_rate", moving_rate)
     period = replicas.check_period("period", period)
     racing.check(lock_free, order)
 
@@ -98,7 +98,7 @@ def easgd(
         workers = collectives.workers_of(axis_name)
         rate = 0.9 / workers if moving_rate is None else moving_rate
         limit = moving_rate_limit(workers, in_turn=order is not None)
-        if base.is_concrete(rate) and np.asarray(rate) > limit:
+        if checks.is_concrete(rate) and np.asarray(rate) > limit:
             warnings.warn(
                 f"`moving_rate` {rate} is above {limit:.4g}, the stability limit of"
                 f" {workers} workers ({'all at once' if order is None else 'in turn'})"
@@ -133,7 +133,7 @@ def easgd(
             return centers.only(there, pull(before, seen)), memory
 
         def stay(memory):
-            center = base.vary(memory.center, axis_name=axis_name)
+            center = axes.vary(memory.center, axis_name=axis_name)
             return optax.tree.zeros_like(center), memory
 
         memory = replicas.typed_beyond(memory, model, axis_name)
@@ -167,8 +167,8 @@ def moving_rate_limit(
         arXiv:1412.6651, section 4 (in turn). All at once: the eigenvalues of (xm, xc)
         -> ((1 - a - al) xm + al xc, P al xm + (1 - P al) xc); ours.
     """
-    workers = base.check_bound("num_workers", num_workers, at_least=1)
-    base.check_number("step_size", step_size, below=2.0)
+    workers = checks.check_bound("num_workers", num_workers, at_least=1)
+    checks.check_number("step_size", step_size, below=2.0)
     a = step_size
     return (4 - 2 * a) / (4 - a if in_turn else 2 + 2 * workers - workers * a)
 
@@ -194,7 +194,7 @@ def look_ahead(params: Any, opt_state: Any, momentum: ArrayLike) -> Any:
     References:
         Zhang, Choromanska and LeCun (EAMSGD), NIPS 2015, arXiv:1412.6651, algorithm 2.
     """
-    base.check_number("momentum", momentum, below=1.0)
+    checks.check_number("momentum", momentum, below=1.0)
     found = optax.tree.get_all_with_path(opt_state, "TraceState")
     if len(found) != 1:
         raise ValueError(

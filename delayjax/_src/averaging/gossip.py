@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from delayjax._src.averaging import center as centers
 from delayjax._src.averaging import replicas
-from delayjax._src.ground import base, collectives
+from delayjax._src.ground import axes, checks, collectives, dtypes, transforms
 
 
 class PushSum(NamedTuple):
@@ -22,7 +22,7 @@ class PushSum(NamedTuple):
 
 
 def gossip(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     *,
     key: jax.Array,
     push: bool = False,
@@ -56,7 +56,7 @@ def gossip(
     References:
         Jin et al., 2016, arXiv:1611.04581; the period as commonly reported.
     """
-    base.check_key("key", key)
+    checks.check_key("key", key)
 
     def mixed(step, model):
         workers, rank = _neighborhood("averaging.gossip", axis_name)
@@ -78,7 +78,7 @@ def gossip(
 
 
 def d_psgd(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     *,
     overlap: bool = True,
     period: ArrayLike = 1,
@@ -123,7 +123,7 @@ def d_psgd(
 
 
 def ad_psgd(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     *,
     key: jax.Array,
     period: ArrayLike = 1,
@@ -153,7 +153,7 @@ def ad_psgd(
     References:
         Lian et al., ICML 2018, arXiv:1710.06952, algorithm 1; Shigangli/WAGMA-SGD.
     """
-    base.check_key("key", key)
+    checks.check_key("key", key)
 
     def mixed(step, model):
         workers, _ = _neighborhood("averaging.ad_psgd", axis_name)
@@ -173,7 +173,7 @@ def ad_psgd(
 
 
 def sgp(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     *,
     peers: int = 1,
     participates: Callable[[jax.Array], ArrayLike] | None = None,
@@ -216,13 +216,13 @@ def sgp(
         peers as in the code Shigangli/WAGMA-SGD. Workers that do not send are ours.
     """
     if participates is not None:
-        base.check_function("participates", participates)
-    peers = base.check_bound("peers", peers, at_least=1)
+        checks.check_function("participates", participates)
+    peers = checks.check_bound("peers", peers, at_least=1)
     period = replicas.check_period("period", period)
 
     def begin(params):
-        kind = base.real_dtype(params)
-        return PushSum(base.vary(jnp.ones((), kind), axis_name=axis_name))
+        kind = dtypes.real_dtype(params)
+        return PushSum(axes.vary(jnp.ones((), kind), axis_name=axis_name))
 
     def mix(step, memory, before, model):
         workers, _ = _neighborhood("averaging.sgp", axis_name)
@@ -233,7 +233,7 @@ def sgp(
                 f" workers, got {peers}."
             )
         sending = True if participates is None else participates(step)
-        sending = base.as_scalar("participates(step)", sending, jnp.bool_)
+        sending = checks.as_scalar("participates(step)", sending, jnp.bool_)
         share = 1 / (1 + peers)
         sources = [(np.arange(workers) - 2**e) % workers for e in range(exponents)]
 
@@ -300,5 +300,5 @@ def _received(
         pairs = sorted((int(j), i) for i, j in enumerate(source))
         return lambda tree: jax.lax.ppermute(tree, axis_name, pairs)
 
-    own = base.vary(tree, axis_name=axis_name)
+    own = axes.vary(tree, axis_name=axis_name)
     return jax.lax.switch(chosen, [*map(over, sources)], own)

@@ -8,7 +8,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.averaging import replicas
-from delayjax._src.ground import base
+from delayjax._src.ground import axes, checks, dtypes, transforms
 
 
 class AdaptivePeriod(NamedTuple):
@@ -22,10 +22,10 @@ class AdaptivePeriod(NamedTuple):
 
 
 def local_sgd(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     *,
     period: ArrayLike,
-    axis_name: base.AxisName = "workers",
+    axis_name: axes.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """Local SGD: every `period` steps all models are replaced by their mean.
 
@@ -61,12 +61,12 @@ def local_sgd(
 
 
 def adaptive_period(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     learning_rate: optax.ScalarOrSchedule,
     *,
     sampling_steps: ArrayLike,
     period: int = 4,
-    axis_name: base.AxisName = "workers",
+    axis_name: axes.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """ADPSGD: local SGD that adapts its period to how far the models differ.
 
@@ -96,12 +96,12 @@ def adaptive_period(
         and first H as commonly reported.
     """
     if not callable(learning_rate):
-        base.check_number("learning_rate", learning_rate, positive=True)
+        checks.check_number("learning_rate", learning_rate, positive=True)
     sampling_steps = replicas.check_period("sampling_steps", sampling_steps)
-    period = base.check_bound("period", period, at_least=1)
+    period = checks.check_bound("period", period, at_least=1)
 
     def begin(params):
-        kind = base.real_dtype(params)
+        kind = dtypes.real_dtype(params)
         return AdaptivePeriod(
             period=jnp.asarray(period, jnp.int32),
             local_steps=jnp.zeros((), jnp.int32),
@@ -114,7 +114,7 @@ def adaptive_period(
         del before
         rate = learning_rate(step) if callable(learning_rate) else learning_rate
         kind = clock.disagreement.dtype
-        rate = base.as_scalar("learning_rate(step)", rate).astype(kind)
+        rate = checks.as_scalar("learning_rate(step)", rate).astype(kind)
 
         def average(model, clock):
             middle = replicas.mean(model, axis_name)
@@ -132,13 +132,13 @@ def adaptive_period(
                 sampled=clock.sampled + jnp.where(sampling, spread / rate, 0),
                 samples=clock.samples + sampling.astype(jnp.int32),
             )
-            return base.vary(middle, axis_name=axis_name), clock
+            return axes.vary(middle, axis_name=axis_name), clock
 
         def go_on(model, clock):
             return model, clock._replace(local_steps=clock.local_steps + 1)
 
         due = clock.local_steps + 1 >= clock.period
-        model = base.vary(model, axis_name=axis_name)
+        model = axes.vary(model, axis_name=axis_name)
         return jax.lax.cond(due, average, go_on, model, clock)
 
     return replicas.averaged("averaging.adaptive_period", inner, mix, axis_name, begin)

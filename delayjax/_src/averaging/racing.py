@@ -9,7 +9,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.averaging import center as centers
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
 from delayjax._src.history import ring
 
 
@@ -51,9 +51,9 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
         Niu et al. (Hogwild!), NIPS 2011, arXiv:1106.5730. Wongpanich, You and Demmel
         (EA-wild), HPC Asia 2020; a reconstruction.
     """
-    base.check_key("key", key)
-    max_age = base.check_bound("max_age", max_age)
-    base.check_number("lost", lost, below=1.0)
+    checks.check_key("key", key)
+    max_age = checks.check_bound("max_age", max_age)
+    checks.check_number("lost", lost, below=1.0)
 
     def each(draw, event):
         def drawn(step, worker, tree):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src.ground import base, collectives, donation
+from delayjax._src.ground import axes, checks, collectives, donation, extras, transforms
 
 Mix = Callable[[jax.Array, Any, Any, Any], tuple[Any, Any]]
 """(step int32 [], memory, model before the local step, model after it) -> (the worker's
@@ -24,9 +24,9 @@ class AveragingState(NamedTuple):
 
 def averaged(
     needed_by: str,
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     mix: Mix,
-    axis_name: base.AxisName,
+    axis_name: axes.AxisName,
     begin: Callable[[Any], Any] = lambda params: (),
 ) -> optax.GradientTransformationExtraArgs:
     """Each worker takes a step of its own optimizer U; then `mix` mixes the models.
@@ -36,13 +36,13 @@ def averaged(
 
     `begin` makes the first memory from the parameters; `needed_by` is for errors.
     """
-    inner = base.as_transformation("inner", inner)
+    inner = transforms.as_transformation("inner", inner)
 
     def state_of(params):
         return AveragingState(
             step=jnp.zeros((), jnp.int32),
             memory=begin(params),
-            inner_state=inner.init(base.vary(params, axis_name=axis_name)),
+            inner_state=inner.init(axes.vary(params, axis_name=axis_name)),
         )
 
     def init_fn(params):
@@ -50,8 +50,8 @@ def averaged(
 
     def update_fn(updates, state, params=None, **extra_args):
         remedy = "call `update(grads, state, params)`"
-        params = base.require(params, "params", needed_by, remedy)
-        params = base.vary(params, axis_name=axis_name)
+        params = extras.require(params, "params", needed_by, remedy)
+        params = axes.vary(params, axis_name=axis_name)
         collectives.workers_of(axis_name)  # or the error names no remedy
         collectives.check_fresh(needed_by, updates, axis_name)
         moves, inner_state = inner.update(
@@ -70,18 +70,18 @@ def towards(model: Any, params: Any) -> Any:
     return jax.tree.map(lambda x, p: (x - p).astype(p.dtype), model, params)
 
 
-def total(tree: Any, axis_name: base.AxisName) -> Any:
+def total(tree: Any, axis_name: axes.AxisName) -> Any:
     """The sum of each leaf over the workers."""
     return collectives.sums(tree, axis_name, collectives.BUCKET_BYTES)
 
 
-def mean(tree: Any, axis_name: base.AxisName) -> Any:
+def mean(tree: Any, axis_name: axes.AxisName) -> Any:
     """The mean of each leaf over the workers."""
     workers = collectives.workers_of(axis_name)
     return jax.tree.map(lambda leaf: leaf / workers, total(tree, axis_name))
 
 
-def mean_beside(meanwhile: Any, tree: Any, axis_name: base.AxisName) -> tuple[Any, Any]:
+def mean_beside(meanwhile: Any, tree: Any, axis_name: axes.AxisName) -> tuple[Any, Any]:
     """`mean(tree)`, and `meanwhile`, which is computed during the exchange."""
     workers = collectives.workers_of(axis_name)
     summed, meanwhile = collectives.sums_beside(
@@ -104,19 +104,19 @@ def when(
     due: Any,
     mix: Callable[[Any], Any],
     tree: Any,
-    axis_name: base.AxisName,
+    axis_name: axes.AxisName,
     otherwise: Callable[[Any], Any] = lambda tree: tree,
 ) -> Any:
     """`mix(tree)` where `due`, a bool that all workers share."""
 
     def mixed(tree):
         # or the two branches have different types
-        return base.vary(mix(tree), axis_name=axis_name)
+        return axes.vary(mix(tree), axis_name=axis_name)
 
-    return choose(due, mixed, otherwise, base.vary(tree, axis_name=axis_name))
+    return choose(due, mixed, otherwise, axes.vary(tree, axis_name=axis_name))
 
 
-def mean_when(due: Any, tree: Any, axis_name: base.AxisName) -> Any:
+def mean_when(due: Any, tree: Any, axis_name: axes.AxisName) -> Any:
     """`mean(tree)` where `due`, else zeros. Simulated workers share one mean."""
 
     def mix(tree):
@@ -127,12 +127,12 @@ def mean_when(due: Any, tree: Any, axis_name: base.AxisName) -> Any:
 
 def typed_beyond(tree: Any, model: Any, axis_name: str) -> Any:
     """`tree`, which workers share, as different over axes of threads in a worker."""
-    axes = {name for leaf in jax.tree.leaves(model) for name in base.varies_over(leaf)}
-    further = tuple(sorted(axes - {axis_name}))
-    return base.vary(tree, axis_name=further) if further else tree
+    over = {name for leaf in jax.tree.leaves(model) for name in axes.varies_over(leaf)}
+    further = tuple(sorted(over - {axis_name}))
+    return axes.vary(tree, axis_name=further) if further else tree
 
 
 def check_period(name: str, value: Any) -> Any:
     """A number of steps, at least 1. A traced value is returned as it is."""
-    is_known = base.is_concrete(value)
-    return base.check_bound(name, value, at_least=1) if is_known else value
+    is_known = checks.is_concrete(value)
+    return checks.check_bound(name, value, at_least=1) if is_known else value

@@ -11,7 +11,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.averaging import replicas
-from delayjax._src.ground import base, collectives
+from delayjax._src.ground import axes, checks, collectives, transforms
 from delayjax._src.history import ring
 
 
@@ -22,7 +22,7 @@ class Sent(NamedTuple):
 
 
 def wagma(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     *,
     group_size: int | None = None,
     period: ArrayLike = 11,
@@ -72,17 +72,17 @@ def wagma(
         butterflies and period as in its code Shigangli/WAGMA-SGD.
     """
     if lateness is not None:
-        base.check_function("lateness", lateness)
+        checks.check_function("lateness", lateness)
     if group_size is not None:
-        group_size = base.check_bound("group_size", group_size, at_least=1)
+        group_size = checks.check_bound("group_size", group_size, at_least=1)
         _check_power_of_two("`group_size`", group_size)
     period = replicas.check_period("period", period)
-    max_lateness = base.check_bound("max_lateness", max_lateness, at_least=1)
+    max_lateness = checks.check_bound("max_lateness", max_lateness, at_least=1)
 
     def begin(params):
         if lateness is None:
             return Sent(())
-        own = base.vary(params, axis_name=axis_name)
+        own = axes.vary(params, axis_name=axis_name)
         return Sent(ring.push(ring.init(own, max_lateness + 1), own))
 
     def mix(step, memory, before, model):
@@ -93,7 +93,7 @@ def wagma(
         if lateness is not None:
             memory = Sent(ring.push(memory.sent, model))
             late = lateness(step)
-            late = base.as_scalar("lateness(step)", late, jnp.integer, jnp.bool_)
+            late = checks.as_scalar("lateness(step)", late, jnp.integer, jnp.bool_)
             late = late.astype(jnp.int32)
             buffer = ring.read(memory.sent, jnp.clip(late, 0, step + 1), model)
 
@@ -111,14 +111,14 @@ def wagma(
 
         def among_all(buffer, model):
             del buffer
-            return base.vary(replicas.mean(model, axis_name), axis_name=axis_name)
+            return axes.vary(replicas.mean(model, axis_name), axis_name=axis_name)
 
         due = replicas.due(step, period)
         if due is True:
             return among_all(buffer, model), memory
         groups = [functools.partial(in_group, bits) for bits in butterflies]
         chosen = jnp.where(due, len(groups), step % len(groups))
-        both = base.vary((buffer, model), axis_name=axis_name)
+        both = axes.vary((buffer, model), axis_name=axis_name)
         return jax.lax.switch(chosen, [*groups, among_all], *both), memory
 
     return replicas.averaged("averaging.wagma", inner, mix, axis_name, begin)

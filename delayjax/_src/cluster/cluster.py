@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from delayjax._src.cluster import checks, services
+from delayjax._src.cluster import services
 from delayjax._src.cluster.services import Service
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Slowdown:
 
     def __post_init__(self):
         for name in ("factor", "start_seconds", "stop_seconds"):
-            object.__setattr__(self, name, base.known(getattr(self, name)))
+            object.__setattr__(self, name, checks.known(getattr(self, name)))
         if not self.factor > 0:
             raise ValueError(
                 f"`factor` must be positive, got {self.factor}: inf is dead."
@@ -68,11 +68,13 @@ class Communication:
 
     def __post_init__(self):
         for name in ("latency_seconds", "message_bytes", "bytes_per_second"):
-            object.__setattr__(self, name, base.known(getattr(self, name)))
-        base.check_number("latency_seconds", self.latency_seconds)
-        base.check_number("message_bytes", self.message_bytes)
+            object.__setattr__(self, name, checks.known(getattr(self, name)))
+        checks.check_number("latency_seconds", self.latency_seconds)
+        checks.check_number("message_bytes", self.message_bytes)
         if self.bytes_per_second != math.inf:
-            base.check_number("bytes_per_second", self.bytes_per_second, positive=True)
+            checks.check_number(
+                "bytes_per_second", self.bytes_per_second, positive=True
+            )
 
     @property
     def transfer_seconds(self) -> float:
@@ -91,13 +93,13 @@ class Communication:
             >>> link.all_reduce_seconds(4)  # 2 * 2 * 1 + 2 * 3 / 4 * 4
             10.0
         """
-        workers = base.check_bound("workers", workers, at_least=1)
+        workers = checks.check_bound("workers", workers, at_least=1)
         latencies, models = 2 * (workers - 1).bit_length(), 2 * (1 - 1 / workers)
         return latencies * self.latency_seconds + models * self.transfer_seconds
 
     def group_seconds(self, group_size: int) -> float:
         """The time of WAGMA's sum over S workers: log2(S) (latency + bytes / rate)."""
-        size = base.check_bound("group_size", group_size, at_least=1)
+        size = checks.check_bound("group_size", group_size, at_least=1)
         if size & (size - 1):
             raise ValueError(f"`group_size` must be a power of two, got {size}.")
         return (size.bit_length() - 1) * (self.latency_seconds + self.transfer_seconds)
@@ -134,7 +136,7 @@ class Cluster:
     communication: Communication | None = None
 
     def __post_init__(self):
-        base.check_bound("workers", self.workers, at_least=1)
+        checks.check_bound("workers", self.workers, at_least=1)
         # tuples, so that a cluster can be hashed
         if not isinstance(self.service, (Sequence, np.ndarray)):
             _check_service(self.service)
@@ -166,7 +168,7 @@ class Cluster:
         scheduled = [item for item in items if isinstance(item, Slowdown)]
         if len(items) == len(scheduled) > 0:
             return scheduled
-        factors = base.as_reals("slowdown", items)
+        factors = checks.as_reals("slowdown", items)
         right = (factors > 0) & np.isfinite(factors)
         if factors.shape != (self.workers,) or not right.all():
             raise ValueError(
@@ -199,9 +201,9 @@ class Cluster:
     def draw(self, worker: int, size: int, *, seed: int, stream: int = 0) -> np.ndarray:
         """The first `times` of a worker, float64 [size]."""
         worker = checks.check_integer("worker", worker, 0, self.workers - 1)
-        size = base.check_bound("size", size)
-        seed = base.check_bound("seed", seed)
-        stream = base.check_bound("stream", stream)
+        size = checks.check_bound("size", size)
+        seed = checks.check_bound("seed", seed)
+        stream = checks.check_bound("stream", stream)
         times = self.times(worker, seed=seed, stream=stream)
         return np.fromiter(times, np.float64, size)
 

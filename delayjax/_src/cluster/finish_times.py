@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax._src.cluster.checks import as_seconds
-from delayjax._src.ground import base, collectives
+from delayjax._src.ground import checks, collectives
+from delayjax._src.ground.checks import as_seconds
 
 Waits = Callable[[int, int], Any]
 """(step, P) -> bool [P, P]: whether worker i waits for worker j's result of it."""
@@ -61,9 +61,9 @@ def finish_times(
         >>> finish_times(seconds, waits_for_all(2), exchange_seconds=0.5)[-1]
         array([4.5, 4.5])
     """
-    base.check_function("waits", waits)
+    checks.check_function("waits", waits)
     table = _check_seconds(seconds)
-    lag = base.check_bound("lag", lag)
+    lag = checks.check_bound("lag", lag)
     steps, workers = table.shape
     takes = _at_each(exchange_seconds, steps)
     came, on = np.zeros_like(table), np.zeros_like(table)
@@ -91,7 +91,7 @@ def waits_for_all(period: int) -> Waits:
         >>> [bool(waits_for_all(2)(step, 3).all()) for step in range(4)]
         [False, True, False, True]
     """
-    period = base.check_bound("period", period, at_least=1)
+    period = checks.check_bound("period", period, at_least=1)
     return lambda step, workers: np.full((workers,) * 2, (step + 1) % period == 0)
 
 
@@ -164,8 +164,8 @@ def wait_avoiding(
         [[0, 1], [0, 2], [0, 0]]
     """
     table = _check_seconds(seconds)
-    slack_seconds = base.check_number("slack_seconds", slack_seconds)
-    period = base.check_bound("period", period, at_least=1)
+    slack_seconds = checks.check_number("slack_seconds", slack_seconds)
+    period = checks.check_bound("period", period, at_least=1)
     steps, workers = table.shape
     ends = (np.arange(steps) + 1) % period == 0
     takes = _at_each(exchange_seconds, steps)
@@ -211,8 +211,8 @@ def visits_to_rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
                [ 2., inf, inf],
                [ 3.,  5.,  4.]])
     """
-    num_workers = base.check_bound("num_workers", num_workers, at_least=1)
-    came = np.asarray(base.as_array("workers", workers))
+    num_workers = checks.check_bound("num_workers", num_workers, at_least=1)
+    came = np.asarray(checks.as_array("workers", workers))
     whole = came.ndim == 1 and came.size > 0 and came.dtype.kind in "iu"
     if not whole or came.min() < 0 or came.max() >= num_workers:
         raise ValueError(
@@ -237,5 +237,5 @@ def _at_each(seconds: Callable[[int], float] | float, steps: int) -> np.ndarray:
     times = [seconds(step) if callable(seconds) else seconds for step in range(steps)]
     name = "exchange_seconds({})" if callable(seconds) else "exchange_seconds"
     for step, time in enumerate(times):
-        base.check_number(name.format(step), time)
+        checks.check_number(name.format(step), time)
     return np.asarray(times, np.float64)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from delayjax._src.cluster.trace import Dropped, Trace
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
 
 _FULL = ("update", "time_s", "worker", "read_version")
 _COLUMNS = (*_FULL, "staleness")
@@ -64,10 +64,10 @@ def load_trace(
     """
     path = Path(path)
     if num_workers is not None:
-        num_workers = base.check_bound("num_workers", num_workers, at_least=1)
-    first_update = base.check_bound("first_update", first_update)
+        num_workers = checks.check_bound("num_workers", num_workers, at_least=1)
+    first_update = checks.check_bound("first_update", first_update)
     if start_seconds not in (None, "first"):
-        start_seconds = base.check_number("start_seconds", start_seconds)
+        start_seconds = checks.check_number("start_seconds", start_seconds)
     if path.suffix == ".csv":
         log = _Log(path, columns or {}, sort)
         return log.trace(first_update, start_seconds, num_workers)

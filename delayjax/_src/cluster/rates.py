@@ -6,8 +6,8 @@ import numpy as np
 import scipy
 from jax.typing import ArrayLike
 
-from delayjax._src.cluster.checks import as_seconds, check_share
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
+from delayjax._src.ground.checks import as_seconds, check_share
 
 
 def arrival_rate(
@@ -39,10 +39,10 @@ def arrival_rate(
     References:
         Yu, Chen and Poor, arXiv:2406.11159; Denning and Buzen, ACM CSUR 10, 1978.
     """
-    workers = base.check_bound("workers", workers, at_least=1)
+    workers = checks.check_bound("workers", workers, at_least=1)
     remedy = "leave out workers of infinite mean, for their rate is 0 in the long run"
     means = as_seconds("mean_seconds", mean_seconds, positive=True, remedy=remedy)
-    server_seconds = base.check_number("server_seconds", server_seconds)
+    server_seconds = checks.check_number("server_seconds", server_seconds)
     sent = check_share("sent", sent, positive=True)
     each = sent / (np.broadcast_to(means, workers) + sent * server_seconds)
     served = 1 / server_seconds if server_seconds else math.inf
@@ -70,9 +70,9 @@ def run_time(target: float, rates: ArrayLike, *, start: ArrayLike = 1.0) -> floa
         >>> round(run_time(0.01, 0.5), 3)  # log(100) / 0.5
         9.21
     """
-    target = base.check_number("target", target, positive=True)
-    rates = np.atleast_1d(base.as_reals("rates", rates))
-    offset = np.abs(base.as_reals("start", start))
+    target = checks.check_number("target", target, positive=True)
+    rates = np.atleast_1d(checks.as_reals("rates", rates))
+    offset = np.abs(checks.as_reals("start", start))
     if np.isnan(rates).any() or not np.isfinite(offset).all():
         raise ValueError(
             f"`rates` must not be nan and `start` must be finite, got {rates}, {start}."

@@ -5,10 +5,10 @@ import math
 
 import numpy as np
 
-from delayjax._src.cluster.checks import as_seconds
 from delayjax._src.cluster.cluster import Cluster
 from delayjax._src.cluster.service_time import ServiceTime, as_service_time
 from delayjax._src.cluster.staleness import StalenessLaw
+from delayjax._src.ground.checks import as_seconds
 
 _CELLS = 300  # of the shortest mean time
 _MOST_CELLS = 2**14  # of the longest time

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from delayjax._src.cluster.checks import check_integer
 from delayjax._src.cluster.cluster import Cluster, Communication
 from delayjax._src.cluster.trace import Dropped, Trace
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
+from delayjax._src.ground.checks import check_integer
 
 Protocol = Callable[["Server"], None]
 """What the server does with gradients: a loop over the server's arrivals."""
@@ -406,14 +406,14 @@ def simulate(
     if not isinstance(cluster, Cluster):
         raise TypeError(f"`cluster` must be a Cluster, got {cluster!r}.")
     _check_protocol(protocol)
-    seconds = base.known(seconds)
+    seconds = checks.known(seconds)
     if seconds != math.inf:
-        seconds = base.check_number("seconds", seconds, positive=True)
+        seconds = checks.check_number("seconds", seconds, positive=True)
     if num_updates is not None:
-        num_updates = base.check_bound("num_updates", num_updates, at_least=1)
+        num_updates = checks.check_bound("num_updates", num_updates, at_least=1)
     elif seconds == math.inf:
         raise ValueError("`num_updates` or `seconds` must be given, got None and inf.")
-    seed = base.check_bound("seed", seed)
+    seed = checks.check_bound("seed", seed)
     updates = math.inf if num_updates is None else num_updates
     server = Server(cluster, updates, seed, float(seconds), _name(protocol))
     protocol(server)

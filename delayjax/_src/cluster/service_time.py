@@ -9,9 +9,9 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from delayjax._src.cluster.checks import as_seconds, check_integer
 from delayjax._src.cluster.pickling import Pickled, remembered
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
+from delayjax._src.ground.checks import as_seconds, check_integer
 
 _FIRST, _LONGEST = 8, 512  # tasks in a block: few at first, enough for many workers
 _BLOCK = 2**18  # exponentials at a time
@@ -69,14 +69,14 @@ class ServiceTime(Pickled):
             >>> exponential(6.0).kth_mean(2, 3)  # 6/3 for the first, 6/2 more
             5.0
         """
-        workers = base.check_bound("workers", workers, at_least=1)
+        workers = checks.check_bound("workers", workers, at_least=1)
         k = check_integer("k", k, 1, workers)
         return float(self.kth(k, workers))
 
     @remembered
     def scaled(self, factor: float) -> "ServiceTime":
         """The service time factor * T."""
-        factor = base.check_number("factor", factor, positive=True)
+        factor = checks.check_number("factor", factor, positive=True)
         factor = float(factor)
         return ServiceTime(
             mean=factor * self.mean,
@@ -103,7 +103,7 @@ def constant(seconds: float) -> ServiceTime:
         >>> constant(2.0).transform(0.5).round(6)  # 1/e
         np.float64(0.367879)
     """
-    seconds = base.check_number("seconds", seconds, positive=True)
+    seconds = checks.check_number("seconds", seconds, positive=True)
     return dataclasses.replace(empirical([seconds]), stages=math.inf)
 
 
@@ -136,8 +136,8 @@ def shifted_exponential(shift_seconds: float, mean_seconds: float) -> ServiceTim
         >>> shifted_exponential(1.0, 2.0).mean
         3.0
     """
-    shift_seconds = base.check_number("shift_seconds", shift_seconds)
-    mean_seconds = base.check_number("mean_seconds", mean_seconds, positive=True)
+    shift_seconds = checks.check_number("shift_seconds", shift_seconds)
+    mean_seconds = checks.check_number("mean_seconds", mean_seconds, positive=True)
     shift, mean = float(shift_seconds), float(mean_seconds)
 
     def slope(s):
@@ -173,8 +173,8 @@ def gamma(mean_seconds: float, shape: float) -> ServiceTime:
         >>> gamma(1.0, 4).transform(4.0)  # (1 + 1)^-4
         np.float64(0.0625)
     """
-    mean_seconds = base.check_number("mean_seconds", mean_seconds, positive=True)
-    shape = base.check_number("shape", shape, positive=True)
+    mean_seconds = checks.check_number("mean_seconds", mean_seconds, positive=True)
+    shape = checks.check_number("shape", shape, positive=True)
     mean, k = float(mean_seconds), float(shape)
     stage = mean / k
 
@@ -212,8 +212,8 @@ def lognormal(mean_seconds: float, cv: float) -> ServiceTime:
         >>> float(lognormal(2.0, 0.75).quantile(0.5))  # mean / sqrt(1 + cv^2)
         1.6
     """
-    mean_seconds = base.check_number("mean_seconds", mean_seconds, positive=True)
-    cv = base.check_number("cv", cv, positive=True)
+    mean_seconds = checks.check_number("mean_seconds", mean_seconds, positive=True)
+    cv = checks.check_number("cv", cv, positive=True)
     spread = math.sqrt(math.log1p(cv**2))
     location = math.log(mean_seconds) - math.log1p(cv**2) / 2
     median = float(mean_seconds) / math.sqrt(1 + cv**2)
@@ -240,8 +240,8 @@ def pareto(scale_seconds: float, shape: float) -> ServiceTime:
         >>> pareto(2.0, 1.0).mean
         inf
     """
-    scale_seconds = base.check_number("scale_seconds", scale_seconds, positive=True)
-    shape = base.check_number("shape", shape, positive=True)
+    scale_seconds = checks.check_number("scale_seconds", scale_seconds, positive=True)
+    shape = checks.check_number("shape", shape, positive=True)
     scale, inverse = float(scale_seconds), 1 / float(shape)
 
     def kth(k, workers):
@@ -277,8 +277,8 @@ def uniform(low_seconds: float, high_seconds: float) -> ServiceTime:
         >>> uniform(1.0, 5.0).kth_mean(3, 3)
         4.0
     """
-    low_seconds = base.check_number("low_seconds", low_seconds)
-    high_seconds = base.check_number("high_seconds", high_seconds, positive=True)
+    low_seconds = checks.check_number("low_seconds", low_seconds)
+    high_seconds = checks.check_number("high_seconds", high_seconds, positive=True)
     low, high = float(low_seconds), float(high_seconds)
     width = high - low
     if width <= 0:

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from delayjax._src.cluster.checks import check_share
 from delayjax._src.cluster.pickling import remembered
 from delayjax._src.cluster.service_time import block_sizes, blocks
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
+from delayjax._src.ground.checks import check_share
 
 Service = Callable[[np.random.Generator, int], Iterator[np.ndarray]]
 """(the worker's generator, worker) -> blocks of seconds, float64 [n]."""
@@ -40,7 +40,7 @@ def independent(draw: Callable[[np.random.Generator, int], ArrayLike]) -> Servic
         >>> next(service(np.random.default_rng(0), 0))[:2]
         array([1., 1.])
     """
-    base.check_function("draw", draw)
+    checks.check_function("draw", draw)
     return lambda rng, worker: blocks(draw, rng)
 
 
@@ -57,8 +57,8 @@ def infinite_bernoulli(seconds: float, hang_probability: float) -> Service:
         >>> sorted(set(times.tolist()))
         [1.0, inf]
     """
-    seconds = base.check_number("seconds", seconds, positive=True)
-    hang_probability = base.check_number(
+    seconds = checks.check_number("seconds", seconds, positive=True)
+    hang_probability = checks.check_number(
         "hang_probability", hang_probability, below=1.0
     )
     return independent(
@@ -88,8 +88,8 @@ def markov_stragglers(
         >>> sorted(set(next(service(np.random.default_rng(1), 0)).tolist()))
         [1.0, 5.0]
     """
-    base.check_function("service", service)
-    slowdown = base.check_number("slowdown", slowdown, positive=True)
+    checks.check_function("service", service)
+    slowdown = checks.check_number("slowdown", slowdown, positive=True)
     enter = check_share("enter", enter)
     leave = check_share("leave", leave)
     if enter + leave == 0:
@@ -129,10 +129,10 @@ def sleepers(
         >>> two.draw(0, 4, seed=0) + two.draw(1, 4, seed=0)  # one of the two sleeps
         array([2.5, 2.5, 2.5, 2.5])
     """
-    seconds = base.check_number("seconds", seconds, positive=True)
-    sleep_seconds = base.check_number("sleep_seconds", sleep_seconds, positive=True)
-    workers = base.check_bound("workers", workers, at_least=1)
-    asleep = base.check_bound("asleep", asleep)
+    seconds = checks.check_number("seconds", seconds, positive=True)
+    sleep_seconds = checks.check_number("sleep_seconds", sleep_seconds, positive=True)
+    workers = checks.check_bound("workers", workers, at_least=1)
+    asleep = checks.check_bound("asleep", asleep)
     return Sleepers(float(seconds), float(sleep_seconds), workers, asleep)
 
 
@@ -179,7 +179,7 @@ def by_batch(seconds_of: Callable[[int, np.ndarray], ArrayLike]) -> Service:
         >>> next(service(np.random.default_rng(0), 1))[:4]
         array([1., 1., 4., 1.])
     """
-    base.check_function("seconds_of", seconds_of)
+    checks.check_function("seconds_of", seconds_of)
 
     def service(rng, worker):
         del rng

@@ -6,8 +6,8 @@ import numpy as np
 import scipy
 from jax.typing import ArrayLike
 
-from delayjax._src.cluster.checks import check_share
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
+from delayjax._src.ground.checks import check_share
 
 _ROUNDING = 1e-6  # of a sum of probabilities in float32
 
@@ -25,7 +25,7 @@ class StalenessLaw:
     """
 
     def __init__(self, pmf: ArrayLike):
-        chances = base.as_reals("pmf", pmf)
+        chances = checks.as_reals("pmf", pmf)
         is_law = chances.ndim == 1 and (chances >= 0).all()
         if not is_law or not abs(chances.sum() - 1) <= _ROUNDING:
             raise ValueError(
@@ -72,7 +72,7 @@ class StalenessLaw:
         References:
             Yu, Chen and Poor, arXiv:2406.11159; Gupta et al. (Rudra), arXiv:1509.04210.
         """
-        bound = base.check_bound("bound", bound)
+        bound = checks.check_bound("bound", bound)
         if bound >= len(self.pmf) - 1:
             return FilteredStaleness(1.0, self)
         found = scipy.optimize.brentq(

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from delayjax._src.cluster.checks import check_integer
 from delayjax._src.cluster.staleness import StalenessLaw
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
+from delayjax._src.ground.checks import check_integer
 
 
 class Dropped(NamedTuple):
@@ -122,7 +122,7 @@ class Trace:
         """
         start = check_integer("start", start, 0, self.num_updates)
         stop = check_integer("stop", stop, start, self.num_updates)
-        width = base.check_bound("width", width)
+        width = checks.check_bound("width", width)
         first, last = np.searchsorted(self.update, (start, stop))
         update = self.update[first:last]
         column = np.arange(first, last) - np.searchsorted(self.update, update)
@@ -178,7 +178,7 @@ class Trace:
         if dropped:
             version = np.concatenate([version, self.dropped.version])
             read_version = np.concatenate([read_version, self.dropped.read_version])
-        kept = version >= base.check_bound("burn_in", burn_in)
+        kept = version >= checks.check_bound("burn_in", burn_in)
         staleness = (version - read_version)[kept]
         if not staleness.size:
             raise ValueError(f"`burn_in` must leave some gradient, got {burn_in}.")

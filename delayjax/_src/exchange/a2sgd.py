@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src.ground import base, collectives
+from delayjax._src.ground import axes, collectives, dtypes, transforms
 
 
 def a2sgd(
-    inner: optax.GradientTransformation, *, axis_name: base.AxisName = "workers"
+    inner: optax.GradientTransformation, *, axis_name: axes.AxisName = "workers"
 ) -> optax.GradientTransformationExtraArgs:
     """A2SGD: workers agree on two means of their gradients and keep the rest.
 
@@ -41,10 +41,10 @@ def a2sgd(
         Bhattacharya, Yu and Chowdhury, 2020, arXiv:2006.07405, as commonly reported. A
         sign that does not occur has mean 0 here, and counts in the common mean.
     """
-    inner = base.as_transformation("inner", inner)
+    inner = transforms.as_transformation("inner", inner)
 
     def init_fn(params):
-        return inner.init(base.vary(params, axis_name=axis_name))
+        return inner.init(axes.vary(params, axis_name=axis_name))
 
     def update_fn(updates, state, params=None, **extra_args):
         collectives.check_fresh("exchange.a2sgd", updates, axis_name)
@@ -63,7 +63,7 @@ def a2sgd(
 def _means(gradient: Any) -> jax.Array:
     """mu+ and mu-, [2], in float32 or wider."""
     leaves = jax.tree.leaves(gradient)
-    dtype = base.wide_dtype(*leaves)
+    dtype = dtypes.wide_dtype(*leaves)
     if jnp.issubdtype(dtype, jnp.complexfloating):
         raise TypeError(
             "`exchange.a2sgd` needs real gradients, which have signs, got complex ones:"

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.exchange.overlapped import Held, one_step_late
-from delayjax._src.ground import base, collectives, shardings, xla
+from delayjax._src.ground import axes, checks, collectives, shardings, transforms, xla
 
 
 def late_between_groups(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     num_members: int,
     *,
     axis_name: tuple[str, str] = ("groups", "members"),
@@ -75,16 +75,16 @@ def late_between_groups(
     """
     name = "exchange.late_between_groups"
     groups, members = _two(axis_name)
-    num_members = base.check_bound("num_members", num_members, at_least=1)
+    num_members = checks.check_bound("num_members", num_members, at_least=1)
 
     def empty(params):
         def nothing(p):
             zeros = jnp.zeros_like(p)
             if (along := _cut(zeros, num_members)) is None:
-                return base.vary(zeros, axis_name=groups)
+                return axes.vary(zeros, axis_name=groups)
             size = zeros.shape[along] // num_members
             share = jax.lax.slice_in_dim(zeros, 0, size, axis=along)
-            return base.vary(share, axis_name=(groups, members))
+            return axes.vary(share, axis_name=(groups, members))
 
         return jax.tree.map(nothing, params)
 
@@ -122,7 +122,7 @@ def late_between_groups(
 
 
 def _two(axis_name: Any) -> tuple[str, ...]:
-    names = base.as_names(axis_name)
+    names = axes.as_names(axis_name)
     if len(names) != 2:
         raise ValueError(
             "`axis_name` must name two axes, the groups' and the members' of a group,"

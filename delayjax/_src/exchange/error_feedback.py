@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src.ground import base, collectives
+from delayjax._src.ground import axes, checks, collectives, transforms
 from delayjax._src.history import late_inners
 
 Compressor = Callable[[Any, jax.Array], tuple[Any, Callable[[Any], Any]]]
@@ -24,10 +24,10 @@ class ErrorFeedbackState(NamedTuple):
 
 
 def error_feedback(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     compress: Compressor,
     *,
-    axis_name: base.AxisName = "workers",
+    axis_name: axes.AxisName = "workers",
     bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> optax.GradientTransformationExtraArgs:
     """Averages compressed updates; the part that compression leaves out is sent later.
@@ -69,11 +69,11 @@ def error_feedback(
     References:
         Xu and Huang (DEF), ICML 2022, arXiv:2004.05298, and its code anxuthu/DEF.
     """
-    base.check_function("compress", compress)
-    inner = base.as_transformation("inner", inner)
+    checks.check_function("compress", compress)
+    inner = transforms.as_transformation("inner", inner)
 
     def init_fn(params):
-        own = base.vary(params, axis_name=axis_name)
+        own = axes.vary(params, axis_name=axis_name)
         return ErrorFeedbackState(
             step=jnp.zeros((), jnp.int32),
             error=optax.tree.zeros_like(own),
@@ -94,7 +94,7 @@ def error_feedback(
         mean = restore(jax.tree.map(lambda leaf: leaf / workers, total))
         return optax.tree.cast_like(mean, whole), ErrorFeedbackState(
             step=state.step + 1,
-            error=base.typed_like(error, state.error),
+            error=axes.typed_like(error, state.error),
             inner_state=inner_state,
         )
 
@@ -106,7 +106,7 @@ def detached(
     opt_state: Any,
     strength: optax.ScalarOrSchedule,
     *,
-    axis_name: base.AxisName = "workers",
+    axis_name: axes.AxisName = "workers",
 ) -> Any:
     """DEF: a worker takes its gradient at x + lam e instead of `workers.vary(params)`.
 
@@ -128,8 +128,8 @@ def detached(
         Xu and Huang (DEF), ICML 2022, arXiv:2004.05298.
     """
     if not callable(strength):
-        base.check_number("strength", strength)
-        if base.is_concrete(strength) and np.asarray(strength) > 1:
+        checks.check_number("strength", strength)
+        if checks.is_concrete(strength) and np.asarray(strength) > 1:
             raise ValueError(f"`strength` must be in [0, 1], got {strength}.")
     found = optax.tree.get_all_with_path(opt_state, "ErrorFeedbackState")
     if len(found) != 1:
@@ -139,5 +139,5 @@ def detached(
         )
     (_, state), *_ = found
     lam = strength(state.step) if callable(strength) else strength
-    own = base.vary(params, axis_name=axis_name)
+    own = axes.vary(params, axis_name=axis_name)
     return jax.tree.map(lambda x, e: (x + lam * e).astype(x.dtype), own, state.error)

@@ -12,14 +12,22 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from delayjax._src.exchange.overlapped import Held, one_step_late
-from delayjax._src.ground import base, collectives, named_arrays, shardings
+from delayjax._src.ground import (
+    axes,
+    collectives,
+    extras,
+    named_arrays,
+    shardings,
+    transforms,
+    trees,
+)
 
 
 def late_reduce(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     mesh: Mesh,
     *,
-    axis_name: base.AxisName = "data",
+    axis_name: axes.AxisName = "data",
     keep_params: bool = False,
     bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> optax.GradientTransformationExtraArgs:
@@ -64,7 +72,7 @@ def late_reduce(
         >>> first, step(x, state, jnp.asarray([[7.0, 9.0]]))[0]
         (Array(0., dtype=float32), Array(-2.5, dtype=float32))
     """
-    names = base.as_names(axis_name)
+    names = axes.as_names(axis_name)
     if not set(names) <= set(mesh.shape):
         raise ValueError(
             f"`mesh` must have the axes {names}, got {tuple(mesh.shape)}: pass the axis"
@@ -94,7 +102,7 @@ def late_reduce(
         return [g / shards for g in total], [jnp.expand_dims(g, 0) for g in fresh]
 
     def send(held, updates, params):
-        base.check_gradients("exchange.late_reduce", updates)
+        extras.check_gradients("exchange.late_reduce", updates)
         left, boxed = jax.tree.flatten(held.gradient)
         paths, structure = jax.tree.flatten_with_path(updates)
         fresh = [
@@ -125,8 +133,9 @@ def _of_each_shard(
             "`exchange.late_reduce` needs gradients that are not summed over"
             f" {', '.join(names)} yet: one for each shard, shape {like.shape}, or of"
             f" shape {like.shape[1:]} and unreduced over {set(names)}. Got {got} at"
-            f" {base.path_name(path)}: take jax.vmap(jax.grad(loss), (None, 0))(params,"
-            " parts of the batch). In a worker's step use exchange.overlapped_mean."
+            f" {trees.path_name(path)}: take jax.vmap(jax.grad(loss), (None, 0))("
+            "params, parts of the batch). In a worker's step use"
+            " exchange.overlapped_mean."
         )
     # only a cast: each device holds its shard's gradient over n
     parts = shardings.partitions(spec)
@@ -146,8 +155,8 @@ def _beside(names: tuple[str, ...], mesh: Mesh, leaf: Any) -> Iterator[Any]:
     if not isinstance(sharding, NamedSharding):
         sharding = jax.typeof(leaf).sharding  # a tracer has it on Explicit axes
     for part in shardings.partitions(sharding.spec):
-        axes = part if isinstance(part, tuple) else (part,)
-        yield tuple(name for name in axes if name in mesh.shape and name not in names)
+        own = part if isinstance(part, tuple) else (part,)
+        yield tuple(name for name in own if name in mesh.shape and name not in names)
 
 
 def _placed_like(leaf: jax.Array, like: Any, mesh: Mesh) -> jax.Array:

@@ -6,15 +6,23 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src.ground import base, collectives
+from delayjax._src.ground import (
+    axes,
+    checks,
+    collectives,
+    dtypes,
+    extras,
+    transforms,
+    trees,
+)
 from delayjax._src.history import late_inners
 
 
 def mean(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     *,
-    axis_name: base.AxisName = "workers",
-    weight: base.Law | None = None,
+    axis_name: axes.AxisName = "workers",
+    weight: extras.Law | None = None,
     bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> optax.GradientTransformationExtraArgs:
     """Feeds `inner` the mean of the workers' gradients.
@@ -51,8 +59,8 @@ def mean(
         Gupta, Zhang and Wang (Rudra), ICDM 2016, arXiv:1509.04210.
     """
     if weight is not None:
-        base.check_function("weight", weight)
-    inner = base.as_transformation("inner", inner)
+        checks.check_function("weight", weight)
+    inner = transforms.as_transformation("inner", inner)
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         collectives.check_fresh("exchange.mean", updates, axis_name)
@@ -61,7 +69,7 @@ def mean(
             handed["stale_params"] = params
         if staleness is not None:
             name = "exchange.mean"
-            updates, staleness = base.take_staleness(
+            updates, staleness = extras.take_staleness(
                 name, updates, staleness, mean=True
             )
         updates, handed["staleness"], _ = average(
@@ -84,8 +92,8 @@ def of_all_workers(extra_args: dict[str, Any]) -> dict[str, Any]:
 def average(
     updates: Any,
     staleness: Any,
-    axis_name: base.AxisName,
-    weight: base.Law | None,
+    axis_name: axes.AxisName,
+    weight: extras.Law | None,
     bucket_bytes: int,
     meanwhile: Any = None,
 ) -> tuple[Any, Any, Any]:
@@ -105,15 +113,15 @@ def average(
         total, done = sums(updates)
         return jax.tree.map(lambda g: g / workers, total), jnp.int32(0), done
     staleness = 0 if staleness is None else staleness
-    ages = base.check_staleness("exchange", staleness, mean=True)
-    exact = base.real_dtype(updates)
+    ages = extras.check_staleness("exchange", staleness, mean=True)
+    exact = dtypes.real_dtype(updates)
 
     def weigh(age):
         answer = 1.0 if weight is None else weight(age.astype(exact))
-        return base.as_scalar("weight(staleness)", answer).astype(exact)
+        return checks.as_scalar("weight(staleness)", answer).astype(exact)
 
     def scaled(operation, tree, factors):
-        factors = base.broadcast("staleness", factors, tree)
+        factors = trees.broadcast("staleness", factors, tree)
         return jax.tree.map(lambda g, f: operation(g, f.astype(g.dtype)), tree, factors)
 
     weights = jax.tree.map(weigh, ages)
@@ -133,5 +141,5 @@ def with_one_age(needed_by: str, updates: Any, staleness: Any) -> tuple[Any, jax
             f"`staleness` handed to `{needed_by}` is a tree, but its gradients have one"
             " age: give the wrapper outside one delay for all leaves."
         )
-    updates, age = base.take_staleness(needed_by, updates, age, mean=True)
+    updates, age = extras.take_staleness(needed_by, updates, age, mean=True)
     return updates, age.astype(jnp.float32)

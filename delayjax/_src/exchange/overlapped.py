@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.exchange import mean as means
-from delayjax._src.ground import base, collectives
+from delayjax._src.ground import axes, checks, collectives, extras, transforms
 from delayjax._src.history import late_inners
 
 
@@ -37,11 +37,11 @@ Send = Callable[[Held, Any, Any], tuple[Held, Any]]
 
 
 def overlapped_mean(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     *,
-    axis_name: base.AxisName = "workers",
+    axis_name: axes.AxisName = "workers",
     keep_params: bool = False,
-    weight: base.Law | None = None,
+    weight: extras.Law | None = None,
     bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> optax.GradientTransformationExtraArgs:
     """Feeds `inner` the mean of the workers' gradients of the step before.
@@ -77,10 +77,10 @@ def overlapped_mean(
         (Array([0., 0.], dtype=float32), Array([-2., -2.], dtype=float32))
     """
     if weight is not None:
-        base.check_function("weight", weight)
+        checks.check_function("weight", weight)
 
     def empty(params):
-        return optax.tree.zeros_like(base.vary(params, axis_name=axis_name))
+        return optax.tree.zeros_like(axes.vary(params, axis_name=axis_name))
 
     def send(held, fresh, params):
         del params
@@ -98,22 +98,22 @@ def overlapped_mean(
 
 def one_step_late(
     name: str,
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     empty: Callable[[Any], Any],
     send: Send,
-    axis_name: base.AxisName,
+    axis_name: axes.AxisName,
     keep_params: bool,
 ) -> optax.GradientTransformationExtraArgs:
     """Feeds `inner` the gradient of the step before; `empty(params)` is the first."""
-    inner = base.as_transformation("inner", inner)
+    inner = transforms.as_transformation("inner", inner)
 
     def init_fn(params):
         inner_state = late_inners.init("inner", inner, params, wrapper=name)
         return OutboxState(
             staleness=jnp.zeros((), jnp.float32),
             outbox=empty(params),
-            age=base.vary(jnp.zeros((), jnp.float32), axis_name=axis_name),
-            value=base.vary(base.as_loss(name, None), axis_name=axis_name),
+            age=axes.vary(jnp.zeros((), jnp.float32), axis_name=axis_name),
+            value=axes.vary(extras.as_loss(name, None), axis_name=axis_name),
             # not the parameters: then one buffer would be donated twice
             stale_params=optax.tree.zeros_like(params) if keep_params else (),
             full=jnp.zeros((), bool),
@@ -138,10 +138,10 @@ def one_step_late(
             kept = extra_args.get("stale_params")
             kept = params if kept is None else kept
             remedy = "call `update(grads, state, params)`"
-            base.require(kept, "params", f"{name}(keep_params=True)", remedy)
+            extras.require(kept, "params", f"{name}(keep_params=True)", remedy)
             # outside of `jit` a copy, so that no buffer is donated twice
             kept = jax.tree.map(
-                lambda x: jnp.copy(x) if base.is_concrete(x) else x, kept
+                lambda x: jnp.copy(x) if checks.is_concrete(x) else x, kept
             )
             handed["stale_params"] = state.stale_params
         gradient = optax.tree.cast_like(mean.gradient, updates)
@@ -152,8 +152,8 @@ def one_step_late(
         return moves, OutboxState(
             staleness=jnp.where(state.full, handed_on, 0.0),
             outbox=outbox,
-            age=base.typed_like(age, state.age),
-            value=base.typed_like(base.as_loss(name, value), state.value),
+            age=axes.typed_like(age, state.age),
+            value=axes.typed_like(extras.as_loss(name, value), state.value),
             stale_params=kept,
             full=jnp.ones((), bool),
             inner_state=inner_state,

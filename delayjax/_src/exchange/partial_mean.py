@@ -10,7 +10,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.exchange import mean as means
-from delayjax._src.ground import base, collectives
+from delayjax._src.ground import axes, checks, collectives, transforms
 from delayjax._src.history import late_inners
 
 Participation = Callable[[jax.Array], ArrayLike]
@@ -35,11 +35,11 @@ class PartialMeanState(NamedTuple):
 
 
 def partial_mean(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     participates: Participation,
     *,
     carry_once: bool = False,
-    axis_name: base.AxisName = "workers",
+    axis_name: axes.AxisName = "workers",
     bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> optax.GradientTransformationExtraArgs:
     """Feeds `inner` the gradients that are there in time, and the late ones later.
@@ -78,8 +78,8 @@ def partial_mean(
     References:
         Li et al. (eager-SGD, with `carry_once`), PPoPP 2020, arXiv:1908.04207.
     """
-    base.check_function("participates", participates)
-    inner = base.as_transformation("inner", inner)
+    checks.check_function("participates", participates)
+    inner = transforms.as_transformation("inner", inner)
 
     def init_fn(params):
         zeros = optax.tree.zeros_like(params)
@@ -87,7 +87,7 @@ def partial_mean(
         return PartialMeanState(
             staleness=jnp.zeros((), jnp.float32),
             step=jnp.zeros((), jnp.int32),
-            carried=base.vary(nothing, axis_name=axis_name),
+            carried=axes.vary(nothing, axis_name=axis_name),
             inner_state=late_inners.init("inner", inner, params, late=False),
         )
 
@@ -95,7 +95,7 @@ def partial_mean(
         collectives.check_fresh("exchange.partial_mean", updates, axis_name)
         workers = collectives.workers_of(axis_name)
         in_time = participates(state.step)
-        in_time = base.as_scalar("participates(step)", in_time, jnp.bool_)
+        in_time = checks.as_scalar("participates(step)", in_time, jnp.bool_)
         name = "exchange.partial_mean"
         updates, age = means.with_one_age(name, updates, staleness)
         fresh = Carried(updates, jnp.int32(1), age)
@@ -119,14 +119,14 @@ def partial_mean(
         return moves, PartialMeanState(
             staleness=handed["staleness"],
             step=state.step + 1,
-            carried=base.typed_like(left, state.carried),
+            carried=axes.typed_like(left, state.carried),
             inner_state=inner_state,
         )
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 
 
-def solo(seconds: ArrayLike, *, axis_name: base.AxisName = "workers") -> Participation:
+def solo(seconds: ArrayLike, *, axis_name: axes.AxisName = "workers") -> Participation:
     """The `participates` of `partial_mean` where the first worker triggers the sum.
 
         p takes part in step t  iff  seconds[t, p] = min_q seconds[t, q]
@@ -156,7 +156,7 @@ def solo(seconds: ArrayLike, *, axis_name: base.AxisName = "workers") -> Partici
 
 
 def majority(
-    key: jax.Array, seconds: ArrayLike, *, axis_name: base.AxisName = "workers"
+    key: jax.Array, seconds: ArrayLike, *, axis_name: axes.AxisName = "workers"
 ) -> Participation:
     """The `participates` of `partial_mean` where a random worker triggers the sum.
 
@@ -179,7 +179,7 @@ def majority(
     References:
         Li et al. (eager-SGD), PPoPP 2020, arXiv:1908.04207, majority allreduce.
     """
-    base.check_key("key", key)
+    checks.check_key("key", key)
     after_first = _after_first(seconds, axis_name)
 
     def participates(step):
@@ -191,11 +191,11 @@ def majority(
 
 
 def _after_first(
-    seconds: Any, axis_name: base.AxisName
+    seconds: Any, axis_name: axes.AxisName
 ) -> Callable[[Any], tuple[jax.Array, jax.Array]]:
     """A function of the step: seconds after the first arrival, [P], and this rank."""
     seconds = collectives.check_table("seconds", seconds)
-    if base.is_concrete(seconds) and not np.isfinite(seconds).all():
+    if checks.is_concrete(seconds) and not np.isfinite(seconds).all():
         raise ValueError(
             "`seconds` must be finite, got nan or inf: for a worker that never arrives"
             " use a time later than all others."

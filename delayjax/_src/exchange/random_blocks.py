@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from delayjax._src.exchange.error_feedback import Compressor
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
 
 
 def random_blocks(key: jax.Array, fraction: float) -> Compressor:
@@ -31,8 +31,8 @@ def random_blocks(key: jax.Array, fraction: float) -> Compressor:
     References:
         Xu and Huang (DEF), ICML 2022, arXiv:2004.05298; `URSB` of its code anxuthu/DEF.
     """
-    base.check_key("key", key)
-    base.check_number("fraction", fraction, positive=True)
+    checks.check_key("key", key)
+    checks.check_number("fraction", fraction, positive=True)
     if fraction > 1:
         raise ValueError(f"`fraction` must be in (0, 1], got {fraction}.")
 

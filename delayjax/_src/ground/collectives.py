@@ -8,16 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from delayjax._src.ground import base, xla
+from delayjax._src.ground import axes, checks, extras, trees, xla
 
 BUCKET_BYTES = 4 * 2**20
 """Leaves with at least so many bytes travel alone, smaller leaves together."""
 
 
-def workers_of(axis_name: base.AxisName) -> int:
+def workers_of(axis_name: axes.AxisName) -> int:
     """The number of workers along an axis, or along several axes together."""
     try:
-        return math.prod(jax.lax.axis_size(name) for name in base.as_names(axis_name))
+        return math.prod(jax.lax.axis_size(name) for name in axes.as_names(axis_name))
     except NameError:
         raise NameError(
             f"There is no axis {axis_name!r} here: take the step in workers.simulate"
@@ -25,9 +25,9 @@ def workers_of(axis_name: base.AxisName) -> int:
         ) from None
 
 
-def is_inside(axis_name: base.AxisName) -> bool:
+def is_inside(axis_name: axes.AxisName) -> bool:
     """Whether this is the step of one worker: one of the axes is mapped or manual."""
-    for name in base.as_names(axis_name):
+    for name in axes.as_names(axis_name):
         try:
             jax.lax.axis_size(name)
         except NameError:
@@ -38,8 +38,8 @@ def is_inside(axis_name: base.AxisName) -> bool:
 
 def check_table(name: str, table: Any, kinds: str = "fiu") -> Any:
     """A table of numbers [T, P], which may be traced, of NumPy's `kinds` of dtype."""
-    table = base.as_array(name, table)
-    table = np.asarray(table) if base.is_concrete(table) else table
+    table = checks.as_array(name, table)
+    table = np.asarray(table) if checks.is_concrete(table) else table
     if table.ndim != 2 or table.size == 0 or table.dtype.kind not in kinds:
         raise ValueError(
             f"`{name}` must have shape [T, P], with numbers in a row for each step and"
@@ -49,7 +49,7 @@ def check_table(name: str, table: Any, kinds: str = "fiu") -> Any:
 
 
 def row_of(
-    name: str, table: jax.Array, step: Any, axis_name: base.AxisName
+    name: str, table: jax.Array, step: Any, axis_name: axes.AxisName
 ) -> tuple[jax.Array, jax.Array]:
     """The row [P] of a step in a table [T, P] that repeats, and this worker's index."""
     workers = workers_of(axis_name)
@@ -61,28 +61,28 @@ def row_of(
     return table[step % table.shape[0]], jax.lax.axis_index(axis_name)
 
 
-def check_fresh(needed_by: str, updates: Any, axis_name: base.AxisName) -> None:
+def check_fresh(needed_by: str, updates: Any, axis_name: axes.AxisName) -> None:
     """Checks that gradients are floating point and not yet summed over the workers."""
-    base.check_gradients(needed_by, updates)
+    extras.check_gradients(needed_by, updates)
     # under vmap and pmap no type tells which arrays are summed
-    names = base.varies_over(base.vary(jnp.zeros(()), axis_name=axis_name))
+    names = axes.varies_over(axes.vary(jnp.zeros(()), axis_name=axis_name))
     for path, leaf in jax.tree.leaves_with_path(updates):
-        if names & set(base.as_names(axis_name)) - base.varies_over(leaf):
+        if names & set(axes.as_names(axis_name)) - axes.varies_over(leaf):
             raise ValueError(
                 f"`{needed_by}` got a gradient that is the same on all workers, at"
-                f" {base.path_name(path)}: it is summed already. Take it at"
+                f" {trees.path_name(path)}: it is summed already. Take it at"
                 " workers.vary(params), exchange it once, and put optax.MultiSteps"
                 " inside of the exchange."
             )
 
 
-def sums(tree: Any, axis_name: base.AxisName, bucket_bytes: int) -> Any:
+def sums(tree: Any, axis_name: axes.AxisName, bucket_bytes: int) -> Any:
     """The sum of each leaf over the workers, small leaves joined up to `bucket_bytes`.
 
     Larger leaves are sent alone: a compiler hides a whole collective, but not pieces
     that it must first put together.
     """
-    tree = base.vary(tree, axis_name=axis_name)
+    tree = axes.vary(tree, axis_name=axis_name)
     if not crosses_devices(axis_name):
         return xla.psum(tree, axis_name)
     parcels = _Parcels(tree, _joined_up_to(axis_name, bucket_bytes))
@@ -90,7 +90,7 @@ def sums(tree: Any, axis_name: base.AxisName, bucket_bytes: int) -> Any:
 
 
 def sums_beside(
-    meanwhile: Any, tree: Any, axis_name: base.AxisName, bucket_bytes: int
+    meanwhile: Any, tree: Any, axis_name: axes.AxisName, bucket_bytes: int
 ) -> tuple[Any, Any]:
     """`sums` of `tree`, and `meanwhile`, which is computed while they are under way.
 
@@ -99,7 +99,7 @@ def sums_beside(
     computation of `meanwhile`. Otherwise a compiler schedules the use in front of that
     computation.
     """
-    tree = base.vary(tree, axis_name=axis_name)
+    tree = axes.vary(tree, axis_name=axis_name)
     if not crosses_devices(axis_name):
         return xla.psum(tree, axis_name), meanwhile
     parcels = _Parcels(tree, _joined_up_to(axis_name, bucket_bytes))
@@ -113,9 +113,9 @@ def sums_beside(
 
 def whole(share: jax.Array, axis_name: str, along: int = 0) -> jax.Array:
     """The shares of all workers in one array, the same on all of them."""
-    share = base.vary(share, axis_name=axis_name)
+    share = axes.vary(share, axis_name=axis_name)
     # under `vmap` the result is not typed as the same, but no longer batched
-    to = "invarying" if axis_name in base.varies_over(share) else "varying"
+    to = "invarying" if axis_name in axes.varies_over(share) else "varying"
     return jax.lax.all_gather(share, axis_name, axis=along, tiled=True, to=to)
 
 
@@ -124,25 +124,25 @@ def is_sent() -> bool:
     return bool(jax.sharding.get_abstract_mesh().manual_axes)
 
 
-def crosses_devices(axis_name: base.AxisName) -> bool:
+def crosses_devices(axis_name: axes.AxisName) -> bool:
     """Whether a sum over the workers is sent from device to device.
 
     Workers are devices, or several simulated ones lie on each device of a mesh whose
     axis has their axis' name.
     """
     mesh = jax.sharding.get_abstract_mesh()
-    named = (mesh.shape.get(name, 1) for name in base.as_names(axis_name))
+    named = (mesh.shape.get(name, 1) for name in axes.as_names(axis_name))
     return is_sent() or any(size > 1 for size in named)
 
 
-def _joined_up_to(axis_name: base.AxisName, bucket_bytes: int) -> int:
+def _joined_up_to(axis_name: axes.AxisName, bucket_bytes: int) -> int:
     """`bucket_bytes`, or 0 if joined leaves might differ over more axes than alone.
 
     Types tell over which axes a leaf differs where workers are devices. Under `vmap`
     nothing does, and a sum over some of the axes would differ over the others.
     """
     further = set(jax.sharding.get_abstract_mesh().axis_names)
-    return bucket_bytes if is_sent() or further <= set(base.as_names(axis_name)) else 0
+    return bucket_bytes if is_sent() or further <= set(axes.as_names(axis_name)) else 0
 
 
 class _Parcels:
@@ -153,7 +153,7 @@ class _Parcels:
         # joined, a leaf would lose its sharding over the mesh's other axes
         alone = {i for i, x in enumerate(self._leaves) if xla.may_be_sharded(x)}
         # joined, a leaf would differ over the axes of its neighbors too
-        kinds = [base.varies_over(leaf) for leaf in self._leaves]
+        kinds = [axes.varies_over(leaf) for leaf in self._leaves]
         self._buckets = buckets(self._leaves, bucket_bytes, alone, kinds)
         self.joined = {
             n: jnp.concatenate([self._leaves[i].ravel() for i in bucket])

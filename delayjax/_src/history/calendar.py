@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from delayjax._src.ground import base
+from delayjax._src.ground import dtypes, trees
 from delayjax._src.history import ring as rings
 
 
@@ -23,7 +23,7 @@ def init(tree: Any, capacity: int) -> Calendar:
     """An empty calendar of items like `tree`: arrays, or shapes with shardings."""
 
     def wide(leaf):
-        dtype = base.wide_dtype(leaf)
+        dtype = dtypes.wide_dtype(leaf)
         if isinstance(leaf, jax.ShapeDtypeStruct):
             return jnp.zeros_like(leaf, dtype=dtype)
         return jnp.asarray(leaf, dtype)
@@ -77,10 +77,10 @@ def take(calendar: Calendar, like: Any) -> tuple[Calendar, Any, jax.Array]:
 
 def _check_like(path: Any, leaf: Any, held: jax.Array) -> None:
     """Checks that an item fits into its slots."""
-    fits = base.wide_dtype(leaf, held) == held.dtype
+    fits = dtypes.wide_dtype(leaf, held) == held.dtype
     if jnp.shape(leaf) != held.shape[1:] or not fits:
         raise ValueError(
-            f"`tree` must be like the calendar's items: {base.path_name(path)} is"
+            f"`tree` must be like the calendar's items: {trees.path_name(path)} is"
             f" {jnp.result_type(leaf)}{list(jnp.shape(leaf))}, and its slots hold"
             f" {held.dtype}{list(held.shape[1:])}."
         )

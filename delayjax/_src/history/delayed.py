@@ -8,7 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src.ground import base, collectives, named_arrays, xla
+from delayjax._src.ground import (
+    axes,
+    checks,
+    collectives,
+    extras,
+    named_arrays,
+    transforms,
+    trees,
+    xla,
+)
 from delayjax._src.history import delays, late_inners
 from delayjax._src.history import ring as rings
 
@@ -33,15 +42,15 @@ class DelayedState(NamedTuple):
 
 
 def delayed(
-    inner: base.Transformation,
-    delay: base.Delay,
+    inner: transforms.Transformation,
+    delay: extras.Delay,
     *,
     max_delay: Any = None,
     keep_params: bool = False,
     warmup: Warmup = "fresh",
     history: rings.Storage | None = None,
     hand_staleness: bool = True,
-    axis_name: base.AxisName = "workers",
+    axis_name: axes.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """Feeds `inner` the gradient of `delay(step)` steps ago.
 
@@ -106,19 +115,19 @@ def delayed(
         Langford, Smola and Zinkevich, Slow learners are fast, NIPS 2009,
         arXiv:0911.0491, algorithm 1 (delayed SGD; its first tau steps are "skip").
     """
-    inner = base.as_transformation("inner", inner)
-    axis_name = base.as_names(axis_name)
+    inner = transforms.as_transformation("inner", inner)
+    axis_name = axes.as_names(axis_name)
     delay, max_delay = named_arrays.unboxed((delay, max_delay))
-    for one in jax.tree.leaves(delay, is_leaf=base.is_function):
+    for one in jax.tree.leaves(delay, is_leaf=trees.is_function):
         if not callable(one):
-            base.check_number("delay", one)
+            checks.check_number("delay", one)
         if max_delay is None and not isinstance(one, (int, np.integer)):
             raise ValueError(
                 "`max_delay` must be given where `delay` is no Python int, got"
                 f" {one!r}: it fixes the number of gradients kept."
             )
     bounds = delay if max_delay is None else max_delay
-    max_delay = jax.tree.map(lambda one: base.check_bound("max_delay", one), bounds)
+    max_delay = jax.tree.map(lambda one: checks.check_bound("max_delay", one), bounds)
     _check_within(delay, max_delay)
     if warmup not in ("fresh", "skip", "zeros"):
         raise ValueError(
@@ -127,12 +136,12 @@ def delayed(
     history = rings.plain if history is None else rings.check_storage(history)
     beside = history.beside or rings.plain
     deepest = max(jax.tree.leaves(max_delay), default=0)
-    one_staleness = base.is_leaf(delay) and base.is_leaf(max_delay)
+    one_staleness = trees.is_leaf(delay) and trees.is_leaf(max_delay)
 
     def per_leaf(name, value, tree):
         if one_staleness:
             return value
-        return base.broadcast(name, value, named_arrays.unboxed(tree))
+        return trees.broadcast(name, value, named_arrays.unboxed(tree))
 
     def like_origin(bound):
         return Origin(bound, value=deepest, params=bound if keep_params else ())
@@ -140,7 +149,7 @@ def delayed(
     def remember(storage, ring, fresh, tau, max_delay):
         """Stores `fresh` and reads the item of `tau` steps ago, or `fresh` itself."""
         held = _kept(fresh, max_delay)
-        bounds = jax.tree.leaves(base.broadcast("max_delay", max_delay, fresh))
+        bounds = jax.tree.leaves(trees.broadcast("max_delay", max_delay, fresh))
         _check_depth(ring, [bound for bound in bounds if bound > 0])
         ring = storage.push(ring, held)
         stored = storage.read(ring, tau, held)
@@ -160,7 +169,7 @@ def delayed(
             value=jnp.zeros((), jnp.result_type(float)),
             params=params if keep_params else (),
         )
-        varying, origin = base.vary((params, origin), axis_name=axis_name)
+        varying, origin = axes.vary((params, origin), axis_name=axis_name)
         return DelayedState(
             staleness=origin.age,
             gradients=_init(history, varying, max_delay),
@@ -171,11 +180,11 @@ def delayed(
     def update_fn(
         updates, state, params=None, *, staleness=None, value=None, **extra_args
     ):
-        base.check_gradients("delayed", updates)
+        extras.check_gradients("delayed", updates)
         step = state.gradients.pushed
         kept = step - state.gradients.first  # fewer than steps once it was resized
         asked = jax.tree.map(
-            lambda d: delays.ask(d, step), delay, is_leaf=base.is_function
+            lambda d: delays.ask(d, step), delay, is_leaf=trees.is_function
         )
         oldest = deepest if warmup == "zeros" else kept
         tau = jax.tree.map(
@@ -184,14 +193,14 @@ def delayed(
             per_leaf("max_delay", max_delay, updates),
         )
         given = 0 if staleness is None else staleness
-        updates, age = base.take_staleness("delayed", updates, given)
+        updates, age = extras.take_staleness("delayed", updates, given)
         stale_params, snapshot = extra_args.pop("stale_params", None), ()
         if keep_params:
             is_fresh = staleness is None and stale_params is None
             name = "params" if is_fresh else "stale_params"
             snapshot = params if is_fresh else stale_params
-            base.require(snapshot, name, "delayed(keep_params=True)", _REMEDY[name])
-        loss = base.as_loss("delayed", value)
+            extras.require(snapshot, name, "delayed(keep_params=True)", _REMEDY[name])
+        loss = extras.as_loss("delayed", value)
         origin = Origin(per_leaf("staleness", age, updates), loss, snapshot)
         # the largest staleness of any leaf
         oldest_used = functools.reduce(jnp.maximum, jax.tree.leaves(tau), jnp.int32(0))
@@ -204,7 +213,7 @@ def delayed(
         )
         stale = _poisoned(stale, asked)
         staleness = jax.tree.map(jnp.add, origin.age, tau)
-        staleness = base.typed_like(staleness, state.staleness)
+        staleness = axes.typed_like(staleness, state.staleness)
         handed: dict[str, Any] = {"staleness": staleness} if hand_staleness else {}
         if keep_params:
             handed["stale_params"] = origin.params
@@ -269,37 +278,37 @@ def _poisoned(stale: Any, asked: Any) -> Any:
             return leaf
         return jnp.where(jnp.isnan(asked), jnp.asarray(jnp.nan, leaf.dtype), leaf)
 
-    return jax.tree.map(poison, stale, base.broadcast("delay", asked, stale))
+    return jax.tree.map(poison, stale, trees.broadcast("delay", asked, stale))
 
 
 def _check_within(delay: Any, max_delay: Any) -> None:
     """Checks that no delay that is known is larger than what is kept."""
 
     def check(one, bound):
-        is_number = not callable(one) and base.is_concrete(one)
-        if is_number and base.known(one) > bound:
+        is_number = not callable(one) and checks.is_concrete(one)
+        if is_number and checks.known(one) > bound:
             raise ValueError(
                 f"`delay` must be at most `max_delay` = {bound}, got {one}: raise"
                 " `max_delay`, which costs one gradient a step."
             )
 
-    if base.is_leaf(delay):
+    if trees.is_leaf(delay):
         for bound in jax.tree.leaves(max_delay):
             check(delay, bound)
-    elif base.is_leaf(max_delay):
-        for one in jax.tree.leaves(delay, is_leaf=base.is_function):
+    elif trees.is_leaf(max_delay):
+        for one in jax.tree.leaves(delay, is_leaf=trees.is_function):
             check(one, max_delay)
     else:  # prefix trees of one another, or of a third tree
-        deep = jax.tree.structure(delay, is_leaf=base.is_function)
+        deep = jax.tree.structure(delay, is_leaf=trees.is_function)
         if deep == jax.tree.structure(max_delay):
-            jax.tree.map(check, delay, max_delay, is_leaf=base.is_function)
+            jax.tree.map(check, delay, max_delay, is_leaf=trees.is_function)
 
 
 def _kept(tree: Any, max_delay: Any) -> Any:
     """`tree` with None in place of the leaves that need no history."""
     return jax.tree.map(
         lambda node, bound: node if any(jax.tree.leaves(bound)) else None,
-        *(tree, base.broadcast("max_delay", max_delay, tree)),
+        *(tree, trees.broadcast("max_delay", max_delay, tree)),
         is_leaf=named_arrays.is_box,
     )
 
@@ -316,8 +325,8 @@ def _check_structures(
 
     Their shapes are checked where they are stored.
     """
-    trees = named_arrays.unboxed((updates, updates if params is None else params))
-    got, wanted = map(jax.tree.structure, trees)
+    bare = named_arrays.unboxed((updates, updates if params is None else params))
+    got, wanted = map(jax.tree.structure, bare)
     if got != wanted:
         raise ValueError(
             f"`updates` must have the structure of the parameters, {wanted}, got {got}."

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import base, collectives
+from delayjax._src.ground import axes, checks, collectives, transforms
 
 
 def uniform(
@@ -21,8 +21,8 @@ def uniform(
     low: ArrayLike,
     high: ArrayLike,
     *,
-    axis_name: base.AxisName | None = None,
-) -> base.Schedule:
+    axis_name: axes.AxisName | None = None,
+) -> transforms.Schedule:
     """Draws each delay from `low` to `high` with the same probability.
 
         P(delay(t) = k) = 1 / (high - low + 1),  k = low, ..., high
@@ -38,9 +38,9 @@ def uniform(
         >>> sorted({int(delay(step)) for step in range(50)})
         [2, 3, 4]
     """
-    base.check_key("key", key)
+    checks.check_key("key", key)
     low, high = _steps("low", low), _steps("high", high)
-    known = base.is_concrete(low) and base.is_concrete(high)
+    known = checks.is_concrete(low) and checks.is_concrete(high)
     if known and np.asarray(low) > np.asarray(high):
         raise ValueError(f"`low` must not exceed `high`, got {low} and {high}.")
     return lambda step: jax.random.randint(
@@ -49,8 +49,8 @@ def uniform(
 
 
 def geometric(
-    key: jax.Array, mean: ArrayLike, *, axis_name: base.AxisName | None = None
-) -> base.Schedule:
+    key: jax.Array, mean: ArrayLike, *, axis_name: axes.AxisName | None = None
+) -> transforms.Schedule:
     """Draws the staleness of many workers with memoryless service times.
 
         P(delay(t) = k) = (1 - q) q^k,  q = mean / (1 + mean),  k = 0, 1, 2, ...
@@ -70,8 +70,8 @@ def geometric(
     References:
         Mitliagkas et al., Asynchrony begets momentum, 2016, arXiv:1605.09774.
     """
-    base.check_key("key", key)
-    base.check_number("mean", mean)
+    checks.check_key("key", key)
+    checks.check_number("mean", mean)
 
     def delay(step):
         success = 1.0 / (1.0 + jnp.asarray(mean, jnp.float32))
@@ -82,8 +82,8 @@ def geometric(
 
 
 def poisson(
-    key: jax.Array, mean: ArrayLike, *, axis_name: base.AxisName | None = None
-) -> base.Schedule:
+    key: jax.Array, mean: ArrayLike, *, axis_name: axes.AxisName | None = None
+) -> transforms.Schedule:
     """Draws delays with the spread of many independent arrivals.
 
         P(delay(t) = k) = mean^k exp(-mean) / k!,  k = 0, 1, 2, ...
@@ -98,19 +98,19 @@ def poisson(
         >>> bool(abs(draws.var() - 4.0) < 0.2)
         True
     """
-    base.check_key("key", key)
-    base.check_number("mean", mean)
+    checks.check_key("key", key)
+    checks.check_number("mean", mean)
 
     def delay(step):
         rate = jnp.asarray(mean, jnp.float32)
         if axis_name is not None:  # jax's sampler loops with its rate in the carry
-            rate = base.vary(rate, axis_name=axis_name)
+            rate = axes.vary(rate, axis_name=axis_name)
         return jax.random.poisson(_draw_key(key, step, axis_name), rate, (), jnp.int32)
 
     return delay
 
 
-def from_trace(staleness: ArrayLike | Sequence[int]) -> base.Schedule:
+def from_trace(staleness: ArrayLike | Sequence[int]) -> transforms.Schedule:
     """Repeats a simulated or logged staleness: delay(t) = staleness[t mod T].
 
     Args:
@@ -133,8 +133,8 @@ def from_trace(staleness: ArrayLike | Sequence[int]) -> base.Schedule:
 
 
 def per_worker(
-    delays: ArrayLike, *, axis_name: base.AxisName = "workers"
-) -> base.Schedule:
+    delays: ArrayLike, *, axis_name: axes.AxisName = "workers"
+) -> transforms.Schedule:
     """Takes a delay for each worker from a table: delay(t) = delays[t mod T, worker].
 
     Args:
@@ -158,7 +158,7 @@ def per_worker(
 
 def ask(delay: Any, step: jax.Array) -> jax.Array:
     """The delay at `step`: an integer, or a floored float []."""
-    asked = base.as_scalar("delay(step)", delay(step) if callable(delay) else delay)
+    asked = checks.as_scalar("delay(step)", delay(step) if callable(delay) else delay)
     return asked if jnp.issubdtype(asked.dtype, jnp.integer) else jnp.floor(asked)
 
 
@@ -167,18 +167,20 @@ def clip(asked: jax.Array, oldest: jax.Array) -> jax.Array:
     return jnp.clip(asked, 0, oldest.astype(asked.dtype)).astype(jnp.int32)
 
 
-def _draw_key(key: jax.Array, step: Any, axis_name: base.AxisName | None) -> jax.Array:
+def _draw_key(key: jax.Array, step: Any, axis_name: axes.AxisName | None) -> jax.Array:
     key = jax.random.fold_in(key, step)
     if axis_name is None:
         return key
-    return jax.random.fold_in(key, jax.lax.axis_index(base.as_names(axis_name)))
+    return jax.random.fold_in(key, jax.lax.axis_index(axes.as_names(axis_name)))
 
 
 def _steps(name: str, values: Any) -> jax.Array:
     """Numbers of steps as int32, of any shape."""
     known = values if isinstance(values, jax.Array) else np.asarray(values)
     is_valid = known.size == 0 or jnp.issubdtype(known.dtype, jnp.integer)
-    if base.is_concrete(known) and is_valid:  # `uniform` adds one to its largest delay
+    if (
+        checks.is_concrete(known) and is_valid
+    ):  # `uniform` adds one to its largest delay
         is_valid = ((np.asarray(known) >= 0) & (np.asarray(known) < 2**31 - 1)).all()
     if not is_valid:
         raise ValueError(

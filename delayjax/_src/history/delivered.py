@@ -8,7 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src.ground import base, collectives
+from delayjax._src.ground import (
+    axes,
+    checks,
+    collectives,
+    dtypes,
+    extras,
+    transforms,
+    trees,
+)
 from delayjax._src.history import calendar as calendars
 from delayjax._src.history import delays, late_inners
 
@@ -34,13 +42,13 @@ class DeliveredState(NamedTuple):
 
 
 def delivered(
-    inner: base.Transformation,
-    delay: base.Delay,
+    inner: transforms.Transformation,
+    delay: extras.Delay,
     *,
     max_delay: int | None = None,
     keep_params: bool = False,
     idle: Idle = "hold",
-    axis_name: base.AxisName = "workers",
+    axis_name: axes.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """Feeds `inner` each gradient once, `delay(step)` steps after it was computed.
 
@@ -110,22 +118,22 @@ def delivered(
         (gradient descent by the sum of the gradients that arrive in a round). The means
         that `inner` is told, and `idle`, are ours.
     """
-    inner = base.as_transformation("inner", inner)
-    axis_name = base.as_names(axis_name)
-    if not base.is_leaf(delay):
+    inner = transforms.as_transformation("inner", inner)
+    axis_name = axes.as_names(axis_name)
+    if not trees.is_leaf(delay):
         raise ValueError(
             f"`delay` must be one delay for all leaves, got {delay!r}: a gradient"
             " arrives as a whole. `delayed` takes a tree."
         )
     if not callable(delay):
-        base.check_number("delay", delay)
+        checks.check_number("delay", delay)
     if max_delay is None and not isinstance(delay, (int, np.integer)):
         raise ValueError(
             "`max_delay` must be given where `delay` is no Python int, got"
             f" {delay!r}: it fixes the number of gradients kept."
         )
     bound = delay if max_delay is None else max_delay
-    longest = base.check_bound("max_delay", bound)
+    longest = checks.check_bound("max_delay", bound)
     if idle not in ("hold", "zeros"):
         raise ValueError(f'`idle` must be "hold" or "zeros", got {idle!r}.')
 
@@ -137,14 +145,14 @@ def delivered(
             value=jnp.zeros((), jnp.result_type(float)),
             params=params if keep_params else (),
         )
-        in_flight = calendars.init(base.vary(item, axis_name=axis_name), longest + 1)
+        in_flight = calendars.init(axes.vary(item, axis_name=axis_name), longest + 1)
         arrived = jnp.zeros((), jnp.int32)
         if collectives.is_inside(axis_name):  # a delay's type: do workers' ones differ?
             like = delays.ask(delay, in_flight.step)
-            arrived, due = base.typed_like((arrived, in_flight.due), (like, like))
+            arrived, due = axes.typed_like((arrived, in_flight.due), (like, like))
             in_flight = in_flight._replace(due=due)
         return DeliveredState(
-            staleness=base.vary(jnp.zeros((), jnp.float32), axis_name=axis_name),
+            staleness=axes.vary(jnp.zeros((), jnp.float32), axis_name=axis_name),
             arrived=arrived,
             in_flight=in_flight,
             inner_state=inner_state,
@@ -153,7 +161,7 @@ def delivered(
     def update_fn(
         updates, state, params=None, *, staleness=None, value=None, **extra_args
     ):
-        base.check_gradients("delivered", updates)
+        extras.check_gradients("delivered", updates)
         _check_depth(state.in_flight, longest)
         asked = delays.ask(delay, state.in_flight.step)
         wait = delays.clip(asked, jnp.int32(longest))
@@ -163,11 +171,11 @@ def delivered(
             is_fresh = staleness is None and stale_params is None
             name = "params" if is_fresh else "stale_params"
             snapshot = params if is_fresh else stale_params
-            base.require(snapshot, name, "delivered(keep_params=True)", _REMEDY[name])
+            extras.require(snapshot, name, "delivered(keep_params=True)", _REMEDY[name])
         fresh = Item(
             gradient=_poisoned(updates, asked),
             age=age + wait.astype(jnp.float32),
-            value=base.as_loss("delivered", value),
+            value=extras.as_loss("delivered", value),
             params=snapshot,
         )
         in_flight = calendars.add(state.in_flight, fresh, wait)
@@ -175,10 +183,12 @@ def delivered(
         parts = jnp.maximum(arrived, 1).astype(jnp.float32)
 
         def mean_or(summed, now):
-            mean, other = base.alike(operator.truediv(*base.alike(summed, parts)), now)
+            mean, other = dtypes.alike(
+                operator.truediv(*dtypes.alike(summed, parts)), now
+            )
             return jnp.where(arrived > 0, mean, other).astype(jnp.result_type(now))
 
-        mean_age = base.typed_like(total.age / parts, state.staleness)
+        mean_age = axes.typed_like(total.age / parts, state.staleness)
         handed: dict[str, Any] = {"staleness": mean_age}
         if value is not None:
             handed["value"] = mean_or(total.value, value)
@@ -210,12 +220,12 @@ _REMEDY = {
 def _with_one_age(updates: Any, staleness: Any) -> tuple[Any, jax.Array]:
     """A gradient that comes in, and its staleness, float32 []."""
     age = 0 if staleness is None else staleness
-    if not base.is_leaf(age):
+    if not trees.is_leaf(age):
         raise TypeError(
             "`staleness` handed to `delivered` is a tree, but its gradients arrive as a"
             " whole: give the wrapper outside one delay for all leaves."
         )
-    updates, age = base.take_staleness("delivered", updates, age, mean=True)
+    updates, age = extras.take_staleness("delivered", updates, age, mean=True)
     return updates, age.astype(jnp.float32)
 
 
@@ -241,12 +251,12 @@ def _check_depth(in_flight: calendars.Calendar, longest: int) -> None:
 
 def _check_held(arrived: jax.Array, moves: Any, axis_name: tuple[str, ...]) -> None:
     """Checks that `inner` has not summed over workers of which some receive nothing."""
-    own = base.varies_over(arrived) & set(axis_name)
+    own = axes.varies_over(arrived) & set(axis_name)
     for path, leaf in jax.tree.leaves_with_path(moves):
-        if own - base.varies_over(leaf):
+        if own - axes.varies_over(leaf):
             raise ValueError(
                 '`idle` must be "zeros" where `inner` sums over workers that have'
                 f' delays of their own, got "hold": the update at'
-                f" {base.path_name(path)} is the same on all workers, but only some of"
+                f" {trees.path_name(path)} is the same on all workers, but only some of"
                 " them have received a gradient."
             )

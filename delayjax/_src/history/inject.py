@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src.ground import base
+from delayjax._src.ground import extras, transforms
 from delayjax._src.history import late_inners
 
 
@@ -18,7 +18,7 @@ class InjectStalenessState(NamedTuple):
 
 
 def inject_staleness(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
 ) -> optax.GradientTransformationExtraArgs:
     """Hands `inner` a staleness that is a leaf of the state.
 
@@ -39,7 +39,7 @@ def inject_staleness(
         >>> float(tx.update(jnp.ones(()), state)[0])
         -0.25
     """
-    inner = base.as_transformation("inner", inner)
+    inner = transforms.as_transformation("inner", inner)
 
     def init_fn(params):
         inner_state = late_inners.init("inner", inner, params, late=False)
@@ -47,9 +47,9 @@ def inject_staleness(
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         name = "inject_staleness"
-        updates, total = base.take_staleness(name, updates, state.staleness)
+        updates, total = extras.take_staleness(name, updates, state.staleness)
         if staleness is not None:
-            updates, given = base.take_staleness(name, updates, staleness, mean=True)
+            updates, given = extras.take_staleness(name, updates, staleness, mean=True)
             total = jax.tree.map(lambda age: age + total, given)
         updates, inner_state = inner.update(
             updates, state.inner_state, params, staleness=total, **extra_args

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from delayjax._src.ground import base, named_arrays, xla
+from delayjax._src.ground import checks, named_arrays, trees, xla
 from delayjax._src.history import calendar as calendars
 from delayjax._src.history import ring as rings
 from delayjax._src.history import vmap_axes
@@ -157,8 +157,8 @@ _RESIZE = {rings.Ring: _resize, calendars.Calendar: _resize_calendar}
 def _check_new(slots: Any, old: Any, clock: Any) -> None:
     """Checks that a history is as `init` makes it."""
     # a single leaf with a depth of 0 has no slots either
-    is_stripped = slots is None and old is not None and not base.is_leaf(old)
-    is_used = base.is_concrete(clock) and np.any(np.asarray(clock) > 0)
+    is_stripped = slots is None and old is not None and not trees.is_leaf(old)
+    is_used = checks.is_concrete(clock) and np.any(np.asarray(clock) > 0)
     if is_stripped or is_used:
         held = "no slots" if is_stripped else f"{clock} items pushed"
         raise ValueError(
@@ -183,7 +183,7 @@ def _depth_axis(path: Any, new: jax.Array, old: jax.Array) -> int | None:
     if len(axes) > 1 or new.ndim != old.ndim or not fits:
         raise ValueError(
             f"`like` must differ in its depth and precision alone:"
-            f" {base.path_name(path)} is {new.dtype}{list(new.shape)}, and was"
+            f" {trees.path_name(path)} is {new.dtype}{list(new.shape)}, and was"
             f" {old.dtype}{list(old.shape)}."
         )
     return axes[0] if axes else None

@@ -10,7 +10,7 @@ import numpy as np
 import optax
 from jax.typing import DTypeLike
 
-from delayjax._src.ground import base, named_arrays, xla
+from delayjax._src.ground import checks, named_arrays, trees, xla
 
 
 class Ring(NamedTuple):
@@ -58,11 +58,11 @@ def init_by(empty: Callable[..., jax.Array], tree: Any, capacity: Any) -> Ring:
     """`init`, with a function of one item's zeros and the number of slots."""
 
     def slots_of(leaf, depth):
-        depth = base.check_bound("capacity", depth, at_least=1)
+        depth = checks.check_bound("capacity", depth, at_least=1)
         dtype = jnp.dtype(jnp.result_type(leaf))
         return empty(xla.zeros_sharded_as(leaf, xla.BITS.get(dtype, dtype)), depth)
 
-    depths = jax.tree.leaves(base.broadcast("capacity", capacity, tree))
+    depths = jax.tree.leaves(trees.broadcast("capacity", capacity, tree))
     slots = list(map(slots_of, jax.tree.leaves(tree), depths))
     clocks = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
     return Ring(named_arrays.stacked(tree, slots), *clocks)
@@ -112,7 +112,7 @@ def push_by(
         fits = fits or np.promote_types(dtype, own) == own
         if jnp.shape(item) != held.shape[1:] or not fits:
             raise ValueError(
-                f"`tree` must be like the ring's items: {base.path_name(path)} is"
+                f"`tree` must be like the ring's items: {trees.path_name(path)} is"
                 f" {dtype}{list(jnp.shape(item))}, and its slots hold"
                 f" {own}{list(held.shape[1:])}."
             )
@@ -170,7 +170,7 @@ def read_by(
         item = opened(kept, jnp.shape(leaf)) if opened else kept
         return xla.from_bits(item, jnp.result_type(leaf))
 
-    ages = jax.tree.leaves(base.broadcast("age", age, like))
+    ages = jax.tree.leaves(trees.broadcast("age", age, like))
     leaves, structure = jax.tree.flatten(like)
     taken = map(take, jax.tree.leaves(ring.slots), ages, leaves)
     return jax.tree.unflatten(structure, list(taken))
@@ -214,7 +214,7 @@ def cast(dtype: DTypeLike, *, storage: Storage | None = None) -> Storage:
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             raise TypeError(
                 "`cast` stores real floating-point leaves, got"
-                f" {jnp.result_type(leaf)} at {base.path_name(path)}."
+                f" {jnp.result_type(leaf)} at {trees.path_name(path)}."
             )
         return _as(leaf, dtype)
 

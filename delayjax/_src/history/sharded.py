@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from delayjax._src.ground import base, collectives, xla
+from delayjax._src.ground import axes, checks, collectives, trees, xla
 from delayjax._src.history import ring as rings
 
 COLUMNS = 128  # the width of a tile of a TPU's memory
@@ -18,7 +18,7 @@ arrays, and can restore each other's checkpoints."""
 
 
 def sharded(
-    axis_name: base.AxisName,
+    axis_name: axes.AxisName,
     *,
     mesh: Mesh | None = None,
     num_workers: int | None = None,
@@ -59,17 +59,17 @@ def sharded(
     References:
         Rajbhandari, Rasley, Ruwase and He, ZeRO, SC 2020, arXiv:1910.02054.
     """
-    names = base.as_names(axis_name)
+    names = axes.as_names(axis_name)
     if (mesh is None) == (num_workers is None):
         raise ValueError(
             "`sharded` needs either `mesh`, for a plain jit, or `num_workers`, for the"
             f" step of one worker, got mesh={mesh!r}, num_workers={num_workers!r}."
         )
-    bucket_bytes = base.check_bound("bucket_bytes", bucket_bytes)
+    bucket_bytes = checks.check_bound("bucket_bytes", bucket_bytes)
     if mesh is not None:
         cut = _ByMesh(names, mesh)
     else:
-        count = base.check_bound("num_workers", num_workers, at_least=1)
+        count = checks.check_bound("num_workers", num_workers, at_least=1)
         cut = _ByWorkers(names, count)
     rows_even = math.lcm(cut.devices, EVEN)
 
@@ -98,7 +98,7 @@ class _ByMesh:
     """Whole arrays, sharded over axes of a mesh."""
 
     def __init__(self, names: tuple[str, ...], mesh: Mesh):
-        base.check_mesh(mesh, names)
+        axes.check_mesh(mesh, names)
         if mesh.abstract_mesh.explicit_axes:
             raise ValueError(
                 f"`mesh` must have axes of type Auto alone, got {mesh}: make it with"
@@ -169,10 +169,10 @@ def _check_same(names: tuple[str, ...], num_workers: int, name: str, tree: Any) 
             f" {num_workers}."
         )
     for path, leaf in jax.tree.leaves_with_path(tree):
-        if set(names) & base.varies_over(leaf):
+        if set(names) & axes.varies_over(leaf):
             raise ValueError(
                 f"`{name}` must be the same for all workers, but differs at"
-                f" {base.path_name(path)}: take the mean before the history,"
+                f" {trees.path_name(path)}: take the mean before the history,"
                 " exchange.mean(delayed(...)), and one delay for all workers."
             )
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import base
+from delayjax._src.ground import checks, dtypes, extras, transforms
 
 
 class CompensateDelayState(NamedTuple):
@@ -50,15 +50,15 @@ def compensate_delay(
         Zheng et al., Asynchronous SGD with delay compensation, ICML 2017,
         arXiv:1609.08326, algorithm 2 (c) and the adaptive form (a) of its experiments.
     """
-    base.check_number("strength", strength)
-    base.check_number("decay", decay, below=1.0)
+    checks.check_number("strength", strength)
+    checks.check_number("decay", decay, below=1.0)
 
     def init_fn(params):
-        return CompensateDelayState(base.real_zeros(params) if adaptive else ())
+        return CompensateDelayState(dtypes.real_zeros(params) if adaptive else ())
 
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
         del extra_args
-        moved = base.moved("compensate_delay", updates, params, stale_params)
+        moved = extras.moved("compensate_delay", updates, params, stale_params)
         lam = jax.tree.map(lambda _: strength, updates)
         if adaptive:
             mean_square = _mean_square(updates, state.mean_square, decay)
@@ -66,7 +66,7 @@ def compensate_delay(
             lam = jax.tree.map(lambda ms: strength / jnp.sqrt(ms + 1e-7), mean_square)
 
         def compensate(gradient, lam, dx):
-            g, lam, dx = base.alike(gradient, lam, dx)
+            g, lam, dx = dtypes.alike(gradient, lam, dx)
             return (g + lam * g * jnp.conj(g) * dx).astype(gradient.dtype)
 
         updates = jax.tree.map(compensate, updates, lam, moved)
@@ -117,21 +117,21 @@ def gap_aware(
         2020, arXiv:1909.10802, section 4.
     """
     if not callable(learning_rate):
-        base.check_number("learning_rate", learning_rate)
-    base.check_number("decay", decay, below=1.0)
-    base.check_number("eps", eps, positive=True)
+        checks.check_number("learning_rate", learning_rate)
+    checks.check_number("decay", decay, below=1.0)
+    checks.check_number("eps", eps, positive=True)
 
     def init_fn(params):
         return GapAwareState(
             step=jnp.zeros((), jnp.int32),
             largest_rate=jnp.zeros((), jnp.float32),
-            mean_square=base.real_zeros(params),
+            mean_square=dtypes.real_zeros(params),
         )
 
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
         del extra_args
-        moved = base.moved("gap_aware", updates, params, stale_params)
-        rate = base.rate_at(learning_rate, state.step)
+        moved = extras.moved("gap_aware", updates, params, stale_params)
+        rate = transforms.rate_at(learning_rate, state.step)
         step = state.step + 1
         largest = jnp.maximum(state.largest_rate, jnp.asarray(rate, jnp.float32))
         mean_square = _mean_square(updates, state.mean_square, decay)
@@ -139,7 +139,7 @@ def gap_aware(
         typical = optax.tree.bias_correction(mean_square, decay, count)
 
         def divide(gradient, dx, square):
-            g, dx, square, rate = base.alike(gradient, dx, square, largest)
+            g, dx, square, rate = dtypes.alike(gradient, dx, square, largest)
             typical_step = rate * jnp.sqrt(square) + eps
             return (g / (1.0 + jnp.abs(dx) / typical_step)).astype(gradient.dtype)
 
@@ -152,6 +152,6 @@ def gap_aware(
 def _mean_square(updates: Any, mean_square: Any, decay: ArrayLike) -> Any:
     """The next ms = decay * ms + (1 - decay) * |g|^2, in the precision of ms."""
     moments = optax.tree.update_moment_per_elem_norm(
-        base.as_wide_as(updates, mean_square), mean_square, decay, 2
+        dtypes.as_wide_as(updates, mean_square), mean_square, decay, 2
     )
     return optax.tree.cast_like(moments, mean_square)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import base
+from delayjax._src.ground import checks, dtypes, extras
 
 _REPLAY = "use it in `replay`, as `tx` (one gradient an update) or as `each`"
 
@@ -67,8 +67,8 @@ def dana(decay: ArrayLike, *, workers: int) -> optax.GradientTransformationExtra
         Hakimi, Barkai, Gabel and Schuster, Taming momentum in a distributed
         asynchronous environment, 2019, arXiv:1907.11612.
     """
-    base.check_number("decay", decay, below=1.0)
-    workers = base.check_bound("workers", workers, at_least=1)
+    checks.check_number("decay", decay, below=1.0)
+    workers = checks.check_bound("workers", workers, at_least=1)
 
     def init_fn(params):
         def rows(leaf):  # broadcast_to keeps the leaf's sharding
@@ -78,16 +78,16 @@ def dana(decay: ArrayLike, *, workers: int) -> optax.GradientTransformationExtra
 
     def update_fn(updates, state, params=None, *, worker=None, **extra_args):
         del params, extra_args
-        base.check_gradients("dana", updates)
-        base.require(worker, "worker", "dana", _REPLAY)
-        worker = base.as_scalar("worker", worker, jnp.integer)
+        extras.check_gradients("dana", updates)
+        extras.require(worker, "worker", "dana", _REPLAY)
+        worker = checks.as_scalar("worker", worker, jnp.integer)
         is_there = (worker >= 0) & (worker < workers)  # JAX would take another one
 
         def read(rows):
             return jax.lax.dynamic_index_in_dim(rows, worker, keepdims=False)
 
         def roll(momentum, grad):
-            beta, momentum, grad = base.alike(decay, momentum, grad)
+            beta, momentum, grad = dtypes.alike(decay, momentum, grad)
             return beta * momentum + grad
 
         def write(grad, rows):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import base
+from delayjax._src.ground import checks, dtypes, extras, transforms, trees
 
 
 class DasgdState(NamedTuple):
@@ -68,7 +68,7 @@ def dasgd(
         optimization with unbounded delays).
     """
     if not callable(learning_rate):
-        base.check_number("learning_rate", learning_rate)
+        checks.check_number("learning_rate", learning_rate)
     if project is not None and not callable(project):
         raise TypeError(
             f"`project` must be a function of the parameters, got {project!r}: for"
@@ -76,27 +76,27 @@ def dasgd(
         )
 
     def init_fn(params):
-        outside = () if project is None else base.wide_zeros(params)
+        outside = () if project is None else dtypes.wide_zeros(params)
         return DasgdState(jnp.zeros((), jnp.int32), outside)
 
     def update_fn(updates, state, params=None, **extra_args):
         del extra_args
-        rate = base.rate_at(learning_rate, state.step)
+        rate = transforms.rate_at(learning_rate, state.step)
         if project is None:
-            updates = jax.tree.map(lambda u: base.times(-rate, u), updates)
+            updates = jax.tree.map(lambda u: dtypes.times(-rate, u), updates)
             return updates, DasgdState(state.step + 1, ())
         remedy = "call `update(grads, state, params)`"
-        params = base.require(params, "params", "dasgd", remedy)
+        params = extras.require(params, "params", "dasgd", remedy)
 
         def follow(x, outside, u):
             u = u.astype(outside.dtype)
-            return x.astype(outside.dtype) + outside - base.times(rate, u)
+            return x.astype(outside.dtype) + outside - dtypes.times(rate, u)
 
         y = jax.tree.map(follow, params, state.outside, updates)
         projected = project(y)
-        base.check_alike("`project` must return what it receives", projected, y)
+        trees.check_alike("`project` must return what it receives", projected, y)
         updates = jax.tree.map(
-            lambda new, x, u: operator.sub(*base.alike(new, x)).astype(u.dtype),
+            lambda new, x, u: operator.sub(*dtypes.alike(new, x)).astype(u.dtype),
             *(projected, params, updates),
         )
         # of the parameters as they are rounded: y loses nothing
@@ -107,7 +107,7 @@ def dasgd(
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 
 
-def harmonic(scale: ArrayLike, *, logarithms: int = 0) -> base.Schedule:
+def harmonic(scale: ArrayLike, *, logarithms: int = 0) -> transforms.Schedule:
     """Step sizes that fall as 1 / t, or by some logarithms faster.
 
         al_t = scale / (l_0 l_1 ... l_n),    l_0 = t + 1,    l_{k+1} = 1 + log l_k
@@ -142,8 +142,8 @@ def harmonic(scale: ArrayLike, *, logarithms: int = 0) -> base.Schedule:
         Zhou, Mertikopoulos, Bambos, Glynn and Ye, Distributed stochastic optimization
         with large delays, 2021, arXiv:2107.02919.
     """
-    base.check_number("scale", scale, positive=True)
-    logarithms = base.check_bound("logarithms", logarithms)
+    checks.check_number("scale", scale, positive=True)
+    logarithms = checks.check_bound("logarithms", logarithms)
 
     def schedule(step):
         factor = jnp.asarray(step, jnp.float32) + 1.0

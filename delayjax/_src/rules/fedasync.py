@@ -6,13 +6,13 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import base
+from delayjax._src.ground import checks, dtypes, extras
 
 _REPLAY = "use it as `tx` of `replay`, on a trace with one gradient an update"
 
 
 def fedasync(
-    mixing: ArrayLike, *, law: base.Law | None = None
+    mixing: ArrayLike, *, law: extras.Law | None = None
 ) -> optax.GradientTransformationExtraArgs:
     """FedAsync: the server's model moves towards the model of one client.
 
@@ -48,8 +48,8 @@ def fedasync(
         Xie, Koyejo and Gupta, Asynchronous federated optimization, 2019,
         arXiv:1903.03934, algorithm 1.
     """
-    base.check_number("mixing", mixing, positive=True)
-    if base.is_concrete(mixing) and np.asarray(mixing) > 1:
+    checks.check_number("mixing", mixing, positive=True)
+    if checks.is_concrete(mixing) and np.asarray(mixing) > 1:
         raise ValueError(f"`mixing` must be in (0, 1], got {mixing}.")
     if law is not None and not callable(law):
         raise TypeError(
@@ -61,16 +61,16 @@ def fedasync(
         updates, state, params=None, *, staleness=None, stale_params=None, **extra_args
     ):
         del extra_args
-        base.require(staleness, "staleness", "fedasync", _REPLAY)
-        base.require(stale_params, "stale_params", "fedasync", _REPLAY)
-        moved = base.moved("fedasync", updates, params, stale_params)
-        updates, staleness = base.take_staleness("fedasync", updates, staleness)
+        extras.require(staleness, "staleness", "fedasync", _REPLAY)
+        extras.require(stale_params, "stale_params", "fedasync", _REPLAY)
+        moved = extras.moved("fedasync", updates, params, stale_params)
+        updates, staleness = extras.take_staleness("fedasync", updates, staleness)
         share = jnp.asarray(mixing, jnp.float32)
         if law is not None:
-            share = share * base.as_scalar("law(staleness)", law(staleness))
+            share = share * checks.as_scalar("law(staleness)", law(staleness))
 
         def move(delta, dx):
-            factor, dx, own = base.alike(share, dx, delta)
+            factor, dx, own = dtypes.alike(share, dx, delta)
             return -(factor * (dx + own)).astype(delta.dtype)
 
         updates = jax.tree.map(move, updates, moved)

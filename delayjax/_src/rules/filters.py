@@ -13,7 +13,15 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import base, donation
+from delayjax._src.ground import (
+    axes,
+    checks,
+    donation,
+    dtypes,
+    extras,
+    transforms,
+    trees,
+)
 from delayjax._src.history import ring as rings
 from delayjax._src.rules.refusing import refusing
 
@@ -63,7 +71,7 @@ def attack(
         Damaskinos et al., Asynchronous Byzantine machine learning, ICML 2018,
         arXiv:1802.07928 (the attackers of Kardam).
     """
-    inner = base.as_transformation("inner", inner)
+    inner = transforms.as_transformation("inner", inner)
     attackers = _numbers(attackers)
 
     def update_fn(updates, state, params=None, *, worker=None, **extra_args):
@@ -103,7 +111,7 @@ class KardamMemory(NamedTuple):
 
 
 def kardam(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     *,
     workers: int,
     attackers: int,
@@ -182,8 +190,8 @@ def kardam(
         patience as in github.com/gdamaskinos/kardam. The frequency filter is the
         stricter form that cannot lock: its condition holds from the first step.
     """
-    workers = base.check_bound("workers", workers, at_least=1)
-    attackers = base.check_bound("attackers", attackers)
+    workers = checks.check_bound("workers", workers, at_least=1)
+    attackers = checks.check_bound("attackers", attackers)
     if workers <= 2 * attackers:
         raise ValueError(
             f"`workers` must be more than twice `attackers`, got {workers} workers and"
@@ -194,11 +202,11 @@ def kardam(
             "`lipschitz` and `frequency` must not both be off, got False and False: use"
             " `inner` alone."
         )
-    window = base.check_bound("window", window, at_least=1)
+    window = checks.check_bound("window", window, at_least=1)
     recent = 2 * attackers if frequency else 0
     patience = workers if patience is None else patience
-    if base.is_concrete(patience):
-        patience = base.check_bound("patience", patience, at_least=1)
+    if checks.is_concrete(patience):
+        patience = checks.check_bound("patience", patience, at_least=1)
 
     def begin(params):
         return KardamMemory(
@@ -210,17 +218,17 @@ def kardam(
     def accept(
         updates, memory, params, *, worker=None, stale_params=None, **extra_args
     ):
-        base.check_gradients("kardam", updates)
+        extras.check_gradients("kardam", updates)
         worker = _check_worker("kardam", worker, workers)
         used = (worker >= 0) & (worker < workers)
         last_workers, filtered = memory.last_workers, memory.lipschitz
         if recent:
             used &= (worker != last_workers).all()
         if lipschitz:
-            base.require(params, "params", "kardam", _PARAMS)
-            base.require(stale_params, "stale_params", "kardam", _MODEL)
-            model = base.masked_like(stale_params, updates)
-            base.check_shapes("kardam", updates, params=params, stale_params=model)
+            extras.require(params, "params", "kardam", _PARAMS)
+            extras.require(stale_params, "stale_params", "kardam", _MODEL)
+            model = trees.masked_like(stale_params, updates)
+            extras.check_shapes("kardam", updates, params=params, stale_params=model)
             filtered = _measured(filtered, updates, model, worker)
             filtered = _moved(filtered, params, has_last=memory.accepted > 0)
             used, filtered = smooth(filtered, updates, used)
@@ -255,7 +263,7 @@ class ZenoMemory(NamedTuple):
 
 
 def zeno_plus_plus(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     grad_fn: Callable[[Any], Any],
     *,
     learning_rate: ArrayLike,
@@ -312,20 +320,20 @@ def zeno_plus_plus(
             f"`grad_fn` must be a function of the parameters, got {grad_fn!r}: pass for"
             " example jax.grad(validation_loss)."
         )
-    base.check_number("learning_rate", learning_rate, positive=True)
-    base.check_number("rho", rho)
-    base.check_number("eps", eps)
-    if base.is_concrete(refresh_every):
-        refresh_every = base.check_bound("refresh_every", refresh_every, at_least=1)
+    checks.check_number("learning_rate", learning_rate, positive=True)
+    checks.check_number("rho", rho)
+    checks.check_number("eps", eps)
+    if checks.is_concrete(refresh_every):
+        refresh_every = checks.check_bound("refresh_every", refresh_every, at_least=1)
 
     def begin(params):
         return ZenoMemory(jnp.zeros((), jnp.int32), optax.tree.zeros_like(params))
 
     def accept(updates, memory, params, **extra_args):
-        base.check_gradients("zeno_plus_plus", updates)
-        base.require(params, "params", "zeno_plus_plus", _PARAMS)
+        extras.check_gradients("zeno_plus_plus", updates)
+        extras.require(params, "params", "zeno_plus_plus", _PARAMS)
         # both may differ on each worker, one before the other
-        before = base.typed_like(memory.validation, params)
+        before = axes.typed_like(memory.validation, params)
         validation = jax.lax.cond(
             memory.step % refresh_every == 0,
             lambda: _validated(grad_fn, params, before),
@@ -333,7 +341,7 @@ def zeno_plus_plus(
         )
         size, wanted = _norm(updates), _norm(validation)
         factor = jnp.where(size > 0, wanted / size, 0.0)
-        updates = jax.tree.map(lambda g: base.times(factor, g), updates)
+        updates = jax.tree.map(lambda g: dtypes.times(factor, g), updates)
         descent = learning_rate * _product(validation, updates)
         penalty = rho * jnp.square(_norm(updates))
         used = descent - penalty >= -jnp.multiply(learning_rate, eps)
@@ -347,8 +355,8 @@ def _validated(grad_fn: Callable[[Any], Any], params: Any, like: Any) -> Any:
     """The validation gradient at the parameters, typed as the one before."""
     gradient = grad_fn(params)
     rule = "`grad_fn(params)` must return gradients like the parameters"
-    base.check_alike(rule, gradient, params)
-    return base.typed_like(gradient, like)
+    trees.check_alike(rule, gradient, params)
+    return axes.typed_like(gradient, like)
 
 
 def _no_gradients(params: Any, workers: int, window: int) -> LipschitzState:
@@ -421,7 +429,9 @@ def _limit(coefficients: jax.Array, attackers: int) -> jax.Array:
 def _distance(tree: Any, other: Any) -> jax.Array:
     """The norm of a difference, float32 []."""
     squares = jax.tree.map(
-        lambda a, b: jnp.square(jnp.abs(base.wide(a) - base.wide(b))).sum(), tree, other
+        lambda a, b: jnp.square(jnp.abs(dtypes.wide(a) - dtypes.wide(b))).sum(),
+        tree,
+        other,
     )
     total = sum(jax.tree.leaves(squares), jnp.zeros((), jnp.float32))
     return jnp.sqrt(total).astype(jnp.float32)
@@ -435,7 +445,7 @@ def _norm(tree: Any) -> jax.Array:
 def _product(tree: Any, other: Any) -> jax.Array:
     """The real part of <tree, other>, float32 []."""
     products = jax.tree.map(
-        lambda a, b: (base.wide(a).conj() * base.wide(b)).real.sum(), tree, other
+        lambda a, b: (dtypes.wide(a).conj() * dtypes.wide(b)).real.sum(), tree, other
     )
     total = sum(jax.tree.leaves(products), jnp.zeros((), jnp.float32))
     return jnp.asarray(total, jnp.float32)
@@ -443,10 +453,10 @@ def _product(tree: Any, other: Any) -> jax.Array:
 
 def _numbers(attackers: Any) -> jax.Array:
     """The attackers' numbers, int32 [n]."""
-    numbers = base.as_array("attackers", attackers)
+    numbers = checks.as_array("attackers", attackers)
     if numbers.size == 0:
         numbers = np.zeros(0, np.int32)
-    is_concrete = base.is_concrete(numbers)
+    is_concrete = checks.is_concrete(numbers)
     is_listed = numbers.ndim == 1 and jnp.issubdtype(numbers.dtype, jnp.integer)
     if not is_listed or (is_concrete and (np.asarray(numbers) < 0).any()):
         raise ValueError(
@@ -458,13 +468,13 @@ def _numbers(attackers: Any) -> jax.Array:
 
 def _check_worker(needed_by: str, worker: Any, workers: int | None = None) -> jax.Array:
     """A worker's number, int32 []."""
-    base.require(worker, "worker", needed_by, _WORKER)
+    extras.require(worker, "worker", needed_by, _WORKER)
     is_number = jnp.ndim(worker) == 0 and jnp.issubdtype(
         jnp.result_type(worker), jnp.integer
     )
     most = np.inf if workers is None else workers - 1
     if not is_number or (
-        base.is_concrete(worker) and not 0 <= base.known(worker) <= most
+        checks.is_concrete(worker) and not 0 <= checks.known(worker) <= most
     ):
         rule = "a non-negative integer" if workers is None else f"in 0 .. {most}"
         raise ValueError(

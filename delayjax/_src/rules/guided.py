@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import base, xla
+from delayjax._src.ground import axes, checks, dtypes, extras, xla
 from delayjax._src.history import ring as rings
 
 
@@ -98,9 +98,9 @@ def guided(
             f"`loss_fn` must be a function of the parameters, got {loss_fn!r}: it"
             " returns the loss on data for verification."
         )
-    if base.is_concrete(period):
-        period = base.check_bound("period", period, at_least=1)
-    replays = base.check_bound("replays", replays, at_least=1)
+    if checks.is_concrete(period):
+        period = checks.check_bound("period", period, at_least=1)
+    replays = checks.check_bound("replays", replays, at_least=1)
 
     def init_fn(params):
         state = GuidedState(
@@ -111,16 +111,18 @@ def guided(
             losses=jnp.zeros(replays + 1, jnp.float32),
             gradients=rings.init(params, replays + 1).slots,
         )
-        return base.vary_as(params, state)
+        return axes.vary_as(params, state)
 
     def update_fn(updates, state, params=None, *, value=None, **extra_args):
         del extra_args
-        base.check_gradients("guided", updates)
-        base.require(params, "params", "guided", "call `update(grads, state, params)`")
+        extras.check_gradients("guided", updates)
+        extras.require(
+            params, "params", "guided", "call `update(grads, state, params)`"
+        )
         remedy = "pass the loss of the batch, `value=loss`"
-        base.require(value, "value", "guided", remedy)
-        error = base.as_scalar("loss_fn(params)", loss_fn(params)).astype(jnp.float32)
-        loss = base.as_loss("guided", value).astype(jnp.float32)
+        extras.require(value, "value", "guided", remedy)
+        error = checks.as_scalar("loss_fn(params)", loss_fn(params)).astype(jnp.float32)
+        loss = extras.as_loss("guided", value).astype(jnp.float32)
 
         sign = jnp.where(error < state.error, 1.0, -1.0)
         scores = state.scores + sign * (state.error - state.losses)
@@ -133,13 +135,13 @@ def guided(
         step = state.step + 1
         is_consistent = (scores > 0) & (step % period == 0)
         begins_anew = (step % period == 0) & (jnp.arange(replays + 1) != slot)
-        updates = base.typed_like(updates, gradients)
+        updates = axes.typed_like(updates, gradients)
         given = updates, gradients, is_consistent
         updates = jax.lax.cond(is_consistent.any(), _replayed, _alone, *given)
         return updates, GuidedState(
             step=step,
             replayed=state.replayed + is_consistent.sum(dtype=jnp.int32),
-            error=base.typed_like(error, state.error),
+            error=axes.typed_like(error, state.error),
             scores=jnp.where(begins_anew, -jnp.inf, scores),
             losses=losses,
             gradients=gradients,
@@ -166,6 +168,6 @@ def _replayed(gradient: Any, slots: Any, used: jax.Array) -> Any:
 
         return list(map(plus, totals, held, leaves))
 
-    wide = [base.wide(leaf) for leaf in leaves]
+    wide = [dtypes.wide(leaf) for leaf in leaves]
     totals = jax.lax.fori_loop(0, len(used), add, wide)
     return optax.tree.cast_like(jax.tree.unflatten(structure, totals), gradient)

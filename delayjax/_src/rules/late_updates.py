@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src.ground import base
+from delayjax._src.ground import dtypes, extras, trees
 
 _WRAP = (
     "wrap the whole chain, `delayed(optax.chain(optimizer, correct_late_updates()),"
@@ -90,14 +90,14 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
-        base.check_gradients("correct_late_updates", updates)
-        base.require(staleness, "staleness", "correct_late_updates", _WRAP)
-        updates, tau = base.take_staleness(
+        extras.check_gradients("correct_late_updates", updates)
+        extras.require(staleness, "staleness", "correct_late_updates", _WRAP)
+        updates, tau = extras.take_staleness(
             "correct_late_updates", updates, staleness, mean=True
         )
         ahead = jax.tree.map(
-            lambda u, tau, before: base.times(tau, u).astype(before.dtype),
-            *(updates, base.broadcast("staleness", tau, updates), state.ahead),
+            lambda u, tau, before: dtypes.times(tau, u).astype(before.dtype),
+            *(updates, trees.broadcast("staleness", tau, updates), state.ahead),
         )
         updates = jax.tree.map(
             lambda u, p, before: u + (p.astype(u.dtype) - before.astype(u.dtype)),

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import base
+from delayjax._src.ground import checks, dtypes, extras, trees
 
 _WRAP = (
     "wrap the whole chain, `delayed(optax.chain(...), delay)`;"
@@ -18,7 +18,7 @@ _WRAP = (
 )
 
 
-def scale_by_staleness(law: base.Law) -> optax.GradientTransformationExtraArgs:
+def scale_by_staleness(law: extras.Law) -> optax.GradientTransformationExtraArgs:
     """Multiplies updates by a law of their staleness.
 
         u <- law(tau) * u
@@ -51,16 +51,16 @@ def scale_by_staleness(law: base.Law) -> optax.GradientTransformationExtraArgs:
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
-        base.require(staleness, "staleness", "scale_by_staleness", _WRAP)
-        updates, staleness = base.take_staleness(
+        extras.require(staleness, "staleness", "scale_by_staleness", _WRAP)
+        updates, staleness = extras.take_staleness(
             "scale_by_staleness", updates, staleness, mean=True
         )
         factors = jax.tree.map(
-            lambda tau: base.as_scalar("law(staleness)", law(tau)), staleness
+            lambda tau: checks.as_scalar("law(staleness)", law(tau)), staleness
         )
         updates = jax.tree.map(
-            lambda update, factor: base.times(factor, update),
-            *(updates, base.broadcast("staleness", factors, updates)),
+            lambda update, factor: dtypes.times(factor, update),
+            *(updates, trees.broadcast("staleness", factors, updates)),
         )
         return updates, state
 
@@ -84,7 +84,7 @@ def inverse(staleness: jax.Array) -> jax.Array:
     return 1.0 / jnp.maximum(1.0, _as_float(staleness))
 
 
-def polynomial(power: ArrayLike) -> base.Law:
+def polynomial(power: ArrayLike) -> extras.Law:
     """Polynomial decay: law(tau) = (1 + tau)^-power.
 
     Args:
@@ -96,11 +96,11 @@ def polynomial(power: ArrayLike) -> base.Law:
         >>> [float(polynomial(0.5)(tau)) for tau in (0, 3)]
         [1.0, 0.5]
     """
-    base.check_number("power", power)
+    checks.check_number("power", power)
     return lambda tau: (1.0 + _as_float(tau)) ** -jnp.asarray(power, jnp.float32)
 
 
-def hinge(slope: ArrayLike, knee: ArrayLike) -> base.Law:
+def hinge(slope: ArrayLike, knee: ArrayLike) -> extras.Law:
     """Full steps up to a staleness, then hyperbolic decay.
 
         law(tau) = 1                              for tau <= knee
@@ -117,12 +117,12 @@ def hinge(slope: ArrayLike, knee: ArrayLike) -> base.Law:
     References:
         Xie, Koyejo and Gupta, FedAsync, 2019, arXiv:1903.03934.
     """
-    base.check_number("slope", slope)
-    base.check_number("knee", knee)
+    checks.check_number("slope", slope)
+    checks.check_number("knee", knee)
     return lambda tau: 1.0 / (slope * jnp.maximum(0.0, _as_float(tau) - knee) + 1.0)
 
 
-def capped(workers: ArrayLike) -> base.Law:
+def capped(workers: ArrayLike) -> extras.Law:
     """Full steps up to the number of workers: law(tau) = min(1, P / tau).
 
     Args:
@@ -136,7 +136,7 @@ def capped(workers: ArrayLike) -> base.Law:
         Mishchenko, Bach, Even and Woodworth, Asynchronous SGD beats minibatch SGD under
         arbitrary delays, 2022, arXiv:2206.07638 (as implemented in its code).
     """
-    base.check_number("workers", workers, positive=True)
+    checks.check_number("workers", workers, positive=True)
 
     def law(staleness: jax.Array) -> jax.Array:
         full = jnp.asarray(workers, jnp.float32)
@@ -145,7 +145,7 @@ def capped(workers: ArrayLike) -> base.Law:
     return law
 
 
-def exponential(rate: ArrayLike) -> base.Law:
+def exponential(rate: ArrayLike) -> extras.Law:
     """Exponential decay: law(tau) = exp(-rate tau).
 
     Args:
@@ -158,13 +158,13 @@ def exponential(rate: ArrayLike) -> base.Law:
     References:
         Damaskinos et al., Kardam, ICML 2018, arXiv:1802.07928.
     """
-    base.check_number("rate", rate)
+    checks.check_number("rate", rate)
     return lambda tau: jnp.exp(-jnp.asarray(rate, jnp.float32) * _as_float(tau))
 
 
 def delay_adaptive(
     learning_rate: ArrayLike, concurrency: ArrayLike, *, bound: ArrayLike = 1.0
-) -> base.Law:
+) -> extras.Law:
     """Full steps up to a staleness, then a learning rate of at most bound / tau.
 
         law(tau) = 1                          for tau <= tau_C
@@ -199,9 +199,9 @@ def delay_adaptive(
         arXiv:2407.18365; Mishchenko, Bach, Even and Woodworth, 2022, arXiv:2206.07638
         (as implemented there, the law is `capped`).
     """
-    base.check_number("learning_rate", learning_rate, positive=True)
-    base.check_number("concurrency", concurrency)
-    base.check_number("bound", bound, positive=True)
+    checks.check_number("learning_rate", learning_rate, positive=True)
+    checks.check_number("concurrency", concurrency)
+    checks.check_number("bound", bound, positive=True)
 
     def law(staleness: jax.Array) -> jax.Array:
         reach = jnp.asarray(bound / learning_rate, jnp.float32)
@@ -218,4 +218,4 @@ _LAWS = (polynomial, hinge, capped, exponential, delay_adaptive)
 
 def _as_float(staleness: ArrayLike) -> jax.Array:
     """The staleness as float32 or wider."""
-    return base.wide(staleness)
+    return dtypes.wide(staleness)

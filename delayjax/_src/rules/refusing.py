@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import base, donation
+from delayjax._src.ground import axes, checks, donation, extras, transforms
 from delayjax._src.ground.refusal import RefusingState, refuses, was_applied
 
 Accept = Callable[..., tuple[Any, Any, Any]]
@@ -16,11 +16,11 @@ the gradients for `inner`; the memory)."""
 
 
 def refusing(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     accept: Accept,
     *,
     begin: Callable[[Any], Any] | None = None,
-    axis_name: base.AxisName | None = None,
+    axis_name: axes.AxisName | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Refuses gradients by a rule of your own, as `drop_stale` and `kardam` do.
 
@@ -63,12 +63,12 @@ def refusing(
         0.0 False 1
         -3.0 True 1
     """
-    inner = base.as_transformation("inner", inner)
-    base.check_function("accept", accept)
+    inner = transforms.as_transformation("inner", inner)
+    checks.check_function("accept", accept)
     if begin is not None:
-        base.check_function("begin", begin)
+        checks.check_function("begin", begin)
     if axis_name is not None:
-        axis_name = base.as_names(axis_name)
+        axis_name = axes.as_names(axis_name)
 
     def init_fn(params):
         state = RefusingState(
@@ -78,8 +78,8 @@ def refusing(
             memory=() if begin is None else begin(params),
             inner_state=donation.unshared(inner.init(params), params),
         )
-        state = base.vary_as(params, state)
-        return base.vary(state, axis_name=axis_name) if axis_name else state
+        state = axes.vary_as(params, state)
+        return axes.vary(state, axis_name=axis_name) if axis_name else state
 
     def update_fn(updates, state, params=None, **extra_args):
         answer = accept(updates, state.memory, params, **extra_args)
@@ -89,7 +89,7 @@ def refusing(
                 f" {type(answer).__name__}."
             )
         used, updates, memory = answer
-        used = base.as_scalar("accept(gradients, ...)", used, jnp.bool_).astype(bool)
+        used = checks.as_scalar("accept(gradients, ...)", used, jnp.bool_).astype(bool)
         new = inner.update(updates, state.inner_state, params, **extra_args)
         old = optax.tree.zeros_like(new[0]), state.inner_state
         updates, inner_state = optax.tree.where(used, new, old)
@@ -97,7 +97,7 @@ def refusing(
         if refuses(inner_state):  # a rule in a rule
             applied &= was_applied(inner_state)
         return updates, RefusingState(
-            applied=base.typed_like(applied, state.applied),
+            applied=axes.typed_like(applied, state.applied),
             dropped=state.dropped + jnp.where(used, 0, 1),
             dropped_in_row=jnp.where(used, 0, state.dropped_in_row + 1),
             memory=memory,
@@ -108,10 +108,10 @@ def refusing(
 
 
 def drop_stale(
-    inner: base.Transformation,
+    inner: transforms.Transformation,
     bound: ArrayLike,
     *,
-    axis_name: base.AxisName = "workers",
+    axis_name: axes.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """Refuses gradients that are too old.
 
@@ -145,12 +145,14 @@ def drop_stale(
         Maranjyan, Tyurin and Richtarik, Ringmaster ASGD, ICML 2025, arXiv:2501.16168
         (its R is bound + 1).
     """
-    if base.is_concrete(bound):
-        bound = base.check_bound("bound", bound)
+    if checks.is_concrete(bound):
+        bound = checks.check_bound("bound", bound)
 
     def accept(updates, memory, params, *, staleness=None, **extra_args):
-        base.require(staleness, "staleness", "drop_stale", _WRAP)
-        updates, tau = base.take_staleness("drop_stale", updates, staleness, mean=True)
+        extras.require(staleness, "staleness", "drop_stale", _WRAP)
+        updates, tau = extras.take_staleness(
+            "drop_stale", updates, staleness, mean=True
+        )
         return ~(tau > bound), updates, memory  # a NaN passes, and shows
 
     return refusing(inner, accept, axis_name=axis_name)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import base
+from delayjax._src.ground import axes, checks, dtypes, extras, transforms, trees
 
 _WRAP = "wrap the whole chain, `delayed(optax.chain(...), delay)`"
 
@@ -72,7 +72,7 @@ def adaptive_1(
         Wu, Magnusson, Feyzmahdavian and Johansson, Delay-adaptive step-sizes for
         asynchronous learning, ICML 2022, arXiv:2202.08550.
     """
-    base.check_number("share", share, below=1.0, positive=True)
+    checks.check_number("share", share, below=1.0, positive=True)
 
     def choose(left, tau):
         del tau
@@ -181,20 +181,20 @@ def adadelay(
         Sra, Yu, Li and Smola, AdaDelay: delay adaptive distributed stochastic
         optimization, AISTATS 2016, arXiv:1508.05003.
     """
-    base.check_number("smoothness", smoothness, positive=True)
-    base.check_number("scale", scale)
+    checks.check_number("smoothness", smoothness, positive=True)
+    checks.check_number("scale", scale)
 
     def init_fn(params):
-        squares = base.real_zeros(params) if per_coordinate else ()
+        squares = dtypes.real_zeros(params) if per_coordinate else ()
         return AdaDelayState(jnp.zeros((), jnp.int32), squares)
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
-        base.require(staleness, "staleness", "adadelay", _WRAP)
-        updates, tau = base.take_staleness("adadelay", updates, staleness, mean=True)
+        extras.require(staleness, "staleness", "adadelay", _WRAP)
+        updates, tau = extras.take_staleness("adadelay", updates, staleness, mean=True)
         step, squares = state.step + 1, state.mean_square
         if per_coordinate:
-            base.check_gradients("adadelay", updates)
+            extras.check_gradients("adadelay", updates)
             squares = jax.tree.map(
                 lambda mean, g: (
                     mean
@@ -205,15 +205,15 @@ def adadelay(
         typical = jax.tree.map(jnp.sqrt, squares) if per_coordinate else 1.0
 
         def descend(u, tau, typical):
-            age = jnp.sqrt(base.wide(step) + base.wide(tau))
-            typical, age = base.alike(typical, age)
+            age = jnp.sqrt(dtypes.wide(step) + dtypes.wide(tau))
+            typical, age = dtypes.alike(typical, age)
             eta = 1.0 / (smoothness + scale * typical * age)
-            return base.times(-eta, u)
+            return dtypes.times(-eta, u)
 
         updates = jax.tree.map(
             descend,
-            *(updates, base.broadcast("staleness", tau, updates)),
-            base.broadcast("mean_square", typical, updates),
+            *(updates, trees.broadcast("staleness", tau, updates)),
+            trees.broadcast("mean_square", typical, updates),
         )
         return updates, AdaDelayState(step, squares)
 
@@ -256,12 +256,12 @@ def distance_capped(
         Dutta, Joshi, Ghosh, Dube and Nagpurkar, Slow and stale gradients can win the
         race, AISTATS 2018, arXiv:1803.01113.
     """
-    base.check_number("learning_rate", learning_rate, positive=True)
-    base.check_number("reach", reach, positive=True)
+    checks.check_number("learning_rate", learning_rate, positive=True)
+    checks.check_number("reach", reach, positive=True)
 
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
         del extra_args
-        moved = base.moved("distance_capped", updates, params, stale_params)
+        moved = extras.moved("distance_capped", updates, params, stale_params)
         step = jnp.minimum(reach / _squared_norm(moved), learning_rate)
         return _descend(step, updates), state
 
@@ -279,7 +279,7 @@ def dasa(
     learning_rate: optax.ScalarOrSchedule,
     reach: ArrayLike,
     *,
-    axis_name: base.AxisName = "workers",
+    axis_name: axes.AxisName = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """DASA: drops a gradient whose parameters have moved too far since it was taken.
 
@@ -325,18 +325,18 @@ def dasa(
         multi-agent stochastic approximation, 2024, arXiv:2403.17247.
     """
     if not callable(learning_rate):
-        base.check_number("learning_rate", learning_rate, positive=True)
-    base.check_number("reach", reach, positive=True)
+        checks.check_number("learning_rate", learning_rate, positive=True)
+    checks.check_number("reach", reach, positive=True)
 
     def init_fn(params):
         del params
-        dropped = base.vary(jnp.zeros((), jnp.int32), axis_name=axis_name)
+        dropped = axes.vary(jnp.zeros((), jnp.int32), axis_name=axis_name)
         return DasaState(jnp.zeros((), jnp.int32), dropped)
 
     def update_fn(updates, state, params=None, *, stale_params=None, **extra_args):
         del extra_args
-        moved = base.moved("dasa", updates, params, stale_params)
-        threshold = reach * base.rate_at(learning_rate, state.step)
+        moved = extras.moved("dasa", updates, params, stale_params)
+        threshold = reach * transforms.rate_at(learning_rate, state.step)
         near = jnp.sqrt(_squared_norm(moved)) <= threshold
         updates = jax.tree.map(lambda g: jnp.where(near, g, jnp.zeros_like(g)), updates)
         dropped = state.dropped + jnp.where(near, 0, 1)
@@ -352,8 +352,8 @@ def _within_budget(
     choose: Callable[[jax.Array, jax.Array], jax.Array],
 ) -> optax.GradientTransformationExtraArgs:
     """A step size, chosen from the budget that is left and the staleness."""
-    base.check_number("budget", budget, positive=True)
-    max_delay = base.check_bound("max_delay", max_delay)
+    checks.check_number("budget", budget, positive=True)
+    max_delay = checks.check_bound("max_delay", max_delay)
 
     def init_fn(params):
         del params
@@ -378,25 +378,25 @@ def _with_one_staleness(
     needed_by: str, updates: Any, staleness: ArrayLike | None
 ) -> tuple[Any, jax.Array]:
     """The gradients and the staleness of all leaves, float32 []."""
-    base.require(staleness, "staleness", needed_by, _WRAP)
-    if not base.is_leaf(staleness):
+    extras.require(staleness, "staleness", needed_by, _WRAP)
+    if not trees.is_leaf(staleness):
         raise TypeError(
             f"`staleness` handed to `{needed_by}` must be one number for all leaves,"
             f" got {staleness!r}: give each part of the parameters a rule and a delay"
             " of its own, with optax.partition."
         )
-    updates, tau = base.take_staleness(needed_by, updates, staleness, mean=True)
+    updates, tau = extras.take_staleness(needed_by, updates, staleness, mean=True)
     return updates, tau.astype(jnp.float32)
 
 
 def _descend(step: jax.Array, updates: optax.Updates) -> optax.Updates:
     """-step u, for one step size, in the dtype of each leaf."""
-    return jax.tree.map(lambda u: base.times(-step, u), updates)
+    return jax.tree.map(lambda u: dtypes.times(-step, u), updates)
 
 
 def _square(leaf: jax.Array) -> jax.Array:
     """|g|^2 of each coordinate, real, float32 or wider."""
-    return jnp.square(jnp.abs(leaf).astype(base.real_dtype(leaf)))
+    return jnp.square(jnp.abs(leaf).astype(dtypes.real_dtype(leaf)))
 
 
 def _squared_norm(tree: Any) -> jax.Array:

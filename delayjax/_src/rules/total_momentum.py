@@ -8,7 +8,15 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import base, donation
+from delayjax._src.ground import (
+    axes,
+    checks,
+    donation,
+    dtypes,
+    extras,
+    transforms,
+    trees,
+)
 
 MOST = 0.9999
 """The largest momentum that is applied, of either sign."""
@@ -108,10 +116,10 @@ def closed_loop_momentum(
         begets momentum, 2016, arXiv:1605.09774.
     """
     if not callable(learning_rate):
-        base.check_number("learning_rate", learning_rate)
-    base.check_between("target", target, -1.0, 1.0)
-    base.check_number("gain", gain)
-    base.check_bound("coordinates", coordinates, at_least=1)
+        checks.check_number("learning_rate", learning_rate)
+    checks.check_between("target", target, -1.0, 1.0)
+    checks.check_number("gain", gain)
+    checks.check_bound("coordinates", coordinates, at_least=1)
 
     def init_fn(params):
         loop = start(params, coordinates)
@@ -127,8 +135,8 @@ def closed_loop_momentum(
     ):
         del params, extra_args
         name = "closed_loop_momentum"
-        base.check_gradients(name, updates)
-        rate = base.rate_at(learning_rate, state.step)
+        extras.check_gradients(name, updates)
+        rate = transforms.rate_at(learning_rate, state.step)
         late = check(name, updates, staleness, stale_params)
         loop, found = measure(state.loop, rate, late, coordinates)
         momentum = steer(state.momentum, target, gain, found)
@@ -142,11 +150,11 @@ def closed_loop_momentum(
 
 def start(params: Any, coordinates: int) -> Loop:
     """The loop before any gradient."""
-    kind = base.wide_dtype(*jax.tree.leaves(params))  # complex if one is
+    kind = dtypes.wide_dtype(*jax.tree.leaves(params))  # complex if one is
     nothing = _sample(optax.tree.zeros_like(params), coordinates, kind)
     zero = nothing.sum().real  # of the type that the median will have
     counts = jnp.full((), -1, jnp.int32), jnp.zeros((), jnp.int32)
-    age, alike = base.typed_like(counts, (zero, zero))
+    age, alike = axes.typed_like(counts, (zero, zero))
     return Loop(
         estimate=zero,
         age=age,
@@ -159,16 +167,16 @@ def start(params: Any, coordinates: int) -> Loop:
 
 def check(name: str, updates: Any, staleness: Any, stale_params: Any) -> Late:
     """The gradients with their origin, or errors that name what is missing."""
-    base.require(staleness, "staleness", name, _KEEP)
-    base.require(stale_params, "stale_params", name, _KEEP)
-    updates, age = base.take_staleness(name, updates, staleness)
-    if not base.is_leaf(age):
+    extras.require(staleness, "staleness", name, _KEEP)
+    extras.require(stale_params, "stale_params", name, _KEEP)
+    updates, age = extras.take_staleness(name, updates, staleness)
+    if not trees.is_leaf(age):
         raise TypeError(
             f"`{name}` needs one `staleness` for all leaves, got {staleness!r}: give"
             " each part a rule and a delay of its own, with optax.partition."
         )
-    stale_params = base.masked_like(stale_params, updates)
-    base.check_shapes(name, updates, stale_params=stale_params)
+    stale_params = trees.masked_like(stale_params, updates)
+    extras.check_shapes(name, updates, stale_params=stale_params)
     return Late(updates, age, stale_params)
 
 
@@ -188,7 +196,7 @@ def measure(
     found = jnp.where((alike >= 3) & jnp.isfinite(found), found, jnp.nan)
     loop = Loop(
         estimate=jnp.where(jnp.isnan(found), loop.estimate, found),
-        age=base.typed_like(donation.copied(late.staleness), loop.age),
+        age=axes.typed_like(donation.copied(late.staleness), loop.age),
         alike=jnp.minimum(alike, 3),
         point=point,
         move=move,
@@ -209,7 +217,7 @@ def roll(velocity: Any, momentum: ArrayLike, rate: ArrayLike, gradients: Any) ->
     """The next velocity, v <- beta v - eta g, in the precision of v."""
 
     def one(velocity, gradient):
-        beta, eta, v, g = base.alike(momentum, rate, velocity, gradient)
+        beta, eta, v, g = dtypes.alike(momentum, rate, velocity, gradient)
         return (beta * v - eta * g).astype(velocity.dtype)
 
     return jax.tree.map(one, velocity, gradients)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import base, donation
+from delayjax._src.ground import checks, donation, dtypes, extras
 from delayjax._src.rules import total_momentum
 
 _LEAST = 1e-30  # a smaller |g|^2 counts as this one: its inverse must be finite
@@ -105,16 +105,16 @@ def yellowfin(
         Zhang and Mitliagkas, YellowFin and the art of momentum tuning, SysML 2019,
         arXiv:1706.03471.
     """
-    base.check_number("decay", decay, below=1.0)
-    base.check_bound("window", window, at_least=1)
-    base.check_number("factor", factor, positive=True)
-    base.check_number("smoothing", smoothing, below=1.0)
-    base.check_number("gain", gain)
-    base.check_bound("coordinates", coordinates, at_least=1)
+    checks.check_number("decay", decay, below=1.0)
+    checks.check_bound("window", window, at_least=1)
+    checks.check_number("factor", factor, positive=True)
+    checks.check_number("smoothing", smoothing, below=1.0)
+    checks.check_number("gain", gain)
+    checks.check_bound("coordinates", coordinates, at_least=1)
 
     def init_fn(params):
-        real = base.real_dtype(params)
-        gradient = base.wide_zeros(params)
+        real = dtypes.real_dtype(params)
+        gradient = dtypes.wide_zeros(params)
         zero = _square(gradient, real)  # of the type that a norm will have
 
         def nothing():
@@ -141,13 +141,13 @@ def yellowfin(
         updates, state, params=None, *, staleness=None, stale_params=None, **extra_args
     ):
         del params, extra_args
-        base.check_gradients("yellowfin", updates)
+        extras.check_gradients("yellowfin", updates)
         step, real = state.step + 1, state.window.dtype
         weight, smooth = (_weight(d, step, real) for d in (decay, smoothing))
         gradient = optax.tree.cast_like(updates, state.gradient)
 
         def mean(before, now):
-            share, now, before = base.alike(weight, now, before)
+            share, now, before = dtypes.alike(weight, now, before)
             return before + share * (now - before)
 
         h = _square(gradient, real)
@@ -155,7 +155,7 @@ def yellowfin(
             # by h_max before this step; at the first step there is none
             largest = jnp.where(state.step == 0, jnp.inf, state.largest)
             shrink = jnp.minimum(1.0, jnp.sqrt(largest / jnp.maximum(h, _LEAST)))
-            gradient = jax.tree.map(lambda g: base.times(shrink, g), gradient)
+            gradient = jax.tree.map(lambda g: dtypes.times(shrink, g), gradient)
             h = jnp.minimum(h, 100.0 * largest)
 
         window_now = jnp.concatenate([state.window[1:], h[None]])

@@ -10,7 +10,7 @@ import scipy
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
 
 Loss = Callable[[Any, Any], ArrayLike]
 """(params, batch) -> a scalar, twice differentiable."""
@@ -74,7 +74,7 @@ def hessian_eigenvalues(
     References:
         Pearlmutter, Fast exact multiplication by the Hessian, 1994.
     """
-    count = base.check_bound("count", count, at_least=1)
+    count = checks.check_bound("count", count, at_least=1)
     params = widened("params", params)
     point, tree_of = ravel_pytree(params)
     size, dtype = point.size, point.dtype

@@ -7,7 +7,7 @@ import numpy as np
 import scipy
 
 from delayjax._src.cluster.service_time import ServiceTime, as_service_time
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
 from delayjax._src.stability import spectrum
 from delayjax._src.stability.rightmost import RightmostZeros, meeting_rate
 from delayjax._src.stability.root_finding import zero_between
@@ -68,7 +68,7 @@ class DelayEquation:
         two updates. For constant times rates and limits are then the cluster's up to
         terms in 1/P^2; for random times the limit is up to 0.8/P too low.
         """
-        workers = base.check_bound("workers", workers, at_least=1)
+        workers = checks.check_bound("workers", workers, at_least=1)
         return DelayEquation(self.service_time.scaled(1 - 1 / (2 * workers)))
 
     def roots(self, gain: float, *, number: int = 4) -> np.ndarray:
@@ -94,7 +94,7 @@ class DelayEquation:
             Corless et al., On the Lambert W function, 1996, for the constant delay.
         """
         gain = _checked(gain)
-        number = base.check_bound("number", number, at_least=1)
+        number = checks.check_bound("number", number, at_least=1)
         time = self._with_a_light_tail()
         if gain == 0:
             return np.zeros(1, complex)
@@ -168,7 +168,7 @@ class DelayEquation:
         limit = spectrum.limit_of_the_mean(self.service_time)
         if isinstance(workers, float) and workers == math.inf:
             return limit
-        count = base.check_bound("workers", workers, at_least=1)
+        count = checks.check_bound("workers", workers, at_least=1)
         return spectrum.limit_of_the_variance(self.service_time, count, limit)
 
     def critical_gain(self) -> float:
@@ -225,7 +225,7 @@ class DelayEquation:
             Kuchler and Mensch, Stochastics 40, 1992, for the constant delay.
         """
         gain = _checked(gain)
-        noise = base.check_number("noise", noise)
+        noise = checks.check_number("noise", noise)
         if gain == 0 or gain >= self.gain_limit(workers=math.inf):
             return math.inf
         return float(noise) ** 2 * spectrum.variance(gain, self.service_time)
@@ -275,13 +275,13 @@ class DelayEquation:
         References:
             Kuchler and Platen, Mathematics and Computers in Simulation 54, 2000.
         """
-        noise = base.check_number("noise", noise)
-        step_seconds = base.check_number("step_seconds", step_seconds, positive=True)
+        noise = checks.check_number("noise", noise)
+        step_seconds = checks.check_number("step_seconds", step_seconds, positive=True)
         drift, kick = _checked(gain) * step_seconds, noise * math.sqrt(step_seconds)
-        paths = base.check_bound("paths", paths, at_least=1)
-        steps = base.check_bound("steps", steps, at_least=1)
-        rng = np.random.default_rng(base.check_bound("seed", seed))
-        every = base.check_bound("every", every, at_least=1)
+        paths = checks.check_bound("paths", paths, at_least=1)
+        steps = checks.check_bound("steps", steps, at_least=1)
+        rng = np.random.default_rng(checks.check_bound("seed", seed))
+        every = checks.check_bound("every", every, at_least=1)
         shares = (0.5 + _GOLDEN * np.arange(steps)) % 1
         exact = self.service_time.quantile(shares) / step_seconds - 0.5
         late = np.maximum(exact, 0)
@@ -319,7 +319,7 @@ class DelayEquation:
 
 def _checked(gain: float) -> float:
     """`gain` as a finite, non-negative float."""
-    gain = base.check_number("gain", gain)
+    gain = checks.check_number("gain", gain)
     return float(gain)
 
 

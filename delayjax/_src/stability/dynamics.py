@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
 from delayjax._src.stability.crossings import crossings
 from delayjax._src.stability.moments import second_moments
 from delayjax._src.stability.recursion import Recursion
@@ -134,7 +134,7 @@ class Dynamics(Recursion):
             complex128 [n], the largest modulus first, without roots at 0. A double root
             is exact to about 1e-8. O(n^2) for delays of up to n, at most 10^4.
         """
-        step = base.check_number("step", step)
+        step = checks.check_number("step", step)
         self.check_longest()
         found = zeros(self.polynomial(float(step)))
         return found[np.argsort(-np.abs(found), kind="stable")]
@@ -167,8 +167,8 @@ class Dynamics(Recursion):
             >>> round(Dynamics(0).stationary_variance(0.5), 6)  # s^2 / (a (2 - a))
             1.333333
         """
-        step = base.check_number("step", step)
-        noise = base.check_number("noise", noise)
+        step = checks.check_number("step", step)
+        noise = checks.check_number("noise", noise)
         step, weight = float(step), self.mean_weight
         if self.is_plain:
             a, tau = weight * step, self.longest

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
 from delayjax._src.stability.curvature import Loss, sharpness, widened
 from delayjax._src.stability.dynamics import Criterion, Dynamics
 
@@ -75,7 +75,7 @@ def learning_rate_limit(
         Cohen et al. (adaptive gradient methods), arXiv:2207.14484; their 38/eta is
         tau = 0 and b1 = 0.9 here.
     """
-    sharpness = base.check_number("sharpness", sharpness, positive=True)
+    sharpness = checks.check_number("sharpness", sharpness, positive=True)
     return dynamics.step_limit(criterion) / float(sharpness)
 
 
@@ -94,7 +94,7 @@ def adam_preconditioner(
         >>> adam_preconditioner(jnp.array([4.0, 0.0]), eps=0.5).tolist()
         [2.5, 0.5]
     """
-    eps = base.check_number("eps", eps)
-    eps_root = base.check_number("eps_root", eps_root)
+    eps = checks.check_number("eps", eps)
+    eps_root = checks.check_number("eps_root", eps_root)
     moments = widened("second_moment", second_moment)
     return jax.tree.map(lambda v: jnp.sqrt(v + eps_root) + eps, moments)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
 
 _LONGEST = 10**4  # updates; work that grows as K^2 takes a minute beyond it
 _LONGEST_GRID = 10**6  # updates; a grid of crossings takes gigabytes beyond it
@@ -39,7 +39,7 @@ class UpdateRule:
     def __post_init__(self):
         most = {"momentum": 1, "compensation": np.inf, "extrapolation": np.inf}
         for name, below in most.items():
-            base.check_number(name, getattr(self, name), below=below)
+            checks.check_number(name, getattr(self, name), below=below)
             self._set(**{name: float(getattr(self, name))})
 
     def _set(self, **fields) -> None:
@@ -69,7 +69,7 @@ class UpdateRule:
         # a law of JAX is computed at once, also while `jit` traces the caller
         with jax.ensure_compile_time_eval(), np.errstate(all="ignore"):
             answers = [1.0 * self.modulation(k) for k in staleness]
-        weights = base.as_reals("modulation", answers).reshape(len(staleness))
+        weights = checks.as_reals("modulation", answers).reshape(len(staleness))
         sound = (weights >= 0) & (weights < np.inf)
         if not sound.all() or not weights.any():
             worst = np.argmin(sound)
@@ -97,7 +97,7 @@ class Recursion(UpdateRule):
     def __post_init__(self):
         super().__post_init__()
         if isinstance(self.delay, (list, tuple)) or np.ndim(self.delay):
-            law = base.as_reals("delay", self.delay)
+            law = checks.as_reals("delay", self.delay)
             total = law.sum()
             if law.ndim != 1 or (law < 0).any() or not abs(total - 1) < _ROUNDING:
                 raise ValueError(
@@ -109,7 +109,7 @@ class Recursion(UpdateRule):
             ages = np.flatnonzero(law).astype(np.int32)
             chances = law[ages] / total
         else:
-            ages = np.array([base.check_bound("delay", self.delay)], np.int32)
+            ages = np.array([checks.check_bound("delay", self.delay)], np.int32)
             chances = np.ones(1)
         self._set(ages=ages, chances=chances, weights=self.weights_of(ages))
 

@@ -9,7 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from delayjax._src.cluster.service_time import ServiceTime
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
 from delayjax._src.stability.delay_equation import DelayEquation
 from delayjax._src.stability.root_finding import zero_between
 
@@ -56,9 +56,9 @@ def workers_decay_rate(
     References:
         Yu, Chen and Poor, arXiv:2406.11159.
     """
-    workers = base.check_bound("workers", workers, at_least=1)
+    workers = checks.check_bound("workers", workers, at_least=1)
     equation = DelayEquation(service_time)
-    steps = base.as_reals("step", step)
+    steps = checks.as_reals("step", step)
     if not ((steps >= 0) & np.isfinite(steps)).all():
         raise ValueError(f"`step` must be finite and non-negative, got {step!r}.")
     if workers == 1:
@@ -108,8 +108,8 @@ def optimal_workers(
     References:
         Yu, Chen and Poor, arXiv:2406.11159.
     """
-    step = base.check_number("step", step)
-    condition = base.check_number("condition", condition)
+    step = checks.check_number("step", step)
+    condition = checks.check_number("condition", condition)
     least_of = {"step": (step, _LEAST_STEP), "condition": (condition, 1.0)}
     for name, (value, least) in least_of.items():
         if value < least:
@@ -172,7 +172,7 @@ def implicit_momentum(workers: int) -> float:
     References:
         Mitliagkas et al., Asynchrony begets momentum, 2016, arXiv:1605.09774.
     """
-    return 1 - 1 / base.check_bound("workers", workers, at_least=1)
+    return 1 - 1 / checks.check_bound("workers", workers, at_least=1)
 
 
 def explicit_momentum(total: float, *, workers: int) -> float:
@@ -207,7 +207,7 @@ def explicit_momentum(total: float, *, workers: int) -> float:
         Mitliagkas, Zhang, Hadjis and Re, Asynchrony begets momentum, 2016,
         arXiv:1605.09774.
     """
-    total = base.check_between("total", total, -1.0, 1.0)
+    total = checks.check_between("total", total, -1.0, 1.0)
     beta = total - implicit_momentum(workers)
     if beta <= -1.0:
         raise ValueError(

@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
 from delayjax._src.stability.recursion import UpdateRule
 
 _SHORTEST = 16  # updates of a block, if the staleness is small
@@ -98,7 +98,7 @@ class TraceDynamics(UpdateRule):
         References:
             Benettin et al., Meccanica 15, 1980, for the renormalization.
         """
-        steps = base.as_reals("step", step)
+        steps = checks.as_reals("step", step)
         if not ((steps >= 0) & np.isfinite(steps)).all():
             raise ValueError(f"`step` must be finite and non-negative, got {step!r}.")
         growth = self._growth_by_parts(steps.ravel()).mean(axis=0).reshape(steps.shape)
@@ -194,7 +194,7 @@ class TraceDynamics(UpdateRule):
 
 def _table(staleness: ArrayLike) -> np.ndarray:
     """The staleness as a table, int64 [T, K]."""
-    ages = np.asarray(base.as_array("staleness", staleness))
+    ages = np.asarray(checks.as_array("staleness", staleness))
     if ages.dtype.kind not in "iu" or ages.ndim not in (1, 2):
         raise TypeError(
             "`staleness` must hold integers, [T] or [T, K], got"

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
 
 
 def error_bound(
@@ -49,11 +49,13 @@ def error_bound(
         Dutta et al., AISTATS 2018, arXiv:1803.01113, the bounds of K-sync and K-async
         SGD for strongly convex losses (with M_G = 0).
     """
-    update_seconds = base.check_number("update_seconds", update_seconds, positive=True)
-    largest = base.check_number("largest", largest, positive=True)
-    smallest = base.check_number("smallest", smallest, positive=True)
-    agreement = base.check_number("agreement", agreement, positive=True)
-    learning_rate = base.check_number("learning_rate", learning_rate, positive=True)
+    update_seconds = checks.check_number(
+        "update_seconds", update_seconds, positive=True
+    )
+    largest = checks.check_number("largest", largest, positive=True)
+    smallest = checks.check_number("smallest", smallest, positive=True)
+    agreement = checks.check_number("agreement", agreement, positive=True)
+    learning_rate = checks.check_number("learning_rate", learning_rate, positive=True)
     for name, value, most, rule in (
         ("smallest", smallest, largest, "`largest` = "),
         ("agreement", agreement, 1.0, ""),
@@ -61,10 +63,10 @@ def error_bound(
     ):
         if value > most:
             raise ValueError(f"`{name}` must be at most {rule}{most}, got {value}.")
-    noise = base.check_number("noise", noise)
-    start = base.check_number("start", start)
-    k = base.check_bound("k", k, at_least=1)
-    times = base.as_reals("seconds", seconds)
+    noise = checks.check_number("noise", noise)
+    start = checks.check_number("start", start)
+    k = checks.check_bound("k", k, at_least=1)
+    times = checks.as_reals("seconds", seconds)
     if not (times >= 0).all():
         raise ValueError(f"`seconds` must be non-negative, got {seconds!r}.")
     floor = learning_rate * largest * noise**2 / (2 * smallest * agreement * k)

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from delayjax._src.cluster.cluster import Cluster
 from delayjax._src.cluster.protocols.k_sync import KScheme
 from delayjax._src.cluster.trace import Arrivals
-from delayjax._src.ground import base, donation
+from delayjax._src.ground import checks, donation, transforms
 from delayjax._src.training.replay import Plan, ReplayState, begin, update
 from delayjax._src.training.taking import GradFn
 
@@ -54,7 +54,7 @@ class AdaSync(NamedTuple):
 def adasync(
     cluster: Cluster,
     grad_fn: GradFn,
-    tx: base.Transformation,
+    tx: transforms.Transformation,
     *,
     scheme: KScheme,
     interval_seconds: float | jax.Array,
@@ -117,24 +117,24 @@ def adasync(
         raise TypeError(f"`cluster` must be a Cluster, got {cluster!r}.")
     if not isinstance(scheme, KScheme):
         raise TypeError(f"`scheme` must be a scheme, k_sync(1), got {scheme!r}.")
-    base.check_function("grad_fn", grad_fn)
-    base.check_function("loss", loss)
+    checks.check_function("grad_fn", grad_fn)
+    checks.check_function("loss", loss)
     if scheme.k > cluster.workers:
         raise ValueError(
             f"`scheme` must have a K in 1 .. {cluster.workers}, the number of workers,"
             f" got {scheme.k}."
         )
-    if base.is_concrete(interval_seconds) and not base.known(interval_seconds) > 0:
+    if checks.is_concrete(interval_seconds) and not checks.known(interval_seconds) > 0:
         raise ValueError(
             f"`interval_seconds` must be positive, got {interval_seconds}."
         )
-    base.check_bound("draws", draws, at_least=1)
-    base.check_bound("seed", seed)
+    checks.check_bound("draws", draws, at_least=1)
+    checks.check_bound("seed", seed)
     service = _service(cluster, draws, seed)
     depth = 0
     if not scheme.restarts:
-        depth = base.check_bound("max_staleness", max_staleness)
-    tx = base.as_transformation("tx", tx)
+        depth = checks.check_bound("max_staleness", max_staleness)
+    tx = transforms.as_transformation("tx", tx)
     plan = Plan(grad_fn=grad_fn, tx=tx, depth=depth, width=cluster.workers)
 
     def init_fn(params, key, *, model_state=None):
@@ -173,7 +173,7 @@ def adasync(
             workers=workers,
             clipped=(ages > oldest).sum(dtype=jnp.int32),
         )
-        value = base.as_scalar("loss(metrics)", loss(report.metrics))
+        value = checks.as_scalar("loss(metrics)", loss(report.metrics))
         state = _choose(scheme, state, value, seconds, interval_seconds)
         return state._replace(training=training), report
 

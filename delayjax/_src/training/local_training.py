@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import base
+from delayjax._src.ground import checks, dtypes, transforms, trees
 from delayjax._src.training import taking
 
 
 def local_training(
     grad_fn: taking.GradFn,
-    tx: base.Transformation,
+    tx: transforms.Transformation,
     steps: int,
     *,
     split: bool = True,
@@ -70,9 +70,9 @@ def local_training(
     """
     if not callable(grad_fn):
         raise TypeError(f"`grad_fn` must be a function, got {grad_fn!r}.")
-    tx = base.as_transformation("tx", tx)
-    steps = base.check_bound("steps", steps, at_least=1)
-    base.check_number("proximal", proximal)
+    tx = transforms.as_transformation("tx", tx)
+    steps = checks.check_bound("steps", steps, at_least=1)
+    checks.check_number("proximal", proximal)
 
     def local_grad_fn(params, batch, key, model_state=None):
         parts = _parts(batch, steps) if split else None
@@ -96,7 +96,7 @@ def local_training(
             x = optax.apply_updates(x, updates)
             return (x, delta, opt_state, taken.model_state), taken.metrics
 
-        start = params, base.wide_zeros(params), tx.init(params), model_state
+        start = params, dtypes.wide_zeros(params), tx.init(params), model_state
         last, metrics = jax.lax.scan(step, start, (jnp.arange(steps), parts))
         _, delta, _, model_state_after = last
         value = jax.tree.map(_mean, metrics)
@@ -114,7 +114,7 @@ def _parts(batch: Any, steps: int) -> Any:
         if not size or size[0] % steps:
             raise ValueError(
                 f"`batch` must split into {steps} equal parts along its leading axis,"
-                f" got shape {jnp.shape(leaf)} at {base.path_name(path)}: take as many"
+                f" got shape {jnp.shape(leaf)} at {trees.path_name(path)}: take as many"
                 " examples for each of `steps`, or give `split=False`."
             )
     return jax.tree.map(
@@ -124,4 +124,4 @@ def _parts(batch: Any, steps: int) -> Any:
 
 def _mean(metric: jax.Array) -> jax.Array:
     """Over the steps. Narrow floats add up in float32."""
-    return metric.mean(0, dtype=base.wide_dtype(metric))
+    return metric.mean(0, dtype=dtypes.wide_dtype(metric))

@@ -12,7 +12,7 @@ import optax
 
 from delayjax._src.cluster.aggregation import Aggregation
 from delayjax._src.cluster.trace import Arrivals, Trace
-from delayjax._src.ground import base, donation, refusal, xla
+from delayjax._src.ground import checks, donation, refusal, transforms, trees, xla
 from delayjax._src.history import late_inners
 from delayjax._src.history import ring as rings
 from delayjax._src.training import taking
@@ -102,7 +102,7 @@ class _Gathered(NamedTuple):
 def replay(
     trace: Trace | Sequence[Trace],
     grad_fn: taking.GradFn,
-    tx: base.Transformation,
+    tx: transforms.Transformation,
     *,
     each: optax.GradientTransformation | None = None,
     aggregation: Aggregation | None = None,
@@ -195,34 +195,34 @@ def replay(
         Wright, Hogwild!, NIPS 2011, arXiv:1106.5730 (inconsistent reads).
     """
     traces = taking.check_traces(trace)
-    base.check_function("grad_fn", grad_fn)
-    base.check_number("read_spread", read_spread)
+    checks.check_function("grad_fn", grad_fn)
+    checks.check_number("read_spread", read_spread)
     if not isinstance(aggregation, Aggregation | None):
         raise TypeError(f"`aggregation` must be an Aggregation, got {aggregation!r}.")
     if not 0.0 <= read_spread <= 1.0:
         raise ValueError(f"`read_spread` must lie in [0, 1], got {read_spread}.")
     depth = max(one.max_staleness for one in traces)
     allowed = depth if max_staleness is None else max_staleness
-    if depth > base.check_bound("max_staleness", allowed):
+    if depth > checks.check_bound("max_staleness", allowed):
         raise ValueError(
             f"`trace` has a staleness of {depth}, more than `max_staleness`, got"
             f" {max_staleness}: allow more, or bound the staleness in the cluster with"
             " protocols.bounded_staleness(...)."
         )
     width = max(1, *(one.max_gradients for one in traces))
-    chunk = base.check_bound("chunk", width if chunk is None else chunk, at_least=1)
+    chunk = checks.check_bound("chunk", width if chunk is None else chunk, at_least=1)
     full = all((one.counts == width).all() for one in traces)
     constant = full and all((one.divisor == width).all() for one in traces)
     plan = Plan(
         grad_fn=grad_fn,
-        tx=base.as_transformation("tx", tx),
+        tx=transforms.as_transformation("tx", tx),
         depth=depth,
         width=width,
         chunk=min(chunk, width),
         full=full,
         shared=all(map(_ages_agree, traces)) and (read_spread == 0.0 or width == 1),
         divisor=width if constant else None,
-        each=None if each is None else base.as_transformation("each", each),
+        each=None if each is None else transforms.as_transformation("each", each),
         aggregation=aggregation,
         read_spread=float(read_spread),
     )
@@ -261,7 +261,7 @@ def begin(
     plan: Plan, params: Any, key: jax.Array, *, model_state: Any = None
 ) -> ReplayState:
     """The state before the first update."""
-    base.check_key("key", key)
+    checks.check_key("key", key)
     start = params, model_state, key
     params, model_state, key = jax.tree.map(donation.copied, start)
     state = ReplayState(
@@ -379,7 +379,7 @@ def _check_width(width: int, arrivals: Arrivals, batches: Any) -> None:
             raise ValueError(
                 "An update's `arrivals` and `batches` must have a leading axis of"
                 f" {width}, the most gradients of an update in the trace, got shape"
-                f" {jnp.shape(leaf)} at {base.path_name(path)}: scan `step` over"
+                f" {jnp.shape(leaf)} at {trees.path_name(path)}: scan `step` over"
                 f" trace.arrivals(start, stop, width={width})."
             )
 

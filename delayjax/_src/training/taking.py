@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from delayjax._src.cluster.trace import Trace
-from delayjax._src.ground import base
+from delayjax._src.ground import dtypes, trees
 from delayjax._src.history import ring as rings
 
 GradFn = Callable[..., tuple]
@@ -66,8 +66,8 @@ def check(
         value, gradients = _pair(returns, answer)
         metrics, after = _pair(returns, value)
     rule = f"`grad_fn` must return {returns}"
-    base.check_alike(f"{rule} with gradients like the parameters", gradients, params)
-    base.check_alike(f"{rule} with a model state like the given", after, model_state)
+    trees.check_alike(f"{rule} with gradients like the parameters", gradients, params)
+    trees.check_alike(f"{rule} with a model state like the given", after, model_state)
     return Taken(gradients, metrics, after)
 
 
@@ -93,11 +93,11 @@ def check_depth(params: Any, versions: rings.Ring, depth: int) -> None:
 
 def check_shapes(name: str, returned: str, tree: Any, params: Any) -> None:
     """Checks that no broadcast hides a leaf of another shape than the parameters'."""
-    trees = jax.tree.map(
+    shapes = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.float32), (tree, params)
     )
-    base.check_alike(
-        f"`{name}` must return {returned} of the parameters' shapes", *trees
+    trees.check_alike(
+        f"`{name}` must return {returned} of the parameters' shapes", *shapes
     )
 
 
@@ -122,7 +122,7 @@ def over(total: Any, count: jax.Array) -> Any:
     """A sum over a count, leaf by leaf."""
 
     def divided(leaf):
-        leaf = leaf.astype(base.wide_dtype(leaf))  # integers too
+        leaf = leaf.astype(dtypes.wide_dtype(leaf))  # integers too
         return leaf / count.astype(leaf.dtype)
 
     return jax.tree.map(divided, total)
@@ -172,7 +172,7 @@ def _apart(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def _wide(leaf: Any) -> Any:
-    return base.wide_dtype(leaf)
+    return dtypes.wide_dtype(leaf)
 
 
 def _has_mean(leaf: Any) -> bool:

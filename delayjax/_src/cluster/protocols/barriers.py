@@ -2,9 +2,9 @@
 
 import math
 
-from delayjax._src.cluster.checks import check_integer
 from delayjax._src.cluster.server import Protocol
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
+from delayjax._src.ground.checks import check_integer
 
 
 def ssp(bound: float) -> Protocol:
@@ -28,9 +28,9 @@ def ssp(bound: float) -> Protocol:
     References:
         Ho et al., A stale synchronous parallel parameter server, NIPS 2013.
     """
-    bound = base.known(bound)
+    bound = checks.known(bound)
     if bound != math.inf:
-        bound = base.check_bound("bound", bound)
+        bound = checks.check_bound("bound", bound)
 
     def rule(server):
         completed = [0] * server.num_workers
@@ -81,13 +81,13 @@ def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protoco
     References:
         Wang et al., Probabilistic synchronous parallel, arXiv:1709.07772.
     """
-    sample = base.check_bound("sample", sample)
-    bound = base.known(bound)
+    sample = checks.check_bound("sample", sample)
+    bound = checks.known(bound)
     if bound != math.inf:
-        bound = base.check_bound("bound", bound)
-    poll_seconds = base.known(poll_seconds)
+        bound = checks.check_bound("bound", bound)
+    poll_seconds = checks.known(poll_seconds)
     if poll_seconds != math.inf:
-        poll_seconds = base.check_number("poll_seconds", poll_seconds, positive=True)
+        poll_seconds = checks.check_number("poll_seconds", poll_seconds, positive=True)
 
     def rule(server):
         check_integer("sample", sample, 0, server.num_workers)

@@ -4,7 +4,7 @@ from heapq import heappop, heappush
 from typing import Literal
 
 from delayjax._src.cluster.server import Protocol, Server
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
 
 
 def bounded_staleness(
@@ -27,8 +27,8 @@ def bounded_staleness(
         >>> simulate(Cluster(16, exponential(1.0)), rule, 99, seed=0).max_staleness
         4
     """
-    bound = base.check_bound("bound", bound)
-    batch = base.check_bound("batch", batch, at_least=1)
+    bound = checks.check_bound("bound", bound)
+    batch = checks.check_bound("batch", batch, at_least=1)
     rules = {"drop": _drop, "restart": _restart, "wait": _wait}
     if late not in rules:
         raise ValueError(f'`late` must be "drop", "restart" or "wait", got {late!r}.')
@@ -63,7 +63,7 @@ def ringmaster(bound: int, *, stop: bool = False) -> Protocol:
     References:
         Maranjyan, Tyurin and Richtarik, Ringmaster ASGD, ICML 2025, arXiv:2501.16168.
     """
-    bound = base.check_bound("bound", bound, at_least=1)
+    bound = checks.check_bound("bound", bound, at_least=1)
     run = bounded_staleness(bound - 1, late="restart" if stop else "drop")
 
     def rule(server):  # of this name in errors

@@ -1,8 +1,8 @@
 """Gradient coding: redundant work instead of waiting or staleness."""
 
-from delayjax._src.cluster.checks import check_integer
 from delayjax._src.cluster.server import Protocol
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
+from delayjax._src.ground.checks import check_integer
 
 
 def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> Protocol:
@@ -29,8 +29,8 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
     References:
         Buyukates et al., Gradient coding with dynamic clustering, arXiv:2103.01206.
     """
-    num_clusters = base.check_bound("num_clusters", num_clusters, at_least=1)
-    load = base.check_bound("load", load, at_least=1)
+    num_clusters = checks.check_bound("num_clusters", num_clusters, at_least=1)
+    load = checks.check_bound("load", load, at_least=1)
 
     def rule(server):
         workers = server.num_workers

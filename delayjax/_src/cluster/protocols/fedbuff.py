@@ -1,7 +1,7 @@
 """FedBuff, and FedAsync: some of many clients train at any time."""
 
 from delayjax._src.cluster.server import Protocol
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
 
 
 def fedbuff(buffer: int, *, concurrency: int) -> Protocol:
@@ -48,8 +48,8 @@ def fedbuff(buffer: int, *, concurrency: int) -> Protocol:
         here: the C clients that train at some time are a certain set with a probability
         in proportion to the product of their mean times.
     """
-    buffer = base.check_bound("buffer", buffer, at_least=1)
-    concurrency = base.check_bound("concurrency", concurrency, at_least=1)
+    buffer = checks.check_bound("buffer", buffer, at_least=1)
+    concurrency = checks.check_bound("concurrency", concurrency, at_least=1)
 
     def rule(server):
         server.check_workers("concurrency", concurrency)

@@ -6,7 +6,7 @@ import statistics
 from typing import Literal
 
 from delayjax._src.cluster.server import Arrival, Protocol, Server
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
 
 
 def groups(
@@ -34,7 +34,7 @@ def groups(
     References:
         Basu et al., Balancing stragglers against staleness, HiPC 2018 (reconstruction).
     """
-    num_groups = base.check_bound("num_groups", num_groups, at_least=1)
+    num_groups = checks.check_bound("num_groups", num_groups, at_least=1)
     if data not in ("dynamic", "static"):
         raise ValueError(f'`data` must be "dynamic" or "static", got {data!r}.')
 
@@ -85,9 +85,9 @@ def progressive_groups(
         >>> trace.counts[19:22]  # from one group of four to four of one
         array([4, 1, 1])
     """
-    max_groups = base.check_bound("max_groups", max_groups, at_least=1)
-    every = base.check_bound("every", every, at_least=1)
-    tolerance = base.check_number("tolerance", tolerance, positive=True)
+    max_groups = checks.check_bound("max_groups", max_groups, at_least=1)
+    every = checks.check_bound("every", every, at_least=1)
+    tolerance = checks.check_number("tolerance", tolerance, positive=True)
 
     def rule(server):
         server.check_workers("max_groups", max_groups)

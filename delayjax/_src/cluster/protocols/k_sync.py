@@ -16,10 +16,10 @@ import math
 import numpy as np
 import scipy
 
-from delayjax._src.cluster.checks import check_integer, check_share
 from delayjax._src.cluster.server import Protocol, Server
 from delayjax._src.cluster.service_time import ServiceTime, as_service_time
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
+from delayjax._src.ground.checks import check_integer, check_share
 
 _COARSE, _FINE = 256, 4096  # points of a grid of seconds
 _NOTHING = 1e-6  # of a mean
@@ -36,7 +36,7 @@ class KScheme:
     repeats: bool  # whether an early worker computes one more gradient, or idles
 
     def __post_init__(self):
-        k = base.check_bound("k", self.k, at_least=1)
+        k = checks.check_bound("k", self.k, at_least=1)
         object.__setattr__(self, "k", k)
 
     def __repr__(self) -> str:
@@ -79,7 +79,7 @@ class KScheme:
             0.267857
         """
         as_service_time("service_time", service_time)
-        workers = base.check_bound("workers", workers, at_least=1)
+        workers = checks.check_bound("workers", workers, at_least=1)
         check_integer("k", self.k, 1, workers)
         memoryless = service_time.stages == 1
         if self.repeats and (memoryless or not self.restarts):
@@ -130,7 +130,7 @@ def n_softsync(n: int) -> Protocol:
     References:
         Zhang et al., IJCAI 2016, arXiv:1511.05950; Gupta et al., arXiv:1509.04210.
     """
-    n = base.check_bound("n", n, at_least=1)
+    n = checks.check_bound("n", n, at_least=1)
 
     def rule(server):
         server.check_workers("n", n)

@@ -7,7 +7,7 @@ import numpy as np
 
 from delayjax._src.cluster.protocols.bounded import bounded_staleness
 from delayjax._src.cluster.server import Protocol
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
 
 
 def rennala(batch: int) -> Protocol:
@@ -69,7 +69,7 @@ def mindflayer(
         Maranjyan, Omar and Richtarik, MindFlayer, arXiv:2410.04285.
     """
     counts = np.asarray(trials)
-    allotted = base.as_reals("allotted_seconds", allotted_seconds)
+    allotted = checks.as_reals("allotted_seconds", allotted_seconds)
     if counts.dtype.kind not in "iu" or (counts < 0).any() or not counts.any():
         raise ValueError(
             f"`trials` must be non-negative integers, not all 0, got {trials}."

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from delayjax._src.cluster.aggregation import Aggregation
 from delayjax._src.cluster.server import Server
-from delayjax._src.ground import base
+from delayjax._src.ground import checks
 
 
 class RingleaderState(NamedTuple):
@@ -57,7 +57,7 @@ class Ringleader:
             >>> float(direction)  # ((1 + 3) / 2 + 8) / 2
             5.0
         """
-        num_workers = base.check_bound("num_workers", num_workers, at_least=1)
+        num_workers = checks.check_bound("num_workers", num_workers, at_least=1)
 
         def init_fn(params):
             return RingleaderState(

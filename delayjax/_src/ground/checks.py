@@ -1,0 +1,153 @@
+"""Checks of arguments: what is wrong is named, with its value and the remedy."""
+
+import operator
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+
+def as_array(name: str, values: Any) -> Any:
+    """`values` as a NumPy array, or as the JAX array that it is."""
+    try:
+        return values if isinstance(values, jax.Array) else np.asarray(values)
+    except ValueError:
+        raise TypeError(
+            f"`{name}` must have rows of one length, got {values!r}."
+        ) from None
+
+
+def as_reals(name: str, values: Any) -> np.ndarray:
+    """`values` as a float64 array of any shape."""
+    array = np.asarray(as_array(name, values))
+    if array.dtype.kind not in "fiu":  # NumPy would read None as NaN, and text
+        raise TypeError(f"`{name}` must hold real numbers, got {values!r}.")
+    return array.astype(np.float64)
+
+
+def is_concrete(value: Any) -> bool:
+    """Whether the value is known now, i.e. is not being traced."""
+    return not isinstance(value, jax.core.Tracer)
+
+
+def known(value: Any) -> Any:
+    """A concrete array as a Python number, or as a NumPy array if it has several.
+
+    In `jit` JAX would trace what is computed with an array of its own.
+    """
+    if not isinstance(value, jax.Array) or not is_concrete(value):
+        return value
+    return value.item() if value.ndim == 0 else np.asarray(value)
+
+
+def check_bound(name: str, value: Any, *, at_least: int = 0) -> int:
+    """`value` as a static integer, at least `at_least`."""
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        bound = operator.index(known(value))
+    except (TypeError, jax.errors.TracerIntegerConversionError):
+        raise TypeError(f"`{name}` must be a static integer, got {value!r}.") from None
+    if bound < at_least:
+        rule = f"at least {at_least}" if at_least else "non-negative"
+        raise ValueError(f"`{name}` must be {rule}, got {bound}.")
+    return bound
+
+
+def check_number(
+    name: str, value: Any, *, below: float = np.inf, positive: bool = False
+) -> Any:
+    """`known(value)`, checked to lie in [0, below), or in (0, below)."""
+    if not is_concrete(value):  # a grid is one program, which does not know its values
+        return value
+    given, value = value, known(value)
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        is_valid = 0.0 <= value < below and not (positive and value == 0.0)
+    except (TypeError, ValueError):  # text, None, an array
+        raise TypeError(f"`{name}` must be a number, got {given!r}.") from None
+    if not is_valid:
+        sign = "positive" if positive else "non-negative"
+        interval = f"finite and {sign}" if below == np.inf else f"in [0, {below})"
+        raise ValueError(f"`{name}` must be {interval}, got {value}.")
+    return value
+
+
+def check_between(name: str, value: Any, low: float, high: float) -> Any:
+    """`known(value)`, checked to lie in the open interval (low, high)."""
+    if not is_concrete(value):
+        return value
+    given, value = value, known(value)
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        is_valid = bool(low < value < high)
+    except (TypeError, ValueError):  # text, None, an array
+        raise TypeError(f"`{name}` must be a number, got {given!r}.") from None
+    if not is_valid:
+        raise ValueError(f"`{name}` must be in ({low}, {high}), got {value}.")
+    return value
+
+
+def as_scalar(name: str, answer: Any, *kinds: Any) -> jax.Array:
+    """The answer of a user's function, of these kinds or real, as a scalar array."""
+    names = {jnp.integer: "an integer", jnp.bool_: "a bool"}
+    rule = " or ".join(names[kind] for kind in kinds) or "a real number"
+    try:
+        array = jnp.asarray(answer)
+    except (TypeError, ValueError):  # text, None, a function
+        raise TypeError(f"`{name}` must be {rule}, got {answer!r}.") from None
+    wanted = kinds or (jnp.integer, jnp.floating)
+    if not any(jnp.issubdtype(array.dtype, kind) for kind in wanted):
+        raise TypeError(f"`{name}` must be {rule}, got {array.dtype}.")
+    if array.ndim != 0:
+        raise ValueError(f"`{name}` must be a scalar, got shape {array.shape}.")
+    return array
+
+
+def check_function(name: str, value: Any) -> None:
+    """Checks that an argument can be called."""
+    if not callable(value):
+        raise TypeError(f"`{name}` must be a function, got {value!r}.")
+
+
+def check_key(name: str, key: Any) -> None:
+    """Checks that a value is one key of JAX's."""
+    kinds = jax.dtypes.prng_key, jnp.uint32  # typed, and the older kind
+    dtype = getattr(key, "dtype", None)
+    if dtype is None or not any(jnp.issubdtype(dtype, kind) for kind in kinds):
+        raise TypeError(
+            f"`{name}` must be a key, got {key!r}: write jax.random.key(0)."
+        )
+
+
+def check_integer(name: str, value: Any, least: int, most: int) -> int:
+    """`value` as an integer in least .. most."""
+    number = check_bound(name, value, at_least=least)
+    if number > most:
+        raise ValueError(f"`{name}` must lie in {least} .. {most}, got {number}.")
+    return number
+
+
+def check_share(name: str, value: Any, *, positive: bool = False) -> Any:
+    """`value` as a number in [0, 1]; if positive, in (0, 1]."""
+    value = check_number(name, value, positive=positive)
+    if value > 1:
+        raise ValueError(f"`{name}` must be at most 1, got {value}.")
+    return value
+
+
+def as_seconds(
+    name: str, values: Any, *, remedy: str, positive: bool = False
+) -> np.ndarray:
+    """Finite, non-negative seconds as float64, of any shape."""
+    seconds = as_reals(name, values)
+    sound = np.isfinite(seconds) & ((seconds > 0) if positive else (seconds >= 0))
+    if not sound.all():
+        sign = "positive" if positive else "non-negative"
+        bad = seconds[~sound][0]
+        raise ValueError(f"`{name}` must be finite and {sign}, got {bad}: {remedy}.")
+    return seconds

@@ -1,0 +1,118 @@
+"""Extra arguments of `update`: what producers of staleness hand on, and rules read."""
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from delayjax._src.ground import checks, dtypes, transforms, trees
+
+Delay = ArrayLike | transforms.Schedule | Mapping[Any, Any] | Sequence[Any]
+"""A delay in updates: an int, an integer scalar, a `Schedule`, or a tree of these."""
+
+Law = Callable[[jax.Array], ArrayLike]
+"""staleness (int32 [], or float32 [] for a mean) -> the factor of the updates."""
+
+
+def require(value: Any, name: str, needed_by: str, remedy: str) -> Any:
+    """`value`, or an error that says which extra argument `needed_by` lacks."""
+    if value is None:
+        raise TypeError(
+            f"`{needed_by}` needs the extra argument `{name}`, but received none:"
+            f" {remedy}, or pass `{name}=` to `update`."
+        )
+    return value
+
+
+def check_gradients(needed_by: str, updates: Any) -> None:
+    """Checks that every gradient is floating point or complex."""
+    for path, leaf in jax.tree.leaves_with_path(updates):
+        dtype = jnp.result_type(leaf)
+        if not jnp.issubdtype(dtype, jnp.inexact):
+            raise TypeError(
+                f"`{needed_by}` needs floating-point gradients, got {dtype} at"
+                f" {trees.path_name(path)}: cast it, or leave it out with optax.masked."
+            )
+
+
+def moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
+    """x_t - x_{t-tau}, the parameters' move since the gradient was taken."""
+    check_gradients(needed_by, updates)
+    require(params, "params", needed_by, "call `update(grads, state, params)`")
+    remedy = (
+        "wrap the whole chain, `delayed(optax.chain(...), delay, keep_params=True)`"
+    )
+    require(stale_params, "stale_params", needed_by, remedy)
+    stale_params = trees.masked_like(stale_params, updates)
+    check_shapes(needed_by, updates, params=params, stale_params=stale_params)
+    return jax.tree.map(
+        lambda x, y: operator.sub(*dtypes.alike(x, y)), params, stale_params
+    )
+
+
+def check_shapes(needed_by: str, updates: Any, **trees: Any) -> None:
+    """Checks that extra arguments have the gradients' shapes, for no broadcast."""
+    wanted = jax.tree.map(jnp.shape, updates)
+    for name, tree in trees.items():
+        got = jax.tree.map(jnp.shape, tree)
+        if got != wanted:
+            raise ValueError(
+                f"`{name}` handed to `{needed_by}` must be like the gradients,"
+                f" {wanted}, got {got}."
+            )
+
+
+def check_staleness(needed_by: str, staleness: Any, *, mean: bool = False) -> Any:
+    """`staleness`, a scalar or a tree of these, as int32; a `mean` as float32."""
+
+    def check_leaf(tau):
+        dtype = jnp.result_type(tau)
+        is_mean = mean and jnp.issubdtype(dtype, jnp.floating)
+        is_count = is_mean or jnp.issubdtype(dtype, jnp.integer)
+        is_one = is_count and jnp.ndim(tau) == 0
+        if not is_one or (checks.is_concrete(tau) and np.asarray(tau) < 0):
+            raise ValueError(
+                f"`staleness` handed to `{needed_by}` must be a non-negative integer,"
+                f" or a tree with one for each leaf, got {tau!r}."
+            )
+        return jnp.asarray(tau, jnp.float32 if is_mean else jnp.int32)
+
+    return jax.tree.map(check_leaf, staleness)
+
+
+def take_staleness(
+    needed_by: str, updates: Any, staleness: Any, *, mean: bool = False
+) -> tuple[Any, Any]:
+    """The gradients and their staleness, as `check_staleness` returns it.
+
+    A traced staleness that is negative or NaN makes its gradients NaN.
+    """
+    ages = check_staleness(needed_by, staleness, mean=mean)
+    if all(map(checks.is_concrete, jax.tree.leaves(staleness))):
+        return updates, ages
+    if not trees.is_leaf(ages):
+        ages = trees.masked_like(ages, updates)
+
+    def checked(update, age):
+        if not jnp.issubdtype(jnp.result_type(update), jnp.inexact):
+            return update
+        return jnp.where(age >= 0, update, jnp.nan)
+
+    own = trees.broadcast("staleness", ages, updates)
+    return jax.tree.map(checked, updates, own), ages
+
+
+def as_loss(needed_by: str, value: Any) -> jax.Array:
+    """The loss that comes as the extra argument `value=`, or 0."""
+    loss = jnp.asarray(0.0 if value is None else value, jnp.result_type(float))
+    if loss.ndim != 0:
+        raise ValueError(
+            f"`value` handed to `{needed_by}` must be a scalar, the loss, got shape"
+            f" {loss.shape}."
+        )
+    return loss

@@ -1,0 +1,40 @@
+"""What stands inside of a wrapper, and numbers that change with the step."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.core
+import optax
+from jax.typing import ArrayLike
+
+from delayjax._src.ground import checks
+
+Schedule = Callable[[Any], ArrayLike]
+"""step (int32 []) -> a number, as in Optax."""
+
+Transformation = optax.GradientTransformation | optax.MultiSteps
+"""What stands inside of a wrapper."""
+
+
+def as_transformation(name: str, inner: Any) -> optax.GradientTransformationExtraArgs:
+    """`inner` (also a `MultiSteps`) as a transformation that takes extra arguments."""
+    update = getattr(inner, "update", None)
+    steps = getattr(update, "__self__", None)
+    if isinstance(steps, optax.MultiSteps):
+        # MultiSteps.gradient_transformation() drops extra arguments
+        method: Any = steps.update
+        return optax.GradientTransformationExtraArgs(steps.init, method)
+    if not callable(update) or not hasattr(inner, "init"):
+        raise TypeError(
+            f"`{name}` must be an Optax transformation, got {inner!r}: pass for example"
+            " optax.sgd(0.1)."
+        )
+    return optax.with_extra_args_support(inner)
+
+
+def rate_at(learning_rate: optax.ScalarOrSchedule, step: jax.Array) -> Any:
+    """The learning rate of a step: a number, or the answer of a schedule."""
+    if not callable(learning_rate):
+        return learning_rate
+    return checks.as_scalar("learning_rate(step)", learning_rate(step))
