@@ -178,6 +178,23 @@ def test_a_depth_or_an_age_a_leaf_is_refused():
         storage.push(ring, PARAMS | {"w": jnp.zeros((500, 300))})
 
 
+@pytest.mark.parametrize("one_dtype", [False, True])
+def test_wider_gradients_than_parameters_need_one_dtype(one_dtype):
+    storage = dj.ring.sharded("data", mesh=mesh_of(DEVICES))
+    if one_dtype:
+        storage = dj.ring.cast(jnp.float32, storage=storage)
+    tx = dj.delayed(optax.sgd(1.0), 1, history=storage)
+    state, update = tx.init(PARAMS), jax.jit(tx.update)
+    wide = [jax.tree.map(lambda g: g.astype(jnp.float32), gradients(s)) for s in (0, 1)]
+    if not one_dtype:
+        with pytest.raises(ValueError, match=r"got \['float32'\]: cast it, or keep one"):
+            update(wide[0], state, PARAMS)
+        return
+    for gradient in wide:
+        updates, state = update(gradient, state, PARAMS)
+    chex.assert_trees_all_equal(updates, jax.tree.map(jnp.negative, wide[0]))
+
+
 def test_it_is_resized_as_any_other():
     storage = dj.ring.sharded("data", mesh=mesh_of(2))
     ring = storage.init(PARAMS, 2)

@@ -83,6 +83,12 @@ def sharded(
         if num_workers is not None:
             _check_same(names, num_workers, "tree", tree)
         rows = _join(tree, bucket_bytes, rows_even)
+        if len(rows) != len(ring.slots):  # leaves are joined by dtype
+            raise ValueError(
+                "`tree` must have the dtypes of the history's items, got"
+                f" {sorted({str(x.dtype) for x in jax.tree.leaves(tree)})}: cast it, or"
+                " keep one dtype, ring.cast(jnp.float32, storage=ring.sharded(...))."
+            )
         return rings.push(ring, [cut.own(x) for x in rows])
 
     def read_fn(ring, age, like):

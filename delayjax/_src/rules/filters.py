@@ -138,6 +138,7 @@ def kardam(
     *Frequency filter*: p is not among the workers of the last 2 f gradients accepted.
     So of 2 f + 1 gradients accepted in a row at least f + 1 are of honest workers. If
     honest workers arrive in random order, it accepts (P - 2 f)/P of their gradients.
+    This filter judges first: a gradient that it refuses does not count to `patience`.
 
     Args:
         inner: the *whole* optimizer, see `refusing`. The paper's dampening stands in
