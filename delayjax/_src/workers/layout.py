@@ -1,0 +1,89 @@
+"""How many workers there are along each axis, and how their arrays lie on a mesh."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from delayjax._src.ground import shardings, trees
+from delayjax._src.workers.state import Axes, each
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The workers' axes, and the mesh on which they run."""
+
+    counts: dict[str, int]  # of the workers along each axis
+    mesh: Mesh | None = None  # None where the workers are simulated
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The workers' axes."""
+        return tuple(self.counts)
+
+    def sizes(self, axes: tuple[str, ...]) -> tuple[int, ...]:
+        """The number of workers along each of these axes."""
+        return tuple(self.counts[name] for name in axes)
+
+    def abstract_mesh(self) -> AbstractMesh:
+        """A mesh with the axes of the workers, and others that the step may name."""
+        if self.mesh is not None:
+            return self.mesh.abstract_mesh
+        there = jax.sharding.get_abstract_mesh()
+        further = (*there.auto_axes, *there.explicit_axes)
+        sizes = {name: there.shape[name] for name in further} | self.counts
+        auto = (AxisType.Auto,) * len(sizes)
+        return AbstractMesh(tuple(sizes.values()), tuple(sizes), axis_types=auto)
+
+    def spec(self, leaf: Any, axes: tuple[str, ...] = ()) -> P:
+        """How a worker's part is sharded over other axes, as far as it is known."""
+        mesh = None if self.mesh is None else self.mesh.abstract_mesh
+        return shardings.beside(self.names, shardings.spec_of(leaf, axes, mesh))
+
+    def typed(self, leaf: Any, axes: tuple[str, ...]) -> Any:
+        """A leaf of all workers, in whose type is where it lies on Explicit axes."""
+        sharding = self._type(self.spec(leaf, axes), axes)
+        return leaf if sharding is None else jax.sharding.reshard(leaf, sharding)
+
+    def shapes_of_one(self, name: str, tree: Any, axes: Axes) -> Any:
+        """Shapes of one worker's part of the argument `name`, a tree of all workers."""
+
+        def part(path, leaf, own):
+            sizes, shape = self.sizes(own), jnp.shape(leaf)
+            if shape[: len(own)] != sizes:
+                raise ValueError(
+                    f"`{name}` must have leading axes {sizes}, the workers along {own},"
+                    f" got shape {shape} at {trees.path_name(path)}: make the state"
+                    " with `init` of this step, a batch with a part for each worker."
+                )
+            return _shaped(leaf, shape[len(own) :], self._type(self.spec(leaf, own)))
+
+        leaves, structure = jax.tree.flatten_with_path(tree)
+        parts = [part(*leaf, own) for leaf, own in zip(leaves, axes, strict=True)]
+        return jax.tree.unflatten(structure, parts)
+
+    def shapes_of_all(self, tree: Any, axes: Axes, *, typed: bool = True) -> Any:
+        """Shapes of all parts; if `typed`, of where they are on Explicit axes."""
+
+        def of_all(leaf, own):
+            of = self._type(self.spec(leaf), own) if typed else None
+            return _shaped(leaf, (*self.sizes(own), *leaf.shape), of)
+
+        return each(of_all, tree, axes)
+
+    def _type(self, spec: P, axes: tuple[str, ...] = ()) -> NamedSharding | None:
+        """The Explicit axes in the type of a leaf; None where there are none."""
+        mesh = self.mesh
+        if mesh is None or not mesh.abstract_mesh.explicit_axes:
+            return None
+        explicit = mesh.abstract_mesh.explicit_axes
+        return NamedSharding(mesh, shardings.over(explicit, P(*axes, *spec)))
+
+
+def _shaped(
+    leaf: Any, shape: tuple[int, ...], of: NamedSharding | None
+) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.result_type(leaf), sharding=of)

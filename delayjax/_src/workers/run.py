@@ -1,0 +1,104 @@
+"""One worker's step, run on many devices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from delayjax._src.ground import axes, checks, donation, shardings
+from delayjax._src.workers.layout import Layout
+from delayjax._src.workers.over_workers import first, of_part
+from delayjax._src.workers.plan import workers_of
+from delayjax._src.workers.state import Step, Workers, each, is_on_host
+
+
+def run(step: Step, mesh: Mesh, *, axis_name: axes.AxisName = "workers") -> Workers:
+    """Runs one worker's step on every device along a mesh axis, by `shard_map`.
+
+    The step and the state are the same as in `simulate`, and the numbers agree.
+
+    Args:
+        step: (state, batch) -> (state, metrics) of one worker, as in `simulate`.
+        mesh: devices, with this axis, or several axes. Over its other axes each leaf
+            of the state stays sharded as `init` was given it. Axes may be Auto or
+            Explicit.
+        axis_name: the workers' axis, or several axes.
+
+    Returns:
+        As `simulate`. `init` also places the state: each device holds the shared leaves
+        and its worker's part of the others. Place batches over `axis_name` along their
+        first dimension, or they move at each step. On CPU devices XLA copies a history
+        that differs between workers at each step. Call `init` outside of `jit`: inside,
+        JAX does not say how arrays lie on Auto axes, and each device would hold all of
+        the state that is sharded over these.
+
+    Example:
+        >>> from jax.sharding import AxisType
+        >>> mesh = jax.make_mesh((1,), ("workers",), axis_types=(AxisType.Auto,))
+        >>> one = run(lambda x, b: (x - jax.lax.pmean(b, "workers"), {}), mesh)
+        >>> held = one.init(jnp.zeros(()), jnp.ones(1))
+        >>> one.step(held, jnp.ones(1))[0].state
+        Array(-1., dtype=float32)
+    """
+    checks.check_function("step", step)
+    names = axes.as_names(axis_name)
+    axes.check_mesh(mesh, names)
+    layout = Layout({name: mesh.shape[name] for name in names}, mesh)
+    explicit = mesh.abstract_mesh.explicit_axes
+    if set(explicit) - set(names) and set(names) - set(explicit):
+        raise ValueError(
+            f"`mesh` must have workers' axes {names} of type Explicit, if others are,"
+            f" got {mesh}: JAX would not keep the sharding over those. Make it with"
+            " jax.make_mesh(sizes, names), or with axis_types=(AxisType.Auto, ...)."
+        )
+
+    def place(leaf, own, spec):
+        shape = (*layout.sizes(own), *jnp.shape(leaf))
+        if explicit:  # as the types of the step's results say it
+            spec = P(*spec, *(None,) * (jnp.ndim(leaf) - len(spec)))
+        held = NamedSharding(mesh, P(*own, *spec))
+        if is_on_host(leaf):  # it may not fit on a device
+            whole = np.broadcast_to(np.asarray(leaf), shape)
+            leaf = jax.make_array_from_callback(
+                shape, held.with_memory_kind("pinned_host"), whole.__getitem__
+            )
+            return jax.device_put(leaf, jax.memory.Space.Host)
+        leaf = _put(donation.copied(leaf), NamedSharding(mesh, spec))
+        if not own:
+            return leaf
+        return jax.jit(jnp.broadcast_to, static_argnums=1, out_shardings=held)(
+            leaf, shape
+        )
+
+    def on_devices(plan, held, batch):
+        def widen(leaf, own):
+            return jnp.expand_dims(leaf, first(own))
+
+        def of_one(state, batch):
+            placed = shardings.keeping(step, held.specs)
+            state, metrics = of_part(placed, plan.state, names)(state, batch)
+            metrics = jax.tree.map(widen, metrics, plan.metrics)
+            return each(widen, state, plan.state), metrics
+
+        # `shard_map` itself moves nothing along Explicit axes
+        state = each(layout.typed, held.state, plan.state)
+        batch = jax.tree.map(lambda leaf: layout.typed(leaf, names), batch)
+        specs = each(lambda _, own: P(*own), state, plan.state)
+        return jax.shard_map(
+            of_one,
+            mesh=mesh,
+            in_specs=(specs, P(*names)),
+            out_specs=(specs, plan.metrics),
+            axis_names=set(names),
+        )(state, batch)
+
+    return workers_of(step, layout, place, on_devices)
+
+
+def _put(leaf: jax.Array, sharding: NamedSharding) -> jax.Array:
+    """`device_put`, also for typed keys on several processes."""
+    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.device_put(leaf, sharding)
+    data = jax.device_put(jax.random.key_data(leaf), sharding)
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
