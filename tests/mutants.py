@@ -1,0 +1,178 @@
+"""Draws mutants of the library, and says which of them the tests kill.
+
+A mutant is the library with one token changed: an operator, a comparison, a number, or
+one of a few names. A test line that loses no fact kills what it killed before.
+
+    python -m pytest -q -n 2 --cov=delayjax/_src --cov-context=test --cov-report=
+    python -m tests.mutants --seed=0 --count=200 --out=mutants.jsonl
+
+The first command (with pytest-cov) notes in .coverage which tests execute which line.
+The second runs for each mutant the tests that execute its line, those of the module's
+own test file first, until one fails. It goes on where it was interrupted. The file has
+a row a mutant: "killed" with the test, or "survived". The tests run on a copy of the
+tree, whose tests may be of another commit: `--tests=FOLDER`.
+"""
+
+import argparse
+import ast
+import io
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import tokenize
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+LIBRARY = Path("delayjax") / "_src"
+SWAPS = {
+    **{"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "%": "*", "**": "*"},
+    **{"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="},
+    **{"&": "|", "|": "&", "+=": "-=", "-=": "+=", "&=": "|=", "|=": "&="},
+    **{"and": "or", "or": "and", "not": "", "is": "is not", "in": "not in"},
+    **{"True": "False", "False": "True", "min": "max", "max": "min"},
+    **{"minimum": "maximum", "maximum": "minimum", "any": "all", "all": "any"},
+    **{"zeros_like": "ones_like", "floor": "ceil", "ceil": "floor"},
+}
+SECONDS = 600.0  # for the tests of a mutant
+
+
+class Mutant(NamedTuple):
+    """One token of a file, and what stands there instead."""
+
+    path: str
+    line: int
+    column: int
+    token: str
+    instead: str
+
+
+def candidates(path: Path) -> Iterator[Mutant]:
+    """All mutants of a file; docstrings, annotations and imports have none."""
+    text = (ROOT / path).read_text()
+    skipped = set(_skipped(ast.parse(text)))
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        line, column = token.start
+        if (line, column) in skipped or line in skipped:
+            continue
+        instead = SWAPS.get(token.string)
+        if token.type == tokenize.NUMBER:
+            instead = f"({token.string} + 1)"
+        if instead is None or token.type not in (
+            *(tokenize.OP, tokenize.NAME, tokenize.NUMBER),
+        ):
+            continue
+        mutant = Mutant(str(path), line, column, token.string, instead)
+        try:
+            changed = ast.parse(applied(text, mutant))
+        except SyntaxError:
+            continue
+        if ast.dump(changed) != ast.dump(ast.parse(text)):
+            yield mutant
+
+
+def _skipped(tree: ast.AST) -> Iterator[int | tuple[int, int]]:
+    """Lines of imports, and places of what stands in annotations."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from range(node.lineno, node.end_lineno + 1)
+        for name in ("annotation", "returns"):
+            part = getattr(node, name, None)
+            if part is None:
+                continue
+            for line in range(part.lineno, part.end_lineno + 1):
+                first = part.col_offset if line == part.lineno else 0
+                last = part.end_col_offset if line == part.end_lineno else 200
+                yield from ((line, column) for column in range(first, last))
+
+
+def applied(text: str, mutant: Mutant) -> str:
+    """A file's text with the mutant in it."""
+    lines = text.splitlines(keepends=True)
+    line = lines[mutant.line - 1]
+    stop = mutant.column + len(mutant.token)
+    lines[mutant.line - 1] = line[: mutant.column] + mutant.instead + line[stop:]
+    return "".join(lines)
+
+
+def drawn(seed: int, count: int) -> list[Mutant]:
+    """Mutants at random, the same ones for a seed and a tree."""
+    files = sorted((ROOT / LIBRARY).rglob("*.py"))
+    every = [m for path in files for m in candidates(path.relative_to(ROOT))]
+    return random.Random(seed).sample(every, count)
+
+
+def tests_of(data: object, mutant: Mutant) -> list[str]:
+    """The tests that execute the line, those of the module's own test file first."""
+    (file,) = (f for f in data.measured_files() if f.endswith(mutant.path))
+    contexts = data.contexts_by_lineno(file).get(mutant.line, [])
+    tests = sorted({name.split("|")[0] for name in contexts} - {""})
+    own = Path(mutant.path).stem
+    return sorted(tests, key=lambda test: f"{own}_test.py" not in test)
+
+
+def judged(place: Path, mutant: Mutant, tests: Sequence[str]) -> dict[str, object]:
+    """Whether a test of these fails with the mutant in the tree at `place`."""
+    file = place / mutant.path
+    text = file.read_text()
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "--no-header"]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as names:
+        # a list too long for a command line; nothing where no test runs the line
+        names.write("\n".join(tests))
+        names.flush()
+        try:
+            file.write_text(applied(text, mutant))
+            ended = subprocess.run(
+                [*command, f"@{names.name}"],
+                cwd=place,
+                env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            return {"verdict": "killed", "by": f"no end in {SECONDS:.0f} s"}
+        finally:
+            file.write_text(text)
+    failed = [line for line in ended.stdout.splitlines() if line.startswith("FAILED")]
+    if ended.returncode in (0, 5):
+        return {"verdict": "survived", "tests": len(tests)}
+    return {"verdict": "killed", "by": (failed or [ended.stdout[-200:]])[0]}
+
+
+def main() -> None:
+    """Judges what is drawn and not yet in the file."""
+    from coverage import CoverageData  # comes with pytest-cov
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--coverage", type=Path, default=ROOT / ".coverage")
+    parser.add_argument("--tests", type=Path, default=ROOT / "tests")
+    given = parser.parse_args()
+    data = CoverageData(str(given.coverage))
+    data.read()
+    known = given.out.read_text().splitlines() if given.out.exists() else []
+    done = {Mutant(*json.loads(row)["mutant"]) for row in known}
+    with tempfile.TemporaryDirectory() as folder, given.out.open("a") as out:
+        place = Path(folder) / "tree"
+        unwanted = shutil.ignore_patterns(".git", ".venv", "runs", "_build", "tests")
+        shutil.copytree(ROOT, place, ignore=unwanted)
+        shutil.copytree(given.tests, place / "tests")
+        for mutant in drawn(given.seed, given.count):
+            if mutant in done:
+                continue
+            row = {"mutant": mutant, **judged(place, mutant, tests_of(data, mutant))}
+            out.write(json.dumps(row) + "\n")
+            out.flush()
+            print(*row.values(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
