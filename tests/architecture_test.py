@@ -292,56 +292,86 @@ def test_the_root_hands_out_the_design_s_names():
     assert names <= set(FUNCTIONS)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_public_function_documents_its_arguments(name):
-    function = FUNCTIONS[name]
-    documentation = inspect.getdoc(function) or ""
-    assert documentation, f"`{name}` needs a docstring."
-    arguments = inspect.signature(function).parameters
-    if arguments:
-        assert "\nArgs:\n" in documentation, f"`{name}` needs an Args section."
+def documented_arguments(function):
+    """The arguments that the docstring's Args section names, in its order."""
+    documentation = f"{inspect.getdoc(function) or ''}\n"
     section = re.search(r"^Args:\n((?:(?: {4}.*)?\n)*)", documentation, re.MULTILINE)
-    documented = re.findall(r"^    (\w+):", section[1], re.MULTILINE) if section else []
-    assert documented == list(arguments), f"`{name}` must document each argument."
+    return re.findall(r"^    (\w+):", section[1], re.MULTILINE) if section else []
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_public_function_shows_an_example(name):
-    documentation = inspect.getdoc(FUNCTIONS[name]) or ""
-    assert re.search(r"^Example:\n    >>> ", documentation, re.MULTILINE), (
-        f"`{name}` needs an Example section that begins with >>>."
-    )
+def has_example(function):
+    documentation = inspect.getdoc(function) or ""
+    return bool(re.search(r"^Example:\n    >>> ", documentation, re.MULTILINE))
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_defaulted_argument_is_keyword_only(name):
-    positional = [
+def positional_defaults(function):
+    """The arguments with a default that could be given without their name."""
+    return [
         parameter.name
-        for parameter in inspect.signature(FUNCTIONS[name]).parameters.values()
+        for parameter in inspect.signature(function).parameters.values()
         if parameter.default is not parameter.empty
         and parameter.kind is not parameter.KEYWORD_ONLY
     ]
-    assert positional == [], f"`{name}(..., *, {', '.join(positional)}=...)` is better."
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_key_is_called_key_and_comes_first_but_behind_inner(name):
+def misplaced(function):
+    """A key that is not called `key`, or does not come first but behind `inner`."""
+    arguments = list(inspect.signature(function).parameters)
+    named = {"rng", "prng", "prng_key", "rng_key", "seed_key"} & set(arguments)
+    behind = {"inner"} & set(arguments[1:])
+    return named | behind | {"key"} & set(arguments[1 + ("inner" in arguments) :])
+
+
+def test_public_functions_document_their_arguments():
+    wrong = {
+        name: documented_arguments(function)
+        for name, function in FUNCTIONS.items()
+        if documented_arguments(function)
+        != list(inspect.signature(function).parameters)
+        or not inspect.getdoc(function)
+    }
+    assert wrong == {}
+
+
+def test_public_functions_show_an_example():
+    assert [name for name, own in FUNCTIONS.items() if not has_example(own)] == []
+
+
+def test_defaulted_arguments_are_keyword_only():
+    assert [name for name, own in FUNCTIONS.items() if positional_defaults(own)] == []
+
+
+def test_a_key_is_called_key_and_comes_first_but_behind_inner():
     """A wrapper begins with what it wraps, with a key or without one."""
-    arguments = list(inspect.signature(FUNCTIONS[name]).parameters)
-    assert not {"rng", "prng", "prng_key", "rng_key", "seed_key"} & set(arguments)
-    assert "inner" not in arguments[1:], f"`{name}(inner, ...)` is better."
-    assert "key" not in arguments[1 + ("inner" in arguments) :], (
-        f"`{name}(key, ...)` or `{name}(inner, *, key)` is better."
-    )
+    assert [name for name, own in FUNCTIONS.items() if misplaced(own)] == []
 
 
-@pytest.mark.parametrize("path", sorted(LIBRARY.rglob("*.py")), ids=lambda p: p.name)
-def test_a_state_s_fields_shadow_no_tuple_method(path):
-    fields = {
-        field.target.id
-        for node in ast.walk(ast.parse(path.read_text()))
+def test_faults_of_a_signature_are_seen():
+    def positional(inner, rate=1.0):
+        """Summary.
+
+        Args:
+            inner: what it wraps.
+        """
+
+    def late_key(rate, key):
+        """Summary."""
+
+    assert documented_arguments(positional) == ["inner"]
+    assert positional_defaults(positional) == ["rate"]
+    assert not has_example(positional)
+    assert misplaced(late_key) == {"key"} and not misplaced(positional)
+
+
+def test_a_state_s_fields_shadow_no_tuple_method():
+    shadowing = [
+        f"{path.name}: {node.name}.{field.target.id}"
+        for path, tree in sources(LIBRARY).items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
         for field in node.body
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-    }
-    assert not fields & {"count", "index"}
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and field.target.id in {"count", "index"}
+    ]
+    assert shadowing == []
