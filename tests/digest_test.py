@@ -1,5 +1,6 @@
 """A folder's records are of one computation: what else is computed is refused."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -40,11 +41,12 @@ def scaled(factor):
     )
 
 
-def masked(mask):
-    """A constant that is an array."""
+def masked(mask, compiled=lambda function: function):
+    """A constant that is an array, perhaps of a function that is compiled itself."""
     weights = np.asarray(mask, np.float32)
+    weighted = compiled(lambda u: u * weights)
     return lambda learning_rate: optax.chain(
-        optax.sgd(learning_rate), optax.stateless(lambda u, p: u * weights)
+        optax.sgd(learning_rate), optax.stateless(lambda u, p: weighted(u))
     )
 
 
@@ -99,6 +101,11 @@ SECOND = {
     "another array": (
         experiment(make=masked([1, 1])),
         experiment(make=masked([1, 2])),
+        "the update of all",
+    ),
+    "another array inside of a compiled function": (
+        experiment(make=masked([1, 1], jax.jit)),
+        experiment(make=masked([1, 2], jax.jit)),
         "the update of all",
     ),
     "another rule": (
