@@ -18,7 +18,10 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
-    "reference",  # docs/_ext/reference.py
+    "inline_names",  # these four are in docs/_ext
+    "papers",
+    "reference",
+    "signatures",
 ]
 exclude_patterns = ["_build", "_ext"]
 
@@ -40,8 +43,8 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_merge_streams = True
 
-# the annotations are long unions of JAX's types; what an argument is stands under Args
-autodoc_typehints = "none"
+autodoc_typehints = "none"  # docs/_ext/signatures.py writes them
+python_use_unqualified_type_names = True  # `Trace`, and its full name in the link
 autodoc_preserve_defaults = True
 napoleon_use_ivar = True
 napoleon_use_rtype = False
