@@ -18,9 +18,9 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
-    "inline_names",  # these four are in docs/_ext
-    "papers",
+    "papers",  # these four are in docs/_ext
     "reference",
+    "rendering",
     "signatures",
 ]
 exclude_patterns = ["_build", "_ext"]

@@ -1,6 +1,6 @@
-"""Code in a page that is a public name is a link, and other code is none."""
+"""Code in a page that is a public name is known, and other code is not."""
 
-import inline_names
+import public_names
 import pytest
 import reference
 
@@ -25,32 +25,32 @@ import reference
         ("init", None),  # many things have one
     ],
 )
-def test_a_public_name_is_a_link(code, full):
-    assert inline_names.target(code, "guide") == full
+def test_a_public_name_is_known(code, full):
+    assert public_names.target(code, "guide") == full
 
 
 def test_what_is_an_argument_as_well_is_a_link_only_where_it_is_called():
-    assert inline_names.target("staleness", "guide") is None
-    assert inline_names.target("staleness(state)", "guide") == "delayjax.staleness"
+    assert public_names.target("staleness", "guide") is None
+    assert public_names.target("staleness(state)", "guide") == "delayjax.staleness"
 
 
 def test_a_name_alone_is_looked_for_in_the_modules_of_its_page():
-    assert inline_names.target("uniform", "clusters") == "delayjax.cluster.uniform"
-    assert inline_names.target("uniform", "guide") is None  # of delays, of cluster
-    assert inline_names.target("run", "workers") == "delayjax.workers.run"
-    assert inline_names.target("poisson", "reference/delays") == (
+    assert public_names.target("uniform", "clusters") == "delayjax.cluster.uniform"
+    assert public_names.target("uniform", "guide") is None  # of delays, of cluster
+    assert public_names.target("run", "workers") == "delayjax.workers.run"
+    assert public_names.target("poisson", "reference/delays") == (
         "delayjax.delays.poisson"
     )
 
 
 def test_a_page_of_the_runner_means_its_own_functions():
-    assert inline_names.target("local_sgd(8)", "experiments") is None
-    assert inline_names.target("dj.replay", "experiments") == "delayjax.replay"
+    assert public_names.target("local_sgd(8)", "experiments") is None
+    assert public_names.target("dj.replay", "experiments") == "delayjax.replay"
 
 
 def test_the_pages_and_modules_that_are_named_exist():
     docs = reference.pages()["delayjax"].parents[1]
-    for page in [*inline_names.ABOUT, *inline_names.RUNNER]:
+    for page in [*public_names.ABOUT, *public_names.RUNNER]:
         assert (docs / f"{page}.md").exists()
-    for modules in inline_names.ABOUT.values():
+    for modules in public_names.ABOUT.values():
         assert {f"delayjax.{module}" for module in modules} <= set(reference.pages())

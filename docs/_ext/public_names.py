@@ -1,25 +1,18 @@
-"""Code in a sentence that is a public name becomes a link to its entry.
+"""Which public name a page means by `dj.delayed`, `simulate` or `replay(trace, ...)`.
 
-`dj.delayed`, `cluster.simulate` and `replay(trace, ...)` are links wherever a page has
-them in code font; a heading, a block of code and the text of a link stay as they are.
 A name that stands alone is looked for in the modules that its page is about.
 """
 
 import functools
 import inspect
 import re
-from typing import Any
 
 import reference
-from docutils import nodes
-from sphinx import addnodes
-from sphinx.transforms import SphinxTransform
 
 # `name`, `name(...)` and `argument=name(...)`
 _NAME = re.compile(
     r"(?:\w+=)?(dj\.|delayjax\.)?([A-Za-z]\w*(?:\.\w+)*)(\(.*\))?", re.DOTALL
 )
-_KEPT = (nodes.reference, nodes.title, addnodes.pending_xref, addnodes.desc_signature)
 
 # The modules whose names a page writes alone, in the order in which they are asked.
 ABOUT = {
@@ -101,46 +94,3 @@ def _arguments() -> frozenset[str]:
         if inspect.isfunction(value := reference.value(full))
         for argument in inspect.signature(value).parameters
     )
-
-
-class InlineNames(SphinxTransform):
-    """Replaces each literal that is a public name by a reference to it."""
-
-    default_priority = 500
-
-    def apply(self, **kwargs: Any) -> None:
-        """Docutils' entry."""
-        page = self.env.docname
-        for literal in list(self.document.findall(nodes.literal)):
-            full = None if _is_kept(literal) else target(literal.astext(), page)
-            if full:
-                literal.replace_self(_link(literal, full, page))
-
-
-def _is_kept(node: nodes.Node | None) -> bool:
-    while node is not None:
-        if isinstance(node, _KEPT):
-            return True
-        node = node.parent
-    return False
-
-
-def _link(literal: nodes.literal, full: str, page: str) -> nodes.Node:
-    code = literal.deepcopy()
-    code["classes"] = ["xref", "py", "py-obj"]
-    return addnodes.pending_xref(
-        "",
-        code,
-        refdomain="py",
-        reftype="obj",
-        reftarget=full,
-        refexplicit=True,
-        refwarn=True,
-        refdoc=page,
-    )
-
-
-def setup(app: Any) -> dict[str, bool]:
-    """Sphinx's entry."""
-    app.add_transform(InlineNames)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
