@@ -105,18 +105,18 @@ def translated(text):
 def test_an_equation_stays_in_its_lines():
     literal = "    x <- x - eta g\n    v_  <- m * v_"
     text = translated(f"In a step:\n\n{literal}\n\nand so on_.")
-    assert f".. code-block:: text\n\n{literal}\n" in text
+    assert f".. equation::\n\n{literal}\n" in text
     assert text.endswith("and so on\\_.")
 
 
-def test_an_equation_at_the_end_and_one_with_an_empty_line_are_literal_too():
+def test_an_equation_at_the_end_and_one_with_an_empty_line_are_blocks_too():
     text = translated("It is\n\n    a = 1\n\n    b = 2")
-    assert text == "It is\n\n.. code-block:: text\n\n    a = 1\n\n    b = 2\n"
+    assert text == "It is\n\n.. equation::\n\n    a = 1\n\n    b = 2\n"
 
 
 def test_an_equation_under_an_argument_stays_under_it():
     text = translated("Returns:\n    What\n\n        a = 1\n\n    is.")
-    code = "    .. code-block:: text\n\n        a = 1\n"
+    code = "    .. equation::\n\n        a = 1\n"
     assert text.startswith(f"Returns:\n    What\n\n{code}")
 
 

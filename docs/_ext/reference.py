@@ -108,7 +108,7 @@ def expand(page: str) -> str:
 def translate(lines: list[str]) -> list[str]:
     """A docstring's plain text as reStructuredText: Google's sections stay as they are.
 
-    Indented blocks become literal blocks, Markdown tables become tables, single
+    Indented blocks become equations, Markdown tables become tables, single
     backticks become code, and what else reStructuredText would take for markup is
     escaped.
     """
@@ -116,7 +116,7 @@ def translate(lines: list[str]) -> list[str]:
     for kind, block in _blocks(lines):
         if kind == "literal":
             margin = " " * (_indent(block[0]) - 4)
-            out += [f"{margin}.. code-block:: text", "", *block, ""]
+            out += [f"{margin}.. equation::", "", *block, ""]
         elif kind == "table":
             out += ["", *_table(block), ""]
         elif kind == "text":
