@@ -26,7 +26,7 @@ extensions = [
 exclude_patterns = ["_build", "_ext"]
 
 html_theme = "furo"
-html_title = "delayjax"
+html_title = f"delayjax {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {
@@ -51,6 +51,7 @@ napoleon_use_rtype = False
 napoleon_attr_annotations = False
 napoleon_custom_sections = [("Example", "Examples")]
 python_maximum_signature_line_length = 72
+toc_object_entries_show_parents = "hide"
 
 # Our own names must resolve. Those of JAX, Optax and Python are written for a reader.
 nitpick_ignore_regex = [(r"py:.*", r"(?!delayjax\.).*")]
