@@ -18,7 +18,8 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
-    "papers",  # these four are in docs/_ext
+    "papers",  # these five are in docs/_ext
+    "project",
     "reference",
     "rendering",
     "signatures",
