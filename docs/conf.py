@@ -44,7 +44,7 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_merge_streams = True
 
-autodoc_typehints = "none"  # docs/_ext/signatures.py writes them
+autodoc_typehints = "signature"  # docs/_ext/signatures.py writes all but properties'
 python_use_unqualified_type_names = True  # `Trace`, and its full name in the link
 autodoc_preserve_defaults = True
 napoleon_use_ivar = True
