@@ -32,6 +32,9 @@ In text ``dj.delayed`` and ``optax.sgd``.
    * - a
      - b
      - c
+   * - row
+     - 3
+     - 4
    * - 1
      - 2
      -
@@ -66,5 +69,7 @@ def test_an_equation_is_mathml_and_code_stays_code(page):
 
 def test_each_cell_has_the_name_of_its_column(page):
     assert 'class="in-blocks' in page
+    assert '<span class="column">a</span>1' in page
+    assert '<span class="column">a</span>row' not in page
     assert '<span class="column">b</span>2' in page
     assert "empty" in re.findall(r"<td[^>]*>", page)[-1]

@@ -99,8 +99,10 @@ def _name_columns(table: nodes.table, heads: list[str]) -> None:
     for body in table.findall(nodes.tbody):
         for row in body.findall(nodes.row):
             entries = list(row.findall(nodes.entry))
-            for entry, head in list(zip(entries, heads, strict=True))[1:]:
+            for i, (entry, head) in enumerate(zip(entries, heads, strict=True)):
                 name = nodes.inline("", head, classes=["column"])
+                if i == 0 and not entry.astext()[:1].isdigit():
+                    continue  # it says itself what the block is about
                 if not entry.astext():
                     entry["classes"].append("empty")
                 elif head and isinstance(entry[0], nodes.paragraph):
