@@ -1,7 +1,11 @@
 """The index from papers to functions: it has every paper that a docstring cites."""
 
+from pathlib import Path
+
 import papers
 import pytest
+
+import delayjax
 
 KNOWN = papers.titles()
 
@@ -35,3 +39,9 @@ def test_papers_without_a_number_are_there_as_their_docstrings_cite_them():
 def test_the_newest_year_comes_first():
     years = [line[3:] for line in papers.listing().splitlines() if line[:3] == "## "]
     assert years[:-1] == sorted(years[:-1], reverse=True)
+
+
+def test_no_paper_is_cited_by_private_code_alone():
+    sources = Path(delayjax.__file__).parent.rglob("*.py")
+    numbers = {n for path in sources for n in papers._NUMBER.findall(path.read_text())}
+    assert numbers == set(papers.cited())
