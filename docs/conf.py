@@ -18,12 +18,16 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
-    "reference",  # docs/_ext/reference.py
+    "papers",  # these five are in docs/_ext
+    "project",
+    "reference",
+    "rendering",
+    "signatures",
 ]
 exclude_patterns = ["_build", "_ext"]
 
 html_theme = "furo"
-html_title = "delayjax"
+html_title = f"delayjax {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {
@@ -40,14 +44,15 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_merge_streams = True
 
-# the annotations are long unions of JAX's types; what an argument is stands under Args
-autodoc_typehints = "none"
+autodoc_typehints = "signature"  # docs/_ext/signatures.py writes all but properties'
+python_use_unqualified_type_names = True  # `Trace`, and its full name in the link
 autodoc_preserve_defaults = True
 napoleon_use_ivar = True
 napoleon_use_rtype = False
 napoleon_attr_annotations = False
 napoleon_custom_sections = [("Example", "Examples")]
 python_maximum_signature_line_length = 72
+toc_object_entries_show_parents = "hide"
 
 # Our own names must resolve. Those of JAX, Optax and Python are written for a reader.
 nitpick_ignore_regex = [(r"py:.*", r"(?!delayjax\.).*")]

@@ -14,6 +14,7 @@ import importlib
 import inspect
 import re
 import textwrap
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,11 +75,13 @@ def public(module: str) -> dict[str, str]:
 def listing(module: str, first: list[str] | None = None) -> str:
     """The Markdown that a page's block is replaced by."""
     of_module = groups(module, first)
-    parts = ["\n".join(map(_line(module), of_module))] if len(of_module) > 1 else []
+    parts = [f"```{{eval-rst}}\n.. module:: {module}\n```"]
+    if len(of_module) > 1:
+        parts.append("\n".join(map(_line(module), of_module)))
     for _, title, text, names in of_module:
         if len(of_module) > 1:
             parts.append(f"## {title}")
-        rst = translate(text.splitlines(), module)
+        rst = translate(text.splitlines())
         for name in names:
             kind = _kind(module, name)
             rst += ["", f".. auto{kind}:: {module}.{name}"]
@@ -102,23 +105,22 @@ def expand(page: str) -> str:
     return PLACE.sub(lambda place: listing(place[1], place[2].split()), page)
 
 
-def translate(lines: list[str], module: str = "delayjax") -> list[str]:
+def translate(lines: list[str]) -> list[str]:
     """A docstring's plain text as reStructuredText: Google's sections stay as they are.
 
-    Indented blocks become literal blocks, Markdown tables become tables, single
-    backticks become code, or a link where they hold a public name, and what else
-    reStructuredText would take for markup is escaped.
+    Indented blocks become equations, Markdown tables become tables, single
+    backticks become code, and what else reStructuredText would take for markup is
+    escaped.
     """
-    link = _linker(module)
     out: list[str] = []
     for kind, block in _blocks(lines):
         if kind == "literal":
             margin = " " * (_indent(block[0]) - 4)
-            out += [f"{margin}.. code-block:: text", "", *block, ""]
+            out += [f"{margin}.. equation::", "", *block, ""]
         elif kind == "table":
-            out += ["", *_table(block, link), ""]
+            out += ["", *_table(block), ""]
         elif kind == "text":
-            out += _inline("\n".join(block), link).split("\n")
+            out += _inline("\n".join(block)).split("\n")
         else:
             out += block
     return out
@@ -169,14 +171,12 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _inline(text: str, link: Callable[[str], str | None]) -> str:
-    """Code in double backticks, links for public names and papers, no other markup."""
+def _inline(text: str) -> str:
+    """Code in double backticks, links for papers, no other markup."""
     out, end = [], 0
     for code in _CODE.finditer(text):
         out.append(_escaped(text[end : code.start()]))
-        inside = code[1] or code[2]
-        target = None if "\n" in inside else link(inside)
-        out.append(f":py:obj:`{inside} <{target}>`" if target else f"``{inside}``")
+        out.append(f"``{code[1] or code[2]}``")
         end = code.end()
         if text[end : end + 1].isalnum():  # "`update`s"
             out.append("\\ ")
@@ -194,7 +194,7 @@ def _escaped(text: str) -> str:
     return _ARXIV.sub(r"`arXiv:\1 <https://arxiv.org/abs/\1>`__", text)
 
 
-def _table(lines: list[str], link: Callable[[str], str | None]) -> list[str]:
+def _table(lines: list[str]) -> list[str]:
     """A Markdown table, whose rows may be several lines long, as a `list-table`."""
     margin = " " * _indent(lines[0])
     text = "\n".join(line.strip() for line in lines)
@@ -206,47 +206,18 @@ def _table(lines: list[str], link: Callable[[str], str | None]) -> list[str]:
     for row in (rows[0], *rows[2:]):
         for i, cell in enumerate(row):
             mark = "*" if i == 0 else " "
-            out.append(f"{margin}   {mark} - {_inline(cell, link)}".rstrip())
+            out.append(f"{margin}   {mark} - {_inline(cell)}".rstrip())
     return out
 
 
-def _linker(module: str) -> Callable[[str], str | None]:
-    """From a name as a docstring of `module` writes it to its full public name."""
-    # what is an argument's name as well would point to the wrong thing
-    known = {name for name in _everything() if name.split(".")[-1] not in _arguments()}
-
-    def link(code: str) -> str | None:
-        name = code.removesuffix("()").removeprefix("dj.").removeprefix("delayjax.")
-        prefix = module
-        while prefix:
-            if f"{prefix}.{name}" in known:
-                return f"{prefix}.{name}"
-            prefix = prefix.rpartition(".")[0]
-        return None
-
-    return link
-
-
 @functools.cache
-def _everything() -> frozenset[str]:
+def everything() -> frozenset[str]:
     """The full names of all that the pages list."""
     return frozenset(
         f"{module}.{name}"
         for module in pages()
         for group in groups(module)
         for name in group.names
-    )
-
-
-@functools.cache
-def _arguments() -> frozenset[str]:
-    """The names of all arguments of public functions."""
-    values = (_value(*full.rsplit(".", 1)) for full in _everything())
-    return frozenset(
-        argument
-        for value in values
-        if inspect.isfunction(value)
-        for argument in inspect.signature(value).parameters
     )
 
 
@@ -260,12 +231,20 @@ def pages() -> dict[str, Path]:
     }
 
 
-def _value(module: str, name: str) -> Any:
+def value(full: str) -> Any:
+    """What a public name stands for."""
+    module, _, name = full.rpartition(".")
     return getattr(importlib.import_module(module), name)
 
 
+def is_documented(cls: type, name: str) -> bool:
+    """Whether the reference has an entry for this member of a class."""
+    methods = (types.FunctionType, property, functools.cached_property)
+    return isinstance(vars(cls)[name], methods) and bool(getattr(cls, name).__doc__)
+
+
 def _kind(module: str, name: str) -> str:
-    return "class" if inspect.isclass(_value(module, name)) else "function"
+    return "class" if inspect.isclass(value(f"{module}.{name}")) else "function"
 
 
 @functools.cache
@@ -281,16 +260,15 @@ def _defined(node: ast.stmt) -> str | None:
     return node.name if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else None
 
 
-def fields(cls: type, module: str) -> list[str]:
+def fields(cls: type) -> list[str]:
     """The fields of a class and the comments beside them, as a list."""
-    link = _linker(module)
     source = textwrap.dedent(inspect.getsource(cls)).splitlines()
     found = []
     for node in ast.parse("\n".join(source)).body[0].body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             _, _, comment = source[node.end_lineno - 1].partition("  # ")
             if _is_public(node.target.id):
-                meaning = f": {_inline(comment, link)}" if comment else ""
+                meaning = f": {_inline(comment)}" if comment else ""
                 found.append(f"* ``{node.target.id}``{meaning}")
     return ["", ".. rubric:: Fields", "", *found, ""] if found else []
 
@@ -299,12 +277,11 @@ def process_docstring(
     app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
     """Sphinx's hook `autodoc-process-docstring`: `lines` is changed in place."""
-    del app, options
-    module = name.rpartition(".")[0]
+    del app, name, options
     documented = any(line.startswith(("Args:", "Attributes:")) for line in lines)
-    lines[:] = [*translate(lines, module), ""]
+    lines[:] = [*translate(lines), ""]
     if what == "class" and not documented:
-        lines += fields(obj, module)
+        lines += fields(obj)
 
 
 def skip_member(

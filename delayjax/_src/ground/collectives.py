@@ -11,7 +11,7 @@ import numpy as np
 from delayjax._src.ground import axes, checks, extras, trees, xla
 
 BUCKET_BYTES = 4 * 2**20
-"""Leaves with at least so many bytes travel alone, smaller leaves together."""
+"""A leaf of so many bytes or more has a message of its own; smaller ones share one."""
 
 
 def workers_of(axis_name: axes.AxisName) -> int:
@@ -103,7 +103,7 @@ def sums_beside(
     if not crosses_devices(axis_name):
         return xla.psum(tree, axis_name), meanwhile
     parcels = _Parcels(tree, _joined_up_to(axis_name, bucket_bytes))
-    # a barrier around the leaves that travel alone would delay them
+    # a barrier around leaves with a message of their own would delay them
     joined = xla.barrier(list(parcels.joined.values()))
     sent = parcels.all(dict(zip(parcels.joined, joined, strict=True)))
     came = [xla.psum(parcel, axis_name) for parcel in sent]

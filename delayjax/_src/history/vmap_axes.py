@@ -1,4 +1,4 @@
-"""The clocks of histories, which no `vmap` may batch."""
+"""The step counters of histories, which a `vmap` must not map."""
 
 from typing import Any
 
@@ -19,9 +19,10 @@ def is_history(node: Any) -> bool:
 def vmap_axes(tree: Any) -> Any:
     """The `in_axes` and `out_axes` of a `vmap` over states that hold histories.
 
-    With a batched clock, the write to one slot becomes a scatter over the whole ring.
-    So the axes are None at each ring's `pushed` and `first` and at each calendar's
-    `step`, 0 everywhere else.
+    All cells of a grid share the counter of a history, so that a step writes the same
+    slot in each of them, in place. With a counter for each cell, XLA would copy the
+    whole history. So the axes are None at each ring's `pushed` and `first` and at each
+    calendar's `step`, 0 everywhere else.
 
     Args:
         tree: a state, or its shapes from `jax.eval_shape`.
