@@ -18,7 +18,7 @@ from delayjax._src.ground import (
     trees,
     xla,
 )
-from delayjax._src.history import delays, late_inners
+from delayjax._src.history import delays, wrapped
 from delayjax._src.history import ring as rings
 
 Warmup = Literal["fresh", "skip", "zeros"]
@@ -162,7 +162,7 @@ def delayed(
         )
 
     def init_fn(params):
-        inner_state = late_inners.init("inner", inner, params)
+        inner_state = wrapped.init("inner", inner, params)
         bounds = per_leaf("max_delay", max_delay, params)
         origin = Origin(
             age=jax.tree.map(lambda _: jnp.zeros((), jnp.int32), bounds),

@@ -17,8 +17,7 @@ from delayjax._src.ground import (
     transforms,
     trees,
 )
-from delayjax._src.history import calendar as calendars
-from delayjax._src.history import delays, late_inners
+from delayjax._src.history import delays, deliveries, wrapped
 
 Idle = Literal["hold", "zeros"]
 
@@ -37,7 +36,7 @@ class DeliveredState(NamedTuple):
 
     staleness: jax.Array  # the mean of the last update's arrivals, in steps, float32 []
     arrived: jax.Array  # the number of gradients in the last update, int32 []
-    in_flight: calendars.Calendar  # of `Item`, leaves [max_delay + 1, *shape]
+    in_flight: deliveries.Calendar  # of `Item`, leaves [max_delay + 1, *shape]
     inner_state: Any
 
 
@@ -138,14 +137,14 @@ def delivered(
         raise ValueError(f'`idle` must be "hold" or "zeros", got {idle!r}.')
 
     def init_fn(params):
-        inner_state = late_inners.init("inner", inner, params, wrapper="delivered")
+        inner_state = wrapped.init("inner", inner, params, wrapper="delivered")
         item = Item(
             gradient=params,
             age=jnp.zeros((), jnp.float32),
             value=jnp.zeros((), jnp.result_type(float)),
             params=params if keep_params else (),
         )
-        in_flight = calendars.init(axes.vary(item, axis_name=axis_name), longest + 1)
+        in_flight = deliveries.init(axes.vary(item, axis_name=axis_name), longest + 1)
         arrived = jnp.zeros((), jnp.int32)
         if collectives.is_inside(axis_name):  # a delay's type: do workers' ones differ?
             like = delays.ask(delay, in_flight.step)
@@ -178,8 +177,8 @@ def delivered(
             value=extras.as_loss("delivered", value),
             params=snapshot,
         )
-        in_flight = calendars.add(state.in_flight, fresh, wait)
-        in_flight, total, arrived = calendars.take(in_flight, fresh)
+        in_flight = deliveries.add(state.in_flight, fresh, wait)
+        in_flight, total, arrived = deliveries.take(in_flight, fresh)
         parts = jnp.maximum(arrived, 1).astype(jnp.float32)
 
         def mean_or(summed, now):
@@ -238,7 +237,7 @@ def _poisoned(updates: Any, asked: jax.Array) -> Any:
     )
 
 
-def _check_depth(in_flight: calendars.Calendar, longest: int) -> None:
+def _check_depth(in_flight: deliveries.Calendar, longest: int) -> None:
     """Checks that a calendar has the depth of this transformation."""
     depth = in_flight.due.shape[0] - 1
     if depth != longest or in_flight.slots is None:
