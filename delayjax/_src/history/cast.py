@@ -1,0 +1,81 @@
+"""A history in a lower precision."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import DTypeLike
+
+from delayjax._src.ground import trees, xla
+from delayjax._src.history import ring as rings
+
+
+def cast(dtype: DTypeLike, *, storage: rings.Storage | None = None) -> rings.Storage:
+    """A history in a lower precision, for `delayed(..., history=cast(dtype))`.
+
+    Args:
+        dtype: the floating-point type of the slots. bfloat16 needs half the memory of
+            float32, and rounds each gradient by 2^-9 of its value. Derivatives (a
+            meta-gradient, for example) go through slots of 4 bytes and more alone:
+            `cast(jnp.float32)` keeps gradients in bfloat16 or float16, and with
+            `keep_params` parameters, without rounding, in twice their memory.
+        storage: where the slots lie, `on_host()` or `sharded(...)`; by default on the
+            device.
+
+    Raises:
+        TypeError: if a gradient is not real; in a derivative through slots of 2 bytes
+            or less, which hold bits.
+
+    Example:
+        >>> storage, item = cast(jnp.bfloat16), jnp.full(2, 1.001)
+        >>> storage.read(storage.push(storage.init(item, 4), item), 0, item)
+        Array([1., 1.], dtype=float32)
+    """
+    if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"`dtype` must be a floating-point type, got {dtype!r}.")
+    dtype = jnp.dtype(dtype)
+    if storage is not None:
+        rings.check_storage(storage, "storage")
+
+    def converted(path, leaf):
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            raise TypeError(
+                "`cast` stores real floating-point leaves, got"
+                f" {jnp.result_type(leaf)} at {trees.path_name(path)}."
+            )
+        return _as(leaf, dtype)
+
+    def widened(path, leaf):
+        is_narrow = jnp.result_type(leaf) in xla.BITS
+        return _as(leaf, jnp.float32) if is_narrow else leaf
+
+    beside = None if dtype in xla.BITS else _converting(rings.plain, widened)
+    kept = _converting(rings.plain if storage is None else storage, converted)
+    return kept._replace(beside=beside, dtype=dtype)
+
+
+def _converting(
+    storage: rings.Storage, convert: Callable[[Any, Any], Any]
+) -> rings.Storage:
+    """A storage of items whose leaves were converted, as convert(path, leaf)."""
+    converted = functools.partial(jax.tree.map_with_path, convert)
+
+    def read_fn(ring, age, like):
+        item = jax.eval_shape(converted, like)
+        return optax.tree.cast_like(storage.read(ring, age, item), like)
+
+    return rings.Storage(
+        lambda tree, capacity: storage.init(converted(tree), capacity),
+        lambda ring, tree: storage.push(ring, converted(tree)),
+        read_fn,
+    )
+
+
+def _as(leaf: Any, dtype: Any) -> jax.Array:
+    """An array, or the zeros of a shape, of a dtype."""
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return jnp.zeros_like(leaf, dtype=dtype)
+    return jnp.asarray(leaf, dtype)
