@@ -63,14 +63,12 @@ def _converting(
     """A storage of items whose leaves were converted, as convert(path, leaf)."""
     converted = functools.partial(jax.tree.map_with_path, convert)
 
-    def read_fn(ring, age, like):
-        item = jax.eval_shape(converted, like)
-        return optax.tree.cast_like(storage.read(ring, age, item), like)
+    def unpack(leaves, like):
+        kept = storage.unpack(leaves, jax.eval_shape(converted, like))
+        return optax.tree.cast_like(kept, like)
 
-    return rings.Storage(
-        lambda tree, capacity: storage.init(converted(tree), capacity),
-        lambda ring, tree: storage.push(ring, converted(tree)),
-        read_fn,
+    return storage._replace(
+        pack=lambda tree, slots: storage.pack(converted(tree), slots), unpack=unpack
     )
 
 
