@@ -251,3 +251,19 @@ def check_item(
                 f"`tree` must be like the {history}'s items: {trees.path_name(path)} is"
                 f" {dtype}{shape}, and its slots hold {kept}{list(held.shape[1:])}."
             )
+
+
+def check_depth(slots: Any, bounds: list[int]) -> None:
+    """Checks that slots, one with each of these `max_delay`, have their depths."""
+    depths = [held.shape[0] - 1 for held in jax.tree.leaves(slots)]
+    if len(depths) != len(bounds):  # a history that keeps several leaves together
+        depths, bounds = sorted(set(depths)), sorted(set(bounds))
+    if depths != bounds:
+        wanted, found = (
+            " and ".join(map(str, sorted(set(x)))) for x in (bounds, depths)
+        )
+        held = f"depth {found}" if found else "no slots"
+        raise ValueError(
+            f"`max_delay` is {wanted or 0}, but the history in the state has {held}:"
+            " change it with resize_history(state, tx.init(params))."
+        )
