@@ -69,13 +69,13 @@ def _pack(tree: Any, slots: Any) -> Any:
 
 
 def _unpack(leaves: Any, like: Any) -> Any:
+    """The inverse of `_pack`."""
     rings.check_tree("like", leaves, like)
 
     def unpack(kept, leaf):
-        shape = jnp.shape(leaf)
-        if kept.shape == shape:
+        if kept.shape == jnp.shape(leaf):
             return kept
-        return kept.ravel()[: math.prod(shape)].reshape(shape)
+        return kept.ravel()[: jnp.size(leaf)].reshape(jnp.shape(leaf))
 
     return rings.unpack_as_is(rings.map_leaves(unpack, leaves, like), like)
 

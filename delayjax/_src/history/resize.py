@@ -59,20 +59,20 @@ def resize_history(state: Any, like: Any) -> Any:
         >>> resize_history(two, four).gradients.slots.shape
         (5, 3)
     """
-    old, was = jax.tree.flatten(
-        named_arrays.unboxed(state), is_leaf=shared_clocks.is_history
-    )
-    new, structure = jax.tree.flatten(like, is_leaf=shared_clocks.is_history)
-    wanted = jax.tree.structure(
-        named_arrays.unboxed(like), is_leaf=shared_clocks.is_history
-    )
+
+    def parts_of(tree):
+        return jax.tree.flatten(tree, is_leaf=shared_clocks.is_history)
+
+    old, was = parts_of(named_arrays.unboxed(state))
+    new, structure = parts_of(like)
+    wanted = parts_of(named_arrays.unboxed(like))[1]
     if was != wanted:
         raise ValueError(
             "`like` must be a state of the same transformation with another depth:"
             f" it is {wanted}, and `state` is {was}."
         )
     resized = [
-        _RESIZE.get(type(held), _unchanged)(held, empty)
+        _RESIZE[type(held)](held, empty) if type(held) in _RESIZE else held
         for held, empty in zip(old, new, strict=True)
     ]
     return jax.tree.unflatten(structure, resized)
@@ -145,11 +145,6 @@ def _resize_calendar(
     slots = jax.tree.map_with_path(fit, empty.slots, calendar.slots)
     due = fit((), empty.due, calendar.due)
     return _boxed(deliveries.Calendar(slots, due, calendar.step), like)
-
-
-def _unchanged(held: Any, like: Any) -> Any:
-    del like
-    return held
 
 
 _RESIZE = {rings.Ring: _resize, deliveries.Calendar: _resize_calendar}
