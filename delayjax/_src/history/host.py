@@ -73,9 +73,10 @@ def _unpack(leaves: Any, like: Any) -> Any:
     rings.check_tree("like", leaves, like)
 
     def unpack(kept, leaf):
-        if kept.shape == jnp.shape(leaf):
+        shape = jnp.shape(leaf)
+        if kept.shape == shape:
             return kept
-        return kept.ravel()[: jnp.size(leaf)].reshape(jnp.shape(leaf))
+        return kept.ravel()[: math.prod(shape)].reshape(shape)
 
     return rings.unpack_as_is(rings.map_leaves(unpack, leaves, like), like)
 
