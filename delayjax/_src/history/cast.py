@@ -37,8 +37,7 @@ def cast(dtype: DTypeLike, *, storage: rings.Storage | None = None) -> rings.Sto
     if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"`dtype` must be a floating-point type, got {dtype!r}.")
     dtype = jnp.dtype(dtype)
-    if storage is not None:
-        rings.check_storage(storage, "storage")
+    storage = rings.as_storage(storage, "storage")
 
     def converted(path, leaf):
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
@@ -46,15 +45,14 @@ def cast(dtype: DTypeLike, *, storage: rings.Storage | None = None) -> rings.Sto
                 "`cast` stores real floating-point leaves, got"
                 f" {jnp.result_type(leaf)} at {trees.path_name(path)}."
             )
-        return _as(leaf, dtype)
+        return rings.as_dtype(leaf, dtype)
 
     def widened(path, leaf):
         is_narrow = jnp.result_type(leaf) in xla.BITS
-        return _as(leaf, jnp.float32) if is_narrow else leaf
+        return rings.as_dtype(leaf, jnp.float32) if is_narrow else leaf
 
     beside = None if dtype in xla.BITS else _converting(rings.plain, widened)
-    kept = _converting(rings.plain if storage is None else storage, converted)
-    return kept._replace(beside=beside, dtype=dtype)
+    return _converting(storage, converted)._replace(beside=beside, dtype=dtype)
 
 
 def _converting(
@@ -70,10 +68,3 @@ def _converting(
     return storage._replace(
         pack=lambda tree, slots: storage.pack(converted(tree), slots), unpack=unpack
     )
-
-
-def _as(leaf: Any, dtype: Any) -> jax.Array:
-    """An array, or the zeros of a shape, of a dtype."""
-    if isinstance(leaf, jax.ShapeDtypeStruct):
-        return jnp.zeros_like(leaf, dtype=dtype)
-    return jnp.asarray(leaf, dtype)

@@ -111,7 +111,7 @@ def delayed(
             f'`warmup` must be "fresh", "skip" or "zeros", got {warmup!r}.'
         )
     past = lookback.History(
-        storage=rings.plain if history is None else rings.check_storage(history),
+        storage=rings.as_storage(history),
         max_delay=max_delay,
         one_age=trees.is_leaf(delay) and trees.is_leaf(max_delay),
         keep_params=keep_params,
@@ -123,41 +123,51 @@ def delayed(
         age, kept = past.init(params)
         return DelayedState(age, *kept, inner_state)
 
+    def received(updates, params, staleness, value, stale_params):
+        """The gradient that comes, and its origin."""
+        given = 0 if staleness is None else staleness
+        updates, age = extras.take_staleness("delayed", updates, given)
+        age = past.per_leaf("staleness", age, updates)
+        loss, taken_at = extras.as_loss("delayed", value), ()
+        if keep_params:
+            taken_at = wrapped.taken_at("delayed", params, staleness, stale_params)
+        return updates, lookback.Origin(age, loss, taken_at)
+
+    def handed(origin, total, value):
+        """The extra arguments that go with the gradient that was read."""
+        told: dict[str, Any] = {"staleness": total} if hand_staleness else {}
+        if keep_params:
+            told["stale_params"] = origin.params
+        if value is not None:
+            dtype = jnp.result_type(value)
+            told["value"] = origin.value.astype(dtype) if past.deepest else value
+        return told
+
     def update_fn(
         updates, state, params=None, *, staleness=None, value=None, **extra_args
     ):
         extras.check_gradients("delayed", updates)
+        stale_params = extra_args.pop("stale_params", None)
+        fresh = received(updates, params, staleness, value, stale_params)
         kept, step = (state.gradients, state.origins), state.gradients.pushed
+        past.check(kept, updates, params)
+        kept = past.push(kept, fresh)
+
         done = step - state.gradients.first  # fewer than `step` once it was resized
         asked = delays.ask(delay, step)
         tau = past.ages(asked, past.deepest if warmup == "zeros" else done, updates)
-
-        given = 0 if staleness is None else staleness
-        updates, age = extras.take_staleness("delayed", updates, given)
-        came = params, staleness, extra_args.pop("stale_params", None)
-        origin = lookback.Origin(
-            age=past.per_leaf("staleness", age, updates),
-            value=extras.as_loss("delayed", value),
-            params=wrapped.taken_at("delayed", *came) if keep_params else (),
-        )
-        past.check(kept, updates, params)
-        kept = past.push(kept, (updates, origin))
-        stale, origin = past.read(kept, tau, (updates, origin))
+        stale, origin = past.read(kept, tau, fresh)
+        stale = delays.poisoned(stale, asked)
 
         total = jax.tree.map(jnp.add, origin.age, tau)
         total = axes.typed_like(total, state.staleness)
-        handed: dict[str, Any] = {"staleness": total} if hand_staleness else {}
-        if keep_params:
-            handed["stale_params"] = origin.params
-        if value is not None:
-            dtype = jnp.result_type(value)
-            handed["value"] = origin.value.astype(dtype) if past.deepest else value
-        stale = delays.poisoned(stale, asked)
-        after = inner.update(stale, state.inner_state, params, **handed, **extra_args)
+        told = handed(origin, total, value) | extra_args
+        moves, inner_state = inner.update(stale, state.inner_state, params, **told)
         if warmup == "skip" and past.deepest > 0:
-            after = wrapped.only_if(done >= past.deepest, after, state.inner_state)
-        updates, inner_state = after
-        return updates, DelayedState(total, *kept, inner_state)
+            moves, inner_state = wrapped.only_if(
+                done >= past.deepest, (moves, inner_state), state.inner_state
+            )
+        return moves, DelayedState(total, *kept, inner_state)
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 

@@ -227,9 +227,8 @@ def _steps(name: str, values: Any) -> jax.Array:
     """Numbers of steps as int32, of any shape."""
     known = values if isinstance(values, jax.Array) else np.asarray(values)
     is_valid = known.size == 0 or jnp.issubdtype(known.dtype, jnp.integer)
-    if (
-        checks.is_concrete(known) and is_valid
-    ):  # `uniform` adds one to its largest delay
+    if checks.is_concrete(known) and is_valid:
+        # `uniform` adds one to its largest delay
         is_valid = ((np.asarray(known) >= 0) & (np.asarray(known) < 2**31 - 1)).all()
     if not is_valid:
         raise ValueError(

@@ -158,13 +158,15 @@ def delivered(
         rings.check_depth(state.in_flight.slots, [longest])
         asked = delays.ask(delay, state.in_flight.step)
         wait = delays.clip(asked, jnp.int32(longest))
-        came = params, staleness, extra_args.pop("stale_params", None)
+        stale_params, taken_at = extra_args.pop("stale_params", None), ()
+        if keep_params:
+            taken_at = wrapped.taken_at("delivered", params, staleness, stale_params)
         updates, age = _with_one_age(updates, staleness)
         fresh = Item(
             gradient=delays.poisoned(updates, asked),
             age=age + wait.astype(jnp.float32),
             value=extras.as_loss("delivered", value),
-            params=wrapped.taken_at("delivered", *came) if keep_params else (),
+            params=taken_at,
         )
         in_flight = deliveries.add(state.in_flight, fresh, wait)
         in_flight, total, arrived = deliveries.take(in_flight, fresh)
@@ -184,14 +186,15 @@ def delivered(
             today = fresh.params if params is None else params
             handed["stale_params"] = jax.tree.map(mean_or, total.params, today)
         gradient = optax.tree.cast_like(total.gradient, updates)
-        after = inner.update(
+        moves, inner_state = inner.update(
             gradient, state.inner_state, params, **handed, **extra_args
         )
         if idle == "hold" and longest > 0:
-            _check_held(arrived, after[0], axis_name)
-            after = wrapped.only_if(arrived > 0, after, state.inner_state)
-        updates, inner_state = after
-        return updates, DeliveredState(mean_age, arrived, in_flight, inner_state)
+            _check_held(arrived, moves, axis_name)
+            moves, inner_state = wrapped.only_if(
+                arrived > 0, (moves, inner_state), state.inner_state
+            )
+        return moves, DeliveredState(mean_age, arrived, in_flight, inner_state)
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 

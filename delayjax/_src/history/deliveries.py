@@ -23,10 +23,7 @@ def init(tree: Any, capacity: int) -> Calendar:
     """An empty calendar of items like `tree`: arrays, or shapes with shardings."""
 
     def wide(leaf):
-        dtype = dtypes.wide_dtype(leaf)
-        if isinstance(leaf, jax.ShapeDtypeStruct):
-            return jnp.zeros_like(leaf, dtype=dtype)
-        return jnp.asarray(leaf, dtype)
+        return rings.as_dtype(leaf, dtypes.wide_dtype(leaf))
 
     slots = rings.init(jax.tree.map(wide, tree), capacity).slots
     return Calendar(slots, jnp.zeros(capacity, jnp.int32), jnp.zeros((), jnp.int32))

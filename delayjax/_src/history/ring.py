@@ -212,14 +212,23 @@ def with_item(slots: Any, slot: jax.Array, item: Any) -> Any:
     return map_leaves(write, slots, item)
 
 
-def check_storage(history: Any, name: str = "history") -> Storage:
-    """The storage that is an argument."""
+def as_storage(history: Any, name: str = "history") -> Storage:
+    """The storage that is an argument, `plain` if there is none."""
+    if history is None:
+        return plain
     if not isinstance(history, Storage):
         raise TypeError(
             f"`{name}` must be a storage, got {history!r}: write for example"
             " ring.on_host() or ring.cast(jnp.bfloat16)."
         )
     return history
+
+
+def as_dtype(leaf: Any, dtype: Any) -> jax.Array:
+    """An array, or the zeros of a shape, of a dtype."""
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return jnp.zeros_like(leaf, dtype=dtype)
+    return jnp.asarray(leaf, dtype)
 
 
 def dtype_of(slots: jax.Array) -> np.dtype:
