@@ -110,7 +110,7 @@ class History:
         storages = self.storage, self.storage.beside or rings.plain
         return storages, self._of_both(self.max_delay, self.deepest)
 
-    def _of_both(self, ages: Any, oldest: Any) -> Item:
+    def _of_both(self, ages: Any, oldest: Any) -> tuple[Any, Any]:
         """Ages of a gradient's leaves, and for its origin: its loss has the oldest."""
         return ages, Origin(ages, oldest, ages if self.keep_params else ())
 

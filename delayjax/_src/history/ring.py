@@ -263,7 +263,7 @@ def check_item(
 
 
 def check_depth(slots: Any, bounds: list[int]) -> None:
-    """Checks that slots, one with each of these `max_delay`, have their depths."""
+    """Checks that slots have the depths of these bounds, the `max_delay` of each."""
     depths = [held.shape[0] - 1 for held in jax.tree.leaves(slots)]
     if len(depths) != len(bounds):  # a history that keeps several leaves together
         depths, bounds = sorted(set(depths)), sorted(set(bounds))
