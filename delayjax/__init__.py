@@ -14,7 +14,7 @@ from delayjax._src.cluster.aggregation import Aggregation as Aggregation
 from delayjax._src.history.delayed import delayed as delayed
 from delayjax._src.history.delayed import staleness as staleness
 from delayjax._src.history.delivered import delivered as delivered
-from delayjax._src.history.inject import inject_staleness as inject_staleness
+from delayjax._src.history.injected import inject_staleness as inject_staleness
 from delayjax._src.history.resize import resize_history as resize_history
 from delayjax._src.history.resize import strip_history as strip_history
 from delayjax._src.rules.compensation import compensate_delay as compensate_delay

@@ -545,7 +545,7 @@ def update(delay, given=PARAMS, params=PARAMS, told=None, **options):
         (
             lambda: update(1, max_delay={"w": 1, "b": 1}),
             TypeError,
-            r"`max_delay` must be a static integer, got \{'w'",
+            r"`max_delay` must be a static integer, got \{'b': 1, 'w'",
         ),
         (
             lambda: update(1, idle="skip"),

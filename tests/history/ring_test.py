@@ -7,7 +7,6 @@ import pytest
 from hypothesis import strategies as st
 
 import delayjax as dj
-from tests.support.compiled import compile_as_usual
 
 AxisType = jax.sharding.AxisType
 
@@ -142,37 +141,6 @@ def test_a_donated_push_and_read_touches_one_slot(capacity):
     assert program.cost_analysis()["bytes accessed"] <= 4 * nbytes(leaf) + 1000
 
 
-def test_cast_keeps_half_the_bytes_and_reads_rounded_values():
-    values = jnp.asarray(np.random.default_rng(1).normal(size=(6, 5)), jnp.float32)
-    storage = dj.ring.cast(jnp.bfloat16)
-    ring, plain = storage.init(values[0], 4), dj.ring.init(values[0], 4)
-    for value in values:
-        ring = storage.push(ring, value)
-    assert 2 * nbytes(ring.slots) == nbytes(plain.slots)
-    for age in range(4):
-        rounded = values[5 - age].astype(jnp.bfloat16).astype(jnp.float32)
-        read = storage.read(ring, age, values[0])
-        chex.assert_trees_all_equal(read, rounded, strict=True)
-
-
-@pytest.mark.parametrize("leaf", [jnp.zeros(2, jnp.int32), jnp.zeros(2, jnp.complex64)])
-def test_cast_refuses_what_it_cannot_round(leaf):
-    storage = dj.ring.cast(jnp.bfloat16)
-    message = rf"`cast` stores real floating-point .*{leaf.dtype} at \['n'\]"
-    with pytest.raises(TypeError, match=message):
-        storage.init({"n": leaf}, 3)
-    ring = storage.init({"n": jnp.zeros(2)}, 3)
-    with pytest.raises(TypeError, match=message):
-        storage.push(ring, {"n": leaf})
-
-
-def test_cast_refuses_an_integer_type():
-    with pytest.raises(
-        TypeError, match=r"`dtype` must be a floating-point type, got.*int8"
-    ):
-        dj.ring.cast(jnp.int8)
-
-
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
 @pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
@@ -203,38 +171,6 @@ def test_a_compiled_init_keeps_explicit_shardings():
         )
     assert jax.typeof(eager.slots).sharding.spec == jax.P(None, "data", None)
     assert jax.typeof(compiled.slots) == jax.typeof(eager.slots)
-
-
-def compiled_push(axes_of, cells=3):
-    """The program of a push in each of `cells`."""
-    ring = jax.eval_shape(lambda: dj.ring.init(jnp.zeros(4), 5))
-    axes = axes_of(ring)
-    init = jax.vmap(lambda leaf: dj.ring.init(leaf, 5), out_axes=axes)
-    push = jax.vmap(dj.ring.push, (axes, 0), axes)
-    items = jnp.ones((cells, 4))
-    rings = jax.eval_shape(init, items)
-    return rings, compile_as_usual(jax.jit(push, donate_argnums=0).lower(rings, items))
-
-
-def test_vmap_axes_keeps_the_clock_unbatched_and_the_write_in_place():
-    rings, program = compiled_push(dj.ring.vmap_axes)
-    assert rings.pushed.shape == ()
-    assert " dynamic-update-slice(" in program.as_text()
-    assert " scatter(" not in program.as_text()
-
-
-def test_a_batched_clock_scatters():
-    rings, program = compiled_push(lambda ring: 0)
-    assert rings.pushed.shape == (3,)
-    assert " scatter(" in program.as_text()
-
-
-def test_vmap_axes_marks_every_clock_in_a_state_and_nothing_else():
-    state = {"a": [dj.ring.init(jnp.zeros(2), 2)], "pushed": jnp.zeros(3)}
-    assert dj.ring.vmap_axes(state) == {
-        "a": [dj.ring.Ring(slots=0, pushed=None, first=None)],
-        "pushed": 0,
-    }
 
 
 ITEM = {"w": jnp.zeros(2)}

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 from delayjax._src.ground import axes, checks, collectives, transforms
-from delayjax._src.history import late_inners
+from delayjax._src.history import wrapped
 
 Compressor = Callable[[Any, jax.Array], tuple[Any, Callable[[Any], Any]]]
 """(tree, step int32 []) -> (message, restore); see `error_feedback`."""
@@ -77,7 +77,7 @@ def error_feedback(
         return ErrorFeedbackState(
             step=jnp.zeros((), jnp.int32),
             error=optax.tree.zeros_like(own),
-            inner_state=late_inners.init("inner", inner, own, late=False),
+            inner_state=wrapped.init("inner", inner, own, late=False),
         )
 
     def update_fn(updates, state, params=None, **extra_args):

@@ -15,7 +15,7 @@ from delayjax._src.ground import (
     transforms,
     trees,
 )
-from delayjax._src.history import late_inners
+from delayjax._src.history import wrapped
 
 
 def mean(
@@ -78,7 +78,7 @@ def mean(
         return inner.update(updates, state, params, **handed)
 
     def init_fn(params):
-        return late_inners.init("inner", inner, params, late=False)
+        return wrapped.init("inner", inner, params, late=False)
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 

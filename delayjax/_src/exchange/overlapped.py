@@ -9,7 +9,7 @@ import optax
 
 from delayjax._src.exchange import mean as means
 from delayjax._src.ground import axes, checks, collectives, extras, transforms
-from delayjax._src.history import late_inners
+from delayjax._src.history import wrapped
 
 
 class OutboxState(NamedTuple):
@@ -108,7 +108,7 @@ def one_step_late(
     inner = transforms.as_transformation("inner", inner)
 
     def init_fn(params):
-        inner_state = late_inners.init("inner", inner, params, wrapper=name)
+        inner_state = wrapped.init("inner", inner, params, wrapper=name)
         return OutboxState(
             staleness=jnp.zeros((), jnp.float32),
             outbox=empty(params),

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from delayjax._src.exchange import mean as means
 from delayjax._src.ground import axes, checks, collectives, transforms
-from delayjax._src.history import late_inners
+from delayjax._src.history import wrapped
 
 Participation = Callable[[jax.Array], ArrayLike]
 """step (int32 []) -> whether this worker takes part, bool []."""
@@ -88,7 +88,7 @@ def partial_mean(
             staleness=jnp.zeros((), jnp.float32),
             step=jnp.zeros((), jnp.int32),
             carried=axes.vary(nothing, axis_name=axis_name),
-            inner_state=late_inners.init("inner", inner, params, late=False),
+            inner_state=wrapped.init("inner", inner, params, late=False),
         )
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):

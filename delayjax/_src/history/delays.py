@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, collectives, transforms
+from delayjax._src.ground import axes, checks, collectives, transforms, trees
 
 
 def uniform(
@@ -156,15 +156,64 @@ def per_worker(
     return delay
 
 
-def ask(delay: Any, step: jax.Array) -> jax.Array:
-    """The delay at `step`: an integer, or a floored float []."""
-    asked = checks.as_scalar("delay(step)", delay(step) if callable(delay) else delay)
-    return asked if jnp.issubdtype(asked.dtype, jnp.integer) else jnp.floor(asked)
+def max_delays(delay: Any, max_delay: Any) -> Any:
+    """The largest staleness that is kept, of each part of a tree of delays, checked."""
+    for one in jax.tree.leaves(delay, is_leaf=trees.is_function):
+        if not callable(one):
+            checks.check_number("delay", one)
+        if max_delay is None and not isinstance(one, (int, np.integer)):
+            raise ValueError(
+                "`max_delay` must be given where `delay` is no Python int, got"
+                f" {one!r}: it fixes the number of gradients kept."
+            )
+    bounds = delay if max_delay is None else max_delay
+    return jax.tree.map(lambda one: checks.check_bound("max_delay", one), bounds)
+
+
+def check_within(delay: Any, max_delay: Any) -> None:
+    """Checks that no delay that is known is larger than what is kept."""
+    ones, deep = jax.tree.flatten(delay, is_leaf=trees.is_function)
+    bounds, wide = jax.tree.flatten(max_delay)
+    if trees.is_leaf(delay):
+        ones *= len(bounds)
+    elif trees.is_leaf(max_delay):
+        bounds *= len(ones)
+    elif deep != wide:  # prefix trees of one another, or of a third tree
+        return
+    for one, bound in zip(ones, bounds, strict=True):
+        is_number = not callable(one) and checks.is_concrete(one)
+        if is_number and checks.known(one) > bound:
+            raise ValueError(
+                f"`delay` must be at most `max_delay` = {bound}, got {one}: raise"
+                " `max_delay`, which costs one gradient a step."
+            )
+
+
+def ask(delay: Any, step: jax.Array) -> Any:
+    """The delay at `step`: an integer or a floored float [], or a tree of these."""
+
+    def ask_one(one):
+        asked = one(step) if callable(one) else one
+        asked = checks.as_scalar("delay(step)", asked)
+        return asked if jnp.issubdtype(asked.dtype, jnp.integer) else jnp.floor(asked)
+
+    return jax.tree.map(ask_one, delay, is_leaf=trees.is_function)
 
 
 def clip(asked: jax.Array, oldest: jax.Array) -> jax.Array:
     """The staleness, int32 []. A float is clipped first: int32 ends earlier."""
     return jnp.clip(asked, 0, oldest.astype(asked.dtype)).astype(jnp.int32)
+
+
+def poisoned(gradient: Any, asked: Any) -> Any:
+    """`gradient`, NaN where the delay that was asked for is NaN."""
+
+    def poison(leaf, asked):
+        if jnp.issubdtype(asked.dtype, jnp.integer):
+            return leaf
+        return jnp.where(jnp.isnan(asked), jnp.asarray(jnp.nan, leaf.dtype), leaf)
+
+    return jax.tree.map(poison, gradient, trees.broadcast("delay", asked, gradient))
 
 
 def _draw_key(key: jax.Array, step: Any, axis_name: axes.AxisName | None) -> jax.Array:
@@ -178,9 +227,8 @@ def _steps(name: str, values: Any) -> jax.Array:
     """Numbers of steps as int32, of any shape."""
     known = values if isinstance(values, jax.Array) else np.asarray(values)
     is_valid = known.size == 0 or jnp.issubdtype(known.dtype, jnp.integer)
-    if (
-        checks.is_concrete(known) and is_valid
-    ):  # `uniform` adds one to its largest delay
+    if checks.is_concrete(known) and is_valid:
+        # `uniform` adds one to its largest delay
         is_valid = ((np.asarray(known) >= 0) & (np.asarray(known) < 2**31 - 1)).all()
     if not is_valid:
         raise ValueError(

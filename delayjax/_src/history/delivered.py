@@ -5,7 +5,6 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from delayjax._src.ground import (
@@ -17,8 +16,8 @@ from delayjax._src.ground import (
     transforms,
     trees,
 )
-from delayjax._src.history import calendar as calendars
-from delayjax._src.history import delays, late_inners
+from delayjax._src.history import delays, deliveries, wrapped
+from delayjax._src.history import ring as rings
 
 Idle = Literal["hold", "zeros"]
 
@@ -37,7 +36,7 @@ class DeliveredState(NamedTuple):
 
     staleness: jax.Array  # the mean of the last update's arrivals, in steps, float32 []
     arrived: jax.Array  # the number of gradients in the last update, int32 []
-    in_flight: calendars.Calendar  # of `Item`, leaves [max_delay + 1, *shape]
+    in_flight: deliveries.Calendar  # of `Item`, leaves [max_delay + 1, *shape]
     inner_state: Any
 
 
@@ -125,27 +124,21 @@ def delivered(
             f"`delay` must be one delay for all leaves, got {delay!r}: a gradient"
             " arrives as a whole. `delayed` takes a tree."
         )
-    if not callable(delay):
-        checks.check_number("delay", delay)
-    if max_delay is None and not isinstance(delay, (int, np.integer)):
-        raise ValueError(
-            "`max_delay` must be given where `delay` is no Python int, got"
-            f" {delay!r}: it fixes the number of gradients kept."
-        )
-    bound = delay if max_delay is None else max_delay
+    bound = delays.max_delays(delay, max_delay)
     longest = checks.check_bound("max_delay", bound)
     if idle not in ("hold", "zeros"):
         raise ValueError(f'`idle` must be "hold" or "zeros", got {idle!r}.')
 
     def init_fn(params):
-        inner_state = late_inners.init("inner", inner, params, wrapper="delivered")
+        inner_state = wrapped.init("inner", inner, params, wrapper="delivered")
         item = Item(
             gradient=params,
             age=jnp.zeros((), jnp.float32),
-            value=jnp.zeros((), jnp.result_type(float)),
+            value=extras.as_loss("delivered", None),
             params=params if keep_params else (),
         )
-        in_flight = calendars.init(axes.vary(item, axis_name=axis_name), longest + 1)
+        item = axes.vary(item, axis_name=axis_name)
+        in_flight = deliveries.init(item, longest + 1)
         arrived = jnp.zeros((), jnp.int32)
         if collectives.is_inside(axis_name):  # a delay's type: do workers' ones differ?
             like = delays.ask(delay, in_flight.step)
@@ -162,24 +155,21 @@ def delivered(
         updates, state, params=None, *, staleness=None, value=None, **extra_args
     ):
         extras.check_gradients("delivered", updates)
-        _check_depth(state.in_flight, longest)
+        rings.check_depth(state.in_flight.slots, [longest])
         asked = delays.ask(delay, state.in_flight.step)
         wait = delays.clip(asked, jnp.int32(longest))
-        updates, age = _with_one_age(updates, staleness)
-        stale_params, snapshot = extra_args.pop("stale_params", None), ()
+        stale_params, taken_at = extra_args.pop("stale_params", None), ()
         if keep_params:
-            is_fresh = staleness is None and stale_params is None
-            name = "params" if is_fresh else "stale_params"
-            snapshot = params if is_fresh else stale_params
-            extras.require(snapshot, name, "delivered(keep_params=True)", _REMEDY[name])
+            taken_at = wrapped.taken_at("delivered", params, staleness, stale_params)
+        updates, age = _with_one_age(updates, staleness)
         fresh = Item(
-            gradient=_poisoned(updates, asked),
+            gradient=delays.poisoned(updates, asked),
             age=age + wait.astype(jnp.float32),
             value=extras.as_loss("delivered", value),
-            params=snapshot,
+            params=taken_at,
         )
-        in_flight = calendars.add(state.in_flight, fresh, wait)
-        in_flight, total, arrived = calendars.take(in_flight, fresh)
+        in_flight = deliveries.add(state.in_flight, fresh, wait)
+        in_flight, total, arrived = deliveries.take(in_flight, fresh)
         parts = jnp.maximum(arrived, 1).astype(jnp.float32)
 
         def mean_or(summed, now):
@@ -193,7 +183,7 @@ def delivered(
         if value is not None:
             handed["value"] = mean_or(total.value, value)
         if keep_params:
-            today = snapshot if params is None else params
+            today = fresh.params if params is None else params
             handed["stale_params"] = jax.tree.map(mean_or, total.params, today)
         gradient = optax.tree.cast_like(total.gradient, updates)
         moves, inner_state = inner.update(
@@ -201,20 +191,12 @@ def delivered(
         )
         if idle == "hold" and longest > 0:
             _check_held(arrived, moves, axis_name)
-            nothing = optax.tree.zeros_like(moves), state.inner_state
-            moves, inner_state = optax.tree.where(
-                arrived > 0, (moves, inner_state), nothing
+            moves, inner_state = wrapped.only_if(
+                arrived > 0, (moves, inner_state), state.inner_state
             )
         return moves, DeliveredState(mean_age, arrived, in_flight, inner_state)
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
-
-
-_REMEDY = {
-    "params": "call `update(grads, state, params)`",
-    # a gradient that was late before was not taken at the current parameters
-    "stale_params": "give the producer of its `staleness` keep_params=True as well",
-}
 
 
 def _with_one_age(updates: Any, staleness: Any) -> tuple[Any, jax.Array]:
@@ -227,26 +209,6 @@ def _with_one_age(updates: Any, staleness: Any) -> tuple[Any, jax.Array]:
         )
     updates, age = extras.take_staleness("delivered", updates, age, mean=True)
     return updates, age.astype(jnp.float32)
-
-
-def _poisoned(updates: Any, asked: jax.Array) -> Any:
-    """The gradients, NaN where their delay is NaN."""
-    if jnp.issubdtype(asked.dtype, jnp.integer):
-        return updates
-    return jax.tree.map(
-        lambda g: jnp.where(jnp.isnan(asked), jnp.asarray(jnp.nan, g.dtype), g), updates
-    )
-
-
-def _check_depth(in_flight: calendars.Calendar, longest: int) -> None:
-    """Checks that a calendar has the depth of this transformation."""
-    depth = in_flight.due.shape[0] - 1
-    if depth != longest or in_flight.slots is None:
-        held = "no slots" if in_flight.slots is None else f"depth {depth}"
-        raise ValueError(
-            f"`max_delay` is {longest}, but the history in the state has {held}:"
-            " change it with resize_history(state, tx.init(params))."
-        )
 
 
 def _check_held(arrived: jax.Array, moves: Any, axis_name: tuple[str, ...]) -> None:

@@ -1,6 +1,5 @@
 """A history in the host's memory."""
 
-import functools
 import math
 from typing import Any
 
@@ -48,11 +47,7 @@ def on_host() -> rings.Storage:
         >>> storage.read(ring, 0, item)
         Array([1., 1.], dtype=float32)
     """
-    return rings.Storage(
-        functools.partial(rings.init_by, _empty),
-        functools.partial(rings.push_by, _write, packed=_packed),
-        functools.partial(rings.read_by, _read, opened=_opened),
-    )
+    return rings.Storage(_empty, _write, _read, _pack, _unpack)
 
 
 def _rows(leaf: Any) -> jax.Array:
@@ -61,16 +56,29 @@ def _rows(leaf: Any) -> jax.Array:
     return jnp.pad(jnp.ravel(leaf), (0, padding)).reshape(-1, TILE[1])
 
 
-def _packed(leaf: Any, shape: tuple[int, ...]) -> Any:
-    """A leaf as its slots hold it."""
-    return leaf if jnp.shape(leaf) == shape else _rows(leaf)
+def _pack(tree: Any, slots: Any) -> Any:
+    """Leaves as their slots hold them; `_empty` packs them itself."""
+    if slots is None:
+        return tree
+    rings.check_tree("tree", slots, tree)
+
+    def pack(leaf, held):
+        return leaf if jnp.shape(leaf) == held.shape[1:] else _rows(leaf)
+
+    return rings.map_leaves(pack, tree, slots)
 
 
-def _opened(item: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """The inverse of `_packed`."""
-    if item.shape == shape:
-        return item
-    return item.ravel()[: math.prod(shape)].reshape(shape)
+def _unpack(leaves: Any, like: Any) -> Any:
+    """The inverse of `_pack`."""
+    rings.check_tree("like", leaves, like)
+
+    def unpack(kept, leaf):
+        shape = jnp.shape(leaf)
+        if kept.shape == shape:
+            return kept
+        return kept.ravel()[: math.prod(shape)].reshape(shape)
+
+    return rings.unpack_as_is(rings.map_leaves(unpack, leaves, like), like)
 
 
 def _is_tiled(leaf: jax.Array) -> bool:

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from delayjax._src.ground import checks, named_arrays, trees, xla
-from delayjax._src.history import calendar as calendars
+from delayjax._src.history import deliveries, shared_clocks
 from delayjax._src.history import ring as rings
-from delayjax._src.history import vmap_axes
 
 
 def strip_history(state: Any) -> Any:
@@ -31,9 +30,11 @@ def strip_history(state: Any) -> Any:
         True
     """
     return jax.tree.map(
-        lambda node: node._replace(slots=None) if vmap_axes.is_history(node) else node,
+        lambda node: (
+            node._replace(slots=None) if shared_clocks.is_history(node) else node
+        ),
         state,
-        is_leaf=vmap_axes.is_history,
+        is_leaf=shared_clocks.is_history,
     )
 
 
@@ -58,20 +59,20 @@ def resize_history(state: Any, like: Any) -> Any:
         >>> resize_history(two, four).gradients.slots.shape
         (5, 3)
     """
-    old, was = jax.tree.flatten(
-        named_arrays.unboxed(state), is_leaf=vmap_axes.is_history
-    )
-    new, structure = jax.tree.flatten(like, is_leaf=vmap_axes.is_history)
-    wanted = jax.tree.structure(
-        named_arrays.unboxed(like), is_leaf=vmap_axes.is_history
-    )
+
+    def parts_of(tree):
+        return jax.tree.flatten(tree, is_leaf=shared_clocks.is_history)
+
+    old, was = parts_of(named_arrays.unboxed(state))
+    new, structure = parts_of(like)
+    wanted = parts_of(named_arrays.unboxed(like))[1]
     if was != wanted:
         raise ValueError(
             "`like` must be a state of the same transformation with another depth:"
             f" it is {wanted}, and `state` is {was}."
         )
     resized = [
-        _RESIZE.get(type(held), _unchanged)(held, empty)
+        _RESIZE[type(held)](held, empty) if type(held) in _RESIZE else held
         for held, empty in zip(old, new, strict=True)
     ]
     return jax.tree.unflatten(structure, resized)
@@ -114,8 +115,8 @@ def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
 
 
 def _resize_calendar(
-    calendar: calendars.Calendar, like: calendars.Calendar
-) -> calendars.Calendar:
+    calendar: deliveries.Calendar, like: deliveries.Calendar
+) -> deliveries.Calendar:
     """The items of a calendar, of which those due too late are due at the last step."""
     empty = named_arrays.unboxed(like)
     _check_new(empty.slots, calendar.slots, empty.step)
@@ -143,15 +144,10 @@ def _resize_calendar(
 
     slots = jax.tree.map_with_path(fit, empty.slots, calendar.slots)
     due = fit((), empty.due, calendar.due)
-    return _boxed(calendars.Calendar(slots, due, calendar.step), like)
+    return _boxed(deliveries.Calendar(slots, due, calendar.step), like)
 
 
-def _unchanged(held: Any, like: Any) -> Any:
-    del like
-    return held
-
-
-_RESIZE = {rings.Ring: _resize, calendars.Calendar: _resize_calendar}
+_RESIZE = {rings.Ring: _resize, deliveries.Calendar: _resize_calendar}
 
 
 def _check_new(slots: Any, old: Any, clock: Any) -> None:

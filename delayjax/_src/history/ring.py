@@ -1,14 +1,11 @@
 """A history of pytrees with a fixed capacity, written and read in place."""
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jax.typing import DTypeLike
 
 from delayjax._src.ground import checks, named_arrays, trees, xla
 
@@ -22,14 +19,115 @@ class Ring(NamedTuple):
     first: jax.Array  # items that were lost before the oldest kept item, int32 []
 
 
-class Storage(NamedTuple):
-    """A place and a way to keep a history, as `init`, `push` and `read` do."""
+def empty_slots(zeros: jax.Array, capacity: int) -> jax.Array:
+    """Zeros, [capacity, *shape], each sharded as the item is."""
+    return jnp.broadcast_to(zeros, (capacity, *zeros.shape))
 
-    init: Callable[[Any, Any], Ring]
-    push: Callable[[Ring, Any], Ring]
-    read: Callable[[Ring, Any, Any], Any]
+
+def write_slot(slots: jax.Array, item: jax.Array, slot: jax.Array) -> jax.Array:
+    """[capacity, *shape] with the item [*shape] in the slot []."""
+    return jax.lax.dynamic_update_index_in_dim(slots, item, slot, axis=0)
+
+
+def read_slot(slots: jax.Array, slot: jax.Array) -> jax.Array:
+    """The item [*shape] in a slot [], or in a slot for each coordinate [*shape]."""
+    if slot.ndim > 0:
+        return jnp.take_along_axis(slots, slot[None], axis=0)[0]
+    return jax.lax.dynamic_index_in_dim(slots, slot, axis=0, keepdims=False)
+
+
+def pack_as_is(tree: Any, slots: Any) -> Any:
+    """An item's leaves, of which each has slots of its shape and dtype."""
+    del slots
+    return tree
+
+
+def unpack_as_is(leaves: Any, like: Any) -> Any:
+    """The item of leaves that were read, with the boxes and the dtypes of `like`."""
+    check_tree("like", leaves, like)
+
+    def read(leaf, kept):
+        return xla.from_bits(kept, jnp.result_type(leaf))
+
+    return map_leaves(read, like, leaves)
+
+
+def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """`jax.tree.map`, of `others` that have other boxes than `tree`, or none."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure.unflatten(map(function, leaves, *map(jax.tree.leaves, others)))
+
+
+class Storage(NamedTuple):
+    """A place and a way to keep a history: what it does to items and to their slots.
+
+    An item is a tree. Its leaves are packed, and each has slots of its own.
+    """
+
+    # (zeros [*shape], capacity) -> slots [capacity, *shape]
+    empty: Callable[[jax.Array, int], jax.Array] = empty_slots
+    # (slots, leaf [*shape], slot []) -> slots
+    write: Callable[[jax.Array, jax.Array, jax.Array], jax.Array] = write_slot
+    # (slots, slot [] or [*shape]) -> leaf [*shape]
+    take: Callable[[jax.Array, jax.Array], jax.Array] = read_slot
+    # (item, the ring's slots or None in `init`) -> a tree of leaves as they are kept
+    pack: Callable[[Any, Any], Any] = pack_as_is
+    # (packed leaves, an item) -> an item like it
+    unpack: Callable[[Any, Any], Any] = unpack_as_is
     beside: Any = None  # the `Storage` of what is kept beside gradients; None: `plain`
     dtype: Any = None  # of the slots, as they are read; None: of each leaf
+
+    def init(self, tree: Any, capacity: Any) -> Ring:
+        """An empty history of items like `tree`, as `ring.init` makes it."""
+
+        def slots_of(leaf, depth):
+            depth = checks.check_bound("capacity", depth, at_least=1)
+            dtype = jnp.dtype(jnp.result_type(leaf))
+            kept = xla.zeros_sharded_as(leaf, xla.BITS.get(dtype, dtype))
+            return self.empty(kept, depth)
+
+        leaves = self.pack(tree, None)
+        depths = jax.tree.leaves(trees.broadcast("capacity", capacity, leaves))
+        slots = list(map(slots_of, jax.tree.leaves(leaves), depths))
+        clocks = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
+        return Ring(named_arrays.stacked(leaves, slots), *clocks)
+
+    def push(self, ring: Ring, tree: Any) -> Ring:
+        """The ring with `tree` at age 0, as `ring.push` stores it."""
+
+        def fits(leaf, kept):  # a float is rounded, everything else must fit
+            is_rounded = all(jnp.issubdtype(x, jnp.floating) for x in (leaf, kept))
+            return is_rounded or np.promote_types(leaf, kept) == kept
+
+        def write(slots, leaf):
+            slot = ring.pushed % slots.shape[0]
+            return self.write(slots, xla.as_bits(leaf, slots.dtype), slot)
+
+        leaves = self.pack(tree, ring.slots)
+        check_item("ring", ring.slots, leaves, fits)
+        slots = map_leaves(write, ring.slots, leaves)
+        return ring._replace(slots=slots, pushed=ring.pushed + 1)
+
+    def read(self, ring: Ring, age: Any, like: Any) -> Any:
+        """The item that was pushed `age` pushes ago, as `ring.read` reads it."""
+
+        def take(slots, age):
+            capacity = slots.shape[0]
+            if isinstance(age, int) and not 0 <= age < capacity:
+                raise ValueError(
+                    f"`age` must lie in [0, {capacity - 1}], the ring's depth, got"
+                    f" {age}: make the ring with a larger capacity."
+                )
+            past = jnp.clip(age, 0, capacity - 1)
+            return self.take(slots, (ring.pushed - 1 - past) % capacity)
+
+        slots = named_arrays.unboxed(ring.slots)
+        ages = trees.broadcast("age", age, slots)
+        return self.unpack(jax.tree.map(take, slots, ages), like)
+
+
+plain = Storage()
+"""The default: slots on the device, in each leaf's own dtype and sharding."""
 
 
 def init(tree: Any, capacity: Any) -> Ring:
@@ -51,26 +149,7 @@ def init(tree: Any, capacity: Any) -> Ring:
         >>> [float(read(ring, age, item)) for age in (0, 1, 2)]
         [4.0, 3.0, 2.0]
     """
-    return init_by(empty_slots, tree, capacity)
-
-
-def init_by(empty: Callable[..., jax.Array], tree: Any, capacity: Any) -> Ring:
-    """`init`, with a function of one item's zeros and the number of slots."""
-
-    def slots_of(leaf, depth):
-        depth = checks.check_bound("capacity", depth, at_least=1)
-        dtype = jnp.dtype(jnp.result_type(leaf))
-        return empty(xla.zeros_sharded_as(leaf, xla.BITS.get(dtype, dtype)), depth)
-
-    depths = jax.tree.leaves(trees.broadcast("capacity", capacity, tree))
-    slots = list(map(slots_of, jax.tree.leaves(tree), depths))
-    clocks = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
-    return Ring(named_arrays.stacked(tree, slots), *clocks)
-
-
-def empty_slots(zeros: jax.Array, capacity: int) -> jax.Array:
-    """Zeros, [capacity, *shape], each sharded as the item is."""
-    return jnp.broadcast_to(zeros, (capacity, *zeros.shape))
+    return plain.init(tree, capacity)
 
 
 def push(ring: Ring, tree: Any) -> Ring:
@@ -91,40 +170,7 @@ def push(ring: Ring, tree: Any) -> Ring:
         >>> float(read(ring, 0, item)), int(ring.pushed)
         (5.0, 1)
     """
-    return push_by(write_slot, ring, tree)
-
-
-def push_by(
-    write: Callable, ring: Ring, tree: Any, *, packed: Callable | None = None
-) -> Ring:
-    """`push`, with functions that write an item to a slot, and make it from a leaf."""
-    check_tree("tree", ring.slots, tree)
-    slots, structure = jax.tree.flatten(ring.slots)
-    written = []
-    for (path, leaf), held in zip(jax.tree.leaves_with_path(tree), slots, strict=True):
-        item = packed(leaf, held.shape[1:]) if packed else leaf
-        dtype, own = jnp.result_type(item), jnp.dtype(held.dtype)
-        is_real = jnp.issubdtype(dtype, jnp.floating)
-        is_bits = jnp.issubdtype(dtype, jnp.inexact)  # else it is an integer itself
-        own = xla.FLOATS.get(own, own) if is_bits else own
-        # a float is rounded to its slots' type, everything else must fit
-        fits = is_real and jnp.issubdtype(own, jnp.floating)
-        fits = fits or np.promote_types(dtype, own) == own
-        if jnp.shape(item) != held.shape[1:] or not fits:
-            raise ValueError(
-                f"`tree` must be like the ring's items: {trees.path_name(path)} is"
-                f" {dtype}{list(jnp.shape(item))}, and its slots hold"
-                f" {own}{list(held.shape[1:])}."
-            )
-        slot = ring.pushed % held.shape[0]
-        written.append(write(held, xla.as_bits(item, held.dtype), slot))
-    written = jax.tree.unflatten(structure, written)
-    return ring._replace(slots=written, pushed=ring.pushed + 1)
-
-
-def write_slot(slots: jax.Array, item: jax.Array, slot: jax.Array) -> jax.Array:
-    """[capacity, *shape] with the item [*shape] in the slot []."""
-    return jax.lax.dynamic_update_index_in_dim(slots, item, slot, axis=0)
+    return plain.push(ring, tree)
 
 
 def read(ring: Ring, age: Any, like: Any) -> Any:
@@ -149,129 +195,12 @@ def read(ring: Ring, age: Any, like: Any) -> Any:
         >>> float(read(ring, 1, item)), float(read(ring, jnp.asarray(7), item))
         (1.0, 1.0)
     """
-    return read_by(read_slot, ring, age, like)
-
-
-def read_by(
-    read: Callable, ring: Ring, age: Any, like: Any, *, opened: Callable | None = None
-) -> Any:
-    """`read`, with functions that read an item from a slot, and a leaf from it."""
-    check_tree("like", ring.slots, like)
-
-    def take(slots, leaf_age, leaf):
-        capacity = slots.shape[0]
-        if isinstance(leaf_age, int) and not 0 <= leaf_age < capacity:
-            raise ValueError(
-                f"`age` must lie in [0, {capacity - 1}], the ring's depth, got"
-                f" {leaf_age}: make the ring with a larger capacity."
-            )
-        past = jnp.clip(leaf_age, 0, capacity - 1)
-        kept = read(slots, (ring.pushed - 1 - past) % capacity)
-        item = opened(kept, jnp.shape(leaf)) if opened else kept
-        return xla.from_bits(item, jnp.result_type(leaf))
-
-    ages = jax.tree.leaves(trees.broadcast("age", age, like))
-    leaves, structure = jax.tree.flatten(like)
-    taken = map(take, jax.tree.leaves(ring.slots), ages, leaves)
-    return jax.tree.unflatten(structure, list(taken))
-
-
-def read_slot(slots: jax.Array, slot: jax.Array) -> jax.Array:
-    """The item [*shape] in a slot [], or in a slot for each coordinate [*shape]."""
-    if slot.ndim > 0:
-        return jnp.take_along_axis(slots, slot[None], axis=0)[0]
-    return jax.lax.dynamic_index_in_dim(slots, slot, axis=0, keepdims=False)
-
-
-def cast(dtype: DTypeLike, *, storage: Storage | None = None) -> Storage:
-    """A history in a lower precision, for `delayed(..., history=cast(dtype))`.
-
-    Args:
-        dtype: the floating-point type of the slots. bfloat16 needs half the memory of
-            float32, and rounds each gradient by 2^-9 of its value. Derivatives (a
-            meta-gradient, for example) go through slots of 4 bytes and more alone:
-            `cast(jnp.float32)` keeps gradients in bfloat16 or float16, and with
-            `keep_params` parameters, without rounding, in twice their memory.
-        storage: where the slots lie, `on_host()` or `sharded(...)`; by default on the
-            device.
-
-    Raises:
-        TypeError: if a gradient is not real; in a derivative through slots of 2 bytes
-            or less, which hold bits.
-
-    Example:
-        >>> storage, item = cast(jnp.bfloat16), jnp.full(2, 1.001)
-        >>> storage.read(storage.push(storage.init(item, 4), item), 0, item)
-        Array([1., 1.], dtype=float32)
-    """
-    if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
-        raise TypeError(f"`dtype` must be a floating-point type, got {dtype!r}.")
-    dtype = jnp.dtype(dtype)
-    if storage is not None:
-        check_storage(storage, "storage")
-
-    def converted(path, leaf):
-        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
-            raise TypeError(
-                "`cast` stores real floating-point leaves, got"
-                f" {jnp.result_type(leaf)} at {trees.path_name(path)}."
-            )
-        return _as(leaf, dtype)
-
-    def widened(path, leaf):
-        is_narrow = jnp.result_type(leaf) in xla.BITS
-        return _as(leaf, jnp.float32) if is_narrow else leaf
-
-    beside = None if dtype in xla.BITS else _converting(plain, widened)
-    kept = _converting(plain if storage is None else storage, converted)
-    return kept._replace(beside=beside, dtype=dtype)
-
-
-def _converting(storage: Storage, convert: Callable[[Any, Any], Any]) -> Storage:
-    """A storage of items whose leaves were converted, as convert(path, leaf)."""
-    converted = functools.partial(jax.tree.map_with_path, convert)
-
-    def read_fn(ring, age, like):
-        item = jax.eval_shape(converted, like)
-        return optax.tree.cast_like(storage.read(ring, age, item), like)
-
-    return Storage(
-        lambda tree, capacity: storage.init(converted(tree), capacity),
-        lambda ring, tree: storage.push(ring, converted(tree)),
-        read_fn,
-    )
-
-
-def _as(leaf: Any, dtype: Any) -> jax.Array:
-    """An array, or the zeros of a shape, of a dtype."""
-    if isinstance(leaf, jax.ShapeDtypeStruct):
-        return jnp.zeros_like(leaf, dtype=dtype)
-    return jnp.asarray(leaf, dtype)
-
-
-def check_storage(history: Any, name: str = "history") -> Storage:
-    """The storage that is an argument."""
-    if not isinstance(history, Storage):
-        raise TypeError(
-            f"`{name}` must be a storage, got {history!r}: write for example"
-            " ring.on_host() or ring.cast(jnp.bfloat16)."
-        )
-    return history
-
-
-plain = Storage(init, push, read)
-"""The default: slots on the device, in each leaf's own dtype and sharding."""
+    return plain.read(ring, age, like)
 
 
 def item_in(slots: Any, slot: jax.Array, like: Any) -> Any:
     """The item like `like` in one of a tree's slots, whatever its age."""
-
-    def read(held, leaf):
-        return xla.from_bits(read_slot(held, slot), jnp.result_type(leaf))
-
-    leaves, structure = jax.tree.flatten(like)
-    found = list(map(read, jax.tree.leaves(slots), leaves))
-    return jax.tree.unflatten(structure, found)
+    return unpack_as_is(map_leaves(lambda x: read_slot(x, slot), slots), like)
 
 
 def with_item(slots: Any, slot: jax.Array, item: Any) -> Any:
@@ -280,19 +209,31 @@ def with_item(slots: Any, slot: jax.Array, item: Any) -> Any:
     def write(held, leaf):
         return write_slot(held, xla.as_bits(leaf, held.dtype), slot)
 
-    kept, structure = jax.tree.flatten(slots)
-    written = list(map(write, kept, jax.tree.leaves(item)))
-    return jax.tree.unflatten(structure, written)
+    return map_leaves(write, slots, item)
+
+
+def as_storage(history: Any, name: str = "history") -> Storage:
+    """The storage that is an argument, `plain` if there is none."""
+    if history is None:
+        return plain
+    if not isinstance(history, Storage):
+        raise TypeError(
+            f"`{name}` must be a storage, got {history!r}: write for example"
+            " ring.on_host() or ring.cast(jnp.bfloat16)."
+        )
+    return history
+
+
+def as_dtype(leaf: Any, dtype: Any) -> jax.Array:
+    """An array, or the zeros of a shape, of a dtype."""
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return jnp.zeros_like(leaf, dtype=dtype)
+    return jnp.asarray(leaf, dtype)
 
 
 def dtype_of(slots: jax.Array) -> np.dtype:
     """The dtype of what slots hold: of narrow floats they hold the bits."""
     return xla.FLOATS.get(jnp.dtype(slots.dtype), jnp.dtype(slots.dtype))
-
-
-def is_ring(node: Any) -> bool:
-    """Whether a node of a tree is a ring."""
-    return isinstance(node, Ring)
 
 
 def check_tree(name: str, slots: Any, tree: Any) -> None:
@@ -302,4 +243,36 @@ def check_tree(name: str, slots: Any, tree: Any) -> None:
         raise ValueError(
             f"`{name}` must have the structure of the history's items, {held}, got"
             f" {got}."
+        )
+
+
+def check_item(
+    history: str, slots: Any, item: Any, fits: Callable[[Any, Any], bool]
+) -> None:
+    """Checks that an item's leaves have the shapes and fit into the dtypes of slots."""
+    check_tree("tree", slots, item)
+    leaves = jax.tree.leaves_with_path(item)
+    for (path, leaf), held in zip(leaves, jax.tree.leaves(slots), strict=True):
+        dtype, shape = jnp.result_type(leaf), list(jnp.shape(leaf))
+        kept = dtype_of(held) if jnp.issubdtype(dtype, jnp.inexact) else held.dtype
+        if shape != list(held.shape[1:]) or not fits(dtype, kept):
+            raise ValueError(
+                f"`tree` must be like the {history}'s items: {trees.path_name(path)} is"
+                f" {dtype}{shape}, and its slots hold {kept}{list(held.shape[1:])}."
+            )
+
+
+def check_depth(slots: Any, bounds: list[int]) -> None:
+    """Checks that slots have the depths of these bounds, the `max_delay` of each."""
+    depths = [held.shape[0] - 1 for held in jax.tree.leaves(slots)]
+    if len(depths) != len(bounds):  # a history that keeps several leaves together
+        depths, bounds = sorted(set(depths)), sorted(set(bounds))
+    if depths != bounds:
+        wanted, found = (
+            " and ".join(map(str, sorted(set(x)))) for x in (bounds, depths)
+        )
+        held = f"depth {found}" if found else "no slots"
+        raise ValueError(
+            f"`max_delay` is {wanted or 0}, but the history in the state has {held}:"
+            " change it with resize_history(state, tx.init(params))."
         )

@@ -73,31 +73,28 @@ def sharded(
         cut = _ByWorkers(names, count)
     rows_even = math.lcm(cut.devices, EVEN)
 
-    def init_fn(tree, capacity):
-        zeros = jax.tree.map(jnp.zeros_like, tree)  # `tree` may hold shapes
-        rows = _join(zeros, bucket_bytes, rows_even)
-        ring = rings.init([cut.zeros(x) for x in rows], capacity)
-        return ring._replace(slots=[cut.place(x) for x in ring.slots])
-
-    def push_fn(ring, tree):
-        if num_workers is not None:
-            _check_same(names, num_workers, "tree", tree)
+    def pack(tree, slots):
+        if slots is None:  # `tree` may hold shapes
+            tree = jax.tree.map(jnp.zeros_like, tree)
+        else:
+            cut.check_same("tree", tree)
         rows = _join(tree, bucket_bytes, rows_even)
-        if len(rows) != len(ring.slots):  # leaves are joined by dtype
+        if slots is not None and len(rows) != len(slots):  # leaves are joined by dtype
             raise ValueError(
                 "`tree` must have the dtypes of the history's items, got"
                 f" {sorted({str(x.dtype) for x in jax.tree.leaves(tree)})}: cast it, or"
                 " keep one dtype, ring.cast(jnp.float32, storage=ring.sharded(...))."
             )
-        return rings.push(ring, [cut.own(x) for x in rows])
+        return [cut.own(x) for x in rows]
 
-    def read_fn(ring, age, like):
-        if num_workers is not None:
-            _check_same(names, num_workers, "age", age)
-        parts = rings.read(ring, age, ring.slots)  # their dtypes
-        return _apart([cut.gather(x) for x in parts], like, bucket_bytes)
+    def take(slots, slot):
+        cut.check_same("age", slot)
+        return rings.read_slot(slots, slot)
 
-    return rings.Storage(init_fn, push_fn, read_fn)
+    def unpack(leaves, like):
+        return _apart([cut.gather(x) for x in leaves], like, bucket_bytes)
+
+    return rings.Storage(empty=cut.empty, take=take, pack=pack, unpack=unpack)
 
 
 class _ByMesh:
@@ -118,15 +115,17 @@ class _ByMesh:
         # whole first: else XLA shards a gradient before it is joined, and moves it then
         return self._constrain(self._constrain(rows, P()), P(self._names))
 
-    zeros = own
-
-    def place(self, slots: jax.Array) -> jax.Array:
+    def empty(self, zeros: jax.Array, capacity: int) -> jax.Array:
         """Slots of such rows."""
+        slots = rings.empty_slots(zeros, capacity)
         return self._constrain(slots, P(None, self._names))
 
     def gather(self, rows: jax.Array) -> jax.Array:
         """The rows on each device."""
         return self._constrain(self._constrain(rows, P(self._names)), P())
+
+    def check_same(self, name: str, tree: Any) -> None:
+        """A plain `jit` is one program for all devices."""
 
     def _constrain(self, x: jax.Array, spec: P) -> jax.Array:
         mesh = jax.sharding.get_abstract_mesh()
@@ -142,22 +141,15 @@ class _ByWorkers:
 
     def __init__(self, names: tuple[str, ...], num_workers: int):
         self._names, self.devices = names, num_workers
-
-    def zeros(self, rows: jax.Array) -> jax.Array:
-        """`own` of zeros, inside or outside of the axis."""
-        if not collectives.is_inside(self._names):
-            return rows[: len(rows) // self.devices]
-        return self.own(rows)
+        self.empty = rings.empty_slots
 
     def own(self, rows: jax.Array) -> jax.Array:
-        """A worker's own rows."""
+        """A worker's own rows; of zeros, in `init`, also outside of the axis."""
+        if not collectives.is_inside(self._names):
+            return rows[: len(rows) // self.devices]
         parts = rows.reshape(self.devices, -1, COLUMNS)
         worker = jax.lax.axis_index(self._names)
         return jax.lax.dynamic_index_in_dim(parts, worker, keepdims=False)
-
-    def place(self, slots: jax.Array) -> jax.Array:
-        """Slots of such rows."""
-        return slots
 
     def gather(self, rows: jax.Array) -> jax.Array:
         """All workers' rows."""
@@ -165,22 +157,21 @@ class _ByWorkers:
             rows = collectives.whole(rows, name)
         return rows
 
-
-def _check_same(names: tuple[str, ...], num_workers: int, name: str, tree: Any) -> None:
-    """Checks that `tree` is the same for all of the workers."""
-    size = collectives.workers_of(names)
-    if size != num_workers:
-        raise ValueError(
-            f"`num_workers` must be the size of the axis {names}, {size}, got"
-            f" {num_workers}."
-        )
-    for path, leaf in jax.tree.leaves_with_path(tree):
-        if set(names) & axes.varies_over(leaf):
+    def check_same(self, name: str, tree: Any) -> None:
+        """Checks that `tree` is the same for all of the workers."""
+        size = collectives.workers_of(self._names)
+        if size != self.devices:
             raise ValueError(
-                f"`{name}` must be the same for all workers, but differs at"
-                f" {trees.path_name(path)}: take the mean before the history,"
-                " exchange.mean(delayed(...)), and one delay for all workers."
+                f"`num_workers` must be the size of the axis {self._names}, {size}, got"
+                f" {self.devices}."
             )
+        for path, leaf in jax.tree.leaves_with_path(tree):
+            if set(self._names) & axes.varies_over(leaf):
+                raise ValueError(
+                    f"`{name}` must be the same for all workers, but differs at"
+                    f" {trees.path_name(path)}: take the mean before the history,"
+                    " exchange.mean(delayed(...)), and one delay for all workers."
+                )
 
 
 def _join(tree: Any, bucket_bytes: int, rows_even: int) -> list[jax.Array]:

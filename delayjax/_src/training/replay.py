@@ -13,8 +13,8 @@ import optax
 from delayjax._src.cluster.aggregation import Aggregation
 from delayjax._src.cluster.trace import Arrivals, Trace
 from delayjax._src.ground import checks, donation, refusal, transforms, trees, xla
-from delayjax._src.history import late_inners
 from delayjax._src.history import ring as rings
+from delayjax._src.history import wrapped
 from delayjax._src.training import taking
 
 
@@ -277,8 +277,8 @@ def begin(
     refusal.check_place("tx", state.opt_state)
     refusal.check_place("each", state.each_state, alone=False)
     if plan.depth:
-        late_inners.check_late("tx", state.opt_state)
-        late_inners.check_late("each", state.each_state)
+        wrapped.check_late("tx", state.opt_state)
+        wrapped.check_late("each", state.each_state)
     versions = rings.init(_kept(plan, state), plan.depth + 1)
     return donation.unshared(state._replace(versions=versions))
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.ground import extras, transforms
-from delayjax._src.history import late_inners
+from delayjax._src.history import wrapped
 
 
 class InjectStalenessState(NamedTuple):
@@ -42,7 +42,7 @@ def inject_staleness(
     inner = transforms.as_transformation("inner", inner)
 
     def init_fn(params):
-        inner_state = late_inners.init("inner", inner, params, late=False)
+        inner_state = wrapped.init("inner", inner, params, late=False)
         return InjectStalenessState(jnp.zeros((), jnp.int32), inner_state)
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import optax
 
-from delayjax._src.ground import donation, refusal
+from delayjax._src.ground import donation, extras, refusal
 
 _SEARCH = (
     "it compares the gradient with the loss at today's parameters",
@@ -65,6 +65,22 @@ def init(
     if late:
         check_late(name, state, wrapper=wrapper)
     return donation.unshared(state, params)
+
+
+def taken_at(needed_by: str, params: Any, staleness: Any, stale_params: Any) -> Any:
+    """The parameters at which a gradient was taken that comes with these arguments."""
+    if staleness is None and stale_params is None:
+        name, found = "params", params
+        remedy = "call `update(grads, state, params)`"
+    else:  # it was late before, and was not taken at the current parameters
+        name, found = "stale_params", stale_params
+        remedy = "give the producer of its `staleness` keep_params=True as well"
+    return extras.require(found, name, f"{needed_by}(keep_params=True)", remedy)
+
+
+def only_if(is_used: jax.Array, after: Any, before: Any) -> Any:
+    """The updates and the state `after`; else no update, and the state `before`."""
+    return optax.tree.where(is_used, after, (optax.tree.zeros_like(after[0]), before))
 
 
 def check_late(name: str, state: Any, *, wrapper: str = "delayed") -> None:

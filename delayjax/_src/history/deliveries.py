@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from delayjax._src.ground import dtypes, trees
+from delayjax._src.ground import dtypes
 from delayjax._src.history import ring as rings
 
 
@@ -23,10 +23,7 @@ def init(tree: Any, capacity: int) -> Calendar:
     """An empty calendar of items like `tree`: arrays, or shapes with shardings."""
 
     def wide(leaf):
-        dtype = dtypes.wide_dtype(leaf)
-        if isinstance(leaf, jax.ShapeDtypeStruct):
-            return jnp.zeros_like(leaf, dtype=dtype)
-        return jnp.asarray(leaf, dtype)
+        return rings.as_dtype(leaf, dtypes.wide_dtype(leaf))
 
     slots = rings.init(jax.tree.map(wide, tree), capacity).slots
     return Calendar(slots, jnp.zeros(capacity, jnp.int32), jnp.zeros((), jnp.int32))
@@ -34,22 +31,22 @@ def init(tree: Any, capacity: int) -> Calendar:
 
 def add(calendar: Calendar, tree: Any, delay: jax.Array) -> Calendar:
     """Adds an item that is due in `delay` steps, 0 .. capacity - 1. Costs one item."""
-    rings.check_tree("tree", calendar.slots, tree)
-    slot = (calendar.step + delay) % len(calendar.due)
-    is_empty = calendar.due[slot] == 0
-    slots, structure = jax.tree.flatten(calendar.slots)
-    added = []
-    for (path, leaf), held in zip(jax.tree.leaves_with_path(tree), slots, strict=True):
-        _check_like(path, leaf, held)
+
+    def fits(leaf, kept):
+        return dtypes.wide_dtype(leaf, kept) == kept
+
+    def add_to(held, leaf):
         # the sum depends on what it overwrites: so XLA keeps the slots in place
         before = rings.read_slot(held, slot)
         total = jnp.where(is_empty, jnp.zeros_like(before), before)
         total = total + jnp.asarray(leaf, held.dtype)
-        added.append(rings.write_slot(held, total, slot))
-    return calendar._replace(
-        slots=jax.tree.unflatten(structure, added),
-        due=calendar.due.at[slot].add(1),
-    )
+        return rings.write_slot(held, total, slot)
+
+    rings.check_item("calendar", calendar.slots, tree, fits)
+    slot = (calendar.step + delay) % len(calendar.due)
+    is_empty = calendar.due[slot] == 0
+    slots = rings.map_leaves(add_to, calendar.slots, tree)
+    return calendar._replace(slots=slots, due=calendar.due.at[slot].add(1))
 
 
 def take(calendar: Calendar, like: Any) -> tuple[Calendar, Any, jax.Array]:
@@ -64,23 +61,10 @@ def take(calendar: Calendar, like: Any) -> tuple[Calendar, Any, jax.Array]:
     slot = calendar.step % len(calendar.due)
     arrived = calendar.due[slot]
 
-    def sum_in(held):
+    def sum_in(_, held):
         total = rings.read_slot(held, slot)
         return jnp.where(arrived > 0, total, jnp.zeros_like(total))
 
-    sums = list(map(sum_in, jax.tree.leaves(calendar.slots)))
-    calendar = calendar._replace(
-        due=calendar.due.at[slot].set(0), step=calendar.step + 1
-    )
-    return calendar, jax.tree.unflatten(jax.tree.structure(like), sums), arrived
-
-
-def _check_like(path: Any, leaf: Any, held: jax.Array) -> None:
-    """Checks that an item fits into its slots."""
-    fits = dtypes.wide_dtype(leaf, held) == held.dtype
-    if jnp.shape(leaf) != held.shape[1:] or not fits:
-        raise ValueError(
-            f"`tree` must be like the calendar's items: {trees.path_name(path)} is"
-            f" {jnp.result_type(leaf)}{list(jnp.shape(leaf))}, and its slots hold"
-            f" {held.dtype}{list(held.shape[1:])}."
-        )
+    sums = rings.map_leaves(sum_in, like, calendar.slots)
+    due = calendar.due.at[slot].set(0)
+    return calendar._replace(due=due, step=calendar.step + 1), sums, arrived

@@ -4,10 +4,10 @@ from typing import Any
 
 import jax
 
-from delayjax._src.history import calendar as calendars
+from delayjax._src.history import deliveries
 from delayjax._src.history import ring as rings
 
-CLOCKS = {rings.Ring: ("pushed", "first"), calendars.Calendar: ("step",)}
+CLOCKS = {rings.Ring: ("pushed", "first"), deliveries.Calendar: ("step",)}
 """The fields of each kind of history that all cells of a grid share."""
 
 

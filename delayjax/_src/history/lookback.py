@@ -1,0 +1,164 @@
+"""The gradients of the last steps: pushed at each step, read at an age."""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from delayjax._src.ground import axes, collectives, extras, named_arrays, trees, xla
+from delayjax._src.history import delays
+from delayjax._src.history import ring as rings
+
+
+class Origin(NamedTuple):
+    """The origin of a gradient, kept beside it in the history."""
+
+    age: Any  # its staleness when `update` received it, int32 [] or one for each leaf
+    value: Any  # the loss that came with it, or 0, float32 []
+    params: Any  # the parameters at which it was taken; () without `keep_params`
+
+
+Item = tuple[Any, Origin]
+"""A gradient and its origin."""
+
+Kept = tuple[rings.Ring, rings.Ring]
+"""The rings of the gradients and of their origins."""
+
+
+@dataclasses.dataclass(frozen=True)
+class History:
+    """The gradients of the last steps, and beside them their origins.
+
+    The leaves of a gradient have depths and ages of their own. A leaf with a depth of 0
+    is not kept: it is read as it was pushed.
+    """
+
+    storage: rings.Storage  # of the gradients
+    max_delay: Any  # the largest age of each leaf: an int, or a prefix tree of ints
+    one_age: bool  # whether all leaves are read at one age
+    keep_params: bool
+    axis_name: tuple[str, ...]
+
+    @property
+    def deepest(self) -> int:
+        """The largest age of any leaf."""
+        return max(jax.tree.leaves(self.max_delay), default=0)
+
+    def init(self, params: Any) -> tuple[Any, Kept]:
+        """The ages of no gradient, and the empty history."""
+
+        def empty(storage, depths, part):
+            capacity = jax.tree.map(lambda depth: depth + 1, depths)
+            return storage.init(_late(part, depths), capacity)
+
+        bounds = self.per_leaf("max_delay", self.max_delay, params)
+        age = jax.tree.map(lambda _: jnp.zeros((), jnp.int32), bounds)
+        loss = extras.as_loss("delayed", None)
+        item = params, Origin(age, loss, params if self.keep_params else ())
+        item = axes.vary(item, axis_name=self.axis_name)
+        gradients, beside = map(empty, *self._places, item)
+        return item[1].age, (gradients, beside)
+
+    def ages(self, asked: Any, oldest: Any, like: Any) -> Any:
+        """clip(asked, 0, min(oldest, max_delay)), int32 [] or one for each leaf."""
+        return jax.tree.map(
+            lambda asked, bound: delays.clip(asked, jnp.minimum(oldest, bound)),
+            self.per_leaf("delay", asked, like),
+            self.per_leaf("max_delay", self.max_delay, like),
+        )
+
+    def push(self, kept: Kept, item: Item) -> Kept:
+        """The history with `item` at age 0."""
+
+        def push(storage, depths, ring, part):
+            bounds = jax.tree.leaves(trees.broadcast("max_delay", depths, part))
+            rings.check_depth(ring.slots, [bound for bound in bounds if bound > 0])
+            return storage.push(ring, _late(part, depths))
+
+        gradients, beside = map(push, *self._places, kept, item)
+        return gradients, beside
+
+    def read(self, kept: Kept, ages: Any, newest: Item) -> Item:
+        """The item of these ages, after `push` of the newest."""
+
+        def read(storage, depths, ring, age, fresh):
+            late = storage.read(ring, age, _late(fresh, depths))
+            if collectives.is_inside(self.axis_name):
+                late = xla.read_apart(late, ring.pushed)
+            return jax.tree.map(
+                lambda new, old: new if old is None else old,
+                *(fresh, late),
+                is_leaf=named_arrays.is_box,
+            )
+
+        oldest = functools.reduce(jnp.maximum, jax.tree.leaves(ages), jnp.int32(0))
+        both = self._of_both(ages, oldest)
+        gradient, origin = map(read, *self._places, kept, both, newest)
+        return gradient, origin
+
+    def per_leaf(self, name: str, value: Any, tree: Any) -> Any:
+        """`value`, or one for each leaf of `tree` where they have ages of their own."""
+        if self.one_age:
+            return value
+        return trees.broadcast(name, value, named_arrays.unboxed(tree))
+
+    @property
+    def _places(self) -> tuple[Any, Any]:
+        """The storages and the depths of gradients and of origins."""
+        storages = self.storage, self.storage.beside or rings.plain
+        return storages, self._of_both(self.max_delay, self.deepest)
+
+    def _of_both(self, ages: Any, oldest: Any) -> tuple[Any, Any]:
+        """Ages of a gradient's leaves, and for its origin: its loss has the oldest."""
+        return ages, Origin(ages, oldest, ages if self.keep_params else ())
+
+    def check(self, kept: Kept, updates: Any, params: Any) -> None:
+        """Checks that gradients are like parameters, and the rings of this history.
+
+        Their shapes are checked where they are stored.
+        """
+        bare = named_arrays.unboxed((updates, updates if params is None else params))
+        got, wanted = map(jax.tree.structure, bare)
+        if got != wanted:
+            raise ValueError(
+                f"`updates` must have the structure of the parameters, {wanted}, got"
+                f" {got}."
+            )
+        gradients, beside = kept
+        was_kept = beside.slots is not None and jax.tree.leaves(beside.slots.params)
+        is_kept = self.deepest and jax.tree.leaves(updates)
+        if is_kept and bool(was_kept) != self.keep_params:
+            raise ValueError(
+                f"`keep_params` is {self.keep_params}, but the state was made with"
+                f" {bool(was_kept)}: make it with `init` of this transformation."
+            )
+        self._check_dtypes(gradients.slots, updates, params)
+
+    def _check_dtypes(self, slots: Any, *like: Any) -> None:
+        """Checks that slots have the storage's dtype, or those of one of the items."""
+        found = [str(rings.dtype_of(held)) for held in jax.tree.leaves(slots)]
+        kept = [_late(item, self.max_delay) for item in like if item is not None]
+        wanted = [[str(jnp.result_type(x)) for x in jax.tree.leaves(k)] for k in kept]
+        if self.storage.dtype is not None:
+            wanted = [[str(self.storage.dtype)] * len(found)]
+        if not found or not wanted[0]:  # of another depth, which is refused as such
+            return
+        if len(wanted[0]) != len(found):  # a history that keeps several leaves together
+            found, wanted = sorted(set(found)), [sorted(set(x)) for x in wanted]
+        if found not in wanted:
+            now, was = (" and ".join(sorted(set(x))) for x in (wanted[-1], found))
+            raise ValueError(
+                f"`history` keeps {now}, but the history in the state holds {was}:"
+                " convert it with resize_history(state, tx.init(params))."
+            )
+
+
+def _late(tree: Any, depths: Any) -> Any:
+    """`tree` with None in place of the leaves that are never late."""
+    return jax.tree.map(
+        lambda node, depth: node if any(jax.tree.leaves(depth)) else None,
+        *(tree, trees.broadcast("max_delay", depths, tree)),
+        is_leaf=named_arrays.is_box,
+    )
