@@ -33,6 +33,7 @@ def drop_stale(
         leaves. The clock of a `delayed` outside counts its own steps, refused or not.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> tx = drop_stale(optax.sgd(1.0), 2)
         >>> state = tx.init(jnp.zeros(()))
         >>> for tau in (1, 3, 2):

@@ -32,7 +32,8 @@ def scale_by_staleness(law: extras.Law) -> optax.GradientTransformationExtraArgs
         keep their dtype.
 
     Example:
-        >>> tx = scale_by_staleness(inverse)
+        >>> import jax.numpy as jnp
+        >>> tx = scale_by_staleness(modulation.inverse)
         >>> tx.update(jnp.ones(2), tx.init(None), staleness=4)[0]
         Array([0.25, 0.25], dtype=float32)
 
