@@ -41,8 +41,8 @@ from delayjax._src.training.adasync import adasync as adasync
 from delayjax._src.training.local_training import local_training as local_training
 from delayjax._src.training.replay import Replay as Replay
 from delayjax._src.training.replay import replay as replay
+from delayjax._src.training.state import ReplayState as ReplayState
 from delayjax._src.training.update import ReplayReport as ReplayReport
-from delayjax._src.training.update import ReplayState as ReplayState
 
 if _typing.TYPE_CHECKING:
     from delayjax import stability as stability

@@ -9,15 +9,15 @@ from delayjax._src.ground import dtypes
 from delayjax._src.training import sums
 
 
-def no_states(model_state: Any) -> Any:
-    """The beginning of `add_states`, and its result without a gradient."""
+def none(model_state: Any) -> Any:
+    """The beginning of `add`, and its result without a gradient."""
     return jax.tree.map(
         lambda leaf: leaf.astype(dtypes.wide_dtype(leaf)) if _has_mean(leaf) else leaf,
         model_state,
     )
 
 
-def add_states(mean: Any, seen: jax.Array, states: Any, used: jax.Array) -> Any:
+def add(mean: Any, seen: jax.Array, states: Any, used: jax.Array) -> Any:
     """The mean of `seen` model states and of the used ones among [c, ...], bool [c].
 
     Equal values stay equal bit for bit, because differences are averaged. A leaf that
@@ -43,7 +43,7 @@ def add_states(mean: Any, seen: jax.Array, states: Any, used: jax.Array) -> Any:
     return jax.tree.map(put, mean, states)
 
 
-def new_state(mean: Any, model_state: Any) -> Any:
+def rounded(mean: Any, model_state: Any) -> Any:
     """The server's model state after an update, of the types it had."""
     return jax.tree.map(
         lambda mean, leaf: mean.astype(leaf.dtype) if _has_mean(leaf) else mean,

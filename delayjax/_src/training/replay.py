@@ -12,7 +12,8 @@ from delayjax._src.cluster.aggregation import Aggregation
 from delayjax._src.cluster.trace import Arrivals, Trace
 from delayjax._src.ground import checks, transforms
 from delayjax._src.training import gradients
-from delayjax._src.training.update import Plan, ReplayReport, ReplayState, begin, update
+from delayjax._src.training.state import Plan, ReplayState, begin
+from delayjax._src.training.update import ReplayReport, update
 
 
 class Init(Protocol):
