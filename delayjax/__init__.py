@@ -18,6 +18,9 @@ from delayjax._src.history.inject import inject_staleness as inject_staleness
 from delayjax._src.history.resize import resize_history as resize_history
 from delayjax._src.history.resize import strip_history as strip_history
 from delayjax._src.rules.attack import attack as attack
+from delayjax._src.rules.closed_loop_momentum import (
+    closed_loop_momentum as closed_loop_momentum,
+)
 from delayjax._src.rules.compensate_delay import compensate_delay as compensate_delay
 from delayjax._src.rules.correct_late_updates import (
     correct_late_updates as correct_late_updates,
@@ -31,9 +34,6 @@ from delayjax._src.rules.kardam import kardam as kardam
 from delayjax._src.rules.refusing import refusing as refusing
 from delayjax._src.rules.scale_by_staleness import (
     scale_by_staleness as scale_by_staleness,
-)
-from delayjax._src.rules.total_momentum import (
-    closed_loop_momentum as closed_loop_momentum,
 )
 from delayjax._src.rules.yellowfin import yellowfin as yellowfin
 from delayjax._src.rules.zeno_plus_plus import zeno_plus_plus as zeno_plus_plus

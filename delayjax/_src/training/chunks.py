@@ -1,5 +1,6 @@
 """The gradients of one update: taken in chunks, each at its version, and added up."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,6 +13,24 @@ from delayjax._src.cluster.trace import Arrivals
 from delayjax._src.ground import dtypes, refusal, xla
 from delayjax._src.training import gradients, model_states, sums, versions
 from delayjax._src.training.state import Plan, ReplayState, newest
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What the gradients of one update have in common."""
+
+    plan: Plan
+    state: ReplayState
+    key: jax.Array  # of the update
+    arrivals: Arrivals
+    batches: Any  # leaves [K, ...]
+    shared: versions.Version | None = None  # where all are of one version
+
+    def read(self, age: jax.Array, key: jax.Array) -> versions.Version:
+        """The version of `age` rows ago."""
+        how = {"depth": self.plan.depth, "spread": self.plan.read_spread}
+        kept = self.state.versions
+        return versions.read(kept, newest(self.state), age, key, **how)
 
 
 class Gathered(NamedTuple):
@@ -29,146 +48,110 @@ class Gathered(NamedTuple):
 class _Chunk(NamedTuple):
     """The slots of an update that are taken at once."""
 
-    begin: jax.Array  # the first slot that is new, int32 []
+    begin: Any  # the first slot that is new, int32 []
     first: jax.Array  # the first slot, int32 []
     there: jax.Array  # whether a slot is new and has a gradient, bool [c]
     ages: jax.Array  # in rows of the trace, 0 where there is no gradient, int32 [c]
     workers: jax.Array  # int32 [c]
-    batches: Any  # leaves [c, ...]
-    keys: jax.Array  # [c]
+    given: tuple[Any, jax.Array]  # batches and keys, leaves [c, ...]
 
 
-def gather(
-    plan: Plan,
-    state: ReplayState,
-    shared: versions.Version | None,
-    key: jax.Array,
-    arrivals: Arrivals,
-    batches: Any,
-) -> Gathered:
-    """The sums over all gradients of an update, of the `shared` version if any."""
-    batch = jax.tree.map(lambda leaf: leaf[0], batches)
-    one = gradients.check(plan.grad_fn, state.params, batch, key, state.model_state)
-    row = arrivals.staleness, arrivals.worker, batches
-
-    def add(block, gathered):
-        chunk = _cut(plan, block, row, key)
-        return _add(plan, state, shared, chunk, is_loss(one.metrics), gathered)
-
-    nothing = _nothing(plan, state, one.metrics)
-    if plan.chunk == plan.width:
-        return add(0, nothing)
-    there = plan.width if plan.full else (arrivals.staleness >= 0).sum()
-    return jax.lax.fori_loop(0, -(-there // plan.chunk), add, nothing)
-
-
-def _nothing(plan: Plan, state: ReplayState, metrics: Any) -> Gathered:
-    """The sums before the first gradient."""
-    zero = jnp.zeros((), jnp.int32)
-    is_sum = plan.aggregation is None
-    return Gathered(
+def gather(row: Row) -> Gathered:
+    """The sums over all gradients of an update."""
+    plan, state = row.plan, row.state
+    batch = jax.tree.map(lambda leaf: leaf[0], row.batches)
+    one = gradients.check(plan.grad_fn, state.params, batch, row.key, state.model_state)
+    zero, is_sum = jnp.zeros((), jnp.int32), plan.aggregation is None
+    nothing = Gathered(
         total=dtypes.wide_zeros(state.params) if is_sum else state.aggregation_state,
-        metrics=dtypes.wide_zeros(metrics),
+        metrics=dtypes.wide_zeros(one.metrics),
         model_state=model_states.none(state.model_state),
         ages=jnp.full(plan.width, -1, jnp.int32),
         there=zero,
         used=zero,
         each_state=state.each_state,
     )
+    add = functools.partial(_add, row, is_loss(one.metrics))
+    if plan.chunk == plan.width:
+        return add(0, nothing)
+    there = plan.width if plan.full else (row.arrivals.staleness >= 0).sum()
+    return jax.lax.fori_loop(0, -(-there // plan.chunk), add, nothing)
 
 
-def _cut(plan: Plan, block: Any, row: tuple[Any, Any, Any], key: jax.Array) -> _Chunk:
-    """The slots of a block of the row: staleness, worker and batch of each gradient."""
-    begin = block * plan.chunk
-    # the last chunk begins early, so as not to reach beyond the row
-    first = jnp.minimum(begin, plan.width - plan.chunk)
-    slots = first + jnp.arange(plan.chunk)
-    staleness, workers, batches = jax.tree.map(
-        lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, plan.chunk), row
-    )
-    return _Chunk(
-        begin=begin,
-        first=first,
-        there=(staleness >= 0) & (slots >= begin),
-        ages=jnp.maximum(staleness, 0),
-        workers=workers,
-        batches=batches,
-        keys=jax.vmap(jax.random.fold_in, (None, 0))(key, slots),
-    )
-
-
-def _add(
-    plan: Plan,
-    state: ReplayState,
-    shared: versions.Version | None,
-    chunk: _Chunk,
-    has_loss: bool,
-    gathered: Gathered,
-) -> Gathered:
+def _add(row: Row, has_loss: bool, block: Any, gathered: Gathered) -> Gathered:
     """Takes the gradients of a chunk, each at its version, and adds them."""
-    there = chunk.there
-    at = _read_each(plan, state, chunk) if shared is None else shared
-    taken = _take_each(plan, state, at, chunk)
+    plan, chunk = row.plan, _cut(row, block)
+    at = _read(row, chunk) if row.shared is None else row.shared
+    taken = _take(row, at, chunk)
     numbered = jax.tree.leaves(at.number)
     # of a shared version one age for all
-    ages = state.version - at.number if numbered else chunk.ages
-    ages = jnp.where(there, ages, -1)
-    values, used, each_state = taken.gradients, there, gathered.each_state
+    ages = row.state.version - at.number if numbered else chunk.ages
+    ages = jnp.where(chunk.there, ages, -1)
+    values, used, each_state = taken.gradients, chunk.there, gathered.each_state
     if plan.each is not None:
         told = {"staleness": jnp.maximum(ages, 0), "worker": chunk.workers}
         if has_loss:
             told["value"] = taken.metrics
-        rows = values, there, told
-        values, used, each_state = _each(plan, plan.each, state, at, each_state, rows)
+        rows = values, used, told
+        values, used, each_state = _each(row, plan.each, at, each_state, rows)
+    if plan.aggregation is None:
+        uses_all = plan.dense and not refusal.refuses(row.state.each_state)
+        total = sums.add(gathered.total, values, None if uses_all else used)
+    else:
+        workers = jnp.where(used, chunk.workers, -1)
+        total = plan.aggregation.add(gathered.total, values, workers)
+    there = None if plan.dense else chunk.there
     return Gathered(
-        total=_total(plan, state, chunk, values, used, gathered.total),
-        metrics=sums.add(
-            gathered.metrics, taken.metrics, None if plan.dense else there
-        ),
+        total=total,
+        metrics=sums.add(gathered.metrics, taken.metrics, there),
         model_state=model_states.add(
             gathered.model_state, gathered.used, taken.model_state, used
         ),
         ages=_placed(plan, chunk, jnp.where(used, ages, -1), gathered.ages),
-        there=gathered.there + there.sum(dtype=jnp.int32),
+        there=gathered.there + chunk.there.sum(dtype=jnp.int32),
         used=gathered.used + used.sum(dtype=jnp.int32),
         each_state=each_state,
     )
 
 
-def _read_each(plan: Plan, state: ReplayState, chunk: _Chunk) -> versions.Version:
+def _cut(row: Row, block: Any) -> _Chunk:
+    """The slots of a block."""
+    size = row.plan.chunk
+    begin = block * size
+    # the last chunk begins early, so as not to reach beyond the row
+    first = jnp.minimum(begin, row.plan.width - size)
+    slots = first + jnp.arange(size)
+    staleness, workers, batches = jax.tree.map(
+        lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size),
+        (row.arrivals.staleness, row.arrivals.worker, row.batches),
+    )
+    there = (staleness >= 0) & (slots >= begin)
+    ages = jnp.maximum(staleness, 0)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(row.key, slots)
+    return _Chunk(begin, first, there, ages, workers, (batches, keys))
+
+
+def _read(row: Row, chunk: _Chunk) -> versions.Version:
     """The version of each gradient, leaves [c, ...]."""
-
-    def read(age, key):
-        return read_at(plan, state, age, key)
-
-    if plan.chunk == 1:
-        return _of_one(read, chunk.ages, chunk.keys)
-    return xla.each_in_turn(read, chunk.ages, chunk.keys)
+    _, keys = chunk.given
+    if row.plan.chunk == 1:
+        return _of_one(row.read, chunk.ages, keys)
+    return xla.each_in_turn(row.read, chunk.ages, keys)
 
 
-def read_at(
-    plan: Plan, state: ReplayState, age: jax.Array, key: jax.Array
-) -> versions.Version:
-    """The version of `age` rows ago."""
-    how = {"depth": plan.depth, "spread": plan.read_spread}
-    return versions.read(state.versions, newest(state), age, key, **how)
+def _take(row: Row, at: versions.Version, chunk: _Chunk) -> gradients.Taken:
+    """The gradients of a chunk, leaves [c, ...]."""
 
+    def take(params, given):
+        batch, key = given
+        model_state = row.state.model_state
+        return gradients.take(row.plan.grad_fn, params, batch, key, model_state)
 
-def _take_each(
-    plan: Plan, state: ReplayState, at: versions.Version, chunk: _Chunk
-) -> gradients.Taken:
-    """The gradients of a chunk, [c, ...]."""
-
-    def take(params, row):
-        batch, key = row
-        return gradients.take(plan.grad_fn, params, batch, key, state.model_state)
-
-    rows = chunk.batches, chunk.keys
-    if plan.shared:
-        each, given = functools.partial(take, at.params), (rows,)
+    if row.plan.shared:
+        each, given = functools.partial(take, at.params), (chunk.given,)
     else:
-        each, given = take, (at.params, rows)
-    return _of_one(each, *given) if plan.chunk == 1 else jax.vmap(each)(*given)
+        each, given = take, (at.params, chunk.given)
+    return _of_one(each, *given) if row.plan.chunk == 1 else jax.vmap(each)(*given)
 
 
 def _of_one(function: Callable[..., Any], *given: Any) -> Any:
@@ -177,45 +160,28 @@ def _of_one(function: Callable[..., Any], *given: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], function(*only))
 
 
-def _total(
-    plan: Plan,
-    state: ReplayState,
-    chunk: _Chunk,
-    values: Any,
-    used: jax.Array,
-    before: Any,
-) -> Any:
-    """The sum, or the aggregation's state, with the gradients used of a chunk."""
-    if plan.aggregation is not None:
-        workers = jnp.where(used, chunk.workers, -1)
-        return plan.aggregation.add(before, values, workers)
-    uses_all = plan.dense and not refusal.refuses(state.each_state)
-    return sums.add(before, values, None if uses_all else used)
-
-
 def _each(
-    plan: Plan,
+    row: Row,
     each: optax.GradientTransformationExtraArgs,
-    state: ReplayState,
     at: versions.Version,
     each_state: Any,
     rows: tuple[Any, jax.Array, dict[str, Any]],
 ) -> tuple[Any, jax.Array, Any]:
     """The gradients after `each`, in order, whether each is used, and the state."""
     values, there, told = rows
-    update = functools.partial(each.update, params=state.params)
-    if plan.shared:
+    update = functools.partial(each.update, params=row.state.params)
+    if row.plan.shared:
         update = functools.partial(update, stale_params=at.params)
     else:
         told = told | {"stale_params": at.params}
 
-    def one(state, row):
-        value, there, told = row
+    def one(state, of_one):
+        value, there, told = of_one
         value, new_state = update(value, state, **told)
         used = there
         if refusal.refuses(new_state):
             used &= refusal.was_applied(new_state)
-        if not plan.dense:
+        if not row.plan.dense:
             new_state = optax.tree.where(there, new_state, state)
         return new_state, (value, used)
 
@@ -226,11 +192,11 @@ def _each(
         alone = jax.vmap(functools.partial(one, each_state))
         each_state, (values, used) = alone(rows)
     value = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], values))
-    gradients.check_shapes("each", "gradients", value, state.params)
+    gradients.check_shapes("each", "gradients", value, row.state.params)
     return values, used, each_state
 
 
-def _placed(plan: Plan, chunk: _Chunk, ages: jax.Array, before: jax.Array) -> jax.Array:
+def _placed(plan: Plan, chunk: _Chunk, ages: jax.Array, before: Any) -> jax.Array:
     """The ages of all slots, int32 [K], with those of a chunk.
 
     By a gather: a write to the slots would be a scatter in a grid.

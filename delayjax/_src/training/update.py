@@ -1,5 +1,6 @@
 """One update of a server: the gradients of a row of a trace, each at its version."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -33,14 +34,16 @@ def update(
     # write, then read: a read of the old buffer would copy the whole ring
     pushed = rings.push(state.versions, versions.kept(newest(state), plan.depth))
     state = state._replace(versions=pushed)
-    key, shared = jax.random.fold_in(state.key, step), None
+    key = jax.random.fold_in(state.key, step)
+    row = chunks.Row(plan, state, key, arrivals, batches)
     if plan.shared:
         age = jnp.maximum(arrivals.staleness[0], 0)
-        shared = chunks.read_at(plan, state, age, jax.random.fold_in(key, 0))
-    gathered = chunks.gather(plan, state, shared, key, arrivals, batches)
+        shared = row.read(age, jax.random.fold_in(key, 0))
+        row = dataclasses.replace(row, shared=shared)
+    gathered = chunks.gather(row)
     report = _counted(gathered)
-    direction, aggregation_state = _direction(plan, state, arrivals, gathered)
-    told = _told(plan, shared, arrivals, report, chunks.is_loss(gathered.metrics))
+    direction, aggregation_state = _direction(row, gathered)
+    told = _told(row, report, chunks.is_loss(gathered.metrics))
     updates, opt_state = plan.tx.update(
         direction, state.opt_state, state.params, **told
     )
@@ -71,15 +74,14 @@ def _counted(gathered: chunks.Gathered) -> ReplayReport:
     )
 
 
-def _direction(
-    plan: Plan, state: ReplayState, arrivals: Arrivals, gathered: chunks.Gathered
-) -> tuple[Any, Any]:
+def _direction(row: chunks.Row, gathered: chunks.Gathered) -> tuple[Any, Any]:
     """The mean gradient, or what the aggregation makes, and the aggregation's state."""
+    plan, state = row.plan, row.state
     if plan.aggregation is not None:
         direction, aggregation_state = plan.aggregation.finish(gathered.total)
         gradients.check_shapes("aggregation", "a direction", direction, state.params)
         return direction, aggregation_state
-    divisor = arrivals.divisor if plan.divisor is None else plan.divisor
+    divisor = row.arrivals.divisor if plan.divisor is None else plan.divisor
     if refusal.refuses(state.each_state):  # the share of the gradients used
         there, used = (jnp.maximum(n, 1) for n in (gathered.there, gathered.used))
         divisor = divisor * used.astype(jnp.float32) / there.astype(jnp.float32)
@@ -90,20 +92,14 @@ def _direction(
     return mean, state.aggregation_state
 
 
-def _told(
-    plan: Plan,
-    shared: versions.Version | None,
-    arrivals: Arrivals,
-    report: ReplayReport,
-    has_loss: bool,
-) -> dict[str, Any]:
+def _told(row: chunks.Row, report: ReplayReport, has_loss: bool) -> dict[str, Any]:
     """What the optimizer is told of the gradients of an update."""
     told: dict[str, Any] = {"staleness": report.staleness}
-    if shared is not None:
+    if row.shared is not None:
         told["staleness"] = jnp.maximum(report.ages.max(), 0)  # one age for all
-        told["stale_params"] = shared.params
-    if plan.width == 1:
-        told["worker"] = arrivals.worker[0]
+        told["stale_params"] = row.shared.params
+    if row.plan.width == 1:
+        told["worker"] = row.arrivals.worker[0]
     if has_loss:
         told["value"] = report.metrics
     return told
