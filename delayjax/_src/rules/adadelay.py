@@ -8,9 +8,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.ground import checks, dtypes, extras, trees
-from delayjax._src.rules import norms
-
-_WRAP = "wrap the whole chain, `delayed(optax.chain(...), delay)`"
+from delayjax._src.rules import ages, norms
 
 
 class AdaDelayState(NamedTuple):
@@ -72,8 +70,7 @@ def adadelay(
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
-        extras.require(staleness, "staleness", "adadelay", _WRAP)
-        updates, tau = extras.take_staleness("adadelay", updates, staleness, mean=True)
+        updates, tau = ages.take("adadelay", updates, staleness)
         step, squares = state.step + 1, state.mean_square
         if per_coordinate:
             extras.check_gradients("adadelay", updates)

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras, trees
-
-_WRAP = "wrap the whole chain, `delayed(optax.chain(...), delay)`"
+from delayjax._src.ground import checks, dtypes, trees
+from delayjax._src.rules import ages
 
 
 class BudgetState(NamedTuple):
@@ -149,7 +148,7 @@ def _within_budget(
         step = jnp.asarray(choose(jnp.subtract(budget, used), tau), jnp.float32)
         step = jnp.where(tau <= max_delay, step, 0.0)
         recent = jnp.concatenate([step[None], state.recent])[:max_delay]
-        return _descend(step, updates), BudgetState(recent)
+        return dtypes.scaled(-step, updates), BudgetState(recent)
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 
@@ -158,17 +157,11 @@ def _with_one_staleness(
     needed_by: str, updates: Any, staleness: ArrayLike | None
 ) -> tuple[Any, jax.Array]:
     """The gradients and the staleness of all leaves, float32 []."""
-    extras.require(staleness, "staleness", needed_by, _WRAP)
-    if not trees.is_leaf(staleness):
+    updates, tau = ages.take(needed_by, updates, staleness)
+    if not trees.is_leaf(tau):
         raise TypeError(
             f"`staleness` handed to `{needed_by}` must be one number for all leaves,"
             f" got {staleness!r}: give each part of the parameters a rule and a delay"
             " of its own, with optax.partition."
         )
-    updates, tau = extras.take_staleness(needed_by, updates, staleness, mean=True)
     return updates, tau.astype(jnp.float32)
-
-
-def _descend(step: jax.Array, updates: optax.Updates) -> optax.Updates:
-    """-step u, for one step size, in the dtype of each leaf."""
-    return jax.tree.map(lambda u: dtypes.times(-step, u), updates)

@@ -1,6 +1,5 @@
 """A step size that falls with the distance that the parameters moved."""
 
-import jax
 import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
@@ -52,11 +51,6 @@ def distance_capped(
         del extra_args
         moved = extras.moved("distance_capped", updates, params, stale_params)
         step = jnp.minimum(reach / norms.squared_norm(moved), learning_rate)
-        return _descend(step, updates), state
+        return dtypes.scaled(-step, updates), state
 
     return optax.GradientTransformationExtraArgs(optax.init_empty_state, update_fn)
-
-
-def _descend(step: jax.Array, updates: optax.Updates) -> optax.Updates:
-    """-step u, for one step size, in the dtype of each leaf."""
-    return jax.tree.map(lambda u: dtypes.times(-step, u), updates)

@@ -3,10 +3,9 @@
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, extras, transforms
+from delayjax._src.ground import axes, checks, transforms
+from delayjax._src.rules import ages
 from delayjax._src.rules.refusing import refusing
-
-_WRAP = "wrap the whole chain, `delayed(optax.chain(...), delay)`"
 
 
 def drop_stale(
@@ -52,10 +51,7 @@ def drop_stale(
         bound = checks.check_bound("bound", bound)
 
     def accept(updates, memory, params, *, staleness=None, **extra_args):
-        extras.require(staleness, "staleness", "drop_stale", _WRAP)
-        updates, tau = extras.take_staleness(
-            "drop_stale", updates, staleness, mean=True
-        )
+        updates, tau = ages.take("drop_stale", updates, staleness)
         return ~(tau > bound), updates, memory  # a NaN passes, and shows
 
     return refusing(inner, accept, axis_name=axis_name)

@@ -21,7 +21,7 @@ def inverse(staleness: jax.Array) -> jax.Array:
         Zhang, Gupta, Lian and Liu, Staleness-aware async-SGD, IJCAI 2016,
         arXiv:1511.05950. Kardam's 1 / (1 + tau) is `polynomial(1.0)`.
     """
-    return 1.0 / jnp.maximum(1.0, _as_float(staleness))
+    return 1.0 / jnp.maximum(1.0, dtypes.wide(staleness))
 
 
 def polynomial(power: ArrayLike) -> extras.Law:
@@ -37,7 +37,7 @@ def polynomial(power: ArrayLike) -> extras.Law:
         [1.0, 0.5]
     """
     checks.check_number("power", power)
-    return lambda tau: (1.0 + _as_float(tau)) ** -jnp.asarray(power, jnp.float32)
+    return lambda tau: (1.0 + dtypes.wide(tau)) ** -jnp.asarray(power, jnp.float32)
 
 
 def hinge(slope: ArrayLike, knee: ArrayLike) -> extras.Law:
@@ -59,7 +59,7 @@ def hinge(slope: ArrayLike, knee: ArrayLike) -> extras.Law:
     """
     checks.check_number("slope", slope)
     checks.check_number("knee", knee)
-    return lambda tau: 1.0 / (slope * jnp.maximum(0.0, _as_float(tau) - knee) + 1.0)
+    return lambda tau: 1.0 / (slope * jnp.maximum(0.0, dtypes.wide(tau) - knee) + 1.0)
 
 
 def capped(workers: ArrayLike) -> extras.Law:
@@ -80,7 +80,7 @@ def capped(workers: ArrayLike) -> extras.Law:
 
     def law(staleness: jax.Array) -> jax.Array:
         full = jnp.asarray(workers, jnp.float32)
-        return full / jnp.maximum(full, _as_float(staleness))
+        return full / jnp.maximum(full, dtypes.wide(staleness))
 
     return law
 
@@ -99,7 +99,7 @@ def exponential(rate: ArrayLike) -> extras.Law:
         Damaskinos et al., Kardam, ICML 2018, arXiv:1802.07928.
     """
     checks.check_number("rate", rate)
-    return lambda tau: jnp.exp(-jnp.asarray(rate, jnp.float32) * _as_float(tau))
+    return lambda tau: jnp.exp(-jnp.asarray(rate, jnp.float32) * dtypes.wide(tau))
 
 
 def delay_adaptive(
@@ -145,7 +145,7 @@ def delay_adaptive(
 
     def law(staleness: jax.Array) -> jax.Array:
         reach = jnp.asarray(bound / learning_rate, jnp.float32)
-        tau = _as_float(staleness)
+        tau = dtypes.wide(staleness)
         reduced = reach / jnp.maximum(reach, tau)
         return jnp.where(tau <= concurrency, 1.0, reduced)
 
@@ -154,8 +154,3 @@ def delay_adaptive(
 
 MAKERS = (polynomial, hinge, capped, exponential, delay_adaptive)
 """What makes a law."""
-
-
-def _as_float(staleness: ArrayLike) -> jax.Array:
-    """The staleness as float32 or wider."""
-    return dtypes.wide(staleness)

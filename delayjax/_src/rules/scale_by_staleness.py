@@ -9,11 +9,11 @@ import jax
 import optax
 
 from delayjax._src.ground import checks, dtypes, extras, trees
-from delayjax._src.rules import modulation
+from delayjax._src.rules import ages, modulation
 
 _WRAP = (
-    "wrap the whole chain, `delayed(optax.chain(...), delay)`;"
-    " `delayed(optax.identity(), delay)` beside it in a chain hands nothing to it"
+    f"{ages.WRAP}; `delayed(optax.identity(), delay)` beside it in a chain hands"
+    " nothing to it"
 )
 
 
@@ -51,10 +51,8 @@ def scale_by_staleness(law: extras.Law) -> optax.GradientTransformationExtraArgs
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
-        extras.require(staleness, "staleness", "scale_by_staleness", _WRAP)
-        updates, staleness = extras.take_staleness(
-            "scale_by_staleness", updates, staleness, mean=True
-        )
+        name = "scale_by_staleness"
+        updates, staleness = ages.take(name, updates, staleness, _WRAP)
         factors = jax.tree.map(
             lambda tau: checks.as_scalar("law(staleness)", law(tau)), staleness
         )

@@ -154,7 +154,7 @@ def yellowfin(
             # by h_max before this step; at the first step there is none
             largest = jnp.where(state.step == 0, jnp.inf, state.largest)
             shrink = jnp.minimum(1.0, jnp.sqrt(largest / jnp.maximum(h, _LEAST)))
-            gradient = jax.tree.map(lambda g: dtypes.times(shrink, g), gradient)
+            gradient = dtypes.scaled(shrink, gradient)
             h = jnp.minimum(h, 100.0 * largest)
 
         window_now = jnp.concatenate([state.window[1:], h[None]])

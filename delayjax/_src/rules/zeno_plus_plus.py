@@ -101,7 +101,7 @@ def zeno_plus_plus(
         )
         size, wanted = norms.norm(updates), norms.norm(validation)
         factor = jnp.where(size > 0, wanted / size, 0.0)
-        updates = jax.tree.map(lambda g: dtypes.times(factor, g), updates)
+        updates = dtypes.scaled(factor, updates)
         descent = learning_rate * norms.product(validation, updates)
         penalty = rho * jnp.square(norms.norm(updates))
         used = descent - penalty >= -jnp.multiply(learning_rate, eps)

@@ -99,7 +99,10 @@ def local_training(
         start = params, dtypes.wide_zeros(params), tx.init(params), model_state
         last, metrics = jax.lax.scan(step, start, (jnp.arange(steps), parts))
         _, delta, _, model_state_after = last
-        value = jax.tree.map(_mean, metrics)
+        # narrow floats add up in float32
+        value = jax.tree.map(
+            lambda leaf: leaf.mean(0, dtype=dtypes.wide_dtype(leaf)), metrics
+        )
         if model_state is not None:
             value = value, model_state_after
         return value, optax.tree.cast_like(delta, params)
@@ -120,8 +123,3 @@ def _parts(batch: Any, steps: int) -> Any:
     return jax.tree.map(
         lambda leaf: jnp.reshape(leaf, (steps, -1, *jnp.shape(leaf)[1:])), batch
     )
-
-
-def _mean(metric: jax.Array) -> jax.Array:
-    """Over the steps. Narrow floats add up in float32."""
-    return metric.mean(0, dtype=dtypes.wide_dtype(metric))
