@@ -1,55 +1,24 @@
-"""Filters against servers written from the papers' pseudocode, in plain Python."""
+"""Kardam against a server written from the paper's pseudocode, in plain Python."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax.sharding import AxisType
 
 import delayjax as dj
-from delayjax.cluster import protocols
+from tests.rules.liars import (
+    FILTERS,
+    START,
+    STEPS,
+    TREE,
+    Run,
+    on_workers,
+    scaled,
+    train,
+    trained,
+)
 from tests.support.cases import shortened
-
-STEPS = 100
-CURVATURE = np.array([0.25, 1.0, 0.5])
-START = np.array([1.0, -2.0, 3.0])
-
-
-class Run:
-    """Random workers, staleness and noise of gradients; some workers lie."""
-
-    def __init__(self, seed, workers, liars=0):
-        rng = np.random.default_rng(seed)
-        self.workers = rng.integers(0, workers, STEPS)
-        self.staleness = np.minimum(rng.integers(0, 7, STEPS), np.arange(STEPS))
-        self.noise = 0.05 * rng.normal(size=(STEPS, 3))
-        self.sign = np.where(self.workers < liars, -10.0, 1.0)
-
-    def gradient(self, t, x):
-        return self.sign[t] * (CURVATURE * x + self.noise[t])
-
-
-def train(run, tx, steps=STEPS):
-    """Every iterate of the library, and whether each gradient was accepted."""
-    x = jnp.asarray(START, jnp.float32)
-    xs, state, accepted = [x], tx.init(x), []
-    update = jax.jit(tx.update)
-    for t in range(steps):
-        model = xs[t - run.staleness[t]]
-        gradient = jnp.asarray(run.gradient(t, np.asarray(model)), jnp.float32)
-        updates, new = update(
-            gradient,
-            state,
-            xs[t],
-            worker=run.workers[t],
-            stale_params=model,
-            staleness=run.staleness[t],
-        )
-        accepted.append(bool(new.applied))
-        xs.append(optax.apply_updates(xs[t], updates))
-        state = new
-    return np.array(xs[1:]), accepted, state
 
 
 def kardam_server(run, *, workers, attackers, window, patience, every):
@@ -131,91 +100,6 @@ def test_kardam_is_the_papers_server(seed, workers, attackers, window, patience,
     assert state.memory.accepted == accepted.count(True)
 
 
-def validation(x):
-    """The gradient of a loss with another minimum than the workers'."""
-    return x * jnp.asarray(CURVATURE, x.dtype) - 0.1
-
-
-def zeno_server(run, *, learning_rate, rho, eps, refresh_every):
-    """Xie et al., with momentum 1/2."""
-    xs, accepted, velocity = [START], [], np.zeros(3)
-    for t in range(STEPS):
-        x = xs[t]
-        if t % refresh_every == 0:
-            v = CURVATURE * x - 0.1
-        g = run.gradient(t, xs[t - run.staleness[t]])
-        g = g / np.linalg.norm(g) * np.linalg.norm(v)
-        score = learning_rate * v @ g - rho * g @ g
-        accepted.append(bool(score >= -learning_rate * eps))
-        if accepted[-1]:
-            velocity = 0.5 * velocity + g
-            x = x - learning_rate * velocity
-        xs.append(x)
-    return np.array(xs[1:]), accepted
-
-
-@pytest.mark.parametrize("seed", shortened([1, 2, 3], 1))
-@pytest.mark.parametrize(
-    ("rho", "eps", "refresh_every"), [(0.0, 0.0, 1), (0.05, 0.0, 7), (0.1, 0.02, 10)]
-)
-def test_zeno_plus_plus_is_the_papers_server(seed, rho, eps, refresh_every):
-    run = Run(seed, 4, liars=2)
-    numbers = {"learning_rate": 0.1, "rho": rho, "eps": eps}
-    tx = dj.zeno_plus_plus(
-        optax.sgd(0.1, momentum=0.5), validation, **numbers, refresh_every=refresh_every
-    )
-    ours, accepted, state = train(run, tx)
-    theirs, accepted_by_theirs = zeno_server(
-        run, **numbers, refresh_every=refresh_every
-    )
-    assert accepted == accepted_by_theirs
-    assert 0.1 * STEPS < sum(accepted) < 0.9 * STEPS  # both happen
-    # float32: a hundred steps' rounding
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=3e-5)
-    in_row = accepted[::-1].index(True)
-    assert (state.dropped, state.dropped_in_row) == (accepted.count(False), in_row)
-    # refused ones count, too: the last refresh was at the last multiple of the period
-    assert state.memory.step == STEPS
-    last = (STEPS - 1) // refresh_every * refresh_every
-    before = np.array([START, *theirs])[last]
-    wanted = CURVATURE * before - 0.1
-    np.testing.assert_allclose(state.memory.validation, wanted, atol=3e-5)
-
-
-@pytest.mark.parametrize("rho", [0.0, 0.5])
-@pytest.mark.parametrize("factor", shortened([1e-3, 1.0, 1e6], 1e6))
-def test_the_size_of_a_gradient_says_nothing_to_zeno(rho, factor):
-    """It is scaled to |v|: accepted iff its cosine with v is at least rho/eta."""
-    numbers = {"learning_rate": 1.0, "rho": rho, "eps": 0.0, "refresh_every": 1}
-    tx = dj.zeno_plus_plus(optax.sgd(1.0), lambda x: x, **numbers)
-    x = jnp.array([3.0, 0.0])
-    for angle in np.linspace(0.05, 3.1, 20):
-        direction = np.array([np.cos(angle), np.sin(angle)])
-        g = jnp.asarray(factor * direction, jnp.float32)
-        updates, _ = tx.update(g, tx.init(x), x)
-        wanted = -3.0 * direction if np.cos(angle) >= rho else 0 * direction
-        np.testing.assert_allclose(updates, wanted, rtol=0, atol=1e-5)
-
-
-def test_zeno_takes_a_gradient_of_zeros_for_zeros():
-    numbers = {"learning_rate": 1.0, "rho": 1.0, "eps": 0.0, "refresh_every": 1}
-    tx = dj.zeno_plus_plus(optax.sgd(1.0), lambda x: x, **numbers)
-    updates, state = tx.update(jnp.zeros(2), tx.init(jnp.ones(2)), jnp.ones(2))
-    assert not updates.any() and state.dropped == 0
-
-
-def test_zeno_withstands_a_majority_of_attackers():
-    """Seven of ten: no vote would help, but the server has data of its own."""
-    curvature = jnp.linspace(0.2, 1.0, 10)
-    tx = dj.zeno_plus_plus(
-        *(optax.sgd(0.05), lambda x: curvature * x),
-        **{"learning_rate": 0.05, "rho": 0.005, "eps": 0.0, "refresh_every": 10},
-    )
-    losses, state = trained(tx, 1000, attackers=range(7))
-    assert losses[-1] < 0.05 * losses[0]
-    assert 0.5 * 1000 < state.dropped < 0.9 * 1000
-
-
 def counted(tx, workers):
     """How many of the ones that these workers send are accepted."""
 
@@ -260,25 +144,6 @@ def test_of_all_gradients_accepted_in_a_row_the_majority_is_honest():
     assert len(accepted) > 100
     honest = np.convolve(accepted >= 2, np.ones(5), "valid")
     assert honest.min() >= 3
-
-
-def quadratic(x, batch, key):
-    """Ten curvatures from 0.2 to 1, and noise of deviation 1."""
-    del batch
-    curvature = jnp.linspace(0.2, 1.0, 10)
-    loss = 0.5 * (curvature * x**2).sum()
-    return loss, curvature * x + jax.random.normal(key, x.shape)
-
-
-def trained(tx, updates, *, attackers=(), workers=10, each=None):
-    """The losses of ten workers in turn, three of which may attack, and the state."""
-    ten = dj.cluster.Cluster(workers, dj.cluster.constant(1.0))
-    trace = dj.cluster.simulate(ten, protocols.k_async(1), updates, seed=0)
-    lies = dj.attack(optax.scale(-10.0), attackers=attackers)
-    training = dj.replay(trace, quadratic, tx, each=lies)
-    state = training.init(jnp.full(10, 3.0), jax.random.key(0))
-    state, report = training.run(state, jnp.zeros((updates, 1)))
-    return report.metrics, state.opt_state
 
 
 def test_nearly_all_of_ten_honest_workers_gradients_are_accepted():
@@ -348,23 +213,6 @@ def test_a_filter_that_waits_for_a_dead_worker_says_so():
     assert (state.memory.accepted, state.dropped, state.dropped_in_row) == (2, 18, 18)
 
 
-ZENO = {"learning_rate": 0.1, "rho": 0.1, "eps": 0.0, "refresh_every": 2}
-FILTERS = {
-    "zeno_plus_plus": dj.zeno_plus_plus(
-        optax.adam(0.1), lambda x: jax.tree.map(jnp.negative, x), **ZENO
-    ),
-    "kardam": dj.kardam(optax.adam(0.1), workers=3, attackers=1),
-    "kardam, one attempt": dj.kardam(
-        optax.adam(0.1), workers=3, attackers=1, patience=1
-    ),
-}
-TREE = {"w": jnp.array([0.3, -1.7]), "b": jnp.ones((), jnp.bfloat16)}
-
-
-def scaled(factor):
-    return jax.tree.map(lambda x: (x * factor).astype(x.dtype), TREE)
-
-
 @pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize("bad", shortened([np.nan, np.inf, 1e30], np.nan, 1e30))
 def test_a_refused_gradient_leaves_every_bit_of_the_inner_state(name, bad):
@@ -427,142 +275,6 @@ def test_a_step_writes_one_gradient_whatever_the_number_of_workers(dtype):
     assert (many - few < 2 * params["w"].nbytes + 36 * 26 * 4 * 10).all()
 
 
-LIES = {
-    "sign flip": (optax.scale(-1.0), lambda g: -g),
-    "scaling": (optax.scale(-10.0), lambda g: -10 * g),
-    "omission": (optax.set_to_zero(), lambda g: 0 * g),
-}
-
-
-@pytest.mark.parametrize("name", LIES)
-def test_attackers_lie_and_nobody_else(name):
-    inner, formula = LIES[name]
-    tx = dj.attack(inner, attackers=[1, 4])
-    gradient = jnp.array([1.5, -2.0])
-    state = tx.init(gradient)
-    for worker in range(6):
-        sent, state = tx.update(gradient, state, worker=worker)
-        wanted = formula(gradient) if worker in (1, 4) else gradient
-        np.testing.assert_array_equal(sent, wanted)
-
-
-def test_noise_has_its_variance_and_is_drawn_anew():
-    tx = dj.attack(optax.add_noise(4.0, 0.0, jax.random.key(1)), attackers=[0])
-    state = tx.init(jnp.zeros(4000))
-    first, state = tx.update(jnp.zeros(4000), state, worker=0)
-    none, state = tx.update(jnp.zeros(4000), state, worker=1)
-    second, state = tx.update(jnp.zeros(4000), state, worker=0)
-    assert not none.any()
-    for noise in (first, second):
-        # of 4000 draws: the variance is known to 1/sqrt(2000) of itself
-        assert abs(noise.var() - 4.0) < 5 * 4.0 / np.sqrt(2000)
-    assert abs((first * second).mean()) < 5 * 4.0 / np.sqrt(4000)
-
-
-def test_an_omitted_nan_is_zero_and_an_honest_gradient_keeps_its_type():
-    tx = dj.attack(optax.set_to_zero(), attackers=[0])
-    bad = scaled(np.nan)
-    sent, _ = tx.update(bad, tx.init(TREE), worker=0)
-    assert all(not leaf.any() for leaf in jax.tree.leaves(sent))
-    sent, _ = tx.update(TREE, tx.init(TREE), worker=1)
-    jax.tree.map(np.testing.assert_array_equal, sent, TREE)
-    assert jax.tree.map(jax.typeof, sent) == jax.tree.map(jax.typeof, TREE)
-
-
-def test_a_grid_of_attackers_is_one_program():
-    def lie(attackers):
-        tx = dj.attack(optax.scale(-1.0), attackers=attackers)
-        return tx.update(jnp.ones(()), tx.init(jnp.ones(())), worker=2)[0]
-
-    sent = jax.vmap(lie)(jnp.array([[0, 1], [1, 2], [2, 2]]))
-    assert sent.tolist() == [1.0, -1.0, -1.0]
-
-
-def test_nobody_attacks_where_the_list_is_empty():
-    tx = dj.attack(optax.scale(-1.0), attackers=[])
-    assert tx.update(jnp.ones(()), tx.init(jnp.ones(())), worker=0)[0] == 1
-
-
-def on_workers(step, start, updates=6):
-    """The final state of four workers, simulated, and on four devices."""
-    mesh = jax.make_mesh((4,), ("workers",), axis_types=(AxisType.Auto,))
-    batches = jax.random.normal(jax.random.key(3), (updates, 4, 3))
-    for workers in (dj.workers.simulate(step, 4), dj.workers.run(step, mesh)):
-        state = workers.init(start, batches[0])
-        for batch in batches:
-            state, _ = jax.jit(workers.step)(state, batch)
-        yield jax.tree.map(np.asarray, state.state)
-
-
-def attacked_mean(x, batch, accepts):
-    """A step of 0.1 along the mean, where worker 2 sends -10 times its gradient."""
-    gradients = (x - 0.1 * batch) * np.array([[1], [1], [-10], [1]])
-    return x - 0.1 * np.mean([accepts(x, g) for g in gradients], axis=0)
-
-
-def test_zeno_may_be_the_rule_of_a_worker_whose_parameters_are_its_own():
-    """Then the server's gradient, which was shared at first, is each worker's."""
-    tx = dj.zeno_plus_plus(optax.sgd(0.1), lambda x: x, **TRUST)
-
-    def step(state, batch):
-        x, opt_state = state
-        gradient = dj.workers.vary(x) - 0.1 * batch
-        updates, opt_state = tx.update(gradient, opt_state, dj.workers.vary(x))
-        mean = jax.lax.pmean(updates, "workers")
-        return (optax.apply_updates(x, mean), opt_state), ()
-
-    x = jnp.asarray(START, jnp.float32)
-    simulated, ran = on_workers(step, (x, tx.init(x)), updates=2)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), simulated, ran
-    )
-
-
-def plain(x, gradient):
-    return gradient
-
-
-def trusted(x, gradient):
-    """Zeno++ whose own gradient is x: ascents become zeros, the others as long as x."""
-    scaled = gradient * np.linalg.norm(x) / np.linalg.norm(gradient)
-    return scaled if scaled @ x - 0.01 * scaled @ scaled >= 0 else 0 * scaled
-
-
-TRUST = {"learning_rate": 1.0, "rho": 0.01, "eps": 0.0, "refresh_every": 1}
-
-
-@pytest.mark.parametrize(
-    ("rule", "accepts"),
-    [
-        (optax.identity(), plain),
-        (dj.zeno_plus_plus(optax.identity(), lambda x: x, **TRUST), trusted),
-    ],
-    ids=["attack", "zeno_plus_plus"],
-)
-def test_an_attacked_mean_is_the_same_simulated_and_on_devices(rule, accepts):
-    lies = dj.attack(optax.scale(-10.0), attackers=[2])
-    tx = optax.chain(lies, rule, dj.exchange.mean(optax.sgd(0.1)))
-
-    def step(state, batch):
-        x, opt_state = state
-        gradient = dj.workers.vary(x) - 0.1 * batch
-        updates, opt_state = tx.update(
-            gradient, opt_state, x, worker=jax.lax.axis_index("workers")
-        )
-        return (optax.apply_updates(x, updates), opt_state), ()
-
-    x = jnp.asarray(START, jnp.float32)
-    simulated, ran = on_workers(step, (x, tx.init(x)))
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), simulated, ran
-    )
-    wanted = START
-    for batch in np.asarray(jax.random.normal(jax.random.key(3), (6, 4, 3))):
-        wanted = attacked_mean(wanted, batch, accepts)
-    # six steps' rounding of float32
-    np.testing.assert_allclose(ran[0], wanted, rtol=1e-5)
-
-
 def test_a_server_on_all_workers_is_the_same_simulated_and_on_devices():
     """Each worker runs the filter over the gradients of all, one after the other."""
     tx = dj.kardam(optax.sgd(0.1), workers=4, attackers=1)
@@ -602,39 +314,6 @@ def test_an_argument_that_kardam_needs_is_named(missing):
     params = None if missing == "params" else TREE
     with pytest.raises(TypeError, match=rf"`kardam` needs the extra .*`{missing}`"):
         tx.update(TREE, tx.init(TREE), params, **said)
-
-
-def test_an_argument_that_zeno_needs_is_named():
-    tx = FILTERS["zeno_plus_plus"]
-    with pytest.raises(TypeError, match=r"`zeno_plus_plus` needs the .*`params`"):
-        tx.update(TREE, tx.init(TREE))
-
-
-@pytest.mark.parametrize("wrong", [lambda x: x["w"], lambda x: {**x, "w": x["b"]}])
-def test_a_validation_gradient_of_another_tree_is_named(wrong):
-    tx = dj.zeno_plus_plus(optax.sgd(0.1), wrong, **ZENO)
-    with pytest.raises(TypeError, match=r"`grad_fn\(params\)` must return gradients"):
-        tx.update(TREE, tx.init(TREE), TREE)
-
-
-@pytest.mark.parametrize(
-    ("name", "bad"),
-    [("learning_rate", 0.0), ("rho", -1.0), ("eps", np.nan), ("refresh_every", 0)],
-)
-def test_a_number_that_zeno_cannot_use_is_named(name, bad):
-    with pytest.raises(ValueError, match=rf"`{name}` must be .*, got {bad}"):
-        dj.zeno_plus_plus(optax.sgd(0.1), validation, **ZENO | {name: bad})
-
-
-def test_a_validation_that_is_no_function_is_named():
-    with pytest.raises(TypeError, match="`grad_fn` must be a function of the param"):
-        dj.zeno_plus_plus(optax.sgd(0.1), TREE, **ZENO)
-
-
-def test_an_attack_needs_to_know_the_worker():
-    tx = dj.attack(optax.scale(-1.0), attackers=[0])
-    with pytest.raises(TypeError, match=r"`attack` needs .*`worker`.*`each` of `repla"):
-        tx.update(TREE, tx.init(TREE))
 
 
 @pytest.mark.parametrize("name", ["params", "stale_params"])
@@ -681,9 +360,3 @@ def test_a_count_out_of_range_is_named(name, bad):
     counts = {"workers": 3, "attackers": 1} | {name: bad}
     with pytest.raises(ValueError, match=rf"`{name}` must be .*, got {bad}"):
         dj.kardam(optax.sgd(0.1), **counts)
-
-
-@pytest.mark.parametrize("bad", [[-1], 1, [True, False], [0.5], [[1]], "12"])
-def test_attackers_that_are_no_numbers_of_workers_are_named(bad):
-    with pytest.raises(ValueError, match="`attackers` must be a list of workers' num"):
-        dj.attack(optax.scale(-1.0), attackers=bad)

@@ -15,7 +15,7 @@ from jax.sharding import AxisType
 import delayjax as dj
 from delayjax._src.training import model_states
 from tests.support.cases import shortened
-from tests.training.replay_test import draw, rows_of, trace_of
+from tests.training.traces import draw, rows_of, trace_of
 
 KEY = jax.random.key(3)
 RATE = 0.125
