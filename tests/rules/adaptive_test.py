@@ -169,23 +169,3 @@ def test_a_budget_needs_one_staleness(name):
         tx.update(params, tx.init(params))
     with pytest.raises(ValueError, match=rf"`staleness` handed to `{name}`.*-1"):
         tx.update(params, tx.init(params), staleness=-1)
-
-
-@pytest.mark.parametrize("bad", [-1.0, 0.0, np.nan, np.inf])
-@budgeted
-def test_a_budget_that_is_not_positive_is_named(name, bad):
-    with pytest.raises(ValueError, match=rf"`budget` must be .*, got {bad}"):
-        getattr(dj.step_sizes, name)(bad, 4)
-
-
-@pytest.mark.parametrize(("bad", "error"), [(-1, ValueError), (1.5, TypeError)])
-@budgeted
-def test_a_window_that_is_no_count_is_named(name, bad, error):
-    with pytest.raises(error, match=rf"`max_delay` must be .*, got {bad}"):
-        getattr(dj.step_sizes, name)(0.1, bad)
-
-
-@pytest.mark.parametrize("bad", [-1.0, 0.0, 1.0, np.nan])
-def test_a_share_outside_of_0_and_1_is_named(bad):
-    with pytest.raises(ValueError, match=rf"`share` must be .*, got {bad}"):
-        dj.step_sizes.adaptive_1(0.1, 4, share=bad)

@@ -111,15 +111,3 @@ def test_an_attacked_mean_is_the_same_simulated_and_on_devices(rule, accepts):
         wanted = attacked_mean(wanted, batch, accepts)
     # six steps' rounding of float32
     np.testing.assert_allclose(ran[0], wanted, rtol=1e-5)
-
-
-def test_an_attack_needs_to_know_the_worker():
-    tx = dj.attack(optax.scale(-1.0), attackers=[0])
-    with pytest.raises(TypeError, match=r"`attack` needs .*`worker`.*`each` of `repla"):
-        tx.update(TREE, tx.init(TREE))
-
-
-@pytest.mark.parametrize("bad", [[-1], 1, [True, False], [0.5], [[1]], "12"])
-def test_attackers_that_are_no_numbers_of_workers_are_named(bad):
-    with pytest.raises(ValueError, match="`attackers` must be a list of workers' num"):
-        dj.attack(optax.scale(-1.0), attackers=bad)

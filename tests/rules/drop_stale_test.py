@@ -81,14 +81,3 @@ def test_a_staleness_for_each_leaf_cannot_be_refused():
     tx = dj.drop_stale(optax.sgd(0.1), 2)
     with pytest.raises(TypeError, match=r"not supported between instances of 'dict'"):
         tx.update(params, tx.init(params), staleness={"w": 1, "b": 5})
-
-
-@pytest.mark.parametrize(("bad", "error"), [(-1, ValueError), (1.5, TypeError)])
-def test_bounds_that_are_no_count_of_steps_are_refused(bad, error):
-    with pytest.raises(error, match=rf"`bound` must be .*, got {bad}"):
-        dj.drop_stale(optax.sgd(0.1), bad)
-
-
-def test_an_inner_that_is_no_transformation_is_refused():
-    with pytest.raises(TypeError, match=r"`inner` must be an Optax transformation"):
-        dj.drop_stale(0.1, 2)

@@ -307,56 +307,8 @@ def test_a_server_on_all_workers_is_the_same_simulated_and_on_devices():
 SAID = {"worker": 0, "stale_params": TREE}
 
 
-@pytest.mark.parametrize("missing", ["worker", "stale_params", "params"])
-def test_an_argument_that_kardam_needs_is_named(missing):
-    tx = FILTERS["kardam"]
-    said = {name: value for name, value in SAID.items() if name != missing}
-    params = None if missing == "params" else TREE
-    with pytest.raises(TypeError, match=rf"`kardam` needs the extra .*`{missing}`"):
-        tx.update(TREE, tx.init(TREE), params, **said)
-
-
-@pytest.mark.parametrize("name", ["params", "stale_params"])
-def test_a_tree_of_other_shapes_is_named(name):
-    tx = FILTERS["kardam"]
-    trees = {"params": TREE, "stale_params": TREE} | {name: {"w": jnp.ones(1)}}
-    with pytest.raises(ValueError, match=rf"`{name}` handed to `kardam` must be like"):
-        tx.update(TREE, tx.init(TREE), worker=0, **trees)
-
-
-@pytest.mark.parametrize("bad", [-1, 3, 1.5, np.ones(2, int), True])
-def test_a_number_that_is_no_worker_is_named(bad):
-    tx = FILTERS["kardam"]
-    match = r"`worker` handed to `kardam` must be a worker's number, in 0 \.\. 2, got"
-    with pytest.raises(ValueError, match=match):
-        tx.update(TREE, tx.init(TREE), TREE, worker=bad, stale_params=TREE)
-
-
-@pytest.mark.parametrize(("workers", "attackers"), [(2, 1), (6, 3), (5, 9)])
-def test_too_many_attackers_are_refused(workers, attackers):
-    match = rf"`workers` must be more than twice `attackers`, got {workers} workers"
-    with pytest.raises(ValueError, match=match):
-        dj.kardam(optax.sgd(0.1), workers=workers, attackers=attackers)
-
-
 @pytest.mark.parametrize("off", [{"frequency": False}, {"attackers": 0}])
 def test_no_leaf_of_a_state_is_empty(off):
     """Orbax saves none that is."""
     tx = dj.kardam(optax.sgd(0.1), **{"workers": 3, "attackers": 1} | off)
     assert all(leaf.size for leaf in jax.tree.leaves(tx.init(TREE)))
-
-
-def test_a_filter_without_a_filter_is_refused():
-    with pytest.raises(ValueError, match="`lipschitz` and `frequency` must not both"):
-        dj.kardam(
-            optax.sgd(0.1), workers=3, attackers=1, lipschitz=False, frequency=False
-        )
-
-
-@pytest.mark.parametrize(
-    ("name", "bad"), [("workers", 0), ("attackers", -1), ("window", 0), ("patience", 0)]
-)
-def test_a_count_out_of_range_is_named(name, bad):
-    counts = {"workers": 3, "attackers": 1} | {name: bad}
-    with pytest.raises(ValueError, match=rf"`{name}` must be .*, got {bad}"):
-        dj.kardam(optax.sgd(0.1), **counts)

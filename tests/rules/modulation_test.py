@@ -136,33 +136,3 @@ def test_a_grid_of_law_parameters_is_one_program(make, values):
     together = jax.vmap(scale)(*map(jnp.asarray, values))
     apart = [scale(*parameters) for parameters in zip(*values, strict=True)]
     np.testing.assert_allclose(together, jnp.stack(apart), rtol=1e-6)
-
-
-@pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
-@pytest.mark.parametrize(
-    ("name", "make"),
-    [
-        ("power", lambda bad: dj.modulation.polynomial(bad)),
-        ("slope", lambda bad: dj.modulation.hinge(bad, 4)),
-        ("knee", lambda bad: dj.modulation.hinge(1.0, bad)),
-        ("rate", lambda bad: dj.modulation.exponential(bad)),
-        ("workers", lambda bad: dj.modulation.capped(bad)),
-        ("learning_rate", lambda bad: dj.modulation.delay_adaptive(bad, 4)),
-        ("concurrency", lambda bad: dj.modulation.delay_adaptive(0.1, bad)),
-        ("bound", lambda bad: dj.modulation.delay_adaptive(0.1, 4, bound=bad)),
-    ],
-)
-def test_negative_and_non_finite_law_parameters_are_named(name, make, bad):
-    with pytest.raises(ValueError, match=rf"`{name}` must be .*, got {bad}"):
-        make(bad)
-
-
-def test_a_cap_of_no_workers_is_named():
-    with pytest.raises(ValueError, match=r"`workers` must be .*positive, got 0"):
-        dj.modulation.capped(0)
-
-
-@pytest.mark.parametrize("bad", ["0.5", [0.5], None])
-def test_law_parameters_that_are_no_numbers_are_named(bad):
-    with pytest.raises(TypeError, match="`power` must be a number"):
-        dj.modulation.polynomial(bad)

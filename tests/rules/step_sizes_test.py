@@ -11,24 +11,6 @@ import delayjax as dj
 from tests.rules.drawn import DISTANT
 from tests.support.cases import shortened
 
-
-@pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
-@pytest.mark.parametrize(
-    ("name", "make"),
-    [
-        ("smoothness", lambda bad: dj.step_sizes.adadelay(bad, 1.0)),
-        ("scale", lambda bad: dj.step_sizes.adadelay(1.0, bad)),
-        ("learning_rate", lambda bad: dj.step_sizes.distance_capped(bad, 1.0)),
-        ("reach", lambda bad: dj.step_sizes.distance_capped(0.1, bad)),
-        ("learning_rate", lambda bad: dj.step_sizes.dasa(bad, 1.0)),
-        ("reach", lambda bad: dj.step_sizes.dasa(0.1, bad)),
-    ],
-)
-def test_negative_and_non_finite_arguments_are_named(name, make, bad):
-    with pytest.raises(ValueError, match=rf"`{name}` must be .*, got {bad}"):
-        make(bad)
-
-
 # with workers
 
 WORKERS, AGES = 4, [0, 3, 1, 2]

@@ -9,12 +9,9 @@ import pytest
 import delayjax as dj
 from tests.rules.liars import (
     CURVATURE,
-    FILTERS,
     START,
     STEPS,
-    TREE,
     TRUST,
-    ZENO,
     Run,
     on_workers,
     train,
@@ -124,30 +121,3 @@ def test_zeno_may_be_the_rule_of_a_worker_whose_parameters_are_its_own():
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), simulated, ran
     )
-
-
-def test_an_argument_that_zeno_needs_is_named():
-    tx = FILTERS["zeno_plus_plus"]
-    with pytest.raises(TypeError, match=r"`zeno_plus_plus` needs the .*`params`"):
-        tx.update(TREE, tx.init(TREE))
-
-
-@pytest.mark.parametrize("wrong", [lambda x: x["w"], lambda x: {**x, "w": x["b"]}])
-def test_a_validation_gradient_of_another_tree_is_named(wrong):
-    tx = dj.zeno_plus_plus(optax.sgd(0.1), wrong, **ZENO)
-    with pytest.raises(TypeError, match=r"`grad_fn\(params\)` must return gradients"):
-        tx.update(TREE, tx.init(TREE), TREE)
-
-
-@pytest.mark.parametrize(
-    ("name", "bad"),
-    [("learning_rate", 0.0), ("rho", -1.0), ("eps", np.nan), ("refresh_every", 0)],
-)
-def test_a_number_that_zeno_cannot_use_is_named(name, bad):
-    with pytest.raises(ValueError, match=rf"`{name}` must be .*, got {bad}"):
-        dj.zeno_plus_plus(optax.sgd(0.1), validation, **ZENO | {name: bad})
-
-
-def test_a_validation_that_is_no_function_is_named():
-    with pytest.raises(TypeError, match="`grad_fn` must be a function of the param"):
-        dj.zeno_plus_plus(optax.sgd(0.1), TREE, **ZENO)

@@ -1,5 +1,7 @@
 """Rules in place of the mean: sums by worker, and Ringleader's tables."""
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 import optax
