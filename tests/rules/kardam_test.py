@@ -304,9 +304,6 @@ def test_a_server_on_all_workers_is_the_same_simulated_and_on_devices():
     assert accepted + ran[1].dropped == 24 and accepted > 4
 
 
-SAID = {"worker": 0, "stale_params": TREE}
-
-
 @pytest.mark.parametrize("off", [{"frequency": False}, {"attackers": 0}])
 def test_no_leaf_of_a_state_is_empty(off):
     """Orbax saves none that is."""
