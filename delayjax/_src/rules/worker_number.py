@@ -25,9 +25,9 @@ def check(needed_by: str, worker: Any, workers: int | None = None) -> jax.Array:
     if not is_number or (
         checks.is_concrete(worker) and not 0 <= checks.known(worker) <= most
     ):
-        rule = "a non-negative integer" if workers is None else f"in 0 .. {most}"
+        must = "a non-negative integer" if workers is None else f"in 0 .. {most}"
         raise ValueError(
-            f"`worker` handed to `{needed_by}` must be a worker's number, {rule}, got"
+            f"`worker` handed to `{needed_by}` must be a worker's number, {must}, got"
             f" {worker!r}."
         )
     return jnp.asarray(worker, jnp.int32)

@@ -114,6 +114,6 @@ def zeno_plus_plus(
 def _validated(grad_fn: Callable[[Any], Any], params: Any, like: Any) -> Any:
     """The validation gradient at the parameters, typed as the one before."""
     gradient = grad_fn(params)
-    rule = "`grad_fn(params)` must return gradients like the parameters"
-    trees.check_alike(rule, gradient, params)
+    must = "`grad_fn(params)` must return gradients like the parameters"
+    trees.check_alike(must, gradient, params)
     return axes.typed_like(gradient, like)

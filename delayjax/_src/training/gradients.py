@@ -52,9 +52,9 @@ def check(
         answer = jax.eval_shape(grad_fn, params, batch, key, model_state)
         value, gradients = _pair(returns, answer)
         metrics, after = _pair(returns, value)
-    rule = f"`grad_fn` must return {returns}"
-    trees.check_alike(f"{rule} with gradients like the parameters", gradients, params)
-    trees.check_alike(f"{rule} with a model state like the given", after, model_state)
+    must = f"`grad_fn` must return {returns}"
+    trees.check_alike(f"{must} with gradients like the parameters", gradients, params)
+    trees.check_alike(f"{must} with a model state like the given", after, model_state)
     return Taken(gradients, metrics, after)
 
 
