@@ -17,30 +17,32 @@ from delayjax._src.history.delivered import delivered as delivered
 from delayjax._src.history.injected import inject_staleness as inject_staleness
 from delayjax._src.history.resize import resize_history as resize_history
 from delayjax._src.history.resize import strip_history as strip_history
-from delayjax._src.rules.compensation import compensate_delay as compensate_delay
-from delayjax._src.rules.compensation import gap_aware as gap_aware
-from delayjax._src.rules.dana import dana as dana
-from delayjax._src.rules.fedasync import fedasync as fedasync
-from delayjax._src.rules.filters import attack as attack
-from delayjax._src.rules.filters import kardam as kardam
-from delayjax._src.rules.filters import zeno_plus_plus as zeno_plus_plus
-from delayjax._src.rules.guided import guided as guided
-from delayjax._src.rules.late_updates import (
-    correct_late_updates as correct_late_updates,
-)
-from delayjax._src.rules.modulation import scale_by_staleness as scale_by_staleness
-from delayjax._src.rules.refusing import drop_stale as drop_stale
-from delayjax._src.rules.refusing import refusing as refusing
-from delayjax._src.rules.total_momentum import (
+from delayjax._src.rules.attack import attack as attack
+from delayjax._src.rules.closed_loop_momentum import (
     closed_loop_momentum as closed_loop_momentum,
 )
+from delayjax._src.rules.compensate_delay import compensate_delay as compensate_delay
+from delayjax._src.rules.correct_late_updates import (
+    correct_late_updates as correct_late_updates,
+)
+from delayjax._src.rules.dana import dana as dana
+from delayjax._src.rules.drop_stale import drop_stale as drop_stale
+from delayjax._src.rules.fedasync import fedasync as fedasync
+from delayjax._src.rules.gap_aware import gap_aware as gap_aware
+from delayjax._src.rules.guided import guided as guided
+from delayjax._src.rules.kardam import kardam as kardam
+from delayjax._src.rules.refusing import refusing as refusing
+from delayjax._src.rules.scale_by_staleness import (
+    scale_by_staleness as scale_by_staleness,
+)
 from delayjax._src.rules.yellowfin import yellowfin as yellowfin
+from delayjax._src.rules.zeno_plus_plus import zeno_plus_plus as zeno_plus_plus
 from delayjax._src.training.adasync import adasync as adasync
 from delayjax._src.training.local_training import local_training as local_training
 from delayjax._src.training.replay import Replay as Replay
-from delayjax._src.training.replay import ReplayReport as ReplayReport
-from delayjax._src.training.replay import ReplayState as ReplayState
 from delayjax._src.training.replay import replay as replay
+from delayjax._src.training.state import ReplayState as ReplayState
+from delayjax._src.training.update import ReplayReport as ReplayReport
 
 if _typing.TYPE_CHECKING:
     from delayjax import stability as stability

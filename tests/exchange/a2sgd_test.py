@@ -238,11 +238,6 @@ def test_the_worker_s_own_extra_arguments_come_through():
     assert told == extras
 
 
-def test_an_inner_that_is_no_transformation_is_refused():
-    with pytest.raises(TypeError, match="`inner` must be an Optax transformation"):
-        dj.exchange.a2sgd(None)
-
-
 @pytest.mark.parametrize(
     ("dtype", "message"),
     [
@@ -256,19 +251,3 @@ def test_gradients_without_signs_are_refused(dtype, message):
         jax.vmap(lambda g: tx.update(g, ())[0], axis_name="workers")(
             jnp.ones((2, 3), dtype)
         )
-
-
-def test_without_the_axis_the_remedy_is_named():
-    tx = dj.exchange.a2sgd(IDENTITY)
-    with pytest.raises(NameError, match=r"workers\.simulate"):
-        tx.update(jnp.ones(3), ())
-
-
-def test_gradients_summed_already_are_refused():
-    tx = dj.exchange.a2sgd(IDENTITY)
-
-    def step(x, batch):
-        return tx.update(jax.grad(lambda x: (x * batch).sum())(x), ())[0], {}
-
-    with pytest.raises(ValueError, match=r"exchange\.a2sgd.*summed already"):
-        as_workers("run", step).init(jnp.ones(()), jnp.ones(WORKERS))

@@ -10,7 +10,13 @@ import pytest
 from jax.sharding import AxisType
 
 import delayjax as dj
-from tests.exchange.driving import WORKERS, drive_all, executions, shared_buffers
+from tests.exchange.driving import (
+    WORKERS,
+    as_workers,
+    drive_all,
+    executions,
+    shared_buffers,
+)
 
 ADAM = optax.adam(0.1)
 PARAMS = {"w": jnp.ones((2, 3)), "b": jnp.ones(())}
@@ -131,3 +137,44 @@ def test_a_complex_gradient_is_its_two_parts(execution):
         assert z.dtype == np.complex64
         np.testing.assert_allclose(z, x + 1j * y, rtol=1e-5, atol=1e-6)
         assert np.abs(z.imag).max() > 0.01
+
+
+# with one axis, over which gradients are exchanged in the step itself
+of_one_axis = pytest.mark.parametrize(
+    "name", ["a2sgd", "error_feedback", "partial_mean"]
+)
+
+
+@of_one_axis
+def test_without_the_axis_the_remedy_is_named(name):
+    tx = TABLE[name](optax.sgd(0.1))
+    with pytest.raises(NameError, match=r"workers\.simulate"):
+        tx.update(jnp.ones(()), tx.init(jnp.ones(())))
+
+
+@of_one_axis
+def test_gradients_summed_already_are_refused(name):
+    tx = TABLE[name](optax.sgd(0.1))
+
+    def step(x, batch):
+        grad = jax.grad(lambda x: (x * batch).sum())(x)
+        return tx.update(grad, tx.init(x))[0], {}
+
+    with pytest.raises(ValueError, match=rf"exchange\.{name}.*summed already"):
+        as_workers("run", step).init(jnp.ones(()), jnp.ones(WORKERS))
+
+
+@of_one_axis
+def test_integer_gradients_are_refused(name):
+    def step(grad):
+        tx = TABLE[name](optax.sgd(0.1))
+        return tx.update(grad, tx.init(jnp.ones(())))[0]
+
+    with pytest.raises(TypeError, match="needs floating-point gradients, got int"):
+        jax.vmap(step, axis_name="workers")(jnp.ones(WORKERS, jnp.int32))
+
+
+@of_one_axis
+def test_an_inner_that_is_no_transformation_is_refused(name):
+    with pytest.raises(TypeError, match="`inner` must be an Optax transformation"):
+        TABLE[name](None)

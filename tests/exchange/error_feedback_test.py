@@ -437,36 +437,6 @@ def test_a_bad_strength_is_refused(strength, error, message):
         dj.exchange.detached(jnp.ones(2), state_with(jnp.ones(2)), strength)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((None, everything), "`inner` must be an Optax transformation"),
-    ],
-)
-def test_a_bad_argument_is_refused_at_construction(arguments, message):
-    with pytest.raises(TypeError, match=message):
-        dj.exchange.error_feedback(*arguments)
-
-
-def test_without_the_axis_the_remedy_is_named():
-    tx = dj.exchange.error_feedback(SGD, everything)
-    with pytest.raises(NameError, match=r"workers\.simulate"):
-        tx.update(jnp.ones(()), tx.init(jnp.ones(())))
-
-
-def test_gradients_summed_already_and_integers_are_refused():
-    tx = dj.exchange.error_feedback(SGD, everything)
-    with pytest.raises(TypeError, match="needs floating-point gradients, got int"):
-        drive("simulate", tx, {"w": np.ones((2, WORKERS), int)}, {"w": jnp.ones(())})
-
-    def step(x, batch):
-        grad = jax.grad(lambda x: (x * batch).sum())(x)
-        return tx.update(grad, tx.init(x))[0], {}
-
-    with pytest.raises(ValueError, match=r"exchange\.error_feedback.*summed already"):
-        as_workers("run", step).init(jnp.ones(()), jnp.ones(WORKERS))
-
-
 @executions
 def test_late_gradients_are_compressed_as_deco_sgd_does(execution):
     # Lu et al., arXiv:2507.17346: D_t = C(e + g_{t-tau}), e <- e + g_{t-tau} - D_t; the

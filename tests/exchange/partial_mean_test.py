@@ -426,17 +426,6 @@ def test_solo_is_staler_than_majority(seed):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ((None, abs), TypeError, "`inner` must be an Optax transformation"),
-    ],
-)
-def test_a_bad_argument_is_refused_at_construction(arguments, error, message):
-    with pytest.raises(error, match=message):
-        dj.exchange.partial_mean(*arguments)
-
-
-@pytest.mark.parametrize(
     ("participates", "extras", "error", "message"),
     [
         (lambda step: 1, {}, TypeError, "must be a bool, got int"),
@@ -458,25 +447,6 @@ def test_a_bad_answer_or_age_is_refused(participates, extras, error, message):
 
     with pytest.raises(error, match=message):
         jax.vmap(step, axis_name="workers")(jnp.ones(4))
-
-
-def test_without_the_axis_the_remedy_is_named():
-    tx = dj.exchange.partial_mean(SGD, lambda step: True)
-    with pytest.raises(NameError, match=r"workers\.simulate"):
-        tx.update(jnp.ones(()), tx.init(jnp.ones(())))
-
-
-def test_gradients_summed_already_and_integers_are_refused():
-    tx = dj.exchange.partial_mean(SGD, lambda step: step >= 0)
-    with pytest.raises(TypeError, match="needs floating-point gradients, got int"):
-        drive("simulate", tx, {"w": np.ones((2, WORKERS), int)}, {"w": jnp.ones(())})
-
-    def step(params, batch):
-        grad = jax.grad(lambda x: (x * batch).sum())(params)
-        return tx.update(grad, tx.init(params))[0], {}
-
-    with pytest.raises(ValueError, match=r"exchange\.partial_mean.*summed already"):
-        as_workers("run", step).init(jnp.ones(()), jnp.ones(WORKERS))
 
 
 @pytest.mark.parametrize(

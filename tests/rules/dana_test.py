@@ -242,19 +242,6 @@ def test_a_worker_that_is_no_number_of_a_worker_is_refused(worker):
         rule.update(params, rule.init(params), worker=worker)
 
 
-@pytest.mark.parametrize(
-    ("decay", "workers", "match"),
-    [
-        (1.0, 2, r"`decay` must be in \[0, 1.0\), got 1.0"),
-        (-0.1, 2, r"`decay` must be in \[0, 1.0\), got -0.1"),
-        (0.9, 0, "`workers` must be at least 1, got 0"),
-    ],
-)
-def test_bad_arguments_are_named(decay, workers, match):
-    with pytest.raises(ValueError, match=match):
-        dj.dana(decay, workers=workers)
-
-
 def test_another_number_of_workers_than_the_state_is_refused():
     params = jnp.ones(2)
     state = dj.dana(DECAY, workers=2).init(params)

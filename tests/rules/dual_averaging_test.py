@@ -178,14 +178,6 @@ def test_a_projection_that_changes_the_tree_is_refused():
         tx.update(x, tx.init(x), x)
 
 
-@pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
-def test_negative_and_non_finite_rates_are_named(bad):
-    with pytest.raises(ValueError, match=rf"`learning_rate` must be .*, got {bad}"):
-        dj.step_sizes.dasgd(bad)
-    with pytest.raises(ValueError, match=rf"`scale` must be .*, got {bad}"):
-        dj.step_sizes.harmonic(bad)
-
-
 def test_logarithms_that_are_no_count_are_named():
     with pytest.raises(TypeError, match=r"`logarithms` must be .*, got 0.5"):
         dj.step_sizes.harmonic(1.0, logarithms=0.5)

@@ -327,19 +327,3 @@ def test_the_open_loop_needs_no_extra_arguments_and_the_closed_one_names_them():
         match = rf"`yellowfin`.*`{missing}`.*keep_params=True"
         with pytest.raises(TypeError, match=match):
             closed.update(params, state, params, **given)
-
-
-@pytest.mark.parametrize(
-    ("name", "bad"),
-    [
-        ("decay", 1.0),
-        ("window", 0),
-        ("factor", 0.0),
-        ("smoothing", 1.0),
-        ("gain", -1.0),
-        ("coordinates", 0),
-    ],
-)
-def test_bad_arguments_are_named(name, bad):
-    with pytest.raises(ValueError, match=rf"`{name}` must be .*, got {bad}"):
-        dj.yellowfin(**{name: bad})

@@ -313,8 +313,9 @@ def test_reads_are_spread_by_draws_of_the_seed():
 
     together = params(0.0)  # replicates differ by the signs of their corners alone
     np.testing.assert_array_equal(together[0], together[1])
-    np.testing.assert_array_equal(params(1.0), params(1.0))
-    one, other = params(1.0)
+    spread = params(1.0)
+    np.testing.assert_array_equal(spread, params(1.0))
+    one, other = spread
     assert (one != other).any()
 
 

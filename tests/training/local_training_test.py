@@ -1,6 +1,4 @@
-"""A client's delta is x - x_n of a loop in numpy, and servers of deltas are theirs."""
-
-import functools
+"""Local training against a client's loop, and under servers of deltas."""
 
 import jax
 import jax.numpy as jnp
@@ -11,39 +9,22 @@ from jax.sharding import AxisType
 
 import delayjax as dj
 from delayjax.cluster import protocols
+from tests.training.clients import (
+    LOCAL,
+    MOMENTUM,
+    RATE,
+    SIZE,
+    UPDATES,
+    client,
+    drawn,
+    grad_fn,
+    trained,
+)
 
 SEEDS = pytest.mark.parametrize("seed", [1, 2, 3])
-RATE, MOMENTUM, SIZE = 0.05, 0.9, 3
+
+
 KEY = jax.random.key(0)
-
-
-def grad_fn(x, batch, key):
-    """Least squares; no noise of its own."""
-    inputs, targets = batch
-    residual = inputs @ x - targets
-    return 0.5 * (residual**2).mean(), inputs.T @ residual / len(targets)
-
-
-def drawn(seed, size, *shape):
-    rng = np.random.default_rng(seed)
-    inputs = rng.normal(size=(*shape, size, SIZE)).astype(np.float32)
-    return inputs, rng.normal(size=(*shape, size)).astype(np.float32)
-
-
-def client(x, batch, steps, *, split=True, rho=0.0, rate=RATE, momentum=MOMENTUM):
-    """x_n and the mean loss, in float64."""
-    inputs, targets = (np.asarray(leaf, np.float64) for leaf in batch)
-    start = x = np.asarray(x, np.float64)
-    velocity, losses = np.zeros_like(x), []
-    for i in range(steps):
-        n = len(targets) // steps
-        rows = slice(i * n, (i + 1) * n) if split else slice(None)
-        residual = inputs[rows] @ x - targets[rows]
-        losses.append(0.5 * (residual**2).mean())
-        grad = inputs[rows].T @ residual / len(residual) + rho * (x - start)
-        velocity = momentum * velocity + grad
-        x = x - rate * velocity
-    return x, np.mean(losses)
 
 
 @SEEDS
@@ -126,57 +107,6 @@ def test_a_grid_of_clients_is_one_program():
         np.testing.assert_allclose(delta, x - end, rtol=1e-4, atol=1e-6)
 
 
-# Servers, along the trace of clients.
-
-CLIENTS, LOCAL, UPDATES = 12, 3, 100
-
-
-@functools.cache
-def trace_of(buffer):
-    clients = dj.cluster.Cluster(CLIENTS, dj.cluster.lognormal(1.0, 1.0))
-    rule = protocols.fedbuff(buffer, concurrency=6)
-    return dj.cluster.simulate(clients, rule, UPDATES, seed=1)
-
-
-def trained(buffer, tx, each=None):
-    """All versions of the server's model, and the batches of the clients."""
-    trace = trace_of(buffer)
-    local = dj.local_training(grad_fn, optax.sgd(RATE, MOMENTUM), LOCAL)
-    training = dj.replay(trace, local, tx, each=each)
-    batches = drawn(2, 6, UPDATES, buffer)
-    rows = trace.arrivals(0, UPDATES), jax.tree.map(jnp.asarray, batches)
-
-    def step(state, row):
-        state, _ = training.step(state, row)
-        return state, state.params
-
-    begun = training.init(jnp.array([1.0, -2.0, 0.5]), jax.random.key(0))
-    versions = jax.jit(lambda s: jax.lax.scan(step, s, rows)[1])(begun)
-    return trace, np.asarray(versions), batches
-
-
-@pytest.mark.parametrize("name", ["constant", "polynomial", "hinge"])
-def test_fedasync_is_the_papers_server(name):
-    laws = {
-        "constant": (None, lambda tau: 1.0),
-        "polynomial": (dj.modulation.polynomial(0.5), lambda tau: (1 + tau) ** -0.5),
-        "hinge": (
-            dj.modulation.hinge(10.0, 4),
-            lambda tau: 1.0 if tau <= 4 else 1 / (10 * (tau - 4) + 1),
-        ),
-    }
-    law, factor = laws[name]
-    trace, versions, batches = trained(1, dj.fedasync(0.6, law=law))
-    models = [np.array([1.0, -2.0, 0.5])]
-    assert trace.max_staleness > 6
-    for t in range(UPDATES):
-        read = trace.read_version[t]
-        end, _ = client(models[read], [leaf[t, 0] for leaf in batches], LOCAL)
-        share = 0.6 * factor(t - read)
-        models.append((1 - share) * models[-1] + share * end)
-    np.testing.assert_allclose(versions, models[1:], rtol=1e-4, atol=1e-5)
-
-
 def test_fedbuff_is_the_papers_server():
     # the recipe: each delta by 1 / sqrt(1 + tau), and a server step eta_g of 0.5
     weight = dj.scale_by_staleness(dj.modulation.polynomial(0.5))
@@ -204,13 +134,6 @@ def test_fresh_deltas_and_a_server_step_of_1_are_fedavg():
         ends = [client(x, [leaf[t, k] for leaf in batches], LOCAL)[0] for k in range(4)]
         x = np.mean(ends, axis=0)
     np.testing.assert_allclose(state.params, x, rtol=1e-4, atol=1e-5)
-
-
-def test_fedasync_of_one_whole_share_is_the_last_client_s_model():
-    tx, stale = dj.fedasync(1.0), jnp.array([1.0, 2.0])
-    delta, x = jnp.array([0.5, -1.0]), jnp.array([7.0, 7.0])
-    update, _ = tx.update(delta, tx.init(x), x, staleness=3, stale_params=stale)
-    np.testing.assert_allclose(x + update, stale - delta, rtol=1e-6)
 
 
 def test_simulated_clients_and_devices_agree():
@@ -270,18 +193,3 @@ def test_what_is_no_function_is_named():
         dj.fedasync(0.5, law=0.5)
     with pytest.raises(TypeError, match="`grad_fn` must be a function"):
         dj.local_training(None, optax.sgd(0.1), 1)
-
-
-@pytest.mark.parametrize("bad", [0.0, -0.5, 1.5])
-def test_a_mixing_outside_of_0_and_1_is_named(bad):
-    with pytest.raises(ValueError, match="`mixing` must be"):
-        dj.fedasync(bad)
-
-
-@pytest.mark.parametrize("missing", ["staleness", "stale_params"])
-def test_what_fedasync_needs_is_named(missing):
-    tx, x = dj.fedasync(0.5), jnp.ones(2)
-    given = {"staleness": 1, "stale_params": x}
-    del given[missing]
-    with pytest.raises(TypeError, match=f"`fedasync` needs .*`{missing}`.*replay"):
-        tx.update(x, tx.init(x), x, **given)

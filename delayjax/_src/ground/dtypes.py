@@ -45,6 +45,11 @@ def times(factor: ArrayLike, leaf: jax.Array) -> jax.Array:
     return (factor * exact).astype(leaf.dtype)
 
 
+def scaled(factor: ArrayLike, tree: Any) -> Any:
+    """`times` for each leaf of a tree."""
+    return jax.tree.map(lambda leaf: times(factor, leaf), tree)
+
+
 def _floating(dtypes: Iterable[Any]) -> np.dtype:
     floats = [np.dtype(x) for x in dtypes if jnp.issubdtype(x, jnp.inexact)]
     return functools.reduce(

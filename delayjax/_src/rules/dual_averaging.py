@@ -1,4 +1,7 @@
-"""Dual averaging, for delays that grow with the step."""
+"""Distributed dual averaging (`dasgd`), for delays that grow with the step.
+
+DaSGD, the averaging of models with a delay, is `averaging.delayed_average`.
+"""
 
 import operator
 from collections.abc import Callable
@@ -83,7 +86,7 @@ def dasgd(
         del extra_args
         rate = transforms.rate_at(learning_rate, state.step)
         if project is None:
-            updates = jax.tree.map(lambda u: dtypes.times(-rate, u), updates)
+            updates = dtypes.scaled(-rate, updates)
             return updates, DasgdState(state.step + 1, ())
         remedy = "call `update(grads, state, params)`"
         params = extras.require(params, "params", "dasgd", remedy)

@@ -1,70 +1,10 @@
-"""Learning rates that depend on staleness.
-
-The place of a law in a chain decides its effect. After the optimizer it scales the
-step, as the papers mean it. Before the optimizer it weights gradients. A scale-free
-optimizer (Adam, Lion, Muon) removes such a weight if the staleness is constant.
-"""
+"""Laws: how a factor falls with the staleness."""
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras, trees
-
-_WRAP = (
-    "wrap the whole chain, `delayed(optax.chain(...), delay)`;"
-    " `delayed(optax.identity(), delay)` beside it in a chain hands nothing to it"
-)
-
-
-def scale_by_staleness(law: extras.Law) -> optax.GradientTransformationExtraArgs:
-    """Multiplies updates by a law of their staleness.
-
-        u <- law(tau) * u
-
-    Args:
-        law: staleness -> factor, for example `inverse` or `polynomial(0.5)`. The
-            staleness is int32 [], or float32 [] where it is a mean, and may be traced:
-            write `jnp.where` and no `if`. With a tree of staleness, a factor per leaf.
-
-    Returns:
-        A transformation without state, which needs `staleness=` in `update`. Updates
-        keep their dtype.
-
-    Example:
-        >>> tx = scale_by_staleness(inverse)
-        >>> tx.update(jnp.ones(2), tx.init(None), staleness=4)[0]
-        Array([0.25, 0.25], dtype=float32)
-
-    References:
-        Zhang, Gupta, Lian and Liu, Staleness-aware async-SGD, IJCAI 2016,
-        arXiv:1511.05950.
-    """
-    if not callable(law) or any(law is make for make in _LAWS):
-        name = getattr(law, "__name__", "inverse")
-        remedy = f"{name}(...)" if callable(law) else "inverse"
-        raise TypeError(
-            f"`law` must be a function of the staleness, got {law!r}: write for example"
-            f" modulation.{remedy}."
-        )
-
-    def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
-        del params, extra_args
-        extras.require(staleness, "staleness", "scale_by_staleness", _WRAP)
-        updates, staleness = extras.take_staleness(
-            "scale_by_staleness", updates, staleness, mean=True
-        )
-        factors = jax.tree.map(
-            lambda tau: checks.as_scalar("law(staleness)", law(tau)), staleness
-        )
-        updates = jax.tree.map(
-            lambda update, factor: dtypes.times(factor, update),
-            *(updates, trees.broadcast("staleness", factors, updates)),
-        )
-        return updates, state
-
-    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update_fn)
+from delayjax._src.ground import checks, dtypes, extras
 
 
 def inverse(staleness: jax.Array) -> jax.Array:
@@ -81,7 +21,7 @@ def inverse(staleness: jax.Array) -> jax.Array:
         Zhang, Gupta, Lian and Liu, Staleness-aware async-SGD, IJCAI 2016,
         arXiv:1511.05950. Kardam's 1 / (1 + tau) is `polynomial(1.0)`.
     """
-    return 1.0 / jnp.maximum(1.0, _as_float(staleness))
+    return 1.0 / jnp.maximum(1.0, dtypes.wide(staleness))
 
 
 def polynomial(power: ArrayLike) -> extras.Law:
@@ -97,7 +37,7 @@ def polynomial(power: ArrayLike) -> extras.Law:
         [1.0, 0.5]
     """
     checks.check_number("power", power)
-    return lambda tau: (1.0 + _as_float(tau)) ** -jnp.asarray(power, jnp.float32)
+    return lambda tau: (1.0 + dtypes.wide(tau)) ** -jnp.asarray(power, jnp.float32)
 
 
 def hinge(slope: ArrayLike, knee: ArrayLike) -> extras.Law:
@@ -119,7 +59,7 @@ def hinge(slope: ArrayLike, knee: ArrayLike) -> extras.Law:
     """
     checks.check_number("slope", slope)
     checks.check_number("knee", knee)
-    return lambda tau: 1.0 / (slope * jnp.maximum(0.0, _as_float(tau) - knee) + 1.0)
+    return lambda tau: 1.0 / (slope * jnp.maximum(0.0, dtypes.wide(tau) - knee) + 1.0)
 
 
 def capped(workers: ArrayLike) -> extras.Law:
@@ -140,7 +80,7 @@ def capped(workers: ArrayLike) -> extras.Law:
 
     def law(staleness: jax.Array) -> jax.Array:
         full = jnp.asarray(workers, jnp.float32)
-        return full / jnp.maximum(full, _as_float(staleness))
+        return full / jnp.maximum(full, dtypes.wide(staleness))
 
     return law
 
@@ -159,7 +99,7 @@ def exponential(rate: ArrayLike) -> extras.Law:
         Damaskinos et al., Kardam, ICML 2018, arXiv:1802.07928.
     """
     checks.check_number("rate", rate)
-    return lambda tau: jnp.exp(-jnp.asarray(rate, jnp.float32) * _as_float(tau))
+    return lambda tau: jnp.exp(-jnp.asarray(rate, jnp.float32) * dtypes.wide(tau))
 
 
 def delay_adaptive(
@@ -205,17 +145,12 @@ def delay_adaptive(
 
     def law(staleness: jax.Array) -> jax.Array:
         reach = jnp.asarray(bound / learning_rate, jnp.float32)
-        tau = _as_float(staleness)
+        tau = dtypes.wide(staleness)
         reduced = reach / jnp.maximum(reach, tau)
         return jnp.where(tau <= concurrency, 1.0, reduced)
 
     return law
 
 
-_LAWS = (polynomial, hinge, capped, exponential, delay_adaptive)
+MAKERS = (polynomial, hinge, capped, exponential, delay_adaptive)
 """What makes a law."""
-
-
-def _as_float(staleness: ArrayLike) -> jax.Array:
-    """The staleness as float32 or wider."""
-    return dtypes.wide(staleness)

@@ -1,13 +1,12 @@
-"""Rules that refuse gradients: a refused gradient moves nothing and ages nobody."""
+"""Refuses gradients by a rule: a refused gradient moves nothing and ages nobody."""
 
 from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, donation, extras, transforms
+from delayjax._src.ground import axes, checks, donation, transforms
 from delayjax._src.ground.refusal import RefusingState, refuses, was_applied
 
 Accept = Callable[..., tuple[Any, Any, Any]]
@@ -105,57 +104,3 @@ def refusing(
         )
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
-
-
-def drop_stale(
-    inner: transforms.Transformation,
-    bound: ArrayLike,
-    *,
-    axis_name: axes.AxisName = "workers",
-) -> optax.GradientTransformationExtraArgs:
-    """Refuses gradients that are too old.
-
-    While tau > bound the update is zero and the state of `inner` (counters, moments)
-    does not change. Otherwise this is `inner`, with all extra arguments. Along a trace
-    (`replay`) tau counts the updates that were applied since the worker read: then this
-    is Ringmaster's server (`cluster.protocols.ringmaster(bound + 1)`).
-
-    Args:
-        inner: the whole optimizer, see `refusing`. A history in it would be copied at
-            every step: put `delayed` outside, `delayed(drop_stale(optimizer, 8), ...)`.
-        bound: the largest accepted staleness, in steps: an integer that may be traced.
-        axis_name: the workers' axes along which staleness differs, in `shard_map`.
-
-    Returns:
-        A transformation with the state of `refusing`. It needs one `staleness=` for all
-        leaves. The clock of a `delayed` outside counts its own steps, refused or not.
-
-    Example:
-        >>> tx = drop_stale(optax.sgd(1.0), 2)
-        >>> state = tx.init(jnp.zeros(()))
-        >>> for tau in (1, 3, 2):
-        ...     update, state = tx.update(jnp.ones(()), state, staleness=tau)
-        ...     print(update, state.dropped)
-        -1.0 0
-        0.0 1
-        -1.0 1
-
-    References:
-        Gupta, Zhang and Wang, Rudra, ICDM 2016, arXiv:1509.04210 (released server);
-        Maranjyan, Tyurin and Richtarik, Ringmaster ASGD, ICML 2025, arXiv:2501.16168
-        (its R is bound + 1).
-    """
-    if checks.is_concrete(bound):
-        bound = checks.check_bound("bound", bound)
-
-    def accept(updates, memory, params, *, staleness=None, **extra_args):
-        extras.require(staleness, "staleness", "drop_stale", _WRAP)
-        updates, tau = extras.take_staleness(
-            "drop_stale", updates, staleness, mean=True
-        )
-        return ~(tau > bound), updates, memory  # a NaN passes, and shows
-
-    return refusing(inner, accept, axis_name=axis_name)
-
-
-_WRAP = "wrap the whole chain, `delayed(optax.chain(...), delay)`"

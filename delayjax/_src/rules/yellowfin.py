@@ -109,8 +109,7 @@ def yellowfin(
     checks.check_bound("window", window, at_least=1)
     checks.check_number("factor", factor, positive=True)
     checks.check_number("smoothing", smoothing, below=1.0)
-    checks.check_number("gain", gain)
-    checks.check_bound("coordinates", coordinates, at_least=1)
+    total = total_momentum.ClosedLoop("yellowfin", gain, coordinates)
 
     def init_fn(params):
         real = dtypes.real_dtype(params)
@@ -134,7 +133,7 @@ def yellowfin(
             distance=nothing(),
             gradient=gradient,
             velocity=jax.tree.map(jnp.zeros_like, params),
-            loop=total_momentum.start(params, coordinates) if closed_loop else (),
+            loop=total.init(params) if closed_loop else (),
         )
 
     def update_fn(
@@ -155,7 +154,7 @@ def yellowfin(
             # by h_max before this step; at the first step there is none
             largest = jnp.where(state.step == 0, jnp.inf, state.largest)
             shrink = jnp.minimum(1.0, jnp.sqrt(largest / jnp.maximum(h, _LEAST)))
-            gradient = jax.tree.map(lambda g: dtypes.times(shrink, g), gradient)
+            gradient = dtypes.scaled(shrink, gradient)
             h = jnp.minimum(h, 100.0 * largest)
 
         window_now = jnp.concatenate([state.window[1:], h[None]])
@@ -184,13 +183,11 @@ def yellowfin(
 
         momentum, loop = donation.copied(target), state.loop
         if closed_loop:
-            late = total_momentum.check("yellowfin", gradient, staleness, stale_params)
-            gradient = late.gradients
-            loop, found = total_momentum.measure(
-                state.loop, learning_rate, late, coordinates
-            )
-            momentum = total_momentum.steer(state.momentum, target, gain, found)
-        velocity = total_momentum.roll(
+            late = total.take(gradient, staleness, stale_params)
+            gradient, *_ = late
+            loop, found = total.measure(state.loop, learning_rate, late)
+            momentum = total.steer(state.momentum, target, found)
+        velocity = total_momentum.rolled(
             state.velocity, momentum, learning_rate, gradient
         )
         new_state = YellowFinState(

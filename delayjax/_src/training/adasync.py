@@ -12,8 +12,9 @@ from delayjax._src.cluster.cluster import Cluster
 from delayjax._src.cluster.protocols.k_sync import KScheme
 from delayjax._src.cluster.trace import Arrivals
 from delayjax._src.ground import checks, donation, transforms
-from delayjax._src.training.replay import Plan, ReplayState, begin, update
-from delayjax._src.training.taking import GradFn
+from delayjax._src.training.gradients import GradFn
+from delayjax._src.training.state import Plan, ReplayState, begin
+from delayjax._src.training.update import update
 
 
 class AdaSyncState(NamedTuple):

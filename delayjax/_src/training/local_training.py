@@ -8,17 +8,17 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.ground import checks, dtypes, transforms, trees
-from delayjax._src.training import taking
+from delayjax._src.training import gradients
 
 
 def local_training(
-    grad_fn: taking.GradFn,
+    grad_fn: gradients.GradFn,
     tx: transforms.Transformation,
     steps: int,
     *,
     split: bool = True,
     proximal: ArrayLike = 0.0,
-) -> taking.GradFn:
+) -> gradients.GradFn:
     """A client's local steps as one pseudo-gradient, for federated learning.
 
     From the server's model x a client makes n steps of an optimizer of its own,
@@ -77,19 +77,19 @@ def local_training(
     def local_grad_fn(params, batch, key, model_state=None):
         parts = _parts(batch, steps) if split else None
         first = batch if parts is None else jax.tree.map(lambda leaf: leaf[0], parts)
-        taking.check(grad_fn, params, first, key, model_state)
+        gradients.check(grad_fn, params, first, key, model_state)
 
         def step(carry, row):
             x, delta, opt_state, state = carry
             i, part = row
             own = jax.random.fold_in(key, i)
-            taken = taking.take(grad_fn, x, part if split else batch, own, state)
+            taken = gradients.take(grad_fn, x, part if split else batch, own, state)
             grads = jax.tree.map(
                 lambda g, x, start: (g + proximal * (x - start)).astype(g.dtype),
                 *(taken.gradients, x, params),
             )
             updates, opt_state = tx.update(grads, opt_state, x)
-            taking.check_shapes("tx", "updates", updates, params)
+            gradients.check_shapes("tx", "updates", updates, params)
             delta = jax.tree.map(
                 lambda total, u: total - u.astype(total.dtype), delta, updates
             )
@@ -99,7 +99,10 @@ def local_training(
         start = params, dtypes.wide_zeros(params), tx.init(params), model_state
         last, metrics = jax.lax.scan(step, start, (jnp.arange(steps), parts))
         _, delta, _, model_state_after = last
-        value = jax.tree.map(_mean, metrics)
+        # narrow floats add up in float32
+        value = jax.tree.map(
+            lambda leaf: leaf.mean(0, dtype=dtypes.wide_dtype(leaf)), metrics
+        )
         if model_state is not None:
             value = value, model_state_after
         return value, optax.tree.cast_like(delta, params)
@@ -120,8 +123,3 @@ def _parts(batch: Any, steps: int) -> Any:
     return jax.tree.map(
         lambda leaf: jnp.reshape(leaf, (steps, -1, *jnp.shape(leaf)[1:])), batch
     )
-
-
-def _mean(metric: jax.Array) -> jax.Array:
-    """Over the steps. Narrow floats add up in float32."""
-    return metric.mean(0, dtype=dtypes.wide_dtype(metric))

@@ -13,9 +13,9 @@ from flax import nnx
 from jax.sharding import AxisType
 
 import delayjax as dj
-from delayjax._src.training import taking
+from delayjax._src.training import model_states
 from tests.support.cases import shortened
-from tests.training.replay_test import draw, rows_of, trace_of
+from tests.training.traces import draw, rows_of, trace_of
 
 KEY = jax.random.key(3)
 RATE = 0.125
@@ -356,11 +356,11 @@ def test_the_mean_of_many_narrow_states_adds_up_in_more_bits():
     def mean_one_by_one(states):
         def add(mean, numbered):
             seen, state = numbered
-            return taking.add_states(mean, seen, state[None], jnp.ones(1, bool)), ()
+            return model_states.add(mean, seen, state[None], jnp.ones(1, bool)), ()
 
-        begun = taking.no_states(start)
+        begun = model_states.none(start)
         mean, _ = jax.lax.scan(add, begun, (jnp.arange(600), states))
-        return taking.new_state(mean, start)
+        return model_states.rounded(mean, start)
 
     after = mean_one_by_one((np.arange(600) < 300).astype(jnp.bfloat16))
     assert (after, after.dtype) == (0.5, jnp.bfloat16)

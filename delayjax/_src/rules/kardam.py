@@ -1,89 +1,19 @@
-"""Rules that refuse gradients, and attacks to try them on.
+"""Kardam: refuses gradients that change too fast, and workers that send too often."""
 
-`optax.clip_by_global_norm` in front of the optimizer is the simplest defense: no
-gradient moves the parameters by more than its bound, however large it is.
-"""
-
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import (
-    axes,
-    checks,
-    donation,
-    dtypes,
-    extras,
-    transforms,
-    trees,
-)
+from delayjax._src.ground import checks, donation, extras, transforms, trees
 from delayjax._src.history import ring as rings
+from delayjax._src.rules import norms, worker_number
 from delayjax._src.rules.refusing import refusing
 
-_WORKER = (
-    "put the rule into `each` of `replay`, or into its `tx` where each update has one"
-    " gradient"
-)
-_MODEL = f"{_WORKER}; `replay` hands on the parameters as well"
+_MODEL = f"{worker_number.IN_EACH}; `replay` hands on the parameters as well"
 _PARAMS = "call `update(grads, state, params)`"
-
-
-def attack(
-    inner: optax.GradientTransformation, *, attackers: Any
-) -> optax.GradientTransformationExtraArgs:
-    """Lets some workers lie: their gradients are replaced by the output of `inner`.
-
-        g <- inner(g)   if the worker is one of the attackers, else g
-
-    | attack | `inner` |
-    |---|---|
-    | sign flip | `optax.scale(-1.0)` |
-    | scaling | `optax.scale(-10.0)` |
-    | omission | `optax.set_to_zero()` |
-    | noise | `optax.add_noise(variance, 0.0, key)` |
-
-    Put this rule before the rule that it tries: in `each` of `replay`, or first in a
-    chain.
-
-    Args:
-        inner: the transformation that makes the attackers' gradients. It sees all
-            gradients.
-        attackers: the numbers of the workers that attack, integers [n]. May be traced.
-
-    Returns:
-        A transformation with the state of `inner`, which needs `worker=`, a number that
-        `replay` supplies. With workers as an axis, hand on
-        `worker=jax.lax.axis_index("workers")`: there attackers with the same state add
-        the same noise.
-
-    Example:
-        >>> tx = attack(optax.scale(-10.0), attackers=[0, 3])
-        >>> state = tx.init(jnp.ones(()))
-        >>> [float(tx.update(jnp.ones(()), state, worker=w)[0]) for w in range(4)]
-        [-10.0, 1.0, 1.0, -10.0]
-
-    References:
-        Damaskinos et al., Asynchronous Byzantine machine learning, ICML 2018,
-        arXiv:1802.07928 (the attackers of Kardam).
-    """
-    inner = transforms.as_transformation("inner", inner)
-    attackers = _numbers(attackers)
-
-    def update_fn(updates, state, params=None, *, worker=None, **extra_args):
-        worker = _check_worker("attack", worker)
-        lies, state = inner.update(updates, state, params, worker=worker, **extra_args)
-        is_attacker = (worker == attackers).any()
-        updates = jax.tree.map(
-            lambda lie, g: jnp.where(is_attacker, lie, g).astype(g.dtype), lies, updates
-        )
-        return updates, state
-
-    return optax.GradientTransformationExtraArgs(inner.init, update_fn)
 
 
 class LipschitzState(NamedTuple):
@@ -220,7 +150,7 @@ def kardam(
         updates, memory, params, *, worker=None, stale_params=None, **extra_args
     ):
         extras.check_gradients("kardam", updates)
-        worker = _check_worker("kardam", worker, workers)
+        worker = worker_number.check("kardam", worker, workers)
         used = (worker >= 0) & (worker < workers)
         last_workers, filtered = memory.last_workers, memory.lipschitz
         if recent:
@@ -241,7 +171,7 @@ def kardam(
 
     def smooth(memory, updates, passes):
         """Whether a gradient passes the Lipschitz filter as well, and its memory."""
-        change = _distance(updates, memory.last_gradient)
+        change = norms.distance(updates, memory.last_gradient)
         rows = memory.coefficients.reshape(workers, window)
         used = change <= _limit(rows, attackers) * memory.move
         used |= (memory.move == 0) | (memory.refused_in_row >= patience)
@@ -254,110 +184,6 @@ def kardam(
         )
 
     return refusing(inner, accept, begin=begin)
-
-
-class ZenoMemory(NamedTuple):
-    """What `zeno_plus_plus` remembers."""
-
-    step: jax.Array  # gradients received so far, int32 []
-    validation: Any  # the gradient of the validation data
-
-
-def zeno_plus_plus(
-    inner: transforms.Transformation,
-    grad_fn: Callable[[Any], Any],
-    *,
-    learning_rate: ArrayLike,
-    rho: ArrayLike,
-    eps: ArrayLike,
-    refresh_every: ArrayLike,
-) -> optax.GradientTransformationExtraArgs:
-    """Zeno++: refuses gradients that do not descend on the server's own data.
-
-    With v the gradient of a validation loss, new at every `refresh_every`-th gradient,
-
-        g <- g |v| / |g|
-        accept g if  eta <v, g> - rho |g|^2 >= -eta eps
-
-    where |.| is the norm of the whole tree. A gradient of zeros stays zero.
-
-    Args:
-        inner: the *whole* optimizer, see `refusing`.
-        grad_fn: parameters -> the gradients of a loss on data that the server trusts.
-        learning_rate: eta, the optimizer's, positive. May be traced.
-        rho: the weight of the squared norm, non-negative. May be traced.
-        eps: the ascent allowed, non-negative. May be traced.
-        refresh_every: in gradients that arrive, refused ones too. At least 1. May be
-            traced.
-
-    Returns:
-        A transformation with the state of `refusing`, whose memory holds one gradient.
-        It needs `params` in `update`, and no `worker=`, so it stands around the
-        server's optimizer, or in `each` of `replay` around `optax.identity()`. A
-        gradient whose norm is not finite is refused. Under a `vmap` with a batched
-        `step`, `grad_fn` is computed for each gradient.
-
-    Raises:
-        TypeError: in `update`, if `grad_fn` returns another tree than the parameters'.
-
-    Example:
-        >>> tx = zeno_plus_plus(
-        ...     optax.sgd(1.0), lambda x: x, learning_rate=1.0, rho=0.1, eps=0.0,
-        ...     refresh_every=10)
-        >>> x = jnp.asarray(2.0)
-        >>> state = tx.init(x)
-        >>> for gradient in (3.0, -1.0):
-        ...     update, state = tx.update(jnp.asarray(gradient), state, x)
-        ...     print(update, state.dropped)
-        -2.0 0
-        0.0 1
-
-    References:
-        Xie, Koyejo and Gupta, Zeno++: Robust fully asynchronous SGD, ICML 2020,
-        arXiv:1903.07020, algorithm 1.
-    """
-    if not callable(grad_fn):
-        raise TypeError(
-            f"`grad_fn` must be a function of the parameters, got {grad_fn!r}: pass for"
-            " example jax.grad(validation_loss)."
-        )
-    checks.check_number("learning_rate", learning_rate, positive=True)
-    checks.check_number("rho", rho)
-    checks.check_number("eps", eps)
-    if checks.is_concrete(refresh_every):
-        refresh_every = checks.check_bound("refresh_every", refresh_every, at_least=1)
-
-    def begin(params):
-        return ZenoMemory(jnp.zeros((), jnp.int32), optax.tree.zeros_like(params))
-
-    def accept(updates, memory, params, **extra_args):
-        extras.check_gradients("zeno_plus_plus", updates)
-        extras.require(params, "params", "zeno_plus_plus", _PARAMS)
-        # both may differ on each worker, one before the other
-        before = axes.typed_like(memory.validation, params)
-        validation = jax.lax.cond(
-            memory.step % refresh_every == 0,
-            lambda: _validated(grad_fn, params, before),
-            lambda: before,
-        )
-        size, wanted = _norm(updates), _norm(validation)
-        factor = jnp.where(size > 0, wanted / size, 0.0)
-        updates = jax.tree.map(lambda g: dtypes.times(factor, g), updates)
-        descent = learning_rate * _product(validation, updates)
-        penalty = rho * jnp.square(_norm(updates))
-        used = descent - penalty >= -jnp.multiply(learning_rate, eps)
-        used &= jnp.isfinite(size)
-        return used, updates, ZenoMemory(memory.step + 1, validation)
-
-    return refusing(inner, accept, begin=begin)
-
-
-def _validated(grad_fn: Callable[[Any], Any], params: Any, like: Any) -> Any:
-    """The validation gradient at the parameters, typed as the one before."""
-    gradient = grad_fn(params)
-    rule = "`grad_fn(params)` must return gradients like the parameters"
-    trees.check_alike(rule, gradient, params)
-    return axes.typed_like(gradient, like)
 
 
 def _no_gradients(params: Any, workers: int, window: int) -> LipschitzState:
@@ -387,7 +213,10 @@ def _measured(
         rings.item_in(memory.gradients, slot, gradient),
         rings.item_in(memory.models, slot, model),
     )
-    change, move = _distance(gradient, before[0]), _distance(model, before[1])
+    change, move = (
+        norms.distance(gradient, before[0]),
+        norms.distance(model, before[1]),
+    )
     # the writes depend on the distances, so on what they overwrite: else XLA would copy
     # all workers' gradients to read the old one
     kept = (slot == worker) & jnp.isfinite(change + move)
@@ -408,7 +237,7 @@ def _moved(
     memory: LipschitzState, params: Any, *, has_last: jax.Array
 ) -> LipschitzState:
     """The memory with the server's last move: only an accepted gradient moves it."""
-    distance = _distance(params, memory.last_params)
+    distance = norms.distance(params, memory.last_params)
     return memory._replace(
         move=jnp.where(has_last & (distance > 0), distance, memory.move),
         # a copy: eagerly it would be the buffer of the parameters
@@ -425,61 +254,3 @@ def _limit(coefficients: jax.Array, attackers: int) -> jax.Array:
     rank = -((-known * (workers - attackers)) // workers)  # rounded up
     ordered = jnp.sort(jnp.where(is_known, largest, jnp.inf))
     return jnp.where(known > 0, ordered[jnp.maximum(rank, 1) - 1], jnp.inf)
-
-
-def _distance(tree: Any, other: Any) -> jax.Array:
-    """The norm of a difference, float32 []."""
-    squares = jax.tree.map(
-        lambda a, b: jnp.square(jnp.abs(dtypes.wide(a) - dtypes.wide(b))).sum(),
-        tree,
-        other,
-    )
-    total = sum(jax.tree.leaves(squares), jnp.zeros((), jnp.float32))
-    return jnp.sqrt(total).astype(jnp.float32)
-
-
-def _norm(tree: Any) -> jax.Array:
-    """The norm of a tree, float32 []."""
-    return _distance(tree, optax.tree.zeros_like(tree))
-
-
-def _product(tree: Any, other: Any) -> jax.Array:
-    """The real part of <tree, other>, float32 []."""
-    products = jax.tree.map(
-        lambda a, b: (dtypes.wide(a).conj() * dtypes.wide(b)).real.sum(), tree, other
-    )
-    total = sum(jax.tree.leaves(products), jnp.zeros((), jnp.float32))
-    return jnp.asarray(total, jnp.float32)
-
-
-def _numbers(attackers: Any) -> jax.Array:
-    """The attackers' numbers, int32 [n]."""
-    numbers = checks.as_array("attackers", attackers)
-    if numbers.size == 0:
-        numbers = np.zeros(0, np.int32)
-    is_concrete = checks.is_concrete(numbers)
-    is_listed = numbers.ndim == 1 and jnp.issubdtype(numbers.dtype, jnp.integer)
-    if not is_listed or (is_concrete and (np.asarray(numbers) < 0).any()):
-        raise ValueError(
-            "`attackers` must be a list of workers' numbers, which are non-negative"
-            f" integers, got {attackers!r}."
-        )
-    return jnp.asarray(numbers, jnp.int32)
-
-
-def _check_worker(needed_by: str, worker: Any, workers: int | None = None) -> jax.Array:
-    """A worker's number, int32 []."""
-    extras.require(worker, "worker", needed_by, _WORKER)
-    is_number = jnp.ndim(worker) == 0 and jnp.issubdtype(
-        jnp.result_type(worker), jnp.integer
-    )
-    most = np.inf if workers is None else workers - 1
-    if not is_number or (
-        checks.is_concrete(worker) and not 0 <= checks.known(worker) <= most
-    ):
-        rule = "a non-negative integer" if workers is None else f"in 0 .. {most}"
-        raise ValueError(
-            f"`worker` handed to `{needed_by}` must be a worker's number, {rule}, got"
-            f" {worker!r}."
-        )
-    return jnp.asarray(worker, jnp.int32)

@@ -351,22 +351,3 @@ def test_a_tree_of_staleness_says_what_to_write():
     )
     with pytest.raises(TypeError, match=r"one `staleness`.*optax\.partition"):
         tx.update(params, tx.init(params), params)
-
-
-@pytest.mark.parametrize("target", [-1.0, 1.0, 1.5, np.nan])
-def test_a_target_that_no_momentum_reaches_is_refused(target):
-    with pytest.raises(ValueError, match=rf"`target` must be in .*, got {target}"):
-        dj.closed_loop_momentum(0.1, target)
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("learning_rate", {"learning_rate": -0.1}),
-        ("gain", {"gain": -0.1}),
-        ("coordinates", {"coordinates": 0}),
-    ],
-)
-def test_bad_arguments_are_named(name, options):
-    with pytest.raises(ValueError, match=rf"`{name}` must be"):
-        dj.closed_loop_momentum(**{"learning_rate": 0.1, "target": 0.5} | options)

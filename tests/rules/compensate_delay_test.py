@@ -7,45 +7,7 @@ import optax
 import pytest
 
 import delayjax as dj
-
-STEPS = 40
-STALENESS = [min(t, (5 * t * t + t) % 7) for t in range(STEPS)]  # 0 .. 6, no period
-
-
-class Logistic:
-    """Logistic regression on another small batch at each step."""
-
-    def __init__(self, seed):
-        rng = np.random.default_rng(seed)
-        self.inputs = rng.normal(size=(STEPS, 4, 3))
-        self.labels = rng.choice([-1.0, 1.0], size=(STEPS, 4))
-        self.start = rng.normal(size=3)
-
-    def grad(self, x, version):
-        inputs, labels = self.inputs[version], self.labels[version]
-        margins = labels * (inputs @ x)
-        return -(inputs.T @ (labels / (1 + np.exp(margins)))) / len(labels)
-
-    def loss(self, x, batch):
-        inputs, labels = batch
-        return jnp.mean(jax.nn.softplus(-labels * (inputs @ x)))
-
-
-def train(problem, tx, delay, max_delay):
-    """Every iterate of the library, in float64."""
-    with jax.enable_x64(True):
-        tx = dj.delayed(tx, delay, max_delay=max_delay, keep_params=True)
-        batches = jnp.asarray(problem.inputs), jnp.asarray(problem.labels)
-
-        def step(carry, batch):
-            x, state = carry
-            updates, state = tx.update(jax.grad(problem.loss)(x, batch), state, x)
-            x = optax.apply_updates(x, updates)
-            return (x, state), x
-
-        start = jnp.asarray(problem.start)
-        _, iterates = jax.lax.scan(step, (start, tx.init(start)), batches)
-        return np.asarray(iterates)
+from tests.rules.logistic import STALENESS, STEPS, Logistic, train
 
 
 def dc_asgd_server(problem, *, workers, learning_rate, strength):
@@ -80,21 +42,6 @@ def dc_asgd(problem, staleness, *, learning_rate, strength):
         backup = xs[t - staleness[t]]
         g = problem.grad(backup, t - staleness[t])
         xs.append(xs[t] - learning_rate * (g + strength * g * g * (xs[t] - backup)))
-    return xs[1:]
-
-
-def gap_aware_momentum(problem, staleness, learning_rates, *, decay, momentum):
-    """Barkai et al.: the division by the gap comes before the momentum."""
-    xs, mean_square, velocity = [problem.start], np.zeros(3), np.zeros(3)
-    for t in range(STEPS):
-        backup = xs[t - staleness[t]]
-        g = problem.grad(backup, t - staleness[t])
-        mean_square = decay * mean_square + (1 - decay) * g * g
-        typical = np.sqrt(mean_square / (1 - decay ** (t + 1)))
-        step_size = max(learning_rates[: t + 1]) * typical + 1e-8
-        gap = 1 + np.abs(xs[t] - backup) / step_size
-        velocity = momentum * velocity + g / gap
-        xs.append(xs[t] - learning_rates[t] * velocity)
     return xs[1:]
 
 
@@ -190,45 +137,6 @@ def test_zero_delay_is_plain_sgd(rule):
     np.testing.assert_allclose(ours, plain, rtol=0, atol=1e-12)
 
 
-# neither monotone nor largest at the start; exact in float32, where the largest is kept
-RATES = [0.25, 0.5, 0.125, 0.375] + [0.75, 0.5, 0.625] * ((STEPS - 4) // 3)
-
-
-@pytest.mark.parametrize(
-    ("schedule", "rates"),
-    [
-        (0.5, [0.5] * STEPS),
-        (lambda step: jnp.asarray(RATES)[step], RATES),
-        (
-            lambda step: jnp.where(step < 10, 0.5, 0.125),
-            [0.5] * 10 + [0.125] * (STEPS - 10),
-        ),
-    ],
-    ids=["constant", "up_and_down", "falling"],
-)
-def test_gap_aware_momentum_is_the_papers_loop(schedule, rates):
-    problem = Logistic(1)
-    tx = optax.chain(
-        dj.gap_aware(schedule, decay=0.9),
-        optax.trace(0.5),
-        optax.scale_by_learning_rate(schedule),
-    )
-    ours = train(problem, tx, dj.delays.from_trace(STALENESS), 6)
-    theirs = gap_aware_momentum(problem, STALENESS, rates, decay=0.9, momentum=0.5)
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
-
-
-def test_gap_aware_damps_by_the_typical_steps_moved():
-    """At the first step C is the learning rate times |g|: k such steps give 1 + k."""
-    grads, moved_steps = jnp.array([2.0, -4.0, 0.5]), jnp.array([1.0, -3.0, 0.0])
-    stale_params = jnp.array([1.0, 2.0, 3.0])
-    params = stale_params + moved_steps * 0.1 * jnp.abs(grads)
-    rule = dj.gap_aware(0.1)
-    damped, _ = rule.update(grads, rule.init(params), params, stale_params=stale_params)
-    # x_t - x_{t-tau} is a difference of float32 numbers near 1
-    np.testing.assert_allclose(damped, grads / (1 + jnp.abs(moved_steps)), rtol=1e-5)
-
-
 def test_a_grid_of_strengths_is_one_program():
     grads, params, stale_params = jnp.array(2.0), jnp.array(1.0), jnp.array(0.5)
 
@@ -314,41 +222,3 @@ def test_a_masked_rule_reads_its_part_of_the_stale_parameters(name, masks_extra_
         x = optax.apply_updates(x, updates)
     np.testing.assert_allclose(x["b"], 0.7, rtol=1e-6)  # three steps of plain SGD
     assert np.all(np.abs(x["w"] - 0.7) > 1e-3)
-
-
-@pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
-@pytest.mark.parametrize(
-    ("name", "make"),
-    [
-        ("strength", lambda bad: dj.compensate_delay(bad)),
-        ("decay", lambda bad: dj.compensate_delay(1.0, decay=bad)),
-        ("learning_rate", lambda bad: dj.gap_aware(bad)),
-        ("decay", lambda bad: dj.gap_aware(0.1, decay=bad)),
-        ("eps", lambda bad: dj.gap_aware(0.1, eps=bad)),
-    ],
-)
-def test_negative_and_non_finite_arguments_are_named(name, make, bad):
-    with pytest.raises(ValueError, match=rf"`{name}` must be .*, got {bad}"):
-        make(bad)
-
-
-@pytest.mark.parametrize("bad", ["0.5", [0.5], None, 1j])
-def test_arguments_that_are_no_numbers_are_named(bad):
-    with pytest.raises(TypeError, match="`strength` must be a number"):
-        dj.compensate_delay(bad)
-    with pytest.raises(TypeError, match="`learning_rate` must be a number"):
-        dj.gap_aware(bad)
-
-
-def test_a_decay_of_one_is_refused():
-    # at decay 1 the mean would never leave 0, and its bias correction be 0 / 0
-    with pytest.raises(ValueError, match=r"`decay` must be .*, got 1.0"):
-        dj.compensate_delay(1.0, adaptive=True, decay=1.0)
-    with pytest.raises(ValueError, match=r"`decay` must be .*, got 1.0"):
-        dj.gap_aware(0.1, decay=1.0)
-
-
-def test_an_eps_of_zero_is_refused():
-    # a gradient of 0 at a gap of 0 would be 0 / (0 / 0)
-    with pytest.raises(ValueError, match=r"`eps` must be .*, got 0.0"):
-        dj.gap_aware(0.1, eps=0.0)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.ground import dtypes, extras, trees
+from delayjax._src.rules import ages
 
 _WRAP = (
     "wrap the whole chain, `delayed(optax.chain(optimizer, correct_late_updates()),"
@@ -90,11 +91,9 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
-        extras.check_gradients("correct_late_updates", updates)
-        extras.require(staleness, "staleness", "correct_late_updates", _WRAP)
-        updates, tau = extras.take_staleness(
-            "correct_late_updates", updates, staleness, mean=True
-        )
+        name = "correct_late_updates"
+        extras.check_gradients(name, updates)
+        updates, tau = ages.take(name, updates, staleness, _WRAP)
         ahead = jax.tree.map(
             lambda u, tau, before: dtypes.times(tau, u).astype(before.dtype),
             *(updates, trees.broadcast("staleness", tau, updates), state.ahead),

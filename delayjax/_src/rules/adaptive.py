@@ -1,0 +1,167 @@
+"""Adaptive 1 and 2: the steps that a late gradient misses keep to a budget."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
+
+from delayjax._src.ground import checks, dtypes, trees
+from delayjax._src.rules import ages
+
+
+class BudgetState(NamedTuple):
+    """State of `adaptive_1` and `adaptive_2`."""
+
+    recent: jax.Array  # the last step sizes, newest first, float32 [max_delay]
+
+
+def adaptive_1(
+    budget: ArrayLike, max_delay: int, *, share: ArrayLike = 0.9
+) -> optax.GradientTransformationExtraArgs:
+    """Wu et al., Adaptive 1: a share of the part of a budget that is not used yet.
+
+        eta_t = share * max(budget - sum_{j=t-tau}^{t-1} eta_j, 0)
+        u    <- -eta_t u
+
+    A gradient that is tau updates late misses the last tau steps. Their sizes and its
+    own sum to no more than the budget wherever the step is not zero. If the staleness
+    never grows by more than 1 in a step, the sum keeps to the budget at every step; if
+    it jumps, the steps before the jump may have used more, and the step is zero.
+
+    With budget = h / L and h < 1, L the largest curvature, gradient descent on a
+    quadratic never leaves the interval in which it starts, for any delays.
+
+    Put this rule in place of the learning rate, `optax.chain(direction, rule)`: the
+    budget bounds the step sizes themselves, so a factor behind another learning rate
+    would be wrong. Behind Adam or Muon the steps keep to the budget, but no bound of
+    the iterates is known.
+
+    Args:
+        budget: the most that the step sizes may sum to, positive. May be traced.
+        max_delay: the number of past step sizes kept, in steps. Static. The rule does
+            not know what a gradient with a larger staleness misses: its step is zero.
+        share: al in the paper, in (0, 1), about 0.9. May be traced.
+
+    Returns:
+        A transformation that keeps `max_delay` scalars, and needs one `staleness=` for
+        all leaves (a mean is rounded up). Updates keep their dtype.
+
+    Example:
+        >>> tx = adaptive_1(1.0, 4, share=0.5)
+        >>> state = tx.init(None)
+        >>> for tau in (0, 1, 2, 0, 5):  # 5 is more than the rule can see
+        ...     update, state = tx.update(jnp.ones(()), state, staleness=tau)
+        ...     print(update)
+        -0.5
+        -0.25
+        -0.125
+        -0.5
+        -0.0
+
+    References:
+        Wu, Magnusson, Feyzmahdavian and Johansson, Delay-adaptive step-sizes for
+        asynchronous learning, ICML 2022, arXiv:2202.08550.
+    """
+    checks.check_number("share", share, below=1.0, positive=True)
+
+    def choose(left, tau):
+        del tau
+        return jnp.multiply(share, jnp.maximum(left, 0.0))
+
+    return _within_budget("adaptive_1", budget, max_delay, choose)
+
+
+def adaptive_2(
+    budget: ArrayLike, max_delay: int
+) -> optax.GradientTransformationExtraArgs:
+    """Wu et al., Adaptive 2: the step of a constant delay, or none.
+
+        eta_t = budget / (tau + 1)   if sum_{j=t-tau}^{t-1} eta_j + eta_t <= budget
+        eta_t = 0                    otherwise
+        u    <- -eta_t u
+
+    The step sizes keep to the budget as in `adaptive_1`. At a constant delay every step
+    is budget / (tau + 1), as soon as the history is that old.
+
+    Put this rule in place of the learning rate, as `adaptive_1`.
+
+    Args:
+        budget: the most that the step sizes may sum to, positive. May be traced.
+        max_delay: the number of past step sizes kept, in steps. Static. A gradient with
+            a larger staleness has no step.
+
+    Returns:
+        A transformation that keeps `max_delay` scalars, and needs one `staleness=` for
+        all leaves (a mean is rounded up). Updates keep their dtype.
+
+    Example:
+        >>> tx = adaptive_2(1.0, 4)
+        >>> state = tx.init(None)
+        >>> for tau in (1, 1, 1, 3, 0, 1):  # 3: the three steps before it use it all
+        ...     update, state = tx.update(jnp.ones(()), state, staleness=tau)
+        ...     print(update)
+        -0.5
+        -0.5
+        -0.5
+        -0.0
+        -1.0
+        -0.0
+
+    References:
+        Wu, Magnusson, Feyzmahdavian and Johansson, Delay-adaptive step-sizes for
+        asynchronous learning, ICML 2022, arXiv:2202.08550.
+    """
+
+    def choose(left, tau):
+        # 3 times budget / 3 rounds: what is left may be smaller by some roundings
+        rounding = budget * jnp.finfo(jnp.float32).eps * (tau + 1.0)
+        step = jnp.divide(budget, tau + 1.0)
+        return jnp.where(step <= left + rounding, step, 0.0)
+
+    return _within_budget("adaptive_2", budget, max_delay, choose)
+
+
+def _within_budget(
+    name: str,
+    budget: ArrayLike,
+    max_delay: int,
+    choose: Callable[[jax.Array, jax.Array], jax.Array],
+) -> optax.GradientTransformationExtraArgs:
+    """A step size, chosen from the budget that is left and the staleness."""
+    checks.check_number("budget", budget, positive=True)
+    max_delay = checks.check_bound("max_delay", max_delay)
+
+    def init_fn(params):
+        del params
+        return BudgetState(jnp.zeros(max_delay, jnp.float32))
+
+    def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
+        del params, extra_args
+        updates, tau = _with_one_staleness(name, updates, staleness)
+        tau = jnp.ceil(tau)
+        used = jnp.where(
+            jnp.arange(max_delay, dtype=jnp.float32) < tau, state.recent, 0.0
+        ).sum()
+        step = jnp.asarray(choose(jnp.subtract(budget, used), tau), jnp.float32)
+        step = jnp.where(tau <= max_delay, step, 0.0)
+        recent = jnp.concatenate([step[None], state.recent])[:max_delay]
+        return dtypes.scaled(-step, updates), BudgetState(recent)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def _with_one_staleness(
+    needed_by: str, updates: Any, staleness: ArrayLike | None
+) -> tuple[Any, jax.Array]:
+    """The gradients and the staleness of all leaves, float32 []."""
+    updates, tau = ages.take(needed_by, updates, staleness)
+    if not trees.is_leaf(tau):
+        raise TypeError(
+            f"`staleness` handed to `{needed_by}` must be one number for all leaves,"
+            f" got {staleness!r}: give each part of the parameters a rule and a delay"
+            " of its own, with optax.partition."
+        )
+    return updates, tau.astype(jnp.float32)

@@ -1,0 +1,16 @@
+"""The ages of gradients that a rule needs, which may be means."""
+
+from typing import Any
+
+from delayjax._src.ground import extras
+
+WRAP = "wrap the whole chain, `delayed(optax.chain(...), delay)`"
+"""What supplies them: the remedy of an error."""
+
+
+def take(
+    needed_by: str, updates: Any, staleness: Any, remedy: str = WRAP
+) -> tuple[Any, Any]:
+    """The gradients and their staleness, or an error that says what lacks."""
+    extras.require(staleness, "staleness", needed_by, remedy)
+    return extras.take_staleness(needed_by, updates, staleness, mean=True)

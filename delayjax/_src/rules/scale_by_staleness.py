@@ -1,0 +1,65 @@
+"""Multiplies updates by a law of their staleness.
+
+The place of a law in a chain decides its effect. After the optimizer it scales the
+step, as the papers mean it. Before the optimizer it weights gradients. A scale-free
+optimizer (Adam, Lion, Muon) removes such a weight if the staleness is constant.
+"""
+
+import jax
+import optax
+
+from delayjax._src.ground import checks, dtypes, extras, trees
+from delayjax._src.rules import ages, modulation
+
+_WRAP = (
+    f"{ages.WRAP}; `delayed(optax.identity(), delay)` beside it in a chain hands"
+    " nothing to it"
+)
+
+
+def scale_by_staleness(law: extras.Law) -> optax.GradientTransformationExtraArgs:
+    """Multiplies updates by a law of their staleness.
+
+        u <- law(tau) * u
+
+    Args:
+        law: staleness -> factor, for example `inverse` or `polynomial(0.5)`. The
+            staleness is int32 [], or float32 [] where it is a mean, and may be traced:
+            write `jnp.where` and no `if`. With a tree of staleness, a factor per leaf.
+
+    Returns:
+        A transformation without state, which needs `staleness=` in `update`. Updates
+        keep their dtype.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> tx = scale_by_staleness(modulation.inverse)
+        >>> tx.update(jnp.ones(2), tx.init(None), staleness=4)[0]
+        Array([0.25, 0.25], dtype=float32)
+
+    References:
+        Zhang, Gupta, Lian and Liu, Staleness-aware async-SGD, IJCAI 2016,
+        arXiv:1511.05950.
+    """
+    if not callable(law) or any(law is make for make in modulation.MAKERS):
+        name = getattr(law, "__name__", "inverse")
+        remedy = f"{name}(...)" if callable(law) else "inverse"
+        raise TypeError(
+            f"`law` must be a function of the staleness, got {law!r}: write for example"
+            f" modulation.{remedy}."
+        )
+
+    def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
+        del params, extra_args
+        name = "scale_by_staleness"
+        updates, staleness = ages.take(name, updates, staleness, _WRAP)
+        factors = jax.tree.map(
+            lambda tau: checks.as_scalar("law(staleness)", law(tau)), staleness
+        )
+        updates = jax.tree.map(
+            lambda update, factor: dtypes.times(factor, update),
+            *(updates, trees.broadcast("staleness", factors, updates)),
+        )
+        return updates, state
+
+    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update_fn)

@@ -1,0 +1,213 @@
+"""The gradients of one update: taken in chunks, each at its version, and added up."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from delayjax._src.cluster.trace import Arrivals
+from delayjax._src.ground import dtypes, refusal, xla
+from delayjax._src.training import gradients, model_states, sums, versions
+from delayjax._src.training.state import Plan, ReplayState, newest
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What the gradients of one update have in common."""
+
+    plan: Plan
+    state: ReplayState
+    key: jax.Array  # of the update
+    arrivals: Arrivals
+    batches: Any  # leaves [K, ...]
+    shared: versions.Version | None = None  # where all are of one version
+
+    def read(self, age: jax.Array, key: jax.Array) -> versions.Version:
+        """The version of `age` rows ago."""
+        how = {"depth": self.plan.depth, "spread": self.plan.read_spread}
+        kept = self.state.versions
+        return versions.read(kept, newest(self.state), age, key, **how)
+
+
+class Gathered(NamedTuple):
+    """The sums of an update so far."""
+
+    total: Any  # of the gradients used; or the aggregation's state
+    metrics: Any  # of all gradients that are there
+    model_state: Any  # the mean over the gradients used
+    ages: jax.Array  # of the gradients used, else -1, int32 [K]
+    there: jax.Array  # the number of gradients, int32 []
+    used: jax.Array  # the number of gradients used, int32 []
+    each_state: Any
+
+
+class _Chunk(NamedTuple):
+    """The slots of an update that are taken at once."""
+
+    begin: Any  # the first slot that is new, int32 []
+    first: jax.Array  # the first slot, int32 []
+    there: jax.Array  # whether a slot is new and has a gradient, bool [c]
+    ages: jax.Array  # in rows of the trace, 0 where there is no gradient, int32 [c]
+    workers: jax.Array  # int32 [c]
+    given: tuple[Any, jax.Array]  # batches and keys, leaves [c, ...]
+
+
+def gather(row: Row) -> Gathered:
+    """The sums over all gradients of an update."""
+    plan, state = row.plan, row.state
+    batch = jax.tree.map(lambda leaf: leaf[0], row.batches)
+    one = gradients.check(plan.grad_fn, state.params, batch, row.key, state.model_state)
+    zero, is_sum = jnp.zeros((), jnp.int32), plan.aggregation is None
+    nothing = Gathered(
+        total=dtypes.wide_zeros(state.params) if is_sum else state.aggregation_state,
+        metrics=dtypes.wide_zeros(one.metrics),
+        model_state=model_states.none(state.model_state),
+        ages=jnp.full(plan.width, -1, jnp.int32),
+        there=zero,
+        used=zero,
+        each_state=state.each_state,
+    )
+    add = functools.partial(_add, row, is_loss(one.metrics))
+    if plan.chunk == plan.width:
+        return add(0, nothing)
+    there = plan.width if plan.full else (row.arrivals.staleness >= 0).sum()
+    return jax.lax.fori_loop(0, -(-there // plan.chunk), add, nothing)
+
+
+def _add(row: Row, has_loss: bool, block: Any, gathered: Gathered) -> Gathered:
+    """Takes the gradients of a chunk, each at its version, and adds them."""
+    plan, chunk = row.plan, _cut(row, block)
+    at = _read(row, chunk) if row.shared is None else row.shared
+    taken = _take(row, at, chunk)
+    numbered = jax.tree.leaves(at.number)
+    # of a shared version one age for all
+    ages = row.state.version - at.number if numbered else chunk.ages
+    ages = jnp.where(chunk.there, ages, -1)
+    values, used, each_state = taken.gradients, chunk.there, gathered.each_state
+    if plan.each is not None:
+        told = {"staleness": jnp.maximum(ages, 0), "worker": chunk.workers}
+        if has_loss:
+            told["value"] = taken.metrics
+        rows = values, used, told
+        values, used, each_state = _each(row, plan.each, at, each_state, rows)
+    if plan.aggregation is None:
+        uses_all = plan.dense and not refusal.refuses(row.state.each_state)
+        total = sums.add(gathered.total, values, None if uses_all else used)
+    else:
+        workers = jnp.where(used, chunk.workers, -1)
+        total = plan.aggregation.add(gathered.total, values, workers)
+    there = None if plan.dense else chunk.there
+    return Gathered(
+        total=total,
+        metrics=sums.add(gathered.metrics, taken.metrics, there),
+        model_state=model_states.add(
+            gathered.model_state, gathered.used, taken.model_state, used
+        ),
+        ages=_placed(plan, chunk, jnp.where(used, ages, -1), gathered.ages),
+        there=gathered.there + chunk.there.sum(dtype=jnp.int32),
+        used=gathered.used + used.sum(dtype=jnp.int32),
+        each_state=each_state,
+    )
+
+
+def _cut(row: Row, block: Any) -> _Chunk:
+    """The slots of a block."""
+    size = row.plan.chunk
+    begin = block * size
+    # the last chunk begins early, so as not to reach beyond the row
+    first = jnp.minimum(begin, row.plan.width - size)
+    slots = first + jnp.arange(size)
+    staleness, workers, batches = jax.tree.map(
+        lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size),
+        (row.arrivals.staleness, row.arrivals.worker, row.batches),
+    )
+    there = (staleness >= 0) & (slots >= begin)
+    ages = jnp.maximum(staleness, 0)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(row.key, slots)
+    return _Chunk(begin, first, there, ages, workers, (batches, keys))
+
+
+def _read(row: Row, chunk: _Chunk) -> versions.Version:
+    """The version of each gradient, leaves [c, ...]."""
+    _, keys = chunk.given
+    if row.plan.chunk == 1:
+        return _of_one(row.read, chunk.ages, keys)
+    return xla.each_in_turn(row.read, chunk.ages, keys)
+
+
+def _take(row: Row, at: versions.Version, chunk: _Chunk) -> gradients.Taken:
+    """The gradients of a chunk, leaves [c, ...]."""
+
+    def take(params, given):
+        batch, key = given
+        model_state = row.state.model_state
+        return gradients.take(row.plan.grad_fn, params, batch, key, model_state)
+
+    if row.plan.shared:
+        each, given = functools.partial(take, at.params), (chunk.given,)
+    else:
+        each, given = take, (at.params, chunk.given)
+    return _of_one(each, *given) if row.plan.chunk == 1 else jax.vmap(each)(*given)
+
+
+def _of_one(function: Callable[..., Any], *given: Any) -> Any:
+    """`vmap` of a function over a single row, as a plain call."""
+    only = jax.tree.map(lambda leaf: leaf[0], given)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], function(*only))
+
+
+def _each(
+    row: Row,
+    each: optax.GradientTransformationExtraArgs,
+    at: versions.Version,
+    each_state: Any,
+    rows: tuple[Any, jax.Array, dict[str, Any]],
+) -> tuple[Any, jax.Array, Any]:
+    """The gradients after `each`, in order, whether each is used, and the state."""
+    values, there, told = rows
+    update = functools.partial(each.update, params=row.state.params)
+    if row.plan.shared:
+        update = functools.partial(update, stale_params=at.params)
+    else:
+        told = told | {"stale_params": at.params}
+
+    def one(state, of_one):
+        value, there, told = of_one
+        value, new_state = update(value, state, **told)
+        used = there
+        if refusal.refuses(new_state):
+            used &= refusal.was_applied(new_state)
+        if not row.plan.dense:
+            new_state = optax.tree.where(there, new_state, state)
+        return new_state, (value, used)
+
+    rows = values, there, told
+    if jax.tree.leaves(each_state):
+        each_state, (values, used) = jax.lax.scan(one, each_state, rows)
+    else:  # without a state the order does not matter
+        alone = jax.vmap(functools.partial(one, each_state))
+        each_state, (values, used) = alone(rows)
+    value = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], values))
+    gradients.check_shapes("each", "gradients", value, row.state.params)
+    return values, used, each_state
+
+
+def _placed(plan: Plan, chunk: _Chunk, ages: jax.Array, before: Any) -> jax.Array:
+    """The ages of all slots, int32 [K], with those of a chunk.
+
+    By a gather: a write to the slots would be a scatter in a grid.
+    """
+    place = jnp.arange(plan.width) - chunk.first
+    is_here = (place >= chunk.begin - chunk.first) & (place < plan.chunk)
+    return jnp.where(is_here, ages[place], before)
+
+
+def is_loss(metrics: Any) -> bool:
+    """Whether metrics are one real number, as `jax.value_and_grad` returns it."""
+    if not jax.tree_util.all_leaves([metrics]) or jnp.shape(metrics):
+        return False
+    return jnp.issubdtype(jnp.result_type(metrics), jnp.floating)

@@ -1,0 +1,85 @@
+"""What a server carries along a trace, and the plan by which it trains."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from delayjax._src.cluster.aggregation import Aggregation
+from delayjax._src.ground import checks, donation, refusal
+from delayjax._src.history import ring as rings
+from delayjax._src.history import wrapped
+from delayjax._src.training import versions
+from delayjax._src.training.gradients import GradFn
+
+
+class ReplayState(NamedTuple):
+    """State of `replay`, complete for a checkpoint."""
+
+    params: Any
+    model_state: Any  # the server's newest; None where the model has none
+    version: jax.Array  # updates that were applied, int32 []
+    versions: rings.Ring  # the last `Version`s; `pushed` counts refused updates too
+    opt_state: Any
+    each_state: Any
+    aggregation_state: Any
+    key: jax.Array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The static part of a replay."""
+
+    grad_fn: GradFn
+    tx: optax.GradientTransformationExtraArgs
+    depth: int  # the largest staleness, in updates
+    width: int  # the most gradients of an update, K
+    chunk: int = 1  # gradients taken at once
+    full: bool = False  # every update has K gradients
+    shared: bool = False  # the gradients of an update are of one version
+    divisor: int | None = None  # None where it is not the same for all updates
+    each: optax.GradientTransformationExtraArgs | None = None
+    aggregation: Aggregation | None = None
+    read_spread: float = 0.0
+
+    @property
+    def dense(self) -> bool:
+        """Whether every slot of every chunk holds a gradient of its own."""
+        return self.full and self.width % self.chunk == 0
+
+
+def begin(
+    plan: Plan, params: Any, key: jax.Array, *, model_state: Any = None
+) -> ReplayState:
+    """The state before the first update."""
+    checks.check_key("key", key)
+    start = params, model_state, key
+    params, model_state, key = jax.tree.map(donation.copied, start)
+    state = ReplayState(
+        params=params,
+        model_state=model_state,
+        version=jnp.zeros((), jnp.int32),
+        versions=rings.init((), plan.depth + 1),
+        opt_state=plan.tx.init(params),
+        each_state=plan.each.init(params) if plan.each else (),
+        aggregation_state=plan.aggregation.init(params) if plan.aggregation else (),
+        key=key,
+    )
+    refusal.check_place("tx", state.opt_state)
+    refusal.check_place("each", state.each_state, alone=False)
+    if plan.depth:
+        wrapped.check_late("tx", state.opt_state)
+        wrapped.check_late("each", state.each_state)
+    empty = rings.init(versions.kept(newest(state), plan.depth), plan.depth + 1)
+    return donation.unshared(state._replace(versions=empty))
+
+
+def newest(state: ReplayState) -> versions.Version:
+    """The newest version, numbered where a rule refuses some gradients.
+
+    Without such a rule every row of the trace makes a version.
+    """
+    is_numbered = refusal.refuses((state.opt_state, state.each_state))
+    return versions.Version(state.params, state.version if is_numbered else ())

@@ -1,0 +1,162 @@
+"""One update of a server: the gradients of a row of a trace, each at its version."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from delayjax._src.cluster.trace import Arrivals
+from delayjax._src.ground import refusal, trees
+from delayjax._src.history import ring as rings
+from delayjax._src.training import chunks, gradients, model_states, sums, versions
+from delayjax._src.training.state import Plan, ReplayState, newest
+
+
+class ReplayReport(NamedTuple):
+    """The report of an update."""
+
+    metrics: Any  # the mean over the gradients that arrived
+    staleness: jax.Array  # the mean over the gradients used, in updates, float32 []
+    gradients: jax.Array  # the number of gradients used, int32 []
+    ages: jax.Array  # the staleness of each gradient, -1: not used, int32 [K]
+
+
+def update(
+    plan: Plan, state: ReplayState, arrived: tuple[Arrivals, Any]
+) -> tuple[ReplayState, ReplayReport]:
+    """One update of the server."""
+    arrivals, batches = arrived
+    _check_width(plan.width, arrivals, batches)
+    versions.check_depth(state.params, state.versions, plan.depth)
+    step = state.versions.pushed
+    # write, then read: a read of the old buffer would copy the whole ring
+    pushed = rings.push(state.versions, versions.kept(newest(state), plan.depth))
+    state = state._replace(versions=pushed)
+    key = jax.random.fold_in(state.key, step)
+    row = chunks.Row(plan, state, key, arrivals, batches)
+    if plan.shared:
+        age = jnp.maximum(arrivals.staleness[0], 0)
+        shared = row.read(age, jax.random.fold_in(key, 0))
+        row = dataclasses.replace(row, shared=shared)
+    gathered = chunks.gather(row)
+    report = _counted(gathered)
+    direction, aggregation_state = _direction(row, gathered)
+    told = _told(row, report, chunks.is_loss(gathered.metrics))
+    updates, opt_state = plan.tx.update(
+        direction, state.opt_state, state.params, **told
+    )
+    gradients.check_shapes("tx", "updates", updates, state.params)
+    after = state._replace(
+        params=optax.apply_updates(state.params, updates),
+        model_state=model_states.rounded(gathered.model_state, state.model_state),
+        version=state.version + 1,
+        opt_state=opt_state,
+        each_state=gathered.each_state,
+        aggregation_state=aggregation_state,
+    )
+    after, report = _without_refused(state, after, gathered, report)
+    oldest = jnp.minimum(step - state.versions.first, plan.depth)
+    is_kept = (arrivals.staleness <= oldest).all()
+    return after, _nan_unless(is_kept, report)
+
+
+def _counted(gathered: chunks.Gathered) -> ReplayReport:
+    """The means over the gradients of an update, and how many are used."""
+    total_age = jnp.maximum(gathered.ages, 0).sum(dtype=jnp.int32)
+    mean_age = total_age / jnp.maximum(gathered.used, 1)
+    return ReplayReport(
+        metrics=sums.over(gathered.metrics, jnp.maximum(gathered.there, 1)),
+        staleness=mean_age.astype(jnp.float32),
+        gradients=gathered.used,
+        ages=gathered.ages,
+    )
+
+
+def _direction(row: chunks.Row, gathered: chunks.Gathered) -> tuple[Any, Any]:
+    """The mean gradient, or what the aggregation makes, and the aggregation's state."""
+    plan, state = row.plan, row.state
+    if plan.aggregation is not None:
+        direction, aggregation_state = plan.aggregation.finish(gathered.total)
+        gradients.check_shapes("aggregation", "a direction", direction, state.params)
+        return direction, aggregation_state
+    divisor = row.arrivals.divisor if plan.divisor is None else plan.divisor
+    if refusal.refuses(state.each_state):  # the share of the gradients used
+        there, used = (jnp.maximum(n, 1) for n in (gathered.there, gathered.used))
+        divisor = divisor * used.astype(jnp.float32) / there.astype(jnp.float32)
+    mean = jax.tree.map(
+        lambda total, leaf: (total / divisor).astype(leaf.dtype),
+        *(gathered.total, state.params),
+    )
+    return mean, state.aggregation_state
+
+
+def _told(row: chunks.Row, report: ReplayReport, has_loss: bool) -> dict[str, Any]:
+    """What the optimizer is told of the gradients of an update."""
+    told: dict[str, Any] = {"staleness": report.staleness}
+    if row.shared is not None:
+        told["staleness"] = jnp.maximum(report.ages.max(), 0)  # one age for all
+        told["stale_params"] = row.shared.params
+    if row.plan.width == 1:
+        told["worker"] = row.arrivals.worker[0]
+    if has_loss:
+        told["value"] = report.metrics
+    return told
+
+
+# of the state: what an update makes, and what else it moves
+_MADE = ("params", "model_state", "version", "aggregation_state")
+_MOVED = (*_MADE, "opt_state")
+
+
+def _without_refused(
+    before: ReplayState,
+    after: ReplayState,
+    gathered: chunks.Gathered,
+    report: ReplayReport,
+) -> tuple[ReplayState, ReplayReport]:
+    """The state and the report, where rules refused some of the gradients."""
+    opt_state = after.opt_state
+    if refusal.refuses(before.each_state):
+        has_some = (gathered.used > 0) | (gathered.there == 0)
+        after = _moved_where(has_some, after, before, *_MOVED)
+    if refusal.refuses(opt_state):
+        applied = refusal.was_applied(opt_state)
+        # the rule has kept the optimizer, and its memory moves
+        after = _moved_where(applied, after, before, *_MADE)
+        report = report._replace(
+            staleness=jnp.where(applied, report.staleness, 0.0),
+            gradients=jnp.where(applied, report.gradients, 0),
+            ages=jnp.where(applied, report.ages, -1),
+        )
+    return after, report
+
+
+def _moved_where(
+    moves: jax.Array, after: ReplayState, before: ReplayState, *names: str
+) -> ReplayState:
+    """`after`, with these parts as they were before where nothing moves."""
+    new, old = ({n: getattr(state, n) for n in names} for state in (after, before))
+    return after._replace(**optax.tree.where(moves, new, old))
+
+
+def _nan_unless(is_kept: jax.Array, report: ReplayReport) -> ReplayReport:
+    """The report; nan unless all versions that were read are kept."""
+    metrics, staleness = jax.tree.map(
+        lambda mean: jnp.where(is_kept, mean, jnp.nan),
+        (report.metrics, report.staleness),
+    )
+    return report._replace(metrics=metrics, staleness=staleness)
+
+
+def _check_width(width: int, arrivals: Arrivals, batches: Any) -> None:
+    leaves = {"arrivals": arrivals.staleness, "batches": batches}
+    for path, leaf in jax.tree.leaves_with_path(leaves):
+        if jnp.shape(leaf)[:1] != (width,):
+            raise ValueError(
+                "An update's `arrivals` and `batches` must have a leading axis of"
+                f" {width}, the most gradients of an update in the trace, got shape"
+                f" {jnp.shape(leaf)} at {trees.path_name(path)}: scan `step` over"
+                f" trace.arrivals(start, stop, width={width})."
+            )

@@ -1,0 +1,115 @@
+"""DASA against a loop in numpy, and on TD(0): its rate follows the mean delay."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import delayjax as dj
+from tests.rules.drawn import SEEDS, STEPS, moved_rows, updates_of
+from tests.support import markov
+
+
+@SEEDS
+def test_dasa_is_the_papers_loop(seed):
+    """x_{t+1} = x_t - eta (1/P) sum_i 1{||x_t - x_{t-tau_i}|| <= eps} g_i."""
+    grads, staleness, params, stale = moved_rows(seed)
+    eta, reach = 0.2, 8.0
+    ours, state = updates_of(
+        dj.step_sizes.dasa(eta, reach), grads, staleness, params, stale
+    )
+    theirs, dropped = [], 0
+    for g, x, y in zip(grads, params, stale, strict=True):
+        near = np.linalg.norm(x - y) <= reach * eta
+        theirs.append(g if near else np.zeros(3))
+        dropped += not near
+    assert 10 < dropped < STEPS - 10
+    np.testing.assert_array_equal(ours, theirs)
+    assert state.dropped == dropped
+
+
+def test_the_threshold_of_dasa_follows_a_schedule():
+    tx = dj.step_sizes.dasa(lambda step: 1.0 / (1 + step), 1.0)
+    x, state, kept = jnp.zeros(()), tx.init(None), []
+    for _ in range(4):  # a move of 0.4 is within 1, 1/2; not within 1/3, 1/4
+        update, state = tx.update(jnp.ones(()), state, x, stale_params=x + 0.4)
+        kept.append(float(update))
+    assert kept == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_dasa_drops_a_nan():
+    tx, x = dj.step_sizes.dasa(0.1, 1.0), jnp.zeros(2)
+    update, _ = tx.update(x + jnp.nan, tx.init(x), x, stale_params=x + 1.0)
+    assert (update == 0).all()
+
+
+# DASA on TD(0): the rate follows the mean delay
+
+ETA, START, CLOSE, TD_STEPS, LARGEST = 0.2, 5000.0, 10.0, 5000, 500
+
+
+def rare(largest, mean=5):
+    """Delays of `largest`, so rare that their mean is 5, and of 0 otherwise."""
+    late = np.random.default_rng(0).random(TD_STEPS) < mean / largest
+    return np.where(late, largest, 0)
+
+
+def steps_until_close(rule, delays, seed):
+    """The step from which on TD(0) stays near its fixed point, [] for each delays."""
+    seen = markov.walk(seed, TD_STEPS)
+    rows = jnp.asarray(seen.features), jnp.asarray(seen.next_features), seen.rewards
+    start = jnp.asarray(seen.solution + START, jnp.float32)
+
+    def errors(delays):
+        tx = dj.delayed(
+            optax.chain(rule, optax.sgd(ETA)),
+            lambda step: delays[step],
+            max_delay=LARGEST,
+            keep_params=True,
+        )
+
+        def step(carry, row):
+            x, state = carry
+            updates, state = tx.update(markov.gradient(x, *row), state, x)
+            x = optax.apply_updates(x, updates)
+            return (x, state), jnp.linalg.norm(x - seen.solution)
+
+        return jax.lax.scan(step, (start, tx.init(start)), rows)[1]
+
+    far = np.asarray(jax.jit(errors)(jnp.asarray(delays))) > CLOSE
+    return int(np.flatnonzero(far)[-1]) + 1
+
+
+def total(rule, delays):
+    return sum(steps_until_close(rule, delays, seed) for seed in (1, 2, 3))
+
+
+def test_the_rate_of_dasa_follows_the_mean_delay_and_plain_td_follows_the_largest():
+    rule, plain = dj.step_sizes.dasa(ETA, 20.0), optax.identity()
+    always_5 = np.full(TD_STEPS, 5)
+    bounded = total(rule, always_5)
+    for largest in (50, LARGEST):
+        assert abs(rare(largest).mean() - 5) < 1
+        assert total(rule, rare(largest)) <= bounded
+    # where nearly all gradients are fresh, no late one does harm
+    assert total(rule, rare(LARGEST)) < 1.2 * total(plain, np.zeros(TD_STEPS, int))
+    assert total(plain, rare(LARGEST)) > 2 * total(plain, always_5)
+
+
+def test_the_steps_of_dasa_grow_with_the_mean_delay():
+    """At a constant delay it takes one gradient, then drops those that missed it."""
+    rule = dj.step_sizes.dasa(ETA, 20.0)
+    fresh, late, later = (total(rule, np.full(TD_STEPS, d)) for d in (0, 5, 10))
+    assert 2 * fresh < late < 6 * fresh
+    assert late < later < 3 * late
+
+
+def test_the_fixed_point_of_td_is_where_its_gradients_vanish_in_the_mean():
+    seen = markov.walk(1, 20_000)
+    grads = jax.vmap(markov.gradient, (None, 0, 0, 0))(
+        jnp.asarray(seen.solution, jnp.float32),
+        *(seen.features, seen.next_features, seen.rewards),
+    )
+    error = np.std(grads, axis=0) / np.sqrt(len(grads))
+    assert (np.abs(np.mean(grads, axis=0)) < 4 * error).all()
+    assert (np.abs(np.mean(grads, axis=0)) < 0.05).all()

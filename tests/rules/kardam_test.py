@@ -1,0 +1,311 @@
+"""Kardam against a server written from the paper's pseudocode, in plain Python."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+from tests.rules.liars import (
+    FILTERS,
+    START,
+    STEPS,
+    TREE,
+    Run,
+    on_workers,
+    scaled,
+    train,
+    trained,
+)
+from tests.support.cases import shortened
+
+
+def kardam_server(run, *, workers, attackers, window, patience, every):
+    """Damaskinos et al.; x moves by the mean of `every` gradients accepted."""
+    xs, accepted, velocity = [START], [], np.zeros(3)
+    coefficients = [[] for _ in range(workers)]
+    sent = {}  # worker: its last gradient and the model of it
+    took = []  # (worker, gradient, the server's model before), accepted
+    refused = 0  # by the Lipschitz filter, in a row
+    move, waiting = 0.0, []
+    for t in range(STEPS):
+        x, p = xs[t], run.workers[t]
+        model = xs[t - run.staleness[t]]
+        g = run.gradient(t, model)
+        if p in sent and (model != sent[p][1]).any():
+            rise = np.linalg.norm(g - sent[p][0])
+            coefficients[p].append(rise / np.linalg.norm(model - sent[p][1]))
+        sent[p] = g, model
+
+        largest = sorted(max(own[-window:]) for own in coefficients if own)
+        if took and (x != took[-1][2]).any():
+            move = np.linalg.norm(x - took[-1][2])
+        smooth = True
+        if largest and move > 0:
+            share = (workers - attackers) / workers
+            limit = largest[int(np.ceil(share * len(largest) - 1e-9)) - 1]
+            smooth = np.linalg.norm(g - took[-1][1]) / move <= limit
+        recent = [worker for worker, *_ in took[len(took) - 2 * attackers :]]
+        if len(took) < 2 * attackers:
+            recent = [worker for worker, *_ in took]
+        seldom = p not in recent
+
+        if seldom and (smooth or refused >= patience):
+            took.append((p, g, x))
+            refused = 0
+            waiting.append(g)
+            if len(waiting) == every:
+                velocity = 0.5 * velocity + sum(waiting) / every
+                x, waiting = x - 0.1 * velocity, []
+            xs.append(x)
+            accepted.append(True)
+        else:
+            refused += seldom
+            xs.append(x)
+            accepted.append(False)
+    return np.array(xs[1:]), accepted
+
+
+@pytest.mark.parametrize("seed", shortened([1, 2, 3], 1))
+@pytest.mark.parametrize(
+    ("workers", "attackers", "window", "patience", "every"),
+    [(4, 1, 26, None, 1), (7, 2, 3, 2, 1), (5, 0, 1, None, 1), (5, 1, 2, None, 3)],
+)
+def test_kardam_is_the_papers_server(seed, workers, attackers, window, patience, every):
+    run = Run(seed, workers, liars=attackers)
+    optimizer = optax.sgd(0.1, momentum=0.5)
+    tx = dj.kardam(
+        optax.MultiSteps(optimizer, every) if every > 1 else optimizer,
+        workers=workers,
+        attackers=attackers,
+        window=window,
+        patience=patience,
+    )
+    ours, accepted, state = train(run, tx)
+    theirs, accepted_by_theirs = kardam_server(
+        run,
+        workers=workers,
+        attackers=attackers,
+        window=window,
+        patience=patience or workers,
+        every=every,
+    )
+    assert accepted == accepted_by_theirs
+    assert 0.1 * STEPS < sum(accepted) < 0.9 * STEPS  # both happen
+    # float32: a hundred steps' rounding, where refused lies of size 30 are no part
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=3e-5)
+    in_row = accepted[::-1].index(True)
+    assert (state.dropped, state.dropped_in_row) == (accepted.count(False), in_row)
+    assert state.memory.accepted == accepted.count(True)
+
+
+def counted(tx, workers):
+    """How many of the ones that these workers send are accepted."""
+
+    def step(state, worker):
+        updates, state = tx.update(jnp.ones(()), state, worker=worker)
+        return state, updates != 0
+
+    state = tx.init(jnp.ones(()))
+    state, moved = jax.jit(lambda: jax.lax.scan(step, state, jnp.asarray(workers)))()
+    assert state.memory.accepted == moved.sum()
+    return int(state.memory.accepted)
+
+
+@pytest.mark.parametrize(("workers", "attackers"), [(10, 1), (10, 3), (3, 1), (7, 3)])
+def test_the_frequency_filter_accepts_the_share_of_workers_that_are_not_recent(
+    workers, attackers
+):
+    tx = dj.kardam(
+        optax.sgd(1.0), workers=workers, attackers=attackers, lipschitz=False
+    )
+    in_turn = np.arange(2000) % workers
+    assert counted(tx, in_turn) == 2000
+    share = (workers - 2 * attackers) / workers
+    at_random = np.random.default_rng(1).integers(0, workers, 20_000)
+    # after each gradient accepted one waits for another: a geometric number of draws
+    deviation = share * np.sqrt((1 - share) / 20_000)
+    assert abs(counted(tx, at_random) / 20_000 - share) < 5 * deviation
+
+
+def test_of_all_gradients_accepted_in_a_row_the_majority_is_honest():
+    """However often the two attackers send."""
+    tx = dj.kardam(optax.sgd(1.0), workers=5, attackers=2, lipschitz=False)
+    rng = np.random.default_rng(2)
+    workers = rng.choice(5, 3000, p=[0.45, 0.45, 0.04, 0.03, 0.03])
+
+    def step(state, worker):
+        _, new = tx.update(jnp.ones(()), state, worker=worker)
+        return new, new.applied
+
+    _, accepted = jax.lax.scan(step, tx.init(jnp.ones(())), jnp.asarray(workers))
+    accepted = workers[np.asarray(accepted)]
+    assert len(accepted) > 100
+    honest = np.convolve(accepted >= 2, np.ones(5), "valid")
+    assert honest.min() >= 3
+
+
+def test_nearly_all_of_ten_honest_workers_gradients_are_accepted():
+    updates = 2000
+    tx = dj.kardam(optax.sgd(0.05), workers=10, attackers=1)
+    losses, state = trained(tx, updates)
+    # (P - f)/P for each filter by itself is 0.9 and, in turn, 1
+    assert 0.8 * updates < state.memory.accepted < updates
+    assert losses[-500:].mean() < 0.02 * losses[0]
+
+
+def test_an_attack_blows_up_the_plain_optimizer_and_not_kardam():
+    updates, liars = 1000, [2, 5, 8]
+    losses, _ = trained(optax.sgd(0.05), updates, attackers=liars)
+    assert not losses[-1] < 1e6 * losses[0]
+    tx = dj.kardam(optax.sgd(0.05), workers=10, attackers=3)
+    losses, state = trained(tx, updates, attackers=liars)
+    # a lie is accepted before there are coefficients, and after P refusals in a row
+    assert losses.max() < 100 * losses[0] and losses[-1] < 0.1 * losses[0]
+    assert state.dropped_in_row <= 10
+    assert 0.2 * updates < state.memory.accepted < 0.7 * updates
+
+
+def test_a_coefficient_of_zero_is_known():
+    """Gradients that do not change have it; with three of four the quantile is 0."""
+    tx = dj.kardam(
+        optax.sgd(1.0), workers=4, attackers=1, frequency=False, patience=100
+    )
+    x, state = jnp.zeros(()), tx.init(jnp.zeros(()))
+    sent = [(0, 1.0), (1, 1.0), (2, 1.0), (3, 1.0)] * 2 + [(3, 11.0), (0, 2.0)]
+    applied = []
+    for worker, g in sent:
+        g = jnp.asarray(g)
+        updates, state = tx.update(g, state, x, worker=worker, stale_params=x)
+        x = optax.apply_updates(x, updates)
+        applied.append(bool(state.applied))
+    largest = state.memory.lipschitz.coefficients.reshape(4, -1).max(axis=1)
+    np.testing.assert_allclose(largest, [0.25, 0.0, 0.0, 10.0])
+    # |2 - 1| / |x - X| = 1, more than the third smallest of 0, 0, 1/4, 10
+    assert applied == [True] * 8 + [False, False]
+
+
+@pytest.mark.parametrize("patience", [1, 3, 8])
+def test_after_patience_refusals_one_gradient_is_accepted(patience):
+    """Gradients that grow tenfold are refused; but the filter never locks."""
+    tx = dj.kardam(
+        optax.sgd(1e-3), workers=4, attackers=1, frequency=False, patience=patience
+    )
+    x, state = jnp.ones(2), tx.init(jnp.ones(2))
+    accepted = []
+    for t in range(40):
+        g = x * jnp.float32(2.0) ** t
+        updates, new = tx.update(g, state, x, worker=t % 4, stale_params=x)
+        accepted.append(bool(new.applied))
+        assert new.dropped_in_row == (0 if accepted[-1] else state.dropped_in_row + 1)
+        x, state = optax.apply_updates(x, updates), new
+    places = np.flatnonzero(accepted)
+    places = places[places >= 10]  # once all workers have coefficients
+    assert (np.diff(places) == patience + 1).all() and len(places) >= 3
+
+
+def test_a_filter_that_waits_for_a_dead_worker_says_so():
+    tx = dj.kardam(optax.sgd(1.0), workers=3, attackers=1, lipschitz=False)
+    state = tx.init(jnp.ones(()))
+    for t in range(20):  # worker 2 is dead
+        _, state = tx.update(jnp.ones(()), state, worker=t % 2)
+    assert (state.memory.accepted, state.dropped, state.dropped_in_row) == (2, 18, 18)
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("bad", shortened([np.nan, np.inf, 1e30], np.nan, 1e30))
+def test_a_refused_gradient_leaves_every_bit_of_the_inner_state(name, bad):
+    tx = FILTERS[name]
+    state = tx.init(TREE)
+    for worker in range(3):
+        said = {"worker": worker, "stale_params": scaled(worker)}
+        _, state = tx.update(scaled(1.0), state, scaled(worker), **said)
+    before = state
+    for worker in (0, 1, 2, 0, 1, 2):
+        said = {"worker": worker, "stale_params": TREE}
+        updates, state = tx.update(scaled(bad), state, TREE, **said)
+        assert all(not leaf.any() for leaf in jax.tree.leaves(updates))
+    jax.tree.map(np.testing.assert_array_equal, state.inner_state, before.inner_state)
+    assert state.dropped == before.dropped + 6
+    assert state.dropped_in_row == before.dropped_in_row + 6
+    assert all(np.isfinite(x.astype(float)).all() for x in jax.tree.leaves(state))
+
+
+@pytest.mark.parametrize("lipschitz", [True, False])
+def test_a_worker_that_is_not_of_the_cluster_is_refused(lipschitz):
+    tx = dj.kardam(optax.sgd(0.1), workers=3, attackers=1, lipschitz=lipschitz)
+    state = tx.init(TREE)
+    update = jax.jit(tx.update)  # whose workers are unknown when it is traced
+    for stranger in (3, -1):
+        _, after = update(TREE, state, TREE, worker=stranger, stale_params=TREE)
+        assert (after.memory.accepted, after.applied) == (0, False)
+        assert (after.dropped, after.dropped_in_row) == (1, 1)
+        counts = {"dropped": after.dropped, "dropped_in_row": after.dropped_in_row}
+        wanted = state._replace(applied=after.applied, **counts)
+        if lipschitz:
+            seen = after.memory.lipschitz.last_params
+            wanted = optax.tree.set(wanted, last_params=seen)
+        jax.tree.map(np.testing.assert_array_equal, after, wanted)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_a_step_writes_one_gradient_whatever_the_number_of_workers(dtype):
+    params = {"w": jnp.ones(5000, dtype), "b": jnp.ones(3, dtype)}
+
+    def bytes_of(workers):
+        tx = dj.kardam(optax.sgd(0.1), workers=workers, attackers=1)
+
+        def step(params, state, worker):
+            model = jax.tree.map(lambda x: x / 2, params)
+            updates, state = tx.update(
+                params, state, params, worker=worker, stale_params=model
+            )
+            return optax.apply_updates(params, updates), state
+
+        donated = jax.jit(step, donate_argnums=(0, 1))
+        program = donated.lower(params, tx.init(params), jnp.int32(0)).compile()
+        return (
+            program.cost_analysis()["bytes accessed"],
+            program.memory_analysis().temp_size_in_bytes,
+        )
+
+    few, many = np.array(bytes_of(4)), np.array(bytes_of(40))
+    # all workers' gradients would be 36 more; their coefficients are 26 numbers each
+    assert (many - few < 2 * params["w"].nbytes + 36 * 26 * 4 * 10).all()
+
+
+def test_a_server_on_all_workers_is_the_same_simulated_and_on_devices():
+    """Each worker runs the filter over the gradients of all, one after the other."""
+    tx = dj.kardam(optax.sgd(0.1), workers=4, attackers=1)
+
+    def step(state, batch):
+        model = state[0]
+        own = dj.workers.vary(model) - 0.1 * batch
+        mine = jnp.arange(4) == jax.lax.axis_index("workers")
+        gradients = jax.lax.psum(mine[:, None] * own[None], "workers")
+
+        def serve(carry, sent):
+            x, opt_state = carry
+            worker, gradient = sent
+            updates, opt_state = tx.update(
+                gradient, opt_state, x, worker=worker, stale_params=model
+            )
+            return (optax.apply_updates(x, updates), opt_state), None
+
+        return jax.lax.scan(serve, state, (jnp.arange(4), gradients))[0], ()
+
+    x = jnp.asarray(START, jnp.float32)
+    simulated, ran = on_workers(step, (x, tx.init(x)))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), simulated, ran
+    )
+    accepted = ran[1].memory.accepted
+    assert accepted + ran[1].dropped == 24 and accepted > 4
+
+
+@pytest.mark.parametrize("off", [{"frequency": False}, {"attackers": 0}])
+def test_no_leaf_of_a_state_is_empty(off):
+    """Orbax saves none that is."""
+    tx = dj.kardam(optax.sgd(0.1), **{"workers": 3, "attackers": 1} | off)
+    assert all(leaf.size for leaf in jax.tree.leaves(tx.init(TREE)))

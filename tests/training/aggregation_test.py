@@ -1,0 +1,155 @@
+"""Rules in place of the mean: sums by worker, and Ringleader's tables."""
+
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+from tests.training.traces import (
+    TRACES,
+    assert_same,
+    batches_of,
+    bowl,
+    follower,
+    only,
+    rows_of,
+    trace_of,
+)
+
+
+def weighed():
+    """Sums w + 1 times the gradient of worker w."""
+
+    def add(total, gradients, workers):
+        weights = jnp.where(workers < 0, 0.0, workers + 1.0)
+        return total + jnp.tensordot(weights, gradients, axes=1)
+
+    def finish(total):
+        return total, jnp.zeros_like(total)
+
+    return dj.Aggregation(jnp.zeros_like, add, finish)
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+@pytest.mark.parametrize("threshold", [-np.inf, 0.0])
+def test_a_rule_in_place_of_the_mean_is_told_whose_gradients_are_there(
+    threshold, chunk
+):
+    trace = TRACES["with empty updates"]
+    targets = batches_of(trace)["target"]
+    xs = [np.array([1.0, -2.0])]
+    for t, row in enumerate(rows_of(trace)):
+        grads = [xs[v] - targets[t, k] for k, (_, v) in enumerate(row)]
+        weights = [
+            worker + 1 if g[0] > threshold else 0
+            for g, (worker, _) in zip(grads, row, strict=True)
+        ]
+        direction = sum((w * g for w, g in zip(weights, grads, strict=True)), 0 * xs[0])
+        xs.append(xs[-1] - 0.01 * direction)
+    refuse = {"each": only(lambda grads, staleness: grads[0] > threshold)}
+    replay = dj.replay(
+        trace,
+        bowl,
+        optax.sgd(0.01),
+        aggregation=weighed(),
+        chunk=chunk,
+        **(refuse if threshold == 0.0 else {}),
+    )
+    start = jnp.asarray(xs[0], jnp.float32)
+    path, _, _ = follower(replay)(trace, targets, params=start)
+    np.testing.assert_allclose(path, xs[1:], rtol=1e-5, atol=1e-6)
+
+
+# Ringleader's tables
+
+
+def ringleader(order, workers, targets, start, rate):
+    """Maranjyan and Richtarik's server, arrival by arrival (papers B.11).
+
+    Returns the rows (worker, version) of the gradients that were new at each update,
+    and the parameters after it.
+    """
+    xs, reads = [start], [0] * workers
+    table = [[] for _ in range(workers)]
+    surplus = [[] for _ in range(workers)]
+    rows, row, unserved = [], [], set()
+    for worker in order:
+        gradient = xs[reads[worker]] - targets(len(rows), len(row))
+        row.append((worker, reads[worker]))
+        if not unserved:  # first phase: until everybody has delivered
+            table[worker].append(gradient)
+            if not all(table):
+                continue
+            unserved = set(range(workers)) - {worker}
+        elif worker in unserved:
+            table[worker].append(gradient)
+            unserved.remove(worker)
+        else:
+            surplus[worker].append(gradient)
+            continue
+        direction = sum(sum(gs) / len(gs) for gs in table) / workers
+        xs.append(xs[-1] - rate * direction)
+        reads[worker] = len(xs) - 1
+        rows.append(row)
+        row = []
+        if not unserved:
+            table, surplus = surplus, [[] for _ in range(workers)]
+    return rows, xs[1:]
+
+
+@functools.cache
+def target(t, k):
+    return np.random.default_rng((t, k)).normal(size=3)
+
+
+def assert_leads(order, workers, chunk=None):
+    start = np.array([1.0, -2.0, 0.5])
+    rows, xs = ringleader(order, workers, target, start, 0.3)
+    trace = trace_of(rows)
+    targets = np.zeros((*trace.staleness.shape, 3), np.float32)
+    for t, row in enumerate(rows):
+        targets[t, : len(row)] = [target(t, k) for k in range(len(row))]
+    tables = dj.cluster.protocols.ringleader().aggregation(workers)
+    replay = dj.replay(trace, bowl, optax.sgd(0.3), aggregation=tables, chunk=chunk)
+    start = jnp.asarray(start, jnp.float32)
+    path, _, _ = follower(replay)(trace, targets, params=start)
+    np.testing.assert_allclose(path, xs, rtol=1e-5, atol=1e-6)
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("workers", "chunk"), [(1, None), (2, None), (5, None), (3, 2)]
+)
+def test_ringleader_s_tables_are_those_of_its_server(workers, chunk):
+    # the first worker delivers half of the gradients
+    speeds = np.ones(workers)
+    speeds[0] = max(1, workers - 1)
+    order = np.random.default_rng(workers).choice(
+        workers, size=16 * workers, p=speeds / speeds.sum()
+    )
+    rows = assert_leads(order.tolist(), workers, chunk)
+    # or nothing is proven: several rounds, surplus in some
+    assert len(rows) >= 2 * workers
+    assert workers == 1 or max(map(len, rows[1:])) > 1
+
+
+def test_slots_without_a_gradient_leave_ringleader_s_tables_alone():
+    tables = dj.cluster.protocols.ringleader().aggregation(3)
+    state = tables.add(tables.init(jnp.zeros(2)), jnp.ones((2, 2)), jnp.array([0, 2]))
+    nobody = jnp.full((2, 2), jnp.nan), jnp.array([-1, -1])
+    assert_same(tables.add(state, *nobody), state)
+
+
+def test_the_cluster_s_ringleader_hands_its_tables_what_its_server_hands_them():
+    workers = 4
+    cluster = dj.cluster.Cluster(
+        workers, dj.cluster.exponential(1.0), slowdown=[1.0, 1.0, 2.0, 6.0]
+    )
+    protocol = dj.cluster.protocols.ringleader()
+    trace = dj.cluster.simulate(cluster, protocol, 24, seed=1)
+    assert trace.max_staleness <= 2 * workers - 2
+    rows = assert_leads(trace.worker.tolist(), workers)
+    assert rows == rows_of(trace)

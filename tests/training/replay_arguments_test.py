@@ -1,0 +1,201 @@
+"""Arguments of replay that cannot be, each named with its value."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+from tests.training.traces import (
+    KEY,
+    ONE,
+    PARAMS,
+    SGD,
+    TRACES,
+    batches_of,
+    fresh_key,
+    grad_fn,
+    only,
+    pick,
+    shapes_after,
+)
+
+# bad input
+
+SINGLE = TRACES["one by one"]
+
+
+def construct(trace=SINGLE, grad_fn=grad_fn, tx=SGD, **options):
+    return dj.replay(trace, grad_fn, tx, **options)
+
+
+def one_step(grad_fn=grad_fn, width=1, **options):
+    """A step with a batch of `width` gradients, where the trace has one."""
+    batch = {"features": np.zeros((1, width, 3)), "target": np.zeros((1, width, 2))}
+    return shapes_after(construct(grad_fn=grad_fn, **options), SINGLE, batch)
+
+
+def too_long():
+    replay = construct()
+    batches = jax.tree.map(lambda x: np.concatenate([x, x]), batches_of(SINGLE))
+    return replay.run(replay.init(PARAMS, fresh_key()), batches)
+
+
+def row_of_another_width():
+    replay, wide = construct(), TRACES["four"]
+    return shapes_after(replay, wide, batches_of(wide))
+
+
+def state_of_a_shallower_trace():
+    state = jax.eval_shape(construct(ONE["serial"]).init, PARAMS, KEY)
+    inputs = pick((SINGLE.arrivals(0, 1), batches_of(SINGLE)), 0)
+    return jax.eval_shape(construct().step, state, inputs)
+
+
+def norms(updates, params):
+    """One number for all of a leaf's coordinates."""
+    del params
+    return jax.tree.map(jnp.linalg.norm, updates)
+
+
+def integers(params, batch, key):
+    return {}, {**params, "scale": jnp.int32(1)}
+
+
+BAD = {
+    "no optimizer": (lambda: construct(tx=0.1), TypeError, r"`tx` .* got 0\.1"),
+    "an optimizer that pairs late gradients": (
+        lambda: construct(tx=optax.scale_by_lbfgs()).init(PARAMS, KEY),
+        ValueError,
+        r"`tx` must not hold optax's scale_by_lbfgs: .* Use an optimizer that reads",
+    ),
+    "a rule of each that pairs late gradients": (
+        lambda: construct(each=optax.scale_by_lbfgs()).init(PARAMS, KEY),
+        ValueError,
+        r"`each` must not hold optax's scale_by_lbfgs: ",
+    ),
+    "no transformation of each": (
+        lambda: construct(each=dj.modulation.inverse),
+        TypeError,
+        r"`each` .* got <function inverse",
+    ),
+    "a trace deeper than the history": (
+        lambda: construct(max_staleness=SINGLE.max_staleness - 1),
+        ValueError,
+        rf"`trace`.*\b{SINGLE.max_staleness}\b.*`max_staleness`",
+    ),
+    "one of several deeper than the history": (
+        lambda: construct(trace=[TRACES["serial"], SINGLE], max_staleness=1),
+        ValueError,
+        rf"`trace`.*\b{SINGLE.max_staleness}\b.*`max_staleness`",
+    ),
+    "a negative depth": (
+        lambda: construct(max_staleness=-1),
+        ValueError,
+        r"`max_staleness` .* got -1",
+    ),
+    "half a version of depth": (
+        lambda: construct(max_staleness=7.5),
+        TypeError,
+        r"`max_staleness` .* got 7\.5",
+    ),
+    "chunk 0": (lambda: construct(chunk=0), ValueError, r"`chunk` .* got 0"),
+    "chunk -2": (lambda: construct(chunk=-2), ValueError, r"`chunk` .* got -2"),
+    "chunk 1.5": (lambda: construct(chunk=1.5), TypeError, r"`chunk` .* got 1\.5"),
+    **{
+        f"read_spread {bad}": (
+            lambda bad=bad: construct(read_spread=bad),
+            ValueError,
+            rf"`read_spread` .*got {bad}",
+        )
+        for bad in (-0.1, 1.5, np.nan, np.inf)
+    },
+    "a batch of two for one gradient": (
+        lambda: one_step(width=2),
+        ValueError,
+        r"`batches` must have a leading axis of 1, .* got shape \(2, 3\)",
+    ),
+    "a row of another trace": (
+        row_of_another_width,
+        ValueError,
+        r"`arrivals` .* leading axis of 1, .* got shape \(4,\) at .* width=1",
+    ),
+    "a state of a shallower trace": (
+        state_of_a_shallower_trace,
+        ValueError,
+        rf"`state` .* staleness of 0, got a trace of {SINGLE.max_staleness}: .*resize",
+    ),
+    "a rule that answers a number": (
+        lambda: one_step(each=only(lambda grads, staleness: 0.5)),
+        TypeError,
+        r"`accept\(gradients, \.\.\.\)` must be a bool, got float32",
+    ),
+    "a rule that answers a bool for each leaf": (
+        lambda: one_step(each=only(lambda grads, staleness: jnp.ones(3, bool))),
+        ValueError,
+        r"`accept\(gradients, \.\.\.\)` must be a scalar, got shape \(3,\)",
+    ),
+    "a rule of each that is no gradient": (
+        lambda: one_step(each=optax.stateless(norms)),
+        TypeError,
+        r"`each` must return gradients of the parameters' shapes, .*float32\[2\].*'b'",
+    ),
+    "a combination that is no gradient": (
+        lambda: one_step(
+            aggregation=dj.Aggregation(
+                lambda params: (), lambda s, *_: s, lambda s: (jnp.zeros(()), s)
+            )
+        ),
+        TypeError,
+        r"`aggregation` must return a direction of the parameters' shapes",
+    ),
+    "gradients of another tree": (
+        lambda: one_step(grad_fn=lambda p, batch, key: ({}, p["layer"])),
+        (TypeError, ValueError),
+        r"`grad_fn` must .* like the parameters.* for None at",
+    ),
+    "gradients of another shape": (
+        lambda: one_step(grad_fn=lambda p, *_: ({}, {**p, "scale": jnp.zeros(3)})),
+        (TypeError, ValueError),
+        r"`grad_fn` must .* like the parameters.*'scale'",
+    ),
+    "gradients of another type": (
+        lambda: one_step(grad_fn=lambda p, *_: ({}, optax.tree.cast(p, jnp.float32))),
+        (TypeError, ValueError),
+        r"`grad_fn` must .* like the parameters.*'b'",
+    ),
+    "the gradients and the metrics": (
+        lambda: one_step(grad_fn=lambda p, batch, key: (p, jnp.zeros(()))),
+        TypeError,
+        r"`grad_fn` must return \(metrics, gradients\) .* like the parameters",
+    ),
+    "integer gradients": (
+        lambda: one_step(grad_fn=integers),
+        TypeError,
+        r"gradients like the parameters, got int32\[\] for float32\[\] at \['scale'\]",
+    ),
+    "more batches than updates": (
+        too_long,
+        ValueError,
+        r"`batches` must end with the trace, got 28 updates, of which 14 are left",
+    ),
+    "tables of no workers": (
+        lambda: dj.cluster.protocols.ringleader().aggregation(0),
+        ValueError,
+        r"`num_workers` .* got 0",
+    ),
+}
+
+
+def test_fresh_gradients_may_be_paired():
+    """The pairs of L-BFGS are right where no gradient is late."""
+    assert TRACES["serial"].max_staleness == 0
+    construct(trace=TRACES["serial"], tx=optax.scale_by_lbfgs())
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_argument_is_named_with_its_value(name):
+    call, error, message = BAD[name]
+    with pytest.raises(error, match=message):
+        call()
