@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from delayjax import averaging
-from delayjax._src.averaging import racing
+from delayjax._src.averaging import races as racing
 from tests.support.cases import shortened
 
 TREE = {"w": jnp.zeros((3, 2)), "b": jnp.zeros(4)}

@@ -270,7 +270,7 @@ def test_a_simulation_without_an_end_is_refused(monkeypatch):
     ):
         cluster.simulate(spec, static, None, seed=0, seconds=9.0)
     # a time that never comes
-    monkeypatch.setitem(cluster.simulate.__globals__, "_PATIENCE", 2000)
+    monkeypatch.setattr("delayjax._src.cluster.server._PATIENCE", 2000)
     at_once = cluster.Cluster(2, cluster.empirical([0.0]))
     with pytest.raises(ValueError, match=r"`service` lets no time pass.*`k_async`"):
         cluster.simulate(at_once, protocols.k_async(1), None, seed=0, seconds=1.0)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.averaging import center as centers
+from delayjax._src.averaging import orders
 from delayjax._src.ground import checks
 from delayjax._src.history import ring
 
@@ -73,7 +73,7 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
     return Races(max_age, ages=each(age, 0), lost=each(is_lost, 1))
 
 
-def check(lock_free: Any, order: centers.ArrivalOrder | None) -> None:
+def check(lock_free: Any, order: orders.ArrivalOrder | None) -> None:
     """Checks that workers that race visit the center in some order."""
     if lock_free is not None and order is None:
         raise ValueError(

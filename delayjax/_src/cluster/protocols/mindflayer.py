@@ -1,43 +1,12 @@
-"""Servers of optimal time complexity: Rennala and MindFlayer."""
+"""MindFlayer: trials of limited time."""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from delayjax._src.cluster.protocols.bounded import bounded_staleness
 from delayjax._src.cluster.server import Protocol
 from delayjax._src.ground import checks
-
-
-def rennala(batch: int) -> Protocol:
-    """Rennala SGD: a batch of gradients at the current version, from fast workers.
-
-        x_{t+1} = x_t - eta (1/S) sum_{l=1..S} g_l(x_t)
-
-    It is `bounded_staleness(0, batch=S)`: gradients at an older version are dropped. No
-    method has a better time complexity to a gradient of squared norm eps than with
-    S = max(ceil(sigma^2 / eps), 1).
-
-    Args:
-        batch: gradients an update, S; tau = 0.
-
-    Example:
-        >>> from delayjax.cluster import Cluster, constant, simulate
-        >>> cluster = Cluster(2, constant(1.0), slowdown=[1.0, 2.5])
-        >>> trace = simulate(cluster, rennala(2), 3, seed=0)
-        >>> trace.seconds, trace.summary().dropped
-        (array([2., 4., 6.]), 2)
-
-    References:
-        Tyurin and Richtarik, Optimal time complexities, NeurIPS 2023, arXiv:2305.12387.
-    """
-    run = bounded_staleness(0, batch=batch)
-
-    def rule(server):  # of this name in errors
-        run(server)
-
-    return rule
 
 
 def mindflayer(
