@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from delayjax import cluster
+from delayjax._src.cluster import server
 from delayjax.cluster import protocols
 from tests.cluster import oracle
 
@@ -384,7 +385,7 @@ def test_arrivals_that_lead_to_nothing_are_an_error_and_no_endless_loop(
     rule, monkeypatch
 ):
     # a million takes seconds
-    monkeypatch.setattr("delayjax._src.cluster.server._PATIENCE", 20_000)
+    monkeypatch.setattr(server, "_PATIENCE", 20_000)
     # Ringleader goes on collecting from the others when one is gone
     dead = [cluster.Slowdown(1, INF, 20.0)]
     spec = cluster.Cluster(2, cluster.constant(1.0), slowdown=dead)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from delayjax import cluster
+from delayjax._src.cluster import server
 from delayjax.cluster import protocols
 from tests.cluster import oracle
 from tests.cluster.traces import RULES, SEEDS, assert_equal, by_hand, simulate
@@ -270,7 +271,7 @@ def test_a_simulation_without_an_end_is_refused(monkeypatch):
     ):
         cluster.simulate(spec, static, None, seed=0, seconds=9.0)
     # a time that never comes
-    monkeypatch.setattr("delayjax._src.cluster.server._PATIENCE", 2000)
+    monkeypatch.setattr(server, "_PATIENCE", 2000)
     at_once = cluster.Cluster(2, cluster.empirical([0.0]))
     with pytest.raises(ValueError, match=r"`service` lets no time pass.*`k_async`"):
         cluster.simulate(at_once, protocols.k_async(1), None, seed=0, seconds=1.0)

@@ -187,9 +187,7 @@ def test_wider_gradients_than_parameters_need_one_dtype(one_dtype):
     state, update = tx.init(PARAMS), jax.jit(tx.update)
     wide = [jax.tree.map(lambda g: g.astype(jnp.float32), gradients(s)) for s in (0, 1)]
     if not one_dtype:
-        with pytest.raises(
-            ValueError, match=r"got \['float32'\]: cast it, or keep one"
-        ):
+        with pytest.raises(ValueError, match=r"got \['float32'\]: cast it, or keep one"):
             update(wide[0], state, PARAMS)
         return
     for gradient in wide:
