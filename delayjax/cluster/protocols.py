@@ -1,8 +1,8 @@
 """What a server does with the gradients that arrive, by the papers' names.
 
-Each function returns a rule, a loop over a `Server`'s arrivals. Call the function and
-give the result to `simulate`: `simulate(cluster, hardsync(), 100, seed=0)`. A rule of
-your own is any function of a `Server`: give the function itself.
+Each function returns a protocol, a loop over a `Server`'s arrivals. Call the function
+and give the result to `simulate`: `simulate(cluster, hardsync(), 100, seed=0)`. A
+protocol of your own is any function of a `Server`: give the function itself.
 """
 
 from delayjax._src.cluster.protocols.bounded_staleness import (

@@ -273,7 +273,9 @@ def test_a_simulation_without_an_end_is_refused(monkeypatch):
     # a time that never comes
     monkeypatch.setattr(server, "_PATIENCE", 2000)
     at_once = cluster.Cluster(2, cluster.empirical([0.0]))
-    with pytest.raises(ValueError, match=r"`service` lets no time pass.*`k_async`"):
+    with pytest.raises(
+        ValueError, match=r"`service` lets no time pass.*`k_async\(1\)`"
+    ):
         cluster.simulate(at_once, protocols.k_async(1), None, seed=0, seconds=1.0)
     ticking = cluster.Cluster(2, cluster.constant(1e-3))
     trace = cluster.simulate(ticking, protocols.k_async(1), None, seed=0, seconds=2.5)

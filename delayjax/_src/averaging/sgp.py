@@ -46,8 +46,8 @@ def sgp(
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
         peers: the number of other workers that a worker sends to, from 1 to L.
-        participates: step (int32 []) -> whether this worker sends, bool []; a rule for
-            `exchange.partial_mean` can be used. By default all workers send.
+        participates: step (int32 []) -> whether this worker sends, bool []; what
+            `exchange.partial_mean` takes can be used. By default all workers send.
         period: H, local steps from one exchange to the next, at least 1. May be traced.
         axis_name: the workers' axis, one name.
 

@@ -3,7 +3,7 @@
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -12,9 +12,6 @@ import numpy as np
 from delayjax._src.cluster.cluster import Cluster, Communication
 from delayjax._src.cluster.trace import Dropped, Trace
 from delayjax._src.ground.checks import check_integer
-
-Protocol = Callable[["Server"], None]
-"""What the server does with gradients: a loop over the server's arrivals."""
 
 # what happens to a worker's task at an event's time
 _ARRIVES, _FAILS, _IS_SENT, _IS_RECEIVED, _DELIVERS, _REVIVES = range(6)

@@ -1,17 +1,18 @@
 """A protocol that runs on a cluster."""
 
 import math
+from collections.abc import Callable
 from types import FunctionType
 
 from delayjax._src.cluster.cluster import Cluster
-from delayjax._src.cluster.server import Protocol, Server
+from delayjax._src.cluster.server import Server
 from delayjax._src.cluster.trace import Trace
 from delayjax._src.ground import checks
 
 
 def simulate(
     cluster: Cluster,
-    protocol: Protocol,
+    protocol: Callable[[Server], None],
     num_updates: int | None,
     *,
     seed: int,
@@ -61,9 +62,11 @@ def simulate(
 
 
 def _check_protocol(protocol: object) -> None:
-    home, name = (getattr(protocol, a, "") for a in ("__module__", "__qualname__"))
-    makes_one = home.startswith(f"{__package__}.protocols") and "." not in name
-    if not callable(protocol) or (makes_one and isinstance(protocol, FunctionType)):
+    home, name = (getattr(protocol, a, "") for a in ("__module__", "__name__"))
+    makes_one = isinstance(protocol, FunctionType) and home.startswith(
+        f"{__package__}.protocols"
+    )
+    if makes_one or not callable(protocol):
         made = f"protocols.{name}(...)" if makes_one else "protocols.k_async(1)"
         raise TypeError(
             f"`protocol` must be a function of a server, got {protocol!r}: write"
@@ -71,8 +74,6 @@ def _check_protocol(protocol: object) -> None:
         )
 
 
-def _name(protocol: Protocol) -> str:
-    """A protocol's name for messages; a function called `rule` has its factory's."""
-    if hasattr(protocol, "__qualname__"):
-        return protocol.__qualname__.removesuffix(".<locals>.rule").split(".")[-1]
-    return getattr(protocol, "name", repr(protocol))
+def _name(protocol: Callable[[Server], None]) -> str:
+    """A protocol's name for messages: a function's, or the call that made it."""
+    return getattr(protocol, "__name__", repr(protocol))

@@ -3,7 +3,8 @@
 from heapq import heappop, heappush
 from typing import Literal
 
-from delayjax._src.cluster.server import Protocol, Server
+from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.cluster.server import Server
 from delayjax._src.ground import checks
 
 
@@ -23,23 +24,23 @@ def bounded_staleness(
 
     Example:
         >>> from delayjax.cluster import Cluster, exponential, simulate
-        >>> rule = bounded_staleness(4, late="wait")
-        >>> simulate(Cluster(16, exponential(1.0)), rule, 99, seed=0).max_staleness
+        >>> bounded = bounded_staleness(4, late="wait")
+        >>> simulate(Cluster(16, exponential(1.0)), bounded, 99, seed=0).max_staleness
         4
     """
     bound = checks.check_bound("bound", bound)
     batch = checks.check_bound("batch", batch, at_least=1)
-    rules = {"drop": _drop, "restart": _restart, "wait": _wait}
-    if late not in rules:
+    servers = {"drop": _drop, "restart": _restart, "wait": _wait}
+    if late not in servers:
         raise ValueError(f'`late` must be "drop", "restart" or "wait", got {late!r}.')
 
-    def rule(server):
+    def run(server):
         if late == "wait":  # each worker delivers once
             server.check_workers("batch", batch)
         server.start_all()
-        rules[late](server, bound, batch)
+        servers[late](server, bound, batch)
 
-    return rule
+    return Protocol(f"bounded_staleness({bound}, late={late!r}, batch={batch})", run)
 
 
 def _drop(server: Server, bound: int, batch: int) -> None:

@@ -1,6 +1,6 @@
 """Event-triggered upload: a gradient is sent with some probability."""
 
-from delayjax._src.cluster.server import Protocol
+from delayjax._src.cluster.protocol import Protocol
 from delayjax._src.ground.checks import check_share
 
 _RAREST = 1e-5  # probability that a gradient is sent
@@ -29,7 +29,7 @@ def event_triggered(probability: float) -> Protocol:
             " takes 1 / probability arrivals, and their simulation would not end."
         )
 
-    def rule(server):
+    def run(server):
         server.start_all()
         for arrival in server:
             if server.rng.random() < probability:
@@ -39,4 +39,4 @@ def event_triggered(probability: float) -> Protocol:
                 server.drop(arrival)
             server.start(arrival.worker)
 
-    return rule
+    return Protocol(f"event_triggered({probability})", run)

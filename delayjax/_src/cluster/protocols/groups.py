@@ -4,7 +4,8 @@ import itertools
 import math
 from typing import Literal
 
-from delayjax._src.cluster.server import Arrival, Protocol, Server
+from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.cluster.server import Arrival, Server
 from delayjax._src.ground import checks
 
 
@@ -37,7 +38,7 @@ def groups(
     if data not in ("dynamic", "static"):
         raise ValueError(f'`data` must be "dynamic" or "static", got {data!r}.')
 
-    def rule(server):
+    def run(server):
         server.check_workers("num_groups", num_groups)
         left: list[float] = [math.inf] * num_groups
         if data == "static":
@@ -57,7 +58,7 @@ def groups(
                 left[group] -= 1
                 server.start_all(team.members[group] if left[group] else ())
 
-    return rule
+    return Protocol(f"groups({num_groups}, data={data!r})", run)
 
 
 class Teams:

@@ -1,7 +1,7 @@
 """Hardsync: an update waits for all workers."""
 
+from delayjax._src.cluster.protocol import Protocol
 from delayjax._src.cluster.protocols.k_sync import k_sync
-from delayjax._src.cluster.server import Protocol
 
 
 def hardsync() -> Protocol:
@@ -15,7 +15,7 @@ def hardsync() -> Protocol:
         array([1., 2.])
     """
 
-    def rule(server):
+    def run(server):
         k_sync(server.num_workers)(server)
 
-    return rule
+    return Protocol("hardsync()", run)

@@ -1,11 +1,12 @@
 """MindFlayer: trials of limited time."""
 
 import math
+import reprlib
 from collections.abc import Sequence
 
 import numpy as np
 
-from delayjax._src.cluster.server import Protocol
+from delayjax._src.cluster.protocol import Protocol
 from delayjax._src.ground import checks
 
 
@@ -25,8 +26,8 @@ def mindflayer(
         allotted_seconds: c_i, for a trial: one number for all workers or P.
 
     Returns:
-        The rule. The trace's `divisor` is B, with p_i from 10,000 draws of the worker's
-        service at the trial's speed. An update may have no gradient.
+        The protocol. The trace's `divisor` is B, with p_i from 10,000 draws of the
+        worker's service at the trial's speed. An update may have no gradient.
 
     Example:
         >>> from delayjax.cluster import Cluster, infinite_bernoulli, simulate
@@ -46,7 +47,7 @@ def mindflayer(
     if not (allotted > 0).all():
         raise ValueError(f"`allotted_seconds` must be positive, got {allotted}.")
 
-    def rule(server):
+    def run(server):
         workers = server.num_workers
         tries = np.broadcast_to(counts, workers).tolist()
         limits = np.broadcast_to(allotted, workers).tolist()
@@ -83,4 +84,6 @@ def mindflayer(
             begin()
             begun, chances = server.now, []
 
-    return rule
+    # in short: there may be many workers
+    given = f"{reprlib.repr(trials)}, {reprlib.repr(allotted_seconds)}"
+    return Protocol(f"mindflayer({given})", run)

@@ -1,7 +1,7 @@
 """n-softsync: an update for every P / n gradients."""
 
+from delayjax._src.cluster.protocol import Protocol
 from delayjax._src.cluster.protocols.k_batch_async import k_batch_async
-from delayjax._src.cluster.server import Protocol
 from delayjax._src.ground import checks
 
 
@@ -24,8 +24,8 @@ def n_softsync(n: int) -> Protocol:
     """
     n = checks.check_bound("n", n, at_least=1)
 
-    def rule(server):
+    def run(server):
         server.check_workers("n", n)
         k_batch_async(server.num_workers // n)(server)
 
-    return rule
+    return Protocol(f"n_softsync({n})", run)

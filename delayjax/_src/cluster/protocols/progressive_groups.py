@@ -3,8 +3,8 @@
 import math
 import statistics
 
+from delayjax._src.cluster.protocol import Protocol
 from delayjax._src.cluster.protocols.groups import Teams
-from delayjax._src.cluster.server import Protocol
 from delayjax._src.ground import checks
 
 
@@ -36,7 +36,7 @@ def progressive_groups(
     every = checks.check_bound("every", every, at_least=1)
     tolerance = checks.check_number("tolerance", tolerance, positive=True)
 
-    def rule(server):
+    def run(server):
         server.check_workers("max_groups", max_groups)
         team = Teams(server, 1)
         times = [[] for _ in range(server.num_workers)]
@@ -55,7 +55,8 @@ def progressive_groups(
                     continue
             server.start_all(team.members[group])
 
-    return rule
+    options = f"tolerance={tolerance}, every={every}"
+    return Protocol(f"progressive_groups({max_groups}, {options})", run)
 
 
 def _wanted_groups(times: list[list[float]], max_groups: int, tolerance: float) -> int:

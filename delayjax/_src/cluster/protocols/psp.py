@@ -2,8 +2,8 @@
 
 import math
 
+from delayjax._src.cluster.protocol import Protocol
 from delayjax._src.cluster.protocols.ssp import ssp
-from delayjax._src.cluster.server import Protocol
 from delayjax._src.ground import checks
 from delayjax._src.ground.checks import check_integer
 
@@ -40,7 +40,7 @@ def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protoco
     if poll_seconds != math.inf:
         poll_seconds = checks.check_number("poll_seconds", poll_seconds, positive=True)
 
-    def rule(server):
+    def run(server):
         check_integer("sample", sample, 0, server.num_workers)
         if sample >= server.num_workers - 1:  # every sample is all the others
             ssp(bound)(server)
@@ -77,4 +77,4 @@ def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protoco
             elif poll_seconds < math.inf:
                 server.wake(worker, poll_seconds)
 
-    return rule
+    return Protocol(f"psp({sample}, {bound}, poll_seconds={poll_seconds})", run)

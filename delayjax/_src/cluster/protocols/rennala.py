@@ -1,7 +1,7 @@
 """Rennala: a batch of gradients at the current version."""
 
+from delayjax._src.cluster.protocol import Protocol
 from delayjax._src.cluster.protocols.bounded_staleness import bounded_staleness
-from delayjax._src.cluster.server import Protocol
 
 
 def rennala(batch: int) -> Protocol:
@@ -26,9 +26,5 @@ def rennala(batch: int) -> Protocol:
     References:
         Tyurin and Richtarik, Optimal time complexities, NeurIPS 2023, arXiv:2305.12387.
     """
-    run = bounded_staleness(0, batch=batch)
-
-    def rule(server):  # of this name in errors
-        run(server)
-
-    return rule
+    same = bounded_staleness(0, batch=batch)
+    return Protocol(f"rennala({batch})", same.run)

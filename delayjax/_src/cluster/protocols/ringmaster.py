@@ -1,7 +1,7 @@
 """Ringmaster: gradients below a threshold of staleness."""
 
+from delayjax._src.cluster.protocol import Protocol
 from delayjax._src.cluster.protocols.bounded_staleness import bounded_staleness
-from delayjax._src.cluster.server import Protocol
 from delayjax._src.ground import checks
 
 
@@ -27,9 +27,5 @@ def ringmaster(bound: int, *, stop: bool = False) -> Protocol:
         Maranjyan, Tyurin and Richtarik, Ringmaster ASGD, ICML 2025, arXiv:2501.16168.
     """
     bound = checks.check_bound("bound", bound, at_least=1)
-    run = bounded_staleness(bound - 1, late="restart" if stop else "drop")
-
-    def rule(server):  # of this name in errors
-        run(server)
-
-    return rule
+    same = bounded_staleness(bound - 1, late="restart" if stop else "drop")
+    return Protocol(f"ringmaster({bound}, stop={stop})", same.run)

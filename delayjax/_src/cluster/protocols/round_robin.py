@@ -1,6 +1,6 @@
 """Round robin: the workers' gradients in turn."""
 
-from delayjax._src.cluster.server import Protocol
+from delayjax._src.cluster.protocol import Protocol
 
 
 def round_robin() -> Protocol:
@@ -16,7 +16,7 @@ def round_robin() -> Protocol:
         Langford, Smola and Zinkevich, Slow learners are fast, arXiv:0911.0491.
     """
 
-    def rule(server):
+    def run(server):
         server.start_all()
         early = {}
         for arrival in server:
@@ -26,4 +26,4 @@ def round_robin() -> Protocol:
                 server.update()
                 server.start(turn)
 
-    return rule
+    return Protocol("round_robin()", run)

@@ -2,7 +2,7 @@
 
 import math
 
-from delayjax._src.cluster.server import Protocol
+from delayjax._src.cluster.protocol import Protocol
 from delayjax._src.ground import checks
 
 
@@ -31,7 +31,7 @@ def ssp(bound: float) -> Protocol:
     if bound != math.inf:
         bound = checks.check_bound("bound", bound)
 
-    def rule(server):
+    def run(server):
         completed = [0] * server.num_workers
         at = {0: server.num_workers}  # how many workers have completed so many tasks
         slowest = 0
@@ -53,4 +53,4 @@ def ssp(bound: float) -> Protocol:
             else:
                 blocked.setdefault(completed[worker], []).append(worker)
 
-    return rule
+    return Protocol(f"ssp({bound})", run)
