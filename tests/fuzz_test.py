@@ -19,7 +19,7 @@ OTHERS = {
     ("averaging.downpour", "lock_free"),
     ("averaging.easgd", "lock_free"),
     ("averaging.look_ahead", "params"),
-    ("averaging.round_robin", "axis_name"),
+    ("averaging.by_rank", "axis_name"),
     ("exchange.late_reduce", "mesh"),
     ("delays.uniform", "high"),  # an array has no one truth
     ("delays.uniform", "low"),

@@ -328,7 +328,7 @@ def test_optax_s_mask_rests_in_the_same_rounds():
             "`workers` must have rows of one length",
         ),
         (
-            lambda: averaging.only_on_visit(None, averaging.round_robin()),
+            lambda: averaging.only_on_visit(None, averaging.by_rank()),
             TypeError,
             "`inner` must be an Optax transformation",
         ),

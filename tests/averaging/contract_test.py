@@ -342,7 +342,7 @@ def test_a_server_s_optimizer_keeps_no_buffer_of_the_parameters():
 
 def test_a_worker_that_is_seldom_there_has_a_state_of_its_own_memory():
     for inner in INNERS.values():
-        tx = averaging.only_on_visit(inner, averaging.round_robin())
+        tx = averaging.only_on_visit(inner, averaging.by_rank())
         assert_apart((PARAMS, tx.init(PARAMS)))
 
 

@@ -69,7 +69,7 @@ FAMILY = {
         lambda: elastic(everyone_at_once, rate=0.1, period=4),
     ),
     "round robin": (
-        lambda: averaging.easgd(sgd(), order=averaging.round_robin()),
+        lambda: averaging.easgd(sgd(), order=averaging.by_rank()),
         lambda: elastic(by_rank),
     ),
     "asynchronous, H = 3": (
@@ -85,7 +85,7 @@ FAMILY = {
         lambda: elastic(by_arrival, momentum=0.9),
     ),
     "EA-wild": (
-        lambda: averaging.easgd(sgd(), order=averaging.round_robin(), lock_free=wild()),
+        lambda: averaging.easgd(sgd(), order=averaging.by_rank(), lock_free=wild()),
         lambda: elastic(by_rank, races=wild()),
     ),
     "EA-wild, lost writes, absent workers": (
@@ -139,7 +139,7 @@ def test_lost_writes_and_old_reads_make_a_difference():
 
 ORDERS = {
     "together": None,
-    "by rank": averaging.round_robin(),
+    "by rank": averaging.by_rank(),
     "by arrival": averaging.first_come(np.random.default_rng(0).random((20, 8))),
 }
 # all by rank
@@ -328,7 +328,7 @@ def test_a_moving_rate_that_cannot_be_stable_is_warned_of():
 def test_a_moving_rate_in_turn_is_warned_of_above_one():
     def step(x, rate):
         tx = averaging.easgd(
-            optax.sgd(0.1), moving_rate=rate, order=averaging.round_robin()
+            optax.sgd(0.1), moving_rate=rate, order=averaging.by_rank()
         )
         return tx.update(x, tx.init(x), x)[0]
 

@@ -135,7 +135,7 @@ def delayed_average(
         else:
             mean = means.mean_when(due, begun, axis_name)
         mixed = jax.tree.map(merge_leaf, model, begun, mean)
-        return optax.tree.where(due, mixed, model)
+        return optax.tree.where(due.now, mixed, model)
 
     def begin(params):
         return Begun(axes.vary(params, axis_name=axis_name) if delay else ())
@@ -148,7 +148,7 @@ def delayed_average(
         done = step + 1
         # nothing arrives before the first average has started
         arrives = (done >= period + delay) & ((done - delay) % period == 0)
-        mixed = merged(arrives, model, memory.begun)
-        return mixed, Begun(optax.tree.where(starts, mixed, memory.begun))
+        mixed = merged(periods.Due(arrives), model, memory.begun)
+        return mixed, Begun(optax.tree.where(starts.now, mixed, memory.begun))
 
     return averaged("averaging.delayed_average", inner, mix, axis_name, begin)

@@ -12,7 +12,7 @@ from delayjax._src.averaging.averaged import averaged, towards
 from delayjax._src.ground import axes, checks, transforms
 
 
-class Server(NamedTuple):
+class PushedCenter(NamedTuple):
     """Memory of `downpour`."""
 
     center: Any  # xc, the same on all workers
@@ -59,7 +59,7 @@ def downpour(
             the push is the update.
         average: a, a number in (0, 1] or a schedule of the exchanges done, k = 0, 1,
             ...: z <- z + a (xc - z) after each exchange. By default there is no z.
-        order: `round_robin()`, `first_come(seconds)`, or a function of the step: each
+        order: `by_rank()`, `first_come(seconds)`, or a function of the step: each
             worker pushes and pulls in its turn. By default all push at the same time,
             the center adds the sum, and all pull.
         lock_free: `races(key, max_age, lost=...)`: without a lock a worker pulls a mix
@@ -72,7 +72,7 @@ def downpour(
         z once, and one tree of updates for each worker. Evaluate `center` or `average`.
 
     Example:
-        >>> tx = downpour(optax.sgd(1.0), order=orders.round_robin())
+        >>> tx = downpour(optax.sgd(1.0), order=orders.by_rank())
         >>> def step(grad):
         ...     updates, state = tx.update(grad, tx.init(0 * grad), 0 * grad)
         ...     return updates, state.memory.center
@@ -93,12 +93,12 @@ def downpour(
         share = checks.check_number("average", average, positive=True)
         if checks.is_concrete(share) and share > 1:
             raise ValueError(f"`average` must be in (0, 1], got {average}.")
-    races.check(lock_free, order)
+    access = races.access_to_center(lock_free, order)
 
     def begin(params):
-        return Server(
+        return PushedCenter(
             center=params,
-            versions=races.begun(lock_free, params),
+            versions=access.begin(params),
             server_state=at_center.init(params),
             average=() if average is None else params,
             pushed=optax.tree.zeros_like(axes.vary(params, axis_name=axis_name)),
@@ -114,12 +114,12 @@ def downpour(
 
         def visit(shared, push, worker, there):
             center, server_state, versions = shared
-            push = races.landed(lock_free, push, step, worker)
+            push = access.land(push, step, worker)
             center, server_state = optax.tree.where(
                 there, serve(center, server_state, push), (center, server_state)
             )
-            versions = races.recorded(lock_free, center, versions, there)
-            pulled = races.read(lock_free, center, versions, step, worker)
+            versions = access.record(center, versions, there)
+            pulled = access.read(center, versions, step, worker)
             return (center, server_state, versions), pulled
 
         def exchange(memory, model):
@@ -141,7 +141,7 @@ def downpour(
                 )
             kept = visits.only(~there, pushed)
             mixed = optax.tree.where(there, pulled, model)
-            memory = Server(center, versions, server_state, z, kept)
+            memory = PushedCenter(center, versions, server_state, z, kept)
             return axes.vary(mixed, axis_name=axis_name), memory
 
         memory = memory._replace(pushed=axes.vary(pushed, axis_name=axis_name))

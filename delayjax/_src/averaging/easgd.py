@@ -47,7 +47,7 @@ def easgd(
     | synchronous EASGD; Sync EASGD | none |
     | asynchronous EASGD; Async EASGD | `order=first_come(seconds)`; along a cluster's
       trace, each worker with its own clock: see `cluster.visits_to_rounds` |
-    | round-robin EASGD; Original EASGD | `order=round_robin()` |
+    | round-robin EASGD; Original EASGD | `order=by_rank()` |
     | MEASGD; Async MEASGD | `inner=optax.sgd(eta, momentum=beta)` |
     | EAMSGD | `inner=optax.chain(optax.scale(-eta), optax.trace(beta))`, gradients at
       `look_ahead(params, opt_state, beta)` |
@@ -60,7 +60,7 @@ def easgd(
             beta / P in the paper, by default 0.9 / P. May be traced. `update` warns if
             it is known and above `moving_rate_limit`.
         period: H, local steps from one exchange to the next, at least 1. May be traced.
-        order: `round_robin()`, `first_come(seconds)`, or a function of the step.
+        order: `by_rank()`, `first_come(seconds)`, or a function of the step.
         lock_free: `races(key, max_age)`, for a center without a lock. Needs `order`.
         axis_name: the workers' axis, one name.
 
@@ -89,10 +89,10 @@ def easgd(
     if moving_rate is not None:
         checks.check_number("moving_rate", moving_rate)
     period = periods.check_period("period", period)
-    races.check(lock_free, order)
+    access = races.access_to_center(lock_free, order)
 
     def begin(params):
-        return Center(params, races.begun(lock_free, params))
+        return Center(params, access.begin(params))
 
     def mix(step, memory, before, model):
         workers = collectives.workers_of(axis_name)
@@ -114,11 +114,11 @@ def easgd(
 
         def visit(shared, model, worker, there):
             center, versions = shared
-            seen = races.read(lock_free, center, versions, step, worker)
+            seen = access.read(center, versions, step, worker)
             moved = visits.only(there, pull(model, seen))
-            moved = races.landed(lock_free, moved, step, worker)
+            moved = access.land(moved, step, worker)
             center = jax.tree.map(jnp.add, center, moved)
-            versions = races.recorded(lock_free, center, versions, there)
+            versions = access.record(center, versions, there)
             return Center(center, versions), seen
 
         def meet(memory):

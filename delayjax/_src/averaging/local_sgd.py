@@ -43,6 +43,6 @@ def local_sgd(
         del before
         due = periods.due(step, period)
         middle = means.mean_when(due, model, axis_name)
-        return optax.tree.where(due, middle, model), memory
+        return optax.tree.where(due.now, middle, model), memory
 
     return averaged("averaging.local_sgd", inner, mix, axis_name)

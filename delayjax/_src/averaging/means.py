@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import optax
 
-from delayjax._src.averaging.periods import when
+from delayjax._src.averaging.periods import Due, when
 from delayjax._src.ground import axes, collectives
 
 
@@ -29,8 +29,8 @@ def mean_beside(meanwhile: Any, tree: Any, axis_name: axes.AxisName) -> tuple[An
     return jax.tree.map(lambda leaf: leaf / workers, summed), meanwhile
 
 
-def mean_when(due: Any, tree: Any, axis_name: axes.AxisName) -> Any:
-    """`mean(tree)` where `due`, else zeros. Simulated workers share one mean."""
+def mean_when(due: Due, tree: Any, axis_name: axes.AxisName) -> Any:
+    """`mean(tree)` where it is due, else zeros. Simulated workers share one mean."""
 
     def mix(tree):
         return mean(tree, axis_name)

@@ -14,14 +14,14 @@ ArrivalOrder = Callable[[jax.Array], ArrayLike]
 places come first, equal places by rank. A worker with a negative place stays away."""
 
 
-def round_robin(*, axis_name: str = "workers") -> ArrivalOrder:
+def by_rank(*, axis_name: str = "workers") -> ArrivalOrder:
     """The `order` of `easgd` and `downpour` in which workers visit by their ranks.
 
     Args:
         axis_name: the workers' axis.
 
     Example:
-        >>> order = round_robin()
+        >>> order = by_rank()
         >>> jax.vmap(lambda _: order(0), axis_name="workers")(jnp.zeros(3))
         Array([0, 1, 2], dtype=int32)
 

@@ -1,31 +1,42 @@
 """What happens at every H-th step alone."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
 from delayjax._src.ground import axes, checks
 
 
-def due(step: jax.Array, period: Any) -> Any:
-    """Whether `period` divides step + 1; the Python bool True at the Python int 1."""
-    return (isinstance(period, int) and period == 1) or (step + 1) % period == 0
+class Due(NamedTuple):
+    """Whether a method mixes models at this step."""
+
+    now: Any  # bool [], shared by all workers
+    always: bool = False  # known to be so at every step: then no branch is compiled
 
 
-def choose(due: Any, yes: Callable, no: Callable, *operands: Any) -> Any:
-    """`jax.lax.cond`, but only `yes` is compiled if `due` is the Python bool True."""
-    return yes(*operands) if due is True else jax.lax.cond(due, yes, no, *operands)
+def due(step: jax.Array, period: Any) -> Due:
+    """At the steps t for which `period` divides t + 1."""
+    if isinstance(period, int) and period == 1:
+        return Due(True, always=True)
+    return Due((step + 1) % period == 0)
+
+
+def choose(due: Due, yes: Callable, no: Callable, *operands: Any) -> Any:
+    """`yes(*operands)` where it is due, else `no(*operands)`, by `jax.lax.cond`."""
+    if due.always:
+        return yes(*operands)
+    return jax.lax.cond(due.now, yes, no, *operands)
 
 
 def when(
-    due: Any,
+    due: Due,
     mix: Callable[[Any], Any],
     tree: Any,
     axis_name: axes.AxisName,
     otherwise: Callable[[Any], Any] = lambda tree: tree,
 ) -> Any:
-    """`mix(tree)` where `due`, a bool that all workers share."""
+    """`mix(tree)` where it is due."""
 
     def mixed(tree):
         # or the two branches have different types

@@ -115,10 +115,10 @@ def wagma(
             return axes.vary(means.mean(model, axis_name), axis_name=axis_name)
 
         due = periods.due(step, period)
-        if due is True:
+        if due.always:
             return among_all(buffer, model), memory
         groups = [functools.partial(in_group, bits) for bits in butterflies]
-        chosen = jnp.where(due, len(groups), step % len(groups))
+        chosen = jnp.where(due.now, len(groups), step % len(groups))
         both = axes.vary((buffer, model), axis_name=axis_name)
         return jax.lax.switch(chosen, [*groups, among_all], *both), memory
 
