@@ -729,3 +729,26 @@ def test_a_sample_of_all_others_costs_what_ssp_costs(monkeypatch):
     workers = cluster.Cluster(100, cluster.exponential(1.0))
     cluster.simulate(workers, protocols.psp(100, 0), 500, seed=0)
     assert not draws
+
+
+LINK = cluster.Communication(0.25, message_bytes=48.0, bytes_per_second=32.0)
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 3, 10])
+def test_an_all_reduce_halves_what_it_sends_and_doubles_it_again(exponent):
+    """Phase by phase: half of the model, a quarter, ..., and back."""
+    halves = [0.25 + 1.5 / 2**phase for phase in range(1, exponent + 1)]
+    seen = LINK.all_reduce_seconds(2**exponent)
+    assert math.isclose(seen, 2 * sum(halves), rel_tol=1e-13)
+
+
+def test_an_all_reduce_of_any_number_lies_between_those_of_powers_of_two():
+    seen = [LINK.all_reduce_seconds(workers) for workers in range(4, 9)]
+    assert seen == sorted(seen)
+    assert math.isclose(seen[1], 2 * 3 * 0.25 + 2 * (4 / 5) * 1.5, rel_tol=1e-13)
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 3])
+def test_a_group_s_sum_is_a_whole_model_for_each_bit(exponent):
+    bits = [0.25 + 48.0 / 32.0 for _ in range(exponent)]
+    assert LINK.group_seconds(2**exponent) == sum(bits)

@@ -1,3 +1,5 @@
+"""Methods that mix with a few others: each against its mixing matrices."""
+
 import functools
 
 import jax

@@ -1,0 +1,22 @@
+import pytest
+
+from delayjax.cluster import protocols
+from tests.cluster import oracle
+from tests.cluster.given_times import TIMES, UPDATES, contiguous, simulate, times_of
+
+
+@pytest.mark.parametrize("g", [2, 3, 6])
+@pytest.mark.parametrize("law", TIMES)
+def test_static_groups_stop_after_their_share(law, g):
+    times = times_of(law, 6, 1)
+    trace = simulate(times, protocols.groups(g, data="static"))
+    members = contiguous(6, g)
+    oracle.assert_same(
+        trace, oracle.groups(times, members, UPDATES, [UPDATES // g] * g)
+    )
+
+
+def test_static_shares_that_do_not_divide_differ_by_one():
+    trace = simulate(times_of("pareto", 5, 1), protocols.groups(5, data="static"), 13)
+    assert trace.num_updates == 13
+    assert sorted(trace.summary().gradients) == [2, 2, 3, 3, 3]
