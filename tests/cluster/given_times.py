@@ -30,10 +30,25 @@ def contiguous(p, n):
 
 
 @functools.cache
-def times_of(law, p, seed):
-    return TIMES[law](np.random.default_rng(seed), p)
+def times_of(kind, p, seed):
+    return TIMES[kind](np.random.default_rng(seed), p)
 
 
-def simulate(times, rule, num_updates=UPDATES, *, seed=0, **keywords):
+def simulate(times, protocol, num_updates=UPDATES, *, seed=0, **keywords):
     spec = cluster.Cluster(len(times), oracle.given(times), **keywords)
-    return cluster.simulate(spec, rule, num_updates, seed=seed)
+    return cluster.simulate(spec, protocol, num_updates, seed=seed)
+
+
+# (workers, times, seed) on which a protocol is compared with its twin
+CASES = [
+    (1, "exponential", 1),
+    (2, "pareto", 2),
+    (7, "constant", 1),
+    (7, "exponential", 3),
+    (7, "straggler", 2),
+]
+
+
+def given_cases():
+    """(P, times [P, tasks]) of each case."""
+    return [(p, times_of(kind, p, seed)) for p, kind, seed in CASES]

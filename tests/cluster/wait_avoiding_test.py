@@ -100,3 +100,23 @@ def test_the_throughput_of_waiting_less_is_the_paper_s_ratio(workers):
     expected = period * (compute + sleep) / (period * compute + sleep * longest)
     assert math.isclose(every / avoiding, expected, rel_tol=0.02)
     assert expected > 2
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (
+            lambda: cluster.wait_avoiding([[1.0]], period=0),
+            ValueError,
+            "`period` must be at least 1, got 0",
+        ),
+        (
+            lambda: cluster.wait_avoiding([[1.0]], slack_seconds=-1.0),
+            ValueError,
+            "`slack_seconds` must be finite and non-negative",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

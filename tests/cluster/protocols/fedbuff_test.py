@@ -17,14 +17,13 @@ from tests.cluster.given_times import (
 
 @pytest.mark.parametrize("buffer", [1, 4])
 @pytest.mark.parametrize("concurrency", [1, 3, 6])
-@pytest.mark.parametrize("law", TIMES)
-def test_fedbuff_is_its_twin_whichever_clients_it_draws(law, concurrency, buffer):
-    rule = protocols.fedbuff(buffer, concurrency=concurrency)
-    for seed in SEEDS:
-        times = times_of(law, 7, seed)
-        trace = simulate(times, rule, seed=seed)
+def test_fedbuff_is_its_twin_whichever_clients_it_draws(concurrency, buffer):
+    protocol = protocols.fedbuff(buffer, concurrency=concurrency)
+    for seed, kind in enumerate(TIMES):
+        times = times_of(kind, 7, seed)
+        trace = simulate(times, protocol, seed=seed)
         # later updates, for the clients that still train at the end
-        longer = simulate(times, rule, 4 * UPDATES, seed=seed)
+        longer = simulate(times, protocol, 4 * UPDATES, seed=seed)
         starts = longer.worker[np.argsort(longer.begun, kind="stable")]
         twin = oracle.fedbuff(times, starts, concurrency, buffer, UPDATES)
         oracle.assert_same(trace, twin)
@@ -62,7 +61,7 @@ def test_fedbuff_draws_each_idle_client_alike(seed):
 
 def test_fedbuff_s_first_clients_are_drawn_as_well_and_the_seed_decides():
     times = np.ones((20, TASKS))
-    rule = protocols.fedbuff(1, concurrency=5)
-    first = [tuple(simulate(times, rule, 5, seed=s).worker) for s in (*SEEDS, 1)]
+    protocol = protocols.fedbuff(1, concurrency=5)
+    first = [tuple(simulate(times, protocol, 5, seed=s).worker) for s in (*SEEDS, 1)]
     assert first[0] == first[3] and len(set(first)) == 3
     assert all(len(set(clients)) == 5 for clients in first)

@@ -56,8 +56,8 @@ def test_mindflayer_counts_on_both_speeds_of_a_trial_in_which_they_change():
     slow = [cluster.Slowdown(0, 4.0, start_seconds=0.5)]
     spec = cluster.Cluster(2, cluster.constant(1.0), slow)
     for limit, first in ((2.5, 2), (2.25, 1)):
-        rule = protocols.mindflayer(1, limit)
-        trace = cluster.simulate(spec, rule, 3, seed=0)
+        protocol = protocols.mindflayer(1, limit)
+        trace = cluster.simulate(spec, protocol, 3, seed=0)
         assert list(trace.counts) == [first, 1, 1]
         np.testing.assert_array_equal(trace.divisor, trace.counts)
         np.testing.assert_allclose(trace.seconds, limit * np.arange(1, 4))
@@ -79,8 +79,8 @@ def test_a_trial_that_takes_all_its_time_succeeds():
     # p = P(T <= c), T of the worker as it is: the second one is slower
     spec = cluster.Cluster(2, cluster.constant(1.0), slowdown=(1.0, 2.0))
     for second, successes in ((2.0, 6), (1.5, 3)):
-        rule = protocols.mindflayer(3, (1.0, second))
-        trace = cluster.simulate(spec, rule, 4, seed=0)
+        protocol = protocols.mindflayer(3, (1.0, second))
+        trace = cluster.simulate(spec, protocol, 4, seed=0)
         assert (trace.counts == successes).all() and (trace.divisor == successes).all()
         np.testing.assert_allclose(trace.seconds, 3 * second * np.arange(1, 5))
 
