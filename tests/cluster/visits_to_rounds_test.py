@@ -19,8 +19,8 @@ def cluster_of(slowdown):
 
 
 def traced(slowdown, *, visits=VISITS, seed=1):
-    rule = dj.cluster.protocols.k_async(1)
-    return dj.cluster.simulate(cluster_of(slowdown), rule, visits, seed=seed)
+    protocol = dj.cluster.protocols.k_async(1)
+    return dj.cluster.simulate(cluster_of(slowdown), protocol, visits, seed=seed)
 
 
 @pytest.mark.parametrize("slowdown", SLOWDOWNS)

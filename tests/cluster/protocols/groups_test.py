@@ -1,5 +1,6 @@
 import pytest
 
+from delayjax import cluster
 from delayjax.cluster import protocols
 from tests.cluster import oracle
 from tests.cluster.given_times import UPDATES, contiguous, simulate, times_of
@@ -19,3 +20,10 @@ def test_static_shares_that_do_not_divide_differ_by_one():
     trace = simulate(times_of("pareto", 5, 1), protocols.groups(5, data="static"), 13)
     assert trace.num_updates == 13
     assert sorted(trace.summary().gradients) == [2, 2, 3, 3, 3]
+
+
+def test_a_group_without_a_share_of_the_updates_does_none():
+    workers = cluster.Cluster(4, cluster.constant(1.0), [4.0, 3.0, 1.0, 1.0])
+    protocol = protocols.groups(4, data="static")
+    trace = cluster.simulate(workers, protocol, 2, seed=0)
+    assert trace.worker.tolist() == [1, 0]
