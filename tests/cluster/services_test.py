@@ -328,35 +328,10 @@ def test_rescaling_all_seconds_changes_no_staleness(scale):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        *[
-            (lambda bad=bad, call=call: call(bad), ValueError, rf"`{name}`.* {text}")
-            for name, call in {
-                "seconds": cluster.constant,
-                "mean_seconds": cluster.exponential,
-            }.items()
-            for bad, text in {
-                -1.0: r"-1",
-                math.nan: "nan",
-                math.inf: "inf",
-            }.items()
-        ],
         (lambda: cluster.constant("1"), TypeError, r"`seconds`.* '1'"),
-        (lambda: cluster.exponential(None), TypeError, r"`mean_seconds`.* None"),
-        (
-            lambda: cluster.shifted_exponential(-1.0, 1.0),
-            ValueError,
-            r"`shift_seconds`.* -1",
-        ),
-        (
-            lambda: cluster.shifted_exponential(1.0, -1.0),
-            ValueError,
-            r"`mean_seconds`.* -1",
-        ),
-        (lambda: cluster.gamma(1.0, 0.0), ValueError, r"`shape`.* 0"),
-        (lambda: cluster.gamma(-1.0, 1.0), ValueError, r"`mean_seconds`.* -1"),
+        (lambda: cluster.constant(-1.0), ValueError, r"`seconds`.* -1"),
         (lambda: cluster.lognormal(1.0, -0.1), ValueError, r"`cv`.* -0\.1"),
         (lambda: cluster.lognormal(0.0, 0.1), ValueError, r"`mean_seconds`.* 0"),
-        (lambda: cluster.pareto(1.0, 0.0), ValueError, r"`shape`.* 0"),
         (lambda: cluster.pareto(0.0, 1.0), ValueError, r"`scale_seconds`.* 0"),
         (
             lambda: cluster.infinite_bernoulli(1.0, 1.5),
@@ -368,10 +343,6 @@ def test_rescaling_all_seconds_changes_no_staleness(scale):
             ValueError,
             r"`hang_probability`.* nan",
         ),
-        (lambda: cluster.empirical([]), ValueError, r"`samples`"),
-        (lambda: cluster.empirical([1.0, -2.0]), ValueError, r"`samples`.*-2"),
-        (lambda: cluster.empirical([1.0, math.nan]), ValueError, r"`samples`.*nan"),
-        (lambda: cluster.empirical([[1.0]]), ValueError, r"`samples`.*\[\[1\.0\]\]"),
         (
             lambda: cluster.markov_stragglers(cluster.constant(1.0), 2.0, -0.1, 0.5),
             ValueError,
