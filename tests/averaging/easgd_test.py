@@ -389,43 +389,8 @@ def test_a_moving_rate_in_turn_is_warned_of_above_one():
             ValueError,
             "`momentum` must be in",
         ),
-        (
-            lambda: averaging.first_come(["soon"]),
-            ValueError,
-            r"`seconds` must have shape \[T, P\], with numbers",
-        ),
-        (
-            lambda: averaging.first_come([1.0]),
-            ValueError,
-            r"`seconds` must have shape \[T, P\]",
-        ),
-        (
-            lambda: averaging.first_come([[np.nan]]),
-            ValueError,
-            "`seconds` must be numbers, got nan",
-        ),
     ],
 )
 def test_bad_arguments_are_named(make, error, message):
     with pytest.raises(error, match=message):
         make()
-
-
-@pytest.mark.parametrize(
-    ("order", "error", "message"),
-    [
-        (
-            averaging.first_come([[1.0, 2.0]]),
-            ValueError,
-            "one column for each of the 4",
-        ),
-        (lambda step: 0.5, TypeError, r"`order\(step\)` must be an integer"),
-        (lambda step: jnp.arange(4), ValueError, r"`order\(step\)` must be a scalar"),
-    ],
-)
-def test_a_turn_that_says_something_else_is_refused(order, error, message):
-    tx = averaging.easgd(sgd(), order=order)
-    with pytest.raises(error, match=message):
-        jax.vmap(lambda x: tx.update(x, tx.init(x), x)[0], axis_name="workers")(
-            jnp.ones(4)
-        )
