@@ -220,11 +220,6 @@ def test_a_merge_that_answers_another_shape_is_refused():
     ("make", "error", "message"),
     [
         (
-            lambda: averaging.delayed_average(None, 1, period=2),
-            TypeError,
-            "`inner` must be an Optax",
-        ),
-        (
             lambda: averaging.delayed_average(sgd(), 3, period=2),
             ValueError,
             "`delay` must be at most `period`, 2, got 3",
@@ -241,7 +236,6 @@ def test_a_merge_that_answers_another_shape_is_refused():
         ),
         (lambda: averaging.blended(1.0), ValueError, r"`share` must be in \[0, 1.0\)"),
         (lambda: averaging.dga(sgd(), 0), ValueError, "`delay` must be at least 1"),
-        (lambda: averaging.dga(None, 1), TypeError, "`inner` must be an Optax"),
     ],
 )
 def test_bad_arguments_are_named(make, error, message):

@@ -291,7 +291,6 @@ def test_one_worker_s_push_is_its_own_step():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: averaging.downpour(None), TypeError, "`inner` must be an Optax"),
         (lambda: averaging.downpour(sgd(), period=0), ValueError, "`period` must be"),
         (
             lambda: averaging.downpour(sgd(), server="momentum"),
@@ -307,11 +306,6 @@ def test_one_worker_s_push_is_its_own_step():
             lambda: averaging.downpour(sgd(), average=0.0),
             ValueError,
             "`average` must be finite and positive",
-        ),
-        (
-            lambda: averaging.downpour(sgd(), lock_free=wild()),
-            ValueError,
-            "`lock_free` needs `order`",
         ),
     ],
 )

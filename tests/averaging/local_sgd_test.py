@@ -172,7 +172,6 @@ def test_a_step_on_devices_sends_one_model_at_the_period_s_end_alone():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: averaging.local_sgd(None, period=2), TypeError, "`inner` must be an"),
         (
             lambda: averaging.local_sgd(sgd(), period=0),
             ValueError,
