@@ -1,6 +1,7 @@
 """Machines and links: slow-downs, deaths and messages."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -232,83 +233,60 @@ def test_a_group_s_sum_is_a_whole_model_for_each_bit(exponent):
     assert LINK.group_seconds(2**exponent) == sum(bits)
 
 
-def equal(num_workers):
-    return cluster.Cluster(num_workers, cluster.constant(1.0))
+ONE = cluster.constant(1.0)
+BAD = [
+    (cluster.Cluster, {"workers": 0, "service": ONE}, ValueError),
+    (cluster.Cluster, {"workers": 2.0, "service": ONE}, TypeError),
+    (cluster.Cluster, {"workers": True, "service": ONE}, TypeError),
+    (cluster.Slowdown, {"factor": 0.0, "workers": 0}, ValueError),
+    (cluster.Slowdown, {"factor": math.nan, "workers": 0}, ValueError),
+    (cluster.Communication, {"latency_seconds": -1.0}, ValueError),
+    (cluster.Communication, {"message_bytes": math.nan}, ValueError),
+    (cluster.Communication, {"bytes_per_second": 0.0}, ValueError),
+    (LINK.all_reduce_seconds, {"workers": 0}, ValueError),
+    (LINK.group_seconds, {"group_size": 6}, ValueError),
+]
+
+
+@pytest.mark.parametrize(("make", "arguments", "error"), BAD)
+def test_a_bad_argument_is_named_with_its_value(make, arguments, error):
+    name, value = next(iter(arguments.items()))
+    with pytest.raises(error, match=rf"`{name}` .* {re.escape(repr(value))}"):
+        make(**arguments)
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "message"),
+    ("start", "stop", "message"),
     [
-        (lambda: equal(0), ValueError, r"`workers`.* 0"),
-        (lambda: equal(2.0), TypeError, r"`workers`.* 2\.0"),
-        (lambda: equal(True), TypeError, r"`workers`.* True"),
-        (
-            lambda: cluster.Cluster(2, [cluster.constant(1.0)] * 3),
-            ValueError,
-            r"`service`.* 2, got 3",
-        ),
-        *[
-            (
-                lambda bad=bad: cluster.Cluster(2, cluster.constant(1.0), slowdown=bad),
-                error,
-                rf"`slowdown.* {text}",
-            )
-            for bad, error, text in [
-                ([1.0], ValueError, r"2 .* \(1\.0,\)"),
-                ([1.0, 2.0, 3.0], ValueError, r"2 .* \(1\.0, 2\.0, 3\.0\)"),
-                ([1.0, 0.0], ValueError, r"positive.* \(1\.0, 0\.0\)"),
-                ([1.0, -1.0], ValueError, r"positive.* \(1\.0, -1\.0\)"),
-                ([1.0, math.nan], ValueError, r"nan"),
-                ([1.0, INF], ValueError, r"inf.*Slowdown"),
-                ([cluster.Slowdown(2, 2.0)], ValueError, r"0 \.\. 1, got 2"),
-                ([cluster.Slowdown((0, -1), 2.0)], ValueError, r"got -1"),
-                ([cluster.Slowdown(0, 2.0), 3.0], TypeError, r"3\.0"),
-            ]
-        ],
-        (lambda: cluster.Slowdown(0, 0.0), ValueError, r"`factor`.* 0"),
-        (lambda: cluster.Slowdown(0, math.nan), ValueError, r"`factor`.* nan"),
-        (
-            lambda: cluster.Slowdown(0, 2.0, -1.0),
-            ValueError,
-            r"`start_seconds`.* -1",
-        ),
-        (
-            lambda: cluster.Slowdown(0, 2.0, 3.0, 3.0),
-            ValueError,
-            r"`stop_seconds`.* 3",
-        ),
-        (
-            lambda: cluster.Slowdown(0, 2.0, math.nan),
-            ValueError,
-            r"`start_seconds`.* nan",
-        ),
-        (
-            lambda: cluster.Communication(latency_seconds=-1.0),
-            ValueError,
-            r"`latency_seconds`.* -1",
-        ),
-        (
-            lambda: cluster.Communication(message_bytes=math.nan),
-            ValueError,
-            r"`message_bytes`.* nan",
-        ),
-        (
-            lambda: cluster.Communication(bytes_per_second=0.0),
-            ValueError,
-            r"`bytes_per_second`.* 0",
-        ),
-        (
-            lambda: LINK.all_reduce_seconds(0),
-            ValueError,
-            "`workers` must be at least 1, got 0",
-        ),
-        (
-            lambda: LINK.group_seconds(6),
-            ValueError,
-            "`group_size` must be a power of two, got 6",
-        ),
+        (-1.0, INF, r"`start_seconds`.* -1"),
+        (math.nan, INF, r"`start_seconds`.* nan"),
+        (3.0, 3.0, r"`stop_seconds`.* 3"),
     ],
 )
-def test_a_bad_argument_is_named_with_its_value(make, error, message):
-    with pytest.raises(error, match=message):
-        make()
+def test_a_slowdown_begins_before_its_end(start, stop, message):
+    with pytest.raises(ValueError, match=message):
+        cluster.Slowdown(0, 2.0, start, stop)
+
+
+def test_services_are_one_or_as_many_as_workers():
+    with pytest.raises(ValueError, match=r"`service`.* 2, got 3"):
+        cluster.Cluster(2, [ONE] * 3)
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "error", "message"),
+    [
+        ([1.0], ValueError, r"2 .* \(1\.0,\)"),
+        ([1.0, 2.0, 3.0], ValueError, r"2 .* \(1\.0, 2\.0, 3\.0\)"),
+        ([1.0, 0.0], ValueError, r"positive.* \(1\.0, 0\.0\)"),
+        ([1.0, -1.0], ValueError, r"positive.* \(1\.0, -1\.0\)"),
+        ([1.0, math.nan], ValueError, r"nan"),
+        ([1.0, INF], ValueError, r"inf.*Slowdown"),
+        ([cluster.Slowdown(2, 2.0)], ValueError, r"0 \.\. 1, got 2"),
+        ([cluster.Slowdown((0, -1), 2.0)], ValueError, r"got -1"),
+        ([cluster.Slowdown(0, 2.0), 3.0], TypeError, r"3\.0"),
+    ],
+)
+def test_slowdowns_are_factors_of_all_workers_or_objects(slowdown, error, message):
+    with pytest.raises(error, match=rf"`slowdown.* {message}"):
+        cluster.Cluster(2, ONE, slowdown=slowdown)
