@@ -382,6 +382,15 @@ RUN_TIMES = {
             ("shifted exponential", SHIFTED, 3.0),
         ]
     },
+    "half of the gradients sent, exponential": (
+        EXPONENTIAL,
+        *(8, protocols.event_triggered(0.5), 2 * 2.0 / 8),
+    ),
+    # all eight take 3 s in one of 2^8 cases that are as probable
+    "k_sync(1), two values": (
+        cluster.empirical((1.0, 3.0)),
+        *(8, protocols.k_sync(1), 1 + 2 / 2**8),
+    ),
     "ASGD, times of its own each": (
         [EXPONENTIAL, PARETO, UNIFORM, cluster.constant(7.0)],
         *(4, protocols.k_async(1), 1 / (1 / 2 + 1 / 3 + 1 + 1 / 7)),
