@@ -16,10 +16,8 @@ OTHERS = {
     ("adasync", "grad_fn"),  # JAX names the function that answers text
     ("adasync", "interval_seconds"),
     ("averaging.delayed_average", "merge"),
-    ("averaging.downpour", "lock_free"),
-    ("averaging.easgd", "lock_free"),
     ("averaging.look_ahead", "params"),
-    ("averaging.round_robin", "axis_name"),
+    ("averaging.by_rank", "axis_name"),
     ("exchange.late_reduce", "mesh"),
     ("delays.uniform", "high"),  # an array has no one truth
     ("delays.uniform", "low"),

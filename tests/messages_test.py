@@ -107,11 +107,11 @@ WRONG = {
     ),
     "ringmaster by its name": (
         lambda: simulated(protocols.ringmaster(3), cluster.Cluster(2, never_done)),
-        r"`ringmaster` waits for ever for workers 0, 1",
+        r"`ringmaster\(3, stop=False\)` waits for ever for workers 0, 1",
     ),
     "rennala by its name": (
         lambda: simulated(protocols.rennala(3), cluster.Cluster(2, never_done)),
-        r"`rennala` waits for ever for workers 0, 1",
+        r"`rennala\(3\)` waits for ever for workers 0, 1",
     ),
 }
 

@@ -573,7 +573,7 @@ CALLS = (
             **AXES,
             **PERIOD,
             moving_rate=(0.1, or_none(no.non_negative)),
-            order=(averaging.round_robin(), or_none(ORDER)),
+            order=(averaging.by_rank(), or_none(ORDER)),
             lock_free=(averaging.races(KEY, 2), no.some(3, "2", object(), KEY)),
         ),
         "averaging.downpour": call(
@@ -588,7 +588,7 @@ CALLS = (
                 or_none(no.fraction).filter(lambda v: v is not int)  # as above
                 | no.answers("2", None, np.ones(7)),
             ),
-            order=(averaging.round_robin(), or_none(ORDER)),
+            order=(averaging.by_rank(), or_none(ORDER)),
             lock_free=(averaging.races(KEY, 2), no.some(3, "2", object(), KEY)),
         ),
         "averaging.wagma": call(
@@ -660,7 +660,7 @@ CALLS = (
             over_workers,
             **INNER,
             **AXES,
-            order=(averaging.round_robin(), ORDER),
+            order=(averaging.by_rank(), ORDER),
         ),
         "averaging.blended": call(averaging.blended, share=(0.5, no.share)),
         "averaging.races": call(
@@ -670,8 +670,8 @@ CALLS = (
             max_age=(2, no.bound),
             lost=(0.1, no.share),
         ),
-        "averaging.round_robin": call(
-            averaging.round_robin,
+        "averaging.by_rank": call(
+            averaging.by_rank,
             asked,
             axis_name=("workers", no.some("", "w", ("workers", "w"))),
         ),

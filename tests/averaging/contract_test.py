@@ -12,6 +12,7 @@ import pytest
 
 import delayjax as dj
 from delayjax import averaging
+from delayjax._src.averaging.averaged import AveragingState
 from tests.averaging.methods import methods
 from tests.exchange.driving import (
     WORKERS,
@@ -33,6 +34,7 @@ STATIC = ["adaptive_period", "delayed_average", "delayed_average, at once", "dga
 ALONE = [n for n in TABLE if "," not in n] + ["easgd, lock_free", "wagma, late"]
 # a center, a history, weights, and a function of the step
 FEW = ("easgd", "wagma, late", "sgp", "adaptive_period")
+few = pytest.mark.parametrize("name", FEW)  # what the engine does for every method
 # these add up what the workers learn, or weigh what is late apart
 OTHERWISE = ["easgd", "downpour", "wagma, late", "sgp, some silent"]
 
@@ -72,6 +74,11 @@ def test_the_table_has_every_method():
         is optax.GradientTransformationExtraArgs
     }
     assert methods == {name.split(",")[0] for name in TABLE}
+
+
+def test_every_method_is_made_by_the_engine():
+    for name in TABLE:
+        assert isinstance(build(name).init(PARAMS), AveragingState), name
 
 
 @pytest.mark.parametrize("name", shortened(ALONE, *FEW))
@@ -187,7 +194,7 @@ def test_workers_that_agree_go_the_way_of_one(name):
         np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-5)
 
 
-@members
+@few
 def test_inner_is_told_what_its_worker_is(name):
     inner = optax.chain(
         dj.drop_stale(optax.sgd(1.0), 1), optax.scale(1.0)
@@ -222,14 +229,14 @@ def over_workers(name, step):
     return jax.vmap(functools.partial(step, build(name)), axis_name="workers")
 
 
-@members
+@few
 def test_an_axis_that_is_not_there_is_named(name):
     tx, x = build(name), jnp.ones(2)
     with pytest.raises(NameError, match=r"no axis 'workers' here: take the step in"):
         tx.update(x, tx.init(x), x)
 
 
-@members
+@few
 def test_parameters_must_be_given(name):
     def step(tx, x):
         return tx.update(x, tx.init(x))
@@ -238,7 +245,7 @@ def test_parameters_must_be_given(name):
         over_workers(name, step)(jnp.ones(4))
 
 
-@members
+@few
 def test_gradients_must_be_floating_point(name):
     def step(tx, x):
         return tx.update(jnp.int32(1), tx.init(x), x)
@@ -274,7 +281,7 @@ def test_a_function_that_answers_nonsense_is_named(asked, answer):
         jax.eval_shape(jax.vmap(step, axis_name="workers"), jnp.ones((4, 2)))
 
 
-@members
+@few
 def test_parameters_that_are_not_said_to_be_own_are_refused(name):
     """Their gradient is summed over the workers, or they would drift apart."""
     tx = build(name)
@@ -342,7 +349,7 @@ def test_a_server_s_optimizer_keeps_no_buffer_of_the_parameters():
 
 def test_a_worker_that_is_seldom_there_has_a_state_of_its_own_memory():
     for inner in INNERS.values():
-        tx = averaging.only_on_visit(inner, averaging.round_robin())
+        tx = averaging.only_on_visit(inner, averaging.by_rank())
         assert_apart((PARAMS, tx.init(PARAMS)))
 
 

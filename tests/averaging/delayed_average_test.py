@@ -8,14 +8,11 @@ import pytest
 
 from delayjax import averaging
 from tests.averaging.driving import (
-    CURVATURE,
     ETA,
-    MINIMA,
-    NOISE,
-    START,
     STEPS,
     assert_follows,
     gradient,
+    plain_sgd,
     replicas,
     train,
 )
@@ -47,19 +44,6 @@ def late(merge, *, delay, period, momentum=0.0):
     return np.stack(xs)
 
 
-def corrected_gradients(delay, *, momentum=0.0):
-    """DGA: own updates at once, the others' `delay` steps later in their place."""
-    x, v, xs, made = replicas(), np.zeros((WORKERS, 5)), [], []
-    for t in range(STEPS):
-        v = momentum * v - ETA * gradient(t, x)
-        made.append(v)
-        x = x + v
-        if t >= delay:
-            x = x + made[t - delay].mean(axis=0) - made[t - delay]
-        xs.append(x)
-    return np.stack(xs)
-
-
 MERGES = {
     "overwriting": (averaging.overwriting, lambda own, begun, mean: mean),
     "corrected": (averaging.corrected, lambda own, begun, mean: mean + own - begun),
@@ -74,7 +58,6 @@ IN_FLIGHT = [  # merge, delay, period
     ("corrected", 1, 1),
     ("blended", 0, 3),
 ]
-DGA = [1, 3]  # delays
 
 
 @functools.cache
@@ -85,11 +68,7 @@ def trained(execution):
             inner, delay, period=period, merge=MERGES[merge][0]
         )
 
-    def dga(delay):
-        return averaging.dga(optax.sgd(ETA, momentum=0.5), delay)
-
     makes = {str(x): functools.partial(delayed_average, *x) for x in IN_FLIGHT}
-    makes |= {f"DGA, {delay}": functools.partial(dga, delay) for delay in DGA}
     return train(execution, makes)
 
 
@@ -101,37 +80,17 @@ def test_models_follow_the_loop_of_averages_in_flight(execution, merge, delay, p
     assert_follows(xs, late(theirs, delay=delay, period=period, momentum=0.5))
 
 
-@executions
-@pytest.mark.parametrize("delay", DGA)
-def test_dga_follows_the_loop_of_its_updates(execution, delay):
-    xs, _ = trained(execution)[f"DGA, {delay}"]
-    assert_follows(xs, corrected_gradients(delay, momentum=0.5))
-
-
-def plain_sgd():
-    """The path of SGD with the workers' mean gradient, whose mean model it is."""
-    x, xs = START, []
-    for t in range(STEPS):
-        x = x - ETA * (CURVATURE * (x - MINIMA.mean(axis=0)) + NOISE[t].mean(axis=0))
-        xs.append(x)
-    return np.stack(xs)
-
-
 CORRECTED = [(1, 1), (2, 4), (4, 4), (0, 3)]  # delay, period
 
 
 @functools.cache
 def without_momentum():
-    """Models [T, P, n] of corrected merges, and of DGA by its delay."""
+    """Models [T, P, n] of corrected merges."""
 
     def corrected(delay, period):
         return averaging.delayed_average(sgd(), delay, period=period)
 
-    def dga(delay):
-        return averaging.dga(sgd(), delay)
-
     makes = {str(x): functools.partial(corrected, *x) for x in CORRECTED}
-    makes |= {f"DGA, {delay}": functools.partial(dga, delay) for delay in (1, 2, 4, 5)}
     return {name: xs for name, (xs, _) in train("simulate", makes).items()}
 
 
@@ -142,24 +101,6 @@ def test_a_corrected_merge_leaves_the_mean_on_the_path_of_plain_sgd(delay, perio
     np.testing.assert_allclose(xs.mean(axis=1), plain_sgd(), rtol=1e-11, atol=1e-12)
     if delay:
         assert np.ptp(xs[-1], axis=0).max() > 1e-3
-
-
-@pytest.mark.parametrize("delay", [1, 4])
-def test_dga_leaves_the_mean_on_the_path_of_plain_sgd(delay):
-    xs = without_momentum()[f"DGA, {delay}"]
-    np.testing.assert_allclose(xs.mean(axis=1), plain_sgd(), rtol=1e-11, atol=1e-12)
-
-
-@pytest.mark.parametrize("delay", [1, 2, 5])
-def test_models_of_dga_differ_by_their_last_updates_alone(delay):
-    xs = without_momentum()[f"DGA, {delay}"]
-    before = np.concatenate([replicas()[None], xs[:-1]])
-    made = np.stack([-ETA * gradient(t, x) for t, x in enumerate(before)])
-    own = made - made.mean(axis=1, keepdims=True)
-    for t in (delay, 17, STEPS - 1):
-        expected = own[t - delay + 1 : t + 1].sum(axis=0)
-        apart = xs[t] - xs[t].mean(axis=0)
-        np.testing.assert_allclose(apart, expected, rtol=1e-10, atol=1e-12)
 
 
 def steps_left(merge, *, delay, period, rounds=10):
@@ -220,11 +161,6 @@ def test_a_merge_that_answers_another_shape_is_refused():
     ("make", "error", "message"),
     [
         (
-            lambda: averaging.delayed_average(None, 1, period=2),
-            TypeError,
-            "`inner` must be an Optax",
-        ),
-        (
             lambda: averaging.delayed_average(sgd(), 3, period=2),
             ValueError,
             "`delay` must be at most `period`, 2, got 3",
@@ -240,8 +176,6 @@ def test_a_merge_that_answers_another_shape_is_refused():
             "`period` must be at least 1, got 0",
         ),
         (lambda: averaging.blended(1.0), ValueError, r"`share` must be in \[0, 1.0\)"),
-        (lambda: averaging.dga(sgd(), 0), ValueError, "`delay` must be at least 1"),
-        (lambda: averaging.dga(None, 1), TypeError, "`inner` must be an Optax"),
     ],
 )
 def test_bad_arguments_are_named(make, error, message):

@@ -84,3 +84,12 @@ def assert_follows(seen, expected):
     """To the rounding of float64, over all steps."""
     assert np.isfinite(expected).all()
     np.testing.assert_allclose(seen, expected, rtol=1e-10, atol=1e-10)
+
+
+def plain_sgd():
+    """The path of SGD with the workers' mean gradient, whose mean model it is."""
+    x, xs = START, []
+    for t in range(STEPS):
+        x = x - ETA * (CURVATURE * (x - MINIMA.mean(axis=0)) + NOISE[t].mean(axis=0))
+        xs.append(x)
+    return np.stack(xs)

@@ -18,11 +18,6 @@ from tests.averaging.driving import (
 from tests.exchange.driving import WORKERS, executions, program
 
 
-def rate(step):
-    """Exact in float32, in which Optax has it."""
-    return 0.125 / (1 + (step >= 25))
-
-
 def sgd():
     return optax.sgd(ETA)
 
@@ -39,30 +34,7 @@ def periodic(period, *, momentum=0.0):
     return np.stack(xs)
 
 
-def adaptive(rate, *, sampling_steps, period):
-    """D.8; also each period at its average, and each V."""
-    x, xs, waited, ratios, periods, spreads = replicas(), [], 0, [], [], []
-    for t in range(STEPS):
-        eta = rate(t)
-        x, waited = x - eta * gradient(t, x), waited + 1
-        if waited == period:
-            middle = x.mean(axis=0)
-            spread = np.mean(np.sum((x - middle) ** 2, axis=1))
-            if t < sampling_steps:
-                ratios.append(spread / eta)
-            elif spread < 0.7 * eta * np.mean(ratios):
-                period += 1
-            elif spread > 1.3 * eta * np.mean(ratios):
-                period = max(1, period - 1)
-            x, waited = np.tile(middle, (WORKERS, 1)), 0
-            periods.append(period)
-            spreads.append(spread)
-        xs.append(x)
-    return np.stack(xs), periods, spreads
-
-
 MOMENTUM = {1: 0.0, 4: 0.9, 7: 0.0}  # by period
-ADAPTIVE = [1, 3]  # periods at first
 
 
 def local_sgd(period):
@@ -70,17 +42,9 @@ def local_sgd(period):
     return averaging.local_sgd(inner, period=period)
 
 
-def adaptive_period(period):
-    return averaging.adaptive_period(
-        optax.sgd(rate), rate, sampling_steps=12, period=period
-    )
-
-
 @functools.cache
 def trained(execution):
     makes = {f"H = {h}": functools.partial(local_sgd, h) for h in MOMENTUM}
-    for h in ADAPTIVE:
-        makes[f"adaptive, H = {h}"] = functools.partial(adaptive_period, h)
     return train(execution, makes)
 
 
@@ -89,58 +53,6 @@ def trained(execution):
 def test_models_follow_the_mixing_matrices(execution, period):
     xs, _ = trained(execution)[f"H = {period}"]
     assert_follows(xs, periodic(period, momentum=MOMENTUM[period]))
-
-
-@executions
-@pytest.mark.parametrize("period", ADAPTIVE)
-def test_an_adaptive_period_follows_the_paper_s_loop(execution, period):
-    xs, split = trained(execution)[f"adaptive, H = {period}"]
-    expected, periods, spreads = adaptive(rate, sampling_steps=12, period=period)
-    assert_follows(xs, expected)
-    state = split.state[1]
-    assert state.memory.period == periods[-1]
-    np.testing.assert_allclose(state.memory.disagreement, spreads[-1], rtol=1e-10)
-    assert len(set(periods)) > 1
-
-
-def periods_of(sizes, *, period, sampling_steps):
-    """The period after each step, of two workers whose steps differ by so much."""
-    tx = averaging.adaptive_period(
-        optax.sgd(1.0), 1.0, sampling_steps=sampling_steps, period=period
-    )
-
-    def run(sign):
-        def step(carry, size):
-            x, state = carry
-            updates, state = tx.update(sign * size, state, x)
-            return (x + updates, state), state.memory.period
-
-        zero = jnp.zeros(())
-        return jax.lax.scan(step, (zero, tx.init(zero)), jnp.asarray(sizes))[1]
-
-    both = jax.vmap(run, axis_name="workers")(jnp.asarray([1.0, -1.0]))
-    np.testing.assert_array_equal(*both)
-    return both[0].tolist()
-
-
-@pytest.mark.parametrize(
-    ("factor", "change"), [(0.69, 1), (0.71, 0), (1.0, 0), (1.29, 0), (1.31, -1)]
-)
-def test_the_period_moves_where_the_spread_leaves_its_band(factor, change):
-    # the steps of two workers add up to a spread of size^2
-    sizes = [0.5, 0.5, *[0.5 * np.sqrt(factor)] * 2]
-    assert periods_of(sizes, period=2, sampling_steps=2) == [2, 2, 2, 2 + change]
-
-
-def test_the_period_stays_while_it_is_sampled_and_never_falls_below_one():
-    assert periods_of([1.0, 0.1, 5.0, 0.1], period=1, sampling_steps=4) == [1] * 4
-    assert periods_of([1.0, 9.0, 9.0, 9.0], period=1, sampling_steps=1) == [1] * 4
-    assert periods_of([1.0, 1.0, 0.5], period=1, sampling_steps=2) == [1, 1, 2]
-
-
-def test_a_run_without_a_sample_keeps_its_period():
-    """The first average comes after the sampling: there is nothing to compare with."""
-    assert periods_of([1.0] * 6, period=3, sampling_steps=1) == [3] * 6
 
 
 def test_workers_of_two_axes_average_over_one_or_both():
@@ -172,7 +84,6 @@ def test_a_step_on_devices_sends_one_model_at_the_period_s_end_alone():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: averaging.local_sgd(None, period=2), TypeError, "`inner` must be an"),
         (
             lambda: averaging.local_sgd(sgd(), period=0),
             ValueError,
@@ -187,21 +98,6 @@ def test_a_step_on_devices_sends_one_model_at_the_period_s_end_alone():
             lambda: averaging.local_sgd(sgd(), period=jnp.ones(2, int)),
             TypeError,
             "`period` must be a static integer",
-        ),
-        (
-            lambda: averaging.adaptive_period(sgd(), 0.0, sampling_steps=1),
-            ValueError,
-            "`learning_rate` must be finite and positive",
-        ),
-        (
-            lambda: averaging.adaptive_period(sgd(), 0.1, sampling_steps=0),
-            ValueError,
-            "`sampling_steps` must be at least 1, got 0",
-        ),
-        (
-            lambda: averaging.adaptive_period(sgd(), 0.1, sampling_steps=1, period=0),
-            ValueError,
-            "`period` must be at least 1, got 0",
         ),
     ],
 )

@@ -27,7 +27,7 @@ def methods(workers):
         "easgd, lock_free": lambda inner, h: averaging.easgd(
             inner,
             period=h,
-            order=averaging.round_robin(),
+            order=averaging.by_rank(),
             lock_free=averaging.races(KEY, 2, lost=0.1),
         ),
         "downpour": lambda inner, h: averaging.downpour(inner, period=h),

@@ -168,7 +168,7 @@ def test_the_workers_mean_is_conserved_on_time_and_not_if_some_are_late():
     assert np.abs(xs.mean(axis=1)[-1] - start.mean(axis=0)).max() > 1e-3
 
 
-def test_a_rule_of_partial_means_says_who_is_late():
+def test_a_function_for_partial_means_says_who_is_late():
     seconds = np.random.default_rng(3).random((20, 8))
     in_time = dj.exchange.solo(seconds)
     late = seconds > seconds.min(axis=1, keepdims=True)
@@ -255,7 +255,6 @@ def test_a_step_on_devices_sends_within_groups_and_to_all_at_the_period_s_end():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: averaging.wagma(None), TypeError, "`inner` must be an Optax"),
         (
             lambda: averaging.wagma(sgd(), group_size=3),
             ValueError,

@@ -15,9 +15,9 @@ import numpy as np
 
 
 def given(times):
-    """The service law of these times, in blocks of uneven length."""
+    """The service with these times, in blocks of uneven length."""
 
-    def law(rng, worker):
+    def service(rng, worker):
         del rng
         row, begin = np.asarray(times[worker], np.float64), 0
         for size in itertools.cycle([1, 7, 2, 40, 100]):
@@ -26,7 +26,7 @@ def given(times):
             yield row[begin : begin + size]
             begin += size
 
-    return law
+    return service
 
 
 def updates_of(trace):
@@ -214,7 +214,7 @@ def groups(times, members, num_updates, rounds=None):
     return updates
 
 
-# Acceptance rules: one arrival after the other, the least of P clocks.
+# Acceptance: one arrival after the other, the least of P clocks.
 
 
 def bounded_staleness(times, bound, late, batch, num_updates):

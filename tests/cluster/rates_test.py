@@ -12,9 +12,9 @@ P = 16
 UPDATES = 20_000
 
 
-def simulated(service, rule, *, workers=P, updates=UPDATES, **options):
+def simulated(service, protocol, *, workers=P, updates=UPDATES, **options):
     machine = cluster.Cluster(workers, service, **options)
-    return cluster.simulate(machine, rule, updates, seed=1)
+    return cluster.simulate(machine, protocol, updates, seed=1)
 
 
 def rate_of(trace):

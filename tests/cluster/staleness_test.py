@@ -13,9 +13,9 @@ P = 16
 UPDATES = 20_000
 
 
-def simulated(service, rule, *, slowdown=None):
+def simulated(service, protocol, *, slowdown=None):
     machine = cluster.Cluster(P, service, slowdown=slowdown)
-    return cluster.simulate(machine, rule, UPDATES, seed=1)
+    return cluster.simulate(machine, protocol, UPDATES, seed=1)
 
 
 def rate_of(trace):
@@ -88,8 +88,8 @@ def test_a_trigger_thins_as_a_simulation_of_it(name, probability):
     service, _, _ = TIMES[name]
     law = simulated(service, protocols.k_async(1)).staleness_law()
     kept = law.filtered_at_random(probability)
-    rule = protocols.event_triggered(probability)
-    trace = simulated(service, rule)
+    protocol = protocols.event_triggered(probability)
+    trace = simulated(service, protocol)
     assert kept.accepted == probability
     assert kept.law.mean == pytest.approx(probability * (P - 1), rel=0.01)
     assert trace.summary().mean == pytest.approx(kept.law.mean, rel=0.02)

@@ -10,7 +10,7 @@ from delayjax.cluster import protocols
 SEEDS = [1, 2, 3]
 
 # traces of every shape: one gradient an update, several, different numbers, none
-RULES = {
+PROTOCOLS = {
     "ASGD": protocols.k_async(1),
     "2-softsync": protocols.n_softsync(2),
     "ringleader": protocols.ringleader(),
@@ -22,12 +22,12 @@ RULES = {
     "coded": protocols.gradient_coding(2, 2),
 }
 # of which a .csv can hold
-LOGGABLE = [name for name in RULES if name != "mindflayer"]
+LOGGABLE = [name for name in PROTOCOLS if name != "mindflayer"]
 
 
 def simulate(name, *, seed=1, num_updates=60):
     spec = cluster.Cluster(5, cluster.exponential(1.0), slowdown=(1, 1, 1, 1, 4))
-    return cluster.simulate(spec, RULES[name], num_updates, seed=seed)
+    return cluster.simulate(spec, PROTOCOLS[name], num_updates, seed=seed)
 
 
 def by_hand(num_workers, updates, *, divisor=None):

@@ -1,4 +1,4 @@
-"""Averages that arrive some steps after they started: DaSGD, LOSCAR, DGA."""
+"""Averages that arrive some steps after they started: DaSGD, LOSCAR."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.averaging import replicas
+from delayjax._src.averaging import means, periods
+from delayjax._src.averaging.averaged import averaged
 from delayjax._src.ground import axes, checks, transforms
-from delayjax._src.history import ring
 
 Merge = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 """(x^i, x^i_(k), the worker's model when the average started, xm_(k), the average) ->
@@ -21,13 +21,6 @@ class Begun(NamedTuple):
     """Memory of `delayed_average`."""
 
     begun: Any  # x^i_(k): the worker's model in the average in flight; () at delay 0
-
-
-class Outbox(NamedTuple):
-    """Memory of `dga`."""
-
-    outbox: Any  # the worker's update whose mean arrives next
-    later: Any  # ring of its newer updates; () at delay 1
 
 
 def overwriting(own: jax.Array, begun: jax.Array, mean: jax.Array) -> jax.Array:
@@ -138,78 +131,24 @@ def delayed_average(
 
     def merged(due, model, begun):
         if period == 1 and delay > 0:  # in no branch, where nothing could hide the sum
-            mean, model = replicas.mean_beside(model, begun, axis_name)
+            mean, model = means.mean_beside(model, begun, axis_name)
         else:
-            mean = replicas.mean_when(due, begun, axis_name)
+            mean = means.mean_when(due, begun, axis_name)
         mixed = jax.tree.map(merge_leaf, model, begun, mean)
-        return optax.tree.where(due, mixed, model)
+        return optax.tree.where(due.now, mixed, model)
 
     def begin(params):
         return Begun(axes.vary(params, axis_name=axis_name) if delay else ())
 
     def mix(step, memory, before, model):
         del before
-        starts = replicas.due(step, period)
+        starts = periods.due(step, period)
         if delay == 0:
             return merged(starts, model, model), memory
         done = step + 1
         # nothing arrives before the first average has started
         arrives = (done >= period + delay) & ((done - delay) % period == 0)
-        mixed = merged(arrives, model, memory.begun)
-        return mixed, Begun(optax.tree.where(starts, mixed, memory.begun))
+        mixed = merged(periods.Due(arrives), model, memory.begun)
+        return mixed, Begun(optax.tree.where(starts.now, mixed, memory.begun))
 
-    return replicas.averaged("averaging.delayed_average", inner, mix, axis_name, begin)
-
-
-def dga(
-    inner: transforms.Transformation,
-    delay: int,
-    *,
-    axis_name: axes.AxisName = "workers",
-) -> optax.GradientTransformationExtraArgs:
-    """DGA: a worker applies its own update now, and d steps later the mean instead.
-
-        u_t = U(g^i_t)
-        x^i <- x^i + u_t + (mean_j u^j_{t-d} - u_{t-d})
-
-    The models differ only by the workers' own last d updates.
-
-    Args:
-        inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
-        delay: d, in steps, at least 1. Static. For no delay use `exchange.mean`.
-        axis_name: the workers' axis, or several.
-
-    Returns:
-        A transformation whose state holds d + 1 updates (one at d = 1) and `inner` for
-        each worker. A compiler can hide its all-reduce behind the gradient.
-
-    Example:
-        >>> tx = dga(optax.sgd(1.0), 1)
-        >>> def two_steps(grad):
-        ...     first, state = tx.update(grad, tx.init(grad), 0 * grad)
-        ...     return first, first + tx.update(0 * grad, state, first)[0]
-        >>> jax.vmap(two_steps, axis_name="workers")(jnp.asarray([1.0, 3.0]))
-        (Array([-1., -3.], dtype=float32), Array([-2., -2.], dtype=float32))
-
-    References:
-        Zhu et al., Delayed gradient averaging, NeurIPS 2021, as commonly reported.
-    """
-    delay = checks.check_bound("delay", delay, at_least=1)
-
-    def begin(params):
-        own = axes.vary(params, axis_name=axis_name)
-        later = ring.init(own, delay) if delay > 1 else ()
-        return Outbox(optax.tree.zeros_like(own), later)
-
-    def mix(step, memory, before, model):
-        del step
-        own = replicas.towards(model, before)
-        mean, own = replicas.mean_beside(own, memory.outbox, axis_name)
-        mixed = jax.tree.map(lambda x, m, o: x + (m - o), model, mean, memory.outbox)
-        if delay == 1:
-            return mixed, Outbox(own, ())
-        # slots that were never written are zeros: they correct nothing
-        later = ring.push(memory.later, own)
-        return mixed, Outbox(ring.read(later, delay - 1, own), later)
-
-    return replicas.averaged("averaging.dga", inner, mix, axis_name, begin)
+    return averaged("averaging.delayed_average", inner, mix, axis_name, begin)

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.averaging import center as centers
-from delayjax._src.averaging import racing, replicas
+from delayjax._src.averaging import means, orders, periods, races, visits
+from delayjax._src.averaging.averaged import averaged, towards
 from delayjax._src.ground import axes, checks, transforms
 
 
-class Server(NamedTuple):
+class PushedCenter(NamedTuple):
     """Memory of `downpour`."""
 
     center: Any  # xc, the same on all workers
@@ -28,8 +28,8 @@ def downpour(
     period: ArrayLike = 1,
     server: transforms.Transformation | None = None,
     average: optax.ScalarOrSchedule | None = None,
-    order: centers.ArrivalOrder | None = None,
-    lock_free: racing.Races | None = None,
+    order: orders.ArrivalOrder | None = None,
+    lock_free: races.Races | None = None,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """DOWNPOUR: workers push the sum of their updates to a center, and pull it.
@@ -59,7 +59,7 @@ def downpour(
             the push is the update.
         average: a, a number in (0, 1] or a schedule of the exchanges done, k = 0, 1,
             ...: z <- z + a (xc - z) after each exchange. By default there is no z.
-        order: `round_robin()`, `first_come(seconds)`, or a function of the step: each
+        order: `by_rank()`, `first_come(seconds)`, or a function of the step: each
             worker pushes and pulls in its turn. By default all push at the same time,
             the center adds the sum, and all pull.
         lock_free: `races(key, max_age, lost=...)`: without a lock a worker pulls a mix
@@ -72,7 +72,7 @@ def downpour(
         z once, and one tree of updates for each worker. Evaluate `center` or `average`.
 
     Example:
-        >>> tx = downpour(optax.sgd(1.0), order=centers.round_robin())
+        >>> tx = downpour(optax.sgd(1.0), order=orders.by_rank())
         >>> def step(grad):
         ...     updates, state = tx.update(grad, tx.init(0 * grad), 0 * grad)
         ...     return updates, state.memory.center
@@ -86,26 +86,26 @@ def downpour(
     """
     if order is not None:
         checks.check_function("order", order)
-    period = replicas.check_period("period", period)
+    period = periods.check_period("period", period)
     server = optax.identity() if server is None else server
     at_center = transforms.as_transformation("server", server)
     if average is not None and not callable(average):
         share = checks.check_number("average", average, positive=True)
         if checks.is_concrete(share) and share > 1:
             raise ValueError(f"`average` must be in (0, 1], got {average}.")
-    racing.check(lock_free, order)
+    access = races.access_to_center(lock_free, order)
 
     def begin(params):
-        return Server(
+        return PushedCenter(
             center=params,
-            versions=racing.begun(lock_free, params),
+            versions=access.begin(params),
             server_state=at_center.init(params),
             average=() if average is None else params,
             pushed=optax.tree.zeros_like(axes.vary(params, axis_name=axis_name)),
         )
 
     def mix(step, memory, before, model):
-        moved = replicas.towards(model, before)
+        moved = towards(model, before)
         pushed = jax.tree.map(jnp.add, memory.pushed, moved)
 
         def serve(center, server_state, push):
@@ -114,23 +114,23 @@ def downpour(
 
         def visit(shared, push, worker, there):
             center, server_state, versions = shared
-            push = racing.landed(lock_free, push, step, worker)
+            push = access.land(push, step, worker)
             center, server_state = optax.tree.where(
                 there, serve(center, server_state, push), (center, server_state)
             )
-            versions = racing.recorded(lock_free, center, versions, there)
-            pulled = racing.read(lock_free, center, versions, step, worker)
+            versions = access.record(center, versions, there)
+            pulled = access.read(center, versions, step, worker)
             return (center, server_state, versions), pulled
 
         def exchange(memory, model):
             center, versions, server_state, z, pushed = memory
             if order is None:
-                push = replicas.total(pushed, axis_name)
+                push = means.total(pushed, axis_name)
                 center, server_state = serve(center, server_state, push)
                 pulled, there = center, jnp.ones((), bool)
             else:
                 shared = center, server_state, versions
-                (center, server_state, versions), pulled, there = centers.in_turn(
+                (center, server_state, versions), pulled, there = visits.in_turn(
                     visit, shared, pushed, order, step, axis_name
                 )
             if average is not None:
@@ -139,16 +139,16 @@ def downpour(
                 z = jax.tree.map(
                     lambda z, c: (z + share * (c - z)).astype(z.dtype), z, center
                 )
-            kept = centers.only(~there, pushed)
+            kept = visits.only(~there, pushed)
             mixed = optax.tree.where(there, pulled, model)
-            memory = Server(center, versions, server_state, z, kept)
+            memory = PushedCenter(center, versions, server_state, z, kept)
             return axes.vary(mixed, axis_name=axis_name), memory
 
         memory = memory._replace(pushed=axes.vary(pushed, axis_name=axis_name))
-        memory = replicas.typed_beyond(memory, model, axis_name)
+        memory = visits.typed_beyond(memory, model, axis_name)
         model = axes.vary(model, axis_name=axis_name)
-        return replicas.choose(
-            replicas.due(step, period), exchange, lambda m, x: (x, m), memory, model
+        return periods.choose(
+            periods.due(step, period), exchange, lambda m, x: (x, m), memory, model
         )
 
-    return replicas.averaged("averaging.downpour", inner, mix, axis_name, begin)
+    return averaged("averaging.downpour", inner, mix, axis_name, begin)

@@ -9,8 +9,8 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.averaging import center as centers
-from delayjax._src.averaging import racing, replicas
+from delayjax._src.averaging import means, orders, periods, races, visits
+from delayjax._src.averaging.averaged import averaged
 from delayjax._src.ground import axes, checks, collectives, transforms
 
 
@@ -26,8 +26,8 @@ def easgd(
     *,
     moving_rate: ArrayLike | None = None,
     period: ArrayLike = 1,
-    order: centers.ArrivalOrder | None = None,
-    lock_free: racing.Races | None = None,
+    order: orders.ArrivalOrder | None = None,
+    lock_free: races.Races | None = None,
     axis_name: str = "workers",
 ) -> optax.GradientTransformationExtraArgs:
     """Elastic averaging: each worker and the center move towards each other.
@@ -47,7 +47,7 @@ def easgd(
     | synchronous EASGD; Sync EASGD | none |
     | asynchronous EASGD; Async EASGD | `order=first_come(seconds)`; along a cluster's
       trace, each worker with its own clock: see `cluster.visits_to_rounds` |
-    | round-robin EASGD; Original EASGD | `order=round_robin()` |
+    | round-robin EASGD; Original EASGD | `order=by_rank()` |
     | MEASGD; Async MEASGD | `inner=optax.sgd(eta, momentum=beta)` |
     | EAMSGD | `inner=optax.chain(optax.scale(-eta), optax.trace(beta))`, gradients at
       `look_ahead(params, opt_state, beta)` |
@@ -60,7 +60,7 @@ def easgd(
             beta / P in the paper, by default 0.9 / P. May be traced. `update` warns if
             it is known and above `moving_rate_limit`.
         period: H, local steps from one exchange to the next, at least 1. May be traced.
-        order: `round_robin()`, `first_come(seconds)`, or a function of the step.
+        order: `by_rank()`, `first_come(seconds)`, or a function of the step.
         lock_free: `races(key, max_age)`, for a center without a lock. Needs `order`.
         axis_name: the workers' axis, one name.
 
@@ -88,11 +88,11 @@ def easgd(
         checks.check_function("order", order)
     if moving_rate is not None:
         checks.check_number("moving_rate", moving_rate)
-    period = replicas.check_period("period", period)
-    racing.check(lock_free, order)
+    period = periods.check_period("period", period)
+    access = races.access_to_center(lock_free, order)
 
     def begin(params):
-        return Center(params, racing.begun(lock_free, params))
+        return Center(params, access.begin(params))
 
     def mix(step, memory, before, model):
         workers = collectives.workers_of(axis_name)
@@ -114,34 +114,34 @@ def easgd(
 
         def visit(shared, model, worker, there):
             center, versions = shared
-            seen = racing.read(lock_free, center, versions, step, worker)
-            moved = centers.only(there, pull(model, seen))
-            moved = racing.landed(lock_free, moved, step, worker)
+            seen = access.read(center, versions, step, worker)
+            moved = visits.only(there, pull(model, seen))
+            moved = access.land(moved, step, worker)
             center = jax.tree.map(jnp.add, center, moved)
-            versions = racing.recorded(lock_free, center, versions, there)
+            versions = access.record(center, versions, there)
             return Center(center, versions), seen
 
         def meet(memory):
             if order is None:
                 pulled = pull(before, memory.center)
-                gained = replicas.total(pulled, axis_name)
+                gained = means.total(pulled, axis_name)
                 center = jax.tree.map(jnp.add, memory.center, gained)
                 return pulled, memory._replace(center=center)
-            memory, seen, there = centers.in_turn(
+            memory, seen, there = visits.in_turn(
                 visit, memory, before, order, step, axis_name
             )
-            return centers.only(there, pull(before, seen)), memory
+            return visits.only(there, pull(before, seen)), memory
 
         def stay(memory):
             center = axes.vary(memory.center, axis_name=axis_name)
             return optax.tree.zeros_like(center), memory
 
-        memory = replicas.typed_beyond(memory, model, axis_name)
-        due = replicas.due(step, period)
-        pulled, memory = replicas.choose(due, meet, stay, memory)
+        memory = visits.typed_beyond(memory, model, axis_name)
+        due = periods.due(step, period)
+        pulled, memory = periods.choose(due, meet, stay, memory)
         return jax.tree.map(jnp.subtract, model, pulled), memory
 
-    return replicas.averaged("averaging.easgd", inner, mix, axis_name, begin)
+    return averaged("averaging.easgd", inner, mix, axis_name, begin)
 
 
 def moving_rate_limit(

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.averaging import replicas
+from delayjax._src.averaging import means, periods
+from delayjax._src.averaging.averaged import averaged
 from delayjax._src.ground import axes, checks, collectives, transforms
 from delayjax._src.history import ring
 
@@ -76,7 +77,7 @@ def wagma(
     if group_size is not None:
         group_size = checks.check_bound("group_size", group_size, at_least=1)
         _check_power_of_two("`group_size`", group_size)
-    period = replicas.check_period("period", period)
+    period = periods.check_period("period", period)
     max_lateness = checks.check_bound("max_lateness", max_lateness, at_least=1)
 
     def begin(params):
@@ -111,17 +112,17 @@ def wagma(
 
         def among_all(buffer, model):
             del buffer
-            return axes.vary(replicas.mean(model, axis_name), axis_name=axis_name)
+            return axes.vary(means.mean(model, axis_name), axis_name=axis_name)
 
-        due = replicas.due(step, period)
-        if due is True:
+        due = periods.due(step, period)
+        if due.always:
             return among_all(buffer, model), memory
         groups = [functools.partial(in_group, bits) for bits in butterflies]
-        chosen = jnp.where(due, len(groups), step % len(groups))
+        chosen = jnp.where(due.now, len(groups), step % len(groups))
         both = axes.vary((buffer, model), axis_name=axis_name)
         return jax.lax.switch(chosen, [*groups, among_all], *both), memory
 
-    return replicas.averaged("averaging.wagma", inner, mix, axis_name, begin)
+    return averaged("averaging.wagma", inner, mix, axis_name, begin)
 
 
 def _butterflies(workers: int, group_size: int | None) -> list[tuple[int, ...]]:

@@ -7,7 +7,7 @@ import jax
 
 
 class Aggregation(NamedTuple):
-    """A rule that replaces the mean, as three functions.
+    """What replaces the mean of an update's gradients, as three functions.
 
     Attributes:
         init: parameters -> the state.

@@ -1,7 +1,7 @@
-"""Workers that wait for each other without a server, and the time of it."""
+"""When workers that wait for each other without a server go on."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -11,13 +11,6 @@ from delayjax._src.ground.checks import as_seconds
 
 Waits = Callable[[int, int], Any]
 """(step, P) -> bool [P, P]: whether worker i waits for worker j's result of it."""
-
-
-class WaitAvoiding(NamedTuple):
-    """The result of `wait_avoiding`."""
-
-    behind: np.ndarray  # int32 [T, P]: age of its model in a step's sum, in steps
-    seconds: np.ndarray  # float64 [T, P]: when a worker goes on to its next step
 
 
 def finish_times(
@@ -62,10 +55,10 @@ def finish_times(
         array([4.5, 4.5])
     """
     checks.check_function("waits", waits)
-    table = _check_seconds(seconds)
+    table = check_seconds(seconds)
     lag = checks.check_bound("lag", lag)
     steps, workers = table.shape
-    takes = _at_each(exchange_seconds, steps)
+    takes = seconds_at_each(exchange_seconds, steps)
     came, on = np.zeros_like(table), np.zeros_like(table)
     for t in range(steps):  # at t = 0 the rows t - 1 are zeros
         on[t] = table[t] + on[t - 1]  # done
@@ -130,109 +123,12 @@ def waits_for_self(step: int, workers: int) -> np.ndarray:
     return np.eye(workers, dtype=bool)
 
 
-def wait_avoiding(
-    seconds: ArrayLike,
-    *,
-    period: int = 11,
-    slack_seconds: float = 0.0,
-    exchange_seconds: Callable[[int], float] | float = 0.0,
-) -> WaitAvoiding:
-    """How late each worker's model is for WAGMA's sums (Li et al., arXiv:2005.00124).
-
-        made[t, i] = on[t - 1, i] + seconds[t, i]
-        on[t, i]   = made[t, i] + c(t)                 within a period
-        on[t, i]   = max over j of made[t, j] + c(t)   where `period` divides t + 1
-
-    The first worker that has made its model of step t starts all sums of that step.
-    `behind[t, i]` counts the models up to step t that worker i has yet to make then. At
-    the period's end all enter one all-reduce. Waits for partners are left out.
-
-    Args:
-        seconds: float [T, P], of each worker's steps.
-        period: H of `averaging.wagma`.
-        slack_seconds: how long the start of a sum takes to reach the others.
-        exchange_seconds: c, the time of an exchange, or a function of the step: `lambda
-            t: link.all_reduce_seconds(P) if t % H == H - 1 else link.group_seconds(S)`.
-
-    Returns:
-        `behind`, for `delays.per_worker`, int32 [T, P], at most period - 1; and
-        `seconds`, which is on, float64 [T, P].
-
-    Example:
-        >>> late = wait_avoiding([[1.0, 2.5], [1.0, 1.0], [1.0, 1.0]], period=3)
-        >>> late.behind.tolist()
-        [[0, 1], [0, 2], [0, 0]]
-    """
-    table = _check_seconds(seconds)
-    slack_seconds = checks.check_number("slack_seconds", slack_seconds)
-    period = checks.check_bound("period", period, at_least=1)
-    steps, workers = table.shape
-    ends = (np.arange(steps) + 1) % period == 0
-    takes = _at_each(exchange_seconds, steps)
-    on = finish_times(
-        table + np.where(ends, 0.0, takes)[:, None],
-        waits_for_all(period),
-        exchange_seconds=lambda step: takes[step],
-    )
-    made = np.concatenate([np.zeros((1, workers)), on[:-1]]) + table
-    behind = np.zeros(table.shape, np.int32)
-    for t in np.flatnonzero(~ends):
-        starts = made[t].min() + slack_seconds
-        first = t - t % period  # models of earlier steps are all made
-        behind[t] = (made[first : t + 1] > starts).sum(axis=0)
-    return WaitAvoiding(behind, on)
-
-
-def visits_to_rounds(workers: ArrayLike, num_workers: int) -> np.ndarray:
-    """Cuts visits to a center into rounds in which each worker comes at most once.
-
-    Training round by round equals training visit by visit. Asynchronous EASGD along the
-    trace of `k_async(1)`:
-
-        visits = visits_to_rounds(trace.worker, trace.num_workers)
-        order = averaging.first_come(visits)
-        tx = averaging.easgd(averaging.only_on_visit(inner, order), order=order)
-
-    For H local steps between visits pass np.repeat(visits, H, axis=0) to `first_come`
-    and period=H to the method; a gradient of the trace then takes the time of H.
-
-    Args:
-        workers: int [n], the worker of visit 0, 1, 2, ...
-        num_workers: P.
-
-    Returns:
-        float64 [R, P]: the number of the visit that worker p makes in round r, inf
-        where it makes none. A round computes P gradients and uses one for each visit:
-        P for workers of one speed, about sqrt(pi P / 2) for exponential times.
-
-    Example:
-        >>> visits_to_rounds([0, 1, 0, 0, 2, 1], 3)
-        array([[ 0.,  1., inf],
-               [ 2., inf, inf],
-               [ 3.,  5.,  4.]])
-    """
-    num_workers = checks.check_bound("num_workers", num_workers, at_least=1)
-    came = np.asarray(checks.as_array("workers", workers))
-    whole = came.ndim == 1 and came.size > 0 and came.dtype.kind in "iu"
-    if not whole or came.min() < 0 or came.max() >= num_workers:
-        raise ValueError(
-            f"`workers` must be a vector of integers in 0 .. {num_workers - 1}, got"
-            f" {workers!r}: pass trace.worker."
-        )
-    table: list[np.ndarray] = []
-    for visit, worker in enumerate(came.tolist()):
-        if not table or np.isfinite(table[-1][worker]):
-            table.append(np.full(num_workers, np.inf))
-        table[-1][worker] = visit
-    return np.stack(table)
-
-
-def _check_seconds(seconds: ArrayLike) -> np.ndarray:
+def check_seconds(seconds: ArrayLike) -> np.ndarray:
     table = collectives.check_table("seconds", seconds)
     return as_seconds("seconds", table, remedy="draw them with Cluster.draw")
 
 
-def _at_each(seconds: Callable[[int], float] | float, steps: int) -> np.ndarray:
+def seconds_at_each(seconds: Callable[[int], float] | float, steps: int) -> np.ndarray:
     """The time of the exchange at each step, float64 [T]."""
     times = [seconds(step) if callable(seconds) else seconds for step in range(steps)]
     name = "exchange_seconds({})" if callable(seconds) else "exchange_seconds"

@@ -116,12 +116,12 @@ class _Log:
 
     def _numbers(self, ours: str, texts: list[str]) -> np.ndarray:
         numbers = np.array([_number(text) for text in texts])
-        wrong, rule = ~np.isfinite(numbers), "be a finite number of seconds"
+        wrong, must = ~np.isfinite(numbers), "be a finite number of seconds"
         if ours != "time_s":
             wrong |= (numbers != np.round(numbers)) | (np.abs(numbers) >= _EXACT)
-            rule = "be an integer"
+            must = "be an integer"
         remedy = "correct the row, or leave it out; workers are 0, 1, 2, ..."
-        self._check(ours, wrong, rule, remedy, texts)
+        self._check(ours, wrong, must, remedy, texts)
         return numbers if ours == "time_s" else numbers.astype(np.int64)
 
     def trace(self, first_update: int, start: Any, num_workers: int | None) -> Trace:
@@ -130,8 +130,8 @@ class _Log:
         read_version = self._read_version(update, first_update)
         worker = self.columns.get("worker", np.zeros_like(update))
         most = _MOST_WORKERS if num_workers is None else num_workers
-        rule, remedy = f"lie in 0 .. {most - 1}", "number workers 0, 1, 2, ..."
-        self._check("worker", (worker < 0) | (worker >= most), rule, remedy)
+        must, remedy = f"lie in 0 .. {most - 1}", "number workers 0, 1, 2, ..."
+        self._check("worker", (worker < 0) | (worker >= most), must, remedy)
         workers = int(worker.max()) + 1 if num_workers is None else num_workers
         unknown = np.full(len(update), np.nan)
         return Trace(
@@ -167,20 +167,20 @@ class _Log:
             return np.full(update[-1] + 1, np.nan)
         time = self.columns["time_s"]
         if start is None:
-            rule = f"begin below {_MOST_SECONDS:g} s, three years after the beginning"
+            must = f"begin below {_MOST_SECONDS:g} s, three years after the beginning"
             remedy = (
                 "for a clock's time give start_seconds=\"first\", or the clock's time"
                 " at the beginning; else give start_seconds=0.0"
             )
-            self._check("time_s", time[:1] > _MOST_SECONDS, rule, remedy)
+            self._check("time_s", time[:1] > _MOST_SECONDS, must, remedy)
         start = time[0] if start == "first" else start or 0.0
-        rule = f"not be before the beginning at {start:g} s"
-        self._check("time_s", time < start, rule, "give another start_seconds")
+        must = f"not be before the beginning at {start:g} s"
+        self._check("time_s", time < start, must, "give another start_seconds")
         change = np.diff(time, prepend=time[0])
         again = np.diff(update, prepend=-1) == 0
-        rule = "be equal in all rows of an update, and not go back"
+        must = "be equal in all rows of an update, and not go back"
         remedy = "log the time at which the update was done, by one clock"
-        self._check("time_s", (change < 0) | (again & (change > 0)), rule, remedy)
+        self._check("time_s", (change < 0) | (again & (change > 0)), must, remedy)
         return (time - start)[~again]
 
     def _read_version(self, update: np.ndarray, first_update: int) -> np.ndarray:
@@ -200,7 +200,7 @@ class _Log:
         return np.maximum(read_version, 0)
 
     def _check(
-        self, ours: str, wrong: np.ndarray, rule: str, remedy: str, texts: Sequence = ()
+        self, ours: str, wrong: np.ndarray, must: str, remedy: str, texts: Sequence = ()
     ) -> None:
         """Refuses the first row that is wrong."""
         if wrong.any():
@@ -208,7 +208,7 @@ class _Log:
             got = repr(texts[row]) if texts else self.columns[ours][row]
             raise ValueError(
                 f"{self.path}, line {self.lines[row]}: `{self.names[ours]}` must"
-                f" {rule}, got {got}: {remedy}."
+                f" {must}, got {got}: {remedy}."
             )
 
 

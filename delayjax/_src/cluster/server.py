@@ -3,20 +3,15 @@
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
-from types import FunctionType
 from typing import NamedTuple
 
 import numpy as np
 
 from delayjax._src.cluster.cluster import Cluster, Communication
 from delayjax._src.cluster.trace import Dropped, Trace
-from delayjax._src.ground import checks
 from delayjax._src.ground.checks import check_integer
-
-Protocol = Callable[["Server"], None]
-"""What the server does with gradients: a loop over the server's arrivals."""
 
 # what happens to a worker's task at an event's time
 _ARRIVES, _FAILS, _IS_SENT, _IS_RECEIVED, _DELIVERS, _REVIVES = range(6)
@@ -370,75 +365,6 @@ class Server:
             f" after update {self.version} at {self.now:g} s: use service times and"
             " slowdowns that end, or a protocol that does not wait for all workers."
         )
-
-
-def simulate(
-    cluster: Cluster,
-    protocol: Protocol,
-    num_updates: int | None,
-    *,
-    seed: int,
-    seconds: float = math.inf,
-) -> Trace:
-    """Runs a protocol on a cluster: when each gradient arrives, and how stale it is.
-
-    Args:
-        cluster: the workers and their times.
-        protocol: what the server does with gradients: the result of a function of
-            `protocols`, as `protocols.k_async(1)`, or a function of a `Server`.
-        num_updates: N; None for as many updates as there are in `seconds`.
-        seed: of the service times, which are the same under every protocol: worker w
-            draws from `SeedSequence(seed, spawn_key=(w,))`.
-        seconds: simulated time; the trace has no update after it.
-
-    Returns:
-        The trace of at most N updates, for `replay`; some microseconds a gradient.
-
-    Raises:
-        ValueError: if the protocol waits for ever; the message names the workers.
-
-    Example:
-        >>> from delayjax.cluster import Cluster, constant, protocols
-        >>> trace = simulate(Cluster(3, constant(1.0)), protocols.k_async(1), 7, seed=0)
-        >>> trace.seconds, trace.staleness[:, 0]
-        (array([1., 1., 1., 2., 2., 2., 3.]), array([0, 1, 2, 2, 2, 2, 2], dtype=int32))
-    """
-    if not isinstance(cluster, Cluster):
-        raise TypeError(f"`cluster` must be a Cluster, got {cluster!r}.")
-    _check_protocol(protocol)
-    seconds = checks.known(seconds)
-    if seconds != math.inf:
-        seconds = checks.check_number("seconds", seconds, positive=True)
-    if num_updates is not None:
-        num_updates = checks.check_bound("num_updates", num_updates, at_least=1)
-    elif seconds == math.inf:
-        raise ValueError("`num_updates` or `seconds` must be given, got None and inf.")
-    seed = checks.check_bound("seed", seed)
-    updates = math.inf if num_updates is None else num_updates
-    server = Server(cluster, updates, seed, float(seconds), _name(protocol))
-    protocol(server)
-    if server.version == 0 and (seconds == math.inf or not server.started):
-        raise ValueError(f"`protocol` must make updates, got {_name(protocol)}: none.")
-    server.check_end()
-    return server.trace()
-
-
-def _check_protocol(protocol: object) -> None:
-    home, name = (getattr(protocol, a, "") for a in ("__module__", "__qualname__"))
-    makes_one = home.startswith(f"{__package__}.protocols") and "." not in name
-    if not callable(protocol) or (makes_one and isinstance(protocol, FunctionType)):
-        made = f"protocols.{name}(...)" if makes_one else "protocols.k_async(1)"
-        raise TypeError(
-            f"`protocol` must be a function of a server, got {protocol!r}: write"
-            f" {made}."
-        )
-
-
-def _name(protocol: Protocol) -> str:
-    """A protocol's name for messages; a function called `rule` has its factory's."""
-    if hasattr(protocol, "__qualname__"):
-        return protocol.__qualname__.removesuffix(".<locals>.rule").split(".")[-1]
-    return getattr(protocol, "name", repr(protocol))
 
 
 def _shown(workers: Iterable[int]) -> str:

@@ -255,7 +255,7 @@ def pareto(scale_seconds: float, shape: float) -> ServiceTime:
     return dataclasses.replace(
         from_scipy(scipy.stats.pareto(shape, scale=scale)),
         mean=kth(1, 1),
-        # NumPy's is the Lomax law, which begins at 0
+        # NumPy's is Lomax's, which begins at 0
         sample=lambda rng, size: scale * (1.0 + rng.pareto(shape, size)),
         kth=kth,
         tail_rate=0.0,

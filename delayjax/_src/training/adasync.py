@@ -9,7 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from delayjax._src.cluster.cluster import Cluster
-from delayjax._src.cluster.protocols.k_sync import KScheme
+from delayjax._src.cluster.protocols.k_scheme import KScheme
 from delayjax._src.cluster.trace import Arrivals
 from delayjax._src.ground import checks, donation, transforms
 from delayjax._src.training.gradients import GradFn

@@ -1,6 +1,6 @@
 """FedBuff, and FedAsync: some of many clients train at any time."""
 
-from delayjax._src.cluster.server import Protocol
+from delayjax._src.cluster.protocol import Protocol
 from delayjax._src.ground import checks
 
 
@@ -28,15 +28,15 @@ def fedbuff(buffer: int, *, concurrency: int) -> Protocol:
         concurrency: C, 1 .. P, clients that train at any time.
 
     Returns:
-        The rule; its draws come from the simulation's seed. Train along its trace with
-        `local_training`, which makes deltas, and with s as `each=` of `replay`; or, for
-        a buffer of 1, with the server rule `fedasync` as `tx`.
+        The protocol; its draws come from the simulation's seed. Train along its trace
+        with `local_training`, which makes deltas, and with s as `each=` of `replay`;
+        or, for a buffer of 1, with `fedasync` as `tx`.
 
     Example:
         >>> from delayjax.cluster import Cluster, exponential, simulate
         >>> clients = Cluster(100, exponential(1.0))
-        >>> rule = fedbuff(2, concurrency=9)
-        >>> trace = simulate(clients, rule, 5000, seed=0)
+        >>> nine = fedbuff(2, concurrency=9)
+        >>> trace = simulate(clients, nine, 5000, seed=0)
         >>> round(trace.staleness_law(burn_in=100).mean, 1)  # (9 - 1) / 2
         4.0
 
@@ -51,7 +51,7 @@ def fedbuff(buffer: int, *, concurrency: int) -> Protocol:
     buffer = checks.check_bound("buffer", buffer, at_least=1)
     concurrency = checks.check_bound("concurrency", concurrency, at_least=1)
 
-    def rule(server):
+    def run(server):
         server.check_workers("concurrency", concurrency)
         server.leave_out()  # clients are drawn: some may never be
         idle = list(range(server.num_workers))
@@ -70,4 +70,4 @@ def fedbuff(buffer: int, *, concurrency: int) -> Protocol:
             idle.append(arrival.worker)
             start_one()
 
-    return rule
+    return Protocol(f"fedbuff({buffer}, concurrency={concurrency})", run)

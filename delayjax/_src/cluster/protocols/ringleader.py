@@ -1,7 +1,7 @@
 """Ringleader: the rounds of its server, and the tables of its training."""
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +20,12 @@ class RingleaderState(NamedTuple):
     last: jax.Array  # the worker that arrived last, int32 []
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Ringleader:
     """The protocol of `ringleader`, and what `replay` needs to train with it."""
 
-    name: ClassVar[str] = "ringleader"
+    def __repr__(self) -> str:
+        return "ringleader()"
 
     def __call__(self, server: Server) -> None:
         workers = set(range(server.num_workers))
@@ -122,7 +123,8 @@ def ringleader() -> Ringleader:
     parameters that they have.
 
     Returns:
-        The rule. Train along its trace with `aggregation=ringleader().aggregation(P)`.
+        The protocol. Train along its trace with
+        `aggregation=ringleader().aggregation(P)`.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate

@@ -1,6 +1,6 @@
 """Gradient coding: redundant work instead of waiting or staleness."""
 
-from delayjax._src.cluster.server import Protocol
+from delayjax._src.cluster.protocol import Protocol
 from delayjax._src.ground import checks
 from delayjax._src.ground.checks import check_integer
 
@@ -32,7 +32,7 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
     num_clusters = checks.check_bound("num_clusters", num_clusters, at_least=1)
     load = checks.check_bound("load", load, at_least=1)
 
-    def rule(server):
+    def run(server):
         workers = server.num_workers
         server.check_workers("num_clusters", num_clusters)
         check_integer("load", load, 1, workers // num_clusters)
@@ -62,4 +62,4 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
                     cluster_of[worker] = place % num_clusters
             delivered, missing = {}, begin()
 
-    return rule
+    return Protocol(f"gradient_coding({num_clusters}, {load}, dynamic={dynamic})", run)

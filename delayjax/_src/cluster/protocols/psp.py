@@ -1,60 +1,11 @@
-"""Barriers: how far a worker may run ahead of the others. A gradient is an update."""
+"""PSP: a barrier that looks at a sample of the workers."""
 
 import math
 
-from delayjax._src.cluster.server import Protocol
+from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.cluster.protocols.ssp import ssp
 from delayjax._src.ground import checks
 from delayjax._src.ground.checks import check_integer
-
-
-def ssp(bound: float) -> Protocol:
-    """Stale synchronous parallel: no worker is more than `bound` tasks ahead.
-
-    A worker that has completed c tasks begins the next one if c - min_i c_i <= bound.
-    It then reads parameters with all of its own updates and all updates of tasks up to
-    c - bound - 1.
-
-    Args:
-        bound: slack in tasks, s: 0 is bulk synchronous (BSP), `math.inf` asynchronous
-            (ASP). BSP makes P updates a round; with SGD they add up to `hardsync`'s
-            with P times the step.
-
-    Example:
-        >>> from delayjax.cluster import Cluster, constant, simulate
-        >>> cluster = Cluster(2, constant(1.0), slowdown=[1.0, 4.0])
-        >>> simulate(cluster, ssp(1), 6, seed=0).seconds
-        array([1., 2., 4., 5., 8., 9.])
-
-    References:
-        Ho et al., A stale synchronous parallel parameter server, NIPS 2013.
-    """
-    bound = checks.known(bound)
-    if bound != math.inf:
-        bound = checks.check_bound("bound", bound)
-
-    def rule(server):
-        completed = [0] * server.num_workers
-        at = {0: server.num_workers}  # how many workers have completed so many tasks
-        slowest = 0
-        blocked = {}  # completed tasks -> workers held at that
-        server.start_all()
-        for arrival in server:
-            server.take(arrival)
-            server.update()
-            worker = arrival.worker
-            at[completed[worker]] -= 1
-            completed[worker] += 1
-            at[completed[worker]] = at.get(completed[worker], 0) + 1
-            while not at.get(slowest):
-                at.pop(slowest, None)
-                slowest += 1
-                server.start_all(blocked.pop(slowest + bound, ()))
-            if completed[worker] - slowest <= bound:
-                server.start(worker)
-            else:
-                blocked.setdefault(completed[worker], []).append(worker)
-
-    return rule
 
 
 def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protocol:
@@ -89,7 +40,7 @@ def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protoco
     if poll_seconds != math.inf:
         poll_seconds = checks.check_number("poll_seconds", poll_seconds, positive=True)
 
-    def rule(server):
+    def run(server):
         check_integer("sample", sample, 0, server.num_workers)
         if sample >= server.num_workers - 1:  # every sample is all the others
             ssp(bound)(server)
@@ -126,4 +77,4 @@ def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protoco
             elif poll_seconds < math.inf:
                 server.wake(worker, poll_seconds)
 
-    return rule
+    return Protocol(f"psp({sample}, {bound}, poll_seconds={poll_seconds})", run)

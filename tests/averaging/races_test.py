@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from delayjax import averaging
-from delayjax._src.averaging import racing
+from delayjax._src.averaging.races import Locked
 from tests.support.cases import shortened
 
 TREE = {"w": jnp.zeros((3, 2)), "b": jnp.zeros(4)}
@@ -80,10 +80,10 @@ def test_what_is_read_is_what_the_center_was_some_visits_ago(max_age, seed):
     races = averaging.races(jax.random.key(seed), max_age)
     rng = np.random.default_rng(seed)
     center = jax.tree.map(lambda leaf: leaf + 1.0, TREE)
-    versions, listed = racing.begun(races, center), [center]
+    versions, listed = races.begin(center), [center]
     for step in range(12):
         for worker in range(2):
-            seen = racing.read(races, center, versions, step, worker)
+            seen = races.read(center, versions, step, worker)
             ages = races.ages(step, worker, center)
             for name in TREE:
                 held = np.stack([version[name] for version in reversed(listed)])
@@ -97,14 +97,14 @@ def test_what_is_read_is_what_the_center_was_some_visits_ago(max_age, seed):
                     center,
                 )
                 listed.append(center)
-            versions = racing.recorded(races, center, versions, there)
+            versions = races.record(center, versions, there)
 
 
 def test_what_is_lost_of_a_write_is_zero_and_the_rest_is_whole():
     races = averaging.races(jax.random.key(1), 0, lost=0.5)
     moved = jax.tree.map(lambda leaf: leaf + 3.0, TREE)
     lost = races.lost(2, 1, TREE)
-    landed = racing.landed(races, moved, 2, 1)
+    landed = races.land(moved, 2, 1)
     for name in TREE:
         np.testing.assert_array_equal(landed[name], np.where(lost[name], 0.0, 3.0))
         assert set(np.unique(landed[name])) == {0.0, 3.0}
@@ -112,9 +112,10 @@ def test_what_is_lost_of_a_write_is_zero_and_the_rest_is_whole():
 
 def test_with_a_lock_there_are_no_versions_and_nothing_is_lost():
     center = jax.tree.map(lambda leaf: leaf + 1.0, TREE)
-    assert racing.begun(None, center) == racing.recorded(None, center, (), True) == ()
-    assert racing.read(None, center, (), 0, 0) is center
-    assert racing.landed(None, center, 0, 0) is center
+    locked = Locked()
+    assert locked.begin(center) == locked.record(center, (), True) == ()
+    assert locked.read(center, (), 0, 0) is center
+    assert locked.land(center, 0, 0) is center
 
 
 @pytest.mark.parametrize(

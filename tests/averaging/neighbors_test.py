@@ -1,3 +1,5 @@
+"""Methods that mix with a few others: each against its mixing matrices."""
+
 import functools
 
 import jax
@@ -246,17 +248,16 @@ def partly_sent():
     return start, all_exchanges(makes, start, 30)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_sums_and_weights_are_conserved_whoever_sends(seed):
+def test_sums_and_weights_are_conserved_whoever_sends():
     start, found = partly_sent()
-    xs, state = found[str(seed)]
-    weights = state.memory.weight[:, None]
-    assert np.ptp(weights) > 0.1
-    np.testing.assert_allclose(weights.sum(), 8, rtol=1e-12)
-    total = (weights * xs[-1]).sum(axis=0)
-    np.testing.assert_allclose(total, start.sum(axis=0), rtol=1e-11, atol=1e-12)
-    # all agree on the mean in the end, though the matrices' rows do not sum to one
-    assert np.abs(xs[-1] - start.mean(axis=0)).max() < 0.1
+    for xs, state in found.values():
+        weights = state.memory.weight[:, None]
+        assert np.ptp(weights) > 0.1
+        np.testing.assert_allclose(weights.sum(), 8, rtol=1e-12)
+        total = (weights * xs[-1]).sum(axis=0)
+        np.testing.assert_allclose(total, start.sum(axis=0), rtol=1e-11, atol=1e-12)
+        # all agree on the mean in the end: the matrices' rows do not sum to one
+        assert np.abs(xs[-1] - start.mean(axis=0)).max() < 0.1
 
 
 def test_weights_stay_one_where_all_send():
@@ -323,37 +324,15 @@ def test_a_step_on_devices_sends_to_the_drawn_or_due_peers_alone():
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "message"),
+    ("make", "message"),
     [
-        (
-            lambda: averaging.gossip(None, key=KEY),
-            TypeError,
-            "`inner` must be an",
-        ),
-        (lambda: averaging.d_psgd(None), TypeError, "`inner` must be an"),
-        (
-            lambda: averaging.ad_psgd(None, key=KEY),
-            TypeError,
-            "`inner` must be an",
-        ),
-        (lambda: averaging.sgp(None), TypeError, "`inner` must be an"),
-        (
-            lambda: averaging.gossip(sgd(), key=KEY, period=0),
-            ValueError,
-            "`period`",
-        ),
-        (lambda: averaging.d_psgd(sgd(), period=0), ValueError, "`period`"),
-        (
-            lambda: averaging.ad_psgd(sgd(), key=KEY, period=0),
-            ValueError,
-            "`period`",
-        ),
-        (lambda: averaging.sgp(sgd(), period=0), ValueError, "`period`"),
-        (lambda: averaging.sgp(sgd(), peers=0), ValueError, "`peers` must be at least"),
+        (lambda: averaging.gossip(sgd(), key=KEY, period=0), "`period` must be at"),
+        (lambda: averaging.sgp(sgd(), period=0), "`period` must be at least"),
+        (lambda: averaging.sgp(sgd(), peers=0), "`peers` must be at least"),
     ],
 )
-def test_bad_arguments_are_named(make, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_arguments_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
         make()
 
 

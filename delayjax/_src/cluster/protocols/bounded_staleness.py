@@ -3,7 +3,8 @@
 from heapq import heappop, heappush
 from typing import Literal
 
-from delayjax._src.cluster.server import Protocol, Server
+from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.cluster.server import Server
 from delayjax._src.ground import checks
 
 
@@ -23,53 +24,23 @@ def bounded_staleness(
 
     Example:
         >>> from delayjax.cluster import Cluster, exponential, simulate
-        >>> rule = bounded_staleness(4, late="wait")
-        >>> simulate(Cluster(16, exponential(1.0)), rule, 99, seed=0).max_staleness
+        >>> bounded = bounded_staleness(4, late="wait")
+        >>> simulate(Cluster(16, exponential(1.0)), bounded, 99, seed=0).max_staleness
         4
     """
     bound = checks.check_bound("bound", bound)
     batch = checks.check_bound("batch", batch, at_least=1)
-    rules = {"drop": _drop, "restart": _restart, "wait": _wait}
-    if late not in rules:
+    servers = {"drop": _drop, "restart": _restart, "wait": _wait}
+    if late not in servers:
         raise ValueError(f'`late` must be "drop", "restart" or "wait", got {late!r}.')
 
-    def rule(server):
+    def run(server):
         if late == "wait":  # each worker delivers once
             server.check_workers("batch", batch)
         server.start_all()
-        rules[late](server, bound, batch)
+        servers[late](server, bound, batch)
 
-    return rule
-
-
-def ringmaster(bound: int, *, stop: bool = False) -> Protocol:
-    """Ringmaster ASGD: a gradient counts if its staleness is below `bound`.
-
-        x_{t+1} = x_t - eta g(x_{t - tau}) if tau < R, else the gradient is ignored
-
-    It is `bounded_staleness(R - 1)`. No method has a better time complexity than with
-    R = max(1, ceil(sigma^2/eps)).
-
-    Args:
-        bound: R, in updates. 1 is SGD on the first gradient at each version.
-        stop: whether a worker stops as soon as the staleness of its gradient reaches R.
-
-    Example:
-        >>> from delayjax.cluster import Cluster, exponential, simulate
-        >>> workers = Cluster(16, exponential(1.0))
-        >>> simulate(workers, ringmaster(4), 99, seed=0).max_staleness
-        3
-
-    References:
-        Maranjyan, Tyurin and Richtarik, Ringmaster ASGD, ICML 2025, arXiv:2501.16168.
-    """
-    bound = checks.check_bound("bound", bound, at_least=1)
-    run = bounded_staleness(bound - 1, late="restart" if stop else "drop")
-
-    def rule(server):  # of this name in errors
-        run(server)
-
-    return rule
+    return Protocol(f"bounded_staleness({bound}, late={late!r}, batch={batch})", run)
 
 
 def _drop(server: Server, bound: int, batch: int) -> None:

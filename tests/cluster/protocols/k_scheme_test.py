@@ -20,9 +20,9 @@ TIMES = {
 }
 
 
-def simulated(times, rule):
+def simulated(times, protocol):
     updates = 12_000
-    trace = cluster.simulate(cluster.Cluster(P, times), rule, updates, seed=1)
+    trace = cluster.simulate(cluster.Cluster(P, times), protocol, updates, seed=1)
     return trace.seconds[-1] / updates
 
 

@@ -1,4 +1,4 @@
-"""A center that workers read and write without a lock."""
+"""How workers read and write a center: with a lock, or without one."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,19 +8,65 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.averaging import center as centers
+from delayjax._src.averaging import orders
 from delayjax._src.ground import checks
 from delayjax._src.history import ring
 
 
+class Locked(NamedTuple):
+    """A center with a lock: one worker at a time reads it and writes it."""
+
+    def begin(self, center: Any) -> Any:
+        """The versions that are kept at the start: none."""
+        del center
+        return ()
+
+    def read(self, center: Any, versions: Any, step: Any, worker: jax.Array) -> Any:
+        """The center as a worker reads it."""
+        del versions, step, worker
+        return center
+
+    def land(self, moved: Any, step: Any, worker: jax.Array) -> Any:
+        """What a worker adds to the center."""
+        del step, worker
+        return moved
+
+    def record(self, center: Any, versions: Any, there: Any) -> Any:
+        """The versions after a visit."""
+        del center, there
+        return versions
+
+
 class Races(NamedTuple):
-    """What goes wrong at a center without a lock: see `races`."""
+    """A center without a lock, and what goes wrong at it: see `races`."""
 
     max_age: int  # largest age of a read, in visits
     # (step int32 [], worker int32 [], tree) -> a tree like it: the age at which each
     # coordinate is read, int32, and whether the write of each coordinate is lost, bool
     ages: Callable[[jax.Array, jax.Array, Any], Any]
     lost: Callable[[jax.Array, jax.Array, Any], Any]
+
+    def begin(self, center: Any) -> Any:
+        """The ring of the center's versions at the start."""
+        return ring.push(ring.init(center, self.max_age + 1), center)
+
+    def read(self, center: Any, versions: Any, step: Any, worker: jax.Array) -> Any:
+        """The center as a worker reads it: each coordinate from some version."""
+        drawn = self.ages(step, worker, center)
+        ages = jax.tree.map(lambda age: jnp.minimum(age, versions.pushed - 1), drawn)
+        return ring.read(versions, ages, center)
+
+    def land(self, moved: Any, step: Any, worker: jax.Array) -> Any:
+        """What a worker adds to the center, zero where its write is lost."""
+        lost = self.lost(step, worker, moved)
+        return jax.tree.map(lambda d, gone: jnp.where(gone, 0, d), moved, lost)
+
+    def record(self, center: Any, versions: Any, there: Any) -> Any:
+        """The versions after a visit that made `center`, or no visit if not `there`."""
+        # a select would copy the ring; without a visit, push the slot's own content
+        oldest = ring.read(versions, self.max_age, center)
+        after = ring.push(versions, optax.tree.where(there, center, oldest))
+        return after._replace(pushed=versions.pushed + there)
 
 
 def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
@@ -73,46 +119,20 @@ def races(key: jax.Array, max_age: int, *, lost: ArrayLike = 0.0) -> Races:
     return Races(max_age, ages=each(age, 0), lost=each(is_lost, 1))
 
 
-def check(lock_free: Any, order: centers.ArrivalOrder | None) -> None:
-    """Checks that workers that race visit the center in some order."""
-    if lock_free is not None and order is None:
+def access_to_center(
+    lock_free: Races | None, order: orders.ArrivalOrder | None
+) -> Races | Locked:
+    """How workers read and write the center. Those that race visit it in some order."""
+    if lock_free is None:
+        return Locked()
+    if not isinstance(lock_free, Races):
+        raise TypeError(
+            f"`lock_free` must be made by averaging.races, got {lock_free!r}: write"
+            " lock_free=averaging.races(key, max_age)."
+        )
+    if order is None:
         raise ValueError(
             "`lock_free` needs `order`: workers that meet the center all at once do not"
-            " race. Pass order=averaging.first_come(seconds) or round_robin()."
+            " race. Pass order=averaging.first_come(seconds) or by_rank()."
         )
-
-
-def begun(lock_free: Races | None, center: Any) -> Any:
-    """The ring of a center's versions at the start; () with a lock."""
-    if lock_free is None:
-        return ()
-    return ring.push(ring.init(center, lock_free.max_age + 1), center)
-
-
-def read(
-    lock_free: Races | None, center: Any, versions: Any, step: Any, worker: jax.Array
-) -> Any:
-    """The center as a worker reads it: each coordinate from some version."""
-    if lock_free is None:
-        return center
-    drawn = lock_free.ages(step, worker, center)
-    ages = jax.tree.map(lambda age: jnp.minimum(age, versions.pushed - 1), drawn)
-    return ring.read(versions, ages, center)
-
-
-def landed(lock_free: Races | None, moved: Any, step: Any, worker: jax.Array) -> Any:
-    """What a worker adds to the center, zero where its write is lost."""
-    if lock_free is None:
-        return moved
-    lost = lock_free.lost(step, worker, moved)
-    return jax.tree.map(lambda d, gone: jnp.where(gone, 0, d), moved, lost)
-
-
-def recorded(lock_free: Races | None, center: Any, versions: Any, there: Any) -> Any:
-    """The versions after a visit that made `center`, or no visit if not `there`."""
-    if lock_free is None:
-        return versions
-    # a select would copy the ring; without a visit, push the slot's own content
-    oldest = ring.read(versions, lock_free.max_age, center)
-    after = ring.push(versions, optax.tree.where(there, center, oldest))
-    return after._replace(pushed=versions.pushed + there)
+    return lock_free

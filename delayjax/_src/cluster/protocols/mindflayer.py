@@ -1,43 +1,13 @@
-"""Servers of optimal time complexity: Rennala and MindFlayer."""
+"""MindFlayer: trials of limited time."""
 
 import math
+import reprlib
 from collections.abc import Sequence
 
 import numpy as np
 
-from delayjax._src.cluster.protocols.bounded import bounded_staleness
-from delayjax._src.cluster.server import Protocol
+from delayjax._src.cluster.protocol import Protocol
 from delayjax._src.ground import checks
-
-
-def rennala(batch: int) -> Protocol:
-    """Rennala SGD: a batch of gradients at the current version, from fast workers.
-
-        x_{t+1} = x_t - eta (1/S) sum_{l=1..S} g_l(x_t)
-
-    It is `bounded_staleness(0, batch=S)`: gradients at an older version are dropped. No
-    method has a better time complexity to a gradient of squared norm eps than with
-    S = max(ceil(sigma^2 / eps), 1).
-
-    Args:
-        batch: gradients an update, S; tau = 0.
-
-    Example:
-        >>> from delayjax.cluster import Cluster, constant, simulate
-        >>> cluster = Cluster(2, constant(1.0), slowdown=[1.0, 2.5])
-        >>> trace = simulate(cluster, rennala(2), 3, seed=0)
-        >>> trace.seconds, trace.summary().dropped
-        (array([2., 4., 6.]), 2)
-
-    References:
-        Tyurin and Richtarik, Optimal time complexities, NeurIPS 2023, arXiv:2305.12387.
-    """
-    run = bounded_staleness(0, batch=batch)
-
-    def rule(server):  # of this name in errors
-        run(server)
-
-    return rule
 
 
 def mindflayer(
@@ -56,8 +26,8 @@ def mindflayer(
         allotted_seconds: c_i, for a trial: one number for all workers or P.
 
     Returns:
-        The rule. The trace's `divisor` is B, with p_i from 10,000 draws of the worker's
-        service at the trial's speed. An update may have no gradient.
+        The protocol. The trace's `divisor` is B, with p_i from 10,000 draws of the
+        worker's service at the trial's speed. An update may have no gradient.
 
     Example:
         >>> from delayjax.cluster import Cluster, infinite_bernoulli, simulate
@@ -77,7 +47,7 @@ def mindflayer(
     if not (allotted > 0).all():
         raise ValueError(f"`allotted_seconds` must be positive, got {allotted}.")
 
-    def rule(server):
+    def run(server):
         workers = server.num_workers
         tries = np.broadcast_to(counts, workers).tolist()
         limits = np.broadcast_to(allotted, workers).tolist()
@@ -114,4 +84,6 @@ def mindflayer(
             begin()
             begun, chances = server.now, []
 
-    return rule
+    # in short: there may be many workers
+    given = f"{reprlib.repr(trials)}, {reprlib.repr(allotted_seconds)}"
+    return Protocol(f"mindflayer({given})", run)

@@ -1,0 +1,70 @@
+"""The engine: each worker takes a step of its own, then a method mixes the models."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from delayjax._src.ground import axes, collectives, donation, extras, transforms
+
+Mix = Callable[[jax.Array, Any, Any, Any], tuple[Any, Any]]
+"""(step int32 [], memory, model before the local step, model after it) -> (the worker's
+new model, memory). Each averaging method is one such function."""
+
+
+class AveragingState(NamedTuple):
+    """State of every method that averages models."""
+
+    step: jax.Array  # updates done, int32 []
+    memory: Any  # the method's own state; () if it has none
+    inner_state: Any  # state of each worker's own optimizer
+
+
+def averaged(
+    needed_by: str,
+    inner: transforms.Transformation,
+    mix: Mix,
+    axis_name: axes.AxisName,
+    begin: Callable[[Any], Any] = lambda params: (),
+) -> optax.GradientTransformationExtraArgs:
+    """Each worker takes a step of its own optimizer U; then `mix` mixes the models.
+
+        x'^i = x^i + U(g^i)
+        x^i <- mix(t, memory, x^i, x'^i)
+
+    `begin` makes the first memory from the parameters; `needed_by` is for errors.
+    """
+    inner = transforms.as_transformation("inner", inner)
+
+    def state_of(params):
+        return AveragingState(
+            step=jnp.zeros((), jnp.int32),
+            memory=begin(params),
+            inner_state=inner.init(axes.vary(params, axis_name=axis_name)),
+        )
+
+    def init_fn(params):
+        return donation.unshared(donation.made(state_of, params), params)
+
+    def update_fn(updates, state, params=None, **extra_args):
+        remedy = "call `update(grads, state, params)`"
+        params = extras.require(params, "params", needed_by, remedy)
+        params = axes.vary(params, axis_name=axis_name)
+        collectives.workers_of(axis_name)  # or the error names no remedy
+        collectives.check_fresh(needed_by, updates, axis_name)
+        moves, inner_state = inner.update(
+            updates, state.inner_state, params, **extra_args
+        )
+        model = optax.apply_updates(params, moves)
+        mixed, memory = mix(state.step, state.memory, params, model)
+        state = AveragingState(state.step + 1, memory, inner_state)
+        return towards(mixed, params), state
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def towards(model: Any, params: Any) -> Any:
+    """The update that leads from `params` to `model`, up to rounding."""
+    return jax.tree.map(lambda x, p: (x - p).astype(p.dtype), model, params)

@@ -1,0 +1,38 @@
+"""Sums and means of the workers' models."""
+
+from typing import Any
+
+import jax
+import optax
+
+from delayjax._src.averaging.periods import Due, when
+from delayjax._src.ground import axes, collectives
+
+
+def total(tree: Any, axis_name: axes.AxisName) -> Any:
+    """The sum of each leaf over the workers."""
+    return collectives.sums(tree, axis_name, collectives.BUCKET_BYTES)
+
+
+def mean(tree: Any, axis_name: axes.AxisName) -> Any:
+    """The mean of each leaf over the workers."""
+    workers = collectives.workers_of(axis_name)
+    return jax.tree.map(lambda leaf: leaf / workers, total(tree, axis_name))
+
+
+def mean_beside(meanwhile: Any, tree: Any, axis_name: axes.AxisName) -> tuple[Any, Any]:
+    """`mean(tree)`, and `meanwhile`, which is computed during the exchange."""
+    workers = collectives.workers_of(axis_name)
+    summed, meanwhile = collectives.sums_beside(
+        meanwhile, tree, axis_name, collectives.BUCKET_BYTES
+    )
+    return jax.tree.map(lambda leaf: leaf / workers, summed), meanwhile
+
+
+def mean_when(due: Due, tree: Any, axis_name: axes.AxisName) -> Any:
+    """`mean(tree)` where it is due, else zeros. Simulated workers share one mean."""
+
+    def mix(tree):
+        return mean(tree, axis_name)
+
+    return when(due, mix, tree, axis_name, optax.tree.zeros_like)

@@ -1,0 +1,51 @@
+"""What happens at every H-th step alone."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from delayjax._src.ground import axes, checks
+
+
+class Due(NamedTuple):
+    """Whether a method mixes models at this step."""
+
+    now: Any  # bool [], shared by all workers
+    always: bool = False  # known to be so at every step: then no branch is compiled
+
+
+def due(step: jax.Array, period: Any) -> Due:
+    """At the steps t for which `period` divides t + 1."""
+    if isinstance(period, int) and period == 1:
+        return Due(True, always=True)
+    return Due((step + 1) % period == 0)
+
+
+def choose(due: Due, yes: Callable, no: Callable, *operands: Any) -> Any:
+    """`yes(*operands)` where it is due, else `no(*operands)`, by `jax.lax.cond`."""
+    if due.always:
+        return yes(*operands)
+    return jax.lax.cond(due.now, yes, no, *operands)
+
+
+def when(
+    due: Due,
+    mix: Callable[[Any], Any],
+    tree: Any,
+    axis_name: axes.AxisName,
+    otherwise: Callable[[Any], Any] = lambda tree: tree,
+) -> Any:
+    """`mix(tree)` where it is due."""
+
+    def mixed(tree):
+        # or the two branches have different types
+        return axes.vary(mix(tree), axis_name=axis_name)
+
+    return choose(due, mixed, otherwise, axes.vary(tree, axis_name=axis_name))
+
+
+def check_period(name: str, value: Any) -> Any:
+    """A number of steps, at least 1. A traced value is returned as it is."""
+    is_known = checks.is_concrete(value)
+    return checks.check_bound(name, value, at_least=1) if is_known else value

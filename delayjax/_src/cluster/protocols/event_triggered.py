@@ -1,0 +1,42 @@
+"""Event-triggered upload: a gradient is sent with some probability."""
+
+from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.ground.checks import check_share
+
+_RAREST = 1e-5  # probability that a gradient is sent
+
+
+def event_triggered(probability: float) -> Protocol:
+    """Asynchronous SGD in which each gradient is sent with some probability.
+
+    A worker that does not send drops its gradient, reads and goes on: nu -> p nu, mean
+    tau = p (P - 1). This models the trigger of Yu, Chen and Poor, arXiv:2406.11159; to
+    decide by the gradient's value, use `refusing` in `replay`.
+
+    Args:
+        probability: p in (0, 1], that a gradient is sent.
+
+    Example:
+        >>> from delayjax.cluster import Cluster, constant, simulate
+        >>> trace = simulate(Cluster(2, constant(1.0)), event_triggered(0.5), 9, seed=0)
+        >>> trace.summary().dropped > 0
+        True
+    """
+    probability = check_share("probability", probability, positive=True)
+    if probability < _RAREST:
+        raise ValueError(
+            f"`probability` must be at least {_RAREST:g}, got {probability}: an update"
+            " takes 1 / probability arrivals, and their simulation would not end."
+        )
+
+    def run(server):
+        server.start_all()
+        for arrival in server:
+            if server.rng.random() < probability:
+                server.take(arrival)
+                server.update()
+            else:
+                server.drop(arrival)
+            server.start(arrival.worker)
+
+    return Protocol(f"event_triggered({probability})", run)

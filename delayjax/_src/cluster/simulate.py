@@ -1,0 +1,79 @@
+"""A protocol that runs on a cluster."""
+
+import math
+from collections.abc import Callable
+from types import FunctionType
+
+from delayjax._src.cluster.cluster import Cluster
+from delayjax._src.cluster.server import Server
+from delayjax._src.cluster.trace import Trace
+from delayjax._src.ground import checks
+
+
+def simulate(
+    cluster: Cluster,
+    protocol: Callable[[Server], None],
+    num_updates: int | None,
+    *,
+    seed: int,
+    seconds: float = math.inf,
+) -> Trace:
+    """Runs a protocol on a cluster: when each gradient arrives, and how stale it is.
+
+    Args:
+        cluster: the workers and their times.
+        protocol: what the server does with gradients: the result of a function of
+            `protocols`, as `protocols.k_async(1)`, or a function of a `Server`.
+        num_updates: N; None for as many updates as there are in `seconds`.
+        seed: of the service times, which are the same under every protocol: worker w
+            draws from `SeedSequence(seed, spawn_key=(w,))`.
+        seconds: simulated time; the trace has no update after it.
+
+    Returns:
+        The trace of at most N updates, for `replay`; some microseconds a gradient.
+
+    Raises:
+        ValueError: if the protocol waits for ever; the message names the workers.
+
+    Example:
+        >>> from delayjax.cluster import Cluster, constant, protocols
+        >>> trace = simulate(Cluster(3, constant(1.0)), protocols.k_async(1), 7, seed=0)
+        >>> trace.seconds, trace.staleness[:, 0]
+        (array([1., 1., 1., 2., 2., 2., 3.]), array([0, 1, 2, 2, 2, 2, 2], dtype=int32))
+    """
+    if not isinstance(cluster, Cluster):
+        raise TypeError(f"`cluster` must be a Cluster, got {cluster!r}.")
+    _check_protocol(protocol)
+    seconds = checks.known(seconds)
+    if seconds != math.inf:
+        seconds = checks.check_number("seconds", seconds, positive=True)
+    if num_updates is not None:
+        num_updates = checks.check_bound("num_updates", num_updates, at_least=1)
+    elif seconds == math.inf:
+        raise ValueError("`num_updates` or `seconds` must be given, got None and inf.")
+    seed = checks.check_bound("seed", seed)
+    updates = math.inf if num_updates is None else num_updates
+    server = Server(cluster, updates, seed, float(seconds), _name(protocol))
+    protocol(server)
+    if server.version == 0 and (seconds == math.inf or not server.started):
+        raise ValueError(f"`protocol` must make updates, got {_name(protocol)}: none.")
+    server.check_end()
+    return server.trace()
+
+
+def _check_protocol(protocol: object) -> None:
+    home, name = (getattr(protocol, a, "") for a in ("__module__", "__name__"))
+    makes_one = isinstance(protocol, FunctionType) and home.startswith(
+        f"{__package__}.protocols"
+    )
+    if makes_one or not callable(protocol):
+        made = f"protocols.{name}(...)" if makes_one else "protocols.k_async(1)"
+        raise TypeError(
+            f"`protocol` must be a function of a server, got {protocol!r}: write"
+            f" {made}."
+        )
+
+
+def _name(protocol: Callable[[Server], None]) -> str:
+    """A protocol's name for messages: a function's, or the call that made it."""
+    return getattr(protocol, "__name__", repr(protocol))

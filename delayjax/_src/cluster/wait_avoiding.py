@@ -1,0 +1,75 @@
+"""How late the models of workers are that avoid to wait (WAGMA)."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from delayjax._src.cluster.finish_times import (
+    check_seconds,
+    finish_times,
+    seconds_at_each,
+    waits_for_all,
+)
+from delayjax._src.ground import checks
+
+
+class WaitAvoiding(NamedTuple):
+    """The result of `wait_avoiding`."""
+
+    behind: np.ndarray  # int32 [T, P]: age of its model in a step's sum, in steps
+    seconds: np.ndarray  # float64 [T, P]: when a worker goes on to its next step
+
+
+def wait_avoiding(
+    seconds: ArrayLike,
+    *,
+    period: int = 11,
+    slack_seconds: float = 0.0,
+    exchange_seconds: Callable[[int], float] | float = 0.0,
+) -> WaitAvoiding:
+    """How late each worker's model is for WAGMA's sums (Li et al., arXiv:2005.00124).
+
+        made[t, i] = on[t - 1, i] + seconds[t, i]
+        on[t, i]   = made[t, i] + c(t)                 within a period
+        on[t, i]   = max over j of made[t, j] + c(t)   where `period` divides t + 1
+
+    The first worker that has made its model of step t starts all sums of that step.
+    `behind[t, i]` counts the models up to step t that worker i has yet to make then. At
+    the period's end all enter one all-reduce. Waits for partners are left out.
+
+    Args:
+        seconds: float [T, P], of each worker's steps.
+        period: H of `averaging.wagma`.
+        slack_seconds: how long the start of a sum takes to reach the others.
+        exchange_seconds: c, the time of an exchange, or a function of the step: `lambda
+            t: link.all_reduce_seconds(P) if t % H == H - 1 else link.group_seconds(S)`.
+
+    Returns:
+        `behind`, for `delays.per_worker`, int32 [T, P], at most period - 1; and
+        `seconds`, which is on, float64 [T, P].
+
+    Example:
+        >>> late = wait_avoiding([[1.0, 2.5], [1.0, 1.0], [1.0, 1.0]], period=3)
+        >>> late.behind.tolist()
+        [[0, 1], [0, 2], [0, 0]]
+    """
+    table = check_seconds(seconds)
+    slack_seconds = checks.check_number("slack_seconds", slack_seconds)
+    period = checks.check_bound("period", period, at_least=1)
+    steps, workers = table.shape
+    ends = (np.arange(steps) + 1) % period == 0
+    takes = seconds_at_each(exchange_seconds, steps)
+    on = finish_times(
+        table + np.where(ends, 0.0, takes)[:, None],
+        waits_for_all(period),
+        exchange_seconds=lambda step: takes[step],
+    )
+    made = np.concatenate([np.zeros((1, workers)), on[:-1]]) + table
+    behind = np.zeros(table.shape, np.int32)
+    for t in np.flatnonzero(~ends):
+        starts = made[t].min() + slack_seconds
+        first = t - t % period  # models of earlier steps are all made
+        behind[t] = (made[first : t + 1] > starts).sum(axis=0)
+    return WaitAvoiding(behind, on)

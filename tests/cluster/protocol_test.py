@@ -1,0 +1,66 @@
+import math
+
+import pytest
+
+from delayjax.cluster import Cluster, exponential, protocols, simulate
+
+MADE = [
+    protocols.bounded_staleness(2, late="restart", batch=3),
+    protocols.event_triggered(0.25),
+    protocols.fedbuff(2, concurrency=3),
+    protocols.gradient_coding(2, 2, dynamic=True),
+    protocols.groups(2, data="static"),
+    protocols.hardsync(),
+    protocols.k_async(3),
+    protocols.k_batch_async(3),
+    protocols.k_batch_sync(3),
+    protocols.k_sync(3),
+    protocols.mindflayer((1, 2), 1.5),
+    protocols.n_softsync(2),
+    protocols.progressive_groups(4, tolerance=0.5, every=7),
+    protocols.psp(2, math.inf, poll_seconds=0.5),
+    protocols.rennala(4),
+    protocols.ringleader(),
+    protocols.ringmaster(3, stop=True),
+    protocols.round_robin(),
+    protocols.ssp(1),
+]
+
+
+@pytest.mark.parametrize("protocol", MADE, ids=repr)
+def test_a_protocol_shows_the_call_that_made_it(protocol):
+    again = eval(repr(protocol), vars(protocols) | {"inf": math.inf})
+    assert repr(again) == repr(protocol) and type(again) is type(protocol)
+
+
+def test_every_protocol_shows_its_call():
+    made = {repr(protocol).partition("(")[0] for protocol in MADE}
+    public = {name for name in vars(protocols) if not name.startswith("_")}
+    assert made == public - {"KScheme"}
+
+
+def test_a_call_with_many_numbers_is_shown_in_short():
+    assert len(repr(protocols.mindflayer([2] * 10_000, 1.5))) < 60
+
+
+def test_a_protocol_may_be_a_part_of_another():
+    def warmed_up(server):
+        protocols.ssp(1)(server)
+
+    cluster = Cluster(3, exponential(1.0))
+    whole = simulate(cluster, protocols.ssp(1), 50, seed=0)
+    part = simulate(cluster, warmed_up, 50, seed=0)
+    assert (whole.seconds == part.seconds).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (protocols.hardsync, r"must be a function of a server.*protocols.hardsync\("),
+        (protocols.k_async, r"must be a function of a server.*protocols.k_async\("),
+        (3, r"must be a function of a server, got 3: write protocols.k_async\(1\)"),
+    ],
+)
+def test_what_is_no_protocol_is_refused_with_the_call_to_write(given, message):
+    with pytest.raises(TypeError, match=message):
+        simulate(Cluster(2, exponential(1.0)), given, 5, seed=0)

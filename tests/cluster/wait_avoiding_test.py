@@ -1,0 +1,122 @@
+import math
+
+import numpy as np
+import pytest
+
+from delayjax import cluster
+
+SECONDS = np.random.default_rng(0).exponential(size=(40, 6))
+# the slowest of six exponential times of mean 1 is 2.45 on average
+COSTS = {
+    "free": (0.0, lambda t: 0.0),
+    "cheap": (0.3, lambda t: 0.3),
+    "dear": (2.5, lambda t: 2.5),
+    "dear at every fifth": (
+        lambda t: 2.5 if (t + 1) % 5 == 0 else 0.3,
+        lambda t: 2.5 if (t + 1) % 5 == 0 else 0.3,
+    ),
+}
+
+
+LINK = cluster.Communication(0.25, message_bytes=48.0, bytes_per_second=32.0)
+
+
+def late_by_events(seconds, period, slack, cost):
+    """Ages of the models in the buffers when the first one starts, and the times."""
+    steps, workers = seconds.shape
+    now, made, behind, on = np.zeros(workers), [], np.zeros((steps, workers), int), []
+    for t in range(steps):
+        made.append(now + seconds[t])
+        if (t + 1) % period:
+            now = made[t] + cost(t)
+            start = min(made[t]) + slack
+            for i in range(workers):
+                newest = max([k for k in range(t + 1) if made[k][i] <= start] + [-1])
+                behind[t, i] = t - newest
+        else:
+            now = np.full(workers, max(made[t]) + cost(t))
+        on.append(now)
+    return behind, np.stack(on)
+
+
+@pytest.mark.parametrize("cost", COSTS)
+@pytest.mark.parametrize(("period", "slack"), [(11, 0.0), (5, 0.5), (1, 0.0)])
+def test_a_buffer_holds_what_its_worker_had_made_when_the_sum_started(
+    period, slack, cost
+):
+    takes, at_each = COSTS[cost]
+    seen = cluster.wait_avoiding(
+        SECONDS, period=period, slack_seconds=slack, exchange_seconds=takes
+    )
+    behind, on = late_by_events(SECONDS, period, slack, at_each)
+    np.testing.assert_array_equal(seen.behind, behind)
+    np.testing.assert_allclose(seen.seconds, on, rtol=1e-12)
+    assert seen.behind.max() <= max(period - 1, 0)
+    if period > 1 and cost in ("free", "cheap"):
+        assert seen.behind.max() > 1
+
+
+def test_where_exchanges_take_no_time_avoiding_waits_at_the_period_s_end_alone():
+    seen = cluster.wait_avoiding(SECONDS, period=5).seconds
+    np.testing.assert_array_equal(
+        seen, cluster.finish_times(SECONDS, cluster.waits_for_all(5))
+    )
+
+
+def test_a_period_of_equal_workers_pays_its_group_sums_and_one_of_all():
+    group = LINK.group_seconds(4)
+    of_all = LINK.all_reduce_seconds(16)
+    seen = cluster.wait_avoiding(
+        np.full((33, 16), 2.0),
+        period=11,
+        exchange_seconds=lambda t: of_all if (t + 1) % 11 == 0 else group,
+    )
+    expected = 3 * (11 * 2.0 + 10 * group + of_all)
+    np.testing.assert_allclose(seen.seconds[-1], expected, rtol=1e-13)
+    assert not seen.behind.any()
+
+
+def two_sleepers(rng, steps, workers):
+    """Who sleeps, bool [T, P]: two ranks a step, perhaps the same (the authors')."""
+    asleep = np.zeros((steps, workers), bool)
+    asleep[np.arange(steps)[:, None], rng.integers(0, workers, (steps, 2))] = True
+    return asleep
+
+
+@pytest.mark.parametrize("workers", [16, 64, 256])
+def test_the_throughput_of_waiting_less_is_the_paper_s_ratio(workers):
+    """11 (t0 + .32) / (11 t0 + .32 E max hits), with E from draws of its own (D.11)."""
+    # a period takes as long as its worst sleeper: a tenth of that more or less, so
+    # the mean of these to half a per cent, a fourth of the tolerance
+    compute, sleep, period, periods = 0.1, 0.32, 11, 500
+    asleep = two_sleepers(np.random.default_rng(1), period * periods, workers)
+    seconds = compute + sleep * asleep
+    avoiding = cluster.wait_avoiding(seconds, period=period).seconds[-1].max()
+    every = cluster.finish_times(seconds, cluster.waits_for_all(1))[-1].max()
+
+    asleep = two_sleepers(np.random.default_rng(2), period * 8 * periods, workers)
+    hits = asleep.reshape(-1, period, workers).sum(axis=1)
+    longest = hits.max(axis=1).mean()
+    expected = period * (compute + sleep) / (period * compute + sleep * longest)
+    assert math.isclose(every / avoiding, expected, rel_tol=0.02)
+    assert expected > 2
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (
+            lambda: cluster.wait_avoiding([[1.0]], period=0),
+            ValueError,
+            "`period` must be at least 1, got 0",
+        ),
+        (
+            lambda: cluster.wait_avoiding([[1.0]], slack_seconds=-1.0),
+            ValueError,
+            "`slack_seconds` must be finite and non-negative",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
