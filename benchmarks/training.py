@@ -23,8 +23,9 @@ import optax
 import delayjax as dj
 from benchmarks.side_by_side import Contender, heading, medians, steps_a_program
 from benchmarks.tables import Row, Table
-from experiments import Experiment, loop, tasks
-from experiments.programs import programs
+from experiments import Experiment, tasks
+from experiments.running import loop
+from experiments.running.programs import programs
 
 RATES = tuple(1e-4 * 2**i for i in range(8))
 DELAYS = (0, 4, 8, 16)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
-from experiments.experiment import Experiment, check_numbers, is_number
+from experiments.training.experiment import Experiment, check_numbers, is_number
 
 
 def knobs(config: ConfigDict) -> dict[str, Any]:

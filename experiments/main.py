@@ -17,13 +17,15 @@ import jax
 from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
-from experiments import claims, configs, loop, records, writers
+from experiments import configs
 from experiments.configs import knobs
-from experiments.costs import costs
-from experiments.experiment import Experiment
-from experiments.host import processes, progress
-from experiments.host.workdir import Workdir
+from experiments.results import claims, records, writers
 from experiments.run import prepared, run
+from experiments.running import loop
+from experiments.running.costs import costs
+from experiments.running.host import processes, progress
+from experiments.running.host.workdir import Workdir
+from experiments.training.experiment import Experiment
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "A file in configs/.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "The folder to write to; gs:// too.")

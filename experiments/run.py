@@ -10,24 +10,16 @@ from typing import Any
 import jax
 import pandas as pd
 
-from experiments import (
-    analysis,
-    columns,
-    costs,
-    digest,
-    execution,
-    loop,
-    programs,
-    records,
-    throughput,
-)
-from experiments.experiment import Experiment
-from experiments.failures import naming
-from experiments.host import checkpoints, processes, progress
-from experiments.host.workdir import Workdir
-from experiments.loop import Trainer
-from experiments.programs import label
-from experiments.writers import TensorBoard, Writer
+from experiments.results import analysis, records
+from experiments.results.writers import TensorBoard, Writer
+from experiments.running import costs, digest, execution, loop, programs, throughput
+from experiments.running.failures import naming
+from experiments.running.host import checkpoints, processes, progress
+from experiments.running.host.workdir import Workdir
+from experiments.running.loop import Trainer
+from experiments.running.programs import label
+from experiments.training import column_names
+from experiments.training.experiment import Experiment
 
 
 def run(
@@ -189,7 +181,7 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
             trainer = loop.trainer(program, measure=experiment.measure)
             metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
             trainer.run_chunk.trace(trainer.shapes(), *trainer.given_shapes())
-        columns.check_metrics(metrics, settings)
+        column_names.check_metrics(metrics, settings)
         _check_tuned_by(experiment, trainer, [*metrics])
         trainers.append(trainer)
     for trainer in trainers:

@@ -12,7 +12,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from experiments.figures.look import COLORS
-from experiments.programs import programs
+from experiments.running.programs import programs
 from tests.support.cases import shortened
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments import analysis
-from experiments.analysis import TimeTo as TimeTo
 from experiments.figures.words import words
-from experiments.records import Run
+from experiments.results import analysis
+from experiments.results.analysis import TimeTo as TimeTo
+from experiments.results.records import Run
 
 Theory = Callable[..., float | None]
 """A formula; its arguments are named as labels and axes of the run are."""

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from experiments import analysis
 from experiments.figures import look
 from experiments.figures.words import words
-from experiments.records import Run
+from experiments.results import analysis
+from experiments.results.records import Run
 
 _MOST = 6  # series that one panel can hold
 

@@ -26,11 +26,12 @@ import jax
 from absl import app, flags
 from ml_collections import config_flags
 
-from experiments import configs, costs, loop
-from experiments.experiment import Experiment
+from experiments import configs
 from experiments.pods import exchanges, hlo, work
 from experiments.pods.chips import PodError, Topology, topology
-from experiments.programs import programs
+from experiments.running import costs, loop
+from experiments.running.programs import programs
+from experiments.training.experiment import Experiment
 
 
 class Report(NamedTuple):

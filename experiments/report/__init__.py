@@ -8,13 +8,14 @@ from typing import Any
 
 import pandas as pd
 
-from experiments import analysis, claims, figures
-from experiments.claims import Verdict
-from experiments.experiment import Experiment
+from experiments import figures
 from experiments.figures import Drawn
 from experiments.figures.words import loss_unit, with_unit, words
-from experiments.records import Run
 from experiments.report import page
+from experiments.results import analysis, claims
+from experiments.results.claims import Verdict
+from experiments.results.records import Run
+from experiments.training.experiment import Experiment
 
 _SHOWN = 3  # claims in the headline
 _METRICS = ("train_loss", "test_loss", "test_error", "seconds", "updates")

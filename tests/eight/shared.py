@@ -17,9 +17,10 @@ from etils import epath
 
 import delayjax as dj
 from configs import tokens_pod
-from experiments import Experiment, execution, loop, on_devices, tasks
-from experiments.host import checkpoints
-from experiments.programs import programs
+from experiments import Experiment, on_devices, tasks
+from experiments.running import execution, loop
+from experiments.running.host import checkpoints
+from experiments.running.programs import programs
 
 UPDATES, HALF, INPUTS, HIDDEN = 6, 2, 64, 256
 

@@ -15,8 +15,9 @@ import numpy as np
 import optax
 
 import delayjax as dj
-from experiments import Experiment, execution, loop, on_devices, tasks
-from experiments.programs import programs
+from experiments import Experiment, on_devices, tasks
+from experiments.running import execution, loop
+from experiments.running.programs import programs
 
 RATE, UPDATES, INPUTS = 0.1, 6, 3
 SHAPES = [(8, 2), (8, 8), (16, 2), (32, 16)]  # workers, groups

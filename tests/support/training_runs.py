@@ -3,8 +3,9 @@
 import jax
 import numpy as np
 
-from experiments import Experiment, loop, tasks
-from experiments.programs import programs
+from experiments import Experiment, tasks
+from experiments.running import loop
+from experiments.running.programs import programs
 
 RATES = (0.05, 0.1)
 CURVATURES, NOISE = np.array([0.3, 1.0]), 0.5

@@ -7,10 +7,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments import analysis
 from experiments.figures import look, tables
 from experiments.figures.words import with_unit, words
-from experiments.records import Run
+from experiments.results import analysis
+from experiments.results.records import Run
 
 _RING = {"color": look.NOTE_COLOR, "marker": "o", "ms": 12, "ls": "", "mfc": "none"}
 

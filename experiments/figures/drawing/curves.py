@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from experiments import analysis
 from experiments.figures import look, tables
 from experiments.figures.drawing import over
 from experiments.figures.words import loss_unit, with_unit, words
-from experiments.records import Run
+from experiments.results import analysis
+from experiments.results.records import Run
 
 _WIDE = 3.0  # a factor between the ends of series that takes a logarithmic axis
 _TARGET = {"color": "0.4", "linewidth": 1.0, "linestyle": (0, (2, 2))}

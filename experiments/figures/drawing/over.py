@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments import analysis
 from experiments.figures import look, tables
 from experiments.figures.words import loss_unit, with_unit, words
-from experiments.records import Run
+from experiments.results import analysis
+from experiments.results.records import Run
 
 INTERVAL = {"color": "0.3", "alpha": 0.18, "label": "95 % interval of the mean"}
 
