@@ -26,6 +26,7 @@ from benchmarks.tables import Row, Table
 from experiments import Experiment, tasks
 from experiments.running import loop
 from experiments.running.programs import programs
+from experiments.running.trainer import Trainer
 
 RATES = tuple(1e-4 * 2**i for i in range(8))
 DELAYS = (0, 4, 8, 16)
@@ -99,7 +100,7 @@ def one_program(task: tasks.Task, updates: int) -> None:
             updates=updates,
         )
     )
-    trainer = loop.trainer(program)
+    trainer = Trainer(program)
     state = loop.run(
         trainer,
         trainer.init(),

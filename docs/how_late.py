@@ -15,7 +15,7 @@ from experiments import configs
 from experiments.figures import look, tables
 from experiments.figures.drawing import over, stability_map
 from experiments.figures.words import loss_unit, with_unit
-from experiments.results.records import Run
+from experiments.results.runs import Run
 
 
 @look.STYLED

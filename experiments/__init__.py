@@ -4,9 +4,9 @@ from experiments.results import analysis as analysis
 from experiments.results import claims as claims
 from experiments.results import measures as measures
 from experiments.results.claims import Claim as Claim
-from experiments.results.records import Found as Found
-from experiments.results.records import Run as Run
-from experiments.results.records import load as load
+from experiments.results.runs import Run as Run
+from experiments.results.runs import load as load
+from experiments.results.tables import Found as Found
 from experiments.run import run as run
 from experiments.training import Simulation as Simulation
 from experiments.training import along as along

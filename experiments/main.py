@@ -19,7 +19,9 @@ from ml_collections import ConfigDict, config_flags
 
 from experiments import configs
 from experiments.configs import knobs
-from experiments.results import claims, records, writers
+from experiments.results import claims, writers
+from experiments.results.runs import Run
+from experiments.results.tables import Found
 from experiments.run import prepared, run
 from experiments.running import loop
 from experiments.running.costs import costs
@@ -230,14 +232,14 @@ def _updates(bounds: list[str]) -> range:
     return range(start, stop)
 
 
-def _report(experiment: Experiment, found: records.Found) -> bool:
+def _report(experiment: Experiment, found: Found) -> bool:
     """Writes report.html and says whether all claims are met."""
     from experiments import report  # matplotlib is needed now, and not earlier
 
     verdicts = claims.check(experiment.claims, found)
     place = Workdir(_WORKDIR.value)
     place.download()
-    path = report.write(records.Run.read(place.local), experiment, verdicts=verdicts)
+    path = report.write(Run.read(place.local), experiment, verdicts=verdicts)
     place.upload()
     progress.log.info("report: %s", place.shown(path))
     for verdict in verdicts:

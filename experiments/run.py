@@ -10,14 +10,26 @@ from typing import Any
 import jax
 import pandas as pd
 
-from experiments.results import analysis, records
+from experiments.results import analysis, tables
+from experiments.results.folder import Folder
+from experiments.results.metrics import Metrics
+from experiments.results.runs import Run
+from experiments.results.tables import Found
 from experiments.results.writers import TensorBoard, Writer
-from experiments.running import costs, digest, execution, loop, programs, throughput
+from experiments.running import costs, digest, execution, loop, throughput
 from experiments.running.failures import naming
 from experiments.running.host import checkpoints, processes, progress
 from experiments.running.host.workdir import Workdir
-from experiments.running.loop import Trainer
-from experiments.running.programs import label
+from experiments.running.program import (
+    Program,
+    first_traces,
+    label,
+    setting_names,
+    sharded,
+)
+from experiments.running.programs import programs
+from experiments.running.rows import Rows
+from experiments.running.trainer import Trainer
 from experiments.training import column_names
 from experiments.training.experiment import Experiment
 
@@ -35,7 +47,7 @@ def run(
     anew: bool = False,
     writers: Sequence[Writer] = (),
     profile: range = range(0),
-) -> records.Found:
+) -> Found:
     """Trains all cells of an experiment. The same call goes on where it stopped.
 
     Args:
@@ -79,9 +91,7 @@ def run(
             f"`profile` must lie in 0 .. {longest}, the updates of the run, got"
             f" {profile.start},{profile.stop}."
         )
-    if workdir is None:
-        workdir = tempfile.mkdtemp(prefix="experiment-")
-    place = Workdir(workdir)
+    place = Workdir(workdir or tempfile.mkdtemp(prefix="experiment-"))
     place.check_shared()
     with contextlib.ExitStack() as stack:
 
@@ -89,13 +99,17 @@ def run(
             if not processes.is_first():
                 return None
             place.download()
-            folder = records.Folder(place.local)
+            folder = Folder(place.local)
             stack.callback(folder.close)
             if anew:
                 place.clear()
-            digests = {t.program.name: digest.of(t) for t in trainers}
-            given = config or {}, changed or {}
-            folder.begin(experiment, made, *given, source, digests)
+            digests = {trainer.program.name: digest.of(trainer) for trainer in trainers}
+            record = _record(experiment, made, digests) | {
+                "source": source,
+                "config": dict(config or {}),
+                "changed": dict(changed or {}),
+            }
+            folder.begin(record, digests, first_traces(made))
             return folder
 
         folder = processes.together(opened)  # where it is refused, none waits for 0
@@ -112,7 +126,7 @@ def run(
                 )
             progress.log.info("the run is finished: its records are read")
             place.download()
-            found = records.Run.read(place.local).found
+            found = Run.read(place.local).found
         else:
             if folder is not None:
                 stack.callback(lambda: folder.spent(time.monotonic() - started))
@@ -134,13 +148,19 @@ def run(
                 )
                 for trainer in trainers
             ]
-            rows, curves = (
+            results, curves = (
                 list(itertools.chain(*own)) for own in zip(*each, strict=True)
             )
-            found = records.tables(experiment, records.settings(made), rows, curves)
+            found = tables.of(
+                setting_names(made),
+                results,
+                curves,
+                choice=analysis.Choice(experiment.tuned_axes, experiment.tuned_by),
+                tuning_seeds=experiment.tuning_seed_numbers,
+            )
             if folder is not None:
-                found = records.with_lost(place.local, found)
-                records.write_tables(place.local, found)
+                found = tables.with_lost(place.local, found)
+                tables.write(place.local, found)
                 folder.finish(asked)
                 place.upload()
         if not keep_checkpoints:
@@ -148,6 +168,28 @@ def run(
             if processes.is_first():
                 place.remove_checkpoints()
     return found
+
+
+def _record(
+    experiment: Experiment,
+    made: Sequence[Program],
+    digests: Mapping[str, digest.Digest],
+) -> dict[str, Any]:
+    """What run.json says of an experiment and its programs."""
+    by = experiment.tuned_by
+    return {
+        "question": experiment.question,
+        "notes": experiment.notes,
+        "settings": setting_names(made),
+        "seeds": list(experiment.seed_numbers),
+        "tuning_seeds": list(experiment.tuning_seed_numbers),
+        "tuned": list(experiment.tuned_axes),
+        "tuned_by": by if isinstance(by, str) else by._asdict(),
+        "programs": [
+            program.record() | {"digest": digests[program.name](program.rule.updates)}
+            for program in made
+        ],
+    }
 
 
 def _asked(trainer: Trainer) -> dict[str, Any]:
@@ -164,21 +206,21 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
             does not fit.
     """
     checked = progress.Lines("checking program %d of %d")
-    made = programs.programs(experiment)
-    own = programs.shard(made, *shard)
+    made = programs(experiment)
+    own = sharded(made, *shard)
     if not own:
         cells = sum(program.size for program in made)
         raise ValueError(
             f"--shard={shard[0]}/{shard[1]} has no cell: the grid has {cells}, so that"
             f" i must be less than {cells}."
         )
-    settings = records.settings(made)
+    settings = setting_names(made)
     trainers = []
     for number, program in enumerate(own, 1):
         checked.say(number, len(own))
         shown = {name: label(value) for name, value in program.columns.items()}
         with naming("The training", shown):
-            trainer = loop.trainer(program, measure=experiment.measure)
+            trainer = Trainer(program, measure=experiment.measure)
             metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
             trainer.run_chunk.trace(trainer.shapes(), *trainer.given_shapes())
         column_names.check_metrics(metrics, settings)
@@ -241,8 +283,8 @@ def _train(
     alone: bool,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Trains one program and returns its rows of results.csv and of curves.csv."""
-    program = trainer.program
-    updates = program.rule.updates
+    program, rows = trainer.program, Rows(trainer.program)
+    cells, updates = program.settings(), program.rule.updates
     saved = checkpoints.Checkpoints(
         place.checkpoints / program.name, kept=2, held=execution.held
     )
@@ -254,7 +296,6 @@ def _train(
         # first, so that two states are never alive at once
         fresh = trainer.init()
         initial = jax.device_get(trainer.evaluate(fresh))
-        begun = jax.device_get(trainer.counters(fresh))
         del fresh
         state = saved.restore(trainer.shapes())
         start = 0 if state is None else int(execution.held(state).step)
@@ -265,15 +306,17 @@ def _train(
             progress.log.info("%s %s at update %d", program.name, done, start)
         metrics = None
         if bar is not None:
-            metrics = records.Metrics(place.local, program, start, writers)
+            metrics = Metrics(place.local, program.name, cells, start, writers)
             if start == 0:
-                metrics.write(0, None, begun, 1.0, initial)
+                metrics.write(rows.first(initial))
             bar.begin(start)
 
         def report(*chunk):
             *numbers, ended = chunk
             if metrics is not None:
-                bar.update(metrics.write(*numbers), ended)
+                row = rows.of_chunk(*numbers)
+                metrics.write(row)
+                bar.update(row, ended)
 
         def save(state):
             place.upload()  # the rows first: none may lack up to a checkpoint
@@ -292,6 +335,7 @@ def _train(
         final, counters = jax.device_get(
             (trainer.evaluate(state), trainer.counters(state))
         )
-        rows = records.results(program, counters, initial, final)
-        curves = records.curves(program, metrics.rows()) if metrics else []
-    return rows, curves
+        curves = []
+        if metrics is not None:
+            curves = tables.curve_rows(metrics.rows(), program.seeds, cells)
+    return rows.results(counters, initial, final), curves

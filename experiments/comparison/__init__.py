@@ -20,7 +20,8 @@ from experiments import figures
 from experiments.comparison.cures import CURES, Cure, Optimizer, Trial
 from experiments.results import analysis
 from experiments.results.claims import Claim
-from experiments.results.records import Found, Run
+from experiments.results.runs import Run
+from experiments.results.tables import Found
 from experiments.tasks.task import Task
 from experiments.training import Simulation, along
 from experiments.training.experiment import Arm, Experiment

@@ -1,7 +1,7 @@
 """Figures of a run: small objects that draw its tables; nothing trains here.
 
 A figure is anything with a `name`, which its file gets, and `draw(run)`, which returns
-a Matplotlib figure of a `records.Run`. The functions below make the common ones.
+a Matplotlib figure of a `results.runs.Run`. The functions below make the common ones.
 Matplotlib is imported when the first one draws.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from experiments.figures.words import words
 from experiments.results import analysis
 from experiments.results.analysis import TimeTo as TimeTo
-from experiments.results.records import Run
+from experiments.results.runs import Run
 
 Theory = Callable[..., float | None]
 """A formula; its arguments are named as labels and axes of the run are."""

@@ -14,7 +14,7 @@ import numpy as np
 
 import delayjax as dj
 from experiments import configs, figures, report
-from experiments.results.records import Run
+from experiments.results.runs import Run
 
 
 def parser() -> argparse.ArgumentParser:

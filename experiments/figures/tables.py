@@ -11,7 +11,7 @@ import pandas as pd
 from experiments.figures import look
 from experiments.figures.words import words
 from experiments.results import analysis
-from experiments.results.records import Run
+from experiments.results.runs import Run
 
 _MOST = 6  # series that one panel can hold
 

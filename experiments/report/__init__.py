@@ -14,7 +14,7 @@ from experiments.figures.words import loss_unit, with_unit, words
 from experiments.report import page
 from experiments.results import analysis, claims
 from experiments.results.claims import Verdict
-from experiments.results.records import Run
+from experiments.results.runs import Run
 from experiments.training.experiment import Experiment
 
 _SHOWN = 3  # claims in the headline

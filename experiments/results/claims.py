@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.results.records import Found
+from experiments.results.tables import Found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.results import analysis
-from experiments.results.records import Found
+from experiments.results.tables import Found
 
 Measure = Callable[[Found], float]
 

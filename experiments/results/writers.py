@@ -1,6 +1,6 @@
 """Where the numbers of a run go while it trains: TensorBoard, Weights & Biases."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -78,7 +78,9 @@ class WeightsAndBiases:
         self._run.finish()
 
 
-def scalars(settings: list[dict[str, Any]], row: Mapping[str, Any]) -> dict[str, float]:
+def scalars(
+    settings: Sequence[Mapping[str, Any]], row: Mapping[str, Any]
+) -> dict[str, float]:
     """What is shown of a chunk: the best cell, by name, and numbers of all cells.
 
     The best cell has the smallest training loss, on average over the seeds.

@@ -9,7 +9,7 @@ import jax
 
 import delayjax as dj
 from experiments.running import execution
-from experiments.running.loop import Trainer
+from experiments.running.trainer import Trainer
 
 
 class Costs(NamedTuple):

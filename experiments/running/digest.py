@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
-from experiments.running.loop import Trainer
+from experiments.running.trainer import Trainer
 
 Digest = Callable[[int], dict[str, str]]
 """updates -> {part of a program: its fingerprint}, of a run of so many."""

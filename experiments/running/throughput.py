@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 
 from experiments.running import execution
-from experiments.running.programs import Program
+from experiments.running.program import Program
 from experiments.tasks.task import Task
 from experiments.training.rules import begun
 

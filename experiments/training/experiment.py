@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from experiments.results.analysis import TimeTo
 from experiments.tasks.task import Task
 from experiments.training import column_names
 from experiments.training.gradients import as_training
@@ -89,7 +88,7 @@ class Experiment:
     static: Sequence[str] = ()
     seeds: int | Sequence[int] = 3
     tuned: str | Sequence[str] = ()
-    tuned_by: str | TimeTo = "train_loss"
+    tuned_by: Any = "train_loss"
     tuning_seeds: int | Sequence[int] = ()
     updates: int | None = None
     seconds: float | None = None

@@ -92,7 +92,7 @@ def test_another_target_claim_figure_or_metric_of_a_finished_run_is_the_same_run
         "        figures=[": "        measure=dict(gradient_norm=gradient_norm),\n"
         "        figures=[",
         "import optax": "import optax\n"
-        "from experiments.running.loop import gradient_norm",
+        "from experiments.running.evaluation import gradient_norm",
     }
     for there, now in edits.items():
         assert there in text

@@ -1,6 +1,7 @@
 """A run: its numbers, its records, its end and its resumption."""
 
 import contextlib
+import copy
 import dataclasses
 import json
 import os
@@ -32,8 +33,10 @@ from experiments import (
 from experiments.figures import TimeTo
 from experiments.main import keep_compiled
 from experiments.running import loop
+from experiments.running.evaluation import gradient_norm
 from experiments.running.host import checkpoints, progress, workdir
 from experiments.running.programs import programs
+from experiments.running.trainer import Trainer
 from experiments.training import methods
 from experiments.training.rules import data_seed
 from tests.support.cases import shortened
@@ -281,7 +284,8 @@ def events(trainer, **functions):
         seen.append(("save", int(state.step)))
         functions.get("save", lambda: None)()
 
-    own = trainer._replace(run_chunk=run_chunk)
+    own = copy.copy(trainer)
+    own.run_chunk = run_chunk
     with contextlib.suppress(loop.InterruptionError, loop.DivergenceError):
         loop.run(
             own,
@@ -297,7 +301,7 @@ def events(trainer, **functions):
 
 def test_a_chunk_is_reported_while_the_next_runs_and_before_its_checkpoint():
     (program,) = programs(experiment(updates=40))
-    assert events(loop.trainer(program)) == [
+    assert events(Trainer(program)) == [
         *(("run", 10), ("run", 20), ("report", 10), ("report", 20), ("save", 20)),
         *(("run", 30), ("run", 40), ("report", 30), ("report", 40), ("save", 40)),
         *(("wait", None), ("end", None)),
@@ -311,14 +315,14 @@ def test_sigterm_while_the_last_state_is_saved_is_not_forgotten():
     def save():
         os.kill(os.getpid(), signal.SIGTERM)
 
-    seen = events(loop.trainer(program), save=save)
+    seen = events(Trainer(program), save=save)
     assert seen[-2:] == [("save", 10), ("wait", None)]
 
 
 def test_the_chunk_that_diverges_is_reported_and_no_other_begins():
     grid = {"learning_rate": (1e25,), "delay": (0,)}
     (program,) = programs(experiment(grid=grid, seeds=1, updates=40))
-    seen = events(loop.trainer(program))
+    seen = events(Trainer(program))
     assert seen == [("run", 10), ("report", 10)]
 
 
@@ -504,7 +508,7 @@ def test_hosts_that_share_no_folder_write_nothing(tmp_path, monkeypatch):
 
 
 def test_two_runs_at_once_in_one_folder_are_refused(tmp_path):
-    from experiments.results.records import Folder
+    from experiments.results.folder import Folder
 
     first = Folder(tmp_path)
     with pytest.raises(ValueError, match="is in use by another run"):
@@ -524,7 +528,7 @@ def test_a_metric_of_one_s_own_is_recorded(tmp_path):
 
 
 def test_the_gradient_s_norm_is_a_metric(tmp_path):
-    measure = {"gradient_norm": loop.gradient_norm}
+    measure = {"gradient_norm": gradient_norm}
     found = run(experiment(measure=measure, updates=1), str(tmp_path)).curves
     begin = found.query("update == 0")["gradient_norm"]
     np.testing.assert_allclose(begin, np.hypot(*EIGENVALUES), rtol=1e-6)

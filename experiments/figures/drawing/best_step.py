@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from experiments.figures import look, tables
 from experiments.figures.words import with_unit, words
 from experiments.results import analysis
-from experiments.results.records import Run
+from experiments.results.runs import Run
 
 _RING = {"color": look.NOTE_COLOR, "marker": "o", "ms": 12, "ls": "", "mfc": "none"}
 

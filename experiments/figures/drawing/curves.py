@@ -16,7 +16,7 @@ from experiments.figures import look, tables
 from experiments.figures.drawing import over
 from experiments.figures.words import loss_unit, with_unit, words
 from experiments.results import analysis
-from experiments.results.records import Run
+from experiments.results.runs import Run
 
 _WIDE = 3.0  # a factor between the ends of series that takes a logarithmic axis
 _TARGET = {"color": "0.4", "linewidth": 1.0, "linestyle": (0, (2, 2))}

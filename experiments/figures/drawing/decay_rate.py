@@ -16,7 +16,7 @@ from experiments.figures import look, tables
 from experiments.figures.drawing import over
 from experiments.figures.words import with_unit
 from experiments.results import analysis
-from experiments.results.records import Run
+from experiments.results.runs import Run
 
 _LEAST = 1e-30  # of the first loss: float32 resolves what is above, and below 1 / it
 _BURN_IN = 1 / 3  # of the time, until the slowest mode is alone and workers are apart

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 import delayjax as dj
 from experiments.figures import look
-from experiments.results.records import Run
+from experiments.results.runs import Run
 
 _PANELS = 4
 _WORKERS = 16

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from experiments.figures import look, tables
 from experiments.figures.words import loss_unit, with_unit, words
 from experiments.results import analysis
-from experiments.results.records import Run
+from experiments.results.runs import Run
 
 INTERVAL = {"color": "0.3", "alpha": 0.18, "label": "95 % interval of the mean"}
 

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.figures import look
-from experiments.results.records import Run
+from experiments.results.runs import Run
 
 _BAND = "0.955"  # the color behind every other row
 _LEAST = -1.0  # below, a mark at the edge stands for a share

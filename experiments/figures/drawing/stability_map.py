@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 
 from experiments.figures import look, tables
 from experiments.figures.words import loss_unit, with_unit, words
-from experiments.results.records import Run
+from experiments.results.runs import Run
 
 # without its darkest part, which looks like black
 _COLORS = ListedColormap(matplotlib.colormaps["viridis_r"](np.linspace(0, 0.85, 256)))

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 import delayjax as dj
 from experiments.figures import look, tables
-from experiments.results.records import Run
+from experiments.results.runs import Run
 
 _HEIGHT = 0.8  # of the highest bar, in rows
 _WIDE = 100.0  # updates; staleness beyond it takes a logarithmic axis

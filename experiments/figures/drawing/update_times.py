@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 import delayjax as dj
 from experiments.figures import look, tables
-from experiments.results.records import Run
+from experiments.results.runs import Run
 
 _SHARES = (0.05, 0.95)  # quantiles between which most updates lie
 _BAR, _MEAN = look.COLORS[5], look.COLORS[1]

@@ -9,7 +9,7 @@ import pandas as pd
 from delayjax import cluster
 from delayjax.cluster import protocols
 from experiments.results import analysis
-from experiments.results.records import Run
+from experiments.results.runs import Run
 
 RATES, DELAYS, SEEDS = (0.03, 0.1, 0.3, 1.0, 3.0), (0, 1, 4), (0, 1, 2)
 OPTIMUM = 0.05

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from configs import imagenet, tokens_pod
-from experiments.running import loop
 from experiments.running.programs import programs
+from experiments.running.trainer import Trainer
 from experiments.training import Plan
 from tests.experiments.tasks.tasks_test import photograph, prepare_images, write_shard
 
@@ -48,7 +48,7 @@ def test_between_groups_goes_the_exchange_that_is_asked_for(tmp_path, exchange, 
     config.shards = f"{tmp_path}/*.bin"
     experiment = tokens_pod.experiment(config)
     (program,) = programs(experiment)
-    state = loop.trainer(program).shapes().state.memory
+    state = Trainer(program).shapes().state.memory
     assert hasattr(state, "outbox") == (exchange == "overlapped_mean")
     if exchange == "overlapped_mean":  # of each group one
         assert {leaf.shape[0] for leaf in jax.tree.leaves(state.outbox)} == {2}

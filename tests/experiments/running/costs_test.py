@@ -8,7 +8,8 @@ import pytest
 
 import delayjax as dj
 from experiments import Simulation, along, on_devices, tasks
-from experiments.running import costs, execution, loop
+from experiments.running import costs, execution
+from experiments.running.trainer import Trainer
 from tests.support.training_runs import DIGITS, DIGITS_PARAMETERS, program_of
 
 CELLS = 2 * 4  # seeds; steps by delays
@@ -37,7 +38,7 @@ def built(training, *, delays=(0, 3), task=DIGITS, **changes):
     if "delay" in axes:
         grid["delay"] = delays
     changes = dict(task=task, grid=grid, seeds=(0, 1), updates=20) | changes
-    return loop.trainer(program_of(training, **changes))
+    return Trainer(program_of(training, **changes))
 
 
 PROTOCOLS = dj.cluster.protocols

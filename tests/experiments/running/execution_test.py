@@ -8,8 +8,9 @@ import pytest
 
 import delayjax as dj
 from experiments import on_devices, optimizer, tasks
-from experiments.running import execution, loop
+from experiments.running import counters, execution
 from experiments.running.host import checkpoints
+from experiments.running.trainer import Trainer
 from tests.support.cases import shortened
 from tests.support.training_runs import QUIET, Trained, program_of
 
@@ -40,7 +41,7 @@ def options(**changes):
 
 def trained(training, **changes):
     run = Trained(training, **options(**changes))
-    return execution.held(run.state), losses(run), loop.counters(run.state)
+    return execution.held(run.state), losses(run), counters.of(run.state)
 
 
 def losses(run):
@@ -155,12 +156,12 @@ def test_one_worker_takes_the_first_of_the_devices_it_is_given(training):
     program = program_of(
         training(lambda: optax.sgd(0.1), workers=1), **options() | {"grid": {}}
     )
-    shapes = loop.trainer(program, devices=[last]).shapes()
+    shapes = Trainer(program, devices=[last]).shapes()
     assert {d for x in jax.tree.leaves(shapes) for d in x.sharding.device_set} == {last}
 
 
 def test_a_state_holds_parameters_once_and_histories_for_each_worker():
-    made = loop.trainer(program_of(on_devices(shared(), workers=4), **options()))
+    made = Trainer(program_of(on_devices(shared(), workers=4), **options()))
     split, shapes = made.init(), made.shapes()
     assert jax.tree.map(np.shape, split) == jax.tree.map(lambda x: x.shape, shapes)
     held = execution.held(split)
@@ -180,7 +181,7 @@ def test_a_checkpoint_goes_on_on_another_number_of_devices(tmp_path):
     kept = checkpoints.Checkpoints(tmp_path, kept=1, held=execution.held)
     kept.save(run.state)
     for kind in (optimizer, on_devices):
-        made = loop.trainer(program_of(kind(shared(), workers=8), **options()))
+        made = Trainer(program_of(kind(shared(), workers=8), **options()))
         shapes = made.shapes()
         back = kept.restore(shapes)
         assert_close(back, run.state, rtol=0, atol=0)
@@ -221,11 +222,11 @@ def test_workers_that_the_devices_do_not_divide_are_refused():
     task = tasks.breast_cancer(batch_size=12)
     program = program_of(on_devices(shared(), workers=6), **options(task=task))
     with pytest.raises(ValueError, match="`workers=6` must be a multiple of the 4 dev"):
-        loop.trainer(program)
+        Trainer(program)
 
 
 def lowered(training):
-    trainer = loop.trainer(program_of(training, **options()))
+    trainer = Trainer(program_of(training, **options()))
     given = trainer.shapes(), *trainer.given_shapes()
     return trainer.run_chunk.lower(*given).as_text()
 
@@ -244,7 +245,7 @@ def test_a_late_sum_between_devices_is_kept_apart_from_its_use(workers):
 def test_by_default_there_is_a_worker_for_each_device():
     program = program_of(on_devices(shared()), **options())
     assert program.rule.workers == jax.device_count()
-    assert loop.trainer(program).shapes().state.step.sharding.num_devices == 4
+    assert Trainer(program).shapes().state.step.sharding.num_devices == 4
 
 
 @pytest.mark.parametrize(("devices", "model"), [(1, 1), (4, 4), (3, 2)])

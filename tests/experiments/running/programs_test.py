@@ -9,7 +9,8 @@ import pytest
 
 import delayjax as dj
 from experiments import Arm, Experiment, Simulation, along, optimizer, tasks
-from experiments.running.programs import programs, shard
+from experiments.running.program import sharded
+from experiments.running.programs import programs
 
 QUADRATIC = tasks.quadratic()
 
@@ -153,11 +154,11 @@ def test_the_parts_of_a_grid_are_the_whole(parts):
     found = [
         row
         for part in range(parts)
-        for program in shard(whole, part, parts)
+        for program in sharded(whole, part, parts)
         for row in program.settings()
     ]
     assert sorted(map(str, found)) == sorted(map(str, cells))
-    sizes = [sum(p.size for p in shard(whole, i, parts)) for i in range(parts)]
+    sizes = [sum(p.size for p in sharded(whole, i, parts)) for i in range(parts)]
     assert max(sizes) - min(sizes) <= 1
 
 

@@ -12,7 +12,8 @@ import pytest
 import delayjax as dj
 from experiments import on_devices, optimizer, tasks
 from experiments.pods import chips
-from experiments.running import execution, loop
+from experiments.running import counters, execution
+from experiments.running.trainer import Trainer
 from tests.eight import slices
 from tests.eight.slices import RATE, UPDATES
 from tests.support import extras
@@ -47,7 +48,7 @@ def test_between_groups_a_gradient_is_one_update_late(kind, workers, groups):
     # a group sends its members' mean, not each member its own
     outbox = np.asarray(execution.held(state).memory.outbox)
     np.testing.assert_allclose(outbox[:, 0, 0], held, rtol=0, atol=1e-5)
-    counted = loop.counters(state)
+    counted = counters.of(state)
     np.testing.assert_array_equal(counted.staleness_counts, [[[0, UPDATES - 1]]])
 
 
@@ -91,7 +92,7 @@ def test_workers_in_groups_report_one_loss_and_keep_one_state(kind):
         ),
         **dict(task=task, seeds=(7,), updates=1, grid={}),
     )
-    trainer = loop.trainer(program)
+    trainer = Trainer(program)
     state, chunk = trainer.run_chunk(trainer.init(), trainer.given(0, 1), 1)
     chunk, _ = trainer.summary(state, chunk)
     np.testing.assert_allclose(chunk.loss, [[[1.5]]])
@@ -276,7 +277,7 @@ def test_a_mean_within_groups_alone_is_refused():
         optimizer(make, workers=4, groups=2), task=slices.task(8), grid={}
     )
     with pytest.raises(ValueError, match="would drift apart"):
-        loop.trainer(program).init()
+        Trainer(program).init()
 
 
 needs_libtpu = pytest.mark.skipif(
@@ -365,7 +366,7 @@ def test_what_slices_send_each_other_is_awaited_after_all_products(two_slices):
     program = program_of(
         on_devices(make, workers=8, groups=2), task=task, seeds=(0,), grid={}
     )
-    trainer = loop.trainer(program, devices=two_slices)
+    trainer = Trainer(program, devices=two_slices)
     arguments = trainer.shapes(), *trainer.given_shapes()
     text = trainer.run_chunk.lower(*arguments).compile().as_text()
     products, before = products_before(text, " recv-done(")

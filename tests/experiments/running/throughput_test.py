@@ -10,10 +10,10 @@ import pytest
 
 import delayjax as dj
 from experiments import on_devices, optimizer
-from experiments.results import records
-from experiments.running import execution, throughput
+from experiments.running import execution, rows, throughput
+from experiments.running.cells import Chunk
+from experiments.running.counters import Counters
 from experiments.running.host import compiling, progress
-from experiments.running.loop import Chunk, Counters
 from experiments.tasks import language, models
 from experiments.tasks.task import Task
 from tests.support.training_runs import DIGITS, program_of
@@ -132,18 +132,15 @@ def test_the_peak_is_that_of_all_devices(monkeypatch, kind):
 
 
 @pytest.mark.parametrize("peak", [100e12, None])
-def test_metrics_and_progress_say_tokens_a_second_and_mfu(
-    monkeypatch, tmp_path, caplog, peak
-):
+def test_metrics_and_progress_say_tokens_a_second_and_mfu(monkeypatch, caplog, peak):
     """Ten updates of 8 examples in two cells of two seeds, in a quarter of a second."""
     program = program_of(optax.sgd, task=DIGITS)
     work = throughput.Work(tokens=64, flops=1e11, peak_flops=peak)
     monkeypatch.setattr(throughput, "of", lambda of: work)
-    metrics = records.Metrics(tmp_path, program, 20)
     chunk = Chunk(np.ones((10, 2, 2), np.float32), np.zeros((10, 2, 2)))
     none = np.zeros((2, 2), np.int32)
     counters = Counters(none - 1, np.ones((2, 2, 1), np.int32), none + 1, none, none)
-    row = metrics.write(30, chunk, counters, 0.25, None)
+    row = rows.Rows(program).of_chunk(30, chunk, counters, 0.25, None)
     assert row["updates_per_second"] == 40.0
     assert row["examples_per_second"] == 40 * 8 * 4
     assert row["tokens_per_second"] == 64 * 40 * 8 * 4

@@ -12,7 +12,7 @@ import pytest
 import delayjax as dj
 from delayjax.cluster import Cluster, constant, exponential, pareto, protocols
 from experiments import Arm, Experiment, Simulation, along, run, tasks
-from experiments.results import records
+from experiments.results import metrics
 from experiments.running import loop
 from experiments.running.programs import programs
 from experiments.training.rules import data_seed
@@ -351,7 +351,7 @@ def test_a_filter_that_waits_for_a_dead_worker_says_so_in_tables_and_metrics(tmp
     ).results
     assert (found["dropped_in_row"] == 22).all()
     assert found["dropped"].to_numpy() == pytest.approx(22 / 24)
-    rows = records.read_metrics(tmp_path / "metrics.jsonl")[1:]
+    rows = metrics.read(tmp_path)[1:]
     assert [row["dropped_in_row"] for row in rows] == [10, 22]
     assert [row["dropped"] for row in rows] == pytest.approx([10 / 12, 22 / 24])
 

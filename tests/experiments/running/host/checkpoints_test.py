@@ -9,9 +9,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import delayjax as dj
 from experiments.running import execution
+from experiments.running.cells import State
 from experiments.running.host import processes
 from experiments.running.host.checkpoints import Checkpoints, OtherRunError
-from experiments.running.loop import State
 from experiments.training.rules import Model
 
 
