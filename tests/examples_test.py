@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from experiments.figures.look import COLORS
+from experiments.figures.palette import COLORS
 from experiments.running.programs import programs
 from tests.support.cases import shortened
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec
 
-from experiments.figures.words import words
+from experiments.figures.axis_labels import words
 from experiments.results import analysis
 from experiments.results.analysis import TimeTo as TimeTo
 from experiments.results.runs import Run
@@ -387,14 +387,14 @@ def save(run: Run, figures: Sequence[Any], format: str = "png") -> list[Drawn]:
         figures: objects with `name` and `draw(run)`.
         format: "png", "svg" or "pdf".
     """
-    from experiments.figures import look
+    from experiments.figures import sheets
 
     drawn = []
     for figure in figures:
         text = getattr(figure, "text", figure.name)
         path = run.folder / "figures" / f"{figure.name}.{format}"
         try:
-            look.save(figure.draw(run), path)
+            sheets.save(figure.draw(run), path)
         except (
             Exception
         ) as error:  # a figure of the user's own, or of what is not there

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from experiments.figures import look
-from experiments.figures.words import words
+from experiments.figures import palette, scales
+from experiments.figures.axis_labels import words
 from experiments.results import analysis
 from experiments.results.runs import Run
 
@@ -79,7 +79,7 @@ def require(frame: pd.DataFrame, column: str) -> str:
 
 def at_fixed_step(chosen: Chosen, x: str, series: Sequence[str]) -> pd.DataFrame:
     """The rows at the tuned axes' best value for the first `x`, for each seed."""
-    first = look.positions(chosen.best[x].dropna()).values[0]
+    first = scales.positions(chosen.best[x].dropna()).values[0]
     start = chosen.best[chosen.best[x] == first]
     keys = [*series, "seed", *chosen.axes]
     return chosen.run.results.merge(start[keys].drop_duplicates(), on=keys)
@@ -136,7 +136,7 @@ class Named(NamedTuple):
     panel: Callable[[Mapping[str, Any]], str]
     label: Callable[[Mapping[str, Any]], str]
     panels: list[str]
-    styles: dict[str, look.Style]  # by label; one for "" where there is one series
+    styles: dict[str, palette.Style]  # by label; one for "" where there is one series
 
     def rows(self, table: pd.DataFrame, panel: str, label: str) -> pd.DataFrame:
         """The rows of a table that are of this panel and label."""
@@ -198,7 +198,7 @@ def name(
             dict.fromkeys(map(label, own.sort_values(told).to_dict("records")))
         )
     found = list(dict.fromkeys(map(panel, own.to_dict("records"))))
-    return Named(panel, label, found, look.styles(labels, ordered=numeric))
+    return Named(panel, label, found, palette.styles(labels, ordered=numeric))
 
 
 def _panels(own: pd.DataFrame, told: Sequence[str]) -> str | None:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from experiments import figures
 from experiments.figures import Drawn
-from experiments.figures.words import loss_unit, with_unit, words
+from experiments.figures.axis_labels import loss_unit, with_unit, words
 from experiments.report import page
 from experiments.results import analysis, claims
 from experiments.results.claims import Verdict

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from experiments.running import execution
-from experiments.running.host import compiling, processes
+from experiments.running.host import compile_clock, processes
 from experiments.running.host.termination import Termination
 from experiments.running.trainer import Trainer
 
@@ -91,7 +91,7 @@ def run(
         while start < updates:
             stop = min(start + length, updates)
             with _profiled(*profile, start, stop):
-                started = compiling.working()
+                started = compile_clock.working()
                 count = np.int32(stop - start)
                 state, chunk = trainer.run_chunk(state, following, count)
                 termination.trains = True  # it is compiled, and has begun
@@ -101,10 +101,10 @@ def run(
                     following = given(stop)
                 chunk, counted = jax.device_get(trainer.summary(state, chunk))
                 chunk = jax.tree.map(lambda x, n=count: x[:n], chunk)
-                seconds = compiling.working() - started
+                seconds = compile_clock.working() - started
             evaluates = stop % rule.evaluate_every == 0 or stop == updates
             metrics = jax.device_get(trainer.evaluate(state)) if evaluates else None
-            ended = compiling.working()
+            ended = compile_clock.working()
             unreported.append((stop, chunk, counted, seconds, metrics, ended))
             if single and counted.diverged_step.item() >= 0:
                 report_all()

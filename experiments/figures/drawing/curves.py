@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from experiments.figures import look, tables
+from experiments.figures import palette, scales, sheets, tables
+from experiments.figures.axis_labels import loss_unit, with_unit, words
 from experiments.figures.drawing import over
-from experiments.figures.words import loss_unit, with_unit, words
 from experiments.results import analysis
 from experiments.results.runs import Run
 
@@ -23,7 +23,7 @@ _TARGET = {"color": "0.4", "linewidth": 1.0, "linestyle": (0, (2, 2))}
 _LABELED = 8  # lines that can be named at their ends
 
 
-@look.STYLED
+@sheets.STYLED
 def draw(
     run: Run,
     *,
@@ -71,7 +71,7 @@ def draw(
     if table["seeds"].max() > 1:
         handles.append(patches.Patch(**over.INTERVAL))
     best = f", at the best {' and '.join(map(words, chosen.axes))}" * bool(chosen.axes)
-    figure, axes = look.sheet(
+    figure, axes = sheets.sheet(
         title or f"How does the {words(metric)} fall{best}?",
         named.panels,
         handles,
@@ -87,10 +87,10 @@ def draw(
             axis.axhline(target, **_TARGET)
         axis.set_xlabel(with_unit(against))
         if axis.get_subplotspec().is_first_col():
-            look.y_label(axis, with_unit(metric, loss_unit(run)))
+            scales.y_label(axis, with_unit(metric, loss_unit(run)))
         _scales(axis, list(lines.values()), metric, wide=wide)
         if not live:
-            look.empty(axis, "diverged")
+            sheets.empty(axis, "diverged")
             axis.set_xticks([])
     if at_ends:
         _name_ends(
@@ -120,7 +120,7 @@ def numbers(
     return table.sort_values("update", kind="stable")  # in the order of the run
 
 
-def _plot(axis: Axes, line: pd.DataFrame, style: look.Style, alpha: float) -> None:
+def _plot(axis: Axes, line: pd.DataFrame, style: palette.Style, alpha: float) -> None:
     line = line[~line["lost"]]
     at, mean, low, high = (
         line[name].to_numpy(float) for name in ("at", "mean", "low", "high")
@@ -135,11 +135,11 @@ def _scales(
     """Logarithmic where series end far apart, or where a metric moves far."""
     if wide:
         axis.set_xscale("log")
-        look.log_ticks(axis.xaxis, [x for line in lines for x in line["at"]])
+        scales.log_ticks(axis.xaxis, [x for line in lines for x in line["at"]])
     else:
         axis.xaxis.set_major_locator(MaxNLocator(4))  # a panel is narrow
     shown = [y for line in lines for y in line["mean"][~line["lost"]]]
-    look.log_if_wide(axis.yaxis, shown, look.crowds(metric))
+    scales.log_if_wide(axis.yaxis, shown, scales.crowds(metric))
 
 
 def _name_ends(axis: Axes, ends: Mapping[str, tuple[float, str]]) -> None:

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
-from experiments.figures import look, tables
+from experiments.figures import palette, scales, sheets, tables
+from experiments.figures.axis_labels import with_unit
 from experiments.figures.drawing import over
-from experiments.figures.words import with_unit
 from experiments.results import analysis
 from experiments.results.runs import Run
 
@@ -26,7 +26,7 @@ _GROWS = {"color": "0.93", "zorder": 0}
 _STAR = {"marker": "*", "ms": 17, "mfc": "white", "mew": 1.4, "ls": "", "zorder": 2.5}
 
 
-@look.STYLED
+@sheets.STYLED
 def draw(
     run: Run,
     *,
@@ -46,7 +46,7 @@ def draw(
     best = {label: fastest(*rates) for label, rates in expected.items()}
     shown = [table["low"], *(rates for _, rates in expected.values())]
     grows = any((np.asarray(rates) < 0).any() for rates in shown)
-    figure, (axis,) = look.sheet(
+    figure, (axis,) = sheets.sheet(
         title or "How fast does the error die out?",
         [""],
         _handles(named.styles, theory is not None, any(best.values()), grows),
@@ -72,7 +72,7 @@ def draw(
     axis.set_ylim(low if grows else 0.0, high)
     if grows:
         axis.axhspan(low, 0.0, **_GROWS)
-    look.x_axis([axis], look.positions(table[x]), with_unit(x))
+    scales.x_axis([axis], scales.positions(table[x]), with_unit(x))
     axis.set_ylabel("rate of decay (1 / simulated s)")
     return figure
 
@@ -149,9 +149,9 @@ def measure(seconds: ArrayLike, loss: ArrayLike) -> float:
 
 
 def _handles(
-    styles: Mapping[str, look.Style], known: bool, starred: bool, grows: bool
+    styles: Mapping[str, palette.Style], known: bool, starred: bool, grows: bool
 ) -> list[Artist]:
-    found: list[Artist] = look.handles(styles, lines=False)
+    found: list[Artist] = palette.handles(styles, lines=False)
     found.append(patches.Patch(**over.INTERVAL | {"alpha": 0.4}))
     if known:
         found.append(Line2D([], [], color="0.3", label="theory, mean over runs"))

@@ -11,7 +11,7 @@ from absl import logging as absl_logging
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from experiments.running.host import compiling
+from experiments.running.host import compile_clock
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -68,7 +68,7 @@ class Bars:
         number, total = self._number, len(self._updates)
         self._number += 1
         title = f"{number + 1} of {total}: {name}" if total > 1 else name
-        compiled, began = compiling.seconds(), time.monotonic()
+        compiled, began = compile_clock.seconds(), time.monotonic()
         updates, price = self._updates[number], self._prices[number]
 
         def seconds_left(start, step, worked):
@@ -77,7 +77,7 @@ class Bars:
             left = worked / done * (updates - step)
             paid = self._paid + price * done / updates
             of_price = (self._worked + worked) / max(paid, 1e-9)
-            spent = self._compiled + compiling.seconds() - compiled
+            spent = self._compiled + compile_clock.seconds() - compiled
             of_later = self._prices[self._number :]
             to_compile = spent / (self._trained + 1) * len(of_later)
             return left + of_price * sum(of_later) + to_compile
@@ -88,7 +88,7 @@ class Bars:
         finally:
             bar.close()
             if bar.start < updates:
-                spent = compiling.seconds() - compiled
+                spent = compile_clock.seconds() - compiled
                 self._trained += 1
                 self._compiled += spent
                 self._worked += time.monotonic() - began - spent
@@ -104,7 +104,7 @@ class Bar:
         """Shows that the program is compiled; `left` says how long the run takes."""
         self._name, self._updates, self._left = name, updates, left
         self.start = updates
-        self._began = compiling.working()
+        self._began = compile_clock.working()
         self._last_line = time.monotonic()
         self._bar = None
         if sys.stderr.isatty() and log.level <= logging.INFO:
@@ -124,7 +124,7 @@ class Bar:
 
     def begin(self, start: int) -> None:
         """Training begins behind update `start`, as soon as its step is compiled."""
-        self.start, self._began = start, compiling.working()
+        self.start, self._began = start, compile_clock.working()
         if self._bar is not None:
             self._bar.update(self._task, completed=start)
         elif start < self._updates:

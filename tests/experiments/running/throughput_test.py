@@ -13,7 +13,7 @@ from experiments import on_devices, optimizer
 from experiments.running import execution, rows, throughput
 from experiments.running.cells import Chunk
 from experiments.running.counters import Counters
-from experiments.running.host import compiling, progress
+from experiments.running.host import compile_clock, progress
 from experiments.tasks import language, models
 from experiments.tasks.task import Task
 from tests.support.training_runs import DIGITS, program_of
@@ -150,6 +150,6 @@ def test_metrics_and_progress_say_tokens_a_second_and_mfu(monkeypatch, caplog, p
         progress.Bars([30], [1.0]).of("name") as bar,
     ):
         bar.begin(20)
-        bar.update(row, compiling.working())
+        bar.update(row, compile_clock.working())
     assert "40/s, 8.19e+04 tokens/s" in caplog.text
     assert ("MFU 128.0%" in caplog.text) == (peak is not None)

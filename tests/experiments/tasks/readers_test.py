@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from experiments import tasks
-from experiments.tasks import reading
+from experiments.tasks import readers
 from tests.experiments.tasks.tasks_test import photograph, prepare_images
 from tests.support.commands import ROOT
 
@@ -72,7 +72,7 @@ def numbered(seed, places):
 
 @pytest.fixture(scope="module")
 def processes():
-    return reading.Processes(numbered, 2)
+    return readers.Processes(numbered, 2)
 
 
 @pytest.mark.long
@@ -95,7 +95,7 @@ def test_an_error_of_a_process_is_the_caller_s_and_the_next_call_works(processes
 
 @pytest.mark.long
 def test_a_process_that_is_killed_is_named():
-    own = reading.Processes(numbered, 1)
+    own = readers.Processes(numbered, 1)
     with pytest.raises(ChildProcessError, match=r"was killed, .* lower `worker_p"):
         own(9, np.arange(4))
 
@@ -104,7 +104,7 @@ RUN = """
 import os, signal, sys, time
 import numpy as np
 from experiments.tasks import reading
-from tests.experiments.tasks.reading_test import numbered
+from tests.experiments.tasks.readers_test import numbered
 
 if __name__ == "__main__":
     # a background job of a shell starts with Ctrl-C ignored
