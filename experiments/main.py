@@ -7,7 +7,6 @@ The same command again goes on where the last one stopped.
 
 import itertools
 import os
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -260,11 +259,13 @@ def _parse_flags(argv: list[str]) -> list[str]:
             )
         if paths:
             _check_keys(argv, configs.own_config(paths[0]))
-        return flags.FLAGS(argv)
+        rest = flags.FLAGS(argv)
+        for flag in (_CONFIG, _WORKDIR):
+            if flag.value is None:
+                raise ValueError(f"--{flag.name} is missing.")
+        return rest
     except (flags.Error, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        missing = re.search(r"Flag (--\w+) must have a value", reason)
-        sys.exit(f"error: {f'{missing[1]} is missing.' if missing else reason}")
+        sys.exit(f"error: {' '.join(str(error).split())}")
 
 
 def _check_keys(argv: list[str], config: ConfigDict) -> None:
@@ -304,7 +305,6 @@ def command_line() -> None:
     # tasks of one's own are found where the command runs
     sys.path.insert(0, os.getcwd())
     jax.config.config_with_absl()
-    flags.mark_flags_as_required(["config", "workdir"])
     app.run(main, flags_parser=_parse_flags)
 
 

@@ -266,10 +266,8 @@ def _say_devices() -> None:
     """A run that fell back to a CPU shows it here."""
     devices, processes_ = jax.devices(), jax.process_count()
     where = f" in {processes_} processes" * (processes_ > 1)
-    progress.log.info(
-        "devices: %d x %s (%s)%s",
-        *(len(devices), devices[0].device_kind, devices[0].platform, where),
-    )
+    kind, platform = devices[0].device_kind, devices[0].platform
+    progress.log.info(f"devices: {len(devices)} x {kind} ({platform}){where}")
 
 
 def _train(

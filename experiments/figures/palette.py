@@ -10,9 +10,9 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.lines import Line2D
 
 # Okabe and Ito's colors, without the yellow, which is too light for a line
-COLORS = (
-    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"),
-)
+_BLUE, _RED, _GREEN, _PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+_ORANGE, _SKY, _BLACK = "#E69F00", "#56B4E9", "#000000"
+COLORS = (_BLUE, _RED, _GREEN, _PINK, _ORANGE, _SKY, _BLACK)
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 # how a value that theory gives is marked

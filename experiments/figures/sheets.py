@@ -156,9 +156,12 @@ def _shortened(note: str) -> str:
 
 def empty(axis: Axes, lost: str) -> None:
     """Says that there is nothing to draw; an empty scale would look like numbers."""
+    said = f"is {lost}" if lost.startswith("not ") else lost
     axis.set_yticks([])
     axis.text(
-        *(0.5, 0.5, f"every series {lost}".replace("series not", "series is not")),
+        0.5,
+        0.5,
+        f"every series {said}",
         color=palette.NOTE_COLOR,
         ha="center",
         va="center",

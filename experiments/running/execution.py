@@ -180,7 +180,9 @@ def devices(
         return jax.make_mesh(along, names, axis_types=kinds, devices=there)
     near = tuple(of_all // of_far for of_all, of_far in zip(along, far, strict=True))
     mesh = mesh_utils.create_hybrid_device_mesh(
-        *(near, far, there),
+        near,
+        far,
+        there,
         process_is_granule=by_process,
         allow_split_physical_axes=True,  # where axes do not fit a torus otherwise
     )

@@ -13,14 +13,12 @@ from experiments.tasks.task import Task
 from experiments.training.experiment import is_number
 from experiments.training.rules import Rule, begun
 
-_NEEDS_A_NUMBER = (
-    *(TypeError, ValueError, AttributeError),
-    jax.errors.NonConcreteBooleanIndexError,  # the one that is no TypeError
-)
+_OF_AN_INDEX = jax.errors.NonConcreteBooleanIndexError
+_NEEDS_A_NUMBER = (TypeError, ValueError, AttributeError, _OF_AN_INDEX)
 """What a function raises of a tracer where it needs a number.
 
-Most are JAX's own errors; Optax and a user's functions check types in words of theirs.
-Any other error is a mistake in these functions.
+Most are JAX's own errors, TypeErrors but for one; Optax and a user's functions check
+types in words of theirs. Any other error is a mistake in these functions.
 """
 
 Grid = Mapping[str, Sequence[Any]]

@@ -79,9 +79,8 @@ def draw(
         if not shown:
             axis.set_xticks([])
         if any(row["lost"] for row in own):
-            axis.text(
-                *(1.05, 1.01, lost), ha="center", va="bottom", transform=axis.transAxes
-            )
+            above = {"ha": "center", "va": "bottom", "transform": axis.transAxes}
+            axis.text(1.05, 1.01, lost, **above)
     axes[0].set_yticks(range(len(labels)), wrapped)
     axes[0].set_ylim(len(labels) - 0.5, -0.5)
     return figure

@@ -56,16 +56,9 @@ def draw(
         style = named.styles[label]
         axis.plot(*expected[label], color=style.color, zorder=2)
         live = line[~line["lost"]]
-        axis.vlines(
-            live[x], live["low"], live["high"], color=style.color, alpha=0.4, lw=4
-        )
-        axis.plot(
-            *(live[x], live["mean"]),
-            color=style.color,
-            marker=style.marker,
-            ls="",
-            zorder=3,
-        )
+        own = {"color": style.color, "zorder": 3}
+        axis.vlines(live[x], live["low"], live["high"], alpha=0.4, lw=4, **own)
+        axis.plot(live[x], live["mean"], marker=style.marker, ls="", **own)
         if best[label]:
             axis.plot(*best[label], color=style.color, **_STAR)
     low, high = axis.get_ylim()

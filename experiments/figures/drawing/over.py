@@ -136,32 +136,22 @@ def _plot_points(
     """Names have nothing between them: means with their intervals, and no line."""
     live = line[~line["lost"]]
     own = {"color": style.color, "marker": style.marker, "ls": ""}
-    axis.vlines(*(live[n] for n in ("at", "low", "high")), style.color, alpha=0.3, lw=4)
-    axis.plot(live["at"], live["mean"], **own | ({} if solid else {"mfc": "white"}))
+    at = live["at"]
+    axis.vlines(at, live["low"], live["high"], style.color, alpha=0.3, lw=4)
+    axis.plot(at, live["mean"], **own | ({} if solid else {"mfc": "white"}))
 
 
 def plot_line(
     axis: Axes, line: pd.DataFrame, style: palette.Style, *, solid: bool
 ) -> None:
     """Means with their intervals; a gap where a seed has no value."""
-    line = line.assign(
-        **{name: line[name].where(~line["lost"]) for name in ("mean", "low", "high")}
-    )
-    axis.fill_between(
-        *(line[name].to_numpy(float) for name in ("at", "low", "high")),
-        color=style.color,
-        alpha=0.18,
-        linewidth=0,
-    )
-    axis.plot(
-        line["at"].to_numpy(float),
-        line["mean"].to_numpy(float),
-        color=style.color,
-        marker=style.marker,
-        linestyle="-" if solid else "--",
-        # on top and smaller, so that it shows where both coincide
-        **({} if solid else {"mfc": "white", "markersize": 4, "zorder": 3}),
-    )
+    values = line[["mean", "low", "high"]].where(~line["lost"])
+    at, (mean, low, high) = line["at"].to_numpy(float), values.to_numpy(float).T
+    axis.fill_between(at, low, high, color=style.color, alpha=0.18, linewidth=0)
+    own = {"color": style.color, "marker": style.marker, "ls": "-" if solid else "--"}
+    if not solid:  # on top and smaller, so that it shows where both coincide
+        own |= {"mfc": "white", "ms": 4, "zorder": 3}
+    axis.plot(at, mean, **own)
 
 
 def _theory(
@@ -173,14 +163,8 @@ def _theory(
     theory: Any,
 ) -> None:
     for label, style in named.styles.items():
-        rows = named.rows(table[table[x].notna()], panel, label).sort_values(x)
-        values = {
-            row[x]: tables.formula(theory, row) for row in rows.to_dict("records")
-        }
-        axis.plot(
-            list(values),
-            np.asarray(list(values.values()), float),
-            color=style.color,
-            lw=1,
-            ls=":",
-        )
+        rows = named.rows(table[table[x].notna()], panel, label)
+        rows = rows.drop_duplicates(x).sort_values(x)
+        values = [tables.formula(theory, row) for row in rows.to_dict("records")]
+        values = np.asarray(values, float)
+        axis.plot(rows[x], values, color=style.color, lw=1, ls=":")

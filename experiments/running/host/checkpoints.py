@@ -174,9 +174,8 @@ class Checkpoints:
         if error is not None:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:80]} ..."
         log.warning(
-            "The checkpoint of step %s in %s cannot be read (%s). It is set aside, and"
-            " the one before it is used.",
-            *(path.name, self._directory, reason),
+            f"The checkpoint of step {path.name} in {self._directory} cannot be read"
+            f" ({reason}). It is set aside, and the one before it is used."
         )
         aside = self._directory.parent / f"{self._directory.name}-broken-{path.name}"
         if processes.is_first():
