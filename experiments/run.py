@@ -5,7 +5,7 @@ import itertools
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import pandas as pd
@@ -93,22 +93,22 @@ def run(
         )
     place = Workdir(workdir or tempfile.mkdtemp(prefix="experiment-"))
     place.check_shared()
+    about = {
+        "source": source,
+        "config": dict(config or {}),
+        "changed": dict(changed or {}),
+    }
     with contextlib.ExitStack() as stack:
 
         def opened():
             if not processes.is_first():
                 return None
             place.download()
-            folder = Folder(place.local)
-            stack.callback(folder.close)
+            folder = stack.enter_context(contextlib.closing(Folder(place.local)))
             if anew:
                 place.clear()
             digests = {trainer.program.name: digest.of(trainer) for trainer in trainers}
-            record = _record(experiment, made, digests) | {
-                "source": source,
-                "config": dict(config or {}),
-                "changed": dict(changed or {}),
-            }
+            record = _record(experiment, made, digests) | about
             folder.begin(record, digests, first_traces(made))
             return folder
 
@@ -133,31 +133,19 @@ def run(
                 writers = [TensorBoard(place.local / "tensorboard"), *writers]
             for writer in writers:
                 stack.callback(writer.close)
-            bars = progress.Bars(
-                [program.rule.updates for program in made], list(map(_price, trainers))
+            updates, prices = (
+                [p.rule.updates for p in made],
+                list(map(_price, trainers)),
             )
-            each = [
-                _train(
-                    place,
-                    trainer,
-                    every=checkpoint_every,
-                    bars=bars,
-                    writers=writers,
-                    profile=profile,
-                    alone=shard[1] == 1 and len(made) == 1,
-                )
-                for trainer in trainers
-            ]
-            results, curves = (
-                list(itertools.chain(*own)) for own in zip(*each, strict=True)
+            how = _How(
+                place=place,
+                checkpoint_every=checkpoint_every,
+                bars=progress.Bars(updates, prices),
+                writers=writers,
+                profile=profile,
+                alone=shard[1] == 1 and len(made) == 1,
             )
-            found = tables.of(
-                setting_names(made),
-                results,
-                curves,
-                choice=analysis.Choice(experiment.tuned_axes, experiment.tuned_by),
-                tuning_seeds=experiment.tuning_seed_numbers,
-            )
+            found = _tables(experiment, made, [_train(own, how) for own in trainers])
             if folder is not None:
                 found = tables.with_lost(place.local, found)
                 tables.write(place.local, found)
@@ -270,17 +258,23 @@ def _say_devices() -> None:
     progress.log.info(f"devices: {len(devices)} x {kind} ({platform}){where}")
 
 
-def _train(
-    place: Workdir,
-    trainer: Trainer,
-    *,
-    every: int | None,
-    bars: progress.Bars,
-    writers: Sequence[Writer],
-    profile: range,
-    alone: bool,
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+class _How(NamedTuple):
+    """How the programs of a run are trained."""
+
+    place: Workdir
+    checkpoint_every: int | None  # updates
+    bars: progress.Bars
+    writers: Sequence[Writer]
+    profile: range
+    alone: bool  # whether there is one program
+
+
+_Rows = list[dict[str, Any]]
+
+
+def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
     """Trains one program and returns its rows of results.csv and of curves.csv."""
+    place = how.place
     program, rows = trainer.program, Rows(trainer.program)
     cells, updates = program.settings(), program.rule.updates
     saved = checkpoints.Checkpoints(
@@ -290,7 +284,7 @@ def _train(
         stack.enter_context(saved)
         bar = None
         if processes.is_first():
-            bar = stack.enter_context(bars.of(program.name))
+            bar = stack.enter_context(how.bars.of(program.name))
         # first, so that two states are never alive at once
         fresh = trainer.init()
         initial = jax.device_get(trainer.evaluate(fresh))
@@ -304,7 +298,7 @@ def _train(
             progress.log.info("%s %s at update %d", program.name, done, start)
         metrics = None
         if bar is not None:
-            metrics = Metrics(place.local, program.name, cells, start, writers)
+            metrics = Metrics(place.local, program.name, cells, start, how.writers)
             if start == 0:
                 metrics.write(rows.first(initial))
             bar.begin(start)
@@ -326,9 +320,9 @@ def _train(
             save=save,
             wait=saved.wait,
             report=report,
-            checkpoint_every=every,
-            profile=(profile, str(place.local / "profile")),
-            alone=alone,
+            checkpoint_every=how.checkpoint_every,
+            profile=(how.profile, str(place.local / "profile")),
+            alone=how.alone,
         )
         final, counters = jax.device_get(
             (trainer.evaluate(state), trainer.counters(state))
@@ -337,3 +331,19 @@ def _train(
         if metrics is not None:
             curves = tables.curve_rows(metrics.rows(), program.seeds, cells)
     return rows.results(counters, initial, final), curves
+
+
+def _tables(
+    experiment: Experiment,
+    made: Sequence[Program],
+    each: Sequence[tuple[_Rows, _Rows]],
+) -> Found:
+    """The rows of all programs as tables."""
+    results, curves = (list(itertools.chain(*own)) for own in zip(*each, strict=True))
+    return tables.of(
+        setting_names(made),
+        results,
+        curves,
+        choice=analysis.Choice(experiment.tuned_axes, experiment.tuned_by),
+        tuning_seeds=experiment.tuning_seed_numbers,
+    )

@@ -1,7 +1,6 @@
 """An experiment as a value: what is trained, over which grid, and what must hold."""
 
 import dataclasses
-import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -288,16 +287,6 @@ def _is_whole(value: Any) -> bool:
 def is_number(value: Any) -> bool:
     """Whether a value of an axis may be traced; a bool chooses between programs."""
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-
-
-def arguments(function: Callable[..., Any]) -> dict[str, bool]:
-    """{argument: whether it must be given} of a function of grid axes."""
-    kinds = inspect.Parameter
-    found = {}
-    for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY):
-            found[name] = parameter.default is kinds.empty
-    return found
 
 
 def _as_arm(arm: Any) -> Arm:

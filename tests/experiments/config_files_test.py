@@ -8,7 +8,7 @@ import pytest
 from delayjax import cluster
 from experiments import Claim, Experiment, configs
 from experiments.running import programs
-from experiments.training.experiment import arguments
+from experiments.training.rules import arguments
 
 FILES = sorted(Path(__file__).parents[2].joinpath("configs").glob("[!_]*.py"))
 NEED_DATA = ("imagenet", "tokens_pod")  # in pod_configs_test.py

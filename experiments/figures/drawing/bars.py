@@ -20,17 +20,7 @@ _BAND = "0.955"  # the color behind every other row
 
 
 @sheets.STYLED
-def draw(
-    run: Run,
-    *,
-    metric: Any,
-    fixed: bool = False,
-    panels: str | None = None,
-    color: str | None = None,
-    only: Mapping[str, Any] | None = None,
-    theory: Any = None,
-    title: str = "",
-) -> Figure:
+def draw(run: Run, *, metric, fixed, panels, color, only, theory, title) -> Figure:
     """Draws `figures.bars`."""
     chosen = tables.choose(run, metric, only)
     series = tables.series_of(chosen.run.results, chosen.axes, None)

@@ -1,8 +1,5 @@
 """The best step against an axis of the grid, beside the largest stable one."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -22,18 +19,7 @@ _RING = {
 
 
 @sheets.STYLED
-def draw(
-    run: Run,
-    *,
-    x: str,
-    axis: str | None = None,
-    limit: Any = None,
-    panels: str | None = None,
-    color: str | None = None,
-    only: Mapping[str, Any] | None = None,
-    title: str = "",
-    x_label: str = "",
-) -> Figure:
+def draw(run: Run, *, x, axis, limit, panels, color, only, title, x_label) -> Figure:
     """Draws `figures.best_step`."""
     there = [own for own in run.choice.axes if own in run.settings and own != x]
     axis = axis or next(iter(there), "")

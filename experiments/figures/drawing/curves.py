@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,17 +23,7 @@ _LABELED = 8  # lines that can be named at their ends
 
 
 @sheets.STYLED
-def draw(
-    run: Run,
-    *,
-    metric: str,
-    against: str,
-    panels: str | None = None,
-    color: str | None = None,
-    only: Mapping[str, Any] | None = None,
-    target: float | None = None,
-    title: str = "",
-) -> Figure:
+def draw(run: Run, *, metric, against, panels, color, only, target, title) -> Figure:
     """Draws `figures.curves`."""
     if against not in run.curves:
         raise ValueError(f"the curves of the run have no {against!r}.")

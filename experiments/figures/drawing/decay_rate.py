@@ -27,15 +27,7 @@ _STAR = {"marker": "*", "ms": 17, "mfc": "white", "mew": 1.4, "ls": "", "zorder"
 
 
 @sheets.STYLED
-def draw(
-    run: Run,
-    *,
-    x: str,
-    theory: Any = None,
-    metric: str = "train_loss",
-    only: Mapping[str, Any] | None = None,
-    title: str = "",
-) -> Figure:
+def draw(run: Run, *, x, theory, metric, only, title) -> Figure:
     """Draws `figures.decay_rate`."""
     table = numbers(run, x, metric, only)
     series = over.series_in(table, x)

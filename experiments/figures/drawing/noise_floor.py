@@ -17,17 +17,7 @@ from experiments.results.runs import Run
 
 
 @sheets.STYLED
-def draw(
-    run: Run,
-    *,
-    x: str,
-    axis: str,
-    theory: Any,
-    limit: Any = None,
-    metric: str = "train_loss",
-    only: Mapping[str, Any] | None = None,
-    title: str = "",
-) -> Figure:
+def draw(run: Run, *, x, axis, theory, limit, metric, only, title) -> Figure:
     """Draws `figures.noise_floor`."""
     table = numbers(run, x, axis, theory, limit, metric, only)
     series = [name for name in over.series_in(table, x) if name not in _COMPUTED]

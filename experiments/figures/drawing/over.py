@@ -1,6 +1,6 @@
 """A metric against an axis of the grid or a label of the arms."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,17 +20,7 @@ INTERVAL = {"color": "0.3", "alpha": 0.18, "label": "95 % interval of the mean"}
 
 @sheets.STYLED
 def draw(
-    run: Run,
-    *,
-    x: str,
-    metric: Any,
-    fixed: bool = False,
-    panels: str | None = None,
-    color: str | None = None,
-    only: Mapping[str, Any] | None = None,
-    theory: Any = None,
-    title: str = "",
-    x_label: str = "",
+    run: Run, *, x, metric, fixed, panels, color, only, theory, title, x_label
 ) -> Figure:
     """Draws `figures.over`."""
     chosen = tables.choose(run, metric, only, x)

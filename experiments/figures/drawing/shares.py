@@ -1,6 +1,5 @@
 """What share of a cost each of many rules wins back."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ _KINDS = {
 
 
 @sheets.STYLED
-def draw(run: Run, *, of: Callable[[Run], Any], title: str, x_label: str) -> Figure:
+def draw(run: Run, *, of, title, x_label) -> Figure:
     """Draws `figures.shares`."""
     table = of(run)
     panels = list(dict.fromkeys(table["optimizer"]))

@@ -37,16 +37,7 @@ class Cells(NamedTuple):
 
 
 @sheets.STYLED
-def draw(
-    run: Run,
-    *,
-    x: str,
-    axis: str,
-    metric: str = "train_loss",
-    limit: Any = None,
-    only: Mapping[str, Any] | None = None,
-    title: str = "",
-) -> Figure:
+def draw(run: Run, *, x, axis, metric, limit, only, title) -> Figure:
     """Draws `figures.stability_map`."""
     maps = by_panel(run, x=x, axis=axis, metric=metric, limit=limit, only=only)
     figure, axes = sheets.sheet(

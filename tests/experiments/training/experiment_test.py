@@ -2,7 +2,7 @@ import optax
 import pytest
 
 from experiments import Arm, Experiment, tasks
-from experiments.training.experiment import arguments
+from experiments.training.rules import arguments
 
 QUADRATIC = tasks.quadratic()
 
