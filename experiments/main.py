@@ -22,7 +22,7 @@ from experiments.results import claims, writers
 from experiments.results.runs import Run
 from experiments.results.tables import Found
 from experiments.run import prepared, run
-from experiments.running import loop
+from experiments.running import failures, loop
 from experiments.running.costs import costs
 from experiments.running.host import processes, progress
 from experiments.running.host.workdir import Workdir
@@ -80,7 +80,7 @@ def main(argv: list[str]) -> None:
     if len(argv) > 1:
         sys.exit(f"error: unknown argument {argv[1]!r}: flags start with --config.")
     progress.start_log(quiet=_QUIET.value)
-    chosen: dict[str, Any] = {}
+    source = config_flags.get_config_filename(flags.FLAGS["config"])
     try:
         _check_flags()
         keep_compiled(_COMPILE_CACHE.value)
@@ -92,24 +92,27 @@ def main(argv: list[str]) -> None:
                 timeout_seconds=_TIMEOUT.value,
             )
         chosen = knobs(_CONFIG.value)
-        source = config_flags.get_config_filename(flags.FLAGS["config"])
         configs.check_values(source, chosen)
         processes.check_agreement(
             {f"--config.{key}": value for key, value in chosen.items()}
             | {f"--{flag.name}": flag.value for flag in _SHARED_FLAGS}
         )
-        experiment = processes.together(lambda: configs.made(source, _CONFIG.value))
+        changed = configs.changed(source, chosen)
+        with failures.of_changed(changed):
+            made = processes.together(lambda: configs.made(source, _CONFIG.value))
         shard, profile = _shard(_SHARD.value), _updates(_PROFILE.value)
         if _DRY_RUN.value:
-            for trainer in prepared(experiment, shard):
+            with failures.of_changed(changed):
+                trainers = prepared(made, shard)
+            for trainer in trainers:
                 print(f"{trainer.program.name}: {costs(trainer)}")
             return
         found = run(
-            experiment,
+            made,
             _WORKDIR.value,
             shard=shard,
             config=chosen,
-            changed=configs.changed(source, chosen),
+            changed=changed,
             source=source,
             checkpoint_every=_CHECKPOINT_EVERY.value,
             keep_checkpoints=_KEEP_CHECKPOINTS.value,
@@ -118,7 +121,7 @@ def main(argv: list[str]) -> None:
             profile=profile,
         )
         if processes.is_first():
-            met = _report(experiment, found)
+            met = _report(made, found)
             if _CHECK.value and not met:
                 sys.exit(1)
     except loop.InterruptionError as stop:
@@ -129,10 +132,8 @@ def main(argv: list[str]) -> None:
         print("Stopped. The same command goes on from the last checkpoint.")
         sys.exit(130)  # as a shell reports SIGINT
     except TypeError as error:  # of a function in the config file, as a rule
-        sys.exit(f"error: {_with_changed(configs.in_one_line(error, source), chosen)}")
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {_with_changed(str(error), chosen)}")
-    except loop.DivergenceError as error:
+        sys.exit(f"error: {configs.in_one_line(error, source)}")
+    except (ValueError, OSError, loop.DivergenceError) as error:
         sys.exit(f"error: {error}")
 
 
@@ -188,17 +189,6 @@ def _check_flags() -> None:
         raise ValueError(
             f"--process_id must be less than --num_processes={count}, got {number}."
         )
-
-
-def _with_changed(message: str, chosen: Mapping[str, Any]) -> str:
-    """An error with the values that the command line changed, if it names none."""
-    flag = flags.FLAGS["config"]
-    given = [key for key in config_flags.get_override_values(flag) if key in chosen]
-    subject = message.lstrip("`")
-    if message.startswith(("--", "config.")) or subject.startswith((*given,)):
-        return message
-    unnamed = [f"--config.{key}={chosen[key]}" for key in given if key not in message]
-    return f"{message} (with {', '.join(unnamed)})" if unnamed else message
 
 
 def _shard(text: str) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from experiments.results.runs import Run
 from experiments.results.tables import Found
 from experiments.results.writers import TensorBoard, Writer
 from experiments.running import costs, digest, execution, loop, throughput
-from experiments.running.failures import naming
+from experiments.running.failures import naming, of_changed
 from experiments.running.host import checkpoints, processes, progress
 from experiments.running.host.workdir import Workdir
 from experiments.running.program import (
@@ -83,7 +83,8 @@ def run(
     if workdir == "":
         raise ValueError("`workdir` is empty: name a folder, or leave it out.")
     started = time.monotonic()
-    trainers = processes.together(lambda: prepared(experiment, shard))
+    with of_changed(changed or {}):
+        trainers = processes.together(lambda: prepared(experiment, shard))
     made = [trainer.program for trainer in trainers]
     longest = max(program.rule.updates for program in made)
     if profile and not 0 <= profile.start < profile.stop <= longest:

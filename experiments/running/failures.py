@@ -3,7 +3,7 @@
 import contextlib
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,25 @@ def naming(what: str, values: Mapping[str, Any]) -> Iterator[None]:
         shown = ", ".join(f"{name}={value}" for name, value in values.items())
         where = f" with {shown}" * bool(values)
         raise ValueError(f"{what}{where} fails: {in_one_line(error)}") from error
+
+
+@contextlib.contextmanager
+def of_changed(changed: Mapping[str, Sequence[Any]]) -> Iterator[None]:
+    """Where something fails inside, says which values of a config were changed.
+
+    Args:
+        changed: {key: [the config file's own value, the chosen one]}.
+
+    Raises:
+        ValueError: of what was raised.
+    """
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        if not changed:
+            raise
+        shown = ", ".join(f"--config.{key}={now}" for key, (_, now) in changed.items())
+        raise ValueError(f"{error} (with {shown})") from error
 
 
 def _is_the_user_s(file: Path) -> bool:
