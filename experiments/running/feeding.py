@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.running import execution
+from experiments.running import placing
 from experiments.running.execution import Execution
 from experiments.training.rules import Rule
 
@@ -43,7 +43,7 @@ class Feed:
     def given(self, start: int, stop: int) -> Any:
         """What updates start .. stop - 1 are given; padded to a whole chunk."""
         axes = self._rule.worker_axes
-        own = execution.own(self._executed.fed, axes)
+        own = placing.own(self._executed.fed, axes)
         rows = self._rule.given(start, stop, own)
         _check_shapes(rows, self.one, (stop - start,), axes)
         more = self.chunk - (stop - start)

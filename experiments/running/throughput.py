@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from experiments.running import execution
+from experiments.running import meshes
 from experiments.running.program import Program
 from experiments.tasks.task import Task
 from experiments.training.rules import begun
@@ -73,7 +73,7 @@ def of(program: Program) -> Work:
     """The work of an example of a program, on the devices that it runs on."""
     task, devices = program.task, jax.local_devices()[:1]
     if program.rule.devices:
-        devices = execution.devices(
+        devices = meshes.of(
             program.rule.worker_axes, model=program.rule.devices_of_each
         ).devices.flat
     peaks = [PEAK_FLOPS.get(device.device_kind) for device in devices]

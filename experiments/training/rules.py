@@ -82,7 +82,7 @@ class Rule(NamedTuple):
     dropped: Callable[[int], np.ndarray] | None = None
     vmap_axes: Callable[[Any], Any] = dj.ring.vmap_axes
     # of the workers that take the step together, each on its own part of the batch:
-    # {name: size}, as `execution.Axes`; {} of one
+    # {name: size}, as `running.meshes.Axes`; {} of one
     worker_axes: Mapping[str, int] = types.MappingProxyType({})
     devices: bool = False  # whether they are devices; else they are simulated
     devices_of_each: int = 1  # worker, which share its parameters

@@ -12,7 +12,7 @@ import pytest
 import delayjax as dj
 from experiments import on_devices, optimizer, tasks
 from experiments.pods import chips
-from experiments.running import counters, execution
+from experiments.running import counters, execution, meshes
 from experiments.running.trainer import Trainer
 from tests.eight import slices
 from tests.eight.slices import RATE, UPDATES
@@ -160,7 +160,7 @@ def slices_in(mesh):
     ],
 )
 def test_slices_lie_along_the_first_axis(sizes, axes, expected):
-    mesh = execution.devices(axes, there=of_slices(*sizes))
+    mesh = meshes.of(axes, there=of_slices(*sizes))
     assert mesh.axis_names == tuple(axes)
     np.testing.assert_array_equal(slices_in(mesh), expected)
     assert len(set(mesh.devices.flat)) == np.size(expected)
@@ -170,10 +170,10 @@ def test_slices_lie_along_the_first_axis(sizes, axes, expected):
 def test_without_slices_groups_are_whole_processes(platform):
     """One axis alone goes over the devices in their order, as ever."""
     there = [Device(i, process_index=i % 2, platform=platform) for i in range(4)]
-    mesh = execution.devices(groups_of(2, 2), there=there)
+    mesh = meshes.of(groups_of(2, 2), there=there)
     found = np.vectorize(lambda device: device.process_index)(mesh.devices)
     np.testing.assert_array_equal(found, [[0, 0], [1, 1]])
-    line = execution.devices({"workers": 4}, there=there)
+    line = meshes.of({"workers": 4}, there=there)
     assert [device.id for device in line.devices.flat] == [0, 1, 2, 3]
 
 
@@ -214,7 +214,7 @@ def test_without_slices_groups_are_whole_processes(platform):
 )
 def test_groups_that_do_not_fit_the_devices_are_refused(axes, there, message):
     with pytest.raises(ValueError, match=message):
-        execution.devices(axes, there=there)
+        meshes.of(axes, there=there)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def two_slices():
 def test_tpus_of_two_slices_lie_slice_after_slice(two_slices):
     assert sorted({device.slice_index for device in two_slices}) == [0, 1]
     for axes in (groups_of(2, 4), {"workers": 8}, groups_of(4, 2)):
-        mesh = execution.devices(axes, there=two_slices[::-1])
+        mesh = meshes.of(axes, there=two_slices[::-1])
         np.testing.assert_array_equal(np.ravel(slices_in(mesh)), [0] * 4 + [1] * 4)
         assert mesh.devices.shape == tuple(axes.values())
         # neighbors on a slice's ring are neighbors there

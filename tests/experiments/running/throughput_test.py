@@ -10,7 +10,7 @@ import pytest
 
 import delayjax as dj
 from experiments import on_devices, optimizer
-from experiments.running import execution, rows, throughput
+from experiments.running import meshes, rows, throughput
 from experiments.running.cells import Chunk
 from experiments.running.counters import Counters
 from experiments.running.host import compile_clock, progress
@@ -120,7 +120,7 @@ def test_the_peak_is_that_of_all_devices(monkeypatch, kind):
         assert axes == {"workers": 4}
         return types.SimpleNamespace(devices=np.array(there))
 
-    monkeypatch.setattr(execution, "devices", mesh)
+    monkeypatch.setattr(meshes, "of", mesh)
     monkeypatch.setattr(jax, "local_devices", lambda: there)
     work = throughput.of(program)
     used = 4 if kind is on_devices else 1

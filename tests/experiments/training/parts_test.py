@@ -15,7 +15,7 @@ import pytest
 
 import delayjax as dj
 from experiments import optimizer, tasks
-from experiments.running import execution
+from experiments.running import placing
 from experiments.training import Plan
 from tests.support.commands import ROOT
 from tests.support.training_runs import DIGITS
@@ -104,14 +104,14 @@ def test_own_workers_are_those_of_own_devices():
         )
 
     eight = fed([slice(4, 6)], [slice(0, 2)])
-    np.testing.assert_array_equal(execution.own(eight, {"workers": 8}), [0, 1, 4, 5])
+    np.testing.assert_array_equal(placing.own(eight, {"workers": 8}), [0, 1, 4, 5])
     axes = {"groups": 2, "members": 4}  # worker 4 g + m
     both = fed([slice(0, 2), slice(2, 3)], [slice(1, 2), slice(0, 1)])
-    np.testing.assert_array_equal(execution.own(both, axes), [2, 4, 6])
+    np.testing.assert_array_equal(placing.own(both, axes), [2, 4, 6])
     one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    np.testing.assert_array_equal(execution.own(one, {"workers": 3}), [0, 1, 2])
-    np.testing.assert_array_equal(execution.own(one, axes), np.arange(8))
-    np.testing.assert_array_equal(execution.own(one, {}), [0])
+    np.testing.assert_array_equal(placing.own(one, {"workers": 3}), [0, 1, 2])
+    np.testing.assert_array_equal(placing.own(one, axes), np.arange(8))
+    np.testing.assert_array_equal(placing.own(one, {}), [0])
 
 
 IN_A_PROCESS = """
@@ -129,7 +129,7 @@ import optax
 
 import delayjax as dj
 from experiments import optimizer, tasks
-from experiments.running import execution
+from experiments.running import placing
 from experiments.training import Plan
 
 workers = 8
@@ -140,12 +140,12 @@ whole = rule.given(3, 6)
 for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
     mesh = Mesh(np.array(jax.devices())[order], ("workers",))
     fed = NamedSharding(mesh, P(None, "workers"))
-    own = execution.own(fed, {"workers": workers})
+    own = placing.own(fed, {"workers": workers})
     assert len(own) == workers // 2, own
     given = rule.given(3, 6, own)
 
     def check(leaf, expected):
-        placed = execution._place(leaf, fed, {"workers": workers})
+        placed = placing.placed(leaf, fed, {"workers": workers})
         assert placed.shape == expected.shape
         assert len(placed.addressable_shards) == 2
         for shard in placed.addressable_shards:
