@@ -24,7 +24,7 @@ from experiments.results.tables import Found
 from experiments.run import prepared, run
 from experiments.running import failures, loop
 from experiments.running.costs import costs
-from experiments.running.host import processes, progress
+from experiments.running.host import joining, processes, progress
 from experiments.running.host.workdir import Workdir
 from experiments.training.experiment import Experiment
 
@@ -85,7 +85,7 @@ def main(argv: list[str]) -> None:
         _check_flags()
         keep_compiled(_COMPILE_CACHE.value)
         if _DISTRIBUTED.value:
-            processes.join(
+            joining.join(
                 coordinator=_COORDINATOR.value,
                 num_processes=_NUM_PROCESSES.value,
                 process_id=_PROCESS_ID.value,

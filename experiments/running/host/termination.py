@@ -5,7 +5,7 @@ import signal
 import threading
 from types import FrameType
 
-from experiments.running.host import processes
+from experiments.running.host import joining
 from experiments.running.host.progress import log
 
 
@@ -61,4 +61,4 @@ class Termination:
                         " compiling; nothing was lost. The same command goes on from"
                         " the last checkpoint."
                     )
-                    processes.end_at_once(143)  # as a shell reports SIGTERM
+                    joining.end_at_once(143)  # as a shell reports SIGTERM

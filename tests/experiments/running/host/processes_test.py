@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks import kill
 from experiments import load
-from experiments.running.host import processes
+from experiments.running.host import joining, processes
 from tests.support.cases import shortened
 
 UPDATES = ("--config.updates=200", "--checkpoint_every=10")
@@ -172,7 +172,7 @@ def test_a_coordinator_s_port_that_is_taken_is_refused(tmp_path):
     with socket.create_server(("", 0)) as taken:
         coordinator = f"localhost:{taken.getsockname()[1]}"
         with pytest.raises(ValueError, match=f"{coordinator}: process 0 cannot listen"):
-            processes.join(
+            joining.join(
                 coordinator=coordinator,
                 num_processes=2,
                 process_id=0,
@@ -183,7 +183,7 @@ def test_a_coordinator_s_port_that_is_taken_is_refused(tmp_path):
 @pytest.mark.parametrize("process_id", [0, 1])
 def test_a_coordinator_without_a_port_is_refused(process_id):
     with pytest.raises(ValueError, match=r"must be HOST:PORT, got 'alpha'"):
-        processes.join(
+        joining.join(
             coordinator="alpha",
             num_processes=2,
             process_id=process_id,
@@ -195,12 +195,12 @@ def test_a_coordinator_without_a_port_is_refused(process_id):
 def ends(monkeypatch):
     """What would be done as this process ends, in place of what JAX is told."""
     done = SimpleNamespace(codes=[], told=[], leave=[])
-    monkeypatch.setattr(processes.os, "_exit", done.codes.append)
-    monkeypatch.setattr(processes.atexit, "register", done.leave.append)
-    monkeypatch.setattr(processes.sys, "excepthook", None)
+    monkeypatch.setattr(joining.os, "_exit", done.codes.append)
+    monkeypatch.setattr(joining.atexit, "register", done.leave.append)
+    monkeypatch.setattr(joining.sys, "excepthook", None)
     watcher = SimpleNamespace(tell=done.told.append)
-    monkeypatch.setattr(processes, "_watchers", [watcher])
-    processes._see_to_the_end("process 1 of 2", watcher)
+    monkeypatch.setattr(joining, "_watchers", [watcher])
+    joining._see_to_the_end("process 1 of 2", watcher)
     return done
 
 
@@ -260,7 +260,7 @@ def test_a_process_that_ends_in_order_waits_for_the_others(ends, monkeypatch):
 
 @pytest.mark.parametrize("last", ["error: killed", ""])
 def test_the_last_line_that_was_told_is_said_however_a_process_ends(capfd, last):
-    watcher = processes._Watcher()
+    watcher = joining._Watcher()
     for line in ("error: not met", last):
         watcher.tell(line)
     watcher._process.stdin.close()  # as of a process that was killed

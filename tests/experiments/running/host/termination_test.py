@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.running.host import processes
+from experiments.running.host import joining
 from experiments.running.host.termination import Termination
 from tests.support.cases import shortened
 
@@ -22,7 +22,7 @@ def ended(monkeypatch):
         done.moment = time.monotonic()
         done.event.set()
 
-    monkeypatch.setattr(processes, "end_at_once", end_at_once)
+    monkeypatch.setattr(joining, "end_at_once", end_at_once)
     return done
 
 
