@@ -50,8 +50,7 @@ class Steps:
 
     def draw(self, run: Run) -> Any:
         """Shares of the workers that have done so many tasks, a curve a barrier."""
-        # Matplotlib, when something is drawn
-        from experiments.figures import palette, sheets
+        from experiments.figures import palette, sheets  # Matplotlib, when it draws
 
         styles = palette.styles(list(run.traces))
         lines = palette.handles(styles, dashes=False)
