@@ -12,7 +12,8 @@ import numpy as np
 from experiments.running import tracing
 from experiments.running.program import Program, label, named
 from experiments.tasks.task import Task
-from experiments.training.experiment import Arm, Experiment, is_number
+from experiments.training.axis_values import is_number
+from experiments.training.experiment import Arm, Experiment
 from experiments.training.rules import Plan, arguments
 
 

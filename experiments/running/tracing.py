@@ -10,7 +10,7 @@ import numpy as np
 from experiments.running.failures import naming
 from experiments.running.program import column, label
 from experiments.tasks.task import Task
-from experiments.training.experiment import is_number
+from experiments.training.axis_values import is_number
 from experiments.training.rules import Rule, begun
 
 _OF_AN_INDEX = jax.errors.NonConcreteBooleanIndexError

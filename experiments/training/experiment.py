@@ -2,13 +2,12 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from experiments.tasks.task import Task
 from experiments.training import column_names
+from experiments.training.axis_values import check_axis, is_whole
 from experiments.training.gradients import as_training
 from experiments.training.rules import Training
 
@@ -101,6 +100,14 @@ class Experiment:
     notes: str = ""
 
     def __post_init__(self):
+        if (self.training is None) == (not self.arms):
+            raise ValueError("`Experiment` needs `training` or `arms`, and not both.")
+        self._check_end()
+        self._check_evaluations()
+        self._check_seeds()
+        self._check_columns()
+
+    def _check_end(self):
         ends = [self.updates, self.seconds, self.examples]
         if sum(end is not None for end in ends) != 1:
             raise ValueError(
@@ -111,17 +118,15 @@ class Experiment:
             if end is not None and not 0 < end < math.inf:
                 kind = "finite" if end == math.inf else "positive"
                 raise ValueError(f"`{name}` must be {kind}, got {end}.")
-        for name in ("updates", "examples", "evaluate_every", "evaluations"):
-            value = getattr(self, name)
-            if value is not None and not _is_whole(value):
-                raise ValueError(f"`{name}` must be a whole number, got {value!r}.")
+        _check_whole(self, "updates", "examples")
         if self.updates is not None and self.updates >= 2**31:
             raise ValueError(
                 f"`updates` must be below 2^31, got {self.updates}: they are counted in"
                 " int32."
             )
-        if (self.training is None) == (not self.arms):
-            raise ValueError("`Experiment` needs `training` or `arms`, and not both.")
+
+    def _check_evaluations(self):
+        _check_whole(self, "evaluate_every", "evaluations")
         if self.evaluate_every is not None and self.evaluate_every < 1:
             raise ValueError(
                 f"`evaluate_every` must be at least 1, got {self.evaluate_every}."
@@ -130,6 +135,8 @@ class Experiment:
             raise ValueError(
                 f"`evaluations` must be at least 1, got {self.evaluations}."
             )
+
+    def _check_seeds(self):
         _check_seeds("seeds", self.seeds, least=1)
         if not self.seed_numbers:
             raise ValueError(f"`seeds` must be at least one, got {self.seeds}.")
@@ -145,6 +152,9 @@ class Experiment:
                 f"`tuning_seeds` is {self.tuning_seeds}, but nothing is tuned: name an"
                 " axis in `tuned`, or leave them out."
             )
+
+    def _check_columns(self):
+        """Checks labels, axes and metrics, each of which is a column of the tables."""
         arms = self.all_arms
         for grid in (self.grid, *(arm.grid for arm in arms)):
             for axis, values in grid.items():
@@ -185,6 +195,13 @@ class Experiment:
         return [_as_arm(arm) for arm in arms]
 
 
+def _check_whole(experiment: Experiment, *names: str) -> None:
+    for name in names:
+        value = getattr(experiment, name)
+        if value is not None and not is_whole(value):
+            raise ValueError(f"`{name}` must be a whole number, got {value!r}.")
+
+
 def _numbers(seeds: int | Sequence[int], first: int) -> tuple[int, ...]:
     if isinstance(seeds, int):
         return tuple(range(first, first + seeds))
@@ -193,7 +210,7 @@ def _numbers(seeds: int | Sequence[int], first: int) -> tuple[int, ...]:
 
 def _check_seeds(name: str, seeds: int | Sequence[int], *, least: int) -> None:
     many = seeds if isinstance(seeds, Sequence) else (seeds,)
-    if isinstance(seeds, str) or not all(map(_is_whole, many)):
+    if isinstance(seeds, str) or not all(map(is_whole, many)):
         raise ValueError(
             f"`{name}` must be a whole number, or a tuple of them, got {seeds!r}: it"
             " says how many, or which."
@@ -208,85 +225,6 @@ def _check_seeds(name: str, seeds: int | Sequence[int], *, least: int) -> None:
         raise ValueError(
             f"`{name}` must be different numbers in 0 .. 2^31 - 1, got {seeds}."
         )
-
-
-def check_axis(axis: str, values: Sequence[Any] | Mapping[str, Any]) -> None:
-    """Checks that an axis has values, each once.
-
-    Raises:
-        ValueError: if it has none, two that are equal in float32, or one that cannot
-            be; see `check_numbers`.
-    """
-    if isinstance(values, Mapping):
-        values = tuple(values.values())
-    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
-        raise ValueError(
-            f"`grid[{axis!r}]` must be a tuple of values, got {values!r}: (0.1,) is an"
-            " axis of one value."
-        )
-    check_numbers(f"`grid[{axis!r}]`", axis, values)
-    if is_number(values[0]) and all(map(is_number, values)):
-        seen = np.asarray(values, np.float32)
-        if len(np.unique(seen)) < len(seen):
-            raise ValueError(
-                f"`grid[{axis!r}]` has the same value twice, in float32: {values}."
-            )
-
-
-_STEP_SIZES = ("learning_rate", "rate", "client_rate", "server_rate")
-_STEP_SIZES += ("sgd_rate", "adam_rate", "momentum_rate")
-
-
-def check_numbers(where: str, name: str, values: Iterable[Any]) -> None:
-    """Checks numbers against what float32 holds, and what their name says.
-
-    A step size (`learning_rate` and its like) is positive. A `delay` is a whole number
-    of updates, 0 or more: a transformation would round it down. What is no number may
-    be a schedule, or the name of one, but not None or a bool.
-
-    Args:
-        where: they stand, for the error.
-        name: of the axis or the config's key.
-        values: that it takes.
-
-    Raises:
-        ValueError: if one cannot be.
-
-    Example:
-        >>> check_numbers("config.delay", "delay", (0, 0.5))
-        Traceback (most recent call last):
-        ValueError: config.delay must hold whole numbers of updates, 0 or more, got 0.5.
-    """
-    is_step_size = name in _STEP_SIZES or name.endswith("_learning_rate")
-    for value in values:
-        if is_step_size and (value is None or isinstance(value, bool)):
-            raise ValueError(
-                f"{where} must hold step sizes, as 0.1, or schedules, got {value}."
-            )
-        if not is_number(value):
-            continue
-        with np.errstate(over="ignore"):
-            held = np.float32(value)
-        if np.isnan(held) or (np.isinf(held) and not math.isinf(value)):
-            raise ValueError(f"{where} must hold numbers of float32, got {value}.")
-        if is_step_size and not 0 < held < math.inf:
-            raise ValueError(
-                f"{where} must hold step sizes, positive and finite in float32, got"
-                f" {value}."
-            )
-        if name == "delay" and (value < 0 or value != np.floor(value)):
-            raise ValueError(
-                f"{where} must hold whole numbers of updates, 0 or more, got {value}."
-            )
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value of an axis may be traced; a bool chooses between programs."""
-    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
 def _as_arm(arm: Any) -> Arm:
