@@ -5,7 +5,6 @@ it. All rules with the same optimizer try the same learning rates.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from experiments.results import analysis
 from experiments.results.claims import Claim
 from experiments.results.runs import Run
 from experiments.results.tables import Found
+from experiments.running.costs import bytes_of
 from experiments.tasks.task import Task
 from experiments.training import Simulation, along
 from experiments.training.experiment import Arm, Experiment
@@ -205,7 +205,7 @@ class Comparison:
         def kept(name, rule):
             optimizer, cure = self.pairs[name, rule]
             tx = self._maker(optimizer, cure)(self._rates(optimizer)[0], 0)
-            return _bytes(jax.eval_shape(tx.init, params)) / _bytes(params)
+            return bytes_of(jax.eval_shape(tx.init, params)) / bytes_of(params)
 
         return {pair: kept(*pair) - kept(pair[0], PLAIN) for pair in self.pairs}
 
@@ -347,10 +347,6 @@ def van_der_corput(count: int) -> np.ndarray:
     """
     digits = [f"{i:b}"[::-1] for i in range(1, count + 1)]
     return np.asarray([int(own, 2) / 2 ** len(own) for own in digits])
-
-
-def _bytes(tree: Any) -> int:
-    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def _ends(name: str, drawn: np.ndarray) -> dict[str, float]:

@@ -224,7 +224,7 @@ def _check_empty(path: Path) -> None:
         )
 
 
-_WRITTEN = (*(f"{table}.csv" for table in TABLES), "metrics.jsonl", "report.html")
+_WRITTEN = ("results.csv", "curves.csv", "metrics.jsonl", "report.html")
 
 
 def versions() -> dict[str, str]:

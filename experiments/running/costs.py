@@ -38,7 +38,7 @@ class Costs(NamedTuple):
 def state_bytes(trainer: Trainer) -> tuple[int, int]:
     """Bytes of a program's state, and of the histories in it."""
     state = execution.held(trainer.shapes())
-    return _bytes(state), _bytes(rings(state))
+    return bytes_of(state), bytes_of(rings(state))
 
 
 def rings(tree: Any) -> list[dj.ring.Ring | dj.ring.Calendar]:
@@ -117,5 +117,6 @@ def costs(trainer: Trainer) -> Costs:
     )
 
 
-def _bytes(tree: Any) -> int:
+def bytes_of(tree: Any) -> int:
+    """Bytes of the leaves of a tree, arrays or shapes."""
     return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
