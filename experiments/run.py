@@ -11,6 +11,7 @@ import jax
 import pandas as pd
 
 from experiments.results import analysis, tables
+from experiments.results.choice import Choice
 from experiments.results.folder import Folder
 from experiments.results.metrics import Metrics
 from experiments.results.runs import Run
@@ -345,6 +346,6 @@ def _tables(
         setting_names(made),
         results,
         curves,
-        choice=analysis.Choice(experiment.tuned_axes, experiment.tuned_by),
+        choice=Choice(experiment.tuned_axes, experiment.tuned_by),
         tuning_seeds=experiment.tuning_seed_numbers,
     )

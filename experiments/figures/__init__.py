@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, ParamSpec
 
 from experiments.figures.axis_labels import words
 from experiments.results import analysis
-from experiments.results.analysis import TimeTo as TimeTo
+from experiments.results.choice import TimeTo as TimeTo
 from experiments.results.runs import Run
 
 P = ParamSpec("P")

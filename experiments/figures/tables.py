@@ -11,6 +11,7 @@ import pandas as pd
 from experiments.figures import palette, scales
 from experiments.figures.axis_labels import words
 from experiments.results import analysis
+from experiments.results.choice import TimeTo
 from experiments.results.runs import Run
 
 _MOST = 6  # series that one panel can hold
@@ -36,7 +37,7 @@ class Chosen(NamedTuple):
 
 
 def choose(
-    run: Run, metric: str | analysis.TimeTo, only: Mapping[str, Any] | None, *but: str
+    run: Run, metric: str | TimeTo, only: Mapping[str, Any] | None, *but: str
 ) -> Chosen:
     """The rows shown, each at the best value of the tuned axes.
 
@@ -56,7 +57,7 @@ def choose(
         choice=run.choice.but(*but),
     )
     best = run.best
-    if isinstance(metric, analysis.TimeTo):
+    if isinstance(metric, TimeTo):
         best = metric.of(best, run.curves)
         run = dataclasses.replace(run, results=metric.of(run.results, run.curves))
         metric = metric.name

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.results import analysis
+from experiments.results.choice import TimeTo
 from experiments.results.tables import Found
 
 Measure = Callable[[Found], float]
@@ -60,7 +61,7 @@ def seconds_to(
     At the best value of the tuned axes, as the experiment chooses it; inf where some
     seed never gets there. `along` is the column of the curves that has the seconds.
     """
-    time = analysis.TimeTo(metric, value, along)
+    time = TimeTo(metric, value, along)
 
     def measure(found):
         rows = time.of(_best(found, where), _chosen(found.curves, where))

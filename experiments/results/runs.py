@@ -11,6 +11,7 @@ import pandas as pd
 
 import delayjax as dj
 from experiments.results import analysis, metrics, tables
+from experiments.results.choice import Choice, TimeTo
 from experiments.results.folder import read_info
 from experiments.results.tables import Found
 
@@ -33,7 +34,7 @@ class Run:
     results: pd.DataFrame
     curves: pd.DataFrame
     metrics: Sequence[Mapping[str, Any]] = ()
-    choice: analysis.Choice = dataclasses.field(default_factory=analysis.Choice)
+    choice: Choice = dataclasses.field(default_factory=Choice)
 
     @classmethod
     def read(cls, *folders: str | os.PathLike[str]) -> "Run":
@@ -127,11 +128,11 @@ class Run:
         return {analysis.label({k: row[k] for k in told}): row for row in rows}
 
 
-def _choice(info: Mapping[str, Any]) -> analysis.Choice:
+def _choice(info: Mapping[str, Any]) -> Choice:
     """What is tuned, as run.json says it."""
     by = info.get("tuned_by", "train_loss")
-    by = by if isinstance(by, str) else analysis.TimeTo(**by)
-    return analysis.Choice(tuple(info.get("tuned", ())), by)
+    by = by if isinstance(by, str) else TimeTo(**by)
+    return Choice(tuple(info.get("tuned", ())), by)
 
 
 def load(*folders: str | os.PathLike[str]) -> Found:

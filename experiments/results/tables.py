@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from experiments.results import analysis
+from experiments.results.choice import Choice
 from experiments.results.folder import TABLES, replace
 
 
@@ -22,7 +23,7 @@ class Found(NamedTuple):
 
     results: pd.DataFrame
     curves: pd.DataFrame
-    choice: analysis.Choice = analysis.Choice()
+    choice: Choice = Choice()
 
     @property
     def best(self) -> pd.DataFrame:
@@ -35,7 +36,7 @@ def of(
     results: Sequence[Mapping[str, Any]],
     curves: Sequence[Mapping[str, Any]],
     *,
-    choice: analysis.Choice,
+    choice: Choice,
     tuning_seeds: Sequence[int] = (),
 ) -> Found:
     """Rows as tables: settings on the left of the seed, what was measured right.
@@ -137,7 +138,7 @@ def write(folder: Path, found: Found) -> None:
     _write(folder, found)
 
 
-def read(folder: Path, choice: analysis.Choice, *, tuning: bool) -> Found:
+def read(folder: Path, choice: Choice, *, tuning: bool) -> Found:
     """The tables of a finished run.
 
     Args:
@@ -159,7 +160,7 @@ _TUNING = "tuning"
 """The folder with the tables of the tuning seeds."""
 
 
-def _write(folder: Path, tables: Found | analysis.Choice) -> None:
+def _write(folder: Path, tables: Found | Choice) -> None:
     for name in TABLES:
         table = getattr(tables, name)
         replace(folder / f"{name}.csv", table.to_csv(index=False))

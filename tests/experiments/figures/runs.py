@@ -9,6 +9,7 @@ import pandas as pd
 from delayjax import cluster
 from delayjax.cluster import protocols
 from experiments.results import analysis
+from experiments.results.choice import Choice
 from experiments.results.runs import Run
 
 RATES, DELAYS, SEEDS = (0.03, 0.1, 0.3, 1.0, 3.0), (0, 1, 4), (0, 1, 2)
@@ -52,7 +53,7 @@ def made(folder, loss=valley, *, seeds=SEEDS, curve=None, info=None, **grid):
     record = {"question": "Why?", "notes": "Seen before.", "config": {}, "changed": {}}
     record |= {"programs": [{"name": "all", "cells": [], "updates": 40, "facts": {}}]}
     info = record | {"tuned": [*{"learning_rate"} & {*grid}]} | (info or {})
-    return Run(folder, info, *frames, choice=analysis.Choice(tuple(info["tuned"])))
+    return Run(folder, info, *frames, choice=Choice(tuple(info["tuned"])))
 
 
 def written(run):

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from experiments.results import analysis
+from experiments.results.choice import Choice, TimeTo
 
 RATES, LAWS, SEEDS = (0.1, 0.2, 0.4), ("none", "inverse"), (0, 1, 2, 3)
 
@@ -83,7 +84,7 @@ def test_a_time_to_a_value_may_decide_whatever_became_of_the_cell():
     )
     results = curves[curves["update"] == 2].drop(columns=["update", "seconds"])
     results = results.assign(diverged=(results.learning_rate == 0.4).astype(int))
-    choice = analysis.Choice(("learning_rate",), analysis.TimeTo("loss", 2.0))
+    choice = Choice(("learning_rate",), TimeTo("loss", 2.0))
     assert set(choice.best(results, curves).learning_rate) == {0.4}
     assert "diverged" in choice.best(results, curves)
     # other seeds say that 0.1 is soonest

@@ -7,12 +7,13 @@ import pandas as pd
 import pytest
 
 from experiments import Found
-from experiments.results import analysis, measures
+from experiments.results import measures
+from experiments.results.choice import Choice, TimeTo
 
 
 def found(rows, columns, curves=()):
     tables = pd.DataFrame(rows, columns=columns), pd.DataFrame(curves)
-    return Found(*tables, analysis.Choice(("learning_rate",)))
+    return Found(*tables, Choice(("learning_rate",)))
 
 
 COLUMNS = ["learning_rate", "delay", "seed", "train_loss", "diverged"]
@@ -79,7 +80,7 @@ def test_seconds_to_a_value_are_those_of_the_chosen_step():
     rows = [(rate, 0, seed, 1.0 - rate, 0) for rate in (0.1, 0.3) for seed in (0, 1)]
     own = found(rows, COLUMNS, curves)
     own = own._replace(results=own.results.drop(columns="delay"))
-    for by in ("train_loss", analysis.TimeTo("train_loss", 1.0)):
+    for by in ("train_loss", TimeTo("train_loss", 1.0)):
         own = own._replace(choice=own.choice._replace(by=by))
         assert measures.seconds_to("train_loss", 1.0)(own) == 10.0
         assert measures.seconds_to("train_loss", 2.5)(own) == pytest.approx(5.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.results import tables
-from experiments.results.analysis import Choice
+from experiments.results.choice import Choice
 from experiments.results.runs import Run
 
 
