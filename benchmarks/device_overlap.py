@@ -7,8 +7,9 @@ First the bandwidth of an all-reduce among all n devices. In a ring each device 
     2 (n - 1) / n x bytes
 
 Then the steps of `benchmarks.overlap`, which take turns: compute, communication,
-synchronous and overlapped, compiled with the options of `experiments.pods.overlap`. The
-batch is chosen so that computing takes about as long as communicating. The part
+synchronous and overlapped, compiled with the options of
+`experiments.running.overlap`. The batch is chosen so that computing takes about as long
+as communicating. The part
 
     hidden = (compute + communication - overlapped) / min(compute, communication)
 
@@ -31,7 +32,7 @@ from benchmarks import overlap
 from benchmarks.overlap import RATE, STEPS
 from benchmarks.side_by_side import Contender, heading, medians, steps_a_program
 from benchmarks.tables import NotMeasuredError, Row, Table
-from experiments.pods.overlap import options
+from experiments.running.overlap import options
 
 SUMMED = 2**20, 2**24, 2**28  # bytes
 PARAMETERS = 10**6, 10**7, 10**8

@@ -43,7 +43,7 @@ from matplotlib.figure import Figure
 import delayjax as dj
 from benchmarks.side_by_side import Contender, heading
 from benchmarks.slow_link import slow_link
-from experiments.figures import look
+from experiments.figures import palette, sheets
 
 RATE = 0.01
 LAYERS = 4
@@ -356,14 +356,14 @@ def verdict(cells: Sequence[Cell]) -> str:
     )
 
 
-@look.STYLED
+@sheets.STYLED
 def draw(cells: Sequence[Cell], bytes_per_second: float) -> Figure:
     """Both steps over the longer of compute and communication, by latency."""
     sizes = list(dict.fromkeys(cell.parameters for cell in cells))
-    names = look.styles(["overlapped", "synchronous"])
-    handles = look.handles(names)
+    names = palette.styles(["overlapped", "synchronous"])
+    handles = palette.handles(names)
     bits = 8e-6 * bytes_per_second
-    figure, axes = look.sheet(
+    figure, axes = sheets.sheet(
         f"Late by one step, an all-reduce hides\n(two processes, {bits:g} Mbit/s)",
         [f"{size / 1e6:.2g}M parameters" for size in sizes],
         handles,
@@ -425,7 +425,7 @@ def main() -> None:
             print(row(cell), flush=True)
     print(f"\n{verdict(cells)}")
     if args.figure:
-        print(look.save(draw(cells, args.bandwidth), args.figure))
+        print(sheets.save(draw(cells, args.bandwidth), args.figure))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import optax
 
 import delayjax as dj
 from benchmarks.side_by_side import Contender, heading, medians
-from experiments import cures
+from experiments.comparison import cures
 
 RATE, DELAY = 0.01, 4
 SGD = cures.optimizers(sgd=(0.001, 1.0))["sgd"]

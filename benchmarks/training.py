@@ -23,8 +23,10 @@ import optax
 import delayjax as dj
 from benchmarks.side_by_side import Contender, heading, medians, steps_a_program
 from benchmarks.tables import Row, Table
-from experiments import Experiment, loop, tasks
-from experiments.programs import programs
+from experiments import Experiment, tasks
+from experiments.running import loop
+from experiments.running.programs import programs
+from experiments.running.trainer import Trainer
 
 RATES = tuple(1e-4 * 2**i for i in range(8))
 DELAYS = (0, 4, 8, 16)
@@ -98,7 +100,7 @@ def one_program(task: tasks.Task, updates: int) -> None:
             updates=updates,
         )
     )
-    trainer = loop.trainer(program)
+    trainer = Trainer(program)
     state = loop.run(
         trainer,
         trainer.init(),

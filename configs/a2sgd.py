@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Claim, Experiment, figures, replicas, tasks
-from experiments.measures import mean, ratio, tuned
+from experiments.results.measures import mean, ratio, tuned
 from experiments.training import methods
 
 

@@ -25,7 +25,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Claim, Experiment, figures, tasks
-from experiments.measures import mean, ratio, seconds_to
+from experiments.results.measures import mean, ratio, seconds_to
 from experiments.training import Model, Plan, Rule, Update
 from experiments.training.rules import data_seed, loss_and_gradients
 

@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Claim, Experiment, Run, Simulation, along, figures, tasks
-from experiments.measures import mean, ratio
+from experiments.results.measures import mean, ratio
 
 
 def get_config() -> ConfigDict:
@@ -50,11 +50,11 @@ class Steps:
 
     def draw(self, run: Run) -> Any:
         """Shares of the workers that have done so many tasks, a curve a barrier."""
-        from experiments.figures import look  # Matplotlib, when something is drawn
+        from experiments.figures import palette, sheets  # Matplotlib, when it draws
 
-        styles = look.styles(list(run.traces))
-        lines = look.handles(styles, dashes=False)
-        figure, (axis,) = look.sheet(
+        styles = palette.styles(list(run.traces))
+        lines = palette.handles(styles, dashes=False)
+        figure, (axis,) = sheets.sheet(
             "How many tasks has each worker done?", [""], lines
         )
         for arm, trace in run.traces.items():

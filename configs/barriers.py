@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Claim, Experiment, Simulation, along, figures, tasks
-from experiments.measures import mean, tuned
+from experiments.results.measures import mean, tuned
 
 
 def get_config() -> ConfigDict:

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Claim, Experiment, configs, figures, optimizer, tasks
-from experiments.measures import difference, tuned
+from experiments.results.measures import difference, tuned
 
 
 def get_config() -> ConfigDict:

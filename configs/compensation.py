@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Claim, Experiment, configs, figures, optimizer, tasks
-from experiments.measures import mean, ratio, tuned
+from experiments.results.measures import mean, ratio, tuned
 
 
 def get_config() -> ConfigDict:

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Claim, Experiment, configs, figures, tasks
-from experiments.measures import difference, kept, tuned
+from experiments.results.measures import difference, kept, tuned
 
 
 def get_config() -> ConfigDict:

@@ -18,8 +18,9 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Claim, Experiment, analysis, configs, figures, tasks
-from experiments.measures import mean, ratio
+from experiments import Claim, Experiment, configs, figures, tasks
+from experiments.results import analysis
+from experiments.results.measures import mean, ratio
 
 
 def get_config() -> ConfigDict:

@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Claim, Experiment, configs, figures, tasks
-from experiments.measures import largest_stable, mean
+from experiments.results.measures import largest_stable, mean
 
 
 def get_config() -> ConfigDict:

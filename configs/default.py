@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Claim, Experiment, configs, figures, tasks
-from experiments.measures import tuned
+from experiments.results.measures import tuned
 
 
 def get_config() -> ConfigDict:

@@ -14,7 +14,7 @@ from scipy import stats
 
 import delayjax as dj
 from experiments import Claim, Experiment, configs, figures, tasks
-from experiments.measures import largest_stable
+from experiments.results.measures import largest_stable
 
 
 def get_config() -> ConfigDict:

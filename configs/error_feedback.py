@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Claim, Experiment, figures, optimizer, tasks
-from experiments.measures import difference, mean, ratio, tuned
+from experiments.results.measures import difference, mean, ratio, tuned
 
 
 def get_config() -> ConfigDict:

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Claim, Experiment, Simulation, along, figures, tasks
-from experiments.measures import mean, ratio, seconds_to, tuned
+from experiments.results.measures import mean, ratio, seconds_to, tuned
 
 STEPS = "client_rate", "server_rate"
 

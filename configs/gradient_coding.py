@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Claim, Experiment, Simulation, along, figures, tasks
-from experiments.measures import mean, ratio
+from experiments.results.measures import mean, ratio
 
 
 def get_config() -> ConfigDict:

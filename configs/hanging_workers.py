@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Claim, Experiment, Simulation, along, figures, tasks
-from experiments.measures import difference, mean, ratio, tuned
+from experiments.results.measures import difference, mean, ratio, tuned
 
 
 def get_config() -> ConfigDict:

@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Claim, Experiment, Simulation, along, configs, figures, tasks
-from experiments.measures import mean, tuned
+from experiments.results.measures import mean, tuned
 
 SERVICES = {
     "exponential": dj.cluster.exponential(1.0),

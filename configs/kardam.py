@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Claim, Experiment, Simulation, along, figures, tasks
-from experiments.measures import mean, tuned
+from experiments.results.measures import mean, tuned
 
 
 def get_config() -> ConfigDict:

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Claim, Experiment, figures, optimizer, tasks
-from experiments.measures import ratio, tuned
+from experiments.results.measures import ratio, tuned
 
 
 def get_config() -> ConfigDict:

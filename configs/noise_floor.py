@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Claim, Experiment, configs, figures, tasks
-from experiments.measures import largest_stable
+from experiments.results.measures import largest_stable
 
 
 def get_config() -> ConfigDict:

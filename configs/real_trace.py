@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Claim, Experiment, along, configs, figures, tasks
-from experiments.measures import difference, tuned
+from experiments.results.measures import difference, tuned
 
 
 def get_config() -> ConfigDict:

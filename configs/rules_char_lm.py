@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
-from experiments import Experiment, configs, cures, tasks
-from experiments.comparison import Comparison, clusters
+from experiments import Experiment, configs, tasks
+from experiments.comparison import Comparison, clusters, cures
 
 
 def get_config(size: str = "small") -> ConfigDict:

@@ -15,8 +15,8 @@ The first takes 15 minutes on two cores, the second a night on a GPU.
 
 from ml_collections import ConfigDict
 
-from experiments import Experiment, configs, cures, tasks
-from experiments.comparison import Comparison, clusters
+from experiments import Experiment, configs, tasks
+from experiments.comparison import Comparison, clusters, cures
 
 
 def get_config(size: str = "small") -> ConfigDict:

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Claim, Experiment, Simulation, along, configs, figures, tasks
-from experiments.measures import kept, mean, tuned
+from experiments.results.measures import kept, mean, tuned
 
 
 def get_config() -> ConfigDict:

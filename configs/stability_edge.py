@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Claim, Experiment, configs, figures, tasks
-from experiments.measures import largest_stable, tuned
+from experiments.results.measures import largest_stable, tuned
 
 TASKS = {
     "breast_cancer": lambda: tasks.breast_cancer(batch_size=0, l2=0.1),

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Claim, Experiment, Simulation, along, figures, tasks
-from experiments.measures import ratio, seconds_to
+from experiments.results.measures import ratio, seconds_to
 
 
 def get_config() -> ConfigDict:

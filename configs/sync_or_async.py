@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Claim, Experiment, figures, replicas, tasks
-from experiments.measures import seconds_to
+from experiments.results.measures import seconds_to
 from experiments.training import methods
 
 

@@ -21,8 +21,8 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Claim, Experiment, Simulation, along, configs, figures, tasks
-from experiments.loop import gradient_norm
-from experiments.measures import ratio, seconds_to
+from experiments.results.measures import ratio, seconds_to
+from experiments.running.evaluation import gradient_norm
 
 SPEEDS = {"sqrt": np.sqrt, "linear": np.asarray}
 

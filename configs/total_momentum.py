@@ -20,8 +20,9 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Arm, Claim, Experiment, analysis, configs, figures, tasks
-from experiments.measures import mean, tuned
+from experiments import Arm, Claim, Experiment, configs, figures, tasks
+from experiments.results import analysis
+from experiments.results.measures import mean, tuned
 from experiments.training.gradients import as_training
 from experiments.training.rules import axes_of
 

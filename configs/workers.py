@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Claim, Experiment, Simulation, along, figures, tasks
-from experiments.measures import mean, seconds_to
+from experiments.results.measures import mean, seconds_to
 
 LAWS = {
     "gamma 16": dj.cluster.gamma(1.0, 16),

@@ -12,13 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import configs
-from experiments.figures import look, tables
+from experiments.figures import palette, scales, sheets, tables
+from experiments.figures.axis_labels import loss_unit, with_unit
 from experiments.figures.drawing import over, stability_map
-from experiments.figures.words import loss_unit, with_unit
-from experiments.records import Run
+from experiments.results.runs import Run
 
 
-@look.STYLED
+@sheets.STYLED
 def draw(edge: Run, language: Run, limit: Any) -> Figure:
     """Both answers to the front page's question, from two runs.
 
@@ -40,7 +40,7 @@ def draw(edge: Run, language: Run, limit: Any) -> Figure:
     table = over.numbers(chosen, "delay", fixed=False)
     named = tables.name(table, over.series_in(table, "delay"), spread=False)
     table = excess(table, named)
-    figure, (left, right) = look.sheet(
+    figure, (left, right) = sheets.sheet(
         "How late may a gradient be?",
         (
             "Breast cancer: where\ndescent diverges",
@@ -52,16 +52,16 @@ def draw(edge: Run, language: Run, limit: Any) -> Figure:
     )
     (shown,) = maps.values()
     _draw_edge(left, shown, loss_unit(edge))
-    places = look.positions(table["delay"])
+    places = scales.positions(table["delay"])
     marks = []
     for label, style in named.styles.items():
         line = table[table["label"] == label]
         over.plot_line(right, line, style, solid=True)
         marks.append((line["at"][line["lost"]].tolist(), style))
-    look.gutter(right, marks, "diverged")
-    look.x_axis([right], places, with_unit("delay"))
+    scales.gutter(right, marks, "diverged")
+    scales.x_axis([right], places, with_unit("delay"))
     right.set_ylabel(f"excess {with_unit('test_loss', loss_unit(language))}")
-    _legend(right, look.handles(named.styles))
+    _legend(right, palette.handles(named.styles))
     return figure
 
 
@@ -129,7 +129,7 @@ def main(edge: str, language: str, out: str) -> None:
     first = Run.read(edge)
     figures = configs.rebuilt(first.info).figures
     limit = next(own.options["limit"] for own in figures if "limit" in own.options)
-    print(look.save(draw(first, Run.read(language), limit), out))
+    print(sheets.save(draw(first, Run.read(language), limit), out))
 
 
 if __name__ == "__main__":

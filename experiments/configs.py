@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
-from experiments.experiment import Experiment, check_numbers, is_number
+from experiments.training.axis_values import check_numbers, is_number
+from experiments.training.experiment import Experiment
 
 
 def knobs(config: ConfigDict) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def check_values(source: str, chosen: Mapping[str, Any]) -> None:
 
     Where the file has numbers there are numbers, finite in float32; where it has whole
     numbers these are whole; where it has text, there is text. A step size is positive,
-    and so on: `experiment.check_numbers`.
+    and so on: `axis_values.check_numbers`.
 
     Args:
         source: the config file.

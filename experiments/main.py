@@ -7,7 +7,6 @@ The same command again goes on where the last one stopped.
 
 import itertools
 import os
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,13 +16,17 @@ import jax
 from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
-from experiments import claims, configs, loop, records, writers
+from experiments import configs
 from experiments.configs import knobs
-from experiments.costs import costs
-from experiments.experiment import Experiment
-from experiments.host import processes, progress
-from experiments.host.workdir import Workdir
+from experiments.results import claims, writers
+from experiments.results.runs import Run
+from experiments.results.tables import Found
 from experiments.run import prepared, run
+from experiments.running import failures, loop
+from experiments.running.costs import costs
+from experiments.running.host import joining, processes, progress
+from experiments.running.host.workdir import Workdir
+from experiments.training.experiment import Experiment
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "A file in configs/.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "The folder to write to; gs:// too.")
@@ -77,36 +80,39 @@ def main(argv: list[str]) -> None:
     if len(argv) > 1:
         sys.exit(f"error: unknown argument {argv[1]!r}: flags start with --config.")
     progress.start_log(quiet=_QUIET.value)
-    chosen: dict[str, Any] = {}
+    source = config_flags.get_config_filename(flags.FLAGS["config"])
     try:
         _check_flags()
         keep_compiled(_COMPILE_CACHE.value)
         if _DISTRIBUTED.value:
-            processes.join(
+            joining.join(
                 coordinator=_COORDINATOR.value,
                 num_processes=_NUM_PROCESSES.value,
                 process_id=_PROCESS_ID.value,
                 timeout_seconds=_TIMEOUT.value,
             )
         chosen = knobs(_CONFIG.value)
-        source = config_flags.get_config_filename(flags.FLAGS["config"])
         configs.check_values(source, chosen)
         processes.check_agreement(
             {f"--config.{key}": value for key, value in chosen.items()}
             | {f"--{flag.name}": flag.value for flag in _SHARED_FLAGS}
         )
-        experiment = processes.together(lambda: configs.made(source, _CONFIG.value))
+        changed = configs.changed(source, chosen)
+        with failures.of_changed(changed):
+            made = processes.together(lambda: configs.made(source, _CONFIG.value))
         shard, profile = _shard(_SHARD.value), _updates(_PROFILE.value)
         if _DRY_RUN.value:
-            for trainer in prepared(experiment, shard):
+            with failures.of_changed(changed):
+                trainers = prepared(made, shard)
+            for trainer in trainers:
                 print(f"{trainer.program.name}: {costs(trainer)}")
             return
         found = run(
-            experiment,
+            made,
             _WORKDIR.value,
             shard=shard,
             config=chosen,
-            changed=configs.changed(source, chosen),
+            changed=changed,
             source=source,
             checkpoint_every=_CHECKPOINT_EVERY.value,
             keep_checkpoints=_KEEP_CHECKPOINTS.value,
@@ -115,7 +121,7 @@ def main(argv: list[str]) -> None:
             profile=profile,
         )
         if processes.is_first():
-            met = _report(experiment, found)
+            met = _report(made, found)
             if _CHECK.value and not met:
                 sys.exit(1)
     except loop.InterruptionError as stop:
@@ -126,10 +132,8 @@ def main(argv: list[str]) -> None:
         print("Stopped. The same command goes on from the last checkpoint.")
         sys.exit(130)  # as a shell reports SIGINT
     except TypeError as error:  # of a function in the config file, as a rule
-        sys.exit(f"error: {_with_changed(configs.in_one_line(error, source), chosen)}")
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {_with_changed(str(error), chosen)}")
-    except loop.DivergenceError as error:
+        sys.exit(f"error: {configs.in_one_line(error, source)}")
+    except (ValueError, OSError, loop.DivergenceError) as error:
         sys.exit(f"error: {error}")
 
 
@@ -187,17 +191,6 @@ def _check_flags() -> None:
         )
 
 
-def _with_changed(message: str, chosen: Mapping[str, Any]) -> str:
-    """An error with the values that the command line changed, if it names none."""
-    flag = flags.FLAGS["config"]
-    given = [key for key in config_flags.get_override_values(flag) if key in chosen]
-    subject = message.lstrip("`")
-    if message.startswith(("--", "config.")) or subject.startswith((*given,)):
-        return message
-    unnamed = [f"--config.{key}={chosen[key]}" for key in given if key not in message]
-    return f"{message} (with {', '.join(unnamed)})" if unnamed else message
-
-
 def _shard(text: str) -> tuple[int, int]:
     try:
         part, parts = map(int, text.split("/"))
@@ -228,14 +221,14 @@ def _updates(bounds: list[str]) -> range:
     return range(start, stop)
 
 
-def _report(experiment: Experiment, found: records.Found) -> bool:
+def _report(experiment: Experiment, found: Found) -> bool:
     """Writes report.html and says whether all claims are met."""
     from experiments import report  # matplotlib is needed now, and not earlier
 
     verdicts = claims.check(experiment.claims, found)
     place = Workdir(_WORKDIR.value)
     place.download()
-    path = report.write(records.Run.read(place.local), experiment, verdicts=verdicts)
+    path = report.write(Run.read(place.local), experiment, verdicts=verdicts)
     place.upload()
     progress.log.info("report: %s", place.shown(path))
     for verdict in verdicts:
@@ -256,11 +249,13 @@ def _parse_flags(argv: list[str]) -> list[str]:
             )
         if paths:
             _check_keys(argv, configs.own_config(paths[0]))
-        return flags.FLAGS(argv)
+        rest = flags.FLAGS(argv)
+        for flag in (_CONFIG, _WORKDIR):
+            if flag.value is None:
+                raise ValueError(f"--{flag.name} is missing.")
+        return rest
     except (flags.Error, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        missing = re.search(r"Flag (--\w+) must have a value", reason)
-        sys.exit(f"error: {f'{missing[1]} is missing.' if missing else reason}")
+        sys.exit(f"error: {' '.join(str(error).split())}")
 
 
 def _check_keys(argv: list[str], config: ConfigDict) -> None:
@@ -300,7 +295,6 @@ def command_line() -> None:
     # tasks of one's own are found where the command runs
     sys.path.insert(0, os.getcwd())
     jax.config.config_with_absl()
-    flags.mark_flags_as_required(["config", "workdir"])
     app.run(main, flags_parser=_parse_flags)
 
 

@@ -5,29 +5,34 @@ import itertools
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import pandas as pd
 
-from experiments import (
-    analysis,
-    columns,
-    costs,
-    digest,
-    execution,
-    loop,
-    programs,
-    records,
-    throughput,
+from experiments.results import analysis, tables
+from experiments.results.choice import Choice
+from experiments.results.folder import Folder
+from experiments.results.metrics import Metrics
+from experiments.results.runs import Run
+from experiments.results.tables import Found
+from experiments.results.writers import TensorBoard, Writer
+from experiments.running import costs, digest, execution, loop, throughput
+from experiments.running.failures import naming, of_changed
+from experiments.running.host import checkpoints, processes, progress
+from experiments.running.host.workdir import Workdir
+from experiments.running.program import (
+    Program,
+    first_traces,
+    label,
+    setting_names,
+    sharded,
 )
-from experiments.experiment import Experiment
-from experiments.failures import naming
-from experiments.host import checkpoints, processes, progress
-from experiments.host.workdir import Workdir
-from experiments.loop import Trainer
-from experiments.programs import label
-from experiments.writers import TensorBoard, Writer
+from experiments.running.programs import programs
+from experiments.running.rows import Rows
+from experiments.running.trainer import Trainer
+from experiments.training import column_names
+from experiments.training.experiment import Experiment
 
 
 def run(
@@ -43,7 +48,7 @@ def run(
     anew: bool = False,
     writers: Sequence[Writer] = (),
     profile: range = range(0),
-) -> records.Found:
+) -> Found:
     """Trains all cells of an experiment. The same call goes on where it stopped.
 
     Args:
@@ -79,7 +84,8 @@ def run(
     if workdir == "":
         raise ValueError("`workdir` is empty: name a folder, or leave it out.")
     started = time.monotonic()
-    trainers = processes.together(lambda: prepared(experiment, shard))
+    with of_changed(changed or {}):
+        trainers = processes.together(lambda: prepared(experiment, shard))
     made = [trainer.program for trainer in trainers]
     longest = max(program.rule.updates for program in made)
     if profile and not 0 <= profile.start < profile.stop <= longest:
@@ -87,23 +93,25 @@ def run(
             f"`profile` must lie in 0 .. {longest}, the updates of the run, got"
             f" {profile.start},{profile.stop}."
         )
-    if workdir is None:
-        workdir = tempfile.mkdtemp(prefix="experiment-")
-    place = Workdir(workdir)
+    place = Workdir(workdir or tempfile.mkdtemp(prefix="experiment-"))
     place.check_shared()
+    about = {
+        "source": source,
+        "config": dict(config or {}),
+        "changed": dict(changed or {}),
+    }
     with contextlib.ExitStack() as stack:
 
         def opened():
             if not processes.is_first():
                 return None
             place.download()
-            folder = records.Folder(place.local)
-            stack.callback(folder.close)
+            folder = stack.enter_context(contextlib.closing(Folder(place.local)))
             if anew:
                 place.clear()
-            digests = {t.program.name: digest.of(t) for t in trainers}
-            given = config or {}, changed or {}
-            folder.begin(experiment, made, *given, source, digests)
+            digests = {trainer.program.name: digest.of(trainer) for trainer in trainers}
+            record = _record(experiment, made, digests) | about
+            folder.begin(record, digests, first_traces(made))
             return folder
 
         folder = processes.together(opened)  # where it is refused, none waits for 0
@@ -120,35 +128,29 @@ def run(
                 )
             progress.log.info("the run is finished: its records are read")
             place.download()
-            found = records.Run.read(place.local).found
+            found = Run.read(place.local).found
         else:
             if folder is not None:
                 stack.callback(lambda: folder.spent(time.monotonic() - started))
                 writers = [TensorBoard(place.local / "tensorboard"), *writers]
             for writer in writers:
                 stack.callback(writer.close)
-            bars = progress.Bars(
-                [program.rule.updates for program in made], list(map(_price, trainers))
+            updates, prices = (
+                [p.rule.updates for p in made],
+                list(map(_price, trainers)),
             )
-            each = [
-                _train(
-                    place,
-                    trainer,
-                    every=checkpoint_every,
-                    bars=bars,
-                    writers=writers,
-                    profile=profile,
-                    alone=shard[1] == 1 and len(made) == 1,
-                )
-                for trainer in trainers
-            ]
-            rows, curves = (
-                list(itertools.chain(*own)) for own in zip(*each, strict=True)
+            how = _How(
+                place=place,
+                checkpoint_every=checkpoint_every,
+                bars=progress.Bars(updates, prices),
+                writers=writers,
+                profile=profile,
+                alone=shard[1] == 1 and len(made) == 1,
             )
-            found = records.tables(experiment, records.settings(made), rows, curves)
+            found = _tables(experiment, made, [_train(own, how) for own in trainers])
             if folder is not None:
-                found = records.with_lost(place.local, found)
-                records.write_tables(place.local, found)
+                found = tables.with_lost(place.local, found)
+                tables.write(place.local, found)
                 folder.finish(asked)
                 place.upload()
         if not keep_checkpoints:
@@ -156,6 +158,28 @@ def run(
             if processes.is_first():
                 place.remove_checkpoints()
     return found
+
+
+def _record(
+    experiment: Experiment,
+    made: Sequence[Program],
+    digests: Mapping[str, digest.Digest],
+) -> dict[str, Any]:
+    """What run.json says of an experiment and its programs."""
+    by = experiment.tuned_by
+    return {
+        "question": experiment.question,
+        "notes": experiment.notes,
+        "settings": setting_names(made),
+        "seeds": list(experiment.seed_numbers),
+        "tuning_seeds": list(experiment.tuning_seed_numbers),
+        "tuned": list(experiment.tuned_axes),
+        "tuned_by": by if isinstance(by, str) else by._asdict(),
+        "programs": [
+            program.record() | {"digest": digests[program.name](program.rule.updates)}
+            for program in made
+        ],
+    }
 
 
 def _asked(trainer: Trainer) -> dict[str, Any]:
@@ -172,24 +196,24 @@ def prepared(experiment: Experiment, shard: tuple[int, int] = (0, 1)) -> list[Tr
             does not fit.
     """
     checked = progress.Lines("checking program %d of %d")
-    made = programs.programs(experiment)
-    own = programs.shard(made, *shard)
+    made = programs(experiment)
+    own = sharded(made, *shard)
     if not own:
         cells = sum(program.size for program in made)
         raise ValueError(
             f"--shard={shard[0]}/{shard[1]} has no cell: the grid has {cells}, so that"
             f" i must be less than {cells}."
         )
-    settings = records.settings(made)
+    settings = setting_names(made)
     trainers = []
     for number, program in enumerate(own, 1):
         checked.say(number, len(own))
         shown = {name: label(value) for name, value in program.columns.items()}
         with naming("The training", shown):
-            trainer = loop.trainer(program, measure=experiment.measure)
+            trainer = Trainer(program, measure=experiment.measure)
             metrics = jax.eval_shape(trainer.evaluate, trainer.shapes())
             trainer.run_chunk.trace(trainer.shapes(), *trainer.given_shapes())
-        columns.check_metrics(metrics, settings)
+        column_names.check_metrics(metrics, settings)
         _check_tuned_by(experiment, trainer, [*metrics])
         trainers.append(trainer)
     for trainer in trainers:
@@ -232,25 +256,29 @@ def _say_devices() -> None:
     """A run that fell back to a CPU shows it here."""
     devices, processes_ = jax.devices(), jax.process_count()
     where = f" in {processes_} processes" * (processes_ > 1)
-    progress.log.info(
-        "devices: %d x %s (%s)%s",
-        *(len(devices), devices[0].device_kind, devices[0].platform, where),
-    )
+    kind, platform = devices[0].device_kind, devices[0].platform
+    progress.log.info(f"devices: {len(devices)} x {kind} ({platform}){where}")
 
 
-def _train(
-    place: Workdir,
-    trainer: Trainer,
-    *,
-    every: int | None,
-    bars: progress.Bars,
-    writers: Sequence[Writer],
-    profile: range,
-    alone: bool,
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+class _How(NamedTuple):
+    """How the programs of a run are trained."""
+
+    place: Workdir
+    checkpoint_every: int | None  # updates
+    bars: progress.Bars
+    writers: Sequence[Writer]
+    profile: range
+    alone: bool  # whether there is one program
+
+
+_Rows = list[dict[str, Any]]
+
+
+def _train(trainer: Trainer, how: _How) -> tuple[_Rows, _Rows]:
     """Trains one program and returns its rows of results.csv and of curves.csv."""
-    program = trainer.program
-    updates = program.rule.updates
+    place = how.place
+    program, rows = trainer.program, Rows(trainer.program)
+    cells, updates = program.settings(), program.rule.updates
     saved = checkpoints.Checkpoints(
         place.checkpoints / program.name, kept=2, held=execution.held
     )
@@ -258,11 +286,10 @@ def _train(
         stack.enter_context(saved)
         bar = None
         if processes.is_first():
-            bar = stack.enter_context(bars.of(program.name))
+            bar = stack.enter_context(how.bars.of(program.name))
         # first, so that two states are never alive at once
         fresh = trainer.init()
         initial = jax.device_get(trainer.evaluate(fresh))
-        begun = jax.device_get(trainer.counters(fresh))
         del fresh
         state = saved.restore(trainer.shapes())
         start = 0 if state is None else int(execution.held(state).step)
@@ -273,15 +300,17 @@ def _train(
             progress.log.info("%s %s at update %d", program.name, done, start)
         metrics = None
         if bar is not None:
-            metrics = records.Metrics(place.local, program, start, writers)
+            metrics = Metrics(place.local, program.name, cells, start, how.writers)
             if start == 0:
-                metrics.write(0, None, begun, 1.0, initial)
+                metrics.write(rows.first(initial))
             bar.begin(start)
 
         def report(*chunk):
             *numbers, ended = chunk
             if metrics is not None:
-                bar.update(metrics.write(*numbers), ended)
+                row = rows.of_chunk(*numbers)
+                metrics.write(row)
+                bar.update(row, ended)
 
         def save(state):
             place.upload()  # the rows first: none may lack up to a checkpoint
@@ -293,13 +322,30 @@ def _train(
             save=save,
             wait=saved.wait,
             report=report,
-            checkpoint_every=every,
-            profile=(profile, str(place.local / "profile")),
-            alone=alone,
+            checkpoint_every=how.checkpoint_every,
+            profile=(how.profile, str(place.local / "profile")),
+            alone=how.alone,
         )
         final, counters = jax.device_get(
             (trainer.evaluate(state), trainer.counters(state))
         )
-        rows = records.results(program, counters, initial, final)
-        curves = records.curves(program, metrics.rows()) if metrics else []
-    return rows, curves
+        curves = []
+        if metrics is not None:
+            curves = tables.curve_rows(metrics.rows(), program.seeds, cells)
+    return rows.results(counters, initial, final), curves
+
+
+def _tables(
+    experiment: Experiment,
+    made: Sequence[Program],
+    each: Sequence[tuple[_Rows, _Rows]],
+) -> Found:
+    """The rows of all programs as tables."""
+    results, curves = (list(itertools.chain(*own)) for own in zip(*each, strict=True))
+    return tables.of(
+        setting_names(made),
+        results,
+        curves,
+        choice=Choice(experiment.tuned_axes, experiment.tuned_by),
+        tuning_seeds=experiment.tuning_seed_numbers,
+    )

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from experiments.figures.look import COLORS
-from experiments.programs import programs
+from experiments.figures.palette import COLORS
+from experiments.running.programs import programs
 from tests.support.cases import shortened
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

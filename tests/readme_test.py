@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import delayjax as dj
-from experiments import claims, configs, run
+from experiments import configs, run
+from experiments.results import claims
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

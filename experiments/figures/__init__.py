@@ -1,21 +1,25 @@
 """Figures of a run: small objects that draw its tables; nothing trains here.
 
 A figure is anything with a `name`, which its file gets, and `draw(run)`, which returns
-a Matplotlib figure of a `records.Run`. The functions below make the common ones.
+a Matplotlib figure of a `results.runs.Run`. The functions below make the common ones.
 Matplotlib is imported when the first one draws.
 """
 
 import dataclasses
+import functools
 import importlib
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec
 
-from experiments import analysis
-from experiments.analysis import TimeTo as TimeTo
-from experiments.figures.words import words
-from experiments.records import Run
+from experiments.figures.axis_labels import words
+from experiments.results import analysis
+from experiments.results.choice import TimeTo as TimeTo
+from experiments.results.runs import Run
+
+P = ParamSpec("P")
 
 Theory = Callable[..., float | None]
 """A formula; its arguments are named as labels and axes of the run are."""
@@ -57,6 +61,27 @@ class Table(NamedTuple):
     of: Callable[[Run], Any]
 
 
+def _kind(describe: Callable[P, tuple[str, str]]) -> Callable[P, Figure]:
+    """A kind of figure, of a function that says the name and the text of one.
+
+    The module of the function's name draws it: `draw` there takes its arguments, but
+    for `name`, which is the file's where it is given.
+    """
+    signature = inspect.signature(describe)
+
+    @functools.wraps(describe)
+    def figure(*args, **kwargs):
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        options = dict(given.arguments)
+        usual, text = describe(*args, **kwargs)
+        name = re.sub(r"[^\w.-]+", "_", options.pop("name") or usual)
+        return Figure(name, text, describe.__name__, options)
+
+    return figure
+
+
+@_kind
 def over(
     x: str,
     metric: str | TimeTo = "test_error",
@@ -69,7 +94,7 @@ def over(
     title: str = "",
     x_label: str = "",
     name: str = "",
-) -> Figure:
+) -> tuple[str, str]:
     """A metric against an axis or a label, with bootstrap intervals of 95 %.
 
     A series is what the other settings tell apart; a setting that it lacks `x` for is a
@@ -89,15 +114,13 @@ def over(
         x_label: with the unit.
         name: of the file.
     """
-    return _figure(
-        "over",
-        name or f"{_name(metric)}_over_{x}",
+    return f"{_name(metric)}_over_{x}", (
         f"{words(_name(metric)).capitalize()} against {words(x)}: means over seeds with"
-        " bootstrap intervals. The table below has the numbers.",
-        locals(),
+        " bootstrap intervals. The table below has the numbers."
     )
 
 
+@_kind
 def best_step(
     x: str,
     axis: str | None = None,
@@ -109,7 +132,7 @@ def best_step(
     title: str = "",
     x_label: str = "",
     name: str = "",
-) -> Figure:
+) -> tuple[str, str]:
     """The best value of a tuned axis against another; rings mark the grid's edge.
 
     Args:
@@ -123,15 +146,13 @@ def best_step(
         x_label: with the unit.
         name: of the file.
     """
-    return _figure(
-        "best_step",
-        name or f"best_{axis or 'value'}_over_{x}",
+    return f"best_{axis or 'value'}_over_{x}", (
         f"The best {words(axis or 'value')} against {words(x)}. The table below has the"
-        " numbers.",
-        locals(),
+        " numbers."
     )
 
 
+@_kind
 def curves(
     metric: str = "train_loss",
     *,
@@ -142,7 +163,7 @@ def curves(
     target: float | None = None,
     title: str = "",
     name: str = "",
-) -> Figure:
+) -> tuple[str, str]:
     """A metric on its way: each series at its best value of what is tuned.
 
     Args:
@@ -155,15 +176,13 @@ def curves(
         title: the question or the finding.
         name: of the file.
     """
-    return _figure(
-        "curves",
-        name or f"{metric}_over_{against}",
+    return f"{metric}_over_{against}", (
         f"{words(metric).capitalize()} of the best cell of each series against"
-        f" {words(against)}: means over seeds with bootstrap intervals.",
-        locals(),
+        f" {words(against)}: means over seeds with bootstrap intervals."
     )
 
 
+@_kind
 def stability_map(
     x: str,
     axis: str,
@@ -173,7 +192,7 @@ def stability_map(
     only: Mapping[str, Sequence[Any]] | None = None,
     title: str = "",
     name: str = "",
-) -> Figure:
+) -> tuple[str, str]:
     """The final loss over the step and another axis; diverged cells are black.
 
     What else is varied has a panel for each value.
@@ -188,15 +207,13 @@ def stability_map(
         title: the question or the finding.
         name: of the file.
     """
-    return _figure(
-        "stability_map",
-        name or "stability_map",
+    return "stability_map", (
         f"Map of the final {words(metric)} over {words(axis)} and {words(x)}. Diverged"
-        " cells are black; where it is known, a line is the computed limit.",
-        locals(),
+        " cells are black; where it is known, a line is the computed limit."
     )
 
 
+@_kind
 def bars(
     metric: str | TimeTo = "test_error",
     *,
@@ -207,7 +224,7 @@ def bars(
     theory: Theory | None = None,
     title: str = "",
     name: str = "",
-) -> Figure:
+) -> tuple[str, str]:
     """How each label ends: a row for each, a dot and a bootstrap interval.
 
     Args:
@@ -220,18 +237,16 @@ def bars(
         title: the question or the finding.
         name: of the file.
     """
-    return _figure(
-        "bars",
-        name or f"{_name(metric)}_bars",
+    return f"{_name(metric)}_bars", (
         f"{words(_name(metric)).capitalize()} at the end, a row for each label: means"
-        " over seeds with bootstrap intervals. The table below has the numbers.",
-        locals(),
+        " over seeds with bootstrap intervals. The table below has the numbers."
     )
 
 
+@_kind
 def staleness(
     *, theory: Theory | None = None, title: str = "", name: str = "staleness"
-) -> Figure:
+) -> tuple[str, str]:
     """How stale the gradients of each arm were, under the first seed.
 
     Args:
@@ -239,13 +254,15 @@ def staleness(
         title: the question or the finding.
         name: of the file.
     """
-    text = "Histograms of the staleness of each arm's gradients, with their mean."
-    return _figure("staleness", name, text, locals())
+    return name, (
+        "Histograms of the staleness of each arm's gradients, with their mean."
+    )
 
 
+@_kind
 def update_times(
     *, theory: Theory | None = None, title: str = "", name: str = "update_times"
-) -> Figure:
+) -> tuple[str, str]:
     """How long the updates of each arm took, under the first seed.
 
     Args:
@@ -253,15 +270,15 @@ def update_times(
         title: the question or the finding.
         name: of the file.
     """
-    text = (
+    return name, (
         "The time between updates of each arm: where nine of ten lie, and their mean."
     )
-    return _figure("update_times", name, text, locals())
 
 
+@_kind
 def gantt(
     *, only: Sequence[str] | None = None, title: str = "", name: str = "gantt"
-) -> Figure:
+) -> tuple[str, str]:
     """What the workers of each arm did in the first seconds, under the first seed.
 
     Args:
@@ -269,13 +286,13 @@ def gantt(
         title: the question or the finding.
         name: of the file.
     """
-    text = (
+    return name, (
         "What the workers do in the first seconds: bars of computing, idle gaps,"
         " dropped gradients, and updates as ticks."
     )
-    return _figure("gantt", name, text, locals())
 
 
+@_kind
 def noise_floor(
     x: str,
     axis: str,
@@ -286,7 +303,7 @@ def noise_floor(
     only: Mapping[str, Sequence[Any]] | None = None,
     title: str = "",
     name: str = "noise_floor",
-) -> Figure:
+) -> tuple[str, str]:
     """Where gradient noise leaves the loss at each step, beside theory.
 
     Args:
@@ -300,13 +317,13 @@ def noise_floor(
         title: the question or the finding.
         name: of the file.
     """
-    text = (
+    return name, (
         f"{words(metric).capitalize()} at the end against {words(x)} at each step, and"
         " lines of what theory says."
     )
-    return _figure("noise_floor", name, text, locals())
 
 
+@_kind
 def decay_rate(
     x: str = "workers",
     *,
@@ -315,7 +332,7 @@ def decay_rate(
     only: Mapping[str, Sequence[Any]] | None = None,
     title: str = "",
     name: str = "decay_rate",
-) -> Figure:
+) -> tuple[str, str]:
     """How fast the error of each series dies out in simulated time.
 
     Args:
@@ -327,16 +344,16 @@ def decay_rate(
         title: the question or the finding.
         name: of the file.
     """
-    text = (
+    return name, (
         f"The rate at which the error dies out against {words(x)}: means over seeds"
         " with bootstrap intervals, and lines of what theory says."
     )
-    return _figure("decay_rate", name, text, locals())
 
 
+@_kind
 def shares(
     of: Callable[[Run], Any], *, title: str, x_label: str, name: str = "shares"
-) -> Figure:
+) -> tuple[str, str]:
     """What share of something each of many rules wins, as dots in rows.
 
     A color says whether the interval lies above 0, around it or below it.
@@ -348,8 +365,9 @@ def shares(
         x_label: of the shares.
         name: of the file.
     """
-    text = f"{title} Means over seeds with bootstrap intervals; the table has them."
-    return _figure("shares", name, text, locals())
+    return name, (
+        f"{title} Means over seeds with bootstrap intervals; the table has them."
+    )
 
 
 class Drawn(NamedTuple):
@@ -369,14 +387,14 @@ def save(run: Run, figures: Sequence[Any], format: str = "png") -> list[Drawn]:
         figures: objects with `name` and `draw(run)`.
         format: "png", "svg" or "pdf".
     """
-    from experiments.figures import look
+    from experiments.figures import sheets
 
     drawn = []
     for figure in figures:
         text = getattr(figure, "text", figure.name)
         path = run.folder / "figures" / f"{figure.name}.{format}"
         try:
-            look.save(figure.draw(run), path)
+            sheets.save(figure.draw(run), path)
         except (
             Exception
         ) as error:  # a figure of the user's own, or of what is not there
@@ -396,13 +414,6 @@ def default(run: Run) -> list[Figure]:
     told = analysis.told_by(run.results[run.settings])
     found = [over(x, metric) for x in told if x not in run.choice.axes][:1]
     return [*found, curves("train_loss")]
-
-
-def _figure(module: str, name: str, text: str, options: dict[str, Any]) -> Figure:
-    options = {
-        key: value for key, value in options.items() if key not in ("name", "text")
-    }
-    return Figure(re.sub(r"[^\w.-]+", "_", name), text, module, options)
 
 
 def _name(metric: str | TimeTo) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 import delayjax as dj
 from experiments import configs, figures, report
-from experiments.records import Run
+from experiments.results.runs import Run
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _draw_together(asked: argparse.Namespace) -> None:
-    from experiments.figures import look
+    from experiments.figures import sheets
 
     figure = figures.over(
         asked.x,
@@ -85,11 +85,11 @@ def _draw_together(asked: argparse.Namespace) -> None:
         choice = choice._replace(axes=axes)
     if asked.best_by:
         choice = choice._replace(by=asked.best_by)
-    print(look.save(figure.draw(dataclasses.replace(run, choice=choice)), out))
+    print(sheets.save(figure.draw(dataclasses.replace(run, choice=choice)), out))
 
 
 def _draw_trace(path: Path, out: Path, format: str) -> None:
-    from experiments.figures import look
+    from experiments.figures import sheets
     from experiments.figures.drawing import gantt, staleness
 
     trace = dj.cluster.load_trace(path)
@@ -99,7 +99,7 @@ def _draw_trace(path: Path, out: Path, format: str) -> None:
         pictures["gantt"] = gantt
     for name, module in pictures.items():
         figure = module.of_traces({path.stem: trace})
-        print(look.save(figure, out / f"{name}.{format}"))
+        print(sheets.save(figure, out / f"{name}.{format}"))
 
 
 def _describe(trace: dj.cluster.Trace) -> str:

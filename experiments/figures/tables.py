@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from experiments import analysis
-from experiments.figures import look
-from experiments.figures.words import words
-from experiments.records import Run
+from experiments.figures import palette, scales
+from experiments.figures.axis_labels import words
+from experiments.results import analysis
+from experiments.results.choice import TimeTo
+from experiments.results.runs import Run
 
 _MOST = 6  # series that one panel can hold
 
@@ -36,7 +37,7 @@ class Chosen(NamedTuple):
 
 
 def choose(
-    run: Run, metric: str | analysis.TimeTo, only: Mapping[str, Any] | None, *but: str
+    run: Run, metric: str | TimeTo, only: Mapping[str, Any] | None, *but: str
 ) -> Chosen:
     """The rows shown, each at the best value of the tuned axes.
 
@@ -56,7 +57,7 @@ def choose(
         choice=run.choice.but(*but),
     )
     best = run.best
-    if isinstance(metric, analysis.TimeTo):
+    if isinstance(metric, TimeTo):
         best = metric.of(best, run.curves)
         run = dataclasses.replace(run, results=metric.of(run.results, run.curves))
         metric = metric.name
@@ -79,7 +80,7 @@ def require(frame: pd.DataFrame, column: str) -> str:
 
 def at_fixed_step(chosen: Chosen, x: str, series: Sequence[str]) -> pd.DataFrame:
     """The rows at the tuned axes' best value for the first `x`, for each seed."""
-    first = look.positions(chosen.best[x].dropna()).values[0]
+    first = scales.positions(chosen.best[x].dropna()).values[0]
     start = chosen.best[chosen.best[x] == first]
     keys = [*series, "seed", *chosen.axes]
     return chosen.run.results.merge(start[keys].drop_duplicates(), on=keys)
@@ -136,7 +137,7 @@ class Named(NamedTuple):
     panel: Callable[[Mapping[str, Any]], str]
     label: Callable[[Mapping[str, Any]], str]
     panels: list[str]
-    styles: dict[str, look.Style]  # by label; one for "" where there is one series
+    styles: dict[str, palette.Style]  # by label; one for "" where there is one series
 
     def rows(self, table: pd.DataFrame, panel: str, label: str) -> pd.DataFrame:
         """The rows of a table that are of this panel and label."""
@@ -198,7 +199,7 @@ def name(
             dict.fromkeys(map(label, own.sort_values(told).to_dict("records")))
         )
     found = list(dict.fromkeys(map(panel, own.to_dict("records"))))
-    return Named(panel, label, found, look.styles(labels, ordered=numeric))
+    return Named(panel, label, found, palette.styles(labels, ordered=numeric))
 
 
 def _panels(own: pd.DataFrame, told: Sequence[str]) -> str | None:

@@ -12,7 +12,7 @@ import jax
 from jax.experimental import topologies
 
 from experiments.pods.work import Speed
-from experiments.throughput import PEAK_FLOPS
+from experiments.running.throughput import PEAK_FLOPS
 
 
 class PodError(Exception):

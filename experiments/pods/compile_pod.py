@@ -26,11 +26,13 @@ import jax
 from absl import app, flags
 from ml_collections import config_flags
 
-from experiments import configs, costs, loop
-from experiments.experiment import Experiment
+from experiments import configs
 from experiments.pods import exchanges, hlo, work
 from experiments.pods.chips import PodError, Topology, topology
-from experiments.programs import programs
+from experiments.running import costs
+from experiments.running.programs import programs
+from experiments.running.trainer import Trainer
+from experiments.training.experiment import Experiment
 
 
 class Report(NamedTuple):
@@ -114,7 +116,7 @@ def reports(experiment: Experiment, name: str) -> Iterator[Report]:
                 f"{program.name} has {rule.workers} workers{each}, but {name} has"
                 f" {len(there)} devices: train `on_devices` with a multiple of them."
             )
-        trainer = loop.trainer(program, measure=experiment.measure, devices=there)
+        trainer = Trainer(program, measure=experiment.measure, devices=there)
         yield examine(
             trainer.run_chunk,
             (trainer.shapes(), *trainer.given_shapes()),

@@ -135,10 +135,8 @@ def _instruction(line: str) -> Instruction:
     inside = rest[:end]
     # a constant's value and a parameter's number stand where others have operands
     operands = re.findall(r"%([\w.\-]+)", inside) or [inside]
-    return Instruction(
-        name.lstrip("%"),
-        *(shape, opcode, tuple(operands), rest[end + 1 :], line.startswith("ROOT ")),
-    )
+    is_root, name = line.startswith("ROOT "), name.lstrip("%")
+    return Instruction(name, shape, opcode, tuple(operands), rest[end + 1 :], is_root)
 
 
 def _closing(text: str) -> int:

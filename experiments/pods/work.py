@@ -10,11 +10,9 @@ import numpy as np
 
 from experiments.pods import hlo
 
-_FREE = {
-    *("after-all", "bitcast", "constant", "get-tuple-element", "iota", "tuple"),
-    *("opt-barrier", "parameter", "partition-id", "replica-id", "send", "recv"),
-    *hlo.KINDS,
-}
+_FREE = {"after-all", "bitcast", "constant", "get-tuple-element", "iota", "tuple"}
+_FREE |= {"opt-barrier", "parameter", "partition-id", "replica-id", "send", "recv"}
+_FREE |= {*hlo.KINDS}
 """Opcodes that compute nothing and move nothing in a device's own memory."""
 
 _CUTS = ("dynamic-slice", "gather", "slice")

@@ -8,13 +8,15 @@ from typing import Any
 
 import pandas as pd
 
-from experiments import analysis, claims, figures
-from experiments.claims import Verdict
-from experiments.experiment import Experiment
+import delayjax as dj
+from experiments import figures
 from experiments.figures import Drawn
-from experiments.figures.words import loss_unit, with_unit, words
-from experiments.records import Run
+from experiments.figures.axis_labels import loss_unit, with_unit, words
 from experiments.report import page
+from experiments.results import analysis, claims
+from experiments.results.claims import Verdict
+from experiments.results.runs import Run
+from experiments.training.experiment import Experiment
 
 _SHOWN = 3  # claims in the headline
 _METRICS = ("train_loss", "test_loss", "test_error", "seconds", "updates")
@@ -254,30 +256,23 @@ def _cell(value: Any, lost: bool) -> str:
 
 def _clusters(run: Run) -> str:
     """What each arm's cluster did, under the first seed."""
-    rows = []
-    for name, trace in run.traces.items():
-        own = trace.summary()
-        share = own.dropped / max(own.dropped + len(trace.worker), 1)
-        rows.append(
-            [
-                *(
-                    name,
-                    trace.num_workers,
-                    f"{_number(own.mean)}, {own.p99:g}, {own.max}",
-                ),
-                _number(1 / own.updates_per_second),
-                "unknown"
-                if pd.isna(own.idle_share)
-                else f"{max(own.idle_share, 0):.1%}",
-                f"{own.dropped:,} ({share:.1%})" if own.dropped else "0",
-            ]
-        )
-    if not rows:
+    if not run.traces:
         return ""
+    rows = [_cluster(name, trace) for name, trace in run.traces.items()]
     header = ["arm", "workers", "staleness (updates): mean, 99 % up to, at most"]
     header += ["seconds an update", "idle", "dropped gradients"]
     caption = "What each arm's cluster did, under the first seed"
     return page.section("Clusters", page.table(caption, header, rows))
+
+
+def _cluster(name: str, trace: dj.cluster.Trace) -> list[Any]:
+    own = trace.summary()
+    staleness = f"{_number(own.mean)}, {own.p99:g}, {own.max}"
+    idle = "unknown" if pd.isna(own.idle_share) else f"{max(own.idle_share, 0):.1%}"
+    share = own.dropped / max(own.dropped + len(trace.worker), 1)
+    dropped = f"{own.dropped:,} ({share:.1%})" if own.dropped else "0"
+    seconds = _number(1 / own.updates_per_second)
+    return [name, trace.num_workers, staleness, seconds, idle, dropped]
 
 
 def _commands(run: Run) -> str:
@@ -297,41 +292,43 @@ def _commands(run: Run) -> str:
 
 
 def _provenance(run: Run) -> str:
-    info, seconds = run.info, run.info.get("wall_seconds", 0.0)
-    wall = f"{seconds:.0f} s" + f" ({seconds / 60:.1f} min)" * (seconds >= 60)
-    last = {row["program"]: row for row in run.metrics if "updates_per_second" in row}
-    rows = [
-        ("wall time", wall),
-        ("started", info.get("started", "unknown")),
-        ("devices", info.get("devices", "unknown")),
-        ("git commit", info.get("git", "unknown")),
-        ("seeds", ", ".join(map(str, info.get("seeds", ())))),
-        *(
-            [("tuning seeds", ", ".join(map(str, info["tuning_seeds"])))]
-            if info.get("tuning_seeds")
-            else []
-        ),
-        *info.get("versions", {}).items(),
-        *((f"task: {name}", _value(value)) for name, value in run.facts.items()),
-    ]
-    programs = [
-        (
-            own["name"],
-            len(own["cells"]),
-            f"{own['updates']:,}",
-            _number(last[own["name"]]["updates_per_second"])
-            if own["name"] in last
-            else "",
-        )
-        for own in info.get("programs", ())
-    ]
-    knobs = [(key, _value(value)) for key, value in info.get("config", {}).items()]
+    programs, config = run.info.get("programs", ()), run.info.get("config", {})
+    knobs = [(key, _value(value)) for key, value in config.items()]
     return page.section(
         "What ran",
-        page.table("Run", ["what", "value"], rows),
-        page.table("Programs", ["program", "cells", "updates", "updates/s"], programs),
+        page.table("Run", ["what", "value"], list(_facts(run).items())),
+        page.table(
+            "Programs",
+            ["program", "cells", "updates", "updates/s"],
+            [_program(own, run.metrics) for own in programs],
+        ),
         page.table("Config", ["key", "value"], knobs) if knobs else "",
     )
+
+
+def _facts(run: Run) -> dict[str, str]:
+    """When, where and of what a run was made."""
+    info, seconds = run.info, run.info.get("wall_seconds", 0.0)
+    found = {
+        "wall time": f"{seconds:.0f} s"
+        + f" ({seconds / 60:.1f} min)" * (seconds >= 60),
+        "started": info.get("started", "unknown"),
+        "devices": info.get("devices", "unknown"),
+        "git commit": info.get("git", "unknown"),
+        "seeds": _value(info.get("seeds", ())),
+    }
+    if info.get("tuning_seeds"):
+        found["tuning seeds"] = _value(info["tuning_seeds"])
+    tasks = {f"task: {name}": _value(value) for name, value in run.facts.items()}
+    return found | info.get("versions", {}) | tasks
+
+
+def _program(own: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """A program, with the speed of its last chunk."""
+    rows = [row for row in metrics if row["program"] == own["name"]]
+    speeds = [row["updates_per_second"] for row in rows if "updates_per_second" in row]
+    speed = _number(speeds[-1]) if speeds else ""
+    return [own["name"], len(own["cells"]), f"{own['updates']:,}", speed]
 
 
 def _number(value: float) -> str:

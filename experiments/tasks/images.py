@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.tasks import classification, crops, models, networks, reading
+from experiments.tasks import classification, crops, models, networks, readers
 from experiments.tasks.task import WHOLE, Task, activations, at_least
 
 EVALUATED_BYTES = 64 * 2**20
@@ -113,7 +113,7 @@ def images(
             _stack(list(grain.MapDataset.source(places).map(one).to_iter_dataset()))
         ]
 
-    in_processes = worker_processes and reading.Processes(read, worker_processes)
+    in_processes = worker_processes and readers.Processes(read, worker_processes)
 
     def batches(seed, start, stop, part=WHOLE):
         places = np.arange(start * batch_size, stop * batch_size)

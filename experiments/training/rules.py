@@ -82,7 +82,7 @@ class Rule(NamedTuple):
     dropped: Callable[[int], np.ndarray] | None = None
     vmap_axes: Callable[[Any], Any] = dj.ring.vmap_axes
     # of the workers that take the step together, each on its own part of the batch:
-    # {name: size}, as `execution.Axes`; {} of one
+    # {name: size}, as `running.meshes.Axes`; {} of one
     worker_axes: Mapping[str, int] = types.MappingProxyType({})
     devices: bool = False  # whether they are devices; else they are simulated
     devices_of_each: int = 1  # worker, which share its parameters
@@ -112,14 +112,23 @@ class Training(Protocol):
         ...
 
 
+def arguments(function: Callable[..., Any]) -> dict[str, bool]:
+    """{argument: whether it must be given} of a function of grid axes."""
+    kinds = inspect.Parameter
+    named = (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)
+    return {
+        name: parameter.default is kinds.empty
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind in named
+    }
+
+
 def axes_of(*functions: Any) -> dict[str, bool]:
     """The grid axes that functions take: their arguments but for `key`."""
     found: dict[str, bool] = {}
     for function in filter(callable, functions):
-        for name, parameter in inspect.signature(function).parameters.items():
-            kind, empty = parameter.kind, parameter.default is parameter.empty
-            if kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                found[name] = found.get(name, False) or empty
+        for name, needed in arguments(function).items():
+            found[name] = found.get(name, False) or needed
     found.pop("key", None)
     return found
 

@@ -17,9 +17,11 @@ from etils import epath
 
 import delayjax as dj
 from configs import tokens_pod
-from experiments import Experiment, execution, loop, on_devices, tasks
-from experiments.host import checkpoints
-from experiments.programs import programs
+from experiments import Experiment, on_devices, tasks
+from experiments.running import execution
+from experiments.running.host import checkpoints
+from experiments.running.programs import programs
+from experiments.running.trainer import Trainer
 
 UPDATES, HALF, INPUTS, HIDDEN = 6, 2, 64, 256
 
@@ -81,7 +83,7 @@ def trainer(workers, model, count=None, examples=16, groups=1, **options):
 def trainer_of(experiment, count=None):
     """On the first `count` devices."""
     (program,) = programs(experiment)
-    return loop.trainer(program, devices=jax.devices()[:count])
+    return Trainer(program, devices=jax.devices()[:count])
 
 
 def language_model(shard, model, count=None):

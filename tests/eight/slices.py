@@ -15,8 +15,10 @@ import numpy as np
 import optax
 
 import delayjax as dj
-from experiments import Experiment, execution, loop, on_devices, tasks
-from experiments.programs import programs
+from experiments import Experiment, on_devices, tasks
+from experiments.running import execution
+from experiments.running.programs import programs
+from experiments.running.trainer import Trainer
 
 RATE, UPDATES, INPUTS = 0.1, 6, 3
 SHAPES = [(8, 2), (8, 8), (16, 2), (32, 16)]  # workers, groups
@@ -86,7 +88,7 @@ def trained(kind, make, workers, groups):
         evaluate_every=UPDATES,
     )
     (program,) = programs(experiment)
-    trainer = loop.trainer(program)
+    trainer = Trainer(program)
     given = trainer.given(0, UPDATES)
     state, _ = trainer.run_chunk(trainer.init(), given, np.int32(UPDATES))
     return state

@@ -3,8 +3,10 @@
 import jax
 import numpy as np
 
-from experiments import Experiment, loop, tasks
-from experiments.programs import programs
+from experiments import Experiment, tasks
+from experiments.running import loop
+from experiments.running.programs import programs
+from experiments.running.trainer import Trainer
 
 RATES = (0.05, 0.1)
 CURVATURES, NOISE = np.array([0.3, 1.0]), 0.5
@@ -30,7 +32,7 @@ class Trained:
 
     def __init__(self, training, *, save=lambda state: None, **changes):
         self.program = program_of(training, **changes)
-        self.trainer = loop.trainer(self.program)
+        self.trainer = Trainer(self.program)
         self.rule, self.traces = self.program.rule, self.program.rule.traces
         self.chunks, self.losses, self.steps = [], [], []
         self.begun = jax.device_get(self.trainer.init())

@@ -94,10 +94,10 @@ def sums_beside(
 ) -> tuple[Any, Any]:
     """`sums` of `tree`, and `meanwhile`, which is computed while they are under way.
 
-    The barriers (for TPU and GPU, jax 0.10; shown by `tests/compile_pod_test.py`) put
-    all joining before the sums, and all use of a sum after the last sum and after the
-    computation of `meanwhile`. Otherwise a compiler schedules the use in front of that
-    computation.
+    The barriers (for TPU and GPU, jax 0.10; shown by
+    `tests/experiments/pods/compile_pod_test.py`) put all joining before the sums, and
+    all use of a sum after the last sum and after the computation of `meanwhile`.
+    Otherwise a compiler schedules the use in front of that computation.
     """
     tree = axes.vary(tree, axis_name=axis_name)
     if not crosses_devices(axis_name):

@@ -106,7 +106,7 @@ def sums_under_way(sent: list[jax.Array], came: list[jax.Array], meanwhile: Any)
     For TPU and GPU, jax 0.10 to 0.12: a barrier over the sums and one array of
     `meanwhile`, the last. A barrier over all of them would take more memory traffic:
     XLA then copies the whole of `sent`, whose memory `meanwhile` is to have.
-    Shown by: `tests/compile_pod_test.py`.
+    Shown by: `tests/experiments/pods/compile_pod_test.py`.
 
     For CPU, jax 0.10: XLA gives out memory as if a program ran in its written order.
     The memory of `sent` and `came` would go to results of the computation beside the

@@ -9,27 +9,18 @@ from matplotlib import patches
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
-from experiments.figures import look, tables
+from experiments.figures import palette, scales, sheets, tables
+from experiments.figures.axis_labels import loss_unit, with_unit, words
 from experiments.figures.drawing import over
-from experiments.figures.words import loss_unit, with_unit, words
-from experiments.records import Run
+from experiments.results.runs import Run
 
 _BAND = "0.955"  # the color behind every other row
 
 
-@look.STYLED
-def draw(
-    run: Run,
-    *,
-    metric: Any,
-    fixed: bool = False,
-    panels: str | None = None,
-    color: str | None = None,
-    only: Mapping[str, Any] | None = None,
-    theory: Any = None,
-    title: str = "",
-) -> Figure:
+@sheets.STYLED
+def draw(run: Run, *, metric, fixed, panels, color, only, theory, title) -> Figure:
     """Draws `figures.bars`."""
     chosen = tables.choose(run, metric, only)
     series = tables.series_of(chosen.run.results, chosen.axes, None)
@@ -39,18 +30,18 @@ def draw(
     labels = list(rows.styles)
     colors = tables.name(table, [color] if color else [], spread=False)
     lost = "not reached" if isinstance(metric, tuple) else "diverged"
-    handles = look.handles(colors.styles, lines=False)
+    handles = palette.handles(colors.styles, lines=False)
     if (table["kind"] == "fixed").any():
         what = f"{' and '.join(map(words, chosen.axes))} of the first row"
-        handles.append(look.hollow(what))
+        handles.append(palette.hollow(what))
     if theory is not None:
-        handles.append(Line2D([], [], label="theory", **look.THEORY))
+        handles.append(Line2D([], [], label="theory", **palette.THEORY))
     if table["seeds"].max() > 1:
         handles.append(patches.Patch(**over.INTERVAL | {"alpha": 0.4}))
-    wrapped = [look.wrapped(label or words(chosen.metric)) for label in labels]
+    wrapped = [sheets.wrapped(label or words(chosen.metric)) for label in labels]
     lines = max(label.count("\n") + 1 for label in wrapped)
     row = 0.12 + max(0.17 * lines, 0.13 * len(colors.styles))
-    figure, axes = look.sheet(
+    figure, axes = sheets.sheet(
         title or f"Which has the least {words(chosen.metric)}?",
         rows.panels,
         handles,
@@ -69,18 +60,17 @@ def draw(
             _plot(axis, row, at, colors.styles[colors.label(row)])
             expected = tables.formula(theory, row) if theory else np.nan
             if np.isfinite(expected):
-                axis.plot(expected, at, **look.THEORY)
+                axis.plot(expected, at, **palette.THEORY)
         axis.set_xlabel(with_unit(chosen.metric, loss_unit(run)))
         axis.tick_params(axis="y", length=0)
         shown = [row["mean"] for row in own if not row["lost"]]
-        if not look.log_if_wide(axis.xaxis, shown, look.crowds(chosen.metric)):
-            axis.xaxis.set_major_locator(look.MaxNLocator(4))
+        if not scales.log_if_wide(axis.xaxis, shown, scales.crowds(chosen.metric)):
+            axis.xaxis.set_major_locator(MaxNLocator(4))
         if not shown:
             axis.set_xticks([])
         if any(row["lost"] for row in own):
-            axis.text(
-                *(1.05, 1.01, lost), ha="center", va="bottom", transform=axis.transAxes
-            )
+            above = {"ha": "center", "va": "bottom", "transform": axis.transAxes}
+            axis.text(1.05, 1.01, lost, **above)
     axes[0].set_yticks(range(len(labels)), wrapped)
     axes[0].set_ylim(len(labels) - 0.5, -0.5)
     return figure
@@ -99,7 +89,7 @@ def numbers(chosen: tables.Chosen, series: list[str], *, fixed: bool) -> pd.Data
     return pd.concat([other, table], ignore_index=True)
 
 
-def _plot(axis: Axes, row: Mapping[str, Any], at: float, style: look.Style) -> None:
+def _plot(axis: Axes, row: Mapping[str, Any], at: float, style: palette.Style) -> None:
     fixed = row["kind"] == "fixed"
     own = {"color": style.color} | ({"mfc": "white", "ms": 5} if fixed else {})
     if row["lost"]:  # in the gutter, right of the scale

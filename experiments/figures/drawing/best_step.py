@@ -1,33 +1,25 @@
 """The best step against an axis of the grid, beside the largest stable one."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments import analysis
-from experiments.figures import look, tables
-from experiments.figures.words import with_unit, words
-from experiments.records import Run
+from experiments.figures import palette, scales, sheets, tables
+from experiments.figures.axis_labels import with_unit, words
+from experiments.results import analysis
+from experiments.results.runs import Run
 
-_RING = {"color": look.NOTE_COLOR, "marker": "o", "ms": 12, "ls": "", "mfc": "none"}
+_RING = {
+    "color": palette.NOTE_COLOR,
+    "marker": "o",
+    "ms": 12,
+    "ls": "",
+    "mfc": "none",
+}
 
 
-@look.STYLED
-def draw(
-    run: Run,
-    *,
-    x: str,
-    axis: str | None = None,
-    limit: Any = None,
-    panels: str | None = None,
-    color: str | None = None,
-    only: Mapping[str, Any] | None = None,
-    title: str = "",
-    x_label: str = "",
-) -> Figure:
+@sheets.STYLED
+def draw(run: Run, *, x, axis, limit, panels, color, only, title, x_label) -> Figure:
     """Draws `figures.best_step`."""
     there = [own for own in run.choice.axes if own in run.settings and own != x]
     axis = axis or next(iter(there), "")
@@ -40,13 +32,13 @@ def draw(
     series = tables.series_of(chosen.run.results, chosen.axes, x, panels)
     table = numbers(chosen, x, axis, series)
     named = tables.name(table, series, panels, color)
-    places = look.positions(table[x])
-    handles = look.handles(named.styles)
+    places = scales.positions(table[x])
+    handles = palette.handles(named.styles)
     if table["edge"].any():
         handles.append(Line2D([], [], label="on the grid's edge", **_RING))
     if limit is not None:
         handles.append(Line2D([], [], color="0.3", ls=":", label="largest stable step"))
-    figure, axes = look.sheet(
+    figure, axes = sheets.sheet(
         title or f"Which {words(axis)} is best at each {words(x)}?",
         named.panels,
         handles,
@@ -66,15 +58,15 @@ def draw(
             edge = live[live["edge"]]
             plot.plot(edge["at"], edge["best"], **_RING)
             marks.append((line["at"][line["lost"]].tolist(), style))
-        look.gutter(plot, marks, "diverged")
+        scales.gutter(plot, marks, "diverged")
         if table["lost"].all():
-            look.empty(plot, "diverged")
+            sheets.empty(plot, "diverged")
         else:
             plot.set_yscale("log")
-            look.log_ticks(plot.yaxis, table["best"][~table["lost"]])
+            scales.log_ticks(plot.yaxis, table["best"][~table["lost"]])
         if plot.get_subplotspec().is_first_col():
             plot.set_ylabel(f"best {with_unit(axis)}")
-    look.x_axis(axes, places, x_label or with_unit(x))
+    scales.x_axis(axes, places, x_label or with_unit(x))
     return figure
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,29 +11,19 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from experiments import analysis
-from experiments.figures import look, tables
+from experiments.figures import palette, scales, sheets, tables
+from experiments.figures.axis_labels import loss_unit, with_unit, words
 from experiments.figures.drawing import over
-from experiments.figures.words import loss_unit, with_unit, words
-from experiments.records import Run
+from experiments.results import analysis
+from experiments.results.runs import Run
 
 _WIDE = 3.0  # a factor between the ends of series that takes a logarithmic axis
 _TARGET = {"color": "0.4", "linewidth": 1.0, "linestyle": (0, (2, 2))}
 _LABELED = 8  # lines that can be named at their ends
 
 
-@look.STYLED
-def draw(
-    run: Run,
-    *,
-    metric: str,
-    against: str,
-    panels: str | None = None,
-    color: str | None = None,
-    only: Mapping[str, Any] | None = None,
-    target: float | None = None,
-    title: str = "",
-) -> Figure:
+@sheets.STYLED
+def draw(run: Run, *, metric, against, panels, color, only, target, title) -> Figure:
     """Draws `figures.curves`."""
     if against not in run.curves:
         raise ValueError(f"the curves of the run have no {against!r}.")
@@ -71,7 +60,7 @@ def draw(
     if table["seeds"].max() > 1:
         handles.append(patches.Patch(**over.INTERVAL))
     best = f", at the best {' and '.join(map(words, chosen.axes))}" * bool(chosen.axes)
-    figure, axes = look.sheet(
+    figure, axes = sheets.sheet(
         title or f"How does the {words(metric)} fall{best}?",
         named.panels,
         handles,
@@ -87,10 +76,10 @@ def draw(
             axis.axhline(target, **_TARGET)
         axis.set_xlabel(with_unit(against))
         if axis.get_subplotspec().is_first_col():
-            look.y_label(axis, with_unit(metric, loss_unit(run)))
+            scales.y_label(axis, with_unit(metric, loss_unit(run)))
         _scales(axis, list(lines.values()), metric, wide=wide)
         if not live:
-            look.empty(axis, "diverged")
+            sheets.empty(axis, "diverged")
             axis.set_xticks([])
     if at_ends:
         _name_ends(
@@ -120,7 +109,7 @@ def numbers(
     return table.sort_values("update", kind="stable")  # in the order of the run
 
 
-def _plot(axis: Axes, line: pd.DataFrame, style: look.Style, alpha: float) -> None:
+def _plot(axis: Axes, line: pd.DataFrame, style: palette.Style, alpha: float) -> None:
     line = line[~line["lost"]]
     at, mean, low, high = (
         line[name].to_numpy(float) for name in ("at", "mean", "low", "high")
@@ -135,11 +124,11 @@ def _scales(
     """Logarithmic where series end far apart, or where a metric moves far."""
     if wide:
         axis.set_xscale("log")
-        look.log_ticks(axis.xaxis, [x for line in lines for x in line["at"]])
+        scales.log_ticks(axis.xaxis, [x for line in lines for x in line["at"]])
     else:
         axis.xaxis.set_major_locator(MaxNLocator(4))  # a panel is narrow
     shown = [y for line in lines for y in line["mean"][~line["lost"]]]
-    look.log_if_wide(axis.yaxis, shown, look.crowds(metric))
+    scales.log_if_wide(axis.yaxis, shown, scales.crowds(metric))
 
 
 def _name_ends(axis: Axes, ends: Mapping[str, tuple[float, str]]) -> None:

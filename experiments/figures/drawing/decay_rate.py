@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
-from experiments import analysis
-from experiments.figures import look, tables
+from experiments.figures import palette, scales, sheets, tables
+from experiments.figures.axis_labels import with_unit
 from experiments.figures.drawing import over
-from experiments.figures.words import with_unit
-from experiments.records import Run
+from experiments.results import analysis
+from experiments.results.runs import Run
 
 _LEAST = 1e-30  # of the first loss: float32 resolves what is above, and below 1 / it
 _BURN_IN = 1 / 3  # of the time, until the slowest mode is alone and workers are apart
@@ -26,16 +26,8 @@ _GROWS = {"color": "0.93", "zorder": 0}
 _STAR = {"marker": "*", "ms": 17, "mfc": "white", "mew": 1.4, "ls": "", "zorder": 2.5}
 
 
-@look.STYLED
-def draw(
-    run: Run,
-    *,
-    x: str,
-    theory: Any = None,
-    metric: str = "train_loss",
-    only: Mapping[str, Any] | None = None,
-    title: str = "",
-) -> Figure:
+@sheets.STYLED
+def draw(run: Run, *, x, theory, metric, only, title) -> Figure:
     """Draws `figures.decay_rate`."""
     table = numbers(run, x, metric, only)
     series = over.series_in(table, x)
@@ -46,7 +38,7 @@ def draw(
     best = {label: fastest(*rates) for label, rates in expected.items()}
     shown = [table["low"], *(rates for _, rates in expected.values())]
     grows = any((np.asarray(rates) < 0).any() for rates in shown)
-    figure, (axis,) = look.sheet(
+    figure, (axis,) = sheets.sheet(
         title or "How fast does the error die out?",
         [""],
         _handles(named.styles, theory is not None, any(best.values()), grows),
@@ -56,23 +48,16 @@ def draw(
         style = named.styles[label]
         axis.plot(*expected[label], color=style.color, zorder=2)
         live = line[~line["lost"]]
-        axis.vlines(
-            live[x], live["low"], live["high"], color=style.color, alpha=0.4, lw=4
-        )
-        axis.plot(
-            *(live[x], live["mean"]),
-            color=style.color,
-            marker=style.marker,
-            ls="",
-            zorder=3,
-        )
+        own = {"color": style.color, "zorder": 3}
+        axis.vlines(live[x], live["low"], live["high"], alpha=0.4, lw=4, **own)
+        axis.plot(live[x], live["mean"], marker=style.marker, ls="", **own)
         if best[label]:
             axis.plot(*best[label], color=style.color, **_STAR)
     low, high = axis.get_ylim()
     axis.set_ylim(low if grows else 0.0, high)
     if grows:
         axis.axhspan(low, 0.0, **_GROWS)
-    look.x_axis([axis], look.positions(table[x]), with_unit(x))
+    scales.x_axis([axis], scales.positions(table[x]), with_unit(x))
     axis.set_ylabel("rate of decay (1 / simulated s)")
     return figure
 
@@ -149,9 +134,9 @@ def measure(seconds: ArrayLike, loss: ArrayLike) -> float:
 
 
 def _handles(
-    styles: Mapping[str, look.Style], known: bool, starred: bool, grows: bool
+    styles: Mapping[str, palette.Style], known: bool, starred: bool, grows: bool
 ) -> list[Artist]:
-    found: list[Artist] = look.handles(styles, lines=False)
+    found: list[Artist] = palette.handles(styles, lines=False)
     found.append(patches.Patch(**over.INTERVAL | {"alpha": 0.4}))
     if known:
         found.append(Line2D([], [], color="0.3", label="theory, mean over runs"))

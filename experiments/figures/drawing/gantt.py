@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 import delayjax as dj
-from experiments.figures import look
-from experiments.records import Run
+from experiments.figures import palette, sheets
+from experiments.results.runs import Run
 
 _PANELS = 4
 _WORKERS = 16
@@ -21,11 +21,16 @@ _TASKS, _MOST_TASKS = 6, 24  # of a typical and of the fastest worker
 _LABELS = 6  # of workers, for which there is room
 _BAR = 0.7  # height, in rows
 _STRIP = (-1.8, -0.8)  # of the updates, in rows
-_UPDATE = look.COLORS[6]
+_UPDATE = palette.COLORS[6]
 _EDGE = {"edgecolor": "white", "linewidth": 0.5}
-_USED = {"facecolor": look.COLORS[5]} | _EDGE
-_DROPPED = {"facecolor": look.COLORS[1], "hatch": "////"} | _EDGE
-_MARK = {"color": look.COLORS[0], "marker": "|", "linestyle": "", "markersize": 6}
+_USED = {"facecolor": palette.COLORS[5]} | _EDGE
+_DROPPED = {"facecolor": palette.COLORS[1], "hatch": "////"} | _EDGE
+_MARK = {
+    "color": palette.COLORS[0],
+    "marker": "|",
+    "linestyle": "",
+    "markersize": 6,
+}
 
 
 class Bars(NamedTuple):
@@ -43,7 +48,7 @@ def draw(run: Run, *, only: Sequence[str] | None = None, title: str = "") -> Fig
     return of_traces(chosen, title)
 
 
-@look.STYLED
+@sheets.STYLED
 def of_traces(traces: Mapping[str, dj.cluster.Trace], title: str = "") -> Figure:
     """Workers over the first seconds: bars of computing, and updates as ticks above.
 
@@ -65,7 +70,7 @@ def of_traces(traces: Mapping[str, dj.cluster.Trace], title: str = "") -> Figure
     title = title or "What do the workers do?"
     if len(shown) < len(traces):
         title += f"\n(the first {len(shown)} of {len(traces)} arms)"
-    figure, axes = look.sheet(
+    figure, axes = sheets.sheet(
         title,
         ["" if len(traces) == 1 else arm for arm in shown],
         _handles(shown.values(), parts.values(), logged=logged),

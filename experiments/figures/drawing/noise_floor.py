@@ -10,33 +10,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments.figures import look, tables
+from experiments.figures import palette, scales, sheets, tables
+from experiments.figures.axis_labels import loss_unit, with_unit, words
 from experiments.figures.drawing import over
-from experiments.figures.words import loss_unit, with_unit, words
-from experiments.records import Run
+from experiments.results.runs import Run
 
 
-@look.STYLED
-def draw(
-    run: Run,
-    *,
-    x: str,
-    axis: str,
-    theory: Any,
-    limit: Any = None,
-    metric: str = "train_loss",
-    only: Mapping[str, Any] | None = None,
-    title: str = "",
-) -> Figure:
+@sheets.STYLED
+def draw(run: Run, *, x, axis, theory, limit, metric, only, title) -> Figure:
     """Draws `figures.noise_floor`."""
     table = numbers(run, x, axis, theory, limit, metric, only)
     series = [name for name in over.series_in(table, x) if name not in _COMPUTED]
     named = tables.name(table, series, color=axis, spread=False)
-    handles = look.handles(named.styles, lines=False)
+    handles = palette.handles(named.styles, lines=False)
     handles.append(Line2D([], [], color="0.3", label="theory"))
     handles.append(patches.Patch(**over.INTERVAL | {"alpha": 0.4}))
     panels = ["measured, and theory", "measured / theory"][: 1 if limit is None else 2]
-    figure, axes = look.sheet(
+    figure, axes = sheets.sheet(
         title or "Where does gradient noise leave the loss?",
         panels if limit is not None else [""],
         handles,
@@ -54,13 +44,13 @@ def draw(
             _plot(axes[1], live[axis] / live["limit"], shares, style)
         marks.append((line[x][line["lost"]].tolist(), style))
     shown = table["mean"][~table["lost"]]
-    look.gutter(axes[0], marks, "diverged")
+    scales.gutter(axes[0], marks, "diverged")
     if len(shown) and shown.min() > 0:
         axes[0].set_yscale("log")
         axes[0].set_ylim(0.6 * table["low"].min(), 1.6 * shown.max())
-        look.log_ticks(axes[0].yaxis, [*table["low"], *shown])
-    look.y_label(axes[0], f"{with_unit(metric, loss_unit(run))} at the end")
-    look.x_axis(axes[:1], look.positions(table[x]), with_unit(x))
+        scales.log_ticks(axes[0].yaxis, [*table["low"], *shown])
+    scales.y_label(axes[0], f"{with_unit(metric, loss_unit(run))} at the end")
+    scales.x_axis(axes[:1], scales.positions(table[x]), with_unit(x))
     if limit is not None:
         axes[1].axhline(1.0, color="0.3", linewidth=1.2)
         axes[1].set_xlim(0.0, 1.0)
@@ -94,7 +84,7 @@ def numbers(
 
 
 def _line(
-    axis: Axes, line: pd.DataFrame, x: str, theory: Any, style: look.Style
+    axis: Axes, line: pd.DataFrame, x: str, theory: Any, style: palette.Style
 ) -> None:
     """Theory, at every whole number between the first and the last value."""
     row = line.iloc[0].to_dict()
@@ -105,7 +95,9 @@ def _line(
     axis.plot(whole, values, color=style.color, zorder=2)
 
 
-def _plot(axis: Axes, at: pd.Series, values: pd.DataFrame, style: look.Style) -> None:
+def _plot(
+    axis: Axes, at: pd.Series, values: pd.DataFrame, style: palette.Style
+) -> None:
     mean, low, high = values.to_numpy(float).T
     at = at.to_numpy(float)
     axis.vlines(at, low, high, color=style.color, alpha=0.4, lw=3)

@@ -1,6 +1,6 @@
 """A metric against an axis of the grid or a label of the arms."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,37 +10,27 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments import analysis
-from experiments.figures import look, tables
-from experiments.figures.words import loss_unit, with_unit, words
-from experiments.records import Run
+from experiments.figures import palette, scales, sheets, tables
+from experiments.figures.axis_labels import loss_unit, with_unit, words
+from experiments.results import analysis
+from experiments.results.runs import Run
 
 INTERVAL = {"color": "0.3", "alpha": 0.18, "label": "95 % interval of the mean"}
 
 
-@look.STYLED
+@sheets.STYLED
 def draw(
-    run: Run,
-    *,
-    x: str,
-    metric: Any,
-    fixed: bool = False,
-    panels: str | None = None,
-    color: str | None = None,
-    only: Mapping[str, Any] | None = None,
-    theory: Any = None,
-    title: str = "",
-    x_label: str = "",
+    run: Run, *, x, metric, fixed, panels, color, only, theory, title, x_label
 ) -> Figure:
     """Draws `figures.over`."""
     chosen = tables.choose(run, metric, only, x)
     tables.require(chosen.run.results, x)
     table = numbers(chosen, x, fixed=fixed, panels=panels)
     named = tables.name(table, series_in(table, x), panels, color)
-    places = look.positions(table[x].dropna())
+    places = scales.positions(table[x].dropna())
     lost = "not reached" if isinstance(metric, tuple) else "diverged"
     kinds = set(table["kind"])
-    handles = look.handles(named.styles, dashes=False, lines=places.numeric)
+    handles = palette.handles(named.styles, dashes=False, lines=places.numeric)
     if len(kinds) > 1:
         best = f"best {' and '.join(map(words, chosen.axes))} of"
         first = f"{best} {analysis.label({x: places.values[0]})}"
@@ -48,12 +38,12 @@ def draw(
             handles.append(Line2D([], [], color="0.3", label=f"{best} each"))
             handles.append(Line2D([], [], color="0.3", ls="--", label=first))
         else:
-            handles.append(look.hollow(first))
+            handles.append(palette.hollow(first))
     if theory is not None:
         handles.append(Line2D([], [], color="0.3", lw=1, ls=":", label="theory"))
     if table["seeds"].max() > 1:
         handles.append(patches.Patch(**INTERVAL))
-    figure, axes = look.sheet(
+    figure, axes = sheets.sheet(
         title or f"How does the {words(chosen.metric)} change with {words(x)}?",
         named.panels,
         handles,
@@ -63,14 +53,14 @@ def draw(
         _panel(axis, panel, table, named, places, x, lost)
         if theory is not None:
             _theory(axis, panel, table, named, x, theory)
-    look.x_axis(axes, places, x_label or with_unit(x))
+    scales.x_axis(axes, places, x_label or with_unit(x))
     shown = table["mean"].where(~table["lost"])
     for axis in axes:
         if axis.get_subplotspec().is_first_col():
-            look.y_label(axis, with_unit(chosen.metric, loss_unit(run)))
-        look.log_if_wide(axis.yaxis, shown, look.crowds(chosen.metric))
+            scales.y_label(axis, with_unit(chosen.metric, loss_unit(run)))
+        scales.log_if_wide(axis.yaxis, shown, scales.crowds(chosen.metric))
         if shown.isna().all():
-            look.empty(axis, lost)
+            sheets.empty(axis, lost)
     return figure
 
 
@@ -100,11 +90,11 @@ def _panel(
     panel: str,
     table: pd.DataFrame,
     named: tables.Named,
-    places: look.Positions,
+    places: scales.Positions,
     x: str,
     lost: str,
 ) -> None:
-    marks: list[tuple[Sequence[float], look.Style]] = []
+    marks: list[tuple[Sequence[float], palette.Style]] = []
     for i, (label, style) in enumerate(named.styles.items()):
         own = named.rows(table, panel, label)
         # beside each other, where no line tells them apart
@@ -127,41 +117,31 @@ def _panel(
                 line["at"] += 0.6 * aside
                 _plot_points(axis, line, style, solid=kind == "tuned")
             marks.append((line["at"][line["lost"]].tolist(), style))
-    look.gutter(axis, marks, lost)
+    scales.gutter(axis, marks, lost)
 
 
 def _plot_points(
-    axis: Axes, line: pd.DataFrame, style: look.Style, *, solid: bool
+    axis: Axes, line: pd.DataFrame, style: palette.Style, *, solid: bool
 ) -> None:
     """Names have nothing between them: means with their intervals, and no line."""
     live = line[~line["lost"]]
     own = {"color": style.color, "marker": style.marker, "ls": ""}
-    axis.vlines(*(live[n] for n in ("at", "low", "high")), style.color, alpha=0.3, lw=4)
-    axis.plot(live["at"], live["mean"], **own | ({} if solid else {"mfc": "white"}))
+    at = live["at"]
+    axis.vlines(at, live["low"], live["high"], style.color, alpha=0.3, lw=4)
+    axis.plot(at, live["mean"], **own | ({} if solid else {"mfc": "white"}))
 
 
 def plot_line(
-    axis: Axes, line: pd.DataFrame, style: look.Style, *, solid: bool
+    axis: Axes, line: pd.DataFrame, style: palette.Style, *, solid: bool
 ) -> None:
     """Means with their intervals; a gap where a seed has no value."""
-    line = line.assign(
-        **{name: line[name].where(~line["lost"]) for name in ("mean", "low", "high")}
-    )
-    axis.fill_between(
-        *(line[name].to_numpy(float) for name in ("at", "low", "high")),
-        color=style.color,
-        alpha=0.18,
-        linewidth=0,
-    )
-    axis.plot(
-        line["at"].to_numpy(float),
-        line["mean"].to_numpy(float),
-        color=style.color,
-        marker=style.marker,
-        linestyle="-" if solid else "--",
-        # on top and smaller, so that it shows where both coincide
-        **({} if solid else {"mfc": "white", "markersize": 4, "zorder": 3}),
-    )
+    values = line[["mean", "low", "high"]].where(~line["lost"])
+    at, (mean, low, high) = line["at"].to_numpy(float), values.to_numpy(float).T
+    axis.fill_between(at, low, high, color=style.color, alpha=0.18, linewidth=0)
+    own = {"color": style.color, "marker": style.marker, "ls": "-" if solid else "--"}
+    if not solid:  # on top and smaller, so that it shows where both coincide
+        own |= {"mfc": "white", "ms": 4, "zorder": 3}
+    axis.plot(at, mean, **own)
 
 
 def _theory(
@@ -173,14 +153,8 @@ def _theory(
     theory: Any,
 ) -> None:
     for label, style in named.styles.items():
-        rows = named.rows(table[table[x].notna()], panel, label).sort_values(x)
-        values = {
-            row[x]: tables.formula(theory, row) for row in rows.to_dict("records")
-        }
-        axis.plot(
-            list(values),
-            np.asarray(list(values.values()), float),
-            color=style.color,
-            lw=1,
-            ls=":",
-        )
+        rows = named.rows(table[table[x].notna()], panel, label)
+        rows = rows.drop_duplicates(x).sort_values(x)
+        values = [tables.formula(theory, row) for row in rows.to_dict("records")]
+        values = np.asarray(values, float)
+        axis.plot(rows[x], values, color=style.color, lw=1, ls=":")

@@ -1,34 +1,34 @@
 """What share of a cost each of many rules wins back."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator
 
-from experiments.figures import look
-from experiments.records import Run
+from experiments.figures import palette, sheets
+from experiments.results.runs import Run
 
 _BAND = "0.955"  # the color behind every other row
 _LEAST = -1.0  # below, a mark at the edge stands for a share
 _KINDS = {
-    "wins back a part": look.Style(look.COLORS[0], "o", "-"),
-    "cannot be told from plain": look.Style("0.55", "s", "-"),
-    "loses more": look.Style(look.COLORS[1], "v", "-"),
+    "wins back a part": palette.Style(palette.COLORS[0], "o", "-"),
+    "cannot be told from plain": palette.Style("0.55", "s", "-"),
+    "loses more": palette.Style(palette.COLORS[1], "v", "-"),
 }
 
 
-@look.STYLED
-def draw(run: Run, *, of: Callable[[Run], Any], title: str, x_label: str) -> Figure:
+@sheets.STYLED
+def draw(run: Run, *, of, title, x_label) -> Figure:
     """Draws `figures.shares`."""
     table = of(run)
     panels = list(dict.fromkeys(table["optimizer"]))
     order = table.groupby("rule")["won_back"].mean().sort_values(ascending=False)
     rules = list(order.index)
-    figure, axes = look.sheet(
+    figure, axes = sheets.sheet(
         title,
         panels,
-        look.handles(_KINDS, lines=False),
+        palette.handles(_KINDS, lines=False),
         height=0.8 + 0.21 * len(rules),
         columns=len(panels),
     )
@@ -40,8 +40,8 @@ def draw(run: Run, *, of: Callable[[Run], Any], title: str, x_label: str) -> Fig
         for row in table[table["optimizer"] == panel].to_dict("records"):
             _plot(axis, row, rules.index(row["rule"]))
         axis.set_xlim(lowest - 0.12, 1.06)
-        axis.xaxis.set_major_locator(look.FixedLocator([-1.0, 0.0, 1.0]))
-        axis.xaxis.set_minor_locator(look.FixedLocator([-0.5, 0.5]))
+        axis.xaxis.set_major_locator(FixedLocator([-1.0, 0.0, 1.0]))
+        axis.xaxis.set_minor_locator(FixedLocator([-0.5, 0.5]))
         axis.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
         axis.tick_params(axis="y", length=0)
     axes[len(panels) // 2].set_xlabel(x_label)

@@ -14,9 +14,9 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments.figures import look, tables
-from experiments.figures.words import loss_unit, with_unit, words
-from experiments.records import Run
+from experiments.figures import palette, scales, sheets, tables
+from experiments.figures.axis_labels import loss_unit, with_unit, words
+from experiments.results.runs import Run
 
 # without its darkest part, which looks like black
 _COLORS = ListedColormap(matplotlib.colormaps["viridis_r"](np.linspace(0, 0.85, 256)))
@@ -36,20 +36,11 @@ class Cells(NamedTuple):
     limits: np.ndarray  # the computed steps; nan where there is none [D]
 
 
-@look.STYLED
-def draw(
-    run: Run,
-    *,
-    x: str,
-    axis: str,
-    metric: str = "train_loss",
-    limit: Any = None,
-    only: Mapping[str, Any] | None = None,
-    title: str = "",
-) -> Figure:
+@sheets.STYLED
+def draw(run: Run, *, x, axis, metric, limit, only, title) -> Figure:
     """Draws `figures.stability_map`."""
     maps = by_panel(run, x=x, axis=axis, metric=metric, limit=limit, only=only)
-    figure, axes = look.sheet(
+    figure, axes = sheets.sheet(
         title or f"At which {words(axis)} does training diverge?",
         list(maps),
         _handles(list(maps.values())),
@@ -127,7 +118,7 @@ def bounded(shown: Cells) -> np.ndarray:
 
 def limit_handle() -> Line2D:
     """The line of the limit."""
-    return Line2D([], [], color=look.COLORS[1], label="computed limit")
+    return Line2D([], [], color=palette.COLORS[1], label="computed limit")
 
 
 def quantity(shown: Cells, metric: str, unit: str) -> str:
@@ -164,7 +155,7 @@ def plot(axis: Axes, shown: Cells, x_label: str, y_label: str) -> QuadMesh:
         axis.plot(
             np.repeat(shown.limits, 2),
             np.repeat(edges[1], 2)[1:-1],
-            color=look.COLORS[1],
+            color=palette.COLORS[1],
             linewidth=2.2,
             path_effects=[patheffects.withStroke(linewidth=4, foreground="white")],
         )
@@ -174,7 +165,7 @@ def plot(axis: Axes, shown: Cells, x_label: str, y_label: str) -> QuadMesh:
     axis.set_ylim(edges[1][0], edges[1][-1])
     axis.set_xlabel(x_label)
     axis.set_ylabel(y_label)
-    look.delay_ticks(axis.yaxis, shown.delays.tolist(), lambda tau: 2.0 * tau + 1.0)
+    scales.delay_ticks(axis.yaxis, shown.delays.tolist(), lambda tau: 2.0 * tau + 1.0)
     return mesh
 
 

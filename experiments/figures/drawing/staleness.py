@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 import delayjax as dj
-from experiments.figures import look, tables
-from experiments.records import Run
+from experiments.figures import palette, scales, sheets, tables
+from experiments.results.runs import Run
 
 _HEIGHT = 0.8  # of the highest bar, in rows
 _WIDE = 100.0  # updates; staleness beyond it takes a logarithmic axis
 _OCTAVE = 0.25  # the narrowest bin of that axis
-_MEAN = look.COLORS[1]
+_MEAN = palette.COLORS[1]
 
 
 def draw(run: Run, *, theory: Any = None, title: str = "") -> Figure:
@@ -25,7 +25,7 @@ def draw(run: Run, *, theory: Any = None, title: str = "") -> Figure:
     return of_traces(run.traces, tables.of_arms(run, theory), title)
 
 
-@look.STYLED
+@sheets.STYLED
 def of_traces(
     traces: Mapping[str, dj.cluster.Trace],
     theory: Mapping[str, float] | None = None,
@@ -39,10 +39,10 @@ def of_traces(
         title: the question or the finding.
     """
     handles = [
-        patches.Patch(color=look.COLORS[5], label="share of its gradients"),
+        patches.Patch(color=palette.COLORS[5], label="share of its gradients"),
         Line2D([], [], color=_MEAN, lw=2.2, label="mean"),
     ]
-    figure, axis, labels, theory, head = look.rows(
+    figure, axis, labels, theory, head = sheets.rows(
         title or "How stale are gradients?", traces, handles, theory, height=0.34
     )
     last = max(_percentile(trace) for trace in traces.values())
@@ -53,15 +53,15 @@ def of_traces(
         mean, expected = trace.summary().mean, theory[arm]
         axis.plot([mean, mean], [row, row - _HEIGHT], color=_MEAN, lw=2.2)
         if math.isfinite(expected):
-            axis.plot(expected, row, **look.THEORY)
-        look.beside(axis, row - _HEIGHT / 2, look.mean_and_theory(mean, expected))
-    look.beside(axis, -0.9 - _HEIGHT / 2, head)
+            axis.plot(expected, row, **palette.THEORY)
+        sheets.beside(axis, row - _HEIGHT / 2, sheets.mean_and_theory(mean, expected))
+    sheets.beside(axis, -0.9 - _HEIGHT / 2, head)
     axis.set_yticks([row - _HEIGHT / 2 for row in range(len(labels))], labels)
     axis.set_ylim(len(labels) - 0.8, -1.0)
     if wide:
         axis.set_xscale("function", functions=(_octaves, lambda y: 2.0**y - 1.0))
         powers = [4.0**i for i in range(math.floor(math.log(last, 4.0)) + 1)]
-        look.delay_ticks(axis.xaxis, [0.0, *powers], lambda tau: tau)
+        scales.delay_ticks(axis.xaxis, [0.0, *powers], lambda tau: tau)
     axis.set_xlim(edges[0], edges[-1])
     cut = any(trace.max_staleness > edges[-1] for trace in traces.values())
     axis.set_xlabel("staleness (updates)" + ", at most 1 % beyond" * cut)
@@ -103,6 +103,10 @@ def _plot(
     density = counts / np.diff(_octaves(edges) if wide else edges)
     heights = density / max(density.max(), 1e-30)
     axis.stairs(
-        row - _HEIGHT * heights, edges, baseline=row, fill=True, color=look.COLORS[5]
+        row - _HEIGHT * heights,
+        edges,
+        baseline=row,
+        fill=True,
+        color=palette.COLORS[5],
     )
     axis.axhline(row, color="0.7", lw=0.8, zorder=0)

@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 import delayjax as dj
-from experiments.figures import look, tables
-from experiments.records import Run
+from experiments.figures import palette, scales, sheets, tables
+from experiments.results.runs import Run
 
 _SHARES = (0.05, 0.95)  # quantiles between which most updates lie
-_BAR, _MEAN = look.COLORS[5], look.COLORS[1]
+_BAR, _MEAN = palette.COLORS[5], palette.COLORS[1]
 
 
 def draw(run: Run, *, theory: Any = None, title: str = "") -> Figure:
@@ -23,7 +23,7 @@ def draw(run: Run, *, theory: Any = None, title: str = "") -> Figure:
     return of_traces(run.traces, tables.of_arms(run, theory), title)
 
 
-@look.STYLED
+@sheets.STYLED
 def of_traces(
     traces: Mapping[str, dj.cluster.Trace],
     theory: Mapping[str, float] | None = None,
@@ -40,7 +40,7 @@ def of_traces(
         patches.Patch(color=_BAR, label="9 of 10 updates"),
         Line2D([], [], color=_MEAN, marker="o", ls="", label="mean"),
     ]
-    figure, axis, labels, expected, head = look.rows(
+    figure, axis, labels, expected, head = sheets.rows(
         title or "How long does an update take?", traces, handles, theory, height=0.26
     )
     shown = [
@@ -48,12 +48,12 @@ def of_traces(
         for row, (arm, trace) in enumerate(traces.items())
         for seconds in _plot(axis, row, trace, expected[arm])
     ]
-    look.beside(axis, -0.8, head)
+    sheets.beside(axis, -0.8, head)
     axis.set_yticks(range(len(labels)), labels)
     axis.set_ylim(len(labels) - 0.5, -0.8)
     if len(shown) > 1 and 0 < 100 * min(shown) < max(shown):
         axis.set_xscale("log")
-        look.log_ticks(axis.xaxis, shown)
+        scales.log_ticks(axis.xaxis, shown)
     else:
         axis.set_xlim(left=0.0)
     axis.set_xlabel("time since the update before (simulated s)")
@@ -73,7 +73,7 @@ def _plot(
         axis.plot(mean, row, color=_MEAN, marker="o")
         shown = [float(low), float(high), mean]
     if math.isfinite(expected):
-        axis.plot(expected, row, ms=8, **look.THEORY)
+        axis.plot(expected, row, ms=8, **palette.THEORY)
         shown.append(expected)
-    look.beside(axis, row, look.mean_and_theory(mean, expected))
+    sheets.beside(axis, row, sheets.mean_and_theory(mean, expected))
     return shown

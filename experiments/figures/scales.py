@@ -1,0 +1,158 @@
+"""The scales of a panel: ticks, logarithms, labels, and what is not on the scale."""
+
+import math
+import numbers
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from matplotlib import transforms
+from matplotlib.axes import Axes
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+)
+
+from experiments.figures import palette
+
+
+def delay_ticks(axis: Any, delays: Sequence[float], position: Any) -> None:
+    """Ticks at the delays that were run, as many as there is room for."""
+    shown: list[float] = []
+    least = min((delay for delay in delays if delay > 0), default=1.0)
+    powers = [d for d in delays if d == 0 or math.log2(d).is_integer()]
+    for delay in powers if len(delays) > 8 and len(powers) > 3 else delays:
+        near = (*shown[-1:], delay)
+        octaves = [math.log2(2 * value / least + 1) for value in near]
+        if not shown or octaves[1] - octaves[0] > 0.5:
+            shown.append(delay)
+    axis.set_major_locator(FixedLocator([position(delay) for delay in shown]))
+    axis.set_minor_locator(NullLocator())
+    axis.set_ticklabels([f"{delay:g}" for delay in shown])
+
+
+def y_label(axis: Axes, text: str) -> None:
+    """A label, in two lines where it is longer than a panel is high."""
+    axis.set_ylabel(textwrap.fill(text, 22 if len(text) > 24 else 24))
+
+
+def log_if_wide(axis: Any, values: Iterable[float], factor: float = 10.0) -> bool:
+    """A logarithmic axis for values that span more than a factor.
+
+    Args:
+        axis: an `XAxis` or `YAxis`.
+        values: that it shows.
+        factor: beyond which it is logarithmic.
+    """
+    finite = [float(value) for value in values if math.isfinite(value)]
+    if not finite or not 0 < factor * min(finite) < max(finite):
+        return False
+    (axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale)("log")
+    log_ticks(axis, finite)
+    return True
+
+
+def crowds(column: str) -> float:
+    """The factor from which on a metric is shown on a logarithmic axis."""
+    return 4.0 if column.endswith("error") else 10.0
+
+
+class Positions(NamedTuple):
+    """Where the values of an axis stand: numbers at themselves, names in a row."""
+
+    values: list[Any]  # in order
+    numeric: bool
+
+    def of(self, values: Iterable[Any]) -> list[float]:
+        """Their places."""
+        if self.numeric:
+            return [float(value) for value in values]
+        return [float(self.values.index(value)) for value in values]
+
+
+def positions(values: Iterable[Any]) -> Positions:
+    """Numbers ascending; names in the order of the run."""
+    found = list(dict.fromkeys(values))
+    numeric = all(
+        isinstance(value, numbers.Real) and not isinstance(value, bool)
+        for value in found
+    )
+    return Positions(sorted(found) if numeric else found, numeric)
+
+
+def x_axis(axes: Sequence[Axes], places: Positions, label: str) -> None:
+    """Scale, ticks and label: octaves from 0 on where numbers are wide apart."""
+    for axis in axes:
+        axis.set_xlabel(label)
+        if not places.numeric:
+            long = max(map(len, map(str, places.values))) * len(places.values) > 40
+            axis.set_xticks(
+                range(len(places.values)),
+                [str(value) for value in places.values],
+                **({"rotation": 25, "ha": "right"} if long else {}),
+            )
+            axis.set_xlim(-0.5, len(places.values) - 0.5)
+            continue
+        positive = [value for value in places.values if value > 0]
+        if not positive or min(places.values) < 0 or positive[-1] < 6 * positive[0]:
+            axis.xaxis.set_major_locator(MaxNLocator(5))
+            continue
+        if places.values[0] == 0:
+            # half of the linear range, in octaves: 0 stands as far from the first value
+            # as twice the first value does
+            axis.set_xscale("symlog", base=2, linthresh=positive[0], linscale=0.5)
+            left = -0.2 * positive[0]
+        else:
+            axis.set_xscale("log", base=2)
+            left = positive[0] / 1.2
+        axis.set_xlim(left, 1.15 * positive[-1])
+        delay_ticks(axis.xaxis, places.values, lambda value: value)
+
+
+def gutter(
+    axis: Axes, marks: Sequence[tuple[Sequence[float], palette.Style]], what: str
+) -> None:
+    """A strip above the scale with a cross for each value that is not on it.
+
+    Args:
+        axis: that shares its horizontal scale with the strip.
+        marks: places and style of the crosses, a row of the strip each.
+        what: happened to them.
+    """
+    marks = [(places, style) for places, style in marks if len(places)]
+    if not marks:
+        return
+    # in inches: as a share of the panel, the layout of the sheet would not settle
+    inches = axis.get_figure(root=True).dpi_scale_trans
+    above = inches + transforms.ScaledTranslation(0, 1, axis.transAxes)
+    place = transforms.blended_transform_factory(axis.transAxes, above)
+    height = 0.05 + 0.11 * len(marks)
+    strip = axis.inset_axes((0, 0.05, 1, height), transform=place, sharex=axis)
+    for row, (places, style) in enumerate(marks):
+        strip.plot(places, [row] * len(places), "x", color=style.color, mew=1.8, ms=5)
+    strip.set_ylim(len(marks) - 0.4, -0.6)
+    strip.set_facecolor("0.94")
+    strip.spines[:].set_visible(False)
+    strip.tick_params(axis="x", which="both", bottom=False, labelbottom=False)
+    first = axis.get_subplotspec().is_first_col()
+    strip.set_yticks([(len(marks) - 1) / 2] if first else [], [what] if first else [])
+    strip.tick_params(axis="y", length=0)
+
+
+def log_ticks(axis: Any, values: Iterable[float]) -> None:
+    """Labels 1, 2 and 5 times powers of ten, or the powers alone where these are many.
+
+    Args:
+        axis: an `XAxis` or `YAxis`, already logarithmic.
+        values: that it spans.
+    """
+    positive = [value for value in values if 0 < value < math.inf]
+    few = not positive or max(positive) < 200 * min(positive)
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(LogLocator(subs=range(2, 10)))
+    axis.set_minor_formatter(NullFormatter())

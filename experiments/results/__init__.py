@@ -1,0 +1,1 @@
+"""Says what a run found: its tables, files, and what claims measure in them."""

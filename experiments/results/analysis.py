@@ -1,0 +1,242 @@
+"""Questions to the tables of a run: which step is best, and how sure is a mean."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+
+def derived(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with errors and the generalization gap beside accuracies and losses."""
+    new = {}
+    for part in ("train", "test"):
+        if f"{part}_accuracy" in frame:
+            new[f"{part}_error"] = 1.0 - frame[f"{part}_accuracy"]
+    if {"test_loss", "train_loss"} <= {*frame}:
+        new["gap"] = frame["test_loss"] - frame["train_loss"]
+    return frame.assign(**new)
+
+
+def settings(frame: pd.DataFrame) -> list[str]:
+    """The columns that say what was trained: labels and axes, left of the seed."""
+    columns = list(frame)
+    return columns[: columns.index("seed")] if "seed" in columns else columns
+
+
+def told_by(frame: pd.DataFrame) -> list[str]:
+    """The columns that it takes to tell the rows of settings apart, and to name each.
+
+    Columns of one value are left out, and from the right those that follow from others.
+
+    Example:
+        >>> rows = [("adam", 1, 8), ("adam", 2, 4), ("adam", 4, 2)]
+        >>> told_by(pd.DataFrame(rows, columns=["optimizer", "workers", "batch_size"]))
+        ['workers']
+    """
+    columns = [name for name in frame if frame[name].nunique(dropna=False) > 1]
+    distinct = len(frame[columns].drop_duplicates())
+    for name in reversed(columns):
+        rest = [other for other in columns if other != name]
+        enough = rest and len(frame[rest].drop_duplicates()) == distinct
+        if enough and not frame[rest].isna().all(axis=1).any():
+            columns = rest
+    return columns
+
+
+def label(values: Mapping[Hashable, Any]) -> str:
+    """Settings as the name of a series; an absent one (None, nan) is left out.
+
+    Example:
+        >>> label({"protocol": "k_sync", "K": 4.0, "bound": None, "clipped": True})
+        'k_sync, K=4, clipped'
+        >>> label({"law": "none"}), label({"law": None})
+        ('no law', 'plain')
+    """
+    parts = []
+    for name, value in values.items():
+        name = "step" if name == "learning_rate" else str(name).replace("_", " ")
+        if isinstance(value, (bool, np.bool_)):
+            parts.append(name if value else f"not {name}")
+        elif isinstance(value, str):
+            parts.append(f"no {name}" if value == "none" else value.removesuffix("()"))
+        elif not pd.isna(value):
+            parts.append(f"{name}={value:g}")
+    return ", ".join(parts) or "plain"
+
+
+def best(
+    frame: pd.DataFrame,
+    over: str | Sequence[str],
+    *,
+    by: str = "train_loss",
+    series: Sequence[str] | None = None,
+    largest: bool = False,
+    tuning: pd.DataFrame | None = None,
+) -> pd.DataFrame:
+    """The rows at the best value of some axes: one value for all seeds of a series.
+
+    Best is the value with the smallest mean of `by` over the seeds that choose. A
+    diverged cell counts as worst, and so does a seed without a row.
+
+    Args:
+        frame: results, a row a cell and seed.
+        over: the axes that are tuned.
+        by: the metric that decides.
+        series: the columns that tell series apart; by default all labels and axes but
+            `over`.
+        largest: whether the largest `by` is best.
+        tuning: results of other seeds, which choose; None: the rows of `frame`
+            themselves do, which flatters the best of many values.
+
+    Returns:
+        Rows of `frame`, as they are, series by series.
+
+    Example:
+        >>> rows = [(0.1, 0, 3.0), (0.1, 1, 2.0), (0.3, 0, 2.0), (0.3, 1, 2.0)]
+        >>> frame = pd.DataFrame(rows, columns=["learning_rate", "seed", "train_loss"])
+        >>> best(frame, "learning_rate").values.tolist()
+        [[0.3, 0.0, 2.0], [0.3, 1.0, 2.0]]
+        >>> other = frame.assign(seed=7, train_loss=[1.0, 1.0, 2.0, 2.0])
+        >>> best(frame, "learning_rate", tuning=other).values.tolist()
+        [[0.1, 0.0, 3.0], [0.1, 1.0, 2.0]]
+    """
+    axes = [over] if isinstance(over, str) else list(over)
+    if series is None:
+        series = [name for name in settings(frame) if name not in axes]
+    cells = frame[[*series, *axes]].drop_duplicates()
+    judged = frame if tuning is None else tuning.merge(cells, on=[*cells])
+    score = judged[by] * (-1.0 if largest else 1.0)
+    if "diverged" in judged:
+        score = score.where(judged["diverged"] == 0, np.inf)
+    scored = judged.assign(**{by: score.fillna(np.inf)})
+    chosen = []
+    for _, group in grouped(scored, series):
+        each = group.groupby(axes, dropna=False, sort=False)[by].agg(["mean", "size"])
+        whole = each["size"] == group["seed"].nunique()
+        value = each.index[each["mean"].where(whole, np.inf).argmin()]
+        row = dict(zip(axes, value if len(axes) > 1 else (value,), strict=True))
+        chosen.append(group[series].iloc[[0]].assign(**row))
+    return pd.concat(chosen).merge(frame)[[*frame]] if chosen else frame
+
+
+def grouped(frame: pd.DataFrame, by: Sequence[str]) -> Any:
+    """Pairs (key, rows) in the order of the table; one where there is nothing by."""
+    if not by:
+        return [((), frame)]
+    return frame.groupby(list(by), dropna=False, sort=False)
+
+
+def spread(
+    frame: pd.DataFrame,
+    metric: str,
+    series: Sequence[str],
+    *,
+    level: float = 0.95,
+    draws: int = 2000,
+) -> pd.DataFrame:
+    """Mean over seeds of a metric for each series, with a bootstrap interval.
+
+    Seeds are drawn with replacement, the same draws for all series, so that
+    differences between series are paired.
+
+    Args:
+        frame: results, a row a series and seed.
+        metric: the column.
+        series: the columns that tell series apart.
+        level: of the interval.
+        draws: of the bootstrap.
+
+    Returns:
+        One row a series: `mean`, `low`, `high` and `seeds`.
+    """
+    rng = np.random.default_rng(0)
+    seeds = np.sort(frame["seed"].unique())
+    drawn = rng.integers(len(seeds), size=(draws, len(seeds)))
+    tails = 50 * (1 - level), 50 * (1 + level)
+    rows = []
+    for key, group in grouped(frame, series):
+        values = group.groupby("seed")[metric].mean().reindex(seeds).to_numpy(float)
+        row = dict(zip(series, key, strict=True)) | {
+            **dict.fromkeys(("mean", "low", "high"), np.nan),
+            "seeds": int(np.isfinite(values).sum()),
+        }
+        if not np.isnan(values).all():
+            of_draw = values[drawn]
+            of_draw = of_draw[~np.isnan(of_draw).all(axis=1)]
+            low, high = np.percentile(
+                np.nanmean(of_draw, axis=1), tails, method="nearest"
+            )
+            row |= {"mean": np.nanmean(values), "low": low, "high": high}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
+    """The rows whose columns have these values; a tuple is any of them.
+
+    Numbers count as equal in float32.
+
+    Raises:
+        KeyError: if there is no such column.
+
+    Example:
+        >>> frame = pd.DataFrame({"delay": [0, 1, 2], "law": ["a", "b", "b"]})
+        >>> where(frame, delay=(0, 2), law="b").delay.tolist()
+        [2]
+    """
+    for name, value in values.items():
+        among = value if isinstance(value, (tuple, list)) else (value,)
+        equal = [_equal(frame[name], own) for own in among]
+        frame = frame[np.any(equal, axis=0)]
+    return frame
+
+
+def _equal(column: pd.Series, value: Any) -> np.ndarray:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        numbers = pd.to_numeric(column, errors="coerce").to_numpy(float)
+        return np.isclose(numbers, value, rtol=1e-6, atol=0)
+    return (column == value).to_numpy()
+
+
+def time_to(
+    curves: pd.DataFrame,
+    metric: str,
+    value: float,
+    *,
+    along: str = "seconds",
+    largest: bool = False,
+) -> pd.Series:
+    """When each cell and seed first reaches a value of a metric, by interpolation.
+
+    Args:
+        curves: the curves, a row an evaluation.
+        metric: the column that is to reach `value`.
+        value: from above; from below with `largest`.
+        along: "seconds", "update" or "examples".
+        largest: whether more is better.
+
+    Returns:
+        float64, indexed by labels, axes and seed; inf where it is not reached.
+    """
+    names = [*settings(curves), "seed"]
+    sign = -1.0 if largest else 1.0
+
+    def reached(curve):
+        gap = sign * (curve[metric].to_numpy() - value)
+        when = curve[along].to_numpy()
+        hits = np.flatnonzero(gap <= 0)
+        if not len(hits):
+            return np.inf
+        at = hits[0]
+        if at == 0 or not np.isfinite(gap[at - 1]):
+            return float(when[at])
+        share = gap[at - 1] / (gap[at - 1] - gap[at])
+        return float(when[at - 1] + share * (when[at] - when[at - 1]))
+
+    return pd.Series(
+        {
+            key: reached(curve.sort_values(along))
+            for key, curve in grouped(curves, names)
+        }
+    ).rename_axis(names)

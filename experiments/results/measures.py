@@ -1,0 +1,109 @@
+"""What claims measure: numbers of a run's tables."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.results import analysis
+from experiments.results.choice import TimeTo
+from experiments.results.tables import Found
+
+Measure = Callable[[Found], float]
+
+
+def tuned(metric: str, **where: Any) -> Measure:
+    """The mean over seeds of a metric, at the best value of the tuned axes.
+
+    Args:
+        metric: a column of the results; a tuned axis means its best value.
+        **where: which settings, {label or axis: value}.
+    """
+    return lambda found: _mean(_best(found, where), metric)
+
+
+def kept(metric: str, *, best_at: Mapping[str, Any], **where: Any) -> Measure:
+    """The same at the values that are best for other settings, `best_at`."""
+
+    def measure(found):
+        axes = [axis for axis in found.choice.axes if axis in found.results]
+        reference = _best(found, best_at)[["seed", *axes]]
+        return _mean(_those(found, where).merge(reference, on=["seed", *axes]), metric)
+
+    return measure
+
+
+def mean(metric: str, **where: Any) -> Measure:
+    """The mean of a metric over all cells and seeds of some settings."""
+    return lambda found: _mean(_those(found, where), metric)
+
+
+def largest_stable(over: str, **where: Any) -> Measure:
+    """The largest value such that no seed diverges at it or at a smaller one; or nan.
+
+    A diverged cell ends above the loss that it began with, or is not finite.
+    """
+
+    def measure(found):
+        diverged = _those(found, where).groupby(over)["diverged"].max().sort_index()
+        stable = diverged.index[diverged.cummax() == 0]
+        return float(stable.max()) if len(stable) else np.nan
+
+    return measure
+
+
+def seconds_to(
+    metric: str, value: float, *, along: str = "seconds", **where: Any
+) -> Measure:
+    """The mean over seeds of the simulated seconds until a metric falls to a value.
+
+    At the best value of the tuned axes, as the experiment chooses it; inf where some
+    seed never gets there. `along` is the column of the curves that has the seconds.
+    """
+    time = TimeTo(metric, value, along)
+
+    def measure(found):
+        rows = time.of(_best(found, where), _chosen(found.curves, where))
+        return _mean(rows, time.name)
+
+    return measure
+
+
+def ratio(above: Measure, below: Measure) -> Measure:
+    """One number over another."""
+    return lambda found: above(found) / below(found)
+
+
+def difference(this: Measure, other: Measure) -> Measure:
+    """One number less another."""
+    return lambda found: this(found) - other(found)
+
+
+def _chosen(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
+    chosen = analysis.where(frame, **where)
+    if chosen.empty:
+        raise ValueError(f"no row has {dict(where)}")
+    return chosen
+
+
+def _best(found: Found, where: Mapping[str, Any]) -> pd.DataFrame:
+    curves = _chosen(found.curves, where) if len(found.curves) else found.curves
+    return found.choice.best(_those(found, where), curves)
+
+
+def _those(found: Found, where: Mapping[str, Any]) -> pd.DataFrame:
+    return analysis.derived(_chosen(found.results, where))
+
+
+def _mean(rows: pd.DataFrame, metric: str) -> float:
+    """The mean of all rows; nan where one diverged and the metric is of its model."""
+    fact = metric in _FACTS or metric in analysis.settings(rows)
+    if not fact and "diverged" in rows and rows["diverged"].any():
+        return np.nan
+    return float(rows[metric].mean())
+
+
+_FACTS = ("seconds", "updates", "examples", "dropped", "dropped_in_row", "diverged")
+_FACTS += ("staleness_mean", "staleness_p99", "staleness_max")
+"""What does not depend on the model."""

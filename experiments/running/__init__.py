@@ -1,0 +1,1 @@
+"""Runs a program of an experiment: compiled, fed, watched and saved."""

@@ -1,0 +1,122 @@
+"""What a program costs, known before it runs."""
+
+import math
+import os
+import time
+from typing import Any, NamedTuple
+
+import jax
+
+import delayjax as dj
+from experiments.running import execution
+from experiments.running.trainer import Trainer
+
+
+class Costs(NamedTuple):
+    """What a program costs, known before it runs."""
+
+    cells: int
+    parameters: int  # of one cell
+    history_bytes: int  # of all cells
+    state_bytes: int  # of all cells; what a checkpoint holds
+    flops: float  # of one update of all cells
+    peak_bytes: int  # of one chunk, estimated by the compiler
+    compile_seconds: float
+
+    def __str__(self):
+        mib = 2**20
+        return (
+            f"{self.cells} cells, compiled in {self.compile_seconds:.1f} s\n"
+            f"  parameters of a cell   {self.parameters:,}\n"
+            f"  history, all cells     {self.history_bytes / mib:,.1f} MiB\n"
+            f"  checkpoint             {self.state_bytes / mib:,.1f} MiB\n"
+            f"  FLOPs of an update     {self.flops:.3g}\n"
+            f"  estimated peak memory  {self.peak_bytes / mib:,.1f} MiB"
+        )
+
+
+def state_bytes(trainer: Trainer) -> tuple[int, int]:
+    """Bytes of a program's state, and of the histories in it."""
+    state = execution.held(trainer.shapes())
+    return bytes_of(state), bytes_of(rings(state))
+
+
+def rings(tree: Any) -> list[dj.ring.Ring | dj.ring.Calendar]:
+    """The histories in a state."""
+
+    def is_history(node):
+        return isinstance(node, (dj.ring.Ring, dj.ring.Calendar))
+
+    nodes = jax.tree.leaves(tree, is_leaf=is_history)
+    return [node for node in nodes if is_history(node)]
+
+
+def device_bytes(shapes: Any) -> int:
+    """Bytes in the memory of one device, of shapes with shardings."""
+    return sum(
+        math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
+        for x in jax.tree.leaves(shapes)
+        if x.sharding.memory_kind in (None, "device")
+    )
+
+
+def check_memory(trainer: Trainer) -> None:
+    """Refuses a program that cannot fit, before anything is allocated.
+
+    Raises:
+        ValueError: with the sizes and the remedies.
+    """
+    program = trainer.program
+    state = execution.held(trainer.shapes())
+    total, history = device_bytes(state), device_bytes(rings(state))
+    stats = jax.local_devices()[0].memory_stats() or {}
+    memory = stats.get("bytes_limit")
+    if memory is None:  # CPUs: those that take part have the host's together
+        host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        memory = host // len(state.step.sharding.addressable_devices)
+    # the gradients of an update along a trace are taken at once
+    at_once = max((trace.max_gradients for trace in program.rule.traces), default=0)
+    needed = total + at_once * device_bytes(state.model)
+    if needed > memory:
+        raise ValueError(
+            f"The state of {program.name} needs {needed / 2**30:.1f} GiB on a device,"
+            f" of which {history / 2**30:.1f} GiB are histories; the device has"
+            f" {memory / 2**30:.1f} GiB. Shorten the history (`max_delay`, or a"
+            " protocol that refuses old gradients), keep it in bfloat16"
+            " (`history=dj.ring.cast(jnp.bfloat16)`), or train fewer cells at once"
+            " (--shard)."
+        )
+
+
+def costs(trainer: Trainer) -> Costs:
+    """Compiles a program and reads its costs off, without running it."""
+    state = trainer.shapes()
+    chunk, count = trainer.given_shapes()
+    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), chunk)
+    started = time.perf_counter()
+    compiled = trainer.run_chunk.lower(state, chunk, count).compile()
+    seconds = time.perf_counter() - started
+    memory = compiled.memory_analysis()
+    flops = trainer.step.lower(state, one).compile().cost_analysis()["flops"]
+    state = execution.held(state)
+    seeds, cells = state.diverged_step.shape
+    total, history = state_bytes(trainer)
+    return Costs(
+        cells=seeds * cells,
+        parameters=sum(
+            math.prod(x.shape[2:]) for x in jax.tree.leaves(state.model.params)
+        ),
+        history_bytes=history,
+        state_bytes=total,
+        flops=flops,
+        peak_bytes=memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        - memory.alias_size_in_bytes
+        + memory.temp_size_in_bytes,
+        compile_seconds=seconds,
+    )
+
+
+def bytes_of(tree: Any) -> int:
+    """Bytes of the leaves of a tree, arrays or shapes."""
+    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))

@@ -1,0 +1,52 @@
+"""What is measured of models while they train."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from experiments.training.rules import Model
+
+
+@functools.lru_cache(maxsize=8)  # programs of one task share one compiled function
+def evaluator(task: Any, measure: tuple) -> Callable[[Model], dict[str, jax.Array]]:
+    """The metrics of models [seeds, cells, ...]."""
+
+    def of_one(model):
+        metrics = task.evaluate(*(model if task.has_state else model[:1]))
+        for name, value in measure:
+            if name in metrics:
+                raise ValueError(
+                    f"`measure` has the metric {name!r}, which the task's `evaluate`"
+                    " returns already: choose another name."
+                )
+            metrics = metrics | {name: value(model, task)}
+        for name, value in metrics.items():
+            if jnp.shape(value) != ():
+                raise ValueError(
+                    f"`evaluate` and `measure` must return scalars, got {name!r} of"
+                    f" shape {jnp.shape(value)}."
+                )
+        return metrics
+
+    @jax.jit
+    def of_all(model):
+        shape = jax.tree.leaves(model)[0].shape[:2]
+        # a few cells at a time: a grid's activations on a whole data set are large
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), model)
+        metrics = jax.lax.map(of_one, flat, batch_size=8)
+        return jax.tree.map(lambda x: x.reshape(shape), metrics)
+
+    return of_all
+
+
+def gradient_norm(model: Model, task: Any) -> jax.Array:
+    """A metric: the norm of the gradient of all training data's loss."""
+
+    def loss(params):
+        return task.evaluate(params, *(model[1:] * task.has_state))["train_loss"]
+
+    return optax.tree.norm(jax.grad(loss)(model.params))

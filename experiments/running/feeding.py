@@ -1,0 +1,94 @@
+"""What the updates of a program are given: drawn on the host, a chunk at a time."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.running import placing
+from experiments.running.execution import Execution
+from experiments.training.rules import Rule
+
+_CHUNK_BYTES = 2**26  # of batches that are on their way to the device at once
+
+
+class Feed:
+    """Draws what updates are given, and brings it to the devices.
+
+    Attributes:
+        chunk: the most updates that are drawn at once.
+    """
+
+    def __init__(self, rule: Rule, executed: Execution):
+        self._rule, self._executed = rule, executed
+        leaves = jax.tree.leaves(self.one)
+        size = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+        self.chunk = _chunk(rule.evaluate_every, size)
+
+    @functools.cached_property
+    def one(self) -> Any:
+        """The shapes of what one update is given, of all workers; one is drawn for."""
+        axes = self._rule.worker_axes
+
+        def of_all(leaf):
+            shape = leaf.shape[1:]
+            if axes:
+                shape = *axes.values(), *shape[1:]
+            return jax.ShapeDtypeStruct(shape, leaf.dtype)
+
+        return jax.tree.map(of_all, self._rule.given(0, 1, np.arange(1)))
+
+    def given(self, start: int, stop: int) -> Any:
+        """What updates start .. stop - 1 are given; padded to a whole chunk."""
+        axes = self._rule.worker_axes
+        own = placing.own(self._executed.fed, axes)
+        rows = self._rule.given(start, stop, own)
+        _check_shapes(rows, self.one, (stop - start,), axes)
+        more = self.chunk - (stop - start)
+        if more > 0:
+            rows = jax.tree.map(lambda x: np.r_[x, np.repeat(x[-1:], more, 0)], rows)
+        return self._executed.place(rows)
+
+    def shapes(self) -> Any:
+        """The shapes of a chunk, and of the number of updates in it, with shardings."""
+        executed = self._executed
+
+        def of_chunk(leaf):
+            shape = self.chunk, *leaf.shape
+            return jax.ShapeDtypeStruct(shape, leaf.dtype, sharding=executed.fed)
+
+        count = jax.ShapeDtypeStruct((), jnp.int32, sharding=executed.everywhere)
+        return jax.tree.map(of_chunk, self.one), count
+
+    def batch(self, step: int) -> Any:
+        """What one update is given; of several workers the first."""
+        first = np.arange(1) if self._rule.worker_axes else None
+        return self._rule.given(step, step + 1, first)
+
+
+def _check_shapes(rows: Any, one: Any, updates: tuple[int], axes: Any) -> None:
+    """Checks what a chunk is given: another shape would be compiled, and trained on.
+
+    Args:
+        rows: of the chunk, [updates, ...], of several workers [updates, own, ...].
+        one: the shapes of one update of all workers, [*axes, ...].
+        updates: of the chunk.
+        axes: of the workers.
+    """
+    first = 2 if axes else 1
+    for leaf, like in zip(jax.tree.leaves(rows), jax.tree.leaves(one), strict=True):
+        found, expected = leaf.shape, like.shape[len(axes) :]
+        if found[:1] != updates or found[first:] != expected:
+            raise ValueError(
+                "The task's `batches` must return arrays of one shape at all updates,"
+                f" got {found[first:]} for {found[0]} updates, and {expected} at first"
+                f" (asked for {updates[0]} updates)."
+            )
+
+
+def _chunk(evaluate_every: int, bytes_of_one: int) -> int:
+    """The longest scan whose batches fit; it divides `evaluate_every`."""
+    most = max(1, min(evaluate_every, _CHUNK_BYTES // max(1, bytes_of_one)))
+    return next(n for n in range(most, 0, -1) if evaluate_every % n == 0)

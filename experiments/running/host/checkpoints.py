@@ -1,0 +1,210 @@
+"""Checkpoints of one program, through Orbax."""
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from etils import epath
+
+from experiments.running.host import processes
+from experiments.running.host.progress import log
+
+_BESIDE = 2**16  # bytes of metadata
+_FULL = (
+    "the disk of {} is full: make room, and the same command goes on from the last"
+    " checkpoint."
+)
+
+
+class OtherRunError(ValueError):
+    """A checkpoint that this config cannot go on from."""
+
+
+class Checkpoints:
+    """Saves and restores a program's state; a broken newest one is passed over.
+
+    A state is written while the program trains on: `save` returns before. Its buffers
+    may then be donated. On a GPU or a TPU Orbax has copied them to the host; on a CPU
+    Orbax keeps them, and the next chunk gets new buffers. In several processes each
+    writes and reads its own part, and all call every method.
+    """
+
+    def __init__(
+        self, directory: epath.PathLike, *, kept: int, held: Callable[[Any], Any]
+    ):
+        """Opens the folder, creating it.
+
+        Args:
+            directory: of this program's checkpoints alone; gs:// too.
+            kept: how many of the newest are kept.
+            held: a state -> what has its `step`, the number of updates done.
+        """
+        self._directory = epath.Path(directory).resolve()
+        self._held = held
+        self._manager = ocp.CheckpointManager(
+            self._directory,
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=kept, create=True, enable_async_checkpointing=True
+            ),
+            item_names=("state",),
+        )
+        # The manager's own reading has barriers inside, at which the others would stand
+        # where one process alone cannot read its part.
+        self._state = ocp.StandardCheckpointHandler()
+
+    def save(self, state: Any) -> None:
+        """Begins to write a state under its own step; waits for the one before.
+
+        Raises:
+            OSError: if the disk is full, or was as the state before was written; the
+                checkpoints before are whole.
+        """
+        self._check_room(state)
+        with self._one_line_if_full():
+            self._manager.save(
+                int(self._held(state).step),
+                args=ocp.args.Composite(state=ocp.args.StandardSave(state)),
+            )
+
+    def wait(self) -> None:
+        """Waits until what has been saved is on the disk.
+
+        Raises:
+            OSError: as `save`.
+        """
+        with self._one_line_if_full():
+            self._manager.wait_until_finished()
+
+    def restore(self, like: Any) -> Any:
+        """The newest state that can be read, or None.
+
+        Args:
+            like: its shapes, with the shardings that it is to have.
+
+        Raises:
+            OtherRunError: if its leaves are not the leaves of `like`. Nothing is moved
+                then.
+        """
+        self.wait()
+        for step in sorted(self._manager.all_steps(), reverse=True):
+            path = self._directory / str(step)
+            state = failed = None
+            try:
+                self._check(path, like)
+                state = self._state.restore(
+                    path / "state", args=ocp.args.StandardRestore(like)
+                )
+            except (jax.errors.JaxRuntimeError, MemoryError):
+                raise  # of this machine, not of the checkpoint
+            except Exception as error:
+                failed = error
+            is_other = isinstance(failed, OtherRunError)
+            broken, other = processes.any_of(failed is not None, is_other)
+            if is_other:
+                raise failed
+            if other:
+                raise OtherRunError(
+                    f"The checkpoint {path} is of another state: another process names"
+                    " the leaves that differ. Run it as it was, or choose another"
+                    " --workdir."
+                )
+            if not broken:
+                return state
+            self._pass_over(path, failed)
+        return None
+
+    def close(self) -> None:
+        """Waits, and releases the folder; raises as `wait`."""
+        self.wait()
+        self._manager.close()
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        """Closes; not where JAX failed: it would wait for a process that is gone."""
+        if kind is None or not issubclass(kind, jax.errors.JaxRuntimeError):
+            self.close()
+
+    @contextlib.contextmanager
+    def _one_line_if_full(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # a quota, which the disk's free room does not show
+            if "No space left" in str(error) or "quota" in str(error):
+                raise OSError(_FULL.format(self._directory)) from error
+            raise
+
+    def _check_room(self, state: Any) -> None:
+        """Refuses to write where there is no room; failing midway is many lines."""
+        if "://" in str(self._directory):
+            return
+        shards = (shard for x in jax.tree.leaves(state) for shard in _shards(x))
+        needed = sum(shard.data.nbytes for shard in shards)
+        is_full = shutil.disk_usage(self._directory).free < needed + _BESIDE
+        # all or none: the others would wait in Orbax for a process that has raised
+        if any(processes.any_of(is_full)):
+            raise OSError(_FULL.format(self._directory))
+
+    def _check(self, path: epath.Path, like: Any) -> None:
+        """Refuses a checkpoint whose leaves differ from `like`."""
+        there = _leaves(self._state.metadata(path / "state").tree)
+        here = _leaves(ocp.tree.serialize_tree(like, keep_empty_nodes=True))
+        differing = [
+            f"{name} is {there.get(name, 'absent')} there, {here.get(name, 'absent')}"
+            " now"
+            for name in (*here, *(name for name in there if name not in here))
+            if there.get(name) != here.get(name)
+        ]
+        if differing:
+            shown, more = differing[:3], len(differing) - 3
+            raise OtherRunError(
+                f"The checkpoint {path} is of another state:"
+                f" {'; '.join(shown)}{f'; and {more} more' * (more > 0)}. The config,"
+                " the data, a flag of JAX or the code have changed since (run.json"
+                " says what ran): run it as it was, or choose another --workdir."
+            )
+
+    def _pass_over(self, path: epath.Path, error: Exception | None) -> None:
+        """Reports a checkpoint that cannot be read and sets it aside."""
+        reason = "another process cannot read its part"
+        if error is not None:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:80]} ..."
+        log.warning(
+            f"The checkpoint of step {path.name} in {self._directory} cannot be read"
+            f" ({reason}). It is set aside, and the one before it is used."
+        )
+        aside = self._directory.parent / f"{self._directory.name}-broken-{path.name}"
+        if processes.is_first():
+            if aside.exists():
+                aside.rmtree()
+            path.rename(aside)
+        processes.wait(f"{aside.name} is set aside")
+        self._manager.reload()
+
+
+def _shards(leaf: Any) -> list[Any]:
+    """The parts of an array that this process writes."""
+    return [part for part in leaf.addressable_shards if part.replica_id == 0]
+
+
+def _leaves(tree: Any) -> dict[str, str]:
+    """Name, dtype and shape of every leaf, as in params.w: float32[2, 3]."""
+
+    def as_written(leaf):
+        """A key's words; Orbax reads them as a key again."""
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jax.eval_shape(jax.random.key_data, leaf)
+        return leaf
+
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): (
+            f"{leaf.dtype}[{', '.join(map(str, leaf.shape))}]"
+        )
+        for path, leaf in jax.tree_util.tree_leaves_with_path(
+            jax.tree.map(as_written, tree)
+        )
+    }

@@ -1,0 +1,190 @@
+"""A live bar on a terminal, plain log lines elsewhere."""
+
+import contextlib
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from absl import logging as absl_logging
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from experiments.running.host import compile_clock
+
+_SECONDS_BETWEEN_LINES = 5.0
+
+log = logging.getLogger("experiments")
+"""The run's own lines."""
+
+
+def start_log(*, quiet: bool = False) -> None:
+    """Sends the run's lines to stderr, and only the warnings of its libraries."""
+    absl_logging.set_verbosity(absl_logging.WARNING)
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    log.handlers = [handler]
+    log.setLevel(logging.WARNING if quiet else logging.INFO)
+    log.propagate = False
+
+
+class Lines:
+    """Says now and then how far some work is: nothing, where it is short."""
+
+    def __init__(self, text: str):
+        """Begins now; `text` has a %d for each number that is said."""
+        self._text, self._last = text, time.monotonic()
+
+    def say(self, *numbers: int) -> None:
+        """Writes a line, where the one before or the beginning is 5 s ago."""
+        if time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
+            self._last = time.monotonic()
+            log.info(self._text, *numbers)
+
+
+class Bars:
+    """The programs of a run, one after the other: which one, and the time left.
+
+    What is left of a program takes as long as what is done of it did. A later program
+    takes its price, at the seconds that a unit of price has taken so far, and as long
+    to compile as the programs before took on average.
+    """
+
+    def __init__(self, updates: Sequence[int], prices: Sequence[float]):
+        """Takes how many updates each program has, and what its updates cost.
+
+        Args:
+            updates: of each program.
+            prices: of all updates of each program, in one unit; only ratios count.
+        """
+        self._updates, self._prices = list(updates), list(prices)
+        self._number = self._trained = 0
+        self._paid = self._worked = self._compiled = 0.0  # of those trained before
+
+    @contextlib.contextmanager
+    def of(self, name: str) -> Iterator["Bar"]:
+        """The bar of the next program."""
+        number, total = self._number, len(self._updates)
+        self._number += 1
+        title = f"{number + 1} of {total}: {name}" if total > 1 else name
+        compiled, began = compile_clock.seconds(), time.monotonic()
+        updates, price = self._updates[number], self._prices[number]
+
+        def seconds_left(start, step, worked):
+            """After updates `start` to `step`, which took so long."""
+            done = max(step - start, 1)
+            left = worked / done * (updates - step)
+            paid = self._paid + price * done / updates
+            of_price = (self._worked + worked) / max(paid, 1e-9)
+            spent = self._compiled + compile_clock.seconds() - compiled
+            of_later = self._prices[self._number :]
+            to_compile = spent / (self._trained + 1) * len(of_later)
+            return left + of_price * sum(of_later) + to_compile
+
+        bar = Bar(title, updates, seconds_left)
+        try:
+            yield bar
+        finally:
+            bar.close()
+            if bar.start < updates:
+                spent = compile_clock.seconds() - compiled
+                self._trained += 1
+                self._compiled += spent
+                self._worked += time.monotonic() - began - spent
+                self._paid += price * (updates - bar.start) / updates
+
+
+class Bar:
+    """Updates, loss, speed and time left of one program."""
+
+    def __init__(
+        self, name: str, updates: int, left: Callable[[int, int, float], float]
+    ):
+        """Shows that the program is compiled; `left` says how long the run takes."""
+        self._name, self._updates, self._left = name, updates, left
+        self.start = updates
+        self._began = compile_clock.working()
+        self._last_line = time.monotonic()
+        self._bar = None
+        if sys.stderr.isatty() and log.level <= logging.INFO:
+            self._bar = Progress(
+                TextColumn("{task.fields[numbers]}"),
+                BarColumn(bar_width=None),
+                TaskProgressColumn(),
+                console=Console(stderr=True),
+                expand=True,
+            )
+            self._task = self._bar.add_task(
+                name, total=updates, numbers=fitted(name, "compiling")
+            )
+            self._bar.start()
+        else:
+            log.info("%s: compiling", name)
+
+    def begin(self, start: int) -> None:
+        """Training begins behind update `start`, as soon as its step is compiled."""
+        self.start, self._began = start, compile_clock.working()
+        if self._bar is not None:
+            self._bar.update(self._task, completed=start)
+        elif start < self._updates:
+            log.info("%s: updates %d to %d", self._name, start, self._updates)
+
+    def update(self, row: dict[str, Any], ended: float) -> None:
+        """Shows the numbers of a chunk that `ended` then, on `compiling.working`."""
+        step, loss = row["step"], row["train_loss"]
+        # of the chunk's batches, and of several cells and seeds the median
+        several = sum(map(len, row["losses"])) > 1
+        shown = f"{'median ' * several}batch loss "
+        shown += "-" if loss is None else f"{loss:.3g}"
+        if row["not_finite"]:
+            shown += f", {row['not_finite']} not finite"
+        numbers = [shown, f"{row['updates_per_second']:.3g}/s"]
+        if "tokens_per_second" in row:
+            numbers.append(f"{row['tokens_per_second']:.3g} tokens/s")
+        if "mfu" in row:
+            numbers.append(f"MFU {row['mfu']:.1%}")
+        left = self._left(self.start, step, ended - self._began)
+        numbers.append(f"{_duration(left)} left")
+        if self._bar is not None:
+            self._bar.update(
+                self._task, completed=step, numbers=fitted(self._name, *numbers)
+            )
+            return
+        now = time.monotonic()
+        if now - self._last_line < _SECONDS_BETWEEN_LINES and step < self._updates:
+            return
+        self._last_line = now
+        said = ", ".join(numbers)
+        log.info("%s: update %d/%d, %s", self._name, step, self._updates, said)
+
+    def close(self) -> None:
+        """Leaves the terminal as it was."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def fitted(name: str, *numbers: str) -> str:
+    """A line that leaves room for a bar in 80 columns; the first and the last stay.
+
+    Example:
+        >>> fitted("adam", "batch loss 2.3", "12/s", "MFU 40.0%", "1 h 3 min left")
+        'adam: batch loss 2.3, 12/s, MFU 40.0%, 1 h 3 min left'
+        >>> long = "batch loss 2.3", "12/s", "8.19e+04 tokens/s", "59 s left"
+        >>> len(fitted("a" * 30, *long))
+        60
+    """
+    while len(numbers) > 2 and len(", ".join(numbers)) > 48:
+        numbers = numbers[:1] + numbers[2:]
+    said = ", ".join(numbers)
+    room = max(60 - len(said) - 2, 2)
+    short = name if len(name) <= room else f"{name[: room - 1]}…"
+    return f"{short}: {said}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

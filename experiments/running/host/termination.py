@@ -1,0 +1,64 @@
+"""SIGTERM and Ctrl-C: a run stops between two chunks, or at once if it compiles."""
+
+import os
+import signal
+import threading
+from types import FrameType
+
+from experiments.running.host import joining
+from experiments.running.host.progress import log
+
+
+class Termination:
+    """Notes SIGTERM and SIGINT while a program trains, so that its state is saved.
+
+    Before the first chunk there is nothing to save: SIGTERM then ends the process at
+    once. XLA may compile for minutes, and Python runs no signal handler in that time. A
+    thread that reads the signals' numbers from a pipe does run.
+
+    Attributes:
+        requested: the signal that arrived, as "SIGTERM"; "" if none.
+        trains: to be set once something is lost where the process ends.
+    """
+
+    requested = ""
+    trains = False
+
+    def __enter__(self) -> "Termination":
+        """Takes the signals over; in the main thread alone."""
+        self._previous = {
+            number: signal.signal(number, self._note)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        numbers, self._arrived = os.pipe()
+        os.set_blocking(self._arrived, False)
+        self._previous_arrived = signal.set_wakeup_fd(self._arrived)
+        self._thread = threading.Thread(target=self._hear, args=[numbers], daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Gives the signals back."""
+        signal.set_wakeup_fd(self._previous_arrived)
+        os.close(self._arrived)
+        self._thread.join()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        del frame
+        if self.requested:  # asked twice: now
+            raise KeyboardInterrupt
+        self.requested = signal.Signals(signum).name
+
+    def _hear(self, numbers: int) -> None:
+        """Reads the signals' numbers, each a byte, until none can arrive."""
+        with os.fdopen(numbers, "rb", buffering=0) as arrived:
+            while number := arrived.read(1):
+                if number[0] == signal.SIGTERM and not self.trains:
+                    log.warning(
+                        "stopped by SIGTERM before the first update, most often while"
+                        " compiling; nothing was lost. The same command goes on from"
+                        " the last checkpoint."
+                    )
+                    joining.end_at_once(143)  # as a shell reports SIGTERM

@@ -1,0 +1,146 @@
+"""Trains one program from chunk to chunk, and says, saves and stops on the way."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.running import execution
+from experiments.running.host import compile_clock, processes
+from experiments.running.host.termination import Termination
+from experiments.running.trainer import Trainer
+
+_CHECKPOINT_SECONDS = 30.0  # from one to the next, where nothing else is asked
+
+
+class InterruptionError(Exception):
+    """SIGTERM or Ctrl-C arrived; the state of the last chunk has been saved.
+
+    Attributes:
+        by_hand: whether it was Ctrl-C, in one of the processes.
+    """
+
+    def __init__(self, message: str, *, by_hand: bool):
+        super().__init__(message)
+        self.by_hand = by_hand
+
+
+class DivergenceError(Exception):
+    """A single run met a loss that is not finite."""
+
+
+def run(
+    trainer: Trainer,
+    state: Any,
+    *,
+    save: Callable[[Any], None],
+    report: Callable[..., None],
+    wait: Callable[[], None] = lambda: None,
+    checkpoint_every: int | None = None,
+    profile: tuple[range, str] = (range(0), ""),
+    alone: bool = True,
+) -> Any:
+    """Trains one program from `state` to its last update.
+
+    A chunk's numbers are reported while the next one runs; those up to a checkpoint
+    before it is saved.
+
+    Args:
+        trainer: the program's functions.
+        state: where to begin; donated.
+        save: called with the state when a checkpoint is due, at the end and when asked
+            to stop. May go on writing after it returns: what it needs of the state's
+            buffers must have been copied.
+        report: called once a chunk with the step, the chunk's numbers and the counters
+            so far, both on the host, the seconds it took without compiling, the metrics
+            of an evaluation, or None, and when all that ended, on `compiling.working`.
+        wait: called after the last `save`, until that is written.
+        checkpoint_every: updates; None for every 30 s. Checkpoints stand between two
+            chunks.
+        profile: updates whose chunks are profiled, and the folder for JAX's traces.
+        alone: whether the run has no other program.
+
+    Returns:
+        The final state.
+
+    Raises:
+        InterruptionError: after SIGTERM or SIGINT, once the state is saved.
+        DivergenceError: if the only cell there is meets a loss that is not finite.
+    """
+    rule = trainer.program.rule
+    updates, length = rule.updates, trainer.chunk
+    start = int(execution.held(state).step)
+    single = alone and execution.held(state).diverged_step.size == 1
+    if start >= updates:
+        return state
+
+    def given(start):
+        return trainer.given(start, min(start + length, updates))
+
+    unreported: list[tuple] = []  # the chunk before, while the next one runs
+
+    def report_all():
+        while unreported:
+            report(*unreported.pop())
+
+    following, saved = given(start), time.monotonic()
+    with Termination() as termination:
+        while start < updates:
+            stop = min(start + length, updates)
+            with _profiled(*profile, start, stop):
+                started = compile_clock.working()
+                count = np.int32(stop - start)
+                state, chunk = trainer.run_chunk(state, following, count)
+                termination.trains = True  # it is compiled, and has begun
+                # the host works meanwhile: on the numbers before, on the next batches
+                report_all()
+                if stop < updates:
+                    following = given(stop)
+                chunk, counted = jax.device_get(trainer.summary(state, chunk))
+                chunk = jax.tree.map(lambda x, n=count: x[:n], chunk)
+                seconds = compile_clock.working() - started
+            evaluates = stop % rule.evaluate_every == 0 or stop == updates
+            metrics = jax.device_get(trainer.evaluate(state)) if evaluates else None
+            ended = compile_clock.working()
+            unreported.append((stop, chunk, counted, seconds, metrics, ended))
+            if single and counted.diverged_step.item() >= 0:
+                report_all()
+                raise DivergenceError(
+                    f"the loss was not finite at update {counted.diverged_step.item()}"
+                    f" (in updates {start} to {stop}); what came before is recorded."
+                    " Lower the learning rate or the delay."
+                )
+            waited = time.monotonic() - saved
+            due, stopped = processes.any_of(
+                waited > _CHECKPOINT_SECONDS, bool(termination.requested)
+            )
+            if checkpoint_every is not None:
+                due = stop // checkpoint_every > start // checkpoint_every
+            start, ends = stop, stopped or stop == updates
+            if due or ends:
+                report_all()
+                save(state)
+                saved = time.monotonic()
+            if ends:
+                wait()
+                _end_if_asked(termination.requested, stop)
+    return state
+
+
+def _end_if_asked(signal: str, stop: int) -> None:
+    """Ends the run where one of the processes got a signal, saved after this update."""
+    asked, by_hand = processes.any_of(bool(signal), signal == "SIGINT")
+    if asked:
+        name = signal or "a signal to another process"
+        raise InterruptionError(
+            f"stopped by {name}, saved at update {stop}", by_hand=by_hand
+        )
+
+
+def _profiled(wanted: range, folder: str, start: int, stop: int) -> Any:
+    if start < wanted.stop and stop > wanted.start:
+        return jax.profiler.trace(folder)
+    return contextlib.nullcontext()

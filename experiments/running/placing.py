@@ -1,0 +1,49 @@
+"""Which workers a process feeds, and how what it feeds them comes to the devices."""
+
+import math
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from experiments.running.meshes import Axes
+
+
+def own(fed: jax.sharding.Sharding, axes: Axes) -> np.ndarray:
+    """The workers that this process feeds, in order: all where they are simulated.
+
+    Args:
+        fed: the sharding of the arrays of a chunk.
+        axes: of all workers.
+    """
+    numbers = _numbers(axes)
+    if isinstance(fed, NamedSharding):  # however their examples are divided
+        fed = NamedSharding(fed.mesh, P(*fed.spec[: 1 + numbers.ndim]))
+    parts = fed.addressable_devices_indices_map((1, *numbers.shape)).values()
+    return np.unique(np.concatenate([np.ravel(numbers[part[1:]]) for part in parts]))
+
+
+def _numbers(axes: Axes) -> np.ndarray:
+    """The workers' numbers, by their places along the axes."""
+    return np.arange(math.prod(axes.values())).reshape(tuple(axes.values()))
+
+
+def divided(axes: Axes, leaf: np.ndarray) -> np.ndarray:
+    """[chunk, workers, ...] with all of the workers' axes; of one worker, as it is."""
+    if not axes:
+        return leaf
+    return leaf.reshape(leaf.shape[0], *axes.values(), *leaf.shape[2:])
+
+
+def placed(leaf: np.ndarray, fed: NamedSharding, axes: Axes) -> jax.Array:
+    """[chunk, own workers, ...] of each process as [chunk, *axes, ...] of all."""
+    here, numbers = own(fed, axes), _numbers(axes)
+    first = 1 + numbers.ndim  # dimension behind the workers'
+
+    def of_device(part):
+        workers = np.searchsorted(here, numbers[part[1:first]])
+        return leaf[:, workers][(slice(None),) * first + part[first:]]
+
+    shape = leaf.shape[0], *numbers.shape, *leaf.shape[2:]
+    return jax.make_array_from_callback(shape, fed, of_device)

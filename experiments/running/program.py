@@ -1,0 +1,129 @@
+"""A program: cells of an experiment's grid that share one compiled step."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import delayjax as dj
+from experiments.tasks.task import Task
+from experiments.training.rules import Rule
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Program:
+    """Cells that share one compiled step.
+
+    Attributes:
+        name: for files and progress.
+        columns: what is the same in all of its cells: labels, and axes that are not
+            traced.
+        axes: {traced axis: its value in each cell}, all of one length.
+        static: the axes among the columns.
+        task: what is minimized.
+        rule: how.
+        seeds: of the replicates.
+        names: {axis: {value: how tables show it}} of the axes whose values have names.
+        takes: the axes that its task and its training can have.
+    """
+
+    name: str
+    columns: Mapping[str, Any]
+    static: Mapping[str, Any]
+    axes: Mapping[str, Sequence[Any]]
+    task: Task
+    rule: Rule
+    seeds: tuple[int, ...]
+    names: Mapping[str, Mapping[Any, str]] = dataclasses.field(default_factory=dict)
+    takes: tuple[str, ...] = ()
+
+    @property
+    def cells(self) -> dict[str, jax.Array]:
+        """{traced axis: float32 or int32 [cells]}; one cell has no axis."""
+        return {axis: column(values) for axis, values in self.axes.items()}
+
+    @property
+    def size(self) -> int:
+        """How many cells there are."""
+        return len(next(iter(self.axes.values()), (None,)))
+
+    def settings(self) -> list[dict[str, Any]]:
+        """The columns of each cell, as the experiment gives them."""
+        shown = {key: label(v) for key, v in named(self.columns, self.names).items()}
+        rows = zip(*self.axes.values(), strict=True) if self.axes else [()]
+        cells = [dict(zip(self.axes, row, strict=True)) for row in rows]
+        return [shown | named(cell, self.names) for cell in cells]
+
+    def record(self) -> dict[str, Any]:
+        """What the records of a run say of it."""
+        return {
+            "name": self.name,
+            "cells": self.settings(),
+            "updates": self.rule.updates,
+            "facts": dict(self.task.facts),
+            "batch": self.task.examples,
+        }
+
+
+def sharded(programs: Sequence[Program], part: int, parts: int) -> list[Program]:
+    """Every `parts`-th cell, from number `part` on, counting through all programs."""
+    own, first = [], 0
+    for program in programs:
+        chosen = [c for c in range(program.size) if (first + c) % parts == part]
+        first += program.size
+        if len(chosen) == program.size:
+            own.append(program)
+        elif chosen:
+            axes = {a: [v[c] for c in chosen] for a, v in program.axes.items()}
+            own.append(dataclasses.replace(program, axes=axes))
+    return own
+
+
+def setting_names(programs: Sequence[Program]) -> list[str]:
+    """The columns that say what was trained: labels and axes of all programs."""
+    return list(dict.fromkeys(name for p in programs for name in p.settings()[0]))
+
+
+def first_traces(
+    programs: Sequence[Program],
+) -> dict[str, tuple[dict[str, Any], dj.cluster.Trace]]:
+    """What the cluster of each arm does under the first seed, and the arm's labels.
+
+    Returns:
+        {program: (labels, trace)}, of the first program of each arm with a cluster.
+    """
+    found: dict[str, tuple[dict[str, Any], dj.cluster.Trace]] = {}
+    for program in programs:
+        columns = {k: v for k, v in program.columns.items() if k not in program.static}
+        labels = {name: label(value) for name, value in columns.items()}
+        if program.rule.traces and all(labels != own for own, _ in found.values()):
+            found[program.name] = labels, program.rule.traces[0]
+    return found
+
+
+def named(
+    values: Mapping[str, Any], names: Mapping[str, Mapping[Any, str]]
+) -> dict[str, Any]:
+    """Values of axes, by their names where they have some."""
+    return {
+        axis: names[axis][value] if axis in names else value
+        for axis, value in values.items()
+    }
+
+
+def label(value: Any) -> Any:
+    """How a value of an axis is written in a table."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, (int, float, str, bool)):
+        return value
+    return getattr(value, "__name__", None) or str(value)
+
+
+def column(values: Sequence[Any]) -> jax.Array:
+    """Values of an axis as it is traced: int32 where all are whole, else float32."""
+    whole = all(isinstance(value, (int, np.integer)) for value in values)
+    return jnp.asarray(values, jnp.int32 if whole else jnp.float32)

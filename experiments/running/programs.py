@@ -1,0 +1,193 @@
+"""The cells of an experiment's grid, as programs: one compiled step each."""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.running import tracing
+from experiments.running.program import Program, label, named
+from experiments.tasks.task import Task
+from experiments.training.axis_values import is_number
+from experiments.training.experiment import Arm, Experiment
+from experiments.training.rules import Plan, arguments
+
+
+def programs(experiment: Experiment, *, devices: int | None = None) -> list[Program]:
+    """The programs of an experiment, in the order of its arms and static axes.
+
+    Args:
+        experiment: any.
+        devices: how many there are to train on; None for those that JAX sees.
+
+    Raises:
+        ValueError: if an axis is no argument of the functions, an argument has no axis,
+            two cells have the same columns, or batches have another shape than
+            `Task.batches` says.
+    """
+    plan = Plan(
+        experiment.seed_numbers + experiment.tuning_seed_numbers,
+        experiment.updates,
+        experiment.seconds,
+        experiment.examples,
+        experiment.evaluate_every,
+        experiment.evaluations,
+        devices,
+    )
+    made: list[Program] = []
+    tasks: dict[Any, Task] = {}
+    for arm in experiment.all_arms:
+        own = plan
+        if arm.seconds is not None:
+            own = plan._replace(updates=None, seconds=arm.seconds, examples=None)
+        made += _of_arm(experiment, arm, own, tasks)
+    for axis in experiment.grid:
+        if experiment.arms and all(axis not in program.takes for program in made):
+            known = dict.fromkeys(name for program in made for name in program.takes)
+            raise ValueError(
+                f"`grid` has the axis {axis!r}, which no arm takes: they take"
+                f" {', '.join(known) or 'none'}."
+            )
+    _check_distinct(made)
+    names: dict[str, int] = {}
+    unique = []
+    for program in made:
+        seen = names[program.name] = names.get(program.name, 0) + 1
+        name = program.name if seen == 1 else f"{program.name}-{seen}"
+        unique.append(dataclasses.replace(program, name=name))
+    return unique
+
+
+def _of_arm(
+    experiment: Experiment, arm: Arm, plan: Plan, tasks: dict[Any, Task]
+) -> list[Program]:
+    given = {**experiment.grid, **arm.grid}
+    names = {
+        axis: {value: name for name, value in values.items()}
+        for axis, values in given.items()
+        if isinstance(values, Mapping)
+    }
+    grid = {axis: tuple(names.get(axis, values)) for axis, values in given.items()}
+    task = arm.task or experiment.task
+    of_task = {} if isinstance(task, Task) else arguments(task)
+    of_training = arm.training.arguments()
+    known = {**of_training, **of_task}
+    _check_axes(experiment, arm, grid, known)
+    made = []
+    declared = {*experiment.static, *of_task}
+    for chosen in _products({a: v for a, v in grid.items() if a in of_task}):
+        key = id(task), tuple(chosen.items())
+        if key not in tasks:
+            tasks[key] = task if isinstance(task, Task) else task(**chosen)
+            _check_batches(tasks[key])
+        rule = arm.training.rule(tasks[key], plan)
+        own = {axis: v for axis, v in grid.items() if axis in of_training}
+        traced = tracing.traced_axes(tasks[key], rule, own, declared)
+        tracing.check_values(tasks[key], rule, own, traced)
+        rest = {axis: values for axis, values in own.items() if axis not in traced}
+        for static in _products(rest):
+            rows = list(itertools.product(*(own[axis] for axis in traced)))
+            axes = dict(zip(traced, map(list, zip(*rows, strict=True)), strict=True))
+            columns = {**arm.labels, **chosen, **static}
+            made.append(
+                Program(
+                    name=_name(named(columns, names), grid),
+                    columns=columns,
+                    axes=axes,
+                    task=tasks[key],
+                    rule=rule,
+                    seeds=plan.seeds,
+                    static={**chosen, **static},
+                    names=names,
+                    takes=tuple(known),
+                )
+            )
+    return made
+
+
+def _check_axes(
+    experiment: Experiment, arm: Arm, grid: Mapping[str, Any], known: Mapping[str, bool]
+) -> None:
+    """Checks that the axes are those that the task and the training of an arm take.
+
+    Args:
+        experiment: any.
+        arm: one of its arms.
+        grid: the axes of both.
+        known: {argument of the functions: whether it must be given}.
+    """
+    # an arm need not take all axes of the experiment
+    own = arm.grid if experiment.arms else grid
+    unknown = [axis for axis in own if axis not in known]
+    if unknown:
+        raise ValueError(
+            f"`grid` has the axis {unknown[0]!r}, which neither the task nor the"
+            f" training takes: they take {', '.join(known) or 'none'}."
+        )
+    missing = [axis for axis, needed in known.items() if needed and axis not in grid]
+    if missing:
+        raise ValueError(
+            f"The task or the training takes {missing[0]!r}, which is no axis of"
+            f" `grid`: add it, {missing[0]}=(value,) for one."
+        )
+    for name in arm.labels:
+        if name in grid:
+            raise ValueError(
+                f"`arms` have the label {name!r}, which is an axis of `grid` too: name"
+                " one of them otherwise."
+            )
+
+
+def _check_distinct(programs: Sequence[Program]) -> None:
+    """Refuses cells that no column tells apart: tables would mix them."""
+    seen: set[frozenset[Any]] = set()
+    for program in programs:
+        for cell in program.settings():
+            key = frozenset((name, repr(value)) for name, value in cell.items())
+            if key in seen:
+                shown = ", ".join(f"{name}={value}" for name, value in cell.items())
+                raise ValueError(
+                    f"`arms` or `grid` make two cells with the same columns"
+                    f" ({shown or 'none'}): give the arms different labels, or the"
+                    " values of an axis names, as in grid={'law': {'none': f}}."
+                )
+            seen.add(key)
+
+
+def _check_batches(task: Task) -> None:
+    """Checks the first axes of batches: an update would train on a single row."""
+    part, rows, of = (), (), "a batch for each update"
+    if task.examples is not None:  # the last example, and none behind it
+        part, rows = (slice(task.examples - 1, task.examples + 1),), (1,)
+        of += f", of `examples={task.examples}`"
+    for updates in (1, 2):
+        drawn = jax.tree.leaves(task.batches(0, 0, updates, *part))
+        shape = updates, *rows
+        wrong = [np.shape(x) for x in drawn if np.shape(x)[: len(shape)] != shape]
+        if wrong or not drawn:
+            given = ", ".join(map(str, (0, 0, updates, *part)))
+            raise ValueError(
+                f"The task's `batches`({given}) must return arrays of shape"
+                f" [{', '.join(map(str, shape))}, ...], {of}, got"
+                f" {', '.join(map(str, wrong)) or 'no array'}."
+            )
+
+
+def _products(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    return [
+        dict(zip(grid, values, strict=True))
+        for values in itertools.product(*grid.values())
+    ]
+
+
+def _name(columns: Mapping[str, Any], grid: Mapping[str, Any]) -> str:
+    parts = []
+    for key, value in columns.items():
+        shown = f"{label(value):g}" if isinstance(value, float) else str(label(value))
+        parts.append(f"{key}={shown}" if key in grid or is_number(value) else shown)
+    slug = re.sub(r"[^\w.=+-]+", "_", "-".join(parts)).strip("_-")
+    return slug[:100] or "all"

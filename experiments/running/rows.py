@@ -1,0 +1,152 @@
+"""The numbers of a program as rows of plain values, for its records."""
+
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from experiments.running import throughput
+from experiments.running.cells import Chunk
+from experiments.running.counters import Counters
+from experiments.running.program import Program
+from experiments.training.rules import Rule
+
+
+class Rows:
+    """The rows of one program."""
+
+    def __init__(self, program: Program):
+        """Takes the program, and looks how much work an example of it is."""
+        self._program, self._rule = program, program.rule
+        self._work = throughput.of(program)
+
+    def first(self, evaluation: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """The row of update 0, which no chunk led to."""
+        return self._at(0, {}, evaluation)
+
+    def of_chunk(
+        self,
+        step: int,
+        chunk: Chunk,
+        counters: Counters,
+        seconds: float,
+        evaluation: Mapping[str, np.ndarray] | None,
+    ) -> dict[str, Any]:
+        """The row of the chunk that led to an update.
+
+        Args:
+            step: the update.
+            chunk: what the chunk reported.
+            counters: what the state has counted.
+            seconds: that it took.
+            evaluation: {metric: [seeds, cells]} after it, if there was one.
+        """
+        rule, live = self._rule, counters.diverged_step < 0
+        there = np.isfinite(chunk.loss)
+        with np.errstate(over="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a mean of none is nan
+            losses = np.nanmean(np.where(there, chunk.loss, np.nan), axis=0)
+        examples = rule.examples(step) - rule.examples(step - len(chunk.loss))
+        examples = float(examples.sum() * self._program.size)
+        row = {
+            "train_loss": _number(np.median(losses[live])) if live.any() else None,
+            "not_finite": int((~live).sum()),
+            **staleness_summary(counters.staleness_counts.sum((0, 1))),
+            "dropped": float(dropped_share(rule, counters, step).mean()),
+            "dropped_in_row": int(counters.dropped_in_row.max()),
+            "updates_per_second": len(chunk.loss) / seconds,
+            **self._work.rates(examples / seconds),
+            "losses": _numbers(losses),
+        }
+        return self._at(step, row, evaluation)
+
+    def results(
+        self,
+        counters: Counters,
+        initial: Mapping[str, np.ndarray],
+        final: Mapping[str, np.ndarray],
+    ) -> list[dict[str, Any]]:
+        """The rows for results.csv, one a seed and cell.
+
+        A cell has diverged if its loss was not finite at some update, or if its
+        training loss ends above where it began.
+
+        Args:
+            counters: what the last state has counted.
+            initial: {metric: [seeds, cells]} before the first update.
+            final: the same after the last one.
+        """
+        rule, rows = self._rule, []
+        dropped = dropped_share(rule, counters, rule.updates)
+        for s, seed in enumerate(self._program.seeds):
+            for c, setting in enumerate(self._program.settings()):
+                stopped = int(counters.diverged_step[s, c])
+                done = rule.updates if stopped < 0 else stopped
+                counts = counters.staleness_counts[s, c]
+                worse = not final["train_loss"][s, c] <= initial["train_loss"][s, c]
+                row = setting | {
+                    "seed": seed,
+                    "updates": done,
+                    "examples": int(rule.examples(done)[s]),
+                    "diverged": int(stopped >= 0 or worse),
+                    "diverged_update": stopped,
+                    **{name: float(values[s, c]) for name, values in final.items()},
+                    **staleness_summary(counts),
+                    "dropped": float(dropped[s, c]),
+                    "dropped_in_row": int(counters.dropped_in_row[s, c]),
+                }
+                if rule.seconds is not None:
+                    row["seconds"] = float(rule.seconds(done)[s])
+                rows.append(row)
+        return rows
+
+    def _at(
+        self,
+        step: int,
+        row: Mapping[str, Any],
+        evaluation: Mapping[str, np.ndarray] | None,
+    ) -> dict[str, Any]:
+        """A row with the clocks and the evaluation."""
+        rule = self._rule
+        row = {"program": self._program.name, "step": step, **row}
+        if rule.seconds is not None:
+            row["seconds"] = rule.seconds(step).tolist()
+        row["examples"] = rule.examples(step).tolist()
+        if evaluation is not None:
+            row["evaluation"] = {k: _numbers(v) for k, v in evaluation.items()}
+        return row
+
+
+def staleness_summary(counts: np.ndarray) -> dict[str, float]:
+    """Mean, 99th percentile and maximum of staleness from counts [depth + 1]."""
+    total = counts.sum()
+    if total == 0:
+        return {"staleness_mean": 0.0, "staleness_p99": 0, "staleness_max": 0}
+    ages = np.arange(len(counts))
+    return {
+        "staleness_mean": float(ages @ counts / total),
+        "staleness_p99": int(np.searchsorted(np.cumsum(counts), 0.99 * total)),
+        "staleness_max": int(ages[counts > 0].max()),
+    }
+
+
+def dropped_share(rule: Rule, counters: Counters, step: int) -> np.ndarray:
+    """Gradients refused until an update, a share of all that arrived [seeds, cells].
+
+    What a cluster's server refuses never gets to the rules of the optimizer.
+    """
+    by_server = 0.0 if rule.dropped is None else rule.dropped(step)[:, None]
+    by_rules = counters.dropped / np.maximum(counters.arrived, 1)
+    return by_server + (1.0 - by_server) * by_rules
+
+
+def _number(value: Any) -> float | None:
+    """JSON has no NaN."""
+    return float(value) if math.isfinite(value) else None
+
+
+def _numbers(table: Any) -> list[list[float | None]]:
+    """A table without NaN, [seeds][cells]."""
+    return [[_number(value) for value in row] for row in np.asarray(table)]

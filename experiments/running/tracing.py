@@ -1,0 +1,133 @@
+"""Which axes of a grid can be traced, and whether their values can be."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.running.failures import naming
+from experiments.running.program import column, label
+from experiments.tasks.task import Task
+from experiments.training.axis_values import is_number
+from experiments.training.rules import Rule, begun
+
+_OF_AN_INDEX = jax.errors.NonConcreteBooleanIndexError
+_NEEDS_A_NUMBER = (TypeError, ValueError, AttributeError, _OF_AN_INDEX)
+"""What a function raises of a tracer where it needs a number.
+
+Most are JAX's own errors, TypeErrors but for one; Optax and a user's functions check
+types in words of theirs. Any other error is a mistake in these functions.
+"""
+
+Grid = Mapping[str, Sequence[Any]]
+
+
+def traced_axes(task: Task, rule: Rule, grid: Grid, declared: set[str]) -> list[str]:
+    """The axes that can be traced: the functions work with an unknown number there.
+
+    Args:
+        task: what is minimized.
+        rule: how.
+        grid: the axes that the training takes.
+        declared: axes that are not to be traced.
+
+    Raises:
+        ValueError: if the functions fail, whatever is traced.
+    """
+    trace = _trace(task, rule, grid)
+
+    def works(axes):
+        try:
+            trace(axes)
+        except _NEEDS_A_NUMBER:
+            return False
+        return True
+
+    numbers = [axis for axis, values in grid.items() if all(map(is_number, values))]
+    candidates = [axis for axis in numbers if axis not in declared]
+    with naming("The training", {a: label(own[0]) for a, own in grid.items()}):
+        if works(candidates):
+            return candidates
+        alone = [axis for axis in candidates if works([axis])]
+        while alone and not works(alone):
+            alone.pop()
+        if not alone:
+            trace([])  # not for the tracers: what is wrong is said before any work
+    return alone
+
+
+def check_values(task: Task, rule: Rule, grid: Grid, traced: Sequence[str]) -> None:
+    """Checks that training can begin with the least and the largest of traced values.
+
+    In the program the value is unknown: what cannot be would be trained in silence on
+    something else, such as a delay beyond `max_delay`. Most functions allow a range of
+    numbers, whose ends suffice: each takes a trace.
+
+    Raises:
+        ValueError: if it cannot.
+    """
+    key = jax.random.key(0)
+    model = jax.eval_shape(lambda: begun(task, key))
+    columns = {axis: column(grid[axis]) for axis in traced}
+    first = {axis: values[0] for axis, values in (dict(grid) | columns).items()}
+    for axis in traced:
+        order = np.argsort(np.asarray(columns[axis]))
+        for i in dict.fromkeys((int(order[0]), int(order[-1]))):
+            hyper = first | {axis: columns[axis][i]}
+
+            def begin(model, hyper=hyper):
+                return rule.init(key, hyper, model)
+
+            try:
+                jax.eval_shape(_over_workers(begin, rule), model)
+            except (ValueError, TypeError) as error:
+                raise ValueError(
+                    f"`grid[{axis!r}]` must not have {grid[axis][i]!r}: {error}"
+                ) from error
+
+
+def _trace(task: Task, rule: Rule, grid: Grid) -> Callable[[Sequence[str]], None]:
+    """A function that traces an update, with unknown numbers on some axes."""
+    first = {axis: values[0] for axis, values in grid.items()}
+    given: list[Any] = []  # drawn once, and not before a trace asks for it
+
+    def step(cell):
+        key = jax.random.key(0)
+        hyper = {**first, **cell}
+        model, memory = rule.init(key, hyper, begun(task, key))
+        return rule.update(key, hyper, jnp.int32(0), model, memory, given[0])
+
+    def trace(axes):
+        if not given:
+            first_of = (0, 0, 0) if rule.workers > 1 else (0, 0)
+            rows = rule.given(0, 1)
+            given.append(jax.tree.map(lambda x: jnp.asarray(x[first_of]), rows))
+        cell = {axis: column(grid[axis])[0] for axis in axes}
+        try:
+            jax.eval_shape(_over_workers(step, rule), cell)
+        except NameError as error:
+            if error.name:  # no axis: a name of Python's
+                raise
+            raise ValueError(_no_such_axis(rule, error)) from error
+
+    return trace
+
+
+def _over_workers(function: Callable[..., Any], rule: Rule) -> Callable[..., Any]:
+    for name, size in rule.worker_axes.items():
+        function = jax.vmap(function, axis_name=name, axis_size=size, in_axes=None)
+    return function
+
+
+def _no_such_axis(rule: Rule, error: NameError) -> str:
+    there = "there is one worker, without an axis"
+    if rule.worker_axes:
+        axis = "axis" if len(rule.worker_axes) == 1 else "axes"
+        names = " and ".join(map(repr, rule.worker_axes))
+        there = f"its workers have the {axis} {names}"
+    return (
+        f"The training takes a mean over an axis that is not there: {there}. Set"
+        f" `axis_name` in exchange.mean(...) and its like. ({error})"
+    )

@@ -1,0 +1,172 @@
+"""The functions of one program, compiled when they are first called."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from experiments.running import counters, execution, sharing
+from experiments.running.cells import SHARED, Cells, Chunk
+from experiments.running.counters import Counters
+from experiments.running.evaluation import evaluator
+from experiments.running.feeding import Feed
+from experiments.running.program import Program
+from experiments.training.rules import Rule
+
+
+class Trainer:
+    """Trains and evaluates all cells of a program under all seeds.
+
+    A state is a `cells.State`; under several workers the `WorkerState` of one.
+
+    Attributes:
+        program: what is trained.
+        chunk: the most updates of one call of `run_chunk`.
+        run_chunk: (state, given, how many updates) -> (state, what a whole chunk would
+            report); compiled, and the state is donated.
+        step: (state, given) -> (state, report), one update; likewise.
+        shapes: of the state, with shardings: what a checkpoint becomes.
+        given: start, stop -> what a chunk is given, padded.
+        given_shapes: the shapes of what `run_chunk` takes beside the state.
+        batch: step -> what one update is given; of several workers the first.
+        summary: state, chunk -> what is reported, the same in every process.
+        counters: state -> its `Counters`, likewise.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        measure: Mapping[str, Callable[..., Any]] | None = None,
+        devices: Sequence[jax.Device] | None = None,
+    ):
+        """Builds the functions. Nothing is compiled yet.
+
+        Args:
+            program: what is trained.
+            measure: further metrics, {name: (model, task) -> float32 []}.
+            devices: to run on, or to compile for; None for all that there are.
+        """
+        self.program, self._measure = program, measure or {}
+        self._axes = program.rule.worker_axes
+        self._cells = Cells(program)
+        self._executed = execution.of(
+            self._axes,
+            on_devices=program.rule.devices,
+            step=self._cells.updated,
+            there=devices,
+            model=program.rule.devices_of_each,
+            specs=self._specs,
+        )
+        feed = Feed(program.rule, self._executed)
+        self.chunk, self._one, self.batch = feed.chunk, feed.one, feed.batch
+        self.given, self.given_shapes = feed.given, feed.shapes
+        self.shapes = functools.cache(self._shapes)
+        self.run_chunk = _in_chunks(self._executed, self.chunk)
+        self.step = jax.jit(self._executed.step, donate_argnums=0)
+        everywhere = self._executed.everywhere
+        self.summary = jax.jit(self._summary, out_shardings=everywhere)
+        self.counters = jax.jit(counters.of, out_shardings=everywhere)
+        self._evaluate = evaluator(program.task, tuple(self._measure.items()))
+        self._model = _evaluated_model(program.rule)
+        self._begin = jax.jit(
+            self._cells.begun,
+            out_shardings=self._executed.new_shardings(
+                lambda: jax.eval_shape(self._cells.begun)
+            ),
+            compiler_options=_quickly(),
+        )
+
+    def init(self) -> Any:
+        """The state before the first update."""
+        return self._hold(self._begin())
+
+    def evaluate(self, state: Any) -> dict[str, jax.Array]:
+        """The metrics of a state, [seeds, cells]."""
+        return self._evaluate(self._model(execution.held(state)))
+
+    def traced(self) -> dict[str, Any]:
+        """{name: a traced function}, of one device, whatever the devices."""
+        alone = execution.of(self._axes, on_devices=False, step=self._cells.updated)
+        held = jax.eval_shape(
+            lambda: alone.init(self._cells.begun(), self._one, SHARED)
+        )
+
+        def of_state(evaluate):
+            return lambda state: evaluate(self._model(execution.held(state)))
+
+        measured = {"evaluation": ()} | {
+            f"metric {name}": ((name, value),) for name, value in self._measure.items()
+        }
+        return {
+            "update": jax.make_jaxpr(alone.step)(held, self._one),
+            "start": jax.make_jaxpr(self._cells.begun)(),
+        } | {
+            name: jax.make_jaxpr(of_state(evaluator(self.program.task, own)))(held)
+            for name, own in measured.items()
+        }
+
+    def _shapes(self) -> Any:
+        made = jax.eval_shape(lambda: self._hold(self._cells.begun()))
+        return self._executed.shapes(made)
+
+    def _hold(self, state: Any) -> Any:
+        return self._executed.init(state, self._one, SHARED)
+
+    def _specs(self, state: Any) -> Any:
+        """How the devices of one worker share a state."""
+        rule = self.program.rule
+        own = rule.sharding or sharing.by_largest(rule.devices_of_each)
+        params = self._cells.one.model.params
+        return sharing.specs(state, params, rule.devices_of_each, own)
+
+    def _summary(self, state: Any, chunk: Chunk) -> tuple[Chunk, Counters]:
+        over_workers = tuple(range(1, 1 + len(self._axes)))
+        if over_workers:
+            chunk = chunk._replace(loss=chunk.loss.mean(over_workers))
+        return chunk, counters.of(state)
+
+
+def _in_chunks(executed: execution.Execution, chunk: int) -> Any:
+    """The compiled loop of up to `chunk` updates.
+
+    A scan, but of a length that is known when it runs: the last chunk of a run is
+    shorter, and would be compiled again.
+    """
+
+    @functools.partial(
+        jax.jit, donate_argnums=0, compiler_options=executed.options or None
+    )
+    def run_chunk(state, given, count):
+        def row(i):
+            return jax.tree.map(lambda x: x[i], given)
+
+        def one(i, carry):
+            state, reports = carry
+            state, report = executed.step(state, row(i))
+            put = jax.tree.map(lambda all_, x: all_.at[i].set(x), reports, report)
+            return state, put
+
+        _, report = jax.eval_shape(executed.step, state, row(0))
+        reports = jax.tree.map(lambda x: jnp.zeros((chunk, *x.shape), x.dtype), report)
+        return jax.lax.fori_loop(0, count, one, (state, reports))
+
+    return run_chunk
+
+
+def _evaluated_model(rule: Rule) -> Any:
+    """A state -> the models that are evaluated; compiled."""
+
+    @jax.jit
+    def model(state):
+        return rule.model(state.model, state.memory)
+
+    return model
+
+
+def _quickly() -> dict[str, Any] | None:
+    """For what runs once: to compile it well takes a CPU longer than to run it."""
+    cpu = jax.default_backend() == "cpu"
+    return {"xla_backend_optimization_level": 0} if cpu else None

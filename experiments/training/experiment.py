@@ -1,0 +1,239 @@
+"""An experiment as a value: what is trained, over which grid, and what must hold."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from experiments.tasks.task import Task
+from experiments.training import column_names
+from experiments.training.axis_values import check_axis, is_whole
+from experiments.training.gradients import as_training
+from experiments.training.rules import Training
+
+_MOST_SEEDS = 10_000
+_FIRST_TUNING_SEED = 1000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One of several ways to train that an experiment compares.
+
+    Attributes:
+        training: how.
+        labels: what tells the arm from the others: columns of the tables.
+        grid: axes of this arm alone, beside the experiment's.
+        task: in place of the experiment's.
+        seconds: of simulated time until it ends, in place of the experiment's end.
+    """
+
+    training: Training
+    labels: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    grid: Mapping[str, Sequence[Any] | Mapping[str, Any]] = dataclasses.field(
+        default_factory=dict
+    )
+    task: Task | Callable[..., Task] | None = None
+    seconds: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A question and the training that answers it. It knows no flags and no files.
+
+    A run ends after `updates`, after `seconds` of simulated time or after `examples`,
+    whichever is given. Give one of the three.
+
+    Attributes:
+        question: one sentence, the title of the report.
+        task: what is minimized; or a function of grid axes that makes it.
+        training: an Optax transformation, a function of grid axes that makes one, or
+            one of `along`, `replicas`, `on_devices`.
+        arms: several trainings to compare, in place of `training`: `Arm`s, or pairs
+            (labels, training).
+        grid: {axis: its values}, or {axis: {name: value}}, and tables show the names.
+            An axis is an argument of the functions above. Numbers are traced where the
+            functions allow it, so that all cells are one compiled program; every other
+            value is a program of its own.
+        static: axes that are never traced.
+        seeds: that are reported: how many (3 is the seeds 0, 1, 2), or which.
+        tuned: axes whose best value each series gets, in tables, figures and claims; a
+            series is what all other axes and labels tell apart.
+        tuned_by: the metric that says what is best, the smallest: a column of the
+            results, or a `figures.TimeTo`.
+        tuning_seeds: that choose the best value and are not reported: how many (3 is
+            the seeds 1000, 1001, 1002), or which. Without them `seeds` choose
+            themselves, which flatters the best of many values, and the report says so.
+        updates: of the parameters.
+        seconds: of simulated time; needs a training that takes time.
+        examples: in the gradients that were applied.
+        evaluate_every: updates from one evaluation to the next.
+        evaluations: how many there are in place of that, equally many updates apart.
+        measure: further metrics, {name: (model, task) -> float32 []}.
+        claims: what must hold of the results; see `claims.Claim`.
+        figures: objects with `name` and `draw(run)`; see `figures`.
+        tables: objects with `name`, `caption` and `of(run)`, which returns a frame; see
+            `figures.Table`.
+        notes: what was seen, for the report of an unchanged run.
+    """
+
+    question: str
+    task: Task | Callable[..., Task]
+    training: Training | Callable[..., Any] | None = None
+    arms: Sequence[Any] = ()
+    grid: Mapping[str, Sequence[Any] | Mapping[str, Any]] = dataclasses.field(
+        default_factory=dict
+    )
+    static: Sequence[str] = ()
+    seeds: int | Sequence[int] = 3
+    tuned: str | Sequence[str] = ()
+    tuned_by: Any = "train_loss"
+    tuning_seeds: int | Sequence[int] = ()
+    updates: int | None = None
+    seconds: float | None = None
+    examples: int | None = None
+    evaluate_every: int | None = None
+    evaluations: int = 20
+    measure: Mapping[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
+    claims: Sequence[Any] = ()
+    figures: Sequence[Any] = ()
+    tables: Sequence[Any] = ()
+    notes: str = ""
+
+    def __post_init__(self):
+        if (self.training is None) == (not self.arms):
+            raise ValueError("`Experiment` needs `training` or `arms`, and not both.")
+        self._check_end()
+        self._check_evaluations()
+        self._check_seeds()
+        self._check_columns()
+
+    def _check_end(self):
+        ends = [self.updates, self.seconds, self.examples]
+        if sum(end is not None for end in ends) != 1:
+            raise ValueError(
+                "`Experiment` needs one of `updates`, `seconds` and `examples`, got"
+                f" {ends}: it says where a run ends."
+            )
+        for name, end in zip(("updates", "seconds", "examples"), ends, strict=True):
+            if end is not None and not 0 < end < math.inf:
+                kind = "finite" if end == math.inf else "positive"
+                raise ValueError(f"`{name}` must be {kind}, got {end}.")
+        _check_whole(self, "updates", "examples")
+        if self.updates is not None and self.updates >= 2**31:
+            raise ValueError(
+                f"`updates` must be below 2^31, got {self.updates}: they are counted in"
+                " int32."
+            )
+
+    def _check_evaluations(self):
+        _check_whole(self, "evaluate_every", "evaluations")
+        if self.evaluate_every is not None and self.evaluate_every < 1:
+            raise ValueError(
+                f"`evaluate_every` must be at least 1, got {self.evaluate_every}."
+            )
+        if self.evaluations < 1:
+            raise ValueError(
+                f"`evaluations` must be at least 1, got {self.evaluations}."
+            )
+
+    def _check_seeds(self):
+        _check_seeds("seeds", self.seeds, least=1)
+        if not self.seed_numbers:
+            raise ValueError(f"`seeds` must be at least one, got {self.seeds}.")
+        _check_seeds("tuning_seeds", self.tuning_seeds, least=0)
+        both = {*self.seed_numbers} & {*self.tuning_seed_numbers}
+        if both:
+            raise ValueError(
+                f"`tuning_seeds` are not reported, but {min(both)} is in `seeds` too:"
+                " name others."
+            )
+        if self.tuning_seed_numbers and not self.tuned_axes:
+            raise ValueError(
+                f"`tuning_seeds` is {self.tuning_seeds}, but nothing is tuned: name an"
+                " axis in `tuned`, or leave them out."
+            )
+
+    def _check_columns(self):
+        """Checks labels, axes and metrics, each of which is a column of the tables."""
+        arms = self.all_arms
+        for grid in (self.grid, *(arm.grid for arm in arms)):
+            for axis, values in grid.items():
+                column_names.check_setting(axis, "`grid` has the axis")
+                check_axis(axis, values)
+        for arm in arms:
+            for name in arm.labels:
+                column_names.check_setting(name, "`arms` have the label")
+        axes = {*self.grid, *(axis for arm in arms for axis in arm.grid)}
+        labels = {label for arm in arms for label in arm.labels}
+        column_names.check_measured(self.measure, axes | labels)
+        for what, names in (("static", self.static), ("tuned", self.tuned_axes)):
+            unknown = set(names) - axes
+            if unknown:
+                raise ValueError(
+                    f"`{what}` names no axis of the grid: {sorted(unknown)}."
+                )
+
+    @property
+    def seed_numbers(self) -> tuple[int, ...]:
+        """The seeds that are reported, as numbers."""
+        return _numbers(self.seeds, 0)
+
+    @property
+    def tuning_seed_numbers(self) -> tuple[int, ...]:
+        """The seeds that choose, as numbers."""
+        return _numbers(self.tuning_seeds, _FIRST_TUNING_SEED)
+
+    @property
+    def tuned_axes(self) -> tuple[str, ...]:
+        """The axes that are tuned."""
+        return (self.tuned,) if isinstance(self.tuned, str) else tuple(self.tuned)
+
+    @property
+    def all_arms(self) -> list[Arm]:
+        """The arms; one without labels where there is but one training."""
+        arms = self.arms or [Arm(training=as_training(self.training))]
+        return [_as_arm(arm) for arm in arms]
+
+
+def _check_whole(experiment: Experiment, *names: str) -> None:
+    for name in names:
+        value = getattr(experiment, name)
+        if value is not None and not is_whole(value):
+            raise ValueError(f"`{name}` must be a whole number, got {value!r}.")
+
+
+def _numbers(seeds: int | Sequence[int], first: int) -> tuple[int, ...]:
+    if isinstance(seeds, int):
+        return tuple(range(first, first + seeds))
+    return tuple(seeds)
+
+
+def _check_seeds(name: str, seeds: int | Sequence[int], *, least: int) -> None:
+    many = seeds if isinstance(seeds, Sequence) else (seeds,)
+    if isinstance(seeds, str) or not all(map(is_whole, many)):
+        raise ValueError(
+            f"`{name}` must be a whole number, or a tuple of them, got {seeds!r}: it"
+            " says how many, or which."
+        )
+    if isinstance(seeds, int):
+        if not least <= seeds <= _MOST_SEEDS:
+            raise ValueError(
+                f"`{name}` must be at least {least} and at most {_MOST_SEEDS:,}, got"
+                f" {seeds}: it says how many; (7,) is the seed 7."
+            )
+    elif len(set(seeds)) < len(seeds) or any(not 0 <= s < 2**31 for s in seeds):
+        raise ValueError(
+            f"`{name}` must be different numbers in 0 .. 2^31 - 1, got {seeds}."
+        )
+
+
+def _as_arm(arm: Any) -> Arm:
+    if isinstance(arm, Arm):
+        return dataclasses.replace(arm, training=as_training(arm.training))
+    try:
+        labels, training = arm
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"`arms` must hold `Arm`s or pairs (labels, training), got {arm!r}."
+        ) from None
+    return Arm(training=as_training(training), labels=labels)

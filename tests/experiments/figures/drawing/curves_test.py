@@ -1,0 +1,111 @@
+"""Curves are the best cell of each series; bars are how each ends."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from experiments import figures
+from experiments.results import analysis
+from tests.experiments.figures.legible import check_legible, legend, texts
+from tests.experiments.figures.runs import DELAYS, RATES, SEEDS, made, valley
+
+
+def chosen(run, delay):
+    """The curves at the step with the least mean loss."""
+    return analysis.where(run.curves, delay=delay, learning_rate=step_at(run, delay))
+
+
+def step_at(run, delay):
+    rows = analysis.where(run.results, delay=delay)
+    losses = rows.train_loss.where(rows.diverged == 0, np.inf)
+    return losses.groupby(rows.learning_rate).mean().idxmin()
+
+
+@pytest.mark.parametrize("against", ["update", "examples", "seconds"])
+def test_a_line_is_the_best_cell_of_its_series(against, tmp_path):
+    run = made(tmp_path)
+    figure = figures.curves("train_loss", against=against).draw(run)
+    (axis,) = figure.axes
+    for line, delay in zip(axis.lines, DELAYS, strict=True):
+        own = chosen(run, delay).groupby("update")
+        assert len(own.get_group(0)) == len(SEEDS)
+        np.testing.assert_allclose(line.get_ydata(), own.train_loss.mean())
+        np.testing.assert_allclose(line.get_xdata(), own[against].mean())
+    # named at their ends, not in the legend
+    assert legend(figure) == ["95 % interval of the mean"]
+    assert {f"delay={delay}" for delay in DELAYS} <= set(texts(figure))
+    check_legible(figure)
+
+
+def test_series_stand_in_the_order_of_the_run(tmp_path):
+    methods = tuple("zyxwvutsrq")
+
+    def loss(method, seed):
+        return 1.0
+
+    figure = figures.curves("train_loss").draw(made(tmp_path, loss, method=methods))
+    assert legend(figure)[: len(methods)] == list(methods)
+
+
+def test_a_series_that_diverged_is_named_and_not_drawn(tmp_path):
+    def loss(learning_rate, delay, seed):
+        return valley(learning_rate, delay, seed) if delay else float("nan")
+
+    figure = figures.curves("train_loss").draw(made(tmp_path, loss))
+    assert "delay=0 (diverged)" in legend(figure)
+    drawn = [line for line in figure.axes[0].lines if len(line.get_xdata())]
+    assert len(drawn) == len(DELAYS) - 1
+
+
+def test_names_at_ends_do_not_overlap(tmp_path):
+    delays = tuple(range(8))
+
+    def loss(learning_rate, delay, seed):
+        return 1.0 + 1e-3 * delay
+
+    run = made(tmp_path, loss, learning_rate=(0.1,), delay=delays)
+    figure = figures.curves("train_loss").draw(run)
+    figure.draw_without_rendering()
+    names = [text for text in figure.axes[0].texts if "delay" in text.get_text()]
+    boxes = sorted((text.get_window_extent() for text in names), key=lambda b: b.y0)
+    assert len(boxes) == len(delays)
+    for below, above in itertools.pairwise(boxes):
+        assert above.y0 > below.y0 + 0.7 * below.height
+
+
+def test_a_row_of_bars_is_a_label_and_its_mean(tmp_path):
+    run = made(tmp_path, learning_rate=RATES[:3], delay=DELAYS)
+    figure = figures.bars("test_error").draw(run)
+    (axis,) = figure.axes
+    names = [text.get_text() for text in axis.get_yticklabels()]
+    assert names == [f"delay={delay}" for delay in DELAYS]
+    expected = [
+        analysis.where(
+            run.results, delay=d, learning_rate=step_at(run, d)
+        ).test_error.mean()
+        for d in DELAYS
+    ]
+    dots = {
+        round(line.get_ydata()[0]): line.get_xdata()[0]
+        for line in axis.lines
+        if line.get_marker() == "o"
+    }
+    np.testing.assert_allclose([dots[i] for i in range(3)], expected)
+    assert axis.get_xlabel() == "test error (share)"
+    check_legible(figure)
+
+
+def test_what_diverged_stands_right_of_the_scale_of_bars(tmp_path):
+    def loss(learning_rate, delay, seed):
+        return 0.1 if delay else float("nan")
+
+    figure = figures.bars("train_loss").draw(made(tmp_path, loss))
+    (axis,) = figure.axes
+    ((place, row),) = [
+        (line.get_xdata()[0], line.get_ydata()[0])
+        for line in axis.lines
+        if line.get_marker() == "x"
+    ]
+    assert place > 1.0 and round(row) == 0
+    assert "diverged" in texts(figure)

@@ -1,0 +1,279 @@
+"""Figures over an axis draw the numbers of the tables."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+
+from experiments import figures
+from experiments.results import analysis
+from tests.experiments.figures.legible import check_legible, legend, texts
+from tests.experiments.figures.runs import DELAYS, RATES, limit, made, valley
+
+OPTIMIZERS = ("sgd", "adam", "lion")
+
+
+def lines(axis, dashes="-"):
+    return [
+        line
+        for line in axis.lines
+        if line.get_linestyle() == dashes and len(line.get_xdata()) > 1
+    ]
+
+
+def crosses(axis):
+    """{color: places} of what is not on the scale, each from a strip above it."""
+    (strip,) = axis.child_axes
+    return {to_hex(line.get_color()): list(line.get_xdata()) for line in strip.lines}
+
+
+def best(run, delay, metric, **where):
+    """The mean over seeds at the step with the least mean loss."""
+    frame = analysis.where(run.results, delay=delay, **where)
+    losses = frame.train_loss + 1e9 * frame.diverged
+    rate = losses.groupby(frame.learning_rate).mean().idxmin()
+    return analysis.where(frame, learning_rate=rate)[metric].mean()
+
+
+def test_solid_is_the_step_tuned_anew_and_dashed_the_first_one(tmp_path):
+    run = made(tmp_path, learning_rate=RATES[:3], delay=DELAYS)
+    (axis,) = figures.over("delay", "test_error").draw(run).axes
+    (solid,), (dashed,) = lines(axis), lines(axis, "--")
+    np.testing.assert_array_equal(solid.get_xdata(), DELAYS)
+    np.testing.assert_allclose(
+        solid.get_ydata(), [best(run, delay, "test_error") for delay in DELAYS]
+    )
+    first = analysis.where(run.results, learning_rate=0.3)  # the best at 0, of three
+    assert valley(0.3, 0, 0) == min(valley(rate, 0, 0) for rate in RATES[:3])
+    there = first[first.diverged == 0].groupby("delay").test_error.mean()
+    np.testing.assert_allclose(dashed.get_ydata()[: len(there)], there)
+    assert axis.get_xlabel() == "delay (updates)"
+    assert axis.get_ylabel() == "test error (share)"
+
+
+def test_the_band_is_the_bootstrap_interval(tmp_path):
+    run = made(tmp_path)
+    figure = figures.over("delay", "train_loss", fixed=False).draw(run)
+    (axis,) = figure.axes
+    rows = run.best
+    spread = analysis.spread(rows, "train_loss", ["delay"]).set_index("delay")
+    corners = axis.collections[0].get_paths()[0].vertices
+    for delay in DELAYS:
+        at = corners[corners[:, 0] == delay, 1]
+        own = spread.loc[delay]
+        assert (at.min(), at.max()) == pytest.approx((own.low, own.high))
+    assert "95 % interval of the mean" in legend(figure)
+
+
+def test_what_diverged_is_a_cross_outside_of_the_scale(tmp_path):
+    figure = figures.over("delay", "train_loss").draw(made(tmp_path))
+    (axis,) = figure.axes
+    (dashed,) = lines(axis, "--")
+    beyond = [limit(delay) < 1.0 for delay in DELAYS]  # 1 is best without delay
+    assert any(beyond)
+    np.testing.assert_array_equal(np.isnan(dashed.get_ydata()), beyond)
+    lost = [delay for delay, gone in zip(DELAYS, beyond, strict=True) if gone]
+    assert list(crosses(axis).values()) == [lost]
+    figure.draw_without_rendering()
+    (strip,) = axis.child_axes
+    assert strip.get_window_extent().y0 > axis.get_window_extent().y1
+    assert "diverged" in [text.get_text() for text in strip.get_yticklabels()]
+    check_legible(figure)
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        figures.over("delay", "test_error"),
+        figures.over("delay", figures.TimeTo("test_loss", 0.0)),
+        figures.best_step("delay"),
+        figures.curves("train_loss"),
+        figures.bars("test_error", fixed=True),
+        figures.stability_map("delay", "learning_rate", limit=limit),
+        figures.noise_floor(
+            "delay", "learning_rate", theory=lambda delay: delay + 1.0, limit=limit
+        ),
+        figures.decay_rate("delay"),
+    ],
+    ids=lambda figure: figure.module,
+)
+def test_where_everything_diverged_a_figure_says_so(figure, tmp_path):
+    run = made(tmp_path, lambda **cell: math.nan)
+    drawn = figure.draw(run)
+    check_legible(drawn)
+    words = " ".join(texts(drawn))
+    assert "diverged" in words or "not reached" in words or figure.name == "decay_rate"
+
+
+def test_one_seed_has_no_interval(tmp_path):
+    run = made(tmp_path, seeds=(0,))
+    for figure in (figures.over("delay", "train_loss"), figures.bars("train_loss")):
+        assert "95 % interval of the mean" not in legend(figure.draw(run))
+
+
+def several(learning_rate, optimizer, delay, seed):
+    return valley(learning_rate, delay, seed) + OPTIMIZERS.index(optimizer)
+
+
+def test_series_are_named_after_what_tells_them_apart(tmp_path):
+    grid = {"learning_rate": RATES, "optimizer": OPTIMIZERS, "delay": DELAYS}
+    run = made(tmp_path, several, **grid)
+    figure = figures.over("delay", "train_loss", fixed=False).draw(run)
+    assert legend(figure)[:3] == list(OPTIMIZERS)
+    for line, name in zip(lines(figure.axes[0]), OPTIMIZERS, strict=True):
+        expected = [best(run, d, "train_loss", optimizer=name) for d in DELAYS]
+        np.testing.assert_allclose(line.get_ydata(), expected)
+    figure = figures.over("optimizer", "train_loss", fixed=False).draw(run)
+    assert legend(figure)[:3] == [f"delay={delay}" for delay in DELAYS]
+    (axis,) = figure.axes
+    assert [text.get_text() for text in axis.get_xticklabels()] == list(OPTIMIZERS)
+
+
+def test_a_panel_shows_the_series_of_its_value(tmp_path):
+    grid = {"learning_rate": RATES, "optimizer": OPTIMIZERS, "delay": DELAYS}
+    run = made(tmp_path, several, **grid)
+    figure = figures.over("delay", "train_loss", panels="optimizer").draw(run)
+    assert [axis.get_title() for axis in figure.axes] == list(OPTIMIZERS)
+    with pytest.raises(ValueError, match="'law' tells no series apart"):
+        figures.over("delay", "train_loss", panels="law").draw(run)
+    only = figures.over("delay", "train_loss", only={"optimizer": ("adam", "lion")})
+    assert legend(only.draw(run))[:2] == ["adam", "lion"]
+
+
+@pytest.mark.parametrize("count", [5, 12, 20])
+def test_no_two_series_share_a_color(count, tmp_path):
+    names = tuple(f"method{i}" for i in range(count))
+
+    def loss(learning_rate, method, delay, seed):
+        return 1.0 + names.index(method)
+
+    grid = {"learning_rate": RATES[:2], "method": names, "delay": DELAYS}
+    run = made(tmp_path, loss, **grid)
+    figure = figures.over("delay", "train_loss", fixed=False).draw(run)
+    shown = [line for axis in figure.axes for line in lines(axis)]
+    assert len(shown) == count
+    assert len({to_hex(line.get_color()) for line in shown}) == count
+
+
+def test_more_series_than_a_panel_holds_are_spread(tmp_path):
+    def loss(learning_rate, method, workers, delay, seed):
+        return 1.0
+
+    grid = {"learning_rate": (0.1,), "method": ("a", "b"), "workers": (1, 2, 4, 8)}
+    run = made(tmp_path, loss, **grid, delay=DELAYS)
+    figure = figures.over("delay", "train_loss").draw(run)
+    assert [axis.get_title() for axis in figure.axes] == ["a", "b"]
+    assert legend(figure)[:4] == [f"workers={count}" for count in (1, 2, 4, 8)]
+    check_legible(figure)
+
+
+def test_a_number_that_follows_from_x_is_no_series(tmp_path):
+    run = made(tmp_path)
+    results = run.results
+    results.insert(0, "batch_size", 32 // (1 + results.delay))
+    run = dataclasses.replace(run, results=results)
+    (axis,) = figures.over("delay", "train_loss", fixed=False).draw(run).axes
+    assert len(lines(axis)) == 1
+
+
+def test_an_arm_without_x_is_a_horizontal_line(tmp_path):
+    run = made(tmp_path)
+    baseline = run.results[run.results.delay == 0].assign(delay=np.nan, train_loss=0.5)
+    results = pd.concat([run.results, baseline], ignore_index=True)
+    results.insert(0, "method", np.where(results.delay.isna(), "none", "late"))
+    run = dataclasses.replace(run, results=results)
+    figure = figures.over("delay", "train_loss", fixed=False).draw(run)
+    level = [
+        line.get_ydata()[0]
+        for line in figure.axes[0].lines
+        if list(line.get_xdata()) == [0, 1]
+    ]
+    assert level == [0.5]
+    assert legend(figure)[:2] == ["late", "no method"]
+
+
+def test_errors_that_crowd_take_a_logarithmic_axis(tmp_path):
+    for factor, scale in ((3.0, "linear"), (5.0, "log")):
+
+        def loss(delay, seed, factor=factor):
+            return -math.log(1 - 0.01 * factor ** (delay / 4))
+
+        run = made(tmp_path, loss, delay=DELAYS)
+        (axis,) = figures.over("delay", "test_error").draw(run).axes
+        assert axis.get_yscale() == scale
+        assert axis.get_xscale() == "linear"
+    run = made(tmp_path, lambda delay, seed: 1.0, delay=(0, 1, 32))
+    assert figures.over("delay").draw(run).axes[0].get_xscale() == "symlog"
+
+
+def test_a_time_to_a_target_is_drawn_where_it_is_reached(tmp_path):
+    def curve(update, cell, seed):
+        return 10.0 - update / (1 + cell["delay"])
+
+    run = made(tmp_path, lambda delay, seed: 1.0, delay=DELAYS, curve=curve)
+    figure = figures.over("delay", figures.TimeTo("train_loss", 5.0)).draw(run)
+    (axis,) = figure.axes
+    (line,) = lines(axis)
+    # two updates a second; 5 (1 + delay) updates lower the loss by 5
+    np.testing.assert_allclose(line.get_ydata(), [5 / 2, 10 / 2, 25 / 2])
+    assert axis.get_ylabel().replace("\n", " ") == ("time to training loss 5 (s)")
+    figure = figures.over("delay", figures.TimeTo("train_loss", 1.5)).draw(run)
+    assert list(crosses(figure.axes[0]).values()) == [[4]]
+
+
+def test_a_target_that_was_reached_counts_whatever_became_of_the_run(tmp_path):
+    run = made(
+        *(tmp_path, lambda delay, seed: math.nan),
+        delay=DELAYS,
+        curve=lambda update, cell, seed: 10.0 - update / (1 + cell["delay"]),
+    )
+    (axis,) = figures.over("delay", figures.TimeTo("train_loss", 5.0)).draw(run).axes
+    (line,) = lines(axis)
+    np.testing.assert_allclose(line.get_ydata(), [5 / 2, 10 / 2, 25 / 2])
+    assert not axis.child_axes  # no crosses
+
+
+def test_theory_is_a_thin_line_of_its_formula(tmp_path):
+    run = made(tmp_path)
+    figure = figures.over("delay", "train_loss", theory=lambda delay: 3.0 * delay)
+    (axis,) = figure.draw(run).axes
+    (line,) = lines(axis, ":")
+    np.testing.assert_allclose(line.get_ydata(), [3.0 * delay for delay in DELAYS])
+
+
+def test_a_title_can_state_the_finding(tmp_path):
+    run = made(tmp_path)
+    assert "Late is bad" in texts(figures.over("delay", title="Late is bad").draw(run))
+    assert "How does the test error change with delay?" in texts(
+        figures.over("delay").draw(run)
+    )
+
+
+def test_the_best_step_and_the_limit_are_drawn_and_edges_ringed(tmp_path):
+    figure = figures.best_step("delay", limit=limit).draw(made(tmp_path))
+    (axis,) = figure.axes
+    (line,), (bound,) = lines(axis), lines(axis, ":")
+    means = [{rate: valley(rate, delay, 1) for rate in RATES} for delay in DELAYS]
+    expected = [min((v, r) for r, v in own.items() if v == v)[1] for own in means]
+    assert list(line.get_ydata()) == expected
+    np.testing.assert_allclose(bound.get_ydata(), [limit(delay) for delay in DELAYS])
+    assert "on the grid's edge" not in legend(figure)
+    run = made(tmp_path, lambda learning_rate, delay, seed: learning_rate)
+    assert "on the grid's edge" in legend(figures.best_step("delay").draw(run))
+    sentence = "the best step size is the smallest one tried, 0.03."
+    assert sentence in texts(figures.over("delay").draw(run))
+
+
+def test_names_are_points_beside_each_other_and_no_lines(tmp_path):
+    grid = {"learning_rate": RATES, "optimizer": OPTIMIZERS, "delay": DELAYS}
+    run = made(tmp_path, several, **grid)
+    (axis,) = figures.over("optimizer", "train_loss", fixed=False).draw(run).axes
+    assert lines(axis) == []
+    for own, delay in zip(axis.lines, DELAYS, strict=True):
+        np.testing.assert_array_equal(np.round(own.get_xdata()), [0, 1, 2])
+        expected = [best(run, delay, "train_loss", optimizer=o) for o in OPTIMIZERS]
+        np.testing.assert_allclose(own.get_ydata(), expected)
+    assert len({own.get_xdata()[0] for own in axis.lines}) == len(DELAYS)

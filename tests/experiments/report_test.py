@@ -1,0 +1,254 @@
+"""A report answers its question with this run's numbers, and with no other's."""
+
+import dataclasses
+import html
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import optax
+import pandas as pd
+import pytest
+
+import delayjax as dj
+from experiments import Claim, Experiment, Run, figures, report, tasks
+from experiments import run as trained
+from experiments.figures.__main__ import main
+from experiments.results import analysis
+from experiments.results.measures import tuned
+from tests.experiments.figures.runs import RATES, made, traced, written
+
+
+def claims():
+    def accuracy(found):
+        rows = analysis.where(found.best, delay=0)
+        return rows.test_accuracy.mean()
+
+    return [
+        Claim(text="It learns", measure=accuracy, at_least=0.5),
+        Claim(text="It is perfect", measure=accuracy, about=1.0, within=0.01),
+        Claim(text="It asks too much", measure=lambda found: found.nothing),
+    ]
+
+
+def experiment(**changes):
+    asked = dict(question="Why?", task=lambda: None, training=optax.sgd(1.0), updates=1)
+    drawn = [figures.over("delay", "test_error"), figures.staleness()]
+    return Experiment(**asked | {"claims": claims(), "figures": drawn} | changes)
+
+
+def shown(path):
+    """The words of a page."""
+    page = path.read_text()
+    body = re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
+
+
+def test_the_headline_and_the_claims_are_of_this_run(tmp_path):
+    run = made(tmp_path)
+    words = shown(report.write(run, experiment()))
+    rows = analysis.where(run.best, delay=0)
+    accuracy = f"{rows.test_accuracy.mean():.4g}"
+    assert "Why? 1 of 3 claims hold. It is perfect: " + accuracy in words
+    assert f"It learns at least 0.5 {accuracy} met" in words
+    assert f"It is perfect 1 ± 0.01 {accuracy} missed" in words
+    assert "not measured (AttributeError: 'Found' object has no" in words
+    assert "Seen before." in words
+
+
+def test_an_overridden_run_never_shows_the_notes_of_the_unchanged_one(tmp_path):
+    run = made(tmp_path, info={"changed": {"updates": [1000, 40], "law": [None, "x"]}})
+    words = shown(report.write(run, experiment()))
+    assert "Seen before." not in words
+    assert "updates 1000 40" in words
+    assert "claims are of the unchanged config" in words
+    assert "The lowest test error is" in words
+
+
+def test_figures_are_inside_and_what_cannot_be_drawn_says_why(tmp_path):
+    path = report.write(made(tmp_path), experiment())
+    page = path.read_text()
+    assert page.count("data:image/png;base64,") == 1
+    assert "http" not in page and "<script" not in page
+    assert "staleness is not drawn: ValueError: the run has no traces." in shown(path)
+    assert (tmp_path / "figures/test_error_over_delay.png").stat().st_size > 1000
+
+
+def test_the_final_table_has_each_series_at_its_best_step(tmp_path):
+    run = made(tmp_path)
+    table = report.final_table(run)
+    assert table.delay.tolist() == [0, 1, 4]
+    for row in table.to_dict("records"):
+        cells = analysis.where(run.results, delay=row["delay"])
+        live = cells[cells.groupby("learning_rate").diverged.transform("max") == 0]
+        assert (
+            row["best step size"]
+            == live.groupby("learning_rate").train_loss.mean().idxmin()
+        )
+        own = analysis.where(cells, learning_rate=row["best step size"])
+        assert row["test_error"][0] == pytest.approx(own.test_error.mean())
+        assert row["diverged cells"] == f"{cells.diverged.mean():.0%}"
+    words = shown(report.write(run))
+    assert "delay (updates) best step size training loss (nats)" in words
+    assert "chosen on these seeds by the least training loss" in words
+
+
+def test_a_run_that_diverged_everywhere_has_a_report(tmp_path):
+    run = made(tmp_path, lambda **cell: float("nan"))
+    words = shown(report.write(run, experiment()))
+    assert "diverged" in words
+
+
+def test_what_ran_can_be_copied(tmp_path):
+    info = {
+        **{"source": "configs/x.py", "argv": ["main.py", "--config.delay=(0, 1)"]},
+        **{"versions": {"jax": "9.9"}, "wall_seconds": 90.0, "git": "abc"},
+        **{"config": {"delay": [0, 1]}},
+    }
+    words = shown(report.write(made(tmp_path, info=info)))
+    assert "python -m experiments.main '--config.delay=(0, 1)'" in words
+    assert f"python -m experiments.figures {tmp_path}" in words
+    for fact in ("wall time 90 s (1.5 min)", "jax 9.9", "git commit abc", "delay 0, 1"):
+        assert fact in words
+
+
+def test_what_a_config_says_is_no_markup(tmp_path):
+    run = made(tmp_path, info={"question": "a < b & <b>c</b>?"})
+    assert (
+        "<h1>a &lt; b &amp; &lt;b&gt;c&lt;/b&gt;?</h1>" in report.write(run).read_text()
+    )
+
+
+def test_clusters_are_described(tmp_path):
+    run = traced(tmp_path)
+    words = shown(report.write(run, experiment()))
+    for name, trace in run.traces.items():
+        assert f"{name} 3 {trace.summary().mean:.4g}" in words
+
+
+def test_a_run_is_read_as_it_was_written(tmp_path):
+    run = made(tmp_path)
+    again = written(run)
+    assert again.settings == run.settings == ["learning_rate", "delay"]
+    assert again.results.equals(run.results) and again.info == run.info
+
+
+def test_runs_of_one_config_are_shards_and_others_are_series(tmp_path):
+    run = made(tmp_path / "whole")
+    halves = [run.results.delay < 1, run.results.delay >= 1]
+    for i, own in enumerate(halves):
+        part = dataclasses.replace(run, folder=tmp_path / f"part{i}")
+        written(dataclasses.replace(part, results=run.results[own]))
+    both = Run.read(tmp_path / "part0", tmp_path / "part1")
+    assert both.settings == run.settings
+    keys = [*run.settings, "seed"]
+    whole = both.results.drop(columns="run").sort_values(keys, ignore_index=True)
+    assert whole.equals(run.results.sort_values(keys, ignore_index=True))
+    twice = Run.read(tmp_path / "part0", tmp_path / "part0")
+    assert twice.settings[0] == "run"
+    other = {"learning_rate": RATES, "delay": (8, 16)}  # no cell in common
+    adam = {"config": {"optimizer": "adam"}}
+    written(made(tmp_path / "other", info=adam, **other))
+    assert Run.read(tmp_path / "part0", tmp_path / "other").settings[0] == "run"
+
+
+def test_several_runs_are_drawn_together(tmp_path, capsys):
+    written(made(tmp_path / "a"))
+    written(made(tmp_path / "b"))
+    folders = [str(tmp_path / name) for name in "ab"]
+    options = ["--x=delay", "--y=test_error"]
+    main([*folders, *options, "--format=svg", f"--out={tmp_path}"])
+    path = tmp_path / "test_error_over_delay.svg"
+    assert capsys.readouterr().out.strip() == str(path)
+    assert path.read_text().startswith("<?xml")
+    main([folders[0]])
+    assert (tmp_path / "a/report.html").exists()
+    with pytest.raises(ValueError, match="holds no finished run"):
+        main([str(tmp_path / "none"), "--x=delay"])
+    with pytest.raises(ValueError, match="--trace=FILE"):
+        main([])
+
+
+def test_a_trace_is_drawn_and_described(tmp_path, capsys):
+    traced(tmp_path)
+    out = tmp_path / "out"
+    main([f"--trace={tmp_path}/traces/ssp.npz", f"--out={out}"])
+    assert {path.name for path in out.iterdir()} == {"staleness.png", "gantt.png"}
+    assert "workers      3, idle" in capsys.readouterr().out
+
+
+def test_a_figure_of_ones_own_is_anything_that_draws(tmp_path):
+    class Mine:
+        name = "mine"
+
+        def draw(self, run):
+            from matplotlib.figure import Figure
+
+            drawn = Figure()
+            drawn.subplots().plot(run.results.delay, run.results.train_loss, "o")
+            return drawn
+
+    (drawn,) = figures.save(made(tmp_path), [Mine()])
+    assert drawn.path == tmp_path / "figures/mine.png" and drawn.path.exists()
+
+
+def test_matplotlib_is_imported_when_something_is_drawn():
+    code = (
+        "import sys, experiments.main, experiments.report, configs.default\n"
+        "assert 'matplotlib' not in sys.modules"
+    )
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root)
+
+
+def test_tables_figures_and_claims_agree_with_results_csv(tmp_path):
+    """The step that tuning/results.csv says is best, and the means of results.csv."""
+
+    def late(learning_rate, delay):
+        return dj.delayed(optax.sgd(learning_rate), delay, max_delay=4)
+
+    rates, delays = (0.05, 0.2, 0.8), (0, 4)
+    asked = experiment(
+        task=tasks.quadratic((0.5, 2.0), noise=1.0),
+        training=late,
+        grid={"learning_rate": rates, "delay": delays},
+        **dict(seeds=3, tuned="learning_rate", tuning_seeds=2, updates=20),
+        claims=[
+            Claim(f"{delay}", tuned("train_loss", delay=delay), at_most=1e9)
+            for delay in delays
+        ],
+        figures=[],
+    )
+    found = trained(asked, str(tmp_path))
+    reported = pd.read_csv(tmp_path / "results.csv")
+    tuning = pd.read_csv(tmp_path / "tuning" / "results.csv")
+    assert set(reported.seed) == {0, 1, 2} and set(tuning.seed) == {1000, 1001}
+    expected = {}
+    for delay in delays:
+        scores = tuning[(tuning.delay == delay) & (tuning.diverged == 0)]
+        rate = scores.groupby("learning_rate").train_loss.mean().idxmin()
+        rows = reported[(reported.delay == delay) & (reported.learning_rate == rate)]
+        expected[delay] = rate, rows.train_loss.mean()
+    there = Run.read(tmp_path)
+    for own in (found, there):
+        steps = own.best.groupby("delay").learning_rate.unique().str[0]
+        assert steps.to_dict() == {d: rate for d, (rate, _) in expected.items()}
+    table = report.final_table(there)
+    for row in table.to_dict("records"):
+        rate, loss = expected[row["delay"]]
+        assert row["best step size"] == rate
+        assert row["train_loss"][0] == pytest.approx(loss)
+    (axis,) = figures.over("delay", "train_loss", fixed=False).draw(there).axes
+    losses = [loss for _, loss in expected.values()]
+    assert list(axis.lines[0].get_ydata()) == pytest.approx(losses)
+    (axis,) = figures.best_step("delay").draw(there).axes
+    assert list(axis.lines[1].get_ydata()) == [rate for rate, _ in expected.values()]
+    (axis,) = figures.curves("train_loss").draw(there).axes
+    ends = [line.get_ydata()[-1] for line in axis.lines]
+    assert ends == pytest.approx(losses)
+    words = shown(report.write(there, asked))
+    said = "chosen by the least training loss on the seeds 1000, 1001, which are not"
+    assert said in words
+    for loss in losses:
+        assert f"at most 1e+09 {loss:.4g} met" in words

@@ -1,0 +1,193 @@
+"""Questions to tables: against loops, and numbers that can be done in the head."""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.results import analysis
+from experiments.results.choice import Choice, TimeTo
+
+RATES, LAWS, SEEDS = (0.1, 0.2, 0.4), ("none", "inverse"), (0, 1, 2, 3)
+
+
+def frame(seed=0):
+    rng = np.random.default_rng(seed)
+    rows = [
+        {
+            **{"learning_rate": rate, "law": law, "seed": seed},
+            **{"train_loss": rng.random(), "test_loss": rng.random()},
+            "diverged": int(rng.random() < 0.2),
+        }
+        for rate, law, seed in itertools.product(RATES, LAWS, SEEDS)
+    ]
+    return pd.DataFrame(rows)
+
+
+def chosen(table, law):
+    """The step with the least mean over these seeds; diverged is infinite."""
+
+    def mean(rate):
+        scores = [
+            math.inf if row.diverged else row.train_loss
+            for row in table.itertuples()
+            if (row.law, row.learning_rate) == (law, rate)
+        ]
+        return sum(scores) / len(scores)
+
+    return min(RATES, key=mean)
+
+
+@pytest.mark.parametrize("draw", [0, 1, 2, 3])
+def test_one_step_is_chosen_for_all_seeds_of_a_series(draw):
+    table, other = frame(draw), frame(draw + 100).assign(seed=lambda own: own.seed + 7)
+    for tuning in (None, other):
+        found = analysis.best(table, "learning_rate", tuning=tuning)
+        assert sorted(found.seed) == sorted([*SEEDS] * len(LAWS))
+        for row in found.itertuples():
+            judges = table if tuning is None else tuning
+            assert row.learning_rate == chosen(judges, row.law)
+        # whole rows, as they were
+        assert list(found) == list(table)
+        assert len(found.merge(table)) == len(found)
+
+
+def test_tuning_seeds_choose_among_the_values_that_are_shown():
+    table, other = frame(4), frame(104)
+    only = analysis.where(table, learning_rate=RATES[:2])
+    found = analysis.best(only, "learning_rate", tuning=other)
+    judges = analysis.where(other, learning_rate=RATES[:2])
+    assert set(found.learning_rate) <= set(RATES[:2])
+    for _, group in judges[judges.diverged == 0].groupby("law"):
+        assert len(group)
+    alone = analysis.best(only, "learning_rate", tuning=judges)
+    assert found.equals(alone)
+
+
+def test_a_cell_that_a_seed_lacks_is_not_best():
+    rows = [(0.1, 0, 1.0), (0.2, 0, 2.0), (0.2, 1, 2.0)]
+    table = pd.DataFrame(rows, columns=["learning_rate", "seed", "train_loss"])
+    assert set(analysis.best(table, "learning_rate").learning_rate) == {0.2}
+
+
+def test_a_time_to_a_value_may_decide_whatever_became_of_the_cell():
+    """A step of 0.4 is there first, and diverges afterwards."""
+    curves = pd.DataFrame(
+        [
+            dict(learning_rate=rate, seed=seed, update=u, seconds=u / rate, loss=loss)
+            for rate in RATES
+            for seed in (0, 1)
+            for u, loss in enumerate((4.0, 2.0, 1.0))
+        ]
+    )
+    results = curves[curves["update"] == 2].drop(columns=["update", "seconds"])
+    results = results.assign(diverged=(results.learning_rate == 0.4).astype(int))
+    choice = Choice(("learning_rate",), TimeTo("loss", 2.0))
+    assert set(choice.best(results, curves).learning_rate) == {0.4}
+    assert "diverged" in choice.best(results, curves)
+    # other seeds say that 0.1 is soonest
+    slow = curves.assign(
+        seed=curves.seed + 7, seconds=curves["update"] * curves.learning_rate
+    )
+    tuning = results.assign(seed=results.seed + 7)
+    told = choice._replace(results=tuning, curves=slow)
+    assert set(told.best(results, curves).learning_rate) == {0.1}
+    assert told.seeds == [7, 8]
+    assert told.but("learning_rate").best(results, curves) is results
+
+
+def test_the_largest_or_another_column_may_decide():
+    table = frame().assign(diverged=0)
+    most = analysis.best(table, "learning_rate", by="test_loss", largest=True)
+    negative = table.assign(test_loss=-table.test_loss)
+    least = analysis.best(negative, "learning_rate", by="test_loss")
+    assert most.learning_rate.tolist() == least.learning_rate.tolist()
+
+
+def test_an_absent_setting_is_a_value():
+    table = frame()
+    table["law"] = table.law.where(table.law != "none")
+    assert len(analysis.best(table, "learning_rate")) == len(LAWS) * len(SEEDS)
+
+
+def test_settings_stand_left_of_the_seed():
+    assert analysis.settings(frame()) == ["learning_rate", "law"]
+
+
+def test_spread_is_the_mean_and_quantiles_of_drawn_means():
+    table = frame()
+    found = analysis.spread(table, "train_loss", ["law"], draws=4000)
+    for row in found.itertuples():
+        values = table[table.law == row.law].groupby("seed").train_loss.mean()
+        assert row.mean == pytest.approx(values.mean())
+        assert row.seeds == len(SEEDS)
+        # of four seeds all 256 draws can be listed
+        every = np.mean(list(itertools.product(values, repeat=len(SEEDS))), axis=1)
+        low, high = np.percentile(every, [2.5, 97.5])
+        scale = every.std()
+        assert abs(row.low - low) < 0.2 * scale and abs(row.high - high) < 0.2 * scale
+
+
+def test_draws_are_paired_between_series():
+    table = frame()
+    table["train_loss"] = table.seed + 10.0 * (table.law == "none")
+    none, inverse = (
+        analysis.spread(table, "train_loss", ["law"])
+        .set_index("law")
+        .loc[["none", "inverse"], ["low", "high"]]
+        .to_numpy()
+    )
+    np.testing.assert_allclose(none - inverse, 10.0)
+
+
+def test_spread_of_what_has_no_value_is_none_and_of_infinity_infinite():
+    table = pd.DataFrame({"seed": [0, 1], "a": [math.nan] * 2, "b": [1.0, math.inf]})
+    assert math.isnan(analysis.spread(table, "a", []).low.item())
+    found = analysis.spread(table, "b", [])
+    assert (found.low.item(), found.high.item()) == (1.0, math.inf)
+
+
+def test_where_compares_numbers_in_float32_and_takes_several():
+    table = frame()
+    assert len(analysis.where(table, learning_rate=np.float32(0.1).item())) == 8
+    assert len(analysis.where(table, learning_rate=(0.1, 0.2), law="none")) == 8
+    with pytest.raises(KeyError):
+        analysis.where(table, momentum=0.9)
+
+
+def test_time_to_is_where_the_line_between_evaluations_crosses():
+    curves = pd.DataFrame(
+        {
+            "law": ["a"] * 3 + ["b"] * 3,
+            "seed": 0,
+            "update": [0, 10, 20] * 2,
+            "seconds": [0.0, 1.0, 3.0] * 2,
+            "train_loss": [4.0, 3.0, 1.0, 5.0, 5.0, 5.0],
+        }
+    )
+    found = analysis.time_to(curves, "train_loss", 1.5)
+    assert found["a", 0] == 1.0 + 2.0 * 0.75 and found["b", 0] == math.inf
+    updates = analysis.time_to(curves, "train_loss", 3.5, along="update")
+    assert updates["a", 0] == 5.0
+    rising = analysis.time_to(curves, "train_loss", 4.5, largest=True)
+    assert rising["b", 0] == 0.0 and rising["a", 0] == math.inf
+    assert list(found.index.names) == ["law", "seed"]
+
+
+def test_derived_columns_are_errors_and_the_gap():
+    found = analysis.derived(frame().assign(test_accuracy=0.75))
+    assert (found.test_error == 0.25).all() and "train_error" not in found
+    np.testing.assert_allclose(found.gap, found.test_loss - found.train_loss)
+
+
+def test_every_setting_has_a_name():
+    rows = pd.DataFrame({"protocol": ["sync", None], "bound": [None, 2.0], "seeds": 1})
+    told = analysis.told_by(rows)
+    assert told == ["protocol", "bound"]
+    names = [
+        analysis.label({k: row[k] for k in told}) for row in rows.to_dict("records")
+    ]
+    assert names == ["sync", "bound=2"]
+    assert analysis.label({"law": None}) == "plain"

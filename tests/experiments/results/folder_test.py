@@ -1,0 +1,78 @@
+"""A run's folder takes its own run back, and refuses others."""
+
+import json
+
+import numpy as np
+import pytest
+
+import delayjax as dj
+from experiments.results.folder import Folder
+
+RECORD = {
+    "question": "Why?",
+    "notes": "So.",
+    "config": {"rate": 1},
+    "changed": {"rate": [2, 1]},
+    "seeds": [5, 6],
+    "tuning_seeds": [],
+    "programs": [
+        {
+            "name": "all",
+            "cells": [{"rate": 0.01}, {"rate": 0.03}],
+            "updates": 10,
+            "digest": {},
+            "facts": {"sharpness": 1.0},
+            "batch": None,
+        }
+    ],
+}
+
+
+def begun(path, traces=None):
+    folder = Folder(path)
+    try:
+        folder.begin(RECORD, {"all": lambda updates: {}}, traces or {})
+    finally:
+        folder.close()
+    return folder
+
+
+def test_a_folder_takes_its_own_run_back_and_adds_up_its_time(tmp_path):
+    for seconds in (2.0, 3.0):
+        begun(tmp_path / "new").spent(seconds)
+    record = json.loads((tmp_path / "new" / "run.json").read_text())
+    assert record["wall_seconds"] == 5.0
+    assert {"python", "jax", "optax", "delayjax"} <= record["versions"].keys()
+    assert record.items() >= RECORD.items()
+
+
+def test_an_unreadable_record_is_refused(tmp_path):
+    (tmp_path / "run.json").write_text('{"config"')
+    with pytest.raises(ValueError, match=r"run\.json cannot be read"):
+        begun(tmp_path)
+
+
+def test_an_unwritable_folder_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"--workdir=.*file/run cannot be written"):
+        Folder(tmp_path / "file" / "run")
+
+
+def test_the_first_seed_s_trace_is_kept_as_far_as_the_run_goes(tmp_path):
+    def followed(service, updates):
+        cluster = dj.cluster.Cluster(2, dj.cluster.exponential(service))
+        protocol = dj.cluster.protocols.k_async(1)
+        trace = dj.cluster.simulate(cluster, protocol, updates, seed=0)
+        begun(tmp_path, {"all": ({"law": "none"}, trace)})
+        return trace
+
+    for updates in (8, 12, 12):
+        trace = followed(1.0, updates)
+        (path,) = (tmp_path / "traces").iterdir()
+        kept = dj.cluster.load_trace(path)
+        np.testing.assert_array_equal(kept.seconds, trace.seconds)
+    assert kept.num_updates == 12
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert record["traces"] == [{"file": "traces/all.npz", "labels": {"law": "none"}}]
+    with pytest.raises(ValueError, match=r"all\.npz is the trace of another run"):
+        followed(2.0, 12)

@@ -1,0 +1,101 @@
+"""What claims measure, on small tables written by hand."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments import Found
+from experiments.results import measures
+from experiments.results.choice import Choice, TimeTo
+
+
+def found(rows, columns, curves=()):
+    tables = pd.DataFrame(rows, columns=columns), pd.DataFrame(curves)
+    return Found(*tables, Choice(("learning_rate",)))
+
+
+COLUMNS = ["learning_rate", "delay", "seed", "train_loss", "diverged"]
+# a step of 0.3 is best undelayed, and diverges 4 late
+GRID = found(
+    [
+        (rate, delay, seed, loss, int(rate == 0.3 and delay == 4))
+        for rate, delay, loss in (
+            *((0.1, 0, 2.0), (0.3, 0, 1.0), (1.0, 0, 3.0)),
+            *((0.1, 4, 5.0), (0.3, 4, 9.0), (1.0, 4, 7.0)),
+        )
+        for seed in (0, 1)
+    ],
+    COLUMNS,
+)
+
+
+def test_tuned_is_the_mean_at_the_best_step_of_each_setting():
+    assert measures.tuned("train_loss", delay=0)(GRID) == 1.0
+    assert measures.tuned("train_loss", delay=4)(GRID) == 5.0
+    assert measures.tuned("learning_rate", delay=4)(GRID) == pytest.approx(0.1)
+
+
+def test_tuning_seeds_choose_the_step_and_are_not_reported():
+    rows = [(0.1, 0, 0, 3.0, 0), (0.1, 0, 1, 1.5, 0), (0.3, 0, 0, 2.0, 0)]
+    own = found([*rows, (0.3, 0, 1, 2.0, 0)], COLUMNS)
+    assert measures.tuned("train_loss", delay=0)(own) == 2.0
+    others = pd.DataFrame([(0.1, 0, 7, 1.0, 0), (0.3, 0, 7, 9.0, 0)], columns=COLUMNS)
+    own = own._replace(choice=own.choice._replace(results=others))
+    assert measures.tuned("train_loss", delay=0)(own) == (3.0 + 1.5) / 2
+    assert measures.tuned("learning_rate", delay=0)(own) == pytest.approx(0.1)
+    kept = measures.kept("train_loss", best_at=dict(delay=0), delay=0)
+    assert kept(own) == (3.0 + 1.5) / 2
+
+
+def test_a_kept_step_may_diverge_elsewhere():
+    kept = measures.kept("train_loss", best_at=dict(delay=0), delay=4)
+    assert math.isnan(kept(GRID))
+    there = measures.kept("train_loss", best_at=dict(delay=4), delay=0)
+    assert there(GRID) == 2.0
+
+
+def test_the_largest_stable_step_has_no_diverged_one_below():
+    assert measures.largest_stable("learning_rate", delay=0)(GRID) == 1.0
+    assert measures.largest_stable("learning_rate", delay=4)(GRID) == pytest.approx(0.1)
+    hopeless = found([(0.1, 0, 0, np.nan, 1)], COLUMNS)
+    assert math.isnan(measures.largest_stable("learning_rate", delay=0)(hopeless))
+
+
+def test_facts_are_means_over_cells_even_if_they_diverged():
+    rows = [(0.1, 0, 60.0, 0.5, 1), (0.1, 1, 62.0, 0.5, 0)]
+    own = found(rows, ["learning_rate", "seed", "seconds", "train_loss", "diverged"])
+    assert measures.mean("seconds")(own) == 61.0
+    assert math.isnan(measures.mean("train_loss")(own))
+
+
+def test_seconds_to_a_value_are_those_of_the_chosen_step():
+    curves = [
+        dict(learning_rate=rate, seed=seed, update=u, seconds=10.0 * u, train_loss=loss)
+        for rate, losses in ((0.1, (4.0, 2.0, 1.0)), (0.3, (4.0, 1.0, 0.5)))
+        for seed in (0, 1)
+        for u, loss in enumerate(losses)
+    ]
+    rows = [(rate, 0, seed, 1.0 - rate, 0) for rate in (0.1, 0.3) for seed in (0, 1)]
+    own = found(rows, COLUMNS, curves)
+    own = own._replace(results=own.results.drop(columns="delay"))
+    for by in ("train_loss", TimeTo("train_loss", 1.0)):
+        own = own._replace(choice=own.choice._replace(by=by))
+        assert measures.seconds_to("train_loss", 1.0)(own) == 10.0
+        assert measures.seconds_to("train_loss", 2.5)(own) == pytest.approx(5.0)
+        assert measures.seconds_to("train_loss", 0.1)(own) == math.inf
+    slow = own.results.assign(train_loss=own.results.learning_rate)
+    own = own._replace(results=slow, choice=own.choice._replace(by="train_loss"))
+    assert measures.seconds_to("train_loss", 1.0)(own) == 20.0
+
+
+def test_settings_that_were_not_run_are_an_error():
+    with pytest.raises(ValueError, match=r"no row has {'delay': 7}"):
+        measures.tuned("train_loss", delay=7)(GRID)
+
+
+def test_numbers_may_be_compared():
+    undelayed, late = (measures.tuned("train_loss", delay=d) for d in (0, 4))
+    assert measures.ratio(late, undelayed)(GRID) == 5.0
+    assert measures.difference(late, undelayed)(GRID) == 4.0

@@ -1,0 +1,49 @@
+"""Rows of metrics.jsonl: none is lost, and none is there twice."""
+
+from experiments.results import metrics
+from experiments.results.metrics import Metrics
+
+
+def row(step, program="all"):
+    return {"program": program, "step": step, "losses": [[1.0, None]]}
+
+
+def opened(folder, kept=0, program="all"):
+    return Metrics(folder, program, [{"rate": 0.1}, {"rate": 0.3}], kept)
+
+
+def test_the_metrics_of_a_resumed_run_end_as_if_uninterrupted(tmp_path):
+    def rows(path, resumed_at):
+        for kept, steps in resumed_at:
+            own = opened(path, kept)
+            for step in steps:
+                own.write(row(step))
+        return (path / "metrics.jsonl").read_text()
+
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    whole = rows(tmp_path / "a", [(0, (0, 10, 20, 30, 40))])
+    broken = tmp_path / "b"
+    # killed before its first checkpoint, it begins again
+    rows(broken, [(0, (0, 10)), (0, (0, 10, 20, 30))])
+    with (broken / "metrics.jsonl").open("a") as file:
+        file.write('{"program": "al')  # killed in the middle of a line
+    assert rows(broken, [(20, (30, 40))]) == whole
+
+
+def test_a_line_that_cannot_be_read_costs_itself_alone(tmp_path, caplog):
+    lines = ['{"program": "a", "step": 1}', "{", "[]", '{"step": 2}']
+    text = "\n".join([*lines, '{"program": "a", "step": 3}', ""])
+    (tmp_path / "metrics.jsonl").write_text(text)
+    with caplog.at_level("WARNING", logger="experiments"):
+        rows = metrics.read(tmp_path)
+    assert [row["step"] for row in rows] == [1, 3]
+    assert "3 lines cannot be read and are left out" in caplog.text
+
+
+def test_the_rows_of_other_programs_stay(tmp_path):
+    for name in ("all", "other", "all"):  # the first begins again
+        own = opened(tmp_path, program=name)
+        own.write(row(10, name))
+        assert own.rows() == [row(10, name)]
+    assert [row["program"] for row in metrics.read(tmp_path)] == ["other", "all"]

@@ -1,0 +1,71 @@
+"""Tables are tidy, are read as they were written, and keep tuning seeds apart."""
+
+import json
+
+import numpy as np
+import pandas as pd
+
+from experiments.results import tables
+from experiments.results.choice import Choice
+from experiments.results.runs import Run
+
+
+def rows_of(losses):
+    """Rows of results: seeds 5 and 6, two step sizes."""
+    return [
+        {"learning_rate": rate, "seed": seed, "train_loss": losses[s][c], "diverged": 0}
+        for s, seed in enumerate((5, 6))
+        for c, rate in enumerate((0.01, 0.03))
+    ]
+
+
+def table_of(rows, points, tuning_seeds=()):
+    return tables.of(
+        ["learning_rate"],
+        rows,
+        points,
+        choice=Choice(("learning_rate",)),
+        tuning_seeds=tuning_seeds,
+    )
+
+
+def test_tuning_seeds_have_tables_of_their_own(tmp_path):
+    """Seed 5 is reported, seed 6 chooses."""
+    rows = rows_of([[0.1, 0.2], [0.9, 0.8]])
+    points = [row | {"update": 0} for row in rows]
+    found = table_of(rows, points, (6,))
+    tables.write(tmp_path, found)
+    info = {"tuned": ["learning_rate"], "tuning_seeds": [6], "tuned_by": "train_loss"}
+    (tmp_path / "run.json").write_text(json.dumps(info))
+    for there in (found, Run.read(tmp_path)):
+        assert set(there.results.seed) == set(there.curves.seed) == {5}
+        assert there.choice.seeds == [6] and set(there.choice.curves.seed) == {6}
+        assert there.best.learning_rate.tolist() == [0.03]
+        assert there.best.train_loss.tolist() == [0.2]
+    # a line of metrics.jsonl that was lost stays in both curves
+    fewer = table_of(rows, points[1:3], (6,))
+    again = tables.with_lost(tmp_path, fewer)
+    assert len(again.curves) == len(again.choice.curves) == 2
+    # beside a run without tuning seeds, each is judged as it says
+    other = tmp_path / "other"
+    other.mkdir()
+    plain = table_of(rows[:2], points[:2])
+    tables.write(other, plain)
+    (other / "run.json").write_text(json.dumps({"question": "another"}))
+    both = Run.read(tmp_path, other).best
+    assert both.groupby("run").learning_rate.unique().str[0].to_dict() == {
+        tmp_path.name: 0.03,
+        "other": 0.01,
+    }
+
+
+def test_tables_are_read_as_they_are_written(tmp_path):
+    names = ("None", "", "NA", "x")
+    rows = rows_of([[0.1, 1 / 3], [np.nan, 1e-30]])
+    rows = [{"law": name} | row for name, row in zip(names, rows, strict=True)]
+    found = tables.of(["law", "learning_rate"], rows, [], choice=Choice())
+    tables.write(tmp_path, found)
+    read = Run.read(tmp_path).results
+    pd.testing.assert_frame_equal(read, found.results.replace("", np.nan), rtol=0)
+    assert list(read)[:3] == ["law", "learning_rate", "seed"]
+    assert not list(tmp_path.glob("*.part"))

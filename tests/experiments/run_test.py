@@ -1,0 +1,689 @@
+"""A run: its numbers, its records, its end and its resumption."""
+
+import contextlib
+import copy
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import sys
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pandas as pd
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+import delayjax as dj
+from experiments import (
+    Experiment,
+    Run,
+    Simulation,
+    along,
+    load,
+    optimizer,
+    replicas,
+    run,
+    tasks,
+)
+from experiments.figures import TimeTo
+from experiments.main import keep_compiled
+from experiments.running import loop
+from experiments.running.evaluation import gradient_norm
+from experiments.running.host import checkpoints, progress, workdir
+from experiments.running.programs import programs
+from experiments.running.trainer import Trainer
+from experiments.training import methods
+from experiments.training.rules import data_seed
+from tests.support.cases import shortened
+
+EIGENVALUES = (0.5, 2.0)
+QUADRATIC = tasks.quadratic(EIGENVALUES, noise=0.1)
+
+
+def late(learning_rate, delay):
+    return dj.delayed(optax.sgd(learning_rate), delay, max_delay=3)
+
+
+def experiment(**changes):
+    return Experiment(
+        **dict(
+            question="?",
+            task=QUADRATIC,
+            training=late,
+            grid={"learning_rate": (0.1, 0.2), "delay": (0, 3)},
+            seeds=2,
+            updates=30,
+            evaluate_every=10,
+        )
+        | changes
+    )
+
+
+NORM = {"norm": lambda model, task: jnp.sum(model.params)}
+
+
+def by_hand(learning_rate, delay, seed, updates):
+    """SGD with the gradient of `delay` updates ago, in float64."""
+    key = jax.random.fold_in(jax.random.key(0), seed)
+    x = np.asarray(QUADRATIC.init(key), float)
+    noise = QUADRATIC.batches(data_seed(seed), 0, 30)
+    gradients = []
+    for t in range(updates):
+        gradients.append(np.asarray(EIGENVALUES) * x + 0.1 * noise[t])
+        x = x - learning_rate * gradients[t - min(delay, t)]
+    return 0.5 * np.sum(np.asarray(EIGENVALUES) * x**2)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nothing interrupted: its folder, which is to stay, and its tables."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, run(experiment(), str(folder), keep_checkpoints=True)
+
+
+@pytest.fixture
+def folder(whole, tmp_path):
+    """A copy of that run's folder."""
+    return shutil.copytree(whole[0], tmp_path / "copy")
+
+
+def test_a_run_s_results_are_a_loop_s_by_hand(whole):
+    _, found = whole
+    assert len(found.results) == 2 * 2 * 2
+    for row in found.results.itertuples():
+        expected = by_hand(row.learning_rate, row.delay, row.seed, 30)
+        assert row.train_loss == pytest.approx(expected, rel=1e-4)
+        assert row.staleness_max == row.delay
+        assert (row.updates, row.diverged) == (30, 0)
+
+
+def test_curves_have_the_start_each_evaluation_and_the_end(tmp_path):
+    found = run(experiment(updates=25), str(tmp_path))
+    cell = found.curves.query("learning_rate == 0.1 and delay == 3 and seed == 1")
+    assert cell["update"].tolist() == [0, 10, 20, 25]
+    expected = [by_hand(0.1, 3, 1, updates) for updates in (0, 10, 20, 25)]
+    np.testing.assert_allclose(cell["train_loss"], expected, rtol=1e-4)
+    last = found.results.query("learning_rate == 0.1 and delay == 3 and seed == 1")
+    assert last["train_loss"].item() == cell["train_loss"].iloc[-1]
+
+
+def test_the_tables_are_on_disk_and_several_runs_are_one_frame(whole, tmp_path):
+    there, found = whole
+    for name in ("a", "b"):
+        shutil.copytree(there, tmp_path / name)
+    both = load(tmp_path / "a", tmp_path / "b")
+    assert both.results["run"].value_counts().to_dict() == {"a": 8, "b": 8}
+    again = both.results.query("run == 'b'").drop(columns="run").reset_index(drop=True)
+    pd.testing.assert_frame_equal(again, found.results, rtol=0)
+
+
+def test_a_grid_of_momentum_delay_and_step_is_traced_once(tmp_path):
+    traced = []
+
+    def make(learning_rate, momentum, delay):
+        if isinstance(learning_rate, jax.core.Tracer):
+            traced.append(learning_rate)
+        return dj.delayed(optax.sgd(learning_rate, momentum), delay, max_delay=4)
+
+    grid = {"learning_rate": (0.1, 0.3), "momentum": (0.0, 0.9), "delay": (0, 4)}
+    few = {name: values[:1] for name, values in grid.items()}
+    counts = []
+    for axes in (few, grid):
+        traced.clear()
+        task = tasks.digits_mlp()
+        run(
+            experiment(task=task, training=make, grid=axes, updates=4, seeds=1),
+            str(tmp_path / str(len(counts))),
+        )
+        counts.append(len(traced))
+    assert counts[0] == counts[1]
+
+
+def test_the_parts_of_a_run_together_are_the_whole(whole, tmp_path):
+    parts = [
+        run(experiment(), str(tmp_path / str(i)), shard=(i, 3)).results
+        for i in range(3)
+    ]
+    keys = ["learning_rate", "delay", "seed"]
+    together = pd.concat(parts).sort_values(keys).reset_index(drop=True)
+    expected = whole[1].results.sort_values(keys).reset_index(drop=True)
+    pd.testing.assert_frame_equal(together, expected, rtol=1e-6)
+
+
+def test_a_cell_that_diverges_is_frozen_and_its_neighbors_go_on(tmp_path):
+    grid = {"learning_rate": (0.1, 1e25), "delay": (0,)}
+    found = run(experiment(grid=grid), str(tmp_path)).results
+    lost = found.query("learning_rate > 1")
+    assert lost["diverged"].all()
+    assert (lost["diverged_update"] == lost["updates"]).all()
+    for row in found.query("learning_rate < 1").itertuples():
+        expected = by_hand(0.1, 0, row.seed, 30)
+        assert row.train_loss == pytest.approx(expected, rel=1e-4)
+        assert row.diverged == 0
+
+
+def test_a_single_cell_that_diverges_stops_and_says_when(tmp_path):
+    with pytest.raises(loop.DivergenceError, match="not finite at update"):
+        run(
+            experiment(grid={"learning_rate": (1e25,), "delay": (0,)}, seeds=1),
+            str(tmp_path),
+        )
+
+
+@pytest.mark.long  # tests/experiments/main_test.py has it of a command
+def test_everything_may_diverge(tmp_path):
+    found = run(
+        experiment(grid={"learning_rate": (1e25, 2e25), "delay": (0,)}), str(tmp_path)
+    )
+    assert found.results["diverged"].all()
+
+
+def test_a_finished_run_is_read_and_a_further_metric_trains_again(
+    folder, whole, monkeypatch
+):
+    trained = []
+    module = sys.modules["experiments.run"]
+    train = module._train
+    monkeypatch.setattr(
+        module, "_train", lambda *a, **k: trained.append(a) or train(*a, **k)
+    )
+    assert (folder / "checkpoints").exists()
+    again = run(experiment(question="Asked otherwise?"), str(folder))
+    assert not trained and not (folder / "checkpoints").exists()
+    pd.testing.assert_frame_equal(again.results, whole[1].results, atol=0, rtol=0)
+    pd.testing.assert_frame_equal(again.curves, whole[1].curves, atol=0, rtol=0)
+    assert Run.read(folder).info["question"] == "Asked otherwise?"
+    found = run(experiment(measure=NORM), str(folder))
+    assert trained and found.curves["norm"].notna().all()
+    expected = whole[1].results
+    pd.testing.assert_frame_equal(found.results[[*expected]], expected, rtol=0)
+    trained.clear()
+    run(experiment(), str(folder))  # a metric less
+    assert not trained
+    (folder / "curves.csv").unlink()
+    run(experiment(), str(folder))
+    assert trained
+
+
+def test_more_updates_go_on_from_the_last_checkpoint(tmp_path, caplog):
+    caplog.set_level("INFO", logger=progress.log.name)
+    whole = run(experiment(updates=40), str(tmp_path / "one"))
+    for kept, resumed in ((True, "all resumes at update 20"), (False, "")):
+        caplog.clear()
+        folder = tmp_path / f"{kept}"
+        for updates in (20, 40):
+            more = experiment(updates=updates)
+            found = run(more, str(folder), keep_checkpoints=kept)
+        assert resumed in caplog.text
+        assert ("resumes" in caplog.text) == kept
+        assert (folder / "checkpoints").exists() == kept
+        pd.testing.assert_frame_equal(found.results, whole.results, rtol=0)
+        pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [
+        (
+            "accuracy",
+            "`tuned_by` is 'accuracy', which is not measured: the metrics are",
+        ),
+        (TimeTo("train_loss", 0.1), "takes no simulated time: give along="),
+        (TimeTo("norm", 0.1, "update"), "`tuned_by` is 'norm', which is not measured"),
+    ],
+)
+def test_what_chooses_must_be_measured(by, message, tmp_path):
+    asked = experiment(tuned="learning_rate", tuned_by=by)
+    with pytest.raises(ValueError, match=message):
+        run(asked, str(tmp_path))
+    assert not any(tmp_path.iterdir())
+
+
+def stopping(signal_number, at):
+    """A task whose batches of update `at` ask the run to stop."""
+    asked = []
+
+    def batches(seed, start, stop):
+        if start <= at < stop and not asked:
+            asked.append(start)
+            os.kill(os.getpid(), signal_number)
+        return QUADRATIC.batches(seed, start, stop)
+
+    return tasks.Task(QUADRATIC.init, QUADRATIC.loss, batches, QUADRATIC.evaluate)
+
+
+@pytest.mark.parametrize(
+    "number", shortened([signal.SIGTERM, signal.SIGINT], signal.SIGTERM)
+)
+def test_a_stopped_run_ends_in_the_same_bits(whole, tmp_path, number):
+    task = stopping(number, 15)
+    with pytest.raises(
+        loop.InterruptionError, match=f"stopped by {number.name}, "
+    ) as e:
+        run(experiment(task=task), str(tmp_path))
+    assert e.value.by_hand == (number == signal.SIGINT)
+    found, expected = run(experiment(task=task), str(tmp_path)), whole[1]
+    pd.testing.assert_frame_equal(found.results, expected.results, rtol=0)
+    pd.testing.assert_frame_equal(found.curves, expected.curves, rtol=0)
+
+
+def events(trainer, **functions):
+    """What `loop.run` does with a program, in order; a number is an update."""
+    seen = []
+
+    def run_chunk(state, given, count):
+        seen.append(("run", int(state.step) + int(count)))
+        return trainer.run_chunk(state, given, count)
+
+    def save(state):
+        seen.append(("save", int(state.step)))
+        functions.get("save", lambda: None)()
+
+    own = copy.copy(trainer)
+    own.run_chunk = run_chunk
+    with contextlib.suppress(loop.InterruptionError, loop.DivergenceError):
+        loop.run(
+            own,
+            own.init(),
+            save=save,
+            wait=lambda: seen.append(("wait", None)),
+            report=lambda step, *rest: seen.append(("report", step)),
+            checkpoint_every=20,
+        )
+        seen.append(("end", None))
+    return seen
+
+
+def test_a_chunk_is_reported_while_the_next_runs_and_before_its_checkpoint():
+    (program,) = programs(experiment(updates=40))
+    assert events(Trainer(program)) == [
+        *(("run", 10), ("run", 20), ("report", 10), ("report", 20), ("save", 20)),
+        *(("run", 30), ("run", 40), ("report", 30), ("report", 40), ("save", 40)),
+        *(("wait", None), ("end", None)),
+    ]
+
+
+def test_sigterm_while_the_last_state_is_saved_is_not_forgotten():
+    """The next program would train on."""
+    (program,) = programs(experiment(updates=10))
+
+    def save():
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    seen = events(Trainer(program), save=save)
+    assert seen[-2:] == [("save", 10), ("wait", None)]
+
+
+def test_the_chunk_that_diverges_is_reported_and_no_other_begins():
+    grid = {"learning_rate": (1e25,), "delay": (0,)}
+    (program,) = programs(experiment(grid=grid, seeds=1, updates=40))
+    seen = events(Trainer(program))
+    assert seen == [("run", 10), ("report", 10)]
+
+
+def test_a_full_disk_is_one_line_and_the_same_call_goes_on(
+    whole, tmp_path, monkeypatch
+):
+    free = iter([10**9] * 2 + [1000])
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            checkpoints.shutil,
+            "disk_usage",
+            lambda path: SimpleNamespace(free=next(free)),
+        )
+        with pytest.raises(OSError, match=r"^the disk of \S+ is full: make room, "):
+            run(experiment(), str(tmp_path), checkpoint_every=5)
+    found, expected = run(experiment(), str(tmp_path), checkpoint_every=5), whole[1]
+    pd.testing.assert_frame_equal(found.results, expected.results, rtol=0)
+    pd.testing.assert_frame_equal(found.curves, expected.curves, rtol=0)
+
+
+def test_a_run_along_a_cluster_goes_on_for_more_updates(tmp_path):
+    cluster = dj.cluster.Cluster(4, dj.cluster.exponential(1.0))
+    source = Simulation(cluster, dj.cluster.protocols.round_robin())
+
+    def of(updates):
+        grid = {"learning_rate": (0.1,)}
+        return experiment(training=along(source, optax.sgd), grid=grid, updates=updates)
+
+    run(of(20), str(tmp_path / "two"))
+    found = run(of(40), str(tmp_path / "two"))
+    whole = run(of(40), str(tmp_path / "one"))
+    pd.testing.assert_frame_equal(found.results, whole.results, rtol=0)
+    pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
+    (trace,) = Run.read(tmp_path / "two").traces.values()
+    assert trace.num_updates == 40
+
+
+def test_a_bad_line_of_the_metrics_costs_that_line_alone(tmp_path):
+    run(experiment(updates=10), str(tmp_path), keep_checkpoints=True)
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("{broken\n" + path.read_text())
+    found = run(experiment(updates=20), str(tmp_path), keep_checkpoints=True)
+    cell = found.curves.query("learning_rate == 0.1 and delay == 3 and seed == 1")
+    assert cell["update"].tolist() == [0, 10, 20]
+
+
+def test_a_bad_line_of_a_finished_run_costs_no_evaluation(folder):
+    before = Run.read(folder).curves
+    path = folder / "metrics.jsonl"
+    lines = path.read_text().splitlines()
+    assert "evaluation" in lines[1]
+    lines[1] = lines[1][:50]
+    path.write_text("\n".join(lines) + "\n")
+    for measure in (NORM, NORM | {"again": NORM["norm"]}):
+        # each evaluates the last checkpoint; the broken line is gone by the second
+        asked = experiment(measure=measure)
+        found = run(asked, str(folder), keep_checkpoints=True).curves
+        for there in (found, Run.read(folder).curves):
+            pd.testing.assert_frame_equal(there[[*before]], before, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["results.csv", "curves.csv", "report.html"])
+def test_a_file_of_someone_else_is_not_overwritten(tmp_path, name):
+    (tmp_path / name).write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=f"has {name}, but no run.json: it is no run"):
+        run(experiment(), str(tmp_path))
+    assert (tmp_path / name).read_text() == "a,b\n1,2\n"
+
+
+def test_a_home_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    run(experiment(updates=10), "~/there")
+    assert len(load("~/there").results) == 8 and (tmp_path / "there").is_dir()
+
+
+def test_an_empty_folder_s_name_is_refused():
+    with pytest.raises(ValueError, match="`workdir` is empty"):
+        run(experiment(), "")
+
+
+def test_of_several_cells_one_that_diverges_alone_in_its_program_has_its_row(tmp_path):
+    arms = [
+        ({"step": name}, lambda rate=rate: optax.sgd(rate))
+        for name, rate in (("large", 1e25), ("small", 0.1))
+    ]
+    both = dict(training=None, arms=arms, grid={}, seeds=1)
+    found = run(experiment(**both), str(tmp_path / "whole")).results
+    assert found["diverged"].tolist() == [1, 0]
+    part = run(experiment(**both), str(tmp_path / "part"), shard=(0, 2)).results
+    assert part["diverged"].tolist() == [1]
+
+
+def test_a_part_without_a_cell_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"--shard=99/100 has no cell: the grid has 4"):
+        run(experiment(), str(tmp_path), shard=(99, 100))
+
+
+@pytest.mark.parametrize("wanted", [range(20, 40), range(30, 31), range(-1, 3)])
+def test_a_profile_of_no_update_is_refused(tmp_path, wanted):
+    with pytest.raises(ValueError, match=r"`profile` must lie in 0 .. 30, the updates"):
+        run(experiment(), str(tmp_path), profile=wanted)
+
+
+def with_schedule(learning_rate, schedule):
+    decayed = optax.cosine_decay_schedule(learning_rate, 10)
+    return optax.sgd({"cosine": decayed, "constant": learning_rate}[schedule])
+
+
+SCHEDULES = {"learning_rate": (0.1,), "schedule": ("cosine", "linear")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"training": with_schedule, "grid": SCHEDULES},
+            r"with schedule=linear fails: .*run_test.py, line \d+: KeyError: 'linear'",
+        ),
+        ({"measure": {"delay": lambda *of: 0.0}}, "metric 'delay', an axis or a label"),
+        ({"measure": {"seed": lambda *of: 0.0}}, "metric 'seed', a column that the ru"),
+        (
+            {"measure": {"train_loss": lambda *of: 0.0}},
+            "'train_loss', which the",
+        ),
+        ({"measure": {"all": lambda model, _: model.params}}, "scalars, got 'all' of"),
+        ({"measure": {"a": lambda model, _: model["a"]}}, "fails: .*line .*TypeError"),
+        (
+            {"task": dataclasses.replace(QUADRATIC, evaluate=lambda x: {"loss": x[0]})},
+            "must return 'train_loss', by which a cell counts as diverged, got loss",
+        ),
+    ],
+)
+def test_what_would_fail_or_mislead_after_training_is_refused_before(
+    tmp_path, changes, message
+):
+    with pytest.raises(ValueError, match=message):
+        run(experiment(**changes), str(tmp_path / "none"))
+    assert not (tmp_path / "none").exists()
+
+
+def test_batches_that_change_their_shape_are_refused(tmp_path):
+    digits = tasks.digits_mlp(batch_size=8)
+
+    def shrinking(seed, start, stop):
+        batch = digits.batches(seed, start, stop)
+        return jax.tree.map(lambda x: x[:, : 8 if start < 10 else 4], batch)
+
+    task = dataclasses.replace(digits, batches=shrinking, examples=None)
+    with pytest.raises(ValueError, match=r"of one shape at all updates, got .*, 4, 8"):
+        run(experiment(task=task, seeds=1), str(tmp_path))
+
+
+def test_another_run_in_the_folder_is_refused_and_names_what_differs(tmp_path):
+    run(experiment(), str(tmp_path), config={"rate": 1})
+    with pytest.raises(ValueError, match=r"config\.rate: 1 there, 2 now"):
+        run(experiment(), str(tmp_path), config={"rate": 2})
+    with pytest.raises(ValueError, match=r"seeds: .0, 1. there, .0, 1, 2. now"):
+        run(experiment(seeds=3), str(tmp_path), config={"rate": 1})
+    grid = {"learning_rate": (0.1,), "delay": (0, 3)}
+    with pytest.raises(ValueError, match="holds another run:\n  the cells of"):
+        run(experiment(grid=grid), str(tmp_path), config={"rate": 1})
+
+
+def test_another_task_in_the_folder_is_refused(folder):
+    task = tasks.quadratic((0.5, 3.0), noise=0.1)
+    with pytest.raises(ValueError, match="holds another run:\n  the facts of all"):
+        run(experiment(task=task), str(folder))
+
+
+def test_another_question_or_claim_is_the_same_run(folder):
+    run(experiment(question="Another?", notes="More."), str(folder))
+    assert json.loads((folder / "run.json").read_text())["question"] == "Another?"
+
+
+def test_hosts_that_share_no_folder_write_nothing(tmp_path, monkeypatch):
+    def check_shared(workdir):
+        raise ValueError("not one folder")
+
+    monkeypatch.setattr(workdir.Workdir, "check_shared", check_shared)
+    with pytest.raises(ValueError, match="not one folder"):
+        run(experiment(), str(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_runs_at_once_in_one_folder_are_refused(tmp_path):
+    from experiments.results.folder import Folder
+
+    first = Folder(tmp_path)
+    with pytest.raises(ValueError, match="is in use by another run"):
+        Folder(tmp_path)
+    first.close()
+    Folder(tmp_path).close()
+
+
+def test_a_metric_of_one_s_own_is_recorded(tmp_path):
+    def distance(model, task):
+        del task
+        return jnp.linalg.norm(model.params)
+
+    found = run(experiment(measure={"distance": distance}), str(tmp_path))
+    assert (found.results["distance"] < 2.0**0.5).all()
+    assert "distance" in found.curves
+
+
+def test_the_gradient_s_norm_is_a_metric(tmp_path):
+    measure = {"gradient_norm": gradient_norm}
+    found = run(experiment(measure=measure, updates=1), str(tmp_path)).curves
+    begin = found.query("update == 0")["gradient_norm"]
+    np.testing.assert_allclose(begin, np.hypot(*EIGENVALUES), rtol=1e-6)
+
+
+def cluster(workers=4):
+    return dj.cluster.Cluster(workers, dj.cluster.exponential(1.0))
+
+
+def test_along_a_trace_time_examples_and_staleness_are_the_cluster_s(tmp_path):
+    source = Simulation(cluster(), dj.cluster.protocols.n_softsync(2))
+    arms = [({"n": 2}, along(source, optax.sgd))]
+    found = run(
+        experiment(
+            task=tasks.digits_mlp(batch_size=4, width=4),
+            training=None,
+            arms=arms,
+            grid={"learning_rate": (0.1,)},
+            updates=None,
+            seconds=20.0,
+            evaluate_every=None,
+        ),
+        str(tmp_path),
+    ).results
+    assert (found["seconds"] <= 20.0).all()
+    for row in found.itertuples():
+        trace = source.trace(row.seed, row.updates, np.inf)
+        assert row.seconds == trace.seconds[-1]
+        assert row.staleness_mean == pytest.approx(trace.summary().mean)
+        assert row.examples == 4 * len(trace.update)
+    kept = Run.read(tmp_path)
+    assert kept.settings == kept.info["settings"] == ["n", "learning_rate"]
+    (trace,) = kept.traces.values()  # of the first seed
+    own = source.trace(kept.info["seeds"][0], trace.num_updates, np.inf)
+    np.testing.assert_array_equal(trace.seconds, own.seconds)
+    assert kept.info["traces"][0]["labels"] == {"n": 2}
+
+
+def test_fresh_replay_is_plain_training(tmp_path):
+    source = Simulation(cluster(1), dj.cluster.protocols.k_async(1))
+    grid = {"learning_rate": (0.1,)}
+    late = run(
+        experiment(training=along(source, optax.sgd), grid=grid), str(tmp_path / "a")
+    )
+    plain = run(experiment(training=optax.sgd, grid=grid), str(tmp_path / "b"))
+    losses = [found.results["train_loss"] for found in (late, plain)]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+@pytest.mark.long  # tests/experiments/training/methods_test.py has it of the programs
+def test_replicas_that_average_at_each_step_train_one_model(tmp_path):
+    task = tasks.digits_mlp(batch_size=4, width=4)
+    grid = {"learning_rate": (0.1,)}
+    methods_and_folders = {"a": methods.allreduce_sgd(), "b": methods.local_sgd(1)}
+    losses = [
+        run(
+            experiment(
+                task=task, grid=grid, training=replicas(method, cluster(), optax.sgd)
+            ),
+            str(tmp_path / name),
+        ).results["train_loss"]
+        for name, method in methods_and_folders.items()
+    ]
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+@pytest.mark.long  # tests/experiments/running/execution_test.py has it of the programs
+def test_several_workers_share_a_batch(tmp_path):
+    task = tasks.digits_mlp(batch_size=8, width=4)
+    grid = {"learning_rate": (0.1,)}
+    many = optimizer(lambda learning_rate: dj.exchange.mean(optax.sgd(learning_rate)))
+    losses = [
+        run(
+            experiment(task=task, grid=grid, training=training), str(tmp_path / name)
+        ).results["train_loss"]
+        for name, training in {
+            "four": optimizer(many.make, workers=4),
+            "one": optax.sgd,
+        }.items()
+    ]
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+def test_the_batch_must_divide_among_the_workers():
+    training = optimizer(lambda: dj.exchange.mean(optax.sgd(0.1)), workers=3)
+    task = tasks.digits_mlp(batch_size=8)
+    with pytest.raises(ValueError, match="`workers` must divide the examples"):
+        rule = programs(experiment(task=task, training=training, grid={}))[0].rule
+        rule.given(0, 1)
+
+
+def test_a_refused_run_leaves_the_record_of_the_other(folder):
+    before = (folder / "run.json").read_text()
+    with pytest.raises(ValueError, match="holds another run"):
+        run(experiment(seeds=3), str(folder))
+    assert (folder / "run.json").read_text() == before
+
+
+class Collected:
+    """A writer that keeps what it is given."""
+
+    def __init__(self):
+        self.steps, self.closed = [], False
+
+    def write(self, program, step, scalars):
+        assert "updates_per_second" in scalars or step == 0
+        self.steps.append(step)
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_writer_of_one_s_own_gets_each_chunk_and_is_closed(tmp_path):
+    own = Collected()
+    run(experiment(), str(tmp_path), writers=[own])
+    assert own.steps == [0, 10, 20, 30]
+    assert own.closed
+
+
+def test_profiled_updates_leave_a_trace_of_jax(whole, tmp_path):
+    run(experiment(), str(tmp_path), profile=range(12, 13))
+    assert list((tmp_path / "profile").rglob("*.xplane.pb"))
+    assert not (whole[0] / "profile").exists()
+
+
+@pytest.fixture
+def compile_cache(tmp_path):
+    """An empty folder for compiled programs, as the command line sets it."""
+    folder, before = tmp_path / "compiled", jax.config.jax_compilation_cache_dir
+    fewest = jax.config.jax_persistent_cache_min_compile_time_secs
+    compilation_cache.reset_cache()
+    keep_compiled(str(folder))
+    yield folder
+    jax.config.update("jax_compilation_cache_dir", before)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", fewest)
+    compilation_cache.reset_cache()
+
+
+@pytest.mark.long  # tests/experiments/main_test.py has it of two commands
+def test_a_second_run_compiles_nothing(tmp_path, compile_cache):
+    kept = []
+    for name in ("first", "second"):
+        jax.clear_caches()
+        run(experiment(), str(tmp_path / name))
+        kept.append({path.name for path in compile_cache.glob("*-cache")})
+    assert kept[0] and kept[0] == kept[1]
+
+
+def test_a_check_that_takes_long_is_said_every_five_seconds(monkeypatch, caplog):
+    caplog.set_level("INFO", logger=progress.log.name)
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    lines = progress.Lines("program %d of %d")
+    for number in range(1, 13):  # two seconds each
+        lines.say(number, 12)
+        now[0] += 2.0
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [f"program {number} of 12" for number in (4, 7, 10)]

@@ -1,0 +1,260 @@
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+import delayjax as dj
+from experiments.running import execution
+from experiments.running.cells import State
+from experiments.running.host import processes
+from experiments.running.host.checkpoints import Checkpoints, OtherRunError
+from experiments.training.rules import Model
+
+
+def state_at(step, max_delay=2):
+    return State(
+        step=jnp.int32(step),
+        memory=dj.ring.push(dj.ring.init(jnp.zeros(3), max_delay + 1), jnp.ones(3)),
+        staleness_counts=jnp.arange(3),
+        refused=jnp.int32(0),
+        model=Model({"w": jnp.full(2, step, jnp.bfloat16)}),
+        diverged_step=jnp.int32(-1),
+    )
+
+
+def opened(path, kept=2):
+    return Checkpoints(path, kept=kept, held=execution.held)
+
+
+def assert_same(got, expected):
+    assert jax.tree.map(jax.typeof, got) == jax.tree.map(jax.typeof, expected)
+    jax.tree.map(np.testing.assert_array_equal, got, expected)
+
+
+def test_nothing_saved_is_nothing_restored(tmp_path):
+    assert opened(tmp_path / "c").restore(state_at(0)) is None
+
+
+def test_the_newest_state_comes_back_bit_for_bit(tmp_path):
+    saved = opened(tmp_path / "c")
+    for step in (10, 20, 30):
+        saved.save(state_at(step))
+    saved.close()
+    like = jax.eval_shape(lambda: state_at(0))
+    assert_same(opened(tmp_path / "c").restore(like), state_at(30))
+
+
+def test_a_state_that_is_donated_and_overwritten_meanwhile_is_saved_as_it_was(tmp_path):
+    """As the next chunk does, while 64 MB are written."""
+    overwrite = jax.jit(
+        lambda state: jax.tree.map(lambda x: x + 1, state), donate_argnums=0
+    )
+    saved = opened(tmp_path / "c")
+    large = jnp.arange(16_000_000, dtype=jnp.float32)
+    for step in (10, 20, 30):
+        state = state_at(step)._replace(model=Model({"w": large + step}))
+        jax.block_until_ready(state)
+        saved.save(state)
+        assert not (tmp_path / "c" / str(step)).exists()  # it is being written
+        for _ in range(5):
+            state = overwrite(state)
+        jax.block_until_ready(state)
+    saved.wait()
+    assert (tmp_path / "c" / "30").exists()
+    for step in (30, 20):
+        got = opened(tmp_path / "c").restore(jax.eval_shape(lambda: state))
+        expected = state_at(step)._replace(model=Model({"w": large + step}))
+        assert_same(got, expected)
+        shutil.rmtree(tmp_path / "c" / str(step))
+
+
+def test_a_disk_that_fills_up_while_a_state_is_written_is_one_line(
+    tmp_path, monkeypatch
+):
+    def write(*arguments, **keywords):
+        raise OSError(28, "No space left on device")
+
+    saved = opened(tmp_path / "c")
+    saved.save(state_at(10))
+    saved.wait()
+    monkeypatch.setattr(type(saved._manager), "wait_until_finished", write)
+    full = rf"^the disk of {tmp_path}/c is full: make room"
+    for again in (saved.wait, saved.close, lambda: saved.save(state_at(20))):
+        with pytest.raises(OSError, match=full):
+            again()
+    monkeypatch.undo()
+    assert_same(opened(tmp_path / "c").restore(state_at(0)), state_at(10))
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [(KeyboardInterrupt, True), (jax.errors.JaxRuntimeError, False)],
+)
+def test_who_is_gone_is_not_waited_for(tmp_path, monkeypatch, error, waits):
+    """Others write their parts of a checkpoint; a collective that fails says so."""
+    waited = []
+    monkeypatch.setattr(Checkpoints, "wait", lambda own: waited.append(own))
+    with pytest.raises(error), opened(tmp_path / "c"):
+        raise error
+    assert bool(waited) == waits
+
+
+def test_a_key_of_the_memory_comes_back(tmp_path):
+    """As `optax.add_noise` keeps one."""
+
+    def with_keys(step):
+        return state_at(step)._replace(memory=jax.random.split(jax.random.key(step), 3))
+
+    saved = opened(tmp_path / "c")
+    saved.save(with_keys(10))
+    saved.close()
+    like = jax.eval_shape(lambda: with_keys(0))
+    got = opened(tmp_path / "c").restore(like)
+    assert jax.tree.map(jax.typeof, got) == jax.tree.map(jax.typeof, with_keys(10))
+    words = [jax.random.key_data(s.memory) for s in (got, with_keys(10))]
+    np.testing.assert_array_equal(*words)
+
+
+# Orbax leaves the coroutines of a failed read unawaited
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
+@pytest.mark.parametrize("victim", ["state/manifest.ocdbt", "state/_METADATA"])
+def test_a_truncated_newest_is_reported_and_the_one_before_it_used(
+    tmp_path, victim, caplog
+):
+    saved = opened(tmp_path / "c")
+    saved.save(state_at(10))
+    saved.save(state_at(20))
+    saved.close()
+    path = tmp_path / "c" / "20" / victim
+    path.write_bytes(path.read_bytes()[:7])
+    again = opened(tmp_path / "c")
+    with caplog.at_level("WARNING", logger="experiments"):
+        assert_same(again.restore(state_at(0)), state_at(10))
+    assert "checkpoint of step 20" in caplog.text and "cannot be read" in caplog.text
+    assert (tmp_path / "c-broken-20").exists()
+    again.save(state_at(20))  # there is room for it again
+    again.close()
+    assert_same(opened(tmp_path / "c").restore(state_at(0)), state_at(20))
+
+
+def test_a_checkpoint_of_another_depth_is_refused_naming_both(tmp_path):
+    saved = opened(tmp_path / "c")
+    saved.save(state_at(10, max_delay=2))
+    saved.close()
+    with pytest.raises(
+        OtherRunError, match=r"memory\.slots is float32\[3, 3\] there, float32\[6, 3\]"
+    ):
+        opened(tmp_path / "c").restore(state_at(0, max_delay=5))
+    assert (tmp_path / "c" / "10").exists()
+
+
+ADAM = optax.adam(0.1).init({"w": jnp.zeros(2)})
+SGD = optax.sgd(0.1, momentum=0.9).init({"w": jnp.zeros(2)})
+OTHERS = {
+    "width": (
+        {"model": Model({"w": jnp.zeros(7, jnp.bfloat16)})},
+        r"model\.params\.w is bfloat16\[2\] there, bfloat16\[7\] now\.",
+    ),
+    "dtype": (
+        {"model": Model({"w": jnp.zeros(2)})},
+        r"model\.params\.w is bfloat16\[2\] there, float32\[2\] now\.",
+    ),
+    "optimizer": (
+        {"memory": SGD},
+        r"memory\.0\.trace\.w is absent there, float32\[2\] now;"
+        r" memory\.0\.count is int32\[\] there, absent now;.*and 1 more\.",
+    ),
+    "workers": (
+        {"diverged_step": jnp.zeros(4, jnp.int32)},
+        r"diverged_step is int32\[\] there, int32\[4\] now\.",
+    ),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_checkpoint_of_other_leaves_is_refused_with_both_and_nothing_moved(
+    tmp_path, other
+):
+    changes, message = OTHERS[other]
+    saved = opened(tmp_path / "c")
+    saved.save(state_at(10)._replace(memory=ADAM))
+    saved.close()
+    like = state_at(0)._replace(**({"memory": ADAM} | changes))
+    with pytest.raises(OtherRunError, match=message + ".*choose another --workdir"):
+        opened(tmp_path / "c").restore(like)
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+    assert (tmp_path / "c" / "10").exists()
+
+
+def test_what_another_process_cannot_read_is_passed_over_here_too(
+    tmp_path, monkeypatch, caplog
+):
+    saved = opened(tmp_path / "c")
+    saved.save(state_at(10))
+    saved.save(state_at(20))
+    answers = iter([True, False])  # of step 20, of step 10
+
+    def any_of(broken, other):
+        return next(answers) or broken, other
+
+    monkeypatch.setattr(processes, "any_of", any_of)
+    with caplog.at_level("WARNING", logger="experiments"):
+        assert_same(saved.restore(state_at(0)), state_at(10))
+    assert "step 20" in caplog.text and "another process cannot" in caplog.text
+
+
+def test_what_another_process_finds_to_be_of_another_state_is_refused_here_too(
+    tmp_path, monkeypatch
+):
+    saved = opened(tmp_path / "c")
+    saved.save(state_at(10))
+    monkeypatch.setattr(processes, "any_of", lambda broken, other: (True, True))
+    with pytest.raises(OtherRunError, match="another process names"):
+        saved.restore(state_at(0))
+    assert (tmp_path / "c" / "10").exists()
+
+
+@pytest.mark.parametrize("error", [MemoryError, jax.errors.JaxRuntimeError])
+def test_where_memory_is_short_no_checkpoint_is_set_aside(tmp_path, monkeypatch, error):
+    saved = opened(tmp_path / "c")
+    saved.save(state_at(10))
+
+    def restore(*args, **options):
+        raise error("RESOURCE_EXHAUSTED: out of memory")
+
+    monkeypatch.setattr(saved._state, "restore", restore)
+    with pytest.raises(error, match="out of memory"):
+        saved.restore(state_at(0))
+    assert (tmp_path / "c" / "10").exists()
+
+
+def test_a_disk_that_is_full_for_another_process_is_full_for_all(tmp_path, monkeypatch):
+    saved = opened(tmp_path / "c")
+    monkeypatch.setattr(processes, "any_of", lambda is_full: [True])
+    with pytest.raises(OSError, match="is full: make room"):
+        saved.save(state_at(10))
+
+
+def test_a_state_goes_from_four_devices_to_two_and_back(tmp_path):
+    def placed(count):
+        mesh = jax.make_mesh((count,), ("x",), devices=jax.devices()[:count])
+        sharding = NamedSharding(mesh, PartitionSpec("x"))
+        return jax.device_put({"w": jnp.arange(8.0)}, sharding)
+
+    def like(count):
+        return jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
+            state_at(0)._replace(model=Model(placed(count))),
+        )
+
+    saved = opened(tmp_path / "c")
+    saved.save(state_at(10)._replace(model=Model(placed(4))))
+    on_two = saved.restore(like(2))
+    assert len(on_two.model.params["w"].devices()) == 2
+    saved.save(on_two._replace(step=jnp.int32(20)))
+    assert_same(saved.restore(like(4)).model.params, placed(4))

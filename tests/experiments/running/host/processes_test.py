@@ -1,0 +1,286 @@
+"""Several processes on one machine, each with devices of its own."""
+
+import json
+import random
+import re
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import pytest
+
+from benchmarks import kill
+from experiments import load
+from experiments.running.host import joining, processes
+from tests.support.cases import shortened
+
+UPDATES = ("--config.updates=200", "--checkpoint_every=10")
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """What one run has compiled, the next need not."""
+    return f"--compile_cache={tmp_path_factory.mktemp('compiled')}"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, compiled):
+    """A run of two processes that nothing interrupted, and what each printed."""
+    workdir = tmp_path_factory.mktemp("runs") / "whole"
+    codes, outputs = kill.finish(kill.start(f"--workdir={workdir}", *UPDATES, compiled))
+    assert codes == [0, 0], outputs
+    return workdir, outputs
+
+
+def test_the_first_process_alone_writes_and_reports(tmp_path):
+    workdir = tmp_path / "run"
+    few = "--config.updates=20", "--config.delay=(4,)"
+    codes, outputs = kill.finish(kill.start(f"--workdir={workdir}", *few))
+    assert codes == [0, 0], outputs
+    first, second = outputs
+    assert "report:" in first and "updates 0 to 20" in first
+    assert not re.search(r"^\d\d:\d\d:\d\d", second, re.MULTILINE)
+    assert len(kill.rows(workdir)) == 3  # and one before any training
+    assert len(list(workdir.glob("tensorboard/*/events*"))) == 1
+
+
+@pytest.mark.long
+def test_a_killed_peer_ends_the_other_and_the_run_ends_as_if_it_had_not_been(
+    whole, tmp_path, compiled
+):
+    workdir = tmp_path / "run"
+    folder = Path(compiled.partition("=")[2])
+    rng = random.Random(0)
+    for victim in (1, 0):
+        # after update 40, when the checkpoints of 10 and 20 have been written
+        killed = kill.kill_once(
+            (*UPDATES, compiled), workdir, (victim,), rng, training=0.0, least=4
+        )
+        # the timeout is 10 s; a busy machine takes a while to write what it aborts
+        assert killed is not None and killed.survived_seconds < 20
+        said = killed.outputs[1 - victim].strip().splitlines()[-1]
+        assert said.startswith(f"error: process {1 - victim} of 2")
+        # of a collective that failed, or of JAX's runtime that aborted
+        assert "another process of the run" in said
+        assert "goes on from the last checkpoint" in said
+    programs = {path.name for path in folder.glob("*-cache")}
+    codes, outputs = kill.finish(kill.start(f"--workdir={workdir}", *UPDATES, compiled))
+    assert codes == [0, 0], outputs
+    assert "resumes at update" in outputs[0]
+    kill.check_same(whole[0], workdir)
+    assert json.loads((workdir / "run.json").read_text())["wall_seconds"] > 0
+    assert programs and {path.name for path in folder.glob("*-cache")} == programs
+
+
+@pytest.mark.long
+def test_a_run_goes_on_with_other_processes_and_devices(whole, tmp_path, compiled):
+    # twice two devices, then two and one process, then twice one device
+    workdir = tmp_path / "run"
+    arguments = (f"--workdir={workdir}", *UPDATES, compiled)
+    first = kill.start(*arguments)
+    assert kill.wait_for_rows(workdir, 3, first)
+    first[1].send_signal(signal.SIGTERM)
+    codes, outputs = kill.finish(first)
+    assert codes == [143, 143], outputs
+    assert "stopped by a signal to another process, saved at" in outputs[0]
+    second = kill.start(*arguments, processes=1)
+    assert kill.wait_for_rows(workdir, len(kill.rows(workdir)) + 2, second)
+    second[0].send_signal(signal.SIGTERM)
+    codes, outputs = kill.finish(second)
+    assert codes == [143] and "resumes at update" in outputs[0], outputs
+    codes, outputs = kill.finish(kill.start(*arguments, devices=1))
+    assert codes == [0, 0] and "resumes at update" in outputs[0], outputs
+    found, expected = (load(run).results for run in (workdir, whole[0]))
+    # The sum over workers is taken in another order: a rounding of float32, 6e-8, in
+    # every update, and Adam divides by the gradients' size.
+    losses = expected["train_loss"].tolist()
+    assert found["train_loss"].tolist() == pytest.approx(losses, rel=1e-4)
+    assert found["staleness_mean"].tolist() == expected["staleness_mean"].tolist()
+    steps = [row["step"] for row in kill.rows(workdir)]
+    assert steps == list(range(0, 201, 10))
+
+
+VAINLY = [
+    (1, r"--coordinator=(localhost:\d+) was not reached in --timeout_seconds=2 "),
+    (0, r"not all processes .* met at (localhost:\d+) within --timeout_seconds"),
+]
+
+
+def test_different_flags_are_refused_by_all_with_the_names(tmp_path):
+    started = kill.start(
+        f"--workdir={tmp_path / 'a'}",
+        of_last=("--config.width=16", f"--workdir={tmp_path / 'b'}"),
+    )
+    codes, outputs = kill.finish(started)
+    assert codes == [1, 1]
+    said = [line for line in outputs[0].splitlines() if line.startswith("error: ")]
+    assert said == [
+        "error: the processes were given different values: --config.width: 8 in process"
+        f" 0, 16 in process 1; --workdir: {tmp_path}/a in process 0, {tmp_path}/b in"
+        " process 1. Start the same command on every host."
+    ]
+    assert said[0] in outputs[1]
+
+
+@pytest.mark.long  # workdir_test.py has it without processes
+def test_a_folder_that_is_not_shared_is_refused_by_all_before_any_work(tmp_path):
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+    # the same words, and another folder of each
+    codes, outputs = kill.finish(kill.start("--workdir=run", folders=folders))
+    assert codes == [1, 1]
+    for output in outputs:
+        (said,) = (line for line in output.splitlines() if line.startswith("error: "))
+        assert "--workdir=run must be one folder that all hosts reach" in said
+        assert "process 1 cannot read there" in said
+        assert all(f"{folder}/run" in said for folder in folders)
+    assert not list((tmp_path / "a" / "run").iterdir())  # not the nonce either
+
+
+@pytest.mark.long
+def test_another_run_in_the_folder_ends_all_processes_at_once(whole, compiled):
+    arguments = f"--workdir={whole[0]}", *UPDATES, compiled, "--config.width=16"
+    began = time.monotonic()
+    codes, outputs = kill.finish(kill.start(*arguments, timeout_seconds=200))
+    assert codes == [1, 1], outputs
+    assert "holds another run" in outputs[0]
+    assert "error: process 0 stops, and says why" in outputs[1]
+    assert time.monotonic() - began < 100
+
+
+@pytest.mark.parametrize(("process_id", "message"), shortened(VAINLY, VAINLY[0]))
+def test_who_waits_in_vain_for_the_others_says_so_and_ends(
+    tmp_path, process_id, message
+):
+    started = kill.start(f"--workdir={tmp_path}", timeout_seconds=2)
+    started[1 - process_id].kill()
+    codes, outputs = kill.finish(started, timeout=60)
+    assert codes[process_id] != 0
+    output = outputs[process_id]
+    last = output.strip().splitlines()[-1]
+    assert last.startswith("error: ") and re.search(message, last)
+    assert "Start the same command on every host" in last
+    assert process_id == 0 or len(output.strip().splitlines()) == 1
+
+
+def test_a_coordinator_s_port_that_is_taken_is_refused(tmp_path):
+    with socket.create_server(("", 0)) as taken:
+        coordinator = f"localhost:{taken.getsockname()[1]}"
+        with pytest.raises(ValueError, match=f"{coordinator}: process 0 cannot listen"):
+            joining.join(
+                coordinator=coordinator,
+                num_processes=2,
+                process_id=0,
+                timeout_seconds=1,
+            )
+
+
+@pytest.mark.parametrize("process_id", [0, 1])
+def test_a_coordinator_without_a_port_is_refused(process_id):
+    with pytest.raises(ValueError, match=r"must be HOST:PORT, got 'alpha'"):
+        joining.join(
+            coordinator="alpha",
+            num_processes=2,
+            process_id=process_id,
+            timeout_seconds=1,
+        )
+
+
+@pytest.fixture
+def ends(monkeypatch):
+    """What would be done as this process ends, in place of what JAX is told."""
+    done = SimpleNamespace(codes=[], told=[], leave=[])
+    monkeypatch.setattr(joining.os, "_exit", done.codes.append)
+    monkeypatch.setattr(joining.atexit, "register", done.leave.append)
+    monkeypatch.setattr(joining.sys, "excepthook", None)
+    watcher = SimpleNamespace(tell=done.told.append)
+    monkeypatch.setattr(joining, "_watchers", [watcher])
+    joining._see_to_the_end("process 1 of 2", watcher)
+    return done
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "Gloo all-reduce failed:\n closed",
+        "NCCL operation failed",
+        "UNAVAILABLE: it is gone",
+        "DEADLINE_EXCEEDED: no answer",
+        "Connection closed",
+        "reset by peer",
+    ],
+)
+def test_a_collective_that_fails_keeps_its_traceback_and_blames_nobody(
+    ends, capsys, reason
+):
+    error = jax.errors.JaxRuntimeError(reason)
+    sys.excepthook(type(error), error, None)
+    said = capsys.readouterr().err
+    assert f"JaxRuntimeError: {reason}\n" in said  # as in a traceback
+    last = said.splitlines()[-1]
+    assert last.startswith("error: process 1 of 2: a collective failed. Either another")
+    assert "or the devices or the network of this host failed" in last
+    assert "goes on from the last checkpoint" in last
+    assert (ends.codes, ends.told) == ([1], [""])  # nothing is left to say
+
+
+def test_a_peer_is_named_where_jax_s_coordination_service_names_it(ends, capsys):
+    named = "UNAVAILABLE: /job:jax_worker/replica:0/task:12 is gone, task:3 is not it"
+    error = jax.errors.JaxRuntimeError(named)
+    sys.excepthook(type(error), error, None)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "JAX's coordination service names process 12: read the last" in last
+
+
+def test_what_fails_on_a_device_is_no_collective(ends, capsys):
+    error = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+    sys.excepthook(type(error), error, None)
+    assert "collective" not in capsys.readouterr().err
+
+
+def test_an_error_of_one_s_own_keeps_its_traceback_and_ends_at_once(ends, capsys):
+    error = ValueError("a connection of its own")
+    sys.excepthook(type(error), error, None)
+    assert "ValueError: a connection of its own" in capsys.readouterr().err
+    assert (ends.codes, ends.told) == ([1], [""])
+
+
+def test_a_process_that_ends_in_order_waits_for_the_others(ends, monkeypatch):
+    waited = []
+    monkeypatch.setattr(jax.distributed, "shutdown", lambda: waited.append(ends.told))
+    (leave,) = ends.leave
+    leave()
+    assert waited and ends.told == [""]
+
+
+@pytest.mark.parametrize("last", ["error: killed", ""])
+def test_the_last_line_that_was_told_is_said_however_a_process_ends(capfd, last):
+    watcher = joining._Watcher()
+    for line in ("error: not met", last):
+        watcher.tell(line)
+    watcher._process.stdin.close()  # as of a process that was killed
+    watcher._process.wait(timeout=60)
+    assert capfd.readouterr().err == f"{last}\n" * bool(last)
+
+
+def test_what_fails_in_another_process_fails_here(monkeypatch):
+    monkeypatch.setattr(processes, "_of_each", lambda flag: [[flag], [True], [True]])
+    with pytest.raises(ValueError, match="process 1, 2 stops, and says why"):
+        processes.together(lambda: "done")
+    with pytest.raises(OSError, match="full"):
+        processes.together(lambda: (_ for _ in ()).throw(OSError("full")))
+
+
+def test_a_flag_of_one_process_is_a_flag_of_all(monkeypatch):
+    flags = [[False, False, True], [False, True, True]]
+    monkeypatch.setattr(processes, "_of_each", lambda *own: flags)
+    assert processes.any_of(False, False, True) == [False, True, True]
+
+
+def test_what_all_do_is_returned():
+    assert processes.together(lambda: "done") == "done"

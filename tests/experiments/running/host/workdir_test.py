@@ -1,0 +1,186 @@
+"""A folder in a bucket, which is here a file system in memory that fsspec has."""
+
+import json
+from typing import ClassVar
+
+import fsspec
+import jax
+import pytest
+from etils import epath
+from fsspec.implementations.memory import MemoryFileSystem
+
+from experiments.running.host import processes, workdir
+from experiments.running.host.workdir import Workdir
+
+
+class Bucket(MemoryFileSystem):
+    """What gs:// names here. As there, what is opened for writing begins anew."""
+
+    protocol = ("gcs",)
+    store: ClassVar = {}
+    pseudo_dirs: ClassVar = [""]
+    written: ClassVar = []
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return MemoryFileSystem._strip_protocol(path.removeprefix("gs:/"))
+
+    def _open(self, path, mode="rb", **options):
+        if "r" not in mode:
+            assert mode == "wb", "an object cannot be appended to"
+            self.written.append(path)
+        return super()._open(path, mode, **options)
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    Bucket.store.clear()
+    Bucket.written.clear()
+    fsspec.register_implementation("gcs", Bucket, clobber=True)
+    return epath.Path("gs://bucket")
+
+
+def test_a_local_folder_is_itself_and_nothing_is_copied(tmp_path):
+    workdir = Workdir(str(tmp_path / "run"))
+    workdir.download()
+    workdir.upload()
+    assert workdir.local == tmp_path / "run"
+    assert workdir.checkpoints == epath.Path(tmp_path / "run" / "checkpoints")
+    assert not list(tmp_path.iterdir())
+    assert workdir.shown(workdir.local) == str(tmp_path / "run")
+
+
+def test_records_end_up_in_the_bucket_and_the_next_command_finds_them(bucket):
+    first = Workdir("gs://bucket/run")
+    first.download()
+    with (first.local / "metrics.jsonl").open("a") as file:
+        file.write("1\n")
+        file.flush()
+        first.upload()
+        file.write("2\n")
+    (first.local / "traces").mkdir()
+    (first.local / "traces" / "a.npz").write_bytes(b"\0\1")
+    (first.local / "figures").mkdir()
+    (first.local / "figures" / "a.png").write_bytes(b"png")
+    first.upload()
+    there = bucket / "run"
+    assert (there / "metrics.jsonl").read_text() == "1\n2\n"
+    assert (there / "figures" / "a.png").read_bytes() == b"png"
+    again = Workdir("gs://bucket/run")
+    again.download()
+    assert (again.local / "metrics.jsonl").read_text() == "1\n2\n"
+    assert (again.local / "traces" / "a.npz").read_bytes() == b"\0\1"
+    assert again.checkpoints == there / "checkpoints"
+
+
+def test_only_what_has_changed_is_uploaded(bucket):
+    workdir = Workdir("gs://bucket/run")
+    workdir.download()
+    (workdir.local / "run.json").write_text("{}")
+    (workdir.local / "metrics.jsonl").write_text("1\n")
+    workdir.upload()
+    Bucket.written.clear()
+    workdir.upload()
+    assert not Bucket.written
+    with (workdir.local / "metrics.jsonl").open("a") as file:
+        file.write("2\n")
+    workdir.upload()
+    assert [path.rpartition("/")[2] for path in Bucket.written] == ["metrics.jsonl"]
+
+
+def test_what_is_said_names_the_bucket(bucket):
+    workdir = Workdir("gs://bucket/run")
+    line = f"report: {workdir.local / 'report.html'}"
+    assert workdir.shown(line) == "report: gs://bucket/run/report.html"
+
+
+def test_a_storage_that_nobody_knows_is_refused_with_the_remedy(monkeypatch):
+    def unknown(*arguments, **keywords):
+        raise ImportError("no s3fs")
+
+    monkeypatch.setattr(fsspec, "filesystem", unknown)
+    with pytest.raises(ValueError, match=r"s3://bucket/run.*no s3fs.*pip install gcs"):
+        Workdir("s3://bucket/run").download()
+
+
+@pytest.fixture
+def of_two(monkeypatch):
+    """This is one of two processes: which, and what the other says at each exchange."""
+
+    def begin(number, *others):
+        said = iter(others)
+
+        def of_all(text):
+            texts = [text, next(said)]
+            return texts[:: 1 - 2 * number]
+
+        monkeypatch.setattr(jax, "process_count", lambda: 2)
+        monkeypatch.setattr(processes, "is_first", lambda: number == 0)
+        monkeypatch.setattr(processes, "of_all", of_all)
+        monkeypatch.setattr(processes, "_of_each", lambda flag: [[flag], [False]])
+        monkeypatch.setattr(workdir, "_PATIENCE", 0.2)
+
+    return begin
+
+
+def folders(tmp_path):
+    return json.dumps({"--workdir": str(tmp_path)})
+
+
+@pytest.mark.parametrize("place", ["folder", "bucket"])
+def test_a_shared_folder_is_checked_and_left_as_it_was(
+    tmp_path, bucket, of_two, place, monkeypatch
+):
+    path = tmp_path / "run" if place == "folder" else bucket / "run"
+    of_two(0, folders(path), "unused", json.dumps(["beta:/run", ""]))
+    seen = []
+    own = processes.of_all
+
+    def of_all(text):
+        seen.append([file.read_text() for file in path.glob(".nonce-*")])
+        return own(text)
+
+    monkeypatch.setattr(processes, "of_all", of_all)
+    Workdir(str(path)).check_shared()
+    assert [len(texts) for texts in seen] == [0, 0, 1]
+    assert not list(path.glob(".nonce-*"))
+
+
+def test_who_cannot_read_the_nonce_is_named_with_both_folders(tmp_path, of_two):
+    of_two(0, folders(tmp_path), "", json.dumps(["beta:/run", "FileNotFoundError"]))
+    with pytest.raises(
+        ValueError,
+        match=rf"--workdir={tmp_path} must be one folder that all hosts reach: process"
+        rf" 1 cannot .* Process 0 wrote \S+:{tmp_path}; process 1 looked for beta:/run"
+        r" \(FileNotFoundError\)\.",
+    ):
+        Workdir(str(tmp_path)).check_shared()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("there", ["nothing", "another number"])
+def test_what_process_0_did_not_write_here_is_not_shared(tmp_path, of_two, there):
+    of_two(1, folders(tmp_path), "0123", json.dumps(["alpha:/run", ""]))
+    if there == "another number":
+        (tmp_path / ".nonce-0123").write_text("4567")
+    with pytest.raises(ValueError, match=r"process 1 cannot read there"):
+        Workdir(str(tmp_path)).check_shared()
+
+
+def test_a_nonce_that_comes_late_is_waited_for(tmp_path, of_two, monkeypatch):
+    of_two(1, folders(tmp_path), "0123", json.dumps(["alpha:/run", ""]))
+    monkeypatch.setattr(workdir, "_PATIENCE", 60.0)
+    monkeypatch.setattr(
+        workdir.time,
+        "sleep",
+        lambda seconds: (tmp_path / ".nonce-0123").write_text("0123"),
+    )
+    Workdir(str(tmp_path)).check_shared()
+
+
+def test_a_folder_that_cannot_be_written_is_refused_by_all(tmp_path, of_two):
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file" / "run"
+    of_two(0, folders(path), "")
+    with pytest.raises(ValueError, match=rf"--workdir={path} cannot be used \(.*Not a"):
+        Workdir(str(path)).check_shared()

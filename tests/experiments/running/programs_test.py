@@ -1,0 +1,264 @@
+"""Which cells share a compiled program."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+from experiments import Arm, Experiment, Simulation, along, optimizer, tasks
+from experiments.running.program import sharded
+from experiments.running.programs import programs
+
+QUADRATIC = tasks.quadratic()
+
+
+def late(learning_rate, momentum, delay):
+    tx = optax.sgd(learning_rate, momentum=momentum)
+    return dj.delayed(tx, delay, max_delay=8)
+
+
+def of(training=late, *, grid, task=QUADRATIC, **options):
+    return programs(
+        Experiment(
+            **dict(question="?", task=task, training=training, grid=grid, updates=4)
+            | options
+        )
+    )
+
+
+GRID = {"learning_rate": (0.1, 0.2), "momentum": (0.0, 0.9), "delay": (0, 4)}
+
+
+def test_numbers_that_the_functions_can_trace_are_one_program():
+    (program,) = of(grid=GRID)
+    assert program.size == 8
+    assert {axis: values.dtype.name for axis, values in program.cells.items()} == {
+        "learning_rate": "float32",
+        "momentum": "float32",
+        "delay": "int32",
+    }
+    assert program.settings()[1] == {"learning_rate": 0.1, "momentum": 0.0, "delay": 4}
+
+
+def test_a_number_that_python_must_know_is_a_program_of_its_own():
+    def make(learning_rate, momentum):
+        return optax.sgd(learning_rate, momentum=momentum or None)
+
+    grid = {"learning_rate": (0.1, 0.2), "momentum": (0.0, 0.9)}
+    found = of(make, grid=grid)
+    assert [program.static for program in found] == [
+        {"momentum": 0.0},
+        {"momentum": 0.9},
+    ]
+    assert [program.size for program in found] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: dj.delayed(
+            dj.exchange.mean(optax.sgd(0.1)),
+            dj.delays.per_worker([0, 3]),
+            max_delay=3,
+        ),
+        lambda: dj.exchange.mean(
+            dj.delayed(
+                optax.sgd(0.1), 2, history=dj.ring.sharded("workers", num_workers=2)
+            )
+        ),
+    ],
+    ids=["a delay for each worker", "a part of the history for each"],
+)
+def test_what_knows_the_number_of_workers_finds_as_many(make):
+    digits = tasks.digits_mlp(batch_size=8)
+    (program,) = of(optimizer(make, workers=2), grid={}, task=digits)
+    assert program.size == 1
+
+
+def test_tables_show_the_names_of_values_and_functions_get_the_values():
+    def make(learning_rate, law, start):
+        assert start in (optax.identity, optax.trace)
+        return optax.sgd(learning_rate * law)
+
+    laws = {"none": 1.0, "halved": 0.5}
+    starts = {"plain": optax.identity, "heavy": optax.trace}
+    grid = {"learning_rate": (0.1,), "law": laws, "start": starts}
+    plain, heavy = of(make, grid=grid)
+    assert [cell["law"] for cell in plain.settings()] == ["none", "halved"]
+    np.testing.assert_array_equal(plain.cells["law"], [1.0, 0.5])
+    assert {cell["start"] for cell in heavy.settings()} == {"heavy"}
+    assert heavy.static == {"start": optax.trace}
+    assert heavy.name == "start=heavy"
+
+
+def test_two_names_of_one_value_are_refused():
+    with pytest.raises(ValueError, match=r"grid\['delay'\].*twice"):
+        of(grid={**GRID, "delay": {"late": 4, "later": 4}})
+
+
+def test_what_is_no_number_is_a_program_of_its_own():
+    def make(learning_rate, law):
+        return dj.delayed(optax.chain(optax.sgd(learning_rate), law), 2)
+
+    laws = (
+        dj.scale_by_staleness(dj.modulation.inverse),
+        optax.identity(),
+    )
+    found = of(make, grid={"learning_rate": (0.1, 0.2), "law": laws})
+    assert [program.size for program in found] == [2, 2]
+
+
+def test_a_declared_axis_is_never_traced():
+    found = of(grid=GRID, static=("delay",))
+    assert [program.static for program in found] == [{"delay": 0}, {"delay": 4}]
+
+
+def test_an_axis_of_the_task_makes_a_task_for_each_value():
+    found = of(
+        optax.sgd,
+        task=lambda noise: tasks.quadratic(noise=noise),
+        grid={"noise": (0.0, 1.0), "learning_rate": (0.1, 0.2)},
+    )
+    assert [program.columns["noise"] for program in found] == [0.0, 1.0]
+    assert found[0].task is not found[1].task
+
+
+def test_arms_take_the_axes_that_they_have_and_may_have_their_own():
+    arms = [
+        ({"method": "sgd"}, optax.sgd),
+        Arm(
+            labels={"method": "momentum"},
+            training=optimizer(lambda learning_rate, m: optax.sgd(learning_rate, m)),
+            grid={"m": (0.5, 0.9)},
+        ),
+    ]
+    grid = {"learning_rate": (0.1, 0.2)}
+    found = of(None, arms=arms, grid=grid)
+    assert [program.size for program in found] == [2, 4]
+    assert [program.columns["method"] for program in found] == ["sgd", "momentum"]
+
+
+def test_programs_have_names_of_their_own():
+    arms = [({"n": "a b"}, optax.sgd), ({"n": "a_b"}, optax.sgd)]
+    names = [p.name for p in of(None, arms=arms, grid={"learning_rate": (0.1,)})]
+    assert len(set(names)) == 2
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+def test_the_parts_of_a_grid_are_the_whole(parts):
+    whole = of(grid=GRID, static=("delay",))
+    cells = [row for program in whole for row in program.settings()]
+    found = [
+        row
+        for part in range(parts)
+        for program in sharded(whole, part, parts)
+        for row in program.settings()
+    ]
+    assert sorted(map(str, found)) == sorted(map(str, cells))
+    sizes = [sum(p.size for p in sharded(whole, i, parts)) for i in range(parts)]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_along_a_trace_the_axes_are_traced_too():
+    cluster = dj.cluster.Cluster(4, dj.cluster.exponential(1.0))
+    source = Simulation(cluster, dj.cluster.protocols.k_async(1))
+
+    def law(power):
+        return dj.scale_by_staleness(dj.modulation.polynomial(power))
+
+    (program,) = of(
+        along(source, optax.sgd, each=law),
+        grid={"learning_rate": (0.1, 0.2), "power": (0.5, 1.0)},
+    )
+    assert program.size == 4
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ({"learning_rate": (0.1,), "rate": (1.0,)}, "has the axis 'rate', which"),
+        ({}, "takes 'learning_rate', which is no axis"),
+    ],
+)
+def test_axes_and_arguments_must_match(grid, message):
+    with pytest.raises(ValueError, match=message):
+        of(lambda learning_rate: optax.sgd(learning_rate), grid=grid)
+
+
+SGD = ({"rule": "sgd"}, lambda learning_rate: optax.sgd(learning_rate))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"arms": [SGD, SGD]}, r"same columns \(rule=sgd, learning_rate=0.1\): give"),
+        ({"training": lambda learning_rate, law: optax.sgd(learning_rate),
+          "grid": {"law": (lambda: 1, lambda: 2)}}, "two cells with the same columns"),
+        ({"arms": [SGD], "grid": {"delayy": (0, 4)}}, "axis 'delayy', which no arm"),
+        ({"arms": [({"learning_rate": 1}, SGD[1])]}, "label 'learning_rate', which is"),
+        ({"arms": [({"seed": 1}, SGD[1])]}, "label 'seed', a column"),
+        ({"training": lambda learning_rate, seed: optax.sgd(learning_rate),
+          "grid": {"seed": (1, 2)}}, r"axis 'seed', a column .* \(seeds are `seeds`\)"),
+    ],
+)  # fmt: skip
+def test_cells_that_no_column_would_tell_apart_are_refused(options, message):
+    grid = {"learning_rate": (0.1,)} | options.pop("grid", {})
+    with pytest.raises(ValueError, match=message):
+        of(options.pop("training", None), grid=grid, **options)
+
+
+def digits_with(**changes):
+    return dataclasses.replace(tasks.digits_mlp(batch_size=4), **changes)
+
+
+def without_updates(seed, start, stop, *part):
+    batch = tasks.digits_mlp(batch_size=4).batches(seed, start, stop, *part)
+    return jax.tree.map(lambda x: x[0], batch)
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (digits_with(batches=without_updates), r"of shape \[1, 1, ...\], a batch for"),
+        (
+            digits_with(batches=without_updates, examples=None),
+            r"`batches`\(0, 0, 1\) must return arrays of shape \[1, ...\], a batch for",
+        ),
+        (digits_with(batches=lambda *given: {}), "got no array"),
+        (digits_with(examples=3), r"of `examples=3`, got \(1, 2, 8"),
+        (digits_with(examples=8), r"of `examples=8`, got \(1, 0, 8"),
+    ],
+)
+def test_batches_of_another_shape_are_refused_before_a_row_is_taken_for_one(
+    task, message
+):
+    with pytest.raises(ValueError, match=message):
+        of(task=task, grid=GRID)
+
+
+def test_a_key_is_no_axis_and_differs_by_seed():
+    def make(learning_rate, key):
+        delay = dj.delays.uniform(key, 0, 4)
+        return dj.delayed(optax.sgd(learning_rate), delay, max_delay=4)
+
+    (program,) = of(make, grid={"learning_rate": (0.1,)})
+    assert list(program.cells) == ["learning_rate"]
+    assert isinstance(jax.tree.leaves(program.cells)[0], jax.Array)
+    assert np.allclose(program.cells["learning_rate"], 0.1)
+
+
+def test_a_delay_beyond_the_largest_is_refused():
+    """The rows of delays 8 and 16 would be equal, and of delay 4."""
+
+    def make(learning_rate, delay):
+        return dj.delayed(optax.sgd(learning_rate), delay, max_delay=4)
+
+    grid = {"learning_rate": (0.1, 0.2), "delay": (4, 8, 16)}
+    message = (
+        r"`grid\['delay'\]` must not have 16: `delay` must be at most `max_delay` = 4"
+    )
+    with pytest.raises(ValueError, match=message):
+        of(make, grid=grid)

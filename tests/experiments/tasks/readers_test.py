@@ -1,0 +1,164 @@
+"""Images that are read in processes: the same ones, and none stays behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from experiments import tasks
+from experiments.tasks import readers
+from tests.experiments.tasks.tasks_test import photograph, prepare_images
+from tests.support.commands import ROOT
+
+SIZES = dict(batch_size=8, image_size=32)
+CALLS = [(1, 0, 2), (1, 2, 5), (1, 2, 5), (7, 5, 6), (1, 0, 1)]  # seed, start, stop
+
+
+@pytest.fixture(scope="module")
+def photo_dir(tmp_path_factory):
+    import tensorflow_datasets as tfds
+
+    directory = tmp_path_factory.mktemp("photos")
+    prepare_images(
+        directory,
+        splits={"train": range(30), "validation": range(30, 33)},
+        features={
+            "image": tfds.features.Image(shape=(None, None, 3)),
+            "label": tfds.features.ClassLabel(num_classes=4),
+        },
+        name="photos",
+        image_of=photograph,
+    )
+    return str(directory)
+
+
+def test_processes_read_the_batches_that_threads_read(photo_dir):
+    threads, processes = (
+        tasks.images("photos", data_dir=photo_dir, worker_processes=count, **SIZES)
+        for count in (0, 2)
+    )
+    for call in CALLS:
+        chex.assert_trees_all_equal(processes.batches(*call), threads.batches(*call))
+    own = np.array([1, 6])
+    part = processes.batches(1, 2, 5, own)
+    chex.assert_trees_all_equal(part, threads.batches(1, 2, 5, own))
+    whole = threads.batches(1, 2, 5)
+    chex.assert_trees_all_equal(part, jax.tree.map(lambda x: x[:, own], whole))
+
+
+def test_fewer_than_no_processes_are_refused(photo_dir):
+    with pytest.raises(
+        ValueError, match="`worker_processes` must be at least 0, got -"
+    ):
+        tasks.images("photos", data_dir=photo_dir, worker_processes=-1, **SIZES)
+
+
+def numbered(seed, places):
+    """What a process does, in place of reading."""
+    if seed == 13:
+        raise OSError(f"no example at {places[0]}")
+    if seed == 9:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return np.stack(
+        [np.full(len(places), seed), places, [os.getpid()] * len(places)], 1
+    )
+
+
+@pytest.fixture(scope="module")
+def processes():
+    return readers.Processes(numbered, 2)
+
+
+@pytest.mark.long
+def test_examples_come_in_order_from_processes_that_stay(processes):
+    places = np.random.default_rng(0).permutation(1000)
+    found = [np.concatenate(processes(seed, places)) for seed in (3, 4)]
+    for seed, examples in zip((3, 4), found, strict=True):
+        np.testing.assert_array_equal(examples[:, 1], places)
+        assert (examples[:, 0] == seed).all()
+    pids = {pid for examples in found for pid in examples[:, 2]}
+    assert 1 <= len(pids) <= 2 and os.getpid() not in pids
+
+
+@pytest.mark.long
+def test_an_error_of_a_process_is_the_caller_s_and_the_next_call_works(processes):
+    with pytest.raises(OSError, match="no example at 5"):
+        processes(13, np.arange(5, 50))
+    assert len(np.concatenate(processes(3, np.arange(5, 50)))) == 45
+
+
+@pytest.mark.long
+def test_a_process_that_is_killed_is_named():
+    own = readers.Processes(numbered, 1)
+    with pytest.raises(ChildProcessError, match=r"was killed, .* lower `worker_p"):
+        own(9, np.arange(4))
+
+
+RUN = """
+import os, signal, sys, time
+import numpy as np
+from experiments.tasks import reading
+from tests.experiments.tasks.readers_test import numbered
+
+if __name__ == "__main__":
+    # a background job of a shell starts with Ctrl-C ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    read = reading.Processes(numbered, 2)
+    pids = {part[0, 2] for part in read(0, np.arange(64))}
+    try:
+        print(*pids, flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print(sum(map(len, read(0, np.arange(64)))), flush=True)
+        if sys.argv[1] == "raise":
+            raise ValueError("of the run")
+"""
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ending", ["return", "raise", "kill"])
+def test_processes_outlive_ctrl_c_and_end_with_the_run(tmp_path, ending):
+    """Ctrl-C goes to all processes of a group; the run reads on, and then ends."""
+    script = tmp_path / "run.py"
+    script.write_text(RUN)
+    run = subprocess.Popen(
+        [sys.executable, str(script), ending],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
+    )
+    pids = [int(pid) for pid in run.stdout.readline().split()]
+    assert pids and all(map(alive, pids))
+    if ending == "kill":
+        run.kill()
+    else:
+        os.killpg(run.pid, signal.SIGINT)
+    output, errors = run.communicate(timeout=60)
+    if ending == "kill":
+        assert run.returncode == -signal.SIGKILL
+    else:
+        assert output == "64\n"
+        assert run.returncode == (ending == "raise"), errors
+        assert "Exception ignored" not in errors
+        assert ("ValueError: of the run" in errors) == (ending == "raise")
+    deadline = time.monotonic() + 10
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(alive, pids))

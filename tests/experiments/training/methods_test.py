@@ -1,0 +1,247 @@
+"""Workers with models of their own, trained as the runner trains them."""
+
+import inspect
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+from delayjax.cluster import Cluster, constant, exponential, protocols
+from experiments import Simulation, along, replicas, tasks
+from experiments.running import execution, loop
+from experiments.training import methods
+from tests.support.cases import shortened
+from tests.support.training_runs import CURVATURES, QUIET, Trained
+
+METHODS = {
+    name: make
+    for name, make in vars(methods).items()
+    if inspect.isfunction(make) and make.__annotations__.get("return") is methods.Method
+    if not name.startswith("_")
+}
+NEEDED = {
+    "local_sgd": dict(period=3),
+    "dasgd": dict(period=4, delay=2),
+    "async_easgd": dict(period=2),
+    "wagma": dict(period=3),
+}
+FOUR = Cluster(4, exponential(1.0))
+
+
+def sgd(learning_rate):
+    return optax.sgd(learning_rate)
+
+
+def with_momentum(learning_rate):
+    return optax.sgd(learning_rate, 0.9)
+
+
+def run_of(method, make=sgd, cluster=FOUR, **changes):
+    return Trained(replicas(method, cluster, make), **changes)
+
+
+def one(rate, **changes):
+    """One cell, without noise."""
+    return dict(task=QUIET, seeds=(3,), grid={"learning_rate": (rate,)}) | changes
+
+
+# what these do is compared with a loop or with another method below
+COMPARED = {"allreduce_sgd", "async_sgd", "async_measgd", "local_sgd", "wagma"}
+
+
+@pytest.mark.parametrize("name", shortened(METHODS, *METHODS.keys() - COMPARED))
+def test_every_method_lowers_the_loss(name):
+    run = run_of(METHODS[name](**NEEDED.get(name, {})), **one(0.03, updates=60))
+    assert run.losses[-1] < 0.5 * run.trainer.evaluate(run.trainer.init())["train_loss"]
+
+
+def test_the_mean_gradient_at_a_barrier_is_the_same_by_both_names():
+    """An all-reduce of P models and a server that waits for P gradients."""
+    ours = run_of(methods.allreduce_sgd(), with_momentum).curve
+    source = Simulation(FOUR, protocols.hardsync())
+    theirs = Trained(along(source, with_momentum)).curve
+    np.testing.assert_allclose(ours[0], theirs[0])
+    np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-4)
+
+
+def test_models_averaged_at_each_step_are_gradients_averaged():
+    """With SGD the mean of x - eta g^i is x - eta mean g^i.
+
+    Not on a quadratic: there the mean of models that never meet goes the same way.
+    """
+    task = tasks.breast_cancer(batch_size=4)
+    ours, theirs = (
+        run_of(method, task=task, grid={"learning_rate": (0.1,)}).curve
+        for method in (methods.local_sgd(1), methods.allreduce_sgd())
+    )
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+
+
+def test_pushing_every_gradient_is_asynchronous_sgd():
+    """DOWNPOUR of period 1 and k_async(1): the same loss after the same visits."""
+    changes = one(0.1, updates=40, evaluations=40)
+    seconds, losses = run_of(methods.async_sgd(), **changes).curve
+    source = Simulation(FOUR, protocols.k_async(1))
+    longer = one(0.1, updates=160, evaluations=160)
+    visits, expected = Trained(along(source, sgd), **longer).curve
+    at = np.searchsorted(visits, np.asarray(seconds) * (1 + 1e-12), side="right") - 1
+    np.testing.assert_allclose(losses, np.asarray(expected)[at], rtol=1e-5)
+
+
+def test_elastic_averaging_along_a_cluster_is_an_event_loop():
+    """Async EASGD by hand, one visit after the other, in float64."""
+    rate, moving, momentum, number = 0.1, 0.2, 0.5, 24
+    method = methods.async_measgd(moving_rate=moving, momentum=momentum)
+    run = run_of(method, **one(rate, evaluations=number))
+    seconds, losses = run.curve
+    key = jax.random.fold_in(jax.random.key(0), 3)
+    start = np.asarray(QUIET.init(key), np.float64)
+    mixed = np.random.SeedSequence([0, 3]).generate_state(1)
+    trace = dj.cluster.simulate(
+        FOUR,
+        protocols.k_async(1),
+        200,
+        seed=int(mixed[0]),
+    )
+    center, models, speeds = start, np.tile(start, (4, 1)), np.zeros((4, len(start)))
+
+    def local_step(w, pulled):
+        speeds[w] = momentum * speeds[w] - rate * CURVATURES * models[w]
+        models[w] += speeds[w] - pulled
+
+    after = [(0.0, center)]
+    for time, w in zip(trace.seconds, trace.worker, strict=True):
+        pulled = moving * (models[w] - center)
+        center = center + pulled
+        local_step(w, pulled)
+        after.append((time, center))
+    times = np.asarray([time for time, _ in after])
+    at = np.searchsorted(times, np.asarray(seconds) * (1 + 1e-12), side="right") - 1
+    expected = [0.5 * CURVATURES @ after[i][1] ** 2 for i in at]
+    np.testing.assert_allclose(losses, expected, rtol=1e-4)
+
+
+RESUMED = {
+    "wagma": methods.wagma(2, period=3),
+    "ea_wild": methods.ea_wild(2),
+    "eager_sgd": methods.eager_sgd(),
+}
+
+
+@pytest.mark.parametrize("name", shortened(RESUMED, "wagma"))
+def test_a_resumed_run_has_the_same_bits(name):
+    method, saved = RESUMED[name], []
+
+    def save(state):
+        saved.append(jax.tree.map(jnp.copy, state))
+
+    run = run_of(method, with_momentum, save=save)
+    assert int(execution.held(saved[0]).step) == 8 < run.rule.updates
+    again = loop.run(
+        *(run.trainer, saved[0]),
+        save=lambda state: None,
+        report=lambda *chunk: None,
+        checkpoint_every=8,
+    )
+    jax.tree.map(np.testing.assert_array_equal, again, run.state)
+
+
+def test_the_model_of_replicas_is_their_mean_and_of_a_center_the_center():
+    for method, mean in ((methods.local_sgd(7), True), (methods.sync_easgd(), False)):
+        run = run_of(method)
+        own = run.params  # [seeds, rates, workers, dimensions]
+        assert own.shape == (2, 2, 4, 2)
+        model = own.mean(axis=2)
+        if not mean:
+            (model,) = jax.tree.leaves(optax.tree.get(run.state.memory.state, "center"))
+        loss = 0.5 * (CURVATURES * np.square(model)).sum(axis=-1)
+        np.testing.assert_allclose(run.losses[-1], loss, rtol=1e-5)
+
+
+def test_blending_nothing_of_one_s_own_is_overwriting():
+    blended, overwritten, corrected = (
+        run_of(methods.dasgd(4, 2, *merge)).curve
+        for merge in (("blended", 0.0), ("overwriting",), ())
+    )
+    np.testing.assert_allclose(blended, overwritten, rtol=1e-6)
+    assert not np.allclose(corrected, overwritten, rtol=1e-3)
+
+
+def test_late_models_count_as_stale():
+    run = run_of(methods.wagma(2, period=4), updates=48)
+    counts = run.state.staleness_counts[0, 0]
+    trace = run.traces[0]
+    behind = trace.update - trace.read_version
+    np.testing.assert_array_equal(counts, np.bincount(behind, minlength=len(counts)))
+    assert counts[1:].sum() > 0 and counts.sum() == behind.size
+
+
+@pytest.mark.parametrize(
+    ("make", "cluster", "message"),
+    [
+        (lambda: methods.local_sgd(0), FOUR, r"`period` must be at least 1, got 0"),
+        (lambda: methods.wagma(3), FOUR, r"`group_size` must be a power of two, got 3"),
+        (lambda: methods.wagma(), Cluster(6, constant(1.0)), r"power of two.* 6"),
+        (lambda: methods.wagma(8), FOUR, r"`group_size` must be at most.*4, got 8"),
+        (lambda: methods.sgp(5), FOUR, r"`peers` must be at most 2"),
+        (lambda: methods.eager_sgd("never"), FOUR, "`trigger` must be 'solo' or 'ma"),
+        (lambda: methods.dasgd(4, 2, "mixed"), FOUR, "`merge` must be among correct"),
+        (
+            lambda: methods.gossip(),
+            Cluster(4, constant(1.0), slowdown=[1.0, 1.0, 1.0, 2.0]),
+            "must be equally fast",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(make, cluster, message):
+    with pytest.raises(ValueError, match=message):
+        run_of(make(), cluster=cluster)
+
+
+def test_late_models_in_a_sum_are_as_old_as_the_cluster_says():
+    """WAGMA-SGD of pairs by hand, along its timetable, in float64."""
+    rate, period, steps = 0.1, 5, 40
+    run = run_of(methods.wagma(2, period=period), **one(rate, updates=steps))
+    (trace,) = run.traces
+    behind = (trace.update - trace.read_version).reshape(steps, 4)
+    assert behind.max() > 1
+    start = np.asarray(run.begun.model.params)
+    models = np.asarray(start[0, 0], np.float64)  # [workers, dimensions]
+    made = [models]
+    for t in range(steps):
+        own = models - rate * CURVATURES * models
+        made.append(own)
+        sent = np.stack([made[t + 1 - behind[t, w]][w] for w in range(4)])
+        partner = np.arange(4) ^ (1 << t % 2)
+        late = behind[t][:, None] > 0
+        total = sent + sent[partner]
+        models = np.where(late, (total + own) / 3, total / 2)
+        if (t + 1) % period == 0:
+            models = np.tile(own.mean(axis=0), (4, 1))
+    np.testing.assert_allclose(run.params[0, 0], models, rtol=2e-4)
+
+
+class Refused(NamedTuple):
+    dropped: jax.Array
+    dropped_in_row: jax.Array
+
+
+def test_what_each_replica_refuses_is_counted_for_its_own_cell():
+    def refuses_at_small_rates(learning_rate):
+        def update(grads, state, params=None):
+            del params
+            refused = (jnp.isfinite(grads).all() & (learning_rate < 0.07)).astype(int)
+            return -0.01 * grads, Refused(*(count + refused for count in state))
+
+        nothing = Refused(jnp.int32(0), jnp.int32(0))
+        return optax.GradientTransformation(lambda params: nothing, update)
+
+    run = run_of(methods.local_sgd(period=3), refuses_at_small_rates)
+    counted = run.trainer.counters(run.state)
+    np.testing.assert_array_equal(counted.dropped, [[4 * 24, 0]] * 2)
+    np.testing.assert_array_equal(counted.dropped_in_row, [[24, 0]] * 2)
+    assert (counted.staleness_counts.sum(-1) == 4 * 24).all()
