@@ -301,7 +301,8 @@ def test_a_public_function_documents_its_arguments(name):
     if arguments:
         assert "\nArgs:\n" in documentation, f"`{name}` needs an Args section."
     section = re.search(r"^Args:\n((?:(?: {4}.*)?\n)*)", documentation, re.MULTILINE)
-    documented = re.findall(r"^    (\w+):", section[1], re.MULTILINE) if section else []
+    names = r"^    \*{0,2}(\w+):"
+    documented = re.findall(names, section[1], re.MULTILINE) if section else []
     assert documented == list(arguments), f"`{name}` must document each argument."
 
 
