@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import delayjax as dj
+import delayjax.testing
 
 LIBRARY = Path(dj.__file__).parent / "_src"
 ROOT = Path(__file__).parents[1]
@@ -18,6 +19,7 @@ FLOORS = (  # rooms, from the ground up
     {"ground"},
     {"history", "workers", "cluster"},
     {"rules", "exchange", "averaging", "training", "stability"},
+    {"testing"},
     {"__init__"},
 )
 SIDEWAYS = {("stability", "cluster")}
@@ -150,10 +152,13 @@ def test_upward_imports_of_the_runner_are_seen():
 
 
 def public_names():
-    """What the package's root hands out on purpose: its own imports, not submodules."""
+    """What the package's root hands out on purpose: its own imports, not submodules.
+
+    `testing` is public too, but a user imports it, for no training needs it.
+    """
     tree = ast.parse(Path(dj.__file__).read_text())
     names = {n.split(".")[-1] for n in imported(tree) if n.startswith("delayjax.")}
-    return names | {"__version__"}
+    return names | {"__version__", "testing"}
 
 
 def private_uses(tree):
@@ -242,6 +247,15 @@ loaded = dj.stability.Dynamics
 from delayjax import stability
 assert stability.Dynamics is loaded
 assert dir(dj).count("stability") == 1
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+def test_the_checks_of_a_contract_are_not_loaded_with_the_library():
+    program = """
+import sys
+import delayjax as dj
+assert not [name for name in sys.modules if "delayjax" in name and "testing" in name]
 """
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 

@@ -1,0 +1,554 @@
+"""The contract of a transformation: what it must keep to work everywhere."""
+
+import functools
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from delayjax._src import workers
+from delayjax._src.ground import axes, checks, transforms
+from delayjax._src.testing import comparing, subjects
+from delayjax._src.testing.report import (
+    BrokenError,
+    Promise,
+    Report,
+    UncheckedError,
+    report_on,
+)
+
+STEPS = 5
+SEEDS = 1, 2
+_EAGER = "eager and compiled steps"
+
+REMEDIES = {
+    "a step runs": "update(updates, state, params=None, *, staleness=None, ...,"
+    " **extra_args) must return (updates, state).",
+    "types stay": "begin with the type that a step returns, jnp.zeros((), jnp.float32),"
+    " and cast what a step returns: .astype(leaf.dtype).",
+    "init from shapes": "make the state of shapes and dtypes alone, with"
+    " jnp.zeros_like(leaf).",
+    "jit is eager": "use jnp.where or jax.lax.cond, and no `if`, float() or NumPy on"
+    " what `update` is given; keep in the state what changes from step to step.",
+    "scan is the loop": "return the state in the types that `init` gives it.",
+    "vmap is each alone": "use functions of JAX that `vmap` knows, without"
+    " side effects.",
+    "buffers are distinct": "return extend.unshared(state, params) from `init`, and"
+    " jnp.copy of what `update` keeps of its arguments.",
+    "unknown extra arguments": "give `update` a parameter **extra_args, and do not use"
+    " it.",
+    "a checkpoint goes on": "keep in the state, as arrays, all that changes from step"
+    " to step.",
+    "workers' types": "return extend.vary_as(params, state) from `init`, and"
+    " extend.typed_like(new_state, state) where a new value does not depend on the"
+    " gradients.",
+    "sharded, Auto axes": "make the state with jnp.zeros_like(leaf), which keeps the"
+    " sharding of `leaf`; jnp.zeros(leaf.shape) loses it.",
+    "sharded, Explicit axes": "make the state with jnp.zeros_like(leaf), which keeps"
+    " the sharding of `leaf`; jnp.zeros(leaf.shape) loses it.",
+    "run is simulate": "draw what is random from a key and the step alone, and use"
+    " collectives over the axis of the workers alone.",
+}
+
+
+def check(
+    tx: transforms.Transformation,
+    params: Any,
+    *,
+    extra_args: subjects.ExtraArgs | None = None,
+    axis_name: str | None = None,
+    workers: int = 4,
+    devices: Sequence[Any] | None = None,
+    tolerance: float = 1e-5,
+) -> Report:
+    """Checks the contract of a transformation, promise by promise.
+
+    | promise | what is compared |
+    |---|---|
+    | a step runs | `init` and `update` as users call them; no number is NaN |
+    | types stay | structure, shape, dtype and weak type of state and updates |
+    | init from shapes | the state of arrays, and of `jax.ShapeDtypeStruct`s |
+    | jit is eager | five steps, compiled or not |
+    | scan is the loop | `jax.lax.scan` of the steps |
+    | vmap is each alone | two seeds together |
+    | buffers are distinct | parameters, gradients and state, which are donated |
+    | unknown extra arguments | `update(..., weather="fair")` changes nothing |
+    | a checkpoint goes on | a state saved after two steps and restored: same bits |
+    | workers' types | the state that a worker makes inside of `shard_map` |
+    | sharded, Auto axes; sharded, Explicit axes | a leaf of the state lies as its
+      parameter, after `init` and after a step |
+    | run is simulate | `workers.run` on devices, and `workers.simulate` |
+
+    The last three need several devices: `python -m delayjax.testing` starts some on the
+    CPU, or set `jax.config.update("jax_num_cpu_devices", 8)` before all else.
+
+    Args:
+        tx: the transformation.
+        params: its parameters, a tree of arrays or shapes. The gradients are normal
+            numbers. A small tree of several dtypes finds most: the example's, say.
+        extra_args: (step, params) -> the extra arguments of `update`, a dictionary. By
+            default what producers of late gradients hand on: `staleness`,
+            `stale_params`, `value` and `worker`; with `axis_name` none.
+        axis_name: the workers' axis, if `tx` has collectives over it. The workers hold
+            the same parameters; `check_averaging` is for models that differ.
+        workers: the number of workers, at most that of the devices for `run`.
+        devices: the devices to use, by default all.
+        tolerance: the largest difference, relative above 1 and absolute below, for
+            rounding in another order. bfloat16 and float16 are given some units in
+            their last bit.
+
+    Returns:
+        A report. `report.require()` raises an `AssertionError` with what fails. It
+        costs some seconds, most of them to compile five programs.
+
+    Example:
+        >>> params = {"w": jnp.ones((4, 2)), "b": jnp.zeros(4, jnp.bfloat16)}
+        >>> report = check(optax.trace(0.9), params, devices=jax.devices()[:1])
+        >>> report.row("types stay").verdict
+        'holds'
+        >>> wide = optax.stateless(lambda u, _: optax.tree.cast(u, jnp.float32))
+        >>> print(check(wide, params, devices=jax.devices()[:1]).failures[0].reason)
+        `updates['b']` is bfloat16[4] as a gradient, and float32[4] as an update.
+    """
+    workers = checks.check_bound("workers", workers, at_least=1)
+    tx = subjects.transformation(tx)
+    if extra_args is None:
+        extra_args = subjects.every_producer if axis_name is None else subjects.nothing
+    checks.check_function("extra_args", extra_args)
+    contract = Contract(
+        tx,
+        subjects.as_given(params),
+        extra_args,
+        axis_name=axis_name,
+        shared=None,
+        workers=workers,
+        devices=jax.devices() if devices is None else devices,
+        tolerance=tolerance,
+    )
+    return report_on(name_of(tx), *contract.promises())
+
+
+def name_of(tx: Any) -> str:
+    """The name of the factory that made a transformation."""
+    update = getattr(tx.update, "__wrapped__", tx.update)
+    factory = getattr(update, "__qualname__", type(tx).__name__).split(".<locals>")[0]
+    return factory.split(".")[-1]
+
+
+class Contract:
+    """The promises of one transformation on one tree of parameters."""
+
+    def __init__(
+        self,
+        tx: optax.GradientTransformationExtraArgs,
+        params: Any,
+        extra_args: subjects.ExtraArgs,
+        *,
+        axis_name: str | None,
+        shared: Any,
+        workers: int,
+        devices: Sequence[Any],
+        tolerance: float,
+        steps: int = STEPS,
+    ):
+        self.tx, self.params, self.extra_args = tx, params, extra_args
+        self.axis_name, self.shared = axis_name, shared
+        self.workers, self.devices = workers, list(devices)
+        self.tolerance, self.steps = tolerance, steps
+
+    def promises(self) -> tuple[Promise, list[Promise]]:
+        """The first, without which no other holds, and the others."""
+        found = {
+            "a step runs": self.a_step_runs,
+            "types stay": self.types_stay,
+            "init from shapes": self.init_needs_shapes_alone,
+            "jit is eager": functools.partial(self.compiled_as_eager, "jit"),
+            "scan is the loop": functools.partial(self.compiled_as_eager, "scan"),
+            "vmap is each alone": functools.partial(self.compiled_as_eager, "vmap"),
+            "buffers are distinct": self.buffers_are_distinct,
+            "unknown extra arguments": self.unknown_extra_arguments_change_nothing,
+            "a checkpoint goes on": self.a_checkpoint_goes_on,
+            "workers' types": self.a_worker_keeps_its_types,
+            "sharded, Auto axes": functools.partial(self.sharded, AxisType.Auto),
+            "sharded, Explicit axes": functools.partial(
+                self.sharded, AxisType.Explicit
+            ),
+            "run is simulate": self.run_is_simulate,
+        }
+        first, *others = (Promise(w, c, REMEDIES[w]) for w, c in found.items())
+        return first, others
+
+    # what is trained
+
+    def subject(self, **more: Any) -> subjects.Subject:
+        """The training step: of one model, or of all workers."""
+        if self.axis_name is None:
+            return subjects.alone(self.tx, self.extra_args, **more)
+        own = self.together(workers.simulate, self.workers, **more)
+
+        def start(params):
+            try:
+                return own.start(params)
+            except Exception as error:
+                words = "workers.simulate refuses the step, see workers' types"
+                raise UncheckedError(words) from error
+
+        return own._replace(start=start)
+
+    def together(self, execution: Callable, over: Any, **more: Any) -> subjects.Subject:
+        """All workers, in one of the two executions."""
+        name = self.axis_name or "workers"
+        step = subjects.of_a_worker(
+            self.tx, self.extra_args, name, mean=self.axis_name is None, **more
+        )
+        held = execution(step, over, axis_name=name)
+        return subjects.together(self.tx, held, self.shared, self.of_workers())
+
+    def given(self, seed: int) -> Any:
+        """The batches of a seed."""
+        if self.axis_name is None:
+            return subjects.batches(self.params, seed, self.steps)
+        return self.of_workers(seed)
+
+    def of_workers(self, seed: int = SEEDS[0]) -> Any:
+        """The batches of all workers."""
+        return subjects.batches(self.params, seed, self.steps, self.workers)
+
+    @functools.cache  # noqa: B019, a contract lives for one report
+    def trained(self, seed: int = SEEDS[0]) -> list[Any]:
+        """The carry before the first step and after each.
+
+        One operation at a time; workers that take steps together are compiled, because
+        conditions among them take seconds otherwise.
+        """
+        own = self.subject()
+        if self.axis_name is not None:
+            compiled = own._replace(step=jax.jit(own.step))
+            try:
+                return self.loop(compiled, seed)
+            except Exception:  # perhaps because it is compiled
+                pass
+        return self.loop(own, seed)
+
+    def loop(self, own: subjects.Subject, seed: int) -> list[Any]:
+        """The carry before the first step and after each."""
+        batches, carries = self.given(seed), [own.start(self.params)]
+        for t in range(self.steps):
+            carry, _ = own.step(carries[-1], subjects.at(batches, t))
+            carries.append(carry)
+        return carries
+
+    # the promises
+
+    def a_step_runs(self) -> None:
+        if self.axis_name is not None:
+            step = subjects.of_a_worker(
+                self.tx, self.extra_args, self.axis_name, mean=False
+            )
+            batch = subjects.at(self.of_workers(), 0)
+            carry = self.params, self.tx.init(self.params)
+            over = jax.vmap(step, in_axes=(None, 0), axis_name=self.axis_name)
+            jax.eval_shape(over, carry, batch)
+        state = self.tx.init(self.params)
+        comparing.check_types("state", state, state)  # all leaves are arrays
+        try:
+            carries = self.trained()
+        except UncheckedError:
+            return
+        for path, leaf in jax.tree.leaves_with_path(carries[-1]):
+            values = comparing.numbers(leaf)
+            if jnp.issubdtype(values.dtype, jnp.inexact) and np.isnan(values).any():
+                where = jax.tree_util.keystr(path)
+                raise BrokenError(
+                    f"(params, state){where} is NaN after {self.steps} steps.",
+                    "guard divisions and roots at 0.",
+                )
+
+    def types_stay(self) -> None:
+        own, batch = self.subject(), subjects.at(self.given(SEEDS[0]), 0)
+        carries = self.trained()
+        before = carries[0]
+        for after in (carries[1], jax.eval_shape(own.step, before, batch)[0]):
+            (_, old), (_, new) = map(_pair, (before, after))
+            comparing.check_types("state", old, new)
+        updates = jax.eval_shape(own.step, before, batch)[1]
+        comparing.check_types(
+            "updates", batch[0], updates, was="as a gradient", when="as an update"
+        )
+
+    def init_needs_shapes_alone(self) -> None:
+        shapes = jax.eval_shape(lambda: self.params)
+        state = self.tx.init(self.params)
+        of_shapes = self.tx.init(shapes)
+        comparing.check_types("state", state, of_shapes, when="of shapes")
+        traced = jax.eval_shape(self.tx.init, shapes)
+        comparing.check_types("state", state, traced, when="where `init` is traced")
+
+    @functools.cache  # noqa: B019
+    def broken_compiled(self) -> dict[str, Exception]:
+        """What is wrong with "jit", "scan" and "vmap".
+
+        One program, `jit` of `vmap` of `scan`, shows that nothing is. Only if it fails
+        the three are tried apart.
+        """
+        own = self.subject()
+        given = [self.given(seed) for seed in SEEDS]
+
+        def ends(batches):
+            return jax.lax.scan(own.step, own.start(self.params), batches)[0]
+
+        def check_jit():
+            step, carry = jax.jit(own.step), self.trained()[0]
+            for t in range(self.steps):
+                carry, _ = step(carry, subjects.at(given[0], t))
+                self.check_close(carry, self.trained()[t + 1], _EAGER)
+
+        def check_scan():
+            found = jax.jit(ends)(given[0])
+            self.check_close(found, self.trained()[-1], "a scan and a loop")
+
+        def check_vmap():
+            stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *given)
+            found = jax.jit(jax.vmap(ends))(stacked)
+            for i, seed in enumerate(SEEDS):
+                mine = jax.tree.map(lambda leaf, i=i: leaf[i], found)
+                self.check_close(
+                    mine, self.trained(seed)[-1], "seeds together and alone"
+                )
+
+        try:
+            if self.axis_name is not None:
+                first, _ = own.step(self.trained()[0], subjects.at(given[0], 0))
+                self.check_close(first, self.trained()[1], _EAGER)
+            check_vmap()
+            return {}
+        except Exception as error:
+            of_all = error
+        if (error := _raised(check_jit)) is not None:
+            later = UncheckedError("it is not yet the same in `jit`")
+            return {"jit": error, "scan": later, "vmap": later}
+        if (error := _raised(check_scan)) is not None:
+            later = UncheckedError("it is not yet the same in `scan`")
+            return {"scan": error, "vmap": later}
+        return {"vmap": of_all}
+
+    def compiled_as_eager(self, name: str) -> None:
+        error = self.broken_compiled().get(name)
+        if error is not None:
+            raise error
+
+    def buffers_are_distinct(self) -> None:
+        params = subjects.as_given(self.params)
+        held = {"params": params, "state": self.tx.init(params)}
+        comparing.check_apart(held, "after `init`")
+        own, batch = self.subject(), subjects.at(self.given(SEEDS[0]), 0)
+        carry = own.start(params)
+        params, state = _pair(carry)
+        comparing.check_apart({"params": params, "state": state}, "at first")
+        if self.axis_name is None:  # what is compiled returns buffers of its own
+            _, new = own.step(carry, batch)[0]
+            held = {"params": params, "gradients": batch[0], "state": new}
+            comparing.check_apart(held, "after a step")
+
+    def unknown_extra_arguments_change_nothing(self) -> None:
+        if not subjects.takes_any(self.tx.update):
+            raise BrokenError("`update` refuses arguments that it does not know.")
+        batch = subjects.at(self.given(SEEDS[0]), 0)
+        start = self.trained()[0]
+
+        def operations(**more):
+            return str(jax.make_jaxpr(self.subject(**more).step)(start, batch))
+
+        if operations(weather="fair") != operations():
+            raise BrokenError('weather="fair" changes the operations of a step.')
+
+    def a_checkpoint_goes_on(self) -> None:
+        carries, kept = self.trained(), 2
+        own, batches = self.subject(), self.given(SEEDS[0])
+        carry = _restored(_saved(carries[kept]), own.start(self.params))
+        for t in range(kept, self.steps):
+            carry, _ = own.step(carry, subjects.at(batches, t))
+        which = "a run and one that was saved and restored"
+        comparing.check_close(carry, carries[-1], 0.0, which)
+
+    def a_worker_keeps_its_types(self) -> None:
+        self.together(workers.simulate, self.workers).start(self.params)
+        if self.axis_name is not None and self.shared is None:
+            return  # its parameters do not differ
+        name = self.axis_name or "workers"
+        mesh = AbstractMesh((self.workers,), (name,), axis_types=(AxisType.Auto,))
+        types = []
+
+        def worker(params, batch):
+            params, (grads, t) = axes.vary((params, batch), axis_name=name)
+            state = self.tx.init(params)
+            told = subjects.accepted(self.tx.update, self.extra_args(t, params))
+            types.extend([state, self.tx.update(grads, state, params, **told)[1]])
+            return ()
+
+        batch = subjects.at(subjects.batches(self.params, SEEDS[0], 1), 0)
+        # tracing shows the types: nothing is compiled
+        with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
+            jax.eval_shape(
+                jax.shard_map(worker, mesh=mesh, in_specs=P(), out_specs=P()),
+                *jax.eval_shape(lambda: (self.params, batch)),
+            )
+        comparing.check_types("state", *types, when="after a step, in `shard_map`")
+
+    def sharded(self, axis_type: AxisType) -> None:
+        if self.axis_name is not None:
+            raise UncheckedError("the step has an axis of workers")
+        mesh, specs = _mesh(self.params, self.devices, axis_type)
+
+        def place(tree):
+            return jax.tree.map(
+                lambda leaf, spec: jax.device_put(leaf, NamedSharding(mesh, spec)),
+                *(tree, specs),
+            )
+
+        own, batch = self.subject(), subjects.at(self.given(SEEDS[0]), 0)
+        grads, t = batch
+        with jax.set_mesh(mesh):
+            before = own.start(place(subjects.as_given(self.params)))
+            step = jax.jit(own.step, donate_argnums=0)
+            after, updates = step(before, (place(grads), t))
+        comparing.check_types("state", before[1], after[1])
+        for name, tree in {
+            "state": before[1],
+            "new state": after[1],
+            "params": after[0],
+            "updates": updates,
+        }.items():
+            _check_parts(name, tree, before[0])
+        olds, news = map(jax.tree.leaves_with_path, (before[1], after[1]))
+        for (path, old), (_, new) in zip(olds, news, strict=True):
+            if _shard(old) != _shard(new):
+                raise BrokenError(
+                    f"`state{jax.tree_util.keystr(path)}` has {_shard(old)} of its"
+                    f" {list(old.shape)} on a device at first, and {_shard(new)} after"
+                    " a step."
+                )
+        self.check_close(
+            after, self.trained()[1], "a sharded step and one on one device"
+        )
+
+    def run_is_simulate(self) -> None:
+        if len(self.devices) < max(self.workers, 2):
+            raise UncheckedError(
+                f"{self.workers} workers need as many devices, here"
+                f" {'is 1' if len(self.devices) == 1 else f'are {len(self.devices)}'}"
+            )
+        name = self.axis_name or "workers"
+        chosen = np.asarray(self.devices[: self.workers])
+        mesh = Mesh(chosen, (name,), axis_types=(AxisType.Auto,))
+        batches = self.of_workers()
+
+        def end(execution, over):
+            own = self.together(execution, over)
+            trained = jax.jit(lambda carry: jax.lax.scan(own.step, carry, batches)[0])
+            return trained(own.start(self.params)).state
+
+        if self.axis_name is None:
+            simulated = end(workers.simulate, self.workers)
+        else:
+            simulated = self.trained()[-1].state
+        which = "workers.simulate and workers.run"
+        self.check_close(simulated, end(workers.run, mesh), which)
+
+    def check_close(self, ours: Any, theirs: Any, which: str) -> None:
+        """Checks that two trees are equal but for rounding."""
+        comparing.check_close(ours, theirs, self.tolerance, which)
+
+
+def _raised(function: Callable[[], None]) -> Exception | None:
+    try:
+        function()
+    except Exception as error:
+        return error
+    return None
+
+
+def _pair(carry: Any) -> Any:
+    """(params, state) of a carry, also of all workers."""
+    return carry.state if isinstance(carry, workers.WorkerState) else carry
+
+
+def _saved(tree: Any) -> bytes:
+    """The leaves as a file has them: numbers, no types of JAX's own."""
+    file = io.BytesIO()
+    np.savez(file, *map(comparing.numbers, jax.tree.leaves(tree)))
+    return file.getvalue()
+
+
+def _restored(saved: bytes, like: Any) -> Any:
+    """A tree like another one, of saved numbers."""
+    leaves, structure = jax.tree.flatten(like)
+    with np.load(io.BytesIO(saved)) as file:
+        values = [file[name] for name in file.files]
+
+    def own(value, leaf):
+        dtype = jnp.result_type(leaf)
+        if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(
+                jnp.asarray(value), impl=jax.random.key_impl(leaf)
+            )
+        # NumPy knows bfloat16 by its bits
+        return jnp.asarray(value.view(dtype) if value.dtype.kind == "V" else value)
+
+    return jax.tree.unflatten(structure, map(own, values, leaves))
+
+
+def _mesh(
+    params: Any, devices: Sequence[Any], axis_type: AxisType
+) -> tuple[Mesh, Any]:
+    """The largest mesh that divides a leaf, and how the leaves lie on it."""
+    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(params)]
+    sizes = {size for shape in shapes for size in shape}
+    for count in range(len(devices), 1, -1):
+        if any(size and size % count == 0 for size in sizes):
+            break
+    else:
+        if len(devices) < 2:
+            raise UncheckedError("needs several devices, here is 1")
+        raise UncheckedError("no dimension of a leaf is a multiple of the devices")
+    mesh = Mesh(np.asarray(devices[:count]), ("data",), axis_types=(axis_type,))
+
+    def spec(leaf):
+        shape = jnp.shape(leaf)
+        at = [i for i, size in enumerate(shape) if size and size % count == 0][:1]
+        return P(*("data" if i in at else None for i in range(len(shape))))
+
+    return mesh, jax.tree.map(spec, params)
+
+
+def _shard(leaf: Any) -> list[int]:
+    return list(leaf.sharding.shard_shape(leaf.shape))
+
+
+def _check_parts(name: str, tree: Any, params: Any) -> None:
+    """Checks that what is of a parameter, or a stack of such, lies as that parameter.
+
+    It has the end of its path, or is a matrix of its shape.
+    """
+    for place, param in jax.tree.leaves_with_path(params):
+        suffix, shape = jax.tree_util.keystr(place), param.shape
+        if _shard(param) == list(shape):
+            continue
+        for path, leaf in jax.tree.leaves_with_path(tree):
+            front = leaf.ndim - len(shape)
+            named = jax.tree_util.keystr(path)
+            belongs = named.endswith(suffix) or len(shape) > 1
+            if front < 0 or leaf.shape[front:] != shape or not belongs:
+                continue
+            if _shard(leaf)[front:] != _shard(param):
+                raise BrokenError(
+                    f"`{name}{named}` has {_shard(leaf)} of its {list(leaf.shape)} on a"
+                    f" device, but the parameter {suffix} of shape {list(shape)} has"
+                    f" {_shard(param)}."
+                )
