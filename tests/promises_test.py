@@ -209,12 +209,14 @@ def test_a_history_without_a_derivative_says_so(name, strength):
 # a staleness that cannot be
 
 
-def told(name, staleness):
-    """The sum of three updates, each told this staleness."""
+@functools.cache
+def told(name):
+    """staleness -> the sum of three updates, each told this staleness."""
     make, extra_args = TABLE[name]
 
     all_grads = [tree(seed) for seed in (1, 2, 3)]  # cached, so made outside of `jit`
 
+    @jax.jit
     def run(staleness):
         tx = make(2)
         state, total = tx.init(PARAMS), optax.tree.zeros_like(PARAMS)
@@ -224,7 +226,7 @@ def told(name, staleness):
             total = optax.tree.add(total, updates)
         return total
 
-    return jax.jit(run)(staleness)
+    return run
 
 
 TOLD = [name for name, (_, extra) in TABLE.items() if "staleness" in extra(2, PARAMS)]
@@ -234,7 +236,7 @@ TOLD = [name for name, (_, extra) in TABLE.items() if "staleness" in extra(2, PA
 @pytest.mark.parametrize("name", TOLD)
 def test_a_staleness_that_is_negative_or_no_number_gives_no_number(name, staleness):
     try:
-        updates = told(name, staleness)
+        updates = told(name)(staleness)
     except ValueError as error:  # one that takes no mean
         assert "must be a non-negative integer" in str(error)
         assert isinstance(staleness, np.floating)
