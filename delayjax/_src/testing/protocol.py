@@ -99,9 +99,14 @@ def check_protocol(
         "the same seed, the same trace": contract.the_same_seed_the_same_trace,
     }
     first, *others = (Promise(w, c, REMEDIES[w]) for w, c in found.items())
+    return report_on(name_of(protocol), first, others)
+
+
+def name_of(protocol: Any) -> str:
+    """A protocol's name; a function called `rule` has its factory's."""
     name = getattr(protocol, "__qualname__", type(protocol).__name__)
     name = name.removesuffix(".<locals>.rule").split(".")[-1]
-    return report_on(getattr(protocol, "name", name), first, others)
+    return getattr(protocol, "name", name)
 
 
 class _Watched:
@@ -208,7 +213,7 @@ class _Run:
             self.seen = _Watched(server)
             run(self.seen)
 
-        watched.__qualname__ = getattr(protocol, "__qualname__", "protocol")
+        watched.__name__ = watched.__qualname__ = name_of(protocol)
         try:
             self.trace = servers.simulate(cluster, watched, updates, seed=seed)
         except Exception as error:  # whatever a stranger's code may raise
