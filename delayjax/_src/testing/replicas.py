@@ -1,5 +1,6 @@
 """The contract of a method whose workers average their models."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -83,20 +84,22 @@ def check_averaging(
     inner = optax.sgd(_RATE, momentum=_MOMENTUM)
     tx = subjects.transformation(make(inner))
     contract = Averaging(
-        tx,
-        subjects.small() if params is None else subjects.as_given(params),
-        extra_args or subjects.nothing,
+        tx=tx,
+        params=subjects.small() if params is None else subjects.as_given(params),
+        extra_args=extra_args or subjects.nothing,
         axis_name=axis_name,
         shared=False,
         workers=workers,
         devices=jax.devices() if devices is None else devices,
         tolerance=tolerance,
         steps=max(STEPS, 2 * (period or 0) + 1),
+        period=period,
+        conserves_mean=conserves_mean,
     )
-    contract.period, contract.conserves_mean = period, conserves_mean
     return report_on(name_of(tx), *contract.promises())
 
 
+@dataclasses.dataclass(kw_only=True)
 class Averaging(Contract):
     """The promises of one method."""
 

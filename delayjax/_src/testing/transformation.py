@@ -1,6 +1,6 @@
 """The contract of a transformation: what it must keep to work everywhere."""
 
-import copy
+import dataclasses
 import functools
 import io
 from collections.abc import Callable, Sequence
@@ -123,9 +123,9 @@ def check(
         extra_args = subjects.every_producer if axis_name is None else subjects.nothing
     checks.check_function("extra_args", extra_args)
     contract = Contract(
-        tx,
-        subjects.as_given(params),
-        extra_args,
+        tx=tx,
+        params=subjects.as_given(params),
+        extra_args=extra_args,
         axis_name=axis_name,
         shared=None,
         workers=workers,
@@ -142,26 +142,20 @@ def name_of(tx: Any) -> str:
     return factory.split(".")[-1]
 
 
+@dataclasses.dataclass(kw_only=True)
 class Contract:
     """The promises of one transformation on one tree of parameters."""
 
-    def __init__(
-        self,
-        tx: optax.GradientTransformationExtraArgs,
-        params: Any,
-        extra_args: subjects.ExtraArgs,
-        *,
-        axis_name: str | None,
-        shared: Any,
-        workers: int,
-        devices: Sequence[Any],
-        tolerance: float,
-        steps: int = STEPS,
-    ):
-        self.tx, self.params, self.extra_args = tx, params, extra_args
-        self.axis_name, self.shared = axis_name, shared
-        self.workers, self.devices = workers, list(devices)
-        self.tolerance, self.steps = tolerance, steps
+    tx: optax.GradientTransformationExtraArgs
+    params: Any
+    extra_args: subjects.ExtraArgs
+    axis_name: str | None  # of the workers whose step this is
+    shared: Any  # which part of a worker's state must be the same on all
+    workers: int
+    devices: Sequence[Any]
+    tolerance: float
+    steps: int = STEPS
+    _trained: dict[int, list[Any]] = dataclasses.field(default_factory=dict, init=False)
 
     def promises(self) -> tuple[Promise, list[Promise]]:
         """The first, without which no other holds, and the others."""
@@ -221,7 +215,7 @@ class Contract:
         """The batches of all workers."""
         return subjects.batches(self.params, seed, self.steps, self.workers)
 
-    @functools.cache  # noqa: B019, a contract lives for one report
+    @functools.cached_property
     def executed(self) -> subjects.Subject:
         """The training step as the promises run it: one operation at a time.
 
@@ -239,15 +233,16 @@ class Contract:
             return own
         return compiled
 
-    @functools.cache  # noqa: B019
     def trained(self, seed: int = SEEDS[0]) -> list[Any]:
         """The carry before the first step and after each."""
-        own, batches = self.executed(), self.given(seed)
-        carries = [own.start(self.params)]
-        for t in range(self.steps):
-            carry, _ = own.step(carries[-1], subjects.at(batches, t))
-            carries.append(carry)
-        return carries
+        if seed not in self._trained:
+            own, batches = self.executed, self.given(seed)
+            carries = [own.start(self.params)]
+            for t in range(self.steps):
+                carry, _ = own.step(carries[-1], subjects.at(batches, t))
+                carries.append(carry)
+            self._trained[seed] = carries
+        return self._trained[seed]
 
     # the promises
 
@@ -295,7 +290,7 @@ class Contract:
         traced = jax.eval_shape(self.tx.init, shapes)
         comparing.check_types("state", state, traced, when="where `init` is traced")
 
-    @functools.cache  # noqa: B019
+    @functools.cached_property
     def broken_compiled(self) -> dict[str, Exception]:
         """What is wrong with "jit", "scan" and "vmap".
 
@@ -344,7 +339,7 @@ class Contract:
         return {"vmap": of_all}
 
     def compiled_as_eager(self, name: str) -> None:
-        error = self.broken_compiled().get(name)
+        error = self.broken_compiled.get(name)
         if error is not None:
             raise error
 
@@ -375,7 +370,7 @@ class Contract:
 
     def a_checkpoint_goes_on(self) -> None:
         carries, kept = self.trained(), 2
-        own, batches = self.executed(), self.given(SEEDS[0])
+        own, batches = self.executed, self.given(SEEDS[0])
         carry = _restored(_saved(carries[kept]), own.start(self.params))
         for t in range(kept, self.steps):
             carry, _ = own.step(carry, subjects.at(batches, t))
@@ -453,8 +448,7 @@ class Contract:
         chosen = np.asarray(self.devices[: self.workers])
         mesh = Mesh(chosen, (name,), axis_types=(AxisType.Auto,))
         # the two sum in other orders, which narrow numbers would show
-        wide = copy.copy(self)
-        wide.params = _widened(self.params)
+        wide = dataclasses.replace(self, params=_widened(self.params))
         batches = wide.of_workers()
 
         def end(execution, over):
