@@ -75,9 +75,7 @@ def test_init_needs_shapes_alone(name):
     """Also of these dtypes: `testing.check` asks the usual ones."""
     tx, _ = TABLE[name]
     with jax.enable_x64(True):
-        held = tx.init(jax.tree.map(lambda p: jnp.ones(p.shape, p.dtype), REAL))
-        assert kinds(tx.init(REAL)) == kinds(held)
-        assert kinds(jax.eval_shape(tx.init, REAL)) == kinds(held)
+        assert kinds(tx.init(REAL)) == kinds(jax.eval_shape(tx.init, REAL))
 
 
 @pytest.mark.parametrize(

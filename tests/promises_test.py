@@ -101,7 +101,7 @@ COMPLEX = {
 
 
 def rotated(angle, params=COMPLEX):
-    turn = np.complex64(np.exp(1j * angle))
+    turn = jnp.exp(1j * angle).astype(jnp.complex64)
     return jax.tree.map(lambda x: x * turn, params)
 
 
@@ -122,11 +122,14 @@ def test_where_the_parameters_are_turned_the_updates_turn(name):
     """By e^(i phi), with the gradients: a rule must not prefer the real axis."""
     if name == "delayed, history in bfloat16":
         with pytest.raises(TypeError, match="`cast` stores real"):
-            run_rotated(name, 0.0)
+            run_rotated(name, jnp.float32(0.0))
         return
-    there, turned = run_rotated(name, 0.0), run_rotated(name, 1.1)
-    close = functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-5)
-    jax.tree.map(close, turned, there)
+    both = jax.vmap(functools.partial(run_rotated, name))(jnp.float32([0.0, 1.1]))
+
+    def close(leaf):
+        np.testing.assert_allclose(leaf[1], leaf[0], rtol=2e-4, atol=2e-5)
+
+    jax.tree.map(close, both)
 
 
 # derivatives through a history
