@@ -11,6 +11,7 @@ import optax
 
 from delayjax._src.ground import checks
 from delayjax._src.testing import comparing, subjects
+from delayjax._src.testing.contract import STEPS, Contract
 from delayjax._src.testing.report import (
     BrokenError,
     Promise,
@@ -18,7 +19,7 @@ from delayjax._src.testing.report import (
     UncheckedError,
     report_on,
 )
-from delayjax._src.testing.transformation import STEPS, Contract, name_of
+from delayjax._src.testing.transformation import name_of
 
 _RATE, _MOMENTUM = 0.1, 0.5
 

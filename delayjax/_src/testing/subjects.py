@@ -136,6 +136,17 @@ def as_given(params: Any) -> Any:
     return jax.tree.map(lambda p: jnp.array(p, jnp.result_type(p), copy=True), params)
 
 
+def widened(params: Any) -> Any:
+    """The parameters, those of 16 bits in float32."""
+
+    def wide(leaf):
+        dtype = jnp.result_type(leaf)
+        is_narrow = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32
+        return leaf.astype(jnp.float32) if is_narrow else leaf
+
+    return jax.tree.map(wide, params)
+
+
 def batches(params: Any, seed: int, steps: int, workers: int | None = None) -> Any:
     """(gradients [T, ...], steps [T]), or for workers [T, P, ...] and [T, P]."""
     shape = (steps,) if workers is None else (steps, workers)
