@@ -6,6 +6,7 @@ from delayjax import averaging as averaging
 from delayjax import cluster as cluster
 from delayjax import delays as delays
 from delayjax import exchange as exchange
+from delayjax import extend as extend
 from delayjax import modulation as modulation
 from delayjax import ring as ring
 from delayjax import step_sizes as step_sizes

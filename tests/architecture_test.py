@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import delayjax as dj
+import delayjax.testing
 
 LIBRARY = Path(dj.__file__).parent / "_src"
 ROOT = Path(__file__).parents[1]
@@ -18,6 +19,7 @@ FLOORS = (  # rooms, from the ground up
     {"ground"},
     {"history", "workers", "cluster"},
     {"rules", "exchange", "averaging", "training", "stability"},
+    {"testing"},
     {"__init__"},
 )
 SIDEWAYS = {("stability", "cluster")}
@@ -144,10 +146,13 @@ def test_upward_imports_of_the_runner_are_seen():
 
 
 def public_names():
-    """What the package's root hands out on purpose: its own imports, not submodules."""
+    """What the package's root hands out on purpose: its own imports, not submodules.
+
+    `testing` is public too, but a user imports it, for no training needs it.
+    """
     tree = ast.parse(Path(dj.__file__).read_text())
     names = {n.split(".")[-1] for n in imported(tree) if n.startswith("delayjax.")}
-    return names | {"__version__"}
+    return names | {"__version__", "testing"}
 
 
 def private_uses(tree):
@@ -240,6 +245,15 @@ assert dir(dj).count("stability") == 1
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
+def test_the_checks_of_a_contract_are_not_loaded_with_the_library():
+    program = """
+import sys
+import delayjax as dj
+assert not [name for name in sys.modules if "delayjax" in name and "testing" in name]
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
 def test_a_name_that_the_root_does_not_have_is_an_attribute_error():
     with pytest.raises(AttributeError, match="'delayjax' has no attribute 'stabilty'"):
         _ = dj.stabilty
@@ -290,7 +304,8 @@ def documented_arguments(function):
     """The arguments that the docstring's Args section names, in its order."""
     documentation = f"{inspect.getdoc(function) or ''}\n"
     section = re.search(r"^Args:\n((?:(?: {4}.*)?\n)*)", documentation, re.MULTILINE)
-    return re.findall(r"^    (\w+):", section[1], re.MULTILINE) if section else []
+    names = r"^    \*{0,2}(\w+):"
+    return re.findall(names, section[1], re.MULTILINE) if section else []
 
 
 def has_example(function):

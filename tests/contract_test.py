@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax.sharding import AxisType, NamedSharding
-from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
+from delayjax import testing
+from delayjax._src.testing import comparing
 from tests.support.cases import shortened
 
 STEPS = 5
@@ -367,7 +367,6 @@ TABLE = {
 members = pytest.mark.parametrize("name", TABLE)
 # of each transformation the first row: in the costliest tests the others are long
 FIRST = tuple({name.split(",")[0]: name for name in reversed(TABLE)}.values())
-few = pytest.mark.parametrize("name", shortened(TABLE, *FIRST))
 
 
 @functools.cache
@@ -401,73 +400,6 @@ def stepper(name, tau=2):
     return tx, step
 
 
-def stack(trees):
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-
-
-def types(tree):
-    return jax.tree.map(jax.typeof, tree)
-
-
-def assert_equal(ours, theirs):
-    jax.tree.map(np.testing.assert_array_equal, ours, theirs)
-
-
-def assert_close(ours, theirs):
-    """Equal but for XLA's fusions, which round products and sums of floats once less.
-
-    That is 1e-6 in float32 near 1; in bfloat16 one unit in the last of 8 bits, for each
-    of the few steps.
-    """
-
-    def close(a, b):
-        assert (a.shape, a.dtype) == (b.shape, b.dtype)
-        tolerance = 2.0**-6 if a.dtype == jnp.bfloat16 else 1e-6
-        a, b = (np.asarray(x, np.float64) for x in (a, b))
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
-
-    jax.tree.map(close, ours, theirs)
-
-
-@functools.cache
-def compiled(name):
-    return jax.jit(stepper(name)[1])
-
-
-@functools.cache
-def eager(name, tau=2):
-    """The whole run, one operation after another."""
-    tx, step = stepper(name, tau)
-    params, state, updates = PARAMS, tx.init(PARAMS), PARAMS
-    for t in range(STEPS):
-        grads = jax.tree.map(lambda g, t=t: g[t], GRADS)
-        params, state, updates = step(params, state, grads)
-    return params, state, updates
-
-
-def run(name, tau, params, grads):
-    """The whole run as one scan, which refuses a carry whose type changes."""
-    tx, step = stepper(name, tau)
-
-    def body(carry, grads):
-        params, state, _ = carry
-        return step(params, state, grads), None
-
-    return jax.lax.scan(body, (params, tx.init(params), params), grads)[0]
-
-
-@functools.cache
-def scanned(name):
-    """(delay, params, grads) -> the run, compiled; and the delays of its traces."""
-    traced = []
-
-    def at(tau, params, grads):
-        traced.append(tau)
-        return run(name, tau, params, grads)
-
-    return jax.jit(at), traced
-
-
 def test_the_table_has_every_public_transformation():
     # the tables of exchange and averaging are their own
     modules = {"": dj, "step_sizes.": dj.step_sizes}
@@ -484,81 +416,72 @@ def test_the_table_has_every_public_transformation():
     }
 
 
-@members
-def test_a_step_keeps_every_type(name):
-    tx, _ = stepper(name)
-    state = tx.init(PARAMS)
-    params, new_state, updates = compiled(name)(PARAMS, state, tree(1))
-    assert types(new_state) == types(state)
-    assert types(updates) == types(PARAMS)
-    assert types(params) == types(PARAMS)
+@pytest.mark.parametrize(
+    ("name", "devices"),
+    shortened(
+        [(name, 4) for name in TABLE] + [(name, 1) for name in TABLE],
+        *((name, 4 if name in FIRST else 1) for name in TABLE),
+    ),
+)
+def test_a_transformation_keeps_its_contract(name, devices):
+    make, extra_args = TABLE[name]
+    testing.check(
+        make(2),
+        PARAMS,
+        extra_args=lambda step, params: extra_args(2, params),
+        devices=jax.devices()[:devices],
+        tolerance=1e-6,
+    ).require()
 
 
-@members
-def test_init_needs_shapes_alone(name):
-    tx, _ = stepper(name)
-    shapes = jax.eval_shape(lambda: PARAMS)
-    state = tx.init(PARAMS)
-    assert types(tx.init(shapes)) == types(state)
-    assert types(jax.eval_shape(tx.init, shapes)) == types(state)
-
-
-@few
-def test_jit_is_eager(name):
-    tx, _ = stepper(name)
-    run = PARAMS, tx.init(PARAMS)
+def eager(name, tau):
+    """The whole run, one operation after another."""
+    tx, step = stepper(name, tau)
+    params, state, updates = PARAMS, tx.init(PARAMS), PARAMS
     for t in range(STEPS):
-        *run, updates = compiled(name)(*run, jax.tree.map(lambda g, t=t: g[t], GRADS))
-    assert_close((*run, updates), eager(name))
+        grads = jax.tree.map(lambda g, t=t: g[t], GRADS)
+        params, state, updates = step(params, state, grads)
+    return params, state, updates
 
 
-@members
-def test_scan_is_the_loop(name):
-    at, _ = scanned(name)
-    assert_close(at(2, PARAMS, GRADS), eager(name))
+def scanned(name, tau):
+    """The whole run as one scan, which refuses a carry whose type changes."""
+    tx, step = stepper(name, tau)
+
+    def body(carry, grads):
+        params, state, _ = carry
+        return step(params, state, grads), None
+
+    return jax.lax.scan(body, (PARAMS, tx.init(PARAMS), PARAMS), GRADS)[0]
 
 
 @functools.cache
-def cells():
-    """Parameters and gradients of three seeds."""
-    return [(tree(seed), tree(seed + 3, shape=(STEPS,))) for seed in (1, 2, 3)]
+def at_every_delay(names):
+    """Members' runs at two delays, in one program: compiled in half the time of many.
+
+    And the delays of its traces.
+    """
+    traced = []
+
+    @jax.jit
+    def runs(tau):
+        traced.append(tau)
+        return {name: scanned(name, tau) for name in names}
+
+    return {tau: runs(tau) for tau in (0, 2)}, traced
 
 
-@functools.cache
-def over_seeds(names):
-    """Members' runs, in one program: it is compiled in half the time of many."""
-
-    def runs(params, grads):
-        return {name: run(name, 2, params, grads) for name in names}
-
-    return jax.jit(jax.vmap(runs))(*stack(cells()))
-
-
-@few
-def test_vmap_over_seeds_is_each_seed_apart(name):
-    at, _ = scanned(name)
-    others = tuple(other for other in TABLE if other not in FIRST)
-    together = over_seeds(FIRST if name in FIRST else others)
-    assert_close(together[name], stack([at(2, *cell) for cell in cells()]))
-
-
-@few
+@pytest.mark.parametrize("name", shortened(TABLE, *FIRST))
 def test_one_trace_serves_every_delay(name):
-    at, traced = scanned(name)
-    for tau in (0, 2):
-        assert_close(at(tau, PARAMS, GRADS), eager(name, tau))
+    others = tuple(other for other in TABLE if other not in FIRST)
+    found, traced = at_every_delay(FIRST if name in FIRST else others)
+    for tau, runs in found.items():
+        comparing.check_close(runs[name], eager(name, tau), 1e-6, "traced and known")
     assert len(traced) == 1
 
 
-@members
-def test_unknown_extra_arguments_are_ignored(name):
-    make, extra_args = TABLE[name]
-    tx = make(2)
-    state, grads, extras = tx.init(PARAMS), tree(1), extra_args(2, PARAMS)
-    assert_equal(
-        tx.update(grads, state, PARAMS, weather="fair", **extras),
-        tx.update(grads, state, PARAMS, **extras),
-    )
+def types(tree):
+    return jax.tree.map(jax.typeof, tree)
 
 
 @members
@@ -583,76 +506,20 @@ def test_permuting_leaves_changes_nothing(name):
             for x in (params, updates)
         ]
 
-    assert_equal(leaves(("c", "a", "b")), leaves(("a", "b", "c")))
-
-
-@few
-@pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
-def test_a_sharded_tree_stays_sharded(name, axis_type):
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(axis_type,))
-    specs = {"layer": {"a": P("data"), "b": P("data"), "c": P()}, "head": P()}
-
-    def place(tree):
-        shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
-        return jax.device_put(tree, shardings)
-
-    def shards(tree):
-        return jax.tree.map(lambda x: x.sharding.shard_shape(x.shape), tree)
-
-    tx, step = stepper(name)
-    params, grads = place(PARAMS), place(tree(1))
-    with jax.set_mesh(mesh):
-        state = tx.init(params)
-        new_params, new_state, updates = jax.jit(step)(params, state, grads)
-    assert types(new_state) == types(state)
-    assert shards(new_state) == shards(state)
-    assert shards(new_params) == shards(updates) == shards(params)
-    matrix = PARAMS["layer"]["a"].shape
-    for leaf in jax.tree.leaves(new_state):
-        whole, shard = leaf.shape, leaf.sharding.shard_shape(leaf.shape)
-        assert whole[-2:] != matrix or shard == (*whole[:-2], 1, 2)
-    alone = compiled(name)(PARAMS, tx.init(PARAMS), tree(1))
-    assert_close((new_params, new_state, updates), alone)
-
-
-@members
-def test_a_worker_under_shard_map_keeps_every_type(name):
-    """Per-worker state begins as what it becomes: varying over the workers."""
-    mesh = jax.make_mesh((4,), ("workers",), axis_types=(AxisType.Auto,))
-    tx, step = stepper(name)
-
-    def worker(params, grads):
-        params, grads = dj.workers.vary(params), dj.workers.vary(grads)
-        state = tx.init(params)
-        new_params, new_state, updates = step(params, state, grads)
-        assert types(new_state) == types(state)
-        assert types(new_params) == types(updates) == types(params)
-        return ()
-
-    # tracing shows the types: nothing is compiled
-    everywhere = jax.shard_map(worker, mesh=mesh, in_specs=P(), out_specs=P())
-    jax.eval_shape(everywhere, PARAMS, tree(1))
+    there, here = leaves(("c", "a", "b")), leaves(("a", "b", "c"))
+    jax.tree.map(np.testing.assert_array_equal, there, here)
 
 
 AROUND = {
-    "alone": lambda tx: tx,
     "in MultiSteps": lambda tx: optax.MultiSteps(tx, 2),
     "in apply_if_finite": lambda tx: optax.apply_if_finite(tx, 3),
 }
-
-
-def assert_buffers_differ(*trees):
-    """Also between trees: parameters and state are donated together."""
-    leaves = [x for x in jax.tree.leaves(trees) if x.size]
-    where = [x.unsafe_buffer_pointer() for x in leaves]
-    assert len(set(where)) == len(where)
 
 
 @pytest.mark.parametrize(
     ("name", "around"),
     shortened(
         [(name, around) for around in AROUND for name in TABLE],
-        *((name, "alone") for name in TABLE),
         *((name, around) for around in AROUND for name in FIRST),
     ),
 )
@@ -661,16 +528,7 @@ def test_no_two_leaves_of_a_state_are_one_buffer(name, around):
     tx = AROUND[around](make(2))
     params, grads = jax.tree.map(jnp.copy, (PARAMS, tree(1)))
     state = tx.init(params)
-    assert_buffers_differ(params, state)
+    comparing.check_apart({"params": params, "state": state}, "at first")
     _, state = tx.update(grads, state, params, **extra_args(2, params))
-    assert_buffers_differ(params, grads, state)
-
-
-@few
-def test_parameters_and_state_may_be_donated(name):
-    params = jax.tree.map(jnp.copy, PARAMS)
-    state = stepper(name)[0].init(params)
-    donated = jax.jit(stepper(name)[1], donate_argnums=(0, 1))
-    for _ in range(2):
-        params, state, _ = donated(params, state, tree(1))
-    assert_buffers_differ(params, state)
+    held = {"params": params, "gradients": grads, "state": state}
+    comparing.check_apart(held, "after a step")

@@ -72,11 +72,10 @@ def two_steps(tx, extras):
 
 @members
 def test_init_needs_shapes_alone(name):
+    """Also of these dtypes: `testing.check` asks the usual ones."""
     tx, _ = TABLE[name]
     with jax.enable_x64(True):
-        held = tx.init(jax.tree.map(lambda p: jnp.ones(p.shape, p.dtype), REAL))
-        assert kinds(tx.init(REAL)) == kinds(held)
-        assert kinds(jax.eval_shape(tx.init, REAL)) == kinds(held)
+        assert kinds(tx.init(REAL)) == kinds(jax.eval_shape(tx.init, REAL))
 
 
 @pytest.mark.parametrize(
@@ -116,13 +115,14 @@ def test_the_rate_of_what_is_inside_may_be_injected(name):
     traced(two_steps(tx, lambda params: {}), SMALL)
 
 
-@members
+# `testing.check` asks the others
+@pytest.mark.parametrize("name", OF_INNER)
 def test_unknown_extra_arguments_change_no_operation(name):
-    tx, extras = TABLE[name]
+    tx, _ = TABLE[name]
 
     def with_more(**more):
         def update(params):
-            return tx.update(params, tx.init(params), params, **extras(params), **more)
+            return tx.update(params, tx.init(params), params, **more)
 
         return str(traced(update, SMALL))
 

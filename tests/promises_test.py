@@ -101,7 +101,7 @@ COMPLEX = {
 
 
 def rotated(angle, params=COMPLEX):
-    turn = np.complex64(np.exp(1j * angle))
+    turn = jnp.exp(1j * angle).astype(jnp.complex64)
     return jax.tree.map(lambda x: x * turn, params)
 
 
@@ -122,11 +122,14 @@ def test_where_the_parameters_are_turned_the_updates_turn(name):
     """By e^(i phi), with the gradients: a rule must not prefer the real axis."""
     if name == "delayed, history in bfloat16":
         with pytest.raises(TypeError, match="`cast` stores real"):
-            run_rotated(name, 0.0)
+            run_rotated(name, jnp.float32(0.0))
         return
-    there, turned = run_rotated(name, 0.0), run_rotated(name, 1.1)
-    close = functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-5)
-    jax.tree.map(close, turned, there)
+    both = jax.vmap(functools.partial(run_rotated, name))(jnp.float32([0.0, 1.1]))
+
+    def close(leaf):
+        np.testing.assert_allclose(leaf[1], leaf[0], rtol=2e-4, atol=2e-5)
+
+    jax.tree.map(close, both)
 
 
 # derivatives through a history
@@ -209,12 +212,14 @@ def test_a_history_without_a_derivative_says_so(name, strength):
 # a staleness that cannot be
 
 
-def told(name, staleness):
-    """The sum of three updates, each told this staleness."""
+@functools.cache
+def told(name):
+    """staleness -> the sum of three updates, each told this staleness."""
     make, extra_args = TABLE[name]
 
     all_grads = [tree(seed) for seed in (1, 2, 3)]  # cached, so made outside of `jit`
 
+    @jax.jit
     def run(staleness):
         tx = make(2)
         state, total = tx.init(PARAMS), optax.tree.zeros_like(PARAMS)
@@ -224,7 +229,7 @@ def told(name, staleness):
             total = optax.tree.add(total, updates)
         return total
 
-    return jax.jit(run)(staleness)
+    return run
 
 
 TOLD = [name for name, (_, extra) in TABLE.items() if "staleness" in extra(2, PARAMS)]
@@ -234,7 +239,7 @@ TOLD = [name for name, (_, extra) in TABLE.items() if "staleness" in extra(2, PA
 @pytest.mark.parametrize("name", TOLD)
 def test_a_staleness_that_is_negative_or_no_number_gives_no_number(name, staleness):
     try:
-        updates = told(name, staleness)
+        updates = told(name)(staleness)
     except ValueError as error:  # one that takes no mean
         assert "must be a non-negative integer" in str(error)
         assert isinstance(staleness, np.floating)

@@ -83,6 +83,10 @@ def always(gradients, memory, params, **extra_args):
     return jnp.ones((), bool), gradients, memory
 
 
+def to_the_mean(step, memory, before, model):
+    return jax.lax.pmean(model, "workers"), memory
+
+
 def told(tx):
     """Two updates that are told where their gradients come from."""
 
@@ -626,6 +630,14 @@ CALLS = (
                 lambda step: True,
                 or_none(no.function("2", None, 1.5, np.ones(2, bool))),
             ),
+        ),
+        "extend.averaged": call(
+            dj.extend.averaged,
+            over_workers,
+            **INNER,
+            **AXES,
+            mix=(to_the_mean, no.function(None, 1.0, (1.0,), (1.0, (), ()))),
+            begin=(None, or_none(no.some(3, "zeros", ()))),
         ),
         "averaging.local_sgd": call(
             averaging.local_sgd, over_workers, **INNER, **AXES, **PERIOD

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import delayjax as dj
-from delayjax import averaging
+from delayjax import averaging, testing
 from delayjax._src.averaging.averaged import AveragingState
 from tests.averaging.methods import methods
 from tests.exchange.driving import (
@@ -20,7 +20,6 @@ from tests.exchange.driving import (
     drive_all,
     owners,
     program,
-    types_inside,
 )
 from tests.ground.donation_test import INNERS, assert_apart
 from tests.support.cases import shortened
@@ -30,8 +29,8 @@ STEPS = 9  # the last is not the end of a period of two
 TABLE = methods(WORKERS)
 members = pytest.mark.parametrize("name", TABLE)
 STATIC = ["adaptive_period", "delayed_average", "delayed_average, at once", "dga"]
-# one of each method and two histories: all follow numpy in both executions elsewhere
-ALONE = [n for n in TABLE if "," not in n] + ["easgd, lock_free", "wagma, late"]
+# one of each method and a history: all follow numpy in both executions elsewhere
+FIRST = [n for n in TABLE if "," not in n] + ["wagma, late"]
 # a center, a history, weights, and a function of the step
 FEW = ("easgd", "wagma, late", "sgp", "adaptive_period")
 few = pytest.mark.parametrize("name", FEW)  # what the engine does for every method
@@ -57,13 +56,13 @@ def build(name, period=2, inner=None):
 
 
 @functools.cache
-def driven(execution, names=tuple(TABLE)):
+def driven():
     """By name, the split after all steps and the updates of each.
 
     By a scan, which refuses a carry of another type.
     """
-    txs = {name: build(name) for name in names}
-    return drive_all(execution, txs, GRADS, PARAMS, shared=False)
+    txs = {name: build(name) for name in TABLE}
+    return drive_all("simulate", txs, GRADS, PARAMS, shared=False)
 
 
 def test_the_table_has_every_method():
@@ -81,28 +80,42 @@ def test_every_method_is_made_by_the_engine():
         assert isinstance(build(name).init(PARAMS), AveragingState), name
 
 
-@pytest.mark.parametrize("name", shortened(ALONE, *FEW))
-def test_simulate_and_run_agree(name):
-    others = tuple(other for other in ALONE if other not in FEW)
-    simulated = driven("simulate")[name]
-    ran = driven("run", FEW if name in FEW else others)[name]
-    assert simulated[0].axes == ran[0].axes
+# these mix at every second step alone, if that is their period
+PERIODIC = [
+    *("easgd", "easgd, in turn", "easgd, lock_free"),
+    *("downpour", "downpour, averaged", "downpour, lock_free"),
+    *("gossip", "gossip, push", "d_psgd", "d_psgd, after the step", "ad_psgd", "sgp"),
+    *("local_sgd", "delayed_average", "delayed_average, at once"),
+]
+# these leave the mean of the models as local steps make it
+CONSERVING = [
+    *("wagma", "d_psgd", "d_psgd, after the step", "ad_psgd", "sgp"),
+    *("local_sgd", "adaptive_period", "delayed_average", "delayed_average, at once"),
+    *("dga",),
+]
 
-    def close(a, b):
-        assert (a.shape, a.dtype) == (b.shape, b.dtype)
-        if a.dtype == jnp.uint16:  # a history's bits
-            a, b = a.view(jnp.bfloat16), b.view(jnp.bfloat16)
-        # sums in another order; in bfloat16 a unit in the last of 8 bits, some times
-        tolerance = 2.0**-5 if a.dtype == jnp.bfloat16 else 1e-4
-        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
-    jax.tree.map(close, simulated, ran)
+@pytest.mark.parametrize(
+    ("name", "devices"),
+    shortened(
+        [(name, devices) for devices in (1, WORKERS) for name in TABLE],
+        *((name, WORKERS if name in FEW else 1) for name in FIRST),
+    ),
+)
+def test_a_method_keeps_its_contract(name, devices):
+    testing.check_averaging(
+        lambda inner: build(name, inner=inner),
+        params=PARAMS,
+        period=2 if name in PERIODIC else None,
+        conserves_mean=name in CONSERVING,
+        workers=WORKERS,
+        devices=jax.devices()[:devices],
+    ).require()
 
 
 @members
 def test_models_and_moments_are_the_workers_own_and_the_schedule_is_shared(name):
-    split, _ = driven("simulate")[name]
+    split, _ = driven()[name]
     params, state = owners(split)
     assert all(jax.tree.leaves(params))
     (adam, *_) = state.inner_state
@@ -126,27 +139,13 @@ def test_a_step_on_devices_sends_one_model(name):
 
 @members
 def test_updates_have_the_parameters_types(name):
-    split, updates = driven("simulate")[name]
+    split, updates = driven()[name]
     for leaf, after, update in zip(
         *map(jax.tree.leaves, (PARAMS, split.state[0], updates)), strict=True
     ):
         assert leaf.dtype == after.dtype == update.dtype
         assert np.isfinite(np.asarray(after, np.float32)).all()
         assert np.ptp(np.asarray(after, np.float32), axis=0).max() > 0
-
-
-@members
-def test_a_state_made_inside_of_a_mesh_begins_as_what_it_becomes(name):
-    tx = build(name)
-
-    def own(params):
-        return tx.init(dj.workers.vary(params))
-
-    inside = optax.GradientTransformationExtraArgs(
-        own, lambda g, s, p=None, **_: tx.update(g, s, dj.workers.vary(PARAMS))
-    )
-    before, after = types_inside(inside, PARAMS)
-    assert before == after
 
 
 MAY_BE_TRACED = [n for n in TABLE if n not in STATIC]
@@ -166,7 +165,7 @@ def at_a_traced_period():
 
 @pytest.mark.parametrize("name", MAY_BE_TRACED)
 def test_a_period_may_be_traced(name):
-    state = driven("simulate")[name][0].state
+    state = driven()[name][0].state
     assert at_a_traced_period()[name] == jax.eval_shape(lambda: state)
 
 
@@ -326,7 +325,6 @@ def test_a_complex_model_is_its_two_parts(name):
 
 
 AROUND = {
-    "alone": lambda tx: tx,
     "finite alone": lambda tx: optax.apply_if_finite(tx, 3),
     "accumulated": lambda tx: optax.MultiSteps(tx, 2),
 }

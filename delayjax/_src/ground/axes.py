@@ -21,6 +21,7 @@ def vary(tree: Any, *, axis_name: AxisName = "workers") -> Any:
         axis_name: the workers' axis, or several axes, over which the types then vary.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> vary({"w": jnp.ones(2)})
         {'w': Array([1., 1.], dtype=float32)}
     """
@@ -35,7 +36,21 @@ def vary(tree: Any, *, axis_name: AxisName = "workers") -> Any:
 
 
 def typed_like(tree: Any, like: Any) -> Any:
-    """`tree`, where each leaf varies over the axes of the same leaf of `like`."""
+    """`tree`, where each leaf varies over the axes of the same leaf of `like`.
+
+    For a new state: what a rule computes without the gradients (a counter, a constant)
+    is the same on all workers for `shard_map`, although it began as different, and a
+    `scan` or a `cond` refuses a type that changes. No value changes.
+
+    Args:
+        tree: arrays, such as the state after a step.
+        like: a tree of the same structure, such as the state before it.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> typed_like({"seen": jnp.int32(1)}, {"seen": jnp.int32(0)})
+        {'seen': Array(1, dtype=int32)}
+    """
 
     def typed(leaf, other):
         axes = tuple(varies_over(other))
@@ -45,7 +60,21 @@ def typed_like(tree: Any, like: Any) -> Any:
 
 
 def vary_as(params: Any, state: Any) -> Any:
-    """A state that varies over all axes over which the parameters do."""
+    """A state that varies over all axes over which the parameters do.
+
+    For the first state, in `init`: under `shard_map` a state that a worker made of its
+    own parameters becomes different on each worker, so it must begin as different. No
+    value changes, and outside of `shard_map` nothing happens.
+
+    Args:
+        params: the parameters that `init` was given.
+        state: the state that `init` is about to return.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> vary_as({"w": jnp.ones(2)}, {"mean": jnp.zeros(())})
+        {'mean': Array(0., dtype=float32)}
+    """
     axes = {axis for leaf in jax.tree.leaves(params) for axis in varies_over(leaf)}
     return vary(state, axis_name=tuple(sorted(axes))) if axes else state
 

@@ -15,8 +15,22 @@ def copied(leaf: Any) -> jax.Array:
 def unshared(state: Any, *beside: Any) -> Any:
     """`state`, with copies of arrays that stand in it twice or in a tree `beside` it.
 
-    All of it is donated, and a buffer can be donated once. Some optimizers (DoG,
-    Prodigy, MECHANIC) keep the first parameters.
+    A training step donates parameters and state, and a buffer can be donated once. Some
+    optimizers (DoG, Prodigy, MECHANIC) keep the first parameters, and some rules begin
+    with one array in two places.
+
+    Args:
+        state: the state that `init` is about to return.
+        *beside: what is donated with it: the parameters.
+
+    Returns:
+        The same values. An array is copied only where it would stand twice.
+
+    Example:
+        >>> params = {"w": jnp.ones(2)}
+        >>> state = unshared({"first": params}, params)
+        >>> state["first"]["w"] is params["w"]
+        False
     """
     seen = {id(leaf) for leaf in jax.tree.leaves(beside)}
 

@@ -1,0 +1,88 @@
+"""The engine of all averaging methods, for a method of your own."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from delayjax._src.averaging import averaged as engine
+from delayjax._src.ground import axes, checks, transforms, trees
+
+
+def averaged(
+    inner: transforms.Transformation,
+    mix: Callable[[jax.Array, Any, Any, Any], tuple[Any, Any]],
+    *,
+    begin: Callable[[Any], Any] | None = None,
+    axis_name: axes.AxisName = "workers",
+) -> optax.GradientTransformationExtraArgs:
+    """Each worker takes a step of its own optimizer U; then `mix` mixes the models.
+
+        x'^i = x^i + U(g^i)
+        x^i, m <- mix(t, m, x^i, x'^i)
+
+    Every method of `averaging` is such a function `mix`. The engine takes the local
+    step, keeps the state, and checks that the gradients are each worker's own.
+
+    Args:
+        inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
+        mix: (step, memory, before, model) -> (model, memory) of one worker. `step` is
+            the number of updates done, int32 []. `before` and `model` are the worker's
+            model before and after its local step, trees like the parameters. Mix with
+            collectives over `axis_name`. Both branches of a `cond` or `switch` must
+            have one type: apply `workers.vary` to what goes in and to what comes out.
+        begin: parameters -> the method's memory before the first step, a tree of
+            arrays; by default ().
+        axis_name: the workers' axis, or several.
+
+    Returns:
+        A transformation whose state has the fields `step`, `memory` and `inner_state`.
+        `params + updates` is the mixed model, so the transformation must be the last of
+        a chain. It costs what `inner` and `mix` cost.
+
+    Raises:
+        TypeError: in `update`, if `mix` does not return such a model and such a memory.
+        ValueError: in `update`, if a gradient is summed over the workers.
+        NameError: in `update`, if there is no such axis.
+
+    Example:
+        >>> def to_the_mean(step, memory, before, model):
+        ...     return jax.lax.pmean(model, "workers"), memory
+        >>> tx = averaged(optax.sgd(1.0), to_the_mean)
+        >>> def step(grad):
+        ...     return tx.update(grad, tx.init(grad), jnp.zeros(()))[0]
+        >>> jax.vmap(step, axis_name="workers")(jnp.asarray([1.0, 3.0]))
+        Array([-2., -2.], dtype=float32)
+    """
+    checks.check_function("mix", mix)
+    if begin is not None:
+        checks.check_function("begin", begin)
+
+    def checked(step, memory, before, model):
+        answer = mix(step, memory, before, model)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise TypeError(
+                f"`mix` must return (model, memory), got {type(answer).__name__}."
+            )
+        mixed, after = answer
+        alike = jax.tree.structure(mixed) == jax.tree.structure(model)
+        if not alike or jax.tree.map(jnp.shape, mixed) != jax.tree.map(
+            jnp.shape, model
+        ):
+            raise TypeError(
+                "`mix` must return a model of the shapes of its argument `model`, got"
+                f" {jax.tree.map(jnp.shape, mixed)} for"
+                f" {jax.tree.map(jnp.shape, model)}."
+            )
+        trees.check_alike("`mix` must return a memory like its own", after, memory)
+        return mixed, after
+
+    return engine.averaged(
+        "extend.averaged",
+        inner,
+        checked,
+        axis_name,
+        (lambda params: ()) if begin is None else begin,
+    )

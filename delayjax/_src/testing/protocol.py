@@ -1,0 +1,336 @@
+"""The contract of a protocol: what a server must do with each gradient."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from delayjax._src.cluster import server as servers
+from delayjax._src.cluster import service_time
+from delayjax._src.cluster.cluster import Cluster, Communication
+from delayjax._src.cluster.simulate import simulate
+from delayjax._src.cluster.trace import Trace
+from delayjax._src.ground import checks
+from delayjax._src.testing.report import (
+    BrokenError,
+    Promise,
+    Report,
+    UncheckedError,
+    report_on,
+    said,
+)
+
+SEEDS = 1, 2, 3
+
+REMEDIES = {
+    "it serves to the end": "loop `for arrival in server:` until it ends by itself, and"
+    " call server.update() now and then.",
+    "all workers are started": "call server.start_all() before the loop, or"
+    " server.leave_out(workers).",
+    "each gradient is taken once": "call server.take(arrival) or server.drop(arrival)"
+    " once for each arrival that has not failed.",
+    "time does not run back": "leave server.now alone.",
+    "staleness is counted right": "read server.version and arrival.read_version, and"
+    " change neither.",
+    "the same seed, the same trace": "draw from server.rng, and make what changes"
+    " inside of the protocol: what is outside of it lives on in the next simulation.",
+}
+
+
+def check_protocol(
+    make: Callable[[], Any],
+    *,
+    workers: int = 6,
+    updates: int = 60,
+) -> Report:
+    """Checks the contract of a protocol, on several clusters and seeds.
+
+    | promise | what is compared |
+    |---|---|
+    | it serves to the end | all updates are made, and nothing waits for ever |
+    | all workers are started | unless they are left out |
+    | each gradient is taken once | each arrival is taken or dropped |
+    | time does not run back | arrivals and updates come in order |
+    | staleness is counted right | versions in the trace, and counted beside it |
+    | the same seed, the same trace | simulated twice, and made anew |
+
+    The clusters: workers of different constant speed, exponential times, and Pareto
+    times over a slow serial link.
+
+    Args:
+        make: a function without arguments that makes the protocol, as
+            `lambda: protocols.k_sync(2)`, or `lambda: mine` for a function of the
+            server.
+        workers: P.
+        updates: the updates of each simulation.
+
+    Returns:
+        A report. `report.require()` raises an `AssertionError` with what fails. It
+        costs less than a second.
+
+    Example:
+        >>> def deaf(server):
+        ...     server.start_all()
+        ...     for arrival in server:
+        ...         if arrival.worker > 0:
+        ...             server.take(arrival)
+        ...             server.update()
+        ...         server.start(arrival.worker)
+        >>> print(check_protocol(lambda: deaf).failures[0].reason[:62])
+        the gradient of worker 0 that arrived at 1.41 s was neither ta
+    """
+    checks.check_function("make", make)
+    workers = checks.check_bound("workers", workers, at_least=1)
+    updates = checks.check_bound("updates", updates, at_least=1)
+    try:
+        protocol = make()
+    except TypeError as error:
+        raise TypeError(
+            f"`make` must be a function without arguments, got {make!r}: write"
+            " check_protocol(lambda: protocol)."
+        ) from error
+    checks.check_function("make()", protocol)
+    contract = _Contract(make, workers, updates)
+    found = {
+        "it serves to the end": contract.it_serves_to_the_end,
+        "all workers are started": contract.all_workers_are_started,
+        "each gradient is taken once": contract.each_gradient_is_taken_once,
+        "time does not run back": contract.time_does_not_run_back,
+        "staleness is counted right": contract.staleness_is_counted_right,
+        "the same seed, the same trace": contract.the_same_seed_the_same_trace,
+    }
+    first, *others = (Promise(w, c, REMEDIES[w]) for w, c in found.items())
+    return report_on(name_of(protocol), first, others)
+
+
+def name_of(protocol: Any) -> str:
+    """A protocol's name: a function's, or the call that made it."""
+    return getattr(protocol, "__name__", repr(protocol))
+
+
+class _Watched:
+    """A server that notes what its protocol does."""
+
+    unstarted: set[int]
+    arrivals: list[servers.Arrival]  # kept, so that no id comes twice
+    settled: dict[int, int]  # by id, how often an arrival was taken or dropped
+    made_up: list[servers.Arrival]  # taken or dropped, but not handed out
+    stale: list[int]  # of each gradient applied, counted here
+
+    def __init__(self, server: servers.Server):
+        vars(self).update(
+            _server=server,
+            unstarted=set(range(server.num_workers)),
+            arrivals=[],
+            settled={},
+            made_up=[],
+            stale=[],
+            _read=[0] * server.num_workers,  # by the worker's task
+            _read_by={},  # by an arrival's id
+            _taken=[],  # the versions read, since the last update
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._server, name, value)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self) -> servers.Arrival:
+        arrival = next(self._server)
+        return self._handed_out(arrival, self._read[arrival.worker])
+
+    def decode(self, *args: Any) -> servers.Arrival:
+        return self._handed_out(self._server.decode(*args), self._server.version)
+
+    def _handed_out(self, arrival: servers.Arrival, read: int) -> servers.Arrival:
+        self.arrivals.append(arrival)
+        self.settled[id(arrival)] = 0
+        self._read_by[id(arrival)] = read
+        return arrival
+
+    def start(self, worker: int, **options: Any) -> None:
+        self._server.start(worker, **options)
+        self.unstarted.discard(worker)
+        version = options.get("read_version")
+        self._read[worker] = self._server.version if version is None else version
+
+    def start_all(self, workers: Any = None) -> None:
+        for worker in range(self._server.num_workers) if workers is None else workers:
+            self.start(worker)
+
+    def leave_out(self, workers: Any = None) -> None:
+        everyone = range(self._server.num_workers)
+        self.unstarted.difference_update(everyone if workers is None else workers)
+        self._server.leave_out(workers)
+
+    def take(self, arrival: servers.Arrival) -> None:
+        self._settle(arrival)
+        self._server.take(arrival)
+        self._taken.append(self._read_by[id(arrival)])
+
+    def drop(self, arrival: servers.Arrival) -> None:
+        self._settle(arrival)
+        self._server.drop(arrival)
+
+    def _settle(self, arrival: servers.Arrival) -> None:
+        if id(arrival) not in self.settled or arrival.failed:
+            self.made_up.append(arrival)
+        self.settled[id(arrival)] = self.settled.get(id(arrival), 0) + 1
+
+    def update(self, *args: Any, **options: Any) -> None:
+        version = self._server.version
+        self._server.update(*args, **options)
+        if self._server.version > version:
+            self.stale.extend(version - read for read in self._taken)
+        self._taken.clear()
+
+    def lost(self) -> servers.Arrival | None:
+        """A gradient that was not settled before its worker delivered the next one."""
+        last: dict[int, servers.Arrival] = {}
+        for arrival in self.arrivals:
+            before = last.get(arrival.worker)
+            if before and not before.failed and not self.settled[id(before)]:
+                return before
+            last[arrival.worker] = arrival
+        return None
+
+
+class _Run:
+    """One simulation, or why it ended early."""
+
+    def __init__(self, protocol: Any, cluster: Cluster, updates: int, seed: int):
+        self.seen: _Watched | None = None
+        self.trace: Trace | None = None
+        self.error: Exception | None = None
+
+        def watched(server):
+            self.seen = _Watched(server)
+            protocol(self.seen)
+
+        watched.__name__ = watched.__qualname__ = name_of(protocol)
+        try:
+            self.trace = simulate(cluster, watched, updates, seed=seed)
+        except Exception as error:  # whatever a stranger's code may raise
+            self.error = error
+
+    @property
+    def is_settled_wrongly(self) -> bool:
+        """Whether an arrival was taken or dropped twice, or is none of the server's."""
+        if self.error is None or self.seen is None:
+            return False
+        twice = max(self.seen.settled.values(), default=0) > 1
+        return twice or bool(self.seen.made_up)
+
+    @property
+    def is_never_started(self) -> bool:
+        """Whether all updates were made, but not by all workers."""
+        return bool(self.seen and self.seen.done and self.seen.unstarted)
+
+
+class _Contract:
+    """The promises of a protocol, on several clusters and seeds."""
+
+    def __init__(self, make: Callable[[], Any], workers: int, updates: int):
+        self.make = make
+        speeds = np.sqrt([2.0, 3.0, 5.0, 7.0, 11.0, 13.0]).tolist()
+        link = Communication(0.01, 1.0, 50.0, serial=True)
+        self.clusters = {
+            "constant times": Cluster(
+                workers,
+                [service_time.constant(speeds[w % 6] + w // 6) for w in range(workers)],
+            ),
+            "exponential times": Cluster(workers, service_time.exponential(1.0)),
+            "a slow link": Cluster(
+                workers, service_time.pareto(1.0, 2.5), communication=link
+            ),
+        }
+        self.updates = updates
+        self.runs = {
+            (where, seed): _Run(make(), cluster, updates, seed)
+            for where, cluster in self.clusters.items()
+            for seed in SEEDS
+        }
+
+    def sound(self) -> list[tuple[str, Trace, _Watched]]:
+        """The simulations that came to their end."""
+        found = [
+            (where, run.trace, run.seen)
+            for (where, _), run in self.runs.items()
+            if run.trace is not None and run.seen is not None
+        ]
+        if len(found) < len(self.runs):
+            raise UncheckedError("the simulation stops before its end")
+        return found
+
+    def it_serves_to_the_end(self) -> None:
+        for run in self.runs.values():
+            known = run.is_settled_wrongly or run.is_never_started
+            if run.error is not None and not known:
+                raise run.error
+
+    def all_workers_are_started(self) -> None:
+        for run in self.runs.values():
+            if run.is_never_started and run.seen is not None:
+                missing = ", ".join(map(str, sorted(run.seen.unstarted)))
+                raise BrokenError(f"the workers {missing} are never started.")
+
+    def each_gradient_is_taken_once(self) -> None:
+        for run in self.runs.values():
+            if run.error is not None and run.is_settled_wrongly:
+                raise BrokenError(said(run.error))
+            lost = run.seen and run.seen.lost()
+            if lost:
+                raise BrokenError(
+                    f"the gradient of worker {lost.worker} that arrived at"
+                    f" {lost.arrived:.3g} s was neither taken nor dropped."
+                )
+
+    def time_does_not_run_back(self) -> None:
+        for where, trace, seen in self.sound():
+            arrived = [arrival.arrived for arrival in seen.arrivals]
+            for what, times in {"updates": trace.seconds, "arrivals": arrived}.items():
+                if (np.diff(times) < 0).any():
+                    raise BrokenError(f"the times of {what} fall, with {where}.")
+            if (trace.begun > trace.arrived).any():
+                raise BrokenError(f"a gradient arrives before it begins, with {where}.")
+
+    def staleness_is_counted_right(self) -> None:
+        for where, trace, seen in self.sound():
+            ages = trace.update - trace.read_version
+            if (ages < 0).any():
+                raise BrokenError(
+                    f"a gradient has a version of the future, with {where}."
+                )
+            if where != "a slow link":  # where a worker reads when its turn has come
+                for own, other in zip(ages, seen.stale, strict=True):
+                    if own != other:
+                        raise BrokenError(
+                            f"a gradient of staleness {other} is recorded with"
+                            f" {own}, with {where}."
+                        )
+
+    def the_same_seed_the_same_trace(self) -> None:
+        self.sound()
+        protocol = self.make()
+        for (where, seed), run in self.runs.items():
+            for name, other in {
+                "made anew": self.make(),
+                "used again": protocol,
+            }.items():
+                again = _Run(other, self.clusters[where], self.updates, seed).trace
+                if again is None or not _is_same(run.trace, again):
+                    raise BrokenError(
+                        f"seed {seed} gives another trace if the protocol is {name},"
+                        f" with {where}."
+                    )
+
+
+def _is_same(one: Trace | None, other: Trace) -> bool:
+    names = "seconds", "update", "worker", "read_version", "arrived", "divisor"
+    return one is not None and all(
+        np.array_equal(getattr(one, name), getattr(other, name)) for name in names
+    )

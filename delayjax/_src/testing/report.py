@@ -1,0 +1,143 @@
+"""A report: each promise holds, fails with a sentence and a remedy, or is unchecked."""
+
+import dataclasses
+import textwrap
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple
+
+
+class Row(NamedTuple):
+    """What was found of one promise."""
+
+    promise: str  # in a few words
+    verdict: Literal["holds", "fails", "not checked"]
+    reason: str = ""  # a sentence; empty where the promise holds
+    remedy: str = ""  # what to change; empty unless the promise fails
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a method keeps of its contract, a row for each promise.
+
+    `print(report)` shows a table.
+
+    Attributes:
+        of: what was checked.
+        rows: the promises in their order.
+
+    Example:
+        >>> rows = Row("jit is eager", "holds"), Row("run", "not checked", "one device")
+        >>> report = Report("mine", rows)
+        >>> print(report)
+        mine: 1 promise holds, 0 fail, 1 not checked
+          holds        jit is eager
+          not checked  run: one device
+        >>> report.require()
+    """
+
+    of: str
+    rows: tuple[Row, ...]
+
+    @property
+    def failures(self) -> tuple[Row, ...]:
+        """The rows that fail."""
+        return tuple(row for row in self.rows if row.verdict == "fails")
+
+    def row(self, promise: str) -> Row:
+        """The row of a promise.
+
+        Args:
+            promise: its words, as the table shows them.
+        """
+        for row in self.rows:
+            if row.promise == promise:
+                return row
+        known = [row.promise for row in self.rows]
+        raise ValueError(f"`promise` must be one of {known}, got {promise!r}.")
+
+    def require(self) -> None:
+        """Raises an `AssertionError` with the rows that fail, if there are any."""
+        if self.failures:
+            shown = "\n".join(map(_shown, self.failures))
+            raise AssertionError(f"{self.of} breaks its contract:\n{shown}")
+
+    def __str__(self):
+        counts = [
+            sum(row.verdict == verdict for row in self.rows)
+            for verdict in ("holds", "fails", "not checked")
+        ]
+        holds = "1 promise holds" if counts[0] == 1 else f"{counts[0]} promises hold"
+        head = f"{self.of}: {holds}, {counts[1]} fail, {counts[2]} not checked"
+        return "\n".join([head, *map(_shown, self.rows)])
+
+
+class BrokenError(Exception):
+    """A promise that fails: a sentence, and a remedy of its own if it has one."""
+
+    def __init__(self, sentence: str, remedy: str = ""):
+        super().__init__(sentence)
+        self.remedy = remedy
+
+
+class UncheckedError(Exception):
+    """A promise that cannot be checked here: why."""
+
+
+class Promise(NamedTuple):
+    """A promise, and how it is checked."""
+
+    words: str
+    check: Callable[[], None]  # raises what is wrong
+    remedy: str
+
+
+def report_on(of: str, first: Promise, others: Iterable[Promise]) -> Report:
+    """Checks promises in their order. Without the `first` no other can be checked."""
+    rows = [_row(first)]
+    if rows[0].verdict == "holds":
+        rows += map(_row, others)
+    else:
+        why = f"first mend: {first.words}"
+        rows += [Row(promise.words, "not checked", why) for promise in others]
+    return Report(of, tuple(rows))
+
+
+def said(error: BaseException) -> str:
+    """An error in one line."""
+    if isinstance(error, BrokenError):
+        return str(error)
+    lines = [line.strip() for line in str(error).splitlines()]
+    text = next(filter(None, lines), "")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _row(promise: Promise) -> Row:
+    try:
+        with warnings.catch_warnings():
+            # on devices that cannot reuse a buffer
+            warnings.filterwarnings("ignore", message="Some donated buffers were not")
+            promise.check()
+    except UncheckedError as reason:
+        return Row(promise.words, "not checked", str(reason))
+    except Exception as error:  # whatever a stranger's code may raise
+        remedy = getattr(error, "remedy", "") or promise.remedy
+        return Row(promise.words, "fails", said(error), remedy)
+    return Row(promise.words, "holds")
+
+
+def _shown(row: Row) -> str:
+    head = f"  {row.verdict:<11}  {row.promise}"
+    lines = [f"{head}: {row.reason}" if row.reason else head]
+    lines += [f"to mend: {row.remedy}"] if row.remedy else []
+    return "\n".join(
+        textwrap.fill(
+            line,
+            width=88,
+            initial_indent=" " * 15 * bool(i),
+            subsequent_indent=" " * 15,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for i, line in enumerate(lines)
+    )

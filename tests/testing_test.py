@@ -1,0 +1,670 @@
+"""The checks of `delayjax.testing` fail where a method breaks its contract.
+
+Each mutant below breaks one promise, and must be found in the row of that promise.
+"""
+
+import itertools
+import random
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+from delayjax import testing
+
+PARAMS = {
+    "layer": {"w": jnp.ones((4, 2)), "b": jnp.ones(4, jnp.bfloat16)},
+    "head": jnp.ones(3),
+}
+
+
+class State(NamedTuple):
+    mean: Any  # of the staleness
+    last: Any  # a gradient
+
+
+def fading(
+    *,
+    begin=lambda params: jnp.zeros(()),
+    zeros=lambda params: jax.tree.map(jnp.zeros_like, params),
+    mean=lambda mean, staleness: 0.5 * mean + 0.5 * staleness,
+    weigh=lambda u, factor: (u * factor).astype(u.dtype),
+    keep=lambda grads: jax.tree.map(jnp.copy, grads),
+    finish=dj.extend.vary_as,
+    more=lambda extra_args: 0.0,
+):
+    """A sound rule, of whose parts each may be exchanged for a wrong one."""
+
+    def init_fn(params):
+        return finish(params, State(begin(params), zeros(params)))
+
+    def update_fn(updates, state, params=None, *, staleness=0, **extra_args):
+        factor = 1.0 / (1.0 + state.mean) + more(extra_args)
+        moves = jax.tree.map(lambda u, v: weigh(u + v, factor), updates, state.last)
+        return moves, State(mean(state.mean, staleness), keep(updates))
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def twin(params, state):
+    """One array in two places."""
+    return dj.extend.vary_as(params, (state, state))
+
+
+def with_twins():
+    tx = fading()
+
+    def update_fn(updates, state, params=None, **extra_args):
+        updates, new = tx.update(updates, state[0], params, **extra_args)
+        return updates, (new, jax.tree.map(jnp.copy, new))
+
+    init_fn = fading(finish=twin).init
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def with_a_clock_outside():
+    clock = itertools.count(1)
+    return fading(mean=lambda mean, staleness: mean + next(clock))
+
+
+def grown():
+    """Its state has another structure after the first step, as `optax.monitor` has."""
+
+    def update_fn(updates, state, params=None, **extra_args):
+        return updates, {"seen": jnp.ones(())}
+
+    return optax.GradientTransformationExtraArgs(lambda params: {}, update_fn)
+
+
+def without_extra_args():
+    def update_fn(updates, state, params=None, *, staleness):
+        return jax.tree.map(
+            lambda u: u / (1 + staleness).astype(u.dtype), updates
+        ), state
+
+    return optax.GradientTransformationExtraArgs(
+        lambda p: optax.EmptyState(), update_fn
+    )
+
+
+def named():
+    """A string is a leaf of its state."""
+    return optax.GradientTransformationExtraArgs(
+        lambda params: {"name": "mine"},
+        lambda u, state, params=None, **extra: (u, state),
+    )
+
+
+def by_callback(u, factor):
+    """On the host, where `vmap` does not know how to."""
+    return jax.pure_callback(lambda u: u, jax.ShapeDtypeStruct(u.shape, u.dtype), u)
+
+
+def where_it_runs(u, factor):
+    is_run = bool(jax.sharding.get_abstract_mesh().manual_axes)
+    return (u * (factor + is_run)).astype(u.dtype)
+
+
+def bare(params):
+    """Zeros without the sharding of the parameters."""
+    return jax.tree.map(lambda p: jnp.zeros(p.shape, p.dtype), params)
+
+
+# name: (transformation, the promise that it breaks, what the sentence says)
+MUTANTS = {
+    "raises": (
+        lambda: fading(mean=lambda mean, staleness: mean.total),
+        *("a step runs", "AttributeError"),
+    ),
+    "divides by zero": (
+        lambda: fading(weigh=lambda u, factor: (0 * u / 0).astype(u.dtype)),
+        *("a step runs", "is NaN"),
+    ),
+    "narrows a leaf of its state": (
+        lambda: fading(mean=lambda mean, staleness: mean.astype(jnp.bfloat16)),
+        *("types stay", r"`state\.mean` is float32\[\] at first, and bfloat16"),
+    ),
+    "begins with a weak type": (
+        lambda: fading(
+            begin=lambda params: jnp.asarray(0.0),
+            mean=lambda mean, staleness: mean + jnp.float32(0.5),
+        ),
+        *("types stay", r"`state\.mean` is float32\[\], weakly typed at first"),
+    ),
+    "widens its updates": (
+        lambda: fading(weigh=lambda u, factor: u * factor),
+        *("types stay", r"`updates\['layer'\]\['b'\]` is bfloat16\[4\]"),
+    ),
+    "grows": (grown, "types stay", r"`state\['seen'\]` is new after a step"),
+    "grows in a scan": (grown, "scan is the loop", "carry"),
+    "keeps a string": (named, "a step runs", r"`state\['name'\]` is a str, no array"),
+    "begins with values": (
+        lambda: fading(
+            begin=lambda params: jnp.float32(np.asarray(params["head"]).sum())
+        ),
+        *("init from shapes", "Error"),
+    ),
+    "begins with Python numbers of shapes": (
+        lambda: fading(begin=lambda params: float(jnp.sum(params["head"]))),
+        *("init from shapes", "Error"),
+    ),
+    "branches on its state": (
+        lambda: fading(
+            mean=lambda mean, staleness: mean + 1.0 if mean > 1 else mean + 0.5
+        ),
+        *("jit is eager", "TracerBoolConversionError"),
+    ),
+    "branches on the staleness": (
+        lambda: fading(
+            mean=lambda mean, staleness: mean + (1.0 if staleness > 1 else 0.5)
+        ),
+        *("jit is eager", "TracerBoolConversionError"),
+    ),
+    "goes by the host": (
+        lambda: fading(weigh=lambda u, factor: jnp.asarray(np.asarray(u))),
+        *("jit is eager", "TracerArrayConversionError"),
+    ),
+    "counts outside of its state": (
+        with_a_clock_outside,
+        *("jit is eager", r"eager and compiled steps differ at \[1\]\.mean"),
+    ),
+    "counts on after it was restored": (
+        with_a_clock_outside,
+        *("a checkpoint goes on", "saved and restored differ"),
+    ),
+    "has no rule for vmap": (
+        lambda: fading(weigh=by_callback),
+        *("vmap is each alone", "vmap"),
+    ),
+    "keeps the parameters": (
+        lambda: fading(zeros=lambda params: params),
+        *(
+            "buffers are distinct",
+            r"`params\['head'\]` and `state\.last\['head'\]` are",
+        ),
+    ),
+    "keeps the gradients": (
+        lambda: fading(keep=lambda grads: grads),
+        *("buffers are distinct", r"`gradients.*` and `state.*` are .* after a step"),
+    ),
+    "begins with one array twice": (
+        with_twins,
+        *("buffers are distinct", r"`state\[0\]\.mean` and `state\[1\]\.mean` are one"),
+    ),
+    "takes no other extra arguments": (
+        without_extra_args,
+        *("unknown extra arguments", "refuses arguments"),
+    ),
+    "counts its extra arguments": (
+        lambda: fading(more=lambda extra_args: 0.1 * len(extra_args)),
+        *("unknown extra arguments", "changes the operations"),
+    ),
+    "forgets the workers": (
+        lambda: fading(finish=lambda params, state: state),
+        *("workers' types", r"`state\.mean` is float32\[\] at first, and .*workers"),
+    ),
+    "loses the sharding": (
+        lambda: fading(zeros=bare),
+        *("sharded, Auto axes", r"has \[4\] of its \[4\] on a device"),
+    ),
+    "loses the sharding of the type": (
+        lambda: fading(zeros=bare),
+        *("sharded, Explicit axes", r"`state\.last\['layer'\]\['b'\]` is bfloat16"),
+    ),
+    "looks where it runs": (
+        lambda: fading(weigh=where_it_runs),
+        *("run is simulate", "workers.simulate and workers.run differ"),
+    ),
+}
+ON_DEVICES = "sharded, Auto axes", "sharded, Explicit axes", "run is simulate"
+
+
+def devices_for(promise):
+    """All, or one: a check with one compiles less."""
+    return jax.devices() if promise in ON_DEVICES else jax.devices()[:1]
+
+
+def test_a_sound_rule_keeps_all_promises():
+    report = testing.check(fading(), PARAMS)
+    report.require()
+    assert {row.verdict for row in report.rows} == {"holds"}
+    assert {promise for _, promise, _ in MUTANTS.values()} == {
+        row.promise for row in report.rows
+    }
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_found_in_the_row_of_its_promise(name):
+    make, promise, sentence = MUTANTS[name]
+    report = testing.check(make(), PARAMS, devices=devices_for(promise))
+    row = report.row(promise)
+    assert row.verdict == "fails", str(report)
+    assert re.search(sentence, row.reason) and row.remedy, str(report)
+    with pytest.raises(AssertionError, match=f"{promise}: "):
+        report.require()
+
+
+def test_what_needs_devices_is_not_checked_on_one():
+    report = testing.check(fading(), PARAMS, devices=jax.devices()[:1])
+    unchecked = [row.promise for row in report.rows if row.verdict == "not checked"]
+    assert unchecked == [*ON_DEVICES]
+    report.require()
+    lines = str(report).splitlines()
+    assert lines[0] == "fading: 10 promises hold, 0 fail, 3 not checked"
+    assert lines[-1].endswith(
+        "run is simulate: 4 workers need as many devices, here is 1"
+    )
+
+
+def test_where_no_step_runs_nothing_else_is_checked():
+    report = testing.check(MUTANTS["raises"][0](), PARAMS)
+    assert {row.verdict for row in report.rows[1:]} == {"not checked"}
+    assert report.rows[1].reason == "first mend: a step runs"
+
+
+def test_shapes_and_one_array_and_an_empty_tree_are_parameters_too():
+    one = jax.devices()[:1]
+    for params in (jax.ShapeDtypeStruct((3,), jnp.float32), jnp.float32(1), {}):
+        testing.check(optax.adam(0.1), params, devices=one).require()
+
+
+def test_a_promise_that_is_not_there_is_named():
+    report = testing.check(optax.identity(), {}, devices=jax.devices()[:1])
+    with pytest.raises(ValueError, match=r"`promise` must be one of \['a step runs'"):
+        report.row("everything")
+
+
+def test_what_is_no_transformation_is_refused():
+    with pytest.raises(TypeError, match="`tx` must be an Optax transformation"):
+        testing.check(jnp.sin, PARAMS)
+
+
+# methods that average
+
+
+def left(model):
+    workers = jax.lax.axis_size("workers")
+    over = [(i, (i + 1) % workers) for i in range(workers)]
+    return jax.lax.ppermute(model, "workers", over)
+
+
+def halves(a, b):
+    return jax.tree.map(lambda x, y: (x + y) / 2, a, b)
+
+
+def of_first(model):
+    """Everybody gets the model of worker 0."""
+    return jax.tree.map(lambda x: jax.lax.all_gather(x, "workers")[0], model)
+
+
+def every(period, mix, *, late=0):
+    """A sound method, if `mix` is sound."""
+
+    def mixed(step, memory, before, model):
+        due = (step + 1 + late) % period == 0
+        return optax.tree.where(due, mix(model), model), memory
+
+    return lambda inner: dj.extend.averaged(inner, mixed)
+
+
+def with_memory(after):
+    """A memory that is the first model, and then `after` of it."""
+
+    def mixed(step, memory, before, model):
+        return halves(left(model), model), after(memory)
+
+    return lambda inner: dj.extend.averaged(inner, mixed, begin=lambda params: params)
+
+
+def of_mean_gradients(inner):
+    """Averages gradients, so that the models are one."""
+
+    def update_fn(updates, state, params=None, **extra_args):
+        mean = jax.lax.pmean(updates, "workers")
+        updates, state = inner.update(mean, state, params, **extra_args)
+        return dj.workers.vary(updates), state
+
+    def init_fn(params):
+        return inner.init(dj.workers.vary(params))
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def only_sent_when_due(*, varied):
+    """A `cond` whose branches differ in their types, if nothing is `varied`."""
+
+    def mixed(step, memory, before, model):
+        def mean(model):
+            found = jax.lax.pmean(model, "workers")
+            return dj.workers.vary(found) if varied else found
+
+        due = (step + 1) % 2 == 0
+        return jax.lax.cond(due, mean, lambda model: model, model), memory
+
+    return lambda inner: dj.extend.averaged(inner, mixed)
+
+
+def from_right_on_devices(model):
+    if jax.sharding.get_abstract_mesh().manual_axes:
+        return of_first(model)
+    return halves(left(model), model)
+
+
+AVERAGING = {
+    "branches of two types": (
+        only_sent_when_due(varied=False),
+        *("workers' types", "cond"),
+    ),
+    "a memory that changes its type": (
+        with_memory(lambda memory: optax.tree.cast(memory, jnp.bfloat16)),
+        *("a step runs", "`mix` must return a memory like its own"),
+    ),
+    "everybody takes the model of one": (
+        every(2, of_first),
+        *("the mean is conserved", "step 1 moves the mean of the models"),
+    ),
+    "always": (
+        every(1, lambda model: halves(left(model), model)),
+        *(
+            "the period is kept",
+            r"mixed at steps \[0, 1, 2, 3, 4\], with a period of 2",
+        ),
+    ),
+    "never": (
+        every(2, lambda model: model),
+        *("the period is kept", "no step of 5 mixes the models"),
+    ),
+    "means of gradients": (
+        of_mean_gradients,
+        *("each worker learns", "is the same on all workers"),
+    ),
+    "looks where it runs": (
+        every(2, from_right_on_devices),
+        *("run is simulate", "differ"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AVERAGING)
+def test_a_wrong_average_is_found_in_the_row_of_its_promise(name):
+    make, promise, sentence = AVERAGING[name]
+    report = testing.check_averaging(
+        make, period=2, conserves_mean=True, devices=devices_for(promise)
+    )
+    row = report.row(promise)
+    assert row.verdict == "fails", str(report)
+    assert re.search(sentence, row.reason) and row.remedy, str(report)
+
+
+def test_a_sound_average_keeps_all_promises():
+    report = testing.check_averaging(
+        only_sent_when_due(varied=True), period=2, conserves_mean=True
+    )
+    assert {row.verdict for row in report.rows} == {"holds"}, str(report)
+
+
+def test_what_a_method_does_not_claim_is_not_checked():
+    report = testing.check_averaging(every(2, of_first), devices=jax.devices()[:1])
+    report.require()
+    assert report.row("the period is kept").reason == "not claimed, period="
+    assert report.row("the mean is conserved").verdict == "not checked"
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda model: model, r"`mix` must return \(model, memory\), got dict"),
+        (lambda model: ({}, ()), "`mix` must return a model of the shapes of its"),
+        (
+            lambda model: (optax.tree.cast(model, jnp.int8)["b"], ()),
+            "`mix` must return",
+        ),
+        (lambda model: (model, 1.0), "`mix` must return a memory like its own"),
+    ],
+)
+def test_what_a_mix_returns_is_checked(answer, message):
+    tx = dj.extend.averaged(optax.sgd(0.1), lambda t, m, before, model: answer(model))
+
+    def step(x):
+        return tx.update({"b": x}, tx.init({"b": x}), {"b": x})
+
+    with pytest.raises(TypeError, match=message):
+        jax.vmap(step, axis_name="workers")(jnp.ones(2))
+
+
+# protocols
+
+
+def asgd(server):
+    server.start_all()
+    for arrival in server:
+        server.take(arrival)
+        server.update()
+        server.start(arrival.worker)
+
+
+def deaf(server):
+    server.start_all()
+    for arrival in server:
+        if arrival.worker > 0:
+            server.take(arrival)
+            server.update()
+        server.start(arrival.worker)
+
+
+def backwards(server):
+    server.start_all()
+    for arrival in server:
+        server.take(arrival)
+        server.now -= 2.0 * (server.version % 2)
+        server.update()
+        server.start(arrival.worker)
+
+
+def undecided(server):
+    server.start_all()
+    for arrival in server:
+        if random.random() < 0.5:
+            server.take(arrival)
+            server.update()
+        else:
+            server.drop(arrival)
+        server.start(arrival.worker)
+
+
+def moody():
+    seen = itertools.count()
+
+    def protocol(server):
+        server.start_all()
+        for arrival in server:
+            (server.drop if next(seen) % 50 == 0 else server.take)(arrival)
+            if server.taken:
+                server.update()
+            server.start(arrival.worker)
+
+    return protocol
+
+
+def twice(server):
+    server.start_all()
+    for arrival in server:
+        server.take(arrival)
+        server.take(arrival)
+        server.update()
+        server.start(arrival.worker)
+
+
+def made_up(server):
+    server.start_all()
+    for arrival in server:
+        server.take(arrival._replace(worker=0))
+        server.update()
+        server.start(arrival.worker)
+
+
+def failed(server):
+    for worker in range(server.num_workers):
+        server.start(worker, limit=0.1)
+    for arrival in server:
+        server.take(arrival)
+        server.update()
+
+
+def only_two(server):
+    server.start_all([0, 1])
+    for arrival in server:
+        server.take(arrival)
+        server.update()
+        server.start(arrival.worker)
+
+
+def returns(server):
+    server.start_all()
+    for arrival in server:
+        server.take(arrival)
+        server.update()
+        server.start(arrival.worker)
+        if server.version == 5:
+            return
+
+
+def starts_none(server):
+    del server
+
+
+def stops(server):
+    """Starts no worker again, so that all idle."""
+    server.start_all()
+    for arrival in server:
+        server.take(arrival)
+        server.update()
+
+
+# protocol: the promise that it breaks, what the sentence says
+PROTOCOLS = {
+    deaf: ("each gradient is taken once", "neither taken nor dropped"),
+    twice: ("each gradient is taken once", "must receive each gradient once"),
+    made_up: ("each gradient is taken once", "must receive each gradient once"),
+    failed: ("each gradient is taken once", "must receive .*failed=True"),
+    only_two: ("all workers are started", "the workers 2, 3, 4, 5 are never started"),
+    returns: ("it serves to the end", "must serve until"),
+    starts_none: ("it serves to the end", "must make updates"),
+    stops: ("it serves to the end", "waits for ever"),
+    backwards: ("time does not run back", "of updates fall"),
+    undecided: ("the same seed, the same trace", "another trace"),
+    moody(): ("the same seed, the same trace", "another trace"),
+}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda p: p.__name__)
+def test_a_wrong_protocol_is_found_in_the_row_of_its_promise(protocol):
+    promise, sentence = PROTOCOLS[protocol]
+    report = testing.check_protocol(lambda: protocol)
+    row = report.row(promise)
+    assert row.verdict == "fails", str(report)
+    assert re.search(sentence, row.reason) and row.remedy, str(report)
+
+
+def test_a_version_that_is_counted_wrong_is_found(monkeypatch):
+    start = dj.cluster.Server.start
+
+    def one_too_old(server, worker, **options):
+        start(server, worker, read_version=max(server.version - 1, 0), **options)
+
+    monkeypatch.setattr(dj.cluster.Server, "start", one_too_old)
+    row = testing.check_protocol(lambda: asgd).row("staleness is counted right")
+    assert row.verdict == "fails" and "is recorded with" in row.reason
+
+
+def test_a_protocol_in_place_of_what_makes_it_is_named():
+    with pytest.raises(TypeError, match=r"write check_protocol\(lambda: protocol\)"):
+        testing.check_protocol(asgd)
+
+
+# the command
+
+MODULE = """
+import optax
+
+tx = optax.sgd(0.1)
+params = optax.tree.zeros_like({"w": 1.0})
+
+def asgd(server):
+    server.start_all()
+    for arrival in server:
+        server.take(arrival)
+        server.update()
+        server.start(arrival.worker)
+
+def deaf(server):
+    server.start_all()
+    for arrival in server:
+        if arrival.worker > 0:
+            server.take(arrival)
+            server.update()
+        server.start(arrival.worker)
+"""
+
+
+def command(folder, *arguments):
+    (folder / "mine.py").write_text(textwrap.dedent(MODULE))
+    root = Path(__file__).parents[1]
+    return subprocess.run(
+        [sys.executable, "-m", "delayjax.testing", *arguments],
+        cwd=folder,
+        env={"PYTHONPATH": str(root), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_the_command_starts_devices_and_prints_the_report(tmp_path):
+    done = command(tmp_path, "mine:tx", "--devices=4", "--params=mine:params")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("mine:tx: 11 promises hold, 0 fail, 2 not checked")
+    assert "  holds        run is simulate\n" in done.stdout
+    assert "no dimension of a leaf" in done.stdout
+
+
+def test_the_command_ends_with_1_if_a_promise_fails(tmp_path):
+    done = command(tmp_path, "mine:deaf", "--kind=protocol")
+    assert done.returncode == 1
+    assert (
+        "fails        each gradient is taken once: the gradient of wor" in done.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mine"], "the method must be MODULE:NAME, got 'mine'"),
+        (["mine:ty"], "the module 'mine' has no 'ty'"),
+        (["yours:tx"], "the module 'yours' cannot be imported: ModuleNotFoundError"),
+        (["mine:asgd"], "must be an Optax transformation, got <function asgd"),
+        (["mine:tx", "--devices=0"], "--devices must be at least 1, got 0"),
+        (["mine:tx", "--params=mine:no"], "the module 'mine' has no 'no'"),
+    ],
+)
+def test_a_bad_argument_is_one_line(tmp_path, arguments, message, monkeypatch, capsys):
+    from delayjax._src.testing.command import main
+
+    (tmp_path / "mine.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
+    sys.modules.pop("mine", None)
