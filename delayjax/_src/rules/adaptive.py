@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, trees
+from delayjax._src.ground import axes, checks, dtypes, trees
 from delayjax._src.rules import ages
 
 
@@ -135,8 +135,7 @@ def _within_budget(
     max_delay = checks.check_bound("max_delay", max_delay)
 
     def init_fn(params):
-        del params
-        return BudgetState(jnp.zeros(max_delay, jnp.float32))
+        return axes.vary_as(params, BudgetState(jnp.zeros(max_delay, jnp.float32)))
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args

@@ -300,6 +300,8 @@ class Contract:
             params, (grads, t) = axes.vary((params, batch), axis_name=name)
             state = self.tx.init(params)
             told = subjects.accepted(self.tx.update, self.extra_args(t, params))
+            # a worker's own staleness, worker and loss
+            told = axes.vary(jax.tree.map(jnp.asarray, told), axis_name=name)
             types.extend([state, self.tx.update(grads, state, params, **told)[1]])
             return ()
 
