@@ -45,7 +45,7 @@ class Server:
 
     The loop ends after the last update. Arrivals come in the order of time; at the same
     time, in the order in which their tasks were started. A worker that is not started
-    idles. Take or drop an arrival once: nothing checks this. An arrival has `worker`,
+    idles. Take or drop an arrival once: a second time is an error. It has `worker`,
     `read_version` (of its parameters), `begun` and `arrived` (seconds), and `failed`
     (whether its task was abandoned at its limit: there is no gradient). Its staleness
     is `server.version - arrival.read_version`.
