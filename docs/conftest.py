@@ -4,6 +4,8 @@ import tempfile
 
 import pytest
 
+collect_ignore = ["_ext"]  # no examples, and a part needs the site's extra
+
 
 @pytest.fixture(autouse=True)
 def in_a_folder_of_its_own(tmp_path, monkeypatch):
