@@ -4,7 +4,6 @@ Each mutant below breaks one promise, and must be found in the row of that promi
 """
 
 import itertools
-import random
 import re
 import subprocess
 import sys
@@ -20,6 +19,19 @@ import pytest
 
 import delayjax as dj
 from delayjax import testing
+from tests.cluster.wrong import (
+    backwards,
+    deaf,
+    failed,
+    made_up,
+    moody,
+    only_two,
+    returns,
+    starts_none,
+    stops,
+    twice,
+    undecided,
+)
 
 PARAMS = {
     "layer": {"w": jnp.ones((4, 2)), "b": jnp.ones(4, jnp.bfloat16)},
@@ -452,111 +464,16 @@ def asgd(server):
         server.start(arrival.worker)
 
 
-def deaf(server):
-    server.start_all()
-    for arrival in server:
-        if arrival.worker > 0:
-            server.take(arrival)
-            server.update()
-        server.start(arrival.worker)
-
-
-def backwards(server):
-    server.start_all()
-    for arrival in server:
-        server.take(arrival)
-        server.now -= 2.0 * (server.version % 2)
-        server.update()
-        server.start(arrival.worker)
-
-
-def undecided(server):
-    server.start_all()
-    for arrival in server:
-        if random.random() < 0.5:
-            server.take(arrival)
-            server.update()
-        else:
-            server.drop(arrival)
-        server.start(arrival.worker)
-
-
-def moody():
-    seen = itertools.count()
-
-    def protocol(server):
-        server.start_all()
-        for arrival in server:
-            (server.drop if next(seen) % 50 == 0 else server.take)(arrival)
-            if server.taken:
-                server.update()
-            server.start(arrival.worker)
-
-    return protocol
-
-
-def twice(server):
-    server.start_all()
-    for arrival in server:
-        server.take(arrival)
-        server.take(arrival)
-        server.update()
-        server.start(arrival.worker)
-
-
-def made_up(server):
-    server.start_all()
-    for arrival in server:
-        server.take(arrival._replace(worker=0))
-        server.update()
-        server.start(arrival.worker)
-
-
-def failed(server):
-    for worker in range(server.num_workers):
-        server.start(worker, limit=0.1)
-    for arrival in server:
-        server.take(arrival)
-        server.update()
-
-
-def only_two(server):
-    server.start_all([0, 1])
-    for arrival in server:
-        server.take(arrival)
-        server.update()
-        server.start(arrival.worker)
-
-
-def returns(server):
-    server.start_all()
-    for arrival in server:
-        server.take(arrival)
-        server.update()
-        server.start(arrival.worker)
-        if server.version == 5:
-            return
-
-
-def starts_none(server):
-    del server
-
-
-def stops(server):
-    """Starts no worker again, so that all idle."""
-    server.start_all()
-    for arrival in server:
-        server.take(arrival)
-        server.update()
-
-
 # protocol: the promise that it breaks, what the sentence says
 PROTOCOLS = {
     deaf: ("each gradient is taken once", "neither taken nor dropped"),
     twice: ("each gradient is taken once", "must receive each gradient once"),
     made_up: ("each gradient is taken once", "must receive each gradient once"),
     failed: ("each gradient is taken once", "must receive .*failed=True"),
-    only_two: ("all workers are started", "the workers 2, 3, 4, 5 are never started"),
+    only_two: (
+        "all workers are started",
+        "the workers 2, 3, 4, 5 are never started",
+    ),
     returns: ("it serves to the end", "must serve until"),
     starts_none: ("it serves to the end", "must make updates"),
     stops: ("it serves to the end", "waits for ever"),

@@ -1,7 +1,7 @@
 """Signatures with types as a reader would write them.
 
-The types are those of the source, not of the objects: `law: Law`, and not the union
-that `Law` stands for. Private modules are left out (`extras.Law` is `Law`), choices are
+Types are written as in the source: `law: Law`, and not the union that `Law` stands
+for. Private modules are left out (`extras.Law` is `Law`), choices are
 spelled out (`'mean' | 'mean_square'`), and public classes have their full name, of
 which Sphinx makes a link. The page docs/reference/types.md has what else the names
 stand for: its block "```{types}" is replaced by the docstrings of these types.
@@ -98,7 +98,7 @@ def written(annotation: ast.expr, scope: dict[str, Any]) -> str:
 
 
 class _Short(ast.NodeTransformer):
-    """Replaces each name of a type by the one that a reader knows."""
+    """Replaces each name of a type by its public name."""
 
     def __init__(self, scope: dict[str, Any]):
         self.scope = scope

@@ -104,7 +104,7 @@ class Run:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Of the tasks, as far as all programs share them."""
+        """Facts of the tasks that are the same in all programs."""
         every = [program["facts"] for program in self.info.get("programs", ())]
         first = every[0] if every else {}
         return {k: v for k, v in first.items() if all(f.get(k) == v for f in every)}

@@ -98,7 +98,7 @@ def curve_rows(
 def with_lost(folder: Path, found: Found) -> Found:
     """The tables, with evaluations that only the folder's own curves.csv has.
 
-    They are those of lines of metrics.jsonl that can be read no more.
+    Their lines of metrics.jsonl can no longer be read.
     """
     found = found._replace(curves=_with_lost(folder / "curves.csv", found.curves))
     choice = found.choice

@@ -9,6 +9,15 @@ from delayjax import cluster
 from delayjax._src.cluster import server
 from delayjax.cluster import protocols
 from tests.cluster import oracle
+from tests.cluster.wrong import (
+    failed,
+    made_up,
+    only_two,
+    returns,
+    starts_none,
+    taken_and_dropped,
+    twice,
+)
 
 SEEDS = [1, 2, 3]
 UPDATES = 150
@@ -252,62 +261,6 @@ def test_a_protocol_that_starts_what_is_not_there_is_refused(start, name):
 
 
 THREE = cluster.Cluster(3, cluster.constant(1.0))
-
-
-def twice(server):
-    server.start_all()
-    for arrival in server:
-        server.take(arrival)
-        server.take(arrival)
-        server.update()
-        server.start(arrival.worker)
-
-
-def taken_and_dropped(server):
-    server.start_all()
-    for arrival in server:
-        server.take(arrival)
-        server.update()
-        server.drop(arrival)
-        server.start(arrival.worker)
-
-
-def made_up(server):
-    server.start_all()
-    for arrival in server:
-        server.take(arrival._replace(worker=0))
-        server.update()
-        server.start(arrival.worker)
-
-
-def failed(server):
-    for worker in range(3):
-        server.start(worker, limit=0.5)
-    for arrival in server:
-        server.take(arrival)
-        server.update()
-
-
-def only_two(server):
-    server.start_all([0, 1])
-    for arrival in server:
-        server.take(arrival)
-        server.update()
-        server.start(arrival.worker)
-
-
-def returns(server):
-    server.start_all()
-    for arrival in server:
-        server.take(arrival)
-        server.update()
-        server.start(arrival.worker)
-        if server.version == 5:
-            return
-
-
-def starts_none(server):
-    del server
 
 
 WRONG = {

@@ -602,3 +602,10 @@ def update(delay, given=PARAMS, params=PARAMS, told=None, **options):
 def test_a_bad_argument_is_named_with_its_value(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("delay", [8, 4.5, np.int32(5), jnp.int32(5)])
+def test_a_known_delay_beyond_what_is_kept_is_refused(delay):
+    message = rf"`delay` must be at most `max_delay` = 4, got {delay}"
+    with pytest.raises(ValueError, match=message):
+        dj.delivered(optax.sgd(1.0), delay, max_delay=4)

@@ -2,37 +2,11 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 import pytest
 
 import delayjax as dj
-
-PARAMS = {"w": jnp.arange(3.0), "b": jnp.ones(2)}
-SGD = optax.sgd(0.1)
-
-
-def gradient(step):
-    return jax.tree.map(lambda p: jnp.cos(p + step), PARAMS)
-
-
-def updates_of(tx, steps=8, **extra_args):
-    """All updates, at parameters that stay; extra arguments are functions of t."""
-    state, found = tx.init(PARAMS), []
-    update = jax.jit(tx.update)
-    for t in range(steps):
-        given = {name: value(t) for name, value in extra_args.items()}
-        updates, state = update(gradient(t), state, PARAMS, **given)
-        found.append(updates)
-    return found, state
-
-
-def assert_close(ours, theirs):
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7),
-        *(ours, theirs),
-    )
-
+from tests.history.driving import PARAMS, SGD, assert_close, gradient, updates_of
 
 REFUSED = {
     "SAM": (optax.contrib.sam(SGD, SGD), r"optax.contrib.sam\(delayed\("),

@@ -105,7 +105,6 @@ def delayed(
     inner = transforms.as_transformation("inner", inner)
     delay, max_delay = named_arrays.unboxed((delay, max_delay))
     max_delay = delays.max_delays(delay, max_delay)
-    delays.check_within(delay, max_delay)
     if warmup not in ("fresh", "skip", "zeros"):
         raise ValueError(
             f'`warmup` must be "fresh", "skip" or "zeros", got {warmup!r}.'

@@ -167,10 +167,12 @@ def max_delays(delay: Any, max_delay: Any) -> Any:
                 f" {one!r}: it fixes the number of gradients kept."
             )
     bounds = delay if max_delay is None else max_delay
-    return jax.tree.map(lambda one: checks.check_bound("max_delay", one), bounds)
+    bounds = jax.tree.map(lambda one: checks.check_bound("max_delay", one), bounds)
+    _check_within(delay, bounds)
+    return bounds
 
 
-def check_within(delay: Any, max_delay: Any) -> None:
+def _check_within(delay: Any, max_delay: Any) -> None:
     """Checks that no delay that is known is larger than what is kept."""
     ones, deep = jax.tree.flatten(delay, is_leaf=trees.is_function)
     bounds, wide = jax.tree.flatten(max_delay)

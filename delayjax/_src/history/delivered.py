@@ -97,9 +97,10 @@ def delivered(
     Raises:
         TypeError: in `update`, if `staleness` is a tree; or with `keep_params`, if a
             gradient comes with `staleness` but without `stale_params`.
-        ValueError: if `delay` is a tree or `inner` needs a gradient at the current
-            parameters (see `delayed`); in `update`, if the state has another depth, or
-            `idle` is "hold" and `inner` sums over workers with delays of their own.
+        ValueError: if `delay` is a tree or a number above `max_delay`, or `inner` needs
+            a gradient at the current parameters (see `delayed`); in `update`, if the
+            state has another depth, or `idle` is "hold" and `inner` sums over workers
+            with delays of their own.
 
     Example:
         >>> tx = delivered(optax.sgd(1.0), delays.from_trace([2, 1, 0, 1]), max_delay=2)

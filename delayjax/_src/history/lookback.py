@@ -137,7 +137,7 @@ class History:
         self._check_dtypes(gradients.slots, updates, params)
 
     def _check_dtypes(self, slots: Any, *like: Any) -> None:
-        """Checks that slots have the storage's dtype, or those of one of the items."""
+        """Checks that slots have the dtype of the storage, or the dtypes of an item."""
         found = [str(rings.dtype_of(held)) for held in jax.tree.leaves(slots)]
         kept = [_late(item, self.max_delay) for item in like if item is not None]
         wanted = [[str(jnp.result_type(x)) for x in jax.tree.leaves(k)] for k in kept]

@@ -38,7 +38,7 @@ def refusing(
             is copied at every step: put `delayed` outside.
         accept: (gradients, memory, params, **extra_args) -> (used, gradients, memory).
             `used` is a bool []. `inner` receives the gradients that it returns. Extra
-            arguments are those of `update`: `staleness=` and more, see `replay`.
+            arguments are what `update` receives: `staleness=` and more, see `replay`.
         begin: parameters -> the memory before the first gradient; by default ().
         axis_name: the workers' axes along which gradients are used apart, in
             `shard_map`. By default the axes along which the parameters differ.

@@ -52,7 +52,7 @@ def check_averaging(
     | promise | what is compared |
     |---|---|
     | each worker learns | models with other gradients differ, and are finite |
-    | the mean is conserved | the mean of the models, and that of local steps |
+    | the mean is conserved | the models' mean, with the method and with local steps |
     | the period is kept | the steps at which more than local steps happens |
 
     Args:

@@ -137,7 +137,7 @@ def as_given(params: Any) -> Any:
 
 
 def widened(params: Any) -> Any:
-    """The parameters, those of 16 bits in float32."""
+    """The parameters, with leaves of 16 bits in float32."""
 
     def wide(leaf):
         dtype = jnp.result_type(leaf)

@@ -51,7 +51,7 @@ def check(
             `stale_params`, `value` and `worker`; with `axis_name` none.
         axis_name: the workers' axis, if `tx` has collectives over it. The workers hold
             the same parameters; `check_averaging` is for models that differ.
-        workers: the number of workers, at most that of the devices for `run`.
+        workers: the number of workers. `run` needs as many devices.
         devices: the devices to use, by default all.
         tolerance: the largest difference, relative above 1 and absolute below, for
             rounding in another order; ten times that where workers sum in another

@@ -197,7 +197,7 @@ def _each(
 
 
 def _placed(plan: Plan, chunk: _Chunk, ages: jax.Array, before: Any) -> jax.Array:
-    """The ages of all slots, int32 [K], with those of a chunk.
+    """The ages of all slots, int32 [K], with a chunk's ages in its slots.
 
     By a gather: a write to the slots would be a scatter in a grid.
     """

@@ -13,7 +13,7 @@ import pytest
 
 from experiments import tasks
 from experiments.tasks import readers
-from tests.experiments.tasks.tasks_test import photograph, prepare_images
+from tests.experiments.tasks.tasks_test import photos_at
 from tests.support.commands import ROOT
 
 SIZES = dict(batch_size=8, image_size=32)
@@ -22,20 +22,7 @@ CALLS = [(1, 0, 2), (1, 2, 5), (1, 2, 5), (7, 5, 6), (1, 0, 1)]  # seed, start, 
 
 @pytest.fixture(scope="module")
 def photo_dir(tmp_path_factory):
-    import tensorflow_datasets as tfds
-
-    directory = tmp_path_factory.mktemp("photos")
-    prepare_images(
-        directory,
-        splits={"train": range(30), "validation": range(30, 33)},
-        features={
-            "image": tfds.features.Image(shape=(None, None, 3)),
-            "label": tfds.features.ClassLabel(num_classes=4),
-        },
-        name="photos",
-        image_of=photograph,
-    )
-    return str(directory)
+    return photos_at(tmp_path_factory.mktemp("photos"), range(30), range(30, 33))
 
 
 def test_processes_read_the_batches_that_threads_read(photo_dir):

@@ -877,14 +877,13 @@ def photograph(number):
     return Image.fromarray(image.astype(np.uint8))
 
 
-@pytest.fixture(scope="module")
-def photo_dir(tmp_path_factory):
+def photos_at(directory, train, validation):
+    """The folder, with photographs of these numbers written to it."""
     import tensorflow_datasets as tfds
 
-    directory = tmp_path_factory.mktemp("photos")
     prepare_images(
         directory,
-        splits={"train": range(12), "validation": range(12, 17)},
+        splits={"train": train, "validation": validation},
         features={
             "image": tfds.features.Image(shape=(None, None, 3)),
             "label": tfds.features.ClassLabel(num_classes=4),
@@ -893,6 +892,11 @@ def photo_dir(tmp_path_factory):
         image_of=photograph,
     )
     return str(directory)
+
+
+@pytest.fixture(scope="module")
+def photo_dir(tmp_path_factory):
+    return photos_at(tmp_path_factory.mktemp("photos"), range(12), range(12, 17))
 
 
 def photos(directory, **options):
