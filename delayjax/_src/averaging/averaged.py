@@ -49,8 +49,7 @@ def averaged(
         return donation.unshared(donation.made(state_of, params), params)
 
     def update_fn(updates, state, params=None, **extra_args):
-        remedy = "call `update(grads, state, params)`"
-        params = extras.require(params, "params", needed_by, remedy)
+        params = extras.require_params(params, needed_by)
         params = axes.vary(params, axis_name=axis_name)
         collectives.workers_of(axis_name)  # or the error names no remedy
         collectives.check_fresh(needed_by, updates, axis_name)

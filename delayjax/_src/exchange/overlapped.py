@@ -137,8 +137,7 @@ def one_step_late(
         if keep_params:
             kept = extra_args.get("stale_params")
             kept = params if kept is None else kept
-            remedy = "call `update(grads, state, params)`"
-            extras.require(kept, "params", f"{name}(keep_params=True)", remedy)
+            extras.require_params(kept, f"{name}(keep_params=True)")
             # outside of `jit` a copy, so that no buffer is donated twice
             kept = jax.tree.map(
                 lambda x: jnp.copy(x) if checks.is_concrete(x) else x, kept

@@ -29,6 +29,11 @@ def require(value: Any, name: str, needed_by: str, remedy: str) -> Any:
     return value
 
 
+def require_params(params: Any, needed_by: str) -> Any:
+    """`params`, or an error that says that `needed_by` lacks them."""
+    return require(params, "params", needed_by, "call `update(grads, state, params)`")
+
+
 def check_gradients(needed_by: str, updates: Any) -> None:
     """Checks that every gradient is floating point or complex."""
     for path, leaf in jax.tree.leaves_with_path(updates):
@@ -43,7 +48,7 @@ def check_gradients(needed_by: str, updates: Any) -> None:
 def moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
     """x_t - x_{t-tau}, the parameters' move since the gradient was taken."""
     check_gradients(needed_by, updates)
-    require(params, "params", needed_by, "call `update(grads, state, params)`")
+    require_params(params, needed_by)
     remedy = (
         "wrap the whole chain, `delayed(optax.chain(...), delay, keep_params=True)`"
     )

@@ -69,13 +69,12 @@ def init(
 
 def taken_at(needed_by: str, params: Any, staleness: Any, stale_params: Any) -> Any:
     """The parameters at which a gradient was taken that comes with these arguments."""
+    needed_by = f"{needed_by}(keep_params=True)"
     if staleness is None and stale_params is None:
-        name, found = "params", params
-        remedy = "call `update(grads, state, params)`"
-    else:  # it was late before, and was not taken at the current parameters
-        name, found = "stale_params", stale_params
-        remedy = "give the producer of its `staleness` keep_params=True as well"
-    return extras.require(found, name, f"{needed_by}(keep_params=True)", remedy)
+        return extras.require_params(params, needed_by)
+    # it was late before, and was not taken at the current parameters
+    remedy = "give the producer of its `staleness` keep_params=True as well"
+    return extras.require(stale_params, "stale_params", needed_by, remedy)
 
 
 def only_if(is_used: jax.Array, after: Any, before: Any) -> Any:

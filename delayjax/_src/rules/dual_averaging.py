@@ -88,8 +88,7 @@ def dasgd(
         if project is None:
             updates = dtypes.scaled(-rate, updates)
             return updates, DasgdState(state.step + 1, ())
-        remedy = "call `update(grads, state, params)`"
-        params = extras.require(params, "params", "dasgd", remedy)
+        params = extras.require_params(params, "dasgd")
 
         def follow(x, outside, u):
             u = u.astype(outside.dtype)

@@ -116,9 +116,7 @@ def guided(
     def update_fn(updates, state, params=None, *, value=None, **extra_args):
         del extra_args
         extras.check_gradients("guided", updates)
-        extras.require(
-            params, "params", "guided", "call `update(grads, state, params)`"
-        )
+        extras.require_params(params, "guided")
         remedy = "pass the loss of the batch, `value=loss`"
         extras.require(value, "value", "guided", remedy)
         error = checks.as_scalar("loss_fn(params)", loss_fn(params)).astype(jnp.float32)

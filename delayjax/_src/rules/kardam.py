@@ -13,7 +13,6 @@ from delayjax._src.rules import norms, worker_number
 from delayjax._src.rules.refusing import refusing
 
 _MODEL = f"{worker_number.IN_EACH}; `replay` hands on the parameters as well"
-_PARAMS = "call `update(grads, state, params)`"
 
 
 class LipschitzState(NamedTuple):
@@ -156,7 +155,7 @@ def kardam(
         if recent:
             used &= (worker != last_workers).all()
         if lipschitz:
-            extras.require(params, "params", "kardam", _PARAMS)
+            extras.require_params(params, "kardam")
             extras.require(stale_params, "stale_params", "kardam", _MODEL)
             model = trees.masked_like(stale_params, updates)
             extras.check_shapes("kardam", updates, params=params, stale_params=model)

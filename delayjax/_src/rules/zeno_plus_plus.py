@@ -12,8 +12,6 @@ from delayjax._src.ground import axes, checks, dtypes, extras, transforms, trees
 from delayjax._src.rules import norms
 from delayjax._src.rules.refusing import refusing
 
-_PARAMS = "call `update(grads, state, params)`"
-
 
 class ZenoMemory(NamedTuple):
     """What `zeno_plus_plus` remembers."""
@@ -91,7 +89,7 @@ def zeno_plus_plus(
 
     def accept(updates, memory, params, **extra_args):
         extras.check_gradients("zeno_plus_plus", updates)
-        extras.require(params, "params", "zeno_plus_plus", _PARAMS)
+        extras.require_params(params, "zeno_plus_plus")
         # both may differ on each worker, one before the other
         before = axes.typed_like(memory.validation, params)
         validation = jax.lax.cond(
