@@ -70,37 +70,41 @@ def of(file, *wrong):
     return {f"--config=configs/{file}.py {one}": "" for one in wrong}
 
 
-def values(key, *wrong):
-    """Cases of a key of the default config."""
-    return {f"--config.{key}={value}": "" for value in wrong}
+def flag(name, *wrong):
+    """Cases of a flag, or of a key of the default config."""
+    return {f"--{name}={value}": "" for value in wrong}
 
 
 # flags -> a part of the line; where there is none it names the last flag
 CASES = {
-    **values("learning_rate", "(0.0,)", "(-0.1,0.1)", "(1e40,)", "(1e-60,)", "(None,)"),
-    **values("learning_rate", "(nan,)", "()", "cosine", "(True,)", "((0.1,0.2),)"),
-    **values("learning_rate", "(0.1", "{}", "0.1;0.2"),
+    **flag(
+        "config.learning_rate", "(0.0,)", "(-0.1,0.1)", "(1e40,)", "(1e-60,)", "(None,)"
+    ),
+    **flag("config.learning_rate", "(nan,)", "()", "cosine", "(True,)", "((0.1,0.2),)"),
+    **flag("config.learning_rate", "(0.1", "{}", "0.1;0.2"),
     "--config.learning_rate=(0.1,0.1)": "has the same value twice, in float32",
-    **values("delay", "(0.5,)", "(-1,)", "('a',)", "(None,)", "(nan,)", "(2,2)", "()"),
-    **values("delay", "(True,)", "1e40"),
+    **flag(
+        "config.delay", "(0.5,)", "(-1,)", "('a',)", "(None,)", "(nan,)", "(2,2)", "()"
+    ),
+    **flag("config.delay", "(True,)", "1e40"),
     "--config.delay=(40,)": "config.delay must hold delays from 0 to",
-    **values("updates", "-5", "20.5", "", "99999999999", "True"),
+    **flag("config.updates", "-5", "20.5", "", "99999999999", "True"),
     "--config.updates=0": "config.updates must be at least 1, got 0",
     "--config.updates=many": "config.updates=many: invalid literal for int",
     "--config.updates=1e3": "config.updates=1e3: invalid literal for int",
-    **values("seeds", "0", "-1", "1.5", "(1,2)", "two"),
+    **flag("config.seeds", "0", "-1", "1.5", "(1,2)", "two"),
     "--config.seeds=99999999999": "`seeds` must be at least 1 and at most",
-    **values("tuning_seeds", "-1", "1.5", "two"),
-    **values("batch_size", "5000", "2.5", "all"),
+    **flag("config.tuning_seeds", "-1", "1.5", "two"),
+    **flag("config.batch_size", "5000", "2.5", "all"),
     "--config.batch_size=-3": "`batch_size` must lie in 0 .. 1348",
-    **values("width", "0", "-4", "wide"),
-    **values("optimizer", "ADAM", "", "(1,2)", "optax:nothing", ":", "optax:"),
-    **values("optimizer", "math:sqrt", "optax:cosine_decay_schedule", "adam,sgd"),
+    **flag("config.width", "0", "-4", "wide"),
+    **flag("config.optimizer", "ADAM", "", "(1,2)", "optax:nothing", ":", "optax:"),
+    **flag("config.optimizer", "math:sqrt", "optax:cosine_decay_schedule", "adam,sgd"),
     "--config.optimizer=adm": "config.optimizer must be one of adam, sgd",
     "--config.optimizer=nowhere:make": "'nowhere:make' cannot be imported",
     "--config.lrr=1": "the config has no key 'lrr'; it has batch_size, delay",
-    **values("delay.x", "1"),
-    **values("", "1"),
+    **flag("config.delay.x", "1"),
+    **flag("config.", "1"),
     "--config.delay=1 --config.delay=2": "--config.delay is given 2 times (1 and 2)",
     **of("softsync", "--config.workers=0", "--config.n=(0,)", "--config.n=(31,)"),
     **of("softsync", "--config.momentum=(0.9,)", "--config.examples=0"),
@@ -120,34 +124,35 @@ CASES = {
     **of("modulation", "--config.mean_delay=(-1,)", "--config.power=nan"),
     **of("char_lm", "--config.warmup_updates=-1"),
     **of("real_trace", "--config.trace=nothing.csv"),
-    **dict.fromkeys(["--workdir=", "--workdir=README.md", "--workdir=no://x"], ""),
+    **flag("workdir", "", "README.md", "no://x"),
     "--workdir=/proc/none": "--workdir=/proc/none cannot be written",
     "--shard=2/2": "--shard must be i/n with 0 <= i < n, got '2/2'",
-    **dict.fromkeys([f"--shard={text}" for text in ("a/b", "1", "", "-1/2")], ""),
-    **dict.fromkeys([f"--shard={text}" for text in ("99/100", "0/0", "1.0/2")], ""),
+    **flag("shard", "a/b", "1", "", "-1/2", "99/100", "0/0", "1.0/2"),
     "--profile=3": "--profile must be two updates, start,stop, with 0",
-    **dict.fromkeys([f"--profile={text}" for text in ("10,5", "-1,5", "a,b")], ""),
-    **dict.fromkeys(["--profile=1,2,3", "--profile=100,200"], ""),
-    **dict.fromkeys(["--coordinator=host:12", "--num_processes=2"], ""),
-    **dict.fromkeys(["--process_id=1", "--num_processes=two"], ""),
-    **dict.fromkeys(["--timeout_seconds=0", "--timeout_seconds=1.5"], ""),
+    **flag("profile", "10,5", "-1,5", "a,b", "1,2,3", "100,200"),
+    **flag("coordinator", "host:12"),
+    **flag("num_processes", "2", "two"),
+    **flag("process_id", "1"),
+    **flag("timeout_seconds", "0", "1.5"),
     "--distributed --num_processes=0": "",
     "--distributed --timeout_seconds=-1": "",
     "--distributed --num_processes=2 --process_id=2": "",
     "--checkpoint_every=0": "--checkpoint_every must be at least 1 update",
-    **dict.fromkeys(["--checkpoint_every=-3", "--checkpoint_every=1e3"], ""),
-    **dict.fromkeys(["--wandb=", "--wandb=project", "--compile_cache=/proc/none"], ""),
-    **dict.fromkeys(["--check=maybe", "--quiet=perhaps", "--dry_run=2"], ""),
+    **flag("checkpoint_every", "-3", "1e3"),
+    **flag("wandb", "", "project"),
+    **flag("compile_cache", "/proc/none"),
+    **flag("check", "maybe"),
+    **flag("quiet", "perhaps"),
+    **flag("dry_run", "2"),
     "--stray=1": "Unknown command line flag 'stray'",
     "stray": "unknown argument 'stray'",
-    "--flagfile=/nothing": "",
+    **flag("flagfile", "/nothing"),
     "--config=configs/default.py --config=configs/softsync.py": "is given 2 times",
     "--config=configs/nothing.py": "there is no file configs/nothing.py",
     "--config=configs/default.py:foo": "default.py asks one question only",
     "--config=configs/k_async.py:x": "config.service must be one of exponen",
-    **dict.fromkeys(["--config=", "--config=configs", "--config=configs/"], ""),
-    **dict.fromkeys(["--config=configs/default", "--config=README.md"], ""),
-    **dict.fromkeys(["--config=configs/__init__.py", "--config=~/nothing.py"], ""),
+    **flag("config", "", "configs", "configs/", "configs/default", "README.md"),
+    **flag("config", "configs/__init__.py", "~/nothing.py"),
 }
 
 
