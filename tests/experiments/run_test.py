@@ -313,23 +313,6 @@ def test_a_full_disk_is_one_line_and_the_same_call_goes_on(
     pd.testing.assert_frame_equal(found.curves, expected.curves, rtol=0)
 
 
-def test_a_run_along_a_cluster_goes_on_for_more_updates(tmp_path):
-    cluster = dj.cluster.Cluster(4, dj.cluster.exponential(1.0))
-    source = Simulation(cluster, dj.cluster.protocols.round_robin())
-
-    def of(updates):
-        grid = {"learning_rate": (0.1,)}
-        return experiment(training=along(source, optax.sgd), grid=grid, updates=updates)
-
-    run(of(20), str(tmp_path / "two"))
-    found = run(of(40), str(tmp_path / "two"))
-    whole = run(of(40), str(tmp_path / "one"))
-    pd.testing.assert_frame_equal(found.results, whole.results, rtol=0)
-    pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
-    (trace,) = Run.read(tmp_path / "two").traces.values()
-    assert trace.num_updates == 40
-
-
 def test_a_bad_line_of_the_metrics_costs_that_line_alone(tmp_path):
     run(experiment(updates=10), str(tmp_path), keep_checkpoints=True)
     path = tmp_path / "metrics.jsonl"
