@@ -53,11 +53,11 @@ def masked(mask, compiled=lambda function: function):
     )
 
 
-def shifted(shift):
-    """Other data under the same name."""
+def shifted(shift, at):
+    """Other data of one update under the same name."""
 
     def batches(seed, start, stop):
-        return NOISY.batches(seed, start, stop) + shift
+        return NOISY.batches(seed, start, stop) + shift * (start == at)
 
     return Task(NOISY.init, NOISY.loss, batches, NOISY.evaluate)
 
@@ -116,9 +116,14 @@ SECOND = {
         experiment(optax.adam),
         {"start", "update", "evaluation"},
     ),
-    "other data": (
-        experiment(task=shifted(0.0)),
-        experiment(task=shifted(0.5)),
+    "other data in the first update": (
+        experiment(task=shifted(0.0, at=0)),
+        experiment(task=shifted(0.5, at=0)),
+        {"data"},
+    ),
+    "other data in the last update": (
+        experiment(task=shifted(0.0, at=UPDATES - 1)),
+        experiment(task=shifted(0.5, at=UPDATES - 1)),
         {"data"},
     ),
     "another metric of the same name": (
