@@ -185,6 +185,14 @@ def test_one_fusion_hides_a_sum_only_if_it_holds_a_product(product, kept, kind):
     assert (one.kind, one.name) == (kind, "f")
 
 
+def test_what_is_waited_for_a_fused_sum_is_time_for_another():
+    """The fused one sends for two seconds, beside a product of one."""
+    larger = f"{HELD}\n{SUM}\n{PRODUCT}".replace("f32[64]", "f32[128]")
+    fusion = "%f = f32[128] fusion(%x, %a, %b), calls=%fused"
+    found = collectives(start(), fusion, HALF, done(), fused=larger)
+    assert [c.beside_seconds for c in found] == [1.0 + 1.0 + 0.5, 1.0]
+
+
 @pytest.mark.parametrize(
     "groups, size",
     [
