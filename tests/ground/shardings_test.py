@@ -119,7 +119,9 @@ def test_workers_are_simulated_where_a_mesh_is_set(name, how):
 
 @pytest.mark.parametrize("is_set", shortened([True, False], True))
 @pytest.mark.parametrize("exchange", shortened(EXCHANGES, "overlapped, late"))
-@pytest.mark.parametrize("name", shortened(MESHES, "a further axis, Explicit"))
+@pytest.mark.parametrize(
+    "name", shortened(MESHES, "a further axis", "a further axis, Explicit")
+)
 def test_devices_take_the_same_steps_where_a_mesh_is_set(name, exchange, is_set):
     mesh = mesh_of(name)
     make = functools.partial(dj.workers.run, mesh=mesh)
