@@ -23,9 +23,11 @@ GEOMETRIC = dj.delays.geometric(KEY, 4.0)
 MOMENTUM = optax.sgd(0.1, momentum=0.9)
 
 
-def drawn(seed, like=PARAMS):
+def drawn(seed, *shape):
     rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda p: jnp.asarray(rng.normal(size=p.shape), p.dtype), like)
+    return jax.tree.map(
+        lambda p: rng.normal(size=(*shape, *p.shape)).astype(p.dtype), PARAMS
+    )
 
 
 def at(tree, t):
@@ -41,10 +43,6 @@ def assert_close(ours, theirs):
         np.testing.assert_allclose(a, b, rtol=few, atol=1e-6)
 
     jax.tree.map(close, ours, theirs)
-
-
-def stacked(trees):
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 def recorder():
@@ -105,11 +103,11 @@ def test_a_hundred_steps_are_those_of_a_list(name, idle):
     )
     steps = np.arange(100)
     given = {
-        "gradient": stacked(drawn(t) for t in steps),
-        "age": jnp.asarray(steps * 7 % 5, jnp.int32),
-        "value": jnp.asarray(np.cos(steps), jnp.float32),
-        "old": stacked(drawn(1000 + t) for t in steps),
-        "today": stacked(drawn(2000 + t) for t in steps),
+        "gradient": drawn(1, 100),
+        "age": (steps * 7 % 5).astype(np.int32),
+        "value": np.cos(steps).astype(np.float32),
+        "old": drawn(2, 100),
+        "today": drawn(3, 100),
     }
 
     def step(state, now):

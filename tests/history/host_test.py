@@ -3,6 +3,7 @@
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 
@@ -20,10 +21,8 @@ MOMENTUM = optax.sgd(0.1, momentum=0.9)
 
 
 def gradients(step):
-    key = jax.random.fold_in(jax.random.key(0), step)
-    return jax.tree.map(
-        lambda x: jax.random.normal(key, x.shape).astype(x.dtype), PARAMS
-    )
+    rng = np.random.default_rng(step)
+    return jax.tree.map(lambda x: rng.normal(size=x.shape).astype(x.dtype), PARAMS)
 
 
 def kinds(state):
@@ -31,11 +30,11 @@ def kinds(state):
     return {x.sharding.memory_kind for x in slots}
 
 
-@pytest.mark.parametrize("delay", [2, {"w": 0, "m": 1, "b": 3}])
-def test_what_is_read_is_what_was_pushed_also_in_a_scan(delay):
+def test_what_is_read_is_what_was_pushed_also_in_a_scan():
+    delay = {"w": 0, "m": 1, "b": 3}
     plain = dj.delayed(optax.identity(), delay)
     held = dj.delayed(optax.identity(), delay, history=dj.ring.on_host())
-    many = jax.vmap(gradients)(jnp.arange(7))
+    many = jax.tree.map(lambda *leaves: np.stack(leaves), *map(gradients, range(7)))
 
     def scanned(states):
         def step(states, grads):
@@ -89,7 +88,7 @@ def trained(make, tx):
     workers = make(step)
     split = workers.init((PARAMS, tx.init(PARAMS)), jnp.zeros(4))
     take = jax.jit(workers.step, donate_argnums=0)
-    for i in range(6):
+    for i in range(4):
         split, _ = take(split, jnp.arange(4.0) + i)
     return split.state
 
