@@ -193,9 +193,7 @@ def late_and_more(step):
 
 
 def a_tree_of_ages(step):
-    """Integers of several types, told as int32."""
-    layer = {"b": np.int64(step), "w": jnp.int8(2)}
-    return {"staleness": {"layer": layer, "scale": 7 * step % 5}}
+    return {"staleness": {"layer": {"b": step, "w": 2}, "scale": 7 * step % 5}}
 
 
 def snapshot(step):
