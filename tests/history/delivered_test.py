@@ -13,6 +13,7 @@ from jax.sharding import AxisType
 import delayjax as dj
 from delayjax import stability
 from tests.support.compiled import compile_as_usual
+from tests.support.steps import step_with
 
 KEY = jax.random.key(0)
 PARAMS = {
@@ -397,11 +398,7 @@ def test_simulated_workers_hold_no_second_calendar():
         dj.exchange.mean(optax.sgd(0.1)), LATE, max_delay=depth, idle="zeros"
     )
 
-    def step(state, batch):
-        x, opt_state = state
-        updates, opt_state = tx.update(dj.workers.vary(x) - batch, opt_state, x)
-        return (optax.apply_updates(x, updates), opt_state), ()
-
+    step = step_with(tx, lambda x, batch: dj.workers.vary(x) - batch)
     four, x = dj.workers.simulate(step, 4), jnp.ones(size)
     held = four.init((x, tx.init(x)), jnp.ones((4, 1)))
     run = jax.jit(lambda s, b: jax.lax.scan(four.step, s, b), donate_argnums=0)

@@ -9,6 +9,7 @@ import pytest
 
 import delayjax as dj
 from tests.support.cases import shortened
+from tests.support.steps import step_with
 
 PARAMS = {
     "w": jnp.zeros((3, 5)),
@@ -77,15 +78,12 @@ def simulated(step):
     return dj.workers.simulate(step, 4)
 
 
-def trained(make, tx):
-    def step(state, batch):
-        params, opt_state = state
-        own = dj.workers.vary(params)
-        grads = jax.tree.map(lambda x: x + batch.astype(x.dtype), own)
-        updates, opt_state = tx.update(grads, opt_state, params)
-        return (optax.apply_updates(params, updates), opt_state), {}
+def shifted(params, batch):
+    return jax.tree.map(lambda x: x + batch.astype(x.dtype), dj.workers.vary(params))
 
-    workers = make(step)
+
+def trained(make, tx):
+    workers = make(step_with(tx, shifted))
     split = workers.init((PARAMS, tx.init(PARAMS)), jnp.zeros(4))
     take = jax.jit(workers.step, donate_argnums=0)
     for i in range(4):

@@ -10,6 +10,7 @@ from jax.sharding import AxisType
 
 import delayjax as dj
 from tests.support.cases import shortened
+from tests.support.steps import step_with
 
 GRADIENTS = jnp.arange(1.0, 31.0)
 
@@ -135,11 +136,7 @@ def of_workers(depth):
     tx = dj.delivered(mean, late, max_delay=depth, idle="zeros")
     tx = dj.delayed(tx, 1, max_delay=depth)
 
-    def step(state, slope):
-        x, opt_state = state
-        updates, opt_state = tx.update(dj.workers.vary(x) - slope, opt_state, x)
-        return (optax.apply_updates(x, updates), opt_state), ()
-
+    step = step_with(tx, lambda x, slope: dj.workers.vary(x) - slope)
     workers = dj.workers.simulate(step, 4)
     start = jnp.ones(3), tx.init(jnp.ones(3))
     return jax.jit(workers.step), workers.init(start, jnp.zeros((4, 3)))

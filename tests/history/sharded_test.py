@@ -12,6 +12,7 @@ import pytest
 
 import delayjax as dj
 from tests.support.cases import shortened
+from tests.support.steps import step_with
 
 AUTO = jax.sharding.AxisType.Auto
 DEVICES = 4
@@ -90,20 +91,14 @@ def test_a_donated_step_gathers_one_item_and_copies_no_history():
     assert "all-to-all" not in program.as_text()
 
 
-def step_of(tx):
-    def step(state, batch):
-        params, opt_state = state
-        own = dj.workers.vary(params)
-        grads = jax.tree.map(lambda x: jnp.cos(x) * batch.astype(x.dtype), own)
-        updates, opt_state = tx.update(grads, opt_state, params)
-        return (optax.apply_updates(params, updates), opt_state), {}
-
-    return step
+def waving(params, batch):
+    own = dj.workers.vary(params)
+    return jax.tree.map(lambda x: jnp.cos(x) * batch.astype(x.dtype), own)
 
 
 def trained(make, history):
     tx = dj.exchange.mean(dj.delayed(MOMENTUM, 3, history=history))
-    workers = make(step_of(tx))
+    workers = make(step_with(tx, waving))
     split = workers.init((PARAMS, tx.init(PARAMS)), jnp.zeros(DEVICES))
     step = jax.jit(workers.step, donate_argnums=0)
     for i in range(8):
@@ -135,7 +130,7 @@ def test_gradients_that_differ_are_refused(name):
         2,
         history=dj.ring.sharded("workers", num_workers=DEVICES),
     )
-    workers = BOTH[name](step_of(tx))
+    workers = BOTH[name](step_with(tx, waving))
     with pytest.raises(ValueError, match="take the mean before the history"):
         workers.init((PARAMS, tx.init(PARAMS)), jnp.zeros(DEVICES))
 
@@ -146,7 +141,7 @@ def test_without_the_axis_or_with_another_size_the_remedy_is_named():
     with pytest.raises(NameError, match=r"no axis .* here: take the step in workers"):
         storage.push(ring, PARAMS)
     tx = dj.exchange.mean(dj.delayed(optax.sgd(0.1), 1, history=storage))
-    workers = BOTH["simulate"](step_of(tx))
+    workers = BOTH["simulate"](step_with(tx, waving))
     with pytest.raises(ValueError, match=r"`num_workers` must be the size .* 4, got 2"):
         workers.init((PARAMS, tx.init(PARAMS)), jnp.zeros(DEVICES))
 

@@ -9,6 +9,7 @@ import pytest
 import delayjax as dj
 from delayjax.workers import WorkerState
 from tests.exchange import oracle
+from tests.support.steps import step_with
 from tests.workers.driving import (
     ADAM,
     BOTH,
@@ -36,15 +37,6 @@ def deep(params, data):
 
 def started(make, step, tx, **options):
     return make(step).init((PARAMS, tx.init(PARAMS)), DATA, **options)
-
-
-def step_with(tx, gradient):
-    def step(state, batch):
-        params, opt_state = state
-        updates, opt_state = tx.update(gradient(params, batch), opt_state, params)
-        return (optax.apply_updates(params, updates), opt_state), {}
-
-    return step
 
 
 def at_vary(params, batch):
