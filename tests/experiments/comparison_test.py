@@ -1,5 +1,7 @@
 """Rules on equal terms: the same trials for each, and what each wins back."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -101,18 +103,19 @@ def test_a_trial_has_a_strength_of_its_own_evenly_in_the_logarithm():
     )
 
 
+@functools.cache
+def moved_by(name):
+    """What a rule does, where its rate and its cluster are traced."""
+    make = arms(name, task=tasks.quadratic((0.3, 1.0), noise=0.5))[name].training.make
+    cluster = NUMBERS["geometric, 4"]
+    return jax.jit(lambda rate, own: steps(make(rate, own)))(0.03, cluster)
+
+
 @pytest.mark.parametrize("name", [cure.name for cure in cures.CURES])
 def test_a_rule_does_something_and_its_rate_and_cluster_may_be_traced(name):
-    made = arms(PLAIN, name, task=tasks.quadratic((0.3, 1.0), noise=0.5))
-    cluster = NUMBERS["geometric, 4"]
-
-    def moved(rule):
-        make = made[rule].training.make
-        return jax.jit(lambda rate, own: steps(make(rate, own)))(0.03, cluster)
-
-    own, plain = moved(name), moved(PLAIN)
+    own = moved_by(name)
     assert np.isfinite(own).all() and np.abs(own).max() > 0
-    assert np.array_equal(own, plain) == (name == PLAIN)
+    assert np.array_equal(own, moved_by(PLAIN)) == (name == PLAIN)
 
 
 @pytest.mark.parametrize("name", [PLAIN, "DASA", "Gap-Aware", "DANA", "closed loop"])
@@ -127,8 +130,9 @@ def test_half_a_schedule_is_half_a_learning_rate(name):
         )
         return steps(cure.make(trial))
 
-    np.testing.assert_allclose(moved(0.06, 0.5), moved(0.03, 1.0), rtol=1e-5)
-    assert not np.allclose(moved(0.06, 1.0), moved(0.03, 1.0), rtol=1e-2)
+    half, whole = moved(0.03, 1.0), moved(0.06, 1.0)
+    np.testing.assert_allclose(moved(0.06, 0.5), half, rtol=1e-5)
+    assert not np.allclose(whole, half, rtol=1e-2)
 
 
 def test_memory_is_what_the_state_has_more_than_plain_s():

@@ -39,8 +39,7 @@ def parameters(task):
 
 
 @pytest.mark.parametrize("exchange", tokens_pod.EXCHANGES)
-@pytest.mark.parametrize("groups", [1, 2])
-def test_between_groups_goes_the_exchange_that_is_asked_for(tmp_path, exchange, groups):
+def test_between_groups_goes_the_exchange_that_is_asked_for(tmp_path, exchange):
     write_shard(tmp_path / "0.bin", np.arange(50))
     config = tokens_pod.get_config()
     small = dict(vocab=50, width=4, depth=1, heads=2, context=4, batch_size=8)
