@@ -181,8 +181,8 @@ def test_arrivals_that_lead_to_nothing_are_an_error_and_no_endless_loop(
 
 
 def test_a_message_that_nobody_wants_any_more_does_not_occupy_a_serial_server():
-    # tasks of 10 s: worker 1 waits for its turn to
-    # read and is called off, so worker 0's gradient need not wait for it
+    # tasks of 10 s: worker 1 waits for its turn to read and is called off, so
+    # worker 0's gradient need not wait for it
     def protocol(server):
         server.start(0)
         server.start(1)
