@@ -95,11 +95,6 @@ def test_the_distance_of_a_spectrum_is_the_target_at_that_time(seed):
         assert left == pytest.approx(target, rel=1e-9)
 
 
-def test_equal_modes_are_one_mode_of_their_common_length():
-    many = cluster.run_time(0.01, [0.3] * 4, start=2.0)
-    assert many == pytest.approx(math.log(4.0 / 0.01) / 0.3, rel=1e-12)
-
-
 def test_a_target_that_is_met_takes_no_time():
     assert cluster.run_time(1.0, 0.3) == 0.0
     assert cluster.run_time(5.0, [0.3, -1.0], start=[3.0, 4.0]) == 0.0

@@ -4,18 +4,7 @@ import numpy as np
 import pytest
 
 from delayjax import cluster
-
-SECONDS = np.random.default_rng(0).exponential(size=(40, 6))
-# the slowest of six exponential times of mean 1 is 2.45 on average
-COSTS = {
-    "free": (0.0, lambda t: 0.0),
-    "cheap": (0.3, lambda t: 0.3),
-    "dear": (2.5, lambda t: 2.5),
-    "dear at every fifth": (
-        lambda t: 2.5 if (t + 1) % 5 == 0 else 0.3,
-        lambda t: 2.5 if (t + 1) % 5 == 0 else 0.3,
-    ),
-}
+from tests.cluster.finish_times_test import COSTS, SECONDS
 
 
 def late_by_events(seconds, period, slack, cost):

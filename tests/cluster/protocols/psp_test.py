@@ -61,7 +61,7 @@ def test_polls_weaken_a_sampled_barrier_to_about_ssp():
     workers = cluster.Cluster(100, cluster.exponential(2.0))
 
     def steps(protocol):
-        trace = cluster.simulate(workers, protocol, 10**6, seed=0, seconds=100.0)
+        trace = cluster.simulate(workers, protocol, 10**6, seed=0, seconds=60.0)
         return trace.summary().gradients.mean()
 
     polled = steps(protocols.psp(4, 0, poll_seconds=0.1))
