@@ -6,7 +6,6 @@ import math
 import pytest
 
 from delayjax import cluster
-from delayjax.cluster import protocols
 from delayjax.cluster.protocols import k_async, k_batch_async, k_batch_sync, k_sync
 
 P = 8
@@ -105,8 +104,3 @@ def test_a_tail_too_heavy_for_the_first_worker_takes_for_ever():
     heavy = cluster.pareto(1.0, 0.1)
     assert k_batch_sync(2).update_seconds(P, heavy) == math.inf
     assert k_batch_async(2).update_seconds(P, heavy) == math.inf
-
-
-def test_a_scheme_is_named_by_its_factory_and_its_k():
-    assert repr(protocols.k_async(3)) == "k_async(3)"
-    assert protocols.k_async(3) == protocols.k_async(3) != protocols.k_sync(3)
