@@ -69,9 +69,14 @@ def radius(matrix):
     return np.abs(np.linalg.eigvals(matrix)).max()
 
 
+def mean(step, delay, **options):
+    """The update of the mean of the state, as a matrix."""
+    return sum(p * a for p, a in matrices(step, delay, **options))
+
+
 def mean_radius(step, delay, **options):
     """By how much the mean of the state grows in one update."""
-    return radius(sum(p * a for p, a in matrices(step, delay, **options)))
+    return radius(mean(step, delay, **options))
 
 
 def moment_operator(step, delay, **options):
