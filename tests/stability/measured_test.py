@@ -111,11 +111,14 @@ def cut(chances):
 def drawn_from(law):
     """Any function of the step is a delay."""
 
+    edges = np.cumsum(law, dtype=np.float32)[:-1]
+
     def delay(key):
-        chances = jnp.asarray(law)
-        return lambda step: jax.random.choice(
-            jax.random.fold_in(key, step), len(law), p=chances
-        )
+        def drawn(step):
+            share = jax.random.uniform(jax.random.fold_in(key, step))
+            return jnp.sum(share >= edges)
+
+        return drawn
 
     return delay
 
