@@ -91,25 +91,6 @@ def test_gamma_delays_have_the_roots_of_a_polynomial(k, gain):
     assert (np.diff(found.real) <= 1e-12).all()
 
 
-@pytest.mark.parametrize("shape", [0.5, 2.5])
-@pytest.mark.parametrize("gain", [0.05, 0.15, 0.25, 0.45])
-def test_gamma_delays_of_half_integer_shape_are_a_polynomial_in_a_root(shape, gain):
-    # (u - 1) u^k + A/k = 0 in v = sqrt(u), Re v > 0 for the branch that is meant
-    order = round(2 * shape)
-    polynomial = np.zeros(order + 3)
-    polynomial[0], polynomial[2], polynomial[-1] = 1, -1, gain / shape
-    v = np.roots(polynomial)
-    expected = shape * (v[v.real > 1e-9] ** 2 - 1)
-    times = cluster.gamma(1.0, shape)
-    found = decay_rate(gain, times)
-    np.testing.assert_allclose(found, -expected.real.max(), rtol=1e-9)
-    near = expected[expected.real > -0.998 * shape]
-    found = roots(gain, times)
-    between = np.abs(found[:, None] - near)
-    assert len(found) == len(near)
-    assert between.min(axis=0).max() < 1e-8
-
-
 def test_the_tail_of_the_delays_limits_the_rate():
     times = cluster.gamma(1.0, 0.5)
     assert decay_rate(10.0, times) == times.tail_rate == 0.5

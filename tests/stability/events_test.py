@@ -79,30 +79,23 @@ def workers_limit(times):
     return DelayEquation(times).gain_limit(workers=P) * times.mean / P
 
 
-class Exponents(NamedTuple):
-    """Growth of single runs in an update, at what theory says of P workers."""
-
-    shares: np.ndarray  # at SHARES of the limit of the law of staleness
-    by_staleness: np.ndarray  # just below that limit, and just above
-    by_delays: np.ndarray  # likewise of the delay equation's
-    by_mean_square: np.ndarray  # just below the limit in mean square
-    of_workers: np.ndarray  # just below the delay equation's, of so many workers
-
-
 @functools.cache
 def exponents(name):
-    """Of all steps in one pass along the traces."""
+    """Growth of single runs in an update, of all steps in one pass along the traces."""
     times = CASES[name].times
     law = law_of(times)
-    steps = Exponents(
-        shares=law.step_limit("mean") * SHARES,
-        by_staleness=law.step_limit("mean") * NEAR,
-        by_delays=delay_limit(times) * NEAR,
-        by_mean_square=law.step_limit() * NEAR[:1],
-        of_workers=workers_limit(times) * NEAR[:1],
-    )
-    found = growth(times, np.concatenate(steps))
-    return Exponents(*np.split(found, np.cumsum([len(part) for part in steps])[:-1]))
+    steps = {
+        "shares": law.step_limit("mean") * SHARES,
+        # just below what theory says of P workers, and just above
+        "staleness": law.step_limit("mean") * NEAR,
+        "delays": delay_limit(times) * NEAR,
+        # just below what surely decays
+        "mean square": law.step_limit() * NEAR[:1],
+        "workers": workers_limit(times) * NEAR[:1],
+    }
+    found = growth(times, np.concatenate(list(steps.values())))
+    ends = np.cumsum([len(part) for part in steps.values()])[:-1]
+    return dict(zip(steps, np.split(found, ends), strict=True))
 
 
 # limits
@@ -110,19 +103,19 @@ def exponents(name):
 
 @names
 def test_single_runs_bear_the_limit_of_their_law_of_staleness_to_three_per_cent(name):
-    below, above = exponents(name).by_staleness
+    below, above = exponents(name)["staleness"]
     assert below < 0 < above
 
 
 @regular
 def test_single_runs_bear_the_limit_of_the_delay_equation_to_three_per_cent(name):
-    below, above = exponents(name).by_delays
+    below, above = exponents(name)["delays"]
     assert below < 0 < above
 
 
 def test_of_uniform_times_the_delay_equation_is_careful_unless_workers_are_many():
     # by 0.8/P: at its limit, and 3 % beyond, runs of 16 workers die out
-    assert (exponents("uniform").by_delays < 0).all()
+    assert (exponents("uniform")["delays"] < 0).all()
     times = CASES["uniform"].times
     assert growth(times, 1.08 * delay_limit(times)) > 0
     below, above = growth(times, delay_limit(times, 64) * NEAR, 64)
@@ -131,8 +124,8 @@ def test_of_uniform_times_the_delay_equation_is_careful_unless_workers_are_many(
 
 @names
 def test_single_runs_bear_what_the_mean_square_and_so_many_workers_do(name):
-    assert exponents(name).by_mean_square < 0
-    assert exponents(name).of_workers < 0
+    assert exponents(name)["mean square"] < 0
+    assert exponents(name)["workers"] < 0
 
 
 @pytest.mark.parametrize("shape", [0.3, 1.2])
@@ -180,7 +173,7 @@ def test_single_runs_of_memoryless_workers_have_a_limit_though_their_mean_has_no
 def test_memoryless_delays_that_are_independent_bear_in_mean_square_the_root_of_two():
     limit = law_of(MEMORYLESS).step_limit()
     assert limit == pytest.approx(math.sqrt(2 / P), rel=0.03)
-    assert growth(MEMORYLESS, [1.1 * limit]) < 0
+    assert 1.1 * limit < memoryless_limit(P)
 
 
 # rates, in 1/seconds: P updates are one
@@ -208,7 +201,7 @@ def fastest(name):
 
 @names
 def test_single_runs_decay_at_the_rate_of_their_law_of_staleness_to_two_per_cent(name):
-    measured, expected = -P * exponents(name).shares, staleness_rates(name)
+    measured, expected = -P * exponents(name)["shares"], staleness_rates(name)
     upto = CASES[name].by_staleness >= SHARES
     np.testing.assert_allclose(measured[upto], expected[upto], rtol=0.02)
     # up to the limit, of the fastest rate
@@ -217,7 +210,7 @@ def test_single_runs_decay_at_the_rate_of_their_law_of_staleness_to_two_per_cent
 
 @names
 def test_single_runs_decay_at_the_rate_of_the_delay_equation_to_two_per_cent(name):
-    measured, expected = -P * exponents(name).shares, delay_rates(name)
+    measured, expected = -P * exponents(name)["shares"], delay_rates(name)
     upto = CASES[name].by_delays >= SHARES
     np.testing.assert_allclose(measured[upto], expected[upto], rtol=0.02)
     if name in REGULAR:  # up to the limit, of the fastest rate

@@ -70,23 +70,16 @@ def test_a_fixed_delay_may_be_of_any_length():
     assert time.process_time() - begin < 1
 
 
-def nesterov_one(b):
-    root = math.sqrt((1 - b**2) ** 2 + 4 * b**2 * (1 - b))
-    return (root - (1 - b**2)) / (2 * b**2)
-
-
-def compensated_one(c):
-    return min(1 / (1 - c) if c < 1 else math.inf, 2 / (2 * c - 1) if c > 0.5 else 9)
-
-
 @pytest.mark.parametrize("beta", MOMENTA)
 def test_momentum_has_closed_forms_up_to_a_delay_of_one(beta):
     heavy, nesterov = {"momentum": beta}, {"momentum": beta, "nesterov": True}
+    lost = 1 - beta**2
+    root = math.sqrt(lost**2 + 4 * beta**2 * (1 - beta))
     for tau, options, expected in (
         (0, heavy, 2 * (1 + beta)),
         (1, heavy, 1 - beta),
         (0, nesterov, 2 * (1 + beta) / (1 + 2 * beta)),
-        (1, nesterov, nesterov_one(beta)),
+        (1, nesterov, (root - lost) / (2 * beta**2)),
     ):
         assert abs(limit_of(tau, **options) - expected) < 1e-10
 
@@ -171,8 +164,8 @@ def test_division_by_staleness_makes_the_limit_almost_independent_of_it():
 
 @pytest.mark.parametrize("c", [0.1, 0.49, 0.5, 0.7, 0.95, 1.0, 1.5, 4.0])
 def test_half_a_compensation_makes_every_delay_stable(c):
-    one = limit_of(1, compensation=c)
-    np.testing.assert_allclose(one, compensated_one(c), rtol=1e-10)
+    one = min(1 / (1 - c) if c < 1 else math.inf, 2 / (2 * c - 1) if c > 0.5 else 9)
+    np.testing.assert_allclose(limit_of(1, compensation=c), one, rtol=1e-10)
     if c >= 0.5:
         bound = 2 if c <= 1 else 2 / (2 * c - 1)
         limits = [limit_of(tau, compensation=c) for tau in range(1, 30)]
