@@ -86,6 +86,8 @@ def test_any_number_of_parameters_will_do(size):
     # the largest, not the largest in size
     found = stability.sharpness(bowl(curvatures - 10.0), at, None)
     np.testing.assert_allclose(found, -7.0, rtol=1e-5)
+    every = stability.hessian_eigenvalues(bowl(curvatures), at, None, count=size)
+    np.testing.assert_allclose(every, curvatures[::-1], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e6])
