@@ -8,7 +8,7 @@ from scipy import stats
 
 from delayjax import cluster
 from delayjax.cluster import protocols
-from tests.stability import renewal
+from tests.cluster import renewal
 from tests.support.cases import shortened
 
 EXPONENTIAL = cluster.exponential(1.0)
