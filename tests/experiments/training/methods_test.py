@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import math
 from typing import NamedTuple
 
 import jax
@@ -10,11 +11,11 @@ import numpy as np
 import optax
 import pytest
 
-import delayjax as dj
 from delayjax.cluster import Cluster, constant, exponential, protocols
-from experiments import Simulation, along, replicas, tasks
+from experiments import Simulation, replicas
 from experiments.running import execution, loop
 from experiments.training import methods
+from tests.experiments.training.server import assert_cells_are, server, versions_of
 from tests.support.cases import shortened
 from tests.support.training_runs import CURVATURES, QUIET, Trained
 
@@ -35,10 +36,6 @@ FOUR = Cluster(4, exponential(1.0))
 
 def sgd(learning_rate):
     return optax.sgd(learning_rate)
-
-
-def with_momentum(learning_rate):
-    return optax.sgd(learning_rate, 0.9)
 
 
 def run_of(method, make=sgd, cluster=FOUR, **changes):
@@ -67,37 +64,40 @@ def test_every_method_lowers_the_loss(name):
     assert run.losses[-1] < 0.5 * run.trainer.evaluate(run.trainer.init())["train_loss"]
 
 
-def test_the_mean_gradient_at_a_barrier_is_the_same_by_both_names():
-    """An all-reduce of P models and a server that waits for P gradients."""
-    ours = run_of(methods.allreduce_sgd(), with_momentum).curve
+def test_the_mean_gradient_at_a_barrier_is_a_server_that_waits_for_all():
+    run = run_of(methods.allreduce_sgd(), server)
     source = Simulation(FOUR, protocols.hardsync())
-    theirs = Trained(along(source, with_momentum)).curve
-    np.testing.assert_allclose(ours[0], theirs[0])
-    np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-4)
+    for seed, trace in zip(run.program.seeds, run.traces, strict=True):
+        expected = source.trace(seed, 24, math.inf).seconds
+        np.testing.assert_allclose(trace.seconds, expected)
+    assert_cells_are(run)
 
 
 def test_models_averaged_at_each_step_are_gradients_averaged():
-    """With SGD the mean of x - eta g^i is x - eta mean g^i.
+    """With SGD the mean of x - eta g^i is x - eta mean g^i, on every worker."""
+    run = run_of(methods.local_sgd(1))
+    assert run.params.shape == (2, 2, 4, 2)
+    assert_cells_are(run, momentum=0.0)
 
-    Not on a quadratic: there the mean of models that never meet goes the same way.
-    """
-    task = tasks.breast_cancer(batch_size=4)
-    ours, theirs = (
-        run_of(method, task=task, grid={"learning_rate": (0.1,)}).curve
-        for method in (methods.local_sgd(1), methods.allreduce_sgd())
-    )
-    np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+
+def last_before(seconds, times):
+    """Which of the sorted times was the last one by then; -1 is none."""
+    return np.searchsorted(times, np.asarray(seconds) * (1 + 1e-12), side="right") - 1
+
+
+def losses_of(versions):
+    """Of a center, or of workers that all begin where it does."""
+    return [0.5 * CURVATURES @ np.square(x.reshape(-1, 2)[0]) for x in versions]
 
 
 def test_pushing_every_gradient_is_asynchronous_sgd():
     """DOWNPOUR of period 1 and k_async(1): the same loss after the same visits."""
-    changes = one(0.1, updates=16, evaluations=16)
-    seconds, losses = run_of(methods.async_sgd(), **changes).curve
-    source = Simulation(FOUR, protocols.k_async(1))
-    longer = one(0.1, updates=64, evaluations=64)
-    visits, expected = Trained(along(source, sgd), **longer).curve
-    at = np.searchsorted(visits, np.asarray(seconds) * (1 + 1e-12), side="right") - 1
-    np.testing.assert_allclose(losses, np.asarray(expected)[at], rtol=1e-5)
+    run = run_of(methods.async_sgd(), **one(0.1, updates=40, evaluations=40))
+    seconds, losses = run.curve
+    trace = Simulation(FOUR, protocols.k_async(1)).trace(3, 160, math.inf)
+    served = losses_of(versions_of(run, 0, 0.1, trace=trace, momentum=0.0))
+    at = last_before(seconds, trace.seconds) + 1
+    np.testing.assert_allclose(losses, np.asarray(served)[at], rtol=1e-5)
 
 
 def test_elastic_averaging_along_a_cluster_is_an_event_loop():
@@ -106,26 +106,21 @@ def test_elastic_averaging_along_a_cluster_is_an_event_loop():
     method = methods.async_measgd(moving_rate=moving, momentum=momentum)
     run = run_of(method, **one(rate, evaluations=number))
     seconds, losses = run.curve
-    key = jax.random.fold_in(jax.random.key(0), 3)
-    start = np.asarray(QUIET.init(key), np.float64)
-    mixed = np.random.SeedSequence([0, 3]).generate_state(1)
-    rule = protocols.k_async(1)
-    trace = dj.cluster.simulate(FOUR, rule, 200, seed=int(mixed[0]))
+    start = np.asarray(run.begun.model.params, np.float64)[0, 0, 0]  # of a worker
+    trace = Simulation(FOUR, protocols.k_async(1)).trace(3, 200, math.inf)
     center, models, speeds = start, np.tile(start, (4, 1)), np.zeros((4, len(start)))
 
     def local_step(w, pulled):
         speeds[w] = momentum * speeds[w] - rate * CURVATURES * models[w]
         models[w] += speeds[w] - pulled
 
-    after = [(0.0, center)]
-    for time, w in zip(trace.seconds, trace.worker, strict=True):
+    centers = [center]
+    for w in trace.worker:
         pulled = moving * (models[w] - center)
         center = center + pulled
         local_step(w, pulled)
-        after.append((time, center))
-    times = np.asarray([time for time, _ in after])
-    at = np.searchsorted(times, np.asarray(seconds) * (1 + 1e-12), side="right") - 1
-    expected = [0.5 * CURVATURES @ after[i][1] ** 2 for i in at]
+        centers.append(center)
+    expected = np.asarray(losses_of(centers))[last_before(seconds, trace.seconds) + 1]
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
 
 
@@ -143,7 +138,7 @@ def test_a_resumed_run_has_the_same_bits(name):
     def save(state):
         saved.append(jax.tree.map(jnp.copy, state))
 
-    run = run_of(method, with_momentum, save=save)
+    run = run_of(method, server, save=save)
     assert int(execution.held(saved[0]).step) == 8 < run.rule.updates
     again = loop.run(
         *(run.trainer, saved[0]),

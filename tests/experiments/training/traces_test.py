@@ -17,22 +17,23 @@ from experiments.results import metrics
 from experiments.running import loop
 from experiments.running.programs import programs
 from experiments.training.rules import data_seed
+from tests.experiments.training.server import (
+    MOMENTUM,
+    ages_of,
+    assert_cells_are,
+    assert_close,
+    by_hand,
+    server,
+)
 from tests.support.training_runs import (
     CURVATURES,
     DIGITS,
-    NOISE,
     NOISY,
     QUIET,
     RATES,
     Trained,
     program_of,
 )
-
-MOMENTUM = 0.9
-
-
-def server(learning_rate):
-    return optax.sgd(learning_rate, MOMENTUM)
 
 
 def plain(learning_rate):
@@ -44,50 +45,12 @@ def by_inverse(learning_rate):
     return optax.chain(server(learning_rate), law)
 
 
-def simulated(protocol, workers=4, service=None):
-    return Simulation(Cluster(workers, service or exponential(1.0)), protocol)
-
-
 def inverse(tau):
     return 1 / max(1, tau)
 
 
-def by_hand(
-    run, s, rate, *, trace=None, momentum=MOMENTUM, factor=None, after=None, lam=0.0
-):
-    """One cell in float64. `factor` weights a gradient, `after` the step."""
-    trace, seed = trace or run.traces[s], run.program.seeds[s]
-    noise = NOISY.batches(data_seed(seed), 0, len(trace.worker))
-    x = np.asarray(run.begun.model.params[s, 0], np.float64)
-    velocity, versions = np.zeros_like(x), [x]
-    for t in range(run.rule.updates):
-        total, taus = 0.0, []
-        for g in np.flatnonzero(trace.update == t):
-            then = versions[trace.read_version[g]]
-            own = CURVATURES * then + NOISE * noise[g]
-            own = own + lam * own**2 * (x - then)
-            taus.append(t - int(trace.read_version[g]))
-            total = total + own * (1.0 if factor is None else factor(taus[-1]))
-        velocity = momentum * velocity + total / trace.divisor[t]
-        scale = 1.0 if after is None else after(np.mean(taus))
-        x = x - rate * scale * velocity
-        versions.append(x)
-    return x
-
-
-def assert_close(found, expected):
-    """float32 against float64."""
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-
-
-def assert_cells_are(run, **rule):
-    for s, c in np.ndindex(2, 2):
-        assert_close(run.params[s, c], by_hand(run, s, RATES[c], **rule))
-
-
-def ages_of(trace, length):
-    """How many gradients of a trace have each age."""
-    return np.bincount(trace.update - trace.read_version, minlength=length)
+def simulated(protocol, workers=4, service=None):
+    return Simulation(Cluster(workers, service or exponential(1.0)), protocol)
 
 
 SOURCES = {
