@@ -156,15 +156,15 @@ def test_a_panel_shows_the_series_of_its_value(optimizers):
     assert legend(only.draw(run))[:2] == ["adam", "lion"]
 
 
-@pytest.mark.parametrize("count", [5, 12, 20])
+@pytest.mark.parametrize("count", [12, 20])
 def test_no_two_series_share_a_color(count, tmp_path):
     names = tuple(f"method{i}" for i in range(count))
 
     def loss(learning_rate, method, delay, seed):
         return 1.0 + names.index(method)
 
-    grid = {"learning_rate": RATES[:2], "method": names, "delay": DELAYS}
-    run = made(tmp_path, loss, **grid)
+    grid = {"learning_rate": (0.1,), "method": names, "delay": (0, 1)}
+    run = made(tmp_path, loss, seeds=(0,), **grid)
     figure = figures.over("delay", "train_loss", fixed=False).draw(run)
     shown = [line for axis in figure.axes for line in lines(axis)]
     assert len(shown) == count
