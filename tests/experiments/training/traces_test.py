@@ -256,6 +256,13 @@ def test_reads_are_spread_by_draws_of_the_seed():
     assert (one != other).any()
 
 
+def results_of(training, folder, **changes):
+    """The table of a whole run."""
+    given = dict(grid={"learning_rate": RATES}, seeds=2, updates=24, task=QUIET)
+    experiment = Experiment(question="?", training=training, **given | changes)
+    return run(experiment, str(folder)).results
+
+
 def test_a_filter_that_waits_for_a_dead_worker_says_so_in_tables_and_metrics(tmp_path):
     """With one attacker of three it takes no worker twice in three, and one is dead."""
     cluster = Cluster(3, constant(1.0), slowdown=(1.0, 1.0, 1e6))
@@ -264,18 +271,8 @@ def test_a_filter_that_waits_for_a_dead_worker_says_so_in_tables_and_metrics(tmp
         inner = plain(learning_rate)
         return dj.kardam(inner, workers=3, attackers=1, lipschitz=False)
 
-    found = run(
-        Experiment(
-            question="Does it stall?",
-            task=QUIET,
-            training=along(Simulation(cluster, protocols.k_async(1)), filtered),
-            grid={"learning_rate": RATES},
-            seeds=2,
-            updates=24,
-            evaluate_every=12,
-        ),
-        str(tmp_path),
-    ).results
+    training = along(Simulation(cluster, protocols.k_async(1)), filtered)
+    found = results_of(training, tmp_path, evaluate_every=12)
     assert (found["dropped_in_row"] == 22).all()
     assert found["dropped"].to_numpy() == pytest.approx(22 / 24)
     rows = metrics.read(tmp_path)[1:]
@@ -290,28 +287,15 @@ def test_refused_gradients_are_counted_and_not_the_means_of_them(place, tmp_path
     def every_other(gradients, seen, params, **extra_args):
         return seen % 2 == 0, gradients, seen + 1
 
-    def begin(params):
-        return jnp.zeros((), jnp.int32)
-
     def refusing(tx):
-        return dj.refusing(tx, every_other, begin=begin)
+        return dj.refusing(tx, every_other, begin=lambda params: jnp.int32(0))
 
     source = simulated(protocols.hardsync(), workers=3)
     if place == "mean":
         training = along(source, lambda learning_rate: refusing(plain(learning_rate)))
     else:
         training = along(source, plain, each=refusing(optax.identity()))
-    found = run(
-        Experiment(
-            question="How many are refused?",
-            task=QUIET,
-            training=training,
-            grid={"learning_rate": RATES},
-            seeds=2,
-            updates=24,
-        ),
-        str(tmp_path),
-    ).results
+    found = results_of(training, tmp_path)
     assert found["dropped"].to_numpy() == pytest.approx(0.5)
     assert (found["dropped_in_row"] <= 1).all()
 
