@@ -57,7 +57,6 @@ SOURCES = {
     "hardsync": simulated(protocols.hardsync()),
     "k_async": simulated(protocols.k_async(1)),
     "n_softsync": simulated(protocols.n_softsync(2), 6, pareto(1.0, 1.5)),
-    "k_batch_async": simulated(protocols.k_batch_async(3)),
     # some updates have no gradient, all a divisor of 2 p P
     "mindflayer": simulated(protocols.mindflayer(2, 0.1)),
     "ringmaster": simulated(protocols.ringmaster(2)),
