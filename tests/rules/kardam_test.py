@@ -13,7 +13,6 @@ from tests.rules.liars import (
     STEPS,
     TREE,
     Run,
-    on_workers,
     scaled,
     train,
     trained,
@@ -273,35 +272,6 @@ def test_a_step_writes_one_gradient_whatever_the_number_of_workers(dtype):
     few, many = np.array(bytes_of(4)), np.array(bytes_of(40))
     # all workers' gradients would be 36 more; their coefficients are 26 numbers each
     assert (many - few < 2 * params["w"].nbytes + 36 * 26 * 4 * 10).all()
-
-
-def test_a_server_on_all_workers_is_the_same_simulated_and_on_devices():
-    """Each worker runs the filter over the gradients of all, one after the other."""
-    tx = dj.kardam(optax.sgd(0.1), workers=4, attackers=1)
-
-    def step(state, batch):
-        model = state[0]
-        own = dj.workers.vary(model) - 0.1 * batch
-        mine = jnp.arange(4) == jax.lax.axis_index("workers")
-        gradients = jax.lax.psum(mine[:, None] * own[None], "workers")
-
-        def serve(carry, sent):
-            x, opt_state = carry
-            worker, gradient = sent
-            updates, opt_state = tx.update(
-                gradient, opt_state, x, worker=worker, stale_params=model
-            )
-            return (optax.apply_updates(x, updates), opt_state), None
-
-        return jax.lax.scan(serve, state, (jnp.arange(4), gradients))[0], ()
-
-    x = jnp.asarray(START, jnp.float32)
-    simulated, ran = on_workers(step, (x, tx.init(x)))
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), simulated, ran
-    )
-    accepted = ran[1].memory.accepted
-    assert accepted + ran[1].dropped == 24 and accepted > 4
 
 
 @pytest.mark.parametrize("off", [{"frequency": False}, {"attackers": 0}])
