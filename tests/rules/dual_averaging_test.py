@@ -43,8 +43,7 @@ def projected_sgd(start, gradient, staleness, rates, project):
     return np.array(xs[1:])
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize(("name", "seed"), [("box", 1), ("ball", 2), ("none", 3)])
 def test_dasgd_is_the_papers_loop(name, seed):
     project, formula = SETS[name]
     rng = np.random.default_rng(seed)
