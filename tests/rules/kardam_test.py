@@ -171,12 +171,12 @@ def test_a_coefficient_of_zero_is_known():
     tx = dj.kardam(
         optax.sgd(1.0), workers=4, attackers=1, frequency=False, patience=100
     )
-    x, state = jnp.zeros(()), tx.init(jnp.zeros(()))
+    x, state, update = jnp.zeros(()), tx.init(jnp.zeros(())), jax.jit(tx.update)
     sent = [(0, 1.0), (1, 1.0), (2, 1.0), (3, 1.0)] * 2 + [(3, 11.0), (0, 2.0)]
     applied = []
     for worker, g in sent:
         g = jnp.asarray(g)
-        updates, state = tx.update(g, state, x, worker=worker, stale_params=x)
+        updates, state = update(g, state, x, worker=worker, stale_params=x)
         x = optax.apply_updates(x, updates)
         applied.append(bool(state.applied))
     largest = state.memory.lipschitz.coefficients.reshape(4, -1).max(axis=1)
@@ -191,11 +191,11 @@ def test_after_patience_refusals_one_gradient_is_accepted(patience):
     tx = dj.kardam(
         optax.sgd(1e-3), workers=4, attackers=1, frequency=False, patience=patience
     )
-    x, state = jnp.ones(2), tx.init(jnp.ones(2))
+    x, state, update = jnp.ones(2), tx.init(jnp.ones(2)), jax.jit(tx.update)
     accepted = []
     for t in range(40):
         g = x * jnp.float32(2.0) ** t
-        updates, new = tx.update(g, state, x, worker=t % 4, stale_params=x)
+        updates, new = update(g, state, x, worker=t % 4, stale_params=x)
         accepted.append(bool(new.applied))
         assert new.dropped_in_row == (0 if accepted[-1] else state.dropped_in_row + 1)
         x, state = optax.apply_updates(x, updates), new
@@ -207,8 +207,9 @@ def test_after_patience_refusals_one_gradient_is_accepted(patience):
 def test_a_filter_that_waits_for_a_dead_worker_says_so():
     tx = dj.kardam(optax.sgd(1.0), workers=3, attackers=1, lipschitz=False)
     state = tx.init(jnp.ones(()))
+    update = jax.jit(tx.update)
     for t in range(20):  # worker 2 is dead
-        _, state = tx.update(jnp.ones(()), state, worker=t % 2)
+        _, state = update(jnp.ones(()), state, worker=t % 2)
     assert (state.memory.accepted, state.dropped, state.dropped_in_row) == (2, 18, 18)
 
 
@@ -216,14 +217,14 @@ def test_a_filter_that_waits_for_a_dead_worker_says_so():
 @pytest.mark.parametrize("bad", shortened([np.nan, np.inf, 1e30], np.nan, 1e30))
 def test_a_refused_gradient_leaves_every_bit_of_the_inner_state(name, bad):
     tx = FILTERS[name]
-    state = tx.init(TREE)
+    state, update = tx.init(TREE), jax.jit(tx.update)
     for worker in range(3):
         said = {"worker": worker, "stale_params": scaled(worker)}
-        _, state = tx.update(scaled(1.0), state, scaled(worker), **said)
+        _, state = update(scaled(1.0), state, scaled(worker), **said)
     before = state
     for worker in (0, 1, 2, 0, 1, 2):
         said = {"worker": worker, "stale_params": TREE}
-        updates, state = tx.update(scaled(bad), state, TREE, **said)
+        updates, state = update(scaled(bad), state, TREE, **said)
         assert all(not leaf.any() for leaf in jax.tree.leaves(updates))
     jax.tree.map(np.testing.assert_array_equal, state.inner_state, before.inner_state)
     assert state.dropped == before.dropped + 6
