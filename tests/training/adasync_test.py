@@ -18,7 +18,6 @@ from tests.training.traces import pick, types
 
 SCHEMES = ["k_sync", "k_batch_sync", "k_async", "k_batch_async"]
 schemes = pytest.mark.parametrize("scheme", SCHEMES)
-seeds = pytest.mark.parametrize("seed", shortened([1, 2, 3], 1))
 
 WORKERS, UPDATES, DEPTH = 6, 60, 60
 SLOW = [1.0, 1.0, 1.5, 1.0, 3.0, 0.5]
@@ -113,7 +112,7 @@ def serve(scheme, tasks, chooser, train, updates=UPDATES):
     return history
 
 
-def assert_schedule(reports, history):
+def assert_schedule(reports, history, depth=DEPTH):
     """Who delivered, at which version, when: all that does not depend on gradients."""
     ks, times, rows = zip(*history, strict=True)
     np.testing.assert_array_equal(reports.k, ks)
@@ -125,7 +124,7 @@ def assert_schedule(reports, history):
         workers = [worker for worker, _ in row]
         padding = [-1] * (WORKERS - len(row))
         assert reports.workers[t].tolist() == workers + padding
-        ages = [t - version for _, version in row]
+        ages = [min(t - version, depth) for _, version in row]
         np.testing.assert_allclose(reports.staleness[t], np.mean(ages), rtol=1e-6)
 
 
@@ -185,25 +184,44 @@ def falling(seed):
     return noise * 0.01 ** (np.arange(UPDATES) / UPDATES)
 
 
-@schemes
-@seeds
-def test_adasync_is_an_event_loop_whose_k_follows_the_loss(scheme, seed):
+DRAWS = 1000
+# (scheme, seed, draws of service times, versions kept)
+CASES = [(scheme, seed, DRAWS, DEPTH) for scheme in SCHEMES for seed in (1, 2, 3)]
+OTHER_CASES = [
+    # times start anew behind the last draw
+    ("k_sync", 1, 7, DEPTH),
+    ("k_batch_async", 1, 7, DEPTH),
+    # an older gradient is taken at the oldest version kept
+    ("k_async", 1, DRAWS, 2),
+]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "seed", "draws", "depth"),
+    shortened(
+        [*CASES, *OTHER_CASES], *(case for case in CASES if case[1] == 1), *OTHER_CASES
+    ),
+)
+def test_adasync_is_an_event_loop_whose_k_follows_the_loss(scheme, seed, draws, depth):
     losses = falling(seed)
     chooser = Chooser(scheme, WORKERS, 2, 4.0)
-    tasks = [iter(row) for row in service_table(seed)]
+    tasks = [itertools.cycle(row[:draws]) for row in service_table(seed)]
     history = serve(scheme, tasks, chooser, lambda t, row: losses[t])
     assert len({k for k, _, _ in history}) >= 3  # or nothing is proven about K
 
-    options = dict(max_staleness=DEPTH)
-    state = adasync(scheme, seed=seed, **options).init(START, KEY)
-    _, reports = scanner(scheme, **options)(state, given_batches(losses))
-    assert_schedule(reports, history)
+    training = adasync(scheme, seed=seed, draws=draws, max_staleness=depth)
+    state = training.init(START, KEY)
+    assert state.service.shape == (WORKERS, draws)
+    scan = scanner(scheme, max_staleness=depth)
+    _, reports = scan(state, given_batches(losses))
+    assert_schedule(reports, history, depth)
     # each gradient is taken at its own version
     for t, (k, _, row) in enumerate(history):
         read = np.zeros(WORKERS)
-        read[:k] = [version / k for _, version in row]
+        read[:k] = [max(version, t - depth) / k for _, version in row]
         np.testing.assert_allclose(reports.metrics["read"][t], read, rtol=1e-6)
-    assert not reports.clipped.any()
+        assert reports.clipped[t] == sum(t - version > depth for _, version in row)
+    assert (reports.clipped.sum() > 0) == (depth < DEPTH)
     late = any(
         version < t for t, (_, _, row) in enumerate(history) for _, version in row
     )
@@ -399,36 +417,6 @@ def test_k_never_falls_and_a_loss_of_next_to_nothing_waits_for_all(scheme):
     assert 3 < higher < 8
     losses = [1.0, 0.25, 9.0, math.nan, -1.0, math.inf, 0.25]
     assert choices(losses) == [3, 3, *[higher] * 6]
-
-
-@pytest.mark.parametrize("scheme", ["k_sync", "k_batch_async"])
-def test_times_start_anew_behind_the_last_draw(scheme):
-    draws, options = 7, dict(max_staleness=DEPTH)
-    losses = falling(1)
-    chooser = Chooser(scheme, WORKERS, 2, 4.0)
-    tasks = [itertools.cycle(row[:draws]) for row in service_table(1)]
-    history = serve(scheme, tasks, chooser, lambda t, row: losses[t])
-    training = adasync(scheme, seed=1, draws=draws, **options)
-    state = training.init(START, KEY)
-    assert state.service.shape == (WORKERS, draws)
-    _, reports = scanner(scheme, **options)(state, given_batches(losses))
-    assert_schedule(reports, history)
-
-
-def test_an_older_gradient_is_taken_at_the_oldest_version_kept():
-    losses, depth = falling(1), 2
-    state = adasync("k_async", seed=1, max_staleness=depth).init(START, KEY)
-    scan = scanner("k_async", max_staleness=depth)
-    _, reports = scan(state, given_batches(losses))
-    chooser = Chooser("k_async", WORKERS, 2, 4.0)
-    tasks = [iter(row) for row in service_table(1)]
-    history = serve("k_async", tasks, chooser, lambda t, row: losses[t])
-    for t, (k, _, row) in enumerate(history):
-        read = np.zeros(WORKERS)
-        read[:k] = [max(version, t - depth) / k for _, version in row]
-        np.testing.assert_allclose(reports.metrics["read"][t], read, rtol=1e-6)
-        assert reports.clipped[t] == sum(t - version > depth for _, version in row)
-    assert reports.clipped.sum() > 0
 
 
 def test_of_a_history_that_was_stripped_only_what_it_holds_is_read():
