@@ -8,7 +8,7 @@ from configs import imagenet, tokens_pod
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
 from experiments.training import Plan
-from tests.experiments.tasks.tasks_test import photograph, prepare_images, write_shard
+from tests.support.data_sets import photograph, prepare_images, write_shard
 
 CONFIGS = {"imagenet": imagenet, "tokens_pod": tokens_pod}
 

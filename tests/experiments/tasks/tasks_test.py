@@ -15,9 +15,6 @@ import pytest
 from experiments.tasks import Task
 from tests.experiments.tasks.small import TASKS
 from tests.support.cases import shortened
-from tests.support.data_sets import photograph as photograph
-from tests.support.data_sets import prepare_images as prepare_images
-from tests.support.data_sets import write_shard as write_shard
 
 METRICS = {"train_loss", "test_loss", "train_accuracy", "test_accuracy"}
 METRICS |= {"train_confidence", "test_confidence"}
