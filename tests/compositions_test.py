@@ -206,14 +206,14 @@ INJECTED = optax.inject_hyperparams(dj.delayed, static_args="max_delay")
 
 
 def test_an_injected_delay_changes_on_the_fly():
-    asked = jnp.array([1, 1, 3, 0, 4, 7, 2])
+    asked = jnp.array([1, 1, 3, 0, 4, 4, 2])
 
     def tell(state, step):
         state.hyperparams["delay"] = asked[step]
 
     path = run(INJECTED(LAW, delay=1, max_delay=4), tell=tell)
     # inject_hyperparams compiles what it wraps: fused, so equal to rounding
-    expected = by_hand(LAW, lambda step: min(int(asked[step]), 4))
+    expected = by_hand(LAW, lambda step: int(asked[step]))
     chex.assert_trees_all_close(path, expected, rtol=1e-5)
 
 
