@@ -168,7 +168,8 @@ def gradient(params, batch, key):
 
 INNER = {"inner": (SGD, no.transformation)}
 AXES = {"axis_name": ("workers", no.axes)}
-PERIOD = {"period": (2, no.count)}
+EXCHANGED = INNER | AXES
+AVERAGED = EXCHANGED | {"period": (2, no.count)}
 MODULATION = (None, or_none(no.function(*no.wrong_answers)))
 RECURSION = {
     "momentum": (0.5, no.share),
@@ -199,6 +200,16 @@ NO_SCHEDULE = SCHEDULE | no.answers("2", None, 1j, np.ones(7))
 NO_LAW = no.function("2", None, 1j, np.ones(7))
 NO_GRADIENT = no.function(None, 3, (1, 2, 3), (None, {}), ("2", {}))
 NO_LOSS = no.function("2", None, 1j, np.ones(2))
+OF_LOSS = {
+    "loss": (loss, NO_LOSS),
+    "params": (PARAMS, no.some({}, "2", {"w": 1j})),
+    "batch": (None, st.nothing()),
+}
+TRAINED = {"grad_fn": (gradient, NO_GRADIENT), "tx": (SGD, no.transformation)}
+NO_SECONDS = (no.non_negative | no.answers("2", None, -1.0)).filter(
+    lambda value: value is not int
+)
+EXCHANGE_SECONDS = {"exchange_seconds": (0.5, NO_SECONDS)}
 KEYED = {"key": (KEY, no.key)}
 SEED = {"seed": (0, no.seed)}
 TABLE = {"seconds": (SECONDS, no.table)}
@@ -264,8 +275,7 @@ ROWS = (
     call(
         dj.local_training,
         lambda trained: jax.eval_shape(trained, PARAMS, jnp.ones((6, 2)), KEY),
-        grad_fn=(gradient, NO_GRADIENT),
-        tx=(SGD, no.transformation),
+        **TRAINED,
         **count(steps=3),
         **non_negative(proximal=0.0),
     ),
@@ -360,8 +370,7 @@ ROWS = (
             training.init(PARAMS, KEY), jnp.ones((2, TRACE.max_gradients))
         ),
         trace=(TRACE, no.some(None, 3, [], TRACE.staleness, "trace", [3])),
-        grad_fn=(gradient, NO_GRADIENT),
-        tx=(SGD, no.transformation),
+        **TRAINED,
         each=(None, or_none(no.transformation)),
         aggregation=(None, no.some(3, "mean", SGD, len)),
         chunk=(None, or_none(no.count)),
@@ -374,8 +383,7 @@ ROWS = (
             training.step, training.init(PARAMS, KEY), jnp.ones(WORKERS)
         ),
         cluster=(CLUSTER, no.some(None, 3, TRACE, "four")),
-        grad_fn=(gradient, NO_GRADIENT),
-        tx=(SGD, no.transformation),
+        **TRAINED,
         scheme=(
             protocols.k_async(2),
             no.some(*no.ODD, "k_sync", protocols.hardsync(), protocols.k_sync(9)),
@@ -482,8 +490,8 @@ ROWS = (
         **count(num_workers=2),
     ),
     # exchange
-    call(exchange.mean, over_workers, **INNER, **AXES, weight=WEIGHT),
-    call(exchange.overlapped_mean, over_workers, **INNER, **AXES, weight=WEIGHT),
+    call(exchange.mean, over_workers, **EXCHANGED, weight=WEIGHT),
+    call(exchange.overlapped_mean, over_workers, **EXCHANGED, weight=WEIGHT),
     call(
         exchange.late_between_groups,
         in_a_group,
@@ -491,12 +499,11 @@ ROWS = (
         **count(num_members=WORKERS),
         axis_name=(("groups", "members"), no.axes),
     ),
-    call(exchange.a2sgd, over_workers, **INNER, **AXES),
+    call(exchange.a2sgd, over_workers, **EXCHANGED),
     call(
         exchange.partial_mean,
         over_workers,
-        **INNER,
-        **AXES,
+        **EXCHANGED,
         participates=(lambda step: True, no.function("2", None, 1.5, np.ones(2, bool))),
     ),
     call(exchange.solo, asked, **AXES, **TABLE),
@@ -504,8 +511,7 @@ ROWS = (
     call(
         exchange.error_feedback,
         over_workers,
-        **INNER,
-        **AXES,
+        **EXCHANGED,
         compress=(
             exchange.random_blocks(KEY, 0.5),
             no.function("2", None, (1, 2), (PARAMS, lambda m: None)),
@@ -535,9 +541,7 @@ ROWS = (
     call(
         averaging.easgd,
         over_workers,
-        **INNER,
-        **AXES,
-        **PERIOD,
+        **AVERAGED,
         moving_rate=(0.1, or_none(no.non_negative)),
         order=(averaging.by_rank(), or_none(ORDER)),
         lock_free=(averaging.races(KEY, 2), no.some(3, "2", object(), KEY)),
@@ -545,9 +549,7 @@ ROWS = (
     call(
         averaging.downpour,
         over_workers,
-        **INNER,
-        **AXES,
-        **PERIOD,
+        **AVERAGED,
         server=(None, or_none(no.transformation)),
         average=(
             0.1,
@@ -560,22 +562,18 @@ ROWS = (
     call(
         averaging.wagma,
         over_workers,
-        **INNER,
-        **AXES,
-        **PERIOD,
+        **AVERAGED,
         group_size=(2, or_none(no.count) | no.some(3, 8)),
         lateness=(lambda step: 1, or_none(ORDER)),
         **count(max_lateness=2),
     ),
-    call(averaging.gossip, over_workers, **KEYED, **INNER, **AXES, **PERIOD),
-    call(averaging.ad_psgd, over_workers, **KEYED, **INNER, **AXES, **PERIOD),
-    call(averaging.d_psgd, over_workers, **INNER, **AXES, **PERIOD),
+    call(averaging.gossip, over_workers, **KEYED, **AVERAGED),
+    call(averaging.ad_psgd, over_workers, **KEYED, **AVERAGED),
+    call(averaging.d_psgd, over_workers, **AVERAGED),
     call(
         averaging.sgp,
         over_workers,
-        **INNER,
-        **AXES,
-        **PERIOD,
+        **AVERAGED,
         peers=(2, no.integer(1, 2)),
         participates=(
             lambda step: True,
@@ -585,18 +583,15 @@ ROWS = (
     call(
         dj.extend.averaged,
         over_workers,
-        **INNER,
-        **AXES,
+        **EXCHANGED,
         mix=(to_the_mean, no.function(None, 1.0, (1.0,), (1.0, (), ()))),
         begin=(None, or_none(no.some(3, "zeros", ()))),
     ),
-    call(averaging.local_sgd, over_workers, **INNER, **AXES, **PERIOD),
+    call(averaging.local_sgd, over_workers, **AVERAGED),
     call(
         averaging.adaptive_period,
         over_workers,
-        **INNER,
-        **AXES,
-        **PERIOD,
+        **AVERAGED,
         learning_rate=(
             0.1,
             no.positive.filter(lambda v: v is not int)  # it answers a step
@@ -607,18 +602,16 @@ ROWS = (
     call(
         averaging.delayed_average,
         over_workers,
-        **INNER,
-        **AXES,
+        **EXCHANGED,
         delay=(1, no.integer(0, 2)),
         **count(period=2),
         merge=(averaging.corrected, no.function("2", None, np.ones(7))),
     ),
-    call(averaging.dga, over_workers, **INNER, **AXES, **count(delay=2)),
+    call(averaging.dga, over_workers, **EXCHANGED, **count(delay=2)),
     call(
         averaging.only_on_visit,
         over_workers,
-        **INNER,
-        **AXES,
+        **EXCHANGED,
         order=(averaging.by_rank(), ORDER),
     ),
     call(averaging.blended, **share(share=0.5)),
@@ -660,24 +653,14 @@ ROWS = (
             no.function("2", None, np.ones(2), np.ones((3, 3))),
         ),
         **bound(lag=1),
-        exchange_seconds=(
-            0.5,
-            (no.non_negative | no.answers("2", None, -1.0)).filter(
-                lambda v: v is not int
-            ),
-        ),
+        **EXCHANGE_SECONDS,
     ),
     call(
         cluster.wait_avoiding,
         **TABLE,
         **count(period=2),
         **non_negative(slack_seconds=0.1),
-        exchange_seconds=(
-            0.5,
-            (no.non_negative | no.answers("2", None, -1.0)).filter(
-                lambda v: v is not int
-            ),
-        ),
+        **EXCHANGE_SECONDS,
     ),
     call(
         LINK.all_reduce_seconds,
@@ -989,28 +972,18 @@ ROWS = (
     ),
     call(
         stability.predict_step_limit,
-        loss=(loss, NO_LOSS),
-        params=(PARAMS, no.some({}, "2", {"w": 1j})),
-        batch=(None, st.nothing()),
+        **OF_LOSS,
         dynamics=(stability.Dynamics(2), st.nothing()),
     ),
     call(
         stability.sharpness,
-        loss=(loss, NO_LOSS),
-        params=(PARAMS, no.some({}, "2", {"w": 1j})),
-        batch=(None, st.nothing()),
+        **OF_LOSS,
         preconditioner=(
             PARAMS,
             no.some(3, "2", {"w": 1.0}, optax.tree.scale(-1, PARAMS)),
         ),
     ),
-    call(
-        stability.hessian_eigenvalues,
-        loss=(loss, NO_LOSS),
-        params=(PARAMS, no.some({}, "2", {"w": 1j})),
-        batch=(None, st.nothing()),
-        count=(2, no.integer(1, 6)),
-    ),
+    call(stability.hessian_eigenvalues, **OF_LOSS, count=(2, no.integer(1, 6))),
     call(
         stability.adam_preconditioner,
         second_moment=(PARAMS, no.some("2", {"w": 1j})),
