@@ -343,15 +343,16 @@ FIRST = tuple({name.split(",")[0]: name for name in reversed(TABLE)}.values())
 
 
 @functools.cache
-def tree(seed, names=("a", "b"), shape=()):
-    """Matrix and bfloat16 vector in a layer, and a scalar head, of normal numbers."""
-    keys = jax.random.split(jax.random.key(seed), 3)
+def tree(seed, names=("a", "b", "c"), shape=()):
+    """Matrix, bfloat16 vector and scalar in a layer, and a head, of normal numbers."""
+    keys = jax.random.split(jax.random.key(seed), 4)
     shapes = ((4, 2), jnp.float32), ((4,), jnp.bfloat16), ((), jnp.float32)
-    *layer, head = (
+    leaves = [
         jax.random.normal(key, (*shape, *leaf), dtype)
-        for key, (leaf, dtype) in zip(keys, shapes, strict=True)
-    )
-    return {"layer": dict(zip(names, layer, strict=True)), "head": head}
+        for key, (leaf, dtype) in zip(keys, shapes, strict=False)
+    ]
+    head = jax.random.normal(keys[-1], (*shape, 3), jnp.float32)
+    return {"layer": dict(zip(names, leaves, strict=True)), "head": head}
 
 
 PARAMS = tree(0)
@@ -478,7 +479,7 @@ def test_permuting_leaves_changes_nothing(name):
             for x in (params, updates)
         ]
 
-    there, here = leaves(("b", "a")), leaves(("a", "b"))
+    there, here = leaves(("c", "a", "b")), leaves(("a", "b", "c"))
     jax.tree.map(np.testing.assert_array_equal, there, here)
 
 
