@@ -39,10 +39,12 @@ TABLE = {
     for name, (make, extras) in contract_test.TABLE.items()
 }
 FIRST = tuple(name for name in TABLE if "," not in name)
-WRAPPED = {  # a step that keeps its types alone is one that they cast or condition
-    f"{name}, in {wrapper.__name__}": (wrapper(TABLE[name][0], 2), TABLE[name][1])
-    for name in ("delayed", "kardam", "easgd")
-    for wrapper in (optax.MultiSteps, optax.apply_if_finite)
+AROUND = [(name, optax.MultiSteps) for name in FIRST] + [
+    (name, optax.apply_if_finite) for name in ("delayed", "kardam", "easgd")
+]
+WRAPPED = {
+    f"{name}, in {around.__name__}": (around(TABLE[name][0], 2), TABLE[name][1])
+    for name, around in AROUND
 }
 
 
