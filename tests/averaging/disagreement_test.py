@@ -2,13 +2,12 @@
 
 import functools
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 from delayjax import averaging
+from tests.averaging.driving import seen_of
 
 STEPS, ENTRIES, FROM = 80, 300, 20  # whole periods of ten, when all has settled
 DEVIATION = 0.5
@@ -39,23 +38,23 @@ def every(period, matrix):
 # name: (transformation, (t, P) -> W): all mix after the local step
 METHODS = {
     "WAGMA": (
-        lambda: averaging.wagma(optax.sgd(1.0), period=10**6),
+        averaging.wagma(optax.sgd(1.0), period=10**6),
         lambda t, p: blocks(p, [t % 2 * 2, t % 2 * 2 + 1]),
     ),
     "SGP, two peers": (
-        lambda: averaging.sgp(optax.sgd(1.0), peers=2),
+        averaging.sgp(optax.sgd(1.0), peers=2),
         lambda t, p: near(p, [-(2 ** (t % 4)), -(2 ** ((t + 1) % 4))]),
     ),
     "SGP, one peer": (
-        lambda: averaging.sgp(optax.sgd(1.0)),
+        averaging.sgp(optax.sgd(1.0)),
         lambda t, p: near(p, [-(2 ** (t % 4))]),
     ),
     "D-PSGD": (
-        lambda: averaging.d_psgd(optax.sgd(1.0), overlap=False),
+        averaging.d_psgd(optax.sgd(1.0), overlap=False),
         lambda t, p: near(p, [1, -1]),
     ),
     "local SGD": (
-        lambda: averaging.local_sgd(optax.sgd(1.0), period=10),
+        averaging.local_sgd(optax.sgd(1.0), period=10),
         lambda t, p: every(10, np.full((p, p), 1 / p))(t),
     ),
 }
@@ -79,31 +78,15 @@ SEEDS = [1, 2, 3]
 @functools.cache
 def measured(workers):
     """By method, one number a seed; all methods at once, on the same noise."""
-    txs = {name: make() for name, (make, _) in METHODS.items()}
-
-    def run(noise):
-        def step(carry, noise):
-            apart = {}
-            for name, tx in txs.items():
-                x, state = carry[name]
-                updates, state = tx.update(-noise, state, x)
-                x = x + updates
-                own = jnp.mean((x - jax.lax.pmean(x, "workers")) ** 2)
-                carry = carry | {name: (x, state)}
-                apart[name] = jax.lax.pmean(own, "workers")
-            return carry, apart
-
-        zeros = jnp.zeros(ENTRIES)
-        start = {name: (zeros, tx.init(zeros)) for name, tx in txs.items()}
-        return jax.lax.scan(step, start, noise)[1]
-
-    shape = (workers, STEPS, ENTRIES)
-    noise = [DEVIATION * np.random.default_rng(s).normal(size=shape) for s in SEEDS]
-    over_seeds = jax.jit(jax.vmap(jax.vmap(run, axis_name="workers")))
-    apart = over_seeds(jnp.asarray(np.stack(noise), jnp.float32))
+    shape = STEPS, workers, ENTRIES
+    draws = [np.random.default_rng(seed).normal(size=shape) for seed in SEEDS]
+    noise = DEVIATION * np.concatenate(draws, axis=-1)
+    txs = {name: tx for name, (tx, _) in METHODS.items()}
+    seen = seen_of(txs, np.zeros(noise.shape[1:]), noise)
+    apart = {n: x[FROM:] - x[FROM:].mean(1, keepdims=True) for n, x in seen.items()}
     return {
-        name: np.asarray(own[:, 0, FROM:], np.float64).mean(axis=1)
-        for name, own in apart.items()
+        name: np.mean(x.reshape(-1, len(SEEDS), ENTRIES) ** 2, axis=(0, 2))
+        for name, x in apart.items()
     }
 
 
