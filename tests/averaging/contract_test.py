@@ -15,11 +15,9 @@ from delayjax._src.averaging.averaged import AveragingState
 from tests.averaging.methods import methods
 from tests.exchange.driving import (
     WORKERS,
-    as_workers,
     bytes_summed,
     drive_all,
-    fed,
-    owners,
+    owners_at_first,
     program,
 )
 from tests.ground.donation_test import INNERS, assert_apart
@@ -93,11 +91,7 @@ def test_a_method_keeps_its_contract(name, devices):
 
 @members
 def test_models_and_moments_are_the_workers_own_and_the_schedule_is_shared(name):
-    tx = build(name)
-    grads = jax.tree.map(lambda p: jnp.zeros((WORKERS, *p.shape), p.dtype), PARAMS)
-    held = as_workers("simulate", fed(tx))
-    split = held.init((PARAMS, tx.init(PARAMS)), grads, shared=False)
-    params, state = owners(split)
+    params, state = owners_at_first(build(name), PARAMS, shared=False)
     assert all(jax.tree.leaves(params))
     (adam, *_) = state.inner_state
     assert all(jax.tree.leaves((adam.mu, adam.nu)))

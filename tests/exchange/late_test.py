@@ -13,13 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
 from delayjax._src.ground import shardings
-from tests.exchange.driving import (
-    MIXED,
-    bytes_summed,
-    drive,
-    executions,
-    shared_buffers,
-)
+from tests.exchange.driving import bytes_summed, shared_buffers
 from tests.support.cases import shortened
 
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
@@ -238,24 +232,6 @@ def test_a_loss_stays_with_its_gradient():
     assert [float(step["value"]) for step in told[1:]] == [7.0, 5.0]
 
 
-@MIXED
-def test_the_state_keeps_the_parameters_dtype_and_inner_sees_the_gradients(
-    dtype, grad_dtype
-):
-    told = []
-    tx = dj.exchange.late_reduce(recorder(told), mesh_of())
-    state = tx.init(optax.tree.cast(ONES, dtype))
-    grads = optax.tree.cast(of_shards(1, 2, 3, 4), grad_dtype)
-    _, after = tx.update(grads, state)
-    assert jax.tree.map(jax.typeof, after.outbox) == jax.tree.map(
-        jax.typeof, state.outbox
-    )
-    tx.update(grads, after)
-    means = jax.tree.leaves(told[1]["updates"])
-    assert {mean.dtype for mean in means} == {jnp.dtype(grad_dtype)}
-    assert all(jnp.all(mean == 2.5) for mean in means)
-
-
 def test_the_mean_of_complex_gradients_is_complex():
     state = LATE.init(optax.tree.cast(ONES, jnp.complex64))
     grads = jax.tree.map(lambda g: g * (1 + 2j), of_shards(1, 2, 3, 4))
@@ -337,35 +313,3 @@ def test_a_gradient_that_is_unreduced_over_another_axis_is_refused():
 
         with pytest.raises(ValueError, match=r"over \{'data'\}\. Got.*U:model"):
             jax.eval_shape(step, x)
-
-
-@executions
-def test_a_step_of_a_worker_is_referred_to_overlapped_mean(execution):
-    with pytest.raises(ValueError, match=r"use exchange\.overlapped_mean"):
-        drive(execution, LATE, {"w": np.ones((2, 4, 3))}, {"w": jnp.zeros(3)})
-
-
-@pytest.mark.parametrize(
-    ("mesh", "options", "error", "match"),
-    [
-        (
-            lambda: mesh_of(names=("workers",)),
-            {},
-            ValueError,
-            r"`mesh` must have the axes \('data',\), got \('workers',\)",
-        ),
-        (mesh_of, {"axis_name": ()}, TypeError, "`axis_name` must be a name"),
-    ],
-    ids=["no such axis", "no name"],
-)
-def test_a_bad_argument_is_refused_at_construction(mesh, options, error, match):
-    with pytest.raises(error, match=match):
-        dj.exchange.late_reduce(optax.sgd(1.0), mesh(), **options)
-
-
-def test_integers_and_a_staleness_for_each_leaf_are_refused():
-    state = LATE.init(ONES)
-    with pytest.raises(TypeError, match=r"late_reduce` needs floating-point gradients"):
-        LATE.update(optax.tree.cast(of_shards(1, 1, 1, 1), jnp.int32), state)
-    with pytest.raises(TypeError, match="is a tree, but its gradients have one age"):
-        LATE.update(of_shards(1, 1, 1, 1), state, staleness={"w": 1, "b": 1})
