@@ -9,15 +9,19 @@ STEPS = 20
 SHARED = False  # parameters are replicas
 
 
+# each way of sending: sums, gathers, permutations that are switched, sums in branches
+NAMES = [
+    *("easgd", "easgd, in turn", "wagma, late", "gossip", "d_psgd", "sgp"),
+    *("local_sgd", "delayed_average", "dga"),
+]
+
+
 def transformations():
-    """Each method, and those that order or delay; made once the devices are known."""
+    """By name; made once the devices are known."""
     from tests.averaging.methods import methods  # its key is on a device
 
-    return {
-        name: make(optax.sgd(0.1, momentum=0.5), 2)
-        for name, make in methods(WORKERS).items()
-        if "," not in name or name in ("easgd, in turn", "wagma, late")
-    }
+    made = methods(WORKERS)
+    return {name: made[name](optax.sgd(0.1, momentum=0.5), 2) for name in NAMES}
 
 
 def data():

@@ -3,13 +3,12 @@
     python -m tests.eight.processes PROCESS PORT
 
 There are four processes. The workers run on devices of all of them, or of the first two
-alone; whoever has devices among them prints what was trained.
+alone; whoever has devices among them prints what was trained, {"gradients 4": {name:
+parameters}, ...}.
 """
 
 import importlib
 import json
-import socket
-import subprocess
 import sys
 
 import jax
@@ -55,6 +54,7 @@ def main(process, port):
     jax.config.update("jax_num_cpu_devices", DEVICES)
     jax.config.update("jax_enable_x64", True)
     jax.distributed.initialize(f"localhost:{port}", PROCESSES, process)
+    printed = {}
     for name, across in PROGRAMS:
         if process >= across:
             continue
@@ -75,29 +75,8 @@ def main(process, port):
             NamedSharding(mesh, P()),  # every process has all, and prints it
         )
         found = {key: np.asarray(x).tolist() for key, x in found.items()}
-        print(json.dumps({f"{name} {across}": found}), flush=True)
-
-
-def printed():
-    """What each process has printed: {"gradients 4": {name: parameters}, ...}."""
-    with socket.create_server(("localhost", 0)) as server:
-        port = server.getsockname()[1]
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.eight.processes", str(i), str(port)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for i in range(PROCESSES)
-    ]
-    outputs = [process.communicate(timeout=300) for process in running]
-    for process, (_, errors) in zip(running, outputs, strict=True):
-        assert process.returncode == 0, errors[-2000:]
-    lines = [[x for x in text.splitlines() if x.startswith("{")] for text, _ in outputs]
-    return [
-        {k: v for line in own for k, v in json.loads(line).items()} for own in lines
-    ]
+        printed[f"{name} {across}"] = found
+    print(json.dumps(printed), flush=True)
 
 
 if __name__ == "__main__":
