@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import delayjax as dj
-from tests.eight import gradients, models, processes
+from tests.eight import processes, quadratics
 from tests.exchange import oracle
 from tests.support.commands import free_port, printed
 
@@ -17,31 +17,28 @@ def found_by():
     return printed(*([*command, i, port] for i in range(processes.PROCESSES)))
 
 
+def assert_found(seen, expected, atol):
+    assert set(seen) == set(expected)
+    for name, x in expected.items():
+        np.testing.assert_allclose(seen[name], x, rtol=0, atol=atol, err_msg=name)
+
+
 @pytest.mark.parametrize("across", [2, 4])
 def test_exchanged_gradients_follow_a_numpy_loop(found_by, across):
+    task = quadratics.gradient, np.ones(5), quadratics.minima()
     expected = {
-        name: oracle.train(
-            *(gradients.gradient, gradients.start(), gradients.data()),
-            oracle.adam(gradients.RATE),
-            **options,
-        )[-1]
-        for name, options in gradients.OPTIONS.items()
+        name: oracle.train(*task, oracle.adam(quadratics.RATE), **options)[-1]
+        for name, options in quadratics.OPTIONS.items()
     }
     for found in found_by[:across]:
-        seen = found[f"gradients {across}"]
-        assert set(seen) == set(expected)
-        for name, x in expected.items():
-            np.testing.assert_allclose(seen[name], x, rtol=0, atol=1e-10)
+        assert_found(found[f"gradients {across}"], expected, atol=1e-10)
 
 
 def test_averaged_models_are_the_simulated_ones(found_by):
     def workers_of(step):
-        return dj.workers.simulate(step, processes.WORKERS)
+        return dj.workers.simulate(step, quadratics.WORKERS)
 
     with jax.enable_x64(True):
-        simulated = processes.trained(models, workers_of, models.data())
+        expected = processes.trained("models", workers_of, quadratics.minima())
     for found in found_by[:2]:
-        seen = found["models 2"]
-        assert set(seen) == set(simulated)
-        for name, x in simulated.items():
-            np.testing.assert_allclose(seen[name], x, rtol=0, atol=1e-12)
+        assert_found(found["models 2"], expected, atol=1e-12)
