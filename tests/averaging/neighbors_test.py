@@ -204,17 +204,6 @@ def disagreement(x):
     return np.sum((x - x.mean(axis=-2, keepdims=True)) ** 2, axis=(-1, -2))
 
 
-def test_the_ring_contracts_by_its_second_eigenvalue():
-    """Of W of 8 workers: (1 + 2 cos(2 pi / 8)) / 3, a slowest mode of one period."""
-    workers, steps = 8, 10
-    slowest = np.cos(2 * np.pi * np.arange(workers) / workers)[:, None]
-    txs = {"": MIXING["D-PSGD"][0]}
-    xs = seen_of(txs, slowest, np.zeros((steps, workers, 1)))[""]
-    factor = ((1 + 2 * np.cos(2 * np.pi / workers)) / 3) ** 2
-    expected = disagreement(slowest) * factor ** np.arange(1, steps + 1)
-    np.testing.assert_allclose(disagreement(xs), expected, rtol=1e-10)
-
-
 @pytest.mark.parametrize("workers", [4, 16])
 def test_pulling_contracts_and_drifts_as_computed(workers):
     """D.6: the mean factor of a step, and the variance of the mean's drift."""

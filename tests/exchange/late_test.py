@@ -209,27 +209,20 @@ def test_the_first_step_changes_nothing_and_the_second_is_the_mean_before():
     assert told[1]["staleness"].dtype == jnp.int32
 
 
-def test_ages_add_and_parameters_come_with_their_gradient():
+def test_ages_add_and_parameters_and_the_loss_come_with_their_gradient():
     told = []
     tx = dj.exchange.late_reduce(recorder(told), mesh_of(), keep_params=True)
     state, at = tx.init(ONES), []
     for age in (3, 0, 5):
         at.append(optax.tree.scale(age, ONES))
-        _, state = tx.update(of_shards(1, 1, 1, 1), state, at[-1], staleness=age)
+        extras = {"staleness": age, "value": 7.0 + age}
+        _, state = tx.update(of_shards(1, 1, 1, 1), state, at[-1], **extras)
         assert shared_buffers(at, state) == []  # outside of `jit`, too
     assert [step["staleness"] for step in told[1:]] == [4, 1]
+    assert [float(step["value"]) for step in told[1:]] == [10.0, 7.0]
     assert dj.staleness(state) == 1
     for step, params in zip(told[1:], at, strict=False):
         jax.tree.map(np.testing.assert_array_equal, step["stale_params"], params)
-
-
-def test_a_loss_stays_with_its_gradient():
-    told = []
-    tx = dj.exchange.late_reduce(recorder(told), mesh_of())
-    state = tx.init(ONES)
-    for loss in (7.0, 5.0, 3.0):
-        _, state = tx.update(of_shards(1, 1, 1, 1), state, value=loss)
-    assert [float(step["value"]) for step in told[1:]] == [7.0, 5.0]
 
 
 def test_the_mean_of_complex_gradients_is_complex():
