@@ -105,7 +105,7 @@ def by_age(inner):
 # what stands behind the mean, options of the exchange, and what stands before it
 RULES = {
     "staleness": (
-        by_age(optax.sgd(0.1, momentum=0.9)),
+        by_age(optax.adam(0.1)),
         {},
         lambda tx: dj.delayed(tx, AGES, max_delay=2),
     ),
