@@ -1,33 +1,79 @@
 """Who may import whom (design: floors), and the shape of the public API (style: II)."""
 
 import ast
+import functools
 import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 import delayjax as dj
 import delayjax.testing
 
-LIBRARY = Path(dj.__file__).parent / "_src"
 ROOT = Path(__file__).parents[1]
-
-FLOORS = (  # rooms, from the ground up
-    {"ground"},
-    {"history", "workers", "cluster"},
-    {"rules", "exchange", "averaging", "training", "stability"},
-    {"testing"},
-    {"__init__"},
-)
-SIDEWAYS = {("stability", "cluster")}
-FLOOR_OF = {module: i for i, modules in enumerate(FLOORS) for module in modules}
+LIBRARY = Path(dj.__file__).parent / "_src"
 # what pyproject.toml names
 ALLOWED = {"delayjax", "jax", "numpy", "optax", "scipy"} | sys.stdlib_module_names
 
 
+class Building(NamedTuple):
+    folder: Path
+    package: str
+    floors: tuple[set[str], ...]  # rooms and single modules, from the ground up
+    sideways: set[tuple[str, str]]
+
+    def room(self, parts):
+        """What has a floor: a module, one of the folders, or else the root."""
+        rooms = set().union(*self.floors)
+        found = [name for n in (1, 2) if (name := ".".join(parts[:n])) in rooms]
+        return found[-1] if found else "__init__"
+
+    def forbids(self, parts, target):
+        """Whether the module of these parts may not import that one."""
+        own, other = self.room(parts), self.room(target)
+        (low,), (high,) = (
+            [i for i, floor in enumerate(self.floors) if room in floor]
+            for room in (own, other)
+        )
+        return high >= low and own != other and (own, other) not in self.sideways
+
+
+BUILDINGS = {
+    "library": Building(
+        LIBRARY,
+        "delayjax._src.",
+        (
+            {"ground"},
+            {"history", "workers", "cluster"},
+            {"rules", "exchange", "averaging", "training", "stability"},
+            {"testing"},
+            {"__init__"},
+        ),
+        {("stability", "cluster")},
+    ),
+    "runner": Building(
+        ROOT / "experiments",
+        "experiments.",
+        (
+            {"tasks", "prepare"},
+            {"training"},
+            {"running", "results", "configs"},
+            {"run"},
+            {"figures"},
+            {"report", "comparison", "pods"},
+            {"main", "figures.__main__", "__init__"},
+        ),
+        set(),
+    ),
+}
+buildings = pytest.mark.parametrize("building", BUILDINGS.values(), ids=BUILDINGS)
+
+
+@functools.cache
 def sources(folder):
     return {path: ast.parse(path.read_text()) for path in folder.rglob("*.py")}
 
@@ -42,38 +88,53 @@ def imported(tree):
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def module_of(path):
-    return path.relative_to(LIBRARY).parts[0].removesuffix(".py")
+def parts_of(path, folder):
+    return [part.removesuffix(".py") for part in path.relative_to(folder).parts]
 
 
-def floor_violation(room, target):
-    same = room == target or (room, target) in SIDEWAYS
-    return not same and FLOOR_OF[target] >= FLOOR_OF[room]
+@buildings
+def test_every_module_has_a_floor(building):
+    parts = [parts_of(path, building.folder) for path in sources(building.folder)]
+    homeless = {".".join(own) for own in parts if building.room(own) == "__init__"}
+    assert homeless == {"__init__"}
 
 
-def test_every_room_of_the_library_has_a_floor():
-    assert {module_of(path) for path in sources(LIBRARY)} <= set(FLOOR_OF)
-
-
-def test_the_library_imports_downwards_only():
+@buildings
+def test_imports_lead_downwards_only(building):
     violations = [
-        f"{path.name} imports {name}"
-        for path, tree in sources(LIBRARY).items()
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path, tree in sources(building.folder).items()
         for name in imported(tree)
-        if name.startswith("delayjax.")
-        and floor_violation(module_of(path), name.split(".")[2])
+        if name.startswith(building.package)
+        and building.forbids(
+            parts_of(path, building.folder),
+            name.removeprefix(building.package).split("."),
+        )
     ]
     assert violations == []
 
 
-def test_sideways_and_upward_imports_are_seen():
-    assert floor_violation("history", "rules")
-    assert floor_violation("history", "cluster")
-    assert floor_violation("ground", "history")
-    assert floor_violation("exchange", "averaging")
-    assert not floor_violation("history", "ground")
-    assert not floor_violation("training", "history")
-    assert not floor_violation("stability", "cluster")
+@pytest.mark.parametrize(
+    ("name", "own", "target", "forbidden"),
+    [
+        ("library", "history", "rules", True),
+        ("library", "history", "cluster", True),
+        ("library", "exchange", "averaging", True),
+        ("library", "training", "history", False),
+        ("library", "stability", "cluster", False),
+        ("runner", "running.loop", "results.tables.Found", True),
+        ("runner", "running.loop", "Experiment", True),  # of the root
+        ("runner", "figures.look", "report", True),
+        ("runner", "figures.__main__", "report", False),
+        ("runner", "running.execution", "running.overlap", False),
+    ],
+)
+def test_sideways_and_upward_imports_are_seen(name, own, target, forbidden):
+    found = BUILDINGS[name].forbids(own.split("."), target.split("."))
+    assert found == forbidden
+
+
+def test_imports_inside_of_functions_are_seen():
     tree = ast.parse("def f():\n    from delayjax import ring as r\n    import os.path")
     assert list(imported(tree)) == ["delayjax.ring", "os.path"]
 
@@ -88,63 +149,7 @@ def test_the_library_needs_jax_numpy_optax_and_scipy_alone():
     assert foreign == []
 
 
-RUNNER = ROOT / "experiments"
-RUNNER_FLOORS = (  # rooms and single modules, from the ground up
-    {"tasks", "prepare"},
-    {"training"},
-    {"running", "results", "configs"},
-    {"run"},
-    {"figures"},
-    {"report", "comparison", "pods"},
-    {"main", "figures.__main__", "__init__"},
-)
-RUNNER_FLOOR_OF = {m: i for i, modules in enumerate(RUNNER_FLOORS) for m in modules}
-
-
-def runner_module(parts):
-    """What has a floor: a module of the runner, one of its folders, or its root."""
-    names = parts[:1], parts[:2]
-    found = [".".join(name) for name in names if ".".join(name) in RUNNER_FLOOR_OF]
-    return found[-1] if found else "__init__"
-
-
-def parts_of(path):
-    return [part.removesuffix(".py") for part in path.relative_to(RUNNER).parts]
-
-
-def test_every_module_of_the_runner_has_a_floor():
-    parts = [parts_of(path) for path in sources(RUNNER)]
-    homeless = {".".join(own) for own in parts if runner_module(own) == "__init__"}
-    assert homeless == {"__init__"}
-
-
-def test_the_runner_imports_downwards_only():
-    violations = [
-        f"{path.relative_to(ROOT)} imports {name}"
-        for path, tree in sources(RUNNER).items()
-        for name in imported(tree)
-        if name.startswith("experiments.")
-        and runner_violation(parts_of(path), name.split(".")[1:])
-    ]
-    assert violations == []
-
-
-def runner_violation(parts, target):
-    module, target = runner_module(parts), runner_module(target)
-    return module != target and RUNNER_FLOOR_OF[target] >= RUNNER_FLOOR_OF[module]
-
-
-def test_upward_imports_of_the_runner_are_seen():
-    assert runner_violation(["running", "loop"], ["results", "tables", "Found"])
-    assert runner_violation(["results", "tables"], ["running", "loop"])
-    assert runner_violation(["running", "loop"], ["Experiment"])  # of the root
-    assert runner_violation(["figures", "look"], ["report"])
-    assert not runner_violation(["figures", "__main__"], ["report"])
-    assert not runner_violation(["running", "execution"], ["running", "overlap"])
-    assert runner_violation(["running", "execution"], ["pods", "compile_pod"])
-    assert runner_violation(["comparison"], ["report", "write"])
-
-
+@functools.cache
 def public_names():
     """What the package's root hands out on purpose: its own imports, not submodules.
 
@@ -174,8 +179,16 @@ def private_uses(tree):
             yield ast.unparse(node)
 
 
-@pytest.mark.parametrize("folder", ["experiments", "benchmarks"])
-def test_experiments_and_benchmarks_use_public_names_only(folder):
+def improper_imports(tree):
+    """What a config may not import: private names of the runner, and other configs."""
+    for name in imported(tree):
+        private = name.startswith("experiments.") and "._" in name
+        if private or f"{name}.".startswith("configs."):
+            yield f"import {name}"
+
+
+@pytest.mark.parametrize("folder", ["experiments", "benchmarks", "configs"])
+def test_what_stands_beside_the_library_uses_public_names_only(folder):
     private = [
         f"{path.relative_to(ROOT)}: {use}"
         for path, tree in sources(ROOT / folder).items()
@@ -184,72 +197,45 @@ def test_experiments_and_benchmarks_use_public_names_only(folder):
     assert private == []
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "import delayjax._src.ground.base",
-        "from delayjax._src.history.delayed import DelayedState",
-        "from delayjax import base",
-        "import delayjax as dj\ndj.base.require(1)",
-        "import delayjax as dj\ndj.ring._name(1)",
-    ],
-)
-def test_private_uses_are_seen(line):
-    assert list(private_uses(ast.parse(line)))
-
-
-def test_public_uses_pass():
-    lines = "import delayjax as dj\nfrom delayjax import ring\ndj.ring.cast(x).push(y)"
-    assert list(private_uses(ast.parse(lines))) == []
-
-
-def test_a_config_is_written_with_public_names_and_needs_no_other_config():
-    private = [
+def test_a_config_needs_no_private_name_of_the_runner_and_no_other_config():
+    improper = [
         f"{path.stem}: {use}"
         for path, tree in sources(ROOT / "configs").items()
-        for use in (*private_uses(tree), *private_imports(tree))
+        for use in improper_imports(tree)
     ]
-    assert private == []
-    others = [
-        f"{path.stem} imports {name}"
-        for path, tree in sources(ROOT / "configs").items()
-        for name in imported(tree)
-        if f"{name}.".startswith("configs.")
-    ]
-    assert others == []
+    assert improper == []
 
 
-def private_imports(tree):
-    """Names with an underscore that are imported from the runner."""
-    for name in imported(tree):
-        if name.startswith("experiments.") and "._" in name:
-            yield f"import {name}"
+@pytest.mark.parametrize(
+    ("code", "seen"),
+    [
+        ("import delayjax._src.ground.base", True),
+        ("from delayjax._src.history.delayed import DelayedState", True),
+        ("from delayjax import base", True),
+        ("import delayjax as dj\ndj.base.require", True),
+        ("import delayjax as dj\ndj.ring._name", True),
+        ("from delayjax import ring\ndj.ring.cast(x).push(y)", False),
+        ("from experiments.training.rules import _x", True),
+        ("import configs.pods", True),
+        ("import experiments.y", False),
+    ],
+)
+def test_private_uses_are_seen(code, seen):
+    tree = ast.parse(code)
+    assert bool([*private_uses(tree), *improper_imports(tree)]) == seen
 
 
-def test_private_names_of_the_runner_are_seen():
-    tree = ast.parse("from experiments.training.rules import _x\nimport experiments.y")
-    assert list(private_imports(tree)) == ["import experiments.training.rules._x"]
-
-
-def test_stability_is_loaded_on_first_use():
+def test_stability_is_loaded_on_first_use_and_testing_by_a_user():
     program = """
 import sys
 import delayjax as dj
+loaded = [name for name in sys.modules if name.startswith("delayjax")]
+assert not [name for name in loaded if "stability" in name or "testing" in name]
 assert "stability" in dir(dj)
-assert not [name for name in sys.modules if "stability" in name]
 loaded = dj.stability.Dynamics
 from delayjax import stability
 assert stability.Dynamics is loaded
 assert dir(dj).count("stability") == 1
-"""
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
-
-
-def test_the_checks_of_a_contract_are_not_loaded_with_the_library():
-    program = """
-import sys
-import delayjax as dj
-assert not [name for name in sys.modules if "delayjax" in name and "testing" in name]
 """
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
@@ -280,37 +266,18 @@ def public_functions():
 FUNCTIONS = dict(sorted(public_functions().items()))
 
 
-def test_the_root_hands_out_the_design_s_names():
-    names = {
-        *("delayed", "replay", "staleness"),
-        *("exchange.mean", "exchange.overlapped_mean"),
-        *("averaging.easgd", "averaging.wagma", "averaging.gossip"),
-        *("averaging.local_sgd", "averaging.delayed_average"),
-        *("strip_history", "resize_history", "ring.sharded", "ring.on_host"),
-        *("workers.vary", "workers.simulate", "workers.run"),
-        *("scale_by_staleness", "drop_stale", "compensate_delay", "gap_aware"),
-        *("ring.init", "ring.push", "ring.read", "ring.cast"),
-        *("delays.uniform", "delays.geometric", "delays.poisson"),
-        *("delays.from_trace", "delays.per_worker"),
-        *("modulation.inverse", "modulation.polynomial"),
-        *("modulation.hinge", "modulation.exponential"),
-        *("modulation.delay_adaptive",),
-        *("stability.predict_step_limit", "stability.sharpness"),
-    }
-    assert names <= set(FUNCTIONS)
-
-
-def documented_arguments(function):
-    """The arguments that the docstring's Args section names, in its order."""
+def undocumented(function):
+    """Whether the docstring's Args are others than the arguments, in their order."""
     documentation = f"{inspect.getdoc(function) or ''}\n"
     section = re.search(r"^Args:\n((?:(?: {4}.*)?\n)*)", documentation, re.MULTILINE)
     names = r"^    \*{0,2}(\w+):"
-    return re.findall(names, section[1], re.MULTILINE) if section else []
+    named = re.findall(names, section[1], re.MULTILINE) if section else []
+    return named != list(inspect.signature(function).parameters) or not function.__doc__
 
 
-def has_example(function):
+def without_example(function):
     documentation = inspect.getdoc(function) or ""
-    return bool(re.search(r"^Example:\n    >>> ", documentation, re.MULTILINE))
+    return not re.search(r"^Example:\n    >>> ", documentation, re.MULTILINE)
 
 
 def positional_defaults(function):
@@ -324,35 +291,21 @@ def positional_defaults(function):
 
 
 def misplaced(function):
-    """A key that is not called `key`, or does not come first but behind `inner`."""
+    """A key that is not called `key`, or does not come first but behind `inner`.
+
+    A wrapper begins with what it wraps, with a key or without one.
+    """
     arguments = list(inspect.signature(function).parameters)
     named = {"rng", "prng", "prng_key", "rng_key", "seed_key"} & set(arguments)
     behind = {"inner"} & set(arguments[1:])
     return named | behind | {"key"} & set(arguments[1 + ("inner" in arguments) :])
 
 
-def test_public_functions_document_their_arguments():
-    wrong = {
-        name: documented_arguments(function)
-        for name, function in FUNCTIONS.items()
-        if documented_arguments(function)
-        != list(inspect.signature(function).parameters)
-        or not inspect.getdoc(function)
-    }
-    assert wrong == {}
-
-
-def test_public_functions_show_an_example():
-    assert [name for name, own in FUNCTIONS.items() if not has_example(own)] == []
-
-
-def test_defaulted_arguments_are_keyword_only():
-    assert [name for name, own in FUNCTIONS.items() if positional_defaults(own)] == []
-
-
-def test_a_key_is_called_key_and_comes_first_but_behind_inner():
-    """A wrapper begins with what it wraps, with a key or without one."""
-    assert [name for name, own in FUNCTIONS.items() if misplaced(own)] == []
+@pytest.mark.parametrize(
+    "fault", [undocumented, without_example, positional_defaults, misplaced]
+)
+def test_no_public_function_has_this_fault(fault):
+    assert [name for name, function in FUNCTIONS.items() if fault(function)] == []
 
 
 def test_faults_of_a_signature_are_seen():
@@ -366,21 +319,6 @@ def test_faults_of_a_signature_are_seen():
     def late_key(rate, key):
         """Summary."""
 
-    assert documented_arguments(positional) == ["inner"]
-    assert positional_defaults(positional) == ["rate"]
-    assert not has_example(positional)
-    assert misplaced(late_key) == {"key"} and not misplaced(positional)
-
-
-def test_a_state_s_fields_shadow_no_tuple_method():
-    shadowing = [
-        f"{path.name}: {node.name}.{field.target.id}"
-        for path, tree in sources(LIBRARY).items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-        for field in node.body
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and field.target.id in {"count", "index"}
-    ]
-    assert shadowing == []
+    assert undocumented(positional) and without_example(positional)
+    assert positional_defaults(positional) == ["rate"] and not misplaced(positional)
+    assert misplaced(late_key) == {"key"}

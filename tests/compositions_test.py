@@ -4,8 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from flax import linen, nnx
-from flax.training import train_state
+from flax import nnx
 
 import delayjax as dj
 
@@ -21,21 +20,22 @@ def gradient(params, step):
     )
 
 
-def run(tx, params=PARAMS, *, gradient=gradient, steps=STEPS):
-    """The parameters after each step of a plain loop."""
-    state, path = tx.init(params), []
-    for step in range(steps):
+def run(tx, *, gradient=gradient, tell=lambda state, step: None):
+    """The parameters after each step of a plain loop; `tell` sets what is injected."""
+    params, state, path = PARAMS, tx.init(PARAMS), []
+    for step in range(STEPS):
+        tell(state, step)
         updates, state = tx.update(gradient(params, step), state, params)
         params = optax.apply_updates(params, updates)
         path.append(params)
     return path
 
 
-def by_hand(inner, delay, params=PARAMS, *, gradient=gradient, steps=STEPS):
+def by_hand(inner, delay, params=PARAMS, *, gradient=gradient):
     """The same, with lists in place of `delayed`; `delay` is a function of the step."""
     inner = optax.with_extra_args_support(inner)
     state, gradients, path = inner.init(params), [], [params]
-    for step in range(steps):
+    for step in range(STEPS):
         gradients.append(gradient(params, step))
         tau = min(delay(step), step)
         updates, state = inner.update(
@@ -77,6 +77,9 @@ MODULATED = optax.chain(
     optax.adam(0.1),
     dj.scale_by_staleness(dj.modulation.inverse),
 )
+
+
+LAW = optax.chain(optax.adam(0.1), dj.scale_by_staleness(dj.modulation.inverse))
 
 
 def test_chain_inside_is_told_staleness_and_snapshot():
@@ -137,34 +140,27 @@ def part(name):
 
 
 @pytest.mark.parametrize("masks_extra_args", [False, True])
-def test_partition_inside_hands_each_part_its_own_snapshot(masks_extra_args):
+@pytest.mark.parametrize(
+    ("rule", "delay", "keep_params"),
+    [(MODULATED, DELAY, True), (LAW, {"w": 3, "b": 1}, False)],
+    ids=["snapshots", "a delay a leaf"],
+)
+def test_partition_inside_hands_each_part_its_own(
+    rule, delay, keep_params, masks_extra_args
+):
     inner = optax.partition(
-        {"late": MODULATED, "other": optax.sgd(0.1)},
+        {"late": rule, "other": optax.sgd(0.1)},
         LABELS,
         mask_compatible_extra_args=masks_extra_args,
     )
-    path = run(dj.delayed(inner, DELAY, keep_params=True))
-    vector = by_hand(MODULATED, late, {"w": PARAMS["w"]}, gradient=part("w"))
+    path = run(dj.delayed(inner, delay, keep_params=keep_params))
+    ages = delay if isinstance(delay, dict) else {"w": delay, "b": delay}
+    vector = by_hand(
+        rule, lambda step: ages["w"], {"w": PARAMS["w"]}, gradient=part("w")
+    )
     assert_same(leaf(path, "w"), leaf(vector, "w"))
-    assert_same(leaf(path, "b"), leaf(by_hand(optax.sgd(0.1), late), "b"))
-
-
-@pytest.mark.parametrize("masks_extra_args", [False, True])
-def test_a_delay_for_each_leaf_meets_partition_inside(masks_extra_args):
-    inner = optax.partition(
-        {
-            "late": optax.chain(
-                optax.adam(0.1), dj.scale_by_staleness(dj.modulation.inverse)
-            ),
-            "other": optax.sgd(0.1),
-        },
-        LABELS,
-        mask_compatible_extra_args=masks_extra_args,
-    )
-    path = run(dj.delayed(inner, {"w": 3, "b": 1}))
-    law = optax.chain(optax.adam(0.1), dj.scale_by_staleness(dj.modulation.inverse))
-    assert_same(leaf(path, "w"), leaf(by_hand(law, lambda step: 3), "w"))
-    assert_same(leaf(path, "b"), leaf(by_hand(optax.sgd(0.1), lambda step: 1), "b"))
+    scalar = by_hand(optax.sgd(0.1), lambda step: ages["b"])
+    assert_same(leaf(path, "b"), leaf(scalar, "b"))
 
 
 def test_a_gradient_that_is_not_finite_is_refused_when_it_arrives():
@@ -210,33 +206,23 @@ INJECTED = optax.inject_hyperparams(dj.delayed, static_args="max_delay")
 
 
 def test_an_injected_delay_changes_on_the_fly():
-    tx = INJECTED(optax.adam(0.1), delay=1, max_delay=4, keep_params=True)
-    asked = [1, 1, 3, 0, 4, 4, 2]
-    params, state, path = PARAMS, tx.init(PARAMS), []
-    for step, delay in enumerate(asked):
-        state.hyperparams["delay"] = jnp.asarray(delay)
-        updates, state = tx.update(gradient(params, step), state, params)
-        params = optax.apply_updates(params, updates)
-        path.append(params)
-        assert dj.staleness(state) == min(delay, step, 4)
+    asked = jnp.array([1, 1, 3, 0, 4, 4, 2])
+
+    def tell(state, step):
+        state.hyperparams["delay"] = asked[step]
+
+    path = run(INJECTED(LAW, delay=1, max_delay=4), tell=tell)
     # inject_hyperparams compiles what it wraps: fused, so equal to rounding
-    expected = by_hand(optax.adam(0.1), lambda step: min(asked[step], 4))
+    expected = by_hand(LAW, lambda step: int(asked[step]))
     chex.assert_trees_all_close(path, expected, rtol=1e-5)
 
 
 def test_an_injected_delay_may_be_a_schedule():
-    tx = INJECTED(
-        optax.adam(0.1),
-        delay=optax.linear_schedule(0, 4, 6),
-        max_delay=4,
-        warmup="skip",
-        history=dj.ring.cast(jnp.float32),
-    )
-    params, state = PARAMS, tx.init(PARAMS)
-    for step in range(STEPS):
-        updates, state = tx.update(gradient(params, step), state, params)
-        params = optax.apply_updates(params, updates)
-        assert dj.staleness(state) == min(4 * step // 6, 4)
+    schedule = optax.linear_schedule(0, 4, 6)
+    others = {"warmup": "fresh", "history": dj.ring.cast(jnp.float32)}
+    path = run(INJECTED(LAW, delay=schedule, max_delay=4, **others))
+    expected = by_hand(LAW, lambda step: 4 * step // 6)
+    chex.assert_trees_all_close(path, expected, rtol=1e-5)
 
 
 def test_an_injected_max_delay_must_be_static():
@@ -250,12 +236,11 @@ def test_an_injected_learning_rate_inside_changes_on_the_fly():
     tx = dj.delayed(
         optax.inject_hyperparams(optax.sgd)(learning_rate=0.1, momentum=0.9), DELAY
     )
-    params, state, path = PARAMS, tx.init(PARAMS), []
-    for step, rate in enumerate(rates):
-        state.inner_state.hyperparams["learning_rate"] = rate
-        updates, state = tx.update(gradient(params, step), state, params)
-        params = optax.apply_updates(params, updates)
-        path.append(params)
+
+    def tell(state, step):
+        state.inner_state.hyperparams["learning_rate"] = rates[step]
+
+    path = run(tx, tell=tell)
     expected = by_hand(optax.sgd(lambda step: rates[step], momentum=0.9), late)
     # inject_hyperparams compiles what it wraps
     chex.assert_trees_all_close(path, expected, rtol=1e-5)
@@ -290,29 +275,6 @@ def test_nnx_trains_by_its_own_optimizer():
     # compiled against eager
     chex.assert_trees_all_close(path, expected, rtol=1e-4, atol=1e-6)
     assert dj.staleness(optimizer.opt_state)[...] == DELAY
-
-
-def test_linen_trains_by_its_train_state():
-    model = linen.Dense(1)
-    start = model.init(jax.random.key(0), INPUTS)["params"]
-    tx = dj.delayed(MODULATED, DELAY, keep_params=True)
-    state = train_state.TrainState.create(apply_fn=model.apply, params=start, tx=tx)
-
-    @jax.jit
-    def step(state):
-        def loss(params):
-            return jnp.mean((state.apply_fn({"params": params}, INPUTS) - TARGETS) ** 2)
-
-        return state.apply_gradients(grads=jax.grad(loss)(state.params))
-
-    path = []
-    for _ in range(STEPS):
-        state = step(state)
-        path.append(state.params)
-    expected = by_hand(MODULATED, late, start, gradient=regression)
-    # compiled against eager
-    chex.assert_trees_all_close(path, expected, rtol=1e-4, atol=1e-6)
-    assert dj.staleness(state.opt_state) == DELAY
 
 
 def stale_loop(ages, inner, capacity=4):

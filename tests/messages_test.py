@@ -45,10 +45,8 @@ def simulated(protocol, workers=TWO):
 
 
 WRONG = {
-    "no trace": (lambda: replayed(None), r"`trace` must be a trace.* got None"),
     "a cluster": (lambda: replayed(TWO), r"`trace` .* got Cluster\(.*cluster.simulate"),
     "a path": (lambda: replayed("x.csv"), r"`trace` .* got 'x.csv'.*load_trace"),
-    "no traces": (lambda: replayed([]), r"`trace` must be a trace.* got \[\]"),
     "gradients alone": (
         lambda: replayed(grad_fn=gradients_alone),
         r"`grad_fn` must return \(metrics, gradients\), got {.*jax.value_and_grad",

@@ -42,6 +42,7 @@ MESH = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))
 
 
 class Call(NamedTuple):
+    label: str
     function: Callable[..., Any]
     use: Callable[[Any], Any]  # of what the function returns
     arguments: dict[str, tuple[Any, st.SearchStrategy]]  # good value, bad values
@@ -51,8 +52,32 @@ def nothing(result):
     return result
 
 
-def call(function, use=nothing, /, **arguments):
-    return Call(function, use, arguments)
+# where the functions are that are called as they are public
+MODULES = {
+    "": dj,
+    "workers.": dj.workers,
+    "extend.": dj.extend,
+    "averaging.": averaging,
+    "cluster.": cluster,
+    "delays.": delays,
+    "exchange.": exchange,
+    "modulation.": modulation,
+    "protocols.": protocols,
+    "ring.": ring,
+    "stability.": stability,
+    "step_sizes.": step_sizes,
+}
+LABELS = {
+    value: f"{prefix}{name}"
+    for prefix, module in MODULES.items()
+    for name, value in vars(module).items()
+    if callable(value)
+}
+
+
+def call(function, use=nothing, /, *, label="", **arguments):
+    """One good call; a method and a second call of a function have a `label`."""
+    return Call(label or LABELS[function], function, use, arguments)
 
 
 def or_none(kind):
@@ -143,7 +168,8 @@ def gradient(params, batch, key):
 
 INNER = {"inner": (SGD, no.transformation)}
 AXES = {"axis_name": ("workers", no.axes)}
-PERIOD = {"period": (2, no.count)}
+EXCHANGED = INNER | AXES
+AVERAGED = EXCHANGED | {"period": (2, no.count)}
 MODULATION = (None, or_none(no.function(*no.wrong_answers)))
 RECURSION = {
     "momentum": (0.5, no.share),
@@ -170,6 +196,37 @@ LOG.write_text("update,time_s,worker,read_version\n0,1.5,0,0\n1,1.75,1,0\n")
 BROKEN = LOG.with_name("broken.csv")
 BROKEN.write_text("update,time_s,worker,read_version\n0,1.5,0,7\n")
 SCHEDULE = no.some(*no.ODD, math.nan, -1.0, 1j, [0.1])
+NO_SCHEDULE = SCHEDULE | no.answers("2", None, 1j, np.ones(7))
+NO_LAW = no.function("2", None, 1j, np.ones(7))
+NO_GRADIENT = no.function(None, 3, (1, 2, 3), (None, {}), ("2", {}))
+NO_LOSS = no.function("2", None, 1j, np.ones(2))
+OF_LOSS = {
+    "loss": (loss, NO_LOSS),
+    "params": (PARAMS, no.some({}, "2", {"w": 1j})),
+    "batch": (None, st.nothing()),
+}
+TRAINED = {"grad_fn": (gradient, NO_GRADIENT), "tx": (SGD, no.transformation)}
+NO_SECONDS = (no.non_negative | no.answers("2", None, -1.0)).filter(
+    lambda value: value is not int
+)
+EXCHANGE_SECONDS = {"exchange_seconds": (0.5, NO_SECONDS)}
+KEYED = {"key": (KEY, no.key)}
+SEED = {"seed": (0, no.seed)}
+TABLE = {"seconds": (SECONDS, no.table)}
+
+
+def of_kind(bad):
+    """Arguments of one kind, from their good values."""
+    return lambda **good: {name: (value, bad) for name, value in good.items()}
+
+
+positive = of_kind(no.positive)
+non_negative = of_kind(no.non_negative)
+count = of_kind(no.count)
+bound = of_kind(no.bound)
+share = of_kind(no.share)
+fraction = of_kind(no.fraction)
+up_to_one = of_kind(no.up_to_one)
 
 
 def delayed_arguments(**others):
@@ -181,852 +238,694 @@ def delayed_arguments(**others):
     } | others
 
 
-CALLS = (
-    {
-        "delayed": call(dj.delayed, steps, **INNER, **delayed_arguments()),
-        "delayed, by a schedule": call(
-            lambda delay: dj.delayed(SGD, delay, max_delay=2),
-            steps,
-            delay=(lambda step: 1, no.answers("2", None, 1j, np.ones(2))),
-        ),
-        "delivered": call(
-            dj.delivered,
-            steps,
-            **INNER,
-            delay=(2, no.delay | no.some({"w": 1, "b": 2})),
-            max_delay=(3, or_none(no.bound)),
-            idle=("hold", no.choice("hold", "zeros")),
-        ),
-        "scale_by_staleness": call(
-            dj.scale_by_staleness,
-            told,
-            law=(modulation.inverse, no.function("2", None, 1j, np.ones(7))),
-        ),
-        "drop_stale": call(dj.drop_stale, told, **INNER, bound=(2, no.bound)),
-        "refusing": call(
-            dj.refusing,
-            told,
-            **INNER,
-            accept=(always, no.function(None, True, (True, 1.0), (0.5, 1.0, ()))),
-            begin=(None, or_none(no.some(3, "zeros", ()))),
-        ),
-        "compensate_delay": call(
-            dj.compensate_delay,
-            told,
-            strength=(0.5, no.non_negative),
-            decay=(0.9, no.share),
-        ),
-        "gap_aware": call(
-            dj.gap_aware,
-            told,
-            learning_rate=(0.1, SCHEDULE | no.answers("2", None, 1j, np.ones(7))),
-            decay=(0.9, no.share),
-            eps=(1e-8, no.positive),
-        ),
-        "fedasync": call(
-            dj.fedasync,
-            told,
-            mixing=(0.5, no.fraction),
-            law=(None, or_none(no.function("2", None, 1j, np.ones(7)))),
-        ),
-        "local_training": call(
-            dj.local_training,
-            lambda trained: jax.eval_shape(trained, PARAMS, jnp.ones((6, 2)), KEY),
-            grad_fn=(gradient, no.function(None, 3, (1, 2, 3), (None, {}), ("2", {}))),
-            tx=(SGD, no.transformation),
-            steps=(3, no.count),
-            proximal=(0.0, no.non_negative),
-        ),
-        "step_sizes.adaptive_1": call(
-            step_sizes.adaptive_1,
-            told,
-            budget=(0.5, no.positive),
-            max_delay=(4, no.bound),
-            share=(0.9, no.number(low=0.0, high=1.0)),
-        ),
-        "step_sizes.adaptive_2": call(
-            step_sizes.adaptive_2,
-            told,
-            budget=(0.5, no.positive),
-            max_delay=(4, no.bound),
-        ),
-        "step_sizes.adadelay": call(
-            step_sizes.adadelay,
-            told,
-            smoothness=(1.0, no.positive),
-            scale=(0.5, no.non_negative),
-        ),
-        "step_sizes.distance_capped": call(
-            step_sizes.distance_capped,
-            told,
-            learning_rate=(0.1, no.positive),
-            reach=(1.0, no.positive),
-        ),
-        "step_sizes.dasa": call(
-            step_sizes.dasa,
-            told,
-            learning_rate=(
-                0.1,
-                SCHEDULE | no.some(0.0) | no.answers("2", None, 1j, np.ones(7)),
-            ),
-            reach=(1.0, no.positive),
-            **AXES,
-        ),
-        "step_sizes.dasgd": call(
-            step_sizes.dasgd,
-            told,
-            learning_rate=(0.1, SCHEDULE | no.answers("2", None, 1j, np.ones(7))),
-            project=(None, or_none(no.function(None, 1.5, np.ones(7)))),
-        ),
-        "step_sizes.harmonic": call(
-            step_sizes.harmonic,
-            asked,
-            scale=(1.0, no.positive),
-            logarithms=(1, no.bound),
-        ),
-        "attack": call(
-            dj.attack,
-            told,
-            **INNER,
-            attackers=([1, 2], no.some(*no.ODD, 3, 1.5, [-1], [0.5], [True], [[1]])),
-        ),
-        "kardam": call(
-            dj.kardam,
-            told,
-            **INNER,
-            workers=(WORKERS, no.integer(3)),
-            attackers=(1, no.bound),
-            window=(26, no.count),
-            patience=(None, or_none(no.count)),
-        ),
-        "zeno_plus_plus": call(
-            dj.zeno_plus_plus,
-            told,
-            **INNER,
-            grad_fn=(lambda x: x, no.function("2", None, 1j, np.ones(7))),
-            learning_rate=(0.1, no.positive),
-            rho=(0.1, no.non_negative),
-            eps=(0.1, no.non_negative),
-            refresh_every=(10, no.count),
-        ),
-        "guided": call(
-            dj.guided,
-            told,
-            loss_fn=(
-                lambda params: loss(params, None),
-                no.function("2", None, 1j, np.ones(7)),
-            ),
-            period=(2, no.count),
-            replays=(4, no.count),
-        ),
-        "dana": call(dj.dana, told, decay=(0.9, no.share), workers=(3, no.count)),
-        "yellowfin": call(
-            dj.yellowfin,
-            told,
-            decay=(0.9, no.share),
-            window=(20, no.count),
-            factor=(1.0, no.positive),
-            smoothing=(0.0, no.share),
-            gain=(0.01, no.non_negative),
-            coordinates=(8, no.count),
-        ),
-        "closed_loop_momentum": call(
-            dj.closed_loop_momentum,
-            told,
-            learning_rate=(0.1, SCHEDULE | no.answers("2", None, 1j, np.ones(7))),
-            target=(0.5, no.number(low=-1.0, high=1.0)),
-            gain=(0.01, no.non_negative),
-            coordinates=(8, no.count),
-        ),
-        "staleness": call(
-            dj.staleness,
-            opt_state=(dj.delayed(SGD, 1).init(PARAMS), no.some(None, 3, ())),
-        ),
-        "strip_history": call(dj.strip_history, state=((), st.nothing())),
-        "resize_history": call(
-            dj.resize_history,
-            state=(dj.delayed(SGD, 1).init(PARAMS), no.some(3, SGD.init(PARAMS))),
-            like=(dj.delayed(SGD, 4).init(PARAMS), no.some(None, SGD.init(PARAMS))),
-        ),
-        "replay": call(
-            dj.replay,
-            lambda training: training.run(
-                training.init(PARAMS, KEY), jnp.ones((2, TRACE.max_gradients))
-            ),
-            trace=(TRACE, no.some(None, 3, [], TRACE.staleness, "trace", [3])),
-            grad_fn=(gradient, no.function(None, 3, (1, 2, 3), (None, {}), ("2", {}))),
-            tx=(SGD, no.transformation),
-            each=(None, or_none(no.transformation)),
-            aggregation=(None, no.some(3, "mean", SGD, len)),
-            chunk=(None, or_none(no.count)),
-            max_staleness=(None, or_none(no.bound)),
-            read_spread=(0.0, no.up_to_one),
-        ),
-        "adasync": call(
-            dj.adasync,
-            lambda training: jax.eval_shape(
-                training.step, training.init(PARAMS, KEY), jnp.ones(WORKERS)
-            ),
-            cluster=(CLUSTER, no.some(None, 3, TRACE, "four")),
-            grad_fn=(gradient, no.function(None, 3, (1, 2, 3), (None, {}), ("2", {}))),
-            tx=(SGD, no.transformation),
-            scheme=(
-                protocols.k_async(2),
-                no.some(*no.ODD, "k_sync", protocols.hardsync(), protocols.k_sync(9)),
-            ),
-            interval_seconds=(
-                1.0,
-                st.one_of(st.floats(max_value=0), no.some(math.nan, *no.NO_NUMBER)),
-            ),
-            loss=(lambda metrics: metrics["loss"], no.function("2", None, np.ones(7))),
-            seed=(0, no.seed),
-            max_staleness=(8, or_none(no.bound)),
-            draws=(16, no.count),
-        ),
-        # rings
-        "ring.init": call(
-            ring.init, tree=(PARAMS, no.some("2", object())), capacity=(3, no.count)
-        ),
-        "ring.push": call(
-            ring.push,
-            ring=(ring.init(PARAMS, 2), no.some(None, 3, PARAMS, "2")),
-            tree=(
-                PARAMS,
-                no.some(None, 3, {"w": jnp.ones((2, 2))}, {**PARAMS, "b": 1.0}),
-            ),
-        ),
-        "ring.read": call(
-            ring.read,
-            ring=(ring.init(PARAMS, 2), no.some(None, 3, PARAMS, "2")),
-            like=(PARAMS, no.some(None, 3, {"w": jnp.ones((2, 2))})),
-            age=(
-                1,
-                # True is 1; a float beyond int32 is NumPy's to warn of
-                no.integer(0, 1).filter(
-                    lambda v: not isinstance(v, (bool, np.bool, float))
-                )
-                | no.some({"w": 1}, jnp.ones(7, int)),
-            ),
-        ),
-        "ring.cast": call(
-            ring.cast,
-            lambda storage: storage.init(PARAMS, 2),
-            dtype=(
-                jnp.bfloat16,
-                no.some(3, "2", jnp.int32, jnp.complex64, object()),
-            ),
-            storage=(None, or_none(no.no_storage)),
-        ),
-        "ring.on_host": call(ring.on_host),
-        "ring.sharded": call(
-            ring.sharded,
-            lambda storage: storage.init(PARAMS, 2),
-            axis_name=("data", no.axes),
-            mesh=(MESH, no.some(None, 3, "data", jax.devices())),
-            bucket_bytes=(64, no.bound),
-        ),
-        "ring.sharded, over workers": call(
-            ring.sharded,
-            lambda storage: storage.init(PARAMS, 2),
-            axis_name=("workers", no.axes),
-            num_workers=(4, no.count),
-        ),
-        "ring.vmap_axes": call(ring.vmap_axes, tree=((), st.nothing())),
-        # delays
-        "delays.uniform": call(
-            delays.uniform,
-            asked,
-            key=(KEY, no.key),
-            low=(1, no.integer(0, 4)),
-            high=(4, no.integer(1)),
-            axis_name=("workers", or_none(no.axes)),
-        ),
-        "delays.geometric": call(
-            delays.geometric,
-            asked,
-            key=(KEY, no.key),
-            mean=(2.0, no.non_negative),
-            axis_name=("workers", or_none(no.axes)),
-        ),
-        "delays.poisson": call(
-            delays.poisson,
-            asked,
-            key=(KEY, no.key),
-            mean=(2.0, no.non_negative),
-            axis_name=("workers", or_none(no.axes)),
-        ),
-        "delays.from_trace": call(
-            delays.from_trace,
-            asked,
-            staleness=([0, 1, 2], no.integers | no.some([[1, 2], [2, 3]], 3)),
-        ),
-        "delays.per_worker": call(
-            delays.per_worker,
-            asked,
-            delays=(
-                [0, 1, 2, 3],
-                no.integers | no.some([1, 2, 3], 3, [[[0, 1, 2, 3]]]),
-            ),
-            **AXES,
-        ),
-        # laws
-        "modulation.inverse": call(
-            modulation.inverse, staleness=(3, no.some("2", None))
-        ),
-        "modulation.polynomial": call(
-            modulation.polynomial, of_law, power=(0.5, no.non_negative)
-        ),
-        "modulation.hinge": call(
-            modulation.hinge,
-            of_law,
-            slope=(1.0, no.non_negative),
-            knee=(4, no.non_negative),
-        ),
-        "modulation.capped": call(modulation.capped, of_law, workers=(4, no.positive)),
-        "modulation.delay_adaptive": call(
-            modulation.delay_adaptive,
-            of_law,
-            learning_rate=(0.1, no.positive),
-            concurrency=(4, no.non_negative),
-            bound=(1.0, no.positive),
-        ),
-        "modulation.exponential": call(
-            modulation.exponential, of_law, rate=(0.2, no.non_negative)
-        ),
-        "protocols.Ringleader.aggregation": call(
-            protocols.ringleader().aggregation,
-            lambda rule: rule.init(PARAMS),
-            num_workers=(2, no.count),
-        ),
-        # exchange
-        "exchange.mean": call(
-            exchange.mean, over_workers, **INNER, **AXES, weight=WEIGHT
-        ),
-        "exchange.overlapped_mean": call(
-            exchange.overlapped_mean,
-            over_workers,
-            **INNER,
-            **AXES,
-            weight=WEIGHT,
-        ),
-        "exchange.late_between_groups": call(
-            exchange.late_between_groups,
-            in_a_group,
-            **INNER,
-            num_members=(WORKERS, no.count),
-            axis_name=(("groups", "members"), no.axes),
-        ),
-        "exchange.a2sgd": call(exchange.a2sgd, over_workers, **INNER, **AXES),
-        "exchange.partial_mean": call(
-            exchange.partial_mean,
-            over_workers,
-            **INNER,
-            **AXES,
-            participates=(
-                lambda step: True,
-                no.function("2", None, 1.5, np.ones(2, bool)),
-            ),
-        ),
-        "exchange.solo": call(
-            exchange.solo, asked, **AXES, seconds=(SECONDS, no.table)
-        ),
-        "exchange.majority": call(
-            exchange.majority,
-            asked,
-            **AXES,
-            key=(KEY, no.key),
-            seconds=(SECONDS, no.table),
-        ),
-        "exchange.error_feedback": call(
-            exchange.error_feedback,
-            over_workers,
-            **INNER,
-            **AXES,
-            compress=(
-                exchange.random_blocks(KEY, 0.5),
-                no.function("2", None, (1, 2), (PARAMS, lambda m: None)),
-            ),
-        ),
-        "exchange.random_blocks": call(
-            exchange.random_blocks,
-            lambda compress: jax.eval_shape(lambda: compress(PARAMS, jnp.int32(0))[0]),
-            key=(KEY, no.key),
-            fraction=(0.5, no.fraction),
-        ),
-        "exchange.detached": call(
-            exchange.detached,
-            **AXES,
-            params=(PARAMS, no.some(3, {"w": jnp.ones((2, 2))}, "2")),
-            opt_state=(
-                exchange.error_feedback(SGD, exchange.random_blocks(KEY, 0.5)).init(
-                    PARAMS
-                ),
-                no.some(None, (), SGD.init(PARAMS)),
-            ),
-            strength=(
-                0.5,
-                no.up_to_one.filter(lambda v: v is not int)  # it answers a step
-                | no.answers("2", None, np.ones(7)),
-            ),
-        ),
-        # averaging
-        "averaging.easgd": call(
-            averaging.easgd,
-            over_workers,
-            **INNER,
-            **AXES,
-            **PERIOD,
-            moving_rate=(0.1, or_none(no.non_negative)),
-            order=(averaging.by_rank(), or_none(ORDER)),
-            lock_free=(averaging.races(KEY, 2), no.some(3, "2", object(), KEY)),
-        ),
-        "averaging.downpour": call(
-            averaging.downpour,
-            over_workers,
-            **INNER,
-            **AXES,
-            **PERIOD,
-            server=(None, or_none(no.transformation)),
-            average=(
-                0.1,
-                or_none(no.fraction).filter(lambda v: v is not int)  # as above
-                | no.answers("2", None, np.ones(7)),
-            ),
-            order=(averaging.by_rank(), or_none(ORDER)),
-            lock_free=(averaging.races(KEY, 2), no.some(3, "2", object(), KEY)),
-        ),
-        "averaging.wagma": call(
-            averaging.wagma,
-            over_workers,
-            **INNER,
-            **AXES,
-            **PERIOD,
-            group_size=(2, or_none(no.count) | no.some(3, 8)),
-            lateness=(lambda step: 1, or_none(ORDER)),
-            max_lateness=(2, no.count),
-        ),
-        "averaging.gossip": call(
-            averaging.gossip, over_workers, key=(KEY, no.key), **INNER, **AXES, **PERIOD
-        ),
-        "averaging.ad_psgd": call(
-            averaging.ad_psgd,
-            over_workers,
-            key=(KEY, no.key),
-            **INNER,
-            **AXES,
-            **PERIOD,
-        ),
-        "averaging.d_psgd": call(
-            averaging.d_psgd, over_workers, **INNER, **AXES, **PERIOD
-        ),
-        "averaging.sgp": call(
-            averaging.sgp,
-            over_workers,
-            **INNER,
-            **AXES,
-            **PERIOD,
-            peers=(2, no.integer(1, 2)),
-            participates=(
-                lambda step: True,
-                or_none(no.function("2", None, 1.5, np.ones(2, bool))),
-            ),
-        ),
-        "extend.averaged": call(
-            dj.extend.averaged,
-            over_workers,
-            **INNER,
-            **AXES,
-            mix=(to_the_mean, no.function(None, 1.0, (1.0,), (1.0, (), ()))),
-            begin=(None, or_none(no.some(3, "zeros", ()))),
-        ),
-        "averaging.local_sgd": call(
-            averaging.local_sgd, over_workers, **INNER, **AXES, **PERIOD
-        ),
-        "averaging.adaptive_period": call(
-            averaging.adaptive_period,
-            over_workers,
-            **INNER,
-            **AXES,
-            **PERIOD,
-            learning_rate=(
-                0.1,
-                no.positive.filter(lambda v: v is not int)  # it answers a step
-                | no.answers("2", None, np.ones(7)),
-            ),
-            sampling_steps=(2, no.count),
-        ),
-        "averaging.delayed_average": call(
-            averaging.delayed_average,
-            over_workers,
-            **INNER,
-            **AXES,
-            delay=(1, no.integer(0, 2)),
-            period=(2, no.count),
-            merge=(averaging.corrected, no.function("2", None, np.ones(7))),
-        ),
-        "averaging.dga": call(
-            averaging.dga, over_workers, **INNER, **AXES, delay=(2, no.count)
-        ),
-        "averaging.only_on_visit": call(
-            averaging.only_on_visit,
-            over_workers,
-            **INNER,
-            **AXES,
-            order=(averaging.by_rank(), ORDER),
-        ),
-        "averaging.blended": call(averaging.blended, share=(0.5, no.share)),
-        "averaging.races": call(
-            averaging.races,
-            lambda races: jax.eval_shape(lambda: races.ages(0, 0, PARAMS)),
-            key=(KEY, no.key),
-            max_age=(2, no.bound),
-            lost=(0.1, no.share),
-        ),
-        "averaging.by_rank": call(
-            averaging.by_rank,
-            asked,
-            axis_name=("workers", no.some("", "w", ("workers", "w"))),
-        ),
-        "averaging.first_come": call(
-            averaging.first_come, asked, **AXES, seconds=(SECONDS, no.table)
-        ),
-        "cluster.visits_to_rounds": call(
-            cluster.visits_to_rounds,
-            workers=([0, 1, 0], no.integers),
-            num_workers=(2, no.integer(2)),
-        ),
-        "averaging.moving_rate_limit": call(
-            averaging.moving_rate_limit,
-            num_workers=(4, no.count),
-            step_size=(0.5, no.number(least=0.0, high=2.0)),
-        ),
-        "averaging.look_ahead": call(
-            averaging.look_ahead,
-            params=(PARAMS, no.some(3, {"w": jnp.ones((2, 2))}, "2")),
-            opt_state=(
-                optax.trace(0.9).init(PARAMS),
-                no.some(None, (), SGD.init(PARAMS)),
-            ),
-            momentum=(0.9, no.share),
-        ),
-        "cluster.waits_for_all": call(
-            cluster.waits_for_all, lambda waits: waits(0, 4), period=(2, no.count)
-        ),
-        "cluster.finish_times": call(
-            cluster.finish_times,
-            seconds=(SECONDS, no.table | no.some(-SECONDS, SECONDS * math.inf)),
-            waits=(
-                cluster.waits_for_self,
-                no.function("2", None, np.ones(2), np.ones((3, 3))),
-            ),
-            lag=(1, no.bound),
-            exchange_seconds=(
-                0.5,
-                (no.non_negative | no.answers("2", None, -1.0)).filter(
-                    lambda v: v is not int
-                ),
-            ),
-        ),
-        "cluster.wait_avoiding": call(
-            cluster.wait_avoiding,
-            seconds=(SECONDS, no.table),
-            period=(2, no.count),
-            slack_seconds=(0.1, no.non_negative),
-            exchange_seconds=(
-                0.5,
-                (no.non_negative | no.answers("2", None, -1.0)).filter(
-                    lambda v: v is not int
-                ),
-            ),
-        ),
-        "cluster.Communication.all_reduce_seconds": call(
-            LINK.all_reduce_seconds, workers=(4, no.count)
-        ),
-        "cluster.Communication.group_seconds": call(
-            LINK.group_seconds, group_size=(4, no.count | no.some(3, 6))
-        ),
-        # workers
-        "workers.vary": call(dj.workers.vary, **AXES, tree=((), st.nothing())),
-        "workers.simulate": call(
-            dj.workers.simulate,
-            lambda held: held.step(
-                held.init(jnp.zeros(2), jnp.ones(WORKERS)), jnp.ones(WORKERS)
-            ),
-            step=(lambda x, b: (x, b), no.function("2", None, (1, 2, 3))),
-            num_workers=(WORKERS, no.count),
-            **AXES,
-        ),
-        "workers.run": call(
-            dj.workers.run,
-            lambda held: held.step(held.init(jnp.zeros(2), jnp.ones(1)), jnp.ones(1)),
-            step=(lambda x, b: (x, b), no.function("2", None, (1, 2, 3))),
-            mesh=(MESH, no.some(*no.ODD, 3, jax.devices())),
-            axis_name=("data", no.axes | no.some("workers")),
-        ),
-        "workers.WorkerState.one": call(
-            dj.workers.WorkerState(jnp.arange(4), (("workers",),)).one,
-            # a missing name is a KeyError
-            worker=(2, no.some(-1, 4, 7)),
-        ),
-        "workers.WorkerState.shardings": call(
-            dj.workers.WorkerState(jnp.arange(4), (("data",),)).shardings,
-            mesh=(MESH, no.some(*no.ODD, 3, jax.devices())),
-        ),
-        # clusters
-        "cluster.Cluster": call(
-            cluster.Cluster,
-            lambda cluster: simulated(protocols.k_async(1), cluster),
-            workers=(WORKERS, no.count),
-            service=(
-                cluster.exponential(1.0),
-                no.function(
-                    "2", None, [-1.0], [np.ones(1)], iter([np.ones(2) * math.nan])
-                )
-                | no.some([cluster.exponential(1.0)] * 3, cluster.exponential),
-            ),
-            slowdown=([1.0] * WORKERS, or_none(no.function()) | SLOWDOWNS),
-            communication=(None, or_none(no.some(*no.ODD, 1.0))),
-        ),
-        "cluster.Slowdown": call(
-            cluster.Slowdown,
-            lambda slowdown: simulated(
-                protocols.k_async(1),
-                cluster.Cluster(WORKERS, cluster.constant(1.0), slowdown=[slowdown]),
-            ),
-            workers=(0, no.some(*no.ODD, 1.5, 4, -1, [0.5], [[0], [1, 2]])),
-            factor=(4.0, no.finite(no.positive)),
-            start_seconds=(1.0, no.number(least=0.0, high=2.0)),
-            stop_seconds=(2.0, no.finite(no.number(low=1.0))),
-        ),
-        "cluster.Communication": call(
-            cluster.Communication,
-            lambda link: simulated(
-                protocols.k_async(1),
-                cluster.Cluster(WORKERS, cluster.constant(1.0), communication=link),
-            ),
-            latency_seconds=(1.0, no.non_negative),
-            message_bytes=(4.0, no.non_negative),
-            bytes_per_second=(1.0, no.finite(no.positive)),
-        ),
-        "cluster.Cluster.draw": call(
-            CLUSTER.draw,
-            worker=(0, no.integer(0, 3)),
-            size=(4, no.bound),
-            seed=(0, no.seed),
-            stream=(0, no.seed),
-        ),
-        "cluster.constant": call(cluster.constant, drawn, seconds=(1.0, no.positive)),
-        "cluster.exponential": call(
-            cluster.exponential, drawn, mean_seconds=(1.0, no.positive)
-        ),
-        "cluster.shifted_exponential": call(
-            cluster.shifted_exponential,
-            drawn,
-            shift_seconds=(1.0, no.non_negative),
-            mean_seconds=(1.0, no.positive),
-        ),
-        "cluster.gamma": call(
-            cluster.gamma,
-            drawn,
-            mean_seconds=(1.0, no.positive),
-            shape=(2.0, no.positive),
-        ),
-        "cluster.lognormal": call(
-            cluster.lognormal,
-            drawn,
-            mean_seconds=(1.0, no.positive),
-            cv=(0.5, no.positive),
-        ),
-        "cluster.pareto": call(
-            cluster.pareto,
-            drawn,
-            scale_seconds=(1.0, no.positive),
-            shape=(2.0, no.positive),
-        ),
-        "cluster.uniform": call(
-            cluster.uniform,
-            drawn,
-            low_seconds=(1.0, no.number(least=0.0, high=2.0)),
-            high_seconds=(2.0, no.number(low=1.0)),
-        ),
-        "cluster.from_scipy": call(
-            cluster.from_scipy,
-            drawn,
-            distribution=(stats.expon(), no.some(*no.ODD, 1.0, stats.norm())),
-        ),
-        "cluster.ServiceTime.kth_mean": call(
-            TIMES.kth_mean,
-            k=(2, no.integer(1, WORKERS)),
-            workers=(WORKERS, no.integer(2)),
-        ),
-        "cluster.ServiceTime.scaled": call(TIMES.scaled, factor=(2.0, no.positive)),
-        "cluster.infinite_bernoulli": call(
-            cluster.infinite_bernoulli,
-            drawn,
-            seconds=(1.0, no.positive),
-            hang_probability=(0.5, no.share),
-        ),
-        "cluster.markov_stragglers": call(
-            cluster.markov_stragglers,
-            drawn,
-            service=(cluster.constant(1.0), no.function("2", None, [-1.0])),
-            slowdown=(5.0, no.positive),
-            enter=(0.1, no.up_to_one),
-            leave=(0.4, no.up_to_one),
-        ),
-        "cluster.sleepers": call(
-            cluster.sleepers,
-            drawn,
-            seconds=(1.0, no.positive),
-            sleep_seconds=(1.0, no.positive),
-            workers=(4, no.count),
-            asleep=(2, no.bound),
-        ),
-        "cluster.empirical": call(
-            cluster.empirical, drawn, samples=([1.0, 2.0], no.numbers)
-        ),
-        "cluster.by_batch": call(
-            cluster.by_batch,
-            drawn,
-            seconds_of=(
-                lambda worker, batches: 1.0 + 0.0 * batches,
-                no.function(None, np.ones(3), -np.ones(3)),
-            ),
-        ),
-        "cluster.independent": call(
-            cluster.independent,
-            drawn,
-            draw=(
-                lambda rng, size: rng.random(size),
-                no.function("2", None, 1j, -np.ones(3), np.ones((2, 2))),
-            ),
-        ),
-        "cluster.simulate": call(
-            cluster.simulate,
-            cluster=(CLUSTER, no.some(*no.ODD, 4, TIMES)),
-            protocol=(
-                protocols.k_async(1),
-                no.function("2", None) | no.some(protocols.k_async, protocols.hardsync),
-            ),
-            num_updates=(
-                5,
-                no.count.filter(lambda v: v is not None),
-            ),  # the seconds end
-            seed=(0, no.seed),
-            seconds=(9.0, no.finite(no.positive)),
-        ),
-        "cluster.staleness_law": call(
-            cluster.staleness_law,
-            cluster=(
-                CLUSTER,
-                no.some(
-                    *no.ODD, 4, TIMES, cluster.Cluster(2, TIMES, communication=LINK)
-                ),
-            ),
-        ),
-        "cluster.arrival_rate": call(
-            cluster.arrival_rate,
-            workers=(4, no.count),
-            mean_seconds=(1.0, no.positive.filter(lambda v: not is_numbers(v))),
-            server_seconds=(0.1, no.non_negative),
-            sent=(0.5, no.fraction),
-        ),
-        "cluster.run_time": call(
-            cluster.run_time,
-            target=(0.1, no.positive),
-            rates=([0.5, 1.0], no.some(*no.ODD, [math.nan], ["a"], 1j)),
-            start=(1.0, no.some(*no.ODD, math.nan, math.inf, [1.0] * 3, 1j)),
-        ),
-        "cluster.StalenessLaw": call(cluster.StalenessLaw, pmf=([0.5, 0.5], PMF)),
-        "cluster.StalenessLaw.filtered_at_random": call(
-            STALENESS.filtered_at_random, probability=(0.5, no.fraction)
-        ),
-        "cluster.StalenessLaw.filtered_by_bound": call(
-            STALENESS.filtered_by_bound, bound=(1, no.bound)
-        ),
-        "cluster.load_trace": call(
-            cluster.load_trace,
-            path=(LOG, no.some(*no.ODD[:3], 3, 1.5, "log.txt", LOG.parent, BROKEN)),
-            num_workers=(2, or_none(no.count)),
-        ),
-        "cluster.Trace.arrivals": call(
-            TRACE.arrivals,
-            start=(0, no.integer(0, 4)),
-            stop=(4, no.integer(0, 400)),
-            width=(1, no.bound),
-        ),
-        "cluster.Trace.staleness_law": call(
-            TRACE.staleness_law, burn_in=(2, no.integer(0, 399))
-        ),
-        "cluster.Trace.save": call(
-            TRACE.save,
-            path=(
-                LOG.with_name("saved.npz"),
-                no.some(None, 3, "log.txt", "log", b"x.npz"),
-            ),
-        ),
-        "protocols.fedbuff": call(
-            protocols.fedbuff,
-            simulated,
-            buffer=(2, no.count),
-            concurrency=(2, no.integer(1, WORKERS)),
-        ),
-        "protocols.ssp": call(protocols.ssp, simulated, bound=(2, BOUND_OR_INF)),
-        "protocols.psp": call(
-            protocols.psp,
-            simulated,
-            sample=(2, no.bound),
-            bound=(2, BOUND_OR_INF),
-            poll_seconds=(1.0, no.finite(no.positive)),
-        ),
-        "protocols.bounded_staleness": call(
-            protocols.bounded_staleness,
-            simulated,
-            bound=(3, no.bound),
-            late=("drop", no.choice("drop", "restart", "wait")),
-            batch=(1, no.count),
-        ),
-        "protocols.ringmaster": call(
-            protocols.ringmaster, simulated, bound=(3, no.count)
-        ),
-        "protocols.event_triggered": call(
-            protocols.event_triggered, simulated, probability=(0.5, no.fraction)
-        ),
-        "protocols.gradient_coding": call(
-            protocols.gradient_coding,
-            simulated,
-            num_clusters=(2, no.integer(1, WORKERS)),
-            load=(2, no.integer(1, 2)),
-        ),
-        "protocols.groups": call(
-            protocols.groups,
-            simulated,
-            num_groups=(2, no.integer(1, WORKERS)),
-            data=("dynamic", no.choice("dynamic", "static")),
-        ),
-        "protocols.progressive_groups": call(
-            protocols.progressive_groups,
-            simulated,
-            max_groups=(2, no.integer(1, WORKERS)),
-            tolerance=(0.2, no.positive),
-            every=(20, no.count),
-        ),
-        "protocols.mindflayer": call(
-            protocols.mindflayer,
-            simulated,
-            trials=(2, no.count | no.some([1] * 3, [0] * 4, [1.5] * 4, [-1] * 4)),
-            allotted_seconds=(
-                9.0,
-                no.finite(no.positive).filter(lambda v: not is_numbers(v))
-                | no.some([1.0] * 3, [0.0] * 4),
-            ),
-        ),
-        "protocols.rennala": call(protocols.rennala, simulated, batch=(2, no.count)),
-    }
-    | {
-        f"protocols.{protocol.__name__}": call(
-            protocol, simulated, **{argument: (2, no.integer(1, WORKERS))}
-        )
+ROWS = (
+    call(dj.delayed, steps, **INNER, **delayed_arguments()),
+    call(
+        lambda delay: dj.delayed(SGD, delay, max_delay=2),
+        steps,
+        label="delayed, by a schedule",
+        delay=(lambda step: 1, no.answers("2", None, 1j, np.ones(2))),
+    ),
+    call(
+        dj.delivered,
+        steps,
+        **INNER,
+        delay=(2, no.delay | no.some({"w": 1, "b": 2})),
+        max_delay=(3, or_none(no.bound)),
+        idle=("hold", no.choice("hold", "zeros")),
+    ),
+    call(dj.scale_by_staleness, told, law=(modulation.inverse, NO_LAW)),
+    call(dj.drop_stale, told, **INNER, **bound(bound=2)),
+    call(
+        dj.refusing,
+        told,
+        **INNER,
+        accept=(always, no.function(None, True, (True, 1.0), (0.5, 1.0, ()))),
+        begin=(None, or_none(no.some(3, "zeros", ()))),
+    ),
+    call(dj.compensate_delay, told, **non_negative(strength=0.5), **share(decay=0.9)),
+    call(
+        dj.gap_aware,
+        told,
+        learning_rate=(0.1, NO_SCHEDULE),
+        **share(decay=0.9),
+        **positive(eps=1e-8),
+    ),
+    call(dj.fedasync, told, **fraction(mixing=0.5), law=(None, or_none(NO_LAW))),
+    call(
+        dj.local_training,
+        lambda trained: jax.eval_shape(trained, PARAMS, jnp.ones((6, 2)), KEY),
+        **TRAINED,
+        **count(steps=3),
+        **non_negative(proximal=0.0),
+    ),
+    call(
+        step_sizes.adaptive_1,
+        told,
+        **positive(budget=0.5),
+        **bound(max_delay=4),
+        share=(0.9, no.number(low=0.0, high=1.0)),
+    ),
+    call(step_sizes.adaptive_2, told, **positive(budget=0.5), **bound(max_delay=4)),
+    call(
+        step_sizes.adadelay, told, **positive(smoothness=1.0), **non_negative(scale=0.5)
+    ),
+    call(step_sizes.distance_capped, told, **positive(learning_rate=0.1, reach=1.0)),
+    call(
+        step_sizes.dasa,
+        told,
+        learning_rate=(
+            0.1,
+            SCHEDULE | no.some(0.0) | no.answers("2", None, 1j, np.ones(7)),
+        ),
+        **positive(reach=1.0),
+        **AXES,
+    ),
+    call(
+        step_sizes.dasgd,
+        told,
+        learning_rate=(0.1, NO_SCHEDULE),
+        project=(None, or_none(no.function(None, 1.5, np.ones(7)))),
+    ),
+    call(step_sizes.harmonic, asked, **positive(scale=1.0), **bound(logarithms=1)),
+    call(
+        dj.attack,
+        told,
+        **INNER,
+        attackers=([1, 2], no.some(*no.ODD, 3, 1.5, [-1], [0.5], [True], [[1]])),
+    ),
+    call(
+        dj.kardam,
+        told,
+        **INNER,
+        workers=(WORKERS, no.integer(3)),
+        **bound(attackers=1),
+        **count(window=26),
+        patience=(None, or_none(no.count)),
+    ),
+    call(
+        dj.zeno_plus_plus,
+        told,
+        **INNER,
+        grad_fn=(lambda x: x, NO_LAW),
+        **positive(learning_rate=0.1),
+        **non_negative(rho=0.1, eps=0.1),
+        **count(refresh_every=10),
+    ),
+    call(
+        dj.guided,
+        told,
+        loss_fn=(lambda params: loss(params, None), NO_LAW),
+        **count(period=2, replays=4),
+    ),
+    call(dj.dana, told, **share(decay=0.9), **count(workers=3)),
+    call(
+        dj.yellowfin,
+        told,
+        **share(decay=0.9, smoothing=0.0),
+        **count(window=20, coordinates=8),
+        **positive(factor=1.0),
+        **non_negative(gain=0.01),
+    ),
+    call(
+        dj.closed_loop_momentum,
+        told,
+        learning_rate=(0.1, NO_SCHEDULE),
+        target=(0.5, no.number(low=-1.0, high=1.0)),
+        **non_negative(gain=0.01),
+        **count(coordinates=8),
+    ),
+    call(
+        dj.staleness, opt_state=(dj.delayed(SGD, 1).init(PARAMS), no.some(None, 3, ()))
+    ),
+    call(dj.strip_history, state=((), st.nothing())),
+    call(
+        dj.resize_history,
+        state=(dj.delayed(SGD, 1).init(PARAMS), no.some(3, SGD.init(PARAMS))),
+        like=(dj.delayed(SGD, 4).init(PARAMS), no.some(None, SGD.init(PARAMS))),
+    ),
+    call(
+        dj.replay,
+        lambda training: training.run(
+            training.init(PARAMS, KEY), jnp.ones((2, TRACE.max_gradients))
+        ),
+        trace=(TRACE, no.some(None, 3, [], TRACE.staleness, "trace", [3])),
+        **TRAINED,
+        each=(None, or_none(no.transformation)),
+        aggregation=(None, no.some(3, "mean", SGD, len)),
+        chunk=(None, or_none(no.count)),
+        max_staleness=(None, or_none(no.bound)),
+        **up_to_one(read_spread=0.0),
+    ),
+    call(
+        dj.adasync,
+        lambda training: jax.eval_shape(
+            training.step, training.init(PARAMS, KEY), jnp.ones(WORKERS)
+        ),
+        cluster=(CLUSTER, no.some(None, 3, TRACE, "four")),
+        **TRAINED,
+        scheme=(
+            protocols.k_async(2),
+            no.some(*no.ODD, "k_sync", protocols.hardsync(), protocols.k_sync(9)),
+        ),
+        interval_seconds=(
+            1.0,
+            st.one_of(st.floats(max_value=0), no.some(math.nan, *no.NO_NUMBER)),
+        ),
+        loss=(lambda metrics: metrics["loss"], no.function("2", None, np.ones(7))),
+        **SEED,
+        max_staleness=(8, or_none(no.bound)),
+        **count(draws=16),
+    ),
+    # rings
+    call(ring.init, tree=(PARAMS, no.some("2", object())), **count(capacity=3)),
+    call(
+        ring.push,
+        ring=(ring.init(PARAMS, 2), no.some(None, 3, PARAMS, "2")),
+        tree=(PARAMS, no.some(None, 3, {"w": jnp.ones((2, 2))}, {**PARAMS, "b": 1.0})),
+    ),
+    call(
+        ring.read,
+        ring=(ring.init(PARAMS, 2), no.some(None, 3, PARAMS, "2")),
+        like=(PARAMS, no.some(None, 3, {"w": jnp.ones((2, 2))})),
+        age=(
+            1,
+            # True is 1; a float beyond int32 is NumPy's to warn of
+            no.integer(0, 1).filter(lambda v: not isinstance(v, (bool, np.bool, float)))
+            | no.some({"w": 1}, jnp.ones(7, int)),
+        ),
+    ),
+    call(
+        ring.cast,
+        lambda storage: storage.init(PARAMS, 2),
+        dtype=(jnp.bfloat16, no.some(3, "2", jnp.int32, jnp.complex64, object())),
+        storage=(None, or_none(no.no_storage)),
+    ),
+    call(ring.on_host),
+    call(
+        ring.sharded,
+        lambda storage: storage.init(PARAMS, 2),
+        axis_name=("data", no.axes),
+        mesh=(MESH, no.some(None, 3, "data", jax.devices())),
+        **bound(bucket_bytes=64),
+    ),
+    call(
+        ring.sharded,
+        lambda storage: storage.init(PARAMS, 2),
+        label="ring.sharded, over workers",
+        axis_name=("workers", no.axes),
+        **count(num_workers=4),
+    ),
+    call(ring.vmap_axes, tree=((), st.nothing())),
+    # delays
+    call(
+        delays.uniform,
+        asked,
+        **KEYED,
+        low=(1, no.integer(0, 4)),
+        high=(4, no.integer(1)),
+        axis_name=("workers", or_none(no.axes)),
+    ),
+    call(
+        delays.geometric,
+        asked,
+        **KEYED,
+        **non_negative(mean=2.0),
+        axis_name=("workers", or_none(no.axes)),
+    ),
+    call(
+        delays.poisson,
+        asked,
+        **KEYED,
+        **non_negative(mean=2.0),
+        axis_name=("workers", or_none(no.axes)),
+    ),
+    call(
+        delays.from_trace,
+        asked,
+        staleness=([0, 1, 2], no.integers | no.some([[1, 2], [2, 3]], 3)),
+    ),
+    call(
+        delays.per_worker,
+        asked,
+        delays=([0, 1, 2, 3], no.integers | no.some([1, 2, 3], 3, [[[0, 1, 2, 3]]])),
+        **AXES,
+    ),
+    # laws
+    call(modulation.inverse, staleness=(3, no.some("2", None))),
+    call(modulation.polynomial, of_law, **non_negative(power=0.5)),
+    call(modulation.hinge, of_law, **non_negative(slope=1.0, knee=4)),
+    call(modulation.capped, of_law, **positive(workers=4)),
+    call(
+        modulation.delay_adaptive,
+        of_law,
+        **positive(learning_rate=0.1, bound=1.0),
+        **non_negative(concurrency=4),
+    ),
+    call(modulation.exponential, of_law, **non_negative(rate=0.2)),
+    call(
+        protocols.ringleader().aggregation,
+        lambda rule: rule.init(PARAMS),
+        label="protocols.Ringleader.aggregation",
+        **count(num_workers=2),
+    ),
+    # exchange
+    call(exchange.mean, over_workers, **EXCHANGED, weight=WEIGHT),
+    call(exchange.overlapped_mean, over_workers, **EXCHANGED, weight=WEIGHT),
+    call(
+        exchange.late_between_groups,
+        in_a_group,
+        **INNER,
+        **count(num_members=WORKERS),
+        axis_name=(("groups", "members"), no.axes),
+    ),
+    call(exchange.a2sgd, over_workers, **EXCHANGED),
+    call(
+        exchange.partial_mean,
+        over_workers,
+        **EXCHANGED,
+        participates=(lambda step: True, no.function("2", None, 1.5, np.ones(2, bool))),
+    ),
+    call(exchange.solo, asked, **AXES, **TABLE),
+    call(exchange.majority, asked, **AXES, **KEYED, **TABLE),
+    call(
+        exchange.error_feedback,
+        over_workers,
+        **EXCHANGED,
+        compress=(
+            exchange.random_blocks(KEY, 0.5),
+            no.function("2", None, (1, 2), (PARAMS, lambda m: None)),
+        ),
+    ),
+    call(
+        exchange.random_blocks,
+        lambda compress: jax.eval_shape(lambda: compress(PARAMS, jnp.int32(0))[0]),
+        **KEYED,
+        **fraction(fraction=0.5),
+    ),
+    call(
+        exchange.detached,
+        **AXES,
+        params=(PARAMS, no.some(3, {"w": jnp.ones((2, 2))}, "2")),
+        opt_state=(
+            exchange.error_feedback(SGD, exchange.random_blocks(KEY, 0.5)).init(PARAMS),
+            no.some(None, (), SGD.init(PARAMS)),
+        ),
+        strength=(
+            0.5,
+            no.up_to_one.filter(lambda v: v is not int)  # it answers a step
+            | no.answers("2", None, np.ones(7)),
+        ),
+    ),
+    # averaging
+    call(
+        averaging.easgd,
+        over_workers,
+        **AVERAGED,
+        moving_rate=(0.1, or_none(no.non_negative)),
+        order=(averaging.by_rank(), or_none(ORDER)),
+        lock_free=(averaging.races(KEY, 2), no.some(3, "2", object(), KEY)),
+    ),
+    call(
+        averaging.downpour,
+        over_workers,
+        **AVERAGED,
+        server=(None, or_none(no.transformation)),
+        average=(
+            0.1,
+            or_none(no.fraction).filter(lambda v: v is not int)  # as above
+            | no.answers("2", None, np.ones(7)),
+        ),
+        order=(averaging.by_rank(), or_none(ORDER)),
+        lock_free=(averaging.races(KEY, 2), no.some(3, "2", object(), KEY)),
+    ),
+    call(
+        averaging.wagma,
+        over_workers,
+        **AVERAGED,
+        group_size=(2, or_none(no.count) | no.some(3, 8)),
+        lateness=(lambda step: 1, or_none(ORDER)),
+        **count(max_lateness=2),
+    ),
+    call(averaging.gossip, over_workers, **KEYED, **AVERAGED),
+    call(averaging.ad_psgd, over_workers, **KEYED, **AVERAGED),
+    call(averaging.d_psgd, over_workers, **AVERAGED),
+    call(
+        averaging.sgp,
+        over_workers,
+        **AVERAGED,
+        peers=(2, no.integer(1, 2)),
+        participates=(
+            lambda step: True,
+            or_none(no.function("2", None, 1.5, np.ones(2, bool))),
+        ),
+    ),
+    call(
+        dj.extend.averaged,
+        over_workers,
+        **EXCHANGED,
+        mix=(to_the_mean, no.function(None, 1.0, (1.0,), (1.0, (), ()))),
+        begin=(None, or_none(no.some(3, "zeros", ()))),
+    ),
+    call(averaging.local_sgd, over_workers, **AVERAGED),
+    call(
+        averaging.adaptive_period,
+        over_workers,
+        **AVERAGED,
+        learning_rate=(
+            0.1,
+            no.positive.filter(lambda v: v is not int)  # it answers a step
+            | no.answers("2", None, np.ones(7)),
+        ),
+        **count(sampling_steps=2),
+    ),
+    call(
+        averaging.delayed_average,
+        over_workers,
+        **EXCHANGED,
+        delay=(1, no.integer(0, 2)),
+        **count(period=2),
+        merge=(averaging.corrected, no.function("2", None, np.ones(7))),
+    ),
+    call(averaging.dga, over_workers, **EXCHANGED, **count(delay=2)),
+    call(
+        averaging.only_on_visit,
+        over_workers,
+        **EXCHANGED,
+        order=(averaging.by_rank(), ORDER),
+    ),
+    call(averaging.blended, **share(share=0.5)),
+    call(
+        averaging.races,
+        lambda races: jax.eval_shape(lambda: races.ages(0, 0, PARAMS)),
+        **KEYED,
+        **bound(max_age=2),
+        **share(lost=0.1),
+    ),
+    call(
+        averaging.by_rank,
+        asked,
+        axis_name=("workers", no.some("", "w", ("workers", "w"))),
+    ),
+    call(averaging.first_come, asked, **AXES, **TABLE),
+    call(
+        cluster.visits_to_rounds,
+        workers=([0, 1, 0], no.integers),
+        num_workers=(2, no.integer(2)),
+    ),
+    call(
+        averaging.moving_rate_limit,
+        **count(num_workers=4),
+        step_size=(0.5, no.number(least=0.0, high=2.0)),
+    ),
+    call(
+        averaging.look_ahead,
+        params=(PARAMS, no.some(3, {"w": jnp.ones((2, 2))}, "2")),
+        opt_state=(optax.trace(0.9).init(PARAMS), no.some(None, (), SGD.init(PARAMS))),
+        **share(momentum=0.9),
+    ),
+    call(cluster.waits_for_all, lambda waits: waits(0, 4), **count(period=2)),
+    call(
+        cluster.finish_times,
+        seconds=(SECONDS, no.table | no.some(-SECONDS, SECONDS * math.inf)),
+        waits=(
+            cluster.waits_for_self,
+            no.function("2", None, np.ones(2), np.ones((3, 3))),
+        ),
+        **bound(lag=1),
+        **EXCHANGE_SECONDS,
+    ),
+    call(
+        cluster.wait_avoiding,
+        **TABLE,
+        **count(period=2),
+        **non_negative(slack_seconds=0.1),
+        **EXCHANGE_SECONDS,
+    ),
+    call(
+        LINK.all_reduce_seconds,
+        label="cluster.Communication.all_reduce_seconds",
+        **count(workers=4),
+    ),
+    call(
+        LINK.group_seconds,
+        label="cluster.Communication.group_seconds",
+        group_size=(4, no.count | no.some(3, 6)),
+    ),
+    # workers
+    call(dj.workers.vary, **AXES, tree=((), st.nothing())),
+    call(
+        dj.workers.simulate,
+        lambda held: held.step(
+            held.init(jnp.zeros(2), jnp.ones(WORKERS)), jnp.ones(WORKERS)
+        ),
+        step=(lambda x, b: (x, b), no.function("2", None, (1, 2, 3))),
+        **count(num_workers=WORKERS),
+        **AXES,
+    ),
+    call(
+        dj.workers.run,
+        lambda held: held.step(held.init(jnp.zeros(2), jnp.ones(1)), jnp.ones(1)),
+        step=(lambda x, b: (x, b), no.function("2", None, (1, 2, 3))),
+        mesh=(MESH, no.some(*no.ODD, 3, jax.devices())),
+        axis_name=("data", no.axes | no.some("workers")),
+    ),
+    call(
+        dj.workers.WorkerState(jnp.arange(4), (("workers",),)).one,
+        label="workers.WorkerState.one",
+        worker=(2, no.some(-1, 4, 7)),
+    ),
+    call(
+        dj.workers.WorkerState(jnp.arange(4), (("data",),)).shardings,
+        label="workers.WorkerState.shardings",
+        mesh=(MESH, no.some(*no.ODD, 3, jax.devices())),
+    ),
+    # clusters
+    call(
+        cluster.Cluster,
+        lambda cluster: simulated(protocols.k_async(1), cluster),
+        **count(workers=WORKERS),
+        service=(
+            cluster.exponential(1.0),
+            no.function("2", None, [-1.0], [np.ones(1)], iter([np.ones(2) * math.nan]))
+            | no.some([cluster.exponential(1.0)] * 3, cluster.exponential),
+        ),
+        slowdown=([1.0] * WORKERS, or_none(no.function()) | SLOWDOWNS),
+        communication=(None, or_none(no.some(*no.ODD, 1.0))),
+    ),
+    call(
+        cluster.Slowdown,
+        lambda slowdown: simulated(
+            protocols.k_async(1),
+            cluster.Cluster(WORKERS, cluster.constant(1.0), slowdown=[slowdown]),
+        ),
+        workers=(0, no.some(*no.ODD, 1.5, 4, -1, [0.5], [[0], [1, 2]])),
+        factor=(4.0, no.finite(no.positive)),
+        start_seconds=(1.0, no.number(least=0.0, high=2.0)),
+        stop_seconds=(2.0, no.finite(no.number(low=1.0))),
+    ),
+    call(
+        cluster.Communication,
+        lambda link: simulated(
+            protocols.k_async(1),
+            cluster.Cluster(WORKERS, cluster.constant(1.0), communication=link),
+        ),
+        **non_negative(latency_seconds=1.0, message_bytes=4.0),
+        bytes_per_second=(1.0, no.finite(no.positive)),
+    ),
+    call(
+        CLUSTER.draw,
+        label="cluster.Cluster.draw",
+        worker=(0, no.integer(0, 3)),
+        **bound(size=4),
+        **SEED,
+        stream=(0, no.seed),
+    ),
+    call(cluster.constant, drawn, **positive(seconds=1.0)),
+    call(cluster.exponential, drawn, **positive(mean_seconds=1.0)),
+    call(
+        cluster.shifted_exponential,
+        drawn,
+        **non_negative(shift_seconds=1.0),
+        **positive(mean_seconds=1.0),
+    ),
+    call(cluster.gamma, drawn, **positive(mean_seconds=1.0, shape=2.0)),
+    call(cluster.lognormal, drawn, **positive(mean_seconds=1.0, cv=0.5)),
+    call(cluster.pareto, drawn, **positive(scale_seconds=1.0, shape=2.0)),
+    call(
+        cluster.uniform,
+        drawn,
+        low_seconds=(1.0, no.number(least=0.0, high=2.0)),
+        high_seconds=(2.0, no.number(low=1.0)),
+    ),
+    call(
+        cluster.from_scipy,
+        drawn,
+        distribution=(stats.expon(), no.some(*no.ODD, 1.0, stats.norm())),
+    ),
+    call(
+        TIMES.kth_mean,
+        label="cluster.ServiceTime.kth_mean",
+        k=(2, no.integer(1, WORKERS)),
+        workers=(WORKERS, no.integer(2)),
+    ),
+    call(TIMES.scaled, label="cluster.ServiceTime.scaled", **positive(factor=2.0)),
+    call(
+        cluster.infinite_bernoulli,
+        drawn,
+        **positive(seconds=1.0),
+        **share(hang_probability=0.5),
+    ),
+    call(
+        cluster.markov_stragglers,
+        drawn,
+        service=(cluster.constant(1.0), no.function("2", None, [-1.0])),
+        **positive(slowdown=5.0),
+        **up_to_one(enter=0.1, leave=0.4),
+    ),
+    call(
+        cluster.sleepers,
+        drawn,
+        **positive(seconds=1.0, sleep_seconds=1.0),
+        **count(workers=4),
+        **bound(asleep=2),
+    ),
+    call(cluster.empirical, drawn, samples=([1.0, 2.0], no.numbers)),
+    call(
+        cluster.by_batch,
+        drawn,
+        seconds_of=(
+            lambda worker, batches: 1.0 + 0.0 * batches,
+            no.function(None, np.ones(3), -np.ones(3)),
+        ),
+    ),
+    call(
+        cluster.independent,
+        drawn,
+        draw=(
+            lambda rng, size: rng.random(size),
+            no.function("2", None, 1j, -np.ones(3), np.ones((2, 2))),
+        ),
+    ),
+    call(
+        cluster.simulate,
+        cluster=(CLUSTER, no.some(*no.ODD, 4, TIMES)),
+        protocol=(
+            protocols.k_async(1),
+            no.function("2", None) | no.some(protocols.k_async, protocols.hardsync),
+        ),
+        num_updates=(5, no.count.filter(lambda v: v is not None)),
+        **SEED,
+        seconds=(9.0, no.finite(no.positive)),
+    ),
+    call(
+        cluster.staleness_law,
+        cluster=(
+            CLUSTER,
+            no.some(*no.ODD, 4, TIMES, cluster.Cluster(2, TIMES, communication=LINK)),
+        ),
+    ),
+    call(
+        cluster.arrival_rate,
+        **count(workers=4),
+        mean_seconds=(1.0, no.positive.filter(lambda v: not is_numbers(v))),
+        **non_negative(server_seconds=0.1),
+        **fraction(sent=0.5),
+    ),
+    call(
+        cluster.run_time,
+        **positive(target=0.1),
+        rates=([0.5, 1.0], no.some(*no.ODD, [math.nan], ["a"], 1j)),
+        start=(1.0, no.some(*no.ODD, math.nan, math.inf, [1.0] * 3, 1j)),
+    ),
+    call(cluster.StalenessLaw, pmf=([0.5, 0.5], PMF)),
+    call(
+        STALENESS.filtered_at_random,
+        label="cluster.StalenessLaw.filtered_at_random",
+        **fraction(probability=0.5),
+    ),
+    call(
+        STALENESS.filtered_by_bound,
+        label="cluster.StalenessLaw.filtered_by_bound",
+        **bound(bound=1),
+    ),
+    call(
+        cluster.load_trace,
+        path=(LOG, no.some(*no.ODD[:3], 3, 1.5, "log.txt", LOG.parent, BROKEN)),
+        num_workers=(2, or_none(no.count)),
+    ),
+    call(
+        TRACE.arrivals,
+        label="cluster.Trace.arrivals",
+        start=(0, no.integer(0, 4)),
+        stop=(4, no.integer(0, 400)),
+        **bound(width=1),
+    ),
+    call(
+        TRACE.staleness_law,
+        label="cluster.Trace.staleness_law",
+        burn_in=(2, no.integer(0, 399)),
+    ),
+    call(
+        TRACE.save,
+        label="cluster.Trace.save",
+        path=(LOG.with_name("saved.npz"), no.some(None, 3, "log.txt", "log", b"x.npz")),
+    ),
+    call(
+        protocols.fedbuff,
+        simulated,
+        **count(buffer=2),
+        concurrency=(2, no.integer(1, WORKERS)),
+    ),
+    call(protocols.ssp, simulated, bound=(2, BOUND_OR_INF)),
+    call(
+        protocols.psp,
+        simulated,
+        **bound(sample=2),
+        bound=(2, BOUND_OR_INF),
+        poll_seconds=(1.0, no.finite(no.positive)),
+    ),
+    call(
+        protocols.bounded_staleness,
+        simulated,
+        **bound(bound=3),
+        late=("drop", no.choice("drop", "restart", "wait")),
+        **count(batch=1),
+    ),
+    call(protocols.ringmaster, simulated, **count(bound=3)),
+    call(protocols.event_triggered, simulated, **fraction(probability=0.5)),
+    call(
+        protocols.gradient_coding,
+        simulated,
+        num_clusters=(2, no.integer(1, WORKERS)),
+        load=(2, no.integer(1, 2)),
+    ),
+    call(
+        protocols.groups,
+        simulated,
+        num_groups=(2, no.integer(1, WORKERS)),
+        data=("dynamic", no.choice("dynamic", "static")),
+    ),
+    call(
+        protocols.progressive_groups,
+        simulated,
+        max_groups=(2, no.integer(1, WORKERS)),
+        **positive(tolerance=0.2),
+        **count(every=20),
+    ),
+    call(
+        protocols.mindflayer,
+        simulated,
+        trials=(2, no.count | no.some([1] * 3, [0] * 4, [1.5] * 4, [-1] * 4)),
+        allotted_seconds=(
+            9.0,
+            no.finite(no.positive).filter(lambda v: not is_numbers(v))
+            | no.some([1.0] * 3, [0.0] * 4),
+        ),
+    ),
+    call(protocols.rennala, simulated, **count(batch=2)),
+    *(
+        call(protocol, simulated, **{argument: (2, no.integer(1, WORKERS))})
         for protocol, argument in {
             protocols.k_sync: "k",
             protocols.k_async: "k",
@@ -1034,143 +933,130 @@ CALLS = (
             protocols.k_batch_async: "k",
             protocols.n_softsync: "n",
         }.items()
-    }
-    | {
-        # stability
-        "stability.Dynamics": call(
-            stability.Dynamics, delay=(2, DELAY_OF_STABILITY), **RECURSION
+    ),
+    # stability
+    call(stability.Dynamics, delay=(2, DELAY_OF_STABILITY), **RECURSION),
+    call(
+        stability.Dynamics(2).step_limit,
+        label="stability.Dynamics.step_limit",
+        criterion=CRITERION,
+    ),
+    call(
+        stability.Dynamics(2).spectral_radius,
+        label="stability.Dynamics.spectral_radius",
+        **non_negative(step=0.1),
+    ),
+    call(
+        stability.Dynamics(2).roots,
+        label="stability.Dynamics.roots",
+        **non_negative(step=0.1),
+    ),
+    call(
+        stability.Dynamics(2).stationary_variance,
+        label="stability.Dynamics.stationary_variance",
+        **non_negative(step=0.1, noise=1.0),
+    ),
+    call(
+        stability.TraceDynamics, staleness=(TRACE.staleness, no.integers), **RECURSION
+    ),
+    call(
+        stability.TraceDynamics(TRACE.staleness).growth,
+        label="stability.TraceDynamics.growth",
+        step=(0.1, no.non_negative.filter(lambda v: not is_numbers(v))),
+    ),
+    call(
+        stability.learning_rate_limit,
+        sharpness=(10.0, no.some(math.nan, *no.NO_NUMBER)),
+        dynamics=(stability.Dynamics(2), st.nothing()),
+        criterion=CRITERION,
+    ),
+    call(
+        stability.predict_step_limit,
+        **OF_LOSS,
+        dynamics=(stability.Dynamics(2), st.nothing()),
+    ),
+    call(
+        stability.sharpness,
+        **OF_LOSS,
+        preconditioner=(
+            PARAMS,
+            no.some(3, "2", {"w": 1.0}, optax.tree.scale(-1, PARAMS)),
         ),
-        "stability.Dynamics.step_limit": call(
-            stability.Dynamics(2).step_limit, criterion=CRITERION
-        ),
-        "stability.Dynamics.spectral_radius": call(
-            stability.Dynamics(2).spectral_radius, step=(0.1, no.non_negative)
-        ),
-        "stability.Dynamics.roots": call(
-            stability.Dynamics(2).roots, step=(0.1, no.non_negative)
-        ),
-        "stability.Dynamics.stationary_variance": call(
-            stability.Dynamics(2).stationary_variance,
-            step=(0.1, no.non_negative),
-            noise=(1.0, no.non_negative),
-        ),
-        "stability.TraceDynamics": call(
-            stability.TraceDynamics,
-            staleness=(TRACE.staleness, no.integers),
-            **RECURSION,
-        ),
-        "stability.TraceDynamics.growth": call(
-            stability.TraceDynamics(TRACE.staleness).growth,
-            step=(0.1, no.non_negative.filter(lambda v: not is_numbers(v))),
-        ),
-        "stability.learning_rate_limit": call(
-            stability.learning_rate_limit,
-            sharpness=(10.0, no.some(math.nan, *no.NO_NUMBER)),
-            dynamics=(stability.Dynamics(2), st.nothing()),
-            criterion=CRITERION,
-        ),
-        "stability.predict_step_limit": call(
-            stability.predict_step_limit,
-            loss=(loss, no.function("2", None, 1j, np.ones(2))),
-            params=(PARAMS, no.some({}, "2", {"w": 1j})),
-            batch=(None, st.nothing()),
-            dynamics=(stability.Dynamics(2), st.nothing()),
-        ),
-        "stability.sharpness": call(
-            stability.sharpness,
-            loss=(loss, no.function("2", None, 1j, np.ones(2))),
-            params=(PARAMS, no.some({}, "2", {"w": 1j})),
-            batch=(None, st.nothing()),
-            preconditioner=(
-                PARAMS,
-                no.some(3, "2", {"w": 1.0}, optax.tree.scale(-1, PARAMS)),
-            ),
-        ),
-        "stability.hessian_eigenvalues": call(
-            stability.hessian_eigenvalues,
-            loss=(loss, no.function("2", None, 1j, np.ones(2))),
-            params=(PARAMS, no.some({}, "2", {"w": 1j})),
-            batch=(None, st.nothing()),
-            count=(2, no.integer(1, 6)),
-        ),
-        "stability.adam_preconditioner": call(
-            stability.adam_preconditioner,
-            second_moment=(
-                PARAMS,
-                no.some("2", {"w": 1j}),
-            ),
-            eps=(1e-8, no.non_negative),
-            eps_root=(0.0, no.non_negative),
-        ),
-        "stability.error_bound": call(
-            stability.error_bound,
-            seconds=(
-                9.0,
-                no.finite(no.non_negative).filter(lambda v: not is_numbers(v)),
-            ),
-            update_seconds=(1.0, no.positive),
-            k=(2, no.count),
-            learning_rate=(0.1, no.number(low=0.0, most=0.25)),
-            smallest=(1.0, no.number(low=0.0, most=2.0)),
-            largest=(2.0, no.number(least=1.0)),
-            noise=(1.0, no.non_negative),
-            start=(1.0, no.non_negative),
-            agreement=(1.0, no.fraction),
-        ),
-        "stability.explicit_momentum": call(
-            stability.explicit_momentum,
-            total=(0.5, no.number(low=-1.0, high=1.0)),
-            workers=(4, no.count),
-        ),
-        "stability.implicit_momentum": call(
-            stability.implicit_momentum, workers=(4, no.count)
-        ),
-        "stability.DelayEquation": call(
-            stability.DelayEquation, service_time=(TIMES, NO_TIMES)
-        ),
-        "stability.DelayEquation.half_update_earlier": call(
-            EQUATION.half_update_earlier, workers=(4, no.count)
-        ),
-        "stability.DelayEquation.roots": call(
-            EQUATION.roots, gain=(0.1, no.non_negative), number=(2, no.count)
-        ),
-        "stability.DelayEquation.decay_rate": call(
-            EQUATION.decay_rate, gain=(0.1, no.non_negative)
-        ),
-        "stability.DelayEquation.gain_limit": call(
-            EQUATION.gain_limit, workers=(4, no.finite(no.count))
-        ),
-        "stability.workers_decay_rate": call(
-            stability.workers_decay_rate,
-            step=(0.1, no.non_negative.filter(lambda v: not is_numbers(v))),
-            workers=(4, no.count),
-            service_time=(TIMES, NO_TIMES),
-        ),
-        "stability.optimal_workers": call(
-            stability.optimal_workers,
-            step=(0.1, no.number(least=1e-15)),
-            service_time=(cluster.constant(1.0), NO_TIMES),
-            condition=(2.0, no.number(least=1.0)),
-        ),
-        "stability.DelayEquation.variance": call(
-            EQUATION.variance,
-            gain=(0.1, no.non_negative),
-            noise=(1.0, no.non_negative),
-        ),
-        "stability.DelayEquation.paths": call(
-            EQUATION.paths,
-            gain=(0.1, no.non_negative),
-            paths=(2, no.count),
-            steps=(8, no.count),
-            step_seconds=(0.1, no.number(low=0.0, high=2.5)),
-            seed=(0, no.seed),
-            noise=(1.0, no.non_negative),
-            every=(2, no.count),
-        ),
-    }
-    | {
-        f"protocols.{scheme.name}.update_seconds": call(
+    ),
+    call(stability.hessian_eigenvalues, **OF_LOSS, count=(2, no.integer(1, 6))),
+    call(
+        stability.adam_preconditioner,
+        second_moment=(PARAMS, no.some("2", {"w": 1j})),
+        **non_negative(eps=1e-8, eps_root=0.0),
+    ),
+    call(
+        stability.error_bound,
+        seconds=(9.0, no.finite(no.non_negative).filter(lambda v: not is_numbers(v))),
+        **positive(update_seconds=1.0),
+        **count(k=2),
+        learning_rate=(0.1, no.number(low=0.0, most=0.25)),
+        smallest=(1.0, no.number(low=0.0, most=2.0)),
+        largest=(2.0, no.number(least=1.0)),
+        **non_negative(noise=1.0, start=1.0),
+        **fraction(agreement=1.0),
+    ),
+    call(
+        stability.explicit_momentum,
+        total=(0.5, no.number(low=-1.0, high=1.0)),
+        **count(workers=4),
+    ),
+    call(stability.implicit_momentum, **count(workers=4)),
+    call(stability.DelayEquation, service_time=(TIMES, NO_TIMES)),
+    call(
+        EQUATION.half_update_earlier,
+        label="stability.DelayEquation.half_update_earlier",
+        **count(workers=4),
+    ),
+    call(
+        EQUATION.roots,
+        label="stability.DelayEquation.roots",
+        **non_negative(gain=0.1),
+        **count(number=2),
+    ),
+    call(
+        EQUATION.decay_rate,
+        label="stability.DelayEquation.decay_rate",
+        **non_negative(gain=0.1),
+    ),
+    call(
+        EQUATION.gain_limit,
+        label="stability.DelayEquation.gain_limit",
+        workers=(4, no.finite(no.count)),
+    ),
+    call(
+        stability.workers_decay_rate,
+        step=(0.1, no.non_negative.filter(lambda v: not is_numbers(v))),
+        **count(workers=4),
+        service_time=(TIMES, NO_TIMES),
+    ),
+    call(
+        stability.optimal_workers,
+        step=(0.1, no.number(least=1e-15)),
+        service_time=(cluster.constant(1.0), NO_TIMES),
+        condition=(2.0, no.number(least=1.0)),
+    ),
+    call(
+        EQUATION.variance,
+        label="stability.DelayEquation.variance",
+        **non_negative(gain=0.1, noise=1.0),
+    ),
+    call(
+        EQUATION.paths,
+        label="stability.DelayEquation.paths",
+        **non_negative(gain=0.1, noise=1.0),
+        **count(paths=2, steps=8, every=2),
+        step_seconds=(0.1, no.number(low=0.0, high=2.5)),
+        **SEED,
+    ),
+    *(
+        call(
             scheme.update_seconds,
+            label=f"protocols.{scheme.name}.update_seconds",
             workers=(WORKERS, no.integer(2)),
             service_time=(TIMES, NO_TIMES.filter(lambda times: times is not HEAVY)),
         )
@@ -1180,17 +1066,13 @@ CALLS = (
             protocols.k_batch_sync(2),
             protocols.k_batch_async(2),
         )
-    }
-)
-
-CALLS |= {
-    "inject_staleness": call(
-        dj.inject_staleness, steps, inner=(SGD, no.transformation)
     ),
-    "exchange.late_reduce": call(
+    call(dj.inject_staleness, steps, inner=(SGD, no.transformation)),
+    call(
         exchange.late_reduce,
         inner=(SGD, no.transformation),
         mesh=(MESH, no.some(*no.ODD, 4, jax.devices())),
         axis_name=("data", no.axes),
     ),
-}
+)
+CALLS = {row.label: row for row in ROWS}

@@ -109,25 +109,36 @@ def test_an_equation_stays_in_its_lines():
     assert text.endswith("and so on\\_.")
 
 
-def test_an_equation_at_the_end_and_one_with_an_empty_line_are_blocks_too():
-    text = translated("It is\n\n    a = 1\n\n    b = 2")
-    assert text == "It is\n\n.. equation::\n\n    a = 1\n\n    b = 2\n"
+PAPER = "`arXiv:1511.05950 <https://arxiv.org/abs/1511.05950>`__"
+TRANSLATED = {
+    "two equations": (
+        "It is\n\n    a = 1\n\n    b = 2",
+        "It is\n\n.. equation::\n\n    a = 1\n\n    b = 2\n",
+    ),
+    "an equation under an argument": (
+        "Returns:\n    What\n\n        a = 1\n\n    is.",
+        "Returns:\n    What\n\n    .. equation::\n\n        a = 1\n\n\n    is.",
+    ),
+    "a paragraph after an example": 2
+    * ("Example:\n    >>> 1\n    1\n\n    And so on.",),
+    "bars": ("with |x| = 1", "with \\|x\\| = 1"),
+    "code": ("`x_t`s of `dj.ring.cast`", "``x_t``\\ s of ``dj.ring.cast``"),
+    "stars": ("*Delivery*: g * g, 2*x", "*Delivery*: g \\* g, 2\\*x"),
+    "a letter is no list": ("num: P.", "num: P\\."),
+    "a number is one": ("1. collect", "1. collect"),
+    "papers": ("Zhang, arXiv:1511.05950.", f"Zhang, {PAPER}."),
+}
 
 
-def test_an_equation_under_an_argument_stays_under_it():
-    text = translated("Returns:\n    What\n\n        a = 1\n\n    is.")
-    code = "    .. equation::\n\n        a = 1\n"
-    assert text.startswith(f"Returns:\n    What\n\n{code}")
+@pytest.mark.parametrize("name", TRANSLATED)
+def test_a_docstring_is_translated_for_sphinx(name):
+    text, expected = TRANSLATED[name]
+    assert translated(text) == expected
 
 
 def test_sections_are_left_to_napoleon():
     docstring = "Does.\n\nArgs:\n    x: what\n        it is.\n\nReturns:\n    y."
     assert translated(docstring).replace("\\", "") == docstring
-
-
-def test_a_paragraph_after_an_example_is_no_equation():
-    docstring = "Example:\n    >>> 1\n    1\n\n    And so on."
-    assert translated(docstring) == docstring
 
 
 def test_a_table_is_a_table_and_its_rows_may_wrap():
@@ -152,25 +163,6 @@ def test_a_table_is_a_table_and_its_rows_may_wrap():
 
 def test_bars_in_an_equation_are_no_table():
     assert "list-table" not in translated("Norm:\n\n    |x| = 1\n    |y| = 2")
-    assert translated("with |x| = 1") == "with \\|x\\| = 1"
-
-
-def test_backticks_are_code():
-    assert translated("`x_t`s of `dj.ring.cast`") == "``x_t``\\ s of ``dj.ring.cast``"
-
-
-def test_stars_surround_emphasis_and_multiply():
-    assert translated("*Delivery*: g * g, 2*x") == "*Delivery*: g \\* g, 2\\*x"
-
-
-def test_a_letter_is_no_list_and_a_number_is_one():
-    assert translated("num: P.") == "num: P\\."
-    assert translated("1. collect") == "1. collect"
-
-
-def test_papers_are_linked():
-    text = translated("Zhang, arXiv:1511.05950.")
-    assert text == "Zhang, `arXiv:1511.05950 <https://arxiv.org/abs/1511.05950>`__."
 
 
 def test_a_state_lists_its_fields_with_their_meaning():

@@ -171,16 +171,6 @@ def talk(link, server, client, *arguments):
 
 
 @pytest.mark.usefixtures("here")
-def test_a_round_trip_takes_twice_the_latency():
-    with slow_link.slow_link(latency_seconds=0.02, bytes_per_second=1e9) as link:
-        own, (peer, *times) = talk(link, ECHO, PING)
-    assert (own, peer) == link.addresses  # the host name is each side's own
-    times = [float(seconds) for seconds in times]
-    assert min(times) >= 2 * 0.02
-    assert min(times) < 2 * 0.02 + 0.003
-
-
-@pytest.mark.usefixtures("here")
 def test_the_bandwidth_is_kept():
     size, rate = 10_000_000, 20e6
     with slow_link.slow_link(latency_seconds=0.001, bytes_per_second=rate) as link:
@@ -257,14 +247,16 @@ def test_nothing_is_left_when_the_parent_is_killed():
 
 
 @pytest.mark.usefixtures("here")
-def test_two_links_do_not_clash():
+def test_a_round_trip_takes_twice_the_latency_and_two_links_do_not_clash():
+    latencies = 0.001, 0.03
     with (
-        slow_link.slow_link(latency_seconds=0.001, bytes_per_second=1e9) as one,
-        slow_link.slow_link(latency_seconds=0.03, bytes_per_second=1e9) as other,
+        slow_link.slow_link(latency_seconds=latencies[0], bytes_per_second=1e9) as one,
+        slow_link.slow_link(latency_seconds=latencies[1], bytes_per_second=1e9) as two,
     ):
-        times = [talk(link, ECHO, PING)[1][1:] for link in (one, other)]
-    fast, slow = (min(map(float, seconds)) for seconds in times)
-    assert 2 * 0.001 <= fast < 2 * 0.03 <= slow
+        for link, latency in zip((one, two), latencies, strict=True):
+            own, (peer, *times) = talk(link, ECHO, PING)
+            assert (own, peer) == link.addresses  # the host name is each side's own
+            assert 2 * latency <= min(map(float, times)) < 2 * latency + 0.003
 
 
 # Where it cannot work.
@@ -277,18 +269,20 @@ def test_without_root_the_remedy_is_named(monkeypatch):
         pass
 
 
-def test_without_tun_devices_the_remedy_is_named(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("tun", r"modprobe tun.*--device=/dev/net/tun"),
+        (".", "`ip`: install iproute2"),
+    ],
+)
+def test_without_what_it_needs_the_remedy_is_named(
+    monkeypatch, tmp_path, device, message
+):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(slow_link, "TUN", tmp_path / "tun")
-    with pytest.raises(FileNotFoundError, match=r"modprobe tun.*--device=/dev/net/tun"):
-        slow_link.check_possible()
-
-
-def test_without_its_tools_the_package_is_named(monkeypatch, tmp_path):
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(slow_link, "TUN", tmp_path)
+    monkeypatch.setattr(slow_link, "TUN", tmp_path / device)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="`ip`: install iproute2"):
+    with pytest.raises(FileNotFoundError, match=message):
         slow_link.check_possible()
 
 

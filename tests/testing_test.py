@@ -3,11 +3,11 @@
 Each mutant below breaks one promise, and must be found in the row of that promise.
 """
 
+import functools
 import itertools
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,9 @@ import pytest
 
 import delayjax as dj
 from delayjax import testing
+from delayjax._src.testing import protocol, replicas, transformation
+from delayjax._src.testing.command import main
+from delayjax._src.testing.report import report_on
 from tests.cluster.wrong import (
     backwards,
     deaf,
@@ -238,11 +241,23 @@ MUTANTS = {
     ),
 }
 ON_DEVICES = "sharded, Auto axes", "sharded, Explicit axes", "run is simulate"
+ONE = jax.devices()[:1]
 
 
-def devices_for(promise):
-    """All, or one: a check with one compiles less."""
-    return jax.devices() if promise in ON_DEVICES else jax.devices()[:1]
+def assert_found(check, promise, sentence, monkeypatch):
+    """The row of a promise fails, with this sentence; the other rows are left out."""
+
+    def of_one(of, first, others):
+        return report_on(of, first, [one for one in others if one.words == promise])
+
+    for module in (transformation, replicas, protocol):
+        monkeypatch.setattr(module, "report_on", of_one)
+    report = check()
+    row = report.row(promise)
+    assert row.verdict == "fails", str(report)
+    assert re.search(sentence, row.reason) and row.remedy, str(report)
+    with pytest.raises(AssertionError, match=f"{promise}: "):
+        report.require()
 
 
 def test_a_sound_rule_keeps_all_promises():
@@ -255,18 +270,14 @@ def test_a_sound_rule_keeps_all_promises():
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutant_is_found_in_the_row_of_its_promise(name):
+def test_a_mutant_is_found_in_the_row_of_its_promise(name, monkeypatch):
     make, promise, sentence = MUTANTS[name]
-    report = testing.check(make(), PARAMS, devices=devices_for(promise))
-    row = report.row(promise)
-    assert row.verdict == "fails", str(report)
-    assert re.search(sentence, row.reason) and row.remedy, str(report)
-    with pytest.raises(AssertionError, match=f"{promise}: "):
-        report.require()
+    check = functools.partial(testing.check, make(), PARAMS)
+    assert_found(check, promise, sentence, monkeypatch)
 
 
 def test_what_needs_devices_is_not_checked_on_one():
-    report = testing.check(fading(), PARAMS, devices=jax.devices()[:1])
+    report = testing.check(fading(), PARAMS, devices=ONE)
     unchecked = [row.promise for row in report.rows if row.verdict == "not checked"]
     assert unchecked == [*ON_DEVICES]
     report.require()
@@ -275,6 +286,8 @@ def test_what_needs_devices_is_not_checked_on_one():
     assert lines[-1].endswith(
         "run is simulate: 4 workers need as many devices, here is 1"
     )
+    with pytest.raises(ValueError, match=r"`promise` must be one of \['a step runs'"):
+        report.row("everything")
 
 
 def test_where_no_step_runs_nothing_else_is_checked():
@@ -284,20 +297,8 @@ def test_where_no_step_runs_nothing_else_is_checked():
 
 
 def test_shapes_and_one_array_and_an_empty_tree_are_parameters_too():
-    one = jax.devices()[:1]
     for params in (jax.ShapeDtypeStruct((3,), jnp.float32), jnp.float32(1), {}):
-        testing.check(optax.adam(0.1), params, devices=one).require()
-
-
-def test_a_promise_that_is_not_there_is_named():
-    report = testing.check(optax.identity(), {}, devices=jax.devices()[:1])
-    with pytest.raises(ValueError, match=r"`promise` must be one of \['a step runs'"):
-        report.row("everything")
-
-
-def test_what_is_no_transformation_is_refused():
-    with pytest.raises(TypeError, match="`tx` must be an Optax transformation"):
-        testing.check(jnp.sin, PARAMS)
+        testing.check(optax.adam(0.1), params, devices=ONE).require()
 
 
 # methods that average
@@ -407,14 +408,12 @@ AVERAGING = {
 
 
 @pytest.mark.parametrize("name", AVERAGING)
-def test_a_wrong_average_is_found_in_the_row_of_its_promise(name):
+def test_a_wrong_average_is_found_in_the_row_of_its_promise(name, monkeypatch):
     make, promise, sentence = AVERAGING[name]
-    report = testing.check_averaging(
-        make, period=2, conserves_mean=True, devices=devices_for(promise)
+    check = functools.partial(
+        testing.check_averaging, make, period=2, conserves_mean=True
     )
-    row = report.row(promise)
-    assert row.verdict == "fails", str(report)
-    assert re.search(sentence, row.reason) and row.remedy, str(report)
+    assert_found(check, promise, sentence, monkeypatch)
 
 
 def test_a_sound_average_keeps_all_promises():
@@ -425,7 +424,7 @@ def test_a_sound_average_keeps_all_promises():
 
 
 def test_what_a_method_does_not_claim_is_not_checked():
-    report = testing.check_averaging(every(2, of_first), devices=jax.devices()[:1])
+    report = testing.check_averaging(every(2, of_first), devices=ONE)
     report.require()
     assert report.row("the period is kept").reason == "not claimed, period="
     assert report.row("the mean is conserved").verdict == "not checked"
@@ -483,13 +482,11 @@ PROTOCOLS = {
 }
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda p: p.__name__)
-def test_a_wrong_protocol_is_found_in_the_row_of_its_promise(protocol):
-    promise, sentence = PROTOCOLS[protocol]
-    report = testing.check_protocol(lambda: protocol)
-    row = report.row(promise)
-    assert row.verdict == "fails", str(report)
-    assert re.search(sentence, row.reason) and row.remedy, str(report)
+@pytest.mark.parametrize("method", PROTOCOLS, ids=lambda p: p.__name__)
+def test_a_wrong_protocol_is_found_in_the_row_of_its_promise(method, monkeypatch):
+    promise, sentence = PROTOCOLS[method]
+    check = functools.partial(testing.check_protocol, lambda: method)
+    assert_found(check, promise, sentence, monkeypatch)
 
 
 def test_a_version_that_is_counted_wrong_is_found(monkeypatch):
@@ -503,9 +500,19 @@ def test_a_version_that_is_counted_wrong_is_found(monkeypatch):
     assert row.verdict == "fails" and "is recorded with" in row.reason
 
 
-def test_a_protocol_in_place_of_what_makes_it_is_named():
-    with pytest.raises(TypeError, match=r"write check_protocol\(lambda: protocol\)"):
-        testing.check_protocol(asgd)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: testing.check(jnp.sin, PARAMS), "`tx` must be an Optax transformat"),
+        (
+            lambda: testing.check_protocol(asgd),
+            r"write check_protocol\(lambda: protocol\)",
+        ),
+    ],
+)
+def test_what_cannot_be_checked_is_refused(call, message):
+    with pytest.raises(TypeError, match=message):
+        call()
 
 
 # the command
@@ -515,6 +522,11 @@ import optax
 
 tx = optax.sgd(0.1)
 params = optax.tree.zeros_like({"w": 1.0})
+
+def update(updates, state, params=None, *, staleness=0):
+    return tx.update(updates, state)
+
+narrow = optax.GradientTransformationExtraArgs(tx.init, update)
 
 def asgd(server):
     server.start_all()
@@ -533,33 +545,37 @@ def deaf(server):
 """
 
 
-def command(folder, *arguments):
-    (folder / "mine.py").write_text(textwrap.dedent(MODULE))
-    root = Path(__file__).parents[1]
-    return subprocess.run(
-        [sys.executable, "-m", "delayjax.testing", *arguments],
-        cwd=folder,
-        env={"PYTHONPATH": str(root), "PATH": ""},
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """With a module that is called mine, and from which the command is run."""
+    (tmp_path / "mine.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    yield tmp_path
+    sys.modules.pop("mine", None)
+
+
+def test_the_command_starts_devices_and_ends_with_1_if_a_promise_fails(folder):
+    flags = "mine:narrow", "--devices=4", "--params=mine:params"
+    done = subprocess.run(
+        [sys.executable, "-m", "delayjax.testing", *flags],
+        env={"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": ""},
         capture_output=True,
         text=True,
         timeout=300,
     )
-
-
-def test_the_command_starts_devices_and_prints_the_report(tmp_path):
-    done = command(tmp_path, "mine:tx", "--devices=4", "--params=mine:params")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("mine:tx: 11 promises hold, 0 fail, 2 not checked")
+    assert done.returncode == 1, done.stderr
+    head = "mine:narrow: 10 promises hold, 1 fail, 2 not checked"
+    assert done.stdout.startswith(head)
     assert "  holds        run is simulate\n" in done.stdout
     assert "no dimension of a leaf" in done.stdout
 
 
-def test_the_command_ends_with_1_if_a_promise_fails(tmp_path):
-    done = command(tmp_path, "mine:deaf", "--kind=protocol")
-    assert done.returncode == 1
-    assert (
-        "fails        each gradient is taken once: the gradient of wor" in done.stdout
-    )
+def test_the_command_checks_protocols_and_ends_with_0_if_all_holds(folder, capsys):
+    assert main(["mine:asgd", "--kind=protocol"]) == 0
+    assert main(["mine:deaf", "--kind=protocol"]) == 1
+    found = "fails        each gradient is taken once: the gradient of wor"
+    assert found in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -573,15 +589,8 @@ def test_the_command_ends_with_1_if_a_promise_fails(tmp_path):
         (["mine:tx", "--params=mine:no"], "the module 'mine' has no 'no'"),
     ],
 )
-def test_a_bad_argument_is_one_line(tmp_path, arguments, message, monkeypatch, capsys):
-    from delayjax._src.testing.command import main
-
-    (tmp_path / "mine.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.delitem(sys.modules, "mine", raising=False)
+def test_a_bad_argument_is_one_line(folder, arguments, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1
-    sys.modules.pop("mine", None)

@@ -10,55 +10,56 @@ from tests.averaging.driving import (
     STEPS,
     assert_follows,
     gradient,
+    path,
     plain_sgd,
     replicas,
     train,
 )
-from tests.exchange.driving import WORKERS, executions
-
-
-def corrected_gradients(delay, *, momentum=0.0):
-    """DGA: own updates at once, the others' `delay` steps later in their place."""
-    x, v, xs, made = replicas(), np.zeros((WORKERS, 5)), [], []
-    for t in range(STEPS):
-        v = momentum * v - ETA * gradient(t, x)
-        made.append(v)
-        x = x + v
-        if t >= delay:
-            x = x + made[t - delay].mean(axis=0) - made[t - delay]
-        xs.append(x)
-    return np.stack(xs)
-
+from tests.exchange.driving import executions
 
 DELAYS = [1, 3]
+delays = pytest.mark.parametrize("delay", DELAYS)
+
+
+def corrected_gradients(delay, momentum):
+    """DGA: own updates at once, the others' `delay` steps later in their place."""
+    made = []
+
+    def mix(t, x, v):
+        made.append(v)
+        x = x + v
+        return x + made[t - delay].mean(axis=0) - made[t - delay] if t >= delay else x
+
+    return path(mix, momentum=momentum)
 
 
 @functools.cache
-def trained(execution, momentum=None):
-    """By delay."""
-
-    def dga(delay):
-        return averaging.dga(optax.sgd(ETA, momentum=momentum), delay)
-
-    return train(execution, {f"d = {d}": functools.partial(dga, d) for d in DELAYS})
+def trained(execution):
+    """By delay and momentum, x [T, P, n]."""
+    txs = {
+        f"{delay} {momentum}": averaging.dga(optax.sgd(ETA, momentum=momentum), delay)
+        for delay in DELAYS
+        for momentum in (0.0, 0.5)
+    }
+    return {name: xs for name, (xs, _) in train(execution, txs).items()}
 
 
 @executions
-@pytest.mark.parametrize("delay", DELAYS)
+@delays
 def test_dga_follows_the_loop_of_its_updates(execution, delay):
-    xs, _ = trained(execution, 0.5)[f"d = {delay}"]
+    xs = trained(execution)[f"{delay} 0.5"]
     assert_follows(xs, corrected_gradients(delay, momentum=0.5))
 
 
-@pytest.mark.parametrize("delay", DELAYS)
+@delays
 def test_dga_leaves_the_mean_on_the_path_of_plain_sgd(delay):
-    xs, _ = trained("simulate")[f"d = {delay}"]
+    xs = trained("simulate")[f"{delay} 0.0"]
     np.testing.assert_allclose(xs.mean(axis=1), plain_sgd(), rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("delay", DELAYS)
+@delays
 def test_models_of_dga_differ_by_their_last_updates_alone(delay):
-    xs, _ = trained("simulate")[f"d = {delay}"]
+    xs = trained("simulate")[f"{delay} 0.0"]
     before = np.concatenate([replicas()[None], xs[:-1]])
     made = np.stack([-ETA * gradient(t, x) for t, x in enumerate(before)])
     own = made - made.mean(axis=1, keepdims=True)
@@ -66,8 +67,3 @@ def test_models_of_dga_differ_by_their_last_updates_alone(delay):
         expected = own[t - delay + 1 : t + 1].sum(axis=0)
         apart = xs[t] - xs[t].mean(axis=0)
         np.testing.assert_allclose(apart, expected, rtol=1e-10, atol=1e-12)
-
-
-def test_a_mean_without_a_delay_is_refused():
-    with pytest.raises(ValueError, match="`delay` must be at least 1"):
-        averaging.dga(optax.sgd(ETA), 0)

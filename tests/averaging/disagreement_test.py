@@ -1,127 +1,63 @@
-"""How far replicas stay apart under noise: each method against its mixing matrices."""
+"""How far replicas stay apart under noise, by the matrices that the methods follow."""
 
-import functools
-
-import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
-from delayjax import averaging
+from tests.averaging.neighbors_test import exponential, ring
+from tests.averaging.wagma_test import group_matrix
 
-STEPS, ENTRIES, FROM = 80, 300, 20  # whole periods of ten, when all has settled
+WORKERS, STEPS, FROM = 16, 80, 20  # whole periods of ten, when all has settled
 DEVIATION = 0.5
 
 
-def near(workers, hops):
-    """Each row of W: equal shares of a worker's own and of those so many ranks off."""
-    matrix = np.zeros((workers, workers))
-    for i in range(workers):
-        for hop in (0, *hops):
-            matrix[i, (i + hop) % workers] += 1 / (1 + len(hops))
-    return matrix
+def of_all(t, workers, period=10):
+    """Local SGD's: the mean every `period` steps."""
+    due = (t + 1) % period == 0
+    return np.full((workers, workers), 1 / workers) if due else np.eye(workers)
 
 
-def blocks(workers, bits):
-    """W of groups whose ranks differ in these bits alone."""
-    ranks = np.arange(workers)
-    fixed = workers - 1 - sum(1 << bit for bit in bits)
-    matrix = ((ranks[:, None] ^ ranks) & fixed) == 0
-    return matrix / matrix.sum(axis=1, keepdims=True)
-
-
-def every(period, matrix):
-    eye = np.eye(len(matrix))
-    return lambda t: matrix if (t + 1) % period == 0 else eye
-
-
-# name: (transformation, (t, P) -> W): all mix after the local step
-METHODS = {
-    "WAGMA": (
-        lambda: averaging.wagma(optax.sgd(1.0), period=10**6),
-        lambda t, p: blocks(p, [t % 2 * 2, t % 2 * 2 + 1]),
-    ),
-    "SGP, two peers": (
-        lambda: averaging.sgp(optax.sgd(1.0), peers=2),
-        lambda t, p: near(p, [-(2 ** (t % 4)), -(2 ** ((t + 1) % 4))]),
-    ),
-    "SGP, one peer": (
-        lambda: averaging.sgp(optax.sgd(1.0)),
-        lambda t, p: near(p, [-(2 ** (t % 4))]),
-    ),
-    "D-PSGD": (
-        lambda: averaging.d_psgd(optax.sgd(1.0), overlap=False),
-        lambda t, p: near(p, [1, -1]),
-    ),
-    "local SGD": (
-        lambda: averaging.local_sgd(optax.sgd(1.0), period=10),
-        lambda t, p: every(10, np.full((p, p), 1 / p))(t),
-    ),
+METHODS = {  # (t, P) -> W: all mix after the local step
+    "WAGMA": lambda t, p: group_matrix(t, p, 4),
+    "SGP, two peers": lambda t, p: exponential(t, 2, p),
+    "SGP, one peer": lambda t, p: exponential(t, 1, p),
+    "D-PSGD": ring,
+    "local SGD": of_all,
 }
 
 
-def expected(name, workers):
+def disagreement(name, workers=WORKERS):
     """C <- W (C + s^2 I) W', and the mean over workers of its deviation's variance."""
-    _, matrix = METHODS[name]
     covariance, seen = np.zeros((workers, workers)), []
     centered = np.eye(workers) - 1 / workers
     for t in range(STEPS):
-        w = matrix(t, workers)
+        w = METHODS[name](t, workers)
         covariance = w @ (covariance + DEVIATION**2 * np.eye(workers)) @ w.T
         seen.append(np.trace(centered @ covariance @ centered) / workers)
     return np.mean(seen[FROM:])
 
 
-SEEDS = [1, 2, 3]
-
-
-@functools.cache
-def measured(workers):
-    """By method, one number a seed; all methods at once, on the same noise."""
-    txs = {name: make() for name, (make, _) in METHODS.items()}
-
-    def run(noise):
-        def step(carry, noise):
-            apart = {}
-            for name, tx in txs.items():
-                x, state = carry[name]
-                updates, state = tx.update(-noise, state, x)
-                x = x + updates
-                own = jnp.mean((x - jax.lax.pmean(x, "workers")) ** 2)
-                carry = carry | {name: (x, state)}
-                apart[name] = jax.lax.pmean(own, "workers")
-            return carry, apart
-
-        zeros = jnp.zeros(ENTRIES)
-        start = {name: (zeros, tx.init(zeros)) for name, tx in txs.items()}
-        return jax.lax.scan(step, start, noise)[1]
-
-    shape = (workers, STEPS, ENTRIES)
-    noise = [DEVIATION * np.random.default_rng(s).normal(size=shape) for s in SEEDS]
-    over_seeds = jax.jit(jax.vmap(jax.vmap(run, axis_name="workers")))
-    apart = over_seeds(jnp.asarray(np.stack(noise), jnp.float32))
-    return {
-        name: np.asarray(own[:, 0, FROM:], np.float64).mean(axis=1)
-        for name, own in apart.items()
-    }
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_replicas_disagree_as_their_mixing_matrices_say(name):
-    # of each seed; entries are independent, and steps a mixing time apart
-    seen = measured(16)[name]
-    assert len(seen) == len(SEEDS)
-    np.testing.assert_allclose(seen, expected(name, 16), rtol=0.06)
-
-
-def test_wagma_s_is_a_group_s_share_of_the_noise_less_that_of_all():
-    seen = expected("WAGMA", 16)
-    np.testing.assert_allclose(seen, DEVIATION**2 * (1 / 4 - 1 / 16), rtol=1e-12)
+@pytest.mark.parametrize(("workers", "size"), [(16, 4), (64, 8), (16, 16)])
+def test_wagma_s_is_a_group_s_share_of_the_noise_less_that_of_all(
+    workers, size, monkeypatch
+):
+    """The paper's noise model (D.11)."""
+    monkeypatch.setitem(METHODS, "WAGMA", lambda t, p: group_matrix(t, p, size))
+    expected = DEVIATION**2 * (1 / size - 1 / workers)
+    seen = disagreement("WAGMA", workers)
+    np.testing.assert_allclose(seen, expected, rtol=1e-12, atol=1e-15)
 
 
 def test_of_16_workers_wagma_s_stay_closest_and_those_of_local_sgd_least():
     order = ["WAGMA", "SGP, one peer", "D-PSGD", "local SGD"]
-    seen = [expected(name, 16) for name in order]
+    seen = [disagreement(name) for name in order]
     assert seen == sorted(seen)
-    assert expected("SGP, two peers", 16) < expected("SGP, one peer", 16)
+    assert disagreement("SGP, two peers") < disagreement("SGP, one peer")
+
+
+def test_the_ring_contracts_by_its_second_eigenvalue():
+    """Of W of 8 workers: (1 + 2 cos(2 pi / 8)) / 3, a slowest mode of one period."""
+    slowest = np.cos(2 * np.pi * np.arange(8) / 8)
+    factor = (1 + 2 * np.cos(2 * np.pi / 8)) / 3
+    np.testing.assert_allclose(ring(0, 8) @ slowest, factor * slowest, atol=1e-15)
+    sizes = np.sort(np.abs(np.linalg.eigvals(ring(0, 8))))
+    np.testing.assert_allclose(sizes[-3:], [factor, factor, 1.0], rtol=1e-12)

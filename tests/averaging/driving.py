@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from delayjax import averaging
 from tests.exchange.driving import WORKERS, as_workers, parted, side_by_side
 
 STEPS = 50
 ETA = 0.1
+SGD = optax.sgd(ETA)
 CURVATURE = np.asarray([1.0, 0.5, 2.0, 0.1, 1.5])
 START = np.asarray([1.0, -2.0, 0.5, 3.0, 0.0])
 MINIMA = np.random.default_rng(0).normal(size=(WORKERS, 5))
@@ -31,6 +33,25 @@ def by_arrival(t):
     return [p for p in np.argsort(row, kind="stable") if np.isfinite(row[p])]
 
 
+def wild(max_age=3, lost=0.0):
+    return averaging.races(jax.random.key(3), max_age, lost=lost)
+
+
+def raced(races, t, i, size=5):
+    """Of each coordinate, how many visits ago it is read, and whether it is written."""
+    if races is None:
+        return np.zeros(size, int), np.ones(size, bool)
+    with jax.enable_x64(True):
+        visit = jnp.int32(t), jnp.int32(i), jnp.zeros(size)
+        return np.asarray(races.ages(*visit)), ~np.asarray(races.lost(*visit))
+
+
+def version(versions, ages):
+    """Each coordinate as it was so many visits ago, at most at the start."""
+    ages = np.minimum(ages, len(versions) - 1)
+    return np.asarray([versions[-1 - age][n] for n, age in enumerate(ages)])
+
+
 def gradient(t, x):
     """Of every worker's own quadratic, with its noise of step t, [P, n]."""
     return CURVATURE * (x - MINIMA) + NOISE[t]
@@ -39,6 +60,21 @@ def gradient(t, x):
 def replicas():
     """x [P, n] at the start, all the same."""
     return np.tile(START, (WORKERS, 1))
+
+
+def path(mix, *, momentum=0.0, ahead=0.0):
+    """x [T, P, n]: v <- momentum v - eta g of each worker, then x <- mix(t, x, v)."""
+    x, v, xs = replicas(), np.zeros((WORKERS, 5)), []
+    for t in range(STEPS):
+        v = momentum * v - ETA * gradient(t, x + ahead * v)
+        x = mix(t, x, v)
+        xs.append(x)
+    return np.stack(xs)
+
+
+def plain_sgd():
+    """The path of SGD with the workers' mean gradient, whose mean model it is."""
+    return path(lambda t, x, v: x + v.mean(axis=0)).mean(axis=1)
 
 
 def step_of(tx, at):
@@ -59,13 +95,12 @@ def at_the_model(params, opt_state):
     return params
 
 
-def train(execution, makes, *, at=at_the_model):
+def train(execution, txs, *, at=at_the_model):
     """By name, x [T, P, n] after each step, and the split after the last, in float64.
 
-    All that `makes` makes is trained side by side.
+    All of `txs` are trained side by side.
     """
     with jax.enable_x64(True):
-        txs = {name: make() for name, make in makes.items()}
         steps = {name: step_of(tx, at) for name, tx in txs.items()}
         held = as_workers(execution, side_by_side(steps))
         start = jnp.asarray(START)
@@ -80,16 +115,34 @@ def train(execution, makes, *, at=at_the_model):
         }
 
 
-def assert_follows(seen, expected):
+def the_model(params, opt_state):
+    return params
+
+
+def seen_of(txs, start, noise, *, curvature=0.0, see=the_model):
+    """By name, what is seen of each worker after each step, [T, P, ...], in float64.
+
+    Under `vmap`, with gradients curvature x + noise [T, P, n], from start [P, n].
+    """
+
+    def run(x, noise):
+        def step(carry, noise):
+            for name, tx in txs.items():
+                x, state = carry[name]
+                updates, state = tx.update(curvature * x + noise, state, x)
+                carry = carry | {name: (x + updates, state)}
+            return carry, {name: see(*own) for name, own in carry.items()}
+
+        return jax.lax.scan(step, {n: (x, tx.init(x)) for n, tx in txs.items()}, noise)[
+            1
+        ]
+
+    with jax.enable_x64(True):
+        over = jax.vmap(run, in_axes=(0, 1), out_axes=1, axis_name="workers")
+        return jax.tree.map(np.asarray, jax.jit(over)(start, noise))
+
+
+def assert_follows(seen, expected, name=""):
     """To the rounding of float64, over all steps."""
     assert np.isfinite(expected).all()
-    np.testing.assert_allclose(seen, expected, rtol=1e-10, atol=1e-10)
-
-
-def plain_sgd():
-    """The path of SGD with the workers' mean gradient, whose mean model it is."""
-    x, xs = START, []
-    for t in range(STEPS):
-        x = x - ETA * (CURVATURE * (x - MINIMA.mean(axis=0)) + NOISE[t].mean(axis=0))
-        xs.append(x)
-    return np.stack(xs)
+    np.testing.assert_allclose(seen, expected, rtol=1e-10, atol=1e-10, err_msg=name)

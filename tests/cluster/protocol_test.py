@@ -51,16 +51,3 @@ def test_a_protocol_may_be_a_part_of_another():
     whole = simulate(cluster, protocols.ssp(1), 50, seed=0)
     part = simulate(cluster, warmed_up, 50, seed=0)
     assert (whole.seconds == part.seconds).all()
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (protocols.hardsync, r"must be a function of a server.*protocols.hardsync\("),
-        (protocols.k_async, r"must be a function of a server.*protocols.k_async\("),
-        (3, r"must be a function of a server, got 3: write protocols.k_async\(1\)"),
-    ],
-)
-def test_what_is_no_protocol_is_refused_with_the_call_to_write(given, message):
-    with pytest.raises(TypeError, match=message):
-        simulate(Cluster(2, exponential(1.0)), given, 5, seed=0)

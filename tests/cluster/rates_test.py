@@ -30,12 +30,15 @@ def rate_of(trace):
 def test_gradients_arrive_at_the_sum_of_the_workers_rates(service):
     speeds = [1.0, 2.0, 4.0, 1.0]
     trace = simulated(service, protocols.k_async(1), workers=4, slowdown=speeds)
-    nu = cluster.arrival_rate(4, [2.0, 4.0, 8.0, 2.0])
-    assert nu == pytest.approx(0.5 + 0.25 + 0.125 + 0.5, rel=1e-15)
+    rates = np.array([0.5, 0.25, 0.125, 0.5])
+    nu = cluster.arrival_rate(4, 1 / rates)
+    assert nu == pytest.approx(rates.sum(), rel=1e-15)
     assert rate_of(trace) == pytest.approx(nu, rel=0.01)
+    shares = trace.summary().gradients / UPDATES
+    np.testing.assert_allclose(shares, rates / nu, rtol=0.05)
 
 
-@pytest.mark.parametrize("workers", [2, 4, 5, 8, 32])
+@pytest.mark.parametrize("workers", [2, 5, 8])
 def test_a_serial_server_takes_gradients_up_to_its_own_rate(workers):
     # the parameters down and the gradient up: 0.5 s each, alone
     link = cluster.Communication(message_bytes=1.0, bytes_per_second=2.0, serial=True)
@@ -92,11 +95,6 @@ def test_the_distance_of_a_spectrum_is_the_target_at_that_time(seed):
         assert left == pytest.approx(target, rel=1e-9)
 
 
-def test_equal_modes_are_one_mode_of_their_common_length():
-    many = cluster.run_time(0.01, [0.3] * 4, start=2.0)
-    assert many == pytest.approx(math.log(4.0 / 0.01) / 0.3, rel=1e-12)
-
-
 def test_a_target_that_is_met_takes_no_time():
     assert cluster.run_time(1.0, 0.3) == 0.0
     assert cluster.run_time(5.0, [0.3, -1.0], start=[3.0, 4.0]) == 0.0
@@ -133,40 +131,3 @@ def test_a_quadratic_on_simulated_workers_takes_that_long():
     seconds = cluster.run_time(1e-20, rate)
     # workers start together: constants are off by what the first second does
     assert trace.seconds[arrived - 1] == pytest.approx(seconds, rel=0.03)
-
-
-# errors
-
-
-@pytest.mark.parametrize(
-    ("arguments", "options", "message"),
-    [
-        ((0, 1.0), {}, "`workers` must be at least 1, got 0"),
-        ((2, 0.0), {}, "`mean_seconds` must be finite and positive, got 0.0"),
-        ((2, [1.0, math.inf]), {}, "`mean_seconds` must be .* got inf: leave out"),
-        ((2, math.inf), {}, "infinite mean, for their rate is 0 in the long run"),
-        ((2, [1.0, math.nan]), {}, "`mean_seconds` must be .* got nan"),
-        ((2, [1.0] * 3), {}, r"shapes .*\(3,\).*\(2,\)"),
-        ((2, 1.0), {"server_seconds": -1.0}, "`server_seconds` must be finite and non"),
-        ((2, 1.0), {"sent": 0.0}, "`sent` must be finite and positive, got 0.0"),
-        ((2, 1.0), {"sent": 1.5}, "`sent` must be at most 1, got 1.5"),
-    ],
-)
-def test_impossible_clusters_are_refused(arguments, options, message):
-    with pytest.raises(ValueError, match=message):
-        cluster.arrival_rate(*arguments, **options)
-
-
-@pytest.mark.parametrize(
-    ("target", "rates", "start", "message"),
-    [
-        (0.0, 1.0, 1.0, "`target` must be finite and positive, got 0.0"),
-        (0.1, [1.0, math.nan], 1.0, "`rates` must not be nan"),
-        (0.1, [1.0], [1.0, 2.0], r"shapes .*\(2,\).*\(1,\)"),
-        (0.1, [1.0], math.inf, "`start` must be finite"),
-        (0.1, [1.0], math.nan, "`start` must be finite"),
-    ],
-)
-def test_impossible_run_times_are_refused(target, rates, start, message):
-    with pytest.raises(ValueError, match=message):
-        cluster.run_time(target, rates, start=start)

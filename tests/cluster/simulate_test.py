@@ -1,62 +1,50 @@
-import math
+"""When a simulation ends: after a number of updates, or at a time."""
 
 import numpy as np
 import pytest
 
 from delayjax import cluster
+from delayjax._src.cluster import server
 from delayjax.cluster import protocols
 from tests.cluster import oracle
+from tests.cluster.traces import PROTOCOLS, assert_equal
 
-SEEDS = [1, 2, 3]
-UPDATES = 150
-INF = math.inf
-
-
-def times_of(num_workers, seed, tasks=2000):
-    return np.random.default_rng(seed).gamma(2.0, 0.5, (num_workers, tasks))
-
-
-def simulate(times, protocol, num_updates=UPDATES, *, seconds=INF, **keywords):
-    spec = cluster.Cluster(len(times), oracle.given(times), **keywords)
-    return cluster.simulate(spec, protocol, num_updates, seed=0, seconds=seconds)
+ENDING = PROTOCOLS | {
+    "hardsync": protocols.hardsync(),
+    "rennala": protocols.rennala(20),
+    "k_batch_async": protocols.k_batch_async(4),
+}
 
 
-# The end.
+@pytest.mark.parametrize("name", ENDING)
+def test_the_clock_ends_a_run_after_the_last_update_in_time(name):
+    spec = cluster.Cluster(4, cluster.exponential(1.0))
+
+    def run(num_updates, **keywords):
+        return cluster.simulate(spec, ENDING[name], num_updates, seed=1, **keywords)
+
+    whole = run(60)
+    for end in (np.float32(9.0), 15, float(whole.seconds[20])):
+        trace = run(None, seconds=end)
+        updates = trace.num_updates
+        assert updates > 0
+        # the same updates as without a clock, and what comes later is not in the trace
+        assert_equal(trace, run(updates))
+        assert_equal(trace, run(10_000, seconds=end))
+        assert trace.seconds[-1] <= end < run(updates + 1).seconds[-1]
+        assert (trace.busy_seconds <= trace.seconds[-1] * (1 + 1e-12)).all()
+        first = oracle.updates_of(whole)[:updates]
+        assert oracle.updates_of(trace)[:60] == first
+    # whichever comes first
+    assert_equal(run(60, seconds=1e9), whole)
 
 
-def test_the_clock_may_end_a_run():
-    times = times_of(4, 1)
-    made = [
-        protocols.k_async(1),
-        protocols.k_sync(2),
-        protocols.ringleader(),
-        protocols.mindflayer(1, 5.0),
-        protocols.ringmaster(2),
-    ]
-    for protocol in made:
-        whole = simulate(np.tile(times, 6), protocol)
-        for end in (0.01, 7.7, float(whole.seconds[20])):
-            trace = simulate(np.tile(times, 6), protocol, seconds=end)
-            kept = int((whole.seconds <= end).sum())
-            assert trace.num_updates == kept < UPDATES
-            oracle.assert_same(trace, oracle.updates_of(whole)[:kept])
-        # whichever comes first
-        assert simulate(np.tile(times, 6), protocol, seconds=1e9).num_updates == UPDATES
-
-
-@pytest.mark.parametrize(
-    ("argument", "value", "error"),
-    [
-        ("num_updates", 0, ValueError),
-        ("num_updates", 5.0, TypeError),
-        ("seconds", 0.0, ValueError),
-        ("seconds", math.nan, ValueError),
-        ("seed", -1, ValueError),
-        ("seed", 0.5, TypeError),
-    ],
-)
-def test_a_bad_argument_is_named_with_its_value(argument, value, error):
-    four = cluster.Cluster(4, cluster.constant(1.0))
-    arguments = {"num_updates": 5, "seed": 0, argument: value}
-    with pytest.raises(error, match=f"`{argument}` .* {value}"):
-        cluster.simulate(four, protocols.hardsync(), **arguments)
+def test_a_clock_that_stands_still_is_an_error(monkeypatch):
+    monkeypatch.setattr(server, "_PATIENCE", 2000)
+    asgd = protocols.k_async(1)
+    at_once = cluster.Cluster(2, cluster.empirical([0.0]))
+    with pytest.raises(ValueError, match=r"`service` lets no time pass.*`k_async\(1"):
+        cluster.simulate(at_once, asgd, None, seed=0, seconds=1.0)
+    ticking = cluster.Cluster(2, cluster.constant(1e-3))
+    trace = cluster.simulate(ticking, asgd, None, seed=0, seconds=2.5)
+    assert trace.num_updates == 2 * 2500

@@ -8,7 +8,7 @@ from scipy import stats
 
 from delayjax import cluster
 from delayjax.cluster import protocols
-from tests.stability import renewal
+from tests.cluster import renewal
 from tests.support.cases import shortened
 
 EXPONENTIAL = cluster.exponential(1.0)
@@ -112,7 +112,7 @@ def test_long_simulations_have_the_law_to_half_a_per_cent(name):
         cluster.simulate(SPECS[name], protocols.k_async(1), 100_000, seed=seed)
         .staleness_law(burn_in=2000)
         .pmf
-        for seed in (1, 2, 3)
+        for seed in (1, 2)
     ]
     size = max(map(len, measured))
     together = np.mean([np.pad(pmf, (0, size - len(pmf))) for pmf in measured], axis=0)
@@ -127,40 +127,3 @@ def test_the_mean_is_p_less_one_whatever_the_times(name):
     assert math.isclose(law.pmf.sum(), 1.0, rel_tol=1e-9)
     assert law.mean == pytest.approx(values @ law.pmf, rel=1e-9)
     assert law.variance == pytest.approx((values - law.mean) ** 2 @ law.pmf, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("spec", "error", "message"),
-    [
-        (
-            cluster.Cluster(
-                2, EXPONENTIAL, communication=cluster.Communication(latency_seconds=1.0)
-            ),
-            ValueError,
-            "without communication",
-        ),
-        (
-            cluster.Cluster(2, EXPONENTIAL, slowdown=[cluster.Slowdown(1, 2.0, 5.0)]),
-            ValueError,
-            "constant speeds, unlike worker 1",
-        ),
-        (
-            cluster.Cluster(2, cluster.infinite_bernoulli(1.0, 0.5)),
-            TypeError,
-            r"`service` must be a cluster.ServiceTime, .*empirical\(",
-        ),
-        (
-            cluster.Cluster(2, [EXPONENTIAL, cluster.pareto(1.0, 0.9)]),
-            ValueError,
-            "`service.mean` must be finite .* got inf: .* worker 1",
-        ),
-        (
-            cluster.Cluster(2, EXPONENTIAL, slowdown=[1e-6, 1.0]),
-            ValueError,
-            r"not have times above 5000 times .* got 14.* s and 1e-06 s",
-        ),
-    ],
-)
-def test_what_the_prediction_does_not_cover_is_refused(spec, error, message):
-    with pytest.raises(error, match=message):
-        cluster.staleness_law(spec)

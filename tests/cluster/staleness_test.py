@@ -1,7 +1,5 @@
 """The law of staleness, and what bounds and triggers leave of it on a cluster."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ from delayjax.cluster import protocols
 from tests.support.cases import shortened
 
 P = 16
-UPDATES = 20_000
+UPDATES = 10_000
 
 
 def simulated(service, protocol, *, slowdown=None):
@@ -28,9 +26,9 @@ def share_of(trace):
 
 
 TIMES = {
-    "exponential": (cluster.exponential(1.0), None, (4, 10, 20)),
-    "gamma": (cluster.gamma(1.0, 4), None, (8, 15, 20)),
-    "lognormal": (cluster.lognormal(1.0, 0.3), None, (8, 15, 20)),
+    "exponential": (cluster.exponential(1.0), None, (4, 20)),
+    "gamma": (cluster.gamma(1.0, 4), None, (8, 15)),
+    "lognormal": (cluster.lognormal(1.0, 0.3), None, (8, 15)),
     "a slow worker": (cluster.gamma(1.0, 4), [8.0] + [1.0] * 15, (8, 20)),
 }
 
@@ -64,15 +62,6 @@ def test_memoryless_workers_keep_a_share_that_solves_one_equation(bound):
     np.testing.assert_allclose(kept.law.pmf, geometric / geometric.sum(), rtol=1e-6)
 
 
-def test_a_threshold_above_all_ages_changes_nothing():
-    pmf = np.array([0.2, 0.3, 0.5, 0.0])
-    law = cluster.StalenessLaw(pmf)
-    for bound in (2, 3, 99):
-        kept = law.filtered_by_bound(bound)
-        assert kept.accepted == 1.0
-        np.testing.assert_allclose(kept.law.pmf, pmf[:3], rtol=1e-12)
-
-
 def test_a_lower_threshold_keeps_less_and_fresher():
     law = cluster.StalenessLaw(np.full(9, 1 / 9))
     kept = [law.filtered_by_bound(bound) for bound in range(9)]
@@ -101,11 +90,16 @@ def test_a_trigger_thins_as_a_simulation_of_it(name, probability):
     assert apart.max() < 0.02
 
 
-def test_a_trigger_that_always_fires_changes_nothing():
-    pmf = np.array([0.2, 0.3, 0.5])
-    kept = cluster.StalenessLaw(pmf).filtered_at_random(1.0)
-    np.testing.assert_allclose(kept.law.pmf, pmf, rtol=1e-12)
-    assert kept.law.mean == pytest.approx(0.3 + 2 * 0.5)
+def test_what_refuses_nothing_changes_nothing():
+    pmf = np.array([0.2, 0.3, 0.5, 0.0])
+    law = cluster.StalenessLaw(pmf)
+    for kept in (
+        *(law.filtered_by_bound(bound) for bound in (2, 3, 99)),
+        law.filtered_at_random(1.0),
+    ):
+        assert kept.accepted == 1.0
+        np.testing.assert_allclose(kept.law.pmf[:3], pmf[:3], rtol=1e-12)
+        assert kept.law.mean == pytest.approx(0.3 + 2 * 0.5)
 
 
 def test_a_law_of_float32_counts_as_one():
@@ -127,31 +121,3 @@ def test_a_law_has_the_moments_of_its_draws():
     law = cluster.StalenessLaw(np.bincount(draws) / draws.size)
     assert law.mean == pytest.approx(draws.mean(), rel=1e-12)
     assert law.variance == pytest.approx(draws.var(), rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    "pmf",
-    [[0.5, 0.4], [0.5, math.inf], [1.5, -0.5], [math.nan, 1.0], [], [[1.0]], 1.0],
-)
-def test_what_is_no_row_of_probabilities_is_refused(pmf):
-    with pytest.raises(ValueError, match="`pmf` must be the probabilities of"):
-        cluster.StalenessLaw(pmf)
-
-
-@pytest.mark.parametrize("pmf", [["a"], [False, True], [1 + 0j]])
-def test_what_is_no_row_of_numbers_is_refused(pmf):
-    with pytest.raises(TypeError, match="`pmf` must hold real numbers"):
-        cluster.StalenessLaw(pmf)
-
-
-def test_impossible_thresholds_and_triggers_are_refused():
-    law = cluster.StalenessLaw([1.0])
-    with pytest.raises(ValueError, match="`bound` must be non-negative, got -1"):
-        law.filtered_by_bound(-1)
-    with pytest.raises(TypeError, match=r"`bound` must be a static integer, got 1\.5"):
-        law.filtered_by_bound(1.5)
-    for share in (0, 1.5):
-        with pytest.raises(ValueError, match=rf"`probability` must .* got {share}"):
-            law.filtered_at_random(share)
-    with pytest.raises(TypeError, match="`probability` must be a number"):
-        law.filtered_at_random("often")

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from delayjax import cluster
-from delayjax._src.cluster import server
 from delayjax.cluster import protocols
 from tests.cluster import oracle
-from tests.cluster.traces import PROTOCOLS, assert_equal, by_hand, simulate
+from tests.cluster.traces import PROTOCOLS, by_hand, simulate
 
 DTYPES = {
     "seconds": np.float64,
@@ -106,17 +105,9 @@ def test_arrivals_may_be_wider_than_the_trace(name):
     assert trace.arrivals(3, 20, width=1).staleness.shape == rows.staleness.shape
 
 
-@pytest.mark.parametrize(("start", "stop"), [(0, 61), (5, 4), (61, 61)])
-def test_arrivals_beyond_the_trace_are_refused(start, stop):
-    with pytest.raises(
-        ValueError, match=rf"`(start|stop)` must .*, got ({start}|{stop})"
-    ):
-        simulate("ASGD").arrivals(start, stop)
-
-
-def test_arrivals_before_the_trace_are_refused():
-    with pytest.raises(ValueError, match="`start` must be non-negative, got -1"):
-        simulate("ASGD").arrivals(-1, 4)
+def test_arrivals_end_after_they_start():
+    with pytest.raises(ValueError, match="`stop` must be at least 5, got 4"):
+        simulate("ASGD").arrivals(5, 4)
 
 
 def slow_summary(trace):
@@ -183,10 +174,11 @@ def test_nobody_idles_who_never_waits():
         protocols.k_async(1),
         protocols.k_batch_async(3),
         protocols.k_batch_sync(2),
+        protocols.event_triggered(0.3),
         protocols.rennala(3),
         protocols.ringmaster(2, stop=True),
     ):
-        trace, share = idle(times, protocol, 100)
+        trace, share = idle(times, protocol, 60)
         assert abs(share) < 1e-12
         np.testing.assert_allclose(trace.busy_seconds, trace.seconds[-1], rtol=1e-12)
 
@@ -221,66 +213,6 @@ def test_idle_time_lies_between_a_gradient_and_the_next(name):
     np.testing.assert_allclose(short.busy_seconds, busy, rtol=1e-12)
     assert math.isclose(share, 1 - busy.sum() / (4 * end), rel_tol=1e-9)
     assert 0 < share < 1
-
-
-@pytest.mark.parametrize("name", [*PROTOCOLS, "rennala", "k_batch_async"])
-def test_what_comes_after_the_last_update_is_not_in_the_trace(name):
-    extreme = {
-        "rennala": protocols.rennala(20),
-        "k_batch_async": protocols.k_batch_async(4),
-    }
-    protocol = (PROTOCOLS | extreme)[name]
-    spec = cluster.Cluster(4, cluster.exponential(1.0))
-    for end in (9.0, 12.0, 15.0):
-        by_clock = cluster.simulate(spec, protocol, 10_000, seed=1, seconds=end)
-        updates = by_clock.num_updates
-        assert 0 < updates < 10_000
-        assert_equal(by_clock, cluster.simulate(spec, protocol, updates, seed=1))
-        assert (by_clock.busy_seconds <= by_clock.seconds[-1] * (1 + 1e-12)).all()
-
-
-@pytest.mark.parametrize("name", [*PROTOCOLS, "hardsync"])
-def test_a_simulation_may_end_at_a_time_alone(name):
-    protocol = (PROTOCOLS | {"hardsync": protocols.hardsync()})[name]
-    spec = cluster.Cluster(4, cluster.exponential(1.0))
-    for end in (9.0, np.float32(12.0), 15):
-        trace = cluster.simulate(spec, protocol, None, seed=1, seconds=end)
-        capped = cluster.simulate(spec, protocol, 10_000, seed=1, seconds=end)
-        assert 0 < trace.num_updates < 10_000
-        assert_equal(trace, capped)
-        # and no update in time is left out
-        longer = cluster.simulate(spec, protocol, trace.num_updates + 1, seed=1)
-        assert trace.seconds[-1] <= end < longer.seconds[-1]
-
-
-def test_a_simulation_without_an_end_is_refused(monkeypatch):
-    spec = cluster.Cluster(2, cluster.constant(1.0))
-    for keywords in ({}, {"seconds": math.inf}, {"seconds": np.inf}):
-        with pytest.raises(
-            ValueError, match="`num_updates` or `seconds` must be given"
-        ):
-            cluster.simulate(spec, protocols.hardsync(), None, seed=0, **keywords)
-    static = protocols.groups(2, data="static")
-    with pytest.raises(
-        ValueError, match="`num_updates` must be given if `data` is static"
-    ):
-        cluster.simulate(spec, static, None, seed=0, seconds=9.0)
-    # a time that never comes
-    monkeypatch.setattr(server, "_PATIENCE", 2000)
-    at_once = cluster.Cluster(2, cluster.empirical([0.0]))
-    with pytest.raises(
-        ValueError, match=r"`service` lets no time pass.*`k_async\(1\)`"
-    ):
-        cluster.simulate(at_once, protocols.k_async(1), None, seed=0, seconds=1.0)
-    ticking = cluster.Cluster(2, cluster.constant(1e-3))
-    trace = cluster.simulate(ticking, protocols.k_async(1), None, seed=0, seconds=2.5)
-    assert trace.num_updates == 2 * 2500
-
-
-def test_dropped_work_counts_as_busy():
-    times = np.random.default_rng(1).exponential(1.0, (4, 400))
-    trace, share = idle(times, protocols.event_triggered(0.3), 60)
-    assert len(trace.dropped.worker) > 0 and abs(share) < 1e-12
 
 
 def test_the_abandoned_part_of_a_trial_counts_as_busy():
@@ -346,26 +278,6 @@ def test_the_staleness_law_counts_the_ages(name, dropped):
         assert law.pmf.dtype == np.float64
     refuses = len(trace.dropped.worker) > 0
     assert refuses == (name in ("dropping", "triggered"))
-
-
-@pytest.mark.parametrize("bound", [2, 5])
-def test_all_arrivals_are_as_stale_as_the_accepted_share_makes_them(bound):
-    # papers A.3, I5: (P - 1) times the share that is accepted
-    spec = cluster.Cluster(8, cluster.gamma(1.0, 2.0))
-    protocol = protocols.bounded_staleness(bound)
-    trace = cluster.simulate(spec, protocol, None, seed=1, seconds=3000.0)
-    accepted = trace.num_updates / (trace.num_updates + len(trace.dropped.worker))
-    law = trace.staleness_law(dropped=True)
-    assert law.mean == pytest.approx(7 * accepted, rel=1e-3)
-    assert len(law.pmf) - 1 > trace.max_staleness == bound
-
-
-@pytest.mark.parametrize(
-    ("burn_in", "error"), [(60, ValueError), (-1, ValueError), (1.5, TypeError)]
-)
-def test_a_burn_in_that_leaves_nothing_is_refused(burn_in, error):
-    with pytest.raises(error, match=rf"`burn_in`.* {burn_in}"):
-        simulate("ASGD").staleness_law(burn_in=burn_in)
 
 
 def test_a_trace_without_updates_has_no_rates():

@@ -7,8 +7,6 @@ import numpy as np
 from delayjax import cluster
 from delayjax.cluster import protocols
 
-SEEDS = [1, 2, 3]
-
 # traces of every shape: one gradient an update, several, different numbers, none
 PROTOCOLS = {
     "ASGD": protocols.k_async(1),

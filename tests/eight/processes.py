@@ -3,13 +3,11 @@
     python -m tests.eight.processes PROCESS PORT
 
 There are four processes. The workers run on devices of all of them, or of the first two
-alone; whoever has devices among them prints what was trained.
+alone; whoever has devices among them prints what was trained, {"gradients 4": {name:
+parameters}, ...}.
 """
 
-import importlib
 import json
-import socket
-import subprocess
 import sys
 
 import jax
@@ -20,8 +18,8 @@ from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
 
-WORKERS, PROCESSES, DEVICES = 8, 4, 4  # devices of each process
-# what is trained (a module beside this one), and across how many processes
+PROCESSES, DEVICES = 4, 8  # devices of all that train
+# what is trained, and across how many processes
 PROGRAMS = [("gradients", 4), ("gradients", 2), ("models", 2)]
 
 
@@ -29,16 +27,19 @@ def trained(task, workers_of, batches, out_shardings=None):
     """{name: parameters in the end}, all trained in one program.
 
     Args:
-        task: a module of `PROGRAMS`.
+        task: a name of `quadratics.TASKS`.
         workers_of: makes the workers of a step.
-        batches: `task.data()`, [T, P, ...].
+        batches: `quadratics.minima()`, [T, P, ...].
         out_shardings: of the parameters.
     """
-    x, held, splits = jnp.asarray(task.start()), {}, {}
+    from tests.eight import quadratics  # once the devices are known
+
+    transformations, shared = quadratics.TASKS[task]
+    x, held, splits = jnp.ones(batches.shape[-1]), {}, {}
     shapes = jax.ShapeDtypeStruct(batches.shape[1:], batches.dtype)
-    for name, tx in task.transformations().items():
-        held[name] = workers_of(task.step_of(tx))
-        splits[name] = held[name].init((x, tx.init(x)), shapes, task.SHARED)
+    for name, tx in transformations().items():
+        held[name] = workers_of(quadratics.step_of(tx))
+        splits[name] = held[name].init((x, tx.init(x)), shapes, shared)
 
     def train(splits, batches):
         return {
@@ -52,52 +53,32 @@ def trained(task, workers_of, batches, out_shardings=None):
 def main(process, port):
     """Trains on this process's share of the eight devices."""
     jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", DEVICES)
+    jax.config.update("jax_num_cpu_devices", 4)
     jax.config.update("jax_enable_x64", True)
     jax.distributed.initialize(f"localhost:{port}", PROCESSES, process)
+    from tests.eight import quadratics
+
+    batches, printed = quadratics.minima(), {}
     for name, across in PROGRAMS:
         if process >= across:
             continue
-        own = [jax.local_devices(i)[: WORKERS // across] for i in range(across)]
+        own = [jax.local_devices(i)[: DEVICES // across] for i in range(across)]
         devices = [device for some in own for device in some]
         mesh = Mesh(devices, ("workers",), axis_types=(AxisType.Auto,))
-        task = importlib.import_module(f"tests.eight.{name}")
-        batches = task.data()
         placed = jax.make_array_from_callback(
             batches.shape,
             NamedSharding(mesh, P(None, "workers")),
-            lambda part, batches=batches: batches[part],
+            lambda part: batches[part],
         )
         found = trained(
-            task,
+            name,
             lambda step, mesh=mesh: dj.workers.run(step, mesh),
             placed,
             NamedSharding(mesh, P()),  # every process has all, and prints it
         )
         found = {key: np.asarray(x).tolist() for key, x in found.items()}
-        print(json.dumps({f"{name} {across}": found}), flush=True)
-
-
-def printed():
-    """What each process has printed: {"gradients 4": {name: parameters}, ...}."""
-    with socket.create_server(("localhost", 0)) as server:
-        port = server.getsockname()[1]
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.eight.processes", str(i), str(port)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for i in range(PROCESSES)
-    ]
-    outputs = [process.communicate(timeout=300) for process in running]
-    for process, (_, errors) in zip(running, outputs, strict=True):
-        assert process.returncode == 0, errors[-2000:]
-    lines = [[x for x in text.splitlines() if x.startswith("{")] for text, _ in outputs]
-    return [
-        {k: v for line in own for k, v in json.loads(line).items()} for own in lines
-    ]
+        printed[f"{name} {across}"] = found
+    print(json.dumps(printed), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,29 +1,17 @@
 """Every rule does on eight devices what it does in the simulation."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tests.contract_test import TABLE
+from tests.support.commands import printed
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
 def distances():
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.eight.rules"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
-    return json.loads(run.stdout)
+    (found,) = printed(["-m", "tests.eight.rules"], timeout=900)
+    return found
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -9,11 +9,11 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import delayjax as dj
 from tests.exchange.driving import (
-    MIXED,
     bytes_summed,
     executions,
     fed,
     parted,
+    scanned,
     side_by_side,
 )
 
@@ -50,10 +50,7 @@ def gradients(steps=STEPS):
 def drive(execution, tx, batches, params=PARAMS):
     """The state after all steps, and the updates of each."""
     held = as_workers(execution, fed(tx))
-    first = jax.tree.map(lambda leaf: leaf[0], batches)
-    state = held.init((params, tx.init(params)), first)
-    program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)
-    return program(state, batches)
+    return scanned(held, (params, tx.init(params)), batches, None)
 
 
 @executions
@@ -78,16 +75,6 @@ def test_a_member_holds_its_share_of_the_mean_of_its_group(execution):
             continue
         shares = np.split(of_groups, MEMBERS, axis=1 + along)
         np.testing.assert_array_equal(outbox[name], np.stack(shares, axis=1))
-
-
-@MIXED
-def test_the_outbox_keeps_the_parameters_dtype(dtype, grad_dtype):
-    params = optax.tree.cast({name: PARAMS[name] for name in ("rows", "small")}, dtype)
-    grads = optax.tree.cast({name: gradients()[name] for name in params}, grad_dtype)
-    held, moves = drive("run", LATE, grads, params)
-    for name in params:
-        assert held.state[1].outbox[name].dtype == dtype
-        assert moves[name].dtype == grad_dtype
 
 
 def test_between_groups_only_shares_are_summed():
@@ -140,17 +127,17 @@ def test_updates_are_those_of_a_late_mean_of_all_workers(execution):
         twin = dj.exchange.overlapped_mean(inner, axis_name=AXES, **options)
         shares[name], at_once[name] = wrap(late), wrap(twin)
     losses = 1.0 + np.arange(5.0 * GROUPS * MEMBERS).reshape(5, GROUPS, MEMBERS)
-    batches = gradients(5), {"value": np.float32(losses)}
+    grads = {name: gradients(5)[name] for name in ("rows", "odd")}
+    batches = grads, {"value": np.float32(losses)}
     txs = {f"{name}, in shares": tx for name, tx in shares.items()} | at_once
     step = side_by_side({name: fed(tx, extras=True) for name, tx in txs.items()})
     held = as_workers(execution, step)
-    states = {name: (PARAMS, tx.init(PARAMS)) for name, tx in txs.items()}
-    first = jax.tree.map(lambda leaf: leaf[0], batches)
-    state = held.init(states, first, dict.fromkeys(txs, (True, False)))
-    state, moves = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b))(state, batches)
+    params = {name: PARAMS[name] for name in grads}
+    states = {name: (params, tx.init(params)) for name, tx in txs.items()}
+    state, moves = scanned(held, states, batches, dict.fromkeys(txs, (True, False)))
     state = parted(state)
     for name in at_once:
-        for leaf in SHAPES:
+        for leaf in params:
             ours, theirs = (moves[n][leaf] for n in (f"{name}, in shares", name))
             assert theirs[-1].any()
             np.testing.assert_allclose(ours, theirs, rtol=1e-6)
@@ -162,12 +149,6 @@ def test_a_number_of_members_that_is_not_the_axis_is_refused():
     tx = dj.exchange.late_between_groups(optax.sgd(RATE), 4)
     with pytest.raises(ValueError, match=r"`num_members` must be the size .* 2, got 4"):
         drive("simulate", tx, gradients())
-
-
-@pytest.mark.parametrize("axis_name", ["groups", ("a", "b", "c")])
-def test_two_axes_are_needed(axis_name):
-    with pytest.raises(ValueError, match="`axis_name` must name two axes"):
-        dj.exchange.late_between_groups(optax.sgd(RATE), 2, axis_name=axis_name)
 
 
 @pytest.mark.parametrize(

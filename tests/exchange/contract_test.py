@@ -13,14 +13,15 @@ import delayjax as dj
 from delayjax import testing
 from tests.exchange.driving import (
     WORKERS,
-    as_workers,
     drive_all,
     executions,
+    lowered,
+    program,
     shared_buffers,
 )
 
-ADAM = optax.adam(0.1)
-PARAMS = {"w": jnp.ones((2, 3)), "b": jnp.ones(())}
+ADAM, SGD = optax.adam(0.1), optax.sgd(0.5)
+PARAMS = {"w": jnp.ones((2, 3)), "half": jnp.ones(5, jnp.bfloat16)}
 
 
 def every_other(step):
@@ -99,33 +100,37 @@ def test_an_exchange_between_models_keeps_the_contract_of_these():
 
 
 @members
-def test_parameters_and_state_are_buffers_of_their_own_and_may_be_donated(name):
-    """As `init` makes them, outside of `jit`, and after a step."""
-    txs = {how: wrap(TABLE[name]) for how, wrap in WRAPPED.items()}
-    held = {}
-    for how, tx in txs.items():
-        params = jax.tree.map(jnp.copy, PARAMS)
-        held[how] = params, tx.init(params)
+@pytest.mark.parametrize(
+    ("dtype", "grad_dtype"),
+    [(jnp.float32, jnp.bfloat16), (jnp.bfloat16, jnp.float32)],
+)
+def test_state_keeps_the_parameters_dtype_and_inner_sees_the_gradients(
+    name, dtype, grad_dtype
+):
+    """Updates as well have that of the gradients."""
+    seen = []
+    recorder = optax.stateless(lambda g, _: (seen.append(g), g)[1])
+    tx = TABLE[name](optax.chain(recorder, SGD))
+    params = optax.tree.cast(PARAMS, dtype)
+    grads = optax.tree.cast(PARAMS, grad_dtype)
 
-    def of_one(states):
-        def step(tx, params, state):
-            updates, state = tx.update(params, state, params)
-            return optax.apply_updates(params, updates), state
+    def of_worker(_):
+        before = tx.init(params)
+        updates, after = tx.update(grads, before, params)
+        return updates, before, after
 
-        return {how: step(txs[how], *state) for how, state in states.items()}
+    over = jax.vmap(of_worker, axis_name="workers")
+    updates, before, after = jax.eval_shape(over, jnp.zeros(WORKERS))
+    assert before == after
+    fed = jax.tree.leaves((seen[-1], updates))
+    assert {leaf.dtype for leaf in fed} == {jnp.dtype(grad_dtype)}
 
-    @jax.jit(donate_argnums=0)
-    def step(states):
-        alone = jax.vmap(
-            of_one, in_axes=None, out_axes=0, axis_name="workers", axis_size=1
-        )
-        return jax.tree.map(lambda leaf: leaf[0], alone(states))
 
-    for _ in range(2):
-        assert shared_buffers(held) == []
-        held = step(held)
-    assert shared_buffers(held) == []
-    assert not jnp.all(held["alone"][0]["w"] == 1)
+@members
+@pytest.mark.parametrize("how", WRAPPED)
+def test_parameters_and_state_are_buffers_of_their_own(name, how):
+    """As `init` makes them, outside of `jit`: all may be donated."""
+    assert shared_buffers(PARAMS, WRAPPED[how](TABLE[name]).init(PARAMS)) == []
 
 
 # a2sgd refuses complex gradients, late_reduce stands in no step of a worker, and on
@@ -151,42 +156,63 @@ def test_a_complex_gradient_is_its_two_parts(execution):
         assert np.abs(z.imag).max() > 0.01
 
 
-# with one axis, over which gradients are exchanged in the step itself
-of_one_axis = pytest.mark.parametrize(
-    "name", ["a2sgd", "error_feedback", "partial_mean"]
-)
+@pytest.mark.parametrize("name", ["error_feedback", "a2sgd"])
+def test_an_inner_on_each_worker_is_told_what_its_worker_is(name):
+    told = {}
 
+    def update(updates, state, params=None, **extra_args):
+        told.update(extra_args)
+        return updates, state
 
-@of_one_axis
-def test_without_the_axis_the_remedy_is_named(name):
-    tx = TABLE[name](optax.sgd(0.1))
-    with pytest.raises(NameError, match=r"workers\.simulate"):
-        tx.update(jnp.ones(()), tx.init(jnp.ones(())))
+    tx = TABLE[name](optax.GradientTransformationExtraArgs(lambda _: (), update))
+    extras = {"staleness": 3, "stale_params": "hers", "worker": 2}
 
-
-@of_one_axis
-def test_gradients_summed_already_are_refused(name):
-    tx = TABLE[name](optax.sgd(0.1))
-
-    def step(x, batch):
-        grad = jax.grad(lambda x: (x * batch).sum())(x)
-        return tx.update(grad, tx.init(x))[0], {}
-
-    with pytest.raises(ValueError, match=rf"exchange\.{name}.*summed already"):
-        as_workers("run", step).init(jnp.ones(()), jnp.ones(WORKERS))
-
-
-@of_one_axis
-def test_integer_gradients_are_refused(name):
     def step(grad):
-        tx = TABLE[name](optax.sgd(0.1))
-        return tx.update(grad, tx.init(jnp.ones(())))[0]
+        return tx.update(grad, tx.init(grad), **extras)[0]
 
-    with pytest.raises(TypeError, match="needs floating-point gradients, got int"):
-        jax.vmap(step, axis_name="workers")(jnp.ones(WORKERS, jnp.int32))
+    jax.vmap(step, axis_name="workers")(jnp.ones(2))
+    assert told == extras
 
 
-@of_one_axis
-def test_an_inner_that_is_no_transformation_is_refused(name):
-    with pytest.raises(TypeError, match="`inner` must be an Optax transformation"):
-        TABLE[name](None)
+BLOCKS = dj.exchange.random_blocks(jax.random.key(1), 0.01)
+
+
+@pytest.mark.parametrize(
+    ("tx", "most"),  # of memory, in models
+    [
+        # what is sent, and its sum
+        (dj.exchange.partial_mean(SGD, every_other, bucket_bytes=0), 2.01),
+        # the whole, what is sent, the mean
+        (dj.exchange.error_feedback(SGD, BLOCKS), 3.1),
+    ],
+    ids=["partial_mean", "error_feedback"],
+)
+def test_what_a_worker_keeps_is_updated_in_place(tx, most):
+    big = {"w": jnp.zeros((300, 200), "f4"), "b": jnp.zeros(100, "f4")}
+    memory = program(tx, big).memory_analysis()
+    one = 4 * (300 * 200 + 100)
+    assert memory.alias_size_in_bytes >= 2 * one  # parameters and what is kept
+    assert memory.output_size_in_bytes - memory.alias_size_in_bytes < one / 100
+    assert memory.temp_size_in_bytes < most * one
+
+
+@pytest.mark.parametrize(
+    ("exchange", "answer", "sums"),
+    [
+        # 24 and 4 bytes of gradient, 4 of numbers held and 4 of ages
+        (dj.exchange.partial_mean, every_other, {0: 4, 4: 4, 28: 2, 36: 1}),
+        # blocks of 12 and 4 bytes
+        (
+            dj.exchange.error_feedback,
+            dj.exchange.random_blocks(jax.random.key(1), 0.5),
+            {0: 2, 16: 1},
+        ),
+    ],
+    ids=["partial_mean", "error_feedback"],
+)
+def test_a_bucket_holds_so_many_bytes(exchange, answer, sums):
+    params = {"w": jnp.zeros((2, 3)), "b": jnp.zeros(())}
+    for bucket_bytes, expected in sums.items():
+        tx = exchange(SGD, answer, bucket_bytes=bucket_bytes)
+        text = lowered(tx, params).as_text()
+        assert text.count('"stablehlo.all_reduce"') == expected

@@ -6,20 +6,13 @@ import re
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 import pytest
 from jax.sharding import AxisType
-from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
 
 WORKERS = 4
-# parameters and gradients whose dtypes differ
-MIXED = pytest.mark.parametrize(
-    ("dtype", "grad_dtype"),
-    [(jnp.float32, jnp.bfloat16), (jnp.bfloat16, jnp.float32)],
-)
 SIZES = {"f64": 8, "f32": 4, "bf16": 2, "s32": 4, "pred": 1}
 
 executions = pytest.mark.parametrize("execution", ["simulate", "run"])
@@ -32,31 +25,43 @@ def as_workers(execution, step):
     return dj.workers.run(step, mesh)
 
 
-def fed(tx, extras=False):
+def the_updates(updates, opt_state):
+    return updates
+
+
+def fed(tx, extras=False, see=the_updates):
     """A step that reports updates; the batch is its gradient, with `extras` a pair.
 
-    The second of the pair are the extra arguments of `update`, by name.
+    The second of the pair are the extra arguments of `update`, by name. `see` tells
+    what is reported of updates and state.
     """
 
     def step(state, batch):
         params, opt_state = state
         grads, told = batch if extras else (batch, {})
         updates, opt_state = tx.update(grads, opt_state, params, **told)
-        return (optax.apply_updates(params, updates), opt_state), updates
+        return (optax.apply_updates(params, updates), opt_state), see(
+            updates, opt_state
+        )
 
     return step
 
 
-def drive(execution, tx, batches, params, *, shared=None, extras=False):
-    """Feeds `tx` gradients [T, P, ...]: the split after T steps, and all updates.
+def scanned(held, states, batches, shared):
+    """The split after all steps of a donated scan, and what each step reports.
 
-    The scan refuses a carry whose type changes, and donates the split.
+    The scan refuses a carry whose type changes.
     """
-    held = as_workers(execution, fed(tx, extras))
     first = jax.tree.map(lambda leaf: leaf[0], batches)
-    split = held.init((params, tx.init(params)), first, shared)
+    split = held.init(states, first, shared)
     program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)
     return program(split, batches)
+
+
+def drive(execution, tx, batches, params, *, shared=None, extras=False):
+    """Feeds `tx` gradients [T, P, ...]: the split after T steps, and all updates."""
+    held = as_workers(execution, fed(tx, extras))
+    return scanned(held, (params, tx.init(params)), batches, shared)
 
 
 def side_by_side(steps):
@@ -80,16 +85,21 @@ def parted(split):
     }
 
 
-def drive_all(execution, txs, batches, params, *, shared=True):
-    """As `drive`, of each of `txs`, side by side: {name: (split, updates)}."""
-    step = side_by_side({name: fed(tx) for name, tx in txs.items()})
-    held = as_workers(execution, step)
-    first = jax.tree.map(lambda leaf: leaf[0], batches)
+def drive_all(execution, txs, batches, params, *, shared=True, **options):
+    """As `drive`, of each of `txs`, side by side: {name: (split, reports)}."""
+    steps = {name: fed(tx, **options) for name, tx in txs.items()}
+    held = as_workers(execution, side_by_side(steps))
     states = {name: (params, tx.init(params)) for name, tx in txs.items()}
-    split = held.init(states, first, dict.fromkeys(txs, (shared, False)))
-    program = jax.jit(lambda s, b: jax.lax.scan(held.step, s, b), donate_argnums=0)
-    split, updates = program(split, batches)
-    return {name: (own, updates[name]) for name, own in parted(split).items()}
+    kinds = dict.fromkeys(txs, (shared, False))
+    split, reports = scanned(held, states, batches, kinds)
+    return {name: (own, reports[name]) for name, own in parted(split).items()}
+
+
+def owners_at_first(tx, params, shared=None):
+    """Which leaves of parameters and state differ between workers, as they begin."""
+    grads = jax.tree.map(lambda p: jnp.zeros((WORKERS, *p.shape), p.dtype), params)
+    held = as_workers("simulate", fed(tx))
+    return owners(held.init((params, tx.init(params)), grads, shared))
 
 
 def lowered(tx, params, *, shared=None):
@@ -104,22 +114,6 @@ def lowered(tx, params, *, shared=None):
 def program(tx, params, *, shared=None):
     """The same, compiled."""
     return lowered(tx, params, shared=shared).compile()
-
-
-def types_inside(tx, params):
-    """Types of a state made inside of `shard_map`, and of that after a step."""
-    types = []
-
-    def worker(params):
-        state = tx.init(params)
-        grads = dj.workers.vary(params)
-        types.extend([state, tx.update(grads, state, params)[1]])
-        return ()
-
-    mesh = jax.make_mesh((WORKERS,), ("workers",), axis_types=(AxisType.Auto,))
-    everywhere = jax.shard_map(worker, mesh=mesh, in_specs=P(), out_specs=P())
-    jax.eval_shape(everywhere, params)
-    return [jax.tree.map(jax.typeof, state) for state in types]
 
 
 def bytes_summed(program):
@@ -149,15 +143,3 @@ def owners(split):
     """Which leaves differ between workers, a tree of bools like the state."""
     structure = jax.tree.structure(split.state)
     return jax.tree.unflatten(structure, [bool(axes) for axes in split.axes])
-
-
-def assert_agree(ours, theirs, *, narrow, wide):
-    """Equal but for sums in another order, in bfloat16 (`narrow`) and wider."""
-
-    def close(a, b):
-        assert a.dtype == b.dtype
-        tolerance = narrow if a.dtype == jnp.bfloat16 else wide
-        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
-
-    jax.tree.map(close, ours, theirs)

@@ -9,18 +9,17 @@ import pytest
 import delayjax as dj
 from delayjax._src.exchange.error_feedback import ErrorFeedbackState
 from tests.exchange.driving import (
-    MIXED,
     WORKERS,
     as_workers,
-    assert_agree,
     bytes_summed,
     drive,
     drive_all,
     executions,
-    lowered,
-    owners,
+    owners_at_first,
+    parted,
     program,
-    types_inside,
+    scanned,
+    side_by_side,
 )
 
 STEPS = 40
@@ -83,50 +82,55 @@ CURVATURE = np.asarray([1.0, 0.5, 2.0, 0.1, 1.5, 0.7])
 MINIMA = np.random.default_rng(0).normal(size=(WORKERS, 6))
 
 
-@executions
-@pytest.mark.parametrize(
-    ("strength", "momentum"),
-    [(0.0, 0.0), (0.5, 0.9), (1.0, 0.0), (lambda step: 0.9 / (1.0 + step), 0.9)],
-    ids=["EF", "DEF", "step ahead", "DEF-A"],
-)
-def test_iterates_and_errors_are_those_of_the_paper_s_loop(
-    execution, momentum, strength
-):
-    tx = dj.exchange.error_feedback(
-        optax.sgd(0.05, momentum=momentum or None), one_entry
-    )
+PAPERS = {  # strength, momentum
+    "EF": (0.0, 0.0),
+    "DEF": (0.5, 0.9),
+    "step ahead": (1.0, 0.0),
+    "DEF-A": (lambda step: 0.9 / (1.0 + step), 0.9),
+}
 
-    def loss(x, minimum):
-        return jnp.sum(jnp.float32(CURVATURE) * (x - minimum) ** 2) / 2
+
+def detaching(strength, momentum):
+    """A worker's step on its quadratic, and how it begins."""
+    inner = optax.sgd(0.05, momentum=momentum)
+    tx = dj.exchange.error_feedback(inner, one_entry)
 
     def step(state, minimum):
         x, opt_state = state
         point = dj.exchange.detached(x, opt_state, strength)
-        grad = jax.grad(loss)(point, minimum)
+        grad = jnp.float32(CURVATURE) * (point - minimum)
         updates, opt_state = tx.update(grad, opt_state, x)
         x = optax.apply_updates(x, updates)
         return (x, opt_state), x
 
-    held = as_workers(execution, step)
-    start, batch = jnp.zeros(6), jnp.asarray(MINIMA, jnp.float32)
-    split = held.init((start, tx.init(start)), batch)
-    split, xs = jax.lax.scan(lambda s, _: held.step(s, batch), split, length=STEPS)
+    return step, (jnp.zeros(6), tx.init(jnp.zeros(6)))
 
-    schedule = strength if callable(strength) else lambda step: strength
-    expected, error = papers_loop(
-        MINIMA,
-        STEPS,
-        eta=0.05,
-        momentum=momentum,
-        strengths=map(schedule, range(STEPS)),
+
+@executions
+def test_iterates_and_errors_are_those_of_the_paper_s_loop(execution):
+    made = {name: detaching(*of) for name, of in PAPERS.items()}
+    held = as_workers(
+        execution, side_by_side({n: step for n, (step, _) in made.items()})
     )
-    np.testing.assert_allclose(xs, expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(split.state[1].error, -error, rtol=1e-4, atol=1e-5)
-    assert np.abs(error).max() > 0.05
+    batches = jnp.tile(jnp.asarray(MINIMA, jnp.float32), (STEPS, 1, 1))
+    states = {name: start for name, (_, start) in made.items()}
+    split, xs = scanned(held, states, batches, dict.fromkeys(made, (True, False)))
+    split = parted(split)
+    for name, (strength, momentum) in PAPERS.items():
+        strengths = [
+            strength(t) if callable(strength) else strength for t in range(STEPS)
+        ]
+        expected, error = papers_loop(
+            MINIMA, STEPS, eta=0.05, momentum=momentum, strengths=strengths
+        )
+        np.testing.assert_allclose(xs[name], expected, rtol=1e-4, atol=1e-5)
+        seen = split[name].state[1].error
+        np.testing.assert_allclose(seen, -error, rtol=1e-4, atol=1e-5)
+        assert np.abs(error).max() > 0.05
 
 
 WHOLE = {"everything": everything, "all in one block": blocks(1, fraction=1.0)}
-PARTS = {"one entry": one_entry, "in bfloat16": in_bfloat16} | {
+PARTS = {"in bfloat16": in_bfloat16} | {
     f"blocks {seed}": blocks(seed) for seed in (1, 2, 3)
 }
 
@@ -167,27 +171,6 @@ def test_sending_everything_is_the_mean_of_the_updates_bitwise(execution, compre
     for name in PARAMS:
         np.testing.assert_array_equal(updates[name], -0.5 * grads[name].mean(axis=1))
         assert not split.state[1].error[name].any()
-
-
-def test_what_arrives_is_what_was_sent_and_it_leaves_the_error():
-    compress = blocks(3)
-    tx = dj.exchange.error_feedback(SGD, compress)
-    grads = whole_numbers(1, steps=1)
-    split, updates = drive("simulate", tx, grads, PARAMS)
-
-    @jax.jit
-    def those_sent(tree):
-        message, restore = compress(tree, 0)
-        return restore(message)
-
-    sent = those_sent(jax.tree.map(jnp.ones_like, PARAMS))
-    for name in PARAMS:
-        assert 0 < sent[name].sum() < sent[name].size
-        own = -0.5 * grads[name][0]
-        expected = np.where(sent[name], own.mean(axis=0), 0)
-        np.testing.assert_array_equal(updates[name][0], expected)
-        kept = np.where(sent[name], 0, own)
-        np.testing.assert_array_equal(split.state[1].error[name], kept)
 
 
 def waits(share, longest=20_000):
@@ -275,60 +258,20 @@ def test_the_edges_are_ordered_as_the_formula_says():
     assert all(exponent(a, 0.5, 0.01) < 0 for a in (EDGE, 0.3, 0.7, 1.9))
 
 
-@functools.cache
-def on_adam_and_in_bfloat16(execution):
-    params = PARAMS | {"half": jnp.ones((5,), jnp.bfloat16)}
-    rng = np.random.default_rng(1)
-    grads = jax.tree.map(
-        lambda p: jnp.asarray(rng.normal(size=(STEPS, WORKERS, *p.shape)), p.dtype),
-        params,
-    )
-    tx = dj.exchange.error_feedback(optax.adam(0.1), blocks(1))
-    return drive(execution, tx, grads, params)
-
-
-def test_simulate_and_run_agree_on_adam_and_in_bfloat16():
-    simulated, ran = (on_adam_and_in_bfloat16(e) for e in ("simulate", "run"))
-    assert simulated[0].axes == ran[0].axes
-    assert_agree(simulated, ran, narrow=2.0**-5, wide=1e-4)
-
-
-@MIXED
-def test_the_error_keeps_the_parameters_dtype_and_updates_the_gradients(
-    dtype, grad_dtype
-):
-    params = {"w": jnp.zeros(3, dtype)}
-    grads = {"w": jnp.ones((5, WORKERS, 3), grad_dtype)}
-    tx = dj.exchange.error_feedback(SGD, one_entry)
-    split, updates = drive("simulate", tx, grads, params)  # scan checks the carry
-    assert updates["w"].dtype == grad_dtype
-    assert split.state[1].error["w"].dtype == dtype
-
-
-def test_a_state_made_inside_of_a_mesh_begins_as_what_it_becomes():
-    before, after = types_inside(
-        dj.exchange.error_feedback(optax.adam(0.1), one_entry), PARAMS
-    )
-    assert before == after
-
-
-@executions
-def test_errors_and_moments_are_the_workers_own_and_the_rest_is_shared(execution):
-    split, _ = on_adam_and_in_bfloat16(execution)
-    apart = owners(split)
-    assert not any(jax.tree.leaves(apart[0]))
-    assert all(jax.tree.leaves(apart[1].error))
-    adam = apart[1].inner_state[0]
-    assert all(jax.tree.leaves((adam.mu, adam.nu)))
-    assert not any((apart[1].step, adam.count))
+def test_errors_and_moments_are_the_workers_own_and_the_rest_is_shared():
+    tx = dj.exchange.error_feedback(optax.adam(0.1), one_entry)
+    params, state = owners_at_first(tx, PARAMS)
+    assert not any(jax.tree.leaves(params))
+    adam = state.inner_state[0]
+    assert all(jax.tree.leaves((state.error, adam.mu, adam.nu)))
+    assert not any((state.step, adam.count))
 
 
 def test_an_optimizer_behind_it_in_a_chain_is_shared():
-    tx = optax.chain(
-        dj.exchange.error_feedback(optax.identity(), one_entry), optax.adam(0.1)
+    feedback = dj.exchange.error_feedback(optax.identity(), one_entry)
+    _, (feedback, adam) = owners_at_first(
+        optax.chain(feedback, optax.adam(0.1)), PARAMS
     )
-    split, _ = drive("simulate", tx, whole_numbers(1), PARAMS)
-    _, (feedback, adam) = owners(split)
     assert all(jax.tree.leaves(feedback.error))
     assert not any(jax.tree.leaves(adam))
 
@@ -345,54 +288,17 @@ def test_the_kept_blocks_travel_and_nothing_else():
     assert sent(blocks(1, fraction=0.5)) == 4 * (100 * 100 + 50) // 2
 
 
-def test_a_bucket_holds_so_many_bytes():
-    """Blocks of 12 and 4 bytes."""
-
-    def sums(bucket_bytes):
-        tx = dj.exchange.error_feedback(SGD, blocks(1), bucket_bytes=bucket_bytes)
-        return lowered(tx, PARAMS).as_text().count('"stablehlo.all_reduce"')
-
-    assert [sums(bucket_bytes) for bucket_bytes in (0, 16)] == [2, 1]
-
-
-def test_the_state_is_updated_in_place():
-    big = {"w": jnp.zeros((300, 200), "f4"), "b": jnp.zeros(100, "f4")}
-    tx = dj.exchange.error_feedback(optax.sgd(0.1), blocks(1, fraction=0.01))
-    memory = program(tx, big).memory_analysis()
-    one = 4 * (300 * 200 + 100)
-    assert memory.alias_size_in_bytes >= 2 * one  # parameters and errors
-    assert memory.output_size_in_bytes - memory.alias_size_in_bytes < one / 100
-    assert memory.temp_size_in_bytes < 3.1 * one  # the whole, what is sent, the mean
-
-
-def test_the_worker_s_own_extra_arguments_come_through():
-    told = {}
-
-    def update(updates, state, params=None, **extra_args):
-        told.update(extra_args)
-        return updates, state
-
-    recorder = optax.GradientTransformationExtraArgs(lambda _: (), update)
-    tx = dj.exchange.error_feedback(recorder, everything)
-    extras = {"staleness": 3, "stale_params": "hers", "worker": 2}
-
-    def step(grad):
-        return tx.update(grad, tx.init(grad), **extras)[0]
-
-    jax.vmap(step, axis_name="workers")(jnp.ones(2))
-    assert told == extras
-
-
 def state_with(error, step=0):
     return ErrorFeedbackState(jnp.int32(step), error, ())
 
 
 def test_the_detached_point_keeps_dtypes_and_is_the_parameters_at_strength_zero():
+    """The strength may be traced."""
     params = {"w": jnp.ones(3, jnp.bfloat16), "b": jnp.float32(1 / 3)}
     state = state_with(jax.tree.map(lambda p: p + 2, params))
-    nothing = dj.exchange.detached(params, state, jnp.float32(0))
-    jax.tree.map(np.testing.assert_array_equal, nothing, params)
-    half = dj.exchange.detached(params, state, jnp.float32(0.5))
+    at = jax.jit(lambda strength: dj.exchange.detached(params, state, strength))
+    jax.tree.map(np.testing.assert_array_equal, at(jnp.float32(0)), params)
+    half = at(jnp.float32(0.5))
     assert jax.tree.map(jnp.result_type, half) == jax.tree.map(jnp.result_type, params)
     np.testing.assert_array_equal(half["w"], [2.5, 2.5, 2.5])
 
@@ -408,57 +314,23 @@ def test_the_error_is_found_inside_of_other_states():
         np.testing.assert_array_equal(point, [1.0, 2.0])
 
 
-def test_a_strength_may_be_traced_and_a_schedule_sees_the_step():
-    state = state_with(jnp.asarray([2.0, 4.0]), step=3)
-    point = jax.jit(lambda lam: dj.exchange.detached(jnp.zeros(2), state, lam))(0.25)
-    np.testing.assert_array_equal(point, [0.5, 1.0])
-    point = dj.exchange.detached(jnp.zeros(2), state, lambda step: step / 4)
-    np.testing.assert_array_equal(point, [1.5, 3.0])
-
-
-@pytest.mark.parametrize("states", [(), (0, 1)])
-def test_a_state_without_one_error_is_refused(states):
-    opt_state = tuple(state_with(jnp.ones(2)) for _ in states)
-    with pytest.raises(ValueError, match=f"must hold one error, got {len(states)}"):
-        dj.exchange.detached(jnp.ones(2), opt_state, 0.5)
-
-
-@pytest.mark.parametrize(
-    ("strength", "error", "message"),
-    [
-        (-0.1, ValueError, "`strength` must be finite and non-negative, got -0.1"),
-        (1.5, ValueError, r"`strength` must be in \[0, 1\], got 1.5"),
-        (float("nan"), ValueError, "`strength` must be finite"),
-        ("half", TypeError, "`strength` must be a number, got 'half'"),
-    ],
-)
-def test_a_bad_strength_is_refused(strength, error, message):
-    with pytest.raises(error, match=message):
-        dj.exchange.detached(jnp.ones(2), state_with(jnp.ones(2)), strength)
-
-
 @executions
 def test_late_gradients_are_compressed_as_deco_sgd_does(execution):
     # Lu et al., arXiv:2507.17346: D_t = C(e + g_{t-tau}), e <- e + g_{t-tau} - D_t; the
     # order of the recipe: each worker delays its own gradients, then compresses
     tau = 3
     tx = dj.delayed(dj.exchange.error_feedback(SGD, one_entry), tau, warmup="skip")
-    params, gradients = (
-        {"x": jnp.zeros(6)},
-        {"x": MINIMA[None] * np.ones((STEPS, 1, 1))},
-    )
-    gradients["x"] *= np.random.default_rng(1).normal(size=(STEPS, 1, 1))
-    gradients = jax.tree.map(np.float32, gradients)
-    _, updates = drive(execution, tx, gradients, params)
+    gradients = MINIMA * np.random.default_rng(1).normal(size=(STEPS, 1, 1))
+    _, updates = drive(execution, tx, np.float32(gradients), jnp.zeros(6))
     error = np.zeros((WORKERS, 6))
     for t in range(STEPS):
         expected = np.zeros(6)
         if t >= tau:
-            whole = error + gradients["x"][t - tau]
+            whole = error + gradients[t - tau]
             sent = np.zeros_like(whole)
             entry = (t - tau) % 6  # the inner optimizer's own count
             sent[:, entry] = whole[:, entry]
             error, expected = whole - sent, -0.5 * sent.mean(axis=0)
         np.testing.assert_allclose(
-            np.reshape(updates["x"][t], (-1, 6))[0], expected, rtol=1e-4, atol=1e-5
+            np.reshape(updates[t], (-1, 6))[0], expected, rtol=1e-4, atol=1e-5
         )

@@ -13,13 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
 from delayjax._src.ground import shardings
-from tests.exchange.driving import (
-    MIXED,
-    bytes_summed,
-    drive,
-    executions,
-    shared_buffers,
-)
+from tests.exchange.driving import bytes_summed, shared_buffers
 from tests.support.cases import shortened
 
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
@@ -215,45 +209,20 @@ def test_the_first_step_changes_nothing_and_the_second_is_the_mean_before():
     assert told[1]["staleness"].dtype == jnp.int32
 
 
-def test_ages_add_and_parameters_come_with_their_gradient():
+def test_ages_add_and_parameters_and_the_loss_come_with_their_gradient():
     told = []
     tx = dj.exchange.late_reduce(recorder(told), mesh_of(), keep_params=True)
     state, at = tx.init(ONES), []
     for age in (3, 0, 5):
         at.append(optax.tree.scale(age, ONES))
-        _, state = tx.update(of_shards(1, 1, 1, 1), state, at[-1], staleness=age)
+        extras = {"staleness": age, "value": 7.0 + age}
+        _, state = tx.update(of_shards(1, 1, 1, 1), state, at[-1], **extras)
         assert shared_buffers(at, state) == []  # outside of `jit`, too
     assert [step["staleness"] for step in told[1:]] == [4, 1]
+    assert [float(step["value"]) for step in told[1:]] == [10.0, 7.0]
     assert dj.staleness(state) == 1
     for step, params in zip(told[1:], at, strict=False):
         jax.tree.map(np.testing.assert_array_equal, step["stale_params"], params)
-
-
-def test_a_loss_stays_with_its_gradient():
-    told = []
-    tx = dj.exchange.late_reduce(recorder(told), mesh_of())
-    state = tx.init(ONES)
-    for loss in (7.0, 5.0, 3.0):
-        _, state = tx.update(of_shards(1, 1, 1, 1), state, value=loss)
-    assert [float(step["value"]) for step in told[1:]] == [7.0, 5.0]
-
-
-@MIXED
-def test_the_state_keeps_the_parameters_dtype_and_inner_sees_the_gradients(
-    dtype, grad_dtype
-):
-    told = []
-    tx = dj.exchange.late_reduce(recorder(told), mesh_of())
-    state = tx.init(optax.tree.cast(ONES, dtype))
-    grads = optax.tree.cast(of_shards(1, 2, 3, 4), grad_dtype)
-    _, after = tx.update(grads, state)
-    assert jax.tree.map(jax.typeof, after.outbox) == jax.tree.map(
-        jax.typeof, state.outbox
-    )
-    tx.update(grads, after)
-    means = jax.tree.leaves(told[1]["updates"])
-    assert {mean.dtype for mean in means} == {jnp.dtype(grad_dtype)}
-    assert all(jnp.all(mean == 2.5) for mean in means)
 
 
 def test_the_mean_of_complex_gradients_is_complex():
@@ -337,35 +306,3 @@ def test_a_gradient_that_is_unreduced_over_another_axis_is_refused():
 
         with pytest.raises(ValueError, match=r"over \{'data'\}\. Got.*U:model"):
             jax.eval_shape(step, x)
-
-
-@executions
-def test_a_step_of_a_worker_is_referred_to_overlapped_mean(execution):
-    with pytest.raises(ValueError, match=r"use exchange\.overlapped_mean"):
-        drive(execution, LATE, {"w": np.ones((2, 4, 3))}, {"w": jnp.zeros(3)})
-
-
-@pytest.mark.parametrize(
-    ("mesh", "options", "error", "match"),
-    [
-        (
-            lambda: mesh_of(names=("workers",)),
-            {},
-            ValueError,
-            r"`mesh` must have the axes \('data',\), got \('workers',\)",
-        ),
-        (mesh_of, {"axis_name": ()}, TypeError, "`axis_name` must be a name"),
-    ],
-    ids=["no such axis", "no name"],
-)
-def test_a_bad_argument_is_refused_at_construction(mesh, options, error, match):
-    with pytest.raises(error, match=match):
-        dj.exchange.late_reduce(optax.sgd(1.0), mesh(), **options)
-
-
-def test_integers_and_a_staleness_for_each_leaf_are_refused():
-    state = LATE.init(ONES)
-    with pytest.raises(TypeError, match=r"late_reduce` needs floating-point gradients"):
-        LATE.update(optax.tree.cast(of_shards(1, 1, 1, 1), jnp.int32), state)
-    with pytest.raises(TypeError, match="is a tree, but its gradients have one age"):
-        LATE.update(of_shards(1, 1, 1, 1), state, staleness={"w": 1, "b": 1})

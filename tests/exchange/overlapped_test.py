@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import delayjax as dj
-from tests.exchange.driving import MIXED, drive, executions, lowered, program
+from tests.exchange.driving import drive, executions, lowered, program
 
 PARAMS = {"w": jnp.zeros((50, 40), jnp.float32), "b": jnp.zeros(40, jnp.float32)}
 LATE = dj.exchange.overlapped_mean(optax.sgd(0.1))
@@ -49,44 +49,6 @@ def test_no_other_platform_has_it(platform):
 
 def test_the_loop_is_in_what_is_lowered_for_cpus():
     assert "stablehlo.while" in lowered(LATE, PARAMS).as_text()
-
-
-@pytest.mark.parametrize(
-    ("answer", "error", "match"),
-    [
-        (None, TypeError, r"`weight\(staleness\)` must be a real number, got None"),
-        ("2", TypeError, r"`weight\(staleness\)` must be a real number, got '2'"),
-        (1j, TypeError, r"`weight\(staleness\)` must be a real number, got complex"),
-        (jnp.ones(3), ValueError, r"`weight\(staleness\)` must be a scalar, got shape"),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("exchange", [dj.exchange.mean, dj.exchange.overlapped_mean])
-def test_a_weight_that_is_no_real_number_is_refused(exchange, answer, error, match):
-    tx = exchange(optax.sgd(0.1), weight=lambda tau: answer)
-    with pytest.raises(error, match=match):
-        jax.vmap(lambda g: tx.update(g, tx.init(g)), axis_name="workers")(jnp.ones(2))
-
-
-def test_an_optimizer_that_searches_along_the_gradient_is_refused():
-    """It would compare a gradient of the step before with the loss of this one."""
-    with pytest.raises(ValueError, match=r"`inner` must not hold optax's.*search"):
-        tx = dj.exchange.overlapped_mean(optax.scale_by_backtracking_linesearch(5))
-        tx.init(jnp.ones(3))
-
-
-@MIXED
-@executions
-def test_the_outbox_keeps_the_parameters_dtype(execution, dtype, grad_dtype):
-    """And `inner` is fed what it would be without the exchange."""
-    params, told = {"w": jnp.zeros(3, dtype)}, []
-    keep = optax.stateless(lambda g, p: (told.append(g), optax.tree.cast_like(g, p))[1])
-    grads = {"w": jnp.ones((4, 4, 3), grad_dtype)}
-    tx = dj.exchange.overlapped_mean(optax.chain(keep, optax.sgd(0.5)))
-    split, _ = drive(execution, tx, grads, params)
-    assert split.state[1].outbox["w"].dtype == dtype
-    assert {g["w"].dtype for g in told} == {jnp.dtype(grad_dtype)}
-    assert jnp.all(split.state[0]["w"] == -1.5)
 
 
 @executions

@@ -117,21 +117,6 @@ def test_workers_draw_the_same_blocks():
     np.testing.assert_array_equal(rows, np.broadcast_to(rows[0], rows.shape))
 
 
-@pytest.mark.parametrize(
-    ("fraction", "error", "message"),
-    [
-        (0.0, ValueError, "`fraction` must be finite and positive, got 0.0"),
-        (1.01, ValueError, r"`fraction` must be in \(0, 1\], got 1.01"),
-        (-0.5, ValueError, "`fraction` must be finite and positive, got -0.5"),
-        (float("nan"), ValueError, "`fraction` must be finite and positive"),
-        ("all", TypeError, "`fraction` must be a number, got 'all'"),
-    ],
-)
-def test_a_bad_fraction_is_refused(fraction, error, message):
-    with pytest.raises(error, match=message):
-        dj.exchange.random_blocks(jax.random.key(0), fraction)
-
-
 def test_blocks_of_complex_numbers_are_those_of_their_parts():
     compress = dj.exchange.random_blocks(jax.random.key(0), 0.5)
     real, imaginary = np.random.default_rng(1).normal(size=(2, 9)).astype(np.float32)

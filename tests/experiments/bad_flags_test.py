@@ -1,8 +1,12 @@
-"""A hundred bad flags and config values: each is one line that names it, at once."""
+"""Bad flags, config values and config files: each is one line that names it, at once.
+
+`main_test.py` has the command line of a process of its own.
+"""
 
 import contextlib
 import io
 import logging
+import re
 import sys
 import time
 
@@ -17,13 +21,12 @@ from tests.support.commands import ROOT
 # ml_collections imports config files so
 pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 
-SECONDS = 10.0  # the most until the line is there
-DEFAULT = "--config=configs/default.py"
+SECONDS = 10.0  # the most until the line is there, of this process alone
 
 
 def ended(*arguments):
     """What the command ends with, what it printed, and seconds; in this process."""
-    printed, began, code = io.StringIO(), time.monotonic(), 0
+    printed, began, code = io.StringIO(), time.process_time(), 0
     handlers, level = progress.log.handlers, progress.log.level
     own, sys.argv = sys.argv, ["experiments.main", *arguments]
     cache = jax.config.jax_compilation_cache_dir
@@ -42,116 +45,175 @@ def ended(*arguments):
         progress.log.setLevel(level)
         logging.getLogger("absl").setLevel(logging.WARNING)
         jax.config.update("jax_compilation_cache_dir", cache)
-    return code, printed.getvalue(), time.monotonic() - began
+    return code, printed.getvalue(), time.process_time() - began
 
 
-def of(file, *values):
-    return [([f"--config=configs/{file}.py"], value) for value in values]
+def check_one_line(folder, *arguments):
+    """The line that the command ends with, before it writes or prints anything."""
+    code, printed, seconds = ended(*arguments)
+    assert str(code).startswith("error: "), (code, printed)
+    # a busy machine may say on the way what it checks
+    printed = re.sub(r"\S+ checking program .*\n", "", printed)
+    assert "\n" not in code and not printed
+    assert seconds < SECONDS
+    assert not (folder / "run").exists()
+    return code
 
 
-VALUES = {  # of configs/default.py
-    "learning_rate": (
-        *("(0.0,)", "(-0.1,0.1)", "(1e40,)", "(1e-60,)", "(None,)", "(nan,)", "()"),
-        *("cosine", "(True,)", "((0.1,0.2),)", "(0.1", "{}", "(0.1,0.1)", "0.1;0.2"),
-    ),
-    "delay": (
-        *(
-            "(0.5,)",
-            "(-1,)",
-            "('a',)",
-            "(None,)",
-            "(nan,)",
-            "(2,2)",
-            "(40,)",
-            "(True,)",
-        ),
-        *("()", "1e40"),
-    ),
-    "updates": ("0", "-5", "many", "1e3", "20.5", "", "99999999999", "True"),
-    "seeds": ("0", "-1", "1.5", "(1,2)", "99999999999", "two"),
-    "tuning_seeds": ("-1", "1.5", "two"),
-    "batch_size": ("-3", "5000", "2.5", "all"),
-    "width": ("0", "-4", "wide"),
-    "optimizer": (
-        *("adm", "ADAM", "", "(1,2)", "nowhere:make", "optax:nothing", ":", "optax:"),
-        *("math:sqrt", "optax:cosine_decay_schedule", "adam,sgd"),
-    ),
+DEFAULT = {  # the default config, in few updates where the case says nothing of them
+    "config": "configs/default.py",
+    "config.updates": "40",
+    "config.seeds": "1",
+    "config.tuning_seeds": "0",
 }
-SHORT = {"updates": "--config.updates=40", "seeds": "--config.seeds=1"}
-SHORT |= {"tuning_seeds": "--config.tuning_seeds=0"}
 
 
-def short(key=""):
-    """The default config, in few updates where the case says nothing of them."""
-    return [DEFAULT, *(flag for name, flag in SHORT.items() if name != key)]
+def of(file, *wrong):
+    """Cases of another config than the default."""
+    return {f"--config=configs/{file}.py {one}": "" for one in wrong}
 
 
-OF_DEFAULT = [
-    (short(key), f"--config.{key}={value}")
-    for key, values in VALUES.items()
-    for value in values
-]
-OF_OTHERS = [
-    *of("softsync", "--config.workers=0", "--config.n=(0,)", "--config.n=(31,)"),
-    *of("softsync", "--config.momentum=(0.9,)", "--config.examples=0"),
-    *of("softsync", "--config.service_spread=-1"),
-    *of("local_sgd", "--config.period=(0,)", "--config.latency_seconds=-1"),
-    *of("adaptive_period", "--config.period=(-1,)", "--config.first_period=0"),
-    *of("adasync", "--config.seconds=-1", "--config.seconds=inf", "--config.k=(9,)"),
-    *of("stability_edge", "--config.task=moon", "--config.learning_rate=(0,)"),
-    *of("fedbuff", "--config.client_rate=(0.0,)", "--config.server_rate=(nan,)"),
-    *of("late_updates", "--config.sgd_rate=(-1.0,)", "--config.delay=-1"),
-    *of("char_lm", "--config.adam_learning_rate=(1e40,)", "--config.depth=0"),
-    *of("delay_laws", "--config.law=('normal',)", "--config.law=(1,)"),
-    *of("delay_laws", "--config.mean=(-1,)", "--config.updates=-1"),
-    *of("modulation", "--config.mean_delay=(-1,)", "--config.power=nan"),
-    *of("char_lm", "--config.warmup_updates=-1"),
-    *of("real_trace", "--config.trace=nothing.csv"),
-]
-FLAGS = [
-    *("--workdir=", "--workdir=/proc/none", "--workdir=README.md", "--workdir=no://x"),
-    *("--shard=2/2", "--shard=a/b", "--shard=1", "--shard=", "--shard=-1/2"),
-    *("--shard=99/100", "--shard=0/0", "--shard=1.0/2"),
-    *("--profile=3", "--profile=10,5", "--profile=-1,5", "--profile=a,b"),
-    *("--profile=1,2,3", "--profile=100,200"),
-    *("--coordinator=host:12", "--num_processes=2", "--process_id=1"),
-    *("--timeout_seconds=0", "--num_processes=two", "--timeout_seconds=1.5"),
-    *("--checkpoint_every=0", "--checkpoint_every=-3", "--checkpoint_every=1e3"),
-    *("--wandb=", "--wandb=project", "--compile_cache=/proc/none"),
-    *("--check=maybe", "--quiet=perhaps", "--dry_run=2", "--stray=1", "stray"),
-    *("--flagfile=/nothing", "--config.lrr=1", "--config.delay.x=1", "--config.=1"),
-    *("--config=configs/softsync.py", "--config.delay=1 --config.delay=2"),
-    *("--distributed --num_processes=0", "--distributed --timeout_seconds=-1"),
-    "--distributed --num_processes=2 --process_id=2",
-]
-FILES = [
-    *("", "configs", "configs/", "configs/default", "configs/nothing.py", "README.md"),
-    *("configs/__init__.py", "configs/default.py:foo", "configs/k_async.py:x"),
-    "~/nothing.py",
-]
-CASES = [
-    *OF_DEFAULT,
-    *OF_OTHERS,
-    *((short(), flag) for flag in FLAGS),
-    *(([], f"--config={file}") for file in FILES),
-]
+def flag(name, *wrong):
+    """Cases of a flag, or of a key of the default config."""
+    return {f"--{name}={value}": "" for value in wrong}
+
+
+# flags -> a part of the line; where there is none it names the last flag
+CASES = {
+    **flag(
+        "config.learning_rate", "(0.0,)", "(-0.1,0.1)", "(1e40,)", "(1e-60,)", "(None,)"
+    ),
+    **flag("config.learning_rate", "(nan,)", "()", "cosine", "(True,)", "((0.1,0.2),)"),
+    **flag("config.learning_rate", "(0.1", "{}", "0.1;0.2"),
+    "--config.learning_rate=(0.1,0.1)": "has the same value twice, in float32",
+    **flag(
+        "config.delay", "(0.5,)", "(-1,)", "('a',)", "(None,)", "(nan,)", "(2,2)", "()"
+    ),
+    **flag("config.delay", "(True,)", "1e40"),
+    "--config.delay=(40,)": "config.delay must hold delays from 0 to",
+    **flag("config.updates", "-5", "20.5", "", "99999999999", "True"),
+    "--config.updates=0": "config.updates must be at least 1, got 0",
+    "--config.updates=many": "config.updates=many: invalid literal for int",
+    "--config.updates=1e3": "config.updates=1e3: invalid literal for int",
+    **flag("config.seeds", "0", "-1", "1.5", "(1,2)", "two"),
+    "--config.seeds=99999999999": "`seeds` must be at least 1 and at most",
+    **flag("config.tuning_seeds", "-1", "1.5", "two"),
+    **flag("config.batch_size", "5000", "2.5", "all"),
+    "--config.batch_size=-3": "`batch_size` must lie in 0 .. 1348",
+    **flag("config.width", "0", "-4", "wide"),
+    **flag("config.optimizer", "ADAM", "", "(1,2)", "optax:nothing", ":", "optax:"),
+    **flag("config.optimizer", "math:sqrt", "optax:cosine_decay_schedule", "adam,sgd"),
+    "--config.optimizer=adm": "config.optimizer must be one of adam, sgd",
+    "--config.optimizer=nowhere:make": "'nowhere:make' cannot be imported",
+    "--config.lrr=1": "the config has no key 'lrr'; it has batch_size, delay",
+    **flag("config.delay.x", "1"),
+    **flag("config.", "1"),
+    "--config.delay=1 --config.delay=2": "--config.delay is given 2 times (1 and 2)",
+    **of("softsync", "--config.workers=0", "--config.n=(0,)", "--config.n=(31,)"),
+    **of("softsync", "--config.momentum=(0.9,)", "--config.examples=0"),
+    **of("softsync", "--config.service_spread=-1"),
+    **of("local_sgd", "--config.period=(0,)", "--config.latency_seconds=-1"),
+    **of("adaptive_period", "--config.period=(-1,)", "--config.first_period=0"),
+    **of("adasync", "--config.seconds=-1", "--config.seconds=inf", "--config.k=(9,)"),
+    **of("stability_edge", "--config.learning_rate=(0,)"),
+    "--config=configs/stability_edge.py --config.task=moon": (
+        "config.task must be one of breast_cancer"
+    ),
+    **of("fedbuff", "--config.client_rate=(0.0,)", "--config.server_rate=(nan,)"),
+    **of("late_updates", "--config.sgd_rate=(-1.0,)", "--config.delay=-1"),
+    **of("char_lm", "--config.adam_learning_rate=(1e40,)", "--config.depth=0"),
+    **of("delay_laws", "--config.law=('normal',)", "--config.law=(1,)"),
+    **of("delay_laws", "--config.mean=(-1,)", "--config.updates=-1"),
+    **of("modulation", "--config.mean_delay=(-1,)", "--config.power=nan"),
+    **of("char_lm", "--config.warmup_updates=-1"),
+    **of("real_trace", "--config.trace=nothing.csv"),
+    **flag("workdir", "", "README.md", "no://x"),
+    "--workdir=/proc/none": "--workdir=/proc/none cannot be written",
+    "--shard=2/2": "--shard must be i/n with 0 <= i < n, got '2/2'",
+    **flag("shard", "a/b", "1", "", "-1/2", "99/100", "0/0", "1.0/2"),
+    "--profile=3": "--profile must be two updates, start,stop, with 0",
+    **flag("profile", "10,5", "-1,5", "a,b", "1,2,3", "100,200"),
+    **flag("coordinator", "host:12"),
+    **flag("num_processes", "2", "two"),
+    **flag("process_id", "1"),
+    **flag("timeout_seconds", "0", "1.5"),
+    "--distributed --num_processes=0": "",
+    "--distributed --timeout_seconds=-1": "",
+    "--distributed --num_processes=2 --process_id=2": "",
+    "--checkpoint_every=0": "--checkpoint_every must be at least 1 update",
+    **flag("checkpoint_every", "-3", "1e3"),
+    **flag("wandb", "", "project"),
+    **flag("compile_cache", "/proc/none"),
+    **flag("check", "maybe"),
+    **flag("quiet", "perhaps"),
+    **flag("dry_run", "2"),
+    "--stray=1": "Unknown command line flag 'stray'",
+    "stray": "unknown argument 'stray'",
+    **flag("flagfile", "/nothing"),
+    "--config=configs/default.py --config=configs/softsync.py": "is given 2 times",
+    "--config=configs/nothing.py": "there is no file configs/nothing.py",
+    "--config=configs/default.py:foo": "default.py asks one question only",
+    "--config=configs/k_async.py:x": "config.service must be one of exponen",
+    **flag("config", "", "configs", "configs/", "configs/default", "README.md"),
+    **flag("config", "configs/__init__.py", "~/nothing.py"),
+}
 
 
 def test_there_are_a_hundred_of_them():
-    assert len({wrong for _, wrong in CASES}) >= 100
+    assert len(CASES) >= 100
 
 
-@pytest.mark.parametrize(("given", "wrong"), CASES, ids=[wrong for _, wrong in CASES])
-def test_a_bad_value_is_one_line_that_names_it_at_once(
-    given, wrong, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("wrong", CASES)
+def test_a_bad_value_is_one_line_that_names_it_at_once(wrong, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    workdir = [f"--workdir={tmp_path / 'run'}"] * ("--workdir" not in wrong)
-    keep_nothing = ["--compile_cache="] * ("--compile_cache" not in wrong)
-    code, printed, seconds = ended(*given, *workdir, *keep_nothing, *wrong.split(" "))
-    assert str(code).startswith("error: "), (code, printed)
-    assert "\n" not in code and not printed
-    flag = wrong.split(" ")[-1].partition("=")[0]
-    assert flag.lstrip("-").removeprefix("config.").partition(".")[0] in code
-    assert seconds < SECONDS
-    assert not (tmp_path / "run").exists()
+    given = {"workdir": str(tmp_path / "run"), "compile_cache": ""}
+    given |= DEFAULT if "--config=" not in wrong else {}
+    asked = wrong.split(" ")
+    names = [flag.lstrip("-").partition("=")[0] for flag in asked]
+    rest = [f"--{name}={value}" for name, value in given.items() if name not in names]
+    line = check_one_line(tmp_path, *rest, *asked)
+    assert names[-1].removeprefix("config.").partition(".")[0] in line
+    assert CASES[wrong] in line
+
+
+BROKEN = {
+    "get.py": (
+        "def get_config():\n    return 1 + 'a'\n\n\ndef experiment(config): pass\n",
+        "get.py, line 2: TypeError: unsupported operand",
+    ),
+    "make.py": (
+        "from ml_collections import ConfigDict\n\n\ndef get_config():\n"
+        "    return ConfigDict(dict(a=1))\n\n\n"
+        "def experiment(config):\n    return config.a.b\n",
+        "make.py, line 9: AttributeError: 'int' object has no attribute 'b'",
+    ),
+    "trace.py": (
+        "import optax\nfrom ml_collections import ConfigDict\n"
+        "from experiments import Experiment, tasks\n\n\ndef get_config():\n"
+        "    return ConfigDict(dict(a=1))\n\n\ndef make(rate):\n"
+        "    return optax.sgd(rate + 'a')\n\n\ndef experiment(config):\n"
+        "    return Experiment(question='?', task=tasks.quadratic(), training=make,\n"
+        "                      grid={'rate': (0.1,)}, updates=2)\n",
+        "trace.py, line 11: TypeError: ",
+    ),
+    "syntax.py": ("def get_config(:\n", "syntax.py, line 1: SyntaxError: "),
+    "half.py": ("def get_config(): pass\n", "has no function `experiment(config)`"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_config_file_that_fails_is_one_line_with_its_place(name, tmp_path):
+    text, message = BROKEN[name]
+    (tmp_path / name).write_text(text)
+    workdir = f"--workdir={tmp_path / 'run'}"
+    config = f"--config={tmp_path / name}"
+    assert message in check_one_line(tmp_path, config, workdir, "--compile_cache=")
+
+
+@pytest.mark.parametrize(
+    "given", ["--config=configs/default.py", "--workdir=/tmp/none"]
+)
+def test_a_missing_flag_is_named(given, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    missing = "--config" if "--workdir" in given else "--workdir"
+    assert check_one_line(tmp_path, given) == f"error: {missing} is missing."

@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import dataclasses
-import json
 import os
 import shutil
 import signal
@@ -16,7 +15,6 @@ import numpy as np
 import optax
 import pandas as pd
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 import delayjax as dj
 from experiments import (
@@ -25,19 +23,15 @@ from experiments import (
     Simulation,
     along,
     load,
-    optimizer,
-    replicas,
     run,
     tasks,
 )
 from experiments.figures import TimeTo
-from experiments.main import keep_compiled
 from experiments.running import loop
 from experiments.running.evaluation import gradient_norm
 from experiments.running.host import checkpoints, progress, workdir
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
-from experiments.training import methods
 from experiments.training.rules import data_seed
 from tests.support.cases import shortened
 
@@ -167,15 +161,6 @@ def test_a_cell_that_diverges_is_frozen_and_its_neighbors_go_on(tmp_path):
         assert row.diverged == 0
 
 
-def test_a_single_cell_that_diverges_stops_and_says_when(tmp_path):
-    with pytest.raises(loop.DivergenceError, match="not finite at update"):
-        run(
-            experiment(grid={"learning_rate": (1e25,), "delay": (0,)}, seeds=1),
-            str(tmp_path),
-        )
-
-
-@pytest.mark.long  # tests/experiments/main_test.py has it of a command
 def test_everything_may_diverge(tmp_path):
     found = run(
         experiment(grid={"learning_rate": (1e25, 2e25), "delay": (0,)}), str(tmp_path)
@@ -198,8 +183,11 @@ def test_a_finished_run_is_read_and_a_further_metric_trains_again(
     pd.testing.assert_frame_equal(again.results, whole[1].results, atol=0, rtol=0)
     pd.testing.assert_frame_equal(again.curves, whole[1].curves, atol=0, rtol=0)
     assert Run.read(folder).info["question"] == "Asked otherwise?"
+    with pytest.raises(ValueError, match="`profile` has nothing to see"):
+        run(experiment(), str(folder), profile=range(0, 10))
     found = run(experiment(measure=NORM), str(folder))
     assert trained and found.curves["norm"].notna().all()
+    assert found.results["norm"].notna().all()
     expected = whole[1].results
     pd.testing.assert_frame_equal(found.results[[*expected]], expected, rtol=0)
     trained.clear()
@@ -224,24 +212,6 @@ def test_more_updates_go_on_from_the_last_checkpoint(tmp_path, caplog):
         assert (folder / "checkpoints").exists() == kept
         pd.testing.assert_frame_equal(found.results, whole.results, rtol=0)
         pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("by", "message"),
-    [
-        (
-            "accuracy",
-            "`tuned_by` is 'accuracy', which is not measured: the metrics are",
-        ),
-        (TimeTo("train_loss", 0.1), "takes no simulated time: give along="),
-        (TimeTo("norm", 0.1, "update"), "`tuned_by` is 'norm', which is not measured"),
-    ],
-)
-def test_what_chooses_must_be_measured(by, message, tmp_path):
-    asked = experiment(tuned="learning_rate", tuned_by=by)
-    with pytest.raises(ValueError, match=message):
-        run(asked, str(tmp_path))
-    assert not any(tmp_path.iterdir())
 
 
 def stopping(signal_number, at):
@@ -343,23 +313,6 @@ def test_a_full_disk_is_one_line_and_the_same_call_goes_on(
     pd.testing.assert_frame_equal(found.curves, expected.curves, rtol=0)
 
 
-def test_a_run_along_a_cluster_goes_on_for_more_updates(tmp_path):
-    cluster = dj.cluster.Cluster(4, dj.cluster.exponential(1.0))
-    source = Simulation(cluster, dj.cluster.protocols.round_robin())
-
-    def of(updates):
-        grid = {"learning_rate": (0.1,)}
-        return experiment(training=along(source, optax.sgd), grid=grid, updates=updates)
-
-    run(of(20), str(tmp_path / "two"))
-    found = run(of(40), str(tmp_path / "two"))
-    whole = run(of(40), str(tmp_path / "one"))
-    pd.testing.assert_frame_equal(found.results, whole.results, rtol=0)
-    pd.testing.assert_frame_equal(found.curves, whole.curves, rtol=0)
-    (trace,) = Run.read(tmp_path / "two").traces.values()
-    assert trace.num_updates == 40
-
-
 def test_a_bad_line_of_the_metrics_costs_that_line_alone(tmp_path):
     run(experiment(updates=10), str(tmp_path), keep_checkpoints=True)
     path = tmp_path / "metrics.jsonl"
@@ -369,7 +322,8 @@ def test_a_bad_line_of_the_metrics_costs_that_line_alone(tmp_path):
     assert cell["update"].tolist() == [0, 10, 20]
 
 
-def test_a_bad_line_of_a_finished_run_costs_no_evaluation(folder):
+def test_a_bad_line_of_a_finished_run_costs_no_evaluation(folder, caplog):
+    caplog.set_level("INFO", logger=progress.log.name)
     before = Run.read(folder).curves
     path = folder / "metrics.jsonl"
     lines = path.read_text().splitlines()
@@ -380,6 +334,7 @@ def test_a_bad_line_of_a_finished_run_costs_no_evaluation(folder):
         # each evaluates the last checkpoint; the broken line is gone by the second
         asked = experiment(measure=measure)
         found = run(asked, str(folder), keep_checkpoints=True).curves
+        assert "all is done at update 30" in caplog.text
         for there in (found, Run.read(folder).curves):
             pd.testing.assert_frame_equal(there[[*before]], before, rtol=0)
 
@@ -398,11 +353,6 @@ def test_a_home_is_found(tmp_path, monkeypatch):
     assert len(load("~/there").results) == 8 and (tmp_path / "there").is_dir()
 
 
-def test_an_empty_folder_s_name_is_refused():
-    with pytest.raises(ValueError, match="`workdir` is empty"):
-        run(experiment(), "")
-
-
 def test_of_several_cells_one_that_diverges_alone_in_its_program_has_its_row(tmp_path):
     arms = [
         ({"step": name}, lambda rate=rate: optax.sgd(rate))
@@ -415,20 +365,33 @@ def test_of_several_cells_one_that_diverges_alone_in_its_program_has_its_row(tmp
     assert part["diverged"].tolist() == [1]
 
 
-def test_a_part_without_a_cell_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"--shard=99/100 has no cell: the grid has 4"):
-        run(experiment(), str(tmp_path), shard=(99, 100))
-
-
-@pytest.mark.parametrize("wanted", [range(20, 40), range(30, 31), range(-1, 3)])
-def test_a_profile_of_no_update_is_refused(tmp_path, wanted):
-    with pytest.raises(ValueError, match=r"`profile` must lie in 0 .. 30, the updates"):
-        run(experiment(), str(tmp_path), profile=wanted)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"workdir": ""}, "`workdir` is empty"),
+        ({"checkpoint_every": 0}, "`checkpoint_every` must be at least 1 update"),
+        ({"shard": (99, 100)}, r"--shard=99/100 has no cell: the grid has 4"),
+        *(
+            ({"profile": updates}, r"`profile` must lie in 0 .. 30, the updates")
+            for updates in (range(20, 40), range(30, 31), range(-1, 3))
+        ),
+    ],
+)
+def test_how_a_run_cannot_be_made_is_said_before_anything_is_written(
+    options, message, tmp_path
+):
+    with pytest.raises(ValueError, match=message):
+        run(experiment(), **{"workdir": str(tmp_path)} | options)
+    assert not any(tmp_path.iterdir())
 
 
 def with_schedule(learning_rate, schedule):
     decayed = optax.cosine_decay_schedule(learning_rate, 10)
     return optax.sgd({"cosine": decayed, "constant": learning_rate}[schedule])
+
+
+def tuned_by(by):
+    return {"tuned": "learning_rate", "tuned_by": by}
 
 
 SCHEDULES = {"learning_rate": (0.1,), "schedule": ("cosine", "linear")}
@@ -443,16 +406,16 @@ SCHEDULES = {"learning_rate": (0.1,), "schedule": ("cosine", "linear")}
         ),
         ({"measure": {"delay": lambda *of: 0.0}}, "metric 'delay', an axis or a label"),
         ({"measure": {"seed": lambda *of: 0.0}}, "metric 'seed', a column that the ru"),
-        (
-            {"measure": {"train_loss": lambda *of: 0.0}},
-            "'train_loss', which the",
-        ),
+        ({"measure": {"train_loss": lambda *of: 0.0}}, "'train_loss', which the"),
         ({"measure": {"all": lambda model, _: model.params}}, "scalars, got 'all' of"),
         ({"measure": {"a": lambda model, _: model["a"]}}, "fails: .*line .*TypeError"),
         (
             {"task": dataclasses.replace(QUADRATIC, evaluate=lambda x: {"loss": x[0]})},
             "must return 'train_loss', by which a cell counts as diverged, got loss",
         ),
+        (tuned_by("accuracy"), "'accuracy', which is not measured: the metrics are"),
+        (tuned_by(TimeTo("train_loss", 0.1)), "no simulated time: give along="),
+        (tuned_by(TimeTo("norm", 0.1, "update")), "is 'norm', which is not measured"),
     ],
 )
 def test_what_would_fail_or_mislead_after_training_is_refused_before(
@@ -475,26 +438,39 @@ def test_batches_that_change_their_shape_are_refused(tmp_path):
         run(experiment(task=task, seeds=1), str(tmp_path))
 
 
-def test_another_run_in_the_folder_is_refused_and_names_what_differs(tmp_path):
-    run(experiment(), str(tmp_path), config={"rate": 1})
-    with pytest.raises(ValueError, match=r"config\.rate: 1 there, 2 now"):
-        run(experiment(), str(tmp_path), config={"rate": 2})
-    with pytest.raises(ValueError, match=r"seeds: .0, 1. there, .0, 1, 2. now"):
-        run(experiment(seeds=3), str(tmp_path), config={"rate": 1})
-    grid = {"learning_rate": (0.1,), "delay": (0, 3)}
-    with pytest.raises(ValueError, match="holds another run:\n  the cells of"):
-        run(experiment(grid=grid), str(tmp_path), config={"rate": 1})
+OTHERS = {
+    r"config\.rate: absent there, 2 now": {"config": {"rate": 2}},
+    r"seeds: .0, 1. there, .0, 1, 2. now": {"seeds": 3},
+    "holds another run:\n  the cells of": {
+        "grid": {"learning_rate": (0.1,), "delay": (0, 3)}
+    },
+    "holds another run:\n  the facts of all": {
+        "task": tasks.quadratic((0.5, 3.0), noise=0.1)
+    },
+    "the updates of all: 30 there, 20 now": {"updates": 20},
+    "the update of all: other code, constants or data": {
+        "training": lambda learning_rate, delay: late(2 * learning_rate, delay)
+    },
+}
 
 
-def test_another_task_in_the_folder_is_refused(folder):
-    task = tasks.quadratic((0.5, 3.0), noise=0.1)
-    with pytest.raises(ValueError, match="holds another run:\n  the facts of all"):
-        run(experiment(task=task), str(folder))
+@pytest.mark.parametrize("message", OTHERS)
+def test_another_run_in_the_folder_is_refused_and_names_what_differs(folder, message):
+    changes = dict(OTHERS[message])
+    config = changes.pop("config", None)
+    before = (folder / "run.json").read_text()
+    with pytest.raises(ValueError, match=message):
+        run(experiment(**changes), str(folder), config=config)
+    assert (folder / "run.json").read_text() == before
 
 
-def test_another_question_or_claim_is_the_same_run(folder):
-    run(experiment(question="Another?", notes="More."), str(folder))
-    assert json.loads((folder / "run.json").read_text())["question"] == "Another?"
+def test_another_run_may_begin_anew_in_the_folder(folder, tmp_path):
+    other = experiment(grid={"learning_rate": (0.3,), "delay": (1,)})
+    anew = run(other, str(folder), anew=True)
+    whole = run(other, str(tmp_path / "alone"))
+    pd.testing.assert_frame_equal(anew.results, whole.results, rtol=0)
+    there = load(folder).results.drop(columns="run")
+    pd.testing.assert_frame_equal(there, whole.results, rtol=0)
 
 
 def test_hosts_that_share_no_folder_write_nothing(tmp_path, monkeypatch):
@@ -515,16 +491,6 @@ def test_two_runs_at_once_in_one_folder_are_refused(tmp_path):
         Folder(tmp_path)
     first.close()
     Folder(tmp_path).close()
-
-
-def test_a_metric_of_one_s_own_is_recorded(tmp_path):
-    def distance(model, task):
-        del task
-        return jnp.linalg.norm(model.params)
-
-    found = run(experiment(measure={"distance": distance}), str(tmp_path))
-    assert (found.results["distance"] < 2.0**0.5).all()
-    assert "distance" in found.curves
 
 
 def test_the_gradient_s_norm_is_a_metric(tmp_path):
@@ -567,66 +533,6 @@ def test_along_a_trace_time_examples_and_staleness_are_the_cluster_s(tmp_path):
     assert kept.info["traces"][0]["labels"] == {"n": 2}
 
 
-def test_fresh_replay_is_plain_training(tmp_path):
-    source = Simulation(cluster(1), dj.cluster.protocols.k_async(1))
-    grid = {"learning_rate": (0.1,)}
-    late = run(
-        experiment(training=along(source, optax.sgd), grid=grid), str(tmp_path / "a")
-    )
-    plain = run(experiment(training=optax.sgd, grid=grid), str(tmp_path / "b"))
-    losses = [found.results["train_loss"] for found in (late, plain)]
-    np.testing.assert_allclose(*losses, rtol=1e-5)
-
-
-@pytest.mark.long  # tests/experiments/training/methods_test.py has it of the programs
-def test_replicas_that_average_at_each_step_train_one_model(tmp_path):
-    task = tasks.digits_mlp(batch_size=4, width=4)
-    grid = {"learning_rate": (0.1,)}
-    methods_and_folders = {"a": methods.allreduce_sgd(), "b": methods.local_sgd(1)}
-    losses = [
-        run(
-            experiment(
-                task=task, grid=grid, training=replicas(method, cluster(), optax.sgd)
-            ),
-            str(tmp_path / name),
-        ).results["train_loss"]
-        for name, method in methods_and_folders.items()
-    ]
-    np.testing.assert_allclose(*losses, rtol=1e-4)
-
-
-@pytest.mark.long  # tests/experiments/running/execution_test.py has it of the programs
-def test_several_workers_share_a_batch(tmp_path):
-    task = tasks.digits_mlp(batch_size=8, width=4)
-    grid = {"learning_rate": (0.1,)}
-    many = optimizer(lambda learning_rate: dj.exchange.mean(optax.sgd(learning_rate)))
-    losses = [
-        run(
-            experiment(task=task, grid=grid, training=training), str(tmp_path / name)
-        ).results["train_loss"]
-        for name, training in {
-            "four": optimizer(many.make, workers=4),
-            "one": optax.sgd,
-        }.items()
-    ]
-    np.testing.assert_allclose(*losses, rtol=1e-4)
-
-
-def test_the_batch_must_divide_among_the_workers():
-    training = optimizer(lambda: dj.exchange.mean(optax.sgd(0.1)), workers=3)
-    task = tasks.digits_mlp(batch_size=8)
-    with pytest.raises(ValueError, match="`workers` must divide the examples"):
-        rule = programs(experiment(task=task, training=training, grid={}))[0].rule
-        rule.given(0, 1)
-
-
-def test_a_refused_run_leaves_the_record_of_the_other(folder):
-    before = (folder / "run.json").read_text()
-    with pytest.raises(ValueError, match="holds another run"):
-        run(experiment(seeds=3), str(folder))
-    assert (folder / "run.json").read_text() == before
-
-
 class Collected:
     """A writer that keeps what it is given."""
 
@@ -652,29 +558,6 @@ def test_profiled_updates_leave_a_trace_of_jax(whole, tmp_path):
     run(experiment(), str(tmp_path), profile=range(12, 13))
     assert list((tmp_path / "profile").rglob("*.xplane.pb"))
     assert not (whole[0] / "profile").exists()
-
-
-@pytest.fixture
-def compile_cache(tmp_path):
-    """An empty folder for compiled programs, as the command line sets it."""
-    folder, before = tmp_path / "compiled", jax.config.jax_compilation_cache_dir
-    fewest = jax.config.jax_persistent_cache_min_compile_time_secs
-    compilation_cache.reset_cache()
-    keep_compiled(str(folder))
-    yield folder
-    jax.config.update("jax_compilation_cache_dir", before)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", fewest)
-    compilation_cache.reset_cache()
-
-
-@pytest.mark.long  # tests/experiments/main_test.py has it of two commands
-def test_a_second_run_compiles_nothing(tmp_path, compile_cache):
-    kept = []
-    for name in ("first", "second"):
-        jax.clear_caches()
-        run(experiment(), str(tmp_path / name))
-        kept.append({path.name for path in compile_cache.glob("*-cache")})
-    assert kept[0] and kept[0] == kept[1]
 
 
 def test_a_check_that_takes_long_is_said_every_five_seconds(monkeypatch, caplog):

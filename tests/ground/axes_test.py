@@ -1,5 +1,3 @@
-import re
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,22 +6,10 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
-from delayjax._src.ground import axes
 
 
 def workers_mesh(axis_type=AxisType.Auto):
     return jax.make_mesh((4,), ("workers",), axis_types=(axis_type,))
-
-
-def test_vary_outside_of_any_axis_is_the_identity():
-    tree = {"w": jnp.ones(2), "b": ()}
-    assert dj.workers.vary(tree) is tree
-
-
-def test_vary_under_vmap_is_the_identity():
-    tree = jnp.arange(4.0)
-    varied = jax.vmap(dj.workers.vary, axis_name="workers")(tree)
-    np.testing.assert_array_equal(varied, tree)
 
 
 @pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
@@ -68,9 +54,3 @@ def test_vary_leaves_other_axes_alone():
 
     ones = jax.shard_map(step, mesh=mesh, in_specs=P(), out_specs=P("devices"))
     np.testing.assert_array_equal(ones(jnp.ones(1)), jnp.ones(4))
-
-
-@pytest.mark.parametrize("bad", [None, 3, "", (), ("a", ""), ("a", "a"), ["a"]])
-def test_what_names_no_axis_is_named(bad):
-    with pytest.raises(TypeError, match=rf"`axis_name` .*{re.escape(repr(bad))}"):
-        axes.as_names(bad)

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 import delayjax as dj
 from delayjax.workers import WorkerState
 from tests.support.cases import shortened
+from tests.support.steps import step_with
 
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
 WORKERS = 2
@@ -117,9 +119,14 @@ def test_workers_are_simulated_where_a_mesh_is_set(name, how):
     assert_close((held.state, metrics), alone("overlapped, late"))
 
 
-@pytest.mark.parametrize("is_set", shortened([True, False], True))
-@pytest.mark.parametrize("exchange", shortened(EXCHANGES, "overlapped, late"))
-@pytest.mark.parametrize("name", shortened(MESHES, "a further axis, Explicit"))
+@pytest.mark.parametrize(
+    ("name", "exchange", "is_set"),
+    shortened(
+        itertools.product(MESHES, EXCHANGES, [True, False]),
+        ("a further axis", "overlapped, late", False),
+        ("a further axis, Explicit", "overlapped, late", True),
+    ),
+)
 def test_devices_take_the_same_steps_where_a_mesh_is_set(name, exchange, is_set):
     mesh = mesh_of(name)
     make = functools.partial(dj.workers.run, mesh=mesh)
@@ -209,16 +216,11 @@ def test_bfloat16_is_summed_beside_a_model_axis(name):
         for key, spec in kinds.items()
     }
 
-    def step(state, batch):
-        params, opt_state = state
-        grads = jax.tree.map(
-            lambda p: p * 0 + batch.astype(p.dtype),
-            dj.workers.vary(params, axis_name=axes),
-        )
-        updates, opt_state = tx.update(grads, opt_state, params)
-        return (optax.apply_updates(params, updates), opt_state), {}
+    def constant(params, batch):
+        own = dj.workers.vary(params, axis_name=axes)
+        return jax.tree.map(lambda p: p * 0 + batch.astype(p.dtype), own)
 
-    workers = dj.workers.run(step, mesh, axis_name=axes)
+    workers = dj.workers.run(step_with(tx, constant), mesh, axis_name=axes)
     batch = jnp.reshape(jnp.arange(1.0, 3.0), sizes[:-1])
     held = workers.init((params, tx.init(params)), batch)
     program = jax.jit(workers.step)
@@ -248,19 +250,10 @@ def test_simulated_workers_on_explicit_axes_compile_their_step_once(name):
 
 
 def test_a_sum_that_was_not_asked_for_is_refused_on_explicit_axes():
-    mesh = mesh_of("a further axis, Explicit")
-
-    tx = dj.delayed(SGD, 2)
-
-    def step(state, batch):
-        params, opt_state = state
-        grads = jax.grad(loss)(params, batch)  # not at vary(params)
-        updates, opt_state = tx.update(grads, opt_state, params)
-        return (optax.apply_updates(params, updates), opt_state), {}
-
+    mesh, tx = mesh_of("a further axis, Explicit"), dj.delayed(SGD, 2)
     params = placed(mesh)
     with jax.set_mesh(mesh):
-        workers = dj.workers.run(step, mesh)
+        workers = dj.workers.run(step_with(tx, jax.grad(loss)), mesh)  # not at vary
         with pytest.raises(ValueError, match=r"not taken at workers\.vary"):
             workers.init((params, tx.init(params)), DATA[0])
 
@@ -340,14 +333,11 @@ def test_every_leaf_stays_where_it_is_sharded(name, kind, how):
     tx = KEPT[name]
     mesh = jax.make_mesh((2, 2), ("workers", "fsdp"), axis_types=(kind, kind))
 
-    def step(state, batch):
-        params, opt_state = state
-        grads = jax.grad(deep_loss)(dj.workers.vary(params), batch)
-        updates, opt_state = tx.update(grads, opt_state, params)
-        return (optax.apply_updates(params, updates), opt_state), {}
+    def gradient(params, batch):
+        return jax.grad(deep_loss)(dj.workers.vary(params), batch)
 
     params = weights_on(mesh)
-    workers = dj.workers.run(step, mesh)
+    workers = dj.workers.run(step_with(tx, gradient), mesh)
     shared = False if name == "two means" else None
     held = workers.init((params, tx.init(params)), POINTS[0], shared)
     before = jax.tree.leaves_with_path(held.state)
@@ -417,18 +407,15 @@ def test_leaves_that_are_whole_are_sent_together(kind, overlapped):
     exchange = dj.exchange.overlapped_mean if overlapped else dj.exchange.mean
     tx = exchange(optax.sgd(0.1))
 
-    def step(state, batch):
-        params, opt_state = state
-        grads = jax.tree.map(lambda x: x * batch, dj.workers.vary(params))
-        updates, opt_state = tx.update(grads, opt_state, params)
-        return (optax.apply_updates(params, updates), opt_state), {}
+    def scaled(params, batch):
+        return jax.tree.map(lambda x: x * batch, dj.workers.vary(params))
 
     def placed(shape, spec):
         return jax.device_put(np.ones(shape, np.float32), NamedSharding(mesh, spec))
 
     large = [placed((128, 256), P("fsdp")) for _ in range(4)]
     params = large + [placed((3 + i,), P()) for i in range(20)]
-    workers = dj.workers.run(step, mesh)
+    workers = dj.workers.run(step_with(tx, scaled), mesh)
     batch = np.ones(WORKERS, np.float32)
     held = workers.init((params, tx.init(params)), batch)
     lowered = jax.jit(workers.step).lower(held, batch)

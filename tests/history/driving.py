@@ -5,23 +5,25 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+import delayjax as dj
+
 PARAMS = {"w": jnp.arange(3.0), "b": jnp.ones(2)}
 SGD = optax.sgd(0.1)
+MODULATED = optax.chain(SGD, dj.scale_by_staleness(dj.modulation.inverse))
 
 
 def gradient(step):
     return jax.tree.map(lambda p: jnp.cos(p + step), PARAMS)
 
 
-def updates_of(tx, steps=8, **extra_args):
-    """All updates, at parameters that stay; extra arguments are functions of t."""
+def updates_of(tx, steps=6):
+    """All updates, at parameters that stay."""
     state, found = tx.init(PARAMS), []
     update = jax.jit(tx.update)
     for t in range(steps):
-        given = {name: value(t) for name, value in extra_args.items()}
-        updates, state = update(gradient(t), state, PARAMS, **given)
+        updates, state = update(gradient(t), state, PARAMS)
         found.append(updates)
-    return found, state
+    return found
 
 
 def assert_close(ours, theirs):

@@ -6,9 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import AxisType
 
 import delayjax as dj
 from tests.support.cases import shortened
+from tests.support.steps import step_with
 
 GRADIENTS = jnp.arange(1.0, 31.0)
 
@@ -127,44 +129,53 @@ def test_a_stripped_state_goes_on_at_its_step_and_warms_up():
     assert told == [min(delay, since) for since, delay in enumerate(delays)]
 
 
-def test_the_histories_of_workers_are_resized_as_one_s_is():
-    def step_of(tx):
-        def step(state, batch):
-            params, opt_state = state
-            grads = dj.workers.vary(params) * 0 + batch
-            updates, opt_state = tx.update(grads, opt_state, params)
-            return (optax.apply_updates(params, updates), opt_state), {}
+def of_workers(depth):
+    """Four workers whose gradients come late to a producer of delays of their own."""
+    late = dj.delays.per_worker([0, 1, 3, 2])
+    mean = dj.exchange.mean(optax.sgd(0.1))
+    tx = dj.delivered(mean, late, max_delay=depth, idle="zeros")
+    tx = dj.delayed(tx, 1, max_delay=depth)
 
-        return step
-
-    def made(depth):
-        tx = dj.delayed(dj.exchange.mean(optax.sgd(1.0)), 1, max_delay=depth)
-        workers = dj.workers.simulate(step_of(tx), 3)
-        return workers, workers.init((jnp.zeros(()), tx.init(jnp.zeros(()))), BATCH)
-
-    BATCH = jnp.arange(3.0)
-    (shallow, split), (deep, like) = made(1), made(4)
-    for i in range(4):
-        split, _ = shallow.step(split, BATCH + i)
-    expected, _ = shallow.step(split, BATCH)
-    resized = dj.resize_history(split, like)
-    assert resized.state[1].gradients.slots.shape == (3, 5)
-    got, _ = deep.step(resized, BATCH)
-    chex.assert_trees_all_equal(got.state[0], expected.state[0])
+    step = step_with(tx, lambda x, slope: dj.workers.vary(x) - slope)
+    workers = dj.workers.simulate(step, 4)
+    start = jnp.ones(3), tx.init(jnp.ones(3))
+    return jax.jit(workers.step), workers.init(start, jnp.zeros((4, 3)))
 
 
-def test_states_that_differ_otherwise_are_refused():
-    params = jnp.zeros(3)
-    state = dj.delayed(optax.sgd(0.1), 2).init(params)
-    with pytest.raises(ValueError, match="a state of the same transformation"):
-        dj.resize_history(state, dj.delayed(optax.adam(0.1), 2).init(params))
-    with pytest.raises(ValueError, match=r"alone: .*\[5, 4\], and was .*\[3, 3\]"):
-        dj.resize_history(state, dj.delayed(optax.sgd(0.1), 4).init(jnp.zeros(4)))
-    turned = dj.delayed(optax.sgd(0.1), 2).init(params.astype(jnp.complex64))
-    with pytest.raises(
-        ValueError, match=r"alone: .*complex64\[3, 3\], and was float32"
-    ):
-        dj.resize_history(state, turned)
+def test_the_histories_and_calendars_of_workers_are_resized_as_one_s_are():
+    slopes = np.random.default_rng(0).normal(size=(7, 4, 3)).astype(np.float32)
+    (shallow, state), (deep, like) = of_workers(3), of_workers(6)
+    for slope in slopes[:4]:
+        state, _ = shallow(state, slope)
+    resized = dj.resize_history(state, like)
+    assert resized.state[1].gradients.slots.shape == (4, 7, 3)
+    for slope in slopes[4:]:
+        state, _ = shallow(state, slope)
+        resized, _ = deep(resized, slope)
+    np.testing.assert_allclose(resized.state[0], state.state[0], rtol=1e-6)
+
+
+STORAGES = {
+    "on the host": dj.ring.on_host(),
+    "sharded": dj.ring.sharded(
+        "data", mesh=jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORAGES)
+def test_a_history_elsewhere_is_resized_as_any_other(name):
+    storage = STORAGES[name]
+    items = [jax.tree.map(lambda x, t=t: x + t, LIKE) for t in range(4)]
+    ring = storage.init(LIKE, 2)
+    for item in items:
+        ring = storage.push(ring, item)
+    ring = dj.resize_history(ring, storage.init(LIKE, 5))
+    for age in range(2):
+        chex.assert_trees_all_equal(storage.read(ring, age, LIKE), items[3 - age])
+    if name == "on the host":
+        kinds = {x.sharding.memory_kind for x in jax.tree.leaves(ring.slots)}
+        assert kinds == {"pinned_host"}
 
 
 NARROW = dj.ring.cast(jnp.bfloat16)
@@ -182,10 +193,6 @@ def test_a_history_changes_its_precision_with_its_items(histories, depths):
     state = old.init(params)
     for t in range(7):
         _, state = old.update({"w": jnp.full(3, 1.0 + t)}, state, params)
-    with pytest.raises(ValueError, match=r"`history` keeps .* resize_history\(state"):
-        dj.delayed(optax.sgd(1.0), depths[0], history=histories[1]).update(
-            params, state, params
-        )
     state = dj.resize_history(state, new.init(params))
     assert types(state) == types(new.init(params))
     updates, _ = new.update({"w": jnp.full(3, 8.0)}, state, params)
@@ -235,13 +242,3 @@ def test_a_resized_state_holds_no_buffer_twice_and_may_be_donated(delay, depth, 
         # stripped, its staleness grows anew from 0; else there are gradients enough
         told = jax.tree.leaves(dj.staleness(state))[0]
         assert told == min(3, depth, t if strip else 3)
-
-
-def test_swapped_arguments_are_refused():
-    tx, deeper = (dj.delayed(optax.sgd(0.1), depth) for depth in (2, 4))
-    params = {"w": jnp.ones(3)}
-    _, state = tx.update(params, tx.init(params))
-    with pytest.raises(ValueError, match=r"`like` must be a new state.*1 items pushed"):
-        dj.resize_history(deeper.init(params), state)
-    with pytest.raises(ValueError, match=r"`like` must be a new state.*no slots"):
-        dj.resize_history(state, dj.strip_history(deeper.init(params)))

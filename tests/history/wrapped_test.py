@@ -6,7 +6,14 @@ import optax
 import pytest
 
 import delayjax as dj
-from tests.history.driving import PARAMS, SGD, assert_close, gradient, updates_of
+from tests.history.driving import (
+    MODULATED,
+    PARAMS,
+    SGD,
+    assert_close,
+    gradient,
+    updates_of,
+)
 
 REFUSED = {
     "SAM": (optax.contrib.sam(SGD, SGD), r"optax.contrib.sam\(delayed\("),
@@ -53,12 +60,14 @@ def test_what_needs_a_fresh_gradient_is_refused(name, nest):
         dj.delayed(NESTS[nest](inner), 2).init(PARAMS)
 
 
-@pytest.mark.parametrize("nest", ["alone", "a user's"])
-def test_lookahead_is_refused(nest):
-    tx = dj.delayed(NESTS[nest](optax.lookahead(SGD, 5, 0.5)), 2)
+@pytest.mark.parametrize("wrapper", [dj.delayed, dj.delivered])
+def test_lookahead_is_refused(wrapper):
+    remedy = rf"lookahead: .* optax.lookahead\({wrapper.__name__}\(fast_optimizer"
     pairs = optax.LookaheadParams.init_synced(PARAMS)
-    with pytest.raises(ValueError, match=r"lookahead: .* optax.lookahead\(delayed\("):
-        tx.init(pairs)
+    for nest in ("alone", "a user's"):
+        tx = wrapper(NESTS[nest](optax.lookahead(SGD, 5, 0.5)), 2)
+        with pytest.raises(ValueError, match=remedy):
+            tx.init(pairs)
 
 
 def test_the_remedies_run():
@@ -75,9 +84,6 @@ def test_the_remedies_run():
         assert_close(updates, -0.1 * grads * max(t - 1, 0))
 
 
-MODULATED = optax.chain(SGD, dj.scale_by_staleness(dj.modulation.inverse))
-
-
 @pytest.mark.parametrize(
     "steps",
     [
@@ -87,8 +93,7 @@ MODULATED = optax.chain(SGD, dj.scale_by_staleness(dj.modulation.inverse))
     ids=["MultiSteps", "its transformation"],
 )
 def test_multi_steps_inside_hands_staleness_on(steps):
-    found, _ = updates_of(dj.delayed(steps, 3), steps=6)
-    for t, updates in enumerate(found):
+    for t, updates in enumerate(updates_of(dj.delayed(steps, 3))):
         if t % 2 == 0:
             assert_close(updates, optax.tree.zeros_like(PARAMS))
             continue
@@ -105,5 +110,5 @@ def test_an_inner_that_takes_no_staleness_need_not_be_told():
     inner = optax.GradientTransformationExtraArgs(optax.identity().init, strict)
     with pytest.raises(TypeError, match="staleness"):
         updates_of(dj.delayed(inner, 1))
-    found, _ = updates_of(dj.delayed(inner, 1, hand_staleness=False))
+    found = updates_of(dj.delayed(inner, 1, hand_staleness=False))
     assert_close(found[5], optax.tree.scale(-1.0, gradient(4)))

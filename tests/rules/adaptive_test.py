@@ -157,15 +157,3 @@ def test_a_mean_staleness_is_rounded_up(name):
         return tx.update(jnp.ones(()), state, staleness=tau)[0]
 
     assert update(jnp.float32(2.25)) == update(3) != update(2)
-
-
-@budgeted
-def test_a_budget_needs_one_staleness(name):
-    make, _ = BUDGETED[name]
-    tx, params = make(0.7, 7), {"w": jnp.ones(2), "b": jnp.ones(())}
-    with pytest.raises(TypeError, match=rf"`{name}`.*one number.*optax.partition"):
-        tx.update(params, tx.init(params), staleness={"w": 1, "b": 2})
-    with pytest.raises(TypeError, match=rf"`{name}`.*`staleness`.*delayed\(optax.ch"):
-        tx.update(params, tx.init(params))
-    with pytest.raises(ValueError, match=rf"`staleness` handed to `{name}`.*-1"):
-        tx.update(params, tx.init(params), staleness=-1)

@@ -1,4 +1,7 @@
-"""Arguments of rules that cannot be: each is named, with its value or the remedy."""
+"""What rules refuse: each argument is named, with its value or the remedy.
+
+Numbers far outside of their intervals are `fuzz_test`'s; here stand the ends.
+"""
 
 import jax.numpy as jnp
 import numpy as np
@@ -7,14 +10,14 @@ import pytest
 
 import delayjax as dj
 from delayjax import modulation, step_sizes
-from tests.rules.liars import FILTERS, TREE, ZENO
+from tests.rules.liars import TREE, ZENO
 
-SGD, NAN, INF = optax.sgd(0.1), np.nan, np.inf
+SGD = optax.sgd(0.1)
 COUNTS = {"workers": 3, "attackers": 1}
 
 
-def zeno(**changes):
-    return dj.zeno_plus_plus(SGD, lambda x: x, **ZENO | changes)
+def zeno(grad_fn=lambda x: x, **changes):
+    return dj.zeno_plus_plus(SGD, grad_fn, **ZENO | changes)
 
 
 def loop(**changes):
@@ -22,133 +25,187 @@ def loop(**changes):
     return dj.closed_loop_momentum(**given)
 
 
-# (argument, what makes the rule of it, values that it cannot have)
-OUTSIDE = (-1.0, NAN, INF)
-NUMBERS = [
-    ("strength", dj.compensate_delay, OUTSIDE),
+# (argument, what makes the rule of it, the value next to its interval)
+ENDS = [
     # at decay 1 the mean would never leave 0, and its bias correction be 0 / 0
-    ("decay", lambda bad: dj.compensate_delay(1.0, decay=bad), (*OUTSIDE, 1.0)),
-    ("learning_rate", dj.gap_aware, OUTSIDE),
-    ("decay", lambda bad: dj.gap_aware(0.1, decay=bad), (*OUTSIDE, 1.0)),
+    ("decay", lambda bad: dj.compensate_delay(1.0, decay=bad), 1.0),
+    ("decay", lambda bad: dj.gap_aware(0.1, decay=bad), 1.0),
     # a gradient of 0 at a gap of 0 would be 0 / (0 / 0)
-    ("eps", lambda bad: dj.gap_aware(0.1, eps=bad), (*OUTSIDE, 0.0)),
-    ("power", modulation.polynomial, OUTSIDE),
-    ("slope", lambda bad: modulation.hinge(bad, 4), OUTSIDE),
-    ("knee", lambda bad: modulation.hinge(1.0, bad), OUTSIDE),
-    ("rate", modulation.exponential, OUTSIDE),
-    ("workers", modulation.capped, (*OUTSIDE, 0)),
-    ("learning_rate", lambda bad: modulation.delay_adaptive(bad, 4), OUTSIDE),
-    ("concurrency", lambda bad: modulation.delay_adaptive(0.1, bad), OUTSIDE),
-    ("bound", lambda bad: modulation.delay_adaptive(0.1, 4, bound=bad), OUTSIDE),
-    ("bound", lambda bad: dj.drop_stale(SGD, bad), (-1,)),
-    ("budget", lambda bad: step_sizes.adaptive_1(bad, 4), (*OUTSIDE, 0.0)),
-    ("budget", lambda bad: step_sizes.adaptive_2(bad, 4), (*OUTSIDE, 0.0)),
-    ("max_delay", lambda bad: step_sizes.adaptive_1(0.1, bad), (-1,)),
-    ("max_delay", lambda bad: step_sizes.adaptive_2(0.1, bad), (-1,)),
-    (
-        "share",
-        lambda bad: step_sizes.adaptive_1(0.1, 4, share=bad),
-        (-1.0, 0.0, 1.0, NAN),
-    ),
-    ("smoothness", lambda bad: step_sizes.adadelay(bad, 1.0), OUTSIDE),
-    ("scale", lambda bad: step_sizes.adadelay(1.0, bad), OUTSIDE),
-    ("learning_rate", lambda bad: step_sizes.distance_capped(bad, 1.0), OUTSIDE),
-    ("reach", lambda bad: step_sizes.distance_capped(0.1, bad), OUTSIDE),
-    ("learning_rate", lambda bad: step_sizes.dasa(bad, 1.0), OUTSIDE),
-    ("reach", lambda bad: step_sizes.dasa(0.1, bad), OUTSIDE),
-    ("learning_rate", step_sizes.dasgd, OUTSIDE),
-    ("scale", step_sizes.harmonic, OUTSIDE),
-    ("learning_rate", lambda bad: zeno(learning_rate=bad), (0.0,)),
-    ("rho", lambda bad: zeno(rho=bad), (-1.0,)),
-    ("eps", lambda bad: zeno(eps=bad), (NAN,)),
-    ("refresh_every", lambda bad: zeno(refresh_every=bad), (0,)),
-    ("workers", lambda bad: dj.kardam(SGD, workers=bad, attackers=1), (0,)),
-    ("attackers", lambda bad: dj.kardam(SGD, workers=3, attackers=bad), (-1,)),
-    ("window", lambda bad: dj.kardam(SGD, **COUNTS, window=bad), (0,)),
-    ("patience", lambda bad: dj.kardam(SGD, **COUNTS, patience=bad), (0,)),
-    ("target", lambda bad: loop(target=bad), (-1.0, 1.0, 1.5, NAN)),
-    ("learning_rate", lambda bad: loop(learning_rate=bad), (-0.1,)),
-    ("gain", lambda bad: loop(gain=bad), (-0.1,)),
-    ("coordinates", lambda bad: loop(coordinates=bad), (0,)),
-    ("decay", lambda bad: dj.dana(bad, workers=2), (1.0, -0.1)),
-    ("workers", lambda bad: dj.dana(0.9, workers=bad), (0,)),
-    ("decay", lambda bad: dj.yellowfin(decay=bad), (1.0,)),
-    ("window", lambda bad: dj.yellowfin(window=bad), (0,)),
-    ("factor", lambda bad: dj.yellowfin(factor=bad), (0.0,)),
-    ("smoothing", lambda bad: dj.yellowfin(smoothing=bad), (1.0,)),
-    ("gain", lambda bad: dj.yellowfin(gain=bad), (-1.0,)),
-    ("coordinates", lambda bad: dj.yellowfin(coordinates=bad), (0,)),
+    ("eps", lambda bad: dj.gap_aware(0.1, eps=bad), 0.0),
+    ("workers", modulation.capped, 0),
+    ("bound", lambda bad: dj.drop_stale(SGD, bad), -1),
+    ("budget", lambda bad: step_sizes.adaptive_1(bad, 4), 0.0),
+    ("budget", lambda bad: step_sizes.adaptive_2(bad, 4), 0.0),
+    ("max_delay", lambda bad: step_sizes.adaptive_1(0.1, bad), -1),
+    ("max_delay", lambda bad: step_sizes.adaptive_2(0.1, bad), -1),
+    ("share", lambda bad: step_sizes.adaptive_1(0.1, 4, share=bad), 0.0),
+    ("share", lambda bad: step_sizes.adaptive_1(0.1, 4, share=bad), 1.0),
+    ("mixing", dj.fedasync, 0.0),
+    ("learning_rate", lambda bad: zeno(learning_rate=bad), 0.0),
+    ("refresh_every", lambda bad: zeno(refresh_every=bad), 0),
+    ("workers", lambda bad: dj.kardam(SGD, workers=bad, attackers=1), 0),
+    ("attackers", lambda bad: dj.kardam(SGD, workers=3, attackers=bad), -1),
+    ("window", lambda bad: dj.kardam(SGD, **COUNTS, window=bad), 0),
+    ("patience", lambda bad: dj.kardam(SGD, **COUNTS, patience=bad), 0),
+    ("period", lambda bad: dj.guided(len, period=bad), 0),
+    ("replays", lambda bad: dj.guided(len, replays=bad), 0),
+    ("target", lambda bad: loop(target=bad), -1.0),
+    ("target", lambda bad: loop(target=bad), 1.0),
+    ("coordinates", lambda bad: loop(coordinates=bad), 0),
+    ("decay", lambda bad: dj.dana(bad, workers=2), 1.0),
+    ("workers", lambda bad: dj.dana(0.9, workers=bad), 0),
+    ("decay", lambda bad: dj.yellowfin(decay=bad), 1.0),
+    ("window", lambda bad: dj.yellowfin(window=bad), 0),
+    ("factor", lambda bad: dj.yellowfin(factor=bad), 0.0),
+    ("smoothing", lambda bad: dj.yellowfin(smoothing=bad), 1.0),
+    ("coordinates", lambda bad: dj.yellowfin(coordinates=bad), 0),
 ]
 
 
-@pytest.mark.parametrize(("name", "make", "values"), NUMBERS)
-def test_a_number_outside_of_its_interval_is_named_with_its_value(name, make, values):
-    for bad in values:
-        with pytest.raises(ValueError, match=rf"`{name}` must be .*, got {bad}"):
-            make(bad)
+@pytest.mark.parametrize(("name", "make", "bad"), ENDS)
+def test_a_number_next_to_its_interval_is_named_with_its_value(name, make, bad):
+    with pytest.raises(ValueError, match=rf"`{name}` must be .*, got {bad}"):
+        make(bad)
 
 
-def told(name, params=TREE, **changes):
-    """An update of a filter that is told all but what changes."""
-    tx, given = FILTERS[name], {"worker": 0, "stale_params": TREE} | changes
+# what an update is told
+
+RULES = {
+    "compensate_delay": dj.compensate_delay(1.0),
+    "gap_aware": dj.gap_aware(0.1),
+    "closed_loop_momentum": loop(),
+    "yellowfin": dj.yellowfin(closed_loop=True),
+    "distance_capped": step_sizes.distance_capped(0.1, 1.0),
+    "dasa": step_sizes.dasa(0.1, 1.0),
+    "dasgd": step_sizes.dasgd(0.1, project=lambda x: x),
+    "adaptive_1": step_sizes.adaptive_1(0.7, 7),
+    "adaptive_2": step_sizes.adaptive_2(0.7, 7),
+    "correct_late_updates": dj.correct_late_updates(),
+    "scale_by_staleness": dj.scale_by_staleness(modulation.inverse),
+    "drop_stale": dj.drop_stale(SGD, 2),
+    "fedasync": dj.fedasync(0.5),
+    "guided": dj.guided(lambda x: x["b"], period=2),
+    "kardam": dj.kardam(SGD, **COUNTS),
+    "zeno_plus_plus": zeno(),
+    "attack": dj.attack(optax.scale(-1.0), attackers=[0]),
+    "dana": dj.dana(0.9, workers=2),
+}
+
+
+def told(rule, gradients=TREE, **changes):
+    """An update of a rule, by its name, that is told all but what changes."""
+    rule = RULES.get(rule, rule)
+    given = {"params": TREE, "stale_params": TREE, "staleness": 1, "worker": 0}
+    given = given | {"value": 1.0} | changes
     given = {key: value for key, value in given.items() if value is not None}
-    return tx.update(TREE, tx.init(TREE), params, **given)
+    params = given.pop("params", None)
+    return rule.update(gradients, rule.init(TREE), params, **given)
 
 
-def validated(grad_fn):
-    tx = dj.zeno_plus_plus(SGD, grad_fn, **ZENO)
-    return tx.update(TREE, tx.init(TREE), TREE)
+AROUND = r"`delayed\(optax.chain\(...\), delay\)`"
+KEEP = "keep_params=True"
+CALL = r"`update\(grads, state, params"
+# (rule, what it needs, the remedy)
+NEEDED = [
+    *(
+        (name, "stale_params", KEEP)
+        for name in ("compensate_delay", "gap_aware", "distance_capped", "dasa")
+    ),
+    *(
+        (name, "params", CALL)
+        for name in ("compensate_delay", "gap_aware", "distance_capped", "dasa")
+    ),
+    *(
+        (name, needed, KEEP)
+        for name in ("closed_loop_momentum", "yellowfin")
+        for needed in ("staleness", "stale_params")
+    ),
+    *(
+        (name, "staleness", AROUND)
+        for name in ("adaptive_1", "adaptive_2", "scale_by_staleness", "drop_stale")
+    ),
+    ("correct_late_updates", "staleness", ""),
+    ("fedasync", "staleness", "replay"),
+    ("fedasync", "stale_params", "replay"),
+    ("dasgd", "params", CALL),
+    ("guided", "params", CALL),
+    ("guided", "value", "value=loss"),
+    ("kardam", "worker", ""),
+    ("kardam", "stale_params", ""),
+    ("kardam", "params", ""),
+    ("zeno_plus_plus", "params", ""),
+    ("attack", "worker", "`each` of `replay"),
+    ("dana", "worker", "replay"),
+]
 
 
-def attacked():
-    tx = dj.attack(optax.scale(-1.0), attackers=[0])
-    return tx.update(TREE, tx.init(TREE))
+@pytest.mark.parametrize(("name", "needed", "remedy"), NEEDED)
+def test_what_a_rule_needs_is_named_with_the_remedy(name, needed, remedy):
+    told(name)
+    with pytest.raises(TypeError, match=rf"`{name}`.*`{needed}`.*{remedy}"):
+        told(name, **{needed: None})
 
 
+def test_the_open_loop_of_yellowfin_needs_gradients_alone():
+    rule = dj.yellowfin()
+    rule.update(TREE, rule.init(TREE))
+
+
+@pytest.mark.parametrize("name", ["compensate_delay", "scale_by_staleness"])
+def test_a_history_beside_a_rule_hands_it_nothing(name):
+    tx = optax.chain(dj.delayed(optax.identity(), 1), RULES[name], SGD)
+    with pytest.raises(TypeError, match=rf"`{name}`.*delayed\(optax.chain"):
+        tx.update(TREE, tx.init(TREE), TREE)
+
+
+OTHER = {"w": jnp.ones(1)}
+TREES = [
+    ("compensate_delay", ("params", "stale_params")),
+    ("gap_aware", ("params", "stale_params")),
+    ("kardam", ("params", "stale_params")),
+    ("closed_loop_momentum", ("stale_params",)),
+    ("distance_capped", ("stale_params",)),
+    ("dasa", ("stale_params",)),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments"), TREES)
+def test_another_tree_of_parameters_is_named(name, arguments):
+    for argument in arguments:
+        with pytest.raises(ValueError, match=f"`{argument}` handed to `{name}` must"):
+            told(name, **{argument: OTHER})
+
+
+ONE_STALENESS = ["adaptive_1", "adaptive_2", "scale_by_staleness", "drop_stale"]
+
+
+@pytest.mark.parametrize("name", ONE_STALENESS)
+@pytest.mark.parametrize("bad", [-1, True])
+def test_a_staleness_that_is_no_number_of_steps_is_named(name, bad):
+    with pytest.raises(ValueError, match=rf"`staleness` handed to `{name}`.*{bad}"):
+        told(name, staleness=bad)
+
+
+@pytest.mark.parametrize("name", ["adaptive_1", "adaptive_2", "closed_loop_momentum"])
+def test_a_tree_of_staleness_says_what_to_write(name):
+    with pytest.raises(TypeError, match=rf"`{name}`.*optax\.partition"):
+        told(name, staleness={"w": 1, "b": 2})
+
+
+INTEGERS = {**TREE, "b": jnp.int32(1)}
 NO_WORKER = r"`worker` handed to `kardam` must be a worker's number, in 0 \.\. 2, got"
 NO_LIST = "`attackers` must be a list of workers' num"
-OTHER = {"w": jnp.ones(1)}
+OF_TWO = dj.dana(0.9, workers=2).init(TREE)
 # (call, error, message)
 OTHERS = [
     *(
-        (lambda bad=bad: dj.compensate_delay(bad), TypeError, "`strength` must be a nu")
-        for bad in ("0.5", [0.5], None, 1j)
-    ),
-    *(
-        (lambda bad=bad: dj.gap_aware(bad), TypeError, "`learning_rate` must be a num")
-        for bad in ("0.5", [0.5], None, 1j)
-    ),
-    *(
-        (lambda bad=bad: modulation.polynomial(bad), TypeError, "`power` must be a nu")
-        for bad in ("0.5", [0.5], None)
-    ),
-    (lambda: dj.drop_stale(SGD, 1.5), TypeError, r"`bound` must be .*, got 1.5"),
-    (lambda: dj.drop_stale(0.1, 2), TypeError, "`inner` must be an Optax transforma"),
-    *(
-        (lambda make=make: make(0.1, 1.5), TypeError, r"`max_delay` must be .*, got 1")
-        for make in (step_sizes.adaptive_1, step_sizes.adaptive_2)
-    ),
-    (lambda: told("kardam", worker=None), TypeError, r"`kardam` needs .*`worker`"),
-    (
-        lambda: told("kardam", stale_params=None),
-        TypeError,
-        r"`kardam` needs the extra .*`stale_params`",
-    ),
-    (lambda: told("kardam", None), TypeError, r"`kardam` needs the extra .*`params`"),
-    (
-        lambda: told("zeno_plus_plus", None),
-        TypeError,
-        r"`zeno_plus_plus` needs the .*`params`",
+        (lambda name=name: told(name, INTEGERS), TypeError, rf"`{name}` needs floating")
+        for name in ("compensate_delay", "gap_aware", "guided")
     ),
     (
-        lambda: told("kardam", OTHER),
+        lambda: told("scale_by_staleness", staleness={"v": 1}),
         ValueError,
-        "`params` handed to `kardam` must be like",
-    ),
-    (
-        lambda: told("kardam", stale_params=OTHER),
-        ValueError,
-        "`stale_params` handed to `kardam` must be like",
+        "`staleness` must be one value or a prefix",
     ),
     *(
         (lambda bad=bad: told("kardam", worker=bad), ValueError, NO_WORKER)
@@ -169,18 +226,13 @@ OTHERS = [
     ),
     *(
         (
-            lambda wrong=wrong: validated(wrong),
+            lambda wrong=wrong: told(zeno(wrong)),
             TypeError,
             r"`grad_fn\(params\)` must return gradients",
         )
         for wrong in (lambda x: x["w"], lambda x: {**x, "w": x["b"]})
     ),
-    (
-        lambda: dj.zeno_plus_plus(SGD, TREE, **ZENO),
-        TypeError,
-        "`grad_fn` must be a function of the param",
-    ),
-    (attacked, TypeError, r"`attack` needs .*`worker`.*`each` of `repla"),
+    (lambda: zeno(TREE), TypeError, "`grad_fn` must be a function of the param"),
     *(
         (
             lambda bad=bad: dj.attack(optax.scale(-1.0), attackers=bad),
@@ -188,6 +240,40 @@ OTHERS = [
             NO_LIST,
         )
         for bad in ([-1], 1, [True, False], [0.5], [[1]], "12")
+    ),
+    (
+        lambda: dj.refusing(SGD, lambda g, m, p, **_: (True, g, m), axis_name=3),
+        TypeError,
+        r"`axis_name` .* 3",
+    ),
+    (
+        lambda: told("guided", value=jnp.ones(2)),
+        ValueError,
+        "`value` handed to `guided` must be a scalar",
+    ),
+    (
+        lambda: told(dj.guided(lambda x: x["w"])),
+        ValueError,
+        r"`loss_fn\(params\)` must be a scalar, got shape \(2,\)",
+    ),
+    (
+        lambda: told("guided", {"w": TREE["w"]}),
+        ValueError,
+        "`updates` must have the structure",
+    ),
+    *(
+        (lambda bad=bad: told("dana", worker=bad), (TypeError, ValueError), "`worker`")
+        for bad in (1.0, jnp.ones(2, jnp.int32))
+    ),
+    (
+        lambda: dj.dana(0.9, workers=3).update(TREE, OF_TWO, worker=0),
+        ValueError,
+        "`workers` is 3, but the state has 2",
+    ),
+    (
+        lambda: told(step_sizes.dasgd(0.1, project=lambda x: x["w"])),
+        TypeError,
+        "`project` must return what it receives",
     ),
 ]
 

@@ -1,6 +1,5 @@
 """Compensation against servers written from the papers' pseudocode, in numpy."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -45,8 +44,7 @@ def dc_asgd(problem, staleness, *, learning_rate, strength):
     return xs[1:]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("workers", [1, 4, 7])
+@pytest.mark.parametrize(("workers", "seed"), [(1, 1), (4, 2), (7, 3)])
 def test_constant_delay_is_the_papers_round_robin_server(workers, seed):
     problem = Logistic(seed)
     tx = optax.chain(dj.compensate_delay(2.0), optax.sgd(0.5))
@@ -120,90 +118,10 @@ def test_parameters_that_did_not_move_leave_the_gradient_bitwise(rule):
         np.testing.assert_array_equal(compensated, grads)
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        dj.compensate_delay(2.0),
-        dj.compensate_delay(2.0, adaptive=True),
-        dj.gap_aware(0.5),
-    ],
-    ids=["constant", "adaptive", "gap_aware"],
-)
-def test_zero_delay_is_plain_sgd(rule):
-    problem = Logistic(3)
-    ours = train(problem, optax.chain(rule, optax.sgd(0.5)), 0, 4)
-    plain = train(problem, optax.sgd(0.5), 0, 4)
-    # two programs: XLA may contract their gradients differently, in float64
-    np.testing.assert_allclose(ours, plain, rtol=0, atol=1e-12)
-
-
-def test_a_grid_of_strengths_is_one_program():
-    grads, params, stale_params = jnp.array(2.0), jnp.array(1.0), jnp.array(0.5)
-
-    def compensate(strength):
-        rule = dj.compensate_delay(strength)
-        return rule.update(grads, rule.init(params), params, stale_params=stale_params)[
-            0
-        ]
-
-    strengths = jnp.array([0.0, 0.5, 3.0])
-    np.testing.assert_allclose(
-        jax.vmap(compensate)(strengths),
-        grads + strengths * grads**2 * (params - stale_params),
-        rtol=1e-6,
-    )
-
-
 RULES = {
     "compensate_delay": dj.compensate_delay(1.0),
     "gap_aware": dj.gap_aware(0.1),
 }
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_missing_stale_params_name_the_wrapper(name):
-    params = jnp.ones(2)
-    rule = RULES[name]
-    with pytest.raises(TypeError, match=rf"`{name}`.*`stale_params`.*keep_params=True"):
-        rule.update(params, rule.init(params), params)
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_a_history_beside_the_rule_hands_it_nothing(name):
-    params = jnp.ones(2)
-    tx = optax.chain(dj.delayed(optax.identity(), 1), RULES[name], optax.sgd(0.1))
-    with pytest.raises(TypeError, match=r"delayed\(optax.chain.*keep_params=True"):
-        tx.update(params, tx.init(params), params)
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_missing_params_say_how_to_call_update(name):
-    params = jnp.ones(2)
-    rule = RULES[name]
-    match = rf"`{name}`.*`params`.*`update\(grads, state, params\)`"
-    with pytest.raises(TypeError, match=match):
-        rule.update(params, rule.init(params), stale_params=params)
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_mismatched_trees_name_the_argument(name):
-    tree, other = {"w": jnp.ones(2)}, {"w": jnp.ones(2), "b": jnp.ones(2)}
-    rule = RULES[name]
-    state = rule.init(tree)
-    with pytest.raises(ValueError, match=rf"`params` handed to `{name}`"):
-        rule.update(tree, state, other, stale_params=tree)
-    with pytest.raises(ValueError, match=rf"`stale_params` handed to `{name}`"):
-        rule.update(tree, state, tree, stale_params=other)
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_integer_gradients_are_refused(name):
-    params = jnp.ones(2)
-    rule = RULES[name]
-    with pytest.raises(TypeError, match=rf"`{name}` needs floating-point gradients"):
-        rule.update(
-            jnp.ones(2, jnp.int32), rule.init(params), params, stale_params=params
-        )
 
 
 @pytest.mark.parametrize("masks_extra_args", [False, True])

@@ -2,10 +2,9 @@
 
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import delayjax as dj
-from tests.rules.drawn import DISTANT, SEEDS, STEPS, moved_rows, updates_of
+from tests.rules.drawn import SEEDS, STEPS, moved_rows, updates_of
 
 
 @SEEDS
@@ -28,14 +27,3 @@ def test_parameters_that_did_not_move_take_the_full_step():
     tx, x = dj.step_sizes.distance_capped(0.5, 1e-6), jnp.array([3.0, -1.0])
     update, _ = tx.update(x, tx.init(x), x, stale_params=x)
     np.testing.assert_array_equal(update, -0.5 * x)
-
-
-@pytest.mark.parametrize("name", DISTANT)
-def test_the_distance_needs_both_parameters(name):
-    rule, x = DISTANT[name], jnp.ones(2)
-    with pytest.raises(TypeError, match=rf"`{name}`.*`stale_params`.*keep_params=True"):
-        rule.update(x, rule.init(x), x)
-    with pytest.raises(TypeError, match=rf"`{name}`.*`params`.*call `update"):
-        rule.update(x, rule.init(x), stale_params=x)
-    with pytest.raises(ValueError, match=rf"`stale_params` handed to `{name}`"):
-        rule.update(x, rule.init(x), x, stale_params=jnp.ones(()))

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import delayjax as dj
 from tests.support.cases import shortened
 
 STEPS = 100
@@ -47,9 +46,3 @@ def moved_rows(seed):
     stale = np.roll(grads, 1, axis=0)
     far = np.random.default_rng(seed).uniform(0.05, 2.0, (STEPS, 1))
     return grads, staleness, (stale + far * moves).astype(np.float32), stale
-
-
-DISTANT = {
-    "distance_capped": dj.step_sizes.distance_capped(0.1, 1.0),
-    "dasa": dj.step_sizes.dasa(0.1, 1.0),
-}

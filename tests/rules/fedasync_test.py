@@ -35,18 +35,3 @@ def test_fedasync_of_one_whole_share_is_the_last_client_s_model():
     delta, x = jnp.array([0.5, -1.0]), jnp.array([7.0, 7.0])
     update, _ = tx.update(delta, tx.init(x), x, staleness=3, stale_params=stale)
     np.testing.assert_allclose(x + update, stale - delta, rtol=1e-6)
-
-
-@pytest.mark.parametrize("bad", [0.0, -0.5, 1.5])
-def test_a_mixing_outside_of_0_and_1_is_named(bad):
-    with pytest.raises(ValueError, match="`mixing` must be"):
-        dj.fedasync(bad)
-
-
-@pytest.mark.parametrize("missing", ["staleness", "stale_params"])
-def test_what_fedasync_needs_is_named(missing):
-    tx, x = dj.fedasync(0.5), jnp.ones(2)
-    given = {"staleness": 1, "stale_params": x}
-    del given[missing]
-    with pytest.raises(TypeError, match=f"`fedasync` needs .*`{missing}`.*replay"):
-        tx.update(x, tx.init(x), x, **given)

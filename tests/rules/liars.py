@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import AxisType
 
 import delayjax as dj
 from delayjax.cluster import protocols
@@ -92,17 +91,3 @@ TREE = {"w": jnp.array([0.3, -1.7]), "b": jnp.ones((), jnp.bfloat16)}
 
 def scaled(factor):
     return jax.tree.map(lambda x: (x * factor).astype(x.dtype), TREE)
-
-
-def on_workers(step, start, updates=6):
-    """The final state of four workers, simulated, and on four devices."""
-    mesh = jax.make_mesh((4,), ("workers",), axis_types=(AxisType.Auto,))
-    batches = jax.random.normal(jax.random.key(3), (updates, 4, 3))
-    for workers in (dj.workers.simulate(step, 4), dj.workers.run(step, mesh)):
-        state = workers.init(start, batches[0])
-        for batch in batches:
-            state, _ = jax.jit(workers.step)(state, batch)
-        yield jax.tree.map(np.asarray, state.state)
-
-
-TRUST = {"learning_rate": 1.0, "rho": 0.01, "eps": 0.0, "refresh_every": 1}

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import delayjax as dj
@@ -43,14 +42,6 @@ LAWS = {
 }
 
 
-def sgd_with_law(grad, start, staleness, factor, learning_rate):
-    """x_{t+1} = x_t - eta s(tau) g(x_{t-tau}), a list of iterates."""
-    xs = [start]
-    for t, tau in enumerate(staleness):
-        xs.append(xs[t] - learning_rate * factor(tau) * grad(xs[t - tau]))
-    return xs[1:]
-
-
 @pytest.mark.parametrize("name", LAWS)
 def test_law_is_its_formula(name):
     law, formula = LAWS[name]
@@ -88,51 +79,3 @@ def test_a_fresh_gradient_is_left_alone_bitwise(name):
     tx = dj.scale_by_staleness(law)
     scaled, _ = tx.update(updates, tx.init(updates), staleness=0)
     np.testing.assert_array_equal(scaled, updates)
-
-
-@pytest.mark.parametrize("name", LAWS)
-def test_law_behind_sgd_scales_the_learning_rate(name):
-    law, formula = LAWS[name]
-    staleness = [min(t, (5 * t * t + t) % 7) for t in range(30)]
-    curvature = np.array([0.25, 1.0], np.float32)
-    start = np.array([1.0, -2.0], np.float32)
-    tx = dj.delayed(
-        optax.chain(optax.sgd(0.1), dj.scale_by_staleness(law)),
-        dj.delays.from_trace(staleness),
-        max_delay=6,
-    )
-
-    @jax.jit
-    def step(carry, _):
-        x, state = carry
-        updates, state = tx.update(curvature * x, state)
-        x = optax.apply_updates(x, updates)
-        return (x, state), x
-
-    x = jnp.asarray(start)
-    _, ours = jax.lax.scan(step, (x, tx.init(x)), length=len(staleness))
-    theirs = sgd_with_law(lambda x: curvature * x, start, staleness, formula, 0.1)
-    # thirty steps' rounding of float32
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("make", "values"),
-    [
-        (dj.modulation.polynomial, ([0.0, 0.5, 2.0],)),
-        (dj.modulation.hinge, ([0.5, 10.0, 1.0], [0, 4, 20])),
-        (dj.modulation.exponential, ([0.0, 0.2, 1.0],)),
-        (dj.modulation.capped, ([1, 4, 20],)),
-        (dj.modulation.delay_adaptive, ([0.1, 0.5, 2.0], [0, 4, 8])),
-    ],
-)
-def test_a_grid_of_law_parameters_is_one_program(make, values):
-    updates = jnp.array([1.0, -3.0])
-
-    def scale(*parameters):
-        tx = dj.scale_by_staleness(make(*parameters))
-        return tx.update(updates, tx.init(updates), staleness=5)[0]
-
-    together = jax.vmap(scale)(*map(jnp.asarray, values))
-    apart = [scale(*parameters) for parameters in zip(*values, strict=True)]
-    np.testing.assert_allclose(together, jnp.stack(apart), rtol=1e-6)

@@ -215,29 +215,6 @@ def test_adasync_hears_a_rule():
     assert not report.staleness.any()
 
 
-BAD = {
-    "no function": (dict(accept=3), TypeError, r"`accept` must be a function, got 3"),
-    "no function to begin": (
-        dict(accept=refuse_all, begin=0),
-        TypeError,
-        r"`begin` must be a function, got 0",
-    ),
-    "no transformation": (
-        dict(inner=0.1, accept=refuse_all),
-        TypeError,
-        r"`inner` .* got 0\.1",
-    ),
-    "no axis": (dict(accept=refuse_all, axis_name=3), TypeError, r"`axis_name` .* 3"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_arguments_are_named(name):
-    arguments, error, message = BAD[name]
-    with pytest.raises(error, match=message):
-        dj.refusing(**{"inner": MOMENTUM, **arguments})
-
-
 TEN = 10
 LIARS = (2, 5, 8)
 CURVATURE = np.linspace(0.2, 1.0, 8)

@@ -1,6 +1,5 @@
 """Zeno++ against a server written from the paper's pseudocode, in plain Python."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -11,9 +10,7 @@ from tests.rules.liars import (
     CURVATURE,
     START,
     STEPS,
-    TRUST,
     Run,
-    on_workers,
     train,
     trained,
 )
@@ -103,21 +100,3 @@ def test_zeno_withstands_a_majority_of_attackers():
     losses, state = trained(tx, 1000, attackers=range(7))
     assert losses[-1] < 0.05 * losses[0]
     assert 0.5 * 1000 < state.dropped < 0.9 * 1000
-
-
-def test_zeno_may_be_the_rule_of_a_worker_whose_parameters_are_its_own():
-    """Then the server's gradient, which was shared at first, is each worker's."""
-    tx = dj.zeno_plus_plus(optax.sgd(0.1), lambda x: x, **TRUST)
-
-    def step(state, batch):
-        x, opt_state = state
-        gradient = dj.workers.vary(x) - 0.1 * batch
-        updates, opt_state = tx.update(gradient, opt_state, dj.workers.vary(x))
-        mean = jax.lax.pmean(updates, "workers")
-        return (optax.apply_updates(x, mean), opt_state), ()
-
-    x = jnp.asarray(START, jnp.float32)
-    simulated, ran = on_workers(step, (x, tx.init(x)), updates=2)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), simulated, ran
-    )

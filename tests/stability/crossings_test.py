@@ -13,8 +13,7 @@ LARGEST = 20.0
 
 
 def moduli(law, step, options):
-    mean = sum(p * a for p, a in updates.matrices(step, law, **options))
-    return np.abs(np.linalg.eigvals(mean))
+    return np.abs(np.linalg.eigvals(updates.mean(step, law, **options)))
 
 
 def crossings_of(law, options, radius, below=LARGEST):

@@ -41,27 +41,21 @@ def whole_hessian(loss, params, batch):
 
 
 @pytest.mark.parametrize("seed", shortened(SEEDS, SEEDS[0]))
-@pytest.mark.parametrize("count", [1, 3, 30])
-def test_lanczos_finds_the_largest_eigenvalues_of_the_hessian(seed, count):
-    for wide, near in ((False, 1e-5), (True, 1e-10)):
-        with jax.enable_x64(wide):
-            params, batch = a_network(seed, jnp.float64 if wide else jnp.float32)
+@pytest.mark.parametrize(
+    ("wide", "counts", "near"), [(False, [1, 3, 30], 1e-5), (True, [3], 1e-10)]
+)
+def test_lanczos_finds_the_largest_eigenvalues_of_the_hessian(wide, counts, near, seed):
+    with jax.enable_x64(wide):
+        params, batch = a_network(seed, jnp.float64 if wide else jnp.float32)
+        every = np.linalg.eigvalsh(whole_hessian(perceptron, params, batch))[::-1]
+        for count in counts:
             found = stability.hessian_eigenvalues(
                 perceptron, params, batch, count=count
             )
-            every = np.linalg.eigvalsh(whole_hessian(perceptron, params, batch))
-        assert found.dtype == np.float64
-        np.testing.assert_allclose(
-            found, every[::-1][:count], rtol=near, atol=near * every[-1]
-        )
-
-
-def test_sharpness_is_the_largest_of_them():
-    params, batch = a_network(1)
-    largest = stability.hessian_eigenvalues(perceptron, params, batch, count=2)[0]
-    found = stability.sharpness(perceptron, params, batch)
-    assert isinstance(found, float)
-    np.testing.assert_allclose(found, largest, rtol=1e-6)
+            assert found.dtype == np.float64
+            np.testing.assert_allclose(
+                found, every[:count], rtol=near, atol=near * every[0]
+            )
 
 
 @pytest.mark.parametrize("seed", shortened(SEEDS, SEEDS[0]))
@@ -76,26 +70,27 @@ def test_a_preconditioner_divides_the_hessian(seed):
         perceptron, params, batch, count=2, preconditioner=divisor
     )
     np.testing.assert_allclose(found, expected[::-1][:2], rtol=1e-5)
-    found = stability.sharpness(perceptron, params, batch, preconditioner=divisor)
-    np.testing.assert_allclose(found, expected[-1], rtol=1e-5)
+    largest = stability.sharpness(perceptron, params, batch, preconditioner=divisor)
+    assert isinstance(largest, float)
+    np.testing.assert_allclose(largest, found[0], rtol=1e-6)
 
 
 def bowl(curvatures):
     return lambda x, _: jnp.sum(curvatures * x**2) / 2
 
 
-@pytest.mark.parametrize("size", [1, 2, 20, 21, 400])
+@pytest.mark.parametrize("size", [1, 20, 21])
 def test_any_number_of_parameters_will_do(size):
     curvatures = jnp.linspace(-1.0, 3.0, size) if size > 1 else jnp.array([3.0])
     at = jnp.zeros(size)
-    found = stability.sharpness(bowl(curvatures), at, None)
-    np.testing.assert_allclose(found, 3.0, rtol=1e-5)
     # the largest, not the largest in size
     found = stability.sharpness(bowl(curvatures - 10.0), at, None)
     np.testing.assert_allclose(found, -7.0, rtol=1e-5)
+    every = stability.hessian_eigenvalues(bowl(curvatures), at, None, count=size)
+    np.testing.assert_allclose(every, curvatures[::-1], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("scale", [1e-12, 1e-6, 1e6])
+@pytest.mark.parametrize("scale", [1e-12, 1e6])
 def test_the_scale_of_a_loss_costs_no_digits(scale):
     curvatures = scale * jnp.append(jnp.linspace(0.0, 1.0, 400), 1.1)
     found = stability.hessian_eigenvalues(
@@ -130,39 +125,12 @@ def test_narrow_parameters_are_widened():
     np.testing.assert_allclose(found, 1.001, rtol=1e-5)
 
 
-def test_what_has_no_hessian_is_refused():
-    at = jnp.ones(30)
-    with pytest.raises(TypeError, match="scalar-output functions"):
-        stability.sharpness(lambda x, _: x**2, at, None)
-    with pytest.raises(ValueError, match="`loss` must have a finite Hessian"):
-        stability.sharpness(lambda x, _: jnp.sum(jnp.sqrt(x)), 0 * at, None)
-    with pytest.raises(ValueError, match="`loss` must have a finite Hessian"):
-        stability.sharpness(lambda x, _: jnp.sum(x**1.5), 0 * at[:2], None)
-    with pytest.raises(ValueError, match=r"finite Hessian at `params`, .* diverged"):
-        stability.sharpness(lambda x, _: jnp.sum(x**4), at * np.nan, None)
-    with pytest.raises(TypeError, match="scalar-output functions"):
-        stability.sharpness(lambda x, _: (jnp.sum(x), {}), at, None)
-    for empty in ({}, None, jnp.zeros(0)):
-        with pytest.raises(ValueError, match="`count` must be at most 0, got 1"):
-            stability.sharpness(lambda x, _: 0.0, empty, None)
-    for other in (jnp.arange(30), jnp.ones(30, jnp.complex64)):
-        with pytest.raises(TypeError, match=f"must be real numbers, got {other.dtype}"):
-            stability.sharpness(lambda x, _: jnp.sum(abs(x)), other, None)
-
-
-def test_impossible_counts_and_preconditioners_are_refused():
-    at = jnp.ones(3)
-    flat = bowl(jnp.ones(3))
+def test_more_eigenvalues_than_parameters_or_another_tree_are_refused():
+    at, loss = jnp.ones(3), bowl(jnp.ones(3))
     with pytest.raises(ValueError, match="`count` must be at most 3, got 4"):
-        stability.hessian_eigenvalues(flat, at, None, count=4)
-    with pytest.raises(ValueError, match="`count` must be at least 1, got 0"):
-        stability.hessian_eigenvalues(flat, at, None, count=0)
+        stability.hessian_eigenvalues(loss, at, None, count=4)
     with pytest.raises(TypeError, match=r"incompatible shapes.*\(2,\), \(3,\)"):
-        stability.sharpness(flat, at, None, preconditioner=jnp.ones(2))
-    for smallest in (0.0, -1.0, np.nan, np.inf):
-        divisor = jnp.array([1.0, smallest, 2.0])
-        with pytest.raises(ValueError, match="`preconditioner` must be positive"):
-            stability.sharpness(flat, at, None, preconditioner=divisor)
+        stability.sharpness(loss, at, None, preconditioner=jnp.ones(2))
 
 
 def test_what_does_not_converge_says_so(monkeypatch):

@@ -1,16 +1,14 @@
-"""Rates in wall-clock time: closed forms, other solvers, and simulated clusters."""
+"""Rates and limits in wall-clock time: closed forms, and a search by other means."""
 
 import dataclasses
 import math
 
 import numpy as np
 import pytest
-from ddeint import ddeint
 from scipy import integrate, optimize, special, stats
 
 from delayjax import cluster
 from delayjax._src.stability.rightmost import RightmostZeros, meeting_rate
-from delayjax.cluster import protocols
 from delayjax.stability import DelayEquation
 from tests.support.cases import shortened
 
@@ -40,8 +38,9 @@ def searched(times):
     return dataclasses.replace(times, stages=None)
 
 
+ONE = cluster.constant(1.0)
 TIMES = {
-    "constant": cluster.constant(1.0),
+    "constant": ONE,
     "constant, searched": searched(cluster.constant(0.5)),
     "gamma 2": cluster.gamma(1.0, 2),
     "gamma 3.3": cluster.gamma(2.0, 3.3),
@@ -78,8 +77,8 @@ def test_gamma_delays_have_the_closed_forms(k):
     np.testing.assert_allclose(3 * rate, k / (k + 1), rtol=1e-7)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
-@pytest.mark.parametrize("gain", [0.1, 0.5, 2.0, 30.0])
+@pytest.mark.parametrize("k", [1, 2, 8])
+@pytest.mark.parametrize("gain", [0.1, 2.0, 30.0])
 def test_gamma_delays_have_the_roots_of_a_polynomial(k, gain):
     # z (1 + z/k)^k + A, z = s mean
     factor = np.polynomial.Polynomial([1, 1 / k]) ** k
@@ -92,49 +91,28 @@ def test_gamma_delays_have_the_roots_of_a_polynomial(k, gain):
     assert (np.diff(found.real) <= 1e-12).all()
 
 
-@pytest.mark.parametrize("shape", [0.5, 2.5])
-@pytest.mark.parametrize("gain", [0.05, 0.15, 0.25, 0.45])
-def test_gamma_delays_of_half_integer_shape_are_a_polynomial_in_a_root(shape, gain):
-    # (u - 1) u^k + A/k = 0 in v = sqrt(u), Re v > 0 for the branch that is meant
-    order = round(2 * shape)
-    polynomial = np.zeros(order + 3)
-    polynomial[0], polynomial[2], polynomial[-1] = 1, -1, gain / shape
-    v = np.roots(polynomial)
-    expected = shape * (v[v.real > 1e-9] ** 2 - 1)
-    times = cluster.gamma(1.0, shape)
-    found = decay_rate(gain, times)
-    np.testing.assert_allclose(found, -expected.real.max(), rtol=1e-9)
-    near = expected[expected.real > -0.998 * shape]
-    found = roots(gain, times)
-    between = np.abs(found[:, None] - near)
-    assert len(found) == len(near)
-    assert between.min(axis=0).max() < 1e-8
-
-
 def test_the_tail_of_the_delays_limits_the_rate():
     times = cluster.gamma(1.0, 0.5)
     assert decay_rate(10.0, times) == times.tail_rate == 0.5
 
 
-@pytest.mark.parametrize("gain", [0.1, 0.3, 0.367, 0.368, 0.5, 1.5, 1.6, 10.0])
-@pytest.mark.parametrize("number", [1, 2, 3, 4, 7])
-def test_lambert_s_function_and_the_search_agree(gain, number):
-    times = cluster.constant(1.0)
-    found = roots(gain, times, number=number)
-    other = roots(gain, searched(times), number=number)
-    np.testing.assert_allclose(found, other, rtol=1e-9)
-    assert len(found) in (number, number + 1)
-    np.testing.assert_allclose(found, -gain * np.exp(-found), rtol=1e-10)
-    first = special.lambertw(-gain)
-    np.testing.assert_allclose(found[0].real, first.real, rtol=1e-12)
-    assert found.imag.sum() == 0  # no pair is parted
+@pytest.mark.parametrize("gain", [0.1, 0.367, 0.368, 0.5, 1.6, 10.0])
+def test_lambert_s_function_and_the_search_agree(gain):
+    for number in (1, 2, 7):
+        found = roots(gain, ONE, number=number)
+        other = roots(gain, searched(ONE), number=number)
+        np.testing.assert_allclose(found, other, rtol=1e-9)
+        assert len(found) in (number, number + 1)
+        assert found.imag.sum() == 0  # no pair is parted
+        np.testing.assert_allclose(found, -gain * np.exp(-found), rtol=1e-10)
+        first = special.lambertw(-gain)
+        np.testing.assert_allclose(found[0].real, first.real, rtol=1e-12)
 
 
 @pytest.mark.parametrize("gain", [0.05, 0.3, 0.5, 2.0, 20.0])
 def test_roots_are_counted_however_near_the_line(gain):
-    times = cluster.constant(1.0)
     roots = special.lambertw(-gain, np.arange(-6, 6))
-    zeros = RightmostZeros(gain, times, meeting_rate(times))
+    zeros = RightmostZeros(gain, ONE, meeting_rate(ONE))
     for root in roots[np.argsort(-roots.real)][:7]:
         for offset in (-0.3, -1e-3, -1e-6, 1e-6, 1e-3, 0.3):
             line = root.real + offset
@@ -144,10 +122,10 @@ def test_roots_are_counted_however_near_the_line(gain):
 
 def everywhere(gain, times, right_of, up_to):
     """Newton's method from a dense grid: what it finds to the right of a line."""
-    x, y = np.meshgrid(np.linspace(right_of, gain, 20), np.linspace(0, up_to, 200))
+    x, y = np.meshgrid(np.linspace(right_of, gain, 12), np.linspace(0, up_to, 120))
     s = (x + 1j * (y + 1e-3)).ravel()
     with np.errstate(all="ignore"):
-        for _ in range(50):
+        for _ in range(30):
             slope = 1 - gain * times.slope(s)
             s = s - (s + gain * times.transform(s)) / slope
         good = np.abs(s + gain * times.transform(s)) < 1e-9 * (1 + np.abs(s))
@@ -212,7 +190,7 @@ def test_a_few_delays_that_are_very_long_leave_the_limit(often, rare):
     assert math.pi / 2 * (1 - 3 * near) < limit < math.pi / 2 * (1 + 3 * near)
 
 
-@pytest.mark.parametrize("fast", [1e-3, 1e-6, 1e-9])
+@pytest.mark.parametrize("fast", [1e-3, 1e-9])
 def test_delays_that_are_mostly_short_have_the_limit_of_the_short_ones(fast):
     times = cluster.empirical([fast] * 9 + [1.0])
     limit = mean_limit(times) * fast
@@ -220,22 +198,22 @@ def test_delays_that_are_mostly_short_have_the_limit_of_the_short_ones(fast):
     assert math.acos(1 / 9) < limit < math.acos(-1 / 9) / 0.79
 
 
-def test_times_without_formulas_have_the_rates_and_limits_of_the_same_times():
-    for by_scipy, times in (
+@pytest.mark.parametrize(
+    ("by_scipy", "times"),
+    [
         (stats.gamma(4, scale=0.25), cluster.gamma(1.0, 4)),
         (stats.uniform(0.5, 1.0), cluster.uniform(0.5, 1.5)),
-    ):
-        found, expected = (
-            DelayEquation(cluster.from_scipy(by_scipy)),
-            DelayEquation(times),
-        )
-        for workers in (1, 16, math.inf):
-            limit = expected.gain_limit(workers=workers)
-            rel = 1e-6 if workers == math.inf else 1e-5
-            assert found.gain_limit(workers=workers) == pytest.approx(limit, rel=rel)
-        for gain in (0.1, 0.5):
-            rate = expected.decay_rate(gain)
-            assert found.decay_rate(gain) == pytest.approx(rate, rel=1e-8)
+    ],
+)
+def test_times_without_formulas_have_the_rates_and_limits_of_the_same_times(
+    by_scipy, times
+):
+    found, expected = DelayEquation(cluster.from_scipy(by_scipy)), DelayEquation(times)
+    for workers, near in ((16, 1e-5), (math.inf, 1e-6)):
+        limit = expected.gain_limit(workers=workers)
+        assert found.gain_limit(workers=workers) == pytest.approx(limit, rel=near)
+    rate = expected.decay_rate(0.5)
+    assert found.decay_rate(0.5) == pytest.approx(rate, rel=1e-8)
 
 
 def test_transforms_without_formulas_are_integrated_for_few_frequencies():
@@ -260,10 +238,10 @@ def test_heavy_tails_have_the_limits_of_many_samples(times):
     assert mean_limit(times) == pytest.approx(limit, rel=1e-3)
 
 
-@pytest.mark.parametrize("by_scipy", [stats.expon(), stats.weibull_min(0.8)])
-def test_what_an_integral_does_not_resolve_is_no_limit(by_scipy):
-    times = cluster.from_scipy(by_scipy)
-    assert mean_limit(times) == mean_limit(times.scaled(3.0)) == math.inf
+def test_what_an_integral_does_not_resolve_is_no_limit():
+    assert (
+        mean_limit(cluster.from_scipy(stats.weibull_min(0.8)).scaled(3.0)) == math.inf
+    )
 
 
 @pytest.mark.parametrize("k", [1.001, 1.5, 3.3, 400, 1e6, 1e12])
@@ -278,14 +256,12 @@ def test_the_limit_of_stages_is_that_of_the_search(k):
     np.testing.assert_allclose(-limit * times.transform(1j * w), 1j * w, atol=1e-9 * w)
 
 
-@pytest.mark.parametrize("k", [0.3, 0.5, 1, 1.5, 2, 3.3, 7, 400])
-@pytest.mark.parametrize("share", [1.002, 1.05, 1.5, 4.0, 20.0])
-def test_beyond_critical_gain_stages_decay_as_the_search_finds(k, share):
+@pytest.mark.parametrize("k", [0.3, 1, 1.5, 3.3, 400])
+def test_beyond_critical_gain_stages_decay_as_the_search_finds(k):
     times = cluster.gamma(2.0, k)
-    gain = share * critical_gain(times)
-    expected = decay_rate(gain, searched(times))
-    found = decay_rate(gain, times)
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    for gain in np.array([1.002, 1.5, 20.0]) * critical_gain(times):
+        expected = decay_rate(gain, searched(times))
+        np.testing.assert_allclose(decay_rate(gain, times), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("shape", [1e10, 1e12, 1e16])
@@ -388,81 +364,6 @@ def test_without_gain_nothing_moves():
     assert decay_rate(0.0, times) == 0
 
 
-@pytest.mark.parametrize("name", TIMES)
-def test_seconds_are_a_unit(name):
-    times, minutes = TIMES[name], TIMES[name].scaled(1 / 60)
-    for share in (0.5, 2.0):
-        gain = share * critical_gain(times)
-        np.testing.assert_allclose(
-            decay_rate(60 * gain, minutes),
-            60 * decay_rate(gain, times),
-            rtol=1e-9,
-        )
-    limits = [mean_limit(x) for x in (times, minutes)]
-    np.testing.assert_allclose(limits[1], 60 * limits[0], rtol=1e-9)
-
-
-@pytest.mark.parametrize("gain", [0.2, 1.0, 1.4])
-def test_a_solver_of_delay_equations_finds_the_rate(gain):
-    grid = np.linspace(0, 16, 1601)
-    path = ddeint(lambda x, t: -gain * x(t - 1.0), lambda t: 1.0, grid)
-    rate = rate_of(path[600:, 0], every=40) / 0.01
-    np.testing.assert_allclose(decay_rate(gain, ONE), rate, rtol=0.01)
-
-
-def rate_of(path, *, every):
-    """Decay a point of what is a sum of two modes, y_n = c y_{n-1} + d y_{n-2}."""
-    y = path[::every]
-    before = np.stack([y[1:-1], y[:-2]], axis=1)
-    # later points are smaller, and count less than they should
-    weight = 1 / np.sqrt(np.abs(before).max(axis=1))
-    c, d = np.linalg.lstsq(before * weight[:, None], y[2:] * weight, rcond=None)[0]
-    return -np.log(np.abs(np.roots([1, -c, -d])).max()) / every
-
-
-WORKERS = 16
-
-
-@pytest.fixture(scope="module", params=["constant", "gamma"])
-def trained(request):
-    """The times, and the staleness of the updates of clusters with them [n, runs]."""
-    times, runs = {
-        "constant": (cluster.constant(2.0), 1),
-        "gamma": (cluster.gamma(2.0, 4.0), 400),
-    }[request.param]
-    workers = cluster.Cluster(WORKERS, times)
-    asynchronous = protocols.k_batch_async(1)
-    traces = [
-        cluster.simulate(workers, asynchronous, 8 * WORKERS, seed=seed)
-        for seed in range(runs)
-    ]
-    return times, np.stack([trace.staleness[:, 0] for trace in traces], axis=1)
-
-
-# the mean over 400 runs is exact to some tenths of a per cent; a cluster's mean over 8
-# turns of its workers
-@pytest.mark.parametrize("gain", [0.2, 0.3, 0.7, 1.0, 1.4])
-def test_a_simulated_cluster_decays_at_the_rate_half_an_update_earlier(trained, gain):
-    times, staleness = trained
-    step = gain / WORKERS  # eta lambda, of one update
-    runs = np.arange(staleness.shape[1])
-    x = np.ones((len(staleness) + 1, len(runs)))
-    for t, tau in enumerate(staleness):
-        x[t + 1] = x[t] - step * x[t - tau, runs]
-    path = x.mean(axis=1)[3 * WORKERS :]
-    updates_per_second = WORKERS / times.mean
-    measured = rate_of(path, every=4) * updates_per_second
-    earlier = DelayEquation(times).half_update_earlier(WORKERS)
-    rate = earlier.decay_rate(step * updates_per_second)
-    np.testing.assert_allclose(rate, measured, rtol=0.02)
-    if gain > 0.5:  # which it needs
-        rate = decay_rate(step * updates_per_second, times)
-        assert rate < 0.96 * measured
-
-
-ONE = cluster.constant(1.0)
-
-
 @pytest.mark.parametrize("workers", [1, 2, 16, 10**4])
 def test_of_memoryless_workers_the_variance_bears_the_root_of_two(workers):
     # phi = 1/(1 + iw T): the integral over w is pi a T, so (a T)^2 < 2 P
@@ -503,73 +404,3 @@ def test_more_workers_bear_a_larger_gain_up_to_the_delay_equation_s(name):
     assert limits[-2] == pytest.approx(limits[-1], rel=0.02)
     if name.startswith("constant"):  # nothing is random
         assert limits[0] == pytest.approx(limits[-1], rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (
-            lambda: decay_rate(-0.5, ONE),
-            ValueError,
-            "`gain` must be finite and non-negative, got -0.5",
-        ),
-        *(
-            (lambda f=f: f(DelayEquation(cluster.pareto(1.0, 3.0))), ValueError, text)
-            for text in ("`service_time` must have a tail no heavier than exponential",)
-            for f in (
-                DelayEquation.critical_gain,
-                DelayEquation.speedup_limit,
-                lambda equation: equation.decay_rate(0.5),
-                lambda equation: equation.roots(0.5),
-            )
-        ),
-        (
-            lambda: DelayEquation(cluster.independent(np.ones)),
-            TypeError,
-            r"`service_time` must be a cluster.ServiceTime, .* without formulas",
-        ),
-        (
-            lambda: DelayEquation(cluster.pareto(1.0, 0.5)),
-            ValueError,
-            "`service_time` must have a positive, finite mean, got inf",
-        ),
-        (
-            lambda: DelayEquation(cluster.empirical([0.0])),
-            ValueError,
-            "`service_time` must have a positive, finite mean, got 0.0",
-        ),
-        (
-            lambda: decay_rate(0.5, cluster.empirical([1e-9] * 999 + [1e6])),
-            ValueError,
-            "`gain` 0.5 is too large .* of `service_time`: leave out",
-        ),
-        (
-            lambda: roots(math.inf, ONE),
-            ValueError,
-            "`gain` must be finite and non-negative, got inf",
-        ),
-        (
-            lambda: roots("1", ONE),
-            TypeError,
-            "`gain` must be a number, got '1'",
-        ),
-        (
-            lambda: roots(1.0, ONE, number=0),
-            ValueError,
-            "`number` must be at least 1, got 0",
-        ),
-        (
-            lambda: DelayEquation(ONE).gain_limit(workers=0),
-            ValueError,
-            "`workers` must be at least 1, got 0",
-        ),
-        (
-            lambda: DelayEquation(ONE).gain_limit(workers=2.5),
-            TypeError,
-            "`workers` must be a static integer, got 2.5",
-        ),
-    ],
-)
-def test_bad_input_is_refused(call, error, message):
-    with pytest.raises(error, match=message):
-        call()

@@ -4,6 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 
@@ -15,9 +16,10 @@ from tests.support.cases import shortened
 from tests.support.compiled import AS_USUAL
 
 
-def full_batch(task):
-    """Parameters to begin with, and the loss on all training examples."""
+def full_batch(task, *, examples=None):
+    """Parameters to begin with, and the loss on all training examples, or the first."""
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), task.batches(0, 0, 1))
+    batch = jax.tree.map(lambda leaf: leaf[:examples], batch)
     return task.init(jax.random.key(0)), lambda params, _: task.loss(params, batch)
 
 
@@ -30,45 +32,44 @@ def step_of(loss, tx):
     return train_step
 
 
-@functools.cache
-def logistic():
-    """Breast cancer, at the optimum: gradient descent in its last digits."""
+def descended(params, loss, learning_rate, updates):
+    train_step = step_of(loss, optax.sgd(learning_rate))
+    carry = params, optax.sgd(learning_rate).init(params)
+    run = jax.jit(
+        lambda carry: jax.lax.fori_loop(0, updates, lambda _, c: train_step(c), carry),
+        compiler_options=AS_USUAL,
+    )
+    return run(carry)[0]
+
+
+def test_logistic_regression_grows_from_two_per_cent_past_the_prediction():
+    # breast cancer, at the optimum: gradient descent in its last digits
     params, loss = full_batch(tasks.breast_cancer(batch_size=0, l2=0.1))
-    train_step = step_of(loss, optax.sgd(1.0))
-    carry = params, optax.sgd(1.0).init(params)
-    carry = jax.lax.fori_loop(0, 2000, lambda _, carry: train_step(carry), carry)
-    return carry[0], loss
+    params = descended(params, loss, 1.0, 2000)
+    sharpness = stability.sharpness(loss, params, None)
+    delays, momenta = np.array([0, 1, 4, 4]), np.array([0.0, 0.0, 0.0, 0.9])
+    limits = [
+        stability.learning_rate_limit(
+            sharpness, stability.Dynamics(delay, momentum=beta, nesterov=True)
+        )
+        for delay, beta in zip(delays, momenta, strict=True)
+    ]
 
+    def measure(rates, delay, beta):
+        def of_rate(rate):
+            sgd = optax.sgd(rate, momentum=beta, nesterov=True)
+            tx = dj.delayed(sgd, delay, max_delay=4)
+            return growth.of_trajectory(
+                step_of(loss, tx), (params, tx.init(params)), 1800
+            )
 
-@pytest.mark.parametrize(
-    ("delay", "options"),
-    shortened(
-        [
-            *((tau, {}) for tau in (0, 1, 4, 8, 16)),
-            (4, {"momentum": 0.9}),
-            (4, {"momentum": 0.9, "nesterov": True}),
-        ],
-        *((tau, {}) for tau in (0, 4)),
-        (4, {"momentum": 0.9, "nesterov": True}),
-    ),
-)
-def test_logistic_regression_grows_from_two_per_cent_past_the_prediction(
-    delay, options
-):
-    params, loss = logistic()
-    limit = stability.predict_step_limit(
-        loss, params, None, stability.Dynamics(delay, **options)
-    )
+        return jax.vmap(of_rate)(rates)
 
-    def measure(rate):
-        tx = dj.delayed(optax.sgd(rate, **options), delay)
-        carry = params, tx.init(params)
-        return growth.of_trajectory(step_of(loss, tx), carry, 200 * (2 * delay + 1))
-
-    below, above = jax.jit(jax.vmap(measure), compiler_options=AS_USUAL)(
-        limit * jnp.array([0.98, 1.02])
-    )
-    assert below < 0 < above
+    rates = np.outer(limits, [0.98, 1.02])
+    measure = jax.jit(jax.vmap(measure), compiler_options=AS_USUAL)
+    below, above = measure(rates, delays, momenta).T
+    assert (below < 0).all()
+    assert (above > 0).all()
 
 
 # of an oscillation; over some more the sharpness itself would change
@@ -81,40 +82,24 @@ def perceptron():
 
     Earlier in training the sharpness still changes from update to update.
     """
-    params, loss = full_batch(tasks.digits_mlp(batch_size=0, width=16))
-    train_step = step_of(loss, optax.sgd(0.2))
-    carry = params, optax.sgd(0.2).init(params)
-
-    @jax.jit
-    def descend(carry):
-        return jax.lax.fori_loop(0, 3000, lambda _, carry: train_step(carry), carry)
-
-    def hessian_times(params, vector):
-        gradient = jax.grad(lambda params: loss(params, None))
-        moved = jax.jvp(gradient, (params,), (vector,))[1]
-        return optax.tree.scale(1 / optax.tree.norm(moved), moved)
+    params, loss = full_batch(tasks.digits_mlp(batch_size=0, width=8), examples=900)
+    params = descended(params, loss, 0.2, 3000)
 
     @jax.jit
     def steepest(params):
-        start = jax.tree.map(jnp.ones_like, params)
-
         def power(_, vector):
-            return hessian_times(params, vector)
+            gradient = jax.grad(lambda params: loss(params, None))
+            moved = jax.jvp(gradient, (params,), (vector,))[1]
+            return optax.tree.scale(1 / optax.tree.norm(moved), moved)
 
-        return jax.lax.fori_loop(0, 200, power, start)
+        return jax.lax.fori_loop(0, 200, power, jax.tree.map(jnp.ones_like, params))
 
-    params, _ = descend(carry)
     return params, loss, steepest(params)
-
-
-def tree_dot(left, right):
-    return optax.tree.sum(jax.tree.map(jnp.vdot, left, right))
 
 
 @pytest.mark.parametrize("delay", shortened([0, 1, 4, 8, 16], 4))
 def test_changes_of_a_perceptron_grow_from_ten_per_cent_past_the_prediction(delay):
     params, loss, direction = perceptron()
-    limit = stability.predict_step_limit(loss, params, None, stability.Dynamics(delay))
     half_turn = 2 * delay + 1
 
     def heights(rate, start):
@@ -124,7 +109,7 @@ def test_changes_of_a_perceptron_grow_from_ten_per_cent_past_the_prediction(dela
 
         def update(carry, _):
             carry = train_step(carry)
-            return carry, tree_dot(direction, carry[0])
+            return carry, optax.tree.vdot(direction, carry[0])
 
         begun = (start, tx.init(start))
         _, path = jax.lax.scan(update, begun, length=TURNS * 2 * half_turn)
@@ -137,7 +122,7 @@ def test_changes_of_a_perceptron_grow_from_ten_per_cent_past_the_prediction(dela
         turns = jnp.abs(change).reshape(TURNS, 2 * half_turn).max(axis=1)
         return jnp.log(turns[-1] / turns[TURNS // 2])
 
-    below, above = jax.jit(jax.vmap(measure), compiler_options=AS_USUAL)(
-        limit * jnp.array([0.9, 1.1])
-    )
+    limit = stability.predict_step_limit(loss, params, None, stability.Dynamics(delay))
+    measure = jax.jit(jax.vmap(measure), compiler_options=AS_USUAL)
+    below, above = measure(limit * jnp.array([0.9, 1.1]))
     assert below < 0 < above

@@ -35,13 +35,14 @@ def update(
     modulation=None,
     compensation=0.0,
     extrapolation=0.0,
+    noise=0.0,
 ):
-    """One update of (x_t, x_{t-1}, ..., m) by a gradient that is k late."""
+    """One update of (x_t, x_{t-1}, ..., m) by a noisy gradient that is k late."""
     window, velocity = state[:-1], state[-1]
     taken_at = window[k]
     if extrapolation:
         taken_at = taken_at + extrapolation * (window[k] - window[k + 1])
-    gradient = (1 - compensation) * taken_at + compensation * window[0]
+    gradient = (1 - compensation) * taken_at + compensation * window[0] + noise
     velocity = momentum * velocity + gradient
     change = gradient + momentum * velocity if nesterov else velocity
     weight = 1.0 if modulation is None else float(modulation(np.int32(k)))
@@ -69,9 +70,14 @@ def radius(matrix):
     return np.abs(np.linalg.eigvals(matrix)).max()
 
 
+def mean(step, delay, **options):
+    """The update of the mean of the state, as a matrix."""
+    return sum(p * a for p, a in matrices(step, delay, **options))
+
+
 def mean_radius(step, delay, **options):
     """By how much the mean of the state grows in one update."""
-    return radius(sum(p * a for p, a in matrices(step, delay, **options)))
+    return radius(mean(step, delay, **options))
 
 
 def moment_operator(step, delay, **options):
@@ -89,16 +95,8 @@ def variance(step, delay, *, noise=1.0, **options):
     size = size_of(law(delay), **options)
     added = np.zeros((size, size))
     for k, chance in enumerate(law(delay)):
-        seen = _of_a_gradient(k, step, size, **options)
+        seen = update(np.zeros(size), k, step, noise=1.0, **options)
         added += chance * np.outer(seen, seen)
     operator = moment_operator(step, delay, **options)
     moments = np.linalg.solve(np.eye(size**2) - operator, added.ravel())
     return (noise / step) ** 2 * moments[0]
-
-
-def _of_a_gradient(k, step, size, momentum=0.0, nesterov=False, modulation=None, **_):
-    weight = 1.0 if modulation is None else float(modulation(np.int32(k)))
-    response = np.zeros(size)
-    response[0] = -step * weight * (1 + momentum if nesterov else 1.0)
-    response[-1] = 1.0
-    return response

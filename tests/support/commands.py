@@ -4,6 +4,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,37 @@ def finish(*arguments, module="experiments.main", cwd=ROOT, **environment):
         timeout=TIMEOUT,
     )
     return process.returncode, process.stdout
+
+
+def printed(*commands, timeout=TIMEOUT):
+    """Runs Python's arguments at once, each command of an object in JSON: the objects.
+
+    It is the last line that a command prints.
+    """
+    running = [
+        subprocess.Popen(
+            [sys.executable, *map(str, command)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for command in commands
+    ]
+    try:
+        outputs = [process.communicate(timeout=timeout) for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    for process, (_, errors) in zip(running, outputs, strict=True):
+        assert process.returncode == 0, errors[-3000:]
+    return [json.loads(text.splitlines()[-1]) for text, _ in outputs]
+
+
+def free_port():
+    """One of this machine's."""
+    with socket.create_server(("localhost", 0)) as server:
+        return server.getsockname()[1]
 
 
 class Forks:

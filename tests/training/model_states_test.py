@@ -15,7 +15,7 @@ from jax.sharding import AxisType
 import delayjax as dj
 from delayjax._src.training import model_states
 from tests.support.cases import shortened
-from tests.training.traces import draw, rows_of, trace_of
+from tests.training.traces import assert_same, draw, pick, rows_of, trace_of, types
 
 KEY = jax.random.key(3)
 RATE = 0.125
@@ -150,26 +150,6 @@ def assert_close(ours, theirs):
     """But for XLA's fusions, which round once less or more."""
     close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
     jax.tree.map(close, ours, theirs)
-
-
-def assert_same(ours, theirs):
-    """Bit for bit."""
-
-    def data(leaf):
-        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
-
-    jax.tree.map(
-        lambda a, b: np.testing.assert_array_equal(data(a), data(b)), ours, theirs
-    )
-
-
-def pick(tree, i):
-    return jax.tree.map(lambda leaf: leaf[i], tree)
-
-
-def types(tree):
-    return jax.tree.map(jax.typeof, tree)
 
 
 def follow(training, inputs, params, stats):
@@ -371,65 +351,6 @@ def moving(params, batch, key, state):
     output = params * batch + jax.random.key_data(key)[0] % 8
     moved = 0.75 * state["mean"] + 0.25 * output
     return ({"read": state["mean"]}, {"mean": moved}), params - batch
-
-
-def test_a_run_stopped_and_restored_has_the_same_statistics():
-    numbers = numbers_of(RAGGED).astype(np.float32)
-    training = dj.replay(RAGGED, moving, optax.sgd(0.1))
-
-    def begin(seed):
-        zero = {"mean": jnp.zeros(())}
-        return training.init(jnp.ones(()), jax.random.key(seed), model_state=zero)
-
-    def stopped(state):  # as a checkpoint holds it
-        saved = jax.tree.map(np.array, state._replace(key=None))
-        return jax.tree.map(jnp.asarray, saved)._replace(key=state.key)
-
-    def in_pieces(between):
-        state, _ = training.run(begin(0), numbers[:3])
-        return training.run(between(state), numbers[3:])
-
-    in_two = in_pieces(lambda state: state)
-    assert_same(in_pieces(stopped), in_two)
-    whole, reports = training.run(begin(0), numbers)
-    expected = whole._replace(key=None), pick(reports, slice(3, None))
-    state, late = in_two  # of programs of other lengths
-    assert_close((state._replace(key=None), late), expected)
-    assert whole.model_state["mean"] != 0
-
-
-def test_each_cell_of_a_grid_has_statistics_of_its_own():
-    training = dj.replay(RAGGED, moving, optax.sgd(0.1))
-    inputs = RAGGED.arrivals(0, len(SIZES)), numbers_of(RAGGED).astype(np.float32)
-
-    def init(key, mean):
-        return training.init(jnp.ones(()), key, model_state={"mean": mean})
-
-    def scan(step):
-        return jax.jit(lambda state: jax.lax.scan(step, state, inputs)[0])
-
-    keys, means = jax.random.split(KEY, 2), jnp.asarray([1.0, -1.0])
-    axes = dj.ring.vmap_axes(jax.eval_shape(init, keys[0], means[0]))
-    states = jax.vmap(init, out_axes=axes)(keys, means)
-    grid = scan(jax.vmap(training.step, (axes, None), (axes, 0)))(states)
-    of_one = scan(training.step)
-    for cell in range(2):
-        alone = of_one(init(keys[cell], means[cell]))
-        assert_close(pick(grid.model_state, cell), alone.model_state)
-    assert np.ptp(grid.model_state["mean"]) > 0
-
-
-def test_an_empty_model_state_is_one():
-    """As a model without BatchNorm has in code that is written for all models."""
-
-    def grad_fn(params, batch, key, state):
-        return ({}, state), params - batch
-
-    training = dj.replay(ONE, grad_fn, optax.sgd(0.1))
-    state = jax.eval_shape(training.init, jnp.ones(()), KEY, model_state={})
-    inputs = ONE.arrivals(0, 1), np.zeros((1, 1), np.float32)
-    after, _ = jax.eval_shape(training.step, state, pick(inputs, 0))
-    assert after.model_state == {}
 
 
 # bad input

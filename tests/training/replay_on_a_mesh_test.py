@@ -61,11 +61,12 @@ def test_devices_divide_the_work_and_the_numbers_are_those_of_one(params, batch)
     for name, own in state.params.items():
         np.testing.assert_allclose(own, alone.params[name], atol=1e-6)
     assert flops < 0.8 * its_flops
+    if params is SPLIT and batch == P(None, "data"):
+        assert_sharded_as_parameters(state)
 
 
-def test_history_and_optimizer_stay_sharded_as_the_parameters_are():
-    mesh = jax.make_mesh((2, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
-    state, _, _ = trained(SPLIT, P(None, "data"), mesh)
+def assert_sharded_as_parameters(state):
+    """History and optimizer."""
     for name, spec in SPLIT.items():
         slots = state.versions.slots.params[name]
         moment = state.opt_state[0].mu[name]

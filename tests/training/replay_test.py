@@ -15,7 +15,6 @@ from tests.training.traces import (
     ADAPTIVE,
     KEY,
     MOMENTUM,
-    PARAMS,
     RUNS,
     SGD,
     TRACES,
@@ -172,37 +171,6 @@ def test_every_bit_is_right_where_no_operation_rounds(width, rate, momentum, chu
     start = jnp.asarray(xs[0], jnp.float32)
     path, _, _ = follower(replay)(trace, targets.astype(np.float32), params=start)
     np.testing.assert_array_equal(path, xs[1:])
-
-
-def keys_of(key, t, width):
-    """Of the gradients of update t."""
-    return jax.vmap(jax.random.fold_in, (None, 0))(
-        jax.random.fold_in(key, t), jnp.arange(width)
-    )
-
-
-@pytest.mark.parametrize("name", ["serial", "four that agree"])
-def test_versions_that_agree_are_serial_sgd(name):
-    """Papers I10: the gradients of an update are one batch at today's parameters."""
-    trace = TRACES[name]
-    width = trace.staleness.shape[1]
-    batches = batches_of(trace)
-    path, _, _ = library((name,), "momentum")(trace, batches)
-
-    def step(carry, inputs):
-        params, state = carry
-        t, batch = inputs
-        keys = keys_of(KEY, t, width)
-        _, grads = jax.vmap(grad_fn, (None, 0, 0))(params, batch, keys)
-        mean = jax.tree.map(lambda g: (g.sum(0) / width).astype(g.dtype), grads)
-        updates, state = MOMENTUM.update(mean, state, params)
-        params = optax.apply_updates(params, updates)
-        return (params, state), params
-
-    serial = jax.jit(lambda carry, inputs: jax.lax.scan(step, carry, inputs)[1])
-    inputs = jnp.arange(trace.num_updates), batches
-    expected = serial((PARAMS, MOMENTUM.init(PARAMS)), inputs)
-    assert_close(path, expected)
 
 
 WORKERS, BATCH, UPDATES = 4, 8, 50

@@ -33,12 +33,9 @@ from tests.training.traces import (
     shapes_after,
     stack,
     trace_of,
+    types,
     young,
 )
-
-
-def types(tree):
-    return jax.tree.map(jax.typeof, tree)
 
 
 def restored(saved, like):

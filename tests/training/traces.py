@@ -229,6 +229,10 @@ def mean_age(ages):
     return sum(ages) / max(1, len(ages))
 
 
+def types(tree):
+    return jax.tree.map(jax.typeof, tree)
+
+
 def stack(trees):
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 

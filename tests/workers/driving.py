@@ -158,15 +158,6 @@ PER_WORKER = dj.delays.per_worker(AGES)
 compensated_sgd = optax.chain(dj.compensate_delay(0.5), optax.sgd(RATE))
 
 COMPOSITIONS = {
-    "momentum": Composition(
-        dj.exchange.mean(MOMENTUM), optimizer=lambda: oracle.momentum(RATE, 0.5)
-    ),
-    "adam": Composition(dj.exchange.mean(ADAM)),
-    "overlapped": Composition(
-        dj.exchange.overlapped_mean(ADAM),
-        own=("[1].outbox",),
-        options=lambda: {"overlapped": True},
-    ),
     "late": Composition(
         dj.delayed(
             dj.exchange.mean(optax.chain(ADAM, dj.scale_by_staleness(halving))), 3
@@ -188,11 +179,6 @@ COMPOSITIONS = {
     ),
     "a history behind the mean": Composition(
         dj.exchange.mean(dj.delayed(ADAM, 3)), options=late_by(3)
-    ),
-    "a delay a worker": Composition(
-        dj.delayed(dj.exchange.mean(ADAM, weight=halving), PER_WORKER, max_delay=3),
-        own=("[1].staleness", "[1].gradients.slots"),
-        options=lambda: {"delay": delay_of_worker, "weight": halving},
     ),
     "a delay a worker, overlapped": Composition(
         dj.delayed(

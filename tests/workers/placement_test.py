@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -11,32 +10,18 @@ from jax.sharding import PartitionSpec as P
 import delayjax as dj
 from delayjax.workers import WorkerState
 from tests.workers.driving import (
-    ADAM,
     BOTH,
     COMPOSITIONS,
     INPUTS,
+    MOMENTUM,
     WORKERS,
     assert_close,
-    both,
     logistic,
     mesh_of,
-    normal,
     scanned,
     step_of,
 )
 from tests.workers.twins_test import BATCHES, START
-
-# Where the arrays are
-
-
-@both
-def test_the_caller_may_have_set_a_mesh(make):
-    tx = dj.exchange.overlapped_mean(ADAM)
-    with jax.set_mesh(mesh_of(WORKERS)):
-        workers = make(step_of(tx, logistic))
-        split = workers.init((START, tx.init(START)), BATCHES[0])
-        after, _ = jax.eval_shape(workers.step, split, BATCHES[0])
-    assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, split)
 
 
 def test_a_split_goes_on_under_the_other_execution():
@@ -54,7 +39,7 @@ def test_a_split_goes_on_under_the_other_execution():
 
 
 def test_run_places_what_is_shared_on_all_devices_and_what_is_own_on_one():
-    tx = dj.delayed(dj.exchange.mean(ADAM), 2)
+    tx = dj.delayed(dj.exchange.mean(MOMENTUM), 2)
     workers = BOTH["run"](step_of(tx, logistic))
     split = workers.init((START, tx.init(START)), BATCHES[0])
     mesh = mesh_of(WORKERS)
@@ -66,7 +51,7 @@ def test_run_places_what_is_shared_on_all_devices_and_what_is_own_on_one():
 
 
 def test_more_workers_than_devices_run_under_jit():
-    tx = dj.exchange.overlapped_mean(ADAM)
+    tx = dj.exchange.overlapped_mean(MOMENTUM)
     data = BATCHES.reshape(3, 8, 3, -1)
     workers = dj.workers.simulate(step_of(tx, logistic), 8)
     start = workers.init((START, tx.init(START)), data[0])
@@ -83,57 +68,6 @@ def test_more_workers_than_devices_run_under_jit():
     assert outbox.addressable_shards[0].data.shape == (2, INPUTS)
 
 
-SHARDED_PARAMS = {"w": jnp.asarray(normal(1, 8, 3)), "b": jnp.asarray(normal(2, 3))}
-SHARDED = {
-    "overlapped": dj.exchange.overlapped_mean(ADAM),
-    "late": dj.delayed(
-        optax.chain(dj.compensate_delay(0.1), dj.exchange.mean(ADAM)),
-        2,
-        keep_params=True,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", SHARDED)
-def test_histories_are_sharded_like_sharded_parameters(name):
-    tx = SHARDED[name]
-    step = step_of(
-        tx, lambda p, data: jnp.mean((data @ p["w"] + p["b"][None]) ** 2), "workers"
-    )
-    mesh = mesh_of(2, 2, names=("workers", "fsdp"))
-    places = {"w": P("fsdp"), "b": P()}
-    params = jax.device_put(
-        SHARDED_PARAMS, jax.tree.map(lambda p: NamedSharding(mesh, p), places)
-    )
-    data = jnp.asarray(normal(3, 5, 2, 4, 8), jnp.float32)
-    workers = dj.workers.run(step, mesh)
-    split = workers.init((params, tx.init(params)), data[0])
-    specs = jax.tree.map(lambda x: x.sharding.spec, split.state)
-    program = jax.jit(workers.step, donate_argnums=0)
-    for batch in data:
-        split, _ = program(split, batch)
-    after = jax.tree.map(lambda x: x.sharding.spec, split.state)
-    assert after == specs
-    sharded = [spec for spec in jax.tree.leaves(after) if "fsdp" in spec]
-    # w, its two moments, and the outbox; or the history and the snapshots
-    assert len(sharded) == {"overlapped": 4, "late": 5}[name]
-
-    plain = dj.workers.simulate(step, 2)
-    state = SHARDED_PARAMS, tx.init(SHARDED_PARAMS)
-    expected = scanned(plain, plain.init(state, data[0]), data)[0]
-    assert_close(split.state, expected.state)
-
-
-def test_shardings_keep_how_a_leaf_is_sharded_over_other_axes():
-    mesh = mesh_of(2, 2, names=("workers", "fsdp"))
-    leaf = jax.device_put(
-        jnp.zeros((2, 3, 4)), NamedSharding(mesh, P(None, None, "fsdp"))
-    )
-    split = WorkerState((leaf, jnp.zeros(3)), (("workers",), ()))
-    places = split.shardings(mesh).state
-    assert [p.spec for p in places] == [P("workers", None, "fsdp"), P()]
-
-
 def test_one_is_the_state_of_one_worker():
     split = WorkerState(
         (jnp.asarray(5), jnp.arange(6).reshape(2, 3), jnp.arange(3)),
@@ -146,11 +80,6 @@ def test_one_is_the_state_of_one_worker():
     own = WorkerState(jnp.arange(4), (("workers",),))
     for index in (2, np.int64(2), jnp.int32(2)):
         assert own.one(worker=index) == 2
-
-
-def test_there_is_no_worker_beyond_the_last():
-    split = WorkerState(jnp.arange(4), (("workers",),))
-    with pytest.raises(ValueError, match=r"`worker` must lie in 0 .. 3.*got 4"):
-        split.one(worker=4)
-    with pytest.raises(ValueError, match=r"`worker` must lie in 0 .. 3.*got -1"):
-        split.one(worker=-1)
+    for beyond in (4, -1):
+        with pytest.raises(ValueError, match=rf"must lie in 0 .. 3.*got {beyond}"):
+            own.one(worker=beyond)

@@ -14,6 +14,7 @@ from tests.workers.driving import (
     ADAM,
     BOTH,
     GROUPS,
+    MOMENTUM,
     RATE,
     WORKERS,
     assert_close,
@@ -25,8 +26,6 @@ from tests.workers.driving import (
     step_of,
 )
 from tests.workers.twins_test import BATCHES, START, alone
-
-# What a step may contain
 
 
 def both_ways(step, state, batches, shared=None):
@@ -69,9 +68,7 @@ def by_a_branch(params, data):
 
 LOSSES = {
     "plain": logistic,
-    "jit": jax.jit(logistic),
-    "remat": jax.checkpoint(logistic),
-    "custom_vjp": by_hand,
+    "jit, remat, custom_vjp": jax.jit(jax.checkpoint(by_hand)),
     "scan": row_by_row,
     "cond": by_a_branch,
 }
@@ -116,7 +113,7 @@ class Node(NamedTuple):
 
 
 def test_states_of_any_tree_are_split():
-    tx = dj.delayed(dj.exchange.overlapped_mean(ADAM), 1)
+    tx = dj.delayed(dj.exchange.overlapped_mean(MOMENTUM), 1)
     params = Node({"empty": {}, "none": None}, [jnp.ones(()), (jnp.ones((0, 3)),)])
 
     def loss(params, data):
@@ -131,13 +128,13 @@ def test_states_of_any_tree_are_split():
     assert jax.tree.structure(end.state[0]) == jax.tree.structure(params)
 
 
-@pytest.mark.parametrize("state", [(), None, {}], ids=str)
 @both
-def test_a_step_may_hold_nothing(make, state):
+def test_a_step_may_hold_nothing(make):
     workers = make(lambda state, batch: (state, jax.lax.pmean(batch, "workers")))
-    split = workers.init(state, jnp.arange(4.0))
-    split, mean = workers.step(split, jnp.arange(4.0))
-    assert (split.state, split.axes, mean) == (state, (), 1.5)
+    for state in ((), None, {}):
+        split = workers.init(state, jnp.arange(4.0))
+        split, mean = workers.step(split, jnp.arange(4.0))
+        assert (split.state, split.axes, mean) == (state, (), 1.5)
 
 
 def test_keys_integers_and_flags_are_state_like_any_other():
@@ -167,14 +164,15 @@ def test_keys_integers_and_flags_are_state_like_any_other():
     assert end.state[0] == shared
 
 
-@pytest.mark.parametrize("state", [0.0, 1, True, np.float32(2), np.ones(3)], ids=repr)
 @both
-def test_python_and_numpy_values_are_state(make, state):
+def test_python_and_numpy_values_are_state(make):
+    state = [0.0, 1, True, np.float32(2), np.ones(3)]
     workers = make(lambda state, batch: (state, {}))
     split = workers.init(state, jnp.zeros(WORKERS))
     split, _ = jax.jit(workers.step, donate_argnums=0)(split, jnp.zeros(WORKERS))
-    np.testing.assert_array_equal(split.state, state)
-    assert split.state.dtype == jnp.result_type(state)
+    for kept, value in zip(split.state, state, strict=True):
+        np.testing.assert_array_equal(kept, value)
+        assert kept.dtype == jnp.result_type(value)
 
 
 def test_a_batch_may_be_keys_or_nothing():

@@ -6,9 +6,7 @@ import math
 import pytest
 
 from delayjax import cluster
-from delayjax.cluster import protocols
 from delayjax.cluster.protocols import k_async, k_batch_async, k_batch_sync, k_sync
-from tests.support.cases import shortened
 
 P = 8
 TIMES = {
@@ -26,27 +24,20 @@ def simulated(times, protocol):
     return trace.seconds[-1] / updates
 
 
-@pytest.mark.parametrize("k", shortened([3, 8], 3))
-@pytest.mark.parametrize("name", TIMES)
-def test_an_update_takes_as_long_as_in_a_simulation(name, k):
-    times = TIMES[name]
-    for scheme in (k_batch_sync(k), k_batch_async(k)):
-        seconds = scheme.update_seconds(P, times)
-        assert simulated(times, scheme) == pytest.approx(seconds, rel=0.01), scheme
-
-
 @pytest.mark.parametrize(
-    ("name", "k"),
-    shortened(
-        [("exponential", 3), *((name, k) for name in TIMES for k in (1, P))],
-        *(("exponential", 3), ("pareto", P), *((name, 1) for name in TIMES)),
-    ),
+    ("scheme", "name"),
+    [
+        *((k_batch_sync(3), name) for name in ("exponential", "pareto", "uniform")),
+        # of any times, by the twins: order statistics, and a sum of rates
+        (k_sync(3), "pareto"),
+        (k_batch_async(3), "shifted"),
+        (k_async(3), "exponential"),  # a used task is as good as a new one
+        (k_async(1), "uniform"),
+    ],
 )
-def test_k_async_takes_as_long_as_in_a_simulation(name, k):
-    times = TIMES[name]
-    seconds = k_async(k).update_seconds(P, times)
-    found = simulated(times, k_async(k))
-    assert found == pytest.approx(seconds, rel=0.01)
+def test_an_update_takes_as_long_as_in_a_simulation(scheme, name):
+    seconds = scheme.update_seconds(P, TIMES[name])
+    assert simulated(TIMES[name], scheme) == pytest.approx(seconds, rel=0.01)
 
 
 @pytest.mark.parametrize("name", ["shifted", "uniform"])
@@ -54,7 +45,7 @@ def test_used_tasks_that_are_sooner_done_put_k_async_between_two_bounds(name):
     times = TIMES[name]
     seconds = simulated(times, k_async(3))
     assert k_batch_async(3).update_seconds(P, times) < seconds
-    assert seconds < k_sync(3).update_seconds(P, times)
+    assert seconds < 0.95 * k_sync(3).update_seconds(P, times)
 
 
 @pytest.mark.parametrize(("k", "workers"), [(2, 2), (3, 8), (8, 8), (5, 13), (2, 64)])
@@ -73,6 +64,8 @@ def test_the_mean_of_few_values_is_a_sum():
     expected = 1 / 4 + 2 / 4 + 3 / 2
     found = k_batch_sync(2).update_seconds(2, either)
     assert found == pytest.approx(expected, rel=1e-3)
+    found = k_batch_sync(3).update_seconds(P, TIMES["constant"])
+    assert found == pytest.approx(3.0, rel=1e-3)
 
 
 def test_schemes_meet_where_they_are_the_same():
@@ -87,56 +80,27 @@ def test_schemes_meet_where_they_are_the_same():
 
 def test_no_worker_waits_longer_than_for_k_different_workers():
     for times in TIMES.values():
+        first = k_sync(1).update_seconds(P, times)
         for k in range(2, P + 1):
             different = k_sync(k).update_seconds(P, times)
             any_of_them = k_batch_sync(k).update_seconds(P, times)
-            first = k_sync(1).update_seconds(P, times)
             slack = 1 + 1e-4
             assert first <= any_of_them * slack
             assert any_of_them <= different * slack
 
 
 def test_full_synchrony_costs_p_harmonic_numbers_a_gradient():
-    times = cluster.exponential(2.0)
-    together = k_sync(P).update_seconds(P, times)
-    apart = k_async(1).update_seconds(P, times)
     harmonic = math.fsum(1 / k for k in range(1, P + 1))
-    assert together / apart == pytest.approx(P * harmonic)
+    for times, expected in {
+        cluster.exponential(2.0): harmonic,
+        cluster.shifted_exponential(2.0, 2.0): (1 + harmonic) / 2,
+    }.items():
+        together = k_sync(P).update_seconds(P, times)
+        apart = k_async(1).update_seconds(P, times)
+        assert together / apart == pytest.approx(P * expected)
 
 
 def test_a_tail_too_heavy_for_the_first_worker_takes_for_ever():
     heavy = cluster.pareto(1.0, 0.1)
     assert k_batch_sync(2).update_seconds(P, heavy) == math.inf
     assert k_batch_async(2).update_seconds(P, heavy) == math.inf
-
-
-@pytest.mark.parametrize("scheme", [k_sync, k_async, k_batch_sync])
-def test_more_gradients_than_workers_are_refused(scheme):
-    times = TIMES["exponential"]
-    with pytest.raises(ValueError, match=r"`k` must lie in 1 \.\. 8, got 9"):
-        scheme(9).update_seconds(P, times)
-    with pytest.raises(ValueError, match="`workers` must be at least 1, got 0"):
-        scheme(1).update_seconds(0, times)
-    with pytest.raises(ValueError, match="`k` must be at least 1, got 0"):
-        scheme(0)
-
-
-@pytest.mark.parametrize("times", [cluster.infinite_bernoulli(1.0, 0.5), 1.0])
-def test_services_without_formulas_are_refused(times):
-    for scheme in (k_sync(2), k_async(2), k_batch_sync(2), k_batch_async(2)):
-        with pytest.raises(TypeError, match=r"`service_time` must be .*ServiceTime"):
-            scheme.update_seconds(4, times)
-
-
-def test_what_has_no_closed_form_is_refused_with_bounds_to_take():
-    with pytest.raises(
-        ValueError, match=r"`service_time` must be memoryless .* bounds"
-    ):
-        k_async(3).update_seconds(P, TIMES["pareto"])
-    with pytest.raises(ValueError, match="`service_time` must have a lighter tail"):
-        k_batch_sync(2).update_seconds(2, cluster.pareto(1.0, 0.6))
-
-
-def test_a_scheme_is_named_by_its_factory_and_its_k():
-    assert repr(protocols.k_async(3)) == "k_async(3)"
-    assert protocols.k_async(3) == protocols.k_async(3) != protocols.k_sync(3)

@@ -93,9 +93,3 @@ def test_mindflayer_may_come_back_empty_handed():
     np.testing.assert_allclose(trace.seconds, [1, 3, 4, 6, 7, 9], rtol=1e-12)
     np.testing.assert_allclose(trace.divisor, 0.5)
     assert (trace.staleness == [[0], [-1]] * 3).all()
-
-
-def test_mindflayer_whose_time_never_suffices_is_refused():
-    spec = cluster.Cluster(3, cluster.constant(1.0))
-    with pytest.raises(ValueError, match=r"`allotted_seconds`.*0\.5"):
-        cluster.simulate(spec, protocols.mindflayer(2, 0.5), 10, seed=0)

@@ -58,10 +58,10 @@ def test_sampled_barriers_let_pass_as_often_as_the_draw_says(sample, bound, seed
 def test_polls_weaken_a_sampled_barrier_to_about_ssp():
     # Wang et al., arXiv:1709.07772, figures: with a sample drawn anew again and again,
     # pBSP(4) is about as fast as SSP(4); with a sample that is kept it is far slower
-    workers = cluster.Cluster(200, cluster.exponential(2.0))
+    workers = cluster.Cluster(100, cluster.exponential(2.0))
 
     def steps(protocol):
-        trace = cluster.simulate(workers, protocol, 10**6, seed=0, seconds=200.0)
+        trace = cluster.simulate(workers, protocol, 10**6, seed=0, seconds=60.0)
         return trace.summary().gradients.mean()
 
     polled = steps(protocols.psp(4, 0, poll_seconds=0.1))

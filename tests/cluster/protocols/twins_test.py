@@ -16,46 +16,44 @@ from tests.cluster.given_times import (
     times_of,
 )
 
-# name: (the protocol for P workers, its twin)
+
+def rows(make, twin, arguments):
+    """{name: (the protocol for P workers, its twin)}; an argument may depend on P."""
+    return {
+        f"{make.__name__}({name})": (
+            lambda p, of=of: make(of(p)),
+            lambda times, p, of=of: twin(times, of(p), UPDATES),
+        )
+        for name, of in arguments.items()
+    }
+
+
+def numbers(*values):
+    return {str(value): lambda p, value=value: value for value in values}
+
+
+def softsync(times, n, num_updates):
+    return oracle.k_batch_async(times, len(times) // n, num_updates)
+
+
+def groups(times, n, num_updates):
+    return oracle.groups(times, contiguous(len(times), n), num_updates)
+
+
+ONE, TWO, ALL = {"1": lambda p: 1}, {"2": lambda p: min(2, p)}, {"P": lambda p: p}
+KS = ONE | TWO | {"P - 1": lambda p: max(1, p - 1)} | ALL
 ACCEPTING = {
+    **rows(protocols.k_sync, oracle.k_sync, KS),
+    **rows(protocols.k_batch_sync, oracle.k_batch_sync, KS),
+    **rows(protocols.k_async, oracle.k_async, KS),
+    **rows(protocols.k_batch_async, oracle.k_batch_async, KS),
+    **rows(protocols.n_softsync, softsync, ONE | TWO | ALL),
+    **rows(protocols.groups, groups, ONE | {"3": lambda p: min(3, p)} | ALL),
+    **rows(protocols.ssp, oracle.ssp, numbers(0, 1, 3, math.inf)),
     "hardsync": (
         lambda p: protocols.hardsync(),
         lambda times, p: oracle.k_sync(times, p, UPDATES),
     ),
-    "1-softsync": (
-        lambda p: protocols.n_softsync(1),
-        lambda times, p: oracle.k_batch_async(times, p, UPDATES),
-    ),
-    "2-softsync": (
-        lambda p: protocols.n_softsync(min(2, p)),
-        lambda times, p: oracle.k_batch_async(times, p // min(2, p), UPDATES),
-    ),
-    "P-softsync": (
-        lambda p: protocols.n_softsync(p),
-        lambda times, p: oracle.k_batch_async(times, 1, UPDATES),
-    ),
-    **{
-        f"{family}({name})": (
-            lambda p, family=family, k=k: getattr(protocols, family)(k(p)),
-            lambda times, p, family=family, k=k: getattr(oracle, family)(
-                times, k(p), UPDATES
-            ),
-        )
-        for family in ("k_sync", "k_batch_sync", "k_async", "k_batch_async")
-        for name, k in {
-            "1": lambda p: 1,
-            "2": lambda p: min(2, p),
-            "P - 1": lambda p: max(1, p - 1),
-            "p": lambda p: p,
-        }.items()
-    },
-    **{
-        f"ssp({bound})": (
-            lambda p, bound=bound: protocols.ssp(bound),
-            lambda times, p, bound=bound: oracle.ssp(times, bound, UPDATES),
-        )
-        for bound in (0, 1, 3, math.inf)
-    },
     "psp(0, 1)": (
         lambda p: protocols.psp(0, 1),
         lambda times, p: oracle.ssp(times, math.inf, UPDATES),
@@ -68,30 +66,14 @@ ACCEPTING = {
         lambda p: protocols.psp(p, 0),
         lambda times, p: oracle.ssp(times, 0, UPDATES),
     ),
-    **{
-        f"fedbuff({buffer}, concurrency=P)": (  # nothing is left to draw
-            lambda p, buffer=buffer: protocols.fedbuff(buffer, concurrency=p),
-            lambda times, p, buffer=buffer: oracle.k_batch_async(
-                times, buffer, UPDATES
-            ),
-        )
-        for buffer in (1, 3, 10)
-    },
+    "fedbuff(3, concurrency=P)": (  # nothing is left to draw
+        lambda p: protocols.fedbuff(3, concurrency=p),
+        lambda times, p: oracle.k_batch_async(times, 3, UPDATES),
+    ),
     "round_robin": (
         lambda p: protocols.round_robin(),
         lambda times, p: oracle.round_robin(times, UPDATES),
     ),
-    **{
-        f"groups({name})": (
-            lambda p, g=g: protocols.groups(g(p)),
-            lambda times, p, g=g: oracle.groups(times, contiguous(p, g(p)), UPDATES),
-        )
-        for name, g in {
-            "1": lambda p: 1,
-            "3": lambda p: min(3, p),
-            "p": lambda p: p,
-        }.items()
-    },
     "ringleader": (
         lambda p: protocols.ringleader(),
         lambda times, p: oracle.ringleader(times, UPDATES),
@@ -111,35 +93,41 @@ ACCEPTING = {
 }
 
 
-def bounded(bound, late, batch=1):
-    return lambda times, p: oracle.bounded_staleness(times, bound, late, batch, UPDATES)
+def bounded(bound, late, batch=1, *, protocol=None):
+    """Of P workers, of whom all wait for no more than P; or another way to call it."""
+
+    def size(p):
+        return min(batch, p) if late == "wait" else batch
+
+    return (
+        lambda p: (
+            protocol or protocols.bounded_staleness(bound, late=late, batch=size(p))
+        ),
+        lambda times, p: oracle.bounded_staleness(times, bound, late, size(p), UPDATES),
+    )
 
 
-# name: (the protocol, its twin that returns what was refused too)
+# name: (the protocol for P workers, its twin that returns what was refused too)
 REFUSING = {
     **{
-        f"bounded_staleness({bound}, {late})": (
-            protocols.bounded_staleness(bound, late=late),
-            bounded(bound, late),
+        f"bounded_staleness({bound}, {late}, batch {batch})": bounded(
+            bound, late, batch
         )
-        for bound in (0, 1, 4, 1000)
         for late in ("drop", "restart", "wait")
+        for bound, batch in ((0, 1), (1, 1), (4, 1), (1000, 1), (0, 3), (2, 3), (4, 7))
     },
     **{
-        f"bounded_staleness({bound}, {late}, batch 3)": (
-            protocols.bounded_staleness(bound, late=late, batch=3),
-            bounded(bound, late, 3),
-        )
-        for bound in (0, 2)
-        for late in ("drop", "restart")
+        repr(protocol): bounded(*arguments, protocol=protocol)
+        for protocol, arguments in {
+            protocols.ringmaster(1): (0, "drop"),
+            protocols.ringmaster(5): (4, "drop"),
+            protocols.ringmaster(1, stop=True): (0, "restart"),
+            protocols.ringmaster(3, stop=True): (2, "restart"),
+            protocols.rennala(1): (0, "drop", 1),
+            protocols.rennala(4): (0, "drop", 4),
+            protocols.rennala(20): (0, "drop", 20),
+        }.items()
     },
-    "ringmaster(1)": (protocols.ringmaster(1), bounded(0, "drop")),
-    "ringmaster(5)": (protocols.ringmaster(5), bounded(4, "drop")),
-    "ringmaster(1, stop)": (protocols.ringmaster(1, stop=True), bounded(0, "restart")),
-    "ringmaster(3, stop)": (protocols.ringmaster(3, stop=True), bounded(2, "restart")),
-    "rennala(1)": (protocols.rennala(1), bounded(0, "drop", 1)),
-    "rennala(4)": (protocols.rennala(4), bounded(0, "drop", 4)),
-    "rennala(20)": (protocols.rennala(20), bounded(0, "drop", 20)),
 }
 
 
@@ -159,7 +147,7 @@ def test_a_protocol_is_its_twin(name):
 def test_a_protocol_that_refuses_is_its_twin(name):
     protocol, twin = REFUSING[name]
     for p, times in given_cases():
-        trace = simulate(times, protocol)
+        trace = simulate(times, protocol(p))
         updates, dropped = twin(times, p)
         oracle.assert_same(trace, updates)
         kept = trace.dropped
@@ -173,44 +161,38 @@ def test_a_protocol_that_refuses_is_its_twin(name):
 
 
 # Papers, I12: what coincides at the extremes of a parameter.
-SAME = {
-    "k_async(P) = hardsync": (protocols.k_async(5), protocols.hardsync()),
-    "k_async(1) = k_batch_async(1)": (
-        protocols.k_async(1),
-        protocols.k_batch_async(1),
-    ),
-    "n_softsync(P) = ASGD": (protocols.n_softsync(5), protocols.k_async(1)),
-    "ssp(inf) = ASGD": (protocols.ssp(math.inf), protocols.k_async(1)),
-    "fedbuff(1, concurrency=P) = ASGD": (
-        protocols.fedbuff(1, concurrency=5),
-        protocols.k_async(1),
-    ),
-    "psp(b, inf) = ASGD": (protocols.psp(2, math.inf), protocols.k_async(1)),
-    "groups(1) = hardsync": (protocols.groups(1), protocols.hardsync()),
-    "groups(P) = ASGD": (protocols.groups(5), protocols.k_async(1)),
-    "progressive_groups(1) = hardsync": (
-        protocols.progressive_groups(1),
-        protocols.hardsync(),
-    ),
-    "ringmaster(huge) = ASGD": (protocols.ringmaster(10**9), protocols.k_async(1)),
-    "wait(0) = hardsync": (
-        protocols.bounded_staleness(0, late="wait"),
-        protocols.hardsync(),
-    ),
-    "gradient_coding(1, 1) waits as hardsync": (
-        protocols.gradient_coding(1, 1),
-        protocols.hardsync(),
-    ),
-}
+BARRIERS = [
+    protocols.k_async(5),
+    protocols.groups(1),
+    protocols.progressive_groups(1),
+    protocols.bounded_staleness(0, late="wait"),
+    protocols.gradient_coding(1, 1),
+]
+ASYNCHRONOUS = [
+    protocols.k_batch_async(1),
+    protocols.n_softsync(5),
+    protocols.ssp(math.inf),
+    protocols.fedbuff(1, concurrency=5),
+    protocols.psp(2, math.inf),
+    protocols.groups(5),
+    protocols.ringmaster(10**9),
+]
 
 
-@pytest.mark.parametrize("name", SAME)
-def test_protocols_coincide_at_their_extremes(name):
+@pytest.mark.parametrize(
+    ("protocol", "other"),
+    [
+        *((protocol, protocols.hardsync()) for protocol in BARRIERS),
+        *((protocol, protocols.k_async(1)) for protocol in ASYNCHRONOUS),
+    ],
+    ids=repr,
+)
+def test_protocols_coincide_at_their_extremes(protocol, other):
     times = times_of("straggler", 5, 2)
-    first, second = (simulate(times, protocol) for protocol in SAME[name])
+    first, second = simulate(times, protocol), simulate(times, other)
     np.testing.assert_allclose(first.seconds, second.seconds, rtol=1e-12)
-    one, other = (
+    one, other_s = (
         [sorted(rows) for _, rows in oracle.updates_of(trace)]
         for trace in (first, second)
     )
-    assert one == other
+    assert one == other_s

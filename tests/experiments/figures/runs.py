@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 
+import numpy as np
 import pandas as pd
 
 from delayjax import cluster
@@ -77,3 +78,23 @@ def traced(folder, **rules):
         labels = {"protocol": name, "workers": 3}
         saved.append({"file": f"traces/{name}.npz", "labels": labels})
     return made(folder, info={"traces": saved})
+
+
+def timed(seconds, ages=None):
+    """A trace of one worker: an update at each of these seconds, of one gradient.
+
+    All are fresh, or as stale as the `ages` say; the first ones must be fresh.
+    """
+    steps = np.arange(len(seconds), dtype=np.int32)
+    every = np.asarray(seconds, float)
+    return cluster.Trace(
+        num_workers=1,
+        seconds=every,
+        update=steps,
+        worker=np.zeros(len(every), np.int32),
+        read_version=steps if ages is None else steps - np.asarray(ages, np.int32),
+        begun=every,
+        arrived=every,
+        divisor=np.ones(len(every)),
+        busy_seconds=np.zeros(1),
+    )

@@ -8,7 +8,7 @@ from configs import imagenet, tokens_pod
 from experiments.running.programs import programs
 from experiments.running.trainer import Trainer
 from experiments.training import Plan
-from tests.experiments.tasks.tasks_test import photograph, prepare_images, write_shard
+from tests.support.data_sets import photograph, prepare_images, write_shard
 
 CONFIGS = {"imagenet": imagenet, "tokens_pod": tokens_pod}
 
@@ -39,8 +39,7 @@ def parameters(task):
 
 
 @pytest.mark.parametrize("exchange", tokens_pod.EXCHANGES)
-@pytest.mark.parametrize("groups", [1, 2])
-def test_between_groups_goes_the_exchange_that_is_asked_for(tmp_path, exchange, groups):
+def test_between_groups_goes_the_exchange_that_is_asked_for(tmp_path, exchange):
     write_shard(tmp_path / "0.bin", np.arange(50))
     config = tokens_pod.get_config()
     small = dict(vocab=50, width=4, depth=1, heads=2, context=4, batch_size=8)

@@ -1,24 +1,27 @@
-"""A folder's records are of one computation: what else is computed is refused."""
+"""A fingerprint is of one computation: what else is computed has another."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pandas as pd
 import pytest
 
 import delayjax as dj
-from experiments import Experiment, Simulation, along, figures, run
+from experiments import Experiment, Simulation, along, figures
+from experiments.run import prepared
+from experiments.running import digest
 from experiments.tasks.task import Task
 from tests.support.training_runs import NOISY
 
+UPDATES = 8
 
-def experiment(updates=8, *, make=None, task=NOISY, **changes):
+
+def experiment(make=optax.sgd, updates=UPDATES, *, task=NOISY, **changes):
     """Two cells and two seeds of a quadratic."""
     options = dict(
         question="?",
         task=task,
-        training=make or (lambda learning_rate: optax.sgd(learning_rate)),
+        training=make,
         grid={"learning_rate": (0.05, 0.1)},
         seeds=2,
         updates=updates,
@@ -50,11 +53,11 @@ def masked(mask, compiled=lambda function: function):
     )
 
 
-def shifted(shift):
-    """Other data under the same name."""
+def shifted(shift, at):
+    """Other data of one update under the same name."""
 
     def batches(seed, start, stop):
-        return NOISY.batches(seed, start, stop) + shift
+        return NOISY.batches(seed, start, stop) + shift * (start == at)
 
     return Task(NOISY.init, NOISY.loss, batches, NOISY.evaluate)
 
@@ -72,81 +75,79 @@ def cubed(model, task):
     return (model.params**3).sum()
 
 
-# name: what is run first, then; and what the error names, None where it is the same run
+SQUARED, CUBED = {"own": squared}, {"own": cubed}
+# name: what is run first, then, and the parts that differ, as far as both have them
 SECOND = {
-    "more updates": (experiment(), experiment(16), None),
-    "another text": (experiment(), experiment(question="!", notes="."), None),
+    "more updates": (experiment(), experiment(updates=16), set()),
+    "another text": (experiment(), experiment(question="!", notes="."), set()),
     "another figure": (
         experiment(),
         experiment(figures=[figures.curves("train_loss")]),
-        None,
+        set(),
     ),
-    "a metric more": (experiment(), experiment(measure={"square": squared}), None),
+    "a metric more": (experiment(), experiment(measure=SQUARED), set()),
     "more updates of a schedule with its own end": (
-        experiment(make=cosine(100)),
-        experiment(16, make=cosine(100)),
-        None,
+        experiment(cosine(100)),
+        experiment(cosine(100), 16),
+        set(),
     ),
-    "fewer updates": (experiment(), experiment(4), "updates of all: 8 there, 4 now"),
     "more updates of a schedule that ends with them": (
-        experiment(make=cosine(8)),
-        experiment(16, make=cosine(16)),
-        "the update of all: other code, constants or data",
+        experiment(cosine(8)),
+        experiment(cosine(16), 16),
+        {"update"},
     ),
     "another constant": (
-        experiment(make=scaled(1.0)),
-        experiment(make=scaled(1.5)),
-        "the update of all",
+        experiment(scaled(1.0)),
+        experiment(scaled(1.5)),
+        {"update"},
     ),
     "another array": (
-        experiment(make=masked([1, 1])),
-        experiment(make=masked([1, 2])),
-        "the update of all",
+        experiment(masked([1, 1])),
+        experiment(masked([1, 2])),
+        {"update"},
     ),
     "another array inside of a compiled function": (
-        experiment(make=masked([1, 1], jax.jit)),
-        experiment(make=masked([1, 2], jax.jit)),
-        "the update of all",
+        experiment(masked([1, 1], jax.jit)),
+        experiment(masked([1, 2], jax.jit)),
+        {"update"},
     ),
     "another rule": (
-        experiment(make=scaled(1.0)),
-        experiment(make=optax.adam),
-        "the update of all",
+        experiment(),
+        experiment(optax.adam),
+        {"start", "update", "evaluation"},
     ),
-    "other data": (
-        experiment(task=shifted(0.0)),
-        experiment(task=shifted(0.5)),
-        "the data of all",
+    "other data in the first update": (
+        experiment(task=shifted(0.0, at=0)),
+        experiment(task=shifted(0.5, at=0)),
+        {"data"},
+    ),
+    "other data in the last update": (
+        experiment(task=shifted(0.0, at=UPDATES - 1)),
+        experiment(task=shifted(0.5, at=UPDATES - 1)),
+        {"data"},
     ),
     "another metric of the same name": (
-        experiment(measure={"own": squared}),
-        experiment(measure={"own": cubed}),
-        "the metric own of all",
+        experiment(measure=SQUARED),
+        experiment(measure=CUBED),
+        {"metric own"},
     ),
     "another cluster": (
-        experiment(training=following(2.0)),
-        experiment(training=following(3.0)),
-        "the traces of all",
+        experiment(following(2.0)),
+        experiment(following(3.0)),
+        {"traces"},
     ),
     "more updates along a cluster": (
-        experiment(training=following(2.0)),
-        experiment(16, training=following(2.0)),
-        None,
+        experiment(following(2.0)),
+        experiment(following(2.0), 16),
+        set(),
     ),
 }
 
 
 @pytest.mark.parametrize("name", SECOND)
-def test_a_folder_goes_on_with_what_it_has_and_refuses_another(name, tmp_path):
-    first, second, refused = SECOND[name]
-    there = run(first, str(tmp_path / "one")).results
-    if refused:
-        with pytest.raises(ValueError, match=refused):
-            run(second, str(tmp_path / "one"))
-        kept = pd.read_csv(tmp_path / "one" / "results.csv")
-        assert kept["updates"].tolist() == there["updates"].tolist()
-        anew = run(second, str(tmp_path / "one"), anew=True)
-    else:
-        anew = run(second, str(tmp_path / "one"))
-    whole = run(second, str(tmp_path / "two"))
-    pd.testing.assert_frame_equal(anew.results, whole.results, rtol=0)
+def test_what_computes_the_same_first_updates_has_their_fingerprint(name):
+    first, second, expected = SECOND[name]
+    there, now = (digest.of(*prepared(own))(UPDATES) for own in (first, second))
+    differing = {part for part in {*there} & {*now} if there[part] != now[part]}
+    assert differing == expected
+    assert {"update", "data", "traces"} <= {*there} & {*now}

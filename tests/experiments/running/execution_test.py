@@ -1,7 +1,8 @@
 """Several workers: simulated, run on devices, and on fewer devices than workers."""
 
+import functools
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -33,15 +34,28 @@ def shared(exchange=dj.exchange.mean):
     return make
 
 
+KINDS = {"simulated": optimizer, "devices": on_devices}
+
+
 def options(**changes):
     grid = {"learning_rate": RATES, "delay": DELAYS}
     own = dict(task=TASK, grid=grid, seeds=(0, 1), updates=20, evaluations=2)
     return own | changes
 
 
-def trained(training, **changes):
-    run = Trained(training, **options(**changes))
+@functools.cache
+def shared_run(kind, workers, exchange="mean"):
+    """Several tests look at one."""
+    make = shared(getattr(dj.exchange, exchange))
+    return Trained(KINDS[kind](make, workers=workers), **options())
+
+
+def ends(run):
     return execution.held(run.state), losses(run), counters.of(run.state)
+
+
+def trained(training, **changes):
+    return ends(Trained(training, **options(**changes)))
 
 
 def losses(run):
@@ -62,7 +76,7 @@ def assert_same_training(one, other):
 
 
 def test_workers_that_share_a_batch_do_what_one_does_with_all_of_it():
-    assert_same_training(trained(optimizer(shared(), workers=4)), trained(late_adam))
+    assert_same_training(ends(shared_run("simulated", 4)), trained(late_adam))
 
 
 @pytest.mark.parametrize(
@@ -73,24 +87,10 @@ def test_workers_that_share_a_batch_do_what_one_does_with_all_of_it():
     ),
 )
 def test_devices_do_what_the_simulation_does(workers, exchange):
-    make = shared(getattr(dj.exchange, exchange))
-    simulated = trained(optimizer(make, workers=workers))
-    assert_same_training(trained(on_devices(make, workers=workers)), simulated)
-
-
-def test_the_overlapped_mean_is_one_update_later():
-    def late(learning_rate):
-        return dj.delayed(optax.adam(learning_rate), 1, warmup="skip")
-
-    def overlapped(learning_rate):
-        return dj.exchange.overlapped_mean(optax.adam(learning_rate))
-
-    grid = {"learning_rate": RATES}
-    expected, _, _ = trained(late, grid=grid)
-    state, _, counters = trained(optimizer(overlapped, workers=4), grid=grid)
-    assert_close(state.model, expected.model, **ROUNDING)
-    # at update 0 nothing has been sent
-    np.testing.assert_array_equal(counters.staleness_counts, [[[0, 19]] * 2] * 2)
+    placed, simulated = (
+        ends(shared_run(kind, workers, exchange)) for kind in ("devices", "simulated")
+    )
+    assert_same_training(placed, simulated)
 
 
 def test_random_delays_are_drawn_apart_and_counted_for_each_worker():
@@ -106,34 +106,6 @@ def test_random_delays_are_drawn_apart_and_counted_for_each_worker():
     apart = np.asarray(state.staleness_counts)
     assert apart.shape[0] == 4
     assert any((apart[0] != apart[k]).any() for k in range(1, 4))
-
-
-@pytest.mark.parametrize("kind", [optimizer, on_devices])
-def test_each_worker_draws_random_numbers_of_its_own_at_each_update(kind):
-    def loss(params, batch, key):
-        return params @ jax.random.normal(key, (3,)) + batch.sum()
-
-    task = tasks.Task(
-        init=lambda key: jnp.zeros(3),
-        loss=loss,
-        batches=lambda seed, start, stop: np.zeros((stop - start, 4), np.float32),
-        evaluate=lambda params: {"train_loss": params.sum()},
-    )
-
-    def mean(learning_rate):
-        return dj.exchange.mean(optax.sgd(learning_rate))
-
-    changes = dict(task=task, seeds=(7,), updates=2, grid={"learning_rate": (1.0,)})
-    state = trained(kind(mean, workers=4), **changes)[0]
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), 7), 1)
-    of_step = [jax.random.fold_in(key, step) for step in range(2)]
-    drawn = [
-        jax.random.normal(jax.random.fold_in(key, worker), (3,))
-        for key in of_step
-        for worker in range(4)
-    ]
-    expected = -np.sum(drawn, axis=0) / 4
-    np.testing.assert_allclose(state.model.params[0, 0], expected, rtol=1e-5)
 
 
 def test_a_cell_that_diverges_is_marked_at_the_step_at_which_one_worker_s_is():
@@ -160,34 +132,27 @@ def test_one_worker_takes_the_first_of_the_devices_it_is_given(training):
     assert {d for x in jax.tree.leaves(shapes) for d in x.sharding.device_set} == {last}
 
 
-def test_a_state_holds_parameters_once_and_histories_for_each_worker():
-    made = Trainer(program_of(on_devices(shared(), workers=4), **options()))
-    split, shapes = made.init(), made.shapes()
-    assert jax.tree.map(np.shape, split) == jax.tree.map(lambda x: x.shape, shapes)
-    held = execution.held(split)
-    cells = (2, 4)  # seeds; steps by delays
-    for params, slots in zip(
-        jax.tree.leaves(held.model.params),
-        jax.tree.leaves(held.memory.gradients.slots),
-        strict=True,
-    ):
-        assert params.shape[:2] == cells
-        assert slots.shape == (4, *cells, 4, *params.shape[2:])  # workers, slots
-        assert slots.sharding.spec[0] == "workers"
-
-
 def test_a_checkpoint_goes_on_on_another_number_of_devices(tmp_path):
-    run = Trained(on_devices(shared(), workers=8), **options())
+    run = shared_run("devices", 8, "overlapped_mean")
     kept = checkpoints.Checkpoints(tmp_path, kept=1, held=execution.held)
     kept.save(run.state)
-    for kind in (optimizer, on_devices):
-        made = Trainer(program_of(kind(shared(), workers=8), **options()))
-        shapes = made.shapes()
+    for kind in KINDS:
+        shapes = shared_run(kind, 8, "overlapped_mean").trainer.shapes()
         back = kept.restore(shapes)
         assert_close(back, run.state, rtol=0, atol=0)
         placed = [x.sharding for x in jax.tree.leaves(shapes)]
         assert [x.sharding for x in jax.tree.leaves(back)] == placed
     kept.close()
+
+
+def of_four(task=TASK):
+    return program_of(optimizer(shared(), workers=4), **options(task=task))
+
+
+def of_six_on_four_devices():
+    task = tasks.breast_cancer(batch_size=12)
+    training = on_devices(shared(), workers=6)
+    Trainer(program_of(training, **options(task=task)))
 
 
 @pytest.mark.parametrize(
@@ -196,73 +161,50 @@ def test_a_checkpoint_goes_on_on_another_number_of_devices(tmp_path):
         (lambda: optimizer(shared(), workers=0), "`workers` must be at least 1, got 0"),
         (lambda: on_devices(shared(), workers=-1), "`workers` must be at least 1"),
         (
-            lambda: optimizer(shared(), workers=3),
+            lambda: program_of(optimizer(shared(), workers=3), **options()),
             "`workers` must divide the examples of a batch, got 3 workers",
+        ),
+        (
+            lambda: of_four(tasks.breast_cancer(batch_size=0)),  # a full one
+            r"must divide the examples.*427",
+        ),
+        (lambda: of_four(QUIET), "must divide the examples"),  # there are none
+        (of_six_on_four_devices, "`workers=6` must be a multiple of the 4 dev"),
+        *(
+            (
+                lambda d=devices, m=model: on_devices(shared(), model=m).placed(d),
+                f"`workers` must be given with {devices} dev",
+            )
+            for devices, model in [(1, 1), (4, 4), (3, 2)]
         ),
     ],
 )
-def test_what_cannot_be_run_is_refused_before_any_work(make, message):
+def test_workers_that_cannot_be_are_refused_before_any_work(make, message):
     with pytest.raises(ValueError, match=message):
-        program_of(make(), **options())
+        make()
 
 
-@pytest.mark.parametrize(
-    ("task", "message"),
-    [
-        (tasks.breast_cancer(batch_size=0), r"must divide the examples.*427"),  # full
-        (QUIET, "must divide the examples"),  # there are none
-    ],
-)
-def test_batches_that_the_workers_do_not_divide_are_refused(task, message):
-    with pytest.raises(ValueError, match=message):
-        program_of(optimizer(shared(), workers=4), **options(task=task))
+def lowered(trainer):
+    return trainer.run_chunk.lower(trainer.shapes(), *trainer.given_shapes()).as_text()
 
 
-def test_workers_that_the_devices_do_not_divide_are_refused():
-    task = tasks.breast_cancer(batch_size=12)
-    program = program_of(on_devices(shared(), workers=6), **options(task=task))
-    with pytest.raises(ValueError, match="`workers=6` must be a multiple of the 4 dev"):
-        Trainer(program)
-
-
-def lowered(training):
-    trainer = Trainer(program_of(training, **options()))
-    given = trainer.shapes(), *trainer.given_shapes()
-    return trainer.run_chunk.lower(*given).as_text()
-
-
-@pytest.mark.parametrize("workers", [4, 8], ids=["one a device", "two a device"])
-def test_a_late_sum_between_devices_is_kept_apart_from_its_use(workers):
+def test_a_late_sum_between_devices_is_kept_apart_from_its_use():
     """Of several workers a device, too: else a compiler uses the sum at once.
 
     Simulated on one device, nothing is sent, and nothing is to be hidden.
     """
-    make = shared(dj.exchange.overlapped_mean)
-    assert "optimization_barrier" in lowered(on_devices(make, workers=workers))
-    assert "optimization_barrier" not in lowered(optimizer(make, workers=workers))
+    late = on_devices(shared(dj.exchange.overlapped_mean), workers=4)
+    one_a_device = Trainer(program_of(late, **options()))
+    two_a_device, simulated = (
+        shared_run(kind, 8, "overlapped_mean").trainer
+        for kind in ("devices", "simulated")
+    )
+    assert "optimization_barrier" in lowered(one_a_device)
+    assert "optimization_barrier" in lowered(two_a_device)
+    assert "optimization_barrier" not in lowered(simulated)
 
 
 def test_by_default_there_is_a_worker_for_each_device():
     program = program_of(on_devices(shared()), **options())
     assert program.rule.workers == jax.device_count()
     assert Trainer(program).shapes().state.step.sharding.num_devices == 4
-
-
-@pytest.mark.parametrize(("devices", "model"), [(1, 1), (4, 4), (3, 2)])
-def test_one_device_has_no_default_number_of_workers(devices, model):
-    training = on_devices(shared(), model=model)
-    with pytest.raises(ValueError, match=f"`workers` must be given with {devices} dev"):
-        training.placed(devices)
-
-
-@pytest.mark.parametrize("workers", [4, 8], ids=["one a device", "two a device"])
-def test_groups_of_devices_do_what_simulated_groups_do(workers):
-    """Leaves that differ between groups alone stay so where several are simulated."""
-
-    def make(learning_rate):
-        return dj.exchange.late_between_groups(optax.adam(learning_rate), workers // 2)
-
-    changes = dict(grid={"learning_rate": RATES})
-    simulated = trained(optimizer(make, workers=workers, groups=2), **changes)
-    placed = trained(on_devices(make, workers=workers, groups=2), **changes)
-    assert_same_training(placed, simulated)

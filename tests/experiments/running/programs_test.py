@@ -8,7 +8,7 @@ import optax
 import pytest
 
 import delayjax as dj
-from experiments import Arm, Experiment, Simulation, along, optimizer, tasks
+from experiments import Arm, Experiment, optimizer, tasks
 from experiments.running.program import sharded
 from experiments.running.programs import programs
 
@@ -41,19 +41,6 @@ def test_numbers_that_the_functions_can_trace_are_one_program():
         "delay": "int32",
     }
     assert program.settings()[1] == {"learning_rate": 0.1, "momentum": 0.0, "delay": 4}
-
-
-def test_a_number_that_python_must_know_is_a_program_of_its_own():
-    def make(learning_rate, momentum):
-        return optax.sgd(learning_rate, momentum=momentum or None)
-
-    grid = {"learning_rate": (0.1, 0.2), "momentum": (0.0, 0.9)}
-    found = of(make, grid=grid)
-    assert [program.static for program in found] == [
-        {"momentum": 0.0},
-        {"momentum": 0.9},
-    ]
-    assert [program.size for program in found] == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -97,18 +84,6 @@ def test_tables_show_the_names_of_values_and_functions_get_the_values():
 def test_two_names_of_one_value_are_refused():
     with pytest.raises(ValueError, match=r"grid\['delay'\].*twice"):
         of(grid={**GRID, "delay": {"late": 4, "later": 4}})
-
-
-def test_what_is_no_number_is_a_program_of_its_own():
-    def make(learning_rate, law):
-        return dj.delayed(optax.chain(optax.sgd(learning_rate), law), 2)
-
-    laws = (
-        dj.scale_by_staleness(dj.modulation.inverse),
-        optax.identity(),
-    )
-    found = of(make, grid={"learning_rate": (0.1, 0.2), "law": laws})
-    assert [program.size for program in found] == [2, 2]
 
 
 def test_a_declared_axis_is_never_traced():
@@ -160,20 +135,6 @@ def test_the_parts_of_a_grid_are_the_whole(parts):
     assert sorted(map(str, found)) == sorted(map(str, cells))
     sizes = [sum(p.size for p in sharded(whole, i, parts)) for i in range(parts)]
     assert max(sizes) - min(sizes) <= 1
-
-
-def test_along_a_trace_the_axes_are_traced_too():
-    cluster = dj.cluster.Cluster(4, dj.cluster.exponential(1.0))
-    source = Simulation(cluster, dj.cluster.protocols.k_async(1))
-
-    def law(power):
-        return dj.scale_by_staleness(dj.modulation.polynomial(power))
-
-    (program,) = of(
-        along(source, optax.sgd, each=law),
-        grid={"learning_rate": (0.1, 0.2), "power": (0.5, 1.0)},
-    )
-    assert program.size == 4
 
 
 @pytest.mark.parametrize(
@@ -237,17 +198,6 @@ def test_batches_of_another_shape_are_refused_before_a_row_is_taken_for_one(
 ):
     with pytest.raises(ValueError, match=message):
         of(task=task, grid=GRID)
-
-
-def test_a_key_is_no_axis_and_differs_by_seed():
-    def make(learning_rate, key):
-        delay = dj.delays.uniform(key, 0, 4)
-        return dj.delayed(optax.sgd(learning_rate), delay, max_delay=4)
-
-    (program,) = of(make, grid={"learning_rate": (0.1,)})
-    assert list(program.cells) == ["learning_rate"]
-    assert isinstance(jax.tree.leaves(program.cells)[0], jax.Array)
-    assert np.allclose(program.cells["learning_rate"], 0.1)
 
 
 def test_a_delay_beyond_the_largest_is_refused():

@@ -88,6 +88,9 @@ def simulated(workers, groups=1):
     return values(shared.whole(shared.trainer_of(experiment)))
 
 
+trainer = functools.cache(shared.trainer)  # compiled for several tests once
+
+
 def parts(state):
     """{leaf: shape of the part on one device} of leaves like the largest parameter."""
     return {
@@ -100,7 +103,7 @@ def parts(state):
 
 
 def test_no_device_holds_the_whole_state_of_a_worker():
-    made = shared.trainer(2, 2)
+    made = trainer(2, 2)
     state = made.init()
     half = (INPUTS, HIDDEN // 2)
     assert parts(state) == {
@@ -155,7 +158,7 @@ def test_workers_of_several_devices_do_what_simulated_ones_do(workers, model, co
 def test_a_run_goes_on_with_fewer_devices(tmp_path, model):
     """Of two workers on four devices, on two; with `model=2` they take turns."""
     second = shared.trainer(2, model, 2)
-    state, losses = shared.resumed(shared.trainer(2, 2), second, tmp_path)
+    state, losses = shared.resumed(trainer(2, 2), second, tmp_path)
     assert difference(values((state, losses)), simulated(2)) < ROUNDING
     there = {part[-2:] for part in parts(state).values()}
     assert there == {(INPUTS, HIDDEN // model)}

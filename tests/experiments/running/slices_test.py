@@ -30,6 +30,9 @@ CASES = [
 FEW = [("simulated", 8, 4), ("devices", 4, 2), ("devices", 8, 4)]
 
 
+AXES = "groups", "members"
+
+
 def start():
     return np.ones(slices.INPUTS)
 
@@ -66,9 +69,12 @@ def test_a_group_is_of_neighbors(kind, workers, groups):
     np.testing.assert_allclose(slices.params_of(state), x, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(("groups", "axes"), [(1, "workers"), (2, AXES)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_workers_in_groups_report_one_loss_and_keep_one_state(kind):
-    """A worker draws with its number, group * members + member; states are averaged."""
+def test_each_worker_draws_numbers_of_its_own_and_all_report_one_loss(
+    kind, groups, axes
+):
+    """A worker's number is group * members + member; states are averaged."""
 
     def loss(params, batch, state, key):
         del state
@@ -86,25 +92,30 @@ def test_workers_in_groups_report_one_loss_and_keep_one_state(kind):
     )
     program = program_of(
         KINDS[kind](
-            lambda: dj.exchange.mean(optax.sgd(1.0), axis_name=("groups", "members")),
+            lambda: dj.exchange.mean(optax.sgd(1.0), axis_name=axes),
             workers=4,
-            groups=2,
+            groups=groups,
         ),
-        **dict(task=task, seeds=(7,), updates=1, grid={}),
+        **dict(task=task, seeds=(7,), updates=2, evaluations=1, grid={}),
     )
     trainer = Trainer(program)
-    state, chunk = trainer.run_chunk(trainer.init(), trainer.given(0, 1), 1)
+    state, chunk = trainer.run_chunk(trainer.init(), trainer.given(0, 2), 2)
     chunk, _ = trainer.summary(state, chunk)
-    np.testing.assert_allclose(chunk.loss, [[[1.5]]])
-    np.testing.assert_allclose(execution.held(state).model.state, [[1.5]])
-    key = jax.random.fold_in(jax.random.key(0), 7)
-    of_step = jax.random.fold_in(jax.random.fold_in(key, 1), 0)
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), 7), 1)
     drawn = [
-        worker * jax.random.normal(jax.random.fold_in(of_step, worker), (3,))
+        (worker + 10 * step)
+        * jax.random.normal(
+            jax.random.fold_in(jax.random.fold_in(key, step), worker), (3,)
+        )
+        for step in range(2)
         for worker in range(4)
     ]
-    params = execution.held(state).model.params[0, 0]
-    np.testing.assert_allclose(params, -np.mean(drawn, axis=0), rtol=1e-5)
+    first, second = np.reshape(drawn, (2, 4, 3)).mean(1)
+    np.testing.assert_allclose(chunk.loss[0], [[1.5]])
+    np.testing.assert_allclose(chunk.loss[1], [[11.5 - first @ second]], rtol=1e-5)
+    held = execution.held(state).model
+    np.testing.assert_allclose(held.state, [[11.5]])
+    np.testing.assert_allclose(held.params[0, 0], -first - second, rtol=1e-5)
 
 
 def test_one_worker_needs_no_axis_on_devices_either():

@@ -40,26 +40,36 @@ def close(found, expected):
     assert len(found) > 5
 
 
-def test_a_bar_is_a_gradient_from_its_read_to_its_arrival():
-    trace = simulated(protocols.hardsync())
-    (axis,) = gantt.of_traces({"hardsync()": trace}).axes
+def tasks_of(gradients, end):
+    """(worker, begin, end) of the gradients of a trace that were begun until then."""
+    every = zip(gradients.worker, gradients.begun, gradients.arrived, strict=True)
+    return [task for task in every if task[1] < end]
+
+
+@pytest.mark.parametrize("rule", [protocols.hardsync(), protocols.ringmaster(1)])
+def test_a_bar_is_a_gradient_from_its_read_to_its_arrival_hatched_if_dropped(rule):
+    trace = simulated(rule)
+    figure = gantt.of_traces({"a()": trace})
+    (axis,) = figure.axes
     end = axis.get_xlim()[1]
-    close(
-        bars(axis),
-        [
-            (worker, begun, arrived)
-            for worker, begun, arrived in zip(
-                trace.worker, trace.begun, trace.arrived, strict=True
-            )
-            if begun < end
-        ],
-    )
-    assert bars(axis, hatched=True) == []
+    close(bars(axis), tasks_of(trace, end))
+    names = ["update", "computing", "computing, then dropped", "idle"]
+    if len(trace.dropped.worker):
+        close(bars(axis, hatched=True), tasks_of(trace.dropped, end))
+    else:
+        names.remove("computing, then dropped")
+        assert bars(axis, hatched=True) == []
+    assert legend(figure) == names
 
 
-def test_ticks_are_the_updates():
-    trace = simulated(protocols.n_softsync(1))
-    (axis,) = gantt.of_traces({"n_softsync(1)": trace}).axes
+@pytest.mark.parametrize(
+    ("rule", "workers"),
+    [(protocols.n_softsync(1), 3), (protocols.mindflayer(1, 0.01), 1)],
+)
+def test_ticks_are_the_updates_those_without_gradients_too(rule, workers):
+    trace = simulated(rule, workers, 20)
+    assert (trace.counts == 0).any() == (workers == 1)
+    (axis,) = gantt.of_traces({"a()": trace}).axes
     end = axis.get_xlim()[1]
     found = ticks(axis)
     np.testing.assert_array_equal(found, trace.seconds[trace.seconds <= end])
@@ -74,29 +84,6 @@ def test_workers_are_rows_from_above():
     assert bottom > 2 and top < 0
     assert axis.get_xlabel() == "simulated time (s)" and axis.get_ylabel() == "worker"
     check_legible(figure)
-
-
-def test_dropped_gradients_are_hatched():
-    trace = simulated(protocols.ringmaster(1))
-    assert len(trace.dropped.worker)
-    figure = gantt.of_traces({"ringmaster(1)": trace})
-    (axis,) = figure.axes
-    end = axis.get_xlim()[1]
-    dropped = trace.dropped
-    close(
-        bars(axis, hatched=True),
-        [
-            (worker, begun, arrived)
-            for worker, begun, arrived in zip(
-                dropped.worker, dropped.begun, dropped.arrived, strict=True
-            )
-            if begun < end
-        ],
-    )
-    assert legend(figure) == ["update", "computing", "computing, then dropped", "idle"]
-    assert "computing, then dropped" not in legend(
-        gantt.of_traces({"a()": simulated(protocols.hardsync())})
-    )
 
 
 @pytest.mark.parametrize(
@@ -120,13 +107,9 @@ def test_canceled_work_is_told_from_idling(rule, vain):
     assert legend(gantt.of_traces({"a()": trace}))[-1] == gap
 
 
-def logged(trace, path):
-    trace.save(path)
-    return cluster.load_trace(path)
-
-
 def test_a_log_has_marks_where_a_worker_contributed(tmp_path):
-    trace = logged(simulated(protocols.n_softsync(1)), tmp_path / "log.csv")
+    simulated(protocols.n_softsync(1)).save(tmp_path / "log.csv")
+    trace = cluster.load_trace(tmp_path / "log.csv")
     figure = gantt.of_traces({"log": trace})
     (axis,) = figure.axes
     assert len(axis.patches) == 0
@@ -197,10 +180,3 @@ def test_the_first_four_arms_have_panels_on_one_clock():
         "first" in text
         for text in texts(gantt.of_traces(dict(list(traces.items())[:4])))
     )
-
-
-def test_an_update_without_gradients_is_a_tick():
-    trace = simulated(protocols.mindflayer(1, 0.01), 1, 20)
-    assert (trace.counts == 0).any()
-    (axis,) = gantt.of_traces({"mindflayer(1, 0.01)": trace}).axes
-    assert len(ticks(axis)) > 0

@@ -1,33 +1,16 @@
-"""Histograms of staleness, and the means that theory gives."""
+"""Histograms of staleness."""
 
 import numpy as np
 import pytest
 
-from delayjax import cluster
-from experiments import figures
 from experiments.figures.drawing import staleness
-from tests.experiments.figures.legible import check_legible, legend, texts
-from tests.experiments.figures.runs import made, traced
+from tests.experiments.figures.runs import timed
 
 
 def stale(ages):
-    """A trace of these staleness values, one gradient an update."""
-    update = np.arange(len(ages), dtype=np.int32) + max(ages)
-    first = np.arange(
-        max(ages), dtype=np.int32
-    )  # fresh ones, so that there are versions
-    every = np.concatenate([first, update])
-    return cluster.Trace(
-        num_workers=1,
-        seconds=every.astype(float),
-        update=every,
-        worker=np.zeros(len(every), np.int32),
-        read_version=np.concatenate([first, update - np.asarray(ages, np.int32)]),
-        begun=every.astype(float),
-        arrived=every.astype(float),
-        divisor=np.ones(len(every)),
-        busy_seconds=np.zeros(1),
-    )
+    """A trace of these staleness values, after fresh ones, so that versions are."""
+    every = np.concatenate([np.zeros(max(ages), int), ages])
+    return timed(np.arange(len(every)), every)
 
 
 def heights(axis):
@@ -75,69 +58,10 @@ def test_bins_hold_whole_numbers_up_to_the_last(last, wide):
         np.testing.assert_array_equal(widths, 1.0)
 
 
-def test_the_mean_and_the_theory_are_marked_and_written(tmp_path):
-    def theory(protocol, workers):
-        return None if protocol == "ssp" else workers / 2
-
-    run = traced(tmp_path)
-    figure = figures.staleness(theory=theory).draw(run)
-    (axis,) = figure.axes
-    means = [line.get_xdata()[0] for line in axis.lines if line.get_linewidth() == 2.2]
-    assert means == [trace.summary().mean for trace in run.traces.values()]
-    diamonds = [
-        (line.get_ydata()[0], line.get_xdata()[0])
-        for line in axis.lines
-        if line.get_marker() == "D"
-    ]
-    assert diamonds == [(0, 1.5)]
-    first, second = (f"{mean:.3g}" for mean in means)
-    assert {f"{first} (1.5)", second, "mean (theory)"} <= set(texts(figure))
-    assert legend(figure) == ["share of its gradients", "mean", "theory"]
-    labels = [text.get_text() for text in axis.get_yticklabels()]
-    assert labels == ["hardsync", "ssp"]
-    bottom, top = axis.get_ylim()
-    assert bottom > top
-    check_legible(figure)
-
-
-def test_without_theory_none_is_promised(tmp_path):
-    figure = figures.staleness().draw(traced(tmp_path))
-    assert legend(figure) == ["share of its gradients", "mean"]
-    assert not any("theory" in text for text in texts(figure))
-
-
-def test_a_run_without_traces_says_so(tmp_path):
-    for figure in (figures.staleness(), figures.update_times(), figures.gantt()):
-        with pytest.raises(ValueError, match="no traces"):
-            figure.draw(made(tmp_path))
-
-
 def test_what_lies_beyond_the_axis_is_told():
-    usual = stale([1] * 300)
-    (axis,) = staleness.of_traces({"a()": usual}).axes
-    assert axis.get_xlabel() == "staleness (updates)"
-    within = stale([1] * 19 + [2])  # beyond the percentile, not beyond its bin
-    assert 1 < within.summary().p99 < 2
-    (axis,) = staleness.of_traces({"a()": within}).axes
-    assert axis.get_xlabel() == "staleness (updates)"
-    (axis,) = staleness.of_traces({"a()": stale([1] * 300 + [9])}).axes
-    assert axis.get_xlabel() == "staleness (updates), at most 1 % beyond"
-
-
-def test_a_trace_without_gradients_has_an_empty_row():
-    empty = stale([0])
-    none = np.zeros(0, np.int32)
-    fields = dict(update=none, worker=none, read_version=none)
-    floats = dict(begun=np.zeros(0), arrived=np.zeros(0))
-    empty = cluster.Trace(**{**vars(empty), **fields, **floats})
-    figure = staleness.of_traces({"mindflayer": empty, "hardsync()": stale([0, 0])})
-    assert "none" in texts(figure)
-    check_legible(figure)
-
-
-def test_many_arms_with_long_names_are_legible():
-    trace = stale([0, 5, 300] * 20)
-    traces = {
-        f"ringmaster({k}, stop=True) workers={8 * k}": trace for k in range(1, 19)
-    }
-    check_legible(staleness.of_traces(traces, dict.fromkeys(traces, 254.0)))
+    within = [1] * 19 + [2]  # beyond the percentile, not beyond its bin
+    assert 1 < stale(within).summary().p99 < 2
+    for ages, more in (([1] * 300, False), (within, False), ([1] * 300 + [9], True)):
+        (axis,) = staleness.of_traces({"a()": stale(ages)}).axes
+        told = "staleness (updates)" + ", at most 1 % beyond" * more
+        assert axis.get_xlabel() == told

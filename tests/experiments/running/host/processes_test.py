@@ -126,22 +126,6 @@ def test_different_flags_are_refused_by_all_with_the_names(tmp_path):
     assert said[0] in outputs[1]
 
 
-@pytest.mark.long  # workdir_test.py has it without processes
-def test_a_folder_that_is_not_shared_is_refused_by_all_before_any_work(tmp_path):
-    folders = [tmp_path / name for name in ("a", "b")]
-    for folder in folders:
-        folder.mkdir()
-    # the same words, and another folder of each
-    codes, outputs = kill.finish(kill.start("--workdir=run", folders=folders))
-    assert codes == [1, 1]
-    for output in outputs:
-        (said,) = (line for line in output.splitlines() if line.startswith("error: "))
-        assert "--workdir=run must be one folder that all hosts reach" in said
-        assert "process 1 cannot read there" in said
-        assert all(f"{folder}/run" in said for folder in folders)
-    assert not list((tmp_path / "a" / "run").iterdir())  # not the nonce either
-
-
 @pytest.mark.long
 def test_another_run_in_the_folder_ends_all_processes_at_once(whole, compiled):
     arguments = f"--workdir={whole[0]}", *UPDATES, compiled, "--config.width=16"
@@ -168,27 +152,26 @@ def test_who_waits_in_vain_for_the_others_says_so_and_ends(
     assert process_id == 0 or len(output.strip().splitlines()) == 1
 
 
-def test_a_coordinator_s_port_that_is_taken_is_refused(tmp_path):
+def join(coordinator, process_id):
+    joining.join(
+        coordinator=coordinator,
+        num_processes=2,
+        process_id=process_id,
+        timeout_seconds=1,
+    )
+
+
+def test_a_coordinator_s_port_that_is_taken_is_refused():
     with socket.create_server(("", 0)) as taken:
         coordinator = f"localhost:{taken.getsockname()[1]}"
         with pytest.raises(ValueError, match=f"{coordinator}: process 0 cannot listen"):
-            joining.join(
-                coordinator=coordinator,
-                num_processes=2,
-                process_id=0,
-                timeout_seconds=1,
-            )
+            join(coordinator, 0)
 
 
 @pytest.mark.parametrize("process_id", [0, 1])
 def test_a_coordinator_without_a_port_is_refused(process_id):
     with pytest.raises(ValueError, match=r"must be HOST:PORT, got 'alpha'"):
-        joining.join(
-            coordinator="alpha",
-            num_processes=2,
-            process_id=process_id,
-            timeout_seconds=1,
-        )
+        join("alpha", process_id)
 
 
 @pytest.fixture
@@ -204,6 +187,14 @@ def ends(monkeypatch):
     return done
 
 
+def last_words(error, capsys):
+    """What is printed where an error ends the process; its traceback is kept."""
+    sys.excepthook(type(error), error, None)
+    said = capsys.readouterr().err
+    assert f"{type(error).__name__}: {error}\n" in said
+    return said.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     "reason",
     [
@@ -215,14 +206,8 @@ def ends(monkeypatch):
         "reset by peer",
     ],
 )
-def test_a_collective_that_fails_keeps_its_traceback_and_blames_nobody(
-    ends, capsys, reason
-):
-    error = jax.errors.JaxRuntimeError(reason)
-    sys.excepthook(type(error), error, None)
-    said = capsys.readouterr().err
-    assert f"JaxRuntimeError: {reason}\n" in said  # as in a traceback
-    last = said.splitlines()[-1]
+def test_a_collective_that_fails_blames_nobody(ends, capsys, reason):
+    last = last_words(jax.errors.JaxRuntimeError(reason), capsys)
     assert last.startswith("error: process 1 of 2: a collective failed. Either another")
     assert "or the devices or the network of this host failed" in last
     assert "goes on from the last checkpoint" in last
@@ -231,22 +216,19 @@ def test_a_collective_that_fails_keeps_its_traceback_and_blames_nobody(
 
 def test_a_peer_is_named_where_jax_s_coordination_service_names_it(ends, capsys):
     named = "UNAVAILABLE: /job:jax_worker/replica:0/task:12 is gone, task:3 is not it"
-    error = jax.errors.JaxRuntimeError(named)
-    sys.excepthook(type(error), error, None)
-    last = capsys.readouterr().err.splitlines()[-1]
+    last = last_words(jax.errors.JaxRuntimeError(named), capsys)
     assert "JAX's coordination service names process 12: read the last" in last
 
 
-def test_what_fails_on_a_device_is_no_collective(ends, capsys):
-    error = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
-    sys.excepthook(type(error), error, None)
-    assert "collective" not in capsys.readouterr().err
-
-
-def test_an_error_of_one_s_own_keeps_its_traceback_and_ends_at_once(ends, capsys):
-    error = ValueError("a connection of its own")
-    sys.excepthook(type(error), error, None)
-    assert "ValueError: a connection of its own" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "error",
+    [
+        jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory"),
+        ValueError("a connection of its own"),
+    ],
+)
+def test_any_other_error_ends_at_once_and_is_no_collective_s(ends, capsys, error):
+    assert "collective" not in last_words(error, capsys)
     assert (ends.codes, ends.told) == ([1], [""])
 
 

@@ -1,0 +1,57 @@
+"""The server that training along a trace is compared with: it keeps every version."""
+
+import numpy as np
+import optax
+
+from experiments.training.rules import data_seed
+from tests.support.training_runs import CURVATURES, NOISE, NOISY, QUIET, RATES
+
+MOMENTUM = 0.9
+
+
+def server(learning_rate):
+    return optax.sgd(learning_rate, MOMENTUM)
+
+
+def versions_of(
+    run, s, rate, *, trace=None, momentum=MOMENTUM, factor=None, after=None, lam=0.0
+):
+    """Those of one cell, in float64. `factor` weights a gradient, `after` the step."""
+    trace, seed = trace or run.traces[s], run.program.seeds[s]
+    noise = NOISY.batches(data_seed(seed), 0, len(trace.worker))
+    noise = (0.0 if run.program.task is QUIET else NOISE) * noise
+    x = np.asarray(run.begun.model.params[s, 0], np.float64)
+    velocity, versions = np.zeros_like(x), [x]
+    for t in range(trace.num_updates):
+        total, taus = 0.0, []
+        for g in np.flatnonzero(trace.update == t):
+            then = versions[trace.read_version[g]]
+            own = CURVATURES * then + noise[g]
+            own = own + lam * own**2 * (x - then)
+            taus.append(t - int(trace.read_version[g]))
+            total = total + own * (1.0 if factor is None else factor(taus[-1]))
+        velocity = momentum * velocity + total / trace.divisor[t]
+        scale = 1.0 if after is None else after(np.mean(taus))
+        x = x - rate * scale * velocity
+        versions.append(x)
+    return versions
+
+
+def by_hand(run, s, rate, **rule):
+    """One cell at the end of a run."""
+    return versions_of(run, s, rate, **rule)[run.rule.updates]
+
+
+def assert_close(found, expected):
+    """float32 against float64."""
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def assert_cells_are(run, **rule):
+    for s, c in np.ndindex(2, 2):
+        assert_close(run.params[s, c], by_hand(run, s, RATES[c], **rule))
+
+
+def ages_of(trace, length):
+    """How many gradients of a trace have each age."""
+    return np.bincount(trace.update - trace.read_version, minlength=length)
