@@ -5,12 +5,12 @@
     python -m experiments.comparison --cures=my_module:rule --out=mine.csv
 
 It goes on where it was interrupted. A shard uses one core. `--cures` names a `Cure`, or
-a list of some: they are compared with plain delay of the stored table.
+a list of some, of a module that Python finds. With `--size=full` they are compared with
+the stored rows of plain delay, and the verdicts are printed.
 """
 
 import importlib
 import os
-import time
 from pathlib import Path
 
 # one core a process: the models are small, and shards run side by side
@@ -18,8 +18,10 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 from absl import app, flags
 
-from experiments.comparison import cures, studies
-from experiments.comparison.study import Stored, part
+from experiments.comparison import cures, studies, verdicts
+from experiments.comparison.cures import AGAIN, BASELINE
+from experiments.comparison.page import STORED
+from experiments.comparison.study import Cell, Stored, Study, complete
 
 _STUDY = flags.DEFINE_enum("study", "digits", list(studies.STUDIES), "Which one.")
 _SIZE = flags.DEFINE_enum("size", "small", studies.SIZES, "How much is searched.")
@@ -34,24 +36,26 @@ def main(argv: list[str]) -> None:
         raise app.UsageError(f"unknown arguments: {' '.join(argv[1:])}")
     rows = cures.CURES if _CURES.value is None else _named(_CURES.value)
     study = studies.STUDIES[_STUDY.value](_SIZE.value, rows)
-    shard, shards = _shard(_SHARD.value)
+    study = study.of_optimizers_with_rules()
     stored = Stored(Path(_OUT.value))
-    done = stored.done()
-    cells = [own for own in part(study.cells(), shard, shards) if own not in done]
-    begin = time.monotonic()
-    for i, cell in enumerate(cells, 1):
-        plain = cell._replace(rule=cures.BASELINE.name)
-        row = study.run(cell, done.get(plain) if cell != plain else None)
-        stored.add(row)
-        done[cell] = stored.done()[cell] if cell == plain else {}
-        spent = time.monotonic() - begin
-        left = spent / i * (len(cells) - i)
-        print(
-            f"{i}/{len(cells)} {cell.optimizer} {cell.rule}, {cell.cluster}, search"
-            f" {cell.search}: {row['confirmed']:.4f} at {row['numbers']};"
-            f" {left / 60:.0f} min left",
-            flush=True,
-        )
+    if _CURES.value is not None and not stored.path.exists():
+        for row in _known(_STUDY.value, _SIZE.value, study):
+            stored.add(row)
+    table = complete(study, stored, shard=_shard(_SHARD.value))
+    if _CURES.value is not None:
+        losses = verdicts.Losses(table, in_logarithm=study.in_logarithm)
+        print(verdicts.verdicts(losses).to_string(float_format="{:.3f}".format))
+
+
+def _known(name: str, size: str, study: Study) -> list[dict]:
+    """The rows of plain delay that are stored, if the study is searched as they are."""
+    parts = sorted(STORED.glob(f"{name}_[0-9]*.csv")) if size == "full" else []
+    rows = [row for path in parts for row in Stored(path).read().to_dict("records")]
+    wanted = {
+        cell for cell in study.cells() if cell.rule in (BASELINE.name, AGAIN.name)
+    }
+    found = {Cell(*(row[field] for field in Cell._fields)): row for row in rows}
+    return [row for cell, row in found.items() if cell in wanted]
 
 
 def _shard(text: str) -> tuple[int, int]:

@@ -4,7 +4,8 @@ import csv
 import dataclasses
 import datetime
 import importlib.metadata
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ class Study:
     Attributes:
         setting: what is trained, and on which clusters.
         optimizers: by name.
-        cures: the rows. Plain delay is always one.
+        cures: the rows. Plain delay is always one, and once more in other searches.
         effort: of a search.
         searches: of each row on each cluster, independent of each other.
         reporting: seeds that no search uses, the same for all rows.
@@ -58,13 +59,24 @@ class Study:
     @property
     def rows(self) -> dict[tuple[str, str], tuple[Optimizer, Cure]]:
         """Each optimizer with plain, then with each rule that goes with it."""
-        others = [own for own in self.cures if own.name != BASELINE.name]
+        always = (BASELINE, AGAIN)
+        others = [own for own in self.cures if own not in always]
         return {
             (name, cure.name): (optimizer, cure)
             for name, optimizer in self.optimizers.items()
-            for cure in (BASELINE, *others)
+            for cure in (*always, *others)
             if cure.optimizers is None or name in cure.optimizers
         }
+
+    def of_optimizers_with_rules(self) -> "Study":
+        """The study without optimizers that no rule goes with."""
+        named = [own.optimizers for own in self.cures]
+        kept = {
+            name: own
+            for name, own in self.optimizers.items()
+            if any(names is None or name in names for names in named)
+        }
+        return dataclasses.replace(self, optimizers=kept)
 
     def clusters_of(self, cure: Cure) -> Iterator[str]:
         """The clusters where a rule is trained.
@@ -206,6 +218,39 @@ def _versions() -> str:
 def _short(value: Any) -> Any:
     """A loss in five digits, which is far below its spread over seeds."""
     return f"{value:.5g}" if isinstance(value, (float, np.floating)) else value
+
+
+def complete(
+    study: Study,
+    stored: Stored,
+    *,
+    shard: tuple[int, int] = (1, 1),
+    say: Callable[[str], Any] = print,
+) -> pd.DataFrame:
+    """Searches the cells that a table lacks, and returns the table.
+
+    Args:
+        study: whose cells they are.
+        stored: the table; it keeps each row as soon as it is there.
+        shard: which part of how many.
+        say: told of each row, with the time that is left.
+    """
+    done = stored.done()
+    cells = [cell for cell in part(study.cells(), *shard) if cell not in done]
+    begin = time.monotonic()
+    for i, cell in enumerate(cells, 1):
+        plain = cell._replace(rule=BASELINE.name)
+        row = study.run(cell, None if cell == plain else done[plain])
+        stored.add(row)
+        if cell == plain:
+            done[cell] = read_numbers(row["numbers"])
+        minutes = (time.monotonic() - begin) / 60 / i * (len(cells) - i)
+        say(
+            f"{i} of {len(cells)}: {cell.optimizer}, {cell.rule}, {cell.cluster},"
+            f" search {cell.search}: {row['confirmed']:.4f} at {row['numbers']};"
+            f" {minutes:.0f} min left"
+        )
+    return stored.read()
 
 
 def part(cells: Sequence[Cell], shard: int, shards: int) -> list[Cell]:
