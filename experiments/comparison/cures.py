@@ -298,7 +298,7 @@ _LAW = dict(kind=STEP_SIZE, at_constant=False, reads_delay=True)
 _RULE = dict(kind=CORRECTION, reads_delay=True)
 
 BASELINE = Cure("plain", lambda t: t.descent(), undelayed=True)
-AGAIN = Cure("plain, searched again", lambda t: t.descent())
+AGAIN = dataclasses.replace(BASELINE, name="plain, searched again", undelayed=False)
 
 CURES = (
     BASELINE,

@@ -106,7 +106,7 @@ class Setting:
             float64 [n].
         """
         updates = round(self.budget / cure.gradients)
-        program = _program(self, optimizer, cure)
+        program = _program(self, optimizer, cure.make, cure.output, updates)
         batches, begin = _given(self, seed)
         ends = program(
             {name: jnp.asarray(own, jnp.float32) for name, own in numbers.items()},
@@ -129,16 +129,21 @@ class Setting:
 
 @functools.cache
 def _program(
-    setting: Setting, optimizer: Optimizer, cure: Cure
+    setting: Setting,
+    optimizer: Optimizer,
+    make: Callable[[Trial], optax.GradientTransformation],
+    output: Callable[[Any, Any], Any],
+    updates: int,
 ) -> Callable[..., jax.Array]:
-    shape = setting.shape(round(setting.budget / cure.gradients))
+    """The training of several trials, compiled once for each number of them."""
+    shape = setting.shape(updates)
     grad_fn = jax.value_and_grad(setting.task.loss)
 
     def train(numbers, mean, begin, workers, batches):
         trial = Trial(
             optimizer, numbers, shape, mean, setting.most, setting.server_loss
         )
-        tx = optax.with_extra_args_support(cure.make(trial))
+        tx = optax.with_extra_args_support(make(trial))
 
         def update(state, given):
             worker, batch = given
@@ -179,8 +184,8 @@ def _program(
             version=jnp.zeros((), jnp.int32),
         )
         state, _ = jax.lax.scan(update, state, (workers, batches))
-        output = cure.output(state.params, state.opt_state)
-        return setting.task.evaluate(output)[setting.metric]
+        evaluated = output(state.params, state.opt_state)
+        return setting.task.evaluate(evaluated)[setting.metric]
 
     return jax.jit(jax.vmap(train, in_axes=(0, None, None, None, None)))
 
