@@ -110,7 +110,7 @@ NUMBERS = [
     ("probability", protocols.event_triggered, (0.0, 1.5, 0.99e-5)),
     ("buffer", lambda bad: protocols.fedbuff(bad, concurrency=1), (0,)),
     ("concurrency", lambda bad: protocols.fedbuff(1, concurrency=bad), (0,)),
-    ("trials", lambda bad: protocols.mindflayer(bad, 1.0), (-1, 0, 1.5)),
+    ("trials", lambda bad: protocols.mindflayer(bad, 1.0), (-1, 0, 1.5, [-1, 2])),
     ("allotted_seconds", lambda bad: protocols.mindflayer(1, bad), (0.0, NAN)),
     ("num_clusters", lambda bad: protocols.gradient_coding(bad, 1), (0,)),
     ("load", lambda bad: protocols.gradient_coding(2, bad), (0,)),

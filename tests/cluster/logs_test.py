@@ -271,6 +271,8 @@ def test_rows_may_be_sorted(tmp_path):
         load(tmp_path, text, num_workers=5, sort=True),
         cluster.load_trace(tmp_path / "t.csv", num_workers=5),
     )
+    with pytest.raises(ValueError, match=r"no column `update` by which sort=True"):
+        load(tmp_path, "worker,staleness\n0,0\n1,0", sort=True)
     # an error keeps its line of the file
     bad = mixed.index(rows[-1])
     mixed[bad] = re.sub(r"\d+$", "99", mixed[bad])

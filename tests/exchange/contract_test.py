@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import pytest
 from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
 from delayjax import testing
@@ -140,6 +141,24 @@ LINEAR = {
     for name, exchange in TABLE.items()
     if name not in ("a2sgd", "late_between_groups", "late_reduce")
 }
+
+
+@pytest.mark.parametrize("name", ["partial_mean", "error_feedback", "a2sgd"])
+def test_a_state_made_inside_of_a_mesh_begins_as_what_it_becomes(name):
+    tx = TABLE[name](ADAM)
+    types = []
+
+    def worker(params):
+        state = tx.init(params)
+        grads = dj.workers.vary(params)
+        types.extend([state, tx.update(grads, state, params)[1]])
+        return ()
+
+    mesh = jax.make_mesh((WORKERS,), ("workers",), axis_types=(AxisType.Auto,))
+    everywhere = jax.shard_map(worker, mesh=mesh, in_specs=P(), out_specs=P())
+    jax.eval_shape(everywhere, PARAMS)
+    before, after = (jax.tree.map(jax.typeof, state) for state in types)
+    assert before == after
 
 
 @executions

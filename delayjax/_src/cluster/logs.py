@@ -110,6 +110,11 @@ class _Log:
             texts = [row[place] if place < len(row) else "" for _, row in rows]
             self.columns[ours] = self._numbers(ours, texts)
         if sort:
+            if "update" not in self.columns:
+                raise ValueError(
+                    f"{path} has no column `update` by which sort=True may sort: name"
+                    " it with `columns`, or leave out sort=True."
+                )
             order = np.argsort(self.columns["update"], kind="stable")
             self.lines = self.lines[order]
             self.columns = {name: held[order] for name, held in self.columns.items()}
