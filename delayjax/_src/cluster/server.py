@@ -225,7 +225,7 @@ class Server:
         self._dropped.append((self.version, arrival))
 
     def decode(self, worker: int, begun: float) -> Arrival:
-        """A worker's gradient that the server makes now from others, to be taken."""
+        """A worker's gradient that the server now makes of others, for `take`."""
         return self._opened(Arrival(worker, self.version, begun, self.now, False))
 
     def update(self, divisor: float | None = None) -> None:

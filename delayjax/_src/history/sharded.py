@@ -24,7 +24,7 @@ def sharded(
     num_workers: int | None = None,
     bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> rings.Storage:
-    """A history that n devices keep together, each 1/n.
+    """A history that n devices keep together: each keeps 1/n of it.
 
     For gradients that are the same on all devices, after the mean: in a plain `jit` of
     a data-parallel step (`mesh`), or in the step of one worker (`num_workers`),

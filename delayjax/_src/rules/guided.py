@@ -47,16 +47,17 @@ def guided(
     before the optimizer, and the delay around both: `delayed(optax.chain(guided(...),
     optax.sgd(0.1)), ...)`. SGD then moves as if it took one step for each gradient.
 
-    The author's released code has the same scores. A gradient is scored from the step
-    after its own on. That a list lasts rho steps is recalled from the paper; in
-    the released code this test is switched off. The following parts are ours. The code
-    computes a replayed gradient anew, on its batch, at the current parameters; here it
-    is the gradient of then, up to rho steps older than the `staleness=` that the chain
-    is told. The code evaluates e_k anew at each step; here it is the loss that came
-    with the gradient. The code draws a new verification batch at each step; here
-    `loss_fn` is fixed. The newest gradient stays when the list begins anew. The list is
-    pruned greedily: it has psi + 1 places, and a new gradient takes the place of the
-    lowest score so far, which might have become one of the psi best by the rho-th step.
+    The author's released code has the same scores. A gradient gets its first score at
+    the step after its own. We recall from the paper that a list lasts rho steps; in the
+    released code this test is switched off. The following parts are ours. The code
+    computes a replayed gradient anew, on its batch, at the current parameters; here the
+    stored gradient is used, which is up to rho steps older than the `staleness=` that
+    the chain receives. The code evaluates e_k anew at each step; here it is the loss
+    that came with the gradient. The code draws a new verification batch at each step;
+    here `loss_fn` is fixed. The newest gradient stays when the list begins anew. The
+    list is pruned greedily: it has psi + 1 places, and a new gradient takes the place
+    of the lowest score so far, which might have become one of the psi best by the
+    rho-th step.
 
     Args:
         loss_fn: parameters -> the loss on data for verification, float []. It is

@@ -182,7 +182,7 @@ class DelayEquation:
         return rate / float(self.service_time.transform(-rate))
 
     def speedup_limit(self) -> float:
-        """The gain, in 1/seconds, below which late gradients beat fresh ones.
+        """The gain, in 1/seconds, below which late gradients decay the error faster.
 
         Without delay the rate is the gain itself. Here decay_rate(gain) = gain; for a
         constant delay of 1 at -log(cos v) with -log(cos v) tan v = v.

@@ -90,8 +90,8 @@ def optimal_workers(
     Args:
         step: eta L, of the largest curvature, at least 1e-15.
         service_time: T, of a gradient.
-        condition: kappa, the largest curvature over the smallest, at least 1; 1 where
-            the mean has no `gain_limit`.
+        condition: kappa, the largest curvature over the smallest, at least 1; must be 1
+            where the mean has no `gain_limit`.
 
     Returns:
         The fastest number, its rate (of the mean of x), and the limit; above 10^6 this
