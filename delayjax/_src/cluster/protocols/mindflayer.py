@@ -37,7 +37,7 @@ def mindflayer(
         array([2., 4., 6.])
 
     References:
-        Maranjyan, Omar and Richtarik, MindFlayer, arXiv:2410.04285.
+        Maranjyan, Omar and Richtarik, MindFlayer SGD, UAI 2025, arXiv:2410.04285.
     """
     counts = np.asarray(trials)
     allotted = checks.as_reals("allotted_seconds", allotted_seconds)
