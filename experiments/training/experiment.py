@@ -215,7 +215,7 @@ def _check_seeds(name: str, seeds: int | Sequence[int], *, least: int) -> None:
     if isinstance(seeds, str) or not all(map(is_whole, many)):
         raise ValueError(
             f"`{name}` must be a whole number, or a tuple of them, got {seeds!r}: it"
-            " says how many, or which."
+            " says how many seeds, or which."
         )
     if isinstance(seeds, int):
         if not least <= seeds <= _MOST_SEEDS:

@@ -187,7 +187,7 @@ def _check_within(delay: Any, max_delay: Any) -> None:
         if is_number and checks.known(one) > bound:
             raise ValueError(
                 f"`delay` must be at most `max_delay` = {bound}, got {one}: raise"
-                " `max_delay`, which costs one gradient a step."
+                " `max_delay`; each step more keeps one gradient more."
             )
 
 

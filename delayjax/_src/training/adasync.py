@@ -120,7 +120,7 @@ def adasync(
     if not isinstance(cluster, Cluster):
         raise TypeError(f"`cluster` must be a Cluster, got {cluster!r}.")
     if not isinstance(scheme, KScheme):
-        raise TypeError(f"`scheme` must be a scheme, k_sync(1), got {scheme!r}.")
+        raise TypeError(f"`scheme` must be a scheme such as k_sync(1), got {scheme!r}.")
     checks.check_function("grad_fn", grad_fn)
     checks.check_function("loss", loss)
     if scheme.k > cluster.workers:

@@ -181,8 +181,8 @@ def replay(
         start, updates = int(state.versions.pushed), len(leaves[0])
         if start + updates > traces[0].num_updates:
             raise ValueError(
-                f"`batches` must end with the trace, got {updates} updates, of which"
-                f" {traces[0].num_updates - start} are left: simulate more of them."
+                f"`batches` must fit into the rest of the trace, got {updates} updates,"
+                f" but {traces[0].num_updates - start} are left: simulate more."
             )
         return scan(state, (traces[0].arrivals(start, start + updates), batches))
 
