@@ -40,9 +40,10 @@ def closed_loop_momentum(
         v    <- beta v - eta g(x_{t-tau})
         x    <- x + v
 
-    It starts at 0, falls below 0 where the delay alone has more momentum than the
-    target, and is kept within 0.9999 of 0. This is the loop of closed-loop YellowFin,
-    with a fixed learning rate and target: `yellowfin(closed_loop=True)` tunes both.
+    beta starts at 0, falls below 0 where the delay alone has more momentum than the
+    target, and stays between -0.9999 and 0.9999. This is the loop of closed-loop
+    YellowFin, with a fixed learning rate and target: `yellowfin(closed_loop=True)`
+    tunes both.
 
     The equation needs three neighboring versions. So beta_hat is measured where three
     gradients in a row have the same staleness. Elsewhere beta stays as it is. A

@@ -38,8 +38,9 @@ def guided(
         s_k <- s_k + sign_t (E_{t-1} - e_k),    sign_t = 1 if E_t < E_{t-1}, else -1
 
     A gradient is *consistent* if s_k > 0: its batch's loss lies on the side of E_{t-1}
-    to which the verification loss moves. At every rho-th step the consistent ones of
-    the psi best are used once more, and the list begins anew:
+    to which the verification loss moves. At every rho-th step the psi gradients with
+    the best scores, if they are consistent, are used once more, and the list begins
+    anew:
 
         g_t <- g_t + sum of g_k over the list with s_k > 0
 

@@ -258,7 +258,7 @@ class DelayEquation:
             seed: of the noise.
             noise: as in `variance`.
             start: x until t = 0.
-            every: keep every so many-th step.
+            every: n, to keep every n-th step.
 
         Returns:
             float64 [1 + steps // every, paths], from t = 0. A path that diverges ends

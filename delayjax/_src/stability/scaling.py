@@ -95,7 +95,8 @@ def optimal_workers(
 
     Returns:
         The fastest number, its rate (of the mean of x), and the limit; above 10^6 this
-        is the limit of the mean. Of several peaks it takes the nearest to that gain.
+        is the limit of the mean. If the rate has several peaks, it is the peak next to
+        the P* above.
 
     Example:
         >>> from delayjax import cluster
