@@ -161,7 +161,7 @@ def implicit_momentum(workers: int) -> float:
 
         E[x_{t+1} - x_t] = (1 - 1/P) E[x_t - x_{t-1}] - (eta/P) E grad F(x_t).
 
-    For regular times no momentum gives the mean path.
+    For regular times no momentum describes the mean path.
 
     Args:
         workers: P.
