@@ -1,7 +1,7 @@
-"""The published rules for stale gradients, as a comparison tries them."""
+"""The published rules for stale gradients, and what explains them, as rows to tune."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -9,126 +9,260 @@ import jax.numpy as jnp
 import optax
 
 import delayjax as dj
+from experiments.comparison.spaces import LINEAR, Range, Space
 
 
 class Optimizer(NamedTuple):
     """An optimizer that rules are combined with.
 
     Attributes:
-        direction: momentum -> a transformation of gradients into directions; the
+        direction: 1 - momentum -> a transformation of gradients into directions; the
             update is the direction times minus the learning rate.
-        momentum: by default.
-        learning_rate: the smallest and the largest that are tried.
+        learning_rate: the range that is searched.
     """
 
     direction: Callable[[Any], optax.GradientTransformation]
-    momentum: float
-    learning_rate: tuple[float, float]
+    learning_rate: Range
 
 
-def _muon(momentum: Any) -> optax.GradientTransformation:
-    own = optax.contrib.muon(1.0, beta=momentum, consistent_rms=0.2)
+def _sgd(decay: Any) -> optax.GradientTransformation:
+    # an average of gradients: the best learning rate depends less on the momentum
+    return optax.ema(1 - decay, debias=False)
+
+
+def _adam(decay: Any) -> optax.GradientTransformation:
+    return optax.scale_by_adam(1 - decay)
+
+
+def _muon(decay: Any) -> optax.GradientTransformation:
+    own = optax.contrib.muon(1.0, beta=1 - decay, consistent_rms=0.2)
     return optax.chain(own, optax.scale(-1.0))
 
 
-_KNOWN = {
-    "sgd": (optax.trace, 0.9),
-    "adam": (optax.scale_by_adam, 0.9),
-    "muon": (_muon, 0.95),
+OPTIMIZERS = {
+    "sgd": Optimizer(_sgd, Range(0.003, 10.0)),
+    "adam": Optimizer(_adam, Range(1e-4, 0.3)),
+    "muon": Optimizer(_muon, Range(3e-4, 1.0)),
 }
+"""SGD with momentum m_t = beta m_{t-1} + (1 - beta) g_t, Adam and Muon."""
 
-
-def optimizers(**learning_rates: Sequence[float]) -> dict[str, Optimizer]:
-    """SGD with momentum 0.9, Adam and Muon, those that have learning rates.
-
-    Args:
-        **learning_rates: name -> the smallest and the largest that are tried.
-
-    Raises:
-        ValueError: if there is no such optimizer.
-    """
-    found = {}
-    for name, (low, high) in learning_rates.items():
-        if name not in _KNOWN:
-            raise ValueError(
-                f"`optimizers` must be among {', '.join(_KNOWN)}, got {name!r}."
-            )
-        if not 0 < low < high:
-            raise ValueError(
-                f"the learning rates of {name} must be positive and ascend, got"
-                f" {low} and {high}."
-            )
-        found[name] = Optimizer(*_KNOWN[name], (low, high))
-    return found
+MOMENTUM = Range(0.01, 1.0, off=1.0)
+"""Of `decay` = 1 - beta: from a momentum of 0.99 to none."""
 
 
 class Trial(NamedTuple):
-    """What a rule is made of, in one cell of the grid."""
+    """What a row's optimizer is made of, in one training."""
 
     optimizer: Optimizer
-    rate: Any  # the learning rate, may be traced
+    numbers: Mapping[str, Any]  # of the row's space; may be traced
     shape: optax.Schedule  # step -> factor of the learning rate
-    strength: Any  # the rule's own number, may be traced
-    cluster: Any  # its number, may be traced
-    workers: Sequence[int]  # P of each cluster
+    mean: Any  # the mean staleness, int32 []; may be traced
+    most: int  # the most workers of a cluster
     loss: Callable[[Any], Any]  # parameters -> loss on data of the server's own
 
     @property
-    def here(self) -> Any:
-        """P, the number of workers; the mean staleness is P - 1. May be traced."""
-        return jnp.asarray(self.workers)[self.cluster]
+    def rate(self) -> Any:
+        """The learning rate, without its shape."""
+        return self.numbers["learning_rate"]
+
+    @property
+    def own(self) -> Any:
+        """The rule's own number, if it has one."""
+        return self.numbers["own"]
+
+    @property
+    def workers(self) -> Any:
+        """P, the number of workers; may be traced."""
+        return self.mean + 1
+
+    @property
+    def direction(self) -> optax.GradientTransformation:
+        """The optimizer without its learning rate."""
+        return self.optimizer.direction(self.numbers["decay"])
 
     def schedule(self, step: Any) -> Any:
         """The learning rate at a step."""
         return self.rate * self.shape(step)
 
     def descent(
-        self, *before: Any, after: Sequence[Any] = (), momentum: Any = None
-    ) -> optax.GradientTransformation:
+        self, *before: Any, after: Sequence[Any] = (), direction: Any = None
+    ) -> optax.GradientTransformationExtraArgs:
         """The optimizer, with rules before it and after it."""
-        momentum = self.optimizer.momentum if momentum is None else momentum
+        direction = self.direction if direction is None else direction
         rate = optax.scale_by_learning_rate(self.schedule)
-        return optax.chain(*before, self.optimizer.direction(momentum), rate, *after)
+        return optax.chain(*before, direction, rate, *after)
 
-    def stepped(self, rule: Any, *, direction: Any = None) -> Any:
+    def stepped(
+        self, rule: Any, *, direction: Any = None
+    ) -> optax.GradientTransformationExtraArgs:
         """The optimizer with a rule in place of the learning rate."""
-        if direction is None:
-            direction = self.optimizer.direction(self.optimizer.momentum)
+        direction = self.direction if direction is None else direction
         return optax.chain(direction, rule, optax.scale_by_schedule(self.shape))
 
 
-@dataclasses.dataclass(frozen=True)
+BASELINES, STEP_SIZE, CORRECTION, MOMENTA, REFUSAL, WITHOUT_DELAY = KINDS = (
+    "baseline",
+    "step size",
+    "correction",
+    "momentum",
+    "refusal",
+    "helps without delay too",
+)
+"""The kinds of rows, in the order of tables."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Cure:
-    """A rule for stale gradients, or "plain", which does nothing about them.
+    """A row of the comparison: a rule, or plain delay.
 
     Attributes:
         name: in tables.
         make: trial -> the server's optimizer.
-        strength: the range of the rule's own number, tried evenly in its logarithm;
-            None where it has none.
+        space: the rule's own numbers.
+        shared: those of the optimizer that are searched too: `learning_rate`, and
+            `decay` (1 - momentum).
+        kind: one of `KINDS`.
+        function: of delayjax, as a reader calls it.
+        source: who published it; "ours" where nobody did, to our knowledge.
         optimizers: the names of those that it goes with; by default all.
+        output: (parameters, optimizer's state) -> the parameters that are evaluated.
+        gradients: evaluations of a gradient for each one that arrives.
+        at_constant: whether it is more than another learning rate where all delays
+            are equal.
+        reads_delay: whether it is told the staleness, or the old parameters: then
+            `told_the_mean` makes a twin of it that is not.
+        undelayed: whether it is trained without delay too: it needs no delay to help.
     """
 
     name: str
     make: Callable[[Trial], optax.GradientTransformation]
-    strength: tuple[float, float] | None = None
+    space: Space = dataclasses.field(default_factory=dict)
+    shared: Sequence[str] = ("learning_rate", "decay")
+    kind: str = BASELINES
+    function: str = ""
+    source: str = ""
     optimizers: Sequence[str] | None = None
+    output: Callable[[Any, Any], Any] = lambda params, opt_state: params
+    gradients: float = 1.0
+    at_constant: bool = True
+    reads_delay: bool = False
+    undelayed: bool = False
+
+    def whole_space(self, optimizer: Optimizer) -> Space:
+        """The shared numbers, then the rule's own."""
+        known = {"learning_rate": optimizer.learning_rate, "decay": MOMENTUM}
+        return {name: known[name] for name in self.shared} | dict(self.space)
 
 
-def behind(law: Callable[[Trial], Any]) -> Callable[[Trial], Any]:
+class AverageState(NamedTuple):
+    """State of `averaging`."""
+
+    inner_state: Any
+    average: Any  # of the parameters, like them
+    count: jax.Array  # updates, int32 []
+
+
+def averaging(
+    inner: optax.GradientTransformation, decay: Any
+) -> optax.GradientTransformationExtraArgs:
+    """Keeps an average of the parameters beside the training, for evaluation.
+
+    a_t = a_{t-1} + max(decay, 1/(t + 1)) (x_t - a_{t-1})
+    """
+    inner = optax.with_extra_args_support(inner)
+
+    def init_fn(params):
+        copied = jax.tree.map(jnp.copy, params)
+        return AverageState(inner.init(params), copied, jnp.zeros((), jnp.int32))
+
+    def update_fn(updates, state, params=None, **extra_args):
+        updates, inner_state = inner.update(
+            updates, state.inner_state, params, **extra_args
+        )
+        weight = jnp.maximum(decay, 1 / (state.count + 1))
+        average = jax.tree.map(
+            lambda a, x: a + weight * (x - a),
+            *(state.average, optax.apply_updates(params, updates)),
+        )
+        return updates, AverageState(inner_state, average, state.count + 1)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def quasi_hyperbolic(decay: Any, share: Any) -> optax.GradientTransformation:
+    """One slow momentum beside the gradient: (1 - share) g_t + share m_t.
+
+    m_t = (1 - decay) m_{t-1} + decay g_t (Ma and Yarats, 2019, arXiv:1810.06801).
+    """
+    slow = optax.ema(1 - decay, debias=False)
+
+    def update_fn(updates, state, params=None):
+        momentum, state = slow.update(updates, state, params)
+        mixed = jax.tree.map(lambda g, m: g + share * (m - g), updates, momentum)
+        return mixed, state
+
+    return optax.GradientTransformation(slow.init, update_fn)
+
+
+class BlindState(NamedTuple):
+    """State of `told_the_mean`."""
+
+    inner_state: Any
+    versions: Any  # the last parameters
+    count: jax.Array  # updates, int32 []
+
+
+def told_the_mean(cure: Cure) -> Cure:
+    """The delay-blind twin of a rule: it is told the mean staleness at every update.
+
+    It gets the mean staleness as `staleness=`, the parameters of so many updates ago as
+    `stale_params=` and the workers in turn as `worker=`. What the rule gains over its
+    twin, it gains by knowing the delay.
+    """
+
+    def make(trial):
+        inner = optax.with_extra_args_support(cure.make(trial))
+
+        def init_fn(params):
+            versions = dj.ring.init(params, trial.most)
+            return BlindState(inner.init(params), versions, jnp.zeros((), jnp.int32))
+
+        def update_fn(updates, state, params=None, **extra_args):
+            versions = dj.ring.push(state.versions, params)
+            old = dj.ring.read(versions, jnp.minimum(trial.mean, state.count), params)
+            told = dict(
+                staleness=trial.mean,
+                stale_params=old,
+                worker=state.count % trial.workers,
+            )
+            updates, inner_state = inner.update(
+                updates, state.inner_state, params, **{**extra_args, **told}
+            )
+            return updates, BlindState(inner_state, versions, state.count + 1)
+
+        return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+    return dataclasses.replace(
+        cure,
+        name=f"{cure.name}, told the mean",
+        make=make,
+        output=lambda params, state: cure.output(params, state.inner_state),
+    )
+
+
+def _behind(law: Callable[[Trial], Any]) -> Callable[[Trial], Any]:
     """A law behind the optimizer: a factor of its learning rate."""
     return lambda t: t.descent(after=[dj.scale_by_staleness(law(t))])
 
 
 def _kardam(t: Trial) -> optax.GradientTransformation:
     """Its filter against as many attackers as it bears. There are none."""
-    most = max(t.workers)  # workers that never send do not count in its quantile
     return dj.kardam(
         t.descent(),
-        workers=most,
-        attackers=(most - 1) // 3,
+        workers=t.most,  # workers that never send do not count in its quantile
+        attackers=(t.most - 1) // 3,
         frequency=False,
-        patience=t.here,
+        patience=t.workers,
     )
 
 
@@ -137,132 +271,291 @@ def _zeno(t: Trial) -> optax.GradientTransformation:
         t.descent(),
         jax.grad(t.loss),
         learning_rate=t.rate,
-        rho=t.strength * t.rate,
+        rho=t.own * t.rate,
         eps=0.0,
         refresh_every=10,
     )
 
 
+def _server_params(params: Any, opt_state: Any) -> Any:
+    """The parameters without what was applied in place of updates to come."""
+    ahead = optax.tree.get(opt_state, "ahead")
+    return jax.tree.map(jnp.subtract, params, ahead)
+
+
+def _slow_direction(t: Trial) -> Any:
+    """A slow momentum, and the rest of the optimizer without a momentum."""
+    slow = quasi_hyperbolic(t.numbers["decay"], t.own)
+    return optax.chain(slow, t.optimizer.direction(1.0))
+
+
+def _one(low: float, high: float, **options: Any) -> Space:
+    return {"own": Range(low, high, **options)}
+
+
 _SGD = ("sgd",)  # the rule has an optimizer of its own, or is made for this one
+_LAW = dict(kind=STEP_SIZE, at_constant=False, reads_delay=True)
+_RULE = dict(kind=CORRECTION, reads_delay=True)
+
+BASELINE = Cure("plain", lambda t: t.descent(), undelayed=True)
+AGAIN = dataclasses.replace(BASELINE, name="plain, searched again", undelayed=False)
 
 CURES = (
-    Cure("plain", lambda t: t.descent()),
-    Cure("less momentum", lambda t: t.descent(momentum=1 - t.strength), (0.1, 1.0)),
+    BASELINE,
+    AGAIN,
+    Cure(
+        "no momentum",
+        lambda t: t.descent(direction=t.optimizer.direction(1.0)),
+        shared=("learning_rate",),
+        undelayed=True,
+    ),
+    Cure(
+        "average of the weights",
+        lambda t: averaging(t.descent(), t.own),
+        _one(0.002, 1.0, off=1.0),
+        kind=WITHOUT_DELAY,
+        source="Polyak and Juditsky 1992",
+        output=lambda params, state: state.average,
+        undelayed=True,
+    ),
+    Cure(
+        "one slow momentum",
+        lambda t: t.descent(direction=_slow_direction(t)),
+        _one(0.0, 1.0, scale=LINEAR, off=0.0),
+        kind=WITHOUT_DELAY,
+        source="Ma and Yarats 2019",
+        undelayed=True,
+    ),
     Cure(
         "clipping",
-        lambda t: t.descent(optax.clip_by_global_norm(t.strength)),
-        (0.03, 3.0),
+        lambda t: t.descent(optax.clip_by_global_norm(t.own)),
+        _one(0.03, 30.0, off=30.0),
+        kind=WITHOUT_DELAY,
+        function="optax.clip_by_global_norm",
+        undelayed=True,
     ),
     # step sizes
-    Cure("inverse law", behind(lambda t: dj.modulation.inverse)),
+    Cure(
+        "inverse law",
+        _behind(lambda t: dj.modulation.inverse),
+        function="scale_by_staleness(modulation.inverse), behind",
+        source="Zhang et al. 2016",
+        **_LAW,
+    ),
     Cure(
         "inverse law, first",
         lambda t: t.descent(dj.scale_by_staleness(dj.modulation.inverse)),
+        function="scale_by_staleness(modulation.inverse), before",
+        source="Zhang et al. 2016",
+        **_LAW,
     ),
     Cure(
         "polynomial law",
-        behind(lambda t: dj.modulation.polynomial(t.strength)),
-        (0.1, 2.0),
+        _behind(lambda t: dj.modulation.polynomial(t.own)),
+        _one(0.0, 2.0, scale=LINEAR, off=0.0),
+        function="modulation.polynomial",
+        source="Xie et al. 2019",
+        **_LAW,
     ),
     Cure(
         "hinge law",
-        behind(lambda t: dj.modulation.hinge(t.strength, t.here - 1)),
-        (0.03, 3.0),
+        _behind(lambda t: dj.modulation.hinge(t.own, t.mean)),
+        _one(0.003, 3.0, off=0.003),
+        function="modulation.hinge",
+        source="Xie et al. 2019",
+        **_LAW,
     ),
     Cure(
         "exponential law",
-        behind(lambda t: dj.modulation.exponential(t.strength / t.here)),
-        (0.1, 3.0),
+        _behind(lambda t: dj.modulation.exponential(t.own / t.workers)),
+        _one(0.01, 3.0, off=0.01),
+        function="modulation.exponential",
+        source="ours",
+        **_LAW,
     ),
-    Cure("capped law", behind(lambda t: dj.modulation.capped(t.here))),
+    Cure(
+        "capped law",
+        _behind(lambda t: dj.modulation.capped(t.own * t.workers)),
+        _one(0.2, 20.0, off=20.0),
+        function="modulation.capped",
+        source="Koloskova et al. 2022",
+        **_LAW,
+    ),
     Cure(
         "delay-adaptive law",
-        behind(
+        _behind(
             lambda t: dj.modulation.delay_adaptive(
-                t.rate, t.here, bound=t.strength * t.rate * t.here
+                t.rate, t.workers, bound=t.own * t.rate * t.workers
             )
         ),
-        (0.1, 3.0),
+        _one(0.1, 10.0, off=10.0),
+        function="modulation.delay_adaptive",
+        source="Mishchenko et al. 2022",
+        **_LAW,
     ),
     Cure(
         "adaptive 1",
         lambda t: t.stepped(
-            dj.step_sizes.adaptive_1(
-                t.rate * t.here, 4 * max(t.workers), share=t.strength
-            )
+            dj.step_sizes.adaptive_1(t.rate * t.workers, 4 * t.most, share=t.own)
         ),
-        (0.1, 0.95),
+        _one(0.1, 0.95, scale=LINEAR),
+        function="step_sizes.adaptive_1",
+        source="Wu et al. 2022",
+        **_LAW,
     ),
     Cure(
         "adaptive 2",
-        lambda t: t.stepped(
-            dj.step_sizes.adaptive_2(t.rate * t.here, 4 * max(t.workers))
-        ),
+        lambda t: t.stepped(dj.step_sizes.adaptive_2(t.rate * t.workers, 4 * t.most)),
+        function="step_sizes.adaptive_2",
+        source="Wu et al. 2022",
+        **_LAW,
     ),
     Cure(
         "AdaDelay",
         lambda t: t.stepped(
-            dj.step_sizes.adadelay(0.1 / t.rate, t.strength / t.rate),
+            dj.step_sizes.adadelay(0.1 / t.rate, t.own / t.rate),
             direction=optax.identity(),
         ),
-        (0.0003, 0.03),
-        _SGD,
+        _one(0.0001, 0.1),
+        shared=("learning_rate",),
+        function="step_sizes.adadelay",
+        source="Sra et al. 2016",
+        optimizers=_SGD,
+        kind=STEP_SIZE,
+        reads_delay=True,
     ),
     Cure(
         "distance cap",
-        lambda t: t.stepped(dj.step_sizes.distance_capped(t.rate, t.rate * t.strength)),
-        (0.001, 3.0),
+        lambda t: t.stepped(dj.step_sizes.distance_capped(t.rate, t.rate * t.own)),
+        _one(0.001, 10.0, off=10.0),
+        function="step_sizes.distance_capped",
+        source="Dutta et al. 2018",
+        kind=STEP_SIZE,
+        reads_delay=True,
     ),
     Cure(
         "DASA",
-        lambda t: t.descent(dj.step_sizes.dasa(t.schedule, t.strength)),
-        (1.0, 300.0),
+        lambda t: t.descent(dj.step_sizes.dasa(t.schedule, t.own)),
+        _one(1.0, 1000.0, off=1000.0),
+        function="step_sizes.dasa",
+        source="Dal Fabbro et al. 2024",
+        kind=STEP_SIZE,
+        reads_delay=True,
     ),
     Cure(
         "DASGD",
-        lambda t: dj.step_sizes.dasgd(dj.step_sizes.harmonic(t.rate * t.strength)),
-        (10.0, 1000.0),
-        _SGD,
+        lambda t: dj.step_sizes.dasgd(dj.step_sizes.harmonic(t.rate * t.own)),
+        _one(10.0, 1000.0),
+        shared=("learning_rate",),
+        function="step_sizes.dasgd",
+        source="Zhou et al. 2018",
+        optimizers=_SGD,
+        kind=STEP_SIZE,
+        reads_delay=True,
     ),
     # corrections
-    Cure("DC-ASGD-c", lambda t: t.descent(dj.compensate_delay(t.strength)), (0.01, 10)),
+    Cure(
+        "DC-ASGD-c",
+        lambda t: t.descent(dj.compensate_delay(t.own)),
+        _one(0.001, 10.0, off=0.001),
+        function="compensate_delay",
+        source="Zheng et al. 2017",
+        **_RULE,
+    ),
     Cure(
         "DC-ASGD-a",
-        lambda t: t.descent(dj.compensate_delay(t.strength, adaptive=True)),
-        (0.03, 10.0),
+        lambda t: t.descent(dj.compensate_delay(t.own, adaptive=True)),
+        _one(0.003, 10.0, off=0.003),
+        function="compensate_delay(..., adaptive=True)",
+        source="Zheng et al. 2017",
+        **_RULE,
     ),
-    Cure("Gap-Aware", lambda t: t.descent(dj.gap_aware(t.schedule))),
-    Cure("guided", lambda t: t.descent(dj.guided(t.loss))),
-    Cure("late updates", lambda t: t.descent(after=[dj.correct_late_updates()])),
+    Cure(
+        "Gap-Aware",
+        lambda t: t.descent(dj.gap_aware(t.schedule)),
+        function="gap_aware",
+        source="Barkai et al. 2020",
+        **_RULE,
+    ),
+    Cure(
+        "guided",
+        lambda t: t.descent(dj.guided(t.loss)),
+        function="guided",
+        source="Sharma 2021",
+        kind=CORRECTION,
+        gradients=4 / 3,  # a loss more, a third of a gradient
+    ),
+    Cure(
+        "late updates",
+        lambda t: t.descent(after=[dj.correct_late_updates()]),
+        function="correct_late_updates",
+        source="Zmushko et al. 2026; ours beyond a delay of 1",
+        output=_server_params,
+        **_RULE,
+    ),
     # momentum
     Cure(
         "DANA",
         lambda t: optax.chain(
-            dj.dana(t.optimizer.momentum, workers=max(t.workers)),
+            dj.dana(1 - t.numbers["decay"], workers=t.most),
+            optax.scale(t.numbers["decay"]),
             optax.scale_by_learning_rate(t.schedule),
         ),
+        function="dana",
+        source="Hakimi et al. 2019",
+        kind=MOMENTA,
         optimizers=_SGD,
+        reads_delay=True,
     ),
     Cure(
         "closed loop",
-        lambda t: dj.closed_loop_momentum(t.schedule, 1 - t.strength),
-        (0.05, 1.0),
-        _SGD,
+        lambda t: dj.closed_loop_momentum(
+            lambda step: t.schedule(step) * t.numbers["decay"], 1 - t.numbers["decay"]
+        ),
+        function="closed_loop_momentum",
+        source="Zhang and Mitliagkas 2019",
+        kind=MOMENTA,
+        optimizers=_SGD,
+        reads_delay=True,
     ),
     Cure(  # it tunes its own step: a schedule outside would mislead its loop
         "YellowFin",
-        lambda t: dj.yellowfin(factor=10 * t.rate, closed_loop=True),
+        lambda t: dj.yellowfin(factor=t.rate, closed_loop=True),
+        shared=("learning_rate",),
+        function="yellowfin(closed_loop=True)",
+        source="Zhang and Mitliagkas 2019",
+        kind=MOMENTA,
         optimizers=_SGD,
+        reads_delay=True,
     ),
     # refusals
     Cure(
         "drop stale",
         lambda t: dj.drop_stale(
-            t.descent(), jnp.round(t.strength * t.here).astype(jnp.int32)
+            t.descent(), jnp.round(t.own * t.workers).astype(jnp.int32)
         ),
-        (0.3, 3.0),
+        _one(0.3, 30.0, off=30.0),
+        function="drop_stale",
+        source="Gupta et al. 2016",
+        kind=REFUSAL,
+        at_constant=False,
+        reads_delay=True,
     ),
-    Cure("Kardam's filter", _kardam),
-    Cure("Zeno++", _zeno, (0.001, 1.0)),
+    Cure(
+        "Kardam's filter",
+        _kardam,
+        function="kardam",
+        source="Damaskinos et al. 2018",
+        kind=REFUSAL,
+    ),
+    Cure(
+        "Zeno++",
+        _zeno,
+        _one(0.0003, 1.0, off=0.0003),
+        function="zeno_plus_plus",
+        source="Xie et al. 2020",
+        kind=REFUSAL,
+        gradients=1.1,  # the server takes one at every tenth
+    ),
 )
-"""Each as its paper has it, but for the range of its own number, which is ours."""
+"""Each as its paper has it, but for the ranges, which are ours."""

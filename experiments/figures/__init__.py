@@ -350,26 +350,6 @@ def decay_rate(
     )
 
 
-@_kind
-def shares(
-    of: Callable[[Run], Any], *, title: str, x_label: str, name: str = "shares"
-) -> tuple[str, str]:
-    """What share of something each of many rules wins, as dots in rows.
-
-    A color says whether the interval lies above 0, around it or below it.
-
-    Args:
-        of: run -> a frame with `optimizer` (a panel each), `rule` (a row each),
-            `won_back`, `won_back_low` and `won_back_high`.
-        title: the question or the finding.
-        x_label: of the shares.
-        name: of the file.
-    """
-    return name, (
-        f"{title} Means over seeds with bootstrap intervals; the table has them."
-    )
-
-
 class Drawn(NamedTuple):
     """A figure that was drawn, or why it was not."""
 

@@ -18,8 +18,6 @@ QUESTIONS = [
     if file.stem not in NEED_DATA
     for question in {
         "k_async": ("exponential", "shifted", "pareto"),
-        "rules_char_lm": ("small", "large"),
-        "rules_digits": ("small", "large"),
         "stability_edge": ("breast_cancer", "quadratic", "digits_mlp"),
         "time_optimal": ("sqrt", "linear"),
         "workers": ("curvature", "spectrum"),

@@ -1,0 +1,150 @@
+"""docs/rules.md and its figures, from the stored tables.
+
+python -m experiments.comparison.page
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from experiments.comparison import cures, verdicts
+from experiments.comparison.study import COUNTS, Stored, read_numbers
+from experiments.comparison.trials import NO_DELAY
+from experiments.figures import palette, sheets
+
+ROOT = Path(__file__).parents[2]
+STORED = Path(__file__).parent / "stored"
+PAGE = ROOT / "docs" / "rules.md"
+NAMES = {"sgd": "SGD", "adam": "Adam", "muon": "Muon"}
+CURES = {cure.name: cure for cure in cures.CURES}
+
+
+def losses_of(study: str, *, in_logarithm: bool = False) -> verdicts.Losses:
+    """The losses of a stored study: of all its parts."""
+    parts = sorted(STORED.glob(f"{study}_[0-9]*.csv"))
+    table = pd.concat([Stored(part).read() for part in parts], ignore_index=True)
+    return verdicts.Losses(table, in_logarithm=in_logarithm)
+
+
+def versions_of(study: str) -> str:
+    """The versions and the date of a stored study, as its first part has them."""
+    first = min(STORED.glob(f"{study}_[0-9]*.csv"))
+    return first.read_text().splitlines()[0].removeprefix("# ")
+
+
+def costs(losses: verdicts.Losses) -> dict[str, float]:
+    """{optimizer: nats that lateness costs plain delay, a mean over clusters}."""
+    return {
+        name: losses.cost(name, losses.late(name, verdicts.PLAIN)).mean
+        for name in losses.optimizers
+    }
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table in Markdown."""
+    yield f"| {' | '.join(head)} |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def cost_table(losses: verdicts.Losses) -> Iterator[str]:
+    """What lateness costs on each cluster, and the null band of all together."""
+    rows = []
+    for name in losses.optimizers:
+        late = losses.late(name, verdicts.PLAIN)
+        none = losses.mean(name, verdicts.PLAIN, [NO_DELAY]).mean()
+        each = [losses.mean(name, verdicts.PLAIN, [own]).mean() for own in late]
+        band, cost = losses.band(name, late), losses.cost(name, late).mean
+        rows.append(
+            [
+                NAMES[name],
+                f"{none:.3f}",
+                *(f"{loss:.3f}" for loss in each),
+                f"{cost:.3f}",
+                f"{band:.3f} ({band / cost:.0%})",
+            ]
+        )
+    late = losses.late(losses.optimizers[0], verdicts.PLAIN)
+    yield from table(["", NO_DELAY, *late, "cost, mean", "band"], rows)
+
+
+def gain_table(found: pd.DataFrame, optimizer: str) -> Iterator[str]:
+    """The verdicts of an optimizer, the largest gain first."""
+    rows = []
+    for row in found[found["optimizer"] == optimizer].to_dict("records"):
+        cure = CURES[row["rule"]]
+        name = f"**{cure.name}**" if row["seen"] else cure.name
+        where = ", ".join(part for part in (_code(cure.function), cure.source) if part)
+        rows.append(
+            [
+                f"{name} ({where})" if where else name,
+                f"{row['gain']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})",
+                f"{row['share']:.0%}",
+                f"{row['clusters']}",
+                _number(row["without_delay"]),
+                _number(row["over_twin"]),
+                row["edges"],
+            ]
+        )
+    head = ["rule", "gain, nats", "of the cost", "clusters", "gain without delay"]
+    yield from table([*head, "gain by knowing the delay", "at an end"], rows)
+
+
+def chosen_table(losses: verdicts.Losses) -> Iterator[str]:
+    """The numbers that searches chose: medians over clusters and searches."""
+    rows = []
+    for (optimizer, rule), own in losses.table.groupby(
+        ["optimizer", "rule"], sort=False
+    ):
+        numbers = pd.DataFrame(own["numbers"].map(read_numbers).tolist())
+        shown = {
+            name: f"{numbers[name].median():.2g}"
+            f" ({numbers[name].min():.2g} to {numbers[name].max():.2g})"
+            for name in numbers
+        }
+        names = ("learning_rate", "decay", "own")
+        rows.append([NAMES[optimizer], rule, *(shown.get(name, "") for name in names)])
+    head = ["", "rule", "learning rate", "1 - momentum", "its own number"]
+    yield from table(head, rows)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _number(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:+.3f}"
+
+
+@sheets.STYLED
+def trials_figure(losses: verdicts.Losses, rules: Sequence[str]) -> Figure:
+    """The expected best of k random trials, for plain delay and some rules."""
+    styles = palette.styles(rules)
+    figure_, axes = sheets.sheet(
+        "How many trials does a rule need?",
+        [NAMES[name] for name in losses.optimizers],
+        palette.handles(styles),
+        columns=len(losses.optimizers),
+        sharey=False,
+        height=2.6,
+    )
+    for axis, optimizer in zip(axes, losses.optimizers, strict=True):
+        for rule, style in styles.items():
+            whole = losses.table
+            is_own = (whole["optimizer"] == optimizer) & (whole["rule"] == rule)
+            own = whole[is_own & (whole["cluster"] != NO_DELAY)]
+            kept = [k for k in COUNTS if f"best_of_{k}" in own]
+            if len(own):
+                best = [own[f"best_of_{k}"].mean() for k in kept]
+                axis.plot(
+                    kept, best, color=style.color, marker=style.marker, ls=style.dashes
+                )
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(COUNTS, [str(k) for k in COUNTS])
+    axes[0].set_ylabel("loss of the best, nats")
+    axes[len(axes) // 2].set_xlabel("random trials of step, momentum and own number")
+    return figure_
