@@ -1,4 +1,4 @@
-"""Delayed-gradient optimization in JAX: what lateness costs, and which cure works."""
+"""Delayed-gradient optimization in JAX: what lateness costs, and which remedy works."""
 
 import typing as _typing
 

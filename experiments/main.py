@@ -43,12 +43,12 @@ _PROFILE = flags.DEFINE_list(
     "profile", [], "start,stop: JAX profiles these updates into WORKDIR/profile."
 )
 _CHECKPOINT_EVERY = flags.DEFINE_integer(
-    "checkpoint_every", None, "Updates; by default every 30 s."
+    "checkpoint_every", None, "Updates between checkpoints; by default one every 30 s."
 )
 _KEEP_CHECKPOINTS = flags.DEFINE_bool(
     "keep_checkpoints",
     False,
-    "Keep those of the finished run, so that more updates go on from there.",
+    "Keep the checkpoints of the finished run: more updates continue from them.",
 )
 _ANEW = flags.DEFINE_bool(
     "anew", False, "Remove the records of the run in the folder, and begin again."
@@ -57,10 +57,14 @@ _DISTRIBUTED = flags.DEFINE_bool(
     "distributed", False, "Several processes: the same command on every host."
 )
 _COORDINATOR = flags.DEFINE_string(
-    "coordinator", None, "HOST:PORT of process 0, where it is not found out by itself."
+    "coordinator", None, "HOST:PORT of process 0, if it is not found automatically."
 )
-_NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "Likewise, how many.")
-_PROCESS_ID = flags.DEFINE_integer("process_id", None, "Likewise, which this is.")
+_NUM_PROCESSES = flags.DEFINE_integer(
+    "num_processes", None, "The number of processes, if it is not found automatically."
+)
+_PROCESS_ID = flags.DEFINE_integer(
+    "process_id", None, "This process's number, if it is not found automatically."
+)
 _TIMEOUT = flags.DEFINE_integer(
     "timeout_seconds", 100, "How long a process may be silent, or late at the start."
 )

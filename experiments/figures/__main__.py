@@ -31,15 +31,19 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--best-over",
         metavar="AXIS",
-        help="the axis whose best value is taken, '' for none (default: the first"
-        " run's own)",
+        help="show each series at its best value of this axis, '' for none (default:"
+        " the first run's own)",
     )
-    add("--best-by", metavar="COLUMN", help="what decides it (default: likewise)")
+    add(
+        "--best-by",
+        metavar="COLUMN",
+        help="the column by which a value is best (default: the first run's own)",
+    )
     add("--panels", metavar="COLUMN", help="a panel for each value of this column")
-    add("--color", metavar="COLUMN", help="the column that colors follow")
-    add("--title", default="", help="of the figure")
+    add("--color", metavar="COLUMN", help="a color for each value of this column")
+    add("--title", default="", help="the title of the figure")
     add("--format", default="png", choices=("png", "svg", "pdf"))
-    add("--out", metavar="PATH", help="the file, or the folder for it")
+    add("--out", metavar="PATH", help="the file to write, or its folder")
     add("--trace", metavar="FILE", help="draw a trace, .csv or .npz, into --out")
     return made
 
@@ -116,8 +120,8 @@ def _describe(trace: dj.cluster.Trace) -> str:
         "updates": f"{trace.num_updates:,} {took}",
         "gradients": f"{len(trace.worker):,} applied, at most {trace.max_gradients} in"
         f" an update, {summary.dropped:,} dropped",
-        "staleness": f"mean {summary.mean:.4g}, median {summary.p50:g}, 99 % up to"
-        f" {summary.p99:g}, at most {summary.max} updates",
+        "staleness": f"mean {summary.mean:.4g}, median {summary.p50:g}, 99 % at"
+        f" most {summary.p99:g}, all at most {summary.max} updates",
     }
     if len(means):
         lines["of a worker"] = (

@@ -291,9 +291,9 @@ def run() -> None:
     jax.config.update("jax_platforms", "cpu")  # where there is libtpu, a TPU is sought
     config = config_flags.DEFINE_config_file("config", None, "A file in configs/.")
     place = flags.DEFINE_string(
-        "topology", None, "As v5e:4x4, 2*v5e:4x4 or h100:1x1x8."
+        "topology", None, "The devices: v5e:4x4, 2*v5e:4x4 or h100:1x1x8, for example."
     )
-    json_path = flags.DEFINE_string("json", None, "Where to write the reports, too.")
+    json_path = flags.DEFINE_string("json", None, "A file for the reports as JSON.")
     flags.mark_flags_as_required(["config", "topology"])
 
     def start(argv):

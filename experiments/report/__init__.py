@@ -162,7 +162,7 @@ def _changed(changed: Mapping[str, Any]) -> str:
     if not changed:
         return ""
     rows = [(key, _value(own), _value(now)) for key, (own, now) in changed.items()]
-    caption = "Changed from the config file, whose notes are therefore left out"
+    caption = "Values that differ from the config file; its notes describe other values"
     return page.table(caption, ["value", "config file", "this run"], rows)
 
 
@@ -177,7 +177,7 @@ def _claims(verdicts: Sequence[Verdict], changed: Mapping[str, Any]) -> str:
         return ""
     caption = "What must hold, and what this run measured"
     if changed:
-        caption += "; claims are of the unchanged config"
+        caption += "; the claims were written for the unchanged config"
     rows = [(own.text, own.expected, own.shown, page.mark(own.met)) for own in verdicts]
     header = ["claim", "expected", "measured", "verdict"]
     return page.section("Claims", page.table(caption, header, rows))
@@ -238,7 +238,8 @@ def _how_chosen(run: Run) -> str:
     what = f" at its best {' and '.join(map(words, tuned))}"
     by = f"the least {words(run.choice.column)}"
     if not run.choice.seeds:
-        return f"{what}, chosen on these seeds by {by}, which flatters the best"
+        chosen = f"{what}, chosen on these seeds by {by}"
+        return f"{chosen}, which makes it look better than it is"
     seeds = ", ".join(map(str, run.choice.seeds))
     return f"{what}, chosen by {by} on the seeds {seeds}, which are not reported"
 
@@ -259,7 +260,7 @@ def _clusters(run: Run) -> str:
     if not run.traces:
         return ""
     rows = [_cluster(name, trace) for name, trace in run.traces.items()]
-    header = ["arm", "workers", "staleness (updates): mean, 99 % up to, at most"]
+    header = ["arm", "workers", "staleness (updates): mean, 99 % at most, all at most"]
     header += ["seconds an update", "idle", "dropped gradients"]
     caption = "What each arm's cluster did, under the first seed"
     return page.section("Clusters", page.table(caption, header, rows))

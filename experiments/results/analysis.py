@@ -87,7 +87,7 @@ def best(
             `over`.
         largest: whether the largest `by` is best.
         tuning: results of other seeds, which choose; None: the rows of `frame`
-            themselves do, which flatters the best of many values.
+            themselves do, and the best of many values looks better than it is.
 
     Returns:
         Rows of `frame`, as they are, series by series.

@@ -61,13 +61,15 @@ class Experiment:
         tuned_by: the metric that says what is best, the smallest: a column of the
             results, or a `figures.TimeTo`.
         tuning_seeds: that choose the best value and are not reported: how many (3 is
-            the seeds 1000, 1001, 1002), or which. Without them `seeds` choose
-            themselves, which flatters the best of many values, and the report says so.
+            the seeds 1000, 1001, 1002), or which. Without them the reported `seeds`
+            choose the best value, which then looks better than on other seeds; the
+            report says so.
         updates: of the parameters.
         seconds: of simulated time; needs a training that takes time.
         examples: in the gradients that were applied.
         evaluate_every: updates from one evaluation to the next.
-        evaluations: how many there are in place of that, equally many updates apart.
+        evaluations: the number of evaluations, in place of `evaluate_every`; equally
+            many updates apart.
         measure: further metrics, {name: (model, task) -> float32 []}.
         claims: what must hold of the results; see `claims.Claim`.
         figures: objects with `name` and `draw(run)`; see `figures`.
@@ -213,7 +215,7 @@ def _check_seeds(name: str, seeds: int | Sequence[int], *, least: int) -> None:
     if isinstance(seeds, str) or not all(map(is_whole, many)):
         raise ValueError(
             f"`{name}` must be a whole number, or a tuple of them, got {seeds!r}: it"
-            " says how many, or which."
+            " says how many seeds, or which."
         )
     if isinstance(seeds, int):
         if not least <= seeds <= _MOST_SEEDS:

@@ -249,8 +249,8 @@ def _updates(training: _Optimizer, task: Task, plan: Plan) -> int:
         return int(plan.seconds / training.update_seconds)
     if task.examples is None:
         raise ValueError(
-            "`examples` ends a run, but the task does not say how many a batch has:"
-            " give `updates`."
+            "`examples` ends a run, but the task does not say how many examples"
+            " a batch has: give `updates`."
         )
     return plan.examples // task.examples
 

@@ -321,8 +321,8 @@ def _fitting(trace: dj.cluster.Trace, plan: Plan, task: Task) -> int:
     if plan.examples is not None:
         if task.examples is None:
             raise ValueError(
-                "`examples` ends a run, but the task does not say how many a batch"
-                " has: give `updates` or `seconds`."
+                "`examples` ends a run, but the task does not say how many"
+                " examples a batch has: give `updates` or `seconds`."
             )
         gradients = plan.examples // task.examples
         fitting = min(

@@ -62,7 +62,7 @@ def test_an_overridden_run_never_shows_the_notes_of_the_unchanged_one(tmp_path):
     words = shown(report.write(run, experiment()))
     assert "Seen before." not in words
     assert "updates 1000 40" in words
-    assert "claims are of the unchanged config" in words
+    assert "the claims were written for the unchanged config" in words
     assert "The lowest test error is" in words
 
 

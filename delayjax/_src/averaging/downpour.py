@@ -68,8 +68,9 @@ def downpour(
         axis_name: the workers' axis, one name.
 
     Returns:
-        A transformation whose state holds more than in `easgd`: the server's state and
-        z once, and one tree of updates for each worker. Evaluate `center` or `average`.
+        A transformation whose state holds more than the state of `easgd`: the server's
+        state and z once, and one tree of updates for each worker. Evaluate the `center`
+        of the state, or its `average`, which is z.
 
     Example:
         >>> tx = downpour(optax.sgd(1.0), order=orders.by_rank())

@@ -67,8 +67,8 @@ def easgd(
     Returns:
         A transformation whose state holds the center once (with races, max_age + 1
         copies more) and `inner` for each worker. Evaluate the center:
-        `optax.tree.get(state, "center")`. Each worker sends one model. At once, all
-        wait for the slowest; in turn, each needs memory for 2 P models here.
+        `optax.tree.get(state, "center")`. Each worker sends one model. Without `order`
+        all wait for the slowest; with `order` each needs memory for 2 P models here.
 
     Example:
         >>> tx = easgd(optax.sgd(1.0), moving_rate=0.25)

@@ -35,9 +35,10 @@ def first_come(seconds: ArrayLike, *, axis_name: str = "workers") -> ArrivalOrde
     """The `order` of `easgd` and `downpour` in which workers visit as they arrive.
 
     Args:
-        seconds: float [T, P], the arrival time of each worker, to be compared within a
-            step; inf for a worker that stays away. After T steps the table starts
-            again. `cluster.visits_to_rounds` makes such a table from a trace.
+        seconds: float [T, P], the arrival time of each worker, inf for a worker that
+            stays away. Only times of the same step are compared. After T steps the
+            table starts again. `cluster.visits_to_rounds` makes such a table from a
+            trace.
         axis_name: the axis of the P workers.
 
     Example:

@@ -31,8 +31,8 @@ def sgp(
 ) -> optax.GradientTransformationExtraArgs:
     """SGP: stochastic gradient push on an exponential graph.
 
-    The worker's model z^i is a sum x^i over its weight w^i, which starts at 1 and is
-    kept in the state. With shares c = 1 / (1 + peers),
+    The worker's model z^i is a sum x^i divided by its weight w^i, which starts at 1 and
+    is kept in the state. With shares c = 1 / (1 + peers),
 
         x'^i = w^i z^i + U(g^i)
         x^i <- c x'^i + c sum_k x'^{i - h_k},    w^i <- c w^i + c sum_k w^{i - h_k}
@@ -46,8 +46,8 @@ def sgp(
     Args:
         inner: each worker's own optimizer, U. Extra arguments reach it unchanged.
         peers: the number of other workers that a worker sends to, from 1 to L.
-        participates: step (int32 []) -> whether this worker sends, bool []; what
-            `exchange.partial_mean` takes can be used. By default all workers send.
+        participates: step (int32 []) -> whether this worker sends, bool [], as in
+            `exchange.partial_mean`. By default all workers send.
         period: H, local steps from one exchange to the next, at least 1. May be traced.
         axis_name: the workers' axis, one name.
 

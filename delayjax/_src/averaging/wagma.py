@@ -59,7 +59,8 @@ def wagma(
 
     Returns:
         A transformation whose state holds `inner` and, with `lateness`, max_lateness +
-        1 models for each worker. All workers wait at the end of a period alone.
+        1 models for each worker. Workers wait for each other only at the end of a
+        period.
 
     Example:
         >>> tx = wagma(optax.sgd(1.0))  # groups of 2: first {0, 1} and {2, 3}

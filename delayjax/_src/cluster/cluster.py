@@ -57,8 +57,8 @@ class Communication:
         message_bytes: of a message.
         bytes_per_second: the rate of the link; by default infinite.
         serial: whether the server sends or receives one message at a time, in the order
-            of requests, in bytes / rate each. A worker reads the version at the moment
-            when sending begins.
+            of requests; each message takes bytes / rate. A worker reads the version at
+            the moment when sending begins.
     """
 
     latency_seconds: float = 0.0

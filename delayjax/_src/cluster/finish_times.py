@@ -1,4 +1,4 @@
-"""When workers that wait for each other without a server go on."""
+"""When workers without a server, which wait for each other, begin their next steps."""
 
 from collections.abc import Callable
 from typing import Any

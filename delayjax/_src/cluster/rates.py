@@ -29,7 +29,7 @@ def arrival_rate(
     Args:
         workers: P.
         mean_seconds: E T of a gradient: a number, or one for each worker [P].
-        server_seconds: s, for both ways; the worker waits.
+        server_seconds: s, for the messages there and back, in which the worker waits.
         sent: p in (0, 1], the share of gradients that is sent (event trigger).
 
     Example:

@@ -123,8 +123,9 @@ class Server:
         Args:
             worker: abandons the task that it computes.
             read_version: the worker goes on at these parameters instead of reading.
-            limit: seconds after which it arrives `failed`; also if it dies before.
-            work: how many times a gradient's work the task is.
+            limit: seconds after which the task arrives `failed`, also if the worker
+                died.
+            work: the work of the task, in gradients; 2.0 takes twice as long.
         """
         version = self.version if read_version is None else read_version
         if not (0 <= worker < self.num_workers and 0 <= version <= self.version):
@@ -225,7 +226,7 @@ class Server:
         self._dropped.append((self.version, arrival))
 
     def decode(self, worker: int, begun: float) -> Arrival:
-        """A worker's gradient that the server makes now from others, to be taken."""
+        """A worker's gradient that the server now makes of others, for `take`."""
         return self._opened(Arrival(worker, self.version, begun, self.now, False))
 
     def update(self, divisor: float | None = None) -> None:

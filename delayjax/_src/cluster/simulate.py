@@ -56,7 +56,9 @@ def simulate(
     server = Server(cluster, updates, seed, float(seconds), _name(protocol))
     protocol(server)
     if server.version == 0 and (seconds == math.inf or not server.started):
-        raise ValueError(f"`protocol` must make updates, got {_name(protocol)}: none.")
+        raise ValueError(
+            f"`protocol` must make updates, got none from {_name(protocol)}."
+        )
     server.check_end()
     return server.trace()
 

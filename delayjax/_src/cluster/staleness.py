@@ -48,7 +48,7 @@ class StalenessLaw:
         return float((np.arange(len(self.pmf)) - self.mean) ** 2 @ self.pmf)
 
     def filtered_by_bound(self, bound: int) -> "FilteredStaleness":
-        """The law that is left if the server refuses gradients older than `bound`.
+        """The law of the accepted gradients if the server refuses ages above `bound`.
 
         With p the law without a bound and q the accepted share, Bin(n, q) of n arrivals
         are updates:
@@ -82,7 +82,7 @@ class StalenessLaw:
         return FilteredStaleness(share, self._thinned(share, bound))
 
     def filtered_at_random(self, probability: float) -> "FilteredStaleness":
-        """The law that is left if each gradient is sent with some probability.
+        """The law of the sent gradients if each is sent with some probability.
 
         In plain asynchronous SGD, if sending is independent of the gradient (a model of
         Yu, Chen and Poor's event trigger, arXiv:2406.11159):

@@ -30,7 +30,7 @@ def staleness_law(cluster: Cluster) -> StalenessLaw:
         E u^tau = sum_i nu_i/nu E prod_{j != i} E u^{N_j(T_i)},    mean tau = P - 1
         P(N_j(t) >= n) = (rest_j * F_j^{*(n-1)})(t)
 
-    Exponential times give a geometric one, constant times tau = P - 1.
+    Exponential times give a geometric law, constant times give tau = P - 1.
 
     Args:
         cluster: with `ServiceTime`s, constant factors as slowdowns, no communication,

@@ -204,8 +204,8 @@ class Trace:
             plain = np.array_equal(self.divisor, self.counts) and self.counts.all()
             if not plain or not self.num_updates:
                 raise ValueError(
-                    "A .csv holds no trace without updates, and no update without"
-                    f" gradient or with its own divisor: save {path.stem}.npz."
+                    "A .csv cannot hold a trace without updates, nor an update without"
+                    f" gradients or with its own divisor: save {path.stem}.npz."
                 )
             names = ["update", "time_s", "worker", "read_version"]
             if np.isnan(self.seconds).all():

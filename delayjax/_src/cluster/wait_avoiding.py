@@ -1,4 +1,4 @@
-"""How late the models of workers are that avoid to wait (WAGMA)."""
+"""How late the models in WAGMA's sums are, in which workers do not wait."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -36,8 +36,8 @@ def wait_avoiding(
         on[t, i]   = max over j of made[t, j] + c(t)   where `period` divides t + 1
 
     The first worker that has made its model of step t starts all sums of that step.
-    `behind[t, i]` counts the models up to step t that worker i has yet to make then. At
-    the period's end all enter one all-reduce. Waits for partners are left out.
+    `behind[t, i]` counts the models up to step t that worker i has not made at that
+    time. At the period's end all enter one all-reduce. Waits for partners are left out.
 
     Args:
         seconds: float [T, P], of each worker's steps.

@@ -20,9 +20,10 @@ def a2sgd(
         enc(g, mu) = mu+ 1[g >= 0] - mu- 1[g < 0]
         g' = (g - enc(g, mu)) + enc(g, (1/P) sum_p mu_p)
 
-    so each worker has its own signs and residual about common means, and sends two
-    numbers a step, in float32 or wider. The parameters of the workers drift apart: pass
-    `shared=False` to `init` of `workers.simulate` and `run`.
+    so all workers use the same two means, and each keeps its own signs and its own
+    residual g - enc(g, mu). A worker sends two numbers a step, in float32 or wider. The
+    parameters of the workers drift apart: pass `shared=False` to `init` of
+    `workers.simulate` and `run`.
 
     Args:
         inner: each worker's own optimizer. Extra arguments reach it unchanged.

@@ -47,8 +47,8 @@ def error_feedback(
             the optimizer behind in a chain; it is then the same on all workers.
         compress: (tree, step int32 []) -> (message, restore), as
             `random_blocks(key, fraction)`. `message` is a tree of arrays. `restore`
-            makes from the mean message a tree like the first; it must be linear and the
-            same on all workers.
+            turns the mean of the messages into a tree like the first; it must be linear
+            and the same on all workers.
         axis_name: the workers' axis, or several.
         bucket_bytes: smaller arrays are joined and sent together, as in `mean`.
 

@@ -41,8 +41,9 @@ def mean(
         weight: staleness -> w_p, for example `dj.modulation.inverse`. If all weights
             are zero, the mean is zero.
         bucket_bytes: smaller leaves are joined and sent together. On a mesh with
-            further axes these are the leaves that are not sharded over them, of fewer
-            than 2^14 entries if the axes are Auto, of which types do not tell.
+            further axes, leaves that are sharded over these are sent alone. The types
+            do not tell which leaves are sharded over Auto axes: there leaves of 2^14
+            entries or more are sent alone.
 
     Raises:
         ValueError: in `update`, if a gradient is already summed over the workers: it

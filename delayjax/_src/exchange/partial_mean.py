@@ -132,9 +132,10 @@ def solo(seconds: ArrayLike, *, axis_name: axes.AxisName = "workers") -> Partici
         p takes part in step t  iff  seconds[t, p] = min_q seconds[t, q]
 
     Args:
-        seconds: float [T, P], finite, the time at which each worker has its gradient,
-            to be compared within a step; round it if workers that arrive almost
-            together should take part together. After T steps the table starts again.
+        seconds: float [T, P], finite, the time at which each worker has its gradient.
+            Only times of the same step are compared. Round them if workers that arrive
+            almost together should take part together. After T steps the table starts
+            again.
         axis_name: the axis of the P workers, or several.
 
     Example:

@@ -38,9 +38,10 @@ def vary(tree: Any, *, axis_name: AxisName = "workers") -> Any:
 def typed_like(tree: Any, like: Any) -> Any:
     """`tree`, where each leaf varies over the axes of the same leaf of `like`.
 
-    For a new state: what a rule computes without the gradients (a counter, a constant)
-    is the same on all workers for `shard_map`, although it began as different, and a
-    `scan` or a `cond` refuses a type that changes. No value changes.
+    For a new state. If a rule computes a value without the gradients (a counter, a
+    constant), `shard_map` types it as the same on all workers, although the first state
+    was typed as different. A `scan` or a `cond` refuses this change of type. No value
+    changes.
 
     Args:
         tree: arrays, such as the state after a step.
@@ -62,9 +63,9 @@ def typed_like(tree: Any, like: Any) -> Any:
 def vary_as(params: Any, state: Any) -> Any:
     """A state that varies over all axes over which the parameters do.
 
-    For the first state, in `init`: under `shard_map` a state that a worker made of its
-    own parameters becomes different on each worker, so it must begin as different. No
-    value changes, and outside of `shard_map` nothing happens.
+    For the first state, in `init`. Under `shard_map` the state of a worker with its own
+    parameters differs from other workers' after a step, so its first type must say so.
+    No value changes, and outside of `shard_map` nothing happens.
 
     Args:
         params: the parameters that `init` was given.

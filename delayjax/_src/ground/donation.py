@@ -15,9 +15,9 @@ def copied(leaf: Any) -> jax.Array:
 def unshared(state: Any, *beside: Any) -> Any:
     """`state`, with copies of arrays that stand in it twice or in a tree `beside` it.
 
-    A training step donates parameters and state, and a buffer can be donated once. Some
-    optimizers (DoG, Prodigy, MECHANIC) keep the first parameters, and some rules begin
-    with one array in two places.
+    A training step donates parameters and state, and a buffer can be donated only once.
+    Some optimizers (DoG, Prodigy, MECHANIC) keep the first parameters, and some rules
+    begin with one array in two places.
 
     Args:
         state: the state that `init` is about to return.

@@ -37,7 +37,7 @@ def check_place(name: str, state: Any, *, alone: bool = True) -> None:
     kind = type(state).__name__
     if kind in _SKIPS:
         raise ValueError(
-            f"`{name}` must ask its rule that refuses at every step, got the rule in a"
+            f"`{name}` must call its rule that refuses at every step, got the rule in a"
             f" {kind}: put the rule outside, drop_stale(wrapper(optimizer), bound)."
         )
     is_chain = type(state) in (tuple, list)

@@ -18,10 +18,10 @@ def cast(dtype: DTypeLike, *, storage: rings.Storage | None = None) -> rings.Sto
 
     Args:
         dtype: the floating-point type of the slots. bfloat16 needs half the memory of
-            float32, and rounds each gradient by 2^-9 of its value. Derivatives (a
-            meta-gradient, for example) go through slots of 4 bytes and more alone:
-            `cast(jnp.float32)` keeps gradients in bfloat16 or float16, and with
-            `keep_params` parameters, without rounding, in twice their memory.
+            float32, and rounds each gradient by 2^-9 of its value. Only slots of 4
+            bytes or more let derivatives through (for a meta-gradient, say).
+            `cast(jnp.float32)` keeps bfloat16 or float16 gradients, and parameters with
+            `keep_params`, without rounding, in twice their memory.
         storage: where the slots lie, `on_host()` or `sharded(...)`; by default on the
             device.
 

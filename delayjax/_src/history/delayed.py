@@ -60,14 +60,14 @@ def delayed(
             ints. Static. Not needed where `delay` consists of Python ints.
         keep_params: whether to keep with each gradient the parameters at which it was
             taken, in their own dtype, for the extra argument `stale_params`.
-        warmup: the rule before there is a gradient that old. "fresh": staleness is at
+        warmup: what happens while no gradient is that old. "fresh": staleness is at
             most the number of steps done. "skip": inner and parameters do not change
             until the history is full. "zeros": `inner` receives zeros, its counters and
             moments advance, and tau is not clipped to t.
         history: how gradients are kept, for example `ring.cast(jnp.bfloat16)`; by
             default on the device, in the parameters' dtype and sharding (None, *spec).
-            float32 gradients of bfloat16 parameters are rounded there, and are exact
-            with `ring.cast(jnp.float32)`.
+            The default rounds float32 gradients of bfloat16 parameters;
+            `ring.cast(jnp.float32)` keeps them exact.
         hand_staleness: whether `inner` receives `staleness=`. False for a function of
             your own that has no such argument.
         axis_name: the workers' axes along which gradients differ, in `shard_map`.
@@ -76,10 +76,10 @@ def delayed(
         A transformation whose state holds `max_delay + 1` gradients (and as many
         parameter trees with `keep_params`), and nothing for leaves with a `max_delay`
         of 0. With a donated state a step costs one write and one read of a gradient,
-        whatever `max_delay`. A `max_delay` of 0 is the program of `inner`. A delay of 0
-        gives the same bits eagerly, and differs by a few roundings where it is
-        compiled. "skip" selects between the old and the new state of `inner`, and so
-        copies a history inside of it.
+        whatever `max_delay`. With a `max_delay` of 0 the program is the same as of
+        `inner`. A delay of 0 and a larger `max_delay` give the same bits as `inner`
+        eagerly; compiled, they differ by a few roundings. "skip" selects between the
+        old and the new state of `inner`, and so copies a history inside of it.
 
     Raises:
         TypeError: in `update` with `keep_params`, if a gradient comes with `staleness`
@@ -176,7 +176,8 @@ def staleness(opt_state: Any) -> Any:
 
     Args:
         opt_state: the state of any transformation with one producer of staleness, or
-            several inside one another (the innermost holds the sum), none side by side.
+            several inside one another (the innermost holds the sum), but not side by
+            side.
 
     Returns:
         int32 [], in steps, or a tree of these where each leaf has its own delay.

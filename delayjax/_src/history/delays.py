@@ -31,7 +31,7 @@ def uniform(
         key: a PRNG key; step t draws with `fold_in(key, t)`.
         low: the smallest delay, in steps. May be traced.
         high: the largest delay, in steps. May be traced.
-        axis_name: the workers' axis, or several axes, for a draw on each worker.
+        axis_name: the workers' axis, or several, if each worker draws its own delay.
 
     Example:
         >>> delay = uniform(jax.random.key(0), 2, 4)
@@ -60,7 +60,7 @@ def geometric(
     Args:
         key: a PRNG key; step t draws with `fold_in(key, t)`.
         mean: the mean delay, in steps. May be traced.
-        axis_name: the workers' axis, or several axes, for a draw on each worker.
+        axis_name: the workers' axis, or several, if each worker draws its own delay.
 
     Example:
         >>> draws = jax.vmap(geometric(jax.random.key(0), 4.0))(jnp.arange(10_000))
@@ -91,7 +91,7 @@ def poisson(
     Args:
         key: a PRNG key; step t draws with `fold_in(key, t)`.
         mean: the mean delay, in steps. May be traced.
-        axis_name: the workers' axis, or several axes, for a draw on each worker.
+        axis_name: the workers' axis, or several, if each worker draws its own delay.
 
     Example:
         >>> draws = jax.vmap(poisson(jax.random.key(0), 4.0))(jnp.arange(10_000))
@@ -187,7 +187,7 @@ def _check_within(delay: Any, max_delay: Any) -> None:
         if is_number and checks.known(one) > bound:
             raise ValueError(
                 f"`delay` must be at most `max_delay` = {bound}, got {one}: raise"
-                " `max_delay`, which costs one gradient a step."
+                " `max_delay`; each step more keeps one gradient more."
             )
 
 

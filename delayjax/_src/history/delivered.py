@@ -64,25 +64,26 @@ def delivered(
     with the sum.
 
     With K arrivals `inner` receives as the extra argument `staleness` the mean of their
-    ages, float32, not rounded. A law scales the sum by its answer at that mean; rules
-    that need a whole number (`delayed`, `closed_loop_momentum`) refuse it. Ages add: if
-    a gradient already comes with `staleness=`, the sum is its age. A loss that comes as
-    `value=` stays with its gradient, and `inner` receives the mean.
+    ages, float32, not rounded. A law multiplies the sum by its value at this mean;
+    rules that need a whole number (`delayed`, `closed_loop_momentum`) refuse it. Ages
+    add: if a gradient already comes with `staleness=`, its age is the sum. A loss that
+    comes as `value=` stays with its gradient, and `inner` receives the mean.
 
     Args:
         inner: the transformation that uses late gradients.
         delay: the delay in steps of the gradient of a step: an int, a scalar array that
             may be traced, or a function of the step (see `delayjax.delays`); one for
             all leaves. Floats are floored. A NaN makes the update NaN.
-        max_delay: the longest delay, in steps; a longer delay is as long as this.
-            Static. Not needed where `delay` is a Python int.
+        max_delay: the longest delay, in steps; a longer delay is cut to it. Static. Not
+            needed where `delay` is a Python int.
         keep_params: whether to keep with each gradient the parameters at which it was
             taken, for the extra argument `stale_params`. `inner` receives the mean over
             the K arrivals. On a quadratic loss G is K times the gradient at this mean.
-        idle: the rule where nothing arrives. "hold": the update is zero, and the state
-            of `inner` does not change. "zeros": `inner` receives zeros with a staleness
-            of 0; its counters and moments advance. Where `inner` sums over workers that
-            have delays of their own, use "zeros": all of them must enter the sum.
+        idle: what happens where nothing arrives. "hold": the update is zero, and the
+            state of `inner` does not change. "zeros": `inner` receives zeros with a
+            staleness of 0; its counters and moments advance. Use "zeros" where `inner`
+            sums over workers that have delays of their own, because all workers must
+            enter the sum.
         axis_name: the workers' axes along which gradients differ, in `shard_map`.
 
     Returns:

@@ -32,11 +32,11 @@ def on_host() -> rings.Storage:
         whole tiles, [..., >= 8, 128 n], is kept flat in rows of 128, padded with zeros
         to a multiple of 1024 numbers.
 
-        For a plain `jit`, `scan` or `shard_map` with the state donated. Under a `vmap`
-        over histories (`workers.simulate` with a history for each worker) it raises a
-        ValueError. Call `init` eagerly: a jitted `init` makes its zeros on the device.
-        No derivative goes through it: differentiating raises a TypeError. To compile
-        ahead of time, give the `jax.ShapeDtypeStruct`s of the slots a
+        Use it in a plain `jit`, `scan` or `shard_map`, and donate the state. Under a
+        `vmap` over histories (`workers.simulate` with a history for each worker) it
+        raises a ValueError. Call `init` eagerly: a jitted `init` makes its zeros on the
+        device. No derivative goes through it: differentiating raises a TypeError. To
+        compile ahead of time, give the `jax.ShapeDtypeStruct`s of the slots a
         `sharding` with the kind of memory.
 
     Example:

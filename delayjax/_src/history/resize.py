@@ -50,8 +50,9 @@ def resize_history(state: Any, like: Any) -> Any:
         `state` with the rings of `like`, which hold the newest items that fit in both,
         in the precision of `like` (`ring.cast`).
         A deeper history fills up first, as in the warm-up of `delayed`. Costs one write
-        and one read of each kept item. Of `delivered` all gradients in flight are kept:
-        those due after the last step that a shallower one reaches are due at that step.
+        and one read of each kept item. All gradients in flight of `delivered` are kept.
+        A shallower history has a last step that it can reach; gradients due later
+        become due at that step.
 
     Example:
         >>> import delayjax as dj, optax

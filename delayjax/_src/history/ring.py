@@ -159,7 +159,7 @@ def push(ring: Ring, tree: Any) -> Ring:
         ring: the history. Donate it, or carry it in a scan: then the write is in place
             and costs one item, whatever the capacity.
         tree: an item with the tree and the shapes of the ring's items. Floats are
-            rounded to the slots' dtype; other leaves must fit into it.
+            rounded to the slots' dtype; the dtypes of other leaves must fit into it.
 
     Returns:
         The ring with `tree` at age 0. The age of every other item grows by one.

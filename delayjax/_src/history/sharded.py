@@ -24,7 +24,7 @@ def sharded(
     num_workers: int | None = None,
     bucket_bytes: int = collectives.BUCKET_BYTES,
 ) -> rings.Storage:
-    """A history that n devices keep together, each 1/n.
+    """A history that n devices keep together: each keeps 1/n of it.
 
     For gradients that are the same on all devices, after the mean: in a plain `jit` of
     a data-parallel step (`mesh`), or in the step of one worker (`num_workers`),
@@ -45,8 +45,9 @@ def sharded(
         A storage for `delayed(..., history=sharded(...))` with one delay for all leaves
         and all workers. The bytes on a device fall as 1/n. A step gathers one gradient,
         in one all-gather for each bucket, and holds it whole. Buckets are padded to a
-        multiple of 128 n and of 2^15 numbers. Items that are sharded themselves become
-        whole first: for these use the default history, which is sharded as they are.
+        multiple of 128 n and of 2^15 numbers. An item that is itself sharded is
+        gathered first: for such items use the default history, which has the sharding
+        of the items.
 
     Example:
         >>> from jax.sharding import AxisType

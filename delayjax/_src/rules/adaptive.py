@@ -21,15 +21,16 @@ class BudgetState(NamedTuple):
 def adaptive_1(
     budget: ArrayLike, max_delay: int, *, share: ArrayLike = 0.9
 ) -> optax.GradientTransformationExtraArgs:
-    """Wu et al., Adaptive 1: a share of the part of a budget that is not used yet.
+    """Wu et al., Adaptive 1: each step is a share of the unused part of a budget.
 
         eta_t = share * max(budget - sum_{j=t-tau}^{t-1} eta_j, 0)
         u    <- -eta_t u
 
-    A gradient that is tau updates late misses the last tau steps. Their sizes and its
-    own sum to no more than the budget wherever the step is not zero. If the staleness
-    never grows by more than 1 in a step, the sum keeps to the budget at every step; if
-    it jumps, the steps before the jump may have used more, and the step is zero.
+    A gradient that is tau updates late misses the last tau steps. The sizes of these
+    steps and its own step size sum to at most the budget wherever its own step is not
+    zero. If the staleness never grows by more than 1 in a step, the sum keeps to the
+    budget at every step; if it jumps, the steps before the jump may have used more, and
+    the step is zero.
 
     With budget = h / L and h < 1, L the largest curvature, gradient descent on a
     quadratic never leaves the interval in which it starts, for any delays.
@@ -77,7 +78,7 @@ def adaptive_1(
 def adaptive_2(
     budget: ArrayLike, max_delay: int
 ) -> optax.GradientTransformationExtraArgs:
-    """Wu et al., Adaptive 2: the step of a constant delay, or none.
+    """Wu et al., Adaptive 2: budget / (tau + 1), or no step at all.
 
         eta_t = budget / (tau + 1)   if sum_{j=t-tau}^{t-1} eta_j + eta_t <= budget
         eta_t = 0                    otherwise

@@ -40,14 +40,16 @@ def closed_loop_momentum(
         v    <- beta v - eta g(x_{t-tau})
         x    <- x + v
 
-    It starts at 0, falls below 0 where the delay alone has more momentum than the
-    target, and is kept within 0.9999 of 0. This is the loop of closed-loop YellowFin,
-    with a fixed learning rate and target: `yellowfin(closed_loop=True)` tunes both.
+    beta starts at 0, falls below 0 where the delay alone has more momentum than the
+    target, and stays between -0.9999 and 0.9999. This is the loop of closed-loop
+    YellowFin, with a fixed learning rate and target: `yellowfin(closed_loop=True)`
+    tunes both.
 
     The equation needs three neighboring versions. So beta_hat is measured where three
     gradients in a row have the same staleness. Elsewhere beta stays as it is. A
     coordinate that did not move is left out of the median. A coordinate that oscillates
-    has no constant ratio: the estimate settles where most coordinates do not.
+    has no constant ratio, so the estimate settles only if most coordinates do not
+    oscillate.
 
     Args:
         learning_rate: eta, a number or a schedule.
@@ -78,7 +80,7 @@ def closed_loop_momentum(
         0.50 0.41
 
     References:
-        Zhang and Mitliagkas, YellowFin and the art of momentum tuning, 2017,
+        Zhang and Mitliagkas, YellowFin and the art of momentum tuning, SysML 2019,
         arXiv:1706.03471 (closed loop); Mitliagkas, Zhang, Hadjis and Re, Asynchrony
         begets momentum, 2016, arXiv:1605.09774.
     """

@@ -32,7 +32,7 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
         d_t = u_t + p_t - p_{t-1},    p_{-1} = 0
 
     so that d_0 + ... + d_t = u_0 + ... + u_t + tau_t u_t. Only the last term is a
-    guess; no error adds up. With a delay of one step
+    guess, so errors do not accumulate. With a delay of one step
 
         d_t = u_t + (u_t - u_{t-1}) = 2 u_t - u_{t-1}
 
@@ -53,12 +53,12 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
 
         (z - 1) (z - beta) z^tau + eta lam ((1 + tau) z - tau) = 0
 
-    Far below the limit a mode decays at the rate that it has without a delay, but for
-    terms of third order in eta lam; without this rule they are of second order. The
-    price is noise: for gradients with independent noise the variance of an update is
-    1 + 2 tau (1 + tau) (1 - beta) times as large. That is 5 at a delay of 1 without
-    momentum and 1.4 at beta = 0.9, and 41 and 5 at a delay of 4. The rule is for short
-    delays and much momentum.
+    Far below the limit the decay rate of a mode differs from the rate without a delay
+    by terms of third order in eta lam; without this rule it differs by terms of second
+    order. The price is noise: for gradients with independent noise the variance of an
+    update is 1 + 2 tau (1 + tau) (1 - beta) times as large. That is 5 at a delay of 1
+    without momentum and 1.4 at beta = 0.9, and 41 and 5 at a delay of 4. The rule is
+    for short delays and a large momentum.
 
     Returns:
         A transformation whose state is one tree, whatever the delay. `update` needs

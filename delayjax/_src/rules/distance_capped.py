@@ -17,7 +17,7 @@ def distance_capped(
         u    <- -eta_t u
 
     with C = reach and eta_max = learning_rate. The norm is over all leaves. A late
-    gradient keeps the full step while the parameters stay within sqrt(C / eta_max).
+    gradient keeps the full step if the parameters moved by at most sqrt(C / eta_max).
 
     Put this rule in place of the learning rate, `optax.chain(direction, rule)`: C has
     the unit of a step size times a squared distance, so it caps the step size itself.

@@ -29,7 +29,8 @@ def drop_stale(
 
     Returns:
         A transformation with the state of `refusing`. It needs one `staleness=` for all
-        leaves. The clock of a `delayed` outside counts its own steps, refused or not.
+        leaves. A `delayed` outside counts every step in its delay, also the refused
+        ones.
 
     Example:
         >>> import jax.numpy as jnp

@@ -27,7 +27,7 @@ def dasgd(
     *,
     project: Callable[[Any], Any] | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """DASGD: dual averaging, where a projection does not forget what it cut off.
+    """DASGD: dual averaging, in which a projection loses no part of a gradient.
 
         y_{t+1} = y_t - al_t u_t
         x_{t+1} = project(y_{t+1}),    y_0 = x_0
@@ -123,9 +123,9 @@ def harmonic(scale: ArrayLike, *, logarithms: int = 0) -> transforms.Schedule:
     | a share of t | 1 / (t log t) | 1 |
     | t^q, any q | 1 / (t log t log log t) | 2 |
 
-    (The ones that are added are ours: al_0 is `scale`, and no step is negative.) At a
-    delay of t / 2 and a curvature lam, 1 / t is stable below scale * lam = pi / (2 log
-    2); with a logarithm every scale is, from some step on.
+    (We add the 1 in l_0 and in l_{k+1}, so that al_0 is `scale` and no step is
+    negative.) At a delay of t / 2 and a curvature lam, 1 / t is stable below scale *
+    lam = pi / (2 log 2); with one logarithm every scale is stable from some step on.
 
     Args:
         scale: the first step size, positive. May be traced.

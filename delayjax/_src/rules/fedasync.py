@@ -23,8 +23,8 @@ def fedasync(
 
         -al s(tau) (x_t - x_{t-tau} + Delta).
 
-    Unlike a step along -Delta, as FedBuff's, it undoes a share of what other clients
-    did in the meantime.
+    FedBuff steps along -Delta. This update also takes back a share of the updates that
+    other clients made in the meantime.
 
     Args:
         mixing: al, in (0, 1]. May be traced.

@@ -38,8 +38,9 @@ def guided(
         s_k <- s_k + sign_t (E_{t-1} - e_k),    sign_t = 1 if E_t < E_{t-1}, else -1
 
     A gradient is *consistent* if s_k > 0: its batch's loss lies on the side of E_{t-1}
-    to which the verification loss moves. At every rho-th step the consistent ones of
-    the psi best are used once more, and the list begins anew:
+    to which the verification loss moves. At every rho-th step the psi gradients with
+    the best scores, if they are consistent, are used once more, and the list begins
+    anew:
 
         g_t <- g_t + sum of g_k over the list with s_k > 0
 
@@ -47,16 +48,17 @@ def guided(
     before the optimizer, and the delay around both: `delayed(optax.chain(guided(...),
     optax.sgd(0.1)), ...)`. SGD then moves as if it took one step for each gradient.
 
-    The author's released code has the same scores. A gradient is scored from the step
-    after its own on. That a list lasts rho steps is recalled from the paper; in
-    the released code this test is switched off. The following parts are ours. The code
-    computes a replayed gradient anew, on its batch, at the current parameters; here it
-    is the gradient of then, up to rho steps older than the `staleness=` that the chain
-    is told. The code evaluates e_k anew at each step; here it is the loss that came
-    with the gradient. The code draws a new verification batch at each step; here
-    `loss_fn` is fixed. The newest gradient stays when the list begins anew. The list is
-    pruned greedily: it has psi + 1 places, and a new gradient takes the place of the
-    lowest score so far, which might have become one of the psi best by the rho-th step.
+    The author's released code has the same scores. A gradient gets its first score at
+    the step after its own. We recall from the paper that a list lasts rho steps; in the
+    released code this test is switched off. The following parts are ours. The code
+    computes a replayed gradient anew, on its batch, at the current parameters; here the
+    stored gradient is used, which is up to rho steps older than the `staleness=` that
+    the chain receives. The code evaluates e_k anew at each step; here it is the loss
+    that came with the gradient. The code draws a new verification batch at each step;
+    here `loss_fn` is fixed. The newest gradient stays when the list begins anew. The
+    list is pruned greedily: it has psi + 1 places, and a new gradient takes the place
+    of the lowest score so far, which might have become one of the psi best by the
+    rho-th step.
 
     Args:
         loss_fn: parameters -> the loss on data for verification, float []. It is

@@ -61,8 +61,8 @@ def kardam(
         |g - G| / |x - X|  <=  the (P - f)/P quantile of Kh_1 .. Kh_P
 
     where |.| is the norm of the whole tree. A gradient is also accepted if no Kh is
-    known yet, and if this filter has refused `patience` gradients in a row. The latter
-    is a hole: behind so many refused gradients a lie is accepted.
+    known yet, and if this filter has refused `patience` gradients in a row. This last
+    exception is a weakness: after `patience` refused gradients a lie is accepted.
 
     *Frequency filter*: p is not among the workers of the last 2 f gradients accepted.
     So of 2 f + 1 gradients accepted in a row at least f + 1 are of honest workers. If
@@ -89,10 +89,11 @@ def kardam(
         them is written in place. `update` needs `worker=`, and with the Lipschitz
         filter `params` and `stale_params=`, which `replay` supplies. It stands in `tx`
         of a `replay` with one gradient an update: x should move with each gradient
-        accepted. If x did not move since the last one, its last move is taken. In
-        `delayed` it would hear of today's worker, not of the worker of a late gradient.
+        accepted. If x did not move since the last one, its last move is taken. Inside
+        `delayed` it would receive the number of today's worker, not of the worker that
+        sent the late gradient.
 
-        Nothing stalls in silence: `dropped` counts the gradients refused, and
+        Two counters show whether it stalls: `dropped` counts the gradients refused, and
         `dropped_in_row` those since the last one accepted. More than `patience` of them
         in a row mean that the frequency filter waits for a worker that is dead, or that
         gradients are not finite. Such gradients are always refused, and so is a worker

@@ -1,4 +1,4 @@
-"""Refuses gradients by a rule: a refused gradient moves nothing and ages nobody."""
+"""Refuses gradients by a rule: a refused gradient changes nothing and ages nothing."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,8 +32,8 @@ def refusing(
 
     Args:
         inner: the *whole* optimizer. The rule stands last in a chain: momentum behind
-            or before it would move with refused gradients. `delayed`, `replay` and
-            `adasync` say so where it does not. In `each` of `replay` wrap
+            or before it would move with refused gradients. If it does not, `delayed`,
+            `replay` and `adasync` raise an error. In `each` of `replay` wrap
             `optax.identity()`, or what each gradient goes through. A history in `inner`
             is copied at every step: put `delayed` outside.
         accept: (gradients, memory, params, **extra_args) -> (used, gradients, memory).

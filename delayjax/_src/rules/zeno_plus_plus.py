@@ -31,7 +31,8 @@ def zeno_plus_plus(
 ) -> optax.GradientTransformationExtraArgs:
     """Zeno++: refuses gradients that do not descend on the server's own data.
 
-    With v the gradient of a validation loss, new at every `refresh_every`-th gradient,
+    With v the gradient of a validation loss, computed anew at every `refresh_every`-th
+    gradient,
 
         g <- g |v| / |g|
         accept g if  eta <v, g> - rho |g|^2 >= -eta eps

@@ -119,7 +119,7 @@ class DelayEquation:
         It is negative where the error grows, and at most `tail_rate`. Up to the
         `critical_gain` it is the smaller r with
 
-            r = a E exp(r T),    which is above a: a small delay speeds up.
+            r = a E exp(r T),    which is above a: a small delay makes the decay faster.
         """
         gain, time = _checked(gain), self._with_a_light_tail()
         has_stages = time.stages is not None and time.stages < math.inf
@@ -156,8 +156,8 @@ class DelayEquation:
 
         Returns:
             float64, in 1/seconds; `inf` for infinite P where no frequency up to 1000 /
-            median gives a limit, as for exponential times. In steps it is limit * mean
-            / P, closer with `half_update_earlier`.
+            median gives a limit, as for exponential times. As a step eta lambda it is
+            limit * mean / P; `half_update_earlier` makes this more exact.
 
         Example:
             >>> from delayjax import cluster
@@ -182,7 +182,7 @@ class DelayEquation:
         return rate / float(self.service_time.transform(-rate))
 
     def speedup_limit(self) -> float:
-        """The gain, in 1/seconds, below which late gradients beat fresh ones.
+        """The gain, in 1/seconds, below which late gradients decay the error faster.
 
         Without delay the rate is the gain itself. Here decay_rate(gain) = gain; for a
         constant delay of 1 at -log(cos v) with -log(cos v) tan v = v.
@@ -258,7 +258,7 @@ class DelayEquation:
             seed: of the noise.
             noise: as in `variance`.
             start: x until t = 0.
-            every: keep every so many-th step.
+            every: n, to keep every n-th step.
 
         Returns:
             float64 [1 + steps // every, paths], from t = 0. A path that diverges ends

@@ -72,8 +72,8 @@ class Dynamics(Recursion):
 
         Args:
             criterion: "mean_square": the variance decays, and so do single runs.
-                "mean": only the mean over runs decays, as in theory papers; right where
-                each update averages gradients of all delays in these shares.
+                "mean": only the mean over runs decays, as in theory papers. This is
+                right if each update averages gradients of all delays in these shares.
 
         Returns:
             float64. O(K^2) for delays of up to K <= 10^4: 0.7 s for 1000.

@@ -58,8 +58,10 @@ def learning_rate_limit(
         SGD:   dynamics.step_limit() / lambda
         Adam:  the same / (1 - b1), with the momentum b1
 
-    For Adam lambda is the sharpness preconditioned by a constant second moment. There
-    Adam does not diverge: oscillations increase the second moment, and lambda falls.
+    This function returns the limit of SGD. For Adam give `dynamics` the momentum b1,
+    and divide the result by 1 - b1 yourself; lambda is the sharpness preconditioned by
+    a constant second moment. Above its limit Adam does not diverge: oscillations
+    increase the second moment, and lambda falls.
 
     Args:
         sharpness: lambda, positive; for Adam `sharpness(...,

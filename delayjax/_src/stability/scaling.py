@@ -90,12 +90,13 @@ def optimal_workers(
     Args:
         step: eta L, of the largest curvature, at least 1e-15.
         service_time: T, of a gradient.
-        condition: kappa, the largest curvature over the smallest, at least 1; 1 where
-            the mean has no `gain_limit`.
+        condition: kappa, the largest curvature over the smallest, at least 1; must be 1
+            where the mean has no `gain_limit`.
 
     Returns:
         The fastest number, its rate (of the mean of x), and the limit; above 10^6 this
-        is the limit of the mean. Of several peaks it takes the nearest to that gain.
+        is the limit of the mean. If the rate has several peaks, it is the peak next to
+        the P* above.
 
     Example:
         >>> from delayjax import cluster
@@ -160,7 +161,7 @@ def implicit_momentum(workers: int) -> float:
 
         E[x_{t+1} - x_t] = (1 - 1/P) E[x_t - x_{t-1}] - (eta/P) E grad F(x_t).
 
-    For regular times no momentum gives the mean path.
+    For regular times no momentum describes the mean path.
 
     Args:
         workers: P.

@@ -20,7 +20,7 @@ def error_bound(
     start: float,
     agreement: float = 1.0,
 ) -> float | np.ndarray:
-    """An upper bound of the error E F(x) - F* after so many seconds.
+    """An upper bound of the error E F(x) - F* after a number of seconds.
 
     An update of K gradients of variance sigma^2, on a loss with curvatures in [l, L],
 

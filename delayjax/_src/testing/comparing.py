@@ -126,4 +126,4 @@ def check_apart(held: Mapping[str, Any], when: str) -> None:
                     places[place][f"`{name}{jax.tree_util.keystr(path)}`"] = None
     for names in places.values():
         if len(names) > 1:
-            raise BrokenError(f"{' and '.join(names)} are one buffer {when}.")
+            raise BrokenError(f"{' and '.join(names)} share one buffer {when}.")

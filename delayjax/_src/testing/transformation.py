@@ -44,8 +44,9 @@ def check(
 
     Args:
         tx: the transformation.
-        params: its parameters, a tree of arrays or shapes. The gradients are normal
-            numbers. A small tree of several dtypes finds most: the example's, say.
+        params: its parameters, a tree of arrays or shapes. The gradients are drawn from
+            a normal distribution. A small tree of several dtypes finds most: the
+            example's, say.
         extra_args: (step, params) -> the extra arguments of `update`, a dictionary. By
             default what producers of late gradients hand on: `staleness`,
             `stale_params`, `value` and `worker`; with `axis_name` none.

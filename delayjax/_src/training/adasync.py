@@ -66,9 +66,10 @@ def adasync(
 ) -> AdaSync:
     """Waits for few gradients at first, and for more as the loss falls.
 
-    After every `interval_seconds` of simulated time the server chooses K anew, for the
-    least bound on the error per second. F is the mean loss of the gradients in an
-    interval, F_0 the mean loss of the first interval, K_0 the K of `scheme`:
+    After every `interval_seconds` of simulated time the server chooses K again: the K
+    for which a bound on the error falls fastest per second. F is the mean loss of the
+    gradients in an interval, F_0 the mean loss of the first interval, K_0 the K of
+    `scheme`:
 
         K^2 / (P - K) = F_0 / F  K_0^2 / (P - K_0)     k_sync, k_async
         K = K_0 sqrt(F_0 / F)                          k_batch_sync, k_batch_async
@@ -86,8 +87,10 @@ def adasync(
         loss: metrics -> the loss.
         seed: the seed of the service times, as in `cluster.simulate`.
         max_staleness: the age of the oldest version kept, in updates, for k_async and
-            k_batch_async. An older gradient is taken there, and counted in `clipped`.
-        draws: the number of service times of each worker, which repeat.
+            k_batch_async. A gradient of an older version is taken at this oldest
+            version, and counted in `clipped`.
+        draws: the number of service times drawn for each worker; after these they
+            repeat.
 
     Returns:
         `init(params, key, model_state=None)` and `step(state, batches)` for a scan of
@@ -117,7 +120,7 @@ def adasync(
     if not isinstance(cluster, Cluster):
         raise TypeError(f"`cluster` must be a Cluster, got {cluster!r}.")
     if not isinstance(scheme, KScheme):
-        raise TypeError(f"`scheme` must be a scheme, k_sync(1), got {scheme!r}.")
+        raise TypeError(f"`scheme` must be a scheme such as k_sync(1), got {scheme!r}.")
     checks.check_function("grad_fn", grad_fn)
     checks.check_function("loss", loss)
     if scheme.k > cluster.workers:

@@ -77,11 +77,12 @@ def replay(
         tx: the server's optimizer. If the gradients of each update have one version
             (one gradient per update, `hardsync`, groups), it receives that version as
             `stale_params=` and its `staleness=` (int32). Else it receives the mean
-            `staleness=` (float32). If every update has one gradient, also `worker=`.
-            If the metrics are one real number, the loss, also its mean, `value=`.
+            `staleness=` (float32). If every update has one gradient, it also receives
+            `worker=`. If the metrics are one real number, the loss, it also receives
+            their mean as `value=`.
         each: a transformation of each gradient before the mean, with its `staleness=`,
-            `stale_params=`, `worker=` and `value=`. Its state passes through them in
-            order. Also when `tx` refuses their mean.
+            `stale_params=`, `worker=` and `value=`. Its state passes from gradient to
+            gradient, in order, also when `tx` refuses their mean.
         aggregation: replaces the sum over the trace's divisor.
         chunk: the number of gradients that one `vmap` takes; by default all.
         max_staleness: the largest staleness allowed, in updates.
@@ -93,9 +94,9 @@ def replay(
         `init(params, key, model_state=None)`. `step(state, (arrivals, batches))`, for a
         scan of your own over `(trace.arrivals(start, stop), batches)` with batches
         [n, K, ...], returns the state and a `ReplayReport`. `run(state, batches)` scans
-        the next n updates and donates the state. In rows with fewer than K gradients
-        the other batches are not used. A row that asks for a version that is not kept
-        (of another trace, or soon after `resize_history`) reports nan.
+        the next n updates and donates the state. If a row has fewer than K gradients,
+        its other batches are not used. If a row asks for a version that is not kept (of
+        another trace, or soon after `resize_history`), its report has nan.
 
         The state holds (largest staleness + 1) parameter trees, none if it is 0, and
         one model state; `versions.pushed` is the number of rows done, and `version` the
@@ -180,8 +181,8 @@ def replay(
         start, updates = int(state.versions.pushed), len(leaves[0])
         if start + updates > traces[0].num_updates:
             raise ValueError(
-                f"`batches` must end with the trace, got {updates} updates, of which"
-                f" {traces[0].num_updates - start} are left: simulate more of them."
+                f"`batches` must fit into the rest of the trace, got {updates} updates,"
+                f" but {traces[0].num_updates - start} are left: simulate more."
             )
         return scan(state, (traces[0].arrivals(start, start + updates), batches))
 

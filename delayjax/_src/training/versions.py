@@ -51,7 +51,7 @@ def check_depth(params: Any, versions: rings.Ring, depth: int) -> None:
     held = min((len(kept) - 1 for kept in jax.tree.leaves(versions.slots)), default=0)
     if jax.tree.leaves(params) and held < depth:
         raise ValueError(
-            f"`state` keeps versions up to a staleness of {held}, got a trace of"
+            f"`state` keeps versions up to a staleness of {held}, got a trace with"
             f" {depth}: change it with resize_history(state, training.init(params,"
             " key)), and `model_state=` if there is one."
         )

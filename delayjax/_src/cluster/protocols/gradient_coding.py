@@ -16,9 +16,11 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
 
     Args:
         num_clusters: C; workers are dealt to the clusters in their order.
-        load: r; a task takes r times a part's time. 1 is `hardsync`.
-        dynamic: whether workers are dealt anew after each update, late workers
-            evenly; then every worker needs the data of every cluster.
+        load: r; a task takes r times as long as the gradient of one part. 1 is
+            `hardsync`.
+        dynamic: whether workers are dealt to the clusters again after each update, so
+            that each cluster has about as many late workers; then every worker needs
+            the data of every cluster.
 
     Example:
         >>> from delayjax.cluster import Cluster, constant, simulate

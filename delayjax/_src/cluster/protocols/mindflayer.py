@@ -18,8 +18,9 @@ def mindflayer(
         x_{t+1} = x_t - (eta/B) sum of the gradients of the trials that succeeded
         B = sum_i p_i B_i,   p_i = P(T_i <= c_i),   tau = 0
 
-    A worker abandons a trial that takes longer, so tasks without end and dead workers
-    cost c_i only. The division by the expected number B keeps the update unbiased.
+    A worker abandons a trial that takes longer than c_i. So a task that never ends, or
+    a dead worker, costs only c_i. The division by the expected number B keeps the
+    update unbiased.
 
     Args:
         trials: B_i, of each worker and update: one number for all workers, or P.
@@ -36,7 +37,7 @@ def mindflayer(
         array([2., 4., 6.])
 
     References:
-        Maranjyan, Omar and Richtarik, MindFlayer, arXiv:2410.04285.
+        Maranjyan, Omar and Richtarik, MindFlayer SGD, UAI 2025, arXiv:2410.04285.
     """
     counts = np.asarray(trials)
     allotted = checks.as_reals("allotted_seconds", allotted_seconds)

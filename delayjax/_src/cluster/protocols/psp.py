@@ -18,9 +18,9 @@ def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protoco
         sample: how many other workers it looks at, b. 0 is ASP; P - 1 or P, all of
             them, is `ssp(bound)`.
         bound: slack in tasks, s; the paper's pBSP has 0, its pSSP more.
-        poll_seconds: until a waiting worker draws another sample; by default it keeps
-            its first. The paper leaves this open; a short time makes the barrier much
-            weaker. A poll costs the host as much as a gradient.
+        poll_seconds: the time until a waiting worker draws another sample; by default
+            it keeps its first. The paper leaves this open; a short time makes the
+            barrier much weaker. A poll costs the host as much as a gradient.
 
     Example:
         >>> from delayjax.cluster import Cluster, exponential, simulate

@@ -9,9 +9,9 @@ def rennala(batch: int) -> Protocol:
 
         x_{t+1} = x_t - eta (1/S) sum_{l=1..S} g_l(x_t)
 
-    It is `bounded_staleness(0, batch=S)`: gradients at an older version are dropped. No
-    method has a better time complexity to a gradient of squared norm eps than with
-    S = max(ceil(sigma^2 / eps), 1).
+    It is `bounded_staleness(0, batch=S)`: gradients at an older version are dropped.
+    With S = max(ceil(sigma^2 / eps), 1) no other method reaches a gradient of squared
+    norm eps with a better time complexity.
 
     Args:
         batch: gradients an update, S; tau = 0.

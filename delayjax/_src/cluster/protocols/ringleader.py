@@ -117,10 +117,10 @@ def ringleader() -> Ringleader:
 
         x <- x - eta (1/P) sum_i U_i / b_i,    tau <= 2 P - 2
 
-    the first at once, for the worker that delivered last; each next one when a worker
-    arrives that has had no update in this round. Its gradient joins its sum, and it
-    reads. Other gradients count for the next round: their workers go on at the
-    parameters that they have.
+    The first update of a round follows at once, for the worker that delivered last.
+    Each further update follows when a worker arrives that has had no update in this
+    round: its gradient joins its sum, and the worker reads. Other gradients count for
+    the next round: their workers go on at the parameters that they have.
 
     Returns:
         The protocol. Train along its trace with

@@ -10,8 +10,8 @@ def ringmaster(bound: int, *, stop: bool = False) -> Protocol:
 
         x_{t+1} = x_t - eta g(x_{t - tau}) if tau < R, else the gradient is ignored
 
-    It is `bounded_staleness(R - 1)`. No method has a better time complexity than with
-    R = max(1, ceil(sigma^2/eps)).
+    It is `bounded_staleness(R - 1)`. With R = max(1, ceil(sigma^2/eps)) no other method
+    has a better time complexity.
 
     Args:
         bound: R, in updates. 1 is SGD on the first gradient at each version.
