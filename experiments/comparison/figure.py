@@ -15,7 +15,7 @@ _SEEN = palette.Style(palette.COLORS[0], "o", "-")
 _WORSE = palette.Style(palette.COLORS[1], "v", "-")
 _UNSEEN = palette.Style("0.55", "s", "-")
 _BAND = "#EADFC8"
-_TITLES = {"sgd": "SGD", "adam": "Adam", "muon": "Muon"}
+NAMES = {"sgd": "SGD", "adam": "Adam", "muon": "Muon"}
 
 
 @sheets.STYLED
@@ -31,7 +31,7 @@ def draw(
     """
     rows = _rows(table, cures)
     panels = {
-        name: f"{_TITLES.get(name, name)}\nlateness costs {cost:.2f}"
+        name: f"{NAMES.get(name, name)}\nlateness costs {cost:.2f}"
         for name, cost in costs.items()
     }
     figure, axes = sheets.sheet(

@@ -1,24 +1,27 @@
 """docs/rules.md and its figures, from the stored tables.
 
-python -m experiments.comparison.page
+    python -m experiments.comparison.page
+
+The page's sentences are in rules.template.md.
 """
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from string import Template
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.comparison import cures, verdicts
+from experiments.comparison import cures, figure, verdicts
 from experiments.comparison.study import COUNTS, Stored, read_numbers
 from experiments.comparison.trials import NO_DELAY
 from experiments.figures import palette, sheets
 
 ROOT = Path(__file__).parents[2]
 STORED = Path(__file__).parent / "stored"
+TEMPLATE = Path(__file__).with_name("rules.template.md")
 PAGE = ROOT / "docs" / "rules.md"
-NAMES = {"sgd": "SGD", "adam": "Adam", "muon": "Muon"}
 CURES = {cure.name: cure for cure in cures.CURES}
 
 
@@ -61,7 +64,7 @@ def cost_table(losses: verdicts.Losses) -> Iterator[str]:
         band, cost = losses.band(name, late), losses.cost(name, late).mean
         rows.append(
             [
-                NAMES[name],
+                figure.NAMES[name],
                 f"{none:.3f}",
                 *(f"{loss:.3f}" for loss in each),
                 f"{cost:.3f}",
@@ -107,7 +110,9 @@ def chosen_table(losses: verdicts.Losses) -> Iterator[str]:
             for name in numbers
         }
         names = ("learning_rate", "decay", "own")
-        rows.append([NAMES[optimizer], rule, *(shown.get(name, "") for name in names)])
+        rows.append(
+            [figure.NAMES[optimizer], rule, *(shown.get(name, "") for name in names)]
+        )
     head = ["", "rule", "learning rate", "1 - momentum", "its own number"]
     yield from table(head, rows)
 
@@ -126,7 +131,7 @@ def trials_figure(losses: verdicts.Losses, rules: Sequence[str]) -> Figure:
     styles = palette.styles(rules)
     figure_, axes = sheets.sheet(
         "How many trials does a rule need?",
-        [NAMES[name] for name in losses.optimizers],
+        [figure.NAMES[name] for name in losses.optimizers],
         palette.handles(styles),
         columns=len(losses.optimizers),
         sharey=False,
@@ -148,3 +153,43 @@ def trials_figure(losses: verdicts.Losses, rules: Sequence[str]) -> Figure:
     axes[0].set_ylabel("loss of the best, nats")
     axes[len(axes) // 2].set_xlabel("random trials of step, momentum and own number")
     return figure_
+
+
+def text(losses: verdicts.Losses, versions: str) -> str:
+    """The page."""
+    found = verdicts.verdicts(losses)
+    gains = [
+        f"### {figure.NAMES[name]}\n\n{_lines(gain_table(found, name))}\n"
+        for name in losses.optimizers
+    ]
+    template = Template(TEMPLATE.read_text())
+    return template.substitute(
+        versions=versions,
+        rows=len(found),
+        seen=found["seen"].sum(),
+        costs=_lines(cost_table(losses)),
+        gains="\n".join(gains),
+        tau=f"{verdicts.agreement(losses):.2f}",
+        chosen=_lines(chosen_table(losses)),
+    )
+
+
+def _lines(lines: Iterator[str]) -> str:
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Writes the page and its figures."""
+    losses = losses_of("digits")
+    PAGE.write_text(text(losses, versions_of("digits")))
+    found = verdicts.verdicts(losses)
+    names = {name: cure for name, cure in CURES.items() if name != verdicts.AGAIN}
+    shown = found[found["rule"] != verdicts.AGAIN]
+    sheets.save(figure.draw(shown, names, costs(losses)), ROOT / "docs" / "rules.png")
+    best = found[found["seen"] & (found["gain"] > 0)].groupby("rule")["gain"].max()
+    rules = [verdicts.PLAIN, *best.sort_values(ascending=False).index[:4]]
+    sheets.save(trials_figure(losses, rules), ROOT / "docs" / "rules_trials.png")
+
+
+if __name__ == "__main__":
+    main()

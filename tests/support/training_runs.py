@@ -35,7 +35,8 @@ class Trained:
         self.trainer = Trainer(self.program)
         self.rule, self.traces = self.program.rule, self.program.rule.traces
         self.chunks, self.losses, self.steps = [], [], []
-        self.begun = jax.device_get(self.trainer.init())
+        state = self.trainer.init()
+        self.begun = jax.device_get(state)
 
         def report(step, chunk, counters, seconds, metrics, ended):
             self.chunks.append(chunk)
@@ -45,7 +46,7 @@ class Trained:
 
         self.state = loop.run(
             self.trainer,
-            self.trainer.init(),
+            state,
             save=save,
             report=report,
             checkpoint_every=8,
