@@ -154,8 +154,8 @@ def _nested(space: spaces.Space, known: Mapping[str, float]) -> list[float] | No
 
 
 def written(numbers: Mapping[str, float]) -> str:
-    """Numbers as text: "learning_rate=0.1 decay=1"."""
-    return " ".join(f"{name}={value:.5g}" for name, value in numbers.items())
+    """Numbers as text, "learning_rate=0.1 decay=1", in all digits of a float32."""
+    return " ".join(f"{name}={value:.9g}" for name, value in numbers.items())
 
 
 def read_numbers(text: str) -> dict[str, float]:
@@ -216,8 +216,8 @@ def _versions() -> str:
 
 
 def _short(value: Any) -> Any:
-    """A loss in five digits, which is far below its spread over seeds."""
-    return f"{value:.5g}" if isinstance(value, (float, np.floating)) else value
+    """A loss in six digits, far finer than its spread over seeds."""
+    return f"{value:.6g}" if isinstance(value, (float, np.floating)) else value
 
 
 def complete(
@@ -247,7 +247,7 @@ def complete(
         minutes = (time.monotonic() - begin) / 60 / i * (len(cells) - i)
         say(
             f"{i} of {len(cells)}: {cell.optimizer}, {cell.rule}, {cell.cluster},"
-            f" search {cell.search}: {row['confirmed']:.4f} at {row['numbers']};"
+            f" search {cell.search}: {row['confirmed']:.4f}, edges: {row['edges'] or 'none'};"
             f" {minutes:.0f} min left"
         )
     return stored.read()

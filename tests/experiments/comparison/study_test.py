@@ -110,4 +110,4 @@ def test_what_is_reported_is_trained_with_the_numbers_of_the_table():
         for seed in range(1_000_000, 1_000_003)
     ]
     reported = [row[f"loss_{i}"] for i in range(3)]
-    np.testing.assert_allclose(reported, again, rtol=1e-3)  # numbers of five digits
+    np.testing.assert_allclose(reported, again, rtol=1e-5)
