@@ -245,9 +245,10 @@ def complete(
         if cell == plain:
             done[cell] = read_numbers(row["numbers"])
         minutes = (time.monotonic() - begin) / 60 / i * (len(cells) - i)
+        edges = f", at an end: {row['edges']}" if row["edges"] else ""
         say(
             f"{i} of {len(cells)}: {cell.optimizer}, {cell.rule}, {cell.cluster},"
-            f" search {cell.search}: {row['confirmed']:.4f}, edges: {row['edges'] or 'none'};"
+            f" search {cell.search}: {row['confirmed']:.4f}{edges};"
             f" {minutes:.0f} min left"
         )
     return stored.read()
