@@ -35,13 +35,18 @@ def main(argv: list[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unknown arguments: {' '.join(argv[1:])}")
     rows = cures.CURES if _CURES.value is None else _named(_CURES.value)
-    study = studies.STUDIES[_STUDY.value](_SIZE.value, rows)
-    study = study.of_optimizers_with_rules()
-    stored = Stored(Path(_OUT.value))
+    shard = _shard(_SHARD.value)
+    stored = Stored(Path(_OUT.value), f"{_STUDY.value}, {_SIZE.value}")
+    try:
+        study = studies.STUDIES[_STUDY.value](_SIZE.value, rows)
+        study = study.of_optimizers_with_rules()
+        stored.read()
+    except ValueError as error:
+        raise app.UsageError(str(error)) from error
     if _CURES.value is not None and not stored.path.exists():
         for row in _known(_STUDY.value, _SIZE.value, study):
             stored.add(row)
-    table = complete(study, stored, shard=_shard(_SHARD.value))
+    table = complete(study, stored, shard=shard)
     if _CURES.value is not None:
         losses = verdicts.Losses(table, in_logarithm=study.in_logarithm)
         print(verdicts.verdicts(losses).to_string(float_format="{:.3f}".format))

@@ -35,7 +35,7 @@ def losses_of(study: str, *, in_logarithm: bool = False) -> verdicts.Losses:
 def versions_of(study: str) -> str:
     """The versions and the date of a stored study, as its first part has them."""
     first = min(STORED.glob(f"{study}_[0-9]*.csv"))
-    return first.read_text().splitlines()[0].removeprefix("# ")
+    return Stored(first).head.partition("; ")[2]
 
 
 def costs(losses: verdicts.Losses) -> dict[str, float]:

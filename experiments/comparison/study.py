@@ -170,16 +170,37 @@ def read_numbers(text: str) -> dict[str, float]:
 
 
 class Stored:
-    """The table of a study: a CSV file that grows by a row a search."""
+    """The table of a study: a CSV file that grows by a row a search.
 
-    def __init__(self, path: Path):
-        self.path = path
+    Args:
+        path: of the file.
+        name: of the study and its size; a file of another one is refused. None reads
+            any file.
+    """
+
+    def __init__(self, path: Path, name: str | None = None):
+        self.path, self.name = path, name
+
+    @property
+    def head(self) -> str:
+        """The study, the versions and the date, as the first line has them."""
+        with self.path.open() as file:
+            return file.readline().removeprefix("# ").strip()
 
     def read(self) -> pd.DataFrame:
-        """All rows so far."""
+        """All rows so far.
+
+        Raises:
+            ValueError: if the file is of another study.
+        """
         self._mend()
         if not self.path.exists():
             return pd.DataFrame(columns=list(Cell._fields))
+        if self.name is not None and not self.head.startswith(f"{self.name}; "):
+            raise ValueError(
+                f"{self.path} must be a table of {self.name}, got {self.head!r}: name"
+                " another file."
+            )
         return pd.read_csv(self.path, comment="#", keep_default_na=False)
 
     def _mend(self) -> None:
@@ -204,7 +225,7 @@ class Stored:
         with self.path.open("a", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             if not begun:
-                file.write(f"# {_versions()}\n")
+                file.write(f"# {self.name or 'a study'}; {_versions()}\n")
                 writer.writerow(row)
             writer.writerow([_short(value) for value in row.values()])
 

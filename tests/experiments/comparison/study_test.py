@@ -79,17 +79,19 @@ def test_a_rule_starts_from_plain_with_the_rule_off():
 def test_a_table_that_was_cut_off_goes_on(tmp_path):
     made = tiny()
     cells = made.cells()[:3]
-    whole = Stored(tmp_path / "whole.csv")
+    whole = Stored(tmp_path / "whole.csv", "tiny, small")
     for cell in cells:
         whole.add(made.run(cell, None))
     text = whole.path.read_text()
-    assert text.startswith("# jax ")
+    assert text.startswith("# tiny, small; jax ")
     # killed within the last row
-    cut = Stored(tmp_path / "cut.csv")
+    cut = Stored(tmp_path / "cut.csv", "tiny, small")
     cut.path.write_text(text[:-20])
     assert set(cut.done()) == set(cells[:2])
     cut.add(made.run(cells[2], None))
     assert cut.path.read_text() == text
+    with pytest.raises(ValueError, match=r"must be a table of tiny, full, got 'tiny,"):
+        Stored(cut.path, "tiny, full").read()
     numbers = cut.done()[cells[0]]
     assert set(numbers) == {"learning_rate", "decay"}
 
