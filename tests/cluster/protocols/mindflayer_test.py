@@ -93,3 +93,10 @@ def test_mindflayer_may_come_back_empty_handed():
     np.testing.assert_allclose(trace.seconds, [1, 3, 4, 6, 7, 9], rtol=1e-12)
     np.testing.assert_allclose(trace.divisor, 0.5)
     assert (trace.staleness == [[0], [-1]] * 3).all()
+
+
+def test_a_worker_may_have_no_trials_in_mindflayer():
+    spec = cluster.Cluster(2, cluster.constant(1.0))
+    trace = cluster.simulate(spec, protocols.mindflayer([0, 2], 1.0), 3, seed=0)
+    assert (trace.worker == 1).all()
+    assert (trace.divisor == 2.0).all()
