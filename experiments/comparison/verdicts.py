@@ -23,7 +23,7 @@ class Losses:
 
     def __init__(self, table: pd.DataFrame, *, in_logarithm: bool = False):
         keys = ["optimizer", "rule", "cluster", "search"]
-        table = table.drop_duplicates(keys).sort_values(keys)
+        table = table.drop_duplicates(keys).sort_values("search", kind="stable")
         reported = [name for name in table if str(name).startswith("loss_")]
         self.table = table
         values = np.log if in_logarithm else np.asarray

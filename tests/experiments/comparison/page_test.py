@@ -1,0 +1,72 @@
+"""The page: every row has a line, and every figure is drawn."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.comparison import cures, figure, page, verdicts
+from tests.experiments.comparison.verdicts_test import table
+
+GAINS = {
+    verdicts.AGAIN: 0.0,
+    "DANA": 0.2,
+    "DANA, told the mean": 0.15,
+    "clipping": 0.004,
+    "Kardam's filter": -0.3,
+}
+
+
+@pytest.fixture(scope="module")
+def losses():
+    both = [table(GAINS), table(GAINS, seed=1).assign(optimizer="adam")]
+    whole = pd.concat(both, ignore_index=True)
+    whole["numbers"] = "learning_rate=0.1 decay=1"
+    for k in (1, 2, 4, 8, 16, 32):
+        whole[f"best_of_{k}"] = whole["loss_0"] + 1 / k
+    return verdicts.Losses(whole)
+
+
+def test_the_page_has_the_numbers_of_the_table(losses):
+    text = page.text(losses, "jax 0.1, 2026-01-01")
+    assert "(jax 0.1, 2026-01-01)" in text
+    found = verdicts.verdicts(losses)
+    assert f"Of {len(found)} rows, {found['seen'].sum()} differ" in text
+    for row in found.to_dict("records"):
+        assert f"{row['gain']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})" in text
+    # what is seen is bold, with its function and its source
+    assert "| **DANA** (`dana`, Hakimi et al. 2019) | +" in text
+    assert "| clipping (`optax.clip_by_global_norm`) |" in text
+    assert "told the mean |" not in text.split("## How it was done")[0]
+
+
+def test_the_figure_has_a_panel_an_optimizer_and_a_dot_a_rule(losses):
+    found = verdicts.verdicts(losses)
+    costs = page.costs(losses)
+    drawn = figure.draw(found, page.CURES, costs)
+    assert [axis.get_title() for axis in drawn.axes] == [
+        f"SGD\nlateness costs {costs['sgd']:.2f}",
+        f"Adam\nlateness costs {costs['adam']:.2f}",
+    ]
+    names = [label.get_text() for label in drawn.axes[0].get_yticklabels()]
+    rules = [name for name in GAINS if not name.endswith("mean")]
+    kinds = {cures.CURES[0].kind, *(page.CURES[name].kind for name in rules)}
+    assert sorted(names) == sorted([*rules, *(kind.upper() for kind in kinds)])
+    (gain,) = found.query("optimizer == 'sgd' and rule == 'DANA'")["gain"]
+    dots = {
+        (line.get_ydata()[0], line.get_xdata()[0])
+        for line in drawn.axes[0].lines
+        if line.get_marker() == "o"
+    }
+    assert dots == {(names.index("DANA"), pytest.approx(gain))}
+
+
+def test_the_expected_best_is_drawn_against_the_number_of_trials(losses):
+    drawn = page.trials_figure(losses, [verdicts.PLAIN, "DANA"])
+    (line, _) = drawn.axes[0].lines
+    np.testing.assert_array_equal(line.get_xdata(), [1, 2, 4, 8, 16, 32])
+    late = losses.table.query(
+        "optimizer == 'sgd' and rule == 'plain' and cluster != 'no delay'"
+    )
+    np.testing.assert_allclose(
+        line.get_ydata(), late["loss_0"].mean() + 1 / line.get_xdata()
+    )
