@@ -42,6 +42,11 @@ def too_long():
     return replay.run(replay.init(PARAMS, fresh_key()), batches)
 
 
+def run_of_two_traces():
+    replay = construct([SINGLE, SINGLE])
+    return replay.run(replay.init(PARAMS, fresh_key()), batches_of(SINGLE))
+
+
 def row_of_another_width():
     replay, wide = construct(), TRACES["four"]
     return shapes_after(replay, wide, batches_of(wide))
@@ -69,6 +74,11 @@ BAD = {
         lambda: construct(each=optax.scale_by_lbfgs()).init(PARAMS, KEY),
         ValueError,
         r"`each` must not hold optax's scale_by_lbfgs: ",
+    ),
+    "a run along two traces": (
+        run_of_two_traces,
+        ValueError,
+        r"`run` follows one trace, got 2: map `step`",
     ),
     "a trace deeper than the history": (
         lambda: construct(max_staleness=SINGLE.max_staleness - 1),
