@@ -28,9 +28,10 @@ import tempfile
 import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from coverage import CoverageData  # comes with pytest-cov
+if TYPE_CHECKING:
+    from coverage import CoverageData
 
 ROOT = Path(__file__).parents[1]
 LIBRARY = Path("delayjax") / "_src"
@@ -111,7 +112,7 @@ def drawn(seed: int, count: int) -> list[Mutant]:
     return random.Random(seed).sample(every, count)
 
 
-def tests_of(data: CoverageData, mutant: Mutant) -> list[str]:
+def tests_of(data: "CoverageData", mutant: Mutant) -> list[str]:
     """The tests that execute the line: near ones first, and one of each function.
 
     Near are the tests of the module's own file, then those of its room. Among equals
@@ -138,7 +139,7 @@ def tests_of(data: CoverageData, mutant: Mutant) -> list[str]:
 
 
 @functools.cache
-def _sizes(data: CoverageData) -> collections.Counter[str]:
+def _sizes(data: "CoverageData") -> collections.Counter[str]:
     """The lines of the library that each test executes."""
     sizes = collections.Counter[str]()
     for file in data.measured_files():
@@ -180,6 +181,8 @@ def judged(place: Path, mutant: Mutant, tests: Sequence[str]) -> dict[str, objec
 
 def main() -> None:
     """Judges what is drawn and not yet in the file."""
+    from coverage import CoverageData  # comes with pytest-cov
+
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=200)
