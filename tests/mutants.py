@@ -112,7 +112,7 @@ def drawn(seed: int, count: int) -> list[Mutant]:
     return random.Random(seed).sample(every, count)
 
 
-def tests_of(data: "CoverageData", mutant: Mutant) -> list[str]:
+def executing(data: "CoverageData", mutant: Mutant) -> list[str]:
     """The tests that execute the line: near ones first, and one of each function.
 
     Near are the tests of the module's own file, then those of its room. Among equals
@@ -202,7 +202,7 @@ def main() -> None:
         for mutant in drawn(given.seed, given.count):
             if mutant in done:
                 continue
-            row = {"mutant": mutant, **judged(place, mutant, tests_of(data, mutant))}
+            row = {"mutant": mutant, **judged(place, mutant, executing(data, mutant))}
             out.write(json.dumps(row) + "\n")
             out.flush()
             print(*row.values(), flush=True)
