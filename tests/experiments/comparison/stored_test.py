@@ -1,0 +1,96 @@
+"""The stored tables: a loop that shares no code with them gives the same losses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+import delayjax as dj
+from experiments import tasks
+from experiments.comparison import page, trials
+from experiments.comparison.study import read_numbers
+
+TASK = tasks.digits_mlp(batch_size=32)
+BUDGET, FIRST_SEED = 500, 1_000_000
+LOSS = jax.jit(jax.value_and_grad(TASK.loss))
+
+
+def sgd(grads, old, state, numbers, **_):
+    """m = beta m + (1 - beta) g."""
+    decay = numbers["decay"]
+    moment = state or jax.tree.map(jnp.zeros_like, grads)
+    moment = jax.tree.map(lambda m, g: (1 - decay) * m + decay * g, moment, grads)
+    return moment, moment
+
+
+def slow(grads, old, state, numbers, **_):
+    """g + share (m - g), m as of `sgd`."""
+    moment, state = sgd(grads, old, state, numbers)
+    share = numbers["own"]
+    return jax.tree.map(lambda g, m: g + share * (m - g), grads, moment), state
+
+
+def compensated(grads, old, state, numbers, *, params):
+    """DC-ASGD-c: g + lam g g (x - x_old), then SGD."""
+    lam = numbers["own"]
+    corrected = jax.tree.map(
+        lambda g, x, y: g + lam * g * g * (x - y), grads, params, old
+    )
+    return sgd(corrected, old, state, numbers)
+
+
+def clipped(grads, old, state, numbers, **_):
+    norm = jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(grads)))
+    scale = jnp.minimum(1.0, numbers["own"] / norm)
+    return sgd(jax.tree.map(lambda g: g * scale, grads), old, state, numbers)
+
+
+def by_age(grads, old, state, numbers, *, age, **_):
+    """SGD, then the polynomial law: the step of age tau times (1 + tau)^-a."""
+    step, state = sgd(grads, old, state, numbers)
+    factor = (1.0 + age) ** -numbers["own"]
+    return jax.tree.map(lambda u: u * factor, step), state
+
+
+CELLS = [
+    ("sgd", "plain", "no delay", sgd),
+    ("sgd", "plain", "memoryless, 16", sgd),
+    ("sgd", "DC-ASGD-c", "straggler, 4", compensated),
+    ("sgd", "clipping", "heavy tails, 16", clipped),
+    ("sgd", "polynomial law", "memoryless, 4", by_age),
+    ("sgd", "one slow momentum", "memoryless, 4", slow),
+]
+
+
+@pytest.mark.parametrize(("optimizer", "rule", "cluster", "direction"), CELLS)
+def test_a_list_of_past_parameters_trains_to_the_stored_loss(
+    optimizer, rule, cluster, direction
+):
+    table = page.losses_of("digits").table
+    keys = {"optimizer": optimizer, "rule": rule, "cluster": cluster, "search": 0}
+    own = (table[list(keys)] == pd.Series(keys)).all(axis=1)
+    (row,) = table[own].to_dict("records")
+    numbers = read_numbers(row["numbers"])
+    protocol = dj.cluster.protocols.k_batch_async(1)
+    trace = dj.cluster.simulate(
+        trials.clusters()[cluster], protocol, BUDGET, seed=FIRST_SEED
+    )
+    order = np.random.SeedSequence([0, FIRST_SEED]).generate_state(1)[0]
+    batches = TASK.batches(int(order), 0, BUDGET)
+    params = TASK.init(jax.random.key(FIRST_SEED))
+    step = jax.jit(direction)
+    versions, state = [params], None
+    for t in range(BUDGET):
+        age = t - int(trace.read_version[t])
+        old = versions[t - age]
+        _, grads = LOSS(old, jax.tree.map(lambda leaf, t=t: leaf[t], batches))
+        told = {"age": age} if direction is by_age else {}
+        told |= {"params": params} if direction is compensated else {}
+        update, state = step(grads, old, state, numbers, **told)
+        params = jax.tree.map(
+            lambda x, u: x - numbers["learning_rate"] * u, params, update
+        )
+        versions.append(params)
+    loss = float(TASK.evaluate(params)["train_loss"])
+    assert loss == pytest.approx(row["loss_0"], rel=1e-4)
