@@ -20,8 +20,7 @@ from absl import app, flags
 
 from experiments.comparison import cures, studies, verdicts
 from experiments.comparison.cures import AGAIN, BASELINE
-from experiments.comparison.page import STORED
-from experiments.comparison.study import Cell, Stored, Study, complete
+from experiments.comparison.study import Cell, Stored, Study, complete, stored_parts
 
 _STUDY = flags.DEFINE_enum("study", "digits", list(studies.STUDIES), "Which one.")
 _SIZE = flags.DEFINE_enum("size", "small", studies.SIZES, "How much is searched.")
@@ -54,8 +53,8 @@ def main(argv: list[str]) -> None:
 
 def _known(name: str, size: str, study: Study) -> list[dict]:
     """The rows of plain delay that are stored, if the study is searched as they are."""
-    parts = sorted(STORED.glob(f"{name}_[0-9]*.csv")) if size == "full" else []
-    rows = [row for path in parts for row in Stored(path).read().to_dict("records")]
+    parts = stored_parts(name) if size == "full" else []
+    rows = [row for part in parts for row in part.read().to_dict("records")]
     wanted = {
         cell for cell in study.cells() if cell.rule in (BASELINE.name, AGAIN.name)
     }

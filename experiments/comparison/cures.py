@@ -119,7 +119,7 @@ class Cure:
         name: in tables.
         make: trial -> the server's optimizer.
         space: the rule's own numbers.
-        shared: those of the optimizer that are searched too: `learning_rate`, and
+        shared: numbers of the optimizer that are searched too: `learning_rate`, and
             `decay` (1 - momentum).
         kind: one of `KINDS`.
         function: of delayjax, as a reader calls it.
@@ -204,6 +204,10 @@ def quasi_hyperbolic(decay: Any, share: Any) -> optax.GradientTransformation:
     return optax.GradientTransformation(slow.init, update_fn)
 
 
+TWIN = ", told the mean"
+"""Ends the name of a delay-blind twin."""
+
+
 class BlindState(NamedTuple):
     """State of `told_the_mean`."""
 
@@ -244,7 +248,7 @@ def told_the_mean(cure: Cure) -> Cure:
 
     return dataclasses.replace(
         cure,
-        name=f"{cure.name}, told the mean",
+        name=cure.name + TWIN,
         make=make,
         output=lambda params, state: cure.output(params, state.inner_state),
     )

@@ -98,6 +98,14 @@ def _handles() -> list:
     }
     return [
         *palette.handles(kinds, lines=False),
-        Line2D([], [], color="black", marker="|", ms=9, ls="", label="told no delay"),
+        Line2D(
+            [],
+            [],
+            color="black",
+            marker="|",
+            ms=9,
+            ls="",
+            label="told the mean staleness",
+        ),
         Patch(color=_BAND, label="plain against plain"),
     ]

@@ -14,14 +14,9 @@ class Interval(NamedTuple):
     high: float
     p_value: float
 
-    @property
-    def half(self) -> float:
-        """Half of the interval's length."""
-        return (self.high - self.low) / 2
 
-
-def two_way(values: np.ndarray, *, level: float = 0.95) -> Interval:
-    """A t interval of the mean of values [searches, seeds], both drawn at random.
+def two_way(values: np.ndarray) -> Interval:
+    """A t interval of 95 % of the mean of [searches, seeds], both drawn at random.
 
     A value is mean + search_i + seed_j + rest_ij. With the mean squares A of searches,
     B of seeds and E of the rest, of S searches and J seeds,
@@ -31,8 +26,8 @@ def two_way(values: np.ndarray, *, level: float = 0.95) -> Interval:
                               / (A^2/(S-1) + B^2/(J-1) + E^2/((S-1)(J-1)))
 
     (Satterthwaite.) Where A + B - E is smaller than A or B, the larger one takes its
-    place, with its own degrees of freedom: so no interval is shorter than that of a
-    one-way sample. With one search, the interval is over seeds alone.
+    place, with its own degrees of freedom. So no interval is shorter than an interval
+    over searches alone, or over seeds alone. With one search, it is over seeds alone.
 
     Example:
         >>> two_way(np.array([[1.0, 2.0, 3.0], [3.0, 4.0, 5.0]])).mean
@@ -51,10 +46,10 @@ def two_way(values: np.ndarray, *, level: float = 0.95) -> Interval:
         rest = values - mean - by_search[:, None] - by_seed
         free_rest = (searches - 1) * (seeds - 1)
         squares_e = (rest**2).sum() / free_rest
-        one_way = {squares_a: searches - 1, squares_b: seeds - 1}
         total = squares_a + squares_b - squares_e
-        if total < max(one_way):
-            total, free = max(one_way), float(one_way[max(one_way)])
+        one_way = max((squares_a, searches - 1.0), (squares_b, seeds - 1.0))
+        if total < one_way[0]:
+            total, free = one_way
         elif total > 0:
             free = total**2 / (
                 squares_a**2 / (searches - 1)
@@ -62,7 +57,7 @@ def two_way(values: np.ndarray, *, level: float = 0.95) -> Interval:
                 + squares_e**2 / free_rest
             )
     error = float(np.sqrt(total / values.size))
-    half = float(stats.t.ppf((1 + level) / 2, free)) * error
+    half = float(stats.t.ppf(0.975, free)) * error
     chance = (
         2 * float(stats.t.sf(abs(mean) / error, free)) if error else float(mean == 0)
     )

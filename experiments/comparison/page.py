@@ -14,12 +14,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.comparison import cures, figure, verdicts
-from experiments.comparison.study import COUNTS, Stored, read_numbers
+from experiments.comparison.study import COUNTS, read_numbers, stored_parts
 from experiments.comparison.trials import NO_DELAY
 from experiments.figures import palette, sheets
 
 ROOT = Path(__file__).parents[2]
-STORED = Path(__file__).parent / "stored"
 TEMPLATE = Path(__file__).with_name("rules.template.md")
 PAGE = ROOT / "docs" / "rules.md"
 CURES = {cure.name: cure for cure in cures.CURES}
@@ -27,15 +26,14 @@ CURES = {cure.name: cure for cure in cures.CURES}
 
 def losses_of(study: str, *, in_logarithm: bool = False) -> verdicts.Losses:
     """The losses of a stored study: of all its parts."""
-    parts = sorted(STORED.glob(f"{study}_[0-9]*.csv"))
-    table = pd.concat([Stored(part).read() for part in parts], ignore_index=True)
+    parts = [part.read() for part in stored_parts(study)]
+    table = pd.concat(parts, ignore_index=True)
     return verdicts.Losses(table, in_logarithm=in_logarithm)
 
 
 def versions_of(study: str) -> str:
     """The versions and the date of a stored study, as its first part has them."""
-    first = min(STORED.glob(f"{study}_[0-9]*.csv"))
-    return Stored(first).head.partition("; ")[2]
+    return stored_parts(study)[0].head.partition("; ")[2]
 
 
 def costs(losses: verdicts.Losses) -> dict[str, float]:
@@ -93,7 +91,7 @@ def gain_table(found: pd.DataFrame, optimizer: str) -> Iterator[str]:
                 row["edges"],
             ]
         )
-    head = ["rule", "gain, nats", "of the cost", "clusters", "gain without delay"]
+    head = ["rule", "gain, nats", "of the way", "clusters", "gain without delay"]
     yield from table([*head, "gain by knowing the delay", "at an end"], rows)
 
 

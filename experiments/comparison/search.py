@@ -48,12 +48,6 @@ class Effort(NamedTuple):
         """How many seeds a search uses; no two of its parts share one."""
         return sum(one.seeds for one in self.rounds) + self.confirming
 
-    @property
-    def trainings(self) -> int:
-        """How many trainings a search is."""
-        tried = sum(one.points * one.seeds for one in self.rounds)
-        return tried + (self.finalists + 1) * self.confirming
-
 
 class Searched(NamedTuple):
     """What a search found."""

@@ -10,7 +10,7 @@ from experiments.comparison import cures, search, trials
 from experiments.comparison.spaces import Range
 from experiments.comparison.study import Study
 
-SIZES = ("small", "full", "large")
+SIZES = ("small", "full")
 
 SHORT = search.Effort(
     rounds=(

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import datetime
 import importlib.metadata
+import io
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -46,7 +47,7 @@ class Study:
     setting: trials.Setting
     optimizers: Mapping[str, Optimizer]
     cures: Sequence[Cure]
-    effort: search.Effort = search.Effort()  # noqa: RUF009
+    effort: search.Effort = dataclasses.field(default_factory=search.Effort)
     searches: int = 4
     reporting: int = 20
     in_logarithm: bool = False
@@ -188,12 +189,11 @@ class Stored:
             return file.readline().removeprefix("# ").strip()
 
     def read(self) -> pd.DataFrame:
-        """All rows so far.
+        """All rows so far, without one whose writing was cut off.
 
         Raises:
             ValueError: if the file is of another study.
         """
-        self._mend()
         if not self.path.exists():
             return pd.DataFrame(columns=list(Cell._fields))
         if self.name is not None and not self.head.startswith(f"{self.name}; "):
@@ -201,7 +201,9 @@ class Stored:
                 f"{self.path} must be a table of {self.name}, got {self.head!r}: name"
                 " another file."
             )
-        return pd.read_csv(self.path, comment="#", keep_default_na=False)
+        text = self.path.read_text()
+        whole = io.StringIO(text[: text.rfind("\n") + 1])
+        return pd.read_csv(whole, comment="#", keep_default_na=False)
 
     def _mend(self) -> None:
         """Takes away the start of a row that was not finished."""
@@ -221,6 +223,7 @@ class Stored:
     def add(self, row: Mapping[str, Any]) -> None:
         """Writes a row, and before the first one the versions and the columns."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._mend()
         begun = self.path.exists()
         with self.path.open("a", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
@@ -239,6 +242,12 @@ def _versions() -> str:
 def _short(value: Any) -> Any:
     """A loss in six digits, far finer than its spread over seeds."""
     return f"{value:.6g}" if isinstance(value, (float, np.floating)) else value
+
+
+def stored_parts(study: str) -> list[Stored]:
+    """The stored tables of a study, of all its shards."""
+    folder = Path(__file__).parent / "stored"
+    return [Stored(path) for path in sorted(folder.glob(f"{study}_[0-9]*.csv"))]
 
 
 def complete(

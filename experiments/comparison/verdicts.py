@@ -90,6 +90,19 @@ class Losses:
         least = min(len(late), len(none))
         return two_way(late[:least] - none[:least])
 
+    def reach(self, optimizer: str, clusters: Sequence[str]) -> float:
+        """From plain delay to the least loss of a row without delay, in nats.
+
+        What helps with late gradients may help without delay too. So a share counts
+        from the best of all rows that were trained without delay.
+        """
+        none = [
+            own.mean()
+            for (name, _, cluster), own in self.of.items()
+            if name == optimizer and cluster == NO_DELAY
+        ]
+        return float(self.mean(optimizer, PLAIN, clusters).mean() - min(none))
+
 
 class Verdict(NamedTuple):
     """A row of the table of verdicts."""
@@ -103,7 +116,7 @@ class Verdict(NamedTuple):
     high: float
     p_value: float  # of no gain, Holm's over all rows
     band: float  # nats
-    share: float  # of the cost of lateness
+    share: float  # of the way from plain delay to the best row without delay
     without_delay: float  # gain where nothing is late, nats; nan: not trained there
     over_twin: float  # gain over the delay-blind twin, nats; nan: there is none
     over_twin_low: float
@@ -121,12 +134,11 @@ def verdicts(losses: Losses) -> pd.DataFrame:
     rows = []
     for optimizer in losses.optimizers:
         for rule in losses.rules(optimizer):
-            if rule.endswith(_TWIN):
+            if rule.endswith(cures.TWIN):
                 continue
             clusters = losses.late(optimizer, rule)
             own = losses.gain(optimizer, rule, clusters)
             twin = _over_twin(losses, optimizer, rule, clusters)
-            cost = losses.cost(optimizer, clusters).mean
             rows.append(
                 Verdict(
                     optimizer=optimizer,
@@ -138,7 +150,7 @@ def verdicts(losses: Losses) -> pd.DataFrame:
                     high=own.high,
                     p_value=own.p_value,
                     band=losses.band(optimizer, clusters),
-                    share=own.mean / cost,
+                    share=own.mean / losses.reach(optimizer, clusters),
                     without_delay=_without_delay(losses, optimizer, rule),
                     over_twin=twin.mean,
                     over_twin_low=twin.low,
@@ -160,9 +172,6 @@ def verdicts(losses: Losses) -> pd.DataFrame:
     )
 
 
-_TWIN = ", told the mean"
-
-
 def _without_delay(losses: Losses, optimizer: str, rule: str) -> float:
     if (optimizer, rule, NO_DELAY) not in losses.of:
         return np.nan
@@ -173,7 +182,7 @@ def _over_twin(
     losses: Losses, optimizer: str, rule: str, clusters: Sequence[str]
 ) -> Interval:
     """What a rule gains by knowing the delay."""
-    twin = rule + _TWIN
+    twin = rule + cures.TWIN
     both = [own for own in clusters if (optimizer, twin, own) in losses.of]
     if not both:
         return Interval(np.nan, np.nan, np.nan, np.nan)
@@ -192,8 +201,9 @@ def _edges(table: pd.DataFrame, optimizer: str, rule: str) -> str:
 def agreement(losses: Losses) -> float:
     """Kendall's tau of the gains of two halves of the searches, over all optimizers.
 
-    Of pairs of rows of an optimizer on the same clusters whose gains differ by more
-    than the band: the share in the same order less the share in the other one.
+    It counts pairs of rows that have one optimizer, the same clusters, and gains that
+    differ by more than the band: the share of pairs that both halves put in the same
+    order, less the share of the other pairs.
     """
     same = other = 0
     for optimizer in losses.optimizers:

@@ -38,7 +38,7 @@ def wild(max_age=3, lost=0.0):
 
 
 def raced(races, t, i, size=5):
-    """Of each coordinate, how many visits ago it is read, and whether it is written."""
+    """For each coordinate: how many visits ago it is read; whether it is written."""
     if races is None:
         return np.zeros(size, int), np.ones(size, bool)
     with jax.enable_x64(True):

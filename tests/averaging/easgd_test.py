@@ -215,7 +215,7 @@ def stationary(workers, a, rate):
 
 
 def test_the_center_varies_less_than_the_mean_worker_as_the_equation_says():
-    """Of workers that all meet the center at once, each with noise of its own."""
+    """All workers meet the center at once, and each has noise of its own."""
     workers, a, rate = 8, 0.2, 0.9 / 8
     step = together_matrix(workers, a, rate)
     noise = a**2 * np.diag([*np.ones(workers), 0.0])

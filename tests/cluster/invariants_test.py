@@ -257,7 +257,7 @@ UNIFORM = cluster.independent(lambda rng, size: rng.uniform(0.0, 2.0, size))
 
 
 # name: (service, P, protocol, seconds per update)
-# (those of schemes that count to K: protocols/k_scheme_test)
+# (schemes that count to K: protocols/k_scheme_test)
 RUN_TIMES = {
     "half of the gradients sent, exponential": (
         EXPONENTIAL,

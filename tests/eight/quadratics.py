@@ -50,12 +50,12 @@ TASKS = {"gradients": (of_gradients, None), "models": (of_models, False)}
 
 
 def minima():
-    """Of the workers' quadratics at each step, [T, P, 5]."""
+    """The centers of the workers' quadratics at each step, [T, P, 5]."""
     return np.random.default_rng(1).normal(size=(STEPS, WORKERS, 5))
 
 
 def gradient(x, minimum):
-    """Of a worker, at x [5]; in the loop of the oracle, too."""
+    """A worker's gradient at x [5]; the oracle calls it too."""
     return x - minimum
 
 

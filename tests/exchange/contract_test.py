@@ -108,7 +108,7 @@ def test_an_exchange_between_models_keeps_the_contract_of_these():
 def test_state_keeps_the_parameters_dtype_and_inner_sees_the_gradients(
     name, dtype, grad_dtype
 ):
-    """Updates as well have that of the gradients."""
+    """Updates have the dtype of the gradients too."""
     seen = []
     recorder = optax.stateless(lambda g, _: (seen.append(g), g)[1])
     tx = TABLE[name](optax.chain(recorder, SGD))

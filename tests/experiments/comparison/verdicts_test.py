@@ -66,6 +66,9 @@ def test_what_is_within_two_bands_is_not_seen():
 def test_what_helps_without_delay_too_is_told_apart():
     found = verdicts.verdicts(Losses(table(without=0.2))).set_index("rule")
     assert found.loc["strong"].without_delay == pytest.approx(0.2, abs=0.01)
+    # the share counts from the best row without delay, here the rule itself
+    share = GAINS["strong"] / (COST + 0.2)
+    assert found.loc["strong"].share == pytest.approx(share, abs=0.03)
 
 
 def test_the_twin_says_what_knowing_the_delay_gains():

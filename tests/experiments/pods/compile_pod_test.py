@@ -204,7 +204,7 @@ def size_of(experiment):
 @needs_libtpu
 @pytest.mark.parametrize("workers, topology", [(16, "v5e:4x4"), (8, SMALL)])
 def test_the_char_lm_s_overlapped_gradients_hide(workers, topology):
-    """Also those of two workers a device."""
+    """Also the transfers of two workers a device."""
     size, late = char_lm(dj.exchange.overlapped_mean, workers, topology)
     # a number for the staleness travels with the gradient
     assert gradients(late, hidden=True) == size + 4

@@ -1,4 +1,4 @@
-"""Its facts are those of the objective, and its losses those of the data."""
+"""Its facts describe the objective, and its losses are computed from the data."""
 
 import jax
 import jax.numpy as jnp
