@@ -1,0 +1,1 @@
+"""delayjax beside what people write or install instead."""

@@ -1,0 +1,89 @@
+"""PyTorch's Hogwild: processes that train one model in shared memory, without locks.
+
+It is PyTorch's own example with the data and the start that `benchmarks.peers` gives.
+Its processes import neither JAX nor delayjax.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Raced(NamedTuple):
+    """A model that processes have trained."""
+
+    params: Any  # as they were given, trained
+    seconds: float  # from the moment when all processes are ready
+
+
+def train(
+    params: Mapping[str, Any], batches: Mapping[str, Any], rate: float, processes: int
+) -> Raced:
+    """Trains an MLP of two layers.
+
+    Args:
+        params: {layer: {"kernel", "bias"}}, in the order of the layers.
+        batches: images and labels, each leaf [gradients, examples, ...]; process i of
+            so many takes every such batch from number i on.
+        rate: the step of SGD.
+        processes: how many.
+    """
+    import torch
+    import torch.multiprocessing as mp
+
+    context = mp.get_context("spawn")
+    layers = [params[name] for name in params]
+    model = _model(layers)
+    model.share_memory()
+    images = torch.tensor(np.array(batches["image"]))
+    labels = torch.tensor(np.array(batches["label"]).astype(np.int64))
+    ready, go = context.Barrier(processes + 1), context.Barrier(processes + 1)
+    children = [
+        context.Process(
+            target=_work, args=(model, images, labels, rate, i, processes, ready, go)
+        )
+        for i in range(processes)
+    ]
+    for child in children:
+        child.start()
+    ready.wait()
+    started = time.perf_counter()
+    go.wait()
+    for child in children:
+        child.join()
+    seconds = time.perf_counter() - started
+    trained = iter([p.detach().numpy() for p in model.parameters()])
+    new = {
+        name: {"kernel": next(trained).T.copy(), "bias": next(trained).copy()}
+        for name in params
+    }
+    return Raced(new, seconds)
+
+
+def _model(layers):
+    import torch
+
+    modules = []
+    for layer in layers:
+        kernel, bias = np.array(layer["kernel"]), np.array(layer["bias"])
+        linear = torch.nn.Linear(*kernel.shape)
+        with torch.no_grad():
+            linear.weight.copy_(torch.tensor(kernel.T.copy()))
+            linear.bias.copy_(torch.tensor(bias))
+        modules += [linear, torch.nn.ReLU()]
+    return torch.nn.Sequential(torch.nn.Flatten(), *modules[:-1])
+
+
+def _work(model, images, labels, rate, number, processes, ready, go):
+    import torch
+
+    torch.set_num_threads(1)
+    optimizer = torch.optim.SGD(model.parameters(), rate)
+    ready.wait()
+    go.wait()
+    for i in range(number, len(images), processes):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(images[i]), labels[i]).backward()
+        optimizer.step()
