@@ -249,6 +249,7 @@ def told_the_mean(cure: Cure) -> Cure:
     return dataclasses.replace(
         cure,
         name=cure.name + TWIN,
+        undelayed=False,
         make=make,
         output=lambda params, state: cure.output(params, state.inner_state),
     )
@@ -297,6 +298,7 @@ def _one(low: float, high: float, **options: Any) -> Space:
     return {"own": Range(low, high, **options)}
 
 
+_SLOW = {"decay": Range(0.001, 1.0, off=1.0)}  # beta = 0.9^(1/16) is 1 - 0.0066
 _SGD = ("sgd",)  # the rule has an optimizer of its own, or is made for this one
 _LAW = dict(kind=STEP_SIZE, at_constant=False, reads_delay=True)
 _RULE = dict(kind=CORRECTION, reads_delay=True)
@@ -304,7 +306,7 @@ _RULE = dict(kind=CORRECTION, reads_delay=True)
 BASELINE = Cure("plain", lambda t: t.descent(), undelayed=True)
 AGAIN = dataclasses.replace(BASELINE, name="plain, searched again", undelayed=False)
 
-CURES = (
+_CURES = (
     BASELINE,
     AGAIN,
     Cure(
@@ -325,7 +327,8 @@ CURES = (
     Cure(
         "one slow momentum",
         lambda t: t.descent(direction=_slow_direction(t)),
-        _one(0.0, 1.0, scale=LINEAR, off=0.0),
+        _SLOW | _one(0.0, 1.0, scale=LINEAR, off=0.0),
+        shared=("learning_rate",),
         kind=WITHOUT_DELAY,
         source="Ma and Yarats 2019",
         undelayed=True,
@@ -492,6 +495,8 @@ CURES = (
     Cure(
         "late updates",
         lambda t: t.descent(after=[dj.correct_late_updates()]),
+        _SLOW,
+        shared=("learning_rate",),
         function="correct_late_updates",
         source="Zmushko et al. 2026; ours beyond a delay of 1",
         output=_server_params,
@@ -510,6 +515,7 @@ CURES = (
         kind=MOMENTA,
         optimizers=_SGD,
         reads_delay=True,
+        undelayed=True,  # it is Nesterov's momentum there
     ),
     Cure(
         "closed loop",
@@ -562,4 +568,14 @@ CURES = (
         gradients=1.1,  # the server takes one at every tenth
     ),
 )
-"""Each as its paper has it, but for the ranges, which are ours."""
+
+_LEFT_THE_BAND = ("AdaDelay", "late updates", "DANA", "closed loop")
+
+CURES = (
+    *_CURES,
+    *(told_the_mean(cure) for cure in _CURES if cure.name in _LEFT_THE_BAND),
+)
+"""The rows, each as its paper has it, but for the ranges, which are ours.
+
+Rules that read the delay and gain more than the null band have a delay-blind twin.
+"""

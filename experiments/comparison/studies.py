@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 import jax.numpy as jnp
 import optax
 
+import delayjax as dj
 from experiments import tasks
 from experiments.comparison import cures, search, trials
 from experiments.comparison.spaces import Range
 from experiments.comparison.study import Study
 
-SIZES = ("small", "full")
+SIZES = ("small", "full", "large")
 
 SHORT = search.Effort(
     rounds=(
@@ -23,12 +24,36 @@ SHORT = search.Effort(
 )
 """An effort for a first look: a tenth of a whole search."""
 
+MEDIUM = search.Effort(
+    rounds=(
+        search.Round(24, 1),
+        search.Round(24, 2, 0.15),
+        search.Round(24, 2, 0.1),
+    ),
+    finalists=4,
+    confirming=8,
+)
+"""An effort for models that take long: a third of a whole search."""
+
 
 def _options(size: str, rows: Sequence[cures.Cure]) -> dict:
     """What a size decides: searches, seeds, effort."""
     if size == "small":
         return dict(cures=rows, effort=SHORT, searches=2, reporting=10)
+    if size == "large":  # for a GPU: half the band
+        return dict(cures=rows, searches=16, reporting=40)
     return dict(cures=rows)
+
+
+def _those(rows: Sequence[cures.Cure], *names: str) -> list[cures.Cure]:
+    """The rows of these names, and those that are not ours."""
+    return [own for own in rows if own.name in names or own not in cures.CURES]
+
+
+def _on(*names: str) -> dict[str, dj.cluster.Cluster]:
+    """The clusters of these names, and the one without delay."""
+    known = trials.clusters()
+    return {name: known[name] for name in (trials.NO_DELAY, *names)}
 
 
 def _warm_cosine(updates: int) -> optax.Schedule:
@@ -65,9 +90,34 @@ def convex(size: str, rows: Sequence[cures.Cure]) -> Study:
     return Study(setting, {"sgd": sgd}, in_logarithm=True, **options)
 
 
+def cnn(size: str, rows: Sequence[cures.Cure]) -> Study:
+    """A convolutional network on the digits' images: five rows of two optimizers."""
+    task = tasks.digits_cnn(batch_size=16, width=8)
+    late = _on("memoryless, 4", "memoryless, 16", "heavy tails, 16")
+    setting = trials.Setting(task, budget=300, clusters=late)
+    options = _options(size, _those(rows, *_FEW))
+    optimizers = {name: cures.OPTIMIZERS[name] for name in ("sgd", "adam")}
+    return Study(setting, optimizers, **options | dict(effort=MEDIUM))
+
+
+def char_lm(size: str, rows: Sequence[cures.Cure]) -> Study:
+    """A character language model, trained past its bigram entropy (2.46 nats)."""
+    task = tasks.char_lm(batch_size=8, context=32, evaluated_tokens=8192)
+    setting = trials.Setting(task, budget=1500, clusters=_on("memoryless, 4"))
+    options = _options(size, _those(rows, *_FEW, *_SOME))
+    return Study(setting, cures.OPTIMIZERS, **options | dict(effort=SHORT))
+
+
+_FEW = "average of the weights", "one slow momentum", "late updates"
+_SOME = "inverse law", "DC-ASGD-a", "Gap-Aware"
+"""Rows of models that take long: what helped the MLP, and the best known rules."""
+
+
 STUDIES: dict[str, Callable[[str, Sequence[cures.Cure]], Study]] = {
     "digits": digits,
     "digits_long": digits_long,
     "digits_cosine": digits_cosine,
     "convex": convex,
+    "cnn": cnn,
+    "char_lm": char_lm,
 }

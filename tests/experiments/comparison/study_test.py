@@ -22,7 +22,7 @@ def tiny(*names, **options):
 
 
 def test_a_row_is_trained_where_it_is_more_than_a_step():
-    names = ("DANA", "inverse law", "average of the weights")
+    names = ("closed loop", "inverse law", "average of the weights")
     cells = tiny(*names).cells()
     clusters = {
         (cell.optimizer, rule): {c.cluster for c in cells if c[:2] == (cell[0], rule)}
@@ -32,8 +32,8 @@ def test_a_row_is_trained_where_it_is_more_than_a_step():
     late = {name for name in trials.clusters() if name != trials.NO_DELAY}
     assert clusters["sgd", "plain"] == {*late, trials.NO_DELAY}
     assert clusters["sgd", "average of the weights"] == {*late, trials.NO_DELAY}
-    assert clusters["sgd", "DANA"] == late
-    assert clusters["adam", "DANA"] == set()  # of SGD alone
+    assert clusters["sgd", "closed loop"] == late
+    assert clusters["adam", "closed loop"] == set()  # of SGD alone
     assert clusters["adam", "inverse law"] == {
         name for name in late if not name.startswith("constant")
     }
