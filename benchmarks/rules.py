@@ -1,6 +1,6 @@
 """What each rule for stale gradients costs a step, beside plain delay.
 
-    python -m benchmarks.rules
+    python -m benchmarks.rules --csv=experiments/comparison/stored/costs.csv
 
 SGD with momentum on 10M float32 parameters, gradients 4 updates late from 5 workers;
 medians of steps that take turns with plain `delayed`. Memory and traffic are XLA's own
@@ -10,6 +10,8 @@ which holds 5 more copies; a step writes one of them and reads one.
 """
 
 import argparse
+import csv
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -18,10 +20,19 @@ import optax
 
 import delayjax as dj
 from benchmarks.side_by_side import Contender, heading, medians
+from benchmarks.tables import Row, Table
 from experiments.comparison import cures
 
 DELAY = 4
 SGD = cures.OPTIMIZERS["sgd"]
+COLUMNS = {
+    "rule": "{}",
+    "needs old parameters": "{}",
+    "step / delayed": "{:.2f}",
+    "more memory": "{:.2f}",
+    "more traffic": "{:.1f}",
+    "temporary": "{:.2f}",
+}
 
 
 def late(cure: cures.Cure, keep_params: bool) -> optax.GradientTransformationExtraArgs:
@@ -73,40 +84,58 @@ def contender(cure: cures.Cure, size: int, grads: jax.Array) -> Contender:
     return Contender(step_of(tx), begun(tx, size), grads)
 
 
-def main() -> None:
-    """Prints the table, rule by rule."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--size", type=int, default=10_000_000, help="parameters")
-    parser.add_argument("--rounds", type=int, default=20, help="steps of each")
-    args = parser.parse_args()
-    print(f"{heading()}; {args.size:,} float32 parameters, a delay of {DELAY}\n")
-    print("| rule | needs old parameters | step / delayed |", end="")
-    print(" more memory | more traffic | temporary |")
-    print("|---" * 6 + "|")
-    grads, item = jnp.full(args.size, 1e-3), 4 * args.size
+def rows(size: int, rounds: int) -> Iterator[Row]:
+    """Each rule beside plain delay."""
+    grads, item = jnp.full(size, 1e-3), 4 * size
     for cure in cures.CURES:
-        if cure in (cures.BASELINE, cures.AGAIN):
+        if cure in (cures.BASELINE, cures.AGAIN) or cure.name.endswith(cures.TWIN):
             continue
         pair = {
-            "plain": contender(cures.BASELINE, args.size, grads),
-            "rule": contender(cure, args.size, grads),
+            "plain": contender(cures.BASELINE, size, grads),
+            "rule": contender(cure, size, grads),
         }
-        t = medians(pair, rounds=args.rounds)
+        t = medians(pair, rounds=rounds)
         memory = {n: c.compiled.memory_analysis() for n, c in pair.items()}
         bytes_ = {
             n: c.compiled.cost_analysis()["bytes accessed"] for n, c in pair.items()
         }
         held = {n: own.argument_size_in_bytes / item for n, own in memory.items()}
-        columns = (
-            cure.name,
-            "yes" if needs_params(cure) else "",
-            f"{t['rule'] / t['plain']:.2f}",
-            f"{held['rule'] - held['plain']:.2f}",
-            f"{(bytes_['rule'] - bytes_['plain']) / item:.1f}",
-            f"{memory['rule'].temp_size_in_bytes / item:.2f}",
-        )
-        print("| " + " | ".join(columns) + " |", flush=True)
+        yield {
+            "rule": cure.name,
+            "needs old parameters": "yes" if needs_params(cure) else "",
+            "step / delayed": t["rule"] / t["plain"],
+            "more memory": held["rule"] - held["plain"],
+            "more traffic": (bytes_["rule"] - bytes_["plain"]) / item,
+            "temporary": memory["rule"].temp_size_in_bytes / item,
+        }
         del pair
+
+
+def main() -> None:
+    """Prints the table, rule by rule."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", type=int, default=10_000_000, help="parameters")
+    parser.add_argument("--rounds", type=int, default=20, help="steps of each")
+    parser.add_argument("--csv", metavar="FILE", help="keep the table there too")
+    args = parser.parse_args()
+    caption = f"{args.size:,} float32 parameters, a delay of {DELAY}."
+    found: list[Row] = []
+
+    def kept():
+        for row in rows(args.size, args.rounds):
+            found.append(row)
+            yield row
+
+    print(f"{heading()}; medians\n")
+    Table(caption, COLUMNS, kept()).show()
+    if args.csv:
+        with open(args.csv, "w", newline="") as file:
+            file.write(f"# benchmarks.rules; {heading()}\n")
+            writer = csv.DictWriter(file, [*COLUMNS], lineterminator="\n")
+            writer.writeheader()
+            for row in found:
+                cells = Table("", COLUMNS, []).cells(row)
+                writer.writerow(dict(zip(COLUMNS, cells, strict=True)))
 
 
 if __name__ == "__main__":

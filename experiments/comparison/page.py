@@ -75,7 +75,7 @@ def cost_table(losses: verdicts.Losses) -> Iterator[str]:
 
 def gain_table(found: pd.DataFrame, optimizer: str) -> Iterator[str]:
     """The verdicts of an optimizer, the largest gain first."""
-    rows = []
+    rows, prices = [], step_costs()
     for row in found[found["optimizer"] == optimizer].to_dict("records"):
         cure = CURES[row["rule"]]
         name = f"**{cure.name}**" if row["seen"] else cure.name
@@ -88,11 +88,25 @@ def gain_table(found: pd.DataFrame, optimizer: str) -> Iterator[str]:
                 f"{row['clusters']}",
                 _number(row["without_delay"]),
                 _number(row["over_twin"]),
+                *prices.get(cure.name, ("", "")),
                 row["edges"],
             ]
         )
     head = ["rule", "gain, nats", "of the way", "clusters", "gain without delay"]
-    yield from table([*head, "gain by knowing the delay", "at an end"], rows)
+    head += ["gain by knowing the delay", "memory", "time", "at an end"]
+    yield from table(head, rows)
+
+
+def step_costs() -> dict[str, tuple[str, str]]:
+    """{rule: memory in gradients, time over a plain step}, as benchmarks.rules has it.
+
+    Memory is beyond plain delay and its momentum.
+    """
+    stored = pd.read_csv(TEMPLATE.parent / "stored" / "costs.csv", comment="#")
+    return {
+        row["rule"]: (f"{row['more memory']:+.0f}", f"{row['step / delayed']:.1f}")
+        for row in stored.to_dict("records")
+    }
 
 
 def chosen_table(losses: verdicts.Losses) -> Iterator[str]:
