@@ -5,7 +5,8 @@
 The page's sentences are in rules.template.md.
 """
 
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
 
@@ -13,7 +14,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.comparison import cures, figure, verdicts
+from experiments.comparison import cures, figure, studies, verdicts
 from experiments.comparison.study import COUNTS, read_numbers, stored_parts
 from experiments.comparison.trials import NO_DELAY
 from experiments.figures import palette, sheets
@@ -29,6 +30,16 @@ def losses_of(study: str, *, in_logarithm: bool = False) -> verdicts.Losses:
     parts = [part.read() for part in stored_parts(study)]
     table = pd.concat(parts, ignore_index=True)
     return verdicts.Losses(table, in_logarithm=in_logarithm)
+
+
+FURTHER = ("digits_long", "digits_cosine", "cnn", "char_lm", "convex")
+
+
+def stored_losses(study: str) -> verdicts.Losses | None:
+    """The losses of a further study, where it is stored."""
+    if not stored_parts(study):
+        return None
+    return losses_of(study, in_logarithm=study == "convex")
 
 
 def versions_of(study: str) -> str:
@@ -167,8 +178,73 @@ def trials_figure(losses: verdicts.Losses, rules: Sequence[str]) -> Figure:
     return figure_
 
 
-def text(losses: verdicts.Losses, versions: str) -> str:
-    """The page."""
+def theory_table(losses: verdicts.Losses) -> Iterator[str]:
+    """Plain delay on the quadratic: what the searches found, and what theory says."""
+    own = losses.table
+    rows = []
+    for cluster, delay in EQUAL.items():
+        cells = own[(own["rule"] == verdicts.PLAIN) & (own["cluster"] == cluster)]
+        found = [
+            studies.BOWL.expected_loss(
+                delay, numbers["learning_rate"], numbers["decay"]
+            )
+            for numbers in map(read_numbers, cells["numbers"])
+        ]
+        least, rate, decay = studies.BOWL.least(delay)
+        measured = np.exp(losses.of["sgd", verdicts.PLAIN, cluster]).mean()
+        rows.append(
+            [
+                cluster,
+                f"{least:.2e} ({rate:.2g}, {decay:.2g})",
+                f"{np.mean(found):.2e} ({np.mean(found) / least - 1:+.0%})",
+                f"{measured:.2e}",
+            ]
+        )
+    head = ["", "least loss of theory (step, 1 - momentum)"]
+    head += ["theory at the searches' points", "measured there"]
+    yield from table(head, rows)
+
+
+EQUAL = {NO_DELAY: 0, "constant, 4": 4, "constant, 16": 16}
+"""{cluster whose delays are all equal: the delay in updates}."""
+
+
+def short_table(found: pd.DataFrame) -> Iterator[str]:
+    """The verdicts of a further study: gains alone."""
+    rows = []
+    for row in found.to_dict("records"):
+        name = f"**{row['rule']}**" if row["seen"] else row["rule"]
+        gain = f"{row['gain']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})"
+        share = f"{row['share']:.0%}"
+        rows.append([figure.NAMES[row["optimizer"]], name, gain, share, row["edges"]])
+    head = ["", "rule", "gain", "of the way", "at an end"]
+    yield from table(head, rows)
+
+
+def further(stored: Mapping[str, verdicts.Losses]) -> Iterator[str]:
+    """A section of each further study."""
+    for name, losses in stored.items():
+        described = inspect.getdoc(studies.STUDIES[name]) or ""
+        yield f"### {name}\n\n{described} ({versions_of(name)}.)\n"
+        yield from cost_table(losses)
+        yield ""
+        yield from short_table(verdicts.verdicts(losses))
+        yield ""
+        if name == "convex":
+            yield from theory_table(losses)
+            yield ""
+
+
+def text(
+    losses: verdicts.Losses, versions: str, others: Mapping[str, verdicts.Losses]
+) -> str:
+    """The page.
+
+    Args:
+        losses: of the study of the digits.
+        versions: of the same.
+        others: further studies by name.
+    """
     found = verdicts.verdicts(losses)
     gains = [
         f"### {figure.NAMES[name]}\n\n{_lines(gain_table(found, name))}\n"
@@ -181,6 +257,7 @@ def text(losses: verdicts.Losses, versions: str) -> str:
         seen=found["seen"].sum(),
         costs=_lines(cost_table(losses)),
         gains="\n".join(gains),
+        further=_lines(further(others)),
         tau=f"{verdicts.agreement(losses):.2f}",
         chosen=_lines(chosen_table(losses)),
     )
@@ -193,7 +270,8 @@ def _lines(lines: Iterator[str]) -> str:
 def main() -> None:
     """Writes the page and its figures."""
     losses = losses_of("digits")
-    PAGE.write_text(text(losses, versions_of("digits")))
+    others = {name: own for name in FURTHER if (own := stored_losses(name))}
+    PAGE.write_text(text(losses, versions_of("digits"), others))
     found = verdicts.verdicts(losses)
     names = {name: cure for name, cure in CURES.items() if name != verdicts.AGAIN}
     shown = found[found["rule"] != verdicts.AGAIN]

@@ -7,7 +7,7 @@ import optax
 
 import delayjax as dj
 from experiments import tasks
-from experiments.comparison import cures, search, trials
+from experiments.comparison import cures, search, theory, trials
 from experiments.comparison.spaces import Range
 from experiments.comparison.study import Study
 
@@ -81,10 +81,13 @@ def digits_cosine(size: str, rows: Sequence[cures.Cure]) -> Study:
     return Study(setting, cures.OPTIMIZERS, **_options(size, rows))
 
 
+BOWL = theory.Bowl((0.01, 0.1, 1.0), noise=0.03, updates=500)
+
+
 def convex(size: str, rows: Sequence[cures.Cure]) -> Study:
     """A quadratic with noise, whose loss theory gives."""
-    task = tasks.quadratic((0.01, 0.1, 1.0), noise=0.03)
-    setting = trials.Setting(task, budget=500)
+    task = tasks.quadratic(BOWL.curvatures, noise=BOWL.noise)
+    setting = trials.Setting(task, budget=BOWL.updates)
     sgd = cures.OPTIMIZERS["sgd"]._replace(learning_rate=Range(0.003, 3.0))
     options = _options(size, rows)
     return Study(setting, {"sgd": sgd}, in_logarithm=True, **options)

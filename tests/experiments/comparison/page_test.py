@@ -27,7 +27,7 @@ def losses():
 
 
 def test_the_page_has_the_numbers_of_the_table(losses):
-    text = page.text(losses, "jax 0.1, 2026-01-01")
+    text = page.text(losses, "jax 0.1, 2026-01-01", {})
     assert "(jax 0.1, 2026-01-01)" in text
     found = verdicts.verdicts(losses)
     assert f"Of {len(found)} rows, {found['seen'].sum()} differ" in text
