@@ -8,6 +8,7 @@ from delayjax import delays as delays
 from delayjax import exchange as exchange
 from delayjax import extend as extend
 from delayjax import modulation as modulation
+from delayjax import pipelines as pipelines
 from delayjax import ring as ring
 from delayjax import step_sizes as step_sizes
 from delayjax import workers as workers

@@ -50,6 +50,7 @@ BUILDINGS = {
             {"ground"},
             {"history", "workers", "cluster"},
             {"rules", "exchange", "averaging", "training", "stability"},
+            {"pipelines"},
             {"testing"},
             {"__init__"},
         ),

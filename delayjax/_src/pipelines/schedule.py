@@ -1,0 +1,315 @@
+"""Schedules of a pipeline: which weights each stage reads, and what it keeps."""
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+
+from delayjax._src.ground import checks
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """In which order the stages of a pipeline work, and which weights they read.
+
+    Stage s = 0 .. S - 1 has W = S - 1 - s stages after it. Microbatch i = 0, 1, 2, ...
+    belongs to update i // M. Version v of a stage is its weights after v updates of its
+    own. A stage takes its forward passes in order, and a(s) of them before it first
+    takes a backward pass:
+
+        F_0 .. F_{a-1}, F_a B_0, F_{a+1} B_1, ...
+
+    with a flush only the microbatches of one update, without one for ever.
+
+    Attributes:
+        name: of the method.
+        stages: S.
+        microbatches: M, of an update.
+        flush: whether the pipeline runs empty after each update.
+        ahead: a(s), passes of each stage, a tuple [S]; with `chunks` of chunks.
+        stash: whether a backward pass reads the weights of its forward pass; else it
+            reads the newest.
+        lag: updates that every pass reads behind the newest that the order allows, as
+            PipeDream-2BW with its two buffers.
+        chunks: v, of layers on each stage; above 1 they are interleaved.
+
+    Example:
+        >>> schedule = pipedream(4)
+        >>> [schedule.mean_delay(s) for s in range(4)]
+        [3.0, 2.0, 1.0, 0.0]
+        >>> [schedule.weight_copies(s) for s in range(4)]
+        [4, 3, 2, 1]
+        >>> gpipe(4, microbatches=12).bubble_share                 # 3/15
+        0.2
+
+    References:
+        Narayanan et al., PipeDream, arXiv:1806.03377; PipeDream-2BW, arXiv:2006.09503;
+        Yang et al., PipeMare, arXiv:1910.05124; Huang et al., GPipe, arXiv:1811.06965.
+    """
+
+    name: str
+    stages: int
+    microbatches: int
+    flush: bool
+    ahead: tuple[int, ...]
+    stash: bool = True
+    lag: int = 0
+    chunks: int = 1
+
+    def forward_version(self, microbatch: int, stage: int) -> int:
+        """The version that a forward pass reads.
+
+        i // M with a flush; floor(max(0, i - a) / M) without; max(0, i // M - 1) with
+        two buffers.
+        """
+        self._check_stage(stage)
+        update = microbatch // self.microbatches
+        if self.flush:
+            return update
+        if self.lag:
+            return max(0, update - self.lag)
+        return max(0, microbatch - self.ahead[stage]) // self.microbatches
+
+    def backward_version(self, microbatch: int, stage: int) -> int:
+        """The version that a backward pass reads: its forward pass's, or the newest."""
+        if self.stash:
+            return self.forward_version(microbatch, stage)
+        return microbatch // self.microbatches
+
+    def delays(self, stage: int) -> np.ndarray:
+        """The delays of an update's M gradients, in updates, once the pipeline is full.
+
+        The version at which a gradient is applied less the version of its forward pass.
+
+        Returns:
+            int64 [M].
+        """
+        # beyond the start, at the first microbatch of an update
+        full = self.microbatches * (max(self.ahead) + 1 + self.lag)
+        those = range(full, full + self.microbatches)
+        update = full // self.microbatches
+        return np.array([update - self.forward_version(i, stage) for i in those])
+
+    def mean_delay(self, stage: int) -> float:
+        """The mean of `delays`: a/M without a flush, 0 with one, the lag if any."""
+        return float(self.delays(stage).mean())
+
+    def weight_copies(self, stage: int) -> int:
+        """Versions of its weights that a stage keeps, the newest included.
+
+        ceil(a/M) + 1 where backward reads the weights of forward, else 1; the lag + 1
+        with buffers.
+        """
+        self._check_stage(stage)
+        if self.flush or not self.stash:
+            return 1
+        if self.lag:
+            return self.lag + 1
+        return -(-self.ahead[stage] // self.microbatches) + 1
+
+    def activations(self, stage: int) -> float:
+        """Microbatches whose activations a stage keeps at most: (a + 1) / v."""
+        self._check_stage(stage)
+        return (self.ahead[stage] + 1) / self.chunks
+
+    def memory(self, stage: int, *, weights: float, activations: float) -> float:
+        """Bytes of weights and activations that a stage keeps.
+
+        Args:
+            stage: s.
+            weights: bytes of the stage's weights, once.
+            activations: bytes that a microbatch leaves on the stage until its backward
+                pass.
+        """
+        copies, held = self.weight_copies(stage), self.activations(stage)
+        return copies * weights + held * activations
+
+    @property
+    def bubble_share(self) -> float:
+        """The share of time in which a stage is idle, once the pipeline runs.
+
+        (S - 1) / (v M + S - 1) with a flush, for passes that take equally long on all
+        stages; 0 without.
+        """
+        if not self.flush:
+            return 0.0
+        fill = self.stages - 1
+        return fill / (self.chunks * self.microbatches + fill)
+
+    def _check_stage(self, stage: int) -> None:
+        if not 0 <= stage < self.stages:
+            raise ValueError(
+                f"`stage` must lie in 0 .. {self.stages - 1}, the stages of"
+                f" {self.name}, got {stage}."
+            )
+
+
+def gpipe(stages: int, microbatches: int) -> Schedule:
+    """All forward passes of an update, then all backward passes.
+
+    Args:
+        stages: S.
+        microbatches: M, of an update.
+
+    Example:
+        >>> gpipe(4, microbatches=12).activations(0)
+        12.0
+
+    References:
+        Huang et al., GPipe, arXiv:1811.06965.
+    """
+    stages, microbatches = _checked(stages, microbatches)
+    return Schedule(
+        "GPipe", stages, microbatches, flush=True, ahead=(microbatches - 1,) * stages
+    )
+
+
+def one_f_one_b(stages: int, microbatches: int, *, chunks: int = 1) -> Schedule:
+    """Alternates forward and backward passes, and flushes at each update.
+
+    It is idle as long as GPipe and keeps the activations of at most S microbatches.
+    With chunks it is interleaved (Megatron-LM): each stage has v parts of the model,
+    and is idle a share of (S - 1) / (v M + S - 1).
+
+    Args:
+        stages: S.
+        microbatches: M, of an update; with chunks a multiple of S.
+        chunks: v, of layers on each stage.
+
+    Example:
+        >>> [one_f_one_b(4, 8, chunks=v).bubble_share for v in (1, 2)]  # 3/11, 3/19
+        [0.2727272727272727, 0.15789473684210525]
+
+    References:
+        Narayanan et al., Efficient large-scale language model training on GPU clusters,
+        arXiv:2104.04473.
+    """
+    stages, microbatches = _checked(stages, microbatches)
+    chunks = checks.check_bound("chunks", chunks, at_least=1)
+    if chunks > 1 and microbatches % stages:
+        raise ValueError(
+            f"`microbatches` must be a multiple of the {stages} stages where chunks are"
+            f" interleaved, got {microbatches}."
+        )
+    most, after = chunks * microbatches - 1, _after(stages)
+    ahead = [2 * w + (chunks - 1) * stages for w in after] if chunks > 1 else after
+    return Schedule(
+        "1F1B" if chunks == 1 else f"1F1B, {chunks} chunks",
+        stages,
+        microbatches,
+        flush=True,
+        ahead=tuple(min(a, most) for a in ahead),
+        chunks=chunks,
+    )
+
+
+def pipedream(
+    stages: int,
+    *,
+    microbatches: int = 1,
+    stash: bool = True,
+    in_flight: Literal["throttled", "full"] = "throttled",
+) -> Schedule:
+    """Never flushes: a stage updates its weights as soon as it has M gradients.
+
+    PipeDream with M = 1. AsyncPP (arXiv:2505.01099) has this schedule with M = 1, an
+    optimizer of its own, and keeps W + 1 versions as well.
+
+    Args:
+        stages: S.
+        microbatches: M, of an update.
+        stash: whether backward reads the weights of forward. Else it reads the newest,
+            and the gradient is the gradient of no function.
+        in_flight: "throttled": a stage has at most W + 1 microbatches in flight, and a
+            delay of W/M (1F1B). "full": a forward pass and a backward pass of different
+            microbatches share a tick of each stage. Then 2W + 1 are in flight, and the
+            delay is 2W/M.
+
+    Example:
+        >>> pipedream(3).delays(0), pipedream(3, in_flight="full").delays(0)
+        (array([2]), array([4]))
+
+    References:
+        Narayanan et al., arXiv:1806.03377.
+    """
+    stages, microbatches = _checked(stages, microbatches)
+    return Schedule(
+        "PipeDream" if stash else "PipeDream, no stash",
+        stages,
+        microbatches,
+        flush=False,
+        ahead=_in_flight(stages, in_flight),
+        stash=stash,
+    )
+
+
+def two_buffered(stages: int, microbatches: int) -> Schedule:
+    """PipeDream-2BW: two versions of the weights, and a delay of 1 on all stages.
+
+    Args:
+        stages: S.
+        microbatches: M, of an update; at least S.
+
+    Example:
+        >>> two_buffered(4, 4).mean_delay(3), two_buffered(4, 4).weight_copies(0)
+        (1.0, 2)
+
+    References:
+        Narayanan et al., PipeDream-2BW, arXiv:2006.09503.
+    """
+    stages, microbatches = _checked(stages, microbatches)
+    if microbatches < stages:
+        raise ValueError(
+            f"`microbatches` must be at least the {stages} stages, got {microbatches}:"
+            " with fewer, a delay of 1 is not enough."
+        )
+    return Schedule(
+        "PipeDream-2BW",
+        stages,
+        microbatches,
+        flush=False,
+        ahead=tuple(_after(stages)),
+        lag=1,
+    )
+
+
+def pipemare(stages: int, microbatches: int) -> Schedule:
+    """PipeMare: forward reads old weights, backward the newest; nothing is stashed.
+
+    Its passes share ticks ("full" in `pipedream`), so the mean delay of a forward pass
+    is 2W/M. The paper counts the update itself too, and writes (2W + 1)/M.
+
+    Args:
+        stages: S.
+        microbatches: M, of an update.
+
+    Example:
+        >>> [pipemare(4, 2).mean_delay(s) for s in range(4)]
+        [3.0, 2.0, 1.0, 0.0]
+
+    References:
+        Yang et al., PipeMare, arXiv:1910.05124.
+    """
+    own = pipedream(stages, microbatches=microbatches, stash=False, in_flight="full")
+    return dataclasses.replace(own, name="PipeMare")
+
+
+def _after(stages: int) -> list[int]:
+    """W of each stage."""
+    return [stages - 1 - stage for stage in range(stages)]
+
+
+def _in_flight(stages: int, in_flight: str) -> tuple[int, ...]:
+    if in_flight not in ("throttled", "full"):
+        raise ValueError(
+            f'`in_flight` must be "throttled" or "full", got {in_flight!r}.'
+        )
+    factor = 2 if in_flight == "full" else 1
+    return tuple(factor * w for w in _after(stages))
+
+
+def _checked(stages: int, microbatches: int) -> tuple[int, int]:
+    return (
+        checks.check_bound("stages", stages, at_least=1),
+        checks.check_bound("microbatches", microbatches, at_least=1),
+    )
