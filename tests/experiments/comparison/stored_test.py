@@ -53,6 +53,20 @@ def by_age(grads, old, state, numbers, *, age, **_):
     return jax.tree.map(lambda u: u * factor, step), state
 
 
+def adam(grads, old, state, numbers, **_):
+    """m / (sqrt(v) + 1e-8), both averages without bias, beta2 = 0.999."""
+    b1, b2 = 1 - numbers["decay"], 0.999
+    zeros = jax.tree.map(jnp.zeros_like, grads)
+    m, v, count = state or (zeros, zeros, 0)
+    count = count + 1
+    m = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, m, grads)
+    v = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, v, grads)
+    step = jax.tree.map(
+        lambda m, v: m / (1 - b1**count) / (jnp.sqrt(v / (1 - b2**count)) + 1e-8), m, v
+    )
+    return step, (m, v, count)
+
+
 CELLS = [
     ("sgd", "plain", "no delay", sgd),
     ("sgd", "plain", "memoryless, 16", sgd),
@@ -60,6 +74,7 @@ CELLS = [
     ("sgd", "clipping", "heavy tails, 16", clipped),
     ("sgd", "polynomial law", "memoryless, 4", by_age),
     ("sgd", "one slow momentum", "memoryless, 4", slow),
+    ("adam", "plain", "memoryless, 4", adam),
 ]
 
 
