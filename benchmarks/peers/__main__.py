@@ -30,7 +30,7 @@ ROUNDS = 20
 
 
 def versions() -> str:
-    """Of the peers that are installed."""
+    """The versions of the peers that are installed, as text."""
     found = []
     for name in ("optax", "drjax", "torch"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

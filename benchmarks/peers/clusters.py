@@ -42,13 +42,13 @@ def rows(rounds: int, source: str | None) -> Iterator[Row]:
     found = checkout(source, "ringmaster_lmo", "src/asynchronous/algorithm.py")
     sys.path.insert(0, str(found.parents[2]))
     for workers in (8, 100, 1000):
-        least = max(workers // 2, 2)
+        max_delay = max(workers // 2, 2)
         protocols = dj.cluster.protocols
         # it restarts a worker whose gradient would be `max_delay` updates old
-        ringmaster = protocols.bounded_staleness(least - 1, late="restart")
+        ringmaster = protocols.bounded_staleness(max_delay - 1, late="restart")
         for method, how, protocol in (
             ("AsynchronousSGD", {}, protocols.k_async(1)),
-            ("RingmasterASGD", {"max_delay": least}, ringmaster),
+            ("RingmasterASGD", {"max_delay": max_delay}, ringmaster),
         ):
             updates = max(10 * workers, 5000)
             theirs = in_their_loop(method, workers, **how)
@@ -109,6 +109,7 @@ def along_cluster(protocol: Any, workers: int, updates: int) -> Callable[[], Any
         return dj.replay(trace, grad_fn, optax.sgd(RATE / workers))
 
     def run():
+        # the trace that `training` has: their loop simulates in each run, too
         dj.cluster.simulate(cluster, protocol, updates, seed=0)
         own = training()
         state = own.init(jnp.ones(len(CURVATURES)), jax.random.key(0))

@@ -18,6 +18,9 @@ class Raced(NamedTuple):
     seconds: float  # from the moment when all processes are ready
 
 
+_SECONDS = 60.0  # that a process may take until it is ready
+
+
 def train(
     params: Mapping[str, Any], batches: Mapping[str, Any], rate: float, processes: int
 ) -> Raced:
@@ -39,7 +42,8 @@ def train(
     model.share_memory()
     images = torch.tensor(np.array(batches["image"]))
     labels = torch.tensor(np.array(batches["label"]).astype(np.int64))
-    ready, go = context.Barrier(processes + 1), context.Barrier(processes + 1)
+    # a process that fails before them breaks both barriers, instead of a wait for ever
+    ready, go = (context.Barrier(processes + 1, timeout=_SECONDS) for _ in range(2))
     children = [
         context.Process(
             target=_work, args=(model, images, labels, rate, i, processes, ready, go)
@@ -53,6 +57,8 @@ def train(
     go.wait()
     for child in children:
         child.join()
+        if child.exitcode:
+            raise RuntimeError(f"a process of PyTorch ended with {child.exitcode}")
     seconds = time.perf_counter() - started
     trained = iter([p.detach().numpy() for p in model.parameters()])
     new = {

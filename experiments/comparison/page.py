@@ -39,7 +39,8 @@ def stored_losses(study: str) -> verdicts.Losses | None:
     """The losses of a further study, where it is stored."""
     if not stored_parts(study):
         return None
-    return losses_of(study, in_logarithm=study == "convex")
+    made = studies.STUDIES[study]("full", cures.CURES)
+    return losses_of(study, in_logarithm=made.in_logarithm)
 
 
 def versions_of(study: str) -> str:

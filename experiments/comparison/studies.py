@@ -13,36 +13,33 @@ from experiments.comparison.study import Study
 
 SIZES = ("small", "full", "large")
 
-SHORT = search.Effort(
-    rounds=(
-        search.Round(16, 1),
-        search.Round(16, 2, 0.15),
-        search.Round(16, 2, 0.1),
-    ),
-    finalists=3,
-    confirming=5,
-)
-"""An effort for a first look: a tenth of a whole search."""
 
-MEDIUM = search.Effort(
-    rounds=(
-        search.Round(24, 1),
-        search.Round(24, 2, 0.15),
-        search.Round(24, 2, 0.1),
-    ),
-    finalists=4,
-    confirming=8,
-)
-"""An effort for models that take long: a third of a whole search."""
+def _effort(points: int, finalists: int, confirming: int) -> search.Effort:
+    """Three rounds of so many points, with fewer seeds than a whole search has."""
+    rounds = (
+        search.Round(points, 1),
+        search.Round(points, 2, 0.15),
+        search.Round(points, 2, 0.1),
+    )
+    return search.Effort(rounds, finalists, confirming)
 
 
-def _options(size: str, rows: Sequence[cures.Cure]) -> dict:
-    """What a size decides: searches, seeds, effort."""
+WHOLE = search.Effort()
+MEDIUM = _effort(24, finalists=4, confirming=8)
+"""For models that take long: about two fifths of the trainings of `WHOLE`."""
+SHORT = _effort(16, finalists=3, confirming=5)
+"""For a first look: about a quarter of them."""
+
+
+def _options(
+    size: str, rows: Sequence[cures.Cure], effort: search.Effort = WHOLE
+) -> dict:
+    """What a size decides: searches, seeds, and the effort if it is small."""
     if size == "small":
         return dict(cures=rows, effort=SHORT, searches=2, reporting=10)
     if size == "large":  # for a GPU: half the band
-        return dict(cures=rows, searches=16, reporting=40)
-    return dict(cures=rows)
+        return dict(cures=rows, effort=effort, searches=16, reporting=40)
+    return dict(cures=rows, effort=effort)
 
 
 def _those(rows: Sequence[cures.Cure], *names: str) -> list[cures.Cure]:
@@ -98,17 +95,17 @@ def cnn(size: str, rows: Sequence[cures.Cure]) -> Study:
     task = tasks.digits_cnn(batch_size=16, width=8)
     late = _on("memoryless, 4", "memoryless, 16", "heavy tails, 16")
     setting = trials.Setting(task, budget=300, clusters=late)
-    options = _options(size, _those(rows, *_FEW))
+    options = _options(size, _those(rows, *_FEW), MEDIUM)
     optimizers = {name: cures.OPTIMIZERS[name] for name in ("sgd", "adam")}
-    return Study(setting, optimizers, **options | dict(effort=MEDIUM))
+    return Study(setting, optimizers, **options)
 
 
 def char_lm(size: str, rows: Sequence[cures.Cure]) -> Study:
     """A character language model, trained past its bigram entropy (2.46 nats)."""
     task = tasks.char_lm(batch_size=8, context=32, evaluated_tokens=8192)
     setting = trials.Setting(task, budget=1500, clusters=_on("memoryless, 4"))
-    options = _options(size, _those(rows, *_FEW, *_SOME))
-    return Study(setting, cures.OPTIMIZERS, **options | dict(effort=SHORT))
+    options = _options(size, _those(rows, *_FEW, *_SOME), SHORT)
+    return Study(setting, cures.OPTIMIZERS, **options)
 
 
 _FEW = "average of the weights", "one slow momentum", "late updates"

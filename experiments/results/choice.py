@@ -38,7 +38,8 @@ class TimeTo(NamedTuple):
         )
         keys = list(when.index.names)
         column = when.rename(self.name).reset_index()
-        found = results.merge(column, on=keys, how="left")
+        rest = results.drop(columns=self.name, errors="ignore")
+        found = rest.merge(column, on=keys, how="left")
         return found.drop(columns="diverged", errors="ignore")
 
 

@@ -1,5 +1,6 @@
 """Closed forms of a schedule, against its timetable simulated in time."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -173,6 +174,19 @@ def test_a_dependency_is_never_early():
         (
             lambda: pipelines.pipedream(2, in_flight="half"),
             "`in_flight` must be .*, got 'half'",
+        ),
+        (
+            lambda: dataclasses.replace(pipelines.pipedream(3), ahead=(1, 0)),
+            r"`ahead` must have .* each of the 3 stages, got \(1, 0\)",
+        ),
+        (
+            lambda: pipelines.timetable(
+                dataclasses.replace(
+                    pipelines.one_f_one_b(2, 4, chunks=2), ahead=(0, 0)
+                ),
+                1,
+            ),
+            "stands still",
         ),
         (lambda: pipelines.pipedream(2).delays(2), "must lie in 0 .. 1, the stages of"),
     ],

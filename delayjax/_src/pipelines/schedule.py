@@ -56,6 +56,13 @@ class Schedule:
     lag: int = 0
     chunks: int = 1
 
+    def __post_init__(self):
+        if len(self.ahead) != self.stages or min(self.ahead) < 0:
+            raise ValueError(
+                f"`ahead` must have a non-negative number for each of the {self.stages}"
+                f" stages, got {self.ahead}."
+            )
+
     def forward_version(self, microbatch: int, stage: int) -> int:
         """The version that a forward pass reads.
 

@@ -71,6 +71,9 @@ def timetable(
     Returns:
         The timetable of `updates` M passes of each kind, on each stage.
 
+    Raises:
+        ValueError: if the stages wait for each other for ever.
+
     Example:
         >>> from delayjax.pipelines import gpipe
         >>> table = timetable(gpipe(2, microbatches=3), 1)
@@ -93,6 +96,7 @@ def timetable(
     passes: list[Pass] = []
     total = 2 * count * schedule.chunks * schedule.stages
     while len(passes) < total:
+        before_round = len(passes)
         for stage, order in enumerate(orders):
             while taken[stage] < len(order):
                 kind, microbatch, chunk = order[taken[stage]]
@@ -107,6 +111,11 @@ def timetable(
                 done[kind, stage, chunk, microbatch] = free[stage] = end
                 finished[stage] += not kind
                 taken[stage] += 1
+        if len(passes) == before_round:
+            raise ValueError(
+                "`schedule` stands still: each stage waits for another one. Its"
+                f" `ahead` is {schedule.ahead}: raise it."
+            )
     passes.sort(key=lambda own: (own.start, own.stage))
     return Timetable(*map(np.array, zip(*passes, strict=True)))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.comparison import cures, figure, page, verdicts
+from experiments.comparison import cures, figure, page, studies, verdicts
 from tests.experiments.comparison.verdicts_test import table
 
 GAINS = {
@@ -67,3 +67,44 @@ def test_the_expected_best_is_drawn_against_the_number_of_trials(losses):
     np.testing.assert_allclose(
         line.get_ydata(), late["loss_0"].mean() + 1 / line.get_xdata()
     )
+
+
+def test_each_rule_has_its_costs():
+    rules = {
+        own.name
+        for own in cures.CURES
+        if own not in (cures.BASELINE, cures.AGAIN) and cures.TWIN not in own.name
+    }
+    found = page.step_costs()
+    assert set(found) == rules
+    assert found["DANA"][0] == "+4"  # a momentum for each of 5 workers, in place of one
+
+
+def test_the_quadratic_has_theory_beside_what_searches_found():
+    """Searches whose step is 5 % too large, and measured losses twice the expected."""
+    rows, expected = [], []
+    for cluster, delay in page.EQUAL.items():
+        _, rate, decay = studies.BOWL.least(delay)
+        rate *= 1.05  # a search that misses by this
+        there = studies.BOWL.expected_loss(delay, rate, decay)
+        expected.append(there)
+        numbers = f"learning_rate={rate} decay={decay}"
+        own = dict(optimizer="sgd", rule=verdicts.PLAIN, cluster=cluster, search=0)
+        rows.append(own | {"numbers": numbers, "loss_0": 2 * there, "edges": ""})
+    own = verdicts.Losses(pd.DataFrame(rows), in_logarithm=True)
+    _, _, *lines = page.theory_table(own)
+    for line, there, (cluster, delay) in zip(
+        lines, expected, page.EQUAL.items(), strict=True
+    ):
+        least, *_ = studies.BOWL.least(delay)
+        assert line.startswith(f"| {cluster} | {least:.2e} (") and there > least
+        assert f"| {there:.2e} ({there / least - 1:+.0%}) | {2 * there:.2e} |" in line
+
+
+def test_a_further_study_has_its_gains(losses):
+    found = verdicts.verdicts(losses)
+    lines = list(page.short_table(found))[2:]
+    assert len(lines) == len(found)
+    for line, row in zip(lines, found.to_dict("records"), strict=True):
+        assert f"{row['gain']:+.3f} ({row['low']:+.3f} to" in line
+        assert ("**" in line) == row["seen"]

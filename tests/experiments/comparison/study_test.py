@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments import tasks
-from experiments.comparison import cures, search, study, trials
+from experiments.comparison import cures, search, studies, study, trials
 from experiments.comparison.study import Cell, Stored, Study, part
 
 NAMED = {cure.name: cure for cure in cures.CURES}
@@ -114,3 +114,20 @@ def test_what_is_reported_is_trained_with_the_numbers_of_the_table():
     ]
     reported = [row[f"loss_{i}"] for i in range(3)]
     np.testing.assert_allclose(reported, again, rtol=1e-5)
+
+
+def test_a_size_decides_in_every_study():
+    rows = cures.CURES
+    for make in studies.STUDIES.values():
+        small, full, large = (make(size, rows) for size in studies.SIZES)
+        assert small.effort == studies.SHORT and small.searches == 2
+        assert (full.searches, full.reporting) == (4, 20)
+        assert (large.searches, large.effort) == (16, full.effort)
+    trainings = {
+        effort: sum(r.points * r.seeds for r in effort.rounds)
+        + (effort.finalists + 2) * effort.confirming
+        for effort in (studies.WHOLE, studies.MEDIUM, studies.SHORT)
+    }
+    whole = trainings[studies.WHOLE]
+    assert round(trainings[studies.MEDIUM] / whole, 2) == 0.43
+    assert round(trainings[studies.SHORT] / whole, 2) == 0.27

@@ -85,6 +85,8 @@ def test_a_time_to_a_value_may_decide_whatever_became_of_the_cell():
     choice = Choice(("learning_rate",), TimeTo("loss", 2.0))
     assert set(choice.best(results, curves).learning_rate) == {0.4}
     assert "diverged" in choice.best(results, curves)
+    once = choice.by.of(results, curves)  # a figure of the same time asks again
+    pd.testing.assert_frame_equal(choice.by.of(once, curves), once)
     # other seeds say that 0.1 is soonest
     slow = curves.assign(
         seed=curves.seed + 7, seconds=curves["update"] * curves.learning_rate

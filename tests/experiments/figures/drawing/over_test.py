@@ -239,6 +239,24 @@ def test_a_time_to_a_target_is_drawn_whatever_became_of_the_run_then(tmp_path, e
     assert list(crosses(figure.axes[0]).values()) == [[4]]
 
 
+def test_the_time_that_is_drawn_may_also_be_what_is_tuned(tmp_path):
+    def curve(update, cell, seed):
+        return 10.0 - update * cell["learning_rate"] / (1 + cell["delay"])
+
+    run = made(
+        tmp_path,
+        lambda learning_rate, delay, seed: 1.0,
+        curve=curve,
+        learning_rate=(0.25, 0.5, 1.0),
+        delay=DELAYS,
+    )
+    time = figures.TimeTo("train_loss", 5.0)
+    run = dataclasses.replace(run, choice=run.choice._replace(by=time))
+    (axis,) = figures.over("delay", time, fixed=False).draw(run).axes
+    (line,) = lines(axis)
+    np.testing.assert_allclose(line.get_ydata(), [5 / 2, 10 / 2, 25 / 2])  # at rate 1
+
+
 def test_theory_is_a_thin_line_of_its_formula(tmp_path):
     run = made(tmp_path)
     figure = figures.over("delay", "train_loss", theory=lambda delay: 3.0 * delay)
