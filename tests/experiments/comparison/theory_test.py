@@ -48,3 +48,15 @@ def test_the_least_loss_is_a_minimum():
     for factor in (0.9, 1.1):
         assert BOWL.expected_loss(4, factor * rate, decay) > least
         assert BOWL.expected_loss(4, rate, min(factor * decay, 1.0)) >= least
+
+
+def test_two_updates_are_those_of_a_hand():
+    """x_2 = x_1 - eta m_2, whose noises z_0 and z_1 are independent."""
+    eta, d, lam, sigma = 0.4, 0.3, 0.7, 2.0
+    step = eta * d
+    mean = 1 - step * lam  # x_1
+    mean = mean - eta * ((1 - d) * d * lam + d * lam * mean)
+    of_first, of_second = step * sigma * (1 + (1 - d) - step * lam), step * sigma
+    expected = 0.5 * lam * (mean**2 + of_first**2 + of_second**2)
+    found = Bowl([lam], noise=sigma, updates=2).expected_loss(0, eta, d)
+    assert found == pytest.approx(expected, rel=1e-12)
