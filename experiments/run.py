@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import pandas as pd
 
-from experiments.results import analysis, tables
+from experiments.results import analysis, claims, tables
 from experiments.results.choice import Choice
 from experiments.results.folder import Folder
 from experiments.results.metrics import Metrics
@@ -170,6 +170,7 @@ def _record(
     return {
         "question": experiment.question,
         "notes": experiment.notes,
+        "published": claims.digest(experiment.published),
         "settings": setting_names(made),
         "seeds": list(experiment.seed_numbers),
         "tuning_seeds": list(experiment.tuning_seed_numbers),

@@ -13,12 +13,11 @@ from experiments import figures
 from experiments.figures import Drawn
 from experiments.figures.axis_labels import loss_unit, with_unit, words
 from experiments.report import page
-from experiments.results import analysis, claims
-from experiments.results.claims import Verdict
+from experiments.results import analysis, claims, old_claims
+from experiments.results.claims import NOT_REPRODUCED, NOT_TESTABLE, REPRODUCED
 from experiments.results.runs import Run
 from experiments.training.experiment import Experiment
 
-_SHOWN = 3  # claims in the headline
 _METRICS = ("train_loss", "test_loss", "test_error", "seconds", "updates")
 _TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 
@@ -27,22 +26,19 @@ def write(
     run: Run,
     experiment: Experiment | None = None,
     *,
-    verdicts: Sequence[Verdict] | None = None,
     format: str = "png",
 ) -> Path:
     """Draws the figures of a run and writes its report.html.
 
     Args:
         run: what was recorded.
-        experiment: that was run, with its figures; None draws the common ones.
-        verdicts: of its claims, where they are measured already.
+        experiment: that was run, with its answer, claims and figures; None draws the
+            common figures.
         format: of the figures, "png" or "svg".
 
     Returns:
         The file. It loads nothing: its figures are inside.
     """
-    if verdicts is None:
-        verdicts = claims.check(experiment.claims if experiment else (), run.found)
     wanted = experiment.figures if experiment else ()
     drawn = figures.save(run, wanted or figures.default(run), format)
     changed = run.info.get("changed", {})
@@ -51,16 +47,17 @@ def write(
     body = "\n".join(
         [
             f"<header>\n<h1>{page.text(question)}</h1>",
-            f'<p class="answer">{page.text(headline(run, verdicts, table))}</p>',
+            f'<p class="answer">{page.text(headline(run, experiment, table))}</p>',
             _changed(changed),
             # what was seen with other values is not what this run saw
             "" if changed else _notes(run.info.get("notes", "")),
             "</header>",
-            _claims(verdicts, changed),
+            _published(run, experiment.published if experiment else ()),
             page.section("Figures", *map(_figure, drawn)) if drawn else "",
             _own_tables(run, experiment.tables if experiment else ()),
             _final(run, table),
             _clusters(run),
+            _records(run, experiment),
             _commands(run),
             _provenance(run),
         ]
@@ -70,15 +67,15 @@ def write(
     return path
 
 
-def headline(run: Run, verdicts: Sequence[Verdict], table: pd.DataFrame) -> str:
+def headline(run: Run, experiment: Experiment | None, table: pd.DataFrame) -> str:
     """The answer, in a sentence or two made of this run's numbers."""
-    if not verdicts or run.info.get("changed"):
+    if experiment is None or experiment.answer is None or run.info.get("changed"):
         return _best_row(run, table)
-    count = f"{sum(v.met for v in verdicts)} of {len(verdicts)} claims hold"
-    # what does not hold comes first
-    ordered = sorted(verdicts, key=lambda verdict: verdict.met)
-    parts = [f"{own.text}: {own.shown}" for own in ordered[:_SHOWN]]
-    return f"{count}. {'; '.join(parts)}."
+    try:
+        return experiment.answer(run.found)
+    except Exception as error:  # a function of the user's own
+        why = f"`answer` fails: {type(error).__name__}: {error}"
+        return f"{_best_row(run, table)} ({why})"
 
 
 def final_table(run: Run) -> pd.DataFrame:
@@ -172,15 +169,68 @@ def _notes(notes: str) -> str:
     )
 
 
-def _claims(verdicts: Sequence[Verdict], changed: Mapping[str, Any]) -> str:
-    if not verdicts:
+_MARKS = {REPRODUCED: "met", NOT_REPRODUCED: "missed", NOT_TESTABLE: "note"}
+
+
+def _published(run: Run, published: Sequence[claims.Published]) -> str:
+    """What the sources say, each with what this run found."""
+    if not published:
         return ""
-    caption = "What must hold, and what this run measured"
-    if changed:
-        caption += "; the claims were written for the unchanged config"
-    rows = [(own.text, own.expected, own.shown, page.mark(own.met)) for own in verdicts]
-    header = ["claim", "expected", "measured", "verdict"]
-    return page.section("Claims", page.table(caption, header, rows))
+    rows = []
+    for own in claims.judge(published, run.found):
+        said = [own.claim.source, own.claim.setting, f"said: {own.claim.said}"]
+        rows.append(
+            [
+                own.claim.text,
+                "; ".join(filter(None, said)),
+                own.claim.expected,
+                own.shown,
+                page.mark(own.verdict, _MARKS.get(own.verdict, "note")),
+            ]
+        )
+    caption = "What the sources say, and the 95 % interval of this run"
+    if run.info.get("changed"):
+        caption += "; this run has other values than the config file"
+    header = ["statement", "source", "bound", "measured", "verdict"]
+    notes = [
+        f"<p>{page.text(own.text)}: {page.text(own.tried)}</p>"
+        for own in published
+        if own.tried and own.measure is not None
+    ]
+    stated = run.info.get("published")
+    if stated and stated != claims.digest(published):
+        edited = "These statements were edited after the run began."
+        notes.append(f'<p class="note">{edited}</p>')
+    return page.section("Published", page.table(caption, header, rows), *notes)
+
+
+def _records(run: Run, experiment: Experiment | None) -> str:
+    """The numbers that guard the results."""
+    if experiment is None or run.info.get("changed"):
+        return ""
+    rows = [
+        [
+            own.record.text,
+            f"{own.record.value:.4g} ± {own.record.tolerance:.2g}",
+            own.shown,
+            page.mark(*_met(own.met)),
+        ]
+        for own in claims.compare(experiment.records, run.found)
+    ]
+    rows += [
+        [own.text, own.expected, own.shown, page.mark(*_met(own.met))]
+        for own in old_claims.check(experiment.claims, run.found)
+    ]
+    if not rows:
+        return ""
+    caption = "Numbers of an earlier run: they show when results change"
+    header = ["number", "record", "measured", "verdict"]
+    return page.section("Records", page.table(caption, header, rows))
+
+
+def _met(met: bool) -> tuple[str, str]:
+    name = "met" if met else "missed"
+    return name, name
 
 
 def _figure(drawn: Drawn) -> str:

@@ -23,6 +23,7 @@ figure { margin: 1.5rem 0; }
 figcaption { font-size: 0.9rem; }
 img { display: block; max-width: 100%; height: auto; background: #ffffff;
   border-radius: 0.3rem; }
+@media (prefers-color-scheme: dark) { img { filter: invert(0.9) hue-rotate(180deg); } }
 table { width: 100%; margin: 1.5rem 0; border-collapse: collapse;
   font-variant-numeric: tabular-nums; }
 caption { padding-bottom: 0.5rem; text-align: left; font-weight: bold; }
@@ -103,10 +104,9 @@ def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) ->
     )
 
 
-def mark(met: bool) -> Markup:
-    """Whether a claim holds."""
-    name = "met" if met else "missed"
-    return Markup(f'<span class="{name}">{name}</span>')
+def mark(verdict: str, kind: str) -> Markup:
+    """A verdict in its color: kind is "met", "missed" or "note"."""
+    return Markup(f'<span class="{kind}">{text(verdict)}</span>')
 
 
 def commands(found: Mapping[str, str]) -> list[str]:

@@ -1,96 +1,246 @@
-"""What must hold of a run's results, with a tolerance."""
+"""What a paper says and a run shows of it, and the records that guard a number."""
 
 import dataclasses
+import hashlib
+import json
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
+from experiments.results.estimates import Estimate, Measure, estimate
 from experiments.results.tables import Found
 
+REPRODUCED = "reproduced"
+UNDECIDED = "undecided"
+NOT_REPRODUCED = "not reproduced"
+NOT_TESTABLE = "not testable here"
 
-@dataclasses.dataclass(frozen=True)
-class Claim:
-    """A sentence about the results, and the number that decides whether it holds.
+_SPREADS = 4
+_ROUNDING = 0.001
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Published:
+    """A statement of a source, and the bound by which a run decides about it.
+
+    It is written before the run, and may fail. The interval of 95 % over the seeds
+    decides: all of it within the bounds is "reproduced", all of it outside is "not
+    reproduced", and between the two is "undecided".
 
     Attributes:
-        text: the sentence.
-        measure: results and curves -> a number, or whether it holds.
-        about: the number that is expected; None where `measure` answers yes or no.
-        within: how far from `about` it may be.
-        at_least: a lower bound, in place of `about`.
-        at_most: an upper bound, likewise.
+        text: what the source says, in one sentence.
+        source: author, year, number, and the figure, table or theorem.
+        said: the number or the words of the source.
+        setting: where the source found it: model, data, workers.
+        measure: the tables of a run -> a number; None where it cannot be tested here.
+        at_least: the lower bound of the number.
+        at_most: the upper bound.
+        bound_is_ours: whether the source gives no number, so that the bound is ours.
+        tried: what was tried, if it is not reproduced; why it cannot be tested.
     """
 
     text: str
-    measure: Callable[[Found], float | bool]
-    _: dataclasses.KW_ONLY
-    about: float | None = None
-    within: float = 0.0
-    at_least: float | None = None
-    at_most: float | None = None
+    source: str
+    said: str
+    setting: str = ""
+    measure: Measure | None = None
+    at_least: float = -math.inf
+    at_most: float = math.inf
+    bound_is_ours: bool = False
+    tried: str = ""
+
+    def __post_init__(self):
+        bounded = self.at_least > -math.inf or self.at_most < math.inf
+        if bounded != (self.measure is not None):
+            raise ValueError(
+                f"`Published` {self.text!r} needs `measure` with `at_least` or"
+                " `at_most`, or none of the three: then it cannot be tested here."
+            )
+        if not self.at_least <= self.at_most:
+            raise ValueError(
+                f"`Published` {self.text!r} needs `at_least` <= `at_most`, got"
+                f" {self.at_least} and {self.at_most}: no number is within them."
+            )
+        if self.measure is None and not self.tried:
+            raise ValueError(
+                f"`Published` {self.text!r} has no `measure`: say in `tried` why it"
+                " cannot be tested here."
+            )
+
+    @property
+    def expected(self) -> str:
+        """The bounds, as text.
+
+        Example:
+            >>> one = Published(text="It is less", source="A", said="half",
+            ...                 measure=lambda found: 0.5, at_most=0.6)
+            >>> one.expected
+            'at most 0.6'
+        """
+        parts = []
+        if self.at_least > -math.inf:
+            parts.append(f"at least {self.at_least:g}")
+        if self.at_most < math.inf:
+            parts.append(f"at most {self.at_most:g}")
+        ours = " (our bound)" * self.bound_is_ours
+        return f"{' and '.join(parts)}{ours}" if parts else "nothing"
 
 
-class Verdict(NamedTuple):
-    """What became of a claim."""
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """A number of ours. It shows when results change, and is no evidence.
+
+    A run misses it if its own number is further off than four spreads and 0.1 %.
+
+    Attributes:
+        text: what the number is.
+        measure: the tables of a run -> the number.
+        value: that was measured.
+        spread: its standard error over the seeds; see `estimates.estimate`.
+    """
 
     text: str
-    expected: str
-    measured: float | bool | None  # None: it could not be measured
-    met: bool
-    reason: str  # why it could not be measured
+    measure: Measure
+    value: float
+    spread: float
+
+    def __post_init__(self):
+        if not (math.isfinite(self.value) and 0 <= self.spread < math.inf):
+            raise ValueError(
+                f"`Record` {self.text!r} needs a finite value and spread, got"
+                f" {self.value} and {self.spread}."
+            )
+
+    @property
+    def tolerance(self) -> float:
+        """How far off a run's number may be.
+
+        Example:
+            >>> Record("loss", lambda found: 1.0, 1.0, 0.01).tolerance
+            0.041
+        """
+        return _SPREADS * self.spread + _ROUNDING * abs(self.value)
+
+
+class Judged(NamedTuple):
+    """What a run says about a published statement."""
+
+    claim: Published
+    measured: Estimate | None  # None: it could not be measured
+    verdict: str
+    reason: str = ""  # why it could not be measured
 
     def __str__(self):
-        mark = "met" if self.met else "MISSED"
-        return f"{mark}: {self.text}: {self.shown}, expected {self.expected}"
+        return f"{self.verdict}: {self.claim.text}: {self.shown}"
 
     @property
     def shown(self) -> str:
-        """The measured number, as text."""
+        """The measured number with its interval, as text."""
+        if self.measured is None:
+            return self.reason or "not measured"
+        low, high = self.measured.interval()
+        value = number(self.measured.value)
+        return value if math.isnan(low) else f"{value} ({low:.3g} to {high:.3g})"
+
+
+class Compared(NamedTuple):
+    """What a run says about a record."""
+
+    record: Record
+    measured: Estimate | None
+    met: bool
+    reason: str = ""
+
+    def __str__(self):
+        record = self.record
+        mark = "met" if self.met else "MISSED"
+        expected = f"{record.value:.4g} ± {record.tolerance:.2g}"
+        return f"{mark}: {record.text}: {self.shown}, expected {expected}"
+
+    @property
+    def shown(self) -> str:
+        """The measured number and its spread, in the digits that a record needs."""
         if self.measured is None:
             return f"not measured ({self.reason})"
-        if isinstance(self.measured, bool | np.bool_):
-            return "yes" if self.measured else "no"
-        return "no value" if math.isnan(self.measured) else f"{self.measured:.4g}"
+        if math.isnan(self.measured.error):
+            return number(self.measured.value)
+        return f"{self.measured.value:.5g}, spread {self.measured.error:.2g}"
 
 
-def check(claims: Sequence[Claim], found: Found) -> list[Verdict]:
-    """Measures each claim. What cannot be measured is not met, with the reason."""
-    verdicts = []
-    for claim in claims:
-        try:
-            measured, reason = claim.measure(found), ""
-        except Exception as error:  # a function of the config, on data it may not know
-            measured, reason = None, f"{type(error).__name__}: {error}"
-        verdicts.append(
-            Verdict(
-                claim.text, expected(claim), measured, _met(claim, measured), reason
-            )
+def judge(published: Sequence[Published], found: Found) -> list[Judged]:
+    """Decides about statements by the intervals of a run."""
+    judged = []
+    for claim in published:
+        if claim.measure is None:
+            judged.append(Judged(claim, None, NOT_TESTABLE, claim.tried))
+            continue
+        measured, reason = _measured(claim.measure, found)
+        judged.append(Judged(claim, measured, _verdict(claim, measured), reason))
+    return judged
+
+
+def compare(records: Sequence[Record], found: Found) -> list[Compared]:
+    """Measures records anew. What cannot be measured is not met, with the reason."""
+    compared = []
+    for record in records:
+        measured, reason = _measured(record.measure, found)
+        met = (
+            measured is not None
+            and abs(measured.value - record.value) <= record.tolerance
         )
-    return verdicts
+        compared.append(Compared(record, measured, met, reason))
+    return compared
 
 
-def expected(claim: Claim) -> str:
-    """What a claim expects, as text."""
-    parts = []
-    if claim.about is not None:
-        parts.append(f"{claim.about:g} ± {claim.within:g}")
-    if claim.at_least is not None:
-        parts.append(f"at least {claim.at_least:g}")
-    if claim.at_most is not None:
-        parts.append(f"at most {claim.at_most:g}")
-    return " and ".join(parts) or "yes"
+def _measured(
+    measure: Callable[[Found], float], found: Found
+) -> tuple[Estimate | None, str]:
+    try:
+        return estimate(measure, found), ""
+    except Exception as error:  # a function of the config, on data it may not know
+        return None, f"{type(error).__name__}: {error}"
 
 
-def _met(claim: Claim, measured: float | bool | None) -> bool:
-    if measured is None or (isinstance(measured, float) and math.isnan(measured)):
-        return False
-    if claim.about is None and claim.at_least is None and claim.at_most is None:
-        return bool(measured)
-    number = float(measured)
-    return (
-        (claim.about is None or abs(number - claim.about) <= claim.within)
-        and (claim.at_least is None or number >= claim.at_least)
-        and (claim.at_most is None or number <= claim.at_most)
-    )
+def _verdict(claim: Published, measured: Estimate | None) -> str:
+    """Where the interval lies. One seed, or a number that is nan, has none."""
+    if measured is None:
+        return UNDECIDED
+    low, high = measured.interval()
+    if claim.at_least <= low and high <= claim.at_most:
+        return REPRODUCED
+    if high < claim.at_least or low > claim.at_most:
+        return NOT_REPRODUCED
+    return UNDECIDED
+
+
+def together(verdicts: Sequence[str]) -> str:
+    """The verdict about a system, of the verdicts about its statements.
+
+    Example:
+        >>> together(["reproduced", "not testable here"])
+        'reproduced'
+        >>> together(["reproduced", "undecided"])
+        'in part'
+        >>> together(["not reproduced", "undecided"])
+        'not reproduced'
+    """
+    tested = [verdict for verdict in verdicts if verdict != NOT_TESTABLE]
+    if not tested:
+        return NOT_TESTABLE
+    if len(set(tested)) == 1:
+        return tested[0]
+    return "in part" if REPRODUCED in tested else NOT_REPRODUCED
+
+
+def digest(published: Sequence[Published]) -> str:
+    """A fingerprint of what was stated and of its bounds, without what was tried."""
+    stated = [
+        [own.text, own.source, own.said, own.setting, own.at_least, own.at_most]
+        for own in published
+    ]
+    return hashlib.sha256(json.dumps(stated).encode()).hexdigest()[:16]
+
+
+def number(value: float) -> str:
+    """A number as a page shows it."""
+    return "no value" if math.isnan(value) else f"{value:.4g}"

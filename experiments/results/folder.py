@@ -92,6 +92,8 @@ class Folder:
                 "versions": versions(),
                 "git": git_hash(),
                 "devices": f"{len(jax.devices())} x {jax.devices()[0].device_kind}",
+                # as it was stated before the run began
+                "published": before.get("published") or record.get("published"),
                 "started": before.get("started") or now,
                 "wall_seconds": before.get("wall_seconds", 0.0),
                 "finished": before.get("finished", {}),

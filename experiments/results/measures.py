@@ -1,6 +1,6 @@
 """What claims measure: numbers of a run's tables."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -8,28 +8,31 @@ import pandas as pd
 
 from experiments.results import analysis
 from experiments.results.choice import TimeTo
+from experiments.results.estimates import Measure
 from experiments.results.tables import Found
 
-Measure = Callable[[Found], float]
 
-
-def tuned(metric: str, **where: Any) -> Measure:
+def tuned(metric: str, *, lost: float = np.nan, **where: Any) -> Measure:
     """The mean over seeds of a metric, at the best value of the tuned axes.
 
     Args:
         metric: a column of the results; a tuned axis means its best value.
+        lost: what a seed that diverges counts as; by default there is no mean then.
         **where: which settings, {label or axis: value}.
     """
-    return lambda found: _mean(_best(found, where), metric)
+    return lambda found: _mean(_best(found, where), metric, lost)
 
 
-def kept(metric: str, *, best_at: Mapping[str, Any], **where: Any) -> Measure:
+def kept(
+    metric: str, *, best_at: Mapping[str, Any], lost: float = np.nan, **where: Any
+) -> Measure:
     """The same at the values that are best for other settings, `best_at`."""
 
     def measure(found):
         axes = [axis for axis in found.choice.axes if axis in found.results]
         reference = _best(found, best_at)[["seed", *axes]]
-        return _mean(_those(found, where).merge(reference, on=["seed", *axes]), metric)
+        rows = _those(found, where).merge(reference, on=["seed", *axes])
+        return _mean(rows, metric, lost)
 
     return measure
 
@@ -96,12 +99,13 @@ def _those(found: Found, where: Mapping[str, Any]) -> pd.DataFrame:
     return analysis.derived(_chosen(found.results, where))
 
 
-def _mean(rows: pd.DataFrame, metric: str) -> float:
-    """The mean of all rows; nan where one diverged and the metric is of its model."""
+def _mean(rows: pd.DataFrame, metric: str, lost: float = np.nan) -> float:
+    """The mean of all rows; of a model that diverged a metric counts as `lost`."""
     fact = metric in _FACTS or metric in analysis.settings(rows)
-    if not fact and "diverged" in rows and rows["diverged"].any():
-        return np.nan
-    return float(rows[metric].mean())
+    values = rows[metric]
+    if not fact and "diverged" in rows:
+        values = values.where(rows["diverged"] == 0, lost)
+    return float(values.mean(skipna=False))
 
 
 _FACTS = ("seconds", "updates", "examples", "dropped", "dropped_in_row", "diverged")

@@ -71,7 +71,11 @@ class Experiment:
         evaluations: the number of evaluations, in place of `evaluate_every`; equally
             many updates apart.
         measure: further metrics, {name: (model, task) -> float32 []}.
-        claims: what must hold of the results; see `claims.Claim`.
+        answer: the tables of a run -> the answer to `question`, one or two sentences
+            made of its numbers: the head of the report of an unchanged run.
+        published: what the sources say, see `claims.Published`: may fail.
+        records: numbers of ours, see `claims.Record`: `--check` compares them.
+        claims: what must hold of the results; see `old_claims.Claim`.
         figures: objects with `name` and `draw(run)`; see `figures`.
         tables: objects with `name`, `caption` and `of(run)`, which returns a frame; see
             `figures.Table`.
@@ -96,6 +100,9 @@ class Experiment:
     evaluate_every: int | None = None
     evaluations: int = 20
     measure: Mapping[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
+    answer: Callable[[Any], str] | None = None
+    published: Sequence[Any] = ()
+    records: Sequence[Any] = ()
     claims: Sequence[Any] = ()
     figures: Sequence[Any] = ()
     tables: Sequence[Any] = ()

@@ -67,20 +67,22 @@ def test_a_run_leaves_its_records(whole):
     assert f"report: {workdir / 'report.html'}" in output
 
 
-def test_a_finished_run_is_read_and_may_be_asked_whether_another_claim_holds(
+def test_a_finished_run_is_read_and_its_records_are_compared(
     whole_cluster, forks, compiled
 ):
     workdir, _ = whole_cluster
     assert not (workdir / "checkpoints").exists()
     before = tables(workdir), metrics(workdir)
     (workdir / "report.html").unlink()
-    asked = CLUSTER, f"--workdir={workdir}", compiled, "--config.target=0.0", "--check"
+    asked = CLUSTER, f"--workdir={workdir}", compiled, "--check"
     code, output = forks.finish(*asked)
     assert "the run is finished: its records are read" in output, output
     assert (tables(workdir), metrics(workdir)) == before
     assert (workdir / "report.html").exists()
     assert code == 1 and "MISSED: The largest training loss: " in output
-    assert "expected at most 0" in output and "Traceback" not in output
+    assert "expected 10 ± 0.01" in output and "Traceback" not in output
+    code, output = forks.finish(*asked, "--config.target=0.0")
+    assert code == 1 and "--check compares the records of the config file" in output
 
 
 def test_what_is_kept_is_compiled_once_and_a_quiet_command_says_nothing(

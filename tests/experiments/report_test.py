@@ -12,30 +12,59 @@ import pandas as pd
 import pytest
 
 import delayjax as dj
-from experiments import Claim, Experiment, Run, figures, report, tasks
+from experiments import Experiment, Published, Record, Run, figures, report, tasks
 from experiments import run as trained
 from experiments.figures.__main__ import main
 from experiments.results import analysis
+from experiments.results.claims import digest
+from experiments.results.estimates import estimate
 from experiments.results.measures import tuned
 from tests.experiments.figures.runs import RATES, made, traced, written
 
 
-def claims():
-    def accuracy(found):
-        rows = analysis.where(found.best, delay=0)
-        return rows.test_accuracy.mean()
+def accuracy(found):
+    rows = analysis.where(found.best, delay=0)
+    return rows.test_accuracy.mean()
 
-    return [
-        Claim(text="It learns", measure=accuracy, at_least=0.5),
-        Claim(text="It is perfect", measure=accuracy, about=1.0, within=0.01),
-        Claim(text="It asks too much", measure=lambda found: found.nothing),
-    ]
+
+PUBLISHED = [
+    Published(
+        text="It learns",
+        source="Doe (2020)",
+        said="well",
+        measure=accuracy,
+        at_least=0.5,
+    ),
+    Published(
+        text="It is perfect",
+        source="Doe (2020)",
+        said="quite",
+        measure=accuracy,
+        at_least=2.0,
+        tried="more seeds",
+    ),
+    Published(
+        text="It asks too much",
+        source="Doe (2020)",
+        said="all",
+        measure=lambda found: found.nothing,
+        at_most=1.0,
+    ),
+    Published(
+        text="It is large", source="Doe (2020)", said="256 GPUs", tried="no GPU here"
+    ),
+]
+
+
+def answer(found):
+    return f"Because it is {accuracy(found):.3f}."
 
 
 def experiment(**changes):
     asked = dict(question="Why?", task=lambda: None, training=optax.sgd(1.0), updates=1)
     drawn = [figures.over("delay", "test_error"), figures.staleness()]
-    return Experiment(**asked | {"claims": claims(), "figures": drawn} | changes)
+    own = {"answer": answer, "published": PUBLISHED, "figures": drawn}
+    return Experiment(**asked | own | changes)
 
 
 def shown(path):
@@ -45,16 +74,44 @@ def shown(path):
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split())
 
 
-def test_the_headline_and_the_claims_are_of_this_run(tmp_path):
+def test_the_answer_and_the_statements_are_of_this_run(tmp_path):
     run = made(tmp_path)
-    words = shown(report.write(run, experiment()))
-    rows = analysis.where(run.best, delay=0)
-    accuracy = f"{rows.test_accuracy.mean():.4g}"
-    assert "Why? 1 of 3 claims hold. It is perfect: " + accuracy in words
-    assert f"It learns at least 0.5 {accuracy} met" in words
-    assert f"It is perfect 1 ± 0.01 {accuracy} missed" in words
-    assert "not measured (AttributeError: 'Found' object has no" in words
-    assert "Seen before." in words
+    low, high = estimate(accuracy, run.found).interval()
+    mean = accuracy(run.found)
+    records = [
+        Record("Accuracy", accuracy, mean, 0.0),
+        Record("Nearly", accuracy, mean + 0.01, 0.0025),
+        Record("Another", accuracy, mean + 0.02, 0.0),
+    ]
+    words = shown(report.write(run, experiment(records=records)))
+    assert f"Why? Because it is {mean:.3f}. Seen before." in words
+    number = f"{mean:.4g} ({low:.3g} to {high:.3g})"
+    said = "Doe (2020); said: "
+    assert f"It learns {said}well at least 0.5 {number} reproduced" in words
+    assert f"It is perfect {said}quite at least 2 {number} not reproduced" in words
+    assert "It is perfect: more seeds" in words
+    assert f"{said}all at most 1 AttributeError: 'Found' object has no" in words
+    assert f"{said}256 GPUs nothing no GPU here not testable here" in words
+    assert f"Accuracy {mean:.4g} ± {0.001 * mean:.2g} " in words
+    records = words[words.index("Records") :]
+    assert re.findall(r"spread [0-9.e-]+ (\w+)", records) == ["met", "met", "missed"]
+
+
+def test_statements_that_were_edited_after_the_run_began_are_said_to_be(tmp_path):
+    said = "These statements were edited after the run began."
+    stated = {"published": digest(PUBLISHED)}
+    run = made(tmp_path, info=stated)
+    assert said not in shown(report.write(run, experiment()))
+    milder = dataclasses.replace(PUBLISHED[1], at_least=0.9)
+    edited = experiment(published=[PUBLISHED[0], milder, *PUBLISHED[2:]])
+    assert said in shown(report.write(run, edited))
+
+
+def test_an_answer_that_fails_says_why(tmp_path):
+    run = made(tmp_path)
+    words = shown(report.write(run, experiment(answer=lambda found: found.nothing)))
+    assert "The lowest test error is" in words
+    assert "(`answer` fails: AttributeError: 'Found' object has no" in words
 
 
 def test_an_overridden_run_never_shows_the_notes_of_the_unchanged_one(tmp_path):
@@ -62,7 +119,8 @@ def test_an_overridden_run_never_shows_the_notes_of_the_unchanged_one(tmp_path):
     words = shown(report.write(run, experiment()))
     assert "Seen before." not in words
     assert "updates 1000 40" in words
-    assert "the claims were written for the unchanged config" in words
+    assert "this run has other values than the config file" in words
+    assert "Because it is" not in words and "Records" not in words
     assert "The lowest test error is" in words
 
 
@@ -214,8 +272,8 @@ def test_tables_figures_and_claims_agree_with_results_csv(tmp_path):
         training=late,
         grid={"learning_rate": rates, "delay": delays},
         **dict(seeds=3, tuned="learning_rate", tuning_seeds=2, updates=20),
-        claims=[
-            Claim(f"{delay}", tuned("train_loss", delay=delay), at_most=1e9)
+        records=[
+            Record(f"loss at {delay}", tuned("train_loss", delay=delay), 1.0, 1e9)
             for delay in delays
         ],
         figures=[],
@@ -251,4 +309,4 @@ def test_tables_figures_and_claims_agree_with_results_csv(tmp_path):
     said = "chosen by the least training loss on the seeds 1000, 1001, which are not"
     assert said in words
     for loss in losses:
-        assert f"at most 1e+09 {loss:.4g} met" in words
+        assert re.search(rf"± 4e\+09 {loss:.5g}, spread \S+ met", words)

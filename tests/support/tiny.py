@@ -5,8 +5,8 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import (
-    Claim,
     Experiment,
+    Record,
     Simulation,
     along,
     figures,
@@ -38,11 +38,12 @@ def experiment(config: ConfigDict) -> Experiment:
         question="Does a tiny run leave what a large one does?",
         task=tasks.quadratic((0.3, 1.0), noise=config.noise),
         seeds=config.seeds,
-        claims=[
-            Claim(
-                text="The largest training loss",
-                measure=lambda found: found.results.train_loss.max(),
-                at_most=config.target,
+        records=[
+            Record(
+                "The largest training loss",
+                lambda found: found.results.train_loss.max(),
+                config.target,
+                0.0,
             ),
         ],
         figures=[figures.curves("train_loss")],
