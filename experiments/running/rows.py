@@ -44,14 +44,18 @@ class Rows:
             evaluation: {metric: [seeds, cells]} after it, if there was one.
         """
         rule, live = self._rule, counters.diverged_step < 0
+        begun = step - len(chunk.loss)
         there = np.isfinite(chunk.loss)
+        for s, end in enumerate(rule.ends):
+            there[max(end - begun, 0) :, s] = False  # the seed has ended
         with np.errstate(over="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a mean of none is nan
             losses = np.nanmean(np.where(there, chunk.loss, np.nan), axis=0)
-        examples = rule.examples(step) - rule.examples(step - len(chunk.loss))
+        seen = live & np.isfinite(losses)
+        examples = rule.examples(step) - rule.examples(begun)
         examples = float(examples.sum() * self._program.size)
         row = {
-            "train_loss": _number(np.median(losses[live])) if live.any() else None,
+            "train_loss": _number(np.median(losses[seen])) if seen.any() else None,
             "not_finite": int((~live).sum()),
             **staleness_summary(counters.staleness_counts.sum((0, 1))),
             "dropped": float(dropped_share(rule, counters, step).mean()),
@@ -80,10 +84,11 @@ class Rows:
         """
         rule, rows = self._rule, []
         dropped = dropped_share(rule, counters, rule.updates)
+        ends = rule.ends or (rule.updates,) * len(self._program.seeds)
         for s, seed in enumerate(self._program.seeds):
             for c, setting in enumerate(self._program.settings()):
                 stopped = int(counters.diverged_step[s, c])
-                done = rule.updates if stopped < 0 else stopped
+                done = ends[s] if stopped < 0 else stopped
                 counts = counters.staleness_counts[s, c]
                 worse = not final["train_loss"][s, c] <= initial["train_loss"][s, c]
                 row = setting | {

@@ -66,7 +66,8 @@ def replicas(
 
 def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
     workers, method = training.cluster.workers, training.method
-    traces = Traces.of(training, task, plan)
+    # a center is in the memory, which goes on: no seed can end before another one
+    traces = Traces.of(training, task, plan, together=True)
     tables = [training.timetable(seed, traces.updates) for seed in plan.seeds]
 
     def transformation(hyper, now, key):

@@ -41,7 +41,8 @@ class Experiment:
     """A question and the training that answers it. It knows no flags and no files.
 
     A run ends after `updates`, after `seconds` of simulated time or after `examples`,
-    whichever is given. Give one of the three.
+    whichever is given. Give one of the three. Along a cluster each seed ends when its
+    own time is over; of replicas all seeds do as many steps as the slowest one.
 
     Attributes:
         question: one sentence, the title of the report.

@@ -72,6 +72,8 @@ class Rule(NamedTuple):
     depth: Callable[[Any], int]  # memory -> the largest staleness there can be
     # update number -> int64 [seeds]: examples in the gradients applied until then
     examples: Callable[[int], np.ndarray]
+    # the updates of each seed, of which the largest is `updates`; (): all have as many
+    ends: Sequence[int] = ()
     # model, memory -> the model to evaluate, leaves [seeds, cells, ...]
     model: Callable[[Model, Any], Model] = lambda model, memory: model
     # update number -> float64 [seeds]: simulated seconds until it was done; None: the

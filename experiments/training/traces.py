@@ -81,7 +81,8 @@ class _Along:
 
     def rule(self, task: Task, plan: Plan) -> Rule:
         if not isinstance(self.source, Mapping):
-            return _rule(self, task, Traces.of(self.source, task, plan))
+            traces = Traces.of(self.source, task, plan)
+            return _rule(self, task, traces, ends_apart=plan.updates is None)
         if plan.updates is None:
             raise ValueError(
                 "`source` has several clusters, whose updates take different times:"
@@ -130,39 +131,62 @@ def along(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Traces:
-    """One trace a seed, as far as a run follows them."""
+    """One trace a seed, as far as a run follows them.
+
+    Attributes:
+        traces: of the seeds.
+        ends: the number of updates of each seed.
+        evaluate_every: updates.
+        examples_each: examples in a gradient.
+        seeds: the numbers of the seeds.
+    """
 
     traces: tuple[dj.cluster.Trace, ...]
-    updates: int
+    ends: tuple[int, ...]
     evaluate_every: int
-    examples_each: int  # in a gradient
+    examples_each: int
     seeds: tuple[int, ...]
 
     @classmethod
-    def of(cls, source: Any, task: Task, plan: Plan) -> "Traces":
-        """The traces of a source, as long as every seed's fits into the plan.
+    def of(
+        cls, source: Any, task: Task, plan: Plan, *, together: bool = False
+    ) -> "Traces":
+        """The traces of a source, each as long as it fits into the plan.
+
+        Args:
+            source: a trace, or an object with `trace`.
+            task: what is trained.
+            plan: how long.
+            together: whether all seeds end with the seed that has the fewest updates.
 
         Raises:
-            ValueError: if not a single update fits.
+            ValueError: if not a single update of a seed fits.
         """
         if isinstance(source, dj.cluster.Trace):
-            fitting = _fitting(source, plan, task)
-            traces: Sequence[Any] = (source,) * len(plan.seeds)
+            ends = [_fitting(source, plan, task)] * len(plan.seeds)
+        elif plan.updates is not None:
+            ends = [plan.updates] * len(plan.seeds)
         else:
-            fitting = plan.updates
-            if fitting is None:
-                fitting = min(_within(source, seed, plan, task) for seed in plan.seeds)
-            traces = ()
-        if fitting == 0:
+            ends = [_within(source, seed, plan, task) for seed in plan.seeds]
+        if min(ends) == 0:
             raise ValueError(
                 "No update is done within the experiment's `seconds` or `examples`:"
                 " raise them."
             )
-        traces = traces or [
-            source.trace(seed, fitting, math.inf) for seed in plan.seeds
-        ]
-        every = plan.cadence(fitting)
-        return cls(tuple(traces), fitting, every, task.examples or 1, plan.seeds)
+        if together:
+            ends = [min(ends)] * len(ends)
+        if isinstance(source, dj.cluster.Trace):
+            traces = [source] * len(plan.seeds)
+        else:
+            pairs = zip(plan.seeds, ends, strict=True)
+            traces = [source.trace(seed, end, math.inf) for seed, end in pairs]
+        every = plan.cadence(max(ends))
+        return cls(tuple(traces), tuple(ends), every, task.examples or 1, plan.seeds)
+
+    @property
+    def updates(self) -> int:
+        """The updates of the seed that has the most."""
+        return max(self.ends)
 
     @cached_property
     def width(self) -> int:
@@ -170,17 +194,31 @@ class Traces:
         return max(1, *(trace.max_gradients for trace in self.traces))
 
     def arrivals(self, start: int, stop: int) -> Any:
-        """The updates start .. stop - 1: [n, seeds, K], the divisor [n, seeds]."""
-        rows = [trace.arrivals(start, stop, width=self.width) for trace in self.traces]
+        """The updates start .. stop - 1: [n, seeds, K], the divisor [n, seeds].
+
+        Behind a seed's end they have no gradient.
+        """
+        rows = []
+        for trace, end in zip(self.traces, self.ends, strict=True):
+            last = min(stop, end)
+            there = trace.arrivals(min(start, last), last, width=self.width)
+            ended = stop - max(start, end)
+            if ended > 0:
+                there = jax.tree.map(lambda x, n=ended: _followed(x, n), there)
+            rows.append(there)
         return jax.tree.map(lambda *columns: np.stack(columns, axis=1), *rows)
 
     def seconds(self, step: int) -> np.ndarray:
-        """When `step` updates were done, float64 [seeds]."""
-        return np.asarray([t.seconds[step - 1] if step else 0.0 for t in self.traces])
+        """When `step` updates were done, or all of the seed, float64 [seeds]."""
+        both = zip(self.traces, self.ends, strict=True)
+        return np.asarray(
+            [trace.seconds[min(step, end) - 1] if step else 0.0 for trace, end in both]
+        )
 
     def gradients(self, step: int) -> np.ndarray:
         """Gradients in the first `step` updates, int64 [seeds]."""
-        found = [np.searchsorted(trace.update, step) for trace in self.traces]
+        both = zip(self.traces, self.ends, strict=True)
+        found = [np.searchsorted(trace.update, min(step, end)) for trace, end in both]
         return np.asarray(found, np.int64)
 
     def examples(self, step: int) -> np.ndarray:
@@ -189,13 +227,22 @@ class Traces:
 
     def dropped(self, step: int) -> np.ndarray:
         """Share of the gradients that arrived until then and were refused, [seeds]."""
-        dropped = [(trace.dropped.version < step).sum() for trace in self.traces]
+        both = zip(self.traces, self.ends, strict=True)
+        dropped = [
+            (trace.dropped.version < min(step, end)).sum() for trace, end in both
+        ]
         return dropped / np.maximum(dropped + self.gradients(step), 1)
 
     @property
     def max_staleness(self) -> int:
         """The largest staleness, in updates."""
         return max(trace.max_staleness for trace in self.traces)
+
+
+def _followed(rows: np.ndarray, more: int) -> np.ndarray:
+    """Arrivals, and behind them updates without a gradient."""
+    none = 1.0 if rows.ndim == 1 else -1  # the divisor; staleness and worker
+    return np.concatenate([rows, np.full((more, *rows.shape[1:]), none, rows.dtype)])
 
 
 def _rule_of_several(training: _Along, task: Task, clusters: list[Traces]) -> Rule:
@@ -227,8 +274,18 @@ def _rule(
     task: Task,
     traces: Traces,
     every: Sequence[dj.cluster.Trace] | None = None,
+    ends_apart: bool = False,
 ) -> Rule:
-    """Training along the traces of one cluster; `every` trace fits into the history."""
+    """Training along the traces of one cluster.
+
+    Args:
+        training: how.
+        task: what is minimized.
+        traces: of the seeds.
+        every: traces that fit into the history; None for `traces`.
+        ends_apart: whether seeds have different numbers of updates. A seed that has
+            ended keeps its model while the others go on.
+    """
 
     def grad_fn(params, batch, key, *state):
         model = Model(params, *state)
@@ -263,7 +320,10 @@ def _rule(
             state = state._replace(model_state=model.state)
         state, report = replay(key, hyper).step(state, given)
         after = Model(state.params, state.model_state if task.has_state else ())
-        refused = jnp.where(given[0].staleness >= 0, REFUSED, NONE)
+        there = given[0].staleness >= 0
+        if ends_apart:
+            after = optax.tree.where(there.any(), after, model)
+        refused = jnp.where(there, REFUSED, NONE)
         ages = jnp.where(report.ages >= 0, report.ages, refused)
         return Update(after, kept(state), report.metrics, report.staleness, ages)
 
@@ -292,6 +352,7 @@ def _rule(
         update=update,
         given=given,
         depth=lambda memory: traces.max_staleness,
+        ends=traces.ends,
         seconds=traces.seconds,
         examples=traces.examples,
         dropped=traces.dropped,

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 import delayjax as dj
+from delayjax.cluster.protocols import k_async, k_batch_async, n_softsync
 from experiments import (
     Experiment,
     Run,
@@ -570,3 +571,48 @@ def test_a_check_that_takes_long_is_said_every_five_seconds(monkeypatch, caplog)
         now[0] += 2.0
     said = [record.getMessage() for record in caplog.records]
     assert said == [f"program {number} of 12" for number in (4, 7, 10)]
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [k_async(1), n_softsync(2), k_batch_async(3)],
+    ids=["k_async", "n_softsync", "k_batch_async"],
+)
+@pytest.mark.parametrize("end", [dict(seconds=20.0), dict(examples=170)], ids=str)
+def test_a_seed_ends_when_its_own_time_is_over(protocol, end, tmp_path):
+    """What a seed does in its time does not depend on the seeds beside it."""
+    source = Simulation(cluster(), protocol)
+
+    def results(seeds, place):
+        asked = experiment(
+            task=tasks.digits_mlp(batch_size=4, width=4),
+            training=along(source, lambda learning_rate: optax.adam(learning_rate)),
+            grid={"learning_rate": (0.01, 0.1)},
+            seeds=seeds,
+            evaluate_every=5,
+            **dict(updates=None) | end,
+        )
+        return run(asked, str(tmp_path / place))
+
+    together = results((0, 1, 2), "all")
+    apart = [results((seed,), str(seed)) for seed in (0, 1, 2)]
+    order = ["learning_rate", "seed"]
+    alone = pd.concat([own.results for own in apart]).sort_values(order)
+    if "seconds" in end:
+        assert alone["updates"].nunique() > 1
+        assert (alone["seconds"] <= 20.0).all()
+    pd.testing.assert_frame_equal(
+        together.results.sort_values(order).reset_index(drop=True),
+        alone.reset_index(drop=True),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    for own in apart:  # the curve of a seed, and behind its end its last value
+        (seed,) = own.results["seed"].unique()
+        curve = together.curves[together.curves["seed"] == seed]
+        last = own.curves["update"].max()
+        behind = curve[curve["update"] >= last]
+        assert behind["seconds"].max() == own.curves["seconds"].max()
+        ends = curve.groupby("learning_rate")["train_loss"].last()
+        own_ends = own.curves.groupby("learning_rate")["train_loss"].last()
+        np.testing.assert_allclose(ends, own_ends, rtol=1e-4)
