@@ -149,9 +149,12 @@ def answer(found: Found) -> str:
     """What the law gains at the step for n = 1, and with the step tuned."""
     gained = difference(own_step(30, "inverse"), own_step(30, "none"))
     low, high = estimate(gained, found).interval()
+    changes = f"the law changes accuracy by {low:+.3f} to {high:+.3f}"
+    if low <= 0.0 <= high:
+        changes = "the law changes nothing beyond what seeds do"
     return (
         "At the step that is best for n = 1, 30-softsync has a test accuracy of"
         f" {fixed(30, 'none')(found):.3f} without a law and of"
         f" {fixed(30, 'inverse')(found):.3f} with rates divided by staleness. With the"
-        f" step tuned for each, the law changes accuracy by {low:+.3f} to {high:+.3f}."
+        f" step tuned for each, {changes}."
     )

@@ -14,7 +14,6 @@ from experiments.figures import Drawn
 from experiments.figures.axis_labels import loss_unit, with_unit, words
 from experiments.report import page
 from experiments.results import analysis, claims, old_claims
-from experiments.results.claims import NOT_REPRODUCED, NOT_TESTABLE, REPRODUCED
 from experiments.results.runs import Run
 from experiments.training.experiment import Experiment
 
@@ -169,9 +168,6 @@ def _notes(notes: str) -> str:
     )
 
 
-_MARKS = {REPRODUCED: "met", NOT_REPRODUCED: "missed", NOT_TESTABLE: "note"}
-
-
 def _published(run: Run, published: Sequence[claims.Published]) -> str:
     """What the sources say, each with what this run found."""
     if not published:
@@ -185,7 +181,7 @@ def _published(run: Run, published: Sequence[claims.Published]) -> str:
                 "; ".join(filter(None, said)),
                 own.claim.expected,
                 own.shown,
-                page.mark(own.verdict, _MARKS.get(own.verdict, "note")),
+                page.mark(own.verdict),
             ]
         )
     caption = "What the sources say, and the 95 % interval of this run"
@@ -213,12 +209,12 @@ def _records(run: Run, experiment: Experiment | None) -> str:
             own.record.text,
             f"{own.record.value:.4g} ± {own.record.tolerance:.2g}",
             own.shown,
-            page.mark(*_met(own.met)),
+            page.mark("met" if own.met else "missed"),
         ]
         for own in claims.compare(experiment.records, run.found)
     ]
     rows += [
-        [own.text, own.expected, own.shown, page.mark(*_met(own.met))]
+        [own.text, own.expected, own.shown, page.mark("met" if own.met else "missed")]
         for own in old_claims.check(experiment.claims, run.found)
     ]
     if not rows:
@@ -226,11 +222,6 @@ def _records(run: Run, experiment: Experiment | None) -> str:
     caption = "Numbers of an earlier run: they show when results change"
     header = ["number", "record", "measured", "verdict"]
     return page.section("Records", page.table(caption, header, rows))
-
-
-def _met(met: bool) -> tuple[str, str]:
-    name = "met" if met else "missed"
-    return name, name
 
 
 def _figure(drawn: Drawn) -> str:

@@ -15,6 +15,7 @@ body { margin: 0 auto; max-width: 60rem; padding: 1rem; background: var(--page);
   color: var(--text); font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
 h1 { line-height: 1.2; text-wrap: balance; }
 h2 { margin-top: 2.5rem; }
+h3 { margin-top: 2rem; }
 .answer { padding: 0.75rem 1rem; border-left: 0.3rem solid var(--met);
   background: var(--soft); font-size: 1.1rem; }
 pre { padding: 0.75rem; background: var(--soft); white-space: pre-wrap;
@@ -104,8 +105,13 @@ def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) ->
     )
 
 
-def mark(verdict: str, kind: str) -> Markup:
-    """A verdict in its color: kind is "met", "missed" or "note"."""
+_KINDS = {"met": "met", "reproduced": "met"}
+_KINDS |= {"missed": "missed", "not reproduced": "missed"}
+
+
+def mark(verdict: str) -> Markup:
+    """A verdict in its color."""
+    kind = _KINDS.get(verdict, "note")
     return Markup(f'<span class="{kind}">{text(verdict)}</span>')
 
 

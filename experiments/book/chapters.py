@@ -1,0 +1,73 @@
+"""Which configs the book has, in which order, and the system that each is about."""
+
+CHAPTERS: dict[str, dict[str, str]] = {
+    "Delay and step size": {
+        "default": "Adam with late gradients",
+        "constant_delay": "A constant delay and the train/test gap",
+        "stability_edge": "The edge of stability: logistic regression",
+        "stability_edge:quadratic": "The edge of stability: a quadratic",
+        "stability_edge:digits_mlp": "The edge of stability: a network",
+        "delay_laws": "Laws of delay with one mean",
+        "noise_floor": "Gradient noise and delay",
+        "workers": "The number of asynchronous workers: one curvature",
+        "workers:spectrum": "The number of asynchronous workers: a spectrum",
+        "survival": "How many workers a network survives",
+        "char_lm": "Optimizers on a language model",
+    },
+    "Rules for stale gradients": {
+        "modulation": "Staleness laws",
+        "compensation": "DC-ASGD",
+        "late_updates": "Error feedback on updates",
+        "guided": "Guided asynchronous SGD",
+        "total_momentum": "YellowFin's closed loop",
+        "dana": "DANA",
+        "dasa": "DASA",
+        "dasgd": "DASGD",
+        "kardam": "Kardam",
+        "error_feedback": "Error feedback for compressed gradients",
+    },
+    "Protocols of a server": {
+        "softsync": "n-softsync",
+        "tradeoff": "n-softsync against hardsync",
+        "k_async": "K-sync and K-async: memoryless times",
+        "k_async:shifted": "K-sync and K-async: shifted times",
+        "k_async:pareto": "K-sync and K-async: heavy tails",
+        "adasync": "AdaSync",
+        "grouping": "Groups with a server",
+        "barriers": "BSP, SSP, ASP and PSP",
+        "barrier_steps": "PSP on 200 workers",
+        "time_optimal": "Rennala and Ringmaster: times as sqrt(i)",
+        "time_optimal:linear": "Rennala and Ringmaster: times as i",
+        "gradient_coding": "Gradient coding",
+        "hanging_workers": "MindFlayer",
+        "hogwild": "Hogwild!",
+        "fedbuff": "FedAsync and FedBuff",
+        "heterogeneous_data": "Fast workers and their data",
+        "sequence_lengths": "Sequences of many lengths",
+        "sync_or_async": "Synchronous or asynchronous",
+        "real_trace": "A log of a cluster",
+    },
+    "Replicas that average": {
+        "easgd_variants": "EASGD and its variants",
+        "local_sgd": "Local SGD and DaSGD",
+        "adaptive_period": "An adaptive period",
+        "gossip": "D-PSGD, AD-PSGD and SGP",
+        "wagma": "WAGMA-SGD",
+        "two_levels": "Asynchrony on two levels",
+        "a2sgd": "A2SGD",
+    },
+    "For a pod": {
+        "imagenet": "ResNet-50 on ImageNet",
+        "tokens_pod": "A language model of 124M parameters",
+    },
+}
+
+NOT_RUN = {
+    "real_trace": "it needs a log of your cluster: --config.trace=log.csv",
+    "imagenet": "it needs a pod and ImageNet",
+    "tokens_pod": "it needs a pod and a file of tokens",
+}
+"""Configs that the command does not run, and why."""
+
+SYSTEMS = {name: own for chapter in CHAPTERS.values() for name, own in chapter.items()}
+"""The systems by the names of their configs, with their forms."""

@@ -1,0 +1,142 @@
+"""What the book says of each config: its answer, and each statement's verdict."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from experiments import configs
+from experiments.book.chapters import NOT_RUN, SYSTEMS
+from experiments.results import claims, folder
+from experiments.results.runs import Run
+from experiments.training.experiment import Experiment
+
+COLUMNS = ("config", "system", "question", "answer", "minutes", "statement", "source")
+COLUMNS += ("setting", "said", "bound", "measured", "verdict", "tried")
+"""Of the table: a row a statement, and one of a config without statements."""
+
+
+class Entry(NamedTuple):
+    """What the book says of a config.
+
+    Attributes:
+        config: its name, with its form: "k_async:pareto".
+        question: that it asks.
+        answer: of this run, or why there is none.
+        judged: the statements of its sources.
+        minutes: that the run took.
+        figures: of the run, the first of which the book shows.
+        edited: whether statements were edited after the run began.
+    """
+
+    config: str
+    question: str
+    answer: str
+    judged: Sequence[claims.Judged] = ()
+    minutes: float = 0.0
+    figures: Sequence[Path] = ()
+    edited: bool = False
+
+    @property
+    def system(self) -> str:
+        """What it is about."""
+        return SYSTEMS[self.config]
+
+    @property
+    def command(self) -> str:
+        """That runs the config alone."""
+        return shlex.join(command(self.config, f"runs/{place(self.config)}"))
+
+
+def place(config: str) -> str:
+    """The folder of a config's run: "k_async:pareto" is in "k_async-pareto"."""
+    return config.replace(":", "-")
+
+
+def source(config: str) -> str:
+    """The config file, with its form, as `--config` takes it."""
+    name, _, form = config.partition(":")
+    return f"configs/{name}.py" + f":{form}" * bool(form)
+
+
+def command(config: str, workdir: str | Path) -> list[str]:
+    """The command that runs a config."""
+    return [
+        *("python", "-m", "experiments.main"),
+        f"--config={source(config)}",
+        f"--workdir={workdir}",
+    ]
+
+
+def of(config: str, workdir: Path) -> Entry:
+    """The entry of a config, of the run in a folder if there is one."""
+    module = configs.module_of(source(config))
+    question = (module.__doc__ or "").strip().splitlines()[0]
+    if config in NOT_RUN:
+        return Entry(config, question, f"Not run here: {NOT_RUN[config]}.")
+    path = workdir / place(config)
+    info = folder.read_info(path)
+    if not info.get("finished"):
+        return Entry(config, question, "Not run yet.")
+    experiment = configs.rebuilt(info)
+    if experiment is None:
+        return Entry(config, question, f"{info.get('source')} is no longer there.")
+    run = Run.read(path)
+    stated = info.get("published")
+    return Entry(
+        config,
+        info["question"],
+        _answer(experiment, run),
+        claims.judge(experiment.published, run.found),
+        info["wall_seconds"] / 60,
+        [path / "figures" / name for name in _figures(experiment, path)],
+        stated not in (None, claims.digest(experiment.published)),
+    )
+
+
+def _answer(experiment: Experiment, run: Run) -> str:
+    if experiment.answer is None:
+        return "The config makes no answer."
+    try:
+        return experiment.answer(run.found)
+    except Exception as error:  # a function of a config, on data it may not know
+        return f"No answer: {type(error).__name__}: {error}"
+
+
+def _figures(experiment: Experiment, path: Path) -> list[str]:
+    """The pictures of a run, in the order of its experiment."""
+    names = [f"{own.name}.png" for own in experiment.figures]
+    return [name for name in names if (path / "figures" / name).exists()]
+
+
+def table(entries: Sequence[Entry]) -> pd.DataFrame:
+    """All entries as one table, a row a statement."""
+    rows = [row for entry in entries for row in _rows(entry)]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).fillna("")
+
+
+def _rows(entry: Entry) -> list[Mapping[str, str]]:
+    first = {
+        "config": entry.config,
+        "system": entry.system,
+        "question": entry.question,
+        "answer": entry.answer,
+        "minutes": f"{entry.minutes:.1f}",
+    }
+    stated = [
+        first
+        | {
+            "statement": own.claim.text,
+            "source": own.claim.source,
+            "setting": own.claim.setting,
+            "said": own.claim.said,
+            "bound": own.claim.expected,
+            "measured": own.shown,
+            "verdict": own.verdict,
+            "tried": own.claim.tried,
+        }
+        for own in entry.judged
+    ]
+    return stated or [first]

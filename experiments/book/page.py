@@ -1,0 +1,141 @@
+"""docs/book.md and the list of systems in the README, from the table of a full run.
+
+    python -m experiments.book.page --table=runs/book/book.csv
+
+The table is kept as docs/book.csv.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from string import Template
+
+import pandas as pd
+from absl import app, flags
+
+from experiments.book.chapters import CHAPTERS
+from experiments.book.entries import source
+from experiments.results import claims, folder
+
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "docs" / "book.csv"
+PAGE = ROOT / "docs" / "book.md"
+README = ROOT / "README.md"
+TEMPLATE = Path(__file__).with_name("book.template.md")
+BEGIN, END = "<!-- book: begin -->", "<!-- book: end -->"
+NO_STATEMENT = "no statement"
+
+_TABLE = flags.DEFINE_string(
+    "table", None, "book.csv of a full run; None: the kept one."
+)
+
+
+def read(path: Path = TABLE) -> tuple[str, pd.DataFrame]:
+    """When and with what a table was made, and the table; all of it is text.
+
+    Raises:
+        ValueError: if it is of no full run.
+    """
+    about = path.read_text().partition("\n")[0].removeprefix("# ")
+    if not about.startswith("full size; "):
+        raise ValueError(
+            f"{path} must be of a full run, got {about!r}: run experiments.book with"
+            " --size=full."
+        )
+    return about, pd.read_csv(
+        path, comment=None, skiprows=1, dtype=str, na_filter=False
+    )
+
+
+def verdicts(table: pd.DataFrame) -> dict[str, str]:
+    """{config: the verdict about its system}."""
+    found = {}
+    for config, rows in table.groupby("config", sort=False):
+        own = [verdict for verdict in rows["verdict"] if verdict]
+        found[str(config)] = claims.together(own) if own else NO_STATEMENT
+    return found
+
+
+def text(about: str, table: pd.DataFrame) -> str:
+    """docs/book.md."""
+    minutes = table.drop_duplicates("config")["minutes"].astype(float).sum()
+    return Template(TEMPLATE.read_text()).substitute(
+        about=about, minutes=f"{minutes:.0f}", entries="\n".join(_entries(table))
+    )
+
+
+def _entries(table: pd.DataFrame) -> Iterator[str]:
+    whole = verdicts(table)
+    for title, own in CHAPTERS.items():
+        there = [config for config in own if config in whole]
+        if there:
+            yield f"## {title}\n"
+        for config in there:
+            rows = table[table["config"] == config].to_dict("records")
+            yield from _entry(config, own[config], whole[config], rows)
+
+
+def _entry(
+    config: str, system: str, verdict: str, rows: Sequence[Mapping[str, str]]
+) -> Iterator[str]:
+    yield f"### {system}\n"
+    yield f"*{rows[0]['question']}* (`{source(config)}`)\n"
+    yield f"{_escaped(rows[0]['answer'])}\n"
+    if not rows[0]["statement"]:
+        return
+    yield f"Verdict: **{verdict}**.\n"
+    yield "| the source says | bound | measured here | verdict |"
+    yield "|---|---|---|---|"
+    for row in rows:
+        said = f"{row['statement']} (“{row['said']}”: {row['source']}"
+        setting = f"; {row['setting']}" * bool(row["setting"])
+        cells = [f"{said}{setting})", row["bound"], row["measured"], row["verdict"]]
+        yield f"| {' | '.join(_escaped(cell) for cell in cells)} |"
+    yield ""
+    for row in rows:
+        if row["tried"] and row["verdict"] != claims.NOT_TESTABLE:
+            yield f"{_escaped(row['statement'])}: {_escaped(row['tried'])}\n"
+
+
+def _escaped(cell: str) -> str:
+    """A text that Markdown takes as it is."""
+    for sign in "\\|*_<>$`[]":
+        cell = cell.replace(sign, f"\\{sign}")
+    return cell
+
+
+def readme_list(table: pd.DataFrame) -> str:
+    """All systems by verdict, for the README."""
+    found = verdicts(table)
+    systems = dict(zip(table["config"], table["system"], strict=True))
+    order = [claims.REPRODUCED, "in part", claims.NOT_REPRODUCED, claims.UNDECIDED]
+    order += [claims.NOT_TESTABLE, NO_STATEMENT]
+    lines = []
+    for verdict in order:
+        own = [systems[name] for name, one in found.items() if one == verdict]
+        if own:
+            name = verdict[0].upper() + verdict[1:]
+            lines.append(f"- **{name}** ({len(own)}): {'; '.join(own)}.")
+    return "\n".join(lines)
+
+
+def with_list(readme: str, table: pd.DataFrame) -> str:
+    """The README with the list between its two marks."""
+    before, _, rest = readme.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{readme_list(table)}\n{END}{after}"
+
+
+def main(argv: list[str]) -> None:
+    """Writes the page and the list."""
+    if len(argv) > 1:
+        raise app.UsageError(f"unknown arguments: {' '.join(argv[1:])}")
+    if _TABLE.value is not None:
+        read(Path(_TABLE.value))  # refused before anything is replaced
+        folder.replace(TABLE, Path(_TABLE.value).read_text())
+    about, table = read()
+    folder.replace(PAGE, text(about, table))
+    folder.replace(README, with_list(README.read_text(), table))
+
+
+if __name__ == "__main__":
+    app.run(main)

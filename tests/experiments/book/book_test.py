@@ -1,0 +1,158 @@
+"""The book: an entry a config, made from the folder of its run."""
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from experiments import Published, Run, configs, figures
+from experiments.book import binding, entries
+from experiments.book.chapters import CHAPTERS, NOT_RUN, SYSTEMS
+from experiments.book.entries import Entry
+from experiments.results import claims
+from experiments.results.claims import Judged
+from experiments.results.estimates import Estimate
+from tests.experiments.figures.runs import made
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_each_config_is_in_one_chapter_with_a_system_of_its_own():
+    files = {path.stem for path in (ROOT / "configs").glob("*.py")} - {"__init__"}
+    assert {name.partition(":")[0] for name in SYSTEMS} == files
+    assert sum(map(len, CHAPTERS.values())) == len(SYSTEMS)
+    assert len(set(SYSTEMS.values())) == len(SYSTEMS)
+    assert set(NOT_RUN) < set(SYSTEMS)
+
+
+def statement(text="It <halves>", measure=lambda found: 0.4, **options):
+    said = dict(source="Doe (2020), Table 1", said="half", at_most=0.5)
+    return Published(text=text, measure=measure, **said | options)
+
+
+def judged(verdict, claim=None):
+    return Judged(claim or statement(), Estimate(0.4, 0.01, 5), verdict)
+
+
+class Text(HTMLParser):
+    """The words of a page, and whether it loads anything."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.words, self.loads = [], []
+        self.feed(page)
+
+    def handle_data(self, data):
+        self.words += data.split()
+
+    def handle_starttag(self, tag, attrs):
+        self.loads += [
+            value
+            for name, value in attrs
+            if name in ("src", "href") and not value.startswith(("data:", "#"))
+        ]
+
+
+def test_the_page_has_answers_statements_and_verdicts_and_loads_nothing(tmp_path):
+    picture = figures.save(made(tmp_path), [figures.over("delay", "test_error")])
+    tried = statement("It doubles", tried="more <seeds>")
+    bound = [
+        Entry(
+            "softsync",
+            "Does it <help>?",
+            "It helps & more.",
+            [judged(claims.REPRODUCED), judged(claims.NOT_REPRODUCED, tried)],
+            2.0,
+            [picture[0].path],
+            edited=True,
+        ),
+        Entry("default", "How late?", "Four."),
+    ]
+    path = binding.write(bound, tmp_path / "book.html", "small size; today")
+    text = Text(path.read_text())
+    words = " ".join(text.words)
+    assert text.loads == []
+    assert "small size; today" in words
+    assert "in part n-softsync" in words
+    assert "no statement Adam with late gradients" in words
+    assert "Does it <help>? It helps & more." in words
+    row = "It <halves> Doe (2020), Table 1 half at most 0.5 0.4 (0.372 to 0.428)"
+    assert f"{row} reproduced" in words
+    assert "It doubles: more <seeds>" in words
+    assert "The statements were edited after the run began." in words
+    assert "--config=configs/softsync.py --workdir=runs/softsync" in words
+    assert path.read_text().count("data:image/png;base64,") == 1
+
+
+def test_a_table_has_a_row_a_statement():
+    two = Entry("softsync", "?", "a", [judged("reproduced"), judged("undecided")], 1.26)
+    table = entries.table([two, Entry("default", "??", "b")])
+    assert table["config"].tolist() == ["softsync", "softsync", "default"]
+    assert table["verdict"].tolist() == ["reproduced", "undecided", ""]
+    assert table["minutes"].tolist() == ["1.3", "1.3", "0.0"]
+    assert table["measured"][0] == "0.4 (0.372 to 0.428)"
+    assert table["system"][2] == "Adam with late gradients"
+
+
+def test_an_entry_says_why_there_is_no_run(tmp_path):
+    assert "needs a log of your cluster" in entries.of("real_trace", tmp_path).answer
+    assert entries.of("k_async:pareto", tmp_path).answer == "Not run yet."
+    assert entries.place("k_async:pareto") == "k_async-pareto"
+    assert entries.source("k_async:pareto") == "configs/k_async.py:pareto"
+
+
+def book(*arguments, code):
+    command = [sys.executable, "-m", "experiments.book", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_one_command_runs_configs_and_goes_on(tmp_path, monkeypatch):
+    """The smallest config, with fewer updates still; then the page alone."""
+    folder = tmp_path / "default"
+    short = ["--config.updates=40", "--config.delay=(0,4)", "--config.batch_size=32"]
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "experiments.main", "--config=configs/default.py"),
+            *(f"--workdir={folder}", "--quiet", *short),
+        ],
+        cwd=ROOT,
+        check=True,
+    )
+    # the folder holds a run with other values: it is said, and the book is bound
+    asked = f"--workdir={tmp_path}", "--only=default"
+    said = book(*asked, code=1)
+    assert "1 of 1: default" in said and "holds another run" in said
+    assert "error: default failed; the others are in the book." in said
+    entry = entries.of("default", tmp_path)
+    assert entry.answer == configs.module_of("configs/default.py").answer(
+        Run.read(folder).found
+    )
+    assert "each with its own best step" in (tmp_path / "book.html").read_text()
+    first, head, *rows = (tmp_path / "book.csv").read_text().splitlines()
+    assert re.match(r"# small size; delayjax \S+, jax .*; \d{4}-\d\d-\d\d", first)
+    assert head.startswith("config,system,question,answer,minutes,statement")
+    assert len(rows) == 1
+
+
+def test_an_unknown_config_is_refused(tmp_path):
+    said = book(f"--workdir={tmp_path}", "--only=softsink", code=1)
+    assert "--only=softsink is no config of the book" in said
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in NOT_RUN])
+def test_the_small_size_has_three_seeds(name):
+    from experiments.book import __main__ as command
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(command._SIZE), "value", "small")
+        flags = command.of_size(name)
+    own = configs.own_config(entries.source(name))
+    for key in ("seeds", "tuning_seeds"):
+        asked = f"--config.{key}=3" in flags
+        assert asked == (key in own and own[key] > 3)

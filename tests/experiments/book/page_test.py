@@ -1,0 +1,88 @@
+"""docs/book.md and the README's list say what the kept table says."""
+
+import pandas as pd
+import pytest
+
+from experiments import configs
+from experiments.book import entries, page
+from experiments.book.chapters import NOT_RUN, SYSTEMS
+from experiments.results import claims
+
+KEPT = pytest.mark.skipif(not page.TABLE.exists(), reason="no full run is kept yet")
+
+
+def table(*verdicts):
+    config = ["softsync"] * len(verdicts)
+    rows = {
+        "config": [*config, "default"],
+        "system": ["n-softsync" for _ in config] + ["Adam with late gradients"],
+        "question": "Why?",
+        "answer": "It <is> 2 * 3 | 4.",
+        "minutes": "1.5",
+        "statement": [f"number {i}" for i, _ in enumerate(verdicts)] + [""],
+        "source": "Doe (2020)",
+        "setting": "a net",
+        "said": "half",
+        "bound": "at most 0.5",
+        "measured": "0.4",
+        "verdict": [*verdicts, ""],
+        "tried": ["more seeds" for _ in config] + [""],
+    }
+    return pd.DataFrame(rows)
+
+
+def test_the_page_has_a_row_a_statement_and_markdown_is_escaped():
+    text = page.text("full size; today", table("reproduced", "undecided"))
+    assert "full size; today. Its runs took 3 minutes on one core." in text
+    assert "Verdict: **in part**." in text
+    said = "number 1 (“half”: Doe (2020); a net) | at most 0.5 | 0.4 | undecided |"
+    assert said in text
+    assert "number 0: more seeds" in text
+    assert r"It \<is\> 2 \* 3 \| 4." in text
+    assert text.index("Adam with late gradients") < text.index("n-softsync")
+
+
+def test_the_list_is_between_its_marks_and_has_each_system_once():
+    found = page.readme_list(table("not reproduced"))
+    assert found == (
+        "- **Not reproduced** (1): n-softsync.\n"
+        "- **No statement** (1): Adam with late gradients."
+    )
+    readme = f"a\n{page.BEGIN}\nold\n{page.END}\nb\n"
+    once = page.with_list(readme, table("reproduced"))
+    assert "old" not in once and once.startswith("a\n") and once.endswith("\nb\n")
+    assert page.with_list(once, table("reproduced")) == once
+
+
+def test_a_table_of_a_small_run_is_refused(tmp_path):
+    path = tmp_path / "book.csv"
+    path.write_text("# small size; today\nconfig\ndefault\n")
+    with pytest.raises(ValueError, match="must be of a full run, got 'small size"):
+        page.read(path)
+
+
+@KEPT
+def test_the_page_and_the_readme_are_of_the_kept_table():
+    about, kept = page.read()
+    assert page.PAGE.read_text() == page.text(about, kept)
+    readme = page.README.read_text()
+    assert page.with_list(readme, kept) == readme
+    assert set(kept["config"]) == set(SYSTEMS)
+
+
+@KEPT
+@pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in NOT_RUN])
+def test_the_kept_statements_are_those_of_the_configs(name):
+    _, kept = page.read()
+    rows = kept[(kept["config"] == name) & (kept["statement"] != "")]
+    module = configs.module_of(entries.source(name))
+    made = module.experiment(configs.own_config(entries.source(name)))
+    asked = [(own.text, own.source, own.said, own.expected) for own in made.published]
+    columns = ["statement", "source", "said", "bound"]
+    assert [tuple(row) for row in rows[columns].to_numpy()] == asked
+    assert set(rows["verdict"]) <= {
+        claims.REPRODUCED,
+        claims.UNDECIDED,
+        claims.NOT_REPRODUCED,
+        claims.NOT_TESTABLE,
+    }

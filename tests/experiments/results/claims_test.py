@@ -1,0 +1,160 @@
+"""Statements of sources are judged by intervals, records by their spread."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.results import claims
+from experiments.results.claims import (
+    NOT_REPRODUCED,
+    NOT_TESTABLE,
+    REPRODUCED,
+    UNDECIDED,
+    Published,
+    Record,
+)
+from experiments.results.tables import Found
+
+VALUES = (0.9, 1.0, 1.1)
+"""Mean 1, standard error 0.1 / sqrt(3), t = 4.303: from 0.752 to 1.248."""
+
+
+def found(values=VALUES):
+    rows = [("a", seed, own) for seed, own in enumerate(values)]
+    results = pd.DataFrame(rows, columns=["arm", "seed", "loss"])
+    return Found(results, results.iloc[:0])
+
+
+def mean(found):
+    return found.results["loss"].mean()
+
+
+def statement(**bounds):
+    options = dict(text="It is so", source="Doe (2020)", said="so", measure=mean)
+    return Published(**options | bounds)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "verdict"),
+    [
+        (dict(at_most=1.25), REPRODUCED),
+        (dict(at_most=1.24), UNDECIDED),
+        (dict(at_most=0.76), UNDECIDED),
+        (dict(at_most=0.75), NOT_REPRODUCED),
+        (dict(at_least=0.75), REPRODUCED),
+        (dict(at_least=0.76), UNDECIDED),
+        (dict(at_least=1.24), UNDECIDED),
+        (dict(at_least=1.25), NOT_REPRODUCED),
+        (dict(at_least=0.75, at_most=1.25), REPRODUCED),
+        (dict(at_least=0.76, at_most=1.25), UNDECIDED),
+        (dict(at_least=0.9, at_most=1.1), UNDECIDED),
+        (dict(at_least=2.0, at_most=3.0), NOT_REPRODUCED),
+    ],
+    ids=str,
+)
+def test_the_interval_decides(bounds, verdict):
+    (judged,) = claims.judge([statement(**bounds)], found())
+    assert judged.verdict == verdict
+    assert judged.shown == "1 (0.752 to 1.25)"
+
+
+@pytest.mark.parametrize("values", [(1.0,), (1.0, np.nan, 1.0)], ids=str)
+def test_one_seed_and_no_value_decide_nothing(values):
+    def strict(found):
+        return found.results["loss"].mean(skipna=False)
+
+    (judged,) = claims.judge([statement(measure=strict, at_most=9.0)], found(values))
+    assert judged.verdict == UNDECIDED
+
+
+def test_what_cannot_be_measured_says_why():
+    broken = statement(measure=lambda found: found.nothing, at_most=1.0)
+    elsewhere = statement(measure=None, tried="it needs 256 GPUs")
+    first, second = claims.judge([broken, elsewhere], found())
+    assert first.verdict == UNDECIDED and "no attribute 'nothing'" in first.shown
+    assert second.verdict == NOT_TESTABLE and second.shown == "it needs 256 GPUs"
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (dict(), "`measure` with `at_least` or `at_most`"),
+        (dict(measure=None, at_most=1.0), "`measure` with `at_least` or `at_most`"),
+        (dict(at_least=2.0, at_most=1.0), "got 2.0 and 1.0"),
+        (dict(at_least=float("nan"), at_most=1.0), "got nan and 1.0"),
+        (dict(measure=None), "say in `tried` why"),
+    ],
+    ids=str,
+)
+def test_a_statement_that_cannot_be_judged_is_refused(options, word):
+    with pytest.raises(ValueError, match=word):
+        statement(**options)
+
+
+@pytest.mark.parametrize(
+    ("value", "spread", "met"),
+    [
+        (1.0, 0.0, True),
+        (1.0009, 0.0, True),
+        (1.002, 0.0, False),
+        (1.04, 0.01, True),
+        (1.042, 0.01, False),
+        (0.96, 0.01, True),
+        (0.958, 0.01, False),
+    ],
+    ids=str,
+)
+def test_a_record_bears_four_spreads_and_a_thousandth(value, spread, met):
+    (compared,) = claims.compare([Record("loss", mean, value, spread)], found())
+    assert compared.met == met
+    assert str(compared).startswith("met" if met else "MISSED")
+
+
+def test_a_record_that_is_not_measured_or_has_no_value_is_missed():
+    rows = [
+        Record("a", lambda found: found.nothing, 1.0, 9.0),
+        Record("b", lambda found: float("nan"), 1.0, 9.0),
+    ]
+    first, second = claims.compare(rows, found())
+    assert not first.met and "not measured (AttributeError" in str(first)
+    assert not second.met and "no value" in str(second)
+
+
+@pytest.mark.parametrize("numbers", [(np.nan, 0.1), (1.0, np.inf), (1.0, -0.1)])
+def test_a_record_needs_numbers(numbers):
+    with pytest.raises(ValueError, match="finite value and spread"):
+        Record("loss", mean, *numbers)
+
+
+def test_the_digest_changes_with_each_part_of_a_statement_and_not_with_what_was_tried():
+    first = statement(at_most=1.0, at_least=0.0)
+    same = dataclasses.replace(first, tried="more seeds")
+    assert claims.digest([first]) == claims.digest([same])
+    edits = dict(
+        text="a", source="b", said="c", setting="d", at_most=2.0, at_least=-1.0
+    )
+    others = {
+        claims.digest([dataclasses.replace(first, **{name: value})])
+        for name, value in edits.items()
+    }
+    assert len(others | {claims.digest([first]), claims.digest([])}) == len(edits) + 2
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "whole"),
+    [
+        ([REPRODUCED, REPRODUCED], REPRODUCED),
+        ([REPRODUCED, NOT_TESTABLE], REPRODUCED),
+        ([REPRODUCED, NOT_REPRODUCED], "in part"),
+        ([REPRODUCED, UNDECIDED], "in part"),
+        ([UNDECIDED, UNDECIDED], UNDECIDED),
+        ([NOT_REPRODUCED, UNDECIDED], NOT_REPRODUCED),
+        ([NOT_TESTABLE], NOT_TESTABLE),
+        ([], NOT_TESTABLE),
+    ],
+    ids=str,
+)
+def test_the_verdict_about_a_system(verdicts, whole):
+    assert claims.together(verdicts) == whole
