@@ -76,7 +76,7 @@ def experiment(config: ConfigDict) -> Experiment:
         arms=[arm(n) for n in config.n],
         grid={
             "learning_rate": config.learning_rate,
-            "law": {"none": 0, "inverse": 1, "by_mean": 2},
+            "law": {"none": 0, "inverse": 1, "by the mean": 2},
         },
         seeds=config.seeds,
         tuned="learning_rate",
@@ -86,7 +86,7 @@ def experiment(config: ConfigDict) -> Experiment:
         published=published(config),
         records=records(config),
         figures=[
-            figures.over("n", "test_error", color="law"),
+            figures.over("n", "test_error", color="law", fixed={"law": "none"}),
             figures.staleness(theory=staleness),
             figures.curves("test_error", against="examples", panels="n", color="law"),
         ],
@@ -138,8 +138,8 @@ def records(config: ConfigDict) -> list[Record]:
     del config
     return [
         Record("Test accuracy, n = 1", fixed(1, "none"), 0.9368, 0.0047),
-        Record("The same step, n = 30, inverse", fixed(30, "inverse"), 0.9568, 0.0025),
-        Record("The same step, n = 30, by mean", fixed(30, "by_mean"), 0.9559, 0.0026),
+        Record("n = 30, inverse, the same step", fixed(30, "inverse"), 0.9568, 0.0025),
+        Record("n = 30, by mean, the same", fixed(30, "by the mean"), 0.9559, 0.0026),
         Record("Step tuned, n = 30, no law", own_step(30, "none"), 0.9626, 0.0033),
         Record("Mean staleness, n = 30", mean("staleness_mean", n=30), 28.935, 0.0003),
     ]

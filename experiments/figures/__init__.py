@@ -86,7 +86,7 @@ def over(
     x: str,
     metric: str | TimeTo = "test_error",
     *,
-    fixed: bool = True,
+    fixed: bool | Mapping[str, Any] = True,
     panels: str | None = None,
     color: str | None = None,
     only: Mapping[str, Sequence[Any]] | None = None,
@@ -95,7 +95,7 @@ def over(
     x_label: str = "",
     name: str = "",
 ) -> tuple[str, str]:
-    """A metric against an axis or a label, with bootstrap intervals of 95 %.
+    """A metric against an axis or a label, with intervals of 95 %.
 
     A series is what the other settings tell apart; a setting that it lacks `x` for is a
     horizontal line. Where the experiment tunes an axis, solid is its best value at each
@@ -104,7 +104,8 @@ def over(
     Args:
         x: an axis or a label, of numbers or of names.
         metric: a column of the results, or a `TimeTo`.
-        fixed: whether to show the kept value as well.
+        fixed: whether to show the kept value as well; or {setting: value}, and all
+            series keep the value that is best for this one.
         panels: a setting with a panel for each value; by default one only where series
             are too many.
         color: the setting that is named first, and has the colors in order.
@@ -116,7 +117,7 @@ def over(
     """
     return f"{_name(metric)}_over_{x}", (
         f"{words(_name(metric)).capitalize()} against {words(x)}: means over seeds with"
-        " bootstrap intervals. The table below has the numbers."
+        " 95 % intervals. The table below has the numbers."
     )
 
 
@@ -178,7 +179,7 @@ def curves(
     """
     return f"{metric}_over_{against}", (
         f"{words(metric).capitalize()} of the best cell of each series against"
-        f" {words(against)}: means over seeds with bootstrap intervals."
+        f" {words(against)}: means over seeds with 95 % intervals."
     )
 
 
@@ -225,7 +226,7 @@ def bars(
     title: str = "",
     name: str = "",
 ) -> tuple[str, str]:
-    """How each label ends: a row for each, a dot and a bootstrap interval.
+    """How each label ends: a row for each, a dot and an interval.
 
     Args:
         metric: a column of the results, or a `TimeTo`.
@@ -239,7 +240,7 @@ def bars(
     """
     return f"{_name(metric)}_bars", (
         f"{words(_name(metric)).capitalize()} at the end, a row for each label: means"
-        " over seeds with bootstrap intervals. The table below has the numbers."
+        " over seeds with 95 % intervals. The table below has the numbers."
     )
 
 
@@ -346,7 +347,7 @@ def decay_rate(
     """
     return name, (
         f"The rate at which the error dies out against {words(x)}: means over seeds"
-        " with bootstrap intervals, and lines of what theory says."
+        " with 95 % intervals, and lines of what theory says."
     )
 
 

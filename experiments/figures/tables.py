@@ -78,11 +78,21 @@ def require(frame: pd.DataFrame, column: str) -> str:
     return column
 
 
-def at_fixed_step(chosen: Chosen, x: str, series: Sequence[str]) -> pd.DataFrame:
-    """The rows at the tuned axes' best value for the first `x`, for each seed."""
+def at_fixed_step(
+    chosen: Chosen, x: str, series: Sequence[str], where: Mapping[str, Any]
+) -> pd.DataFrame:
+    """The rows at the tuned axes' best value for the first `x`, for each seed.
+
+    Args:
+        chosen: what is drawn.
+        x: the axis.
+        series: the settings that tell series apart.
+        where: settings whose best value all series keep; of {} each keeps its own.
+    """
     first = scales.positions(chosen.best[x].dropna()).values[0]
-    start = chosen.best[chosen.best[x] == first]
-    keys = [*series, "seed", *chosen.axes]
+    start = analysis.where(chosen.best, **where | {x: first})
+    own = [name for name in series if name not in where]
+    keys = [*own, "seed", *chosen.axes]
     return chosen.run.results.merge(start[keys].drop_duplicates(), on=keys)
 
 
@@ -112,7 +122,7 @@ def series_of(
 
 
 def points(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
-    """Mean and bootstrap interval over seeds; `lost` where a seed has no value.
+    """Mean and interval over seeds; `lost` where a seed has no value.
 
     A seed has none where it diverged, or where the value is not finite.
     """

@@ -1,6 +1,6 @@
 """A metric against an axis of the grid or a label of the arms."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,8 @@ def draw(
     handles = palette.handles(named.styles, dashes=False, lines=places.numeric)
     if len(kinds) > 1:
         best = f"best {' and '.join(map(words, chosen.axes))} of"
-        first = f"{best} {analysis.label({x: places.values[0]})}"
+        kept = fixed if isinstance(fixed, Mapping) else {}
+        first = f"{best} {analysis.label({x: places.values[0], **kept})}"
         if places.numeric:
             handles.append(Line2D([], [], color="0.3", label=f"{best} each"))
             handles.append(Line2D([], [], color="0.3", ls="--", label=first))
@@ -65,15 +66,20 @@ def draw(
 
 
 def numbers(
-    chosen: tables.Chosen, x: str, *, fixed: bool, panels: str | None = None
+    chosen: tables.Chosen,
+    x: str,
+    *,
+    fixed: bool | Mapping[str, Any],
+    panels: str | None = None,
 ) -> pd.DataFrame:
     """What is drawn: settings, `x`, `kind`, mean, low, high, seeds and `lost`."""
     series = tables.series_of(chosen.run.results, chosen.axes, x, panels)
     parts = [tables.points(chosen.best, chosen.metric, [*series, x])]
     parts[0]["kind"] = "tuned"
     tried = chosen.run.results[chosen.axes].drop_duplicates()
+    where = fixed if isinstance(fixed, Mapping) else {}
     if fixed and len(tried) > 1:
-        rows = tables.at_fixed_step(chosen, x, series)
+        rows = tables.at_fixed_step(chosen, x, series, where)
         parts.append(tables.points(rows, chosen.metric, [*series, x]))
         parts[1]["kind"] = "fixed"
     return pd.concat(parts, ignore_index=True)

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from experiments.results import analysis
 from experiments.results.choice import Choice, TimeTo
@@ -116,37 +117,40 @@ def test_settings_stand_left_of_the_seed():
     assert analysis.settings(frame()) == ["learning_rate", "law"]
 
 
-def test_spread_is_the_mean_and_quantiles_of_drawn_means():
+def test_spread_is_the_mean_and_its_t_interval():
     table = frame()
-    found = analysis.spread(table, "train_loss", ["law"], draws=4000)
-    for row in found.itertuples():
-        values = table[table.law == row.law].groupby("seed").train_loss.mean()
-        assert row.mean == pytest.approx(values.mean())
-        assert row.seeds == len(SEEDS)
-        # of four seeds all 256 draws can be listed
-        every = np.mean(list(itertools.product(values, repeat=len(SEEDS))), axis=1)
-        low, high = np.percentile(every, [2.5, 97.5])
-        scale = every.std()
-        assert abs(row.low - low) < 0.2 * scale and abs(row.high - high) < 0.2 * scale
+    for level in (0.5, 0.95):
+        found = analysis.spread(table, "train_loss", ["law"], level=level)
+        for row in found.itertuples():
+            values = table[table.law == row.law].groupby("seed").train_loss.mean()
+            test = stats.ttest_1samp(values, 0.0).confidence_interval(level)
+            assert row.mean == pytest.approx(values.mean())
+            assert (row.low, row.high) == pytest.approx((test.low, test.high))
+            assert row.seeds == len(SEEDS)
 
 
-def test_draws_are_paired_between_series():
-    table = frame()
-    table["train_loss"] = table.seed + 10.0 * (table.law == "none")
-    none, inverse = (
-        analysis.spread(table, "train_loss", ["law"])
-        .set_index("law")
-        .loc[["none", "inverse"], ["low", "high"]]
-        .to_numpy()
-    )
-    np.testing.assert_allclose(none - inverse, 10.0)
+def test_of_five_seeds_the_interval_covers_the_mean_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    hits = 0
+    for _ in range(500):
+        table = pd.DataFrame({"seed": range(5), "loss": rng.exponential(size=5) ** 0.5})
+        (row,) = analysis.spread(table, "loss", []).itertuples()
+        hits += row.low <= math.gamma(1.5) <= row.high
+    assert 0.92 <= hits / 500 <= 0.98
+
+
+def test_one_seed_has_no_interval():
+    table = pd.DataFrame({"seed": [0], "loss": [2.0]})
+    (row,) = analysis.spread(table, "loss", []).itertuples()
+    assert (row.low, row.mean, row.high, row.seeds) == (2.0, 2.0, 2.0, 1)
 
 
 def test_spread_of_what_has_no_value_is_none_and_of_infinity_infinite():
     table = pd.DataFrame({"seed": [0, 1], "a": [math.nan] * 2, "b": [1.0, math.inf]})
     assert math.isnan(analysis.spread(table, "a", []).low.item())
     found = analysis.spread(table, "b", [])
-    assert (found.low.item(), found.high.item()) == (1.0, math.inf)
+    assert (found.low.item(), found.high.item()) == (math.inf, math.inf)
+    assert found.seeds.item() == 1
 
 
 def test_where_compares_numbers_in_float32_and_takes_several():

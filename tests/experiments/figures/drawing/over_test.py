@@ -54,7 +54,26 @@ def test_solid_is_the_step_tuned_anew_and_dashed_the_first_one(tmp_path):
     assert axis.get_ylabel() == "test error (share)"
 
 
-def test_the_band_is_the_bootstrap_interval(tmp_path):
+def test_dashed_may_be_the_step_that_is_best_for_one_series_alone(tmp_path):
+    """The law "b" is best at a smaller step, and is shown at the step of "a"."""
+
+    def loss(learning_rate, delay, law, seed):
+        return valley(learning_rate * (10 if law == "b" else 1), delay, seed)
+
+    run = made(tmp_path, loss, learning_rate=RATES[:4], delay=(0, 1), law=("a", "b"))
+    kept = best(run, 0, "learning_rate", law="a")
+    assert kept > best(run, 0, "learning_rate", law="b")
+    drawn = figures.over("delay", "train_loss", fixed={"law": "a"}).draw(run)
+    (axis,) = drawn.axes
+    assert "best step size of delay=0, a" in legend(drawn)
+    for law, dashed in zip("ab", lines(axis, "--"), strict=True):
+        rows = analysis.where(run.results, law=law, learning_rate=kept)
+        there = rows[rows.diverged == 0].groupby("delay").train_loss.mean()
+        shown = dashed.get_ydata()[np.isfinite(dashed.get_ydata())]
+        np.testing.assert_allclose(shown, there)
+
+
+def test_the_band_is_the_interval(tmp_path):
     run = made(tmp_path)
     figure = figures.over("delay", "train_loss", fixed=False).draw(run)
     (axis,) = figure.axes
