@@ -8,7 +8,7 @@ import pandas as pd
 
 from experiments.results import analysis
 from experiments.results.choice import TimeTo
-from experiments.results.estimates import Measure
+from experiments.results.estimates import Measure, estimate
 from experiments.results.tables import Found
 
 
@@ -81,6 +81,26 @@ def ratio(above: Measure, below: Measure) -> Measure:
 def difference(this: Measure, other: Measure) -> Measure:
     """One number less another."""
     return lambda found: this(found) - other(found)
+
+
+def between(
+    measure: Measure, found: Found, *, same: float = 1.0, form: str = ".2f"
+) -> str:
+    """The interval of a comparison as text; it says so if `same` lies within it.
+
+    Example:
+        >>> runs = pd.DataFrame({"seed": [0, 1, 2], "loss": [1.0, 1.1, 0.9]})
+        >>> found = Found(runs, pd.DataFrame())
+        >>> between(mean("loss"), found)
+        '0.75 to 1.25 (seeds differ as much)'
+        >>> between(mean("loss"), found, same=0.0)
+        '0.75 to 1.25'
+    """
+    low, high = estimate(measure, found).interval()
+    if np.isnan(low):
+        return f"{measure(found):{form}}"
+    text = f"{low:{form}} to {high:{form}}"
+    return text + " (seeds differ as much)" * (low <= same <= high)
 
 
 def _chosen(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
