@@ -5,3 +5,4 @@ from delayjax._src.history.delays import geometric as geometric
 from delayjax._src.history.delays import per_worker as per_worker
 from delayjax._src.history.delays import poisson as poisson
 from delayjax._src.history.delays import uniform as uniform
+from delayjax._src.history.layers import Layers as Layers

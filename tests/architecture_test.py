@@ -66,6 +66,7 @@ BUILDINGS = {
             {"run"},
             {"figures"},
             {"report", "comparison", "pods"},
+            {"book"},
             {"main", "figures.__main__", "__init__"},
         ),
         set(),

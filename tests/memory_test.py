@@ -109,6 +109,19 @@ def test_delayed_sgd_moves_one_gradient_in_and_one_out(max_delay):
     assert delayed <= 1.1 * (plain + N + N)
 
 
+def test_delays_by_layer_move_as_much_as_one_delay_and_copy_no_history():
+    params = {"blocks": jax.ShapeDtypeStruct((8, 64, 512), jnp.float32)}
+    size = nbytes(params)
+    delays = dj.delays.Layers((7, 7, 5, 5, 3, 3, 1, 1))
+    late = compiled(dj.delayed(optax.sgd(0.1), {"blocks": delays}), params)
+    alike = compiled(dj.delayed(optax.sgd(0.1), 7), params)
+    assert bytes_accessed(late) <= 1.1 * bytes_accessed(alike)
+    assert temporary(late) <= size / 100
+    # 8 + 6 + 4 + 2 gradients of a quarter of the layers each, and the parameters
+    held = late.memory_analysis().alias_size_in_bytes
+    assert held == pytest.approx((20 / 4 + 1) * size, rel=0.001)
+
+
 # how a history may be kept: (params, options of `delayed`)
 KEPT = {
     "float32": (PARAMS, {}),

@@ -72,18 +72,24 @@ def check_shapes(needed_by: str, updates: Any, **trees: Any) -> None:
             )
 
 
-def check_staleness(needed_by: str, staleness: Any, *, mean: bool = False) -> Any:
-    """`staleness`, a scalar or a tree of these, as int32; a `mean` as float32."""
+def check_staleness(
+    needed_by: str, staleness: Any, *, mean: bool = False, by_layer: bool = False
+) -> Any:
+    """`staleness`, a scalar or a tree of these, as int32; a `mean` as float32.
+
+    With `by_layer` a leaf may have one for each layer, [L, 1, ...].
+    """
 
     def check_leaf(tau):
         dtype = jnp.result_type(tau)
         is_mean = mean and jnp.issubdtype(dtype, jnp.floating)
         is_count = is_mean or jnp.issubdtype(dtype, jnp.integer)
-        is_one = is_count and jnp.ndim(tau) == 0
-        if not is_one or (checks.is_concrete(tau) and np.asarray(tau) < 0):
+        is_one = is_count and (by_layer or jnp.ndim(tau) == 0)
+        if not is_one or (checks.is_concrete(tau) and (np.asarray(tau) < 0).any()):
+            layered = " or for each layer" * by_layer
             raise ValueError(
                 f"`staleness` handed to `{needed_by}` must be a non-negative integer,"
-                f" or a tree with one for each leaf, got {tau!r}."
+                f" or a tree with one for each leaf{layered}, got {tau!r}."
             )
         return jnp.asarray(tau, jnp.float32 if is_mean else jnp.int32)
 
@@ -91,13 +97,18 @@ def check_staleness(needed_by: str, staleness: Any, *, mean: bool = False) -> An
 
 
 def take_staleness(
-    needed_by: str, updates: Any, staleness: Any, *, mean: bool = False
+    needed_by: str,
+    updates: Any,
+    staleness: Any,
+    *,
+    mean: bool = False,
+    by_layer: bool = False,
 ) -> tuple[Any, Any]:
     """The gradients and their staleness, as `check_staleness` returns it.
 
     A traced staleness that is negative or NaN makes its gradients NaN.
     """
-    ages = check_staleness(needed_by, staleness, mean=mean)
+    ages = check_staleness(needed_by, staleness, mean=mean, by_layer=by_layer)
     if all(map(checks.is_concrete, jax.tree.leaves(staleness))):
         return updates, ages
     if not trees.is_leaf(ages):

@@ -13,7 +13,7 @@ from delayjax._src.ground import (
     transforms,
     trees,
 )
-from delayjax._src.history import delays, lookback, wrapped
+from delayjax._src.history import delays, layers, lookback, wrapped
 from delayjax._src.history import ring as rings
 
 Warmup = Literal["fresh", "skip", "zeros"]
@@ -55,9 +55,10 @@ def delayed(
         delay: the delay in steps: an int, a scalar array that may be traced, a function
             of the step (see `delayjax.delays`), or a prefix tree of these. Floats are
             floored. A NaN makes the update NaN. With a tree, `inner` receives a full
-            tree of staleness.
+            tree of staleness. `delays.Layers` gives a leaf a delay for each layer.
         max_delay: the largest staleness kept, in steps: an int or a prefix tree of
-            ints. Static. Not needed where `delay` consists of Python ints.
+            ints. Static. Not needed where `delay` consists of Python ints and
+            `Layers`.
         keep_params: whether to keep with each gradient the parameters at which it was
             taken, in their own dtype, for the extra argument `stale_params`.
         warmup: what happens while no gradient is that old. "fresh": staleness is at
@@ -104,6 +105,10 @@ def delayed(
     """
     inner = transforms.as_transformation("inner", inner)
     delay, max_delay = named_arrays.unboxed((delay, max_delay))
+    if layers.has_layers(delay):
+        options = dict(keep_params=keep_params, warmup=warmup, history=history)
+        options |= dict(hand_staleness=hand_staleness, axis_name=axis_name)
+        return _by_layer(inner, delay, max_delay, options)
     max_delay = delays.max_delays(delay, max_delay)
     if warmup not in ("fresh", "skip", "zeros"):
         raise ValueError(
@@ -167,6 +172,66 @@ def delayed(
                 done >= past.deepest, (moves, inner_state), state.inner_state
             )
         return moves, DelayedState(total, *kept, inner_state)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def _by_layer(
+    inner: optax.GradientTransformationExtraArgs,
+    delay: Any,
+    max_delay: Any,
+    options: dict[str, Any],
+) -> optax.GradientTransformationExtraArgs:
+    """`delayed` of delays some of which are `Layers`: of a tree cut into their runs."""
+    if max_delay is not None:
+        raise ValueError(
+            f"`max_delay` must be left out with `Layers`, got {max_delay!r}: each layer"
+            " keeps as many gradients as its delay needs."
+        )
+
+    def cut(split, inner_update):
+        late = optax.GradientTransformationExtraArgs(lambda _: (), inner_update)
+        return delayed(late, split.delays, **options)
+
+    def init_fn(params):
+        split = layers.Split(delay, params)
+        state = cut(split, optax.identity().update).init(split.cut(params))
+        return state._replace(
+            staleness=split.by_layer(state.staleness),
+            inner_state=wrapped.init("inner", inner, params),
+        )
+
+    def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
+        split = layers.Split(delay, updates)
+        if staleness is not None and not trees.is_leaf(staleness):
+            raise ValueError(
+                "`delayed` with `Layers` takes one staleness of all gradients, got"
+                f" {staleness!r}: give one delay to the other producer."
+            )
+
+        def inner_update(stale, inner_state, _, **told):
+            if options["hand_staleness"]:
+                told["staleness"] = split.by_layer(told["staleness"])
+            if "stale_params" in told:
+                told["stale_params"] = split.joined(told["stale_params"])
+            return inner.update(split.joined(stale), inner_state, params, **told)
+
+        if staleness is not None:
+            extra_args["staleness"] = staleness
+        if extra_args.get("stale_params") is not None:
+            extra_args["stale_params"] = split.cut(extra_args["stale_params"])
+        state = state._replace(staleness=split.by_run(state.staleness))
+        moves, state = cut(split, inner_update).update(
+            split.cut(updates),
+            state,
+            None if params is None else split.cut(params),
+            **(
+                extra_args
+                if staleness is None
+                else extra_args | {"staleness": staleness}
+            ),
+        )
+        return moves, state._replace(staleness=split.by_layer(state.staleness))
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 

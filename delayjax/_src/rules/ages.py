@@ -9,8 +9,15 @@ WRAP = "wrap the whole chain, `delayed(optax.chain(...), delay)`"
 
 
 def take(
-    needed_by: str, updates: Any, staleness: Any, remedy: str = WRAP
+    needed_by: str,
+    updates: Any,
+    staleness: Any,
+    remedy: str = WRAP,
+    *,
+    by_layer: bool = False,
 ) -> tuple[Any, Any]:
     """The gradients and their staleness, or an error that says what lacks."""
     extras.require(staleness, "staleness", needed_by, remedy)
-    return extras.take_staleness(needed_by, updates, staleness, mean=True)
+    return extras.take_staleness(
+        needed_by, updates, staleness, mean=True, by_layer=by_layer
+    )

@@ -6,6 +6,7 @@ optimizer (Adam, Lion, Muon) removes such a weight if the staleness is constant.
 """
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from delayjax._src.ground import checks, dtypes, extras, trees
@@ -25,14 +26,14 @@ def scale_by_staleness(law: extras.Law) -> optax.GradientTransformationExtraArgs
     Args:
         law: staleness -> factor, for example `inverse` or `polynomial(0.5)`. The
             staleness is int32 [], or float32 [] where it is a mean, and may be traced:
-            write `jnp.where` and no `if`. With a tree of staleness, a factor per leaf.
+            write `jnp.where` and no `if`. With a tree of staleness, a factor per leaf,
+            and behind `delays.Layers` per layer.
 
     Returns:
         A transformation without state, which needs `staleness=` in `update`. Updates
         keep their dtype.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> tx = scale_by_staleness(modulation.inverse)
         >>> tx.update(jnp.ones(2), tx.init(None), staleness=4)[0]
         Array([0.25, 0.25], dtype=float32)
@@ -49,13 +50,16 @@ def scale_by_staleness(law: extras.Law) -> optax.GradientTransformationExtraArgs
             f" modulation.{remedy}."
         )
 
+    def factor(tau):
+        if jnp.ndim(tau) == 0:
+            return checks.as_scalar("law(staleness)", law(tau))
+        return jax.vmap(factor)(tau)  # a law takes one number
+
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
         name = "scale_by_staleness"
-        updates, staleness = ages.take(name, updates, staleness, _WRAP)
-        factors = jax.tree.map(
-            lambda tau: checks.as_scalar("law(staleness)", law(tau)), staleness
-        )
+        updates, staleness = ages.take(name, updates, staleness, _WRAP, by_layer=True)
+        factors = jax.tree.map(factor, staleness)
         updates = jax.tree.map(
             lambda update, factor: dtypes.times(factor, update),
             *(updates, trees.broadcast("staleness", factors, updates)),

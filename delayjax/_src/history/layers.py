@@ -1,0 +1,177 @@
+"""A delay for each layer, where one leaf holds many layers along an axis."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from delayjax._src.ground import checks, named_arrays, trees
+
+
+class Run(NamedTuple):
+    """Neighboring layers of one delay: start .. stop - 1."""
+
+    start: int
+    stop: int
+    delay: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Layers:
+    """A delay for each layer of leaves that hold all layers along one axis.
+
+    Flax's `nn.scan` and MaxText's `scan_layers` keep each parameter of all blocks in
+    one leaf [L, ...]. Layer l of such a leaf is late by delays[l]. A transformation
+    receives the staleness of the leaf as int32 [L, 1, ..., 1].
+
+    The leaf is kept as one history for each run of neighboring layers with one delay,
+    of the depth that the run needs. A step costs one write and one read of the leaf,
+    whatever the delays are. A leaf that is sharded along the layers' axis would be cut
+    apart: shard it along another axis.
+
+    Args:
+        delays: the delay of each layer, in steps: L Python ints.
+        axis: that the layers are on.
+
+    Raises:
+        ValueError: if `delays` is empty or holds something else than a non-negative
+            int; where it is used, if a leaf has another number of layers.
+
+    Example:
+        >>> Layers((2, 2, 0), axis=0).runs
+        [Run(start=0, stop=2, delay=2), Run(start=2, stop=3, delay=0)]
+    """
+
+    delays: Sequence[int]
+    axis: int = 0
+
+    def __post_init__(self):
+        delays = tuple(self.delays)
+        if not delays:
+            raise ValueError("`delays` is empty: give a delay for each layer.")
+        bounds = tuple(checks.check_bound("delays", delay) for delay in delays)
+        object.__setattr__(self, "delays", bounds)
+        checks.check_integer("axis", self.axis, -64, 63)
+
+    @property
+    def runs(self) -> list[Run]:
+        """Neighbors of one delay, in order."""
+        found, start = [], 0
+        for delay, group in itertools.groupby(self.delays):
+            stop = start + len(list(group))
+            found.append(Run(start, stop, delay))
+            start = stop
+        return found
+
+
+def has_layers(tree: Any) -> bool:
+    """Whether a tree of delays has a `Layers` in it."""
+    leaves = jax.tree.leaves(tree, is_leaf=trees.is_function)
+    return any(isinstance(leaf, Layers) for leaf in leaves)
+
+
+class Split:
+    """Trees like one tree, whose leaves with `Layers` are cut into a tuple of runs.
+
+    Attributes:
+        delays: the delay of each leaf, and of each run.
+    """
+
+    def __init__(self, delay: Any, like: Any):
+        """Takes a tree of delays, and the tree that it is a prefix of.
+
+        Raises:
+            ValueError: if a leaf has another number of layers than its `Layers`.
+        """
+        self._own = trees.broadcast("delay", delay, named_arrays.unboxed(like))
+        self._like = like
+        leaves = jax.tree.leaves_with_path(named_arrays.unboxed(like))
+        owners = jax.tree.leaves(self._own, is_leaf=trees.is_function)
+        for (path, leaf), own in zip(leaves, owners, strict=True):
+            if isinstance(own, Layers):
+                _check_layers(own, path, jnp.shape(leaf))
+        self.delays = self._over(
+            lambda own, _: tuple(run.delay for run in own.runs),
+            lambda own, _: own,
+        )
+
+    def cut(self, tree: Any) -> Any:
+        """A tree like the whole one, cut."""
+
+        def cut(own, node):
+            return tuple(
+                jax.tree.map(
+                    lambda leaf, run=run: jax.lax.slice_in_dim(
+                        leaf, run.start, run.stop, axis=own.axis
+                    ),
+                    node,
+                )
+                for run in own.runs
+            )
+
+        return self._over(cut, lambda own, node: node, tree)
+
+    def joined(self, tree: Any) -> Any:
+        """Undoes `cut`."""
+
+        def joined(own, runs):
+            return jax.tree.map(
+                lambda *leaves: jnp.concatenate(leaves, own.axis), *runs
+            )
+
+        return self._over(joined, lambda own, node: node, tree)
+
+    def by_layer(self, ages: Any) -> Any:
+        """The ages of runs as the ages of layers: int32 [L, 1, ...] of such a leaf."""
+
+        def by_layer(own, runs, node):
+            counts = np.asarray([run.stop - run.start for run in own.runs])
+            each = jnp.repeat(
+                jnp.stack(jax.tree.leaves(runs)),
+                counts,
+                total_repeat_length=counts.sum(),
+            )
+            (leaf,) = jax.tree.leaves(node)
+            shape = [1] * jnp.ndim(leaf)
+            shape[own.axis] = len(own.delays)
+            return jax.tree.map(lambda _: each.reshape(shape), node)
+
+        return self._over(by_layer, lambda own, age, node: age, ages, self._like)
+
+    def by_run(self, ages: Any) -> Any:
+        """Undoes `by_layer`."""
+
+        def by_run(own, node):
+            return tuple(
+                jax.tree.map(lambda age, run=run: age.reshape(-1)[run.start], node)
+                for run in own.runs
+            )
+
+        return self._over(by_run, lambda own, age: age, ages)
+
+    def _over(
+        self, layered: Callable[..., Any], whole: Callable[..., Any], *parts: Any
+    ) -> Any:
+        """A function of each leaf's `Layers` and its parts; another of other leaves."""
+
+        def of_leaf(node, own, *parts):
+            function = layered if isinstance(own, Layers) else whole
+            return function(own, *(parts or (node,)))
+
+        return jax.tree.map(
+            of_leaf, self._like, self._own, *parts, is_leaf=named_arrays.is_box
+        )
+
+
+def _check_layers(own: Layers, path: Any, shape: tuple[int, ...]) -> None:
+    inside = -len(shape) <= own.axis < len(shape)
+    if not inside or shape[own.axis] != len(own.delays):
+        raise ValueError(
+            f"`Layers` has {len(own.delays)} delays along axis {own.axis}, but a leaf"
+            f" has shape {list(shape)} at {trees.path_name(path)}: give a delay for"
+            " each layer, and the axis that the layers are on."
+        )
