@@ -6,6 +6,7 @@ The page's sentences are in rules.template.md.
 """
 
 import inspect
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -15,7 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.comparison import cures, figure, studies, verdicts
-from experiments.comparison.study import COUNTS, read_numbers, stored_parts
+from experiments.comparison.study import COUNTS, Study, read_numbers, stored_parts
 from experiments.comparison.trials import NO_DELAY
 from experiments.figures import palette, sheets
 
@@ -25,11 +26,20 @@ PAGE = ROOT / "docs" / "rules.md"
 CURES = {cure.name: cure for cure in cures.CURES}
 
 
-def losses_of(study: str, *, in_logarithm: bool = False) -> verdicts.Losses:
-    """The losses of a stored study: of all its parts."""
+def losses_of(study: str) -> verdicts.Losses:
+    """The losses of a stored study: of all its parts, and rows that are whole."""
+    made = studies.STUDIES[study]("full", cures.CURES)
     parts = [part.read() for part in stored_parts(study)]
-    table = pd.concat(parts, ignore_index=True)
-    return verdicts.Losses(table, in_logarithm=in_logarithm)
+    table = whole_rows(pd.concat(parts, ignore_index=True), made)
+    return verdicts.Losses(table, in_logarithm=made.in_logarithm)
+
+
+def whole_rows(table: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """The rows of a table of which all searches are done."""
+    wanted = Counter((cell.optimizer, cell.rule) for cell in study.cells())
+    there = Counter(zip(table["optimizer"], table["rule"], strict=True))
+    pairs = zip(table["optimizer"], table["rule"], strict=True)
+    return table[[there[pair] == wanted[pair] for pair in pairs]]
 
 
 FURTHER = ("digits_long", "digits_cosine", "cnn", "char_lm", "convex")
@@ -37,10 +47,7 @@ FURTHER = ("digits_long", "digits_cosine", "cnn", "char_lm", "convex")
 
 def stored_losses(study: str) -> verdicts.Losses | None:
     """The losses of a further study, where it is stored."""
-    if not stored_parts(study):
-        return None
-    made = studies.STUDIES[study]("full", cures.CURES)
-    return losses_of(study, in_logarithm=made.in_logarithm)
+    return losses_of(study) if stored_parts(study) else None
 
 
 def versions_of(study: str) -> str:
@@ -268,11 +275,16 @@ def _lines(lines: Iterator[str]) -> str:
     return "\n".join(lines)
 
 
+def stored_text() -> str:
+    """The page of the stored tables."""
+    others = {name: own for name in FURTHER if (own := stored_losses(name))}
+    return text(losses_of("digits"), versions_of("digits"), others)
+
+
 def main() -> None:
     """Writes the page and its figures."""
     losses = losses_of("digits")
-    others = {name: own for name in FURTHER if (own := stored_losses(name))}
-    PAGE.write_text(text(losses, versions_of("digits"), others))
+    PAGE.write_text(stored_text())
     found = verdicts.verdicts(losses)
     names = {name: cure for name, cure in CURES.items() if name != verdicts.AGAIN}
     shown = found[found["rule"] != verdicts.AGAIN]

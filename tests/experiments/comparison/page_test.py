@@ -44,8 +44,8 @@ def test_the_figure_has_a_panel_an_optimizer_and_a_dot_a_rule(losses):
     costs = page.costs(losses)
     drawn = figure.draw(found, page.CURES, costs)
     assert [axis.get_title() for axis in drawn.axes] == [
-        f"SGD\nlateness costs {costs['sgd']:.2f}",
-        f"Adam\nlateness costs {costs['adam']:.2f}",
+        f"SGD\nlateness: {costs['sgd']:.2f}",
+        f"Adam\nlateness: {costs['adam']:.2f}",
     ]
     names = [label.get_text() for label in drawn.axes[0].get_yticklabels()]
     rules = [name for name in GAINS if not name.endswith("mean")]
@@ -108,3 +108,49 @@ def test_a_further_study_has_its_gains(losses):
     for line, row in zip(lines, found.to_dict("records"), strict=True):
         assert f"{row['gain']:+.3f} ({row['low']:+.3f} to" in line
         assert ("**" in line) == row["seen"]
+
+
+def test_the_kept_page_is_of_the_stored_tables():
+    assert page.PAGE.read_text() == page.stored_text()
+
+
+def test_a_row_that_lacks_a_search_is_left_out():
+    study = studies.digits("full", [page.CURES["clipping"]])
+    rows = [cell._asdict() for cell in study.cells() if cell.optimizer == "sgd"]
+    table = pd.DataFrame(rows)
+    pd.testing.assert_frame_equal(page.whole_rows(table, study), table)
+    last = table.index[table["rule"] == "clipping"][-1]
+    left = page.whole_rows(table.drop(index=last), study)
+    assert set(left["rule"]) == {verdicts.PLAIN, verdicts.AGAIN}
+
+
+README_ROWS = {
+    "`dana`: a momentum for each worker": "DANA",
+    "`correct_late_updates`": "late updates",
+    "one slow momentum, mixed with the gradient": "one slow momentum",
+    "average of the weights": "average of the weights",
+}
+
+
+def test_the_readme_s_table_has_the_gains_that_are_seen_and_no_others():
+    losses = page.losses_of("digits")
+    found = verdicts.verdicts(losses).set_index(["optimizer", "rule"])
+    readme = (page.ROOT / "README.md").read_text()
+    lines = [line.split("|")[1:-1] for line in readme.splitlines() if "|" in line]
+    rows = {first.strip(): [cell.strip() for cell in own] for first, *own in lines}
+    optimizers = ("sgd", "adam", "muon")
+    costs = page.costs(losses)
+    said = rows["what lateness costs plain delay"]
+    assert said == [f"{costs[name]:.2f} nats" for name in optimizers]
+    for words, rule in README_ROWS.items():
+        for optimizer, cell in zip(optimizers, rows[words], strict=True):
+            own = (optimizer, rule)
+            seen = own in found.index and found.loc[own, "seen"]
+            share = f"{100 * found.loc[own, 'share']:.0f} %" if seen else ""
+            assert cell == share
+    # whatever gains is in the table, and what the sentence names is not seen to
+    gains = found[found["seen"] & (found["gain"] > 0)].reset_index()["rule"]
+    assert set(gains) == set(README_ROWS.values())
+    laws = [name for name in page.CURES if "law" in name or "DC-ASGD" in name]
+    rest = found[[rule in laws for _, rule in found.index]]
+    assert not (rest["seen"] & (rest["gain"] > 0)).any()
