@@ -39,19 +39,14 @@ def get_config() -> ConfigDict:
 
 def experiment(config: ConfigDict) -> Experiment:
     """An arm for each variant and period."""
-    variants = (
-        *(methods.original_easgd, methods.async_easgd, methods.async_measgd),
-        *(methods.ea_wild, methods.sync_easgd),
-        *(methods.async_sgd, methods.async_msgd, methods.hogwild_sgd),
-    )
+    elastic = methods.original_easgd, methods.async_easgd, methods.async_measgd
+    pushing = methods.async_sgd, methods.async_msgd, methods.hogwild_sgd
+    variants = *elastic, methods.ea_wild, methods.sync_easgd, *pushing
     link = dj.cluster.Communication(
         message_bytes=config.message_seconds, bytes_per_second=1.0, serial=True
     )
-    cluster = dj.cluster.Cluster(
-        config.workers,
-        dj.cluster.lognormal(1.0, config.service_spread),
-        communication=link,
-    )
+    service = dj.cluster.lognormal(1.0, config.service_spread)
+    cluster = dj.cluster.Cluster(config.workers, service, communication=link)
 
     def arm(variant, period):
         training = replicas(variant(period=period), cluster, optax.sgd)
@@ -71,10 +66,8 @@ def experiment(config: ConfigDict) -> Experiment:
         records=records(config),
         figures=[
             figures.over(
-                "period",
-                "test_error",
-                color="variant",
-                fixed=False,
+                *("period", "test_error"),
+                **dict(color="variant", fixed=False),
                 x_label="local steps between two meetings",
             ),
             figures.curves("test_error", against="seconds", panels="period"),
@@ -90,54 +83,51 @@ def error(variant: str, period: int) -> Measure:
 def published(config: ConfigDict) -> list[Published]:
     """Elastic averages beside pushes, at each step and rarely."""
     you = "You, Buluc, Demmel (2017), SC, arXiv:1708.02983"
-    zhang = "Zhang, Choromanska, LeCun (2015), arXiv:1412.6651 (as we recall)"
-    cifar = "a 7-layer network on CIFAR-10, 4 workers"
+    zhang = dict(
+        source="Zhang, Choromanska, LeCun (2015), arXiv:1412.6651 (as we recall)",
+        setting="a 7-layer network on CIFAR-10, 4 workers",
+        bound_is_ours=True,
+    )
     rare = max(config.period)
 
-    def ahead(text, said, elastic, pushing, **bound):
-        measure = difference(error(elastic, 1), error(pushing, 1))
-        own = dict(source=you, said=said, setting="LeNet, AlexNet, GoogLeNet and VGG")
-        return Published(text=text, measure=measure, bound_is_ours=True, **own, **bound)
+    nets = "LeNet, AlexNet, GoogLeNet and VGG"
+    own = dict(source=you, setting=nets, bound_is_ours=True)
 
+    def ahead(this, that, said, elastic, pushing):
+        return Published(
+            text=f"{this} trains better than {that} in the same time",
+            said=f"{this} {said}",
+            measure=difference(error(elastic, 1), error(pushing, 1)),
+            at_most=0.0,
+            **own,
+        )
+
+    steadier = "is faster and steadier"
     return [
-        ahead(
-            "Async EASGD trains better than async SGD in the same time",
-            *("Async EASGD is faster", "async_easgd", "async_sgd"),
-            at_most=0.0,
-        ),
-        ahead(
-            "Async MEASGD trains better than async MSGD in the same time",
-            *("Async MEASGD is faster and steadier", "async_measgd", "async_msgd"),
-            at_most=0.0,
-        ),
-        ahead(
-            "Hogwild EASGD trains better than Hogwild SGD in the same time",
-            *("Hogwild EASGD is faster", "ea_wild", "hogwild_sgd"),
-            at_most=0.0,
-        ),
-        ahead(
-            "Sync EASGD and Hogwild EASGD end at the same error",
-            *("they tie for the fastest", "sync_easgd", "ea_wild"),
+        ahead("Async EASGD", "async SGD", "is faster", "async_easgd", "async_sgd"),
+        ahead("Async MEASGD", "async MSGD", steadier, "async_measgd", "async_msgd"),
+        ahead("Hogwild EASGD", "Hogwild SGD", "is faster", "ea_wild", "hogwild_sgd"),
+        Published(
+            text="Sync EASGD and Hogwild EASGD end at the same error",
+            said="they tie for the fastest",
+            measure=difference(error("sync_easgd", 1), error("ea_wild", 1)),
             at_least=-0.02,
             at_most=0.02,
+            **own,
         ),
         Published(
             text="What is pushed after 64 local steps fails, where EASGD does not",
-            source=zhang,
             said="DOWNPOUR is unstable at periods of 16 and 64",
-            setting=cifar,
             measure=difference(error("async_sgd", rare), error("async_easgd", rare)),
             at_least=0.1,
-            bound_is_ours=True,
+            **zhang,
         ),
         Published(
             text="EASGD keeps its error at a period of 64",
-            source=zhang,
             said="EASGD keeps it or improves",
-            setting=cifar,
             measure=difference(error("async_easgd", rare), error("async_easgd", 1)),
             at_most=0.02,
-            bound_is_ours=True,
+            **zhang,
         ),
     ]
 
@@ -168,12 +158,12 @@ def answer(found: Found, config: ConfigDict) -> str:
             own: error(own, period)(found) for own in found.results.variant.unique()
         }
         name = min(each, key=each.get)
-        best.append(f"{name} every {period} steps ({each[name]:.3f})")
+        best.append(f"{name} with a period of {period} ({each[name]:.3f})")
     rare = max(config.period)
     pushed = difference(error("async_sgd", rare), error("async_easgd", rare))
     low, high = estimate(pushed, found).interval()
     return (
-        f"The lowest test error has {', '.join(best)}. Workers that push what they did"
-        f" every {rare} steps (async_sgd) have an error that differs by {low:+.3f} to"
-        f" {high:+.3f} from that of elastic averaging (async_easgd)."
+        f"The lowest test error is that of {', '.join(best)}. Workers that push what"
+        f" they did every {rare} steps (async_sgd) have an error {low:+.3f} to"
+        f" {high:+.3f} relative to elastic averaging (async_easgd)."
     )
