@@ -1,10 +1,9 @@
 """How many asynchronous workers are fastest on a network, and how many kill it?
 
 At one step size more workers bring more gradients a second, and later ones; the delay
-equation of Yu, Chen and Poor (arXiv:2406.11159) says how many are fastest for a loss of
-one curvature. Here the loss is not convex: a perceptron on scikit-learn's digits, plain
-SGD that updates at each gradient, the step and the target kept, workers from 1 to 128
-of regular and of memoryless times. `workers.py` asks the same of a quadratic.
+equation of Yu, Chen and Poor (arXiv:2406.11159) says how many are fastest for one
+curvature, as in `workers.py`. Here it is a perceptron on scikit-learn's digits, plain
+SGD that updates at each gradient, workers of regular and of memoryless times.
 
     python -m experiments.main --config=configs/survival.py --workdir=runs/survival
 """
@@ -86,14 +85,9 @@ def until(config: ConfigDict, law: str, workers: int) -> Measure:
     return seconds_to("train_loss", config.target, law=law, workers=workers)
 
 
-def fastest(config: ConfigDict, law: str) -> Measure:
-    """The number of workers that is first at the target."""
-
-    def measure(found):
-        times = {count: until(config, law, count)(found) for count in config.workers}
-        return float(min(times, key=times.get))
-
-    return measure
+def times(found: Found, config: ConfigDict, law: str) -> dict[int, float]:
+    """These seconds of each number of workers."""
+    return {count: until(config, law, count)(found) for count in config.workers}
 
 
 def published(config: ConfigDict, limit: float) -> list[Published]:
@@ -102,8 +96,8 @@ def published(config: ConfigDict, limit: float) -> list[Published]:
     def worst(found):
         """The least loss at the end with more than twice as many as the limit."""
         many = tuple(count for count in config.workers if count > 2 * limit)
-        rows = analysis.where(found.results, law="regular", workers=many)
-        return float(rows["train_loss"].min())
+        those = analysis.where(found.results, law="regular", workers=many)
+        return float(those["train_loss"].min())
 
     stated = dict(
         source="Yu, Chen, Poor (2024), arXiv:2406.11159",
@@ -133,7 +127,8 @@ def records(config: ConfigDict, limit: float) -> list[Record]:
     """Speedups of both laws, and where the fastest number is."""
 
     def over_limit(found):
-        return fastest(config, "regular")(found) / limit
+        seconds = times(found, config, "regular")
+        return min(seconds, key=seconds.get) / limit
 
     def speedup(law, few, many):
         text = f"Seconds of {few} over those of {many} workers, {law}"
@@ -151,16 +146,12 @@ def answer(found: Found, config: ConfigDict, limit: float) -> str:
     """The fastest number of each law, and from which one on the target is missed."""
     parts = []
     for law in ("regular", "memoryless"):
-        best = int(fastest(config, law)(found))
+        seconds = times(found, config, law)
+        best = min(seconds, key=seconds.get)
         gain = ratio(until(config, law, 1), until(config, law, best))
         low, high = estimate(gain, found).interval()
-        times = {count: until(config, law, count)(found) for count in config.workers}
-        missed = [count for count, time in times.items() if time == float("inf")]
-        lost = (
-            f"from {missed[0]} on some run never reaches it"
-            if missed
-            else "all reach it"
-        )
+        missed = [count for count, own in seconds.items() if own == float("inf")]
+        lost = f"from {missed[0]} on some runs fail" if missed else "no run fails"
         parts.append(
             f"of {law} workers {best} are fastest, {low:.3g} to {high:.3g} times as"
             f" fast as one, and {lost}"
