@@ -228,6 +228,10 @@ TABLE = {
         lambda tau: dj.gap_aware(optax.cosine_decay_schedule(0.1, 10)),
         snapshot,
     ),
+    "predict_weights": (
+        lambda tau: dj.predict_weights(adam(), jnp.float32(2), share=jnp.float32(0.5)),
+        nothing,
+    ),
     "step_sizes.adaptive_1": (
         lambda tau: dj.step_sizes.adaptive_1(
             jnp.float32(0.5), 2, share=jnp.float32(0.8)

@@ -271,6 +271,13 @@ ROWS = (
         **share(decay=0.9),
         **positive(eps=1e-8),
     ),
+    call(
+        dj.predict_weights,
+        told,
+        **INNER,
+        **non_negative(horizon=2.0),
+        **non_negative(share=0.5),
+    ),
     call(dj.fedasync, told, **fraction(mixing=0.5), law=(None, or_none(NO_LAW))),
     call(
         dj.local_training,

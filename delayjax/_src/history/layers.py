@@ -68,6 +68,13 @@ class Layers:
         return found
 
 
+def column(own: Layers, ndim: int) -> np.ndarray:
+    """The delays as int32 [L, 1, ...], to be multiplied with a leaf."""
+    shape = [1] * ndim
+    shape[own.axis] = len(own.delays)
+    return np.asarray(own.delays, np.int32).reshape(shape)
+
+
 def has_layers(tree: Any) -> bool:
     """Whether a tree of delays has a `Layers` in it."""
     leaves = jax.tree.leaves(tree, is_leaf=trees.is_function)
@@ -78,6 +85,7 @@ class Split:
     """Trees like one tree, whose leaves with `Layers` are cut into a tuple of runs.
 
     Attributes:
+        owners: the delay or the `Layers` of each leaf.
         delays: the delay of each leaf, and of each run.
     """
 
@@ -87,10 +95,10 @@ class Split:
         Raises:
             ValueError: if a leaf has another number of layers than its `Layers`.
         """
-        self._own = trees.broadcast("delay", delay, named_arrays.unboxed(like))
+        self.owners = trees.broadcast("delay", delay, named_arrays.unboxed(like))
         self._like = like
         leaves = jax.tree.leaves_with_path(named_arrays.unboxed(like))
-        owners = jax.tree.leaves(self._own, is_leaf=trees.is_function)
+        owners = jax.tree.leaves(self.owners, is_leaf=trees.is_function)
         for (path, leaf), own in zip(leaves, owners, strict=True):
             if isinstance(own, Layers):
                 _check_layers(own, path, jnp.shape(leaf))
@@ -163,7 +171,7 @@ class Split:
             return function(own, *(parts or (node,)))
 
         return jax.tree.map(
-            of_leaf, self._like, self._own, *parts, is_leaf=named_arrays.is_box
+            of_leaf, self._like, self.owners, *parts, is_leaf=named_arrays.is_box
         )
 
 

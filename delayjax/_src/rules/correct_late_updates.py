@@ -62,7 +62,7 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
 
     Returns:
         A transformation whose state is one tree, whatever the delay. `update` needs
-        `staleness=`, one or one for each leaf; it may change from step to step. At a
+        `staleness=`, one or one for each leaf or layer, and it may change. At a
         staleness of 0 throughout, updates stay as they are. Updates keep their dtype.
 
     Example:
@@ -93,7 +93,7 @@ def correct_late_updates() -> optax.GradientTransformationExtraArgs:
         del params, extra_args
         name = "correct_late_updates"
         extras.check_gradients(name, updates)
-        updates, tau = ages.take(name, updates, staleness, _WRAP)
+        updates, tau = ages.take(name, updates, staleness, _WRAP, by_layer=True)
         ahead = jax.tree.map(
             lambda u, tau, before: dtypes.times(tau, u).astype(before.dtype),
             *(updates, trees.broadcast("staleness", tau, updates), state.ahead),
