@@ -16,11 +16,14 @@ cells of a seed share their noise.
 
 import numpy as np
 import optax
+import pandas as pd
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Claim, Experiment, configs, figures, tasks
-from experiments.results.measures import largest_stable
+from experiments import Experiment, Record, configs, figures, tasks
+from experiments.results.estimates import Measure, estimate
+from experiments.results.measures import mean, ratio
+from experiments.results.tables import Found
 
 
 def get_config() -> ConfigDict:
@@ -45,31 +48,6 @@ def experiment(config: ConfigDict) -> Experiment:
     def late(learning_rate, delay):
         return dj.delayed(optax.sgd(learning_rate), delay, max_delay=max_delay)
 
-    def limit(delay):
-        return dj.stability.Dynamics(int(delay)).step_limit() / config.curvature
-
-    def floor(learning_rate, delay):
-        if learning_rate >= limit(delay):
-            return np.inf
-        variance = dj.stability.Dynamics(int(delay)).stationary_variance(
-            learning_rate * config.curvature, noise=learning_rate * config.noise
-        )
-        return 0.5 * config.curvature * config.directions * variance
-
-    def over_theory(found):
-        """Measured over theory of all cells below the limit, means over seeds."""
-        cells = found.results.groupby(["learning_rate", "delay"]).train_loss.mean()
-        theory = np.array([floor(*cell) for cell in cells.index])
-        return (cells / theory)[np.isfinite(theory)]
-
-    def stable_step(delay, step):
-        return Claim(
-            f"Largest stable step of those tried, {delay} late",
-            largest_stable("learning_rate", delay=delay),
-            about=step,
-            within=1e-6,
-        )
-
     return Experiment(
         question="Where does gradient noise leave the loss if gradients are late?",
         task=tasks.quadratic(
@@ -80,31 +58,97 @@ def experiment(config: ConfigDict) -> Experiment:
         seeds=config.seeds,
         tuned="learning_rate",
         updates=config.updates,
-        claims=[
-            Claim(
-                "Largest distance from theory, as a share of it",
-                lambda found: float(abs(over_theory(found) - 1).max()),
-                at_most=0.05,
-            ),
-            Claim(
-                "Mean of measured over theory",
-                lambda found: float(over_theory(found).mean()),
-                about=1.0,
-                within=0.016,
-            ),
-            stable_step(2, 0.587),
-            stable_step(4, 0.33),
-            stable_step(8, 0.175),
-            stable_step(16, 0.09),
-        ],
+        answer=lambda found: answer(found, config),
+        records=records(config),
         figures=[
-            figures.noise_floor("delay", "learning_rate", theory=floor, limit=limit)
+            figures.noise_floor(
+                "delay",
+                "learning_rate",
+                theory=lambda learning_rate, delay: floor(config, learning_rate, delay),
+                limit=lambda delay: limit(config, delay),
+            )
         ],
-        notes=(
-            "All 33 cells below the limit are within 3.5 % of theory, 0.8 % below it in"
-            " the mean, with a standard deviation of 1.6 %, as samples alone would"
-            " have; there is no trend towards the limit. The 12 cells beyond it"
-            " diverge. At a step of 0.03 a delay of 16 costs a factor of 1.65; at 0.09,"
-            " 95 % of the limit, a factor of 23."
-        ),
     )
+
+
+def limit(config: ConfigDict, delay: float) -> float:
+    """The largest stable step at a delay, in theory."""
+    return dj.stability.Dynamics(int(delay)).step_limit() / config.curvature
+
+
+def floor(config: ConfigDict, learning_rate: float, delay: float) -> float:
+    """The loss where noise leaves it, in theory; inf beyond the limit."""
+    if learning_rate >= limit(config, delay):
+        return np.inf
+    variance = dj.stability.Dynamics(int(delay)).stationary_variance(
+        learning_rate * config.curvature, noise=learning_rate * config.noise
+    )
+    return 0.5 * config.curvature * config.directions * variance
+
+
+def over_theory(found: Found, config: ConfigDict) -> pd.Series:
+    """Measured over theory of all cells below the limit, means over seeds."""
+    cells = found.results.groupby(["learning_rate", "delay"])["train_loss"].mean()
+    theory = np.array([floor(config, *cell) for cell in cells.index])
+    return (cells / theory)[np.isfinite(theory)]
+
+
+def against_theory(found: Found, config: ConfigDict) -> int:
+    """How many cells diverge below the limit, or do not diverge beyond it."""
+    cells = found.results.groupby(["learning_rate", "delay"])["diverged"]
+    beyond = np.array([np.isinf(floor(config, *cell)) for cell in cells.min().index])
+    return int(np.where(beyond, cells.min() < 1, cells.max() > 0).sum())
+
+
+def cost(learning_rate: float, delay: float) -> Measure:
+    """The loss at a delay over the loss without delay, at one step."""
+    late = mean("train_loss", learning_rate=learning_rate, delay=delay)
+    return ratio(late, mean("train_loss", learning_rate=learning_rate, delay=0))
+
+
+def records(config: ConfigDict) -> list[Record]:
+    """How far training is from theory, and what a delay costs."""
+
+    def furthest(found):
+        return float(abs(over_theory(found, config) - 1).max())
+
+    return [
+        Record(
+            "Largest distance from theory, as a share of it", furthest, 0.03427, 0.0074
+        ),
+        Record(
+            "Mean of measured over theory",
+            lambda found: float(over_theory(found, config).mean()),
+            *(0.9918, 0.0078),
+        ),
+        Record(
+            "Cells that diverge below the limit, or do not beyond it",
+            lambda found: against_theory(found, config),
+            *(0.0, 0.0),
+        ),
+        Record("Loss 16 late over fresh, step 0.03", cost(0.03, 16), 1.651, 0.029),
+        Record("Loss 16 late over fresh, step 0.09", cost(0.09, 16), 23.5, 0.64),
+    ]
+
+
+def answer(found: Found, config: ConfigDict) -> str:
+    """Whether theory holds, and what the longest delay costs."""
+    shares, longest = over_theory(found, config), max(config.delay)
+    stable = [r for r in sorted(config.learning_rate) if r < limit(config, longest)]
+    costs = []
+    for rate in stable:
+        low, high = estimate(cost(rate, longest), found).interval()
+        part = rate / limit(config, longest)
+        costs.append(
+            f"{low:.3g} to {high:.3g} at a step of {rate:g}, {part:.0%} of the limit"
+        )
+    text = (
+        f"Where theory says: the losses of the {len(shares)} cells below the limit are"
+        f" {shares.min():.3f} to {shares.max():.3f} times as large as in theory, and"
+        f" {against_theory(found, config)} of all {len(config.delay)} x"
+        f" {len(config.learning_rate)} cells are on the wrong side of the limit."
+    )
+    if not costs:
+        return text
+    factors = "; ".join(costs)
+    return f"{text} A delay of {longest:g} updates multiplies the loss by {factors}."
