@@ -42,8 +42,16 @@ class Layers:
             int; where it is used, if a leaf has another number of layers.
 
     Example:
-        >>> Layers((2, 2, 0), axis=0).runs
-        [Run(start=0, stop=2, delay=2), Run(start=2, stop=3, delay=0)]
+        >>> import optax
+        >>> from delayjax import delayed
+        >>> tx = delayed(optax.sgd(1.0), Layers((1, 0), axis=0))
+        >>> state = tx.init(jnp.zeros((2, 1)))
+        >>> for grad in (1.0, 2.0, 3.0):
+        ...     update, state = tx.update(jnp.full((2, 1), grad), state)
+        ...     print(update.ravel(), state.staleness.ravel())
+        [-1. -1.] [0 0]
+        [-1. -2.] [1 0]
+        [-2. -3.] [1 0]
     """
 
     delays: Sequence[int]
@@ -57,15 +65,15 @@ class Layers:
         object.__setattr__(self, "delays", bounds)
         checks.check_integer("axis", self.axis, -64, 63)
 
-    @property
-    def runs(self) -> list[Run]:
-        """Neighbors of one delay, in order."""
-        found, start = [], 0
-        for delay, group in itertools.groupby(self.delays):
-            stop = start + len(list(group))
-            found.append(Run(start, stop, delay))
-            start = stop
-        return found
+
+def runs_of(own: Layers) -> list[Run]:
+    """Neighbors of one delay, in order."""
+    found, start = [], 0
+    for delay, group in itertools.groupby(own.delays):
+        stop = start + len(list(group))
+        found.append(Run(start, stop, delay))
+        start = stop
+    return found
 
 
 def column(own: Layers, ndim: int) -> np.ndarray:
@@ -103,7 +111,7 @@ class Split:
             if isinstance(own, Layers):
                 _check_layers(own, path, jnp.shape(leaf))
         self.delays = self._over(
-            lambda own, _: tuple(run.delay for run in own.runs),
+            lambda own, _: tuple(run.delay for run in runs_of(own)),
             lambda own, _: own,
         )
 
@@ -118,7 +126,7 @@ class Split:
                     ),
                     node,
                 )
-                for run in own.runs
+                for run in runs_of(own)
             )
 
         return self._over(cut, lambda own, node: node, tree)
@@ -137,7 +145,7 @@ class Split:
         """The ages of runs as the ages of layers: int32 [L, 1, ...] of such a leaf."""
 
         def by_layer(own, runs, node):
-            counts = np.asarray([run.stop - run.start for run in own.runs])
+            counts = np.asarray([run.stop - run.start for run in runs_of(own)])
             each = jnp.repeat(
                 jnp.stack(jax.tree.leaves(runs)),
                 counts,
@@ -156,7 +164,7 @@ class Split:
         def by_run(own, node):
             return tuple(
                 jax.tree.map(lambda age, run=run: age.reshape(-1)[run.start], node)
-                for run in own.runs
+                for run in runs_of(own)
             )
 
         return self._over(by_run, lambda own, age: age, ages)
