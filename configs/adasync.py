@@ -24,8 +24,10 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Claim, Experiment, figures, tasks
+from experiments import Experiment, Published, Record, figures, tasks
+from experiments.results.estimates import Measure, estimate
 from experiments.results.measures import mean, ratio, seconds_to
+from experiments.results.tables import Found
 from experiments.training import Model, Plan, Rule, Update
 from experiments.training.rules import data_seed, loss_and_gradients
 
@@ -44,6 +46,7 @@ def get_config() -> ConfigDict:
             directions=64,  # of the quadratic, all of curvature 1
             noise=1.0,  # standard deviation of a gradient's noise, in each direction
             seeds=5,
+            tuning_seeds=3,  # that choose the step size, and are not reported
         )
     )
 
@@ -158,22 +161,6 @@ def experiment(config: ConfigDict) -> Experiment:
 
     grown = AdaSync(cluster, 1, config.interval_seconds, updates(4))
 
-    def until(**where):
-        return seconds_to("train_loss", config.target, along=CLOCK, **where)
-
-    def over_fastest_kept(text, **where):
-        """Seconds of AdaSync over the least of all K that are kept."""
-
-        def fastest(found):
-            return min(until(method="K kept", k0=k, **where)(found) for k in config.k)
-
-        measure = ratio(until(method="AdaSync", **where), fastest)
-        return Claim(
-            f"Seconds of AdaSync / seconds of the fastest K kept, {text}",
-            measure,
-            at_most=1.0,
-        )
-
     target = figures.TimeTo("train_loss", config.target, CLOCK)
     one_step = {"learning_rate": (0.02,)}
 
@@ -184,6 +171,7 @@ def experiment(config: ConfigDict) -> Experiment:
         grid={"learning_rate": config.learning_rate},
         seeds=config.seeds,
         tuned="learning_rate",
+        tuning_seeds=config.tuning_seeds,
         tuned_by=target,
         updates=1,  # each arm has its own number
         evaluations=60,
@@ -192,33 +180,85 @@ def experiment(config: ConfigDict) -> Experiment:
             "gradients": measured("gradients"),
             "k": measured("k"),
         },
-        claims=[
-            Claim(
-                "K of AdaSync at the end, at a step of 0.02",
-                mean("k", method="AdaSync", learning_rate=0.02),
-                at_least=6.0,
-            ),
-            over_fastest_kept("at a step of 0.02", learning_rate=0.02),
-            over_fastest_kept("each at its best step"),
-            Claim(
-                "Seconds of an update that waits for all",
-                lambda found: (
-                    mean(CLOCK, method="K kept", k0=8)(found)
-                    / mean("updates", method="K kept", k0=8)(found)
-                ),
-                about=float(dj.cluster.protocols.k_sync(8).update_seconds(8, service)),
-                within=0.3,
-            ),
-        ],
+        answer=lambda found: answer(found, config),
+        published=published(config),
+        records=records(config),
         figures=[
             figures.bars(target),
             figures.curves("train_loss", against=CLOCK, only=one_step),
             figures.curves("k", against=CLOCK, only=one_step, title="How does K grow?"),
         ],
-        notes=(
-            "At a step of 0.02 the K kept that is quick, 1, stays above the target,"
-            " and AdaSync, whose K grows from 1 to 8, needs 31 s in place of 41 of"
-            " K = 2 and 94 of K = 4. A smaller step does as a larger K does: at 0.01"
-            " K = 1 needs 43 s, and K = 4 needs 55 at 0.05."
+    )
+
+
+def until(config: ConfigDict, **where) -> Measure:
+    """Simulated seconds to the target, at the best step of those in `where`."""
+    return seconds_to("train_loss", config.target, along=CLOCK, **where)
+
+
+def over_fastest_kept(config: ConfigDict, **where) -> Measure:
+    """Seconds of AdaSync over the least of all K that are kept."""
+
+    def fastest(found):
+        each = (until(config, method="K kept", k0=k, **where) for k in config.k)
+        return min(own(found) for own in each)
+
+    return ratio(until(config, method="AdaSync", **where), fastest)
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """AdaSync against all K kept, at one step as in the paper, and each tuned."""
+    dutta = dict(
+        source="Dutta, Wang, Joshi (2020), arXiv:2003.10579 (as we recall)",
+        said="K is chosen so that the error bound falls fastest in time",
+        setting="a network on CIFAR-10, 8 workers, a step of 0.12, K from 1 on",
+        at_most=1.0,
+        bound_is_ours=True,
+    )
+    return [
+        Published(
+            text="At one step for all, AdaSync is there before each K kept",
+            measure=over_fastest_kept(config, learning_rate=0.02),
+            **dutta,
         ),
+        Published(
+            text="With the step tuned for each, AdaSync is there before each K kept",
+            measure=over_fastest_kept(config),
+            **dutta,
+        ),
+    ]
+
+
+def records(config: ConfigDict) -> list[Record]:
+    """The times, K at the end, and the time of an update that waits for all."""
+
+    def waiting(found):
+        own = dict(method="K kept", k0=8)
+        return mean(CLOCK, **own)(found) / mean("updates", **own)(found)
+
+    one_step = dict(learning_rate=0.02)
+    last = mean("k", method="AdaSync", **one_step)
+    own = until(config, method="AdaSync", **one_step)
+    fixed, best = over_fastest_kept(config, **one_step), over_fastest_kept(config)
+    return [
+        Record("K of AdaSync at the end, step of 0.02", last, 8, 0.0),
+        Record("Seconds of AdaSync, step of 0.02", own, 30.6, 1.8),
+        Record("Seconds of AdaSync / fastest K, step of 0.02", fixed, 0.7407, 0.044),
+        Record("Seconds of AdaSync / fastest K, tuned", best, 0.7407, 0.081),
+        Record("Seconds of an update that waits for all", waiting, 2.734, 0.0),
+    ]
+
+
+def answer(found: Found, config: ConfigDict) -> str:
+    """Seconds of AdaSync over those of the fastest K kept, in two ways."""
+
+    def over(**where):
+        low, high = estimate(over_fastest_kept(config, **where), found).interval()
+        seeds = " (no difference beyond what seeds do)" if low <= 1 <= high else ""
+        return f"{low:.2f} to {high:.2f}{seeds}"
+
+    return (
+        "The seconds of AdaSync until the loss is reached, over those of the fastest K"
+        f" that is kept, are {over(learning_rate=0.02)} at a step of 0.02 for all, and"
+        f" {over()} where each has its best step."
     )
