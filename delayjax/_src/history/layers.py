@@ -43,8 +43,8 @@ class Layers:
 
     Example:
         >>> import optax
-        >>> from delayjax import delayed
-        >>> tx = delayed(optax.sgd(1.0), Layers((1, 0), axis=0))
+        >>> from delayjax import delayed, delays
+        >>> tx = delayed(optax.sgd(1.0), delays.Layers((1, 0), axis=0))
         >>> state = tx.init(jnp.zeros((2, 1)))
         >>> for grad in (1.0, 2.0, 3.0):
         ...     update, state = tx.update(jnp.full((2, 1), grad), state)
