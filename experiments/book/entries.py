@@ -80,9 +80,13 @@ def of(config: str, workdir: Path) -> Entry:
     info = folder.read_info(path)
     if not info.get("finished"):
         return Entry(config, question, "Not run yet.")
-    experiment = configs.rebuilt(info)
+    try:
+        experiment = configs.rebuilt(info)
+    except (TypeError, ValueError, KeyError) as error:
+        why = f"the folder holds a run of another config ({error})"
+        return Entry(config, question, f"Not run: {why}.")
     if experiment is None:
-        return Entry(config, question, f"{info.get('source')} is no longer there.")
+        return Entry(config, question, f"Not run: {info.get('source')} is not there.")
     run = Run.read(path)
     stated = info.get("published")
     return Entry(

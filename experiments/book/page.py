@@ -22,7 +22,7 @@ PAGE = ROOT / "docs" / "book.md"
 README = ROOT / "README.md"
 TEMPLATE = Path(__file__).with_name("book.template.md")
 BEGIN, END = "<!-- book: begin -->", "<!-- book: end -->"
-NO_STATEMENT = "no statement"
+NO_STATEMENT, NOT_RUN = "no statement", "not run here"
 
 _TABLE = flags.DEFINE_string(
     "table", None, "book.csv of a full run; None: the kept one."
@@ -51,7 +51,10 @@ def verdicts(table: pd.DataFrame) -> dict[str, str]:
     found = {}
     for config, rows in table.groupby("config", sort=False):
         own = [verdict for verdict in rows["verdict"] if verdict]
-        found[str(config)] = claims.together(own) if own else NO_STATEMENT
+        none = NO_STATEMENT
+        if rows["answer"].iloc[0].startswith("Not run"):
+            none = NOT_RUN
+        found[str(config)] = claims.together(own) if own else none
     return found
 
 
@@ -108,7 +111,7 @@ def readme_list(table: pd.DataFrame) -> str:
     found = verdicts(table)
     systems = dict(zip(table["config"], table["system"], strict=True))
     order = [claims.REPRODUCED, "in part", claims.NOT_REPRODUCED, claims.UNDECIDED]
-    order += [claims.NOT_TESTABLE, NO_STATEMENT]
+    order += [claims.NOT_TESTABLE, NO_STATEMENT, NOT_RUN]
     lines = []
     for verdict in order:
         own = [systems[name] for name, one in found.items() if one == verdict]

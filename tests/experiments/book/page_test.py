@@ -74,7 +74,10 @@ def test_the_page_and_the_readme_are_of_the_kept_table():
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in NOT_RUN])
 def test_the_kept_statements_are_those_of_the_configs(name):
     _, kept = page.read()
-    rows = kept[(kept["config"] == name) & (kept["statement"] != "")]
+    rows = kept[kept["config"] == name]
+    if rows["answer"].iloc[0] == "Not run yet.":
+        pytest.skip("its full run is still to be done")
+    rows = rows[rows["statement"] != ""]
     module = configs.module_of(entries.source(name))
     made = module.experiment(configs.own_config(entries.source(name)))
     asked = [(own.text, own.source, own.said, own.expected) for own in made.published]
