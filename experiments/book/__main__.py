@@ -16,7 +16,6 @@ from pathlib import Path
 
 from absl import app, flags
 
-from experiments import configs
 from experiments.book import binding, entries
 from experiments.book.chapters import NOT_RUN, SYSTEMS
 from experiments.results import folder
@@ -26,8 +25,6 @@ _WORKDIR = flags.DEFINE_string(
 )
 _ONLY = flags.DEFINE_list("only", [], "Names of configs, with their forms.")
 _SIZE = flags.DEFINE_enum("size", "small", ("small", "full"), "How many seeds.")
-
-FEW = 3  # seeds of the small size
 
 
 def main(argv: list[str]) -> None:
@@ -60,25 +57,14 @@ def run_all(names: list[str], workdir: Path) -> list[str]:
         left = f"; about {spent * (len(names) - number):.0f} min left" * bool(number)
         print(f"{number + 1} of {len(names)}: {name}{left}", flush=True)
         command = entries.command(name, workdir / entries.place(name))
-        command = [sys.executable, *command[1:], "--quiet", *of_size(name)]
+        small = entries.small(name) if _SIZE.value == "small" else []
+        command = [sys.executable, *command[1:], "--quiet", *small]
         code = subprocess.run(command, check=False).returncode
         if code in (130, 143):  # it was stopped, and so is the book
             sys.exit(code)
         if code:
             failed.append(name)
     return failed
-
-
-def of_size(name: str) -> list[str]:
-    """The flags that make a config small: of its seeds no more than a few."""
-    own = configs.own_config(entries.source(name))
-    if _SIZE.value == "full":
-        return []
-    return [
-        f"--config.{key}={FEW}"
-        for key in ("seeds", "tuning_seeds")
-        if isinstance(own.get(key), int) and own[key] > FEW
-    ]
 
 
 def about() -> str:

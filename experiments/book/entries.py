@@ -70,6 +70,20 @@ def command(config: str, workdir: str | Path) -> list[str]:
     ]
 
 
+FEW = 3
+"""Seeds of the small size."""
+
+
+def small(config: str) -> list[str]:
+    """The flags that make a run small: no more than a few seeds."""
+    own = configs.own_config(source(config))
+    return [
+        f"--config.{key}={FEW}"
+        for key in ("seeds", "tuning_seeds")
+        if isinstance(own.get(key), int) and own[key] > FEW
+    ]
+
+
 def of(config: str, workdir: Path) -> Entry:
     """The entry of a config, of the run in a folder if there is one."""
     module = configs.module_of(source(config))

@@ -116,8 +116,11 @@ def test_a_run_along_clusters_leaves_its_records_too(whole_cluster):
     assert set(results["protocol"]) == {"softsync", "hardsync"}
     for row in results.itertuples():
         own = curves.query(f"protocol == '{row.protocol}' and seed == {row.seed}")
-        assert own["update"].iloc[0] == 0 and own["update"].iloc[-1] == row.updates
-        assert np.all(np.diff(own["seconds"]) > 0)
+        assert own["update"].iloc[0] == 0 and own["update"].iloc[-1] >= row.updates
+        # a seed that has ended keeps its last row while the others go on
+        there = own[own["update"] <= row.updates]
+        assert np.all(np.diff(there["seconds"]) > 0)
+        assert np.all(own["seconds"] <= row.seconds)
         assert len(own) >= 41
         end = own.iloc[-1]
         assert (end.train_loss, end.seconds) == (row.train_loss, row.seconds)

@@ -147,11 +147,7 @@ def test_an_unknown_config_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in NOT_RUN])
 def test_the_small_size_has_three_seeds(name):
-    from experiments.book import __main__ as command
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(command._SIZE), "value", "small")
-        flags = command.of_size(name)
+    flags = entries.small(name)
     own = configs.own_config(entries.source(name))
     for key in ("seeds", "tuning_seeds"):
         asked = f"--config.{key}=3" in flags
