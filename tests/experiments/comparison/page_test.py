@@ -110,6 +110,7 @@ def test_a_further_study_has_its_gains(losses):
         assert ("**" in line) == row["seen"]
 
 
+@pytest.mark.long
 def test_the_kept_page_is_of_the_stored_tables():
     assert page.PAGE.read_text() == page.stored_text()
 
