@@ -82,7 +82,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
 
 def accuracies(other: str, seconds: float) -> Measure:
-    """Test accuracy of A2SGD over that of another method, each at its best step."""
+    """Test accuracy of A2SGD over another method's, each at its best step."""
 
     def of(method):
         return tuned("test_accuracy", method=method, transfer_seconds=seconds)
@@ -115,7 +115,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> list[Record]:
-    """Steps, and accuracy over that of an all-reduce and of silent workers."""
+    """Steps, and accuracy over an all-reduce's and over silent workers' accuracy."""
     slow = max(config.transfer_seconds)
     all_steps = [
         mean("updates", method="A2SGD", transfer_seconds=own) for own in (slow, 0.0)
@@ -141,7 +141,7 @@ def answer(found: Found, slowest: float) -> str:
     return (
         f"{enough}: on a free link the mean of A2SGD's models has"
         f" {times('all-reduce', 0.0)} times the accuracy of an all-reduce, and"
-        f" {times('nothing sent', 0.0)} times that of the mean of workers that send"
+        f" {times('nothing sent', 0.0)} times the mean of workers that send"
         f" nothing. Where a transfer takes {slowest:g} s A2SGD has"
         f" {times('all-reduce', slowest)} times the accuracy of an all-reduce after the"
         " same time."

@@ -19,8 +19,8 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Experiment, Published, Record, figures, replicas, tasks
-from experiments.results.estimates import Measure, estimate
-from experiments.results.measures import mean, ratio, tuned
+from experiments.results.estimates import Measure
+from experiments.results.measures import between, mean, ratio, tuned
 from experiments.results.tables import Found
 from experiments.training import Model, Plan, Rule, methods
 from experiments.training.methods import Method
@@ -144,7 +144,7 @@ ADAPTIVE = dict(method="adaptive")
 
 
 def over_kept(metric: str, period: int, **where) -> Measure:
-    """A number of the adaptive period over that of a kept one."""
+    """A number of the adaptive period over the number of a kept period."""
     measure = mean if where else tuned
     own = measure(metric, **ADAPTIVE, **where)
     return ratio(own, measure(metric, method="kept", period=period, **where))
@@ -197,14 +197,12 @@ def records(config: ConfigDict) -> list[Record]:
 def answer(found: Found, config: ConfigDict) -> str:
     """Loss and averages beside the first period kept, tuned and at a large step."""
     first = config.first_period
-    low, high = estimate(over_kept("train_loss", first), found).interval()
-    large = over_kept("train_loss", 8, learning_rate=1.0)
-    less, more = estimate(large, found).interval()
-    seeds = ", no difference beyond what seeds do" if low <= 1 <= high else ""
+    tuned_loss = between(over_kept("train_loss", first), found)
+    large = between(over_kept("train_loss", 8, learning_rate=1.0), found)
     return (
-        f"With the step tuned, the adaptive period has {low:.2f} to {high:.2f} of the"
-        f" training loss of a period of {first} kept{seeds}, with"
-        f" {over_kept('averages', first)(found):.2f} of its averages. At a step of 1 it"
-        f" has {less:.2f} to {more:.2f} of the loss of a period of 8 kept, with"
-        f" {over_kept('averages', 8, learning_rate=1.0)(found):.2f} of the averages."
+        f"The training loss of the adaptive period, as a multiple: with the step tuned,"
+        f" {tuned_loss} of a period of {first} kept, with"
+        f" {over_kept('averages', first)(found):.2f} of its averages; at a step of 1,"
+        f" {large} of a period of 8 kept, with"
+        f" {over_kept('averages', 8, learning_rate=1.0)(found):.2f} of its averages."
     )

@@ -25,8 +25,8 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Experiment, Published, Record, figures, tasks
-from experiments.results.estimates import Measure, estimate
-from experiments.results.measures import mean, ratio, seconds_to
+from experiments.results.estimates import Measure
+from experiments.results.measures import between, mean, ratio, seconds_to
 from experiments.results.tables import Found
 from experiments.training import Model, Plan, Rule, Update
 from experiments.training.rules import data_seed, loss_and_gradients
@@ -250,15 +250,13 @@ def records(config: ConfigDict) -> list[Record]:
 
 
 def answer(found: Found, config: ConfigDict) -> str:
-    """Seconds of AdaSync over those of the fastest K kept, in two ways."""
+    """Seconds of AdaSync over the seconds of the fastest K kept, in two ways."""
 
     def over(**where):
-        low, high = estimate(over_fastest_kept(config, **where), found).interval()
-        seeds = " (no difference beyond what seeds do)" if low <= 1 <= high else ""
-        return f"{low:.2f} to {high:.2f}{seeds}"
+        return between(over_fastest_kept(config, **where), found)
 
     return (
-        "The seconds of AdaSync until the loss is reached, over those of the fastest K"
+        "The seconds until the loss is reached, of AdaSync over the fastest K"
         f" that is kept, are {over(learning_rate=0.02)} at a step of 0.02 for all, and"
         f" {over()} where each has its best step."
     )

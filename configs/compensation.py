@@ -92,7 +92,7 @@ def loss(compensation: str, delay: float) -> Measure:
 
 
 def error_less(compensation: str, delay: float, other: float) -> Measure:
-    """Test error less that of plain SGD at another delay."""
+    """Test error less the test error of plain SGD at another delay."""
     return difference(
         tuned("test_error", compensation=compensation, delay=delay),
         tuned("test_error", compensation="none", delay=other),
@@ -143,7 +143,7 @@ def records(config: ConfigDict) -> list[Record]:
 
 
 def answer(found: Found) -> str:
-    """Training losses over that of plain SGD."""
+    """Training losses over plain SGD's training loss."""
 
     def said(name, delay):
         lost = tuned("diverged", compensation=name, delay=delay)(found)

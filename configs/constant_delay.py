@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 import delayjax as dj
 from experiments import Experiment, Published, Record, analysis, configs, figures, tasks
 from experiments.results.estimates import Measure, estimate
-from experiments.results.measures import difference, kept, tuned
+from experiments.results.measures import between, difference, kept, tuned
 from experiments.results.tables import Found
 
 
@@ -144,17 +144,11 @@ def answer(found: Found) -> str:
     longest = found.results["delay"].max()
     cost = estimate(difference(accuracy(0), accuracy(longest)), found).interval()
     added = difference(gap(longest, longest), gap(0, longest))
-    one_step = estimate(added, found).interval()
-    one_loss = estimate(gap_where_equal(longest), found).interval()
-
-    def changed(interval):
-        low, high = interval
-        none = "no change beyond what seeds do, " if low <= 0 <= high else ""
-        return f"{none}{low:+.3f} to {high:+.3f} nats"
-
+    one_step = between(added, found, same=0.0, form="+.3f")
+    one_loss = between(gap_where_equal(longest), found, same=0.0, form="+.3f")
     return (
         f"A delay of {longest:g} updates costs {cost[0]:.3f} to {cost[1]:.3f} of test"
         " accuracy, each delay with its own best step. At one step size the train/test"
-        f" gap changes by this: {changed(one_step)}; where both have the same training"
-        f" loss: {changed(one_loss)}."
+        f" gap changes by this (nats): {one_step}; where both have the same training"
+        f" loss: {one_loss}."
     )

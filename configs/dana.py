@@ -155,8 +155,8 @@ def answer(found: Found) -> str:
         return between(less(other, **decay), found, same=0.0, form="+.3f")
 
     return (
-        "With 32 asynchronous workers and momentum 0.9, DANA's test error less that of"
-        f" Nesterov's momentum is {by('Nesterov', decay=0.9)}. With step and momentum"
-        f" tuned for each, DANA's less Nesterov's is {by('Nesterov')}, and less that of"
-        f" one slow momentum in one buffer {by('one slow')}."
+        "The test error of DANA with 32 asynchronous workers, less the error of another"
+        f" momentum: at 0.9 Nesterov's {by('Nesterov', decay=0.9)}; with step and"
+        f" momentum tuned for each, Nesterov's {by('Nesterov')}, one slow momentum in"
+        f" one buffer {by('one slow')}."
     )

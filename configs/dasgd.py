@@ -155,5 +155,5 @@ def answer(found: Found) -> str:
     return (
         f"First steps of {first[0]:g} to {first[-1]:g} with which no run diverges:"
         f" {', '.join(texts)}. With {first[0]:g} the loss of {SLOWEST} ends at"
-        f" {between(times, found, form='.3g')} times that of {HARMONIC}."
+        f" {between(times, found, form='.3g')} times the loss of {HARMONIC}."
     )

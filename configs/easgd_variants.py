@@ -163,7 +163,7 @@ def answer(found: Found, config: ConfigDict) -> str:
     pushed = difference(error("async_sgd", rare), error("async_easgd", rare))
     low, high = estimate(pushed, found).interval()
     return (
-        f"The lowest test error is that of {', '.join(best)}. Workers that push what"
+        f"The lowest test error has {', '.join(best)}. Workers that push what"
         f" they did every {rare} steps (async_sgd) have an error {low:+.3f} to"
         f" {high:+.3f} relative to elastic averaging (async_easgd)."
     )

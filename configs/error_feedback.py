@@ -110,7 +110,7 @@ def over_all(method: str) -> Measure:
 
 
 def error_more(share: float) -> Measure:
-    """Test error of a share with error feedback less that of all."""
+    """Test error of a share with error feedback less the error when all is sent."""
     own, all_of_it = ("error feedback", share), ("all", 1.0)
     return difference(*(best("test_error", *one) for one in (own, all_of_it)))
 

@@ -79,12 +79,12 @@ def error(method: str, workers: int) -> Measure:
 
 
 def behind(workers: int) -> Measure:
-    """Test error of pulled gossip less that of the all-reduce."""
+    """Test error of pulled gossip less the all-reduce's."""
     return difference(error("pull", workers), error("all-reduce", workers))
 
 
 def times(workers: int) -> Measure:
-    """Seconds of gossip over those of the all-reduce."""
+    """Seconds of gossip over the all-reduce's."""
 
     def seconds(method):
         return mean("seconds", method=method, workers=workers)
@@ -154,7 +154,7 @@ def answer(found: Found, config: ConfigDict) -> str:
         first = "On no number of workers is gossip behind beyond what seeds do"
     most = max(config.workers)
     return (
-        f"{first}: its test error less that of the all-reduce, after the same examples,"
+        f"{first}: its test error less the all-reduce's, after the same examples,"
         f" is {', '.join(rows)}. It needs {times(most)(found):.2f} of the time on"
         f" {most}."
     )

@@ -2,8 +2,8 @@
 
 Twenty workers in five clusters: each computes three of the data's parts, so that a
 cluster is done without its two slowest. A fifth of the workers is ten times slower, for
-five tasks on average or for one. Dynamic clusters deal those of the last update evenly
-over the clusters (Buyukates et al., arXiv:2011.01922). The update is the full gradient
+five tasks on average or for one. Dynamic clusters deal the slow workers of the last
+update evenly over the clusters (Buyukates et al., arXiv:2011.01922). The update is the full gradient
 whoever delivers, so that only time differs: logistic regression, breast cancer data.
 
     python -m experiments.main --config=configs/gradient_coding.py \
@@ -23,8 +23,8 @@ from experiments import (
     figures,
     tasks,
 )
-from experiments.results.estimates import Measure, estimate
-from experiments.results.measures import mean, ratio
+from experiments.results.estimates import Measure
+from experiments.results.measures import between, mean, ratio
 from experiments.results.tables import Found
 
 
@@ -105,7 +105,7 @@ def seconds(scheme: str, stragglers: str) -> Measure:
 
 
 def dynamic(stragglers: str) -> Measure:
-    """The time of dynamic clusters over that of static ones."""
+    """The time of dynamic clusters over the time of static clusters."""
     schemes = "dynamic clusters", "static clusters"
     return ratio(*(seconds(scheme, stragglers) for scheme in schemes))
 
@@ -150,9 +150,7 @@ def answer(found: Found) -> str:
     """What dynamic clusters save, with and without memory."""
 
     def said(stragglers):
-        low, high = estimate(dynamic(stragglers), found).interval()
-        none = ", no difference beyond what seeds do" * (low <= 1 <= high)
-        return f"{low:.2f} to {high:.2f} times as long as static ones{none}"
+        return f"{between(dynamic(stragglers), found)} times as long as static ones"
 
     return (
         f"Where stragglers stay slow, dynamic clusters take {said(STAY)}; where they"

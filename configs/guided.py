@@ -96,7 +96,7 @@ GUIDED, UNVERIFIED, PLAIN = "up to 4", "4, unverified", "none"
 
 
 def tuned_over_plain(delay: float) -> Measure:
-    """Training loss of guided SGD over that of SGD, each at its best step."""
+    """Training loss of guided SGD over SGD's, each at its best step."""
     at = dict(mean_delay=delay)
     return ratio(*(tuned("train_loss", replays=r, **at) for r in (GUIDED, PLAIN)))
 
@@ -130,7 +130,7 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> list[Record]:
-    """Training losses over that of SGD."""
+    """Training losses over SGD's training loss."""
     del config
     return [
         Record("Loss, guided / SGD, mean delay 4", tuned_over_plain(4), 0.9772, 0.012),

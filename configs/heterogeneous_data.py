@@ -4,7 +4,7 @@ Eight workers with digits of their own, dealt out by a Dirichlet distribution. W
 takes i times as long as the first; as a control all take the same time. ASGD takes more
 gradients from the fast; Ringleader (Maranjyan and Richtarik, arXiv:2509.22860) has a
 table of all workers; Rennala waits for a batch of whoever is ready. Measured: the
-training loss, and that on the data of the slower half less that of the faster half.
+training loss, and by how much the loss is higher on the data of the slower half.
 
     python -m experiments.main --config=configs/heterogeneous_data.py \
         --workdir=runs/heterogeneous_data
@@ -19,8 +19,8 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, Simulation, along, figures
-from experiments.results.estimates import Measure, estimate
-from experiments.results.measures import difference, tuned
+from experiments.results.estimates import Measure
+from experiments.results.measures import between, difference, tuned
 from experiments.results.tables import Found
 from experiments.tasks import Task, batches, digits_mlp
 
@@ -97,7 +97,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
 
 def task_of(config: ConfigDict, concentration: float) -> Task:
-    """Digits of workers, and the loss of the slower half less that of the faster."""
+    """Digits of workers, and how much higher the slower half's loss is."""
     split = dict(workers=config.workers, concentration=concentration)
     task = digits_mlp(depth=0, batch_size=config.batch_size, **split)
     whole = digits_mlp(batch_size=0).batches(0, 0, 1)
@@ -164,18 +164,15 @@ def records() -> list[Record]:
 def answer(found: Found) -> str:
     """What unequal speeds do to slow data, and which method ends lowest."""
 
-    def between(measure):
-        low, high = estimate(measure, found).interval()
-        none = " (no difference beyond what seeds do)" if low <= 0 <= high else ""
-        return f"{low:+.3f} to {high:+.3f}{none}"
+    def nats(measure):
+        return between(measure, found, same=0.0, form="+.3f")
 
-    alike = between(loss("ASGD", _ALIKE, "slow_data_excess_loss"))
-    ahead = between(difference(loss("Ringleader"), loss("ASGD")))
-    favored = [f"{name} {between(favor(name))}" for name in _METHODS]
+    alike = nats(loss("ASGD", _ALIKE, "slow_data_excess_loss"))
+    ahead = nats(difference(loss("Ringleader"), loss("ASGD")))
+    favored = [f"{name} {nats(favor(name))}" for name in _METHODS]
     return (
         "On unequal data, unequal speeds change the loss on the data of slow workers,"
         f" less that on fast ones, by this (nats): {', '.join(favored)}. Where data are"
-        f" alike ASGD's is higher on those of slow workers by {alike}. Over all unequal"
-        " data Ringleader's"
-        f" loss less ASGD's is {ahead}, each with its own best step."
+        f" alike ASGD's is higher on slow workers' data by {alike}. Over all unequal"
+        f" data Ringleader's loss less ASGD's is {ahead}, each with its own best step."
     )

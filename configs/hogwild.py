@@ -100,7 +100,7 @@ def excess(workers: int, spread: float) -> Measure:
 
 
 def mixed(workers: int) -> Measure:
-    """Excess loss of reads of all ages over that of reads of one age."""
+    """Excess loss of reads of all ages over reads of one age."""
     return ratio(excess(workers, 1.0), excess(workers, 0.0))
 
 
@@ -155,5 +155,5 @@ def answer(found: Found) -> str:
     return (
         "With the step tuned, reading while others write"
         f" {' and '.join(said) or 'changes nothing'} beyond what seeds do: the excess"
-        f" loss of reads of all ages over that of reads of one age is {each} workers."
+        f" loss of reads of all ages over reads of one age is {each} workers."
     )

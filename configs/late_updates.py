@@ -145,7 +145,7 @@ def records(config: ConfigDict) -> list[Record]:
 
 
 def answer(found: Found) -> str:
-    """Training losses of late and corrected gradients over those of fresh ones."""
+    """Training losses of late and corrected gradients over the loss of fresh ones."""
     parts = [
         f"{name} {between(over(name, *LATE), found)} times late and"
         f" {between(over(name, *FIXED), found)} times corrected"

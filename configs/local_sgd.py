@@ -14,8 +14,8 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Experiment, Published, Record, figures, replicas, tasks
-from experiments.results.estimates import Measure, estimate
-from experiments.results.measures import difference, mean, tuned
+from experiments.results.estimates import Measure
+from experiments.results.measures import between, difference, mean, tuned
 from experiments.results.tables import Found
 from experiments.training import methods
 
@@ -128,13 +128,12 @@ def answer(found: Found, config: ConfigDict) -> str:
     each = {own: loss("local SGD", period=own)(found) for own in config.period}
     best = min(each, key=each.get)
     kept = loss("local SGD", period=best)
-    low, high = estimate(difference(kept, loss("gradients")), found).interval()
+    less = between(difference(kept, loss("gradients")), found, same=0.0, form="+.3f")
     late = difference(loss("DaSGD"), loss("local SGD", period=8))
-    less, more = estimate(late, found).interval()
-    seeds = ", no difference beyond what seeds do" if less <= 0 <= more else ""
+    changed = between(late, found, same=0.0, form="+.3f")
     return (
         f"The test loss is lowest with an average every {best} steps: {each[best]:.3f}"
-        f" nats, {low:+.3f} to {high:+.3f} relative to averaging gradients at each"
+        f" nats, {less} relative to averaging gradients at each"
         f" step. Where the average every 8 steps comes {config.late_by} steps late, the"
-        f" loss changes by {less:+.3f} to {more:+.3f}{seeds}."
+        f" loss changes by {changed}."
     )

@@ -99,12 +99,12 @@ def error(method: str, spread: float) -> Measure:
 
 
 def saved(method: str, spread: float) -> Measure:
-    """Test error of Allreduce-SGD less that of another method."""
+    """Test error of Allreduce-SGD less another method's test error."""
     return difference(error(WAITS, spread), error(method, spread))
 
 
 def loss(method: str, spread: float) -> Measure:
-    """Training loss over that of Allreduce-SGD, both at a step of 0.1."""
+    """Training loss over Allreduce-SGD's, both at a step of 0.1."""
     own = dict(spread=spread, learning_rate=0.1)
     return ratio(*(mean("train_loss", method=m, **own) for m in (method, WAITS)))
 

@@ -131,7 +131,7 @@ def records(config: ConfigDict, limit: float) -> list[Record]:
         return min(seconds, key=seconds.get) / limit
 
     def speedup(law, few, many):
-        text = f"Seconds of {few} over those of {many} workers, {law}"
+        text = f"Seconds of {few} over {many} workers, {law}"
         return text, ratio(until(config, law, few), until(config, law, many))
 
     return [

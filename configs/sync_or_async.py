@@ -94,7 +94,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
 
 def times(config: ConfigDict, batch: int, latency: float) -> Measure:
-    """Seconds of EA-wild over those of the all-reduce; 0 if only EA-wild arrives."""
+    """Seconds of EA-wild as a multiple of the all-reduce's seconds."""
 
     def of(method):
         where = dict(method=method, batch_size=batch, latency_seconds=latency)

@@ -179,6 +179,6 @@ def answer(found: Found) -> str:
     return (
         f"8 updates late the total momentum is {loop(found):.3f} with the loop and"
         f" {kept(found):.3f} with a kept momentum, {fresh(found):.3f} without delay. On"
-        " digits, 8 late and tuned, the test error of the loop less that of a kept"
-        f" momentum is {less[0]}, and less that of none {less[1]}."
+        " digits, 8 late and tuned, the loop changes the test error by"
+        f" {less[0]} against a kept momentum, and by {less[1]} against none."
     )

@@ -22,8 +22,8 @@ from experiments import (
     figures,
     tasks,
 )
-from experiments.results.estimates import Measure, estimate
-from experiments.results.measures import difference, mean, ratio, tuned
+from experiments.results.estimates import Measure
+from experiments.results.measures import between, difference, mean, ratio, tuned
 from experiments.results.tables import Found
 
 
@@ -95,13 +95,13 @@ def accuracy(protocol: str, workers: int, **where: float) -> Measure:
 
 
 def seconds(protocol: str, workers: int) -> Measure:
-    """The simulated time of the run, over that of hardsync of all workers."""
+    """The simulated time of the run, over hardsync's time with all workers."""
     run = mean("seconds", protocol=protocol, workers=workers)
     return ratio(run, mean("seconds", protocol="hardsync", workers=30))
 
 
 def less_accurate(protocol: str) -> Measure:
-    """Test accuracy of thirty workers less that of hardsync."""
+    """Test accuracy of thirty workers less hardsync's test accuracy."""
     return difference(accuracy(protocol, 30), accuracy("hardsync", 30))
 
 
@@ -146,9 +146,7 @@ def answer(found: Found) -> str:
     """How much time each way saves, and what it costs of accuracy."""
 
     def said(protocol):
-        low, high = estimate(less_accurate(protocol), found).interval()
-        none = ", no difference beyond what seeds do" * (low <= 0 <= high)
-        return f"{low:+.3f} to {high:+.3f}{none}"
+        return between(less_accurate(protocol), found, same=0.0, form="+.3f")
 
     times = {own: seconds(own, 30)(found) for own in ("1-softsync", "P-softsync")}
     return (

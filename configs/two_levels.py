@@ -15,8 +15,8 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Experiment, Published, Record, configs, figures, replicas, tasks
-from experiments.results.estimates import Measure, estimate
-from experiments.results.measures import difference, mean, tuned
+from experiments.results.estimates import Measure
+from experiments.results.measures import between, difference, mean, tuned
 from experiments.results.tables import Found
 from experiments.training import methods
 
@@ -91,7 +91,7 @@ def lost(workers: int, cores: int) -> Measure:
 
 
 def grown(workers: int, cores: int) -> Measure:
-    """How much larger the excess loss is than that of one core."""
+    """How much larger the excess loss is than one core's excess loss."""
     return difference(excess(workers, cores), excess(1, 1))
 
 
@@ -135,9 +135,8 @@ def answer(found: Found, config: ConfigDict) -> str:
     most = max(config.workers)
     rows = []
     for cores in config.cores:
-        low, high = estimate(grown(most, cores), found).interval()
-        seeds = " (no difference beyond what seeds do)" if low <= 0 <= high else ""
-        rows.append(f"{low:+.4f} to {high:+.4f}{seeds} with {cores}")
+        added = between(grown(most, cores), found, same=0.0, form="+.4f")
+        rows.append(f"{added} with {cores}")
     return (
         f"With the step tuned, {most} workers change the excess loss of one core,"
         f" {excess(1, 1)(found):.4f}, by {', '.join(rows)} cores each. At a step of"

@@ -14,8 +14,8 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Experiment, Published, Record, figures, replicas, tasks
-from experiments.results.estimates import Measure, estimate
-from experiments.results.measures import difference, mean, tuned
+from experiments.results.estimates import Measure
+from experiments.results.measures import between, difference, mean, tuned
 from experiments.results.tables import Found
 from experiments.training import methods
 
@@ -156,9 +156,8 @@ def answer(found: Found, config: ConfigDict) -> str:
 
     def changed(workers):
         own = error("WAGMA-SGD", workers), error("Allreduce-SGD", workers)
-        low, high = estimate(difference(*own), found).interval()
-        seeds = " (no difference beyond what seeds do)" if low <= 0 <= high else ""
-        return f"{low:+.3f} to {high:+.3f}{seeds} on {workers}"
+        less = between(difference(*own), found, same=0.0, form="+.3f")
+        return f"{less} on {workers}"
 
     steps = (f"{seconds('WAGMA-SGD', own):.2f}" for own in config.workers)
     all_wait = seconds("Allreduce-SGD", config.workers[-1])

@@ -7,7 +7,6 @@ from pathlib import Path
 from experiments.book.chapters import CHAPTERS
 from experiments.book.entries import Entry
 from experiments.report import page
-from experiments.results import claims
 
 
 def write(entries: Sequence[Entry], path: Path, about: str) -> Path:
@@ -39,20 +38,13 @@ INTRODUCTION = (
 
 
 def _counts(entries: Sequence[Entry]) -> str:
-    rows = [(own.system, verdict_of(own)) for own in entries]
+    rows = [(own.system, own.verdict) for own in entries]
     names = dict.fromkeys(verdict for _, verdict in rows)
     table = [
         (page.mark(name), "; ".join(own for own, found in rows if found == name))
         for name in names
     ]
     return page.table("All systems", ["verdict", "systems"], table)
-
-
-def verdict_of(entry: Entry) -> str:
-    """The verdict about a system: of all its statements."""
-    if not entry.judged:
-        return "no statement"
-    return claims.together([own.verdict for own in entry.judged])
 
 
 def _entry(entry: Entry) -> str:
@@ -91,8 +83,8 @@ def _entry(entry: Entry) -> str:
 
 
 def _figure(entry: Entry) -> str:
-    if not entry.figures:
+    if entry.figure is None:
         return ""
-    data = base64.b64encode(entry.figures[0].read_bytes()).decode()
-    name = page.text(f"{entry.system}: {entry.figures[0].stem.replace('_', ' ')}")
+    data = base64.b64encode(entry.figure.read_bytes()).decode()
+    name = page.text(f"{entry.system}: {entry.figure.stem.replace('_', ' ')}")
     return f'<figure>\n<img src="data:image/png;base64,{data}" alt="{name}">\n</figure>'

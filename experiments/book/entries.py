@@ -27,7 +27,7 @@ class Entry(NamedTuple):
         answer: of this run, or why there is none.
         judged: the statements of its sources.
         minutes: that the run took.
-        figures: of the run, the first of which the book shows.
+        figure: of the run; the book shows it.
         edited: whether statements were edited after the run began.
     """
 
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
     answer: str
     judged: Sequence[claims.Judged] = ()
     minutes: float = 0.0
-    figures: Sequence[Path] = ()
+    figure: Path | None = None
     edited: bool = False
 
     @property
@@ -45,9 +45,30 @@ class Entry(NamedTuple):
         return SYSTEMS[self.config]
 
     @property
+    def verdict(self) -> str:
+        """About the system: of all its statements."""
+        return verdict(self.answer, [own.verdict for own in self.judged])
+
+    @property
     def command(self) -> str:
         """That runs the config alone."""
         return shlex.join(command(self.config, f"runs/{place(self.config)}"))
+
+
+NOT_YET = "Not run yet."
+"""The answer of a config that has no run."""
+
+
+def verdict(answer: str, verdicts: Sequence[str]) -> str:
+    """The verdict about a system.
+
+    Example:
+        >>> verdict("It helps.", ["reproduced", "undecided"]), verdict(NOT_YET, [])
+        ('in part', 'not run yet')
+    """
+    if answer.startswith("Not run"):
+        return "not run yet" if answer == NOT_YET else "not run here"
+    return claims.together(verdicts) if verdicts else "no statement"
 
 
 def place(config: str) -> str:
@@ -93,7 +114,7 @@ def of(config: str, workdir: Path) -> Entry:
     path = workdir / place(config)
     info = folder.read_info(path)
     if not info.get("finished"):
-        return Entry(config, question, "Not run yet.")
+        return Entry(config, question, NOT_YET)
     try:
         experiment = configs.rebuilt(info)
     except (TypeError, ValueError, KeyError) as error:
@@ -109,7 +130,7 @@ def of(config: str, workdir: Path) -> Entry:
         _answer(experiment, run),
         claims.judge(experiment.published, run.found),
         info["wall_seconds"] / 60,
-        [path / "figures" / name for name in _figures(experiment, path)],
+        _figure(experiment, path),
         stated not in (None, claims.digest(experiment.published)),
     )
 
@@ -123,10 +144,10 @@ def _answer(experiment: Experiment, run: Run) -> str:
         return f"No answer: {type(error).__name__}: {error}"
 
 
-def _figures(experiment: Experiment, path: Path) -> list[str]:
-    """The pictures of a run, in the order of its experiment."""
-    names = [f"{own.name}.png" for own in experiment.figures]
-    return [name for name in names if (path / "figures" / name).exists()]
+def _figure(experiment: Experiment, path: Path) -> Path | None:
+    """The first picture of a run, in the order of its experiment."""
+    pictures = (path / "figures" / f"{own.name}.png" for own in experiment.figures)
+    return next(filter(Path.exists, pictures), None)
 
 
 def table(entries: Sequence[Entry]) -> pd.DataFrame:

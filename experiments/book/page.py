@@ -13,7 +13,7 @@ import pandas as pd
 from absl import app, flags
 
 from experiments.book.chapters import CHAPTERS
-from experiments.book.entries import source
+from experiments.book.entries import source, verdict
 from experiments.results import claims, folder
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +22,9 @@ PAGE = ROOT / "docs" / "book.md"
 README = ROOT / "README.md"
 TEMPLATE = Path(__file__).with_name("book.template.md")
 BEGIN, END = "<!-- book: begin -->", "<!-- book: end -->"
-NO_STATEMENT, NOT_RUN = "no statement", "not run here"
+ORDER = (claims.REPRODUCED, "in part", claims.NOT_REPRODUCED, claims.UNDECIDED)
+ORDER += (claims.NOT_TESTABLE, "no statement", "not run here", "not run yet")
+"""Of the verdicts in the README."""
 
 _TABLE = flags.DEFINE_string(
     "table", None, "book.csv of a full run; None: the kept one."
@@ -48,14 +50,12 @@ def read(path: Path = TABLE) -> tuple[str, pd.DataFrame]:
 
 def verdicts(table: pd.DataFrame) -> dict[str, str]:
     """{config: the verdict about its system}."""
-    found = {}
-    for config, rows in table.groupby("config", sort=False):
-        own = [verdict for verdict in rows["verdict"] if verdict]
-        none = NO_STATEMENT
-        if rows["answer"].iloc[0].startswith("Not run"):
-            none = NOT_RUN
-        found[str(config)] = claims.together(own) if own else none
-    return found
+    return {
+        str(config): verdict(
+            rows["answer"].iloc[0], [own for own in rows["verdict"] if own]
+        )
+        for config, rows in table.groupby("config", sort=False)
+    }
 
 
 def text(about: str, table: pd.DataFrame) -> str:
@@ -78,14 +78,14 @@ def _entries(table: pd.DataFrame) -> Iterator[str]:
 
 
 def _entry(
-    config: str, system: str, verdict: str, rows: Sequence[Mapping[str, str]]
+    config: str, system: str, whole: str, rows: Sequence[Mapping[str, str]]
 ) -> Iterator[str]:
     yield f"### {system}\n"
     yield f"*{rows[0]['question']}* (`{source(config)}`)\n"
     yield f"{_escaped(rows[0]['answer'])}\n"
     if not rows[0]["statement"]:
         return
-    yield f"Verdict: **{verdict}**.\n"
+    yield f"Verdict: **{whole}**.\n"
     yield "| the source says | bound | measured here | verdict |"
     yield "|---|---|---|---|"
     for row in rows:
@@ -110,14 +110,11 @@ def readme_list(table: pd.DataFrame) -> str:
     """All systems by verdict, for the README."""
     found = verdicts(table)
     systems = dict(zip(table["config"], table["system"], strict=True))
-    order = [claims.REPRODUCED, "in part", claims.NOT_REPRODUCED, claims.UNDECIDED]
-    order += [claims.NOT_TESTABLE, NO_STATEMENT, NOT_RUN]
     lines = []
-    for verdict in order:
-        own = [systems[name] for name, one in found.items() if one == verdict]
+    for name in ORDER:
+        own = [systems[config] for config, one in found.items() if one == name]
         if own:
-            name = verdict[0].upper() + verdict[1:]
-            lines.append(f"- **{name}** ({len(own)}): {'; '.join(own)}.")
+            lines.append(f"- **{name.capitalize()}** ({len(own)}): {'; '.join(own)}.")
     return "\n".join(lines)
 
 

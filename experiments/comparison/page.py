@@ -37,8 +37,8 @@ def losses_of(study: str) -> verdicts.Losses:
 def whole_rows(table: pd.DataFrame, study: Study) -> pd.DataFrame:
     """The rows of a table of which all searches are done."""
     wanted = Counter((cell.optimizer, cell.rule) for cell in study.cells())
-    there = Counter(zip(table["optimizer"], table["rule"], strict=True))
-    pairs = zip(table["optimizer"], table["rule"], strict=True)
+    pairs = list(zip(table["optimizer"], table["rule"], strict=True))
+    there = Counter(pairs)
     return table[[there[pair] == wanted[pair] for pair in pairs]]
 
 

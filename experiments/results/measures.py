@@ -74,8 +74,13 @@ def seconds_to(
 
 
 def ratio(above: Measure, below: Measure) -> Measure:
-    """One number over another."""
-    return lambda found: above(found) / below(found)
+    """One number over another; nan where the other is infinite: it never arrives."""
+
+    def measure(found):
+        divisor = below(found)
+        return above(found) / divisor if np.isfinite(divisor) else np.nan
+
+    return measure
 
 
 def difference(this: Measure, other: Measure) -> Measure:

@@ -335,7 +335,9 @@ def _rule(
         batches = []
         for s, seed in enumerate(traces.seeds):
             there = arrivals.staleness[:, s] >= 0
-            first, last = int(firsts[s]), max(int(lasts[s]), int(firsts[s]) + 1)
+            # a seed that has ended draws its last batch, and uses it nowhere
+            first = min(int(firsts[s]), len(traces.traces[s].update) - 1)
+            last = max(int(lasts[s]), first + 1)
             if task.batches_of is None:
                 drawn = task.batches(data_seed(seed), first, last)
             else:

@@ -579,13 +579,14 @@ def test_a_check_that_takes_long_is_said_every_five_seconds(monkeypatch, caplog)
     ids=["k_async", "n_softsync", "k_batch_async"],
 )
 @pytest.mark.parametrize("end", [dict(seconds=20.0), dict(examples=170)], ids=str)
-def test_a_seed_ends_when_its_own_time_is_over(protocol, end, tmp_path):
+@pytest.mark.parametrize("data", [{}, dict(workers=4, concentration=1.0)], ids=str)
+def test_a_seed_ends_when_its_own_time_is_over(protocol, end, data, tmp_path):
     """What a seed does in its time does not depend on the seeds beside it."""
     source = Simulation(cluster(), protocol)
 
     def results(seeds, place):
         asked = experiment(
-            task=tasks.digits_mlp(batch_size=4, width=4),
+            task=tasks.digits_mlp(batch_size=4, width=4, **data),
             training=along(source, lambda learning_rate: optax.adam(learning_rate)),
             grid={"learning_rate": (0.01, 0.1)},
             seeds=seeds,

@@ -116,7 +116,7 @@ def test_the_state_is_found_inside_of_a_chain_and_must_be_one():
         ),
         (
             lambda: dj.predict_weights(optax.sgd(1.0), {"v": 1}).init({"w": START}),
-            "`delay` must be one value or a prefix",
+            "`horizon` must be one value or a prefix",
         ),
         (
             lambda: dj.predict_weights(optax.sgd(1.0), Layers((1, 2, 3))).init(START),

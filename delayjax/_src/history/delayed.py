@@ -225,11 +225,7 @@ def _by_layer(
             split.cut(updates),
             state,
             None if params is None else split.cut(params),
-            **(
-                extra_args
-                if staleness is None
-                else extra_args | {"staleness": staleness}
-            ),
+            **extra_args,
         )
         return moves, state._replace(staleness=split.by_layer(state.staleness))
 

@@ -76,11 +76,28 @@ def runs_of(own: Layers) -> list[Run]:
     return found
 
 
-def column(own: Layers, ndim: int) -> np.ndarray:
-    """The delays as int32 [L, 1, ...], to be multiplied with a leaf."""
-    shape = [1] * ndim
+def column(own: Layers, values: Any, leaf: Any) -> Any:
+    """Values of the layers, [L], as [L, 1, ...], to be multiplied with a leaf."""
+    shape = [1] * jnp.ndim(leaf)
     shape[own.axis] = len(own.delays)
-    return np.asarray(own.delays, np.int32).reshape(shape)
+    return values.reshape(shape)
+
+
+def owners(name: str, delay: Any, like: Any) -> Any:
+    """The delay or the `Layers` of each leaf, of a prefix of a tree.
+
+    Raises:
+        ValueError: if `delay`, the argument `name`, is no prefix, or a leaf has another
+            number of layers than its `Layers`.
+    """
+    bare = named_arrays.unboxed(like)
+    found = trees.broadcast(name, delay, bare)
+    leaves = jax.tree.leaves_with_path(bare)
+    each = jax.tree.leaves(found, is_leaf=trees.is_function)
+    for (path, leaf), own in zip(leaves, each, strict=True):
+        if isinstance(own, Layers):
+            _check_layers(own, path, jnp.shape(leaf))
+    return found
 
 
 def has_layers(tree: Any) -> bool:
@@ -93,23 +110,12 @@ class Split:
     """Trees like one tree, whose leaves with `Layers` are cut into a tuple of runs.
 
     Attributes:
-        owners: the delay or the `Layers` of each leaf.
         delays: the delay of each leaf, and of each run.
     """
 
     def __init__(self, delay: Any, like: Any):
-        """Takes a tree of delays, and the tree that it is a prefix of.
-
-        Raises:
-            ValueError: if a leaf has another number of layers than its `Layers`.
-        """
-        self.owners = trees.broadcast("delay", delay, named_arrays.unboxed(like))
-        self._like = like
-        leaves = jax.tree.leaves_with_path(named_arrays.unboxed(like))
-        owners = jax.tree.leaves(self.owners, is_leaf=trees.is_function)
-        for (path, leaf), own in zip(leaves, owners, strict=True):
-            if isinstance(own, Layers):
-                _check_layers(own, path, jnp.shape(leaf))
+        """Takes a tree of delays, and the tree that it is a prefix of; see `owners`."""
+        self._owners, self._like = owners("delay", delay, like), like
         self.delays = self._over(
             lambda own, _: tuple(run.delay for run in runs_of(own)),
             lambda own, _: own,
@@ -151,10 +157,7 @@ class Split:
                 counts,
                 total_repeat_length=counts.sum(),
             )
-            (leaf,) = jax.tree.leaves(node)
-            shape = [1] * jnp.ndim(leaf)
-            shape[own.axis] = len(own.delays)
-            return jax.tree.map(lambda _: each.reshape(shape), node)
+            return jax.tree.map(lambda leaf: column(own, each, leaf), node)
 
         return self._over(by_layer, lambda own, age, node: age, ages, self._like)
 
@@ -179,7 +182,7 @@ class Split:
             return function(own, *(parts or (node,)))
 
         return jax.tree.map(
-            of_leaf, self._like, self.owners, *parts, is_leaf=named_arrays.is_box
+            of_leaf, self._like, self._owners, *parts, is_leaf=named_arrays.is_box
         )
 
 

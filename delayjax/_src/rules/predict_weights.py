@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.typing import ArrayLike
 
@@ -77,15 +78,15 @@ def predict_weights(
             checks.check_number("horizon", one)
 
     def reach(own, leaf):
-        if not isinstance(own, layers.Layers):
-            return jnp.asarray(own, jnp.float32) * share
-        return jnp.asarray(layers.column(own, jnp.ndim(leaf)), jnp.float32) * share
+        if isinstance(own, layers.Layers):
+            own = layers.column(own, np.asarray(own.delays), leaf)
+        return jnp.asarray(own, jnp.float32) * share
 
     def init_fn(params):
         bare = named_arrays.unboxed(params)
-        split = layers.Split(horizon, bare)  # checks the layers
+        owners = layers.owners("horizon", horizon, bare)
         return PredictWeightsState(
-            jax.tree.map(reach, split.owners, bare, is_leaf=trees.is_function),
+            jax.tree.map(reach, owners, bare, is_leaf=trees.is_function),
             jax.tree.map(jnp.zeros_like, params),
             wrapped.init("inner", inner, params, wrapper="predict_weights", late=False),
         )

@@ -66,10 +66,11 @@ def test_the_page_has_answers_statements_and_verdicts_and_loads_nothing(tmp_path
             "It helps & more.",
             [judged(claims.REPRODUCED), judged(claims.NOT_REPRODUCED, tried)],
             2.0,
-            [picture[0].path],
+            picture[0].path,
             edited=True,
         ),
         Entry("default", "How late?", "Four."),
+        Entry("dana", "Which momentum?", entries.NOT_YET),
     ]
     path = binding.write(bound, tmp_path / "book.html", "small size; today")
     text = Text(path.read_text())
@@ -77,7 +78,7 @@ def test_the_page_has_answers_statements_and_verdicts_and_loads_nothing(tmp_path
     assert text.loads == []
     assert "small size; today" in words
     assert "in part n-softsync" in words
-    assert "no statement Adam with late gradients" in words
+    assert "no statement Adam with late gradients not run yet DANA" in words
     assert "Does it <help>? It helps & more." in words
     row = "It <halves> Doe (2020), Table 1 half at most 0.5 0.4 (0.372 to 0.428)"
     assert f"{row} reproduced" in words
@@ -111,7 +112,7 @@ def book(*arguments, code):
     return done.stdout + done.stderr
 
 
-def test_one_command_runs_configs_and_goes_on(tmp_path, monkeypatch):
+def test_a_run_with_other_values_is_said_and_the_book_is_bound(tmp_path):
     """The smallest config, with fewer updates still; then the page alone."""
     folder = tmp_path / "default"
     short = ["--config.updates=40", "--config.delay=(0,4)", "--config.batch_size=32"]

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from experiments import Found
-from experiments.results import measures
+from experiments.results import claims, measures
 from experiments.results.choice import Choice, TimeTo
 
 
@@ -54,6 +54,30 @@ def test_a_kept_step_may_diverge_elsewhere():
     assert math.isnan(kept(GRID))
     there = measures.kept("train_loss", best_at=dict(delay=4), delay=0)
     assert there(GRID) == 2.0
+
+
+def test_a_seed_that_diverged_may_count_as_a_number():
+    kept = measures.kept("train_loss", best_at=dict(delay=0), lost=8.0, delay=4)
+    assert kept(GRID) == 8.0
+    rows = [(0.1, 0, 0, 1.0, 0), (0.1, 0, 1, 5.0, 1)]
+    own = found(rows, COLUMNS)
+    assert math.isnan(measures.tuned("train_loss", delay=0)(own))
+    assert measures.tuned("train_loss", lost=4.0, delay=0)(own) == (1.0 + 4.0) / 2
+    assert measures.tuned("diverged", lost=4.0, delay=0)(own) == 0.5  # no metric
+
+
+def test_a_ratio_to_what_never_arrives_has_no_value_and_decides_nothing():
+    """A finite time over an infinite one is 0: within each upper bound, of nothing."""
+    never = measures.ratio(lambda found: 3.0, lambda found: math.inf)
+    assert math.isnan(never(GRID))
+    assert measures.ratio(lambda found: math.inf, lambda found: 3.0)(GRID) == math.inf
+    assert measures.ratio(lambda found: 3.0, lambda found: 4.0)(GRID) == 0.75
+    said = dict(text="It is sooner", source="Doe (2020)", said="sooner")
+    for measure in (never, measures.ratio(lambda found: math.inf, lambda found: 3.0)):
+        for bound in (dict(at_most=1.0), dict(at_least=1.0)):
+            stated = claims.Published(measure=measure, **said, **bound)
+            (judged,) = claims.judge([stated], GRID)
+            assert judged.verdict == claims.UNDECIDED
 
 
 def test_the_largest_stable_step_has_no_diverged_one_below():
