@@ -3,8 +3,9 @@
 Twenty workers in five clusters: each computes three of the data's parts, so that a
 cluster is done without its two slowest. A fifth of the workers is ten times slower, for
 five tasks on average or for one. Dynamic clusters deal the slow workers of the last
-update evenly over the clusters (Buyukates et al., arXiv:2011.01922). The update is the full gradient
-whoever delivers, so that only time differs: logistic regression, breast cancer data.
+update evenly over the clusters (Buyukates et al., arXiv:2011.01922). The update is the
+full gradient whoever delivers, so that only time differs: logistic regression, breast
+cancer data.
 
     python -m experiments.main --config=configs/gradient_coding.py \
         --workdir=runs/gradient_coding
