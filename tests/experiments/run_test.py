@@ -573,15 +573,32 @@ def test_a_check_that_takes_long_is_said_every_five_seconds(monkeypatch, caplog)
     assert said == [f"program {number} of 12" for number in (4, 7, 10)]
 
 
+SECONDS, EXAMPLES = dict(seconds=20.0), dict(examples=170)
+CLIENTS = dict(workers=4, concentration=1.0)
+ENDS = {
+    f"{name}, {', '.join({**end, **data})}": (protocol, end, data)
+    for name, protocol in {
+        "k_async": k_async(1),
+        "n_softsync": n_softsync(2),
+        "k_batch_async": k_batch_async(3),
+    }.items()
+    for end in (SECONDS, EXAMPLES)
+    for data in ({}, CLIENTS)
+}
+
+
 @pytest.mark.parametrize(
-    "protocol",
-    [k_async(1), n_softsync(2), k_batch_async(3)],
-    ids=["k_async", "n_softsync", "k_batch_async"],
+    "name",
+    shortened(
+        ENDS,
+        "k_async, seconds",
+        "n_softsync, examples",
+        "k_batch_async, seconds, workers, concentration",
+    ),
 )
-@pytest.mark.parametrize("end", [dict(seconds=20.0), dict(examples=170)], ids=str)
-@pytest.mark.parametrize("data", [{}, dict(workers=4, concentration=1.0)], ids=str)
-def test_a_seed_ends_when_its_own_time_is_over(protocol, end, data, tmp_path):
+def test_a_seed_ends_when_its_own_time_is_over(name, tmp_path):
     """What a seed does in its time does not depend on the seeds beside it."""
+    protocol, end, data = ENDS[name]
     source = Simulation(cluster(), protocol)
 
     def results(seeds, place):

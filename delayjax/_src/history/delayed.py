@@ -189,8 +189,10 @@ def _by_layer(
             " keeps as many gradients as its delay needs."
         )
 
-    def cut(split, inner_update):
-        late = optax.GradientTransformationExtraArgs(lambda _: (), inner_update)
+    def cut(split: layers.Split, inner_update: Any) -> Any:
+        late = optax.GradientTransformationExtraArgs(
+            optax.init_empty_state, inner_update
+        )
         return delayed(late, split.delays, **options)
 
     def init_fn(params):

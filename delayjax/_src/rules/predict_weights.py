@@ -31,14 +31,9 @@ def predict_weights(
 
     with Delta the last update that was applied, with learning rate and schedule, of any
     optimizer. Wrap the whole optimizer, and the delay too, and take each gradient at
-    `gradient_params(state, params)` in place of `params`:
-
-        tx = predict_weights(delayed(optimizer, 4), 4)
-        grads = grad_fn(gradient_params(state, params), batch)
-        updates, state = tx.update(grads, state, params)
-
-    The updates are of `inner`, and are applied to `params`. Before update tau the
-    prediction looks further ahead than the gradient is late, as published.
+    `gradient_params(state, params)` in place of `params`. The updates are of `inner`,
+    and are applied to `params`. Before update tau the prediction looks further ahead
+    than the gradient is late, as published.
 
     Args:
         inner: the whole optimizer.
@@ -55,15 +50,19 @@ def predict_weights(
             has another number of layers.
 
     Example:
-        >>> tx = predict_weights(optax.sgd(0.5), 2)
-        >>> params = jnp.zeros(())
+        >>> from delayjax import delayed
+        >>> tx = predict_weights(delayed(optax.sgd(0.5), 1), 1)
+        >>> params = jnp.ones(())
         >>> state = tx.init(params)
-        >>> for grad in (1.0, 1.0):
-        ...     update, state = tx.update(jnp.asarray(grad), state, params)
+        >>> for _ in range(3):
+        ...     ahead = gradient_params(state, params)
+        ...     grad = jax.grad(lambda x: x**2 / 2)(ahead)
+        ...     update, state = tx.update(grad, state, params)
+        ...     print(params, ahead)
         ...     params = optax.apply_updates(params, update)
-        ...     print(params, gradient_params(state, params))
-        -0.5 -1.5
-        -1.0 -2.0
+        1.0 1.0
+        0.5 0.0
+        0.0 -0.5
 
     References:
         Chen, Yang and Cheng, SpecTrain, 2018, arXiv:1809.02839, predicts by the

@@ -112,6 +112,16 @@ def book(*arguments, code):
     return done.stdout + done.stderr
 
 
+def test_a_config_that_fails_is_said_and_the_book_is_bound(tmp_path):
+    (tmp_path / "default").mkdir()
+    (tmp_path / "default" / "results.csv").write_text("seed\n0\n")
+    said = book(f"--workdir={tmp_path}", "--only=default", code=1)
+    assert "1 of 1: default" in said and "has results.csv, but no run.json" in said
+    assert "error: default failed; the others are in the book." in said
+    assert "not run yet" in (tmp_path / "book.html").read_text()
+
+
+@pytest.mark.long
 def test_a_run_with_other_values_is_said_and_the_book_is_bound(tmp_path):
     """The smallest config, with fewer updates still; then the page alone."""
     folder = tmp_path / "default"
