@@ -36,6 +36,7 @@ thead th { background: var(--soft); }
 .note { color: var(--note); }
 .met { color: var(--met); font-weight: bold; }
 .missed { color: var(--missed); font-weight: bold; }
+span.met, span.missed, span.note { white-space: nowrap; }
 @media (max-width: 40rem) {
   table.wide, table.wide tbody, table.wide tr, table.wide td, table.wide th,
   table.wide caption { display: block; }
