@@ -1,10 +1,16 @@
 """Pipelines that may never flush: schedules, and which weights their stages read."""
 
+from delayjax._src.pipelines.on_devices import run as run
+from delayjax._src.pipelines.parts import Parts as Parts
+from delayjax._src.pipelines.pipeline import Pipeline as Pipeline
 from delayjax._src.pipelines.schedule import Schedule as Schedule
 from delayjax._src.pipelines.schedule import gpipe as gpipe
 from delayjax._src.pipelines.schedule import one_f_one_b as one_f_one_b
 from delayjax._src.pipelines.schedule import pipedream as pipedream
 from delayjax._src.pipelines.schedule import pipemare as pipemare
 from delayjax._src.pipelines.schedule import two_buffered as two_buffered
+from delayjax._src.pipelines.simulated import late as late
+from delayjax._src.pipelines.simulated import mixed as mixed
+from delayjax._src.pipelines.simulated import vertical_sync as vertical_sync
 from delayjax._src.pipelines.timetable import Timetable as Timetable
 from delayjax._src.pipelines.timetable import timetable as timetable

@@ -1,0 +1,320 @@
+"""A pipeline on devices, a stage on each, that never flushes."""
+
+import dataclasses
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from delayjax._src.ground import axes, trees
+from delayjax._src.history import ring as rings
+from delayjax._src.pipelines.parts import Parts, folded, is_stacked
+from delayjax._src.pipelines.pipeline import (
+    Optimizer,
+    Pipeline,
+    Point,
+    check_parts,
+    check_points,
+    optimizer_of,
+    point_of,
+)
+from delayjax._src.pipelines.schedule import Schedule, pipedream
+
+
+class DevicePipelineState(NamedTuple):
+    """State of a pipeline on devices. Each leaf has a leading axis of the stages."""
+
+    params: Any  # of each stage; each holds an embedding and a head of its own
+    opt_state: Any
+    past: Any  # a ring of the points that forward passes read; () without a stash
+    inputs: rings.Ring  # what a stage's forward passes received, [2S - 1, B, ...]
+    batches: rings.Ring  # the last batches, and the keys, [2S - 1, B, ...]
+    received: Any  # from the stage before, to be used in the next tick, [B, ...]
+    cotangent: Any  # from the stage after, to be used in the next tick, [B, ...]
+    tick: jax.Array  # ticks done, int32
+
+
+def run(
+    parts: Parts,
+    optimizer: Optimizer,
+    schedule: Schedule,
+    mesh: Mesh,
+    *,
+    axis_name: str = "stages",
+    forward_point: Point | None = None,
+    backward_point: Point | None = None,
+) -> Pipeline:
+    """Runs a pipeline on a mesh axis, a stage on each device, without a flush.
+
+    In tick t, stage s takes the forward pass of microbatch t - s and the backward pass
+    of microbatch t - 2(S - 1) + s, updates its weights, and sends the activation to the
+    next stage and the cotangent to the stage before, to be used in the next tick. So a
+    gradient is 2(S - 1 - s) updates late, and no device waits for a microbatch: the
+    numbers are as of `mixed` with the same schedule, where stage s made update i in
+    tick i + 2(S - 1) - s. A backward pass computes the stage's inner activations anew.
+
+    Args:
+        parts: of the model. Layers must be stacked, and S must divide L.
+        optimizer: as in `mixed`. A function receives the stage's delay as a traced
+            int32 []. To update each M microbatches, pass `optax.MultiSteps`.
+        schedule: `pipedream(S, in_flight="full")`, with a stash or without, or
+            `pipemare(S, 1)`.
+        mesh: has the axis of the stages. Over all of its other axes the batch is split,
+            and gradients are averaged.
+        axis_name: of the stages.
+        forward_point: as in `mixed`.
+        backward_point: as in `mixed`.
+
+    Returns:
+        A pipeline whose step is a tick. The loss is of the batch of tick t - S + 1, and
+        NaN before there is one. One program runs on all devices. So each device keeps
+        2S - 1 inputs of a stage, as many batches, as many points with a stash (the
+        schedule needs S on average), and an embedding and a head, of which the first
+        and the last stage's are used.
+
+    Raises:
+        ValueError: if the schedule is another, the mesh has no such axis or another
+            number of stages; in `init` if layers are not stacked, S does not divide L,
+            or the batch cannot be split.
+
+    Example:
+        >>> from delayjax import pipelines
+        >>> parts = pipelines.Parts(
+        ...     embed=lambda p, batch, key: p * batch,
+        ...     block=lambda p, x, key: p * x,
+        ...     head=lambda p, x, batch: jnp.mean(p * x),
+        ... )
+        >>> params = dict(embed=jnp.ones(()), blocks=jnp.ones(2), head=jnp.ones(()))
+        >>> mesh = jax.make_mesh((1,), ("stages",))
+        >>> schedule = pipelines.pipedream(1, in_flight="full")
+        >>> pipe = run(parts, optax.sgd(0.5), schedule, mesh)
+        >>> state = pipe.init(params, jnp.ones(1))
+        >>> state, loss = jax.jit(pipe.step)(state, jnp.ones(1))
+        >>> print(loss, pipe.params(state)["blocks"])
+        1.0 [0.5 0.5]
+
+    References:
+        Narayanan et al., PipeDream, arXiv:1806.03377; Yang et al., PipeMare,
+        arXiv:1910.05124. The ticks are ours.
+    """
+    check_parts(parts, schedule)
+    check_points(schedule, backward_point)
+    axes.check_mesh(mesh, (axis_name,))
+    _check_schedule(schedule, mesh.shape[axis_name], axis_name)
+    # with Auto axes arrays need not lie where `shard_map` wants them
+    mesh = Mesh(mesh.devices, mesh.axis_names)
+    stages, embed, blocks, head = schedule.stages, *parts.names
+    data = tuple(name for name in mesh.axis_names if name != axis_name)
+    own = functools.partial(axes.vary, axis_name=mesh.axis_names)
+    specs = _specs(axis_name, data)
+
+    def place():
+        """(number of this stage, its delay)."""
+        stage = jax.lax.axis_index(axis_name)
+        return stage, 2 * (stages - 1 - stage)
+
+    def init(params, batch, key=None):
+        layers = _check_layers(parts, params, stages)
+        _check_split(batch, mesh, data)
+        jax.eval_shape(parts.loss, params, batch, key)  # a fault of the parts shows
+
+        def of_stage(params, batch, key):
+            params = axes.vary(params, axis_name=axis_name)
+            batch = own(batch)
+            x = jax.eval_shape(parts.embed, params[embed], batch, folded(key, layers))
+            x = own(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), x))
+            kept = 2 * stages - 1
+            state = DevicePipelineState(
+                params=params,
+                opt_state=optimizer_of(optimizer, place()[1]).init(params),
+                past=rings.init(params, kept) if schedule.stash else (),
+                inputs=rings.init(x, kept),
+                batches=rings.init((batch, _bits(key)), kept),
+                received=x,
+                cotangent=jax.tree.map(jnp.copy, x),
+                tick=jnp.zeros((), jnp.int32),
+            )
+            return _widened(state)
+
+        given = ({embed: P(), blocks: P(axis_name), head: P()}, P(data), P())
+        made = jax.shard_map(of_stage, mesh=mesh, in_specs=given, out_specs=specs)
+        return jax.jit(made)(dict(params), batch, key)
+
+    def forward(point, x, seen, impl):
+        """(activation, loss) of this stage: the loss of the last stage, else 0."""
+        (batch, bits), stage = seen, place()[0]
+        key = None if bits is None else jax.random.wrap_key_data(own(bits), impl=impl)
+        if math.prod(mesh.shape[name] for name in data) > 1:
+            key = folded(key, jax.lax.axis_index(data))
+        layers = jax.tree.leaves(point[blocks])[0].shape[0]
+        x = jax.lax.cond(
+            stage == 0,
+            lambda: own(parts.embed(point[embed], batch, folded(key, stages * layers))),
+            lambda: x,
+        )
+        x = parts.through_blocks(point[blocks], x, key, stage * layers)
+
+        def loss():
+            return own(parts.head(point[head], x, batch))
+
+        return x, jax.lax.cond(
+            stage == stages - 1,
+            loss,
+            lambda: own(jnp.zeros((), jax.eval_shape(loss).dtype)),
+        )
+
+    def tick(state, batch, key):
+        held, (stage, late) = _narrowed(state), place()
+        impl = None if key is None else jax.random.key_impl(key)
+        # of the only microbatch of its update, as in `mixed`
+        fresh = own(batch), _bits(folded(key, 0))
+        batches = rings.push(held.batches, fresh)
+        inputs = rings.push(held.inputs, held.received)
+
+        newest = point_of(forward_point, held.opt_state, held.params)
+        seen = rings.read(batches, stage, fresh)
+        sent, _ = forward(own(newest), held.received, seen, impl)
+
+        if schedule.stash:
+            past = rings.push(held.past, newest)
+            point = rings.read(past, late, newest)
+        else:
+            past = ()
+            point = point_of(backward_point, held.opt_state, held.params)
+        x = rings.read(inputs, late, held.received)
+        seen = rings.read(batches, stage + late, fresh)
+        (_, loss), pull = jax.vjp(lambda p, x: forward(p, x, seen, impl), own(point), x)
+        # the last stage receives a cotangent of zeros, and the others have no loss
+        grads, sent_back = pull((held.cotangent, own(jnp.ones_like(loss))))
+        if data:
+            grads, loss = jax.lax.pmean((grads, loss), data)
+
+        done = held.tick - late - stage  # updates of this stage; below 0 it waits
+        told = {
+            "staleness": jnp.clip(done, 0, late),
+            "stale_params": point,
+            "value": loss,
+        }
+
+        def updated():
+            tx = optimizer_of(optimizer, late)
+            moves, opt_state = tx.update(grads, held.opt_state, held.params, **told)
+            found = optax.apply_updates(held.params, moves), opt_state
+            return axes.typed_like(found, (held.params, held.opt_state))
+
+        params, opt_state = jax.lax.cond(
+            done >= 0, updated, lambda: (held.params, held.opt_state)
+        )
+        onward = [(i, i + 1) for i in range(stages - 1)]
+        back = [(after, before) for before, after in onward]
+        state = DevicePipelineState(
+            params=params,
+            opt_state=opt_state,
+            past=past,
+            inputs=inputs,
+            batches=batches,
+            received=jax.lax.ppermute(sent, axis_name, onward),
+            cotangent=jax.lax.ppermute(sent_back, axis_name, back),
+            tick=held.tick + 1,
+        )
+        # every device gets the loss of the last stage
+        seen = jnp.where(held.tick >= stages - 1, loss, jnp.nan)
+        seen = jnp.where(stage == stages - 1, seen, 0.0)
+        return _widened(state), jax.lax.psum(seen, axis_name)
+
+    def step(state, batch, key=None):
+        _check_split(batch, mesh, data)
+        on_all = jax.shard_map(
+            tick,
+            mesh=mesh,
+            in_specs=(specs, P(data), P()),
+            out_specs=(specs, P()),
+        )
+        return on_all(state, batch, key)
+
+    def newest(state):
+        def layers(leaf):  # [S, L/S, ...] -> [L, ...]
+            return leaf.reshape(-1, *leaf.shape[2:])
+
+        parts = state.params
+        return {
+            embed: jax.tree.map(lambda leaf: leaf[0], parts[embed]),
+            blocks: jax.tree.map(layers, parts[blocks]),
+            head: jax.tree.map(lambda leaf: leaf[-1], parts[head]),
+        }
+
+    return Pipeline(init, step, newest)
+
+
+def _specs(axis_name: str, data: tuple[str, ...]) -> Any:
+    """How the leaves of the state lie: by stage, and activations by data too."""
+    stage: Any = P(axis_name)
+    flowing, rows = P(axis_name, data), P(axis_name, None, data)
+    return DevicePipelineState(
+        params=stage,
+        opt_state=stage,
+        past=stage,
+        inputs=rings.Ring(rows, stage, stage),
+        batches=rings.Ring((rows, stage), stage, stage),
+        received=flowing,
+        cotangent=flowing,
+        tick=stage,
+    )
+
+
+def _widened(state: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[None], state)
+
+
+def _narrowed(state: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[0], state)
+
+
+def _bits(key: Any) -> Any:
+    return None if key is None else jax.random.key_data(key)
+
+
+def _check_layers(parts: Parts, params: Any, stages: int) -> int:
+    """L, if all stages have the same shapes."""
+    layers = parts.layers_of(params)
+    if not is_stacked(params[parts.names[1]]):
+        raise ValueError(
+            "`params` must have stacked layers to run on devices, got a list of trees:"
+            " stages of unlike shapes work on one device alone, with `mixed`."
+        )
+    if layers % stages:
+        raise ValueError(
+            f"`stages` must divide the {layers} layers to run on devices, got {stages}."
+        )
+    return layers
+
+
+def _check_split(batch: Any, mesh: Mesh, data: tuple[str, ...]) -> None:
+    parts = math.prod(mesh.shape[name] for name in data)
+    for path, leaf in jax.tree.leaves_with_path(batch):
+        if data and (not jnp.ndim(leaf) or jnp.shape(leaf)[0] % parts):
+            raise ValueError(
+                f"`batch` must have leaves of a size that is a multiple of {parts}, the"
+                f" devices over {data}, got {list(jnp.shape(leaf))} at"
+                f" {trees.path_name(path)}."
+            )
+
+
+def _check_schedule(schedule: Schedule, devices: int, axis_name: str) -> None:
+    if schedule.stages != devices:
+        raise ValueError(
+            f"`mesh` must have a device for each of the {schedule.stages} stages along"
+            f" {axis_name!r}, got {devices}."
+        )
+    runs = pipedream(devices, stash=schedule.stash, in_flight="full")
+    if dataclasses.replace(schedule, name=runs.name) != runs:
+        raise ValueError(
+            f"`schedule` must be one microbatch a tick, got {schedule.name}: use"
+            ' pipedream(stages, in_flight="full") or pipemare(stages, 1). To update'
+            " each M microbatches, pass optax.MultiSteps(optimizer, M)."
+        )

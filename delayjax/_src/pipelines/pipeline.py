@@ -1,0 +1,67 @@
+"""What all pipelines have in common: their functions, and their optimizers."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import optax
+
+from delayjax._src.ground import transforms
+from delayjax._src.pipelines.parts import Parts
+from delayjax._src.pipelines.schedule import Schedule
+
+Optimizer = transforms.Transformation | Callable[[Any], transforms.Transformation]
+"""An optimizer, or a function of a stage's delay (in updates) that returns one."""
+
+Point = Callable[[Any, Any], Any]
+"""(state of the optimizer, parameters) -> the parameters that a pass reads."""
+
+
+class Pipeline(NamedTuple):
+    """A training step of a model in stages.
+
+    Attributes:
+        init: (params, batch, key=None) -> state. The batch is an example, of arrays or
+            of shapes. Keys are given always or never.
+        step: (state, batch, key=None) -> (state, loss). Compile it, and donate the
+            state: jax.jit(step, donate_argnums=0).
+        params: state -> the newest parameters of each stage, as `init` received them.
+    """
+
+    init: Callable[..., Any]
+    step: Callable[..., tuple[Any, jax.Array]]
+    params: Callable[[Any], Any]
+
+
+def optimizer_of(
+    optimizer: Optimizer, delay: Any
+) -> optax.GradientTransformationExtraArgs:
+    """The optimizer of a stage whose gradients are `delay` updates late."""
+    if callable(optimizer):
+        optimizer = optimizer(delay)
+    return transforms.as_transformation("optimizer", optimizer)
+
+
+def point_of(point: Point | None, opt_state: Any, params: Any) -> Any:
+    """The parameters that a pass reads, where the optimizer is in this state."""
+    return params if point is None else point(opt_state, params)
+
+
+def check_parts(parts: Any, schedule: Any) -> None:
+    """Checks that the arguments of a pipeline are in their order."""
+    if not isinstance(parts, Parts):
+        raise TypeError(f"`parts` must be a pipelines.Parts, got {parts!r}.")
+    if not isinstance(schedule, Schedule):
+        raise TypeError(
+            f"`schedule` must be a pipelines.Schedule, got {schedule!r}: write for"
+            " example pipelines.pipedream(4)."
+        )
+
+
+def check_points(schedule: Schedule, backward_point: Point | None) -> None:
+    """Checks that a backward pass has a point of its own only without a stash."""
+    if backward_point is not None and schedule.stash:
+        raise ValueError(
+            "`backward_point` must be left out where the schedule stashes weights: a"
+            " backward pass reads the weights of its forward pass."
+        )

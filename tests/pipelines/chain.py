@@ -1,0 +1,87 @@
+"""A chain of linear layers as a pipeline's parts, and its gradients in NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import delayjax as dj
+
+WIDTH = 3
+
+
+def parts(**options):
+    """x_0 = batch E; x_{l+1} = x_l W_l; loss = mean of (x_L h - 1)^2 / 2."""
+    return dj.pipelines.Parts(
+        embed=lambda p, batch, key: batch @ p,
+        block=lambda p, x, key: x @ p["w"],
+        head=lambda p, x, batch: jnp.mean((x @ p - 1.0) ** 2) / 2,
+        **options,
+    )
+
+
+def params(layers, seed=0):
+    rng = np.random.default_rng(seed)
+
+    def matrix(*shape):
+        return np.eye(WIDTH) + 0.3 * rng.normal(size=(*shape, WIDTH, WIDTH))
+
+    return {
+        "embed": matrix(),
+        "blocks": {"w": matrix(layers)},
+        "head": rng.normal(size=WIDTH) / 2,
+    }
+
+
+def batches(count, examples=4, seed=1):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(count, examples, WIDTH))
+
+
+def chained(params):
+    """The matrices in order, E, W_0, .., W_{L-1}, and h as a column."""
+    return [params["embed"], *params["blocks"]["w"], params["head"][:, None]]
+
+
+def stages_of(layers, stages):
+    """The stage of each matrix of the chain: layer l is in floor(l S / L)."""
+    own = [layer * stages // layers for layer in range(layers)]
+    return [0, *own, stages - 1]
+
+
+def gradients(forward, backward, stage, batch):
+    """(loss, gradient of each matrix), by hand.
+
+    A stage's input comes from the forward weights. Its inner activations and its
+    transposes come from the backward weights.
+    """
+    inputs, x, z = [], batch, batch  # z: inside of a stage, with backward weights
+    for k, (a, b) in enumerate(zip(forward, backward, strict=True)):
+        if k and stage[k] != stage[k - 1]:
+            z = x
+        inputs.append(z)
+        x, z = x @ a, z @ b
+    loss = np.mean((x - 1.0) ** 2) / 2
+    # the head is in the last stage, which computes its output anew
+    delta = (z - 1.0) / len(batch)
+    found = []
+    for own, b in zip(reversed(inputs), reversed(backward), strict=True):
+        found.append(own.T @ delta)
+        delta = delta @ b.T
+    return loss, found[::-1]
+
+
+def seen(pipe, state):
+    return chained(jax.tree.map(np.asarray, pipe.params(state)))
+
+
+def single(tree):
+    """In float32."""
+    return jax.tree.map(lambda leaf: leaf.astype(np.float32), tree)
+
+
+def assert_close(tree, expected):
+    """Equal but for a few roundings of float32."""
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=2e-6),
+        *(tree, expected),
+    )

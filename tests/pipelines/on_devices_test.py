@@ -1,0 +1,187 @@
+"""A pipeline on devices does what its simulation does, tick by tick."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import AxisType
+
+import delayjax as dj
+from delayjax import pipelines
+from tests.pipelines import chain
+from tests.pipelines.following import assert_follows
+
+ADAM = optax.adam(0.01)
+
+
+def mesh(stages, data=1, kind=AxisType.Auto):
+    return jax.make_mesh((stages, data), ("stages", "data"), axis_types=(kind,) * 2)
+
+
+def schedule(stages=4, **options):
+    return pipelines.pipedream(stages, in_flight="full", **options)
+
+
+@pytest.mark.parametrize("stash", [True, False])
+@pytest.mark.parametrize(("stages", "data"), [(4, 1), (2, 2), (1, 2)])
+def test_it_is_the_simulation_of_mixed_versions(stages, data, stash):
+    own = schedule(stages, stash=stash)
+    assert_follows(chain.parts(), ADAM, own, mesh(stages, data), updates=50)
+
+
+def test_a_stage_that_predicts_knows_its_own_delay():
+    def predicting(delay):
+        return dj.predict_weights(ADAM, delay)
+
+    assert_follows(
+        chain.parts(),
+        predicting,
+        schedule(),
+        mesh(4),
+        updates=12,
+        forward_point=dj.gradient_params,
+    )
+
+
+def test_rules_are_told_staleness_and_the_point_that_was_read():
+    """A law by staleness, and DC-ASGD, which reads the stale parameters."""
+    rule = optax.chain(
+        dj.compensate_delay(0.5),
+        optax.sgd(0.05),
+        dj.scale_by_staleness(dj.modulation.inverse),
+    )
+    assert_follows(chain.parts(), rule, schedule(), mesh(4), updates=12)
+
+
+def test_layers_have_the_same_keys_as_in_the_simulation():
+    def dropped(x, key):
+        return x * jax.random.bernoulli(key, 0.8, x.shape)
+
+    parts = pipelines.Parts(
+        embed=lambda p, batch, key: dropped(batch @ p, key),
+        block=lambda p, x, key: x + dropped(x @ p["w"], key),
+        head=chain.parts().head,
+    )
+    keys = jax.random.split(jax.random.key(1), 20)
+    assert_follows(parts, ADAM, schedule(), mesh(4), updates=8, keys=keys)
+
+
+def test_multi_steps_update_after_each_m_microbatches():
+    """`mixed` of M microbatches; w changes M ticks apart."""
+    many = pipelines.pipedream(2, microbatches=2, in_flight="full")
+    pipe = pipelines.mixed(chain.parts(), optax.sgd(0.05), many)
+    device = pipelines.run(
+        chain.parts(), optax.MultiSteps(optax.sgd(0.05), 2), schedule(2), mesh(2)
+    )
+    batches = chain.batches(10).astype(np.float32)
+    start = chain.single(chain.params(4))
+    state, held = pipe.init(start, batches[0]), device.init(start, batches[0][:2])
+    step, tick, ends = jax.jit(pipe.step), jax.jit(device.step), []
+    for batch in batches:
+        state, _ = step(state, batch)
+        ends.append(state.params)
+    for t, micro in enumerate(batches.reshape(20, 2, 3)):
+        held, _ = tick(held, micro)
+        for stage in range(2):
+            done = (t - 2 + stage + 1) // 2
+            if done > 0:
+                mine = jax.tree.map(lambda leaf, s=stage: leaf[s], held.params)
+                for name, expected in ends[done - 1][stage].items():
+                    chain.assert_close(mine[name], expected)
+
+
+def test_a_run_that_is_stored_goes_on_bit_for_bit(tmp_path):
+    pipe = pipelines.run(chain.parts(), ADAM, schedule(), mesh(4))
+    batches = chain.batches(16).astype(np.float32)
+    state = pipe.init(chain.single(chain.params(4)), batches[0])
+    places = jax.tree.map(lambda leaf: leaf.sharding, state)
+    tick = jax.jit(pipe.step)
+    for t, batch in enumerate(batches):
+        if t == 9:
+            leaves = map(np.asarray, jax.tree.leaves(state))
+            np.savez(tmp_path / "state.npz", *leaves)
+        state, _ = tick(state, batch)
+    with np.load(tmp_path / "state.npz") as file:
+        leaves = [file[name] for name in file.files]
+    again = jax.tree.unflatten(jax.tree.structure(state), leaves)
+    again = jax.device_put(again, places)
+    for batch in batches[9:]:
+        again, _ = tick(again, batch)
+    jax.tree.map(np.testing.assert_array_equal, state, again)
+
+
+def test_a_tick_keeps_types_and_places_and_gives_its_buffers_back():
+    """Also on a mesh of Explicit axes, with bfloat16 parameters."""
+    start = jax.tree.map(lambda x: x.astype(jnp.bfloat16), chain.params(4))
+    batch = chain.batches(1)[0].astype(jnp.bfloat16)
+    pipe = pipelines.run(
+        chain.parts(), ADAM, schedule(2), mesh(2, 2, AxisType.Explicit)
+    )
+    state = pipe.init(start, batch)
+    types = jax.tree.map(lambda leaf: (leaf.aval, leaf.sharding), state)
+    tick = jax.jit(pipe.step, donate_argnums=0)
+    after, _ = tick(state, batch)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
+    assert jax.tree.map(lambda leaf: (leaf.aval, leaf.sharding), after) == types
+    tick(after, batch)
+
+
+def test_the_loss_is_of_the_batch_that_has_reached_the_head():
+    """Loss t is of batch t - S + 1. There is none before."""
+    pipe = pipelines.run(chain.parts(), optax.sgd(0.0), schedule(3), mesh3())
+    batches = chain.batches(6).astype(np.float32)
+    params = chain.single(chain.params(3))
+    state, found = pipe.init(params, batches[0]), []
+    tick = jax.jit(pipe.step)
+    for batch in batches:
+        state, loss = tick(state, batch)
+        found.append(float(loss))
+    expected = [float(chain.parts().loss(params, batch)) for batch in batches[:4]]
+    np.testing.assert_allclose(found, [np.nan, np.nan, *expected], rtol=1e-5)
+
+
+def mesh3():
+    return jax.make_mesh((3,), ("stages",), devices=jax.devices()[:3])
+
+
+def test_a_tick_sends_one_activation_forward_and_one_cotangent_back():
+    """Nothing else crosses stages but the loss, a scalar."""
+    stages = jax.make_mesh((4,), ("stages",))
+    pipe = pipelines.run(chain.parts(), ADAM, schedule(4), stages)
+    batch = chain.batches(1)[0].astype(np.float32)
+    state = pipe.init(chain.single(chain.params(4)), batch)
+    text = jax.jit(pipe.step, donate_argnums=0).lower(state, batch).compile().as_text()
+    sends = r"(\S+) (collective-permute|all-reduce|all-gather|all-to-all)\("
+    found = sorted((kind, shape) for shape, kind in re.findall(sends, text))
+    activation = "f32[4,3]{1,0}"
+    assert found == [
+        ("all-reduce", "f32[]"),
+        ("collective-permute", activation),
+        ("collective-permute", activation),
+    ]
+
+
+WRONG = {
+    "no such axis": (dict(axis_name="layers"), r"`mesh` must have axes \('layers',\)"),
+    "another number": (dict(schedule=schedule(3)), "a device for each of the 3 stages"),
+    "throttled": (dict(schedule=pipelines.pipedream(4)), "one microbatch a tick"),
+    "flushes": (dict(schedule=pipelines.gpipe(4, 4)), "got GPipe"),
+    "uneven": (dict(params=chain.params(6)), "`stages` must divide the 6 layers"),
+    "a list": (
+        dict(params=chain.params(4) | {"blocks": [np.eye(3)] * 4}),
+        "must have stacked layers to run on devices",
+    ),
+    "a part": (dict(mesh=mesh(2, 2), schedule=schedule(2)), "a multiple of 2"),
+}
+
+
+@pytest.mark.parametrize("change, message", WRONG.values(), ids=WRONG)
+def test_what_cannot_run_is_refused_before_training(change, message):
+    given = dict(schedule=schedule(), mesh=mesh(4), params=chain.params(4)) | change
+    params = given.pop("params")
+    with pytest.raises(ValueError, match=message):
+        pipe = pipelines.run(chain.parts(), ADAM, **given)
+        pipe.init(chain.single(params), chain.batches(1, 3)[0].astype(np.float32))
