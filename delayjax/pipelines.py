@@ -12,5 +12,6 @@ from delayjax._src.pipelines.schedule import two_buffered as two_buffered
 from delayjax._src.pipelines.simulated import late as late
 from delayjax._src.pipelines.simulated import mixed as mixed
 from delayjax._src.pipelines.simulated import vertical_sync as vertical_sync
+from delayjax._src.pipelines.stages import stage_delays as stage_delays
 from delayjax._src.pipelines.timetable import Timetable as Timetable
 from delayjax._src.pipelines.timetable import timetable as timetable

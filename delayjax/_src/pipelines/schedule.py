@@ -101,6 +101,21 @@ class Schedule:
         """The mean of `delays`: a/M without a flush, 0 with one, the lag if any."""
         return float(self.delays(stage).mean())
 
+    def one_delay(self, stage: int) -> int:
+        """The delay of all gradients of an update, where it is one.
+
+        Raises:
+            ValueError: if the microbatches of an update have different delays.
+        """
+        delays = set(self.delays(stage).tolist())
+        if len(delays) > 1:
+            raise ValueError(
+                "`schedule` must have one delay for all microbatches of an update, got"
+                f" {self.name} with delays {sorted(delays)} at stage {stage}: use"
+                " microbatches=1."
+            )
+        return delays.pop()
+
     def weight_copies(self, stage: int) -> int:
         """Versions of its weights that a stage keeps, the newest included.
 

@@ -209,14 +209,8 @@ def late(
         The experiment `moe_delay` of the Marin project (a program, not a paper).
     """
     check_parts(parts, schedule)
-    delays = [set(schedule.delays(stage).tolist()) for stage in range(schedule.stages)]
-    if max(map(len, delays)) > 1:
-        raise ValueError(
-            "`schedule` must have one delay for all microbatches of an update, got"
-            f" {schedule.name} with delays {sorted(delays[0])} at stage 0: use"
-            " microbatches=1, or `mixed`."
-        )
-    txs = [delayed.delayed(optimizer_of(optimizer, own), own) for (own,) in delays]
+    delays = [schedule.one_delay(stage) for stage in range(schedule.stages)]
+    txs = [delayed.delayed(optimizer_of(optimizer, own), own) for own in delays]
     now = [[0] * schedule.microbatches] * schedule.stages
     return _simulated(parts, txs, now, forward_point)
 
