@@ -1,4 +1,4 @@
-"""Pipelines that may never flush: schedules, and which weights their stages read."""
+"""Pipelines that may never flush: schedules, stages' weights, and optimizers for them."""
 
 from delayjax._src.pipelines.schedule import Schedule as Schedule
 from delayjax._src.pipelines.schedule import gpipe as gpipe
@@ -8,3 +8,4 @@ from delayjax._src.pipelines.schedule import pipemare as pipemare
 from delayjax._src.pipelines.schedule import two_buffered as two_buffered
 from delayjax._src.pipelines.timetable import Timetable as Timetable
 from delayjax._src.pipelines.timetable import timetable as timetable
+from delayjax._src.rules.nadam import nadam as nadam

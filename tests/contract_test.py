@@ -338,6 +338,18 @@ TABLE = {
         late(lambda: dj.closed_loop_momentum(0.1, 0.5, gain=0.1), keep_params=True),
         nothing,
     ),
+    "pipelines.nadam": (
+        lambda tau: dj.pipelines.nadam(
+            **dict.fromkeys(("b1", "b2", "momentum_decay"), jnp.float32(0.9)),
+            **dict.fromkeys(("learning_rate", "eps"), jnp.float32(0.1)),
+            weight_decay=jnp.float32(0.1),
+        ),
+        nothing,
+    ),
+    "pipelines.nadam, in delayed": (
+        late(lambda: dj.pipelines.nadam(optax.cosine_decay_schedule(0.1, 10))),
+        nothing,
+    ),
     "all in one chain": (late(compensated_adam, keep_params=True), nothing),
 }
 
@@ -379,7 +391,7 @@ def stepper(name, tau=2):
 
 def test_the_table_has_every_public_transformation():
     # the tables of exchange and averaging are their own
-    modules = {"": dj, "step_sizes.": dj.step_sizes}
+    modules = {"": dj, "step_sizes.": dj.step_sizes, "pipelines.": dj.pipelines}
     transformations = {
         f"{prefix}{name}"
         for prefix, module in modules.items()
