@@ -1,4 +1,4 @@
-"""Pipelines that may never flush: schedules, stages' weights, and optimizers for them."""
+"""Pipelines that may never flush: schedules, weights of stages, and optimizers."""
 
 from delayjax._src.pipelines.schedule import Schedule as Schedule
 from delayjax._src.pipelines.schedule import gpipe as gpipe
