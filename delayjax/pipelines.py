@@ -9,3 +9,4 @@ from delayjax._src.pipelines.schedule import two_buffered as two_buffered
 from delayjax._src.pipelines.timetable import Timetable as Timetable
 from delayjax._src.pipelines.timetable import timetable as timetable
 from delayjax._src.rules.nadam import nadam as nadam
+from delayjax._src.rules.rotated_adam import rotated_adam as rotated_adam

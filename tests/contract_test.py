@@ -350,6 +350,25 @@ TABLE = {
         late(lambda: dj.pipelines.nadam(optax.cosine_decay_schedule(0.1, 10))),
         nothing,
     ),
+    # one side: of both, rounding chooses a part of the first basis of 4 x 2 numbers
+    "pipelines.rotated_adam": (
+        lambda tau: dj.pipelines.rotated_adam(
+            **dict.fromkeys(("b1", "b2"), jnp.float32(0.9)),
+            **dict.fromkeys(("learning_rate", "weight_decay"), jnp.float32(0.1)),
+            eps=jnp.float32(1e-3),
+            refresh_every=jnp.int32(2),
+            sides="one",
+        ),
+        nothing,
+    ),
+    "pipelines.rotated_adam, in delayed": (
+        late(
+            lambda: dj.pipelines.rotated_adam(
+                optax.cosine_decay_schedule(0.1, 10), refresh_every=2, sides="one"
+            )
+        ),
+        nothing,
+    ),
     "all in one chain": (late(compensated_adam, keep_params=True), nothing),
 }
 

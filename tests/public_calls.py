@@ -373,6 +373,21 @@ ROWS = (
         **non_negative(weight_decay=0.1, momentum_decay=0.004),
     ),
     call(
+        pipelines.rotated_adam,
+        told,
+        learning_rate=(0.1, NO_SCHEDULE),
+        **share(b1=0.9, b2=0.99),
+        **positive(eps=1e-8),
+        **non_negative(weight_decay=0.1),
+        **count(refresh_every=10),
+        sides=("both", no.choice("both", "one")),
+        is_rotated=(
+            {"w": True, "b": False},
+            no.some(3, "w", 1.5, True, {"w": 1, "b": 0}, {"v": True}, np.ones(2))
+            | no.answers("2", None, 1j, np.ones(7)),
+        ),
+    ),
+    call(
         dj.staleness, opt_state=(dj.delayed(SGD, 1).init(PARAMS), no.some(None, 3, ()))
     ),
     call(dj.strip_history, state=((), st.nothing())),

@@ -80,8 +80,9 @@ def nadam(
 
     References:
         Ajanthan et al., Nesterov method for asynchronous pipeline parallel
-        optimization, ICML 2025, arXiv:2505.01099. Its program, PluralisResearch/AsyncPP,
-        uses `torch.optim.NAdam` with decoupled weight decay, and that has the equation.
+        optimization, ICML 2025, arXiv:2505.01099. The equation is that of PyTorch's
+        `torch.optim.NAdam` with decoupled weight decay, which the paper's program,
+        PluralisResearch/AsyncPP, runs in each stage; not that of the paper's theory.
     """
     decoupled = Decoupled("nadam", learning_rate, weight_decay)
     checks.check_number("b1", b1, below=1.0)
