@@ -81,7 +81,7 @@ def test_with_a_fast_rise_it_is_optax_nadamw():
 
 
 def test_the_look_ahead_rises_as_the_docstring_says():
-    """mu is what a mean m = 1 weighs where g = 0: long after the start, Pi = 0."""
+    """mu is what a mean m = 1 weighs where g = 0: long after the start, p = 0."""
 
     def share_of_mean(t):
         tx = pipelines.nadam(1.0, b2=0.0, eps=1.0)

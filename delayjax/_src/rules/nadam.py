@@ -16,7 +16,7 @@ class NadamState(NamedTuple):
     """State of `nadam`."""
 
     step: jax.Array  # updates done, int32 []
-    ramp_product: jax.Array  # Pi, the product of all mu so far, float32 []
+    ramp_product: jax.Array  # p, the product of all mu so far, float32 []
     mean: Any  # m, moving mean of g, at least float32
     mean_square: Any  # v, moving mean of |g|^2, real, at least float32
 
@@ -34,23 +34,24 @@ def nadam(
 
     In update t = 1, 2, ..., with psi = momentum_decay,
 
-        mu_t = b1 (1 - 0.5 * 0.96^{t psi}),    Pi_t = mu_1 mu_2 ... mu_t
-        m    <- b1 m + (1 - b1) g
-        v    <- b2 v + (1 - b2) g^2
+        mu_t = b1 (1 - 0.5 * 0.96^{psi t})
+        p_t  = mu_1 mu_2 ... mu_t
+        m   <- b1 m + (1 - b1) g
+        v   <- b2 v + (1 - b2) g^2
+        n    = ((1 - mu_t) / (1 - p_t)) g + (mu_{t+1} / (1 - p_t mu_{t+1})) m
         D    = sqrt(v / (1 - b2^t)) + eps
-        x    <- (1 - eta lam) x
-        x    <- x - eta ((1 - mu_t) / (1 - Pi_t) g
-                + mu_{t+1} / (1 - Pi_t mu_{t+1}) m) / D
+        x   <- (1 - eta lam) x
+        x   <- x - eta n / D
 
-    mu is the share of m in the step. It rises from b1 / 2 to b1. With the defaults it
-    is 0.495 at first, 0.63 at update 2000 and half way at update 4245. So a run of 2000
-    updates tests a look-ahead by half of the momentum, and never the whole look-ahead.
-    The published runs had 50,000 updates, psi T = 200: in a run of T updates
-    `momentum_decay=200 / T` gives the same rise. At psi = 0 mu stays at b1 / 2.
+    mu is the share of m in the step. It rises from b1 / 2 to b1, and with the defaults
+    it is 0.495 at first, 0.63 at update 2000 and half way at update 4245. So a run of
+    2000 updates tests shares of 0.5 to 0.63, and none near 0.99. The published runs had
+    50,000 updates. `momentum_decay=200 / T` gives a run of T updates the same rise. At
+    psi = 0 mu stays at b1 / 2.
 
     m has no bias correction of its own. So the first 1 / (1 - b1) updates are shorter,
-    as in the example. `optax.nadam` has another correction and no
-    rise: this function is `optax.nadamw` where psi is large.
+    as in the example. `optax.nadamw` corrects m and has no rise; it is the limit of a
+    large psi.
 
     Args:
         learning_rate: eta, a number or a schedule; in the paper's runs 3e-4, after a
@@ -82,7 +83,8 @@ def nadam(
         Ajanthan et al., Nesterov method for asynchronous pipeline parallel
         optimization, ICML 2025, arXiv:2505.01099. The equation is that of PyTorch's
         `torch.optim.NAdam` with decoupled weight decay, which the paper's program,
-        PluralisResearch/AsyncPP, runs in each stage; not that of the paper's theory.
+        PluralisResearch/AsyncPP, runs in each stage. It was compared with PyTorch's
+        steps, and not with the equations of the paper.
     """
     decoupled = Decoupled("nadam", learning_rate, weight_decay)
     checks.check_number("b1", b1, below=1.0)

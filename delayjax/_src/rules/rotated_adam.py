@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.experimental.shard_alike import shard_alike
 from jax.typing import ArrayLike
 
 from delayjax._src.ground import (
@@ -19,6 +18,7 @@ from delayjax._src.ground import (
     named_arrays,
     shardings,
     trees,
+    xla,
 )
 from delayjax._src.rules import eigenbasis, norms
 from delayjax._src.rules.decoupled import Decoupled
@@ -49,8 +49,10 @@ def rotated_adam(
     Under delay Adam suffers where the curvature's axes are not the coordinates. For a
     matrix x with gradient g, in update t = 1, 2, ...
 
-        L  <- b2 L + (1 - b2) g g^T,    R <- b2 R + (1 - b2) g^T g
-        Q_L = eigenvectors of L,    Q_R = eigenvectors of R      as below
+        L  <- b2 L + (1 - b2) g g^T
+        R  <- b2 R + (1 - b2) g^T g
+        Q_L = eigenvectors of L      followed as below
+        Q_R = eigenvectors of R
         m  <- b1 m + (1 - b1) g
         v  <- b2 v + (1 - b2) (Q_L^T g Q_R)^2
         u   = (Q_L^T m Q_R) / (sqrt(v) + eps)
@@ -156,8 +158,7 @@ def rotated_adam(
         v = norms.moving_mean_square(eigenbasis.into(g, bases), v, b2)
         u = eigenbasis.into(m, bases) / (jnp.sqrt(v) + eps)
         u = eigenbasis.out_of(u, bases) * (jnp.sqrt(1.0 - b2**t) / (1.0 - b1**t))
-        _, u = shard_alike(m, u)
-        return u, m, v, bases
+        return xla.sharded_as(u, m), m, v, bases
 
     def plain(g, m, v, t):
         m = norms.moving_mean(g, m, b1)
@@ -169,11 +170,10 @@ def rotated_adam(
         extras.check_gradients("rotated_adam", updates)
         step = state.step + 1
         t = step.astype(jnp.result_type(float))
-        refresh = jnp.where(step % refresh_every == 0, 1, 0)
-        refresh = jnp.where(step == 1, 2, refresh)
+        refresh = jnp.where(step == 1, 2, jnp.where(step % refresh_every == 0, 1, 0))
         structure = jax.tree.structure(updates)
         bare = jax.tree.structure(named_arrays.unboxed(updates))
-        rows = []
+        found = []
         for g, m, v, bases in zip(
             *map(jax.tree.leaves, (updates, state.mean, state.mean_square)),
             bare.flatten_up_to(state.bases),
@@ -182,13 +182,13 @@ def rotated_adam(
             if bases:
                 like = m, m, v, bases
                 args = g, m, v, bases, refresh, t
-                rows.append(shardings.in_auto_axes(rotated, args, like))
+                found.append(shardings.in_auto_axes(rotated, args, like))
             else:
-                rows.append((*plain(g, m, v, t), ()))
+                found.append((*plain(g, m, v, t), ()))
         directions, mean, mean_square = (
-            jax.tree.unflatten(structure, [row[i] for row in rows]) for i in range(3)
+            jax.tree.unflatten(structure, [row[i] for row in found]) for i in range(3)
         )
-        bases = jax.tree.unflatten(bare, [row[3] for row in rows])
+        bases = jax.tree.unflatten(bare, [row[3] for row in found])
         moves = decoupled.updates(directions, state.step, params, updates)
         return moves, RotatedAdamState(step, mean, mean_square, bases)
 
