@@ -1,4 +1,4 @@
-"""Pipelines that may never flush: schedules, and which weights their stages read."""
+"""Pipelines that may never flush: schedules, weights of stages, and optimizers."""
 
 from delayjax._src.pipelines.on_devices import run as run
 from delayjax._src.pipelines.parts import Parts as Parts
@@ -15,3 +15,5 @@ from delayjax._src.pipelines.simulated import vertical_sync as vertical_sync
 from delayjax._src.pipelines.stages import stage_delays as stage_delays
 from delayjax._src.pipelines.timetable import Timetable as Timetable
 from delayjax._src.pipelines.timetable import timetable as timetable
+from delayjax._src.rules.nadam import nadam as nadam
+from delayjax._src.rules.rotated_adam import rotated_adam as rotated_adam

@@ -338,6 +338,37 @@ TABLE = {
         late(lambda: dj.closed_loop_momentum(0.1, 0.5, gain=0.1), keep_params=True),
         nothing,
     ),
+    "pipelines.nadam": (
+        lambda tau: dj.pipelines.nadam(
+            **dict.fromkeys(("b1", "b2", "momentum_decay"), jnp.float32(0.9)),
+            **dict.fromkeys(("learning_rate", "eps"), jnp.float32(0.1)),
+            weight_decay=jnp.float32(0.1),
+        ),
+        nothing,
+    ),
+    "pipelines.nadam, in delayed": (
+        late(lambda: dj.pipelines.nadam(optax.cosine_decay_schedule(0.1, 10))),
+        nothing,
+    ),
+    # one side: of both, rounding chooses a part of the first basis of 4 x 2 numbers
+    "pipelines.rotated_adam": (
+        lambda tau: dj.pipelines.rotated_adam(
+            **dict.fromkeys(("b1", "b2"), jnp.float32(0.9)),
+            **dict.fromkeys(("learning_rate", "weight_decay"), jnp.float32(0.1)),
+            eps=jnp.float32(1e-3),
+            refresh_every=jnp.int32(2),
+            sides="one",
+        ),
+        nothing,
+    ),
+    "pipelines.rotated_adam, in delayed": (
+        late(
+            lambda: dj.pipelines.rotated_adam(
+                optax.cosine_decay_schedule(0.1, 10), refresh_every=2, sides="one"
+            )
+        ),
+        nothing,
+    ),
     "all in one chain": (late(compensated_adam, keep_params=True), nothing),
 }
 
@@ -379,7 +410,7 @@ def stepper(name, tau=2):
 
 def test_the_table_has_every_public_transformation():
     # the tables of exchange and averaging are their own
-    modules = {"": dj, "step_sizes.": dj.step_sizes}
+    modules = {"": dj, "step_sizes.": dj.step_sizes, "pipelines.": dj.pipelines}
     transformations = {
         f"{prefix}{name}"
         for prefix, module in modules.items()

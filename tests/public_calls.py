@@ -22,6 +22,7 @@ from delayjax import (
     delays,
     exchange,
     modulation,
+    pipelines,
     ring,
     stability,
     step_sizes,
@@ -62,6 +63,7 @@ MODULES = {
     "delays.": delays,
     "exchange.": exchange,
     "modulation.": modulation,
+    "pipelines.": pipelines,
     "protocols.": protocols,
     "ring.": ring,
     "stability.": stability,
@@ -361,6 +363,29 @@ ROWS = (
         target=(0.5, no.number(low=-1.0, high=1.0)),
         **non_negative(gain=0.01),
         **count(coordinates=8),
+    ),
+    call(
+        pipelines.nadam,
+        told,
+        learning_rate=(0.1, NO_SCHEDULE),
+        **share(b1=0.9, b2=0.99),
+        **positive(eps=1e-8),
+        **non_negative(weight_decay=0.1, momentum_decay=0.004),
+    ),
+    call(
+        pipelines.rotated_adam,
+        told,
+        learning_rate=(0.1, NO_SCHEDULE),
+        **share(b1=0.9, b2=0.99),
+        **positive(eps=1e-8),
+        **non_negative(weight_decay=0.1),
+        **count(refresh_every=10),
+        sides=("both", no.choice("both", "one")),
+        is_rotated=(
+            {"w": True, "b": False},
+            no.some(3, "w", 1.5, True, {"w": 1, "b": 0}, {"v": True}, np.ones(2))
+            | no.answers("2", None, 1j, np.ones(7)),
+        ),
     ),
     call(
         dj.staleness, opt_state=(dj.delayed(SGD, 1).init(PARAMS), no.some(None, 3, ()))

@@ -13,7 +13,8 @@ from typing import NamedTuple
 GREEK = {
     **{"al": "α", "beta": "β", "Delta": "Δ", "eps": "ε", "eta": "η", "Gam": "Γ"},
     **{"kappa": "κ", "lam": "λ", "lambda": "λ", "mu": "μ", "nu": "ν", "phi": "φ"},
-    **{"pi": "π", "rho": "ρ", "sigma": "σ", "tau": "τ", "theta": "θ", "xi": "ξ"},
+    **{"pi": "π", "psi": "ψ", "rho": "ρ", "sigma": "σ", "tau": "τ", "theta": "θ"},
+    **{"xi": "ξ"},
 }
 LARGE = {"sum": "∑", "prod": "∏", "int": "∫"}
 SIGNS = {

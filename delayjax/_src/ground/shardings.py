@@ -88,6 +88,18 @@ def auto_axes(mesh: AbstractMesh) -> AbstractMesh:
     return mesh.update_axis_types(auto)
 
 
+def in_auto_axes(function: Callable[..., Any], args: Any, like: Any) -> Any:
+    """`function(*args)`, where XLA shards what is between; the results lie as `like`.
+
+    For operations that refuse arrays sharded over Explicit axes, or need to be told how
+    their result lies.
+    """
+    types = jax.tree.map(lambda leaf: jax.typeof(leaf).sharding, like)
+    if not any(sharding.mesh.explicit_axes for sharding in jax.tree.leaves(types)):
+        return function(*args)
+    return jax.sharding.auto_axes(function, out_sharding=types)(*args)
+
+
 def _axes_of(part: Any) -> tuple[str, ...]:
     """The axes in one part of a spec."""
     return part if isinstance(part, tuple) else () if part is None else (part,)

@@ -1,4 +1,4 @@
-"""Squares of leaves and norms of trees, summed in float32 or wider."""
+"""Norms, squares and moving means of trees, in float32 or wider."""
 
 from typing import Any
 
@@ -44,6 +44,12 @@ def squared_norm(tree: Any) -> jax.Array:
     """The sum of |x|^2 over all leaves, float32 or wider []."""
     parts = jnp.array([square(leaf).sum() for leaf in jax.tree.leaves(tree)])
     return jnp.sort(parts).sum()  # the same bits in any order of the leaves
+
+
+def moving_mean(updates: Any, mean: Any, decay: ArrayLike) -> Any:
+    """The next mean = decay * mean + (1 - decay) * g, in the precision of the mean."""
+    moments = optax.tree.update_moment(dtypes.as_wide_as(updates, mean), mean, decay, 1)
+    return optax.tree.cast_like(moments, mean)
 
 
 def moving_mean_square(updates: Any, mean_square: Any, decay: ArrayLike) -> Any:

@@ -1,0 +1,174 @@
+"""NAdam with a momentum that rises, against a loop in NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+from delayjax import pipelines
+from delayjax.delays import Layers
+
+CURVATURE = np.array([0.5, 1.0, 2.0])
+START = np.array([1.0, -2.0, 0.5])
+NOISE = np.random.default_rng(0).normal(size=(100, 3))
+
+
+def rate(step):
+    return 0.02 / (1 + jnp.asarray(step, float) / 50)  # a schedule
+
+
+def loop(*, b1, b2, eps, lam, psi):
+    """The parameters after each of 100 updates, in float64."""
+
+    def mu(t):
+        return b1 * (1 - 0.5 * 0.96 ** (t * psi))
+
+    x, m, v, product, xs = START, 0.0, 0.0, 1.0, []
+    for t in range(1, 101):
+        eta, g = 0.02 / (1 + (t - 1) / 50), CURVATURE * x + NOISE[t - 1]
+        product = product * mu(t)
+        m = b1 * m + (1 - b1) * g
+        v = b2 * v + (1 - b2) * g**2
+        root = np.sqrt(v / (1 - b2**t)) + eps
+        x = (1 - eta * lam) * x
+        x = x - eta * (1 - mu(t)) / (1 - product) * g / root
+        x = x - eta * mu(t + 1) / (1 - product * mu(t + 1)) * m / root
+        xs.append(x)
+    return np.array(xs)
+
+
+def trained(tx):
+    """The same, by a transformation."""
+
+    def step(carry, noise):
+        x, state = carry
+        updates, state = tx.update(CURVATURE * x + noise, state, x)
+        x = optax.apply_updates(x, updates)
+        return (x, state), x
+
+    with jax.enable_x64():
+        x = jnp.asarray(START)
+        return np.asarray(jax.lax.scan(step, (x, tx.init(x)), jnp.asarray(NOISE))[1])
+
+
+# the paper's momentum; one whose rise fits into the run; all other numbers
+OPTIONS = {
+    "published": dict(b1=0.99, b2=0.999, eps=1e-8, lam=0.01, psi=0.004),
+    "whole rise": dict(b1=0.99, b2=0.999, eps=1e-8, lam=0.01, psi=2.0),
+    "others": dict(b1=0.8, b2=0.9, eps=0.3, lam=2.0, psi=0.0),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_run_is_the_loop(name):
+    own = dict(OPTIONS[name])
+    expected = loop(**own)
+    own["weight_decay"], own["momentum_decay"] = own.pop("lam"), own.pop("psi")
+    np.testing.assert_allclose(trained(pipelines.nadam(rate, **own)), expected, 1e-10)
+
+
+def test_the_defaults_are_the_papers_but_for_weight_decay():
+    published = OPTIONS["published"] | {"lam": 0.0}
+    np.testing.assert_allclose(trained(pipelines.nadam(rate)), loop(**published), 1e-10)
+
+
+def test_with_a_fast_rise_it_is_optax_nadamw():
+    ours = pipelines.nadam(rate, b1=0.9, weight_decay=0.1, momentum_decay=1e6)
+    theirs = optax.nadamw(rate, b1=0.9, weight_decay=0.1)
+    np.testing.assert_allclose(trained(ours), trained(theirs), 1e-10)
+
+
+def test_the_look_ahead_rises_as_the_docstring_says():
+    """mu is what a mean m = 1 weighs where g = 0: long after the start, p = 0."""
+
+    def share_of_mean(t):
+        tx = pipelines.nadam(1.0, b2=0.0, eps=1.0)
+        state = tx.init(jnp.zeros(()))._replace(
+            step=jnp.int32(t - 2), ramp_product=jnp.float32(0.0), mean=jnp.float32(1.0)
+        )
+        updates, _ = tx.update(jnp.zeros(()), state)
+        return -float(updates) / 0.99  # m has lost a hundredth
+
+    assert share_of_mean(2) == pytest.approx(0.495, abs=5e-4)
+    assert share_of_mean(2000) == pytest.approx(0.63, abs=5e-3)
+    assert share_of_mean(4245) == pytest.approx((0.495 + 0.99) / 2, abs=1e-4)
+
+
+def test_a_stack_of_layers_is_its_layers():
+    """Behind `Layers` and `predict_weights`, each layer has its own delay."""
+    delays, shape = (2, 0, 2), (3, 4)
+    grads = jax.random.normal(jax.random.key(0), (20, *shape))
+    params = jax.random.normal(jax.random.key(1), shape)
+
+    def made(own):
+        tx = pipelines.nadam(0.1, weight_decay=0.1, momentum_decay=0.5)
+        return dj.predict_weights(dj.delayed(tx, own), own)
+
+    def run(tx, grads, x):
+        def step(carry, noise):
+            x, state = carry
+            g = dj.gradient_params(state, x) + noise
+            updates, state = tx.update(g, state, x)
+            x = optax.apply_updates(x, updates)
+            return (x, state), x
+
+        return jax.lax.scan(step, (x, tx.init(x)), grads)[1]
+
+    whole = run(made(Layers(delays)), grads, params)
+    for layer, delay in enumerate(delays):
+        alone = run(made(delay), grads[:, layer], params[layer])
+        np.testing.assert_allclose(whole[:, layer], alone, rtol=1e-5, atol=1e-6)
+
+
+def test_parameters_in_bfloat16_have_moments_and_steps_in_float32():
+    """The update is the float32 one, rounded once: 0.01 x is lost in bfloat16's u."""
+    tx = pipelines.nadam(jnp.float32(0.1), weight_decay=jnp.float32(0.01))
+    narrow = jnp.asarray(START, jnp.bfloat16)
+    grad = (narrow * jnp.bfloat16(1.7)).astype(jnp.bfloat16)
+
+    def twice(dtype):
+        x, g = narrow.astype(dtype), grad.astype(dtype)
+        state = tx.init(x)
+        for _ in range(2):
+            updates, state = tx.update(g, state, x)
+        return updates, state
+
+    updates, state = twice(jnp.bfloat16)
+    exact, of_wide = twice(jnp.float32)
+    assert updates.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(updates, exact.astype(jnp.bfloat16))
+    np.testing.assert_array_equal(state.mean, of_wide.mean)
+    np.testing.assert_array_equal(state.mean_square, of_wide.mean_square)
+
+
+def test_weight_decay_alone_needs_parameters():
+    grads = jnp.ones(2)
+    tx = pipelines.nadam(0.1)
+    assert tx.update(grads, tx.init(grads))[0].shape == (2,)
+    decaying = pipelines.nadam(0.1, weight_decay=0.1)
+    with pytest.raises(TypeError, match="`nadam` needs the extra argument `params`"):
+        decaying.update(grads, decaying.init(grads))
+
+
+@pytest.mark.parametrize(
+    ("bad", "word"),
+    [
+        ({"learning_rate": -0.1}, "`learning_rate` must be finite and non-negative"),
+        ({"b1": 1.0}, r"`b1` must be in \[0, 1.0\), got 1.0"),
+        ({"b2": 1.0}, r"`b2` must be in \[0, 1.0\), got 1.0"),
+        ({"eps": 0.0}, "`eps` must be finite and positive, got 0.0"),
+        ({"weight_decay": -1.0}, "`weight_decay` must be finite and non-negative"),
+        ({"momentum_decay": -1.0}, "`momentum_decay` must be finite and non-negative"),
+    ],
+)
+def test_bad_numbers_are_refused(bad, word):
+    with pytest.raises(ValueError, match=word):
+        pipelines.nadam(**{"learning_rate": 0.1} | bad)
+
+
+def test_gradients_that_are_integers_are_refused():
+    tx = pipelines.nadam(0.1)
+    with pytest.raises(TypeError, match="`nadam` needs floating-point gradients"):
+        tx.update(jnp.ones(2, int), tx.init(jnp.ones(2)))
