@@ -65,7 +65,7 @@ def test_the_reference_has_every_public_name(module):
 def test_nothing_is_public_under_two_names_and_all_of_it_fits_one_page():
     objects = [v for m in MODULES.values() for v in public_objects(m).values()]
     assert len({id(value) for value in objects}) == len(objects)
-    assert 100 < len(objects) <= 177
+    assert 100 < len(objects) <= 190
 
 
 @pytest.mark.parametrize("module", MODULES)

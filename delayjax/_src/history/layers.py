@@ -126,12 +126,7 @@ class Split:
 
         def cut(own, node):
             return tuple(
-                jax.tree.map(
-                    lambda leaf, run=run: jax.lax.slice_in_dim(
-                        leaf, run.start, run.stop, axis=own.axis
-                    ),
-                    node,
-                )
+                jax.tree.map(lambda leaf, run=run: _layers(leaf, run, own.axis), node)
                 for run in runs_of(own)
             )
 
@@ -184,6 +179,13 @@ class Split:
         return jax.tree.map(
             of_leaf, self._like, self._owners, *parts, is_leaf=named_arrays.is_box
         )
+
+
+def _layers(leaf: Any, run: Run, axis: int) -> jax.Array:
+    """The layers of a run, zeros of a shape."""
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        leaf = jnp.zeros_like(leaf)
+    return jax.lax.slice_in_dim(leaf, run.start, run.stop, axis=axis)
 
 
 def _check_layers(own: Layers, path: Any, shape: tuple[int, ...]) -> None:
