@@ -30,8 +30,9 @@ class Layers:
 
     The leaf is kept as one history for each run of neighboring layers with one delay,
     of the depth that the run needs. A step costs one write and one read of the leaf,
-    whatever the delays are. A leaf that is sharded along the layers' axis would be cut
-    apart: shard it along another axis.
+    whatever the delays are. On a TPU several runs cost one copy of the leaf more: XLA
+    joins what it has read of them in memory. A leaf that is sharded along the layers'
+    axis would be cut apart: shard it along another axis.
 
     Args:
         delays: the delay of each layer, in steps: L Python ints.
