@@ -15,5 +15,16 @@ from delayjax._src.pipelines.simulated import vertical_sync as vertical_sync
 from delayjax._src.pipelines.stages import stage_delays as stage_delays
 from delayjax._src.pipelines.timetable import Timetable as Timetable
 from delayjax._src.pipelines.timetable import timetable as timetable
+from delayjax._src.rules.discrepancy_correction import (
+    backward_params as backward_params,
+)
+from delayjax._src.rules.discrepancy_correction import (
+    discrepancy_correction as discrepancy_correction,
+)
+from delayjax._src.rules.moment_directions import adam_direction as adam_direction
+from delayjax._src.rules.moment_directions import sgd_direction as sgd_direction
 from delayjax._src.rules.nadam import nadam as nadam
+from delayjax._src.rules.reschedule_by_delay import (
+    reschedule_by_delay as reschedule_by_delay,
+)
 from delayjax._src.rules.rotated_adam import rotated_adam as rotated_adam

@@ -88,6 +88,10 @@ def late(inner, *, max_delay=DEPTH, **options):
     return lambda tau: dj.delayed(inner(), tau, max_delay=max_delay, **options)
 
 
+LAYERS = dj.delays.Layers((2, 0, 0))
+BY_LAYER = {"layer": 1, "head": LAYERS}
+
+
 def by_leaf(rule):
     """tau -> SGD and a rule, late by tau in the layer and by 1 in the head."""
     return lambda tau: dj.delayed(
@@ -130,6 +134,20 @@ TABLE = {
     ),
     "delayed, leaf by leaf": (
         by_leaf(dj.scale_by_staleness(dj.modulation.exponential(0.2))),
+        nothing,
+    ),
+    "delayed, layer by layer": (
+        lambda tau: dj.delayed(
+            optax.chain(momentum(), weigh(dj.modulation.inverse)(tau)), BY_LAYER
+        ),
+        nothing,
+    ),
+    "delayed, layer by layer, with parameters": (
+        lambda tau: dj.delayed(
+            optax.chain(momentum(), dj.correct_late_updates()),
+            BY_LAYER,
+            keep_params=True,
+        ),
         nothing,
     ),
     "delayed, skip": (late(adam, warmup="skip"), nothing),
@@ -230,6 +248,53 @@ TABLE = {
     ),
     "predict_weights": (
         lambda tau: dj.predict_weights(adam(), jnp.float32(2), share=jnp.float32(0.5)),
+        nothing,
+    ),
+    "predict_weights, layer by layer": (
+        lambda tau: dj.predict_weights(
+            dj.delayed(momentum(), BY_LAYER), BY_LAYER, share=jnp.float32(0.5)
+        ),
+        nothing,
+    ),
+    "predict_weights, by the momentum": (
+        lambda tau: dj.predict_weights(
+            late(momentum)(tau),
+            jnp.float32(2),
+            direction=dj.pipelines.sgd_direction(jnp.float32(0.1), jnp.float32(0.5)),
+        ),
+        nothing,
+    ),
+    "predict_weights, by Adam's moments": (
+        lambda tau: dj.predict_weights(
+            adam(),
+            2,
+            direction=dj.pipelines.adam_direction(
+                optax.cosine_decay_schedule(0.1, 10),
+                b1=jnp.float32(0.9),
+                b2=jnp.float32(0.999),
+            ),
+        ),
+        nothing,
+    ),
+    "pipelines.reschedule_by_delay": (
+        lambda tau: optax.chain(
+            momentum(),
+            dj.pipelines.reschedule_by_delay(
+                {"layer": jnp.float32(3), "head": LAYERS},
+                annealing_steps=jnp.int32(10),
+                microbatches=jnp.float32(2),
+            ),
+        ),
+        nothing,
+    ),
+    "pipelines.discrepancy_correction": (
+        # in bfloat16 half of a gradient is exact, so a fused move is no other
+        lambda tau: dj.pipelines.discrepancy_correction(
+            late(lambda: optax.sgd(0.5))(tau),
+            {"layer": jnp.float32(3), "head": LAYERS},
+            decay=jnp.float32(0.5),
+            microbatches=jnp.float32(2),
+        ),
         nothing,
     ),
     "step_sizes.adaptive_1": (

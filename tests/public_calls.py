@@ -279,6 +279,53 @@ ROWS = (
         **INNER,
         **non_negative(horizon=2.0),
         **non_negative(share=0.5),
+        direction=(None, or_none(no.function(None, 1.0, (1.0,), (1.0, (), ())))),
+    ),
+    call(
+        pipelines.sgd_direction,
+        lambda direction: told(
+            dj.predict_weights(optax.sgd(0.1, 0.9), 2, direction=direction)
+        ),
+        learning_rate=(0.1, NO_SCHEDULE),
+        **share(momentum=0.9),
+    ),
+    call(
+        pipelines.adam_direction,
+        lambda direction: told(
+            dj.predict_weights(optax.adam(0.1), 2, direction=direction)
+        ),
+        learning_rate=(0.1, NO_SCHEDULE),
+        **share(b1=0.9, b2=0.999),
+    ),
+    call(
+        pipelines.reschedule_by_delay,
+        told,
+        **non_negative(delay=2.0),
+        **positive(annealing_steps=10, microbatches=1),
+    ),
+    call(
+        pipelines.discrepancy_correction,
+        told,
+        **INNER,
+        **non_negative(delay=2.0),
+        **share(decay=0.5),
+        **positive(microbatches=1),
+    ),
+    call(
+        dj.gradient_params,
+        opt_state=(
+            dj.predict_weights(SGD, 1).init(PARAMS),
+            no.some(None, (), SGD.init(PARAMS)),
+        ),
+        params=(PARAMS, no.some(3, {"w": jnp.ones((2, 2))}, "2")),
+    ),
+    call(
+        pipelines.backward_params,
+        opt_state=(
+            pipelines.discrepancy_correction(SGD, 1, decay=0.5).init(PARAMS),
+            no.some(None, (), SGD.init(PARAMS)),
+        ),
+        params=(PARAMS, no.some(3, {"w": jnp.ones((2, 2))}, "2")),
     ),
     call(dj.fedasync, told, **fraction(mixing=0.5), law=(None, or_none(NO_LAW))),
     call(

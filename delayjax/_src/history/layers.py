@@ -30,8 +30,9 @@ class Layers:
 
     The leaf is kept as one history for each run of neighboring layers with one delay,
     of the depth that the run needs. A step costs one write and one read of the leaf,
-    whatever the delays are. A leaf that is sharded along the layers' axis would be cut
-    apart: shard it along another axis.
+    whatever the delays are. On a TPU several runs cost one copy of the leaf more: XLA
+    joins what it has read of them in memory. A leaf that is sharded along the layers'
+    axis would be cut apart: shard it along another axis.
 
     Args:
         delays: the delay of each layer, in steps: L Python ints.
@@ -126,12 +127,7 @@ class Split:
 
         def cut(own, node):
             return tuple(
-                jax.tree.map(
-                    lambda leaf, run=run: jax.lax.slice_in_dim(
-                        leaf, run.start, run.stop, axis=own.axis
-                    ),
-                    node,
-                )
+                jax.tree.map(lambda leaf, run=run: _layers(leaf, run, own.axis), node)
                 for run in runs_of(own)
             )
 
@@ -184,6 +180,13 @@ class Split:
         return jax.tree.map(
             of_leaf, self._like, self._owners, *parts, is_leaf=named_arrays.is_box
         )
+
+
+def _layers(leaf: Any, run: Run, axis: int) -> jax.Array:
+    """The layers of a run, zeros of a shape."""
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        leaf = jnp.zeros_like(leaf)
+    return jax.lax.slice_in_dim(leaf, run.start, run.stop, axis=axis)
 
 
 def _check_layers(own: Layers, path: Any, shape: tuple[int, ...]) -> None:

@@ -1,27 +1,36 @@
 """Gradients at the parameters where a late update will find the model."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, dtypes, extras, named_arrays, transforms, trees
-from delayjax._src.history import layers, wrapped
+from delayjax._src.ground import checks, dtypes, extras, transforms, trees
+from delayjax._src.history import wrapped
+from delayjax._src.rules import one_state, stage_numbers
+
+Direction = Callable[[Any, Any, jax.Array], Any]
+"""(inner state before an update, state after it, updates done) -> the next update."""
 
 
 class PredictWeightsState(NamedTuple):
     """State of `predict_weights`."""
 
+    step: jax.Array  # updates done, int32 []
     reach: Any  # p tau, in updates, float32: [] or [L, 1, ...] of each leaf
-    last_update: Any  # Delta, like the parameters
+    expected: Any  # Delta, the next update, like the parameters
     inner_state: Any
 
 
 def predict_weights(
-    inner: transforms.Transformation, horizon: extras.Delay, *, share: ArrayLike = 1.0
+    inner: transforms.Transformation,
+    horizon: extras.Delay,
+    *,
+    share: ArrayLike = 1.0,
+    direction: Direction | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Weight prediction: it keeps what `gradient_params` needs to look ahead.
 
@@ -33,21 +42,26 @@ def predict_weights(
     optimizer. Wrap the whole optimizer, and the delay too, and take each gradient at
     `gradient_params(state, params)` in place of `params`. The updates are of `inner`,
     and are applied to `params`. Before update tau the prediction looks further ahead
-    than the gradient is late, as published.
+    than the gradient is late, as published. With a `direction` Delta is made of the
+    state of the optimizer instead, as PipeOptim makes it of the moments.
 
     Args:
         inner: the whole optimizer.
         horizon: tau, in updates: a number, or a prefix tree of numbers and of
             `delays.Layers`: each pipeline stage has its own. Numbers may be traced.
         share: p, non-negative; 1 is the whole way. May be traced.
+        direction: the update that is expected next, for example
+            `pipelines.adam_direction(0.001)`: a function of the state of `inner` before
+            an update and after it, and of the updates done, int32 []. By default it is
+            the last update.
 
     Returns:
-        A transformation whose state has the last update, as much memory as one
-        gradient, beside the state of `inner`.
+        A transformation whose state has Delta, as much memory as one gradient, beside
+        the state of `inner`.
 
     Raises:
-        ValueError: in `init`, if `horizon` is no prefix of the parameters, or a leaf
-            has another number of layers.
+        ValueError: in `init`, if `horizon` is no prefix of the parameters, a leaf has
+            another number of layers, or `direction` does not fit the optimizer.
 
     Example:
         >>> from delayjax import delayed
@@ -67,27 +81,28 @@ def predict_weights(
     References:
         Chen, Yang and Cheng, SpecTrain, 2018, arXiv:1809.02839, predicts by the
         momentum. The form with the last applied update is of an experiment of the
-        Marin project (`moe_delay`, a program, not a paper).
+        Marin project (`moe_delay`, a program, not a paper). Guan et al., PipeOptim,
+        2023, arXiv:2312.00839, predicts by the optimizer's moments.
     """
     inner = transforms.as_transformation("inner", inner)
+    horizon = stage_numbers.check("horizon", horizon)
     checks.check_number("share", share)
-    horizon = named_arrays.unboxed(horizon)
-    for one in jax.tree.leaves(horizon, is_leaf=trees.is_function):
-        if not isinstance(one, layers.Layers):
-            checks.check_number("horizon", one)
-
-    def reach(own, leaf):
-        if isinstance(own, layers.Layers):
-            own = layers.column(own, np.asarray(own.delays), leaf)
-        return jnp.asarray(own, jnp.float32) * share
+    if direction is not None:
+        checks.check_function("direction", direction)
 
     def init_fn(params):
-        bare = named_arrays.unboxed(params)
-        owners = layers.owners("horizon", horizon, bare)
+        horizons = stage_numbers.by_leaf("horizon", horizon, params)
+        inner_state = wrapped.init(
+            "inner", inner, params, wrapper="predict_weights", late=False
+        )
+        step = jnp.zeros((), jnp.int32)
+        if direction is not None:
+            _check_direction(direction, inner_state, step, params)
         return PredictWeightsState(
-            jax.tree.map(reach, owners, bare, is_leaf=trees.is_function),
+            step,
+            jax.tree.map(lambda tau: tau * share, horizons),
             jax.tree.map(jnp.zeros_like, params),
-            wrapped.init("inner", inner, params, wrapper="predict_weights", late=False),
+            inner_state,
         )
 
     def update_fn(updates, state, params=None, **extra_args):
@@ -95,8 +110,11 @@ def predict_weights(
         updates, inner_state = inner.update(
             updates, state.inner_state, params, **extra_args
         )
-        last = jax.tree.map(lambda u, d: u.astype(d.dtype), updates, state.last_update)
-        return updates, PredictWeightsState(state.reach, last, inner_state)
+        expected, step = updates, state.step + 1
+        if direction is not None:
+            expected = direction(state.inner_state, inner_state, step)
+        expected = _typed(expected, state.expected)
+        return updates, PredictWeightsState(step, state.reach, expected, inner_state)
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 
@@ -122,21 +140,35 @@ def gradient_params(opt_state: Any, params: Any) -> Any:
         >>> print(gradient_params(state, jnp.asarray(-1.0)))
         -4.0
     """
-
-    def is_state(node):
-        return isinstance(node, PredictWeightsState)
-
-    nodes = jax.tree.leaves(opt_state, is_leaf=is_state)
-    found = [node for node in nodes if is_state(node)]
-    if len(found) != 1:
-        raise ValueError(
-            f"`opt_state` must hold one state of `predict_weights`, got {len(found)}:"
-            " wrap the whole optimizer, predict_weights(optimizer, horizon)."
-        )
-    (state,) = found
+    state = one_state.find(
+        PredictWeightsState,
+        opt_state,
+        name="opt_state",
+        what="state of `predict_weights`",
+        remedy="wrap the whole optimizer, predict_weights(optimizer, horizon)",
+    )
+    extras.check_shapes("gradient_params", state.expected, params=params)
     reach = trees.broadcast("reach", state.reach, params)
 
     def ahead(x, reach, last):
         return (x + dtypes.times(reach, last).astype(x.dtype)).astype(x.dtype)
 
-    return jax.tree.map(ahead, params, reach, state.last_update)
+    return jax.tree.map(ahead, params, reach, state.expected)
+
+
+def _check_direction(
+    direction: Direction, inner_state: Any, step: jax.Array, params: Any
+) -> None:
+    """Checks that a direction is a tree like the parameters."""
+    found = jax.eval_shape(direction, inner_state, inner_state, step)
+    got, wanted = (jax.tree.map(jnp.shape, tree) for tree in (found, params))
+    alike = jax.tree.structure(found) == jax.tree.structure(params)
+    if not alike or jax.tree.leaves(got) != jax.tree.leaves(wanted):
+        raise ValueError(
+            f"`direction` must return a tree like the parameters, {wanted}, got {got}."
+        )
+
+
+def _typed(tree: Any, like: Any) -> Any:
+    """A tree in the dtypes of another one."""
+    return jax.tree.map(lambda x, y: x.astype(y.dtype), tree, like)

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import types
 
 import jax
@@ -427,6 +428,46 @@ def test_histories_are_counted_on_the_device_that_holds_them():
     assert report.history_bytes == CAPACITY * MATRIX + clock
     assert report.collectives == ()
     assert "exchanges" not in compile_pod.table(report)
+
+
+BLOCKS = (8, 1024, 4096)  # layers, in one leaf
+
+
+@functools.cache
+def late_blocks(delay):
+    """A donated step of delayed SGD, compiled for a v5e."""
+    tx = dj.delayed(optax.sgd(0.1), delay)
+
+    def step(state, grads):
+        params, opt_state = state
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return (optax.apply_updates(params, updates), opt_state), {}
+
+    mesh = mesh_of(SMALL)
+    blocks = jax.ShapeDtypeStruct(BLOCKS, jnp.float32)
+    arguments = jax.eval_shape(lambda x: ((x, tx.init(x)), x), blocks)
+    return examined(
+        step,
+        jax.tree.map(
+            lambda leaf: shape(mesh, P(), *leaf.shape, dtype=leaf.dtype), arguments
+        ),
+    )
+
+
+@needs_libtpu
+@pytest.mark.parametrize("delays", [(7, 7, 5, 5, 3, 3, 1, 1), (7, 6, 5, 4, 3, 2, 1, 0)])
+def test_on_a_tpu_delays_by_layer_move_one_copy_of_the_leaf_more(delays):
+    """One delay: gradient in, slot out and in, parameters in and out.
+
+    XLA does not fuse what it reads of several histories with what it is used for.
+    """
+    by_layer, alike = late_blocks(dj.delays.Layers(delays)), late_blocks(7)
+    size = 4 * math.prod(BLOCKS)
+    assert alike.bytes_accessed == pytest.approx(5 * size, rel=0.01)
+    assert by_layer.bytes_accessed <= 1.1 * (alike.bytes_accessed + 2 * size)
+    assert by_layer.temp_bytes <= 1.02 * size
+    kept = sum(delay + 1 for delay in delays if delay) / len(delays)
+    assert by_layer.history_bytes == pytest.approx(kept * size, rel=0.001)
 
 
 @needs_libtpu

@@ -1,0 +1,90 @@
+"""PipeMare's learning rates: small for late stages first, then the same for all."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
+
+from delayjax._src.ground import checks, dtypes, extras, trees
+from delayjax._src.rules import stage_numbers
+
+
+class RescheduleByDelayState(NamedTuple):
+    """State of `reschedule_by_delay`."""
+
+    step: jax.Array  # updates done, int32 []
+
+
+def reschedule_by_delay(
+    delay: extras.Delay, *, annealing_steps: ArrayLike, microbatches: ArrayLike = 1
+) -> optax.GradientTransformationExtraArgs:
+    """PipeMare's T1: stages that are late begin with a smaller learning rate.
+
+    A stage whose gradients are tau_s updates late has at update t the learning rate
+
+        eta_s(t) = eta / tau_s^{p(t)},    p(t) = 1 - min(t / K, 1)
+
+    that is eta / tau_s at first, and eta from update K on. The largest stable step of a
+    late stage falls as 1 / tau_s, and so does its first learning rate. Put this rule
+    behind the optimizer, in a chain: before Adam it would do nothing. With a delay
+    below 1 a stage keeps eta.
+
+    Args:
+        delay: of the gradients: tau_s M, a number, or a prefix tree of numbers and of
+            `delays.Layers`: each pipeline stage has its own. Numbers may be traced.
+        annealing_steps: K, in updates, positive. May be traced.
+        microbatches: M, of an update, positive: tau_s = delay / M, in updates. With M =
+            1 the delay is in updates. PipeMare has (2W + 1) / M for a stage with W
+            stages after it. May be traced.
+
+    Returns:
+        A transformation whose state counts the updates. Updates keep their dtype.
+
+    Raises:
+        ValueError: in `init`, if `delay` is no prefix of the parameters, or a leaf has
+            another number of layers.
+
+    Example:
+        >>> stages = {"first": 4, "last": 1}
+        >>> tx = optax.chain(
+        ...     optax.sgd(1.0), reschedule_by_delay(stages, annealing_steps=2))
+        >>> grads = {"first": jnp.ones(()), "last": jnp.ones(())}
+        >>> state = tx.init(grads)
+        >>> for _ in range(3):
+        ...     updates, state = tx.update(grads, state)
+        ...     print(updates["first"], updates["last"])
+        -0.25 -1.0
+        -0.5 -1.0
+        -1.0 -1.0
+
+    References:
+        Yang et al., PipeMare, 2021, arXiv:1910.05124, technique T1, as we recall it: we
+        could not read the equation again. That delays below 1 count as 1 is ours.
+    """
+    delay = stage_numbers.check("delay", delay)
+    checks.check_number("annealing_steps", annealing_steps, positive=True)
+    checks.check_number("microbatches", microbatches, positive=True)
+
+    def init_fn(params):
+        stage_numbers.by_leaf("delay", delay, params)
+        return RescheduleByDelayState(jnp.zeros((), jnp.int32))
+
+    def update_fn(updates, state, params=None, **extra_args):
+        del params, extra_args
+        extras.check_gradients("reschedule_by_delay", updates)
+        done = state.step.astype(jnp.float32)
+        done /= jnp.asarray(annealing_steps, jnp.float32)
+        power = 1.0 - jnp.minimum(done, 1.0)
+
+        def factor(asked):
+            tau = asked / jnp.asarray(microbatches, jnp.float32)
+            return jnp.maximum(tau, 1.0) ** -power
+
+        asked = stage_numbers.by_leaf("delay", delay, updates)
+        factors = trees.broadcast("delay", jax.tree.map(factor, asked), updates)
+        updates = jax.tree.map(dtypes.times, factors, updates)
+        return updates, RescheduleByDelayState(state.step + 1)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)

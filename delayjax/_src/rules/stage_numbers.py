@@ -1,0 +1,37 @@
+"""A number for each leaf or layer, as the stages of a pipeline have their delays."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from delayjax._src.ground import checks, named_arrays, trees
+from delayjax._src.history import layers
+
+
+def check(name: str, numbers: Any) -> Any:
+    """The argument `name`, a tree of numbers and of `delays.Layers`, without boxes."""
+    numbers = named_arrays.unboxed(numbers)
+    for one in jax.tree.leaves(numbers, is_leaf=trees.is_function):
+        if not isinstance(one, layers.Layers):
+            checks.check_number(name, one)
+    return numbers
+
+
+def by_leaf(name: str, numbers: Any, like: Any) -> Any:
+    """The number of each leaf of `like`, without boxes: float32 [], or [L, 1, ...].
+
+    Raises:
+        ValueError: if `numbers` is no prefix of `like`, or a leaf has another number of
+            layers than its `Layers`.
+    """
+    bare = named_arrays.unboxed(like)
+
+    def array(own, leaf):
+        if isinstance(own, layers.Layers):
+            own = layers.column(own, np.asarray(own.delays), leaf)
+        return jnp.asarray(own, jnp.float32)
+
+    owners = layers.owners(name, numbers, bare)
+    return jax.tree.map(array, owners, bare, is_leaf=trees.is_function)
