@@ -123,7 +123,7 @@ CASES = {
     **of("late_updates", "--config.sgd_rate=(-1.0,)", "--config.delay=-1"),
     **of("char_lm", "--config.adam_learning_rate=(1e40,)", "--config.depth=0"),
     **of("delay_laws", "--config.law=('normal',)", "--config.law=(1,)"),
-    **of("delay_laws", "--config.mean=(-1,)", "--config.updates=-1"),
+    **of("delay_laws", "--config.mean_delay=(-1,)", "--config.updates=-1"),
     **of("modulation", "--config.mean_delay=(-1,)", "--config.power=nan"),
     **of("char_lm", "--config.warmup_updates=-1"),
     **of("real_trace", "--config.trace=nothing.csv"),
