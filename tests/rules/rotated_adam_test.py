@@ -316,7 +316,8 @@ def test_the_caller_says_which_leaves_are_rotated(name):
     }
     state = made(is_rotated=CHOICES[name]).init(params)
     sizes = [leaf.shape for leaf in jax.tree.leaves(state.bases)]
-    assert sizes == [] if name == "a bool" else [(3, 3), (3, 3), (2, 2), (2, 2)]
+    rotated = [(3, 3), (3, 3), (2, 2), (2, 2)]  # L and Q_L, R and Q_R
+    assert sizes == ([] if name == "a bool" else rotated)
 
 
 @pytest.mark.parametrize("sides", ["both", "one"])

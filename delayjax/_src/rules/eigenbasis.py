@@ -14,7 +14,7 @@ class Side(NamedTuple):
     """The basis of a matrix's rows, or of its columns: n of them."""
 
     second_moment: jax.Array  # L = mean of g g^T, or R of g^T g: [..., n, n]
-    basis: jax.Array  # Q, an eigenvector in each column, [..., n, n]
+    basis: jax.Array  # Q, an eigenvector in each column, [..., n, n]; 0 at first
 
 
 Sides = tuple[Any, Any]
@@ -24,7 +24,7 @@ _AXES = -2, -1
 
 
 def begun(leaf: Any, *, rows: bool, columns: bool) -> Sides:
-    """The sides of a leaf [..., m, n]: L = R = 0, at least float32; Q is the identity.
+    """The sides of a leaf [..., m, n], 0 before the first update, at least float32.
 
     L lies on the devices as the rows of the leaf do, R as its columns do.
     """
@@ -35,8 +35,7 @@ def begun(leaf: Any, *, rows: bool, columns: bool) -> Sides:
         shape = (*zeros.shape[:-2], size, size)
         # a sum, for a slice of an Explicit axis would not be allowed
         nothing = jnp.broadcast_to(zeros.sum(-3 - axis, keepdims=True), shape)
-        identity = jnp.broadcast_to(jnp.eye(size, dtype=zeros.dtype), shape)
-        return Side(nothing, nothing + identity)
+        return Side(nothing, jnp.copy(nothing))
 
     return (side(-2) if rows else ()), (side(-1) if columns else ())
 
