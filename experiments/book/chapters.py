@@ -63,7 +63,6 @@ CHAPTERS: dict[str, dict[str, str]] = {
 }
 
 NOT_RUN = {
-    "real_trace": "it needs a log of your cluster: --config.trace=log.csv",
     "imagenet": "it needs a pod and ImageNet",
     "tokens_pod": "it needs a pod and a file of tokens",
 }

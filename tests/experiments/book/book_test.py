@@ -99,7 +99,7 @@ def test_a_table_has_a_row_a_statement():
 
 
 def test_an_entry_says_why_there_is_no_run(tmp_path):
-    assert "needs a log of your cluster" in entries.of("real_trace", tmp_path).answer
+    assert "needs a pod and ImageNet" in entries.of("imagenet", tmp_path).answer
     assert entries.of("k_async:pareto", tmp_path).answer == "Not run yet."
     assert entries.place("k_async:pareto") == "k_async-pareto"
     assert entries.source("k_async:pareto") == "configs/k_async.py:pareto"
