@@ -1,7 +1,8 @@
 """At which step size does delayed gradient descent diverge?
 
 Full-batch gradient descent, no noise: every step size and every delay is one cell of
-one program. Cells that diverge are black. The line is not fitted: it is
+one program. Cells that diverge are black. Just past the limit a logistic loss cycles,
+since its gradient is bounded. The limit is not fitted: it is
 
     stability.Dynamics(tau).step_limit() / lambda = 2 sin(pi / (2 (2 tau + 1))) / lambda
 
@@ -16,14 +17,19 @@ spectrum; `:digits_mlp` is a perceptron, with lambda measured before the first u
         --workdir=runs/edge_mlp
 """
 
+from collections.abc import Callable
+
 import jax
 import numpy as np
 import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from experiments import Claim, Experiment, configs, figures, tasks
-from experiments.results.measures import largest_stable, tuned
+from experiments import Experiment, Record, analysis, configs, figures, tasks
+from experiments.results.estimates import Measure
+from experiments.results.measures import largest_stable, ratio, tuned
+from experiments.results.tables import Found
+from experiments.tasks import Task
 
 TASKS = {
     "breast_cancer": lambda: tasks.breast_cancer(batch_size=0, l2=0.1),
@@ -48,6 +54,10 @@ def get_config(task: str = "breast_cancer") -> ConfigDict:
     )
 
 
+Limit = Callable[[float], float]
+"""Delay -> the computed limit of the step."""
+
+
 def experiment(config: ConfigDict) -> Experiment:
     """One program, and the limit of each delay."""
     task = configs.named("task", config.task, TASKS)()
@@ -56,50 +66,8 @@ def experiment(config: ConfigDict) -> Experiment:
     def late(learning_rate, delay):
         return dj.delayed(optax.sgd(learning_rate), delay, max_delay=max_delay)
 
-    sharpness = task.facts.get("sharpness")
-    if sharpness is None:  # it is known at the beginning alone, and changes
-        (batch,) = jax.tree.map(lambda x: x[0], [task.batches(0, 0, 1)])
-        params = task.init(jax.random.fold_in(jax.random.key(0), 0))
-        sharpness = dj.stability.sharpness(task.loss, params, batch)
-
-    def limit(delay):
-        return dj.stability.Dynamics(int(delay)).step_limit() / sharpness
-
-    def stable(delay, low, high):
-        text = f"Largest stable step {delay} late, over the line"
-        measure = largest_stable("learning_rate", delay=delay)
-        return Claim(
-            text,
-            lambda found: measure(found) / limit(delay),
-            at_least=low,
-            at_most=high,
-        )
-
-    def best(delay, low, high):
-        measure = tuned("learning_rate", delay=delay)
-        return Claim(
-            f"Best step {delay} late, over the line",
-            lambda found: measure(found) / limit(delay),
-            at_least=low,
-            at_most=high,
-        )
-
-    claims = {
-        # its gradient is bounded: just past the line it cycles
-        "breast_cancer": [stable(delay, 0.97, 1.62) for delay in (0, 8, 32)],
-        # the grid's step below the line
-        "quadratic": [stable(delay, 0.9, 1.0) for delay in (0, 8)],
-        "digits_mlp": [
-            *(best(delay, 0.55, 1.35) for delay in (0, 8, 16)),
-            Claim("Loss undelayed", tuned("train_loss", delay=0), at_most=0.005),
-            Claim(
-                "Training loss 8 late",
-                tuned("train_loss", delay=8),
-                about=0.055,
-                within=0.025,
-            ),
-        ],
-    }
+    limit, optimum = limit_of(task), task.facts.get("optimum_loss")
+    level = 1.0 if optimum is None else optimum + 1e-4  # a guess of ten has 2.3
     return Experiment(
         question="At which step size does delayed gradient descent diverge?",
         task=task,
@@ -108,18 +76,85 @@ def experiment(config: ConfigDict) -> Experiment:
         seeds=config.seeds,
         tuned="learning_rate",
         updates=config.updates,
-        claims=claims.get(config.task, []),
+        answer=lambda found: answer(found, config, limit, level),
+        records=records(config, limit, level),
         figures=[
             figures.stability_map("delay", "learning_rate", limit=limit),
             # the other losses fall to rounding at most stable steps
             *[figures.best_step("delay", limit=limit)] * (config.task == "digits_mlp"),
         ],
-        notes=(
-            "Past the line no cell settles. Just past it the logistic loss cycles,"
-            " since its gradient is bounded, and only from 1.6 times the line on does"
-            " it end above where it began, which counts as divergence. Of the"
-            " perceptron the best step at each delay is 0.6 to 1.05 times the line,"
-            " which is known beforehand; much beyond it the units die, at the loss of"
-            " a guess."
-        ),
     )
+
+
+def limit_of(task: Task) -> Limit:
+    """The limit of a task's largest curvature."""
+    sharpness = task.facts.get("sharpness")
+    if sharpness is None:  # it is known at the beginning alone, and changes
+        (batch,) = jax.tree.map(lambda x: x[0], [task.batches(0, 0, 1)])
+        params = task.init(jax.random.fold_in(jax.random.key(0), 0))
+        sharpness = dj.stability.sharpness(task.loss, params, batch)
+    return lambda delay: dj.stability.Dynamics(int(delay)).step_limit() / sharpness
+
+
+def settled(delay: float, level: float) -> Measure:
+    """The largest step at which all seeds end below a loss; 0 if there is none."""
+
+    def largest(found):
+        cells = analysis.where(found.results, delay=delay)
+        loss = cells["train_loss"].where(cells["diverged"] == 0, np.inf)
+        worst = loss.fillna(np.inf).groupby(cells["learning_rate"]).max()
+        return max(worst.index[worst < level], default=0.0)
+
+    return largest
+
+
+def records(config: ConfigDict, limit: Limit, level: float) -> list[Record]:
+    """Steps over the limit. One seed has no spread; the perceptron's are ours."""
+
+    def step(which, delay, measure, value, spread=0.0):
+        over = ratio(measure, lambda found: limit(delay))
+        return Record(f"{which}, {delay} late, over the limit", over, value, spread)
+
+    def settles(delay, value):
+        return step("Largest step that settles", delay, settled(delay, level), value)
+
+    def best(delay, value):
+        return step(
+            "Best step", delay, tuned("learning_rate", delay=delay), value, 0.023
+        )
+
+    def loss(delay, *own):
+        return Record(f"Loss {delay} late", tuned("train_loss", delay=delay), *own)
+
+    match config.task:
+        case "breast_cancer":
+            bounded = largest_stable("learning_rate", delay=8)
+            cycles = step("Largest step that stays bounded", 8, bounded, 1.434)
+            return [settles(0, 0.9482), settles(8, 0.9674), settles(32, 0.9308), cycles]
+        case "quadratic":
+            return [settles(0, 0.9376), settles(8, 0.9566), settles(32, 0.9204)]
+        case "digits_mlp":
+            best_steps = best(0, 1.023), best(8, 1.001), best(16, 0.7175)
+            return [*best_steps, loss(0, 0.001636, 0.0008), loss(8, 0.04891, 0.006)]
+    return []
+
+
+def answer(found: Found, config: ConfigDict, limit: Limit, level: float) -> str:
+    """How far the largest steps that settle, and the best, are from the limit."""
+    delays = sorted(found.results["delay"].unique())
+
+    def over(measure):
+        values = [measure(delay)(found) / limit(delay) for delay in delays]
+        return f"{min(values):.2f} to {max(values):.2f} times the computed limit"
+
+    steps = np.sort(found.results["learning_rate"].unique())
+    text = (
+        f"At delays of {delays[0]:g} to {delays[-1]:g} updates the largest step that"
+        f" ends below a loss of {level:.4g} is {over(lambda own: settled(own, level))}."
+        f" The steps that were tried are {100 * (steps[1:] / steps[:-1] - 1).max():.0f}"
+        " % apart."
+    )
+    if config.task != "digits_mlp":
+        return text
+    best = over(lambda delay: tuned("learning_rate", delay=delay))
+    return f"{text} The best step is {best}. This is one seed."
