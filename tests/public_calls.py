@@ -1064,6 +1064,12 @@ ROWS = (
     ),
     call(stability.hessian_eigenvalues, **OF_LOSS, count=(2, no.integer(1, 6))),
     call(
+        stability.pipeline_step_limit,
+        hessian=(np.eye(2), no.table | no.some(-np.eye(2), [[1.0, 2.0], [0.0, 1.0]])),
+        delays=([1, 0], no.integers | no.some([1, 0, 0], 3)),
+        **share(momentum=0.9),
+    ),
+    call(
         stability.adam_preconditioner,
         second_moment=(PARAMS, no.some("2", {"w": 1j})),
         **non_negative(eps=1e-8, eps_root=0.0),

@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from delayjax._src.stability.recursion import Recursion
-from delayjax._src.stability.root_finding import minimum_between, zero_between
+from delayjax._src.stability.root_finding import minimum_between, sign_change
 
 _FINE = 16  # grid points for each turn of the fastest term
 _NOTHING = 1e-13  # relative size of a sum that counts as 0
@@ -45,7 +45,7 @@ def crossings(
         bound = min([*high[low >= 0], *(step for step, _ in found)], default=math.inf)
     # within a cell the curve may exceed its ends by a little
     for cell in cells[(high > 0) & (low <= 1.5 * bound)]:
-        step = curve.step(curve.turn(float(w[cell]), float(w[cell + 1])))
+        step = curve.step(sign_change(curve.turned, float(w[cell]), float(w[cell + 1])))
         if 0 < step < math.inf:
             found.append((step, 2 if outward[cell + 1] else -2))  # a pair
     found = sorted(item for item in found if below is None or item[0] <= below)
@@ -84,20 +84,13 @@ class _Curve:
             steps = self.scale * product.real / np.abs(response) ** 2
         steps[np.isnan(steps)] = math.inf  # N is 0 there
         near = []  # angles at which `turned` is closest to 0, or past it
-        for i in _near_misses(turned):
+        for i in near_misses(turned):
             size = functools.partial(lambda side, w: side * self.turned(w), turned[i])
             near.append(minimum_between(size, float(w[i - 1]), float(w[i + 1])))
         where = np.searchsorted(w, near := sorted(near))
         w = np.insert(w, where, near)
         turned = np.insert(turned, where, [self.turned(x) for x in near])
         return w, turned, np.insert(steps, where, [self.step(x) for x in near])
-
-    def turn(self, low: float, high: float) -> float:
-        """Where `turned` changes its sign."""
-        ends = {low: self.turned(low), high: self.turned(high)}
-        if ends[low] * ends[high] >= 0:  # it is 0 to rounding at one end
-            return min(ends, key=lambda w: abs(ends[w]))
-        return zero_between(self.turned, low, high)
 
     def step(self, w: float) -> float:
         """Re -M/N; infinite where N is 0 to rounding and has no phase."""
@@ -125,7 +118,7 @@ class _Curve:
         return still, complex(self.terms @ np.exp(-1j * w * self.powers))
 
 
-def _near_misses(values: np.ndarray) -> np.ndarray:
+def near_misses(values: np.ndarray) -> np.ndarray:
     """The points where a parabola through neighbors nearly reaches 0, int64 [n]."""
     before, here, after = values[:-2], values[1:-1], values[2:]
     bend = before - 2 * here + after

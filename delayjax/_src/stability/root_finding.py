@@ -18,6 +18,14 @@ def zero_between(function: Callable[[float], Any], low: float, high: float) -> f
     return float(np.asarray(zero))
 
 
+def sign_change(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function changes its sign, which may be at one end, to rounding."""
+    ends = {low: function(low), high: function(high)}
+    if ends[low] * ends[high] >= 0:
+        return min(ends, key=lambda x: abs(ends[x]))
+    return zero_between(function, low, high)
+
+
 def minimum_between(function: Callable[[float], Any], low: float, high: float) -> float:
     """The place of the minimum between `low` and `high`, to 1e-9 of the interval."""
     least = scipy.optimize.fminbound(function, low, high, xtol=1e-9 * (high - low))
