@@ -14,6 +14,7 @@ from experiments.training import Simulation as Simulation
 from experiments.training import along as along
 from experiments.training import on_devices as on_devices
 from experiments.training import optimizer as optimizer
+from experiments.training import pipelined as pipelined
 from experiments.training import replicas as replicas
 from experiments.training.experiment import Arm as Arm
 from experiments.training.experiment import Experiment as Experiment

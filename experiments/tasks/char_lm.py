@@ -16,6 +16,7 @@ def char_lm(
     width: int = 32,
     depth: int = 1,
     heads: int = 4,
+    in_parts: bool = False,
     evaluated_tokens: int = 12_288,
 ) -> Task:
     """The next character of Python's own documentation of its language.
@@ -30,6 +31,7 @@ def char_lm(
         width: of the Transformer; a multiple of `heads`.
         depth: blocks.
         heads: attention heads.
+        in_parts: whether the model is cut for pipelines, as in `predict_next`.
         evaluated_tokens: characters predicted in an evaluation, of the training text
             and of the held-out one.
 
@@ -59,6 +61,7 @@ def char_lm(
         width=width,
         depth=depth,
         heads=heads,
+        in_parts=in_parts,
         evaluated_tokens=evaluated_tokens,
         facts={
             "sha256": hashlib.sha256(text.encode()).hexdigest(),

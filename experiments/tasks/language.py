@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.tasks import models
+from experiments.tasks import models, stacked
 from experiments.tasks.task import WHOLE, Task, activations, at_least
 
 
@@ -22,6 +22,7 @@ def predict_next(
     depth: int = 1,
     heads: int = 4,
     dtype: str = "float32",
+    in_parts: bool = False,
     evaluated_tokens: int = 12_288,
     facts: Mapping[str, float | str] | None = None,
 ) -> Task:
@@ -40,6 +41,9 @@ def predict_next(
         depth: blocks.
         heads: attention heads.
         dtype: "float32" or "bfloat16", of activations and products.
+        in_parts: whether the model is cut into the parts of a pipeline, see
+            `stacked.parts_of`: the parameters are {"embed", "blocks", "head"}, and the
+            logits' matrix is not tied to the embedding.
         evaluated_tokens: predicted in an evaluation, of the training text and of the
             held-out one.
         facts: the task's.
@@ -72,14 +76,17 @@ def predict_next(
         "test": jnp.asarray(_evaluated(test, context, evaluated_tokens)),
     }
 
+    parts = stacked.parts_of(model, cross_entropy) if in_parts else None
+
     def init(key):
-        return model.init(key, jnp.zeros((1, context), jnp.int32))["params"]
+        params = model.init(key, jnp.zeros((1, context), jnp.int32))["params"]
+        return stacked.cut(params) if in_parts else params
 
     def loss(params, windows):
+        if parts is not None:
+            return parts.loss(params, windows)
         logits = model.apply({"params": params}, windows[:, :-1])
-        # one-hot: the gradient of a gather is a scatter, slow on a CPU
-        targets = jax.nn.one_hot(windows[:, 1:], vocab)
-        return optax.softmax_cross_entropy(logits, targets).mean()
+        return cross_entropy(logits, windows)
 
     def batches(seed, start, stop, part=WHOLE):
         # the numbers of all windows are drawn, and the windows of the part are read
@@ -107,7 +114,15 @@ def predict_next(
         facts or {},
         examples=batch_size,
         tokens=batch_size * context,
+        parts=parts,
     )
+
+
+def cross_entropy(logits: jax.Array, windows: jax.Array) -> jax.Array:
+    """The mean loss of windows int32 [B, n + 1] by logits [B, n, vocab], in nats."""
+    # one-hot: the gradient of a gather is a scatter, slow on a CPU
+    targets = jax.nn.one_hot(windows[:, 1:], logits.shape[-1])
+    return optax.softmax_cross_entropy(logits, targets).mean()
 
 
 def _number_of_windows(texts, length, *, stride):

@@ -216,8 +216,13 @@ class Transformer(nn.Module):
         for _ in range(self.depth):
             x = TransformerBlock(self.heads, self.dtype)(x)
         x = nn.LayerNorm(dtype=self.dtype)(x)
-        embedding = embed.embedding.astype(self.dtype)
-        return jnp.dot(x, embedding.T, preferred_element_type=jnp.float32)
+        return logits(x, embed.embedding)
+
+
+def logits(x, matrix):
+    """[batch, length, width] and [vocab, width] -> float32 [batch, length, vocab]."""
+    matrix = matrix.astype(x.dtype)
+    return jnp.dot(x, matrix.T, preferred_element_type=jnp.float32)
 
 
 def _from_pixels(images, dtype):

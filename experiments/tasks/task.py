@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from delayjax.pipelines import Parts
+
 Params = Any
 """A pytree of floating-point arrays."""
 
@@ -54,6 +56,8 @@ class Task:
         batches_of: where workers have data of their own: (seed, start, workers) -> the
             batches of gradients start, start + 1, ... of these workers int [n], as
             `batches`. `along` takes a gradient on its worker's; others train on all.
+        parts: of the model, for pipelines; None where it is not cut. Then parameters
+            are a mapping with the three parts, and the parts' loss is the task's.
     """
 
     init: Callable[[jax.Array], Any]
@@ -64,6 +68,7 @@ class Task:
     examples: int | None = None
     tokens: int | None = None
     batches_of: Callable[..., Batch] | None = None
+    parts: Parts | None = None
 
     @cached_property
     def has_state(self) -> bool:

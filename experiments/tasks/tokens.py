@@ -20,6 +20,7 @@ def tokens(
     depth: int = 1,
     heads: int = 4,
     dtype: str = "float32",
+    in_parts: bool = False,
     evaluated_tokens: int = 12_288,
 ) -> Task:
     """The next token of your own text: files of little-endian uint16 numbers.
@@ -38,6 +39,7 @@ def tokens(
         depth: blocks.
         heads: attention heads.
         dtype: "float32" or "bfloat16", of activations and products.
+        in_parts: whether the model is cut for pipelines, as in `predict_next`.
         evaluated_tokens: predicted in an evaluation, of the training text and of the
             held-out one.
 
@@ -75,6 +77,7 @@ def tokens(
         depth=depth,
         heads=heads,
         dtype=dtype,
+        in_parts=in_parts,
         evaluated_tokens=evaluated_tokens,
         facts={
             "shards": len(shards),

@@ -1,8 +1,9 @@
-"""Kinds of training: an optimizer, along a trace, replicas that average."""
+"""Kinds of training: an optimizer, along a trace, replicas, a pipeline's stages."""
 
 from experiments.training.averaging import replicas as replicas
 from experiments.training.gradients import on_devices as on_devices
 from experiments.training.gradients import optimizer as optimizer
+from experiments.training.pipelined import pipelined as pipelined
 from experiments.training.rules import Model as Model
 from experiments.training.rules import Plan as Plan
 from experiments.training.rules import Rule as Rule

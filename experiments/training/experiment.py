@@ -48,7 +48,7 @@ class Experiment:
         question: one sentence, the title of the report.
         task: what is minimized; or a function of grid axes that makes it.
         training: an Optax transformation, a function of grid axes that makes one, or
-            one of `along`, `replicas`, `on_devices`.
+            one of `along`, `replicas`, `pipelined`, `on_devices`.
         arms: several trainings to compare, in place of `training`: `Arm`s, or pairs
             (labels, training).
         grid: {axis: its values}, or {axis: {name: value}}, and tables show the names.

@@ -161,7 +161,8 @@ def as_training(training: Any) -> Training:
         return optimizer(training)
     raise TypeError(
         "`training` must be an Optax transformation, a function that makes one, or"
-        f" `along(...)`, `replicas(...)`, `on_devices(...)`, got {training!r}."
+        f" `along(...)`, `replicas(...)`, `pipelined(...)`, `on_devices(...)`, got"
+        f" {training!r}."
     )
 
 
@@ -216,7 +217,7 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
         # [updates, workers, seeds, examples of a worker, ...]
         return jax.tree.map(lambda *leaves: np.stack(leaves, axis=2), *batches)
 
-    updates = _updates(training, task, plan)
+    updates = updates_of(training, task, plan)
 
     def seconds(step):
         return np.full(len(plan.seeds), step * training.update_seconds)
@@ -227,7 +228,7 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
         init=init,
         update=update,
         given=given,
-        depth=_depth,
+        depth=depth_of,
         seconds=None if training.update_seconds is None else seconds,
         examples=lambda step: np.full(len(plan.seeds), step * (task.examples or 1)),
         worker_axes=axes,
@@ -237,14 +238,24 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
     )
 
 
-def _updates(training: _Optimizer, task: Task, plan: Plan) -> int:
+def updates_of(training: Any, task: Task, plan: Plan) -> int:
+    """How many updates a run has.
+
+    Args:
+        training: whose `update_seconds` is None where it takes no time.
+        task: says how many examples an update uses.
+        plan: what ends the run.
+
+    Raises:
+        ValueError: if the time of an update or the number of its examples is missing.
+    """
     if plan.updates is not None:
         return plan.updates
     if plan.seconds is not None:
         if training.update_seconds is None:
             raise ValueError(
-                "`seconds` ends a run, but an optimizer's update takes no time: give"
-                " `updates`, or optimizer(make, update_seconds=...)."
+                "`seconds` ends a run, but an update takes no time: give `updates`, or"
+                " `update_seconds`, as in optimizer(make, update_seconds=...)."
             )
         return int(plan.seconds / training.update_seconds)
     if task.examples is None:
@@ -276,7 +287,7 @@ def _has_arrived(memory: Any) -> Any:
     return jnp.stack(arrived).all() if arrived else True
 
 
-def _depth(memory: Any) -> int:
+def depth_of(memory: Any) -> int:
     """No gradient is older: the slots of all histories, and each outbox's one."""
 
     def is_history(node):

@@ -100,7 +100,7 @@ class Rule(NamedTuple):
 
 @runtime_checkable
 class Training(Protocol):
-    """A kind of training. `optimizer`, `along`, `replicas` and `on_devices` make some.
+    """A kind of training, as `optimizer`, `along`, `replicas`, `pipelined` make.
 
     A kind of your own is a class with these two methods.
     """

@@ -1,0 +1,121 @@
+"""Training with a pipeline's stages, simulated on one device."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import delayjax as dj
+from experiments.tasks.task import Task
+from experiments.training.gradients import depth_of, updates_of
+from experiments.training.rules import (
+    REFUSED,
+    Model,
+    Plan,
+    Rule,
+    Update,
+    axes_of,
+    called,
+    data_seed,
+    was_applied,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pipelined:
+    make: Callable[..., dj.pipelines.Pipeline]
+    update_seconds: float | None
+
+    def arguments(self):
+        return axes_of(functools.partial(self.make, None))
+
+    def rule(self, task: Task, plan: Plan) -> Rule:
+        if task.parts is None:
+            raise ValueError(
+                "`task` must have `parts` to be trained by `pipelined`: cut its model,"
+                " as in tasks.char_lm(in_parts=True)."
+            )
+        return _rule(self, task.parts, task, plan)
+
+
+def pipelined(
+    make: Callable[..., dj.pipelines.Pipeline], *, update_seconds: float | None = None
+) -> Any:
+    """Trains the stages of a pipeline, on one device. The task must have `parts`.
+
+    The staleness that tables report is of the stage whose gradients are oldest.
+
+    Args:
+        make: (parts of the task's model, grid axes) -> a pipeline of one device, as
+            `dj.pipelines.mixed`, `late` or `vertical_sync` makes it. Learning rates are
+            traced; the number of stages cannot be. It may take `key`, a PRNG key of its
+            seed.
+        update_seconds: what an update takes, where a run's end is in seconds.
+    """
+    return _Pipelined(make, update_seconds)
+
+
+def _rule(
+    training: _Pipelined, parts: dj.pipelines.Parts, task: Task, plan: Plan
+) -> Rule:
+    first = task.batches(data_seed(plan.seeds[0]), 0, 1)
+    batch_shape = jax.eval_shape(
+        lambda: jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), first)
+    )
+
+    def pipeline(hyper, key):
+        return called(functools.partial(training.make, parts), hyper, key)
+
+    def init(key, hyper, model):
+        return model, pipeline(hyper, key).init(model.params, batch_shape, key)
+
+    def update(key, hyper, step, model, memory, batch):
+        del model  # the pipeline has it, in its stages
+        pipe = pipeline(hyper, key)
+        of_step = jax.random.fold_in(jax.random.fold_in(key, 1), step)
+        memory, loss = pipe.step(memory, batch, of_step)
+        told = _staleness(memory, step)
+        ages = jnp.where(was_applied(memory), told, REFUSED)
+        moved = Model(pipe.params(memory))
+        return Update(moved, memory, loss, told.astype(jnp.float32), ages)
+
+    def given(start, stop, own=None):
+        del own  # the stages are simulated in one
+        seeds = [data_seed(seed) for seed in plan.seeds]
+        batches = [task.batches(seed, start, stop) for seed in seeds]
+        return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *batches)
+
+    def seconds(step):
+        return np.full(len(plan.seeds), step * training.update_seconds)
+
+    updates = updates_of(training, task, plan)
+    return Rule(
+        updates=updates,
+        evaluate_every=plan.cadence(updates),
+        init=init,
+        update=update,
+        given=given,
+        depth=depth_of,
+        seconds=None if training.update_seconds is None else seconds,
+        examples=lambda step: np.full(len(plan.seeds), step * (task.examples or 1)),
+        vmap_axes=_vmap_axes,
+    )
+
+
+def _staleness(memory: Any, step: jax.Array) -> jax.Array:
+    """The largest of all stages: of versions read, or of gradients that waited."""
+    past = jax.tree.leaves(memory.past, is_leaf=lambda x: isinstance(x, dj.ring.Ring))
+    kept = [jax.tree.leaves(ring.slots)[0].shape[0] for ring in past]
+    waited = [tau for _, tau in optax.tree.get_all_with_path(memory, "staleness")]
+    read = jnp.minimum(max(kept, default=1) - 1, step)
+    return jnp.stack([read, *map(jnp.max, jax.tree.leaves(waited))]).max()
+
+
+def _vmap_axes(memory: Any) -> Any:
+    """All cells read the same versions at a time, so they share the clock."""
+    return dj.ring.vmap_axes(memory)._replace(step=None)
