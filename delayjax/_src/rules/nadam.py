@@ -49,9 +49,9 @@ def nadam(
     50,000 updates. `momentum_decay=200 / T` gives a run of T updates the same rise. At
     psi = 0 mu stays at b1 / 2.
 
-    m has no bias correction of its own. So the first 1 / (1 - b1) updates are shorter,
-    as in the example. `optax.nadamw` corrects m and has no rise; it is the limit of a
-    large psi.
+    m has no bias correction of its own. So after update 1 steps are shorter, for some
+    1 / (1 - b1) updates, as in the example. `optax.nadamw` corrects m and has no rise;
+    it is the limit of a large psi.
 
     Args:
         learning_rate: eta, a number or a schedule; in the paper's runs 3e-4, after a
