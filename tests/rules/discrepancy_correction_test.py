@@ -116,6 +116,23 @@ def test_a_slow_mean_of_bfloat16_moves_does_not_stick():
     assert pipelines.backward_params(state, params).dtype == jnp.bfloat16
 
 
+def test_a_grid_of_its_numbers_is_one_program():
+    def end(delay, decay, size):
+        tx = correction(optax.sgd(0.1), delay, decay=decay, microbatches=size)
+        x = jnp.ones(2)
+        state = tx.init(x)
+        for _ in range(5):
+            moves, state = tx.update(pipelines.backward_params(state, x), state, x)
+            x = optax.apply_updates(x, moves)
+        return x
+
+    cells = ([0.0, 4.0, 4.0, 4.0], [0.5, 0.5, 0.0, 0.5], [1, 1, 1, 2])
+    together = jax.jit(jax.vmap(end))(*map(jnp.asarray, cells))
+    apart = [end(*cell) for cell in zip(*cells, strict=True)]
+    np.testing.assert_allclose(together, apart, rtol=1e-6)
+    assert len(np.unique(np.round(together, 4), axis=0)) == 4
+
+
 def test_the_state_is_found_inside_of_a_chain_and_must_be_one():
     tx = optax.chain(optax.clip(1.0), correction(optax.sgd(1.0), 2, decay=0.0))
     params = jnp.ones(2)

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import delayjax as dj
-from delayjax import modulation
+from delayjax import modulation, pipelines
 
 START = jnp.array([1.0, -2.0, 0.5])
 AGES = jnp.array([1, 1, 1, 1, 5, 7, 0, 3])
@@ -40,6 +40,12 @@ GRIDS = {
     "guided": (
         lambda period: dj.guided(lambda x: jnp.sum(x**2), period=period),
         [[2, 3, 5]],
+    ),
+    "reschedule_by_delay": (
+        lambda delay, steps, size: pipelines.reschedule_by_delay(
+            delay, annealing_steps=steps, microbatches=size
+        ),
+        [[7.0, 7.0, 3.0], [20, 5, 20], [1, 1, 2]],
     ),
     "polynomial": (scaled(modulation.polynomial), [[0.0, 0.5, 2.0]]),
     "hinge": (scaled(modulation.hinge), [[0.5, 10.0, 1.0], [0, 4, 20]]),
