@@ -27,6 +27,11 @@ def plain(learning_rate, **options):
     return optax.sgd(learning_rate, momentum=0.5)
 
 
+def plain_direction(learning_rate, **options):
+    del options
+    return dj.pipelines.sgd_direction(learning_rate, 0.5)
+
+
 def strict_schedule(value, steps):
     return lambda step: value * (1.0 - step.astype(jnp.float32) / steps)
 
@@ -35,6 +40,7 @@ def strict_schedule(value, steps):
 def test_dtypes_are_promoted_by_nobody_else(name, monkeypatch):
     monkeypatch.setattr(optax, "adam", plain)
     monkeypatch.setattr(optax, "cosine_decay_schedule", strict_schedule)
+    monkeypatch.setattr(dj.pipelines, "adam_direction", plain_direction)
 
     def two_steps(grads):
         tx, step = stepper(name)
@@ -96,7 +102,7 @@ def test_what_stands_around_promotes_none_either(name):
 
 COMPLEX = {
     "layer": {"a": jnp.array([0.3 + 0.4j, -1.0 + 0.2j]), "b": jnp.array([0.5j])},
-    "head": jnp.array([[1.0 - 1.0j, 0.2 + 0.1j]]),
+    "head": jnp.array([[1.0 - 1.0j], [0.2 + 0.1j], [-0.4 + 0.3j]]),
 }
 
 

@@ -1,5 +1,7 @@
 """Prediction by the optimizer's moments, against loops in NumPy."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -88,6 +90,22 @@ def test_adam_at_a_constant_rate_is_predicted_as_by_its_last_update():
     for got, wanted in ((xs, same_xs), (points, same_points)):
         for name in START:
             np.testing.assert_allclose(got[name], wanted[name], rtol=1e-4, atol=1e-6)
+
+
+def test_numbers_and_moments_may_have_any_dtypes():
+    """Of arrays in a grid, at bfloat16 moments, with strict promotion."""
+    moments = {"a": jnp.ones(3), "b": jnp.ones(2, jnp.bfloat16)}
+    adam = optax.ScaleByAdamState(jnp.int32(2), moments, moments)
+    one, half = jnp.float32(1.0), jnp.float32(0.5)
+    with jax.numpy_dtype_promotion("strict"):
+        by_sgd = pipelines.sgd_direction(one, half)
+        by_adam = pipelines.adam_direction(one, b1=half, b2=half)
+        trace = optax.TraceState(moments)
+        found = by_sgd(trace, trace, 2), by_adam(adam, adam, jnp.int32(2))
+    for moved, wanted in zip(found, (-1.0, -math.sqrt(4 / 3)), strict=True):
+        for leaf in jax.tree.leaves(moved):  # 0.5 b + b - 0.5 b; mhat = vhat = 4/3
+            np.testing.assert_allclose(leaf, wanted, rtol=1e-6)
+            assert leaf.dtype == jnp.float32
 
 
 def test_a_direction_of_one_s_own_is_the_expected_update():

@@ -106,10 +106,9 @@ def adam_direction(
         del before
         state = _moments(optax.ScaleByAdamState, after)
         rate = transforms.rate_at(learning_rate, step)
+        count = state.count.astype(jnp.result_type(float))
         mean, square = (
-            optax.tree.bias_correction(
-                jax.tree.map(dtypes.wide, moment), decay, state.count
-            )
+            optax.tree.bias_correction(jax.tree.map(dtypes.wide, moment), decay, count)
             for moment, decay in ((state.mu, b1), (state.nu, b2))
         )
 

@@ -41,10 +41,9 @@ def pipeline_step_limit(
 
         eta(w) = -(z - 1)(1 - beta/z) / mu(w),    z = e^{iw}, where that is real,
 
-    for the eigenvalues mu of H^{1/2} D H^{1/2}. With momentum some larger steps may be
-    stable again. With vertical sync all stages have the
-    delay S - 1 of the first, and this is the limit of `Dynamics(S - 1, momentum=beta)`
-    over the largest eigenvalue of H.
+    for the eigenvalues mu of H^{1/2} D H^{1/2}. Some larger steps may be stable again.
+    With vertical sync all stages have the delay S - 1 of the first, and this is the
+    limit of `Dynamics(S - 1, momentum=beta)` over the largest eigenvalue of H.
 
     Args:
         hessian: H, [d, d], symmetric, without negative eigenvalues.
@@ -55,8 +54,8 @@ def pipeline_step_limit(
         float64, eta. O(d^3 K) for delays of up to K: 2 s for d = 50 and K = 8.
 
     Raises:
-        ValueError: if `hessian` is not symmetric, or not positive in some direction and
-            0 or positive in all others, or there is not one delay a coordinate.
+        ValueError: if `hessian` is not symmetric, has a negative eigenvalue or none
+            that is positive, or `delays` has not one delay for each coordinate.
 
     Example:
         >>> hessian = [[1.0, 0.5], [0.5, 1.0]]           # largest eigenvalue 1.5
