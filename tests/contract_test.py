@@ -101,6 +101,23 @@ def by_leaf(rule):
     )
 
 
+def rescheduled(delay):
+    rule = dj.pipelines.reschedule_by_delay(
+        delay, annealing_steps=jnp.int32(10), microbatches=jnp.float32(2)
+    )
+    return optax.chain(momentum(), rule)
+
+
+def corrected(tau, delay):
+    # in bfloat16 half of a gradient is exact, so a fused move is no other
+    return dj.pipelines.discrepancy_correction(
+        late(lambda: optax.sgd(0.5))(tau),
+        delay,
+        decay=jnp.float32(0.5),
+        microbatches=jnp.float32(2),
+    )
+
+
 def compensated_adam():
     return dj.drop_stale(
         optax.chain(
@@ -142,7 +159,7 @@ TABLE = {
         ),
         nothing,
     ),
-    "delayed, layer by layer, with parameters": (
+    "delayed, with parameters, layer by layer": (
         lambda tau: dj.delayed(
             optax.chain(momentum(), dj.correct_late_updates()),
             BY_LAYER,
@@ -276,25 +293,17 @@ TABLE = {
         ),
         nothing,
     ),
-    "pipelines.reschedule_by_delay": (
-        lambda tau: optax.chain(
-            momentum(),
-            dj.pipelines.reschedule_by_delay(
-                {"layer": jnp.float32(3), "head": LAYERS},
-                annealing_steps=jnp.int32(10),
-                microbatches=jnp.float32(2),
-            ),
-        ),
+    "pipelines.reschedule_by_delay": (lambda tau: rescheduled(jnp.float32(3)), nothing),
+    "pipelines.reschedule_by_delay, layer by layer": (
+        lambda tau: rescheduled({"layer": jnp.float32(3), "head": LAYERS}),
         nothing,
     ),
     "pipelines.discrepancy_correction": (
-        # in bfloat16 half of a gradient is exact, so a fused move is no other
-        lambda tau: dj.pipelines.discrepancy_correction(
-            late(lambda: optax.sgd(0.5))(tau),
-            {"layer": jnp.float32(3), "head": LAYERS},
-            decay=jnp.float32(0.5),
-            microbatches=jnp.float32(2),
-        ),
+        lambda tau: corrected(tau, jnp.float32(3)),
+        nothing,
+    ),
+    "pipelines.discrepancy_correction, layer by layer": (
+        lambda tau: corrected(tau, {"layer": jnp.float32(3), "head": LAYERS}),
         nothing,
     ),
     "step_sizes.adaptive_1": (
