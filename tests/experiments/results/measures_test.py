@@ -49,6 +49,18 @@ def test_tuning_seeds_choose_the_step_and_are_not_reported():
     assert kept(own) == (3.0 + 1.5) / 2
 
 
+def test_tuning_seeds_choose_the_least_of_several_measures():
+    rows = [(0.1, 0, 0, 3.0, 0), (0.1, 4, 0, 2.0, 0), (0.1, 8, 0, 1.0, 1)]
+    each = [measures.tuned("train_loss", delay=delay) for delay in (0, 4, 8)]
+    own = found(rows, COLUMNS)
+    assert measures.least(each)(own) == 2.0
+    others = [(0.1, 0, 7, 1.0, 0), (0.1, 4, 7, 9.0, 0), (0.1, 8, 7, 1.0, 1)]
+    choice = own.choice._replace(
+        results=pd.DataFrame(others, columns=COLUMNS), curves=pd.DataFrame()
+    )
+    assert measures.least(each)(own._replace(choice=choice)) == 3.0
+
+
 def test_a_kept_step_may_diverge_elsewhere():
     kept = measures.kept("train_loss", best_at=dict(delay=0), delay=4)
     assert math.isnan(kept(GRID))
