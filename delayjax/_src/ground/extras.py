@@ -12,8 +12,8 @@ from jax.typing import ArrayLike
 
 from delayjax._src.ground import checks, dtypes, transforms, trees
 
-Delay = ArrayLike | transforms.Schedule | Mapping[Any, Any] | Sequence[Any]
-"""A delay in updates: an int, an integer scalar, a `Schedule`, or a tree of these."""
+Delay = ArrayLike | transforms.OfStep | Mapping[Any, Any] | Sequence[Any]
+"""A delay in updates: an int, an integer scalar, an `OfStep`, or a tree of these."""
 
 Law = Callable[[jax.Array], ArrayLike]
 """staleness (int32 [], or float32 [] for a mean) -> the factor of the updates."""

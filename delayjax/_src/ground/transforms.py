@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from delayjax._src.ground import checks
 
-Schedule = Callable[[Any], ArrayLike]
+OfStep = Callable[[Any], ArrayLike]
 """step (int32 []) -> a number, as in Optax."""
 
 Transformation = optax.GradientTransformation | optax.MultiSteps

@@ -22,7 +22,7 @@ def uniform(
     high: ArrayLike,
     *,
     axis_name: axes.AxisName | None = None,
-) -> transforms.Schedule:
+) -> transforms.OfStep:
     """Draws each delay from `low` to `high` with the same probability.
 
         P(delay(t) = k) = 1 / (high - low + 1),  k = low, ..., high
@@ -50,7 +50,7 @@ def uniform(
 
 def geometric(
     key: jax.Array, mean: ArrayLike, *, axis_name: axes.AxisName | None = None
-) -> transforms.Schedule:
+) -> transforms.OfStep:
     """Draws the staleness of many workers with memoryless service times.
 
         P(delay(t) = k) = (1 - q) q^k,  q = mean / (1 + mean),  k = 0, 1, 2, ...
@@ -83,7 +83,7 @@ def geometric(
 
 def poisson(
     key: jax.Array, mean: ArrayLike, *, axis_name: axes.AxisName | None = None
-) -> transforms.Schedule:
+) -> transforms.OfStep:
     """Draws delays with the spread of many independent arrivals.
 
         P(delay(t) = k) = mean^k exp(-mean) / k!,  k = 0, 1, 2, ...
@@ -110,7 +110,7 @@ def poisson(
     return delay
 
 
-def from_trace(staleness: ArrayLike | Sequence[int]) -> transforms.Schedule:
+def from_trace(staleness: ArrayLike | Sequence[int]) -> transforms.OfStep:
     """Repeats a simulated or logged staleness: delay(t) = staleness[t mod T].
 
     Args:
@@ -134,7 +134,7 @@ def from_trace(staleness: ArrayLike | Sequence[int]) -> transforms.Schedule:
 
 def per_worker(
     delays: ArrayLike, *, axis_name: axes.AxisName = "workers"
-) -> transforms.Schedule:
+) -> transforms.OfStep:
     """Takes a delay for each worker from a table: delay(t) = delays[t mod T, worker].
 
     Args:

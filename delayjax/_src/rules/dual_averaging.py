@@ -109,7 +109,7 @@ def dasgd(
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 
 
-def harmonic(scale: ArrayLike, *, logarithms: int = 0) -> transforms.Schedule:
+def harmonic(scale: ArrayLike, *, logarithms: int = 0) -> transforms.OfStep:
     """Step sizes that fall as 1 / t, or by some logarithms faster.
 
         al_t = scale / (l_0 l_1 ... l_n),    l_0 = t + 1,    l_{k+1} = 1 + log l_k
