@@ -5,7 +5,6 @@ from experiments.results import claims as claims
 from experiments.results import measures as measures
 from experiments.results.claims import Published as Published
 from experiments.results.claims import Record as Record
-from experiments.results.old_claims import Claim as Claim
 from experiments.results.runs import Run as Run
 from experiments.results.runs import load as load
 from experiments.results.tables import Found as Found

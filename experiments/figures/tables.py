@@ -234,7 +234,8 @@ def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> lis
         for kind, end in (("smallest", tried.min()), ("largest", tried.max())):
             names = map(label, live[live[axis] == end].to_dict("records"))
             names = list(dict.fromkeys(filter(None, names)))
-            if (live[axis] == end).any():
+            # nothing lies below 0, where a momentum or a strength is off
+            if end != 0 and (live[axis] == end).any():
                 who = f"{'; '.join(names)}: " if names else ""
                 notes.append(
                     f"{who}the best {words(axis)} is the {kind} one tried, {end:g}."

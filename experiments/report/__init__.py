@@ -13,7 +13,7 @@ from experiments import figures
 from experiments.figures import Drawn
 from experiments.figures.axis_labels import loss_unit, with_unit, words
 from experiments.report import page
-from experiments.results import analysis, claims, old_claims
+from experiments.results import analysis, claims
 from experiments.results.runs import Run
 from experiments.training.experiment import Experiment
 
@@ -212,10 +212,6 @@ def _records(run: Run, experiment: Experiment | None) -> str:
             page.mark("met" if own.met else "missed"),
         ]
         for own in claims.compare(experiment.records, run.found)
-    ]
-    rows += [
-        [own.text, own.expected, own.shown, page.mark("met" if own.met else "missed")]
-        for own in old_claims.check(experiment.claims, run.found)
     ]
     if not rows:
         return ""

@@ -76,7 +76,6 @@ class Experiment:
             made of its numbers: the head of the report of an unchanged run.
         published: what the sources say, see `claims.Published`: may fail.
         records: numbers of ours, see `claims.Record`: `--check` compares them.
-        claims: what must hold of the results; see `old_claims.Claim`.
         figures: objects with `name` and `draw(run)`; see `figures`.
         tables: objects with `name`, `caption` and `of(run)`, which returns a frame; see
             `figures.Table`.
@@ -104,7 +103,6 @@ class Experiment:
     answer: Callable[[Any], str] | None = None
     published: Sequence[Any] = ()
     records: Sequence[Any] = ()
-    claims: Sequence[Any] = ()
     figures: Sequence[Any] = ()
     tables: Sequence[Any] = ()
     notes: str = ""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from delayjax import cluster
-from experiments import Claim, Experiment, configs
+from experiments import Experiment, configs
 from experiments.running import programs
 from experiments.training.rules import arguments
 
@@ -55,11 +55,7 @@ def test_a_config_makes_an_experiment_whose_claims_can_fail(file, question, tmp_
     assert isinstance(made, Experiment)
     assert made.question.endswith("?") and len(made.question) <= 80
     assert made.figures
-    for claim in made.claims:
-        assert isinstance(claim, Claim)
-        assert claim.about is None or claim.within > 0
-    if not made.claims:
-        assert made.answer is not None and made.records
+    assert made.answer is not None and made.records
     stated = [*made.published, *made.records]
     texts = [own.text for own in stated]
     assert len(set(texts)) == len(texts)

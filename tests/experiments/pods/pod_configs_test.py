@@ -21,7 +21,7 @@ def test_what_was_not_run_says_so(name):
 def sound(experiment):
     """One cell, a worker a device, and a mean that is one update late."""
     (arm,) = experiment.all_arms
-    assert not experiment.claims and not experiment.grid
+    assert not experiment.records and not experiment.grid
     assert experiment.seed_numbers == (0,)
     plan = Plan((0,), experiment.updates, None, None, experiment.evaluate_every)
     for devices, workers in ((8, 8), (16, 16), (None, jax.device_count())):
