@@ -13,6 +13,7 @@ import delayjax as dj
 from delayjax import pipelines
 from tests.pipelines import chain
 from tests.pipelines.following import assert_follows
+from tests.support.cases import shortened
 
 ADAM = optax.adam(0.01)
 
@@ -25,8 +26,13 @@ def schedule(stages=4, **options):
     return pipelines.pipedream(stages, in_flight="full", **options)
 
 
-@pytest.mark.parametrize("stash", [True, False])
-@pytest.mark.parametrize(("stages", "data"), [(4, 1), (2, 2), (1, 2)])
+@pytest.mark.parametrize(
+    ("stages", "data", "stash"),
+    shortened(
+        [(s, 4 // s, stash) for s in (4, 2, 1) for stash in (True, False)],
+        *((4, 1, True), (2, 2, False)),
+    ),
+)
 def test_it_is_the_simulation_of_mixed_versions(stages, data, stash):
     own = schedule(stages, stash=stash)
     assert_follows(chain.parts(), ADAM, own, mesh(stages, data), updates=50)
@@ -56,6 +62,7 @@ def test_rules_are_told_staleness_and_the_point_that_was_read():
     assert_follows(chain.parts(), rule, schedule(), mesh(4), updates=12)
 
 
+@pytest.mark.long
 def test_layers_have_the_same_keys_as_in_the_simulation():
     def dropped(x, key):
         return x * jax.random.bernoulli(key, 0.8, x.shape)
