@@ -339,6 +339,7 @@ def test_a_stack_of_layers_is_its_layers(sides):
 # types and errors
 
 
+@pytest.mark.long
 def test_both_sides_keep_the_contract_of_a_transformation():
     """Of matrices that have full rank at once, and an eps above rounding errors."""
     shapes = {"square": (3, 3), "stack": (4, 3, 3), "bias": (4,)}
