@@ -16,7 +16,6 @@ import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
-from delayjax.cluster import protocols
 from experiments import Arm, Experiment, Published, Record, Simulation, along, figures
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, difference, mean, tuned
@@ -71,7 +70,9 @@ def experiment(config: ConfigDict) -> Experiment:
     servers["Lipschitz filter alone"] = functools.partial(kardam, frequency=False)
 
     def arm(times, law, server):
-        simulated = Simulation(dj.cluster.Cluster(workers, law), protocols.k_async(1))
+        simulated = Simulation(
+            dj.cluster.Cluster(workers, law), dj.cluster.protocols.k_async(1)
+        )
         own = along(simulated, servers[server], each=lies)
         grid = {} if server in ("plain", "clipped") else {"damping": config.damping}
         return Arm(training=own, labels=dict(times=times, server=server), grid=grid)

@@ -13,6 +13,8 @@ CHAPTERS: dict[str, dict[str, str]] = {
         "workers:spectrum": "The number of asynchronous workers: a spectrum",
         "survival": "How many workers a network survives",
         "char_lm": "Optimizers on a language model",
+        "muon_delay": "Late updates and three sizes of a model",
+        "late_or_mixed": "Simulations of a pipeline",
     },
     "Rules for stale gradients": {
         "modulation": "Staleness laws",

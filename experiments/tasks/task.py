@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from delayjax.pipelines import Parts
+import delayjax as dj
 
 Params = Any
 """A pytree of floating-point arrays."""
@@ -68,7 +68,7 @@ class Task:
     examples: int | None = None
     tokens: int | None = None
     batches_of: Callable[..., Batch] | None = None
-    parts: Parts | None = None
+    parts: dj.pipelines.Parts | None = None
 
     @cached_property
     def has_state(self) -> bool:

@@ -592,7 +592,6 @@ ENDS = {
     shortened(
         ENDS,
         "k_async, seconds",
-        "n_softsync, examples",
         "k_batch_async, seconds, workers, concentration",
     ),
 )

@@ -80,6 +80,7 @@ def test_each_rule_has_its_costs():
     assert found["DANA"][0] == "+4"  # a momentum for each of 5 workers, in place of one
 
 
+@pytest.mark.long
 def test_the_quadratic_has_theory_beside_what_searches_found():
     """Searches whose step is 5 % too large, and measured losses twice the expected."""
     rows, expected = [], []
