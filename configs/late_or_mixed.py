@@ -6,8 +6,8 @@ pipeline computes a gradient at mixed versions (`dj.pipelines.mixed`), with old 
 stashed or not. Studies often simulate it by a gradient at one version, of which each
 stage uses its part later (`late`), or by one delay of 5 everywhere ("uniform"): that is
 PipeDream's vertical sync, but for which batch a gradient is of. Step and momentum
-(beta_1 of Adam, beta of Muon) are tuned for each. Runs are short: only Muon without delay ends below the entropy of a
-character given the one before it, 2.46 nats.
+(beta_1 of Adam, beta of Muon) are tuned for each. Runs are short: only Muon without
+delay ends below the entropy of a character given the one before it, 2.46 nats.
 
     python -m experiments.main --config=configs/late_or_mixed.py \
         --workdir=runs/late_or_mixed
