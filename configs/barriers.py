@@ -100,7 +100,7 @@ def until(config: ConfigDict, barrier: str, along: str = "seconds") -> Measure:
 
 
 def over(config: ConfigDict, barrier: str, other: str, along="seconds") -> Measure:
-    """The seconds, or updates, to the target over those of another barrier."""
+    """Seconds, or updates, to the target, over the number of another barrier."""
     return ratio(until(config, barrier, along), until(config, other, along))
 
 

@@ -2,7 +2,7 @@
 
 A decoder-only Transformer on the characters of the standard library's own manual, and
 gradients 0 to 8 updates late. Step and momentum are tuned for each optimizer and delay.
-Momentum is beta_1 of Adam and, of Muon, that of its matrices and of the rest. SGD takes
+Momentum is beta_1 of Adam, and both momenta of Muon (matrices, and the rest). SGD takes
 steps along the moving average of the gradients.
 
     python -m experiments.main --config=configs/char_lm.py --workdir=runs/char_lm
@@ -116,7 +116,7 @@ def cost(name: str, delay: float, **where: float) -> Measure:
 
 
 def published() -> list[Published]:
-    """Of a delay of one update."""
+    """What the source says of a delay of one update."""
     stated = dict(source="Zmushko et al. (2026), arXiv:2606.30634")
     stated["setting"] = "SmolLM-360M, PipeDream-2BW; AdamW and Muon"
     stated["tried"] = "A far smaller model; step and momentum tuned at each delay."

@@ -83,7 +83,7 @@ def experiment(config: ConfigDict) -> Experiment:
         tables=[
             figures.Table(
                 "stable_steps",
-                "Largest stable step of each law; in brackets that of theory",
+                "Largest stable step of each law; in brackets the step of theory",
                 lambda run: stable_steps(run.found, limit),
             )
         ],

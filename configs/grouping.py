@@ -105,7 +105,7 @@ def accuracy(grouping: str, law: str = DIVIDED, **where: int) -> Measure:
 
 
 def change(grouping: str, law: str = DIVIDED, **where: int) -> Measure:
-    """Test accuracy less that without a straggler."""
+    """Test accuracy less the accuracy without a straggler."""
     return difference(accuracy(grouping, law, **where), accuracy("no straggler", law))
 
 

@@ -107,7 +107,7 @@ def loss(config: ConfigDict, method: str, chance: float) -> Measure:
 
 
 def change(config: ConfigDict, method: str, chance: float) -> Measure:
-    """MindFlayer's training loss less that of another method."""
+    """MindFlayer's training loss less the loss of another method."""
     flayer = loss(config, "MindFlayer", chance)
     return difference(flayer, loss(config, method, chance))
 

@@ -114,7 +114,7 @@ def accuracy(scheme: str, k: int) -> Measure:
 
 
 def more(**where) -> Measure:
-    """The training loss of asynchronous SGD, less that of waiting for all."""
+    """The training loss of asynchronous SGD less the loss of waiting for all."""
     one = tuned("train_loss", scheme="K-async", K=1, **where)
     return difference(one, tuned("train_loss", scheme="K-sync", K=8, **where))
 
@@ -230,6 +230,6 @@ def answer(found: Found, config: ConfigDict) -> str:
     return (
         f"After {config.seconds:g} s of {config.service} times asynchronous SGD (K = 1)"
         f" has a test accuracy of {asgd(found):.3f}, each arm at its own best step."
-        f" {different} At one step, 0.1, its training loss less that of fully"
+        f" {different} At one step, 0.1, its training loss less the loss of fully"
         f" synchronous SGD is {gained}."
     )

@@ -159,6 +159,6 @@ def answer(found: Found) -> str:
         less = between(over, found, same=0.0, form="+.3f")
         learns = "learns" if own(found) < GUESS / 2 else "does not learn"
         told = f"test error {own(found):.3f}, {none(found):.3f} where nobody lies"
-        than = f"{told}, less that of clipping {less}"
+        than = f"{told}, less the error of clipping {less}"
         parts.append(f"with {times} times Kardam {learns} ({than})")
     return "; ".join(parts) + "."

@@ -120,7 +120,7 @@ def loss(name: str, kind: str) -> Measure:
 
 
 def beside(name: str, kind: str, other: str = "undelayed") -> Measure:
-    """The loss with one kind of gradients less that with another."""
+    """The loss with one kind of gradients less the loss with another."""
     return difference(loss(name, kind), loss(name, other))
 
 

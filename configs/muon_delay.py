@@ -2,8 +2,8 @@
 
 A Transformer of one block, 8, 16 or 32 wide, on the characters of Python's own manual.
 All gradients are equally late; the first ones wait in the history. Step and momentum
-are tuned for each optimizer, size and delay. `learning_rate` is that of an optimizer
-without delay and without momentum: the step is divided by sqrt(1 + delay), and for SGD
+are tuned for each optimizer, size and delay. `learning_rate` is the rate without
+delay and without momentum: the step is divided by sqrt(1 + delay), and for SGD
 with momentum m it is multiplied by 1 - m, so that all optima lie within one grid.
 
     python -m experiments.main --config=configs/muon_delay.py --workdir=runs/muon_delay
@@ -115,7 +115,7 @@ def experiment(config: ConfigDict) -> Experiment:
 
 
 def gap(name: str, width: int, delay: int) -> Measure:
-    """What a delay costs: the test loss with it less that without, nats."""
+    """What a delay costs: the test loss with it less the loss without it, nats."""
     late, fresh = (
         tuned("test_loss", optimizer=name, width=width, delay=tau) for tau in (delay, 0)
     )

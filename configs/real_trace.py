@@ -106,7 +106,7 @@ staleness = mean("staleness_mean", gradients="late")
 
 
 def records() -> list[Record]:
-    """Of the log that is simulated."""
+    """Numbers of the simulated log."""
     return [
         Record(
             "Training loss, late, no law", late("train_loss", "none"), 0.008746, 0.00021

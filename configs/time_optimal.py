@@ -24,7 +24,7 @@ from experiments import (
     figures,
 )
 from experiments.results.estimates import Measure
-from experiments.results.measures import between, ratio, seconds_to
+from experiments.results.measures import between, least, ratio, seconds_to
 from experiments.results.tables import Found
 from experiments.running.evaluation import gradient_norm
 from experiments.tasks import breast_cancer
@@ -102,16 +102,18 @@ def experiment(config: ConfigDict) -> Experiment:
 
 def until(config: ConfigDict, method: str, workers: int) -> Measure:
     """Seconds to the target, at the step and threshold that other seeds find best."""
-
-    def measure(found):
-        names = [n for n in found.results.method.unique() if n.split(",")[0] == method]
-        where = [dict(method=name, workers=workers) for name in names]
-        own = [seconds_to("gradient_norm", config.target, **one) for one in where]
-        judge = found.choice if found.choice.seeds else found
-        other = found._replace(results=judge.results, curves=judge.curves)
-        return min(own, key=lambda one: one(other))(found)
-
-    return measure
+    thresholds = {
+        "Rennala": [f", {size} a batch" for size in config.batch],
+        "Ringmaster": [f", below {bound}" for bound in config.bound],
+        "MindFlayer": [f", {most:g} s" for most in config.allotted_seconds],
+    }
+    at = dict(workers=workers)
+    return least(
+        [
+            seconds_to("gradient_norm", config.target, method=method + own, **at)
+            for own in thresholds.get(method, [""])
+        ]
+    )
 
 
 def over(config: ConfigDict, this: str, other: str, few: int = 128) -> Measure:

@@ -209,28 +209,18 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
         return Update(moved, memory, loss, told.astype(jnp.float32), ages)
 
     def given(start, stop, own=None):
-        seeds = [data_seed(seed) for seed in plan.seeds]
         if workers == 1:
-            batches = [task.batches(seed, start, stop) for seed in seeds]
-            return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *batches)
+            return whole_batches(task, plan, start, stop)
+        seeds = [data_seed(seed) for seed in plan.seeds]
         batches = [_of_workers(task, seed, start, stop, workers, own) for seed in seeds]
         # [updates, workers, seeds, examples of a worker, ...]
         return jax.tree.map(lambda *leaves: np.stack(leaves, axis=2), *batches)
 
-    updates = updates_of(training, task, plan)
-
-    def seconds(step):
-        return np.full(len(plan.seeds), step * training.update_seconds)
-
     return Rule(
-        updates=updates,
-        evaluate_every=plan.cadence(updates),
         init=init,
         update=update,
         given=given,
-        depth=depth_of,
-        seconds=None if training.update_seconds is None else seconds,
-        examples=lambda step: np.full(len(plan.seeds), step * (task.examples or 1)),
+        **equal_updates(training, task, plan),
         worker_axes=axes,
         devices=training.devices,
         devices_of_each=training.model,
@@ -238,7 +228,35 @@ def _rule(training: _Optimizer, task: Task, plan: Plan) -> Rule:
     )
 
 
-def updates_of(training: Any, task: Task, plan: Plan) -> int:
+def whole_batches(task: Task, plan: Plan, start: int, stop: int) -> Any:
+    """The batches of updates start .. stop - 1 of all seeds, [updates, seeds, ...]."""
+    batches = [task.batches(data_seed(seed), start, stop) for seed in plan.seeds]
+    return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *batches)
+
+
+def equal_updates(training: Any, task: Task, plan: Plan) -> dict[str, Any]:
+    """Fields of a `Rule` whose updates all take as long and use as many examples.
+
+    Args:
+        training: whose `update_seconds` is None where it takes no time.
+        task: says how many examples an update uses.
+        plan: what ends the run.
+    """
+    updates = _updates(training, task, plan)
+
+    def seconds(step):
+        return np.full(len(plan.seeds), step * training.update_seconds)
+
+    return dict(
+        updates=updates,
+        evaluate_every=plan.cadence(updates),
+        depth=_depth,
+        seconds=None if training.update_seconds is None else seconds,
+        examples=lambda step: np.full(len(plan.seeds), step * (task.examples or 1)),
+    )
+
+
+def _updates(training: Any, task: Task, plan: Plan) -> int:
     """How many updates a run has.
 
     Args:
@@ -287,7 +305,7 @@ def _has_arrived(memory: Any) -> Any:
     return jnp.stack(arrived).all() if arrived else True
 
 
-def depth_of(memory: Any) -> int:
+def _depth(memory: Any) -> int:
     """No gradient is older: the slots of all histories, and each outbox's one."""
 
     def is_history(node):

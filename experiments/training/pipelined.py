@@ -7,12 +7,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 import delayjax as dj
 from experiments.tasks.task import Task
-from experiments.training.gradients import depth_of, updates_of
+from experiments.training.gradients import equal_updates, whole_batches
 from experiments.training.rules import (
     REFUSED,
     Model,
@@ -86,23 +85,13 @@ def _rule(
 
     def given(start, stop, own=None):
         del own  # the stages are simulated in one
-        seeds = [data_seed(seed) for seed in plan.seeds]
-        batches = [task.batches(seed, start, stop) for seed in seeds]
-        return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *batches)
+        return whole_batches(task, plan, start, stop)
 
-    def seconds(step):
-        return np.full(len(plan.seeds), step * training.update_seconds)
-
-    updates = updates_of(training, task, plan)
     return Rule(
-        updates=updates,
-        evaluate_every=plan.cadence(updates),
         init=init,
         update=update,
         given=given,
-        depth=depth_of,
-        seconds=None if training.update_seconds is None else seconds,
-        examples=lambda step: np.full(len(plan.seeds), step * (task.examples or 1)),
+        **equal_updates(training, task, plan),
         vmap_axes=_vmap_axes,
     )
 

@@ -62,7 +62,6 @@ def test_rules_are_told_staleness_and_the_point_that_was_read():
     assert_follows(chain.parts(), rule, schedule(), mesh(4), updates=12)
 
 
-@pytest.mark.long
 def test_layers_have_the_same_keys_as_in_the_simulation():
     def dropped(x, key):
         return x * jax.random.bernoulli(key, 0.8, x.shape)

@@ -205,7 +205,6 @@ def test_rules_are_told_each_stages_staleness_and_the_point_that_was_read():
         jax.tree.map(np.testing.assert_array_equal, point, read)
 
 
-@pytest.mark.long
 def test_layers_and_embedding_have_keys_of_their_own_also_in_the_backward_pass():
     """Dropout: the same mask in both passes, whatever the number of stages."""
 

@@ -1,7 +1,6 @@
 """A pipeline on devices, a stage on each, that never flushes."""
 
 import dataclasses
-import functools
 import math
 from typing import Any, NamedTuple
 
@@ -108,109 +107,114 @@ def run(
     _check_schedule(schedule, mesh.shape[axis_name], axis_name)
     # with Auto axes arrays need not lie where `shard_map` wants them
     mesh = Mesh(mesh.devices, mesh.axis_names)
-    stages, embed, blocks, head = schedule.stages, *parts.names
-    data = tuple(name for name in mesh.axis_names if name != axis_name)
-    own = functools.partial(axes.vary, axis_name=mesh.axis_names)
-    specs = _specs(axis_name, data)
+    points = forward_point, backward_point
+    stages = _Stages(parts, optimizer, schedule, mesh, axis_name, *points)
+    return Pipeline(stages.init, stages.step, stages.newest)
 
-    def place():
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Stages:
+    """The functions of a pipeline; `of_stage`, `tick` and others run on each device."""
+
+    parts: Parts
+    optimizer: Optimizer
+    schedule: Schedule
+    mesh: Mesh
+    axis_name: str
+    forward_point: Point | None
+    backward_point: Point | None
+
+    @property
+    def data(self) -> tuple[str, ...]:
+        """The axes over which batches are split."""
+        return tuple(name for name in self.mesh.axis_names if name != self.axis_name)
+
+    def own(self, tree: Any) -> Any:
+        """A tree that differs from device to device."""
+        return axes.vary(tree, axis_name=self.mesh.axis_names)
+
+    def place(self) -> tuple[jax.Array, jax.Array]:
         """(number of this stage, its delay)."""
-        stage = jax.lax.axis_index(axis_name)
-        return stage, 2 * (stages - 1 - stage)
+        stage = jax.lax.axis_index(self.axis_name)
+        return stage, 2 * (self.schedule.stages - 1 - stage)
 
-    def init(params, batch, key=None):
-        layers = _check_layers(parts, params, stages)
-        _check_split(batch, mesh, data)
-        jax.eval_shape(parts.loss, params, batch, key)  # a fault of the parts shows
-
-        def of_stage(params, batch, key):
-            params = axes.vary(params, axis_name=axis_name)
-            batch = own(batch)
-            x = jax.eval_shape(parts.embed, params[embed], batch, folded(key, layers))
-            x = own(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), x))
-            kept = 2 * stages - 1
-            state = DevicePipelineState(
-                params=params,
-                opt_state=optimizer_of(optimizer, place()[1]).init(params),
-                past=rings.init(params, kept) if schedule.stash else (),
-                inputs=rings.init(x, kept),
-                batches=rings.init((batch, _bits(key)), kept),
-                received=x,
-                cotangent=jax.tree.map(jnp.copy, x),
-                tick=jnp.zeros((), jnp.int32),
-            )
-            return _widened(state)
-
-        given = ({embed: P(), blocks: P(axis_name), head: P()}, P(data), P())
-        made = jax.shard_map(of_stage, mesh=mesh, in_specs=given, out_specs=specs)
+    def init(self, params: Any, batch: Any, key: Any = None) -> DevicePipelineState:
+        """The state of all stages."""
+        embed, blocks, head = self.parts.names
+        _check_layers(self.parts, params, self.schedule.stages)
+        _check_split(batch, self.mesh, self.data)
+        jax.eval_shape(self.parts.loss, params, batch, key)  # a fault of the parts
+        lie = {embed: P(), blocks: P(self.axis_name), head: P()}
+        made = jax.shard_map(
+            self.of_stage,
+            mesh=self.mesh,
+            in_specs=(lie, P(self.data), P()),
+            out_specs=_specs(self.axis_name, self.data),
+        )
         return jax.jit(made)(dict(params), batch, key)
 
-    def forward(point, x, seen, impl):
-        """(activation, loss) of this stage: the loss of the last stage, else 0."""
-        (batch, bits), stage = seen, place()[0]
-        key = None if bits is None else jax.random.wrap_key_data(own(bits), impl=impl)
-        if math.prod(mesh.shape[name] for name in data) > 1:
-            key = folded(key, jax.lax.axis_index(data))
-        layers = jax.tree.leaves(point[blocks])[0].shape[0]
-        x = jax.lax.cond(
-            stage == 0,
-            lambda: own(parts.embed(point[embed], batch, folded(key, stages * layers))),
-            lambda: x,
+    def of_stage(self, params: Any, batch: Any, key: Any) -> DevicePipelineState:
+        """The first state of a stage."""
+        embed, stages = self.parts.names[0], self.schedule.stages
+        params = axes.vary(params, axis_name=self.axis_name)
+        batch, kept = self.own(batch), 2 * stages - 1
+        x = jax.eval_shape(self.parts.embed, params[embed], batch, key)
+        x = self.own(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), x))
+        state = DevicePipelineState(
+            params=params,
+            opt_state=optimizer_of(self.optimizer, self.place()[1]).init(params),
+            past=rings.init(params, kept) if self.schedule.stash else (),
+            inputs=rings.init(x, kept),
+            batches=rings.init((batch, _bits(key)), kept),
+            received=x,
+            cotangent=jax.tree.map(jnp.copy, x),
+            tick=jnp.zeros((), jnp.int32),
         )
-        x = parts.through_blocks(point[blocks], x, key, stage * layers)
+        return _widened(state)
 
-        def loss():
-            return own(parts.head(point[head], x, batch))
-
-        return x, jax.lax.cond(
-            stage == stages - 1,
-            loss,
-            lambda: own(jnp.zeros((), jax.eval_shape(loss).dtype)),
+    def step(self, state: DevicePipelineState, batch: Any, key: Any = None) -> Any:
+        """(state, loss) after a tick."""
+        _check_split(batch, self.mesh, self.data)
+        specs = _specs(self.axis_name, self.data)
+        on_all = jax.shard_map(
+            self.tick,
+            mesh=self.mesh,
+            in_specs=(specs, P(self.data), P()),
+            out_specs=(specs, P()),
         )
+        return on_all(state, batch, key)
 
-    def tick(state, batch, key):
-        held, (stage, late) = _narrowed(state), place()
+    def tick(self, state: DevicePipelineState, batch: Any, key: Any) -> Any:
+        """A forward pass, a backward pass and an update of this stage."""
+        held, (stage, late) = _narrowed(state), self.place()
         impl = None if key is None else jax.random.key_impl(key)
         # of the only microbatch of its update, as in `mixed`
-        fresh = own(batch), _bits(folded(key, 0))
+        fresh = self.own(batch), _bits(folded(key, 0))
         batches = rings.push(held.batches, fresh)
         inputs = rings.push(held.inputs, held.received)
 
-        newest = point_of(forward_point, held.opt_state, held.params)
+        newest = point_of(self.forward_point, held.opt_state, held.params)
         seen = rings.read(batches, stage, fresh)
-        sent, _ = forward(own(newest), held.received, seen, impl)
+        sent, _ = self.forward(self.own(newest), held.received, seen, impl)
 
-        if schedule.stash:
+        if self.schedule.stash:
             past = rings.push(held.past, newest)
             point = rings.read(past, late, newest)
         else:
-            past = ()
-            point = point_of(backward_point, held.opt_state, held.params)
+            past: Any = ()
+            point = point_of(self.backward_point, held.opt_state, held.params)
         x = rings.read(inputs, late, held.received)
         seen = rings.read(batches, stage + late, fresh)
-        (_, loss), pull = jax.vjp(lambda p, x: forward(p, x, seen, impl), own(point), x)
-        # the last stage receives a cotangent of zeros, and the others have no loss
-        grads, sent_back = pull((held.cotangent, own(jnp.ones_like(loss))))
-        if data:
-            grads, loss = jax.lax.pmean((grads, loss), data)
-
-        done = held.tick - late - stage  # updates of this stage; below 0 it waits
-        told = {
-            "staleness": jnp.clip(done, 0, late),
-            "stale_params": point,
-            "value": loss,
-        }
-
-        def updated():
-            tx = optimizer_of(optimizer, late)
-            moves, opt_state = tx.update(grads, held.opt_state, held.params, **told)
-            found = optax.apply_updates(held.params, moves), opt_state
-            return axes.typed_like(found, (held.params, held.opt_state))
-
-        params, opt_state = jax.lax.cond(
-            done >= 0, updated, lambda: (held.params, held.opt_state)
+        (_, loss), pull = jax.vjp(
+            lambda p, x: self.forward(p, x, seen, impl), self.own(point), x
         )
-        onward = [(i, i + 1) for i in range(stages - 1)]
+        # the last stage receives a cotangent of zeros, and the others have no loss
+        grads, sent_back = pull((held.cotangent, self.own(jnp.ones_like(loss))))
+        if self.data:
+            grads, loss = jax.lax.pmean((grads, loss), self.data)
+
+        params, opt_state = self.updated(held, grads, point, loss)
+        onward = [(i, i + 1) for i in range(self.schedule.stages - 1)]
         back = [(after, before) for before, after in onward]
         state = DevicePipelineState(
             params=params,
@@ -218,37 +222,77 @@ def run(
             past=past,
             inputs=inputs,
             batches=batches,
-            received=jax.lax.ppermute(sent, axis_name, onward),
-            cotangent=jax.lax.ppermute(sent_back, axis_name, back),
+            received=jax.lax.ppermute(sent, self.axis_name, onward),
+            cotangent=jax.lax.ppermute(sent_back, self.axis_name, back),
             tick=held.tick + 1,
         )
         # every device gets the loss of the last stage
-        seen = jnp.where(held.tick >= stages - 1, loss, jnp.nan)
-        seen = jnp.where(stage == stages - 1, seen, 0.0)
-        return _widened(state), jax.lax.psum(seen, axis_name)
+        last = self.schedule.stages - 1
+        shown = jnp.where(held.tick >= last, loss, jnp.nan)
+        shown = jnp.where(stage == last, shown, 0.0)
+        return _widened(state), jax.lax.psum(shown, self.axis_name)
 
-    def step(state, batch, key=None):
-        _check_split(batch, mesh, data)
-        on_all = jax.shard_map(
-            tick,
-            mesh=mesh,
-            in_specs=(specs, P(data), P()),
-            out_specs=(specs, P()),
+    def forward(self, point: Any, x: Any, seen: Any, impl: Any) -> Any:
+        """(activation, loss) of this stage: the loss of the last stage, else 0."""
+        embed, blocks, head = self.parts.names
+        (batch, bits), stage, stages = seen, self.place()[0], self.schedule.stages
+        key = bits
+        if bits is not None:
+            key = jax.random.wrap_key_data(self.own(bits), impl=impl)
+        if math.prod(self.mesh.shape[name] for name in self.data) > 1:
+            key = folded(key, jax.lax.axis_index(self.data))
+        layers = jax.tree.leaves(point[blocks])[0].shape[0]
+        of_embed = folded(key, stages * layers)
+        x = jax.lax.cond(
+            stage == 0,
+            lambda: self.own(self.parts.embed(point[embed], batch, of_embed)),
+            lambda: x,
         )
-        return on_all(state, batch, key)
+        x = self.parts.through_blocks(point[blocks], x, key, stage * layers)
 
-    def newest(state):
+        def loss():
+            return self.own(self.parts.head(point[head], x, batch))
+
+        return x, jax.lax.cond(
+            stage == stages - 1,
+            loss,
+            lambda: self.own(jnp.zeros((), jax.eval_shape(loss).dtype)),
+        )
+
+    def updated(
+        self, held: DevicePipelineState, grads: Any, point: Any, loss: jax.Array
+    ) -> tuple[Any, Any]:
+        """(parameters, state of the optimizer), once a gradient has come back."""
+        stage, late = self.place()
+        done = held.tick - late - stage  # updates of this stage; below 0 it waits
+        before = held.params, held.opt_state
+
+        def after():
+            tx = optimizer_of(self.optimizer, late)
+            moves, opt_state = tx.update(
+                *(grads, held.opt_state, held.params),
+                staleness=jnp.clip(done, 0, late),
+                stale_params=point,
+                value=loss,
+            )
+            found = optax.apply_updates(held.params, moves), opt_state
+            return axes.typed_like(found, before)
+
+        return jax.lax.cond(done >= 0, after, lambda: before)
+
+    def newest(self, state: DevicePipelineState) -> dict[str, Any]:
+        """The parameters of all stages, as `init` received them."""
+        embed, blocks, head = self.parts.names
+        params = state.params
+
         def layers(leaf):  # [S, L/S, ...] -> [L, ...]
             return leaf.reshape(-1, *leaf.shape[2:])
 
-        parts = state.params
         return {
-            embed: jax.tree.map(lambda leaf: leaf[0], parts[embed]),
-            blocks: jax.tree.map(layers, parts[blocks]),
-            head: jax.tree.map(lambda leaf: leaf[-1], parts[head]),
+            embed: jax.tree.map(lambda leaf: leaf[0], params[embed]),
+            blocks: jax.tree.map(layers, params[blocks]),
+            head: jax.tree.map(lambda leaf: leaf[-1], params[head]),
         }
-
-    return Pipeline(init, step, newest)
 
 
 def _specs(axis_name: str, data: tuple[str, ...]) -> Any:
@@ -279,8 +323,8 @@ def _bits(key: Any) -> Any:
     return None if key is None else jax.random.key_data(key)
 
 
-def _check_layers(parts: Parts, params: Any, stages: int) -> int:
-    """L, if all stages have the same shapes."""
+def _check_layers(parts: Parts, params: Any, stages: int) -> None:
+    """Checks that all stages have the same shapes."""
     layers = parts.layers_of(params)
     if not is_stacked(params[parts.names[1]]):
         raise ValueError(
@@ -291,7 +335,6 @@ def _check_layers(parts: Parts, params: Any, stages: int) -> int:
         raise ValueError(
             f"`stages` must divide the {layers} layers to run on devices, got {stages}."
         )
-    return layers
 
 
 def _check_split(batch: Any, mesh: Mesh, data: tuple[str, ...]) -> None:

@@ -30,7 +30,7 @@ def discrepancy_correction(
     """PipeMare's T2: it keeps what `backward_params` needs to go back.
 
     In a pipeline without a stash the backward pass reads weights that are tau updates
-    newer than those of its forward pass. It is run at
+    newer than the weights of its forward pass. It is run at
 
         y_t     = x_t - tau delta_t
         delta_t = gamma delta_{t-1} + (1 - gamma) (x_t - x_{t-1}),    delta_0 = 0

@@ -81,7 +81,7 @@ def nadam(
 
     References:
         Ajanthan et al., Nesterov method for asynchronous pipeline parallel
-        optimization, ICML 2025, arXiv:2505.01099. The equation is that of PyTorch's
+        optimization, ICML 2025, arXiv:2505.01099. The equation is PyTorch's
         `torch.optim.NAdam` with decoupled weight decay, which the paper's program,
         PluralisResearch/AsyncPP, runs in each stage. It was compared with PyTorch's
         steps, and not with the equations of the paper.
