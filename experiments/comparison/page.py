@@ -103,7 +103,7 @@ def gain_table(found: pd.DataFrame, optimizer: str) -> Iterator[str]:
             [
                 f"{name} ({where})" if where else name,
                 f"{row['gain']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})",
-                f"{row['share']:.0%}",
+                _share(row["share"]),
                 f"{row['clusters']}",
                 _number(row["without_delay"]),
                 _number(row["over_twin"]),
@@ -150,6 +150,10 @@ def chosen_table(losses: verdicts.Losses) -> Iterator[str]:
 
 def _code(text: str) -> str:
     return f"`{text}`" if text else ""
+
+
+def _share(value: float) -> str:
+    return f"{round(value, 2) + 0.0:.0%}"  # 0 % has no sign
 
 
 def _number(value: float) -> str:
@@ -223,8 +227,15 @@ def short_table(found: pd.DataFrame) -> Iterator[str]:
     for row in found.to_dict("records"):
         name = f"**{row['rule']}**" if row["seen"] else row["rule"]
         gain = f"{row['gain']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})"
-        share = f"{row['share']:.0%}"
-        rows.append([figure.NAMES[row["optimizer"]], name, gain, share, row["edges"]])
+        rows.append(
+            [
+                figure.NAMES[row["optimizer"]],
+                name,
+                gain,
+                _share(row["share"]),
+                row["edges"],
+            ]
+        )
     head = ["", "rule", "gain", "of the way", "at an end"]
     yield from table(head, rows)
 

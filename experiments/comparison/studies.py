@@ -82,7 +82,7 @@ BOWL = theory.Bowl((0.01, 0.1, 1.0), noise=0.03, updates=500)
 
 
 def convex(size: str, rows: Sequence[cures.Cure]) -> Study:
-    """A quadratic with noise, whose loss theory gives."""
+    """A quadratic with noise: logarithms of losses, then losses beside theory's."""
     task = tasks.quadratic(BOWL.curvatures, noise=BOWL.noise)
     setting = trials.Setting(task, budget=BOWL.updates)
     sgd = cures.OPTIMIZERS["sgd"]._replace(learning_rate=Range(0.003, 3.0))
