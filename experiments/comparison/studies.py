@@ -66,16 +66,21 @@ def digits(size: str, rows: Sequence[cures.Cure]) -> Study:
 
 
 def digits_long(size: str, rows: Sequence[cures.Cure]) -> Study:
-    """As `digits`, four times as long."""
-    setting = trials.Setting(tasks.digits_mlp(batch_size=32), budget=2000)
-    return Study(setting, cures.OPTIMIZERS, **_options(size, rows))
+    """As `digits`, four times as long: rows that helped there, on three clusters."""
+    return _digits_again(size, rows, budget=2000)
 
 
 def digits_cosine(size: str, rows: Sequence[cures.Cure]) -> Study:
-    """As `digits`, with a warm-up and a cosine decay of the learning rate."""
-    task = tasks.digits_mlp(batch_size=32)
-    setting = trials.Setting(task, budget=500, shape=_warm_cosine)
-    return Study(setting, cures.OPTIMIZERS, **_options(size, rows))
+    """As `digits`, with a warm-up and a cosine decay of the learning rate; the same."""
+    return _digits_again(size, rows, budget=500, shape=_warm_cosine)
+
+
+def _digits_again(size: str, rows: Sequence[cures.Cure], **options) -> Study:
+    """The digits otherwise, for the rows that helped."""
+    task, late = tasks.digits_mlp(batch_size=32), _on(*_THREE)
+    setting = trials.Setting(task, clusters=late, **options)
+    options = _options(size, _those(rows, *_FEW, "DANA"), MEDIUM)
+    return Study(setting, cures.OPTIMIZERS, **options)
 
 
 BOWL = theory.Bowl((0.01, 0.1, 1.0), noise=0.03, updates=500)
@@ -93,8 +98,7 @@ def convex(size: str, rows: Sequence[cures.Cure]) -> Study:
 def cnn(size: str, rows: Sequence[cures.Cure]) -> Study:
     """A convolutional network on the digits' images: five rows of two optimizers."""
     task = tasks.digits_cnn(batch_size=16, width=8)
-    late = _on("memoryless, 4", "memoryless, 16", "heavy tails, 16")
-    setting = trials.Setting(task, budget=300, clusters=late)
+    setting = trials.Setting(task, budget=300, clusters=_on(*_THREE))
     options = _options(size, _those(rows, *_FEW), MEDIUM)
     optimizers = {name: cures.OPTIMIZERS[name] for name in ("sgd", "adam")}
     return Study(setting, optimizers, **options)
@@ -102,15 +106,17 @@ def cnn(size: str, rows: Sequence[cures.Cure]) -> Study:
 
 def char_lm(size: str, rows: Sequence[cures.Cure]) -> Study:
     """A character language model, trained past its bigram entropy (2.46 nats)."""
-    task = tasks.char_lm(batch_size=8, context=32, evaluated_tokens=8192)
+    task = tasks.char_lm(batch_size=8, context=16, width=16, evaluated_tokens=8192)
     setting = trials.Setting(task, budget=1500, clusters=_on("memoryless, 4"))
-    options = _options(size, _those(rows, *_FEW, *_SOME), SHORT)
-    return Study(setting, cures.OPTIMIZERS, **options)
+    options = _options(size, _those(rows, *_FEW), SHORT)
+    optimizers = {name: cures.OPTIMIZERS[name] for name in ("adam", "muon")}
+    return Study(setting, optimizers, **options)
 
 
 _FEW = "average of the weights", "one slow momentum", "late updates"
-_SOME = "inverse law", "DC-ASGD-a", "Gap-Aware"
-"""Rows of models that take long: what helped the MLP, and the best known rules."""
+"""Rows of models that take long: what helped the MLP."""
+_THREE = "memoryless, 4", "memoryless, 16", "heavy tails, 16"
+"""Clusters of the same."""
 
 
 STUDIES: dict[str, Callable[[str, Sequence[cures.Cure]], Study]] = {
