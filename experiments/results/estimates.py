@@ -17,7 +17,8 @@ class Estimate(NamedTuple):
 
     Attributes:
         value: the number of all seeds together.
-        error: its standard error; nan where there is one seed.
+        error: its standard error; nan where there is one seed, and where a number is
+            infinite or nan: it has no spread.
         seeds: how many there are.
     """
 
@@ -47,7 +48,7 @@ def estimate(measure: Measure, found: Found) -> Estimate:
     where m_i is the number without seed i of n. For the mean over seeds this is the
     usual standard error; it also holds for ratios, best values and times. Where seeds
     of their own choose the best values, they stay as they are; else each m_i chooses
-    among the seeds that are left.
+    among the seeds that are left. Where some m_i is not finite the error is nan.
 
     Args:
         measure: the tables of a run -> a number.
@@ -61,6 +62,8 @@ def estimate(measure: Measure, found: Found) -> Estimate:
     if len(seeds) < 2:
         return Estimate(value, np.nan, len(seeds))
     each = np.asarray([_without(measure, found, seed) for seed in seeds])
+    if not np.isfinite(each).all():
+        return Estimate(value, np.nan, len(seeds))
     share = (len(seeds) - 1) / len(seeds)
     error = np.sqrt(share * np.sum((each - each.mean()) ** 2))
     return Estimate(value, float(error), len(seeds))

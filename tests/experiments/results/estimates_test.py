@@ -63,6 +63,24 @@ def test_one_seed_has_no_interval():
     assert np.isnan(own.interval()).all()
 
 
+@pytest.mark.parametrize("values", [[np.inf] * 3, [1.0, 2.0, np.inf]])
+def test_an_infinite_number_has_no_interval(values):
+    own = estimate(mean, found(values))
+    assert own.value == np.inf and np.isnan(own.error) and own.seeds == 3
+    assert np.isnan(own.interval()).all()
+
+
+def test_a_number_that_one_part_makes_infinite_has_no_interval():
+    """Without seed 0 none has a loss of at least 8."""
+
+    def eight_over_most(found):
+        most = found.results["train_loss"].max()
+        return 8.0 / most if most >= 8.0 else np.inf
+
+    own = estimate(eight_over_most, found([8.0, 2.0, 1.0]))
+    assert own.value == 1.0 and np.isnan(own.error)
+
+
 def test_each_part_chooses_its_best_value_where_the_reported_seeds_choose():
     """Seed 2 alone makes step 1 best; without it step 2 is."""
     losses = {1: (3.0, 3.0, 0.0), 2: (2.5, 2.5, 2.5)}
