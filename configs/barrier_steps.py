@@ -73,7 +73,7 @@ class Steps:
         for arm, trace in run.traces.items():
             done = np.sort(steps(trace))
             share = np.linspace(0, 100, len(done))
-            axis.plot(done, share, "-", color=styles[arm].color)
+            axis.plot(done, share, color=styles[arm].color, drawstyle="steps-post")
             middle = np.searchsorted(share, 50)
             axis.plot(done[middle], 50, styles[arm].marker, color=styles[arm].color)
         axis.set_xlabel("tasks done at the end of the simulated time")

@@ -78,7 +78,9 @@ def experiment(config: ConfigDict) -> Experiment:
         return Arm(training=own, labels=dict(times=times, server=server), grid=grid)
 
     shown = dict(panels="times", color="server", fixed=False)
-    flip = dict(only={"attack": ("sign flip",)}, title="Does damping help Kardam?")
+    damped = "Kardam", "Lipschitz filter alone", "clipped"
+    flip = dict(only={"attack": ("sign flip",), "server": damped})
+    flip["title"] = "Does damping help Kardam against a sign flip?"
     return Experiment(
         question="Does Kardam save asynchronous training from workers that lie?",
         task=digits_mlp(depth=0, batch_size=config.batch_size),
@@ -93,7 +95,7 @@ def experiment(config: ConfigDict) -> Experiment:
         published=published(config),
         records=records(),
         figures=[
-            figures.over("attack", **shown, title="Times of workers: who learns?"),
+            figures.over("attack", **shown, title="Who learns under an attack?"),
             figures.over("damping", **shown, **flip),
             figures.over("attack", "dropped", **shown, title="How many are refused?"),
         ],

@@ -89,7 +89,7 @@ def experiment(config: ConfigDict) -> Experiment:
             grid={"learning_rate": config[f"{name}_rate"]},
         )
 
-    shown = dict(panels="optimizer", color="gradients")
+    steps = dict(panels="optimizer", color="gradients")
     return Experiment(
         question="Are late gradients a good stand-in for what a pipeline computes?",
         task=tasks.char_lm(
@@ -110,7 +110,16 @@ def experiment(config: ConfigDict) -> Experiment:
         answer=answer,
         published=published(config),
         records=records(config),
-        figures=[figures.over("learning_rate", "test_loss", fixed=False, **shown)],
+        figures=[
+            figures.over(
+                "gradients",
+                "test_loss",
+                color="optimizer",
+                fixed=False,
+                title="Do late gradients end where mixed versions end?",
+            ),
+            figures.over("learning_rate", "test_loss", fixed=False, **steps),
+        ],
     )
 
 

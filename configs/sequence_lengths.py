@@ -60,6 +60,8 @@ def experiment(config: ConfigDict) -> Experiment:
     def longest(method, spread):  # the mean time of a step that waits for it
         return seconds(spread).max(axis=0).mean() if method == WAITS else None
 
+    shown = dict(color="method", fixed=False)
+    shown["x_label"] = "spread of the logarithm of a length"
     return Experiment(
         question="Do long sequences make stragglers that waiting for nobody avoids?",
         task=tasks.digits_mlp(batch_size=config.batch_size),
@@ -77,14 +79,13 @@ def experiment(config: ConfigDict) -> Experiment:
         published=published(config),
         records=records(config),
         figures=[
-            figures.over("spread", color="method", fixed=False, x_label=SPREAD),
-            figures.over("spread", "updates", fixed=False, x_label=SPREAD),
+            figures.over("spread", title="Who is the most accurate?", **shown),
+            figures.over("spread", "updates", title="How many updates fit?", **shown),
             figures.update_times(theory=longest),
         ],
     )
 
 
-SPREAD = "spread of the logarithm of a length"
 WAITS = "Allreduce-SGD"
 
 

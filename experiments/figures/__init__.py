@@ -375,7 +375,7 @@ def save(run: Run, figures: Sequence[Any], format: str = "png") -> list[Drawn]:
         text = getattr(figure, "text", figure.name)
         path = run.folder / "figures" / f"{figure.name}.{format}"
         try:
-            sheets.save(figure.draw(run), path)
+            sheets.save(sheets.STYLED(figure.draw)(run), path)
         except (
             Exception
         ) as error:  # a figure of the user's own, or of what is not there

@@ -24,6 +24,7 @@ _UNITS = {
     "delay": "updates",
     "mean_delay": "updates",
     "period": "updates",
+    "period_now": "updates",
     "dropped": "share",
 }
 
@@ -40,6 +41,18 @@ def words(column: str) -> str:
         metric, _, value = rest.rpartition("_")
         return f"{words(along).split()[-1]} to {words(metric)} {value}"
     return _WORDS.get(column, column.replace("_", " "))
+
+
+def do(column: str) -> str:
+    """The verb and the column of a question.
+
+    Example:
+        >>> f"How {do('updates')} change?", f"How {do('test_loss')} change?"
+        ('How do the updates change?', 'How does the test loss change?')
+    """
+    name = words(column)
+    several = name.endswith("s") and not name.endswith("ss")
+    return f"do the {name}" if several else f"does the {name}"
 
 
 def with_unit(column: str, loss_unit: str = "") -> str:

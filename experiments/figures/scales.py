@@ -19,16 +19,24 @@ from matplotlib.ticker import (
 
 from experiments.figures import palette
 
+_CHARACTERS = 25  # of tick labels that one of two panels has room for
+_BELOW = 3.0  # factor below the least mean at which an interval is cut off
+
 
 def delay_ticks(axis: Any, delays: Sequence[float], position: Any) -> None:
     """Ticks at the delays that were run, as many as there is room for."""
     shown: list[float] = []
+    longest = max((len(f"{delay:g}") for delay in delays), default=0)
     least = min((delay for delay in delays if delay > 0), default=1.0)
     powers = [d for d in delays if d == 0 or math.log2(d).is_integer()]
+
+    def octaves(delay):
+        return math.log2(2 * delay / least + 1)
+
+    span = octaves(max(delays, default=0.0)) - octaves(min(delays, default=0.0))
+    apart = max(0.5, span * longest / _CHARACTERS)
     for delay in powers if len(delays) > 8 and len(powers) > 3 else delays:
-        near = (*shown[-1:], delay)
-        octaves = [math.log2(2 * value / least + 1) for value in near]
-        if not shown or octaves[1] - octaves[0] > 0.5:
+        if not shown or octaves(delay) - octaves(shown[-1]) > apart:
             shown.append(delay)
     axis.set_major_locator(FixedLocator([position(delay) for delay in shown]))
     axis.set_minor_locator(NullLocator())
@@ -43,6 +51,9 @@ def y_label(axis: Axes, text: str) -> None:
 def log_if_wide(axis: Any, values: Iterable[float], factor: float = 10.0) -> bool:
     """A logarithmic axis for values that span more than a factor.
 
+    An interval that reaches far below all values is cut off: on this scale it would
+    take most of the panel.
+
     Args:
         axis: an `XAxis` or `YAxis`.
         values: that it shows.
@@ -51,8 +62,12 @@ def log_if_wide(axis: Any, values: Iterable[float], factor: float = 10.0) -> boo
     finite = [float(value) for value in values if math.isfinite(value)]
     if not finite or not 0 < factor * min(finite) < max(finite):
         return False
-    (axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale)("log")
+    panel, x = axis.axes, axis.axis_name == "x"
+    (panel.set_xscale if x else panel.set_yscale)("log")
     log_ticks(axis, finite)
+    low, high = panel.get_xlim() if x else panel.get_ylim()
+    low = max(low, min(finite) / _BELOW)
+    (panel.set_xlim if x else panel.set_ylim)(low, high)
     return True
 
 

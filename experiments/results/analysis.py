@@ -53,6 +53,8 @@ def label(values: Mapping[Hashable, Any]) -> str:
         'k_sync, K=4, clipped'
         >>> label({"law": "none"}), label({"law": None})
         ('no law', 'plain')
+        >>> label({"transfer_seconds": 0.1})
+        'transfer 0.1 s'
     """
     parts = []
     for name, value in values.items():
@@ -61,7 +63,11 @@ def label(values: Mapping[Hashable, Any]) -> str:
             parts.append(name if value else f"not {name}")
         elif isinstance(value, str):
             parts.append(f"no {name}" if value == "none" else value.removesuffix("()"))
-        elif not pd.isna(value):
+        elif pd.isna(value):
+            continue
+        elif name.endswith(" seconds"):
+            parts.append(f"{name.removesuffix(' seconds')} {value:g} s")
+        else:
             parts.append(f"{name}={value:g}")
     return ", ".join(parts) or "plain"
 

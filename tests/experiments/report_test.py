@@ -236,13 +236,15 @@ def test_a_trace_is_drawn_and_described(tmp_path, capsys):
     assert "workers      3, idle" in capsys.readouterr().out
 
 
-def test_a_figure_of_ones_own_is_anything_that_draws(tmp_path):
+def test_a_figure_of_ones_own_is_anything_that_draws_and_has_the_style(tmp_path):
     class Mine:
         name = "mine"
 
         def draw(self, run):
+            from matplotlib import rcParams
             from matplotlib.figure import Figure
 
+            assert not rcParams["legend.frameon"]
             drawn = Figure()
             drawn.subplots().plot(run.results.delay, run.results.train_loss, "o")
             return drawn

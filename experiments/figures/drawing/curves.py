@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from experiments.figures import palette, scales, sheets, tables
-from experiments.figures.axis_labels import loss_unit, with_unit, words
+from experiments.figures.axis_labels import do, loss_unit, with_unit, words
 from experiments.figures.drawing import over
 from experiments.results import analysis
 from experiments.results.runs import Run
@@ -61,7 +61,7 @@ def draw(run: Run, *, metric, against, panels, color, only, target, title) -> Fi
         handles.append(patches.Patch(**over.INTERVAL))
     best = f", at the best {' and '.join(map(words, chosen.axes))}" * bool(chosen.axes)
     figure, axes = sheets.sheet(
-        title or f"How does the {words(metric)} fall{best}?",
+        title or f"How {do(metric)} fall{best}?",
         named.panels,
         handles,
         tables.edge_notes(chosen, named.label),

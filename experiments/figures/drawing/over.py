@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments.figures import palette, scales, sheets, tables
-from experiments.figures.axis_labels import loss_unit, with_unit, words
+from experiments.figures.axis_labels import do, loss_unit, with_unit, words
 from experiments.results import analysis
 from experiments.results.runs import Run
 
@@ -45,7 +45,7 @@ def draw(
     if table["seeds"].max() > 1:
         handles.append(patches.Patch(**INTERVAL))
     figure, axes = sheets.sheet(
-        title or f"How does the {words(chosen.metric)} change with {words(x)}?",
+        title or f"How {do(chosen.metric)} change with {words(x)}?",
         named.panels,
         handles,
         tables.edge_notes(chosen, named.label),

@@ -292,6 +292,33 @@ def test_a_title_can_state_the_finding(tmp_path):
     )
 
 
+def test_steps_of_three_decades_have_ticks_apart_in_each_of_two_panels(tmp_path):
+    steps = (0.003, 0.005, 0.01, 0.015, 0.03, 0.05, 0.1, 0.15, 0.3, 1.0, 3.0)
+
+    def loss(learning_rate, law, seed):
+        return 1.0 + learning_rate
+
+    run = made(tmp_path, loss, learning_rate=steps, law=("a", "b"))
+    drawn = figures.over("learning_rate", "train_loss", fixed=False, panels="law")
+    figure = drawn.draw(run)
+    check_legible(figure)
+    shown = [float(tick.get_text()) for tick in figure.axes[0].get_xticklabels()]
+    assert len(shown) >= 4 and set(shown) <= set(steps)
+
+
+def test_an_interval_does_not_stretch_a_logarithmic_axis(tmp_path):
+    """The interval of 2 - 0.75, 2 and 2 + 0.75 begins at 0.14."""
+
+    def loss(learning_rate, delay, seed):
+        return {0: 100.0, 1: 2.0 + 0.75 * seed}[delay]
+
+    run = made(tmp_path, loss, seeds=(-1, 0, 1), learning_rate=(0.1,), delay=(0, 1))
+    (axis,) = figures.over("delay", "train_loss", fixed=False).draw(run).axes
+    low, high = axis.get_ylim()
+    assert axis.get_yscale() == "log"
+    assert low == pytest.approx(2.0 / 3.0) and high > 100.0
+
+
 def test_the_best_step_and_the_limit_are_drawn_and_edges_ringed(tmp_path):
     figure = figures.best_step("delay", limit=limit).draw(made(tmp_path))
     (axis,) = figure.axes
