@@ -28,7 +28,7 @@ def get_config() -> ConfigDict:
             service_spread=0.1,  # of a gradient's time of 1 s, standard deviation
             period=8,  # steps between two averages of local SGD
             seconds=200.0,  # simulated
-            learning_rate=(0.03, 0.1, 0.3, 1.0),
+            learning_rate=(0.03, 0.1, 0.3, 1.0, 3.0),
             batch_size=4,  # examples a gradient
             seeds=5,
             tuning_seeds=3,  # that choose the step size, and are not reported
@@ -74,6 +74,7 @@ def experiment(config: ConfigDict) -> Experiment:
                 color="method",
                 fixed=False,
                 x_label="time to transfer a gradient (s)",
+                title="What does a slow link cost each method?",
             ),
             figures.curves("test_error", against="seconds", panels="transfer_seconds"),
             figures.update_times(),
@@ -102,6 +103,8 @@ def published(config: ConfigDict) -> list[Published]:
             measure=accuracies("all-reduce", 0.0),
             at_least=0.98,
             bound_is_ours=True,
+            tried="Steps of 0.03 to 3, and a run of 1000 s in place of 200 s: there the"
+            " ratio is 0.951 (0.925 to 0.976).",
             **paper,
         ),
         Published(
