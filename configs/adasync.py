@@ -42,7 +42,7 @@ def get_config() -> ConfigDict:
             gradient_seconds=1.0,  # mean of exponential times
             seconds=200.0,  # simulated, at least as long where K is kept
             target=0.2,  # of the loss, which begins at directions / 2
-            learning_rate=(0.005, 0.01, 0.02, 0.05, 0.1),
+            learning_rate=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2),
             directions=64,  # of the quadratic, all of curvature 1
             noise=1.0,  # standard deviation of a gradient's noise, in each direction
             seeds=5,
