@@ -40,7 +40,7 @@ def get_config() -> ConfigDict:
             seconds=200.0,  # simulated
             batch=(4, 16),  # gradients in an update of Rennala
             allotted_seconds=1.5,  # to a gradient of MindFlayer
-            learning_rate=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+            learning_rate=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
             momentum=(0.0, 0.9),
             l2=0.1,  # penalty (l2 / 2) |w|^2
             seeds=8,
