@@ -257,6 +257,31 @@ def test_stages_may_have_layers_of_unlike_shapes():
         np.testing.assert_allclose(x, y, rtol=1e-10)
 
 
+def test_gradients_of_microbatches_are_summed_in_float32():
+    """Of bfloat16 parameters, as in Optax's MultiSteps; a sum in bfloat16 is coarse."""
+    parts = pipelines.Parts(
+        embed=lambda p, batch, key: batch,
+        block=lambda p, x, key: p[None] * x,
+        head=lambda p, x, batch: x.astype(jnp.float32).sum(),
+    )
+    none, grads = jnp.zeros((), jnp.bfloat16), []
+    params = {"embed": none, "blocks": jnp.ones((1, 8), jnp.bfloat16), "head": none}
+    batch = jax.random.uniform(jax.random.key(0), (64, 8)).astype(jnp.bfloat16)
+    mean = np.asarray(batch, np.float32).mean(axis=0)  # x is the gradient of p
+
+    def seen(updates, state, params=None):
+        grads.append(updates["blocks"][0])
+        return updates, state
+
+    tx = optax.GradientTransformation(lambda params: (), seen)
+    for schedule in (pipelines.gpipe(1, 64), pipelines.pipemare(1, 64)):
+        pipe = pipelines.mixed(parts, tx, schedule)
+        _, loss = pipe.step(pipe.init(params, batch), batch)
+        assert grads[-1].dtype == jnp.bfloat16
+        np.testing.assert_array_equal(grads[-1], mean.astype(jnp.bfloat16))
+        np.testing.assert_allclose(loss, mean.sum(), rtol=1e-5)
+
+
 def test_a_stage_keeps_as_many_points_as_its_schedule_says():
     for schedule in SCHEDULES.values():
         pipe = pipelines.mixed(chain.parts(), optax.sgd(0.1), schedule)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src.ground import donation, trees
+from delayjax._src.ground import donation, dtypes, trees
 from delayjax._src.history import delayed
 from delayjax._src.history import ring as rings
 from delayjax._src.pipelines.parts import Parts, Stage, folded
@@ -72,9 +72,10 @@ def mixed(
 
     Returns:
         A pipeline whose step takes the batch of an update, leaves [B, ...], and uses it
-        as M microbatches of B/M examples, one after another. The loss is their mean. It
-        keeps a stage's parameters, the state of its optimizer, and, where its delay is
-        not 0, as many versions as its delay + 1 (rounded up).
+        as M microbatches of B/M examples, one after another. The loss is their mean;
+        gradients are summed in at least float32, and their mean has the parameters'
+        dtype. It keeps a stage's parameters, the state of its optimizer, and, where its
+        delay is not 0, as many versions as its delay + 1 (rounded up).
 
     Raises:
         ValueError: in `init`, if there are more stages than layers, a part is missing,
@@ -271,15 +272,21 @@ def _simulated(
             return gradients(points, backward, batch, folded(key, i))
 
         def added(total, one):
-            return jax.tree.map(jnp.add, total, of_microbatch(*one)), None
+            # at least float32: in bfloat16 a sum of many would stick
+            own = jax.tree.map(dtypes.wide, of_microbatch(*one))
+            return jax.tree.map(jnp.add, total, own), None
 
         table = jnp.asarray(np.transpose(ages), jnp.int32)  # [M, S]
         micro = of_microbatches(batch, count)
-        total = of_microbatch(0, _first(micro))
+        mean = of_microbatch(0, _first(micro))
         if count > 1:
             rest = jnp.arange(1, count), jax.tree.map(lambda leaf: leaf[1:], micro)
-            total, _ = jax.lax.scan(added, total, rest)
-        loss, grads = jax.tree.map(lambda leaf: leaf / count, total)
+            wide = jax.tree.map(dtypes.wide, mean)
+            total, _ = jax.lax.scan(added, wide, rest)
+            mean = jax.tree.map(
+                lambda x, own: (x / count).astype(own.dtype), total, mean
+            )
+        loss, grads = mean
 
         def update(tx, grads, opt_state, params, ring, point, age):
             told = {
