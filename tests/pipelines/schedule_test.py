@@ -140,6 +140,18 @@ def test_published_numbers():
         assert kept == stages + (stages - 1) / 4  # S (1 + (S - 1)/(S v))
 
 
+def test_with_a_lag_so_many_passes_ahead_still_find_their_version():
+    """lag M is the most: with one more a pass comes before its version is made."""
+    for lag, ahead in ((1, 4), (2, 8)):
+        schedule = pipelines.Schedule("own", 2, 4, False, (ahead, 1), lag=lag)
+        table = pipelines.timetable(schedule, UPDATES)
+        for microbatch, applied in passes(table, 0, forward=True):
+            version = schedule.forward_version(microbatch, 0)
+            assert applied - lag < version <= applied
+        with pytest.raises(ValueError, match="not made yet"):
+            dataclasses.replace(schedule, ahead=(ahead + 1, 1))
+
+
 def test_a_dependency_is_never_early():
     table = pipelines.timetable(pipelines.pipedream(4), 6)
     ends = {
@@ -178,6 +190,22 @@ def test_a_dependency_is_never_early():
         (
             lambda: dataclasses.replace(pipelines.pipedream(3), ahead=(1, 0)),
             r"`ahead` must have .* each of the 3 stages, got \(1, 0\)",
+        ),
+        (
+            lambda: dataclasses.replace(pipelines.two_buffered(3, 3), stash=False),
+            "`lag` must be 0 with flush=False and stash=False, got 1: .* keeps",
+        ),
+        (
+            lambda: dataclasses.replace(pipelines.two_buffered(3, 3), flush=True),
+            "`lag` must be 0 with flush=True and stash=True, got 1: .* keeps",
+        ),
+        (
+            lambda: dataclasses.replace(pipelines.two_buffered(4, 4), microbatches=2),
+            r"`ahead` must be at most lag M = 2, got \(3, 2, 1, 0\): .* not made yet",
+        ),
+        (
+            lambda: dataclasses.replace(pipelines.pipedream(1), lag=-1),
+            "`lag` must be non-negative, got -1",
         ),
         (
             lambda: pipelines.timetable(

@@ -33,6 +33,11 @@ class Schedule:
             PipeDream-2BW with its two buffers.
         chunks: v, of layers on each stage; above 1 they are interleaved.
 
+    Raises:
+        ValueError: if `ahead` is no number for each stage, or a pass would read a
+            version that the schedule does not keep, or not have yet: a lag needs a
+            stash, no flush, and at most lag M passes ahead.
+
     Example:
         >>> schedule = pipedream(4)
         >>> [schedule.mean_delay(s) for s in range(4)]
@@ -61,6 +66,24 @@ class Schedule:
             raise ValueError(
                 f"`ahead` must have a non-negative number for each of the {self.stages}"
                 f" stages, got {self.ahead}."
+            )
+        if self.lag:
+            self._check_lag()
+
+    def _check_lag(self) -> None:
+        """Checks that all passes find the version `lag` updates behind."""
+        checks.check_bound("lag", self.lag, at_least=0)
+        if self.flush or not self.stash:
+            raise ValueError(
+                f"`lag` must be 0 with flush={self.flush} and stash={self.stash}, got"
+                f" {self.lag}: passes would read a version that no stage keeps."
+            )
+        # F_i reads i // M - lag when floor((i - a) / M) updates are done
+        most = self.lag * self.microbatches
+        if max(self.ahead) > most:
+            raise ValueError(
+                f"`ahead` must be at most lag M = {most}, got {self.ahead}: passes"
+                " would read a version that is not made yet. Raise `microbatches`."
             )
 
     def forward_version(self, microbatch: int, stage: int) -> int:
