@@ -379,6 +379,7 @@ SERVICES = {
         cluster.exponential(1.0), slowdown=5.0, enter=0.1, leave=0.4
     ),
     "sleepers": cluster.sleepers(1.0, 2.0, workers=4, asleep=1),
+    "recorded": cluster.Recorded(np.eye(4, 9) + 1.0).service("steps"),
 }
 
 

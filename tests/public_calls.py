@@ -36,6 +36,8 @@ KEY = jax.random.key(0)
 PARAMS = {"w": jnp.ones((2, 2)), "b": jnp.ones(2)}
 SECONDS = np.random.default_rng(0).random((6, WORKERS))
 CLUSTER = cluster.Cluster(WORKERS, cluster.exponential(1.0))
+STARTS = 2.0 * np.arange(WORKERS) + SECONDS
+RECORDED = cluster.Recorded(SECONDS)
 TRACE = cluster.simulate(CLUSTER, protocols.k_async(1), 400, seed=0)
 TIMES = cluster.exponential(2.0)
 LINK = cluster.Communication(1.0, message_bytes=40.0, bytes_per_second=10.0)
@@ -870,6 +872,31 @@ ROWS = (
         **bound(asleep=2),
     ),
     call(cluster.empirical, drawn, samples=([1.0, 2.0], no.numbers)),
+    call(
+        cluster.Recorded,
+        lambda recorded: recorded.slowdowns(),
+        seconds=(SECONDS, no.table | no.some(-SECONDS, SECONDS * math.inf)),
+        starts=(STARTS, no.table.filter(lambda v: v is not None) | no.some(-STARTS)),
+        steps=(None, or_none(no.integers) | no.some([2, 1, 0, 3], range(3))),
+    ),
+    call(
+        RECORDED.service,
+        label="cluster.Recorded.service",
+        resample=("wrap", no.some(*no.ODD, 0, -1, 5, 1.5, True, "wrong", [1], ())),
+    ),
+    call(
+        RECORDED.law,
+        label="cluster.Recorded.law",
+        worker=(2, or_none(no.integer(0, len(SECONDS) - 1))),
+    ),
+    call(
+        RECORDED.unexplained,
+        label="cluster.Recorded.unexplained",
+        step_seconds=(
+            2.0,
+            no.some(*no.ODD, 1j, [1.0], -1.0, 0.0, 1e-9, math.nan, math.inf),
+        ),
+    ),
     call(
         cluster.by_batch,
         drawn,

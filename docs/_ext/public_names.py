@@ -24,7 +24,11 @@ ABOUT = {
 # Pages of the runner, whose `local_sgd(period)` or `figures.over` are its own.
 RUNNER = ["experiments", "howto/own_parts", "trainers/tunix"]
 # What pages call an object of a class.
-OBJECTS = {"server": "cluster.Server", "trace": "cluster.Trace"}
+OBJECTS = {
+    "recorded": "cluster.Recorded",
+    "server": "cluster.Server",
+    "trace": "cluster.Trace",
+}
 # Too common to mean one function outside of the page of its module.
 COMMON = ["groups", "init", "push", "read", "run", "simulate"]
 

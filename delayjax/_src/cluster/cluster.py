@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import warnings
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from delayjax._src.cluster import services
+from delayjax._src.cluster.resampled import Resampled
 from delayjax._src.cluster.services import Service
 from delayjax._src.ground import checks
 
@@ -156,6 +158,14 @@ class Cluster:
             raise ValueError(
                 f"`service` must be one service or {self.workers}, got {len(each)}."
             )
+        rows = {len(own.seconds) for own in each if isinstance(own, Resampled)}
+        for recorded in rows - {self.workers}:
+            warnings.warn(
+                f"`service` has the times of {recorded} recorded workers, but there are"
+                f" {self.workers}: worker w takes the times of worker w % {recorded}."
+                " Give Recorded one row for each worker, and this warning is gone.",
+                stacklevel=3,
+            )
         for item in self._slowdowns():
             for worker in np.unique(item.workers).tolist():
                 checks.check_integer("slowdown.workers", worker, 0, self.workers - 1)
@@ -247,10 +257,13 @@ class Speed(NamedTuple):
 
 
 def _speed(slowdowns: list[Slowdown]) -> Speed:
-    times = [(item.start_seconds, item.stop_seconds) for item in slowdowns]
-    edges = sorted({0.0, math.inf}.union(*times))
-    factors = []
+    changes: dict[float, set[int]] = {0.0: set(), math.inf: set()}
+    for number, item in enumerate(slowdowns):
+        changes.setdefault(item.start_seconds, set()).add(number)
+        changes.setdefault(item.stop_seconds, set()).add(number)
+    edges, here, factors = sorted(changes), set(), []
     for now in edges[:-1]:
-        here = (i.factor for i in slowdowns if i.start_seconds <= now < i.stop_seconds)
-        factors.append(math.prod(here, start=1.0))
+        here ^= changes[now]  # slowdowns that start here, or stop here
+        each = (slowdowns[number].factor for number in sorted(here))
+        factors.append(math.prod(each, start=1.0))
     return Speed(tuple(edges), tuple(factors))

@@ -147,22 +147,27 @@ class Sleepers:
 
     def __call__(self, rng: np.random.Generator, worker: int) -> Iterator[np.ndarray]:
         """Blocks of seconds, from a seed that all workers share."""
-        seeds: Any = getattr(rng.bit_generator, "seed_seq", None)
-        own_key = getattr(seeds, "spawn_key", ())
-        if own_key[:1] != (worker,):
-            raise ValueError(
-                f"`rng` must be a Cluster's for worker {worker}, or workers would not"
-                " agree: use Cluster(workers, sleepers(...)).draw(worker, ...)."
-            )
-        # the worker's seed without the worker's number
-        key = _SHARED, *own_key[1:]
-        draws = np.random.default_rng(
-            np.random.SeedSequence(seeds.entropy, spawn_key=key)
-        )
+        draws = shared_by_workers(rng, worker, "sleepers(...)")
         for size in block_sizes():
             drawn = draws.integers(self.workers, size=(size, self.asleep))
             sleeps = (drawn == worker).any(axis=1)
             yield self.seconds + self.sleep_seconds * sleeps
+
+
+def shared_by_workers(
+    rng: np.random.Generator, worker: int, service: str
+) -> np.random.Generator:
+    """A generator of which all workers of a cluster see the same draws."""
+    seeds: Any = getattr(rng.bit_generator, "seed_seq", None)
+    own_key = getattr(seeds, "spawn_key", ())
+    if own_key[:1] != (worker,):
+        raise ValueError(
+            f"`rng` must be a Cluster's for worker {worker}, or workers would not"
+            f" agree: use Cluster(workers, {service}).draw(worker, ...)."
+        )
+    # the worker's seed without the worker's number
+    key = _SHARED, *own_key[1:]
+    return np.random.default_rng(np.random.SeedSequence(seeds.entropy, spawn_key=key))
 
 
 @remembered

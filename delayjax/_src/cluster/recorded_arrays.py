@@ -1,0 +1,79 @@
+"""The arrays of recorded times: checked, and not to be changed."""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from delayjax._src.ground import checks
+
+MOST_SECONDS = 1e8  # three years: larger numbers are a clock's
+
+
+def as_times(seconds: ArrayLike, *, gaps: bool) -> np.ndarray:
+    """Positive seconds, float64 [W, T]; nan where a gap may be."""
+    table = frozen(checks.as_reals("seconds", seconds))
+    if table.ndim != 2 or not table.size:
+        raise ValueError(
+            "`seconds` must have shape [W, T], a row for each worker and a column for"
+            f" each task, got {table.shape}."
+        )
+    gap = np.isnan(table)
+    sound = (table > 0) & (table <= MOST_SECONDS)
+    must = f"be positive, and at most {MOST_SECONDS:g} s"
+    check_entries("seconds", table, gap | sound, must, "give durations in seconds")
+    if not gaps:
+        remedy = "give `starts`, or leave out this task of all workers"
+        check_entries("seconds", table, ~gap, "have no gap without `starts`", remedy)
+    return table
+
+
+def frozen(values: np.ndarray) -> np.ndarray:
+    """A copy that cannot be changed."""
+    values = values.copy()
+    values.flags.writeable = False
+    return values
+
+
+def check_entries(
+    name: str, table: np.ndarray, sound: np.ndarray, must: str, remedy: str
+) -> None:
+    """Refuses the first entry that is not sound."""
+    if not sound.all():
+        worker, task = np.argwhere(~sound)[0].tolist()
+        raise ValueError(
+            f"`{name}` must {must}, got {table[worker, task]} for task {task} of worker"
+            f" {worker}: {remedy}."
+        )
+
+
+def as_starts(starts: ArrayLike, gap: np.ndarray) -> np.ndarray:
+    table = frozen(checks.as_reals("starts", starts))
+    if table.shape != gap.shape:
+        raise ValueError(
+            f"`starts` must have the shape of `seconds`, {gap.shape}, got"
+            f" {table.shape}."
+        )
+    sound = (table >= 0) & (table <= MOST_SECONDS)
+    must = f"lie in 0 .. {MOST_SECONDS:g} s"
+    remedy = "give seconds since the start of the log, no clock's time"
+    check_entries("starts", table, gap | sound, must, remedy)
+    # a gap has no start: it is as late as the task before
+    known = np.maximum.accumulate(np.where(gap, -math.inf, table), axis=1)
+    later = np.diff(known, axis=1, prepend=-math.inf) > 0
+    must, remedy = "increase from task to task", "sort the tasks of each worker"
+    check_entries("starts", table, gap | later, must, remedy)
+    return table
+
+
+def as_steps(steps: ArrayLike | None, tasks: int) -> np.ndarray:
+    if steps is None:
+        return frozen(np.arange(tasks))
+    numbers = np.asarray(checks.as_array("steps", steps))
+    right = numbers.dtype.kind in "iu" and numbers.shape == (tasks,)
+    if not right or not (np.diff(numbers.astype(np.int64)) > 0).all():
+        raise ValueError(
+            f"`steps` must be {tasks} increasing integers, one for each column of"
+            f" `seconds`, got {steps!r}."
+        )
+    return frozen(numbers.astype(np.int64))

@@ -1,0 +1,258 @@
+"""Recorded times, as a service, as slowdowns by the clock, and as a law."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+from delayjax import cluster, stability
+from delayjax.cluster import protocols
+from tests.cluster import oracle
+from tests.cluster.given_times import UPDATES
+from tests.cluster.protocols import twins_test
+from tests.cluster.traces import PROTOCOLS, assert_equal
+
+WORKERS, STEPS = 5, 40
+SECONDS = np.random.default_rng(0).gamma(4.0, 0.25, (WORKERS, STEPS))
+SECONDS[2] *= 3.0
+RECORDED = cluster.Recorded(SECONDS)
+EVERY = PROTOCOLS | {
+    name: make(WORKERS) for name, (make, _) in twins_test.ACCEPTING.items()
+}
+
+
+def simulate(service, protocol, num_updates=UPDATES, **options):
+    spec = cluster.Cluster(WORKERS, service, **options)
+    return cluster.simulate(spec, protocol, num_updates, seed=1)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_protocol_takes_recorded_times_as_times_that_are_given(name):
+    again = np.tile(SECONDS, 300)  # mindflayer draws 10,000 tasks of each worker
+    ours = simulate(RECORDED.service(), EVERY[name])
+    assert_equal(ours, simulate(oracle.given(again), EVERY[name]))
+
+
+def test_a_step_of_hardsync_takes_as_long_as_its_slowest_worker():
+    trace = simulate(RECORDED.service(), protocols.hardsync(), STEPS)
+    np.testing.assert_allclose(trace.seconds, SECONDS.max(axis=0).cumsum())
+
+
+def test_training_along_recorded_times_has_the_staleness_of_their_trace():
+    trace = simulate(RECORDED.service("steps"), protocols.k_async(1))
+    training = dj.replay(trace, lambda x, batch, key: (x, jnp.ones(())), optax.sgd(1.0))
+    state = training.init(jnp.zeros(()), jax.random.key(0))
+    _, report = training.run(state, np.zeros((UPDATES, 1)))
+    # each gradient is 1: the parameters that it was taken at are minus the version
+    np.testing.assert_array_equal(-report.metrics, trace.read_version)
+
+
+def record_of(trace):
+    """The tasks of each worker as a record with gaps at the end."""
+    own = [trace.worker == worker for worker in range(trace.num_workers)]
+    table = np.full((2, trace.num_workers, max(map(sum, own))), np.nan)
+    for worker, rows in enumerate(own):
+        takes = trace.arrived[rows] - trace.begun[rows]
+        table[:, worker, : takes.size] = takes, trace.begun[rows]
+    return cluster.Recorded(table[0], starts=table[1])
+
+
+@pytest.mark.parametrize("name", ["ASGD", "2-softsync", "hardsync", "ssp(1)"])
+def test_slowdowns_by_the_clock_give_back_the_run_that_was_recorded(name):
+    once = simulate(cluster.gamma(1.0, 2.0), EVERY[name], slowdown=[1, 1, 3, 1, 1])
+    recorded = record_of(once)
+    mean = recorded.law().mean
+    again = simulate(cluster.constant(mean), EVERY[name], slowdown=recorded.slowdowns())
+    # until the record of a worker ends
+    ends = np.nanmax(recorded.starts + recorded.seconds, axis=1).min()
+    for field in ("worker", "read_version", "arrived"):
+        ours, theirs = (
+            getattr(run, field)[run.arrived < ends] for run in (again, once)
+        )
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+    assert ends > 0.7 * once.seconds[-1]
+
+
+def test_a_slowdown_holds_until_the_worker_s_next_task():
+    recorded = cluster.Recorded(
+        [[1.0, np.nan, 5.0], [2.0, 4.0, 3.0]],
+        starts=[[0.5, np.nan, 3.0], [0.0, 2.0, 6.0]],
+    )
+    rows = [
+        (slow.workers, slow.factor * 3.0, slow.start_seconds, slow.stop_seconds)
+        for slow in recorded.slowdowns()
+    ]
+    assert [worker for worker, *_ in rows] == [0, 0, 1, 1, 1]
+    expected = [(1, 0.5, 3), (5, 3, 8), (2, 0, 2), (4, 2, 6), (3, 6, 9)]
+    np.testing.assert_allclose([row for _, *row in rows], expected)
+
+
+def test_many_slowdowns_of_a_worker_are_read_in_one_pass():
+    size = 20_000
+    recorded = cluster.Recorded(
+        np.tile([[1.0, 3.0]], size // 2), starts=[2.0 * np.arange(size)]
+    )
+    spec = cluster.Cluster(1, cluster.constant(2.0), recorded.slowdowns())
+    (speed,) = spec.speeds()
+    np.testing.assert_allclose(speed.factors[:-1], np.tile([0.5, 1.5], size // 2))
+
+
+@pytest.mark.parametrize("worker", [None, 0, 2])
+def test_the_moments_of_the_law_are_those_of_the_rows(worker):
+    times = (SECONDS if worker is None else SECONDS[worker]).ravel()
+    law = RECORDED.law(worker)
+    assert law.mean == pytest.approx(times.mean())
+    pairs = np.maximum.outer(times, times)  # of two independent draws
+    assert law.kth_mean(2, 2) == pytest.approx(pairs.mean())
+    assert law.slope(0.0) == pytest.approx(times.mean())
+    assert law.transform(0.7) == pytest.approx(np.exp(-0.7 * times).mean())
+
+
+def test_the_law_leaves_gaps_out():
+    recorded = cluster.Recorded([[1.0, np.nan], [3.0, 5.0]], starts=[[0, 0], [0, 3]])
+    assert recorded.law(0).mean == 1.0
+    assert recorded.law().mean == 3.0
+
+
+def test_closed_forms_take_the_law():
+    law, laws = RECORDED.law(), [RECORDED.law(w) for w in range(WORKERS)]
+    times = np.sort(SECONDS.ravel())
+    # E max of P draws from the times: the i-th smallest is the largest with
+    # probability (i/n)^P - ((i-1)/n)^P
+    shares = np.linspace(0, 1, times.size + 1) ** WORKERS
+    slowest = protocols.k_sync(WORKERS).update_seconds(WORKERS, law)
+    assert slowest == pytest.approx(times @ np.diff(shares))
+    rate = cluster.arrival_rate(WORKERS, [own.mean for own in laws])
+    assert rate == pytest.approx((1 / SECONDS.mean(axis=1)).sum())
+    late = cluster.staleness_law(cluster.Cluster(WORKERS, laws))
+    assert late.mean == pytest.approx(WORKERS - 1, abs=0.01)
+    # a mode e^{-rt} of x'(t) = -gain E x(t - T)
+    gain = 0.1 / law.mean
+    rate = stability.DelayEquation(law).decay_rate(gain)
+    assert rate == pytest.approx(gain * np.exp(rate * times).mean())
+
+
+def test_what_a_step_spends_on_other_work_is_unexplained():
+    slowest = SECONDS.max(axis=0)
+    other = np.random.default_rng(1).uniform(0.5, 1.0, STEPS)
+    share = other.mean() / (slowest + other).mean()
+    assert RECORDED.unexplained(slowest + other) == pytest.approx(share)
+    assert RECORDED.unexplained((slowest + other).mean()) == pytest.approx(share)
+    assert RECORDED.unexplained(slowest) == pytest.approx(0.0)
+
+
+def test_a_record_keeps_its_own_arrays():
+    given = SECONDS.copy()
+    recorded = cluster.Recorded(given, starts=10.0 * np.arange(STEPS) + 0 * given)
+    given[:] = 7.0
+    np.testing.assert_array_equal(recorded.seconds, SECONDS)
+    for held in (recorded.seconds, recorded.starts, recorded.steps):
+        with pytest.raises(ValueError, match="read-only"):
+            held[:] = 1
+    np.testing.assert_array_equal(recorded.steps, np.arange(STEPS))
+
+
+GAP = cluster.Recorded([[1.0, np.nan], [1.0, 1.0]], starts=[[0, 5], [0, 5]])
+APART = cluster.Recorded(SECONDS, steps=[*range(STEPS - 1), STEPS])
+
+
+def record(seconds, **others):
+    return lambda: cluster.Recorded(seconds, **others)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        *(
+            (
+                record([[1.0, 2.0], [1.0, bad]]),
+                ValueError,
+                rf"`seconds` must be positive.* got {bad} for task 1 of worker 1",
+            )
+            for bad in (0.0, -1.0, np.inf, 1.7e9)
+        ),
+        (record([1.0]), ValueError, r"shape \[W, T\].*got \(1,\)"),
+        (record([[]]), ValueError, r"shape \[W, T\].*got \(1, 0\)"),
+        (record([["a"]]), TypeError, "`seconds` must hold real numbers"),
+        (record([[1.0], [1.0, 2.0]]), TypeError, "`seconds` must have rows of one len"),
+        (
+            record([[1.0, np.nan]]),
+            ValueError,
+            "`seconds` must have no gap without `starts`.*task 1 of worker 0",
+        ),
+        (
+            record(np.ones((2, 2)), starts=[[0.0, 1.0]]),
+            ValueError,
+            r"`starts` must have the shape of `seconds`, \(2, 2\), got \(1, 2\)",
+        ),
+        *(
+            (
+                record(np.ones((2, 2)), starts=[[0.0, 1.0], [0.0, bad]]),
+                ValueError,
+                rf"`starts` must lie in .* got {bad}.* for task 1 of worker 1",
+            )
+            for bad in (-1.0, np.nan, 1760000000.5)
+        ),
+        (
+            record(np.ones((2, 3)), starts=[[0, 1, 2], [0, 5, 5]]),
+            ValueError,
+            r"`starts` must increase.* got 5.0 for task 2 of worker 1: sort",
+        ),
+        (
+            record([[1.0, np.nan, 1.0]], starts=[[3, 0, 2]]),
+            ValueError,
+            "`starts` must increase.* got 2.0 for task 2 of worker 0",
+        ),
+        *(
+            (
+                record(np.ones((2, 2)), steps=bad),
+                ValueError,
+                "`steps` must be 2 increasing integers",
+            )
+            for bad in ([1, 1], [2, 1], [1], [0.5, 1.5])
+        ),
+        (
+            GAP.service,
+            ValueError,
+            r"no gap for service\(\).*task 1 of worker 0: use sl",
+        ),
+        (GAP.block_length, ValueError, r"no gap for block_length\(\)"),
+        (lambda: GAP.unexplained(1.0), ValueError, r"no gap for unexplained\(\)"),
+        (RECORDED.slowdowns, ValueError, r"`starts` must be given.*service\(\)"),
+        *(
+            (
+                lambda b=b: APART.service(b),
+                ValueError,
+                '`steps` must be consecutive.* 38 and step 40: use resample="steps"',
+            )
+            for b in ("block", 2)
+        ),
+        (APART.block_length, ValueError, "`steps` must be consecutive"),
+        (lambda: RECORDED.service("Wrap"), ValueError, "`resample` must be .*'Wrap'"),
+        (lambda: RECORDED.service(0), ValueError, "`resample` must be at least 1"),
+        (lambda: RECORDED.service(41), ValueError, r"`resample` .* 1 \.\. 40, got 41"),
+        (lambda: RECORDED.law(5), ValueError, r"`worker` .* 0 \.\. 4, got 5"),
+        (
+            lambda: RECORDED.unexplained([1.0, 2.0]),
+            ValueError,
+            r"`step_seconds` .* the 40 steps, got shape \(2,\)",
+        ),
+        (lambda: RECORDED.unexplained(0.0), ValueError, "`step_seconds` .* positive"),
+        (
+            lambda: RECORDED.unexplained(0.5),
+            ValueError,
+            r"`step_seconds` must be at least .* got 0\.5 s",
+        ),
+    ],
+)
+def test_what_is_no_record_is_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_steps_with_gaps_may_be_taken_in_their_order_and_one_by_one():
+    for resample in ("wrap", "steps", 1):
+        drawn = cluster.Cluster(WORKERS, APART.service(resample)).draw(0, 99, seed=0)
+        assert set(drawn) <= set(SECONDS[0])
