@@ -43,8 +43,8 @@ def tags(text):
     return [node.tag for node in table.iter()]
 
 
-# docstrings with code; `load_trace` has the columns of a file
-CODE = ["Server", "load_trace", "services", "visits_to_rounds"]
+# docstrings with code; a function that loads has the columns of a file
+CODE = ["Server", "load_recorded", "load_trace", "services", "visits_to_rounds"]
 
 
 @pytest.mark.parametrize("name, lines", blocks())

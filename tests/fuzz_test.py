@@ -40,6 +40,8 @@ OTHERS = {
     ("cluster.staleness_law", "cluster"),
     ("cluster.independent", "draw"),
     ("cluster.load_trace", "path"),
+    ("cluster.load_recorded", "columns"),  # Python says that it is no mapping
+    ("cluster.load_recorded", "path"),
     ("cluster.Trace.arrivals", "start"),  # `stop` must come after it
     ("cluster.Trace.save", "path"),
     ("cluster.markov_stragglers", "service"),

@@ -199,6 +199,8 @@ LOG = Path(tempfile.mkdtemp()) / "log.csv"
 LOG.write_text("update,time_s,worker,read_version\n0,1.5,0,0\n1,1.75,1,0\n")
 BROKEN = LOG.with_name("broken.csv")
 BROKEN.write_text("update,time_s,worker,read_version\n0,1.5,0,7\n")
+TASKS = LOG.with_name("tasks.csv")
+TASKS.write_text("worker,step,seconds,start\n0,0,1.5,1.0\n1,0,1.75,1.0\n")
 SCHEDULE = no.some(*no.ODD, math.nan, -1.0, 1j, [0.1])
 NO_SCHEDULE = SCHEDULE | no.answers("2", None, 1j, np.ones(7))
 NO_LAW = no.function("2", None, 1j, np.ones(7))
@@ -897,6 +899,7 @@ ROWS = (
             no.some(*no.ODD, 1j, [1.0], -1.0, 0.0, 1e-9, math.nan, math.inf),
         ),
     ),
+    call(cluster.fit, times=([1.0, 2.0, 4.0], no.numbers)),
     call(
         cluster.by_batch,
         drawn,
@@ -959,6 +962,16 @@ ROWS = (
         cluster.load_trace,
         path=(LOG, no.some(*no.ODD[:3], 3, 1.5, "log.txt", LOG.parent, BROKEN)),
         num_workers=(2, or_none(no.count)),
+    ),
+    call(
+        cluster.load_recorded,
+        path=(TASKS, no.some(*no.ODD[:3], 3, 1.5, "log.txt", LOG.parent, LOG, BROKEN)),
+        columns=(None, or_none(no.some(*no.ODD, 3, {"worker": "rank"}, {"a": "step"}))),
+        operations=(None, no.some(["a"], "a", (), 3)),
+        start_seconds=(
+            0.0,
+            no.number(least=0.0, high=2.0).filter(lambda v: v is not None),
+        ),
     ),
     call(
         TRACE.arrivals,

@@ -9,10 +9,12 @@ from delayjax._src.cluster.finish_times import (
     waits_for_neighbors as waits_for_neighbors,
 )
 from delayjax._src.cluster.finish_times import waits_for_self as waits_for_self
+from delayjax._src.cluster.fits import fit as fit
 from delayjax._src.cluster.logs import load_trace as load_trace
 from delayjax._src.cluster.rates import arrival_rate as arrival_rate
 from delayjax._src.cluster.rates import run_time as run_time
 from delayjax._src.cluster.recorded import Recorded as Recorded
+from delayjax._src.cluster.recorded_logs import load_recorded as load_recorded
 from delayjax._src.cluster.server import Server as Server
 from delayjax._src.cluster.service_time import ServiceTime as ServiceTime
 from delayjax._src.cluster.service_time import constant as constant

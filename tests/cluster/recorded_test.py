@@ -230,20 +230,24 @@ def record(seconds, **others):
             for b in ("block", 2)
         ),
         (APART.block_length, ValueError, "`steps` must be consecutive"),
-        (lambda: RECORDED.service("Wrap"), ValueError, "`resample` must be .*'Wrap'"),
+        (
+            lambda: RECORDED.service("Wrap"),
+            ValueError,
+            "`resample` must be .*'wrap', 'steps', 'block'.*'Wrap'",
+        ),
         (lambda: RECORDED.service(0), ValueError, "`resample` must be at least 1"),
         (lambda: RECORDED.service(41), ValueError, r"`resample` .* 1 \.\. 40, got 41"),
         (lambda: RECORDED.law(5), ValueError, r"`worker` .* 0 \.\. 4, got 5"),
         (
             lambda: RECORDED.unexplained([1.0, 2.0]),
             ValueError,
-            r"`step_seconds` .* the 40 steps, got shape \(2,\)",
+            r"`step_seconds` .* shape \(40,\), .* got \[1.0, 2.0\]",
         ),
         (lambda: RECORDED.unexplained(0.0), ValueError, "`step_seconds` .* positive"),
         (
             lambda: RECORDED.unexplained(0.5),
             ValueError,
-            r"`step_seconds` must be at least .* got 0\.5 s",
+            r"`step_seconds` must be .* mean of 3\.04 s or more.* got 0\.5: give",
         ),
     ],
 )

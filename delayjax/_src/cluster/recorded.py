@@ -17,6 +17,7 @@ from delayjax._src.cluster.recorded_arrays import (
 from delayjax._src.cluster.resampled import Resampled
 from delayjax._src.cluster.service_time import ServiceTime, empirical
 from delayjax._src.ground import checks
+from delayjax._src.ground.checks import as_seconds
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,12 +49,14 @@ class Recorded:
     steps: np.ndarray | None = None
 
     def __post_init__(self):
-        seconds = as_times(self.seconds, gaps=self.starts is not None)
-        object.__setattr__(self, "seconds", seconds)
-        if self.starts is not None:
-            starts = as_starts(self.starts, np.isnan(seconds))
-            object.__setattr__(self, "starts", starts)
-        object.__setattr__(self, "steps", as_steps(self.steps, seconds.shape[1]))
+        seconds, starts = as_times(self.seconds, self.starts is not None), self.starts
+        if starts is not None:
+            starts = as_starts(starts, np.isnan(seconds))
+        steps = as_steps(self.steps, seconds.shape[1])
+        for name, array in dict(seconds=seconds, starts=starts, steps=steps).items():
+            if array is not None:
+                array.setflags(write=False)
+            object.__setattr__(self, name, array)
 
     @property
     def workers(self) -> int:
@@ -93,8 +96,14 @@ class Recorded:
             Annals of Statistics 17(3), 1989.
         """
         self._check_complete("service")
+        lengths = {"wrap": lambda: None, "steps": lambda: 1, "block": self.block_length}
+        if isinstance(resample, str) and resample in lengths:
+            return Resampled(self.seconds, lengths[resample]())
         if isinstance(resample, str):
-            return Resampled(self.seconds, self._named_length(resample))
+            raise ValueError(
+                f"`resample` must be a number of steps or one of {list(lengths)}, got"
+                f" {resample!r}."
+            )
         most = self.seconds.shape[1]
         block = checks.check_integer("resample", resample, 1, most)
         if block > 1:
@@ -159,12 +168,10 @@ class Recorded:
                 " Recorded(seconds, starts=...), or use service()."
             )
         mean, found = np.nanmean(self.seconds), []
-        for worker in range(self.workers):
-            ran = ~np.isnan(self.seconds[worker])
+        for worker, ran in enumerate(~np.isnan(self.seconds)):
             seconds, starts = self.seconds[worker, ran], self.starts[worker, ran]
-            ends = np.append(starts[1:], starts[-1:] + seconds[-1:])
-            factors = seconds / mean
-            rows = zip(factors.tolist(), starts.tolist(), ends.tolist(), strict=True)
+            stops = np.append(starts[1:], starts[-1:] + seconds[-1:])
+            rows = np.stack([seconds / mean, starts, stops], axis=1).tolist()
             found += [Slowdown(worker, *row) for row in rows]
         return found
 
@@ -205,31 +212,16 @@ class Recorded:
         """
         self._check_complete("unexplained")
         remedy = "give the seconds of whole steps"
-        given = checks.as_seconds(
-            "step_seconds", step_seconds, positive=True, remedy=remedy
-        )
-        if given.shape not in ((), (self.seconds.shape[1],)):
-            raise ValueError(
-                "`step_seconds` must be a number or one for each of the"
-                f" {self.seconds.shape[1]} steps, got shape {given.shape}."
-            )
+        given = as_seconds("step_seconds", step_seconds, positive=True, remedy=remedy)
         slowest, step = self.seconds.max(axis=0).mean(), given.mean()
-        if slowest > step:
+        shape = self.seconds.shape[1:]
+        if given.shape not in ((), shape) or slowest > step:
             raise ValueError(
-                f"`step_seconds` must be at least {slowest:.4g} s, the mean of the"
-                f" slowest worker, got {step:.4g} s: give both in seconds."
+                f"`step_seconds` must be a number or have shape {shape}, with a mean of"
+                f" {slowest:.4g} s or more, the slowest worker's, got {step_seconds!r}:"
+                f" {remedy}."
             )
         return float(1.0 - slowest / step)
-
-    def _named_length(self, resample: str) -> int | None:
-        if resample not in ("wrap", "steps", "block"):
-            raise ValueError(
-                '`resample` must be "wrap", "steps", "block" or a number of steps, got'
-                f" {resample!r}."
-            )
-        if resample == "block":
-            return self.block_length()
-        return 1 if resample == "steps" else None
 
     def _check_complete(self, method: str) -> None:
         remedy = "use slowdowns(), or leave out this task of all workers"

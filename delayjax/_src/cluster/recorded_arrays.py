@@ -10,9 +10,9 @@ from delayjax._src.ground import checks
 MOST_SECONDS = 1e8  # three years: larger numbers are a clock's
 
 
-def as_times(seconds: ArrayLike, *, gaps: bool) -> np.ndarray:
+def as_times(seconds: ArrayLike, gaps: bool) -> np.ndarray:
     """Positive seconds, float64 [W, T]; nan where a gap may be."""
-    table = frozen(checks.as_reals("seconds", seconds))
+    table = checks.as_reals("seconds", seconds)
     if table.ndim != 2 or not table.size:
         raise ValueError(
             "`seconds` must have shape [W, T], a row for each worker and a column for"
@@ -28,13 +28,6 @@ def as_times(seconds: ArrayLike, *, gaps: bool) -> np.ndarray:
     return table
 
 
-def frozen(values: np.ndarray) -> np.ndarray:
-    """A copy that cannot be changed."""
-    values = values.copy()
-    values.flags.writeable = False
-    return values
-
-
 def check_entries(
     name: str, table: np.ndarray, sound: np.ndarray, must: str, remedy: str
 ) -> None:
@@ -48,7 +41,7 @@ def check_entries(
 
 
 def as_starts(starts: ArrayLike, gap: np.ndarray) -> np.ndarray:
-    table = frozen(checks.as_reals("starts", starts))
+    table = checks.as_reals("starts", starts)
     if table.shape != gap.shape:
         raise ValueError(
             f"`starts` must have the shape of `seconds`, {gap.shape}, got"
@@ -58,17 +51,23 @@ def as_starts(starts: ArrayLike, gap: np.ndarray) -> np.ndarray:
     must = f"lie in 0 .. {MOST_SECONDS:g} s"
     remedy = "give seconds since the start of the log, no clock's time"
     check_entries("starts", table, gap | sound, must, remedy)
-    # a gap has no start: it is as late as the task before
-    known = np.maximum.accumulate(np.where(gap, -math.inf, table), axis=1)
-    later = np.diff(known, axis=1, prepend=-math.inf) > 0
     must, remedy = "increase from task to task", "sort the tasks of each worker"
-    check_entries("starts", table, gap | later, must, remedy)
+    later = increases(np.where(gap, math.nan, table))
+    check_entries("starts", table, later, must, remedy)
     return table
+
+
+def increases(starts: np.ndarray) -> np.ndarray:
+    """Whether a task [W, T] begins after the worker's last one, or is a gap."""
+    gap = np.isnan(starts)
+    # a gap is as late as the task before
+    latest = np.maximum.accumulate(np.where(gap, -math.inf, starts), axis=1)
+    return gap | (np.diff(latest, axis=1, prepend=-math.inf) > 0)
 
 
 def as_steps(steps: ArrayLike | None, tasks: int) -> np.ndarray:
     if steps is None:
-        return frozen(np.arange(tasks))
+        return np.arange(tasks)
     numbers = np.asarray(checks.as_array("steps", steps))
     right = numbers.dtype.kind in "iu" and numbers.shape == (tasks,)
     if not right or not (np.diff(numbers.astype(np.int64)) > 0).all():
@@ -76,4 +75,4 @@ def as_steps(steps: ArrayLike | None, tasks: int) -> np.ndarray:
             f"`steps` must be {tasks} increasing integers, one for each column of"
             f" `seconds`, got {steps!r}."
         )
-    return frozen(numbers.astype(np.int64))
+    return numbers.astype(np.int64)

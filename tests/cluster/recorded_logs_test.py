@@ -1,0 +1,317 @@
+"""Logs of tasks: read as they say, or refused with the row that is wrong."""
+
+import importlib
+import math
+
+import numpy as np
+import pytest
+
+from delayjax import cluster
+
+SECONDS = np.array([[1.5, 2.0, 1.25], [3.0, 2.5, 2.75]])
+STARTS = np.array([[0.0, 4.0, 8.0], [0.5, 4.0, 8.0]])
+TASKS = [
+    f"{worker},{step},{SECONDS[worker, k]},{STARTS[worker, k]}"
+    for k, step in enumerate((3, 4, 7))
+    for worker in range(2)
+]
+HEADER = "worker,step,seconds,start"
+
+
+def load(tmp_path, text, **options):
+    path = tmp_path / "log.csv"
+    path.write_bytes("\n".join(text).encode() if isinstance(text, list) else text)
+    return cluster.load_recorded(path, **options)
+
+
+def assert_tasks(recorded, *, starts=STARTS):
+    np.testing.assert_array_equal(recorded.seconds, SECONDS)
+    np.testing.assert_array_equal(recorded.steps, [3, 4, 7])
+    if starts is None:
+        assert recorded.starts is None
+    else:
+        np.testing.assert_array_equal(recorded.starts, starts)
+
+
+def without_start(rows):
+    return [row.rpartition(",")[0] for row in rows]
+
+
+LOGS = {
+    "plain": "\n".join([HEADER, *TASKS]),
+    "CRLF, BOM, empty rows": "\ufeff" + "\r\n\r\n".join([HEADER, *TASKS, ""]),
+    "worker by worker": "\n".join([HEADER, *TASKS[::2], *TASKS[1::2]]),
+    "more columns": "\n".join(
+        [f"host,{HEADER},loss", *(f"a,{row},nan" for row in TASKS)]
+    ),
+    "quotes and spaces": "\n".join(
+        ['"worker", step ,seconds,start', *(f'"{row[0]}", {row[2:]}' for row in TASKS)]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_log_may_look_like_this(name, tmp_path):
+    assert_tasks(load(tmp_path, LOGS[name].encode()))
+
+
+def test_a_log_without_starts_has_none(tmp_path):
+    assert_tasks(load(tmp_path, without_start([HEADER, *TASKS])), starts=None)
+    read = load(tmp_path, [HEADER, *TASKS], columns={"start": None})
+    assert_tasks(read, starts=None)
+
+
+def test_columns_have_the_names_that_are_given(tmp_path):
+    text = ["rank,it,s,begun,start", *(f"{row},soon" for row in TASKS)]
+    names = {"worker": "rank", "step": "it", "seconds": "s", "start": "begun"}
+    assert_tasks(load(tmp_path, text, columns=names))
+
+
+def test_workers_are_in_the_order_of_their_numbers(tmp_path):
+    moved = [f"{9 - 5 * int(row[0])}{row[1:]}" for row in TASKS]  # 9 and 4
+    recorded = load(tmp_path, [HEADER, *moved])
+    np.testing.assert_array_equal(recorded.seconds, SECONDS[::-1])
+
+
+def test_a_task_that_is_missing_is_a_gap_where_starts_are_known(tmp_path):
+    recorded = load(tmp_path, [HEADER, *TASKS[:2], *TASKS[3:]])
+    gap = np.zeros_like(SECONDS, bool)
+    gap[0, 1] = True
+    for table, all_of_it in ((recorded.seconds, SECONDS), (recorded.starts, STARTS)):
+        np.testing.assert_array_equal(table, np.where(gap, np.nan, all_of_it))
+    assert len(recorded.slowdowns()) == 5
+
+
+@pytest.mark.parametrize("start", ["first", 1.76e9])
+def test_a_clock_s_times_count_from_the_start_of_the_log(start, tmp_path):
+    rows = [row.rsplit(",", 1) for row in TASKS]
+    text = [HEADER, *(f"{row},{1.76e9 + float(at)}" for row, at in rows)]
+    assert_tasks(load(tmp_path, text, start_seconds=start))
+
+
+def test_a_record_that_is_read_gives_its_own_times_back(tmp_path):
+    recorded = load(tmp_path, [HEADER, *TASKS])
+    spec = cluster.Cluster(2, recorded.service())
+    np.testing.assert_array_equal(spec.draw(1, 3, seed=0), SECONDS[1])
+
+
+def without(number, *rows):
+    """The tasks with other rows in the place of one."""
+    return [*TASKS[:number], *rows, *TASKS[number + 1 :]]
+
+
+BAD_ROWS = {
+    "a duration of zero": (without(2, "0,4,0,4"), "row 3 .*`seconds` must be positive"),
+    "a negative duration": (without(2, "0,4,-1,4"), "row 3 .*`seconds` .* got -1:"),
+    "no number": (without(2, "0,4,soon,4"), "'soon' .* row 3, column 3"),
+    "no value": (without(0, "0,3,,0"), "'' .* row 1, column 3"),
+    "a short row": (without(2, "0,4"), "row 3 with 2 columns"),
+    "nan": (without(2, "0,4,nan,4"), "row 3 .*`seconds` .* got nan"),
+    "a clock's time as duration": (
+        without(5, "1,7,1760000000,8"),
+        "row 6 .worker 1, step 7.: `seconds` must be positive and at most 1e.08 s, got"
+        " 1760000000: give durations, and no clock's times",
+    ),
+    "a clock's time as start": (
+        without(1, "1,3,1,1760000000.5"),
+        "row 2 .*`start` must be finite, at most 1e.08 s after the start of the log, got"
+        ' 1760000000: for a clock\'s times give start_seconds="first"',
+    ),
+    "a start that is nan": (without(1, "1,3,1,nan"), "row 2 .*`start` must be finite"),
+    "a negative start": (
+        without(1, "1,3,1,-2"),
+        "row 2 .*`start` must not be before 0",
+    ),
+    "a start that goes back": (
+        without(5, "1,7,1,2"),
+        r"row 6 \(worker 1, step 7\): `start` must increase .* got 2: .*'start': None",
+    ),
+    "a worker with a half": (without(2, "0.5,4,1,4"), "row 3 .*`worker` .* integer"),
+    "a step with a half": (without(2, "0,4.5,1,4"), "row 3 .*`step` .* integer"),
+    "an integer beyond float64": (without(2, "0,1e300,1,4"), "row 3 .*`step` .* integ"),
+    "a step twice": (
+        without(3, TASKS[3], TASKS[3]),
+        r"row 5 \(worker 1, step 4\): `step` must be there once",
+    ),
+    "out of order": (
+        [*TASKS[2:4], *TASKS[:2], *TASKS[4:]],
+        r"row 3 \(worker 0, step 3\): `step` must not go back .* got 3: sort",
+    ),
+    "milliseconds among seconds": (
+        without(3, "1,4,2500,4"),
+        r"row 4 \(worker 1, step 4\): `seconds` must have the unit of the others, of"
+        r" about 2.375, got 2500: in seconds there are 3 s and 2500 s, in milliseconds"
+        r" 0.003 s and 2.5 s, .* hung",
+    ),
+    "seconds among milliseconds": (
+        [
+            f"{row[:4]}{1000 * float(row.split(',')[2])},0{row[-3:]}" if k != 3 else row
+            for k, row in enumerate(TASKS)
+        ],
+        "row 4 .*`seconds` must have the unit .* got 2.5: in seconds .* 2.5 s and 1250",
+    ),
+    "one worker alone": (TASKS[::2], "two workers at least, .* 'worker'.*empirical"),
+    "no rows": ([], "must hold numbers: .*no data"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_a_row_that_cannot_be_true_is_named(name, tmp_path):
+    rows, message = BAD_ROWS[name]
+    with pytest.raises(ValueError, match=message) as error:
+        load(tmp_path, [HEADER, *rows])
+    assert "log.csv" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("lacking", range(6))
+def test_a_task_that_is_missing_without_starts_is_named(lacking, tmp_path):
+    rows = without_start([HEADER, *without(lacking)])
+    worker, step, *_ = TASKS[lacking].split(",")
+    with pytest.raises(
+        ValueError, match=rf"worker {worker} .* row for step {step}, got"
+    ):
+        load(tmp_path, rows)
+
+
+@pytest.mark.parametrize(
+    ("header", "options", "message"),
+    [
+        ("worker,step,time,start", {}, "must have a column 'seconds', once"),
+        (HEADER + ",step", {}, "must have a column 'step', once"),
+        (
+            HEADER,
+            {"columns": {"worker": "rank"}},
+            "must have a column 'rank'.*`columns`",
+        ),
+        (HEADER, {"columns": {"wroker": "step"}}, "names for worker, step, seconds"),
+        (HEADER, {"columns": {"seconds": None}}, "must have a column None"),
+        (HEADER, {"operations": ["a"]}, r"`path` must end in .csv, without `op"),
+        (
+            HEADER[:-5] + "end",
+            {"start_seconds": "first"},
+            "have a column 'start', once",
+        ),
+        (HEADER, {"start_seconds": "last"}, "`start_seconds` must be a number"),
+        (HEADER, {"start_seconds": -1.0}, "`start_seconds` must be finite and non"),
+        (HEADER, {"start_seconds": 2.0}, "row 1 .*`start` must not be before 2 s"),
+    ],
+)
+def test_columns_and_options_that_do_not_fit_are_refused(
+    header, options, message, tmp_path
+):
+    with pytest.raises((TypeError, ValueError), match=message):
+        load(tmp_path, [header, *(f"{row},9" for row in TASKS)], **options)
+
+
+def test_other_endings_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"`path` must end in .csv.*times.txt"):
+        cluster.load_recorded(tmp_path / "times.txt")
+
+
+# operations
+
+OPERATIONS = ["forward", "backward"]
+REPLICAS, STAGES, STEPS = 3, 2, [16, 18, 40]
+NAMES = {"worker": "rank", "operation": "optype", "duration": "seconds"}
+
+
+@pytest.fixture
+def trace(tmp_path):
+    """A file of operations, and the durations that count [replica, stage, step]."""
+    pandas, rng = pytest.importorskip("pandas"), np.random.default_rng(0)
+    rows = [
+        (replica, stage, 10 * replica + stage, step, name, float(rng.integers(1, 99)))
+        for replica in range(REPLICAS)
+        for stage in range(STAGES)
+        for step in STEPS
+        for name in (*OPERATIONS, "send", *OPERATIONS, "gc")
+    ]
+    columns = ["replica", "stage", "rank", "step", "optype", "seconds"]
+    table = pandas.DataFrame(rows, columns=columns)
+    table["optype"] = table["optype"].astype("category")
+    table.loc[table["optype"] == "gc", "seconds"] = 0.0
+    table.to_parquet(tmp_path / "trace.parquet")
+    counted = np.array([row[-1] * (row[-2] in OPERATIONS) for row in rows])
+    return tmp_path / "trace.parquet", counted.reshape(REPLICAS, STAGES, 3, 6).sum(-1)
+
+
+def test_a_task_is_the_sum_of_its_operations(trace):
+    path, seconds = trace
+    recorded = cluster.load_recorded(path, columns=NAMES, operations=OPERATIONS)
+    np.testing.assert_array_equal(recorded.seconds, seconds.reshape(-1, 3))
+    np.testing.assert_array_equal(recorded.steps, STEPS)
+    assert recorded.starts is None
+
+
+def test_a_replica_is_as_slow_as_its_slowest_stage(trace):
+    path, seconds = trace
+    names = NAMES | {"worker": "replica", "stage": "stage"}
+    recorded = cluster.load_recorded(path, columns=names, operations=OPERATIONS)
+    np.testing.assert_array_equal(recorded.seconds, seconds.max(axis=1))
+
+
+def test_a_replica_without_the_row_of_a_stage_is_named(trace):
+    path, _ = trace
+    pandas = pytest.importorskip("pandas")
+    table = pandas.read_parquet(path)
+    table[~((table["rank"] == 11) & (table["step"] == 18))].to_parquet(path)
+    names = NAMES | {"worker": "replica", "stage": "stage"}
+    message = r"worker 1 \(stage 1\) must have a row for step 18"
+    with pytest.raises(ValueError, match=message):
+        cluster.load_recorded(path, columns=names, operations=OPERATIONS)
+
+
+def test_a_task_begins_with_the_first_of_its_operations(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    rows = [
+        (w, k, op, 10.0 * k + w + at, 1.0)
+        for w in (0, 1)
+        for k in (0, 1)
+        for op, at in (("send", 0.0), ("b", 3.0), ("a", 2.0))
+    ]
+    names = ["worker", "step", "operation", "start", "duration"]
+    pandas.DataFrame(rows, columns=names).to_parquet(tmp_path / "t.parquet")
+    recorded = cluster.load_recorded(tmp_path / "t.parquet", operations=["a", "b"])
+    np.testing.assert_array_equal(recorded.starts, [[2.0, 12.0], [3.0, 13.0]])
+    np.testing.assert_array_equal(recorded.seconds, np.full((2, 2), 2.0))
+
+
+@pytest.mark.parametrize("operations", [None, [], ["forward", "loss"], "forward"])
+def test_operations_that_are_not_in_the_file_are_refused(operations, trace):
+    path, _ = trace
+    message = r"`operations` must list .*'backward', 'forward', 'gc', 'send'.* got "
+    with pytest.raises(ValueError, match=message):
+        cluster.load_recorded(path, columns=NAMES, operations=operations)
+
+
+def test_the_row_of_an_operation_is_its_row_in_the_file(trace):
+    path, _ = trace
+    pandas = pytest.importorskip("pandas")
+    table = pandas.read_parquet(path)
+    for value in (-1.0, math.inf, 1.76e9):
+        table.loc[9, "seconds"] = value  # row 10, after two that do not count
+        table.to_parquet(path)
+        message = r"row 10 \(worker 0, step 18\): `seconds` must be positive"
+        with pytest.raises(ValueError, match=message):
+            cluster.load_recorded(path, columns=NAMES, operations=OPERATIONS)
+    table["seconds"] = "1 s"
+    table.to_parquet(path)
+    with pytest.raises(ValueError, match="`seconds` must hold numbers, got '1 s'"):
+        cluster.load_recorded(path, columns=NAMES, operations=OPERATIONS)
+
+
+def test_a_task_whose_operations_take_no_time_is_refused(trace):
+    path, _ = trace
+    with pytest.raises(ValueError, match="row 6 .*must be positive in all, got 0:"):
+        cluster.load_recorded(path, columns=NAMES, operations=["gc"])
+
+
+def test_a_parquet_without_its_library_says_what_to_install(trace, monkeypatch):
+    path, _ = trace
+
+    def absent(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(importlib, "import_module", absent)
+    with pytest.raises(ImportError, match=r"trace\.parquet .*pip install pyarrow"):
+        cluster.load_recorded(path, columns=NAMES, operations=OPERATIONS)
