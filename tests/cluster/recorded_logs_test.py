@@ -114,8 +114,8 @@ BAD_ROWS = {
     ),
     "a clock's time as start": (
         without(1, "1,3,1,1760000000.5"),
-        "row 2 .*`start` must be finite, at most 1e.08 s after the start of the log, got"
-        ' 1760000000: for a clock\'s times give start_seconds="first"',
+        "row 2 .*`start` must be finite, at most 1e.08 s after the start of the log,"
+        ' got 1760000000: for a clock\'s times give start_seconds="first"',
     ),
     "a start that is nan": (without(1, "1,3,1,nan"), "row 2 .*`start` must be finite"),
     "a negative start": (
@@ -150,7 +150,7 @@ BAD_ROWS = {
         ],
         "row 4 .*`seconds` must have the unit .* got 2.5: in seconds .* 2.5 s and 1250",
     ),
-    "one worker alone": (TASKS[::2], "two workers at least, .* 'worker'.*empirical"),
+    "one worker alone": (TASKS[::2], "row 1 .*`worker` must number two .*empirical"),
     "no rows": ([], "must hold numbers: .*no data"),
 }
 

@@ -98,17 +98,15 @@ class _Log:
                 "`path` must end in .csv, without `operations`, or in .parquet, got"
                 f" {str(path)!r} and {operations!r}."
             )
+        self.amount = "seconds" if "seconds" in self.names else "duration"
         self.columns.setdefault("stage", np.zeros(len(self.rows)))
         keys = [self.columns[name] for name in ("worker", "stage", "step")]
         found = [np.unique(key, return_inverse=True) for key in keys]
         (self.workers, self.stages, self.steps), self.places = zip(*found, strict=True)
         self.shape = len(self.workers), len(self.stages), len(self.steps)
         # the cells of [worker, stage, step] that have rows, and the first row of each
-        self.cells, self.first, self.cell_of_row = np.unique(
-            np.ravel_multi_index(self.places, self.shape),
-            return_index=True,
-            return_inverse=True,
-        )
+        cell = np.ravel_multi_index(self.places, self.shape)
+        self.cells, self.first, self.cell_of_row = np.unique(cell, True, True)
 
     def _read_csv(self, columns: dict) -> None:
         with self.path.open(newline="", encoding="utf-8-sig") as file:
@@ -200,18 +198,15 @@ class _Log:
             key = self.columns[name]
             sound = (key == np.round(key)) & (np.abs(key) < _EXACT)
             self.check(name, sound, "be an integer", "number workers and steps")
-        seconds = self.columns[self._amount]
+        seconds = self.columns[self.amount]
         sound = (seconds >= 0) & (seconds <= MOST_SECONDS)
-        if self._amount == "seconds":  # an operation may take no time
+        if self.amount == "seconds":  # an operation may take no time
             sound &= seconds > 0
         must = f"be positive and at most {MOST_SECONDS:g} s"
-        self.check(self._amount, sound, must, "give durations, and no clock's times")
-        if len(self.workers) < 2:
-            raise ValueError(
-                f"{self.path} must have two workers at least, got one in the column"
-                f" {self.names['worker']!r}: give `columns` another one for worker, or"
-                " use cluster.empirical(seconds)."
-            )
+        self.check(self.amount, sound, must, "give durations, and no clock's times")
+        several = np.full(len(self.rows), len(self.workers) > 1)
+        remedy = "name another column, or use cluster.empirical(seconds)"
+        self.check("worker", several, "number two workers or more", remedy)
         worker, stage, step = self.places
         order = np.lexsort((stage, worker))  # keeps the file's order
         key, step = (worker * len(self.stages) + stage)[order], step[order]
@@ -219,20 +214,16 @@ class _Log:
         sound[order[1:]] = (np.diff(key) > 0) | (np.diff(step) >= 0)
         remedy = "sort the rows, and leave out steps that were done again"
         self.check("step", sound, "not go back for a worker", remedy)
-        if self._amount == "seconds":
+        if self.amount == "seconds":
             sound = np.isin(np.arange(order.size), self.first)
             self.check("step", sound, "be there once for a worker", "leave out a row")
 
-    @property
-    def _amount(self) -> str:
-        return "seconds" if "seconds" in self.names else "duration"
-
     def seconds(self) -> np.ndarray:
         """Of the slowest stage, float64 [W, T]; nan is a gap."""
-        each = np.bincount(self.cell_of_row, self.columns[self._amount])
+        each = np.bincount(self.cell_of_row, self.columns[self.amount])
         seconds = self._table(each, np.nan).max(axis=1)
         sound, remedy = ~(seconds <= 0), "leave out this step"
-        self.check(self._amount, sound, "be positive in all", remedy, seconds)
+        self.check(self.amount, sound, "be positive in all", remedy, seconds)
         times = np.sort(seconds[~np.isnan(seconds)])
         gap = np.argmax(times[1:] / times[:-1])
         low, high, usual = times[gap], times[gap + 1], np.median(times)
@@ -244,7 +235,7 @@ class _Log:
                 " seconds alone, and leave out a task that hung"
             )
             must = f"have the unit of the others, of about {usual:.4g}"
-            self.check(self._amount, sound, must, remedy, seconds)
+            self.check(self.amount, sound, must, remedy, seconds)
         return seconds
 
     def starts(self, start_seconds: Any) -> np.ndarray | None:
