@@ -33,6 +33,7 @@ from delayjax._src.rules.fedasync import fedasync as fedasync
 from delayjax._src.rules.gap_aware import gap_aware as gap_aware
 from delayjax._src.rules.guided import guided as guided
 from delayjax._src.rules.kardam import kardam as kardam
+from delayjax._src.rules.ordered_momentum import ordered_momentum as ordered_momentum
 from delayjax._src.rules.predict_weights import gradient_params as gradient_params
 from delayjax._src.rules.predict_weights import predict_weights as predict_weights
 from delayjax._src.rules.refusing import refusing as refusing

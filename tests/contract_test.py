@@ -380,6 +380,14 @@ TABLE = {
         loss,
     ),
     "dana": (lambda tau: dj.dana(jnp.float32(0.9), workers=3), of_worker),
+    "ordered_momentum": (
+        lambda tau: dj.ordered_momentum(jnp.float32(0.9), workers=2),
+        age,
+    ),
+    "ordered_momentum, by leaf": (
+        by_leaf(dj.ordered_momentum(0.5, workers=3)),
+        nothing,
+    ),
     "yellowfin": (
         lambda tau: dj.yellowfin(
             decay=jnp.float32(0.9),

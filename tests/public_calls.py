@@ -399,6 +399,7 @@ ROWS = (
         **count(period=2, replays=4),
     ),
     call(dj.dana, told, **share(decay=0.9), **count(workers=3)),
+    call(dj.ordered_momentum, told, **share(decay=0.9), **count(workers=3)),
     call(
         dj.yellowfin,
         told,

@@ -1,0 +1,120 @@
+"""A momentum that takes late gradients in the order in which workers began them."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.typing import ArrayLike
+
+from delayjax._src.ground import axes, checks, dtypes, extras, trees
+from delayjax._src.rules import ages
+
+
+class OrderedMomentumState(NamedTuple):
+    """State of `ordered_momentum`."""
+
+    step: jax.Array  # t, updates done, int32 []
+    momentum: Any  # u of the newest bucket, like the parameters
+
+
+def ordered_momentum(
+    decay: ArrayLike, *, workers: int
+) -> optax.GradientTransformationExtraArgs:
+    """OrMo: the momentum as if gradients had arrived in the order of their reads.
+
+    P gradients are one bucket, and the momentum decays by beta from bucket to bucket,
+    not from gradient to gradient. A gradient that was read at version v = t - tau
+    belongs to bucket b(v), and update t is in bucket b(t):
+
+        b(v) = ceil(v / P)                    bucket 0: the P first reads, of version 0
+        d    = b(t) - b(t - tau)              how many buckets the gradient is late
+
+        if b(t) > b(t - 1): u <- beta u,  x <- x - eta u            a new bucket begins
+        u <- u + beta^d g
+        x <- x - eta (1 + beta + ... + beta^d) g
+
+    So after every update x is the result of heavy ball with a step for each bucket, on
+    the sums G_b of the gradients that have arrived:
+
+        u_b = beta u_{b-1} + G_b,    x_{b+1} = x_b - eta u_b,    b = 0 .. b(t)
+
+    For P = 1 this is `optax.trace(beta)`. For beta = 0 the gradients pass unchanged.
+
+    The update is `beta u` of a new bucket plus `(1 + ... + beta^d) g`. Put the learning
+    rate after this rule: `optax.chain(ordered_momentum(0.9, workers=8),
+    optax.scale_by_learning_rate(0.1))`. If the rate changes and each gradient is to
+    keep the rate of its own step, put it before.
+
+    Args:
+        decay: beta, in [0, 1), for each bucket of P gradients. May be traced.
+        workers: P, the gradients of a bucket, for updates of one gradient. Static.
+
+    Returns:
+        A transformation whose state is one momentum and a counter. `update` needs
+        `staleness=`, int32 [], one or one for each leaf, in updates: `delayed` hands it
+        on, and `replay` does to its `tx` where each update has one gradient. The number
+        v is computed from it, so nothing else must travel with a gradient. Updates keep
+        their dtype.
+
+    Raises:
+        TypeError: in `update`, if `staleness` is missing.
+
+    Example:
+        >>> tx = ordered_momentum(0.5, workers=2)
+        >>> state = tx.init(jnp.zeros(()))
+        >>> for staleness in (0, 1, 2, 1):  # b(t) = 0, 1, 1, 2 and d = 0, 1, 1, 1
+        ...     update, state = tx.update(jnp.ones(()), state, staleness=staleness)
+        ...     print(update, state.momentum)
+        1.0 1.0
+        2.0 1.0
+        1.5 1.5
+        2.25 1.25
+
+    References:
+        Shi, Yang and Li, Ordered momentum for asynchronous SGD, NeurIPS 2024,
+        arXiv:2407.19234. We read its abstract; the equations we recall, and the
+        equality with heavy ball on buckets we have derived.
+    """
+    checks.check_number("decay", decay, below=1.0)
+    workers = checks.check_bound("workers", workers, at_least=1)
+
+    def bucket(version):
+        return -(-version // workers)
+
+    def init_fn(params):
+        return OrderedMomentumState(
+            step=jnp.zeros((), jnp.int32),
+            momentum=jax.tree.map(jnp.zeros_like, params),
+        )
+
+    def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
+        del params, extra_args
+        extras.check_gradients("ordered_momentum", updates)
+        extras.require(staleness, "staleness", "ordered_momentum", ages.WRAP)
+        updates, tau = extras.take_staleness("ordered_momentum", updates, staleness)
+        tau = trees.broadcast("staleness", tau, updates)
+        begins = bucket(state.step) > bucket(state.step - 1)
+
+        def late(tau):
+            return bucket(state.step) - bucket(state.step - tau)
+
+        def rolled(momentum):
+            beta, u = dtypes.alike(decay, momentum)
+            return jnp.where(begins, beta * u, u)
+
+        def add(momentum, g, tau):
+            beta, u, g = dtypes.alike(decay, rolled(momentum), g)
+            return (u + beta ** late(tau) * g).astype(momentum.dtype)
+
+        def move(g, momentum, tau):
+            beta, u, exact = dtypes.alike(decay, rolled(momentum), g)
+            powers = (1 - beta ** (late(tau) + 1)) / (1 - beta)
+            return (jnp.where(begins, u, 0) + powers * exact).astype(g.dtype)
+
+        moved = jax.tree.map(move, updates, state.momentum, tau)
+        momentum = jax.tree.map(add, state.momentum, updates, tau)
+        step = axes.typed_like(state.step + 1, state.step)
+        return moved, OrderedMomentumState(step, momentum)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
