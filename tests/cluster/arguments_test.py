@@ -100,6 +100,12 @@ NUMBERS = [
     ("tolerance", lambda bad: protocols.progressive_groups(2, tolerance=bad), (0.0,)),
     ("every", lambda bad: protocols.progressive_groups(2, every=bad), (0,)),
     ("bound", protocols.ringmaster, (0,)),
+    ("bound", lambda bad: protocols.ringmaster(lambda t: bad), (0,)),
+    (
+        "bound",
+        lambda bad: run(protocols.ringmaster(lambda t: 2 if t < 3 else bad)),
+        (0, -2),
+    ),
     ("batch", protocols.rennala, (0,)),
     ("sample", lambda bad: protocols.psp(bad, 1), (-1,)),
     ("bound", lambda bad: protocols.psp(1, bad), (-1,)),

@@ -205,6 +205,10 @@ def test_bounds_hold_and_are_reached(service):
             ringmaster = protocols.ringmaster(bound, stop=stop)
             trace = cluster.simulate(spec, ringmaster, 400, seed=1)
             assert trace.max_staleness == bound - 1
+            adaptive = protocols.ringmaster(lambda t: max(1, math.isqrt(t)), stop=stop)
+            trace = cluster.simulate(spec, adaptive, 400, seed=1)
+            room = np.maximum(1, np.floor(np.sqrt(np.arange(400)))) - 1 - ages(trace)
+            assert room.min() == 0 and (room[4:] == 0).any()  # also where R > 1
     trace = cluster.simulate(spec, protocols.ringleader(), 600, seed=1)
     assert P - 1 <= trace.max_staleness <= 2 * P - 2
 

@@ -220,8 +220,10 @@ def groups(times, members, num_updates, rounds=None):
 def bounded_staleness(times, bound, late, batch, num_updates):
     """Refuses, cancels or waits for what would be older than `bound` (B.9, B.10, B.15).
 
-    Rennala is bound 0 and "drop", Ringmaster R is bound R - 1 and batch 1.
+    Rennala is bound 0 and "drop", Ringmaster R is bound R - 1 and batch 1. The bound is
+    a number, or version -> number.
     """
+    at = bound if callable(bound) else lambda version: bound
     tasks = [iter(row) for row in times]
     ends = [next(task) for task in tasks]
     read = [0] * len(times)
@@ -233,14 +235,16 @@ def bounded_staleness(times, bound, late, batch, num_updates):
     while len(updates) < num_updates:
         now, w = min((end, w) for w, end in enumerate(ends))
         now = float(now)
-        if version - read[w] > bound:
+        if version - read[w] > at(version):
             dropped.append((version, w, read[w], now))
             begin(w, now)
             continue
         held.append((w, read[w]))
         ends[w] = math.inf
         flying = [v for v, end in enumerate(ends) if end < math.inf]
-        outdated = late == "wait" and any(version + 1 - read[v] > bound for v in flying)
+        outdated = late == "wait" and any(
+            version + 1 - read[v] > at(version + 1) for v in flying
+        )
         if len(held) >= batch and not outdated:
             updates.append((now, held))
             held, version = [], version + 1
@@ -250,7 +254,7 @@ def bounded_staleness(times, bound, late, batch, num_updates):
         else:
             anew = [w]
         if late == "restart" and not held:
-            anew += [v for v in flying if version - read[v] > bound]
+            anew += [v for v in flying if version - read[v] > at(version)]
         for v in anew:
             begin(v, now)
     return updates, dropped

@@ -39,6 +39,15 @@ def test_every_protocol_shows_its_call():
     assert made == public - {"KScheme"}
 
 
+def test_a_call_with_a_function_is_shown_by_its_name():
+    def room(version):
+        return 1 + version
+
+    assert repr(protocols.ringmaster(room)) == "ringmaster(room, stop=False)"
+    shown = "bounded_staleness(room, late='drop', batch=1)"
+    assert repr(protocols.bounded_staleness(room)) == shown
+
+
 def test_a_call_with_many_numbers_is_shown_in_short():
     assert len(repr(protocols.mindflayer([2] * 10_000, 1.5))) < 60
 

@@ -107,6 +107,15 @@ def bounded(bound, late, batch=1, *, protocol=None):
     )
 
 
+def sqrt_less_one(version):
+    """R - 1 of Ringmaster LMO."""
+    return max(1, math.isqrt(version)) - 1
+
+
+def falling(version):
+    return max(0, 8 - version // 4)
+
+
 # name: (the protocol for P workers, its twin that returns what was refused too)
 REFUSING = {
     **{
@@ -119,6 +128,12 @@ REFUSING = {
     **{
         repr(protocol): bounded(*arguments, protocol=protocol)
         for protocol, arguments in {
+            protocols.ringmaster(lambda t: falling(t) + 1): (falling, "drop"),
+            **{
+                protocols.bounded_staleness(bound, late=late): (bound, late)
+                for bound in (sqrt_less_one, falling)
+                for late in ("drop", "restart", "wait")
+            },
             protocols.ringmaster(1): (0, "drop"),
             protocols.ringmaster(5): (4, "drop"),
             protocols.ringmaster(1, stop=True): (0, "restart"),

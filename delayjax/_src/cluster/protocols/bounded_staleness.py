@@ -1,5 +1,6 @@
 """Bounded staleness: what happens to a gradient that is too old."""
 
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Literal
 
@@ -7,14 +8,18 @@ from delayjax._src.cluster.protocol import Protocol
 from delayjax._src.cluster.server import Server
 from delayjax._src.ground import checks
 
+Bound = int | Callable[[int], int]
+"""A bound on staleness, in updates: one number, or version -> the bound there."""
+
 
 def bounded_staleness(
-    bound: int, *, late: Literal["drop", "restart", "wait"] = "drop", batch: int = 1
+    bound: Bound, *, late: Literal["drop", "restart", "wait"] = "drop", batch: int = 1
 ) -> Protocol:
     """Asynchronous SGD in which no applied gradient is older than `bound`.
 
     Args:
-        bound: the largest staleness, in updates.
+        bound: the largest staleness, in updates: one number, or a function of the
+            version that the gradient is applied to (0 at the first update).
         late: "drop" (Rudra, arXiv:1509.04210): the server refuses a gradient that is
             too old, and its worker reads and goes on. "restart": a worker stops as soon
             as its gradient would be too old, reads and begins anew. "wait": while an
@@ -28,7 +33,7 @@ def bounded_staleness(
         >>> simulate(Cluster(16, exponential(1.0)), bounded, 99, seed=0).max_staleness
         4
     """
-    bound = checks.check_bound("bound", bound)
+    largest = at_version(bound)
     batch = checks.check_bound("batch", batch, at_least=1)
     servers = {"drop": _drop, "restart": _restart, "wait": _wait}
     if late not in servers:
@@ -38,14 +43,31 @@ def bounded_staleness(
         if late == "wait":  # each worker delivers once
             server.check_workers("batch", batch)
         server.start_all()
-        servers[late](server, bound, batch)
+        servers[late](server, largest, batch)
 
-    return Protocol(f"bounded_staleness({bound}, late={late!r}, batch={batch})", run)
+    told = f"{shown(bound)}, late={late!r}, batch={batch}"
+    return Protocol(f"bounded_staleness({told})", run)
 
 
-def _drop(server: Server, bound: int, batch: int) -> None:
+def at_version(bound: Bound, *, at_least: int = 0) -> Callable[[int], int]:
+    """A function, version -> the bound there, checked."""
+
+    def checked(version):
+        own = bound(version) if callable(bound) else bound
+        return checks.check_bound("bound", own, at_least=at_least)
+
+    checked(0)  # an error before any work
+    return checked
+
+
+def shown(bound: Bound) -> str:
+    """A bound in the name of its protocol."""
+    return getattr(bound, "__name__", str(bound))
+
+
+def _drop(server: Server, largest: Callable[[int], int], batch: int) -> None:
     for arrival in server:
-        if server.version - arrival.read_version > bound:
+        if server.version - arrival.read_version > largest(server.version):
             server.drop(arrival)
         else:
             server.take(arrival)
@@ -54,7 +76,7 @@ def _drop(server: Server, bound: int, batch: int) -> None:
         server.start(arrival.worker)
 
 
-def _restart(server: Server, bound: int, batch: int) -> None:
+def _restart(server: Server, largest: Callable[[int], int], batch: int) -> None:
     # (version read, worker, task), the oldest first
     begun = [(0, worker, server.task(worker)) for worker in range(server.num_workers)]
 
@@ -66,6 +88,7 @@ def _restart(server: Server, bound: int, batch: int) -> None:
         server.take(arrival)
         if server.taken == batch:
             server.update()
+            bound = largest(server.version)
             while begun and server.version - begun[0][0] > bound:
                 _, worker, task = heappop(begun)
                 if server.task(worker) != task:
@@ -78,7 +101,7 @@ def _restart(server: Server, bound: int, batch: int) -> None:
         start(arrival.worker)
 
 
-def _wait(server: Server, bound: int, batch: int) -> None:
+def _wait(server: Server, largest: Callable[[int], int], batch: int) -> None:
     started = [0] * server.num_workers  # at this version; a worker reads it or a later
     in_flight = {0: server.num_workers}  # started at a version
     oldest = 0
@@ -90,7 +113,8 @@ def _wait(server: Server, bound: int, batch: int) -> None:
         while oldest < server.version and not in_flight[oldest]:
             del in_flight[oldest]
             oldest += 1
-        too_old = in_flight[oldest] and server.version + 1 - oldest > bound
+        following = server.version + 1
+        too_old = in_flight[oldest] and following - oldest > largest(following)
         if server.taken >= batch and not too_old:
             server.update()
             in_flight[server.version] = len(held)
