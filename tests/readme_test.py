@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import delayjax as dj
@@ -100,12 +101,37 @@ def test_as_many_protocols_are_named_as_there_are():
     assert int(described) == len(protocols)
 
 
-def test_the_recipes_are_transformations():
-    names = {}
+def recipes():
+    """{its comment: the transformation} of each recipe."""
+    names, found = {}, {}
     exec("import jax, optax\nimport delayjax as dj", names)
-    for line in re.split(r"\n\n", RECIPES):
-        tx = eval(re.sub(r"^#.*\n", "", line), names)
+    for text in re.split(r"\n\n", RECIPES):
+        lines = text.splitlines(keepends=True)
+        comment = "".join(line for line in lines if line[0] == "#")
+        found[comment] = eval(text.removeprefix(comment), names)
+    return found
+
+
+def test_the_recipes_are_transformations():
+    for tx in recipes().values():
         assert hasattr(tx, "init") and hasattr(tx, "update")
+
+
+def test_the_recipe_of_normalized_momentum_is_its_equation():
+    grads = np.random.default_rng(0).normal(size=(100, 5))
+    x, m = np.zeros(5), np.zeros(5)
+    for k, g in enumerate(grads):
+        a = 1 / np.sqrt(max(k, 1))
+        m = (1 - a) * m + a * g
+        x = x - 0.1 * (k + 1) ** -0.75 * m / (np.linalg.norm(m) + 1e-10)
+    with jax.enable_x64(True):
+        (tx,) = [own for text, own in recipes().items() if "normalized" in text]
+        params = jnp.zeros(2), jnp.zeros(3)
+        state = tx.init(params)
+        for g in grads:
+            updates, state = tx.update((jnp.asarray(g[:2]), jnp.asarray(g[2:])), state)
+            params = optax.apply_updates(params, updates)
+    np.testing.assert_allclose(np.concatenate(params), x, rtol=0, atol=1e-12)
 
 
 def test_the_recipes_of_servers_train_with_the_deltas_of_clients():
