@@ -384,7 +384,7 @@ TABLE = {
         lambda tau: dj.ordered_momentum(jnp.float32(0.9), workers=2),
         age,
     ),
-    "ordered_momentum, by leaf": (
+    "ordered_momentum, leaf by leaf": (
         by_leaf(dj.ordered_momentum(0.5, workers=3)),
         nothing,
     ),

@@ -94,23 +94,26 @@ def ordered_momentum(
         extras.require(staleness, "staleness", "ordered_momentum", ages.WRAP)
         updates, tau = extras.take_staleness("ordered_momentum", updates, staleness)
         tau = trees.broadcast("staleness", tau, updates)
+        beta = dtypes.wide(decay)
         begins = bucket(state.step) > bucket(state.step - 1)
 
         def late(tau):
-            return bucket(state.step) - bucket(state.step - tau)
+            buckets = bucket(state.step) - bucket(state.step - tau)
+            return buckets.astype(beta.dtype)
 
         def rolled(momentum):
-            beta, u = dtypes.alike(decay, momentum)
-            return jnp.where(begins, beta * u, u)
+            factor, u = dtypes.alike(jnp.where(begins, beta, 1.0), momentum)
+            return factor * u
 
-        def add(momentum, g, tau):
-            beta, u, g = dtypes.alike(decay, rolled(momentum), g)
-            return (u + beta ** late(tau) * g).astype(momentum.dtype)
+        def add(momentum, gradient, tau):
+            power = beta ** late(tau)
+            power, u, g = dtypes.alike(power, rolled(momentum), gradient)
+            return (u + power * g).astype(momentum.dtype)
 
-        def move(g, momentum, tau):
-            beta, u, exact = dtypes.alike(decay, rolled(momentum), g)
-            powers = (1 - beta ** (late(tau) + 1)) / (1 - beta)
-            return (jnp.where(begins, u, 0) + powers * exact).astype(g.dtype)
+        def move(gradient, momentum, tau):
+            powers = (1.0 - beta ** (late(tau) + 1.0)) / (1.0 - beta)
+            powers, u, g = dtypes.alike(powers, rolled(momentum), gradient)
+            return (jnp.where(begins, u, 0.0) + powers * g).astype(gradient.dtype)
 
         moved = jax.tree.map(move, updates, state.momentum, tau)
         momentum = jax.tree.map(add, state.momentum, updates, tau)
