@@ -302,7 +302,7 @@ def test_the_row_of_an_operation_is_its_row_in_the_file(trace):
 
 def test_a_task_whose_operations_take_no_time_is_refused(trace):
     path, _ = trace
-    with pytest.raises(ValueError, match="row 6 .*must be positive in all, got 0:"):
+    with pytest.raises(ValueError, match=r"row 6 .*must be positive in all, got 0:"):
         cluster.load_recorded(path, columns=NAMES, operations=["gc"])
 
 

@@ -51,20 +51,21 @@ def load_recorded(
 
     Args:
         path: a .csv or .parquet file; the latter needs pyarrow.
-        columns: {name above: name in the file}, for columns with other names; the name
-            None leaves a column out.
+        columns: {name above: name in the file}, for columns with other names;
+            {"start": None} leaves that column out.
         operations: of a .parquet, the names of the operations that are computation.
         start_seconds: subtracted from `start`: a number of seconds, by default 0, or
             "first", which puts the first start at 0 s. A clock's time, above 10^8 s,
             needs this option.
 
     Returns:
-        The times; a million rows take some seconds.
+        The times, float64 [W, T], with the numbers of their steps; a million rows take
+        some seconds.
 
     Raises:
         ValueError: for one worker alone, steps that are missing, twice there or out of
-            order, times that are not positive, a clock's times, and two units (a gap
-            of a factor above 100 between the times of tasks, in their order).
+            order, times that are not positive, a clock's times, and two units (some
+            tasks take over 100 times as long as all others).
 
     Example:
         >>> import tempfile
