@@ -127,7 +127,10 @@ class _Log:
             text = re.sub(
                 r"row (\d+),", lambda at: f"row {int(at[1]) + 1},", str(error)
             )
-            raise ValueError(f"{self.path} must hold numbers: {text}") from None
+            raise ValueError(
+                f"{self.path} must hold numbers: {text} Correct the row, and number"
+                " workers 0, 1, ..."
+            ) from None
         self.columns |= zip(self.names, table.T, strict=True)
         self.rows = np.arange(1, len(table) + 1)
 
@@ -156,7 +159,7 @@ class _Log:
             if values.dtype.kind not in "fiu":
                 raise ValueError(
                     f"{self.path}: `{self.names[ours]}` must hold numbers, got"
-                    f" {values[0]!r}."
+                    f" {values[0]!r}: write seconds, and number workers and steps."
                 )
             self.columns[ours] = values[kept].astype(np.float64)
         self.rows = np.flatnonzero(kept) + 1
