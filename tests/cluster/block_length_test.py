@@ -41,9 +41,24 @@ def test_the_unit_of_time_changes_nothing():
     assert length(seconds) == length(1024.0 * seconds) > 1
 
 
-def test_a_block_is_never_longer_than_a_third_of_the_record():
-    for size in (6, 12, 60):
-        assert length([np.arange(1.0, size + 1)]) <= -(-size // 3)
+@pytest.mark.parametrize("phase", [3, 20])
+def test_a_block_is_at_most_three_roots_and_a_third_of_the_record(phase):
+    # phases that come back again and again are correlated for ever
+    for periods in (2, 10):
+        seconds = np.tile(np.repeat([1.0, 2.0], phase), periods)
+        size = seconds.size
+        assert length([seconds]) <= np.ceil(min(3 * np.sqrt(size), size / 3))
+    assert length([np.tile(np.repeat([1.0, 2.0], 20), 10)]) == 3 * 20
+
+
+def test_a_lag_without_a_correlation_does_not_end_the_search():
+    # two chains in turn: R(k) ~ m^(k / 2) at even lags, 0 at odd ones
+    memory, size = 0.6, 20_000
+    rng = np.random.default_rng(5)
+    chains = [autoregression(memory, size // 2, rng, workers=4) for _ in range(2)]
+    seconds = np.stack(chains, axis=2).reshape(4, size)
+    expected = (1.5 * size * (4 * memory / (1 - memory**2)) ** 2) ** (1 / 3)
+    assert length(seconds) == pytest.approx(expected, rel=0.15)
 
 
 def test_a_worker_of_constant_times_changes_nothing():

@@ -214,6 +214,11 @@ def record(seconds, **others):
             for bad in ([1, 1], [2, 1], [1], [0.5, 1.5])
         ),
         (
+            record(np.ones((2, 3)), steps=[0, 2, 1]),
+            ValueError,
+            "`steps` must be 3 increasing integers",
+        ),
+        (
             GAP.service,
             ValueError,
             r"no gap for service\(\).*task 1 of worker 0: use sl",
