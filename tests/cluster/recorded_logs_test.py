@@ -276,6 +276,24 @@ def test_a_task_begins_with_the_first_of_its_operations(tmp_path):
     np.testing.assert_array_equal(recorded.seconds, np.full((2, 2), 2.0))
 
 
+def test_the_steps_of_each_stage_must_not_go_back(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    order = [(0, 5), (1, 4), (0, 4), (1, 5)]  # (stage, step)
+    rows = [(w, stage, k, "a", 1.0) for w in (0, 1) for stage, k in order]
+    names = ["worker", "stage", "step", "operation", "duration"]
+    pandas.DataFrame(rows, columns=names).to_parquet(tmp_path / "t.parquet")
+    columns = {"stage": "stage"}
+    with pytest.raises(
+        ValueError, match=r"row 3 \(worker 0, step 4\): `step` must not"
+    ):
+        cluster.load_recorded(tmp_path / "t.parquet", columns=columns, operations=["a"])
+
+
+def test_a_start_that_is_infinite_is_refused_whatever_is_subtracted(tmp_path):
+    with pytest.raises(ValueError, match=r"row 2 .*`start` must be finite"):
+        load(tmp_path, [HEADER, *without(1, "1,3,1,inf")], start_seconds=0.0)
+
+
 @pytest.mark.parametrize("operations", [None, [], ["forward", "loss"], "forward"])
 def test_operations_that_are_not_in_the_file_are_refused(operations, trace):
     path, _ = trace

@@ -204,8 +204,6 @@ class _Log:
             self.check(name, sound, "be an integer", "number workers and steps")
         seconds = self.columns[self.amount]
         sound = (seconds >= 0) & (seconds <= MOST_SECONDS)
-        if self.amount == "seconds":  # an operation may take no time
-            sound &= seconds > 0
         must = f"be positive and at most {MOST_SECONDS:g} s"
         self.check(self.amount, sound, must, "give durations, and no clock's times")
         several = np.full(len(self.rows), len(self.workers) > 1)
