@@ -1,0 +1,229 @@
+"""Which threshold of staleness does asynchronous Muon need, if stragglers are heavy?
+
+Sixteen workers; a gradient's time is Pareto of shape 1.5, which has no variance, or
+regular. A worker whose gradient reaches the threshold R stops and begins anew. R is
+fixed and tuned, or adaptive: max(1, floor(sqrt(k))) at update k, with a momentum of
+weight a_k = 1 / sqrt(k) and a step eta (k + 1)^(-3/4), as in Ringmaster LMO (Sadiev et
+al., arXiv:2605.18174). Beside it: no threshold, with steps also capped at P / tau;
+synchronous Muon; normalized momentum (arXiv:2601.19379) with the same schedules. The
+time until the training loss of a perceptron on scikit-learn's digits is small; steps
+are tuned.
+
+    python -m experiments.main --config=configs/ringmaster_lmo.py --workdir=runs/lmo
+"""
+
+import math
+
+import jax.numpy as jnp
+import optax
+from ml_collections import ConfigDict
+
+import delayjax as dj
+from experiments import Arm, Experiment, Published, Record, Simulation, along, figures
+from experiments.results.estimates import Measure
+from experiments.results.measures import between, least, ratio, seconds_to
+from experiments.results.tables import Found
+from experiments.tasks import digits_mlp
+
+
+def get_config() -> ConfigDict:
+    """Two laws of times, and the thresholds."""
+    return ConfigDict(
+        dict(
+            workers=16,
+            tail=1.5,  # shape of the Pareto law, mean 1 s
+            shape=16,  # of the gamma law of the regular times, mean 1 s
+            bound=(1, 4, 16),  # R, updates; the paper's code tries 1 to 16
+            momentum=0.95,  # of Muon where R is fixed, with Nesterov
+            learning_rate=(0.005, 0.01, 0.02, 0.04, 0.08, 0.16),  # of Muon
+            adaptive_rate=(0.125, 0.25, 0.5, 1.0, 2.0),  # eta of the adaptive schedules
+            normalized_rate=(0.5, 0.7, 1.0, 1.4, 2.0),
+            width=16,  # hidden units
+            batch_size=8,  # examples a gradient
+            target=0.3,  # of the training loss, nats
+            seconds=80.0,  # simulated
+            synchronous_seconds=400.0,
+            seeds=5,
+            tuning_seeds=3,  # that choose step and R, and are not reported
+        )
+    )
+
+
+def agnostic(
+    direction: optax.GradientTransformation, eta: float
+) -> optax.GradientTransformation:
+    """A step of the adaptive schedules, along a direction of the momentum."""
+
+    def kept(k):
+        return 1.0 - 1.0 / jnp.sqrt(jnp.maximum(k, 1.0))
+
+    return optax.chain(  # m <- (1 - a_k) m + a_k g
+        optax.inject_hyperparams(optax.ema)(kept, debias=False),
+        direction,
+        optax.scale_by_schedule(lambda k: eta * (k + 1.0) ** -0.75),
+    )
+
+
+def experiment(config: ConfigDict) -> Experiment:
+    """A program for each method and law of times."""
+    protocols, workers = dj.cluster.protocols, config.workers
+    laws = {
+        "heavy tails": dj.cluster.pareto(1.0 - 1.0 / config.tail, config.tail),
+        "regular": dj.cluster.gamma(1.0, config.shape),
+    }
+
+    def muon(learning_rate):  # Adam trains what is no matrix
+        return optax.contrib.muon(learning_rate, beta=config.momentum)
+
+    def capped(learning_rate):
+        cap = dj.scale_by_staleness(dj.modulation.capped(workers))
+        return optax.chain(muon(learning_rate), cap)
+
+    def adaptive_muon(learning_rate):
+        own = optax.contrib.muon(1.0, beta=0.0, nesterov=False, adam_b1=0.0)
+        return agnostic(own, learning_rate)
+
+    def normalized(learning_rate):
+        unit = optax.normalize_by_update_norm(eps=1e-10)
+        return agnostic(optax.chain(unit, optax.scale(-1.0)), learning_rate)
+
+    def arm(method, times, protocol, server=muon, rates="learning_rate"):
+        cluster = dj.cluster.Cluster(workers, laws[times])
+        waits = method == "synchronous"
+        return Arm(
+            training=along(Simulation(cluster, protocol), server),
+            labels=dict(method=method, times=times),
+            grid={"learning_rate": config[rates]},
+            seconds=config.synchronous_seconds if waits else config.seconds,
+        )
+
+    def fixed(times):
+        free = arm("no threshold", times, protocols.k_async(1))
+        stopping = {r: protocols.ringmaster(r, stop=True) for r in config.bound}
+        return [free, *(arm(f"R = {r}", times, own) for r, own in stopping.items())]
+
+    adaptive = protocols.ringmaster(lambda k: max(1, math.isqrt(k)), stop=True)
+    heavy = [
+        ("adaptive R", adaptive, adaptive_muon, "adaptive_rate"),
+        ("normalized", adaptive, normalized, "normalized_rate"),
+        ("capped", protocols.k_async(1), capped),
+        ("synchronous", protocols.hardsync()),
+    ]
+    time = figures.TimeTo("train_loss", config.target)
+    return Experiment(
+        question="Which threshold of staleness does asynchronous Muon need?",
+        task=digits_mlp(width=config.width, batch_size=config.batch_size),
+        arms=[
+            *(arm(name, "heavy tails", *rest) for name, *rest in heavy),
+            *(own for times in laws for own in fixed(times)),
+        ],
+        seeds=config.seeds,
+        tuned="learning_rate",
+        tuning_seeds=config.tuning_seeds,
+        tuned_by=time,
+        seconds=config.seconds,
+        evaluations=80,
+        answer=lambda found: answer(found, config),
+        published=published(config),
+        records=records(config),
+        figures=[figures.bars(time, color="times", title="How soon is it there?")],
+    )
+
+
+def until(config: ConfigDict, method: str, times: str = "heavy tails") -> Measure:
+    """Seconds to the target, at the step (and R) that other seeds find best."""
+    names = [f"R = {r}" for r in config.bound] if method == "fixed R" else [method]
+    at = dict(times=times)
+    return least(
+        [seconds_to("train_loss", config.target, method=own, **at) for own in names]
+    )
+
+
+def over(config: ConfigDict, this: str, other: str, **at: str) -> Measure:
+    """Seconds of a method over another's."""
+    return ratio(until(config, this, **at), until(config, other, **at))
+
+
+def published(config: ConfigDict) -> list[Published]:
+    """The abstracts' statements. Which baselines they mean is from the paper's code."""
+    source = "Sadiev, Maranjyan, Ilin, Richtárik (2026), arXiv:2605.18174, abstract"
+    paper = dict(source=source, setting="stochastic quadratics, and NanoChat")
+    strong = dict(said="it outperforms strong synchronous and asynchronous baselines")
+    begin = "With stragglers of heavy tails Ringmaster LMO, with Muon and a tuned R, is"
+    others = {
+        "asynchronous Muon without a threshold": "no threshold",
+        "asynchronous Muon with steps capped at P / tau": "capped",
+        "synchronous Muon": "synchronous",
+    }
+    gains = [
+        over(config, "no threshold", "fixed R", times=times)
+        for times in ("heavy tails", "regular")
+    ]
+    faster = {
+        f"{begin} faster than {text}": over(config, "fixed R", other)
+        for text, other in others.items()
+    }
+    agnostic = over(config, "adaptive R", "normalized")
+    return [
+        *(
+            Published(text=text, measure=own, at_most=1.0, **paper, **strong)
+            for text, own in faster.items()
+        ),
+        Published(
+            text="What the threshold gains over none is more with stragglers of heavy"
+            " tails than with regular workers",
+            said="its advantages grow with system heterogeneity",
+            measure=ratio(*gains),
+            at_least=1.0,
+            **paper,
+        ),
+        Published(
+            text="The parameter-agnostic variant is faster with Muon than with"
+            " normalized momentum",
+            measure=agnostic,
+            at_most=1.0,
+            **paper,
+            **strong,
+        ),
+        Published(
+            text="Normalized momentum has the optimal time complexity",
+            source="Wu, Luo (2026), arXiv:2601.19379, abstract",
+            said="the optimal time complexity under a bounded p-th central moment of"
+            " the noise, p in (1, 2]",
+            tried="It is about the noise of gradients. Here only the workers' times"
+            " have heavy tails.",
+        ),
+    ]
+
+
+def records(config: ConfigDict) -> list[Record]:
+    """Seconds of each method with stragglers of heavy tails."""
+    known = {
+        "adaptive R": (11.88, 0.54),
+        "fixed R": (10.8, 0.76),
+        "no threshold": (12.54, 0.74),
+        "capped": (11.54, 0.89),
+        "synchronous": (124.5, 61.0),
+        "normalized": (53.61, 5.2),
+    }
+    return [
+        Record(f"Seconds of {name}, heavy tails", until(config, name), *own)
+        for name, own in known.items()
+    ]
+
+
+def answer(found: Found, config: ConfigDict) -> str:
+    """Seconds with heavy tails, and the adaptive threshold over the others."""
+    names = "adaptive R", "fixed R", "no threshold", "capped", "synchronous"
+    seconds = {name: until(config, name)(found) for name in (*names, "normalized")}
+    told = ", ".join(f"{name} {own:.3g} s" for name, own in seconds.items())
+    tuned, none, unit = (
+        between(over(config, "adaptive R", other), found)
+        for other in ("fixed R", "no threshold", "normalized")
+    )
+    return (
+        f"With stragglers of heavy tails the training loss is {config.target:g} after"
+        f" these seconds: {told.replace('inf s', 'not in time')}. The adaptive"
+        f" threshold takes {tuned} of the time of a tuned R, {none} of no threshold,"
+        f" and {unit} of normalized momentum with the same schedules."
+    )
