@@ -35,7 +35,7 @@ def get_config() -> ConfigDict:
             target=0.15,  # training loss, nats
             client_rate=(0.3, 1.0, 3.0, 10.0),
             mixing=(0.125, 0.25, 0.5, 1.0),  # al of FedAsync
-            server_rate=(0.25, 0.5, 1.0, 2.0, 4.0),  # eta_g of FedBuff
+            server_rate=(0.25, 0.5, 1.0, 2.0, 4.0, 8.0),  # eta_g of FedBuff
             batch_size=16,  # examples of a training
             client_steps=4,
             seeds=8,
