@@ -5,7 +5,7 @@ DASGD (Zhou et al., arXiv:2107.02919) asks then for steps that fall as 1 / (t lo
 1 / sqrt(t), the usual choice, falls too slowly. 1 / t is between: in the time log t the
 delay is constant, log 2, so at a curvature lambda it is stable while
 
-    scale * lambda < pi / (2 log 2) = 2.27
+    first step * lambda < pi / (2 log 2) = 2.27
 
 A quadratic of one curvature with noise; every rule of steps has several first steps.
 
@@ -29,7 +29,7 @@ def get_config() -> ConfigDict:
     """Three rules of steps, each with four first steps."""
     return ConfigDict(
         dict(
-            scale=(0.5, 1.0, 2.0, 4.0),  # the first step
+            first_step=(0.5, 1.0, 2.0, 4.0),
             share=0.5,  # of the updates so far: the delay
             curvature=1.0,  # of every direction
             directions=8,
@@ -42,21 +42,25 @@ def get_config() -> ConfigDict:
 
 def experiment(config: ConfigDict) -> Experiment:
     """One program; its history is as deep as the share of the run."""
-    if not (0.0 < config.share < 1.0 and min((*config.scale, config.curvature)) > 0.0):
-        raise ValueError("config.share must be in (0, 1); scale, curvature positive.")
+    if not (
+        0.0 < config.share < 1.0 and min((*config.first_step, config.curvature)) > 0.0
+    ):
+        raise ValueError(
+            "config.share must be in (0, 1); first_step, curvature positive."
+        )
     longest = int(config.share * config.updates)
     max_delay = configs.check_delays("share", (longest,), config.updates)
 
-    def root(scale):
-        return lambda step: scale / jnp.sqrt(step + 1.0)
+    def root(first_step):
+        return lambda step: first_step / jnp.sqrt(step + 1.0)
 
     def harmonic(logarithms):
-        return lambda scale: dj.step_sizes.harmonic(scale, logarithms=logarithms)
+        return lambda first: dj.step_sizes.harmonic(first, logarithms=logarithms)
 
     laws = {"1/sqrt(t)": root, "1/t": harmonic(0), "1/(t log t)": harmonic(1)}
 
-    def late(scale, law):
-        rates = [make(scale) for make in laws.values()]
+    def late(first_step, law):
+        rates = [make(first_step) for make in laws.values()]
 
         def rate(step):
             return jnp.stack([own(step) for own in rates])[law]
@@ -68,13 +72,15 @@ def experiment(config: ConfigDict) -> Experiment:
         )
 
     which = "Which steps converge, if delays are half of the run?"
-    titled = dict(title=which, x_label="first step")
     same = (config.curvature,) * config.directions
     return Experiment(
         question="How fast must steps fall, if delays are half of the run?",
         task=tasks.quadratic(same, noise=config.noise),
         training=late,
-        grid={"scale": config.scale, "law": dict(zip(laws, range(3), strict=True))},
+        grid={
+            "first_step": config.first_step,
+            "law": dict(zip(laws, range(3), strict=True)),
+        },
         seeds=config.seeds,
         updates=config.updates,
         evaluations=200,
@@ -82,8 +88,10 @@ def experiment(config: ConfigDict) -> Experiment:
         published=published(config),
         records=records(config),
         figures=[
-            figures.curves("train_loss", panels="scale", color="law", title=which),
-            figures.over("scale", "train_loss", fixed=False, color="law", **titled),
+            figures.over(
+                "first_step", "train_loss", fixed=False, color="law", title=which
+            ),
+            figures.curves("train_loss", panels="first_step", color="law"),
         ],
     )
 
@@ -91,14 +99,14 @@ def experiment(config: ConfigDict) -> Experiment:
 ROOT, HARMONIC, SLOWEST = "1/sqrt(t)", "1/t", "1/(t log t)"
 
 
-def loss(law: str, scale: float) -> Measure:
+def loss(law: str, first: float) -> Measure:
     """The loss at the end; nan where a seed diverges."""
-    return mean("train_loss", law=law, scale=scale)
+    return mean("train_loss", law=law, first_step=first)
 
 
 def stable(law: str) -> Measure:
     """The largest first step up to which no seed diverges."""
-    return largest_stable("scale", law=law)
+    return largest_stable("first_step", law=law)
 
 
 def left(law: str) -> Measure:
@@ -106,7 +114,7 @@ def left(law: str) -> Measure:
 
     def measure(found):
         curves = analysis.where(found.curves, law=law)
-        means = curves.groupby(["scale", "update"]).train_loss.mean().unstack()
+        means = curves.groupby(["first_step", "update"]).train_loss.mean().unstack()
         return float((means.iloc[:, -1] / means.iloc[:, 0]).max(skipna=False))
 
     return measure
@@ -145,7 +153,7 @@ def records(config: ConfigDict) -> list[Record]:
 
 def answer(found: Found) -> str:
     """Up to which first step each rule is stable, and what the logarithm costs."""
-    first = sorted(found.results["scale"].unique())
+    first = sorted(found.results["first_step"].unique())
     bounds = {law: stable(law)(found) for law in (ROOT, HARMONIC, SLOWEST)}
     texts = [
         f"{'none' if math.isnan(bound) else f'up to {bound:g}'} for {law}"
