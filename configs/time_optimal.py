@@ -30,8 +30,14 @@ from experiments.running.evaluation import gradient_norm
 from experiments.tasks import breast_cancer
 
 METHODS = "ASGD", "ASGD capped", "Rennala", "Ringmaster", "Ringleader", "MindFlayer"
-SQRT = (54.97, 45.81, 82.1, 80.9, 45.29, 56.56), (5.2, 2.3, 11.0, 11.0, 2.9, 13.0)
-LINEAR = (82.17, 222.7, 160.5, 160.5, 93.67, 91.56), (8.1, 20.0, 22.0, 22.0, 11.0, 11.0)
+SQRT = (
+    (54.97, 45.81, 82.1, 80.9, 45.29, 56.56, 0.9853),
+    (5.2, 2.3, 11.0, 11.0, 2.9, 13.0, 0.0033),
+)
+LINEAR = (
+    (82.17, 222.7, 160.5, 160.5, 93.67, 91.56, 1.0),
+    (8.1, 20.0, 22.0, 22.0, 11.0, 11.0, 0.0),
+)
 
 
 def get_config(speeds: str = "sqrt") -> ConfigDict:
@@ -122,15 +128,11 @@ def over(config: ConfigDict, this: str, other: str, few: int = 128) -> Measure:
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """That slow workers cost no time, and the order of three methods."""
-    theorem = dict(source="Tyurin, Richtarik (2023), arXiv:2305.12387 (as we recall)")
-    theorem["said"] = "a theorem: only the fastest k workers count, for the best k"
+    """The order of three methods."""
     figure = dict(source="Maranjyan, Tyurin, Richtarik (2025), arXiv:2501.16168")
     figure["setting"] = "a quadratic, 6174 workers of t_i = i + |N(0, i)|, and MNIST"
     figure["said"] = "faster than Rennala and Delay-Adaptive ASGD"
-    text = "Rennala takes no longer on 128 workers than on the fastest 32"
-    ours = dict(measure=over(config, "Rennala", "Rennala", 32), bound_is_ours=True)
-    stated = [Published(text=text, at_most=1.1, **ours, **theorem)]
+    stated = []
     for other in ("Rennala", "ASGD capped"):
         text = f"On 128 workers Ringmaster is faster than {other}"
         measure = over(config, "Ringmaster", other)
@@ -139,9 +141,14 @@ def published(config: ConfigDict) -> list[Published]:
 
 
 def records(config: ConfigDict) -> list[Record]:
-    """Seconds of three methods on 32 and on 128 workers: values, and spreads."""
+    """Seconds of three methods on 32 and on 128 workers: values, and spreads.
+
+    Rennala drops each gradient of an earlier update, so a worker that is slower than an
+    update never counts: its 128 workers are about as fast as 32 by construction.
+    """
     own = [(m, n) for m in ("ASGD", "Rennala", "Ringmaster") for n in (32, 128)]
     told = [(f"Seconds of {name} on {n}", until(config, name, n)) for name, n in own]
+    told.append(("Rennala, 128 over 32", over(config, "Rennala", "Rennala", 32)))
     known = dict(sqrt=SQRT, linear=LINEAR).get(config.speeds, ((), ()))
     return [Record(*a, b, c) for a, b, c in zip(told, *known, strict=False)]
 
