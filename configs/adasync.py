@@ -9,18 +9,12 @@ digits, waiting for more gradients only costs time.)
 
     python -m experiments.main --config=configs/adasync.py --workdir=runs/adasync
 
-The seconds depend on the losses, so this is a kind of training of its own: the class
-`AdaSync` below is all that the runner needs of one.
+The seconds depend on the losses, so this is a kind of training of its own, `AdaSync`.
 """
 
-import dataclasses
 import math
-from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
-import numpy as np
-import optax
 from ml_collections import ConfigDict
 
 import delayjax as dj
@@ -28,8 +22,7 @@ from experiments import Experiment, Published, Record, figures, tasks
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, mean, ratio, seconds_to
 from experiments.results.tables import Found
-from experiments.training import Model, Plan, Rule, Update
-from experiments.training.rules import data_seed, loss_and_gradients
+from experiments.training.adasync import AdaSync
 
 
 def get_config() -> ConfigDict:
@@ -49,95 +42,6 @@ def get_config() -> ConfigDict:
             tuning_seeds=3,  # that choose the step size, and are not reported
         )
     )
-
-
-class Memory(NamedTuple):
-    """What a cell keeps beside its parameters."""
-
-    state: Any
-    seconds: jax.Array  # simulated
-    gradients: jax.Array
-
-
-def with_held(state: Any, params: Any, key: Any) -> Any:
-    """A state of `dj.adasync` with these parameters and this key."""
-    return state._replace(training=state.training._replace(params=params, key=key))
-
-
-@dataclasses.dataclass(frozen=True)
-class AdaSync:
-    """Training whose K follows the loss."""
-
-    cluster: dj.cluster.Cluster
-    k: int  # at first
-    interval_seconds: float
-    updates: int
-
-    def arguments(self) -> dict[str, bool]:
-        """The grid axes that it takes."""
-        return {"learning_rate": True}
-
-    def rule(self, task: tasks.Task, plan: Plan) -> Rule:
-        """The training of a task; see `experiments.training.Rule`."""
-        workers = self.cluster.workers
-
-        def grad_fn(params, batch, key):
-            loss, grads, _ = loss_and_gradients(task, Model(params), batch, key)
-            return loss, grads
-
-        def training(hyper):
-            return dj.adasync(
-                self.cluster,
-                grad_fn,
-                optax.sgd(hyper["learning_rate"]),
-                scheme=dj.cluster.protocols.k_sync(self.k),
-                interval_seconds=self.interval_seconds,
-                loss=lambda loss: loss,
-                seed=0,  # of the workers' times, the same under all seeds
-            )
-
-        def apart(state, seconds, gradients):
-            """The model beside the memory, where the runner keeps it."""
-            model = Model(state.training.params)
-            return model, Memory(with_held(state, None, None), seconds, gradients)
-
-        def init(key, hyper, model):
-            state = training(hyper).init(model.params, key)
-            return apart(state, jnp.zeros(()), jnp.zeros((), jnp.int32))
-
-        def update(key, hyper, step, model, memory, batches):
-            state = with_held(memory.state, model.params, key)
-            state, report = training(hyper).step(state, batches)
-            seconds = memory.seconds + report.seconds
-            model, memory = apart(state, seconds, memory.gradients + report.k)
-            fresh = jnp.zeros((), jnp.int32)
-            return Update(model, memory, report.metrics, report.staleness, fresh)
-
-        def given(start, stop, own=None):
-            def of(seed):
-                drawn = task.batches(data_seed(seed), start * workers, stop * workers)
-                return jax.tree.map(
-                    lambda x: x.reshape(-1, workers, *x.shape[1:]), drawn
-                )
-
-            every = [of(seed) for seed in plan.seeds]
-            return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *every)
-
-        def evaluated(model, memory):
-            """With what is measured of a cell in its state."""
-            own = {"seconds": memory.seconds, "gradients": memory.gradients}
-            return Model(model.params, own | {"k": memory.state.k})
-
-        return Rule(
-            updates=self.updates,
-            evaluate_every=plan.cadence(self.updates),
-            init=init,
-            update=update,
-            given=given,
-            depth=lambda memory: 0,
-            examples=lambda step: np.full(len(plan.seeds), step * workers),
-            model=evaluated,
-        )
 
 
 CLOCK = "elapsed_seconds"  # measured: the updates choose how long they take
