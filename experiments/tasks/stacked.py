@@ -37,6 +37,7 @@ def parts_of(
         numbers = jnp.arange(seen.shape[1])
         return x + places.apply({"params": params["places"]}, numbers)[None]
 
+    @jax.jit  # all stages have the same block: it is traced once
     def one_block(params, x, key):
         del key
         return block.apply({"params": params}, x)

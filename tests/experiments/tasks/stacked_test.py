@@ -3,9 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
-from experiments.tasks import stacked
+import delayjax as dj
+from experiments.tasks import models, stacked
 from tests.experiments.tasks.tasks_test import first
 from tests.support.cases import shortened
 
@@ -50,6 +52,19 @@ def test_the_head_s_matrix_is_trained_alone(make):
     total = both[0]["embedding"] + both[1]["embedding"]
     np.testing.assert_allclose(total, tied["Embed_0"]["embedding"], atol=1e-6)
     assert all(jnp.abs(one["embedding"]).max() > 1e-3 for one in both)
+
+
+def test_a_block_is_traced_once_for_all_stages_of_all_steps(make, monkeypatch):
+    """Tracing a model of flax is what an update of many stages takes longest to do."""
+    task = make("char_lm", depth=DEPTH, in_parts=True)
+    params, batch = task.init(jax.random.key(1)), first(task.batches(0, 0, 1))
+    traced, gelu = [], models.nn.gelu
+    monkeypatch.setattr(models.nn, "gelu", lambda x: traced.append(0) or gelu(x))
+    for stages in (2, DEPTH):
+        schedule = dj.pipelines.pipedream(stages)
+        pipe = dj.pipelines.mixed(task.parts, optax.sgd(0.1), schedule)
+        jax.eval_shape(lambda pipe=pipe: pipe.step(pipe.init(params, batch), batch))
+    assert len(traced) == 1
 
 
 def test_no_two_leaves_are_one_buffer(make):
