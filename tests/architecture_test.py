@@ -50,7 +50,7 @@ BUILDINGS = {
             {"ground"},
             {"history", "workers", "cluster"},
             {"rules", "exchange", "averaging", "training", "stability"},
-            {"pipelines"},
+            {"pipelines", "advice"},
             {"testing"},
             {"__init__"},
         ),

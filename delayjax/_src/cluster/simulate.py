@@ -53,11 +53,11 @@ def simulate(
         raise ValueError("`num_updates` or `seconds` must be given, got None and inf.")
     seed = checks.check_bound("seed", seed)
     updates = math.inf if num_updates is None else num_updates
-    server = Server(cluster, updates, seed, float(seconds), _name(protocol))
+    server = Server(cluster, updates, seed, float(seconds), name_of(protocol))
     protocol(server)
     if server.version == 0 and (seconds == math.inf or not server.started):
         raise ValueError(
-            f"`protocol` must make updates, got none from {_name(protocol)}."
+            f"`protocol` must make updates, got none from {name_of(protocol)}."
         )
     server.check_end()
     return server.trace()
@@ -76,6 +76,6 @@ def _check_protocol(protocol: object) -> None:
         )
 
 
-def _name(protocol: Callable[[Server], None]) -> str:
+def name_of(protocol: Callable[[Server], None]) -> str:
     """A protocol's name for messages: a function's, or the call that made it."""
     return getattr(protocol, "__name__", repr(protocol))

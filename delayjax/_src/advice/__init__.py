@@ -1,0 +1,1 @@
+"""Decisions on a cluster: which protocol, and what its staleness costs."""

@@ -1,0 +1,226 @@
+"""Which protocol suits a cluster: time, staleness, and what the staleness costs."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy
+from numpy.typing import ArrayLike
+
+from delayjax._src.advice.advice import Advice, Choice, Mean
+from delayjax._src.advice.descent import Bowl, Descent
+from delayjax._src.cluster.cluster import Cluster
+from delayjax._src.cluster.protocols.hardsync import hardsync
+from delayjax._src.cluster.protocols.k_async import k_async
+from delayjax._src.cluster.protocols.k_sync import k_sync
+from delayjax._src.cluster.protocols.rennala import rennala
+from delayjax._src.cluster.protocols.ringmaster import ringmaster
+from delayjax._src.cluster.protocols.ssp import ssp
+from delayjax._src.cluster.server import Server
+from delayjax._src.cluster.simulate import name_of, simulate
+from delayjax._src.cluster.trace import Trace
+from delayjax._src.ground import checks
+
+_SHORTEST, _LONGEST = 1000, 64_000  # updates of a trace
+_SYNCHRONOUS = 2.0  # the limit of eta times curvature, without delay
+
+
+def advise(
+    cluster: Cluster,
+    *,
+    protocols: Sequence[Callable[[Server], None]] | None = None,
+    noise: float = 1.0,
+    curvatures: ArrayLike = (0.1, 0.3, 1.0),
+    target: float = 0.01,
+    seeds: int = 5,
+) -> Advice:
+    """Compares protocols on a cluster: time, staleness, steps, and time to a target.
+
+    The time to a target is simulated: SGD with the best constant step goes down a
+    quadratic along the trace of each protocol,
+
+        f(x) = 1/2 sum_i c_i x_i^2,    x(0) = (1, .., 1),    g = c x + s n
+
+    until the mean of f over the noise n, which is computed exactly, is `target` times
+    the first. With much noise
+    the gradients that a protocol applies in a second decide. With little noise the
+    updates in a second decide, and the step that their staleness allows.
+
+    Args:
+        cluster: the workers and their times.
+        protocols: of `cluster.protocols`, or functions of a `Server`. The others are
+            compared with the first. By default, for P workers, hardsync(),
+            k_sync(P - max(1, P // 16)), rennala(P), ssp(3), k_async(1), ringmaster(P).
+        noise: the variance of one worker's gradient, summed over the coordinates, over
+            the squared length of the mean gradient at first. This is the simple noise
+            scale of McCandlish et al. (arXiv:1812.06162) over the worker's batch size.
+        curvatures: c, positive, [C].
+        target: in (0, 1), a share of the first loss.
+        seeds: how often each protocol is simulated, at least 2. Intervals are over the
+            seeds. A seed draws the same service times under each protocol.
+
+    Returns:
+        A table of Python numbers; `str(advice)` shows it. It takes seconds for tens of
+        workers, ten times as long for ten times the noise, and at most 25 C MB.
+
+    Raises:
+        ValueError: if the cluster has one worker, or an argument is out of its range.
+
+    Example:
+        >>> from delayjax.cluster import Cluster, constant
+        >>> cluster = Cluster(4, constant(1.0), slowdown=[1.0, 1.0, 1.0, 4.0])
+        >>> advice = advise(cluster, noise=4.0, seeds=2)
+        >>> [choice.protocol for choice in advice.choices[:3]]
+        ['hardsync()', 'k_sync(3)', 'rennala(4)']
+        >>> [choice.seconds_per_update.mean for choice in advice.choices[:3]]
+        [4.0, 1.0, 2.0]
+    """
+    _check_workers(cluster)
+    bowl = _bowl(noise, curvatures, target)
+    seeds = checks.check_bound("seeds", seeds, at_least=2)
+    given = _usual(cluster.workers) if protocols is None else tuple(protocols)
+    if not given:
+        raise ValueError("`protocols` must hold a protocol, got none.")
+    runs = [[_run(cluster, own, bowl, seed) for seed in range(seeds)] for own in given]
+    first = np.array([run.seconds_to_target for run in runs[0]])
+    choices = [
+        _choice(name_of(protocol), own, first)
+        for protocol, own in zip(given, runs, strict=True)
+    ]
+    return Advice(tuple(choices), tuple(_assumptions(cluster, bowl, seeds)))
+
+
+def _usual(workers: int) -> tuple[Callable[[Server], None], ...]:
+    """Wait for all, drop the slowest, fresh batches of any; then late gradients."""
+    most = workers - max(1, workers // 16)
+    synchronous = hardsync(), k_sync(most), rennala(workers)
+    return *synchronous, ssp(3), k_async(1), ringmaster(workers)
+
+
+def _check_workers(cluster: Cluster) -> None:
+    if not isinstance(cluster, Cluster):
+        raise TypeError(f"`cluster` must be a Cluster, got {cluster!r}.")
+    if cluster.workers == 1:
+        raise ValueError(
+            "`cluster` must have several workers, got one: it waits for nobody."
+        )
+
+
+def _bowl(noise: float, curvatures: ArrayLike, target: float) -> Bowl:
+    own = np.atleast_1d(checks.as_reals("curvatures", curvatures))
+    if own.ndim != 1 or not own.size or not ((own > 0) & np.isfinite(own)).all():
+        raise ValueError(
+            f"`curvatures` must be positive numbers, [C], got {curvatures!r}."
+        )
+    return Bowl(
+        own,
+        float(checks.check_number("noise", noise)),
+        float(checks.check_between("target", target, 0.0, 1.0)),
+    )
+
+
+class _Run(NamedTuple):
+    """A protocol with one seed, without the first tenth of its updates."""
+
+    seconds_per_update: float
+    seconds_per_gradient: float
+    idle_share: float
+    mean_staleness: float
+    max_staleness: int
+    step_limit: float
+    seconds_to_target: float
+
+
+def _run(cluster: Cluster, protocol: Any, bowl: Bowl, seed: int) -> _Run:
+    """One simulation until the target, and long enough for its staleness."""
+    trace = _settled(cluster, protocol, seed)
+    step_limit = _step_limit(trace)
+    stable = 1.0 if math.isnan(step_limit) else step_limit
+    gradients = len(trace.update) / trace.num_updates
+    stable *= _SYNCHRONOUS / bowl.curvatures.max()
+    largest = bowl.largest_step(gradients, stable)
+    updates = max(trace.num_updates, bowl.updates_at(largest))
+    arrival, tried = None, 0
+    while not arrival and tried < _LONGEST:
+        updates = min(updates, _LONGEST)
+        if updates > trace.num_updates:
+            trace = simulate(cluster, protocol, updates, seed=seed)
+        arrival = Descent(trace, bowl, largest).arrival(after=tried)
+        updates, tried = 2 * updates, updates
+    left_out = trace.num_updates // 10
+    seconds = trace.seconds[-1] - trace.seconds[left_out]
+    kept = trace.num_updates - 1 - left_out
+    return _Run(
+        seconds_per_update=float(seconds / kept),
+        seconds_per_gradient=float(seconds / trace.counts[left_out + 1 :].sum()),
+        idle_share=trace.summary().idle_share,
+        mean_staleness=trace.staleness_law(burn_in=left_out).mean,
+        max_staleness=trace.max_staleness,
+        step_limit=step_limit,
+        seconds_to_target=float(trace.seconds[arrival - 1]) if arrival else math.inf,
+    )
+
+
+def _settled(cluster: Cluster, protocol: Any, seed: int) -> Trace:
+    """A trace that is many times as long as its gradients are late."""
+    updates = _SHORTEST
+    while True:
+        trace = simulate(cluster, protocol, updates, seed=seed)
+        late = np.quantile(trace.update - trace.read_version, 0.99)
+        if updates >= min(20 * (1 + late), _LONGEST):
+            return trace
+        updates *= 2
+
+
+def _step_limit(trace: Trace) -> float:
+    """The largest stable step over the synchronous one; nan if updates are no means."""
+    if not np.array_equal(trace.divisor, trace.counts) or not trace.counts.all():
+        return math.nan
+    if not trace.max_staleness:
+        return 1.0
+    # stability is loaded on first use: training does not need it
+    from delayjax._src.stability.trace_dynamics import TraceDynamics
+
+    return TraceDynamics(trace.staleness).step_limit().limit / _SYNCHRONOUS
+
+
+def _choice(name: str, runs: Sequence[_Run], first: np.ndarray) -> Choice:
+    """The means of the runs; `first` has the seconds to the target to compare with."""
+    times = np.array([run.seconds_to_target for run in runs])
+    with np.errstate(invalid="ignore"):  # none of the two may reach the target
+        gains = first / times
+    return Choice(
+        protocol=name,
+        seconds_per_update=_mean([run.seconds_per_update for run in runs]),
+        seconds_per_gradient=_mean([run.seconds_per_gradient for run in runs]),
+        idle_share=_mean([run.idle_share for run in runs]),
+        mean_staleness=_mean([run.mean_staleness for run in runs]),
+        max_staleness=max(run.max_staleness for run in runs),
+        step_limit=_mean([run.step_limit for run in runs]),
+        seconds_to_target=_mean(times),
+        gain=_mean(gains),
+    )
+
+
+def _mean(values: Sequence[float] | np.ndarray) -> Mean:
+    """The mean, and its t interval; all of it is inf or nan where a value is."""
+    mean = float(np.mean(values))
+    if not math.isfinite(mean):
+        return Mean(mean, mean, mean)
+    half = scipy.special.stdtrit(len(values) - 1, 0.975) * scipy.stats.sem(values)
+    return Mean(mean, float(mean - half), float(mean + half))
+
+
+def _assumptions(cluster: Cluster, bowl: Bowl, seeds: int) -> Iterator[str]:
+    """What the numbers rest on, in sentences."""
+    own = ", ".join(f"{value:g}" for value in bowl.curvatures)
+    yield f"{cluster.workers} workers; means over {seeds} seeds, 95 % t intervals."
+    yield (
+        f"Target: {bowl.target:g} of the first loss on a quadratic with curvatures"
+        f" {own}, gradient noise {bowl.noise:g} times the squared first gradient, and"
+        " the best constant step of each protocol, without momentum."
+    )
+    yield "Step limit: the largest stable step of SGD over the one without delay."
+    if cluster.communication is None:
+        yield "Messages take no time: give the cluster its `communication` if they do."

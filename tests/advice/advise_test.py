@@ -1,0 +1,146 @@
+"""Advice agrees with closed forms, and says what it rests on."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delayjax.cluster import (
+    Cluster,
+    Recorded,
+    advise,
+    constant,
+    exponential,
+    gamma,
+    protocols,
+)
+
+FEW: dict[str, Any] = dict(noise=0.0, curvatures=(0.5, 1.0), seeds=2)
+
+
+def one(cluster, protocol, **options: Any):
+    return advise(cluster, protocols=[protocol], **FEW | options).choices[0]
+
+
+@pytest.mark.parametrize("k", [1, 6, 8])
+def test_seconds_of_an_update_are_those_of_order_statistics(k):
+    times = exponential(2.0)
+    found = one(Cluster(8, times), protocols.k_sync(k), seeds=5)
+    expected = protocols.k_sync(k).update_seconds(8, times)
+    assert found.seconds_per_update.mean == pytest.approx(expected, rel=0.02)
+    assert found.seconds_per_gradient.mean == pytest.approx(expected / k, rel=0.02)
+    assert (found.mean_staleness.mean, found.max_staleness) == (0.0, 0)
+    assert found.step_limit.mean == 1.0
+
+
+def test_asynchronous_workers_are_late_by_the_others_and_never_idle():
+    found = one(Cluster(8, gamma(1.0, 4.0)), protocols.k_async(1), seeds=5)
+    assert found.seconds_per_update.mean == pytest.approx(1 / 8, rel=0.02)
+    assert found.mean_staleness.mean == pytest.approx(7, rel=0.02)
+    assert found.idle_share.mean == pytest.approx(0.0, abs=0.01)
+
+
+def test_the_step_limit_of_memoryless_workers():
+    found = one(Cluster(16, exponential(1.0)), protocols.k_async(1), seeds=5)
+    limit = math.sqrt(math.pi / 16) + 1 / 32  # eta lambda, see TraceDynamics
+    low, high = found.step_limit.low, found.step_limit.high
+    assert low <= limit / 2 <= high < 1.4 * low
+
+
+def test_idle_shares_of_a_slow_worker():
+    slow = Cluster(4, constant(1.0), slowdown=[1.0, 1.0, 1.0, 4.0])
+    assert one(slow, protocols.hardsync()).idle_share.mean == pytest.approx(9 / 16)
+
+
+@pytest.mark.parametrize("noise", [0.5, 4.0])
+def test_the_time_to_the_target_without_delay(noise):
+    """P fresh gradients: the loss of an AR(1) process, over all steps."""
+    c, target = np.array([0.1, 0.3, 1.0]), 0.01
+    steps, t = np.geomspace(1e-3, 1.99, 397)[:, None, None], np.arange(1, 3000)[:, None]
+    keeps = (1 - steps * c) ** 2
+    floor = steps**2 * noise * (c**2).mean() / 4 / (1 - keeps)
+    losses = (floor + keeps**t * (1 - floor)) @ c / 2
+    expected = np.argmax((losses <= target * c.sum() / 2).any(axis=0)) + 1
+    found = one(
+        Cluster(4, constant(2.0)), protocols.hardsync(), noise=noise, curvatures=c
+    )
+    assert found.seconds_to_target.mean == pytest.approx(2.0 * expected, rel=0.02)
+
+
+def test_equal_workers_of_constant_times_stay_synchronous():
+    advice = advise(Cluster(4, constant(1.0)), **FEW)
+    first = advice.choices[0]
+    assert advice.best.seconds_to_target.mean == first.seconds_to_target.mean
+    assert advice.verdict.startswith("Stay with hardsync()")
+
+
+def test_a_slow_worker_among_noisy_ones_is_not_waited_for():
+    slow = Cluster(4, constant(1.0), slowdown=[1.0, 1.0, 1.0, 20.0])
+    advice = advise(slow, noise=0.5, seeds=2)
+    best = advice.best
+    assert best.protocol != "hardsync()"
+    assert advice.verdict.startswith(f"{best.protocol} reaches the target")
+    assert best.gain.mean == pytest.approx(
+        advice.choices[0].seconds_to_target.mean / best.seconds_to_target.mean
+    )
+
+
+def test_recorded_times_give_their_own_rows():
+    seconds = np.random.default_rng(0).uniform(1.0, 3.0, (3, 50))
+    recorded = Recorded(seconds)
+    found = one(Cluster(3, recorded.service()), protocols.hardsync())
+    # 1000 updates less the first tenth are whole rounds of 50 steps, but for one
+    assert found.seconds_per_update.mean == pytest.approx(
+        seconds.max(axis=0).mean(), rel=1e-3
+    )
+
+
+def test_a_target_out_of_reach_is_said():
+    never = Cluster(2, constant(1.0))
+
+    def wasteful(server):
+        server.start_all()
+        for arrival in server:
+            server.take(arrival)
+            server.update(divisor=1e9)
+            server.start(arrival.worker)
+
+    advice = advise(never, protocols=[wasteful], curvatures=(1.0,), seeds=2)
+    assert advice.best.seconds_to_target.mean == math.inf
+    assert "take a higher target" in advice.verdict
+    assert math.isnan(advice.choices[0].step_limit.mean)  # these updates are no means
+
+
+def test_the_table_has_a_line_for_each_protocol():
+    advice = advise(Cluster(4, exponential(1.0)), **FEW)
+    lines = str(advice).splitlines()
+    assert lines[0] == advice.verdict
+    starts = [line.split("  ")[0] for line in lines[3 : 3 + len(advice.choices)]]
+    assert starts == [choice.protocol for choice in advice.choices]
+    assert lines[-1].startswith("Messages take no time")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            dict(cluster=Cluster(1, constant(1.0))),
+            "`cluster` must have several",
+        ),
+        (dict(protocols=[]), "`protocols` must hold a protocol, got none"),
+        (dict(curvatures=(1.0, 0.0)), "`curvatures` must be positive"),
+        (dict(curvatures=()), "`curvatures` must be positive"),
+        (dict(target=1.0), "`target` must be in"),
+        (dict(noise=-1.0), "`noise` must be finite and non-negative"),
+        (dict(seeds=1), "`seeds` must be at least 2"),
+    ],
+)
+def test_bad_arguments_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        advise(**{"cluster": Cluster(2, constant(1.0))} | options)
+
+
+def test_a_service_is_no_cluster():
+    with pytest.raises(TypeError, match="`cluster` must be a Cluster"):
+        advise(constant(1.0))  # pyright: ignore[reportArgumentType]
