@@ -126,6 +126,10 @@ BAD_ROWS = {
         without(5, "1,7,1,2"),
         r"row 6 \(worker 1, step 7\): `start` must increase .* got 2: .*'start': None",
     ),
+    "the first of two rows": (
+        [*TASKS[:3], "1,4,1,0.25", "0,7,1,3", TASKS[5]],
+        r"row 4 \(worker 1, step 4\): `start` must increase",
+    ),
     "a worker with a half": (without(2, "0.5,4,1,4"), "row 3 .*`worker` .* integer"),
     "a step with a half": (without(2, "0,4.5,1,4"), "row 3 .*`step` .* integer"),
     "an integer beyond float64": (without(2, "0,1e300,1,4"), "row 3 .*`step` .* integ"),
