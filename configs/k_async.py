@@ -159,15 +159,17 @@ def published(config: ConfigDict) -> list[Published]:
 def records(config, update_seconds, staleness) -> list[Record]:
     """Updates and staleness over theory, accuracies, and arms that are the same."""
 
+    def over(text, column, theory, scheme, k, *own):
+        share = ratio(mean(column, scheme=scheme, K=k), lambda found: theory)
+        return Record(f"{text} over theory, {scheme}, K = {k}", share, *own)
+
     def updates(scheme, k, *own):
         theory = config.seconds / update_seconds(scheme, k)
-        over = ratio(mean("updates", scheme=scheme, K=k), lambda found: theory)
-        return Record(f"Updates over theory, {scheme}, K = {k}", over, *own)
+        return over("Updates", "updates", theory, scheme, k, *own)
 
     def age(scheme, k, *own):
-        theory, where = staleness(scheme, k), dict(scheme=scheme, K=k)
-        over = ratio(mean("staleness_mean", **where), lambda found: theory)
-        return Record(f"Mean staleness over theory, {scheme}, K = {k}", over, *own)
+        theory = staleness(scheme, k)
+        return over("Mean staleness", "staleness_mean", theory, scheme, k, *own)
 
     def ends(scheme, k, *own):
         return Record(f"Accuracy, {scheme}, K = {k}", accuracy(scheme, k), *own)
@@ -180,34 +182,31 @@ def records(config, update_seconds, staleness) -> list[Record]:
     match config.service:
         case "exponential":
             return [
-                *(
-                    updates("K-sync", 4, 0.989, 0.0092),
-                    updates("K-async", 4, 0.9992, 0.0067),
-                ),
+                updates("K-sync", 4, 0.989, 0.0092),
+                updates("K-async", 4, 0.9992, 0.0067),
                 updates("K-batch-async", 4, 1.002, 0.0069),
-                *(
-                    age("K-async", 4, 0.9961, 0.00028),
-                    age("K-batch-async", 4, 0.9958, 0.00042),
-                ),
-                *(ends("K-sync", 2, 0.9572, 0.0036), ends("K-sync", 8, 0.947, 0.004)),
-                *(ends("K-async", 1, 0.9466, 0.0096), *alike),
+                age("K-async", 4, 0.9961, 0.00028),
+                age("K-batch-async", 4, 0.9958, 0.00042),
+                ends("K-sync", 2, 0.9572, 0.0036),
+                ends("K-sync", 8, 0.947, 0.004),
+                ends("K-async", 1, 0.9466, 0.0096),
+                *alike,
             ]
         case "shifted":
             return [
                 updates("K-sync", 8, 1.006, 0.018),
                 updates("K-batch-async", 8, 0.9987, 0.004),
-                *(
-                    ends("K-sync", 1, 0.9127, 0.0092),
-                    ends("K-async", 1, 0.9341, 0.013),
-                    *alike,
-                ),
+                ends("K-sync", 1, 0.9127, 0.0092),
+                ends("K-async", 1, 0.9341, 0.013),
+                *alike,
             ]
         case "pareto":  # of infinite variance: 300 s are far from the long run
             return [
                 updates("K-sync", 8, 0.9234, 0.16),
                 updates("K-batch-async", 8, 0.9973, 0.023),
                 ends("K-sync", 8, 0.9234, 0.0094),
-                *(ends("K-batch-async", 4, 0.8824, 0.04), *alike),
+                ends("K-batch-async", 4, 0.8824, 0.04),
+                *alike,
             ]
     return []
 
@@ -221,11 +220,10 @@ def answer(found: Found, config: ConfigDict) -> str:
             low, high = estimate(difference(own, asgd), found).interval(0.99)
             text = f"{scheme}, K = {k} ({own(found):.3f})"
             (better if low > 0 else worse if high < 0 else []).append(text)
-    different = f"Better: {'; '.join(better) or 'none'}. Worse: {'; '.join(worse)}."
-    if not worse:
-        different = f"Better: {'; '.join(better)}. No other arm is worse."
-    if not better + worse:
-        different = "No other arm differs from it beyond what seeds do."
+    different = "No other arm differs from it beyond what seeds do."
+    if better + worse:
+        told = ("; ".join(arms) or "none" for arms in (better, worse))
+        different = "Better: {}. Worse: {}.".format(*told)
     gained = between(more(learning_rate=0.1), found, same=0.0)
     return (
         f"After {config.seconds:g} s of {config.service} times asynchronous SGD (K = 1)"
