@@ -66,7 +66,7 @@ BUILDINGS = {
             {"run"},
             {"figures"},
             {"report", "comparison", "pods"},
-            {"book"},
+            {"book", "advise"},
             {"main", "figures.__main__", "__init__"},
         ),
         set(),

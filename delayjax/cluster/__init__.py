@@ -1,6 +1,7 @@
 """Clusters in time: who finishes when, and which version each gradient saw."""
 
 from delayjax._src.advice.advice import Advice as Advice
+from delayjax._src.advice.advice import Choice as Choice
 from delayjax._src.advice.advise import advise as advise
 from delayjax._src.cluster.cluster import Cluster as Cluster
 from delayjax._src.cluster.cluster import Communication as Communication

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from delayjax._src.advice.advice import Advice, Choice, Mean
 from delayjax.cluster import (
     Cluster,
     Recorded,
@@ -50,7 +51,17 @@ def test_the_step_limit_of_memoryless_workers():
 
 def test_idle_shares_of_a_slow_worker():
     slow = Cluster(4, constant(1.0), slowdown=[1.0, 1.0, 1.0, 4.0])
-    assert one(slow, protocols.hardsync()).idle_share.mean == pytest.approx(9 / 16)
+    found = one(slow, protocols.hardsync())
+    assert found.idle_share.mean == pytest.approx(9 / 16)
+    assert found.idle_by_worker == pytest.approx([0.75, 0.75, 0.75, 0.0])
+
+
+def test_the_probabilities_of_the_staleness_have_its_mean():
+    found = one(Cluster(4, exponential(1.0)), protocols.k_async(1))
+    ages = np.arange(len(found.staleness))
+    assert found.staleness.sum() == pytest.approx(1.0)
+    assert ages @ found.staleness == pytest.approx(found.mean_staleness.mean)
+    assert ages[-1] <= found.max_staleness
 
 
 @pytest.mark.parametrize("noise", [0.5, 4.0])
@@ -72,18 +83,49 @@ def test_equal_workers_of_constant_times_stay_synchronous():
     advice = advise(Cluster(4, constant(1.0)), **FEW)
     first = advice.choices[0]
     assert advice.best.seconds_to_target.mean == first.seconds_to_target.mean
-    assert advice.verdict.startswith("Stay with hardsync()")
+    assert advice.verdict.startswith("Stay synchronous: hardsync() reaches the target")
 
 
-def test_a_slow_worker_among_noisy_ones_is_not_waited_for():
-    slow = Cluster(4, constant(1.0), slowdown=[1.0, 1.0, 1.0, 20.0])
-    advice = advise(slow, noise=0.5, seeds=2)
-    best = advice.best
-    assert best.protocol != "hardsync()"
-    assert advice.verdict.startswith(f"{best.protocol} reaches the target")
+def test_late_gradients_pay_where_dropping_does_not_help():
+    """Two of four workers are slow: who drops one still waits for the other one."""
+    slow = Cluster(4, constant(1.0), slowdown=[1.0, 1.0, 20.0, 20.0])
+    synchronous = protocols.hardsync(), protocols.k_sync(3)
+    tried = [*synchronous, protocols.k_async(1)]
+    advice = advise(slow, protocols=tried, noise=0.5, seeds=2)
+    first, best = advice.choices[0], advice.best
+    assert best.protocol == "k_async(1)"
+    assert advice.verdict.startswith("Late gradients pay: k_async(1) reaches")
     assert best.gain.mean == pytest.approx(
-        advice.choices[0].seconds_to_target.mean / best.seconds_to_target.mean
+        first.seconds_to_target.mean / best.seconds_to_target.mean
     )
+
+
+def choice(protocol, seconds, largest):
+    mean = Mean(1.0, 1.0, 1.0)
+    to_target = Mean(seconds, seconds - 0.5, seconds + 0.5)
+    return Choice(
+        protocol, mean, mean, mean, np.zeros(2), mean, largest, np.ones(1), mean,
+        to_target, mean,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("late", "begins"),
+    [
+        (20.0, "Late gradients pay: late reaches the target in 20 (19.5 to 20.5) s"),
+        (26.5, "Stay synchronous: dropping takes 30 (29.5 to 30.5) s. Late gradients"),
+        (31.0, "Stay synchronous: dropping reaches the target in 30"),
+    ],
+)
+def test_late_gradients_must_be_a_tenth_faster_than_the_best_fresh_ones(late, begins):
+    """29.5 s, the low end of the best fresh time, over 1.1 is 26.8 s."""
+    rows = choice("all", 40.0, 0), choice("dropping", 30.0, 0), choice("late", late, 3)
+    assert Advice(rows, ()).verdict.startswith(begins)
+
+
+def test_late_protocols_alone_are_not_called_better_than_fresh_ones():
+    verdict = Advice((choice("late", 20.0, 3),), ()).verdict
+    assert verdict.endswith("No protocol without late gradients was tried.")
 
 
 def test_recorded_times_give_their_own_rows():

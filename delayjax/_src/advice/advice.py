@@ -3,7 +3,14 @@
 import math
 from typing import NamedTuple
 
-_WORTH = 1.1  # a gain of less is not worth late gradients
+import numpy as np
+
+_WORTH = 1.1  # late gradients must be so many times as fast
+
+
+def digits(value: float) -> str:
+    """Three digits, or all that stand before the point."""
+    return f"{value:.0f}" if 1000 <= value < math.inf else f"{value:.3g}"
 
 
 class Mean(NamedTuple):
@@ -14,7 +21,8 @@ class Mean(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.mean:.3g} ({self.low:.3g} to {self.high:.3g})"
+        mean, low, high = map(digits, self)
+        return f"{mean} ({low} to {high})"
 
 
 class Choice(NamedTuple):
@@ -24,8 +32,10 @@ class Choice(NamedTuple):
     seconds_per_update: Mean
     seconds_per_gradient: Mean
     idle_share: Mean  # of the workers' time
+    idle_by_worker: np.ndarray  # the same for each worker, float64 [P]
     mean_staleness: Mean  # updates
     max_staleness: int  # updates
+    staleness: np.ndarray  # probabilities of 0, 1, ... updates, float64
     step_limit: Mean  # the largest stable step over the synchronous one
     seconds_to_target: Mean  # at the best constant step; inf beyond 64,000 updates
     gain: Mean  # seconds to the target of the first protocol over this one's
@@ -50,21 +60,26 @@ class Advice(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """One sentence: change the protocol, or stay with the first."""
-        first, best = self.choices[0], self.best
+        """Two sentences: whether late gradients pay, and with which protocol."""
+        best = self.best
         if not math.isfinite(best.seconds_to_target.mean):
             return "No protocol reaches the target: take a higher target."
-        if best is first or not best.gain.low > _WORTH:
-            return (
-                f"Stay with {first.protocol}: no other protocol is surely more than"
-                f" {_WORTH - 1:.0%} faster; the best, {best.protocol}, takes"
-                f" 1/{best.gain} of the time."
-            )
-        late = f"{best.mean_staleness.mean:.1f} updates late on average"
-        fresh = "without late gradients"
+        found = f"{best.protocol} reaches the target in {best.seconds_to_target} s"
+        if best is not self.choices[0]:
+            found += f", {best.gain} times as fast as {self.choices[0].protocol}"
+        fresh = [own for own in self.choices if not own.max_staleness]
+        if not best.max_staleness:
+            return f"Stay synchronous: {found}."
+        if not fresh:
+            return f"{found}. No protocol without late gradients was tried."
+        calm = min(fresh, key=lambda own: own.seconds_to_target.mean)
+        pays = calm.seconds_to_target.low > _WORTH * best.seconds_to_target.high
+        other = f"{calm.protocol} takes {calm.seconds_to_target} s"
+        if pays:
+            return f"Late gradients pay: {found}. Without late gradients {other}."
         return (
-            f"{best.protocol} reaches the target {best.gain} times as fast as"
-            f" {first.protocol}, {late if best.max_staleness else fresh}."
+            f"Stay synchronous: {other}. Late gradients are not surely more than"
+            f" {_WORTH - 1:.0%} faster: {found}."
         )
 
     def __str__(self) -> str:
@@ -74,8 +89,8 @@ class Advice(NamedTuple):
         for own in self.choices:
             row = (
                 own.protocol,
-                f"{own.seconds_per_update.mean:.3g}",
-                f"{own.seconds_per_gradient.mean:.3g}",
+                digits(own.seconds_per_update.mean),
+                digits(own.seconds_per_gradient.mean),
                 f"{max(own.idle_share.mean, 0):.0%}",
                 f"{own.mean_staleness.mean:.3g}",
                 str(own.max_staleness),

@@ -19,6 +19,7 @@ from delayjax._src.cluster.protocols.ringmaster import ringmaster
 from delayjax._src.cluster.protocols.ssp import ssp
 from delayjax._src.cluster.server import Server
 from delayjax._src.cluster.simulate import name_of, simulate
+from delayjax._src.cluster.staleness import StalenessLaw
 from delayjax._src.cluster.trace import Trace
 from delayjax._src.ground import checks
 
@@ -125,8 +126,8 @@ class _Run(NamedTuple):
 
     seconds_per_update: float
     seconds_per_gradient: float
-    idle_share: float
-    mean_staleness: float
+    idle: np.ndarray  # share of each worker's time, [P]
+    staleness: StalenessLaw
     max_staleness: int
     step_limit: float
     seconds_to_target: float
@@ -154,8 +155,8 @@ def _run(cluster: Cluster, protocol: Any, bowl: Bowl, seed: int) -> _Run:
     return _Run(
         seconds_per_update=float(seconds / kept),
         seconds_per_gradient=float(seconds / trace.counts[left_out + 1 :].sum()),
-        idle_share=trace.summary().idle_share,
-        mean_staleness=trace.staleness_law(burn_in=left_out).mean,
+        idle=1 - trace.busy_seconds / trace.seconds[-1],
+        staleness=trace.staleness_law(burn_in=left_out),
         max_staleness=trace.max_staleness,
         step_limit=step_limit,
         seconds_to_target=float(trace.seconds[arrival - 1]) if arrival else math.inf,
@@ -194,13 +195,21 @@ def _choice(name: str, runs: Sequence[_Run], first: np.ndarray) -> Choice:
         protocol=name,
         seconds_per_update=_mean([run.seconds_per_update for run in runs]),
         seconds_per_gradient=_mean([run.seconds_per_gradient for run in runs]),
-        idle_share=_mean([run.idle_share for run in runs]),
-        mean_staleness=_mean([run.mean_staleness for run in runs]),
+        idle_share=_mean([run.idle.mean() for run in runs]),
+        idle_by_worker=np.mean([run.idle for run in runs], axis=0),
+        mean_staleness=_mean([run.staleness.mean for run in runs]),
         max_staleness=max(run.max_staleness for run in runs),
+        staleness=_mean_law([run.staleness.pmf for run in runs]),
         step_limit=_mean([run.step_limit for run in runs]),
         seconds_to_target=_mean(times),
         gain=_mean(gains),
     )
+
+
+def _mean_law(laws: Sequence[np.ndarray]) -> np.ndarray:
+    """The mean of probabilities of 0, 1, ..., some of which have more entries."""
+    longest = max(map(len, laws))
+    return np.mean([np.pad(law, (0, longest - len(law))) for law in laws], axis=0)
 
 
 def _mean(values: Sequence[float] | np.ndarray) -> Mean:

@@ -1,0 +1,1 @@
+"""Advice on a cluster, from a log of its times: a page with three pictures."""
