@@ -27,7 +27,7 @@ def get_config() -> ConfigDict:
             workers=4,
             share=(0.25, 0.0625, 0.015625),  # of an update that is sent
             strength=0.3,  # of DEF: how far along the error, 0 to 1
-            learning_rate=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+            learning_rate=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
             momentum=(0.0, 0.9),  # of each worker
             batch_size=32,  # examples an update, of all workers
             updates=1000,
