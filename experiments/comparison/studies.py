@@ -66,12 +66,12 @@ def digits(size: str, rows: Sequence[cures.Cure]) -> Study:
 
 
 def digits_long(size: str, rows: Sequence[cures.Cure]) -> Study:
-    """As `digits`, four times as long: rows that helped there, on three clusters."""
+    """As `digits`, four times as long; rows that helped there, on three clusters."""
     return _digits_again(size, rows, budget=2000)
 
 
 def digits_cosine(size: str, rows: Sequence[cures.Cure]) -> Study:
-    """As `digits`, with a warm-up and a cosine decay of the learning rate; the same."""
+    """As `digits`, but the step warms up and decays as a cosine; rows that helped."""
     return _digits_again(size, rows, budget=500, shape=_warm_cosine)
 
 
