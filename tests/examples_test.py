@@ -10,6 +10,7 @@ import matplotlib
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 from experiments.figures.palette import COLORS
 from experiments.running.programs import programs
@@ -25,7 +26,8 @@ def run(name):
     text = (EXAMPLES / f"{name}.md").read_text()
     text = re.sub(r"^%.*$", "", text, flags=re.MULTILINE)  # a notebook's own commands
     names = {"__name__": name}
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.chdir(EXAMPLES):
         for cell in re.findall(r"```\{code-cell\} ipython3\n(.*?)```", text, re.DOTALL):
             exec(cell, names)
     return names | {"printed": printed.getvalue()}
@@ -42,6 +44,11 @@ def cluster():
 
 
 @pytest.fixture(scope="module")
+def recorded():
+    return run("recorded_clusters")
+
+
+@pytest.fixture(scope="module")
 def own(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("own")))
@@ -50,7 +57,7 @@ def own(tmp_path_factory):
 
 def test_all_are_in_the_site():
     index = (EXAMPLES.parent / "docs" / "index.md").read_text()
-    assert len(NOTEBOOKS) == 3
+    assert len(NOTEBOOKS) == 4
     assert all(f"\nexamples/{path.stem}\n" in index for path in NOTEBOOKS)
     assert (EXAMPLES.parent / "docs" / "examples").resolve() == EXAMPLES.resolve()
 
@@ -119,6 +126,55 @@ def test_no_best_step_lies_on_the_edge_of_the_grid(cluster):
     assert "edge of the grid" not in cluster["printed"]
 
 
+def test_a_dropped_replica_changes_the_rate_by_the_mean_order_statistic(recorded):
+    for job, own in recorded["recorded"].items():
+        slowest, next_slowest = np.sort(own.seconds, axis=0)[::-1][:2].mean(axis=1)
+        results, workers = recorded["results"], own.workers
+        waits, drops = results[job, "hardsync"], results[job, "k_sync, one dropped"]
+        # 32 or more drawn steps in each of 20 simulations
+        assert waits[0].mean() == pytest.approx(slowest, rel=0.01)
+        assert drops[0].mean() == pytest.approx(next_slowest, rel=0.01)
+        gain = (workers - 1) / workers * slowest / next_slowest
+        assert (drops[1] / waits[1]).mean() == pytest.approx(gain, rel=0.01)
+        best, ratio = recorded["best"][job]
+        assert best == {"AR": 1, "SE": 2, "ST": 0}[job]
+        assert ratio >= max(gain, 1.0)
+        assert workers - 1.1 < results[job, "k_async(1)"][2].mean() + 0.5 < workers
+
+
+def test_shares_of_a_step_are_of_mean_and_slowest_replica(recorded):
+    for job, own in recorded["recorded"].items():
+        step = recorded["step_seconds"][job].mean()
+        compute, waits, rest = recorded["shares"][job]
+        assert compute == pytest.approx(own.seconds.mean() / step)
+        assert compute + waits == pytest.approx(own.seconds.max(axis=0).mean() / step)
+        assert compute + waits + rest == pytest.approx(1.0)
+
+
+def stages(job):
+    """Of each rank, in the order of the ranks."""
+    path = EXAMPLES / "data" / f"{job}.csv"
+    table = np.loadtxt(path, delimiter=",", skiprows=1, usecols=(2, 1), dtype=int)
+    return np.unique(table, axis=0)[:, 1]
+
+
+def test_the_causes_of_waiting_are_those_that_the_page_says(recorded):
+    slowest = {job: own.seconds for job, own in recorded["ranks"].items()}
+    slowest = {job: own.argmax(axis=0) for job, own in slowest.items()}
+    assert (slowest["AR"] == recorded["slow"]).all()
+    assert (stages("ST")[slowest["ST"]] == 3).all()
+    counts = np.bincount(recorded["recorded"]["SE"].seconds.argmax(axis=0))
+    assert counts.max() <= 5
+    same = np.flatnonzero(stages("AR") == stages("AR")[recorded["slow"]])
+    assert sorted([recorded["slow"], *recorded["others"]]) == same.tolist()
+    assert recorded["cost"][0] / recorded["cost"][1] == pytest.approx(2.24, abs=0.01)
+
+
+def test_advice_gains_less_than_a_cluster_without_the_cause(recorded):
+    assert 1 < recorded["whole"]["SE"] < 1.54
+    assert 1 < recorded["whole"]["AR"] < recorded["advice"]["AR"].best.gain.mean < 2.24
+
+
 @pytest.mark.long
 def test_fading_momentum_without_delay_is_momentum_and_beats_it_under_delay(own):
     rows = own["found"].results.set_index(["optimizer", "learning_rate", "seed"])
@@ -138,11 +194,14 @@ def test_each_arm_of_one_s_own_is_one_program(own):
 
 
 @pytest.mark.parametrize(
-    "name", shortened(["delay", "cluster", "own"], "delay", "cluster")
+    "name",
+    shortened(["delay", "cluster", "recorded", "own"], "delay", "cluster", "recorded"),
 )
 def test_figures_have_labels_with_units_and_colors_that_all_can_tell(name, request):
-    figure = request.getfixturevalue(name)["figure"]
-    for axis in figure.axes:
+    values = request.getfixturevalue(name).values()
+    figures = [value for value in values if isinstance(value, Figure)]
+    assert figures
+    for axis in (axis for figure in figures for axis in figure.axes):
         assert re.search(r"\(.+\)$", axis.get_xlabel())
         assert axis.get_ylabel()
         drawn = {to_hex(line.get_color()).upper() for line in axis.get_lines()}
