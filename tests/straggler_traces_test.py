@@ -50,6 +50,7 @@ def test_a_replica_is_as_slow_as_its_slowest_stage(job):
     with (DATA / f"{job}.csv").open() as file:
         rows = list(csv.DictReader(file))
     found = replicas(job)
+    assert found.steps is not None
     for worker, step in ((0, 0), (copies - 1, len(found.steps) - 1)):
         own = [
             float(row["seconds"])
