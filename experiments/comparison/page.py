@@ -222,20 +222,14 @@ EQUAL = {NO_DELAY: 0, "constant, 4": 4, "constant, 16": 16}
 
 
 def short_table(found: pd.DataFrame) -> Iterator[str]:
-    """The verdicts of a further study: gains alone."""
+    """The verdicts of a further study: gains, and shares where there is a cost."""
     rows = []
     for row in found.to_dict("records"):
         name = f"**{row['rule']}**" if row["seen"] else row["rule"]
         gain = f"{row['gain']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})"
-        rows.append(
-            [
-                figure.NAMES[row["optimizer"]],
-                name,
-                gain,
-                _share(row["share"]),
-                row["edges"],
-            ]
-        )
+        cost = row["gain"] / row["share"]  # nats from plain delay to the best row
+        share = _share(row["share"]) if cost > 2 * row["band"] else ""
+        rows.append([figure.NAMES[row["optimizer"]], name, gain, share, row["edges"]])
     head = ["", "rule", "gain", "of the way", "at an end"]
     yield from table(head, rows)
 
