@@ -222,21 +222,13 @@ def time_to(
     names = [*settings(curves), "seed"]
     sign = -1.0 if largest else 1.0
 
-    def reached(curve):
-        gap = sign * (curve[metric].to_numpy() - value)
-        when = curve[along].to_numpy()
-        hits = np.flatnonzero(gap <= 0)
-        if not len(hits):
-            return np.inf
-        at = hits[0]
-        if at == 0 or not np.isfinite(gap[at - 1]):
-            return float(when[at])
-        share = gap[at - 1] / (gap[at - 1] - gap[at])
-        return float(when[at - 1] + share * (when[at] - when[at - 1]))
-
-    return pd.Series(
-        {
-            key: reached(curve.sort_values(along))
-            for key, curve in grouped(curves, names)
-        }
-    ).rename_axis(names)
+    rows = curves.sort_values(along, kind="stable")
+    gap = sign * (rows[metric] - value)
+    cells = rows.groupby(names, dropna=False, sort=False).ngroup()
+    before, earlier = gap.groupby(cells).shift(), rows[along].groupby(cells).shift()
+    crossing = earlier + before / (before - gap) * (rows[along] - earlier)
+    when = crossing.where(np.isfinite(before), rows[along])
+    when = when.where((gap <= 0) & ~(before <= 0))
+    in_order = curves[names].assign(when=when)
+    first = in_order.groupby(names, dropna=False, sort=False)["when"].min()
+    return first.fillna(np.inf).rename_axis(names)
