@@ -131,6 +131,7 @@ def test_a_dropped_replica_changes_the_rate_by_the_mean_order_statistic(recorded
         slowest, next_slowest = np.sort(own.seconds, axis=0)[::-1][:2].mean(axis=1)
         results, workers = recorded["results"], own.workers
         waits, drops = results[job, "hardsync"], results[job, "k_sync, one dropped"]
+        assert len(set(waits[0])) == recorded["SEEDS"]  # other steps for each seed
         # 32 or more drawn steps in each of 20 simulations
         assert waits[0].mean() == pytest.approx(slowest, rel=0.01)
         assert drops[0].mean() == pytest.approx(next_slowest, rel=0.01)
