@@ -7,6 +7,7 @@ CHAPTERS: dict[str, dict[str, str]] = {
         "stability_edge": "The edge of stability: logistic regression",
         "stability_edge:quadratic": "The edge of stability: a quadratic",
         "stability_edge:digits_mlp": "The edge of stability: a network",
+        "pipeline_edge": "The edge of stability: pipelines",
         "delay_laws": "Laws of delay with one mean",
         "noise_floor": "Gradient noise and delay",
         "workers": "The number of asynchronous workers: one curvature",
