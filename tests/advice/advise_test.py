@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from delayjax._src.advice import advise as advising
 from delayjax._src.advice.advice import Advice, Choice, Mean
 from delayjax.cluster import (
     Cluster,
@@ -138,7 +139,8 @@ def test_recorded_times_give_their_own_rows():
     )
 
 
-def test_a_target_out_of_reach_is_said():
+def test_a_target_out_of_reach_is_said(monkeypatch):
+    monkeypatch.setattr(advising, "_LONGEST", 2000)
     never = Cluster(2, constant(1.0))
 
     def wasteful(server):
