@@ -84,6 +84,7 @@ def test_equal_workers_of_constant_times_stay_synchronous():
     advice = advise(Cluster(4, constant(1.0)), **FEW)
     first = advice.choices[0]
     assert advice.best.seconds_to_target.mean == first.seconds_to_target.mean
+    assert first.seconds_to_target.mean == 2.0  # two updates, at a step of 1.28
     assert advice.verdict.startswith("Stay synchronous: hardsync() reaches the target")
 
 
