@@ -145,7 +145,7 @@ def edge(kind: str, stages: int) -> Measure:
 
 
 START = 1.0
-"""Of the loss: a run that ends above it grows."""
+"""A run grows if its loss ends above this number."""
 
 
 def edges(config: ConfigDict, which: Callable[..., float]) -> Measure:

@@ -153,7 +153,7 @@ def test_shares_of_a_step_are_of_mean_and_slowest_replica(recorded):
 
 
 def stages(job):
-    """Of each rank, in the order of the ranks."""
+    """A value for each rank, in the order of the ranks."""
     path = EXAMPLES / "data" / f"{job}.csv"
     table = np.loadtxt(path, delimiter=",", skiprows=1, usecols=(2, 1), dtype=int)
     return np.unique(table, axis=0)[:, 1]

@@ -19,7 +19,7 @@ OPERATIONS = ["forward-compute", "forward-send", "backward-compute", "forward-co
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Of three equal traces, two replicas of two stages; and of what was made."""
+    """Three equal traces, two replicas of two stages; and the files made of them."""
     rows = [
         # ranks count stage by stage; each operation starts 1 s after the one before it
         (replica, stage, 4 * stage + replica, step, name, float(k), 1.0 + k + rank)

@@ -1,4 +1,4 @@
-"""The step times in examples/data: those of the source, and whole."""
+"""The step times in examples/data are the times of the source, and whole."""
 
 import csv
 from pathlib import Path

@@ -258,7 +258,7 @@ def test_stages_may_have_layers_of_unlike_shapes():
 
 
 def test_gradients_of_microbatches_are_summed_in_float32():
-    """Of bfloat16 parameters, as in Optax's MultiSteps; a sum in bfloat16 is coarse."""
+    """For bfloat16 parameters, as in MultiSteps; a sum in bfloat16 is coarse."""
     parts = pipelines.Parts(
         embed=lambda p, batch, key: batch,
         block=lambda p, x, key: p[None] * x,

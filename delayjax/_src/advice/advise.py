@@ -44,9 +44,9 @@ def advise(
         f(x) = 1/2 sum_i c_i x_i^2,    x(0) = (1, .., 1),    g = c x + s n
 
     until the mean of f over the noise n, which is computed exactly, is `target` times
-    the first. With much noise
-    the gradients that a protocol applies in a second decide. With little noise the
-    updates in a second decide, and the step that their staleness allows.
+    the first. With much noise the gradients that a protocol applies in a second decide.
+    With little noise the updates in a second decide, and the step that their staleness
+    allows.
 
     Args:
         cluster: the workers and their times.

@@ -221,7 +221,7 @@ class _Log:
             self.check("step", sound, "be there once for a worker", "leave out a row")
 
     def seconds(self) -> np.ndarray:
-        """Of the slowest stage, float64 [W, T]; nan is a gap."""
+        """The times of the slowest stage, float64 [W, T]; nan is a gap."""
         each = np.bincount(self.cell_of_row, self.columns[self.amount])
         seconds = self._table(each, np.nan).max(axis=1)
         sound, remedy = ~(seconds <= 0), "leave out this step"
