@@ -16,6 +16,7 @@ CHAPTERS: dict[str, dict[str, str]] = {
         "char_lm": "Optimizers on a language model",
         "muon_delay": "Late updates and three sizes of a model",
         "late_or_mixed": "Simulations of a pipeline",
+        "pipeline_char_lm": "Late stages of a pipeline, and cures",
     },
     "Rules for stale gradients": {
         "modulation": "Staleness laws",
@@ -64,12 +65,14 @@ CHAPTERS: dict[str, dict[str, str]] = {
     "For a pod": {
         "imagenet": "ResNet-50 on ImageNet",
         "tokens_pod": "A language model of 124M parameters",
+        "pipeline_char_lm:large": "32 late stages of a language model",
     },
 }
 
 NOT_RUN = {
     "imagenet": "it needs a pod and ImageNet",
     "tokens_pod": "it needs a pod and a file of tokens",
+    "pipeline_char_lm:large": "it needs a GPU and a file of tokens",
 }
 """Configs that the command does not run, and why."""
 

@@ -39,7 +39,7 @@ def draw(run: Run, *, x, axis, limit, panels, color, only, title, x_label) -> Fi
     if limit is not None:
         handles.append(Line2D([], [], color="0.3", ls=":", label="largest stable step"))
     figure, axes = sheets.sheet(
-        title or f"Which {words(axis)} is best at each {words(x)}?",
+        title or f"How does the best {words(axis)} change with {words(x)}?",
         named.panels,
         handles,
     )
@@ -61,7 +61,7 @@ def draw(run: Run, *, x, axis, limit, panels, color, only, title, x_label) -> Fi
         scales.gutter(plot, marks, "diverged")
         if table["lost"].all():
             sheets.empty(plot, "diverged")
-        else:
+        elif (table["best"][~table["lost"]] > 0).all():  # a momentum may be 0
             plot.set_yscale("log")
             scales.log_ticks(plot.yaxis, table["best"][~table["lost"]])
         if plot.get_subplotspec().is_first_col():
@@ -77,7 +77,7 @@ def numbers(
     frame = chosen.best.assign(unfit=chosen.unfit.to_numpy())
     frame = frame[frame[x].notna()]
     every = chosen.run.results.loc[chosen.run.results[x].notna(), axis].dropna()
-    ends = (every.min(), every.max()) if every.nunique() > 2 else ()
+    ends = {every.min(), every.max()} - {0.0} if every.nunique() > 2 else ()
     rows = []
     for key, group in analysis.grouped(frame, [*series, x]):
         best, lost = group[axis].iloc[0], bool(group["unfit"].any())

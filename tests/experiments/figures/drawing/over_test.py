@@ -332,3 +332,22 @@ def test_the_best_step_and_the_limit_are_drawn_and_edges_ringed(tmp_path):
     assert "on the grid's edge" in legend(figures.best_step("delay").draw(run))
     sentence = "the best step size is the smallest one tried, 0.03."
     assert sentence in texts(figures.over("delay").draw(run))
+
+
+def test_a_best_momentum_of_0_is_drawn_and_not_ringed(tmp_path):
+    """The best momentum is 0 at a delay of 4: nothing smaller can be tried."""
+
+    def loss(momentum, delay, seed):
+        return 1.0 + (momentum - {0: 0.9, 1: 0.5, 4: 0.0}[delay]) ** 2
+
+    momenta = (0.0, 0.5, 0.9, 0.99)
+    run = made(
+        *(tmp_path, loss),
+        **dict(info={"tuned": ["momentum"]}, momentum=momenta, delay=DELAYS),
+    )
+    figure = figures.best_step("delay", "momentum").draw(run)
+    (axis,) = figure.axes
+    (line,) = lines(axis)
+    low, high = axis.get_ylim()
+    assert list(line.get_ydata()) == [0.9, 0.5, 0.0] and low < 0.0 < high
+    assert "on the grid's edge" not in legend(figure)
