@@ -30,7 +30,7 @@ def get_config() -> ConfigDict:
             service_spread=0.3,  # of a gradient's time of 1 s, standard deviation
             latency_seconds=0.5,  # of a message; an all-reduce of 4 workers is 4
             seconds=600.0,  # simulated
-            learning_rate=(0.008, 0.016, 0.032),  # of Adam
+            learning_rate=(0.002, 0.004, 0.008, 0.016, 0.032),  # of Adam
             batch_size=4,  # windows a gradient
             context=32,  # characters
             seeds=5,

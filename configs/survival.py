@@ -3,11 +3,14 @@
 At one step size more workers bring more gradients a second, and later ones; the delay
 equation of Yu, Chen and Poor (arXiv:2406.11159) says how many are fastest for one
 curvature, as in `workers.py`. Here it is a perceptron on scikit-learn's digits, plain
-SGD that updates at each gradient, workers of regular and of memoryless times, and of
-heavy tails: Pareto stragglers, whose times have no variance.
+SGD that updates at each gradient, workers of regular and of memoryless times, of heavy
+tails (Pareto stragglers, whose times have no variance), and of a real job's recorded
+times. Its 32 replicas take the same drawn steps; more workers are the same rows again.
 
     python -m experiments.main --config=configs/survival.py --workdir=runs/survival
 """
+
+import warnings
 
 import jax
 import optax
@@ -20,10 +23,11 @@ from experiments.results.estimates import Measure, estimate
 from experiments.results.measures import ratio, seconds_to
 from experiments.results.tables import Found
 from experiments.tasks import digits_mlp
+from experiments.training.recorded_job import recorded_job
 
 
 def get_config() -> ConfigDict:
-    """Three laws of times, and workers far beyond the limit of the first."""
+    """Four laws of times, and workers far beyond the limit of the first."""
     return ConfigDict(
         dict(
             workers=(1, 2, 4, 8, 16, 32, 64, 128),
@@ -40,14 +44,17 @@ def get_config() -> ConfigDict:
 
 def experiment(config: ConfigDict) -> Experiment:
     """An arm for each law and number of workers."""
+    job = recorded_job()
     laws = {
         "regular": dj.cluster.gamma(1.0, config.shape),
         "memoryless": dj.cluster.exponential(1.0),
         "heavy tails": dj.cluster.pareto(1.0 - 1.0 / config.tail, config.tail),
+        "recorded": job.service("steps"),
     }
 
     def arm(law, workers):
-        cluster = dj.cluster.Cluster(workers, laws[law])
+        with warnings.catch_warnings(category=UserWarning, action="ignore"):
+            cluster = dj.cluster.Cluster(workers, laws[law])  # not of 32 workers
         simulated = Simulation(cluster, dj.cluster.protocols.k_async(1))
         return Arm(
             training=along(simulated, optax.sgd(config.learning_rate)),
@@ -150,7 +157,7 @@ def records(config: ConfigDict, limit: float) -> list[Record]:
 def answer(found: Found, config: ConfigDict, limit: float) -> str:
     """The fastest number of each law, and from which one on the target is missed."""
     parts = []
-    for law in ("regular", "memoryless", "heavy tails"):
+    for law in ("regular", "memoryless", "heavy tails", "recorded"):
         seconds = times(found, config, law)
         best = min(seconds, key=seconds.get)
         gain = ratio(until(config, law, 1), until(config, law, best))

@@ -34,7 +34,7 @@ def get_config() -> ConfigDict:
             seconds=400.0,  # simulated
             target=0.3,  # of the training loss, nats
             warmup_updates=20,
-            learning_rate=(0.03, 0.1, 0.3, 1.0),
+            learning_rate=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
             momentum=(0.0, 0.9),
             seeds=5,
             tuning_seeds=3,  # that choose step and momentum, and are not reported

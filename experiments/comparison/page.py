@@ -42,7 +42,10 @@ def whole_rows(table: pd.DataFrame, study: Study) -> pd.DataFrame:
     return table[[there[pair] == wanted[pair] for pair in pairs]]
 
 
-FURTHER = ("digits_long", "digits_cosine", "cnn", "char_lm", "convex")
+FURTHER = (
+    *("digits_long", "digits_cosine", "digits_recorded"),
+    *("cnn", "char_lm", "convex"),
+)
 
 
 def stored_losses(study: str) -> verdicts.Losses | None:

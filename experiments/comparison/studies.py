@@ -67,17 +67,29 @@ def digits(size: str, rows: Sequence[cures.Cure]) -> Study:
 
 def digits_long(size: str, rows: Sequence[cures.Cure]) -> Study:
     """As `digits`, four times as long; rows that helped there, on three clusters."""
-    return _digits_again(size, rows, budget=2000)
+    return _digits_again(size, rows, _on(*_THREE), budget=2000)
 
 
 def digits_cosine(size: str, rows: Sequence[cures.Cure]) -> Study:
     """As `digits`, but the step warms up and decays as a cosine; rows that helped."""
-    return _digits_again(size, rows, budget=500, shape=_warm_cosine)
+    late = _on(*_THREE)
+    return _digits_again(size, rows, late, budget=500, shape=_warm_cosine)
 
 
-def _digits_again(size: str, rows: Sequence[cures.Cure], **options) -> Study:
+def digits_recorded(size: str, rows: Sequence[cures.Cure]) -> Study:
+    """As `digits`, with the recorded times of 17 workers of a job on a real cluster."""
+    late = _on() | {"recorded, 16": trials.recorded()}
+    return _digits_again(size, rows, late, budget=500)
+
+
+def _digits_again(
+    size: str,
+    rows: Sequence[cures.Cure],
+    late: dict[str, dj.cluster.Cluster],
+    **options,
+) -> Study:
     """The digits otherwise, for the rows that helped."""
-    task, late = tasks.digits_mlp(batch_size=32), _on(*_THREE)
+    task = tasks.digits_mlp(batch_size=32)
     setting = trials.Setting(task, clusters=late, **options)
     options = _options(size, _those(rows, *_FEW, "DANA"), MEDIUM)
     return Study(setting, cures.OPTIMIZERS, **options)
@@ -123,6 +135,7 @@ STUDIES: dict[str, Callable[[str, Sequence[cures.Cure]], Study]] = {
     "digits": digits,
     "digits_long": digits_long,
     "digits_cosine": digits_cosine,
+    "digits_recorded": digits_recorded,
     "convex": convex,
     "cnn": cnn,
     "char_lm": char_lm,
