@@ -13,7 +13,6 @@ delay ends below the entropy of a character given the one before it, 2.46 nats.
         --workdir=runs/late_or_mixed
 """
 
-import jax
 import optax
 from ml_collections import ConfigDict
 
@@ -22,6 +21,7 @@ from experiments import Arm, Experiment, Published, Record, figures, pipelined, 
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, difference, ratio, tuned
 from experiments.results.tables import Found
+from experiments.tasks import stacked
 
 
 def get_config() -> ConfigDict:
@@ -44,17 +44,14 @@ def get_config() -> ConfigDict:
     )
 
 
-def _matrices(params):
-    """Muon is for the blocks' matrices, stacked; Adam for everything else."""
-    matrix = optax.contrib.MuonDimensionNumbers(reduction_axis=1, output_axis=2)
-    return jax.tree.map(lambda leaf: matrix if leaf.ndim == 3 else None, params)
-
-
 OPTIMIZERS = {
     "sgd": optax.sgd,
     "adam": optax.adam,
     "muon": lambda rate, beta: optax.contrib.muon(
-        rate, beta=beta, consistent_rms=0.2, muon_weight_dimension_numbers=_matrices
+        rate,
+        beta=beta,
+        consistent_rms=0.2,
+        muon_weight_dimension_numbers=stacked.matrices,
     ),
 }
 KINDS = ("undelayed", "late", "mixed", "no stash", "uniform")

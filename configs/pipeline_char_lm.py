@@ -31,7 +31,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import optax
 from ml_collections import ConfigDict
 
@@ -49,6 +48,7 @@ from experiments import (
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, difference, ratio, tuned
 from experiments.results.tables import Found
+from experiments.tasks import stacked
 
 
 def get_config(size: str = "small") -> ConfigDict:
@@ -93,18 +93,15 @@ def get_config(size: str = "small") -> ConfigDict:
     )
 
 
-def _matrices(params):
-    """Muon is for the blocks' matrices, stacked; Adam for everything else."""
-    matrix = optax.contrib.MuonDimensionNumbers(reduction_axis=1, output_axis=2)
-    return jax.tree.map(lambda leaf: matrix if leaf.ndim == 3 else None, params)
-
-
 def _optimizers(updates):
     """{name: (step size, momentum) -> optimizer}."""
     return {
         "adam": optax.adam,
         "muon": lambda rate, beta: optax.contrib.muon(
-            rate, beta=beta, consistent_rms=0.2, muon_weight_dimension_numbers=_matrices
+            rate,
+            beta=beta,
+            consistent_rms=0.2,
+            muon_weight_dimension_numbers=stacked.matrices,
         ),
         "sgd": optax.sgd,
         "look-ahead": lambda rate, beta: dj.pipelines.nadam(
@@ -283,7 +280,7 @@ _ASYNC_PP = "Ajanthan et al. (2025), arXiv:2505.01099"
 
 
 def published(config: ConfigDict) -> list[Published]:
-    """Of other models and longer runs: signs and ratios alone compare."""
+    """The sources train other models, and longer: compare signs and ratios alone."""
     del config
     beside_none = difference(loss("adam", "look-ahead", 8), loss("adam", "one stage"))
     beside_stash = difference(loss("adam", "look-ahead", 8), loss("adam", "stash", 8))

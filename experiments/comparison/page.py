@@ -42,10 +42,7 @@ def whole_rows(table: pd.DataFrame, study: Study) -> pd.DataFrame:
     return table[[there[pair] == wanted[pair] for pair in pairs]]
 
 
-FURTHER = (
-    *("digits_long", "digits_cosine", "digits_recorded"),
-    *("cnn", "char_lm", "convex"),
-)
+FURTHER = [name for name in studies.STUDIES if name != "digits"]
 
 
 def stored_losses(study: str) -> verdicts.Losses | None:

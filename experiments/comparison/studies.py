@@ -10,6 +10,7 @@ from experiments import tasks
 from experiments.comparison import cures, search, theory, trials
 from experiments.comparison.spaces import Range
 from experiments.comparison.study import Study
+from experiments.training.recorded_job import recorded_job
 
 SIZES = ("small", "full", "large")
 
@@ -78,7 +79,8 @@ def digits_cosine(size: str, rows: Sequence[cures.Cure]) -> Study:
 
 def digits_recorded(size: str, rows: Sequence[cures.Cure]) -> Study:
     """As `digits`, with the recorded times of 17 workers of a job on a real cluster."""
-    late = _on() | {"recorded, 16": trials.recorded()}
+    steps = recorded_job(workers=17).service("steps")
+    late = _on() | {"recorded, 16": dj.cluster.Cluster(17, steps)}
     return _digits_again(size, rows, late, budget=500)
 
 
@@ -136,7 +138,7 @@ STUDIES: dict[str, Callable[[str, Sequence[cures.Cure]], Study]] = {
     "digits_long": digits_long,
     "digits_cosine": digits_cosine,
     "digits_recorded": digits_recorded,
-    "convex": convex,
     "cnn": cnn,
     "char_lm": char_lm,
+    "convex": convex,
 }

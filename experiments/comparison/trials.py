@@ -14,7 +14,6 @@ import delayjax as dj
 from experiments.comparison import spaces
 from experiments.comparison.cures import Cure, Optimizer, Trial
 from experiments.tasks.task import Task
-from experiments.training.recorded_job import recorded_job
 from experiments.training.rules import data_seed, was_applied
 
 NO_DELAY = "no delay"
@@ -45,13 +44,6 @@ def clusters() -> dict[str, dj.cluster.Cluster]:
         "memoryless, 16": made(17, exponential),
         "heavy tails, 16": made(17, pareto, slowdown=[1.0] * 16 + [5.0]),
     }
-
-
-def recorded(workers: int = 17) -> dj.cluster.Cluster:
-    """The first replicas of a real job, which take the same drawn steps."""
-    job = recorded_job()
-    own = dj.cluster.Recorded(job.seconds[:workers], steps=job.steps)
-    return dj.cluster.Cluster(workers, own.service("steps"))
 
 
 class State(NamedTuple):

@@ -223,19 +223,40 @@ def _panels(own: pd.DataFrame, told: Sequence[str]) -> str | None:
     return min(candidates)[1] if candidates else None
 
 
+def at_ends(chosen: Chosen, axis: str) -> pd.DataFrame:
+    """Whether a row of `best` is at an end of what its own setting tried of an axis.
+
+    Not at 0, where a momentum or a strength is off: nothing lies below. Nothing is an
+    end where fewer than three numbers were tried.
+
+    Returns:
+        bool columns "smallest" and "largest", a row for each of `best`.
+    """
+    settings = [name for name in chosen.run.settings if name not in chosen.axes]
+    keys = [*settings, "seed"]
+    found = chosen.best[[*keys, axis]]
+    if not pd.api.types.is_numeric_dtype(found[axis]):
+        return pd.DataFrame(False, found.index, ["smallest", "largest"])
+    tried = chosen.run.results.groupby(keys, dropna=False)[axis]
+    ends = tried.agg(smallest="min", largest="max", count="nunique").reset_index()
+    ends = found.merge(ends, on=keys, how="left")
+    may_be = (ends["count"] > 2) & (ends[axis] != 0)
+    return pd.DataFrame(
+        {kind: may_be & (ends[axis] == ends[kind]) for kind in ("smallest", "largest")}
+    )
+
+
 def edge_notes(chosen: Chosen, label: Callable[[Mapping[str, Any]], str]) -> list[str]:
-    """Which series have their best step at the end of the grid, as sentences."""
+    """Which series have their best step at an end of what they tried, as sentences."""
     notes = []
+    live = ~chosen.unfit.to_numpy()
     for axis in chosen.axes:
-        tried = chosen.run.results[axis].dropna()
-        if tried.nunique() < 3 or not pd.api.types.is_numeric_dtype(tried):
-            continue
-        live = chosen.best[~chosen.unfit.to_numpy()]
-        for kind, end in (("smallest", tried.min()), ("largest", tried.max())):
-            names = map(label, live[live[axis] == end].to_dict("records"))
-            names = list(dict.fromkeys(filter(None, names)))
-            # nothing lies below 0, where a momentum or a strength is off
-            if end != 0 and (live[axis] == end).any():
+        marks = at_ends(chosen, axis)
+        for kind in marks:
+            there = chosen.best[marks[kind].to_numpy() & live]
+            for end, rows in there.groupby(axis):
+                names = map(label, rows.to_dict("records"))
+                names = list(dict.fromkeys(filter(None, names)))
                 who = f"{'; '.join(names)}: " if names else ""
                 notes.append(
                     f"{who}the best {words(axis)} is the {kind} one tried, {end:g}."

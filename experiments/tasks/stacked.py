@@ -6,6 +6,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import optax
 
 import delayjax as dj
 from experiments.tasks import models
@@ -47,6 +48,17 @@ def parts_of(
         return mean_loss(models.logits(x, params["logits"]["embedding"]), windows)
 
     return dj.pipelines.Parts(embed, one_block, head)
+
+
+def matrices(params: Any) -> Any:
+    """Which leaves Muon trains: the blocks' matrices, each of a stack by itself.
+
+    Returns:
+        `muon_weight_dimension_numbers` of `optax.contrib.muon`, for parameters that
+        `cut` made. Its Adam trains all other leaves.
+    """
+    matrix = optax.contrib.MuonDimensionNumbers(reduction_axis=1, output_axis=2)
+    return jax.tree.map(lambda leaf: matrix if leaf.ndim == 3 else None, params)
 
 
 def cut(params: Any) -> dict[str, Any]:

@@ -1,17 +1,23 @@
-"""A real job's step times, for experiments beside those of simulated laws."""
+"""Recorded step times of a real job, for experiments."""
 
 from pathlib import Path
+
+import numpy as np
 
 import delayjax as dj
 
 _LOG = Path(__file__).parents[2] / "examples" / "data" / "SE.csv"
 
 
-def recorded_job() -> dj.cluster.Recorded:
-    """Of 32 replicas of a language model on sequences of unequal length, mean 1 s.
+def recorded_job(workers: int) -> dj.cluster.Recorded:
+    """Worker w has the times of the job's replica w % 32, float64 [workers, 43].
 
-    Replicas of two stages; 43 steps, a sample of the run (examples/data/README.txt).
+    A language model on sequences of unequal length, in replicas of two stages. The mean
+    over all replicas is 1 s. The steps are a sample of the run, and no sequence
+    (examples/data/README.txt).
     """
     names = {"worker": "replica", "stage": "stage"}
     job = dj.cluster.load_recorded(_LOG, columns=names)
-    return dj.cluster.Recorded(job.seconds / job.seconds.mean(), steps=job.steps)
+    seconds = job.seconds / job.seconds.mean()
+    rows = np.arange(workers) % job.workers
+    return dj.cluster.Recorded(seconds[rows], steps=job.steps)

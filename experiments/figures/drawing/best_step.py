@@ -74,15 +74,14 @@ def numbers(
     chosen: tables.Chosen, x: str, axis: str, series: list[str]
 ) -> pd.DataFrame:
     """The best value of `axis`: `best`, `lost`, `edge`."""
-    frame = chosen.best.assign(unfit=chosen.unfit.to_numpy())
+    edge = tables.at_ends(chosen, axis).any(axis=1).to_numpy()
+    frame = chosen.best.assign(unfit=chosen.unfit.to_numpy(), edge=edge)
     frame = frame[frame[x].notna()]
-    every = chosen.run.results.loc[chosen.run.results[x].notna(), axis].dropna()
-    ends = {every.min(), every.max()} - {0.0} if every.nunique() > 2 else ()
     rows = []
     for key, group in analysis.grouped(frame, [*series, x]):
         best, lost = group[axis].iloc[0], bool(group["unfit"].any())
         rows.append(
             dict(zip([*series, x], key, strict=True))
-            | {"best": best, "lost": lost, "edge": best in ends and not lost}
+            | {"best": best, "lost": lost, "edge": group["edge"].any() and not lost}
         )
     return pd.DataFrame(rows)

@@ -8,7 +8,7 @@ import pytest
 
 import delayjax as dj
 from experiments import tasks
-from experiments.comparison import cures, trials
+from experiments.comparison import cures, studies, trials
 from experiments.training.rules import data_seed
 
 BUDGET, SEED = 60, 3
@@ -107,9 +107,14 @@ def test_a_rule_that_evaluates_more_gradients_makes_fewer_updates():
     np.testing.assert_allclose(counted, [loss_of(60), loss_of(45)], rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", list(trials.clusters()))
+RECORDED = studies.digits_recorded("full", cures.CURES).setting.clusters
+CLUSTERS = trials.clusters() | dict(RECORDED)
+
+
+@pytest.mark.parametrize("name", list(CLUSTERS))
 def test_clusters_have_the_mean_staleness_of_their_name(name):
-    cluster = trials.clusters()[name]
+    cluster = CLUSTERS[name]
+    assert name == trials.NO_DELAY or name.endswith(f", {cluster.workers - 1}")
     protocol = dj.cluster.protocols.k_batch_async(1)
     trace = dj.cluster.simulate(cluster, protocol, 4000, seed=0)
     taus = trace.staleness[400:]
