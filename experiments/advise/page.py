@@ -1,4 +1,4 @@
-"""The page of an advice: the verdict, a table, pictures, and what was assumed."""
+"""The page of an advice: verdicts, tables, pictures, and what was assumed."""
 
 import base64
 import io
@@ -10,63 +10,71 @@ from matplotlib.figure import Figure
 import delayjax as dj
 from experiments.report import page
 
-_HEAD = (
-    "protocol",
-    "s an update",
-    "s a gradient",
-    "idle",
-    "staleness",
-    "largest",
-    "step limit",
-    "s to the target",
-    "times as fast",
-)
-
 
 def write(
     path: Path,
     log: str,
-    advice: dj.cluster.Advice,
+    verdicts: Mapping[str, str],
     facts: Sequence[str],
+    advices: Mapping[float, dj.cluster.Advice],
     figures: Mapping[str, Figure],
-) -> Path:
+    assumed: Sequence[str],
+) -> None:
     """Writes the page.
 
     Args:
         path: of the page.
         log: the name of the file of times.
-        advice: the verdict and the rows.
-        facts: of the log, in sentences; the first stands above the table.
+        verdicts: by the noise, as "Noise 1".
+        facts: sentences that stand above the tables.
+        advices: the tables, by the noise.
         figures: by their titles.
+        assumed: sentences that stand last.
     """
-    rows = [_row(own) for own in advice.choices]
-    assumed = "".join(
-        f"<li>{page.text(own)}</li>" for own in (*advice.assumptions, *facts[1:])
-    )
+    answers = [
+        f'<p class="answer"><b>{page.text(noise)}.</b> {page.text(said)}</p>'
+        for noise, said in verdicts.items()
+    ]
+    tables = [own.rows() for own in advices.values()]
+    head, *rows = tables[-1]  # much noise takes long: the longest simulations
+    speeds = "Speed and staleness: means over the seeds"
+    times = "Seconds to the target, and how many times as fast: means (95 % intervals)"
+    of_noise = [
+        [row[0], *(f"{table[line][-2]}; {table[line][-1]} times" for table in tables)]
+        for line, row in enumerate(rows, start=1)
+    ]
     body = [
-        f"<h1>Which protocol for {page.text(Path(log).name)}?</h1>",
-        f'<p class="answer">{page.text(advice.verdict)}</p>',
-        f"<p>{page.text(facts[0])}</p>",
-        page.table("Protocols: means, and 95 % intervals over the seeds", _HEAD, rows),
+        f"<h1>Which protocol for {page.text(log)}?</h1>",
+        *answers,
+        *(f"<p>{page.text(own)}</p>" for own in facts),
+        page.section(
+            "Protocols",
+            page.table(speeds, head[:-2], [row[:-2] for row in rows]),
+            page.table(times, [head[0], *verdicts], of_noise),
+        ),
         *(_figure(title, own) for title, own in figures.items()),
-        page.section("What was assumed", f"<ul>{assumed}</ul>"),
+        page.section("The protocols in words", _list(_PROTOCOLS)),
+        page.section("What was assumed", _list(assumed)),
     ]
     path.write_text(page.document("delayjax: advice", "\n".join(body)), "utf-8")
-    return path
 
 
-def _row(own: dj.cluster.Choice) -> list[str]:
-    return [
-        own.protocol,
-        f"{own.seconds_per_update.mean:.3g}",
-        f"{own.seconds_per_gradient.mean:.3g}",
-        f"{max(own.idle_share.mean, 0):.0%}",
-        f"{own.mean_staleness.mean:.3g}",
-        str(own.max_staleness),
-        f"{own.step_limit.mean:.2g}",
-        str(own.seconds_to_target),
-        str(own.gain),
-    ]
+_PROTOCOLS = (
+    "hardsync(): an update waits for one gradient of each worker.",
+    "k_sync(K): the first K gradients make the update; the other workers start anew.",
+    "rennala(B): B gradients of the current parameters make the update, from any"
+    " workers; a fast one may give several; gradients of older parameters are dropped.",
+    "ssp(s): each gradient is an update; a worker waits while it is more than s tasks"
+    " ahead of the slowest one.",
+    "k_async(K): the next K different workers make the update; the others go on, and"
+    " their gradients are late. k_async(1) is asynchronous SGD.",
+    "ringmaster(R): asynchronous SGD that drops gradients staler than R - 1 updates.",
+)
+
+
+def _list(sentences: Sequence[str]) -> str:
+    items = "".join(f"<li>{page.text(own)}</li>" for own in sentences)
+    return f"<ul>{items}</ul>"
 
 
 def _figure(title: str, figure: Figure) -> str:

@@ -1,11 +1,12 @@
 """Three pictures of a cluster: who waits, staleness, time against staleness."""
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 import delayjax as dj
 from experiments.figures import palette, sheets
@@ -28,7 +29,7 @@ def waiting(seconds: np.ndarray) -> Figure:
     blue, orange = palette.COLORS[0], palette.COLORS[4]
     legend = [
         Patch(color=blue, label="computes"),
-        Patch(color=orange, label="waits for the slowest"),
+        Patch(fc=orange, hatch="//", ec="white", label="waits for the slowest"),
     ]
     title = (
         f"Worker {order[often]} is the slowest in"
@@ -46,7 +47,7 @@ def waiting(seconds: np.ndarray) -> Figure:
 
 
 @sheets.STYLED
-def staleness(choices: list[dj.cluster.Choice]) -> Figure:
+def staleness(choices: Sequence[dj.cluster.Choice]) -> Figure:
     """How many gradients are older than so many updates, under each late protocol."""
     late = {own.protocol: own for own in choices if own.max_staleness}
     styles = palette.styles([own.protocol for own in choices])  # as in the next figure
@@ -61,42 +62,45 @@ def staleness(choices: list[dj.cluster.Choice]) -> Figure:
             ages, 100 * above, where="post", color=style.color, linestyle=style.dashes
         )
         mean = own.mean_staleness.mean
-        share = 100 * np.interp(mean, ages, above)
-        axis.plot(mean, share, style.marker, color=style.color)
+        axis.plot(mean, 100 * above[int(mean)], style.marker, color=style.color)
     axis.set_ylim(0, 100)
     axis.set_xlim(left=0)
     axis.set_xlabel("staleness, updates (marker: mean)")
-    axis.set_ylabel("older gradients, %")
+    axis.set_ylabel("gradients that are older, %")
     return figure
 
 
 @sheets.STYLED
-def time_against_staleness(choices: list[dj.cluster.Choice]) -> Figure:
-    """The seconds to the target of each protocol, against its mean staleness."""
-    there = [own for own in choices if math.isfinite(own.seconds_to_target.mean)]
-    styles = palette.styles([own.protocol for own in choices])
-    best = min(there, key=lambda own: own.seconds_to_target.mean, default=None)
-    title = f"{best.protocol} is the fastest" if best else "None reaches the target"
-    figure, (axis,) = sheets.sheet(title, [""], palette.handles(styles))
-    for own in there:
-        mean, low, high = own.seconds_to_target
-        style = styles[own.protocol]
-        axis.errorbar(
-            own.mean_staleness.mean,
-            mean,
-            [[mean - low], [high - mean]],
-            fmt=style.marker,
-            color=style.color,
-            capsize=3,
-        )
-    _from_zero(axis)
-    axis.set_xlabel("mean staleness, updates")
-    axis.set_ylabel("seconds to the target")
+def time_against_staleness(advices: Mapping[float, dj.cluster.Advice]) -> Figure:
+    """The time to the target of each protocol, against its mean staleness.
+
+    Args:
+        advices: by the noise, with the same protocols; each has a panel.
+    """
+    first = next(iter(advices.values())).choices
+    names = [own.protocol for own in first]
+    styles = palette.styles(names)
+    panels = [f"noise {noise:g}" for noise in advices]
+    title = "How long does it take, and how late are the gradients?"
+    figure, axes = sheets.sheet(title, panels, palette.handles(styles), columns=3)
+    for axis, advice in zip(axes, advices.values(), strict=True):
+        for own in advice.choices:
+            if not math.isfinite(own.seconds_to_target.mean):
+                continue
+            mean, low, high = advice.choices[0].times_as_fast_as(own)
+            style = styles[own.protocol]
+            axis.errorbar(
+                own.mean_staleness.mean,
+                mean,
+                [[mean - low], [high - mean]],
+                fmt=style.marker,
+                color=style.color,
+                capsize=3,
+            )
+        axis.axhline(1.0, color="#000000", lw=0.8, ls=":")
+        axis.set_ylim(bottom=0)
+        axis.margins(x=0.12)
+        axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes[len(axes) // 2].set_xlabel("mean staleness, updates")
+    axes[0].set_ylabel(f"seconds to the target,\nratio to {names[0]}")
     return figure
-
-
-def _from_zero(axis: Axes) -> None:
-    """Both axes begin a little below 0, so that no marker is cut."""
-    right, top = axis.get_xlim()[1], axis.get_ylim()[1]
-    axis.set_xlim(-0.04 * max(right, 1.0), 1.05 * max(right, 1.0))
-    axis.set_ylim(0, 1.05 * top)

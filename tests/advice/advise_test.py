@@ -102,31 +102,77 @@ def test_late_gradients_pay_where_dropping_does_not_help():
     )
 
 
-def choice(protocol, seconds, largest):
-    mean = Mean(1.0, 1.0, 1.0)
-    to_target = Mean(seconds, seconds - 0.5, seconds + 0.5)
+def choice(protocol, seconds, largest, shares=(0.5, 0.5)):
+    one, own = Mean(1.0, 1.0, 1.0), np.asarray(seconds)
     return Choice(
-        protocol, mean, mean, mean, np.zeros(2), mean, largest, np.ones(1), mean,
-        to_target, mean,
+        protocol, one, one, one, np.zeros(2), one, np.asarray(shares), one, largest,
+        np.ones(1), one, Mean.of(own), own, one,
     )  # fmt: skip
 
 
+def ratio_of_thirty(low):
+    """Two seeds' times of which 30 s is (low to 2 * 1.2 - low) times as long."""
+    half = (1.2 - low) / 12.7062  # the t quantile with one degree of freedom
+    return [30 / (1.2 - half), 30 / (1.2 + half)]
+
+
 @pytest.mark.parametrize(
-    ("late", "begins"),
+    ("late", "best", "begins"),
     [
-        (20.0, "Late gradients pay: late reaches the target in 20 (19.5 to 20.5) s"),
-        (26.5, "Stay synchronous: dropping takes 30 (29.5 to 30.5) s. Late gradients"),
-        (31.0, "Stay synchronous: dropping reaches the target in 30"),
+        (
+            ratio_of_thirty(1.11),
+            "late",
+            "Late gradients pay: late reaches the target in 25 (",
+        ),
+        (
+            ratio_of_thirty(1.09),
+            "dropping",
+            "Stay synchronous: dropping reaches the target in 30 (30 to 30) s, 1 (1 to"
+            " 1) times as fast as all. late with late gradients takes 25 (",
+        ),
+        ([31.0, 31.0], "dropping", "Stay synchronous: dropping reaches the target"),
     ],
 )
-def test_late_gradients_must_be_a_tenth_faster_than_the_best_fresh_ones(late, begins):
-    """29.5 s, the low end of the best fresh time, over 1.1 is 26.8 s."""
-    rows = choice("all", 40.0, 0), choice("dropping", 30.0, 0), choice("late", late, 3)
-    assert Advice(rows, ()).verdict.startswith(begins)
+def test_late_gradients_must_surely_be_a_tenth_faster_than_fresh_ones(
+    late, best, begins
+):
+    rows = choice("all", [40.0, 40.0], 0), choice("dropping", [30.0, 30.0], 0)
+    advice = Advice((*rows, choice("late", late, 3)), ())
+    assert advice.best.protocol == best
+    assert advice.verdict.startswith(begins)
+    assert advice.fresh is rows[1]
+
+
+def test_the_verdict_shows_the_ratio_that_decides():
+    rows = choice("all", [30.0, 30.0], 0), choice("late", ratio_of_thirty(1.09), 3)
+    said = Advice(rows, ()).verdict
+    assert said.endswith(
+        "It is 1.2 (1.09 to 1.31) times as fast, and not surely more than 1.1 times."
+    )
+
+
+@pytest.mark.parametrize(("share", "unseen"), [(0.04, [1]), (0.06, [])])
+def test_a_worker_whose_gradients_are_not_applied_is_named(share, unseen):
+    """A tenth of an equal share of two workers is 0.05."""
+    own = choice("dropping", [30.0, 30.0], 0, shares=(1 - share, share))
+    assert own.unseen == unseen
+    said = "dropping applies (almost) no gradients of worker 1:"
+    assert (said in Advice((own,), ()).verdict) == bool(unseen)
+
+
+def test_what_is_used_is_neither_idle_nor_thrown_away():
+    """One of four workers takes 4 s, the others 1 s."""
+    slow = Cluster(4, constant(1.0), slowdown=[1.0, 1.0, 1.0, 4.0])
+    waits, drops = one(slow, protocols.hardsync()), one(slow, protocols.k_sync(3))
+    assert waits.used_share.mean == pytest.approx((3 * 1 + 4) / (4 * 4))
+    assert waits.used_share.mean == pytest.approx(1 - waits.idle_share.mean)
+    assert (drops.idle_share.mean, drops.used_share.mean) == pytest.approx((0.0, 0.75))
+    assert drops.gradient_shares == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0.0])
+    assert (waits.unseen, drops.unseen) == ([], [3])
 
 
 def test_late_protocols_alone_are_not_called_better_than_fresh_ones():
-    verdict = Advice((choice("late", 20.0, 3),), ()).verdict
+    verdict = Advice((choice("late", [20.0, 20.0], 3),), ()).verdict
     assert verdict.endswith("No protocol without late gradients was tried.")
 
 
@@ -161,6 +207,7 @@ def test_the_table_has_a_line_for_each_protocol():
     advice = advise(Cluster(4, exponential(1.0)), **FEW)
     lines = str(advice).splitlines()
     assert lines[0] == advice.verdict
+    assert advice.table() == "\n".join(lines[2 : 3 + len(advice.choices)])
     starts = [line.split("  ")[0] for line in lines[3 : 3 + len(advice.choices)]]
     assert starts == [choice.protocol for choice in advice.choices]
     assert lines[-1].startswith("Messages take no time")

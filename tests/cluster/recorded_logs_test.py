@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -110,7 +111,7 @@ BAD_ROWS = {
     "a clock's time as duration": (
         without(5, "1,7,1760000000,8"),
         "row 6 .worker 1, step 7.: `seconds` must be positive and at most 1e.08 s, got"
-        " 1760000000: give durations, and no clock's times",
+        " 1760000000: give durations, no clock's times, and leave out a row without",
     ),
     "a clock's time as start": (
         without(1, "1,3,1,1760000000.5"),
@@ -167,12 +168,25 @@ def test_a_row_that_cannot_be_true_is_named(name, tmp_path):
     assert "log.csv" in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(("factor", "warns"), [(440.0, False), (500.0, True)])
+def test_times_that_may_be_milliseconds_are_asked_about(factor, warns, tmp_path):
+    """Half of the tasks take over 2.25 s (the median of `SECONDS`) times a factor."""
+    rows = [f"{w},{k},{factor * SECONDS[w, k]}" for w in range(2) for k in range(3)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        load(tmp_path, ["worker,step,seconds", *rows])
+    said = [str(own.message) for own in caught]
+    assert len(said) == warns and all(
+        "half of the tasks take over 1125 s" in own for own in said
+    )
+
+
 @pytest.mark.parametrize("lacking", range(6))
 def test_a_task_that_is_missing_without_starts_is_named(lacking, tmp_path):
     rows = without_start([HEADER, *without(lacking)])
     worker, step, *_ = TASKS[lacking].split(",")
     with pytest.raises(
-        ValueError, match=rf"worker {worker} .* row for step {step}, got"
+        ValueError, match=rf"worker {worker} must have a row for step {step}, got"
     ):
         load(tmp_path, rows)
 

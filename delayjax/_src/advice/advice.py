@@ -1,11 +1,16 @@
 """What `advise` found: a row for each protocol, a verdict, and a table as text."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 
 _WORTH = 1.1  # late gradients must be so many times as fast
+_UNSEEN = 0.1  # of an equal share of the gradients
+_HEAD = ("protocol", "s/update", "s/gradient", "idle", "used", "staleness", "largest")
+_HEAD += ("step limit", "s to target", "times as fast")
 
 
 def digits(value: float) -> str:
@@ -24,6 +29,15 @@ class Mean(NamedTuple):
         mean, low, high = map(digits, self)
         return f"{mean} ({low} to {high})"
 
+    @classmethod
+    def of(cls, values: Sequence[float] | np.ndarray) -> "Mean":
+        """The mean of values; all three are inf or nan where a value is."""
+        mean = float(np.mean(values))
+        if not math.isfinite(mean):
+            return cls(mean, mean, mean)
+        half = scipy.special.stdtrit(len(values) - 1, 0.975) * scipy.stats.sem(values)
+        return cls(mean, float(mean - half), float(mean + half))
+
 
 class Choice(NamedTuple):
     """A protocol on a cluster, in a few numbers."""
@@ -33,12 +47,26 @@ class Choice(NamedTuple):
     seconds_per_gradient: Mean
     idle_share: Mean  # of the workers' time
     idle_by_worker: np.ndarray  # the same for each worker, float64 [P]
+    used_share: Mean  # of the workers' time: for gradients that were applied
+    gradient_shares: np.ndarray  # of the applied gradients, by worker, float64 [P]
     mean_staleness: Mean  # updates
     max_staleness: int  # updates
     staleness: np.ndarray  # probabilities of 0, 1, ... updates, float64
     step_limit: Mean  # the largest stable step over the synchronous one
     seconds_to_target: Mean  # at the best constant step; inf beyond 64,000 updates
+    seconds_by_seed: np.ndarray  # the same for each seed, float64 [seeds]
     gain: Mean  # seconds to the target of the first protocol over this one's
+
+    def times_as_fast_as(self, other: "Choice") -> Mean:
+        """Seconds to the target of the other over this one's, seed by seed."""
+        with np.errstate(invalid="ignore"):  # none of the two may reach the target
+            return Mean.of(other.seconds_by_seed / self.seconds_by_seed)
+
+    @property
+    def unseen(self) -> list[int]:
+        """The workers with less than a tenth of an equal share of the gradients."""
+        shares = self.gradient_shares
+        return np.flatnonzero(shares < _UNSEEN / len(shares)).tolist()
 
 
 class Advice(NamedTuple):
@@ -54,51 +82,88 @@ class Advice(NamedTuple):
     assumptions: tuple[str, ...]
 
     @property
-    def best(self) -> Choice:
+    def fastest(self) -> Choice:
         """The protocol with the shortest mean time to the target."""
-        return min(self.choices, key=lambda own: own.seconds_to_target.mean)
+        return _fastest(self.choices)
+
+    @property
+    def fresh(self) -> Choice | None:
+        """The fastest protocol without late gradients, if one was tried."""
+        fresh = [own for own in self.choices if not own.max_staleness]
+        return _fastest(fresh) if fresh else None
+
+    @property
+    def best(self) -> Choice:
+        """The fastest protocol; a late one must be surely more than 10 % faster."""
+        fastest, fresh = self.fastest, self.fresh
+        if fresh and not fastest.times_as_fast_as(fresh).low > _WORTH:
+            return fresh
+        return fastest
 
     @property
     def verdict(self) -> str:
-        """Two sentences: whether late gradients pay, and with which protocol."""
-        best = self.best
-        if not math.isfinite(best.seconds_to_target.mean):
+        """Whether late gradients pay, with which protocol, and what it costs."""
+        best, fastest, fresh = self.best, self.fastest, self.fresh
+        if not math.isfinite(fastest.seconds_to_target.mean):
             return "No protocol reaches the target: take a higher target."
         found = f"{best.protocol} reaches the target in {best.seconds_to_target} s"
         if best is not self.choices[0]:
             found += f", {best.gain} times as fast as {self.choices[0].protocol}"
-        fresh = [own for own in self.choices if not own.max_staleness]
-        if not best.max_staleness:
-            return f"Stay synchronous: {found}."
         if not fresh:
             return f"{found}. No protocol without late gradients was tried."
-        calm = min(fresh, key=lambda own: own.seconds_to_target.mean)
-        pays = calm.seconds_to_target.low > _WORTH * best.seconds_to_target.high
-        other = f"{calm.protocol} takes {calm.seconds_to_target} s"
-        if pays:
-            return f"Late gradients pay: {found}. Without late gradients {other}."
-        return (
-            f"Stay synchronous: {other}. Late gradients are not surely more than"
-            f" {_WORTH - 1:.0%} faster: {found}."
+        if best is not fresh:
+            ratio = best.times_as_fast_as(fresh)
+            said = (
+                f"Late gradients pay: {found}. Without late gradients {fresh.protocol}"
+                f" takes {fresh.seconds_to_target} s, {ratio} times as long."
+            )
+        elif best is fastest:
+            said = f"Stay synchronous: {found}."
+        else:
+            said = (
+                f"Stay synchronous: {found}. {fastest.protocol} with late gradients"
+                f" takes {fastest.seconds_to_target} s. It is"
+                f" {fastest.times_as_fast_as(fresh)} times as fast, and not surely more"
+                f" than {_WORTH} times."
+            )
+        if best.unseen:
+            said += (
+                f" {best.protocol} applies (almost) no gradients of worker"
+                f" {', '.join(map(str, best.unseen))}: the data that only this worker"
+                " has is not learned."
+            )
+        return said
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table as text: a row of names, and a row for each protocol."""
+        return [_HEAD, *map(_row, self.choices)]
+
+    def table(self) -> str:
+        """The rows as lines of text."""
+        rows = self.rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows
         )
 
     def __str__(self) -> str:
-        head = ("protocol", "s/update", "s/gradient", "idle", "staleness", "largest")
-        head += ("step limit", "s to target", "gain")
-        rows: list[tuple[str, ...]] = [head]
-        for own in self.choices:
-            row = (
-                own.protocol,
-                digits(own.seconds_per_update.mean),
-                digits(own.seconds_per_gradient.mean),
-                f"{max(own.idle_share.mean, 0):.0%}",
-                f"{own.mean_staleness.mean:.3g}",
-                str(own.max_staleness),
-                f"{own.step_limit.mean:.3g}",
-                str(own.seconds_to_target),
-                str(own.gain),
-            )
-            rows.append(row)
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join([self.verdict, "", *lines, "", *self.assumptions])
+        return "\n".join([self.verdict, "", self.table(), "", *self.assumptions])
+
+
+def _fastest(choices: Sequence[Choice]) -> Choice:
+    return min(choices, key=lambda own: own.seconds_to_target.mean)
+
+
+def _row(own: Choice) -> tuple[str, ...]:
+    return (
+        own.protocol,
+        digits(own.seconds_per_update.mean),
+        digits(own.seconds_per_gradient.mean),
+        f"{max(own.idle_share.mean, 0):.0%}",
+        f"{own.used_share.mean:.0%}",
+        f"{own.mean_staleness.mean:.3g}",
+        str(own.max_staleness),
+        f"{own.step_limit.mean:.3g}",
+        str(own.seconds_to_target),
+        str(own.gain),
+    )

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike
 
 from delayjax._src.advice.advice import Advice, Choice, Mean
@@ -46,7 +45,8 @@ def advise(
     until the mean of f over the noise n, which is computed exactly, is `target` times
     the first. With much noise the gradients that a protocol applies in a second decide.
     With little noise the updates in a second decide, and the step that their staleness
-    allows.
+    allows. Every worker's gradients are of the same f: what is lost if the data of a
+    slow worker is never used does not count.
 
     Args:
         cluster: the workers and their times.
@@ -127,6 +127,8 @@ class _Run(NamedTuple):
     seconds_per_update: float
     seconds_per_gradient: float
     idle: np.ndarray  # share of each worker's time, [P]
+    used: float  # share of the workers' time
+    gradient_shares: np.ndarray  # by worker, [P]
     staleness: StalenessLaw
     max_staleness: int
     step_limit: float
@@ -149,13 +151,16 @@ def _run(cluster: Cluster, protocol: Any, bowl: Bowl, seed: int) -> _Run:
             trace = simulate(cluster, protocol, updates, seed=seed)
         arrival = Descent(trace, bowl, largest).arrival(after=tried)
         updates, tried = 2 * updates, updates
-    left_out = trace.num_updates // 10
+    workers, left_out = trace.num_workers, trace.num_updates // 10
     seconds = trace.seconds[-1] - trace.seconds[left_out]
     kept = trace.num_updates - 1 - left_out
     return _Run(
         seconds_per_update=float(seconds / kept),
         seconds_per_gradient=float(seconds / trace.counts[left_out + 1 :].sum()),
         idle=1 - trace.busy_seconds / trace.seconds[-1],
+        used=(trace.arrived - trace.begun).sum() / (workers * trace.seconds[-1]),
+        gradient_shares=np.bincount(trace.worker, minlength=workers)
+        / trace.worker.size,
         staleness=trace.staleness_law(burn_in=left_out),
         max_staleness=trace.max_staleness,
         step_limit=step_limit,
@@ -193,16 +198,19 @@ def _choice(name: str, runs: Sequence[_Run], first: np.ndarray) -> Choice:
         gains = first / times
     return Choice(
         protocol=name,
-        seconds_per_update=_mean([run.seconds_per_update for run in runs]),
-        seconds_per_gradient=_mean([run.seconds_per_gradient for run in runs]),
-        idle_share=_mean([run.idle.mean() for run in runs]),
+        seconds_per_update=Mean.of([run.seconds_per_update for run in runs]),
+        seconds_per_gradient=Mean.of([run.seconds_per_gradient for run in runs]),
+        idle_share=Mean.of([run.idle.mean() for run in runs]),
         idle_by_worker=np.mean([run.idle for run in runs], axis=0),
-        mean_staleness=_mean([run.staleness.mean for run in runs]),
+        used_share=Mean.of([run.used for run in runs]),
+        gradient_shares=np.mean([run.gradient_shares for run in runs], axis=0),
+        mean_staleness=Mean.of([run.staleness.mean for run in runs]),
         max_staleness=max(run.max_staleness for run in runs),
         staleness=_mean_law([run.staleness.pmf for run in runs]),
-        step_limit=_mean([run.step_limit for run in runs]),
-        seconds_to_target=_mean(times),
-        gain=_mean(gains),
+        step_limit=Mean.of([run.step_limit for run in runs]),
+        seconds_to_target=Mean.of(times),
+        seconds_by_seed=times,
+        gain=Mean.of(gains),
     )
 
 
@@ -212,24 +220,26 @@ def _mean_law(laws: Sequence[np.ndarray]) -> np.ndarray:
     return np.mean([np.pad(law, (0, longest - len(law))) for law in laws], axis=0)
 
 
-def _mean(values: Sequence[float] | np.ndarray) -> Mean:
-    """The mean, and its t interval; all of it is inf or nan where a value is."""
-    mean = float(np.mean(values))
-    if not math.isfinite(mean):
-        return Mean(mean, mean, mean)
-    half = scipy.special.stdtrit(len(values) - 1, 0.975) * scipy.stats.sem(values)
-    return Mean(mean, float(mean - half), float(mean + half))
-
-
 def _assumptions(cluster: Cluster, bowl: Bowl, seeds: int) -> Iterator[str]:
     """What the numbers rest on, in sentences."""
     own = ", ".join(f"{value:g}" for value in bowl.curvatures)
     yield f"{cluster.workers} workers; means over {seeds} seeds, 95 % t intervals."
     yield (
         f"Target: {bowl.target:g} of the first loss on a quadratic with curvatures"
-        f" {own}, gradient noise {bowl.noise:g} times the squared first gradient, and"
-        " the best constant step of each protocol, without momentum."
+        f" {own}, at the best constant step of each protocol, without momentum."
     )
-    yield "Step limit: the largest stable step of SGD over the one without delay."
+    yield (
+        f"Noise: a worker's gradient has {bowl.noise:g} times the squared length of the"
+        " mean gradient at first as its variance."
+    )
+    yield (
+        "Idle: share of the workers' time without computation. Used: share of their"
+        " time for gradients that were applied; the rest is idle, or thrown away."
+    )
+    yield (
+        "Staleness in updates, without the first tenth of the updates; largest: from"
+        " the first update on. Step limit: the largest stable step of SGD over the one"
+        " without delay. Times as fast: as the first protocol."
+    )
     if cluster.communication is None:
         yield "Messages take no time: give the cluster its `communication` if they do."

@@ -19,6 +19,7 @@ _TASKS = "worker", "step", "seconds"
 _OPERATIONS = "worker", "step", "operation", "duration"
 _OPTIONAL = "start", "stage"
 _EXACT = 2**53  # float64 holds the integers below
+_LONG = 1000.0  # seconds of a task that are perhaps milliseconds
 _APART = 100  # times that differ by this factor, and none between: two units
 
 
@@ -65,7 +66,8 @@ def load_recorded(
     Raises:
         ValueError: for one worker alone, steps that are missing, twice there or out of
             order, times that are not positive, a clock's times, and two units (some
-            tasks take over 100 times as long as all others).
+            tasks take over 100 times as long as all others). Where half of the tasks
+            take over 1000 s a warning asks whether these are milliseconds.
 
     Example:
         >>> import tempfile
@@ -205,7 +207,8 @@ class _Log:
         seconds = self.columns[self.amount]
         sound = (seconds >= 0) & (seconds <= MOST_SECONDS)
         must = f"be positive and at most {MOST_SECONDS:g} s"
-        self.check(self.amount, sound, must, "give durations, and no clock's times")
+        remedy = "give durations, no clock's times, and leave out a row without one"
+        self.check(self.amount, sound, must, remedy)
         several = np.full(len(self.rows), len(self.workers) > 1)
         remedy = "name another column, or use cluster.empirical(seconds)"
         self.check("worker", several, "number two workers or more", remedy)
@@ -238,6 +241,12 @@ class _Log:
             )
             must = f"have the unit of the others, of about {usual:.4g}"
             self.check(self.amount, sound, must, remedy, seconds)
+        if usual > _LONG:
+            warnings.warn(
+                f"{self.path}: half of the tasks take over {usual:.4g} s. If these are"
+                " milliseconds, divide them by 1000.",
+                stacklevel=3,
+            )
         return seconds
 
     def starts(self, start_seconds: Any) -> np.ndarray | None:
@@ -267,10 +276,11 @@ class _Log:
         lacking = np.argmax(found != np.arange(found.size))
         if lacking < math.prod(self.shape):
             worker, stage, step = np.unravel_index(lacking, self.shape)
+            own = f" (stage {self.stages[stage]:g})" * ("stage" in self.names)
             raise ValueError(
-                f"{self.path}: worker {self.workers[worker]:g} (stage"
-                f" {self.stages[stage]:g}) must have a row for step"
-                f" {self.steps[step]:g}, got none: leave out this step, or log `start`."
+                f"{self.path}: worker {self.workers[worker]:g}{own} must have a row for"
+                f" step {self.steps[step]:g}, got none: leave out this step, or log"
+                " `start`."
             )
 
     def _table(self, values: np.ndarray, fill: float) -> np.ndarray:
