@@ -41,7 +41,7 @@ def get_config() -> ConfigDict:
             adam_rate=(0.005, 0.01, 0.02, 0.04, 0.08),
             muon_rate=(0.02, 0.04, 0.08, 0.16, 0.32),
             momentum=(0.0, 0.5, 0.9),  # of SGD, and beta_1 of Adam
-            muon_momentum=(0.5, 0.8, 0.95),
+            muon_momentum=(0.0, 0.5, 0.8, 0.95),
             warmup_updates=20,  # then a cosine to zero
             batch_size=8,  # windows an update
             context=16,  # characters
