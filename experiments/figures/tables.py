@@ -233,16 +233,20 @@ def at_ends(chosen: Chosen, axis: str) -> pd.DataFrame:
         bool columns "smallest" and "largest", a row for each of `best`.
     """
     settings = [name for name in chosen.run.settings if name not in chosen.axes]
-    keys = [*settings, "seed"]
-    found = chosen.best[[*keys, axis]]
-    if not pd.api.types.is_numeric_dtype(found[axis]):
-        return pd.DataFrame(False, found.index, ["smallest", "largest"])
-    tried = chosen.run.results.groupby(keys, dropna=False)[axis]
+    keys = [*settings, "seed", axis]
+    own, *others = range(len(keys))[::-1]  # in the place of names: any may be a setting
+    best, results = (
+        table[keys].set_axis(range(len(keys)), axis=1)
+        for table in (chosen.best, chosen.run.results)
+    )
+    if not pd.api.types.is_numeric_dtype(best[own]):
+        return pd.DataFrame(False, best.index, ["smallest", "largest"])
+    tried = results.groupby(others, dropna=False)[own]
     ends = tried.agg(smallest="min", largest="max", count="nunique").reset_index()
-    ends = found.merge(ends, on=keys, how="left")
-    may_be = (ends["count"] > 2) & (ends[axis] != 0)
+    ends = best.merge(ends, on=others, how="left")
+    may_be = (ends["count"] > 2) & (ends[own] != 0)
     return pd.DataFrame(
-        {kind: may_be & (ends[axis] == ends[kind]) for kind in ("smallest", "largest")}
+        {kind: may_be & (ends[own] == ends[kind]) for kind in ("smallest", "largest")}
     )
 
 

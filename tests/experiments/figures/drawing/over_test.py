@@ -353,23 +353,24 @@ def test_a_best_momentum_of_0_is_drawn_and_not_ringed(tmp_path):
     assert "on the grid's edge" not in legend(figure)
 
 
-def test_an_end_is_of_the_values_that_the_series_tried(tmp_path):
+@pytest.mark.parametrize("setting", ["optimizer", "largest"])
+def test_an_end_is_of_the_values_that_the_series_tried(setting, tmp_path):
     """Both are best at the largest step tried, and one of them tried larger numbers."""
     tried = {"sgd": (0.1, 0.3, 1.0), "adam": (0.001, 0.01, 0.1)}
 
-    def loss(learning_rate, optimizer, seed):
-        return 2.0 - learning_rate / max(tried[optimizer])
+    def loss(learning_rate, seed, **own):
+        return 2.0 - learning_rate / max(tried[own[setting]])
 
     rates = sorted({*tried["sgd"], *tried["adam"]})
-    run = made(tmp_path, loss, learning_rate=rates, optimizer=tuple(tried))
+    run = made(tmp_path, loss, learning_rate=rates, **{setting: tuple(tried)})
     there = [
         rate in tried[name]
         for rate, name in zip(
-            run.results.learning_rate, run.results.optimizer, strict=True
+            run.results.learning_rate, run.results[setting], strict=True
         )
     ]
     run = dataclasses.replace(run, results=run.results[there])
-    shown = texts(figures.over("optimizer", "train_loss", fixed=False).draw(run))
+    shown = texts(figures.over(setting, "train_loss", fixed=False).draw(run))
     for end in (0.1, 1.0):
         sentence = f"the best step size is the largest one tried, {end:g}."
         assert any(sentence in own for own in shown), (end, shown)
