@@ -4,8 +4,9 @@
     python -m experiments.advise trace.parquet --columns=worker=dp_rank,step=step \
         --operations=forward-compute,backward-compute --step_seconds=46.6
 
-It prints a table of protocols, and writes a page with three pictures. The columns of a
-.csv are worker, step and seconds, and perhaps start; `cluster.load_recorded` says more.
+It prints tables of protocols, and writes a page with three pictures. A .csv has the
+columns worker, step and seconds, and every worker has every step; other columns are
+ignored. `cluster.load_recorded` says more.
 """
 
 import sys
@@ -18,28 +19,29 @@ import delayjax as dj
 from experiments.advise import facts, page, pictures
 
 _OUT = flags.DEFINE_string("out", "advice.html", "The page.")
-_COLUMNS = flags.DEFINE_list(
-    "columns", [], "Names in the file: worker=rank, ...; start=None leaves it out."
-)
+_COLUMNS = flags.DEFINE_list("columns", [], "Names in the file: worker=rank, ...")
 _OPERATIONS = flags.DEFINE_list("operations", [], "Of a .parquet: what is compute.")
-_START_SECONDS = flags.DEFINE_string(
-    "start_seconds", "", "Subtracted from `start`: a clock's time, or first."
-)
 _RESAMPLE = flags.DEFINE_string(
     "resample",
     "steps",
-    "steps (each drawn at random), block (if all steps were recorded: slow phases last"
-    " as long), a block length, or wrap (the recorded order).",
+    "How steps are drawn: steps (each at random), block (if all steps were recorded:"
+    " slow phases last as long), a block length, or wrap (the recorded order).",
 )
-_WORKERS = flags.DEFINE_integer("workers", 0, "How many; 0 is as many as recorded.")
-_STEP_SECONDS = flags.DEFINE_float("step_seconds", 0.0, "Of a whole step, if known.")
+_WORKERS = flags.DEFINE_integer(
+    "workers", 0, "How many workers; 0 is as many as recorded.", lower_bound=0
+)
+_STEP_SECONDS = flags.DEFINE_float(
+    "step_seconds",
+    0.0,
+    "How long a whole step takes on average, with everything; 0 if it is not known.",
+)
 _NOISE = flags.DEFINE_list(
     "noise",
     ["0.1", "1", "10"],
     "The variance of one worker's gradient over the squared length of the mean"
     " gradient. Several values show whether it decides; large ones take longest.",
 )
-_TARGET = flags.DEFINE_float("target", 0.01, "Of the first loss.")
+_TARGET = flags.DEFINE_float("target", 0.01, "The share of the first loss to reach.")
 _SEEDS = flags.DEFINE_integer("seeds", 5, "How often each protocol is simulated.")
 
 
@@ -62,29 +64,31 @@ def _advise(log: Path, out: Path) -> None:
     if not out.parent.is_dir():
         raise ValueError(f"--out={out}: there is no folder {out.parent}: make it.")
     noises = [_number("noise", text) for text in _NOISE.value]
-    recorded, step = _recorded(log), _STEP_SECONDS.value
+    if not noises:
+        raise ValueError("--noise must hold a number, got none: leave the flag out.")
+    recorded = _recorded(log)
+    recorded, rest = facts.whole_step(recorded, _STEP_SECONDS.value)
     service = recorded.service(_resample(_RESAMPLE.value))
     cluster = dj.cluster.Cluster(_WORKERS.value or recorded.workers, service)
-    first = [facts.unexplained(recorded, step), *facts.slow_worker(recorded)]
-    rest = recorded.unexplained(step) if step else 0.0
+    first = [rest, *facts.slow_worker(recorded), *facts.doubts(recorded)]
     verdicts, advices = {}, {}
-    print("\n".join(first))
     for noise in noises:
         advices[noise] = advice = dj.cluster.advise(
             cluster, noise=noise, target=_TARGET.value, seeds=_SEEDS.value
         )
-        said = " ".join([advice.verdict, *facts.whole_run(advice, rest)])
-        verdicts[f"Noise {noise:g}"] = said
-        print(f"\nNoise {noise:g}: {said}\n\n{advice.table()}", flush=True)
+        if noise == noises[0]:
+            print("\n".join(first))
+        verdicts[f"Noise {noise:g}"] = advice.verdict
+        print(f"\nNoise {noise:g}: {advice.verdict}\n\n{advice.table()}", flush=True)
     last = facts.decides(advices)
-    assumed = [own for advice in advices.values() for own in advice.assumptions]
-    assumed += facts.simulated(recorded, cluster.workers, _RESAMPLE.value)
+    assumed = facts.simulated(recorded, cluster.workers, _RESAMPLE.value)
+    assumed += [own for advice in advices.values() for own in advice.assumptions]
     assumed = list(dict.fromkeys(assumed))  # most are the same for each noise
     print("\n".join(["", *last, *assumed]))
     drawn = {
         "Who waits for whom": pictures.waiting(recorded.seconds),
         "Staleness": pictures.staleness(advices[noises[0]].choices),
-        "Time against staleness": pictures.time_against_staleness(advices),
+        "Speed against staleness": pictures.speed_against_staleness(advices),
     }
     page.write(out, log.name, verdicts, [*last, *first], advices, drawn, assumed)
     print(f"the page: {out}")
@@ -102,14 +106,14 @@ def _recorded(path: Path) -> dj.cluster.Recorded:
     wrong = [name + sign + own for name, sign, own in pairs if not (name and own)]
     if wrong:
         raise ValueError(f"--columns must be as worker=rank, got {wrong[0]!r}.")
-    columns = {name: None if own == "None" else own for name, _, own in pairs}
-    start: Any = _START_SECONDS.value or None
-    if start not in (None, "first"):
-        start = _number("start_seconds", start)
-    operations = _OPERATIONS.value or None
-    return dj.cluster.load_recorded(
-        path, columns=columns, operations=operations, start_seconds=start
+    columns = {name: own for name, _, own in pairs}
+    if "start" in columns:
+        raise ValueError("--columns must not name `start`: advice has no use for it.")
+    recorded = dj.cluster.load_recorded(
+        path, columns=columns | {"start": None}, operations=_OPERATIONS.value or None
     )
+    fewer = recorded.seconds[: _WORKERS.value or None]
+    return dj.cluster.Recorded(fewer, steps=recorded.steps)
 
 
 def _resample(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""What the recorded times say before any simulation, and what it leaves out."""
+"""What the recorded times say before any simulation, and what the simulation has."""
 
 from collections.abc import Mapping
 
@@ -7,87 +7,97 @@ import numpy as np
 import delayjax as dj
 
 _MUCH = 1.1  # a worker that makes steps so many times as long is named
+_FEW = 50  # steps
+_LONG = 3.0  # times the median step: programs were compiled in the first one
 
 
-def unexplained(recorded: dj.cluster.Recorded, step_seconds: float) -> str:
-    """Which part of a step the recorded times do not explain.
+def whole_step(
+    recorded: dj.cluster.Recorded, step_seconds: float
+) -> tuple[dj.cluster.Recorded, str]:
+    """The times with the rest of a step added to each task, and a sentence about it.
 
     Args:
         recorded: the times of the tasks.
         step_seconds: of a whole step; 0 if it is not known.
     """
     if not step_seconds:
-        return (
+        return recorded, (
             "The simulation has these tasks alone. What a step does beside them"
             " (communication, input) is not known: give --step_seconds."
         )
     share = recorded.unexplained(step_seconds)
-    return (
-        f"{share:.0%} of a step, {share * step_seconds:.3g} of {step_seconds:g} s, is"
-        " not these tasks, but communication, input or waiting. The simulation leaves"
-        " it out: the times below are of these tasks alone."
+    rest = share * step_seconds
+    whole = dj.cluster.Recorded(recorded.seconds + rest, steps=recorded.steps)
+    return whole, (
+        f"{share:.0%} of a step, {rest:.3g} of {step_seconds:g} s, is not these tasks,"
+        " but communication, input and the like. The simulation adds it to each task,"
+        " as if no protocol could hide it."
     )
 
 
 def slow_worker(recorded: dj.cluster.Recorded) -> list[str]:
-    """Which worker makes steps long, if there is one; a sentence or none."""
+    """Which worker makes steps long, if there is one; a sentence or none.
+
+    A worker with some long tasks is not meant, so medians are compared.
+    """
     seconds = recorded.seconds
-    slow = int(seconds.mean(axis=1).argmax())
-    usual = np.median(np.delete(seconds, slow, axis=0), axis=0)
+    medians = np.median(seconds, axis=1)
+    slow = int(medians.argmax())
+    factor = medians[slow] / np.median(np.delete(medians, slow))
     healthy = seconds.copy()
-    healthy[slow] = usual
+    healthy[slow] /= factor
     now, then = seconds.max(axis=0).mean(), healthy.max(axis=0).mean()
     if now <= _MUCH * then:
         return []
     return [
-        f"Worker {slow} takes {seconds[slow].mean() / usual.mean():.2g} times as long"
-        f" as the median of the others. If it were as fast as they are, a step of these"
-        f" tasks would take {then:.3g} s in place of {now:.3g} s: look for the cause"
-        " first."
+        f"Worker {slow} takes {factor:.3g} times as long as the others (medians). If it"
+        f" were as fast as they are, a step would take {then:.3g} s in place of"
+        f" {now:.3g} s with any synchronous protocol: look for the cause first."
     ]
 
 
-def whole_run(advice: dj.cluster.Advice, rest: float) -> list[str]:
-    """How much faster a whole step is with the best protocol; a sentence or none.
-
-    Args:
-        advice: whose first protocol is the one of the recorded steps.
-        rest: the share of a step that is not simulated, r: the whole run is
-            1 / (r + (1 - r) / gain) times as fast.
-    """
-    gain = advice.best.gain.mean
-    if not rest or advice.best is advice.choices[0] or not np.isfinite(gain):
-        return []
-    return [
-        f"With the rest of a step as it is now, {advice.best.protocol} is"
-        f" {1 / (rest + (1 - rest) / gain):.3g} times as fast as"
-        f" {advice.choices[0].protocol}, and not {gain:.3g} times."
-    ]
+def doubts(recorded: dj.cluster.Recorded) -> list[str]:
+    """What makes the log a poor sample, in sentences."""
+    steps = recorded.seconds.max(axis=0)
+    found = []
+    if steps.size < _FEW:
+        found.append(
+            f"Only {steps.size} steps were recorded: record {_FEW} or more. The"
+            " intervals do not show how another log would differ."
+        )
+    if steps[0] > _LONG * np.median(steps):
+        found.append(
+            f"The first step took {steps[0]:.3g} s, the median step"
+            f" {np.median(steps):.3g} s: leave out steps in which programs compiled."
+        )
+    return found
 
 
 def decides(advices: Mapping[float, dj.cluster.Advice]) -> list[str]:
-    """Whether late gradients pay at each noise alike; a sentence or none."""
+    """Whether the noise decides between the protocols; a sentence or none."""
+    best = list(dict.fromkeys(own.best.protocol for own in advices.values()))
     if len(advices) == 1:
         return []
-    late = {bool(own.best.max_staleness) for own in advices.values()}
-    if len(late) == 1:
-        return ["Late gradients or not: the advice is the same for each noise."]
+    if len(best) == 1:
+        return [f"{best[0]} is the best protocol at each of these noises."]
     return [
-        "Late gradients or not: the noise decides. Measure it: it is the simple noise"
-        " scale of McCandlish et al. (arXiv:1812.06162) over a worker's batch size."
+        f"The noise decides between {' and '.join(best)}: measure it. It is the simple"
+        " noise scale of McCandlish et al. (arXiv:1812.06162) over a worker's batch"
+        " size."
     ]
 
 
 def simulated(recorded: dj.cluster.Recorded, workers: int, resample: str) -> list[str]:
     """What the simulated cluster has of the recorded one."""
     found = [
-        f"{recorded.workers} workers and {recorded.seconds.shape[1]} steps were"
-        f" recorded, with a mean of {recorded.seconds.mean():.4g} s;"
-        f" --resample={resample}, all workers together."
+        f"{recorded.workers} workers and {recorded.seconds.shape[1]} steps, with a mean"
+        f" of {recorded.seconds.mean():.4g} s; --resample={resample}, all workers"
+        " together. Intervals are over simulations, and not over other logs."
     ]
-    if workers != recorded.workers:
+    if workers > recorded.workers:
         found.append(
             f"Worker w of the {workers} takes the times of recorded worker w modulo"
-            f" {recorded.workers}."
+            f" {recorded.workers}. Such copies are slow together, so real workers would"
+            " wait longer for each other."
         )
     return found

@@ -1,4 +1,4 @@
-"""Three pictures of a cluster: who waits, staleness, time against staleness."""
+"""Three pictures of a cluster: who waits, staleness, speed against staleness."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 import delayjax as dj
 from experiments.figures import palette, sheets
 
+_SHOWN = 0.995  # of the gradients; a few may be far older
 _BARS = 64  # workers that have a bar of their own
 
 
@@ -64,15 +65,16 @@ def staleness(choices: Sequence[dj.cluster.Choice]) -> Figure:
         mean = own.mean_staleness.mean
         axis.plot(mean, 100 * above[int(mean)], style.marker, color=style.color)
     axis.set_ylim(0, 100)
-    axis.set_xlim(left=0)
+    shown = [np.searchsorted(own.staleness.cumsum(), _SHOWN) for own in late.values()]
+    axis.set_xlim(0, 1 + max(shown, default=0))
     axis.set_xlabel("staleness, updates (marker: mean)")
     axis.set_ylabel("gradients that are older, %")
     return figure
 
 
 @sheets.STYLED
-def time_against_staleness(advices: Mapping[float, dj.cluster.Advice]) -> Figure:
-    """The time to the target of each protocol, against its mean staleness.
+def speed_against_staleness(advices: Mapping[float, dj.cluster.Advice]) -> Figure:
+    """How fast each protocol is to the target, against its mean staleness.
 
     Args:
         advices: by the noise, with the same protocols; each has a panel.
@@ -81,13 +83,13 @@ def time_against_staleness(advices: Mapping[float, dj.cluster.Advice]) -> Figure
     names = [own.protocol for own in first]
     styles = palette.styles(names)
     panels = [f"noise {noise:g}" for noise in advices]
-    title = "How long does it take, and how late are the gradients?"
+    title = "How fast is a protocol, and how late are its gradients?"
     figure, axes = sheets.sheet(title, panels, palette.handles(styles), columns=3)
     for axis, advice in zip(axes, advices.values(), strict=True):
         for own in advice.choices:
-            if not math.isfinite(own.seconds_to_target.mean):
+            if not math.isfinite(own.gain.mean):
                 continue
-            mean, low, high = advice.choices[0].times_as_fast_as(own)
+            mean, low, high = own.gain
             style = styles[own.protocol]
             axis.errorbar(
                 own.mean_staleness.mean,
@@ -102,5 +104,5 @@ def time_against_staleness(advices: Mapping[float, dj.cluster.Advice]) -> Figure
         axis.margins(x=0.12)
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes[len(axes) // 2].set_xlabel("mean staleness, updates")
-    axes[0].set_ylabel(f"seconds to the target,\nratio to {names[0]}")
+    axes[0].set_ylabel(f"times as fast to the target\nas {names[0]}")
     return figure

@@ -111,9 +111,9 @@ def choice(protocol, seconds, largest, shares=(0.5, 0.5)):
 
 
 def ratio_of_thirty(low):
-    """Two seeds' times of which 30 s is (low to 2 * 1.2 - low) times as long."""
-    half = (1.2 - low) / 12.7062  # the t quantile with one degree of freedom
-    return [30 / (1.2 - half), 30 / (1.2 + half)]
+    """Two seeds' times of which 30 s is 1.2 (low to 1.44 / low) times as long."""
+    half = math.log(1.2 / low) / 12.7062  # the t quantile, one degree of freedom
+    return [25 * math.exp(half), 25 * math.exp(-half)]
 
 
 @pytest.mark.parametrize(
@@ -144,10 +144,10 @@ def test_late_gradients_must_surely_be_a_tenth_faster_than_fresh_ones(
 
 
 def test_the_verdict_shows_the_ratio_that_decides():
-    rows = choice("all", [30.0, 30.0], 0), choice("late", ratio_of_thirty(1.09), 3)
+    rows = choice("all", [30.0, 30.0], 0), choice("late", ratio_of_thirty(1.098), 3)
     said = Advice(rows, ()).verdict
     assert said.endswith(
-        "It is 1.2 (1.09 to 1.31) times as fast, and not surely more than 1.1 times."
+        "It is 1.2 (1.098 to 1.311) times as fast, and not surely more than 1.1 times."
     )
 
 
@@ -158,6 +158,8 @@ def test_a_worker_whose_gradients_are_not_applied_is_named(share, unseen):
     assert own.unseen == unseen
     said = "dropping applies (almost) no gradients of worker 1:"
     assert (said in Advice((own,), ()).verdict) == bool(unseen)
+    late = choice("late", [20.0, 20.0], 3)
+    assert (said in Advice((own, late), ()).verdict) == bool(unseen)
 
 
 def test_what_is_used_is_neither_idle_nor_thrown_away():
@@ -210,7 +212,7 @@ def test_the_table_has_a_line_for_each_protocol():
     assert advice.table() == "\n".join(lines[2 : 3 + len(advice.choices)])
     starts = [line.split("  ")[0] for line in lines[3 : 3 + len(advice.choices)]]
     assert starts == [choice.protocol for choice in advice.choices]
-    assert lines[-1].startswith("Messages take no time")
+    assert lines[-1].startswith("Noise: a worker's gradient has 0 times")
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ BAD_ROWS = {
         "row 4 .*`seconds` must have the unit .* got 2.5: in seconds .* 2.5 s and 1250",
     ),
     "one worker alone": (TASKS[::2], "row 1 .*`worker` must number two .*empirical"),
-    "no rows": ([], "must hold numbers: .*no data"),
+    "no rows": ([], "must have a row for each task, got none below .'worker'"),
 }
 
 
@@ -168,7 +168,7 @@ def test_a_row_that_cannot_be_true_is_named(name, tmp_path):
     assert "log.csv" in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("factor", "warns"), [(440.0, False), (500.0, True)])
+@pytest.mark.parametrize(("factor", "warns"), [(44.0, False), (45.0, True)])
 def test_times_that_may_be_milliseconds_are_asked_about(factor, warns, tmp_path):
     """Half of the tasks take over 2.25 s (the median of `SECONDS`) times a factor."""
     rows = [f"{w},{k},{factor * SECONDS[w, k]}" for w in range(2) for k in range(3)]
@@ -177,7 +177,7 @@ def test_times_that_may_be_milliseconds_are_asked_about(factor, warns, tmp_path)
         load(tmp_path, ["worker,step,seconds", *rows])
     said = [str(own.message) for own in caught]
     assert len(said) == warns and all(
-        "half of the tasks take over 1125 s" in own for own in said
+        "half of the tasks take over 101.2 s" in own for own in said
     )
 
 
@@ -238,7 +238,14 @@ def trace(tmp_path):
     """A file of operations, and the durations that count [replica, stage, step]."""
     pandas, rng = pytest.importorskip("pandas"), np.random.default_rng(0)
     rows = [
-        (replica, stage, 10 * replica + stage, step, name, float(rng.integers(1, 99)))
+        (
+            replica,
+            stage,
+            10 * replica + stage,
+            step,
+            name,
+            float(rng.integers(1, 99)) / 8,
+        )
         for replica in range(REPLICAS)
         for stage in range(STAGES)
         for step in STEPS

@@ -38,6 +38,13 @@ class Mean(NamedTuple):
         half = scipy.special.stdtrit(len(values) - 1, 0.975) * scipy.stats.sem(values)
         return cls(mean, float(mean - half), float(mean + half))
 
+    @classmethod
+    def of_ratios(cls, above: np.ndarray, below: np.ndarray) -> "Mean":
+        """The geometric mean of ratios, and the interval of their logarithms."""
+        with np.errstate(invalid="ignore"):  # inf / inf is nan
+            ratios = above / below
+        return cls(*np.exp(cls.of(np.log(ratios))).tolist())
+
 
 class Choice(NamedTuple):
     """A protocol on a cluster, in a few numbers."""
@@ -59,8 +66,7 @@ class Choice(NamedTuple):
 
     def times_as_fast_as(self, other: "Choice") -> Mean:
         """Seconds to the target of the other over this one's, seed by seed."""
-        with np.errstate(invalid="ignore"):  # none of the two may reach the target
-            return Mean.of(other.seconds_by_seed / self.seconds_by_seed)
+        return Mean.of_ratios(other.seconds_by_seed, self.seconds_by_seed)
 
     @property
     def unseen(self) -> list[int]:
@@ -112,10 +118,10 @@ class Advice(NamedTuple):
         if not fresh:
             return f"{found}. No protocol without late gradients was tried."
         if best is not fresh:
-            ratio = best.times_as_fast_as(fresh)
             said = (
                 f"Late gradients pay: {found}. Without late gradients {fresh.protocol}"
-                f" takes {fresh.seconds_to_target} s, {ratio} times as long."
+                f" takes {fresh.seconds_to_target} s, {_precise(best, fresh)} times as"
+                f" long as {best.protocol}.{_lost(fresh)}"
             )
         elif best is fastest:
             said = f"Stay synchronous: {found}."
@@ -123,16 +129,10 @@ class Advice(NamedTuple):
             said = (
                 f"Stay synchronous: {found}. {fastest.protocol} with late gradients"
                 f" takes {fastest.seconds_to_target} s. It is"
-                f" {fastest.times_as_fast_as(fresh)} times as fast, and not surely more"
-                f" than {_WORTH} times."
+                f" {_precise(fastest, fresh)} times as fast, and not surely more than"
+                f" {_WORTH} times."
             )
-        if best.unseen:
-            said += (
-                f" {best.protocol} applies (almost) no gradients of worker"
-                f" {', '.join(map(str, best.unseen))}: the data that only this worker"
-                " has is not learned."
-            )
-        return said
+        return said + _lost(best)
 
     def rows(self) -> list[tuple[str, ...]]:
         """The table as text: a row of names, and a row for each protocol."""
@@ -152,6 +152,22 @@ class Advice(NamedTuple):
 
 def _fastest(choices: Sequence[Choice]) -> Choice:
     return min(choices, key=lambda own: own.seconds_to_target.mean)
+
+
+def _precise(own: Choice, other: Choice) -> str:
+    """How many times as fast one is, with a digit more, as the verdict rests on it."""
+    return "{:.4g} ({:.4g} to {:.4g})".format(*own.times_as_fast_as(other))
+
+
+def _lost(own: Choice) -> str:
+    """Whose gradients a protocol does not apply; a sentence, or nothing."""
+    if not own.unseen:
+        return ""
+    return (
+        f" {own.protocol} applies (almost) no gradients of worker"
+        f" {', '.join(map(str, own.unseen))}: the data that only this worker has is not"
+        " learned."
+    )
 
 
 def _row(own: Choice) -> tuple[str, ...]:

@@ -49,7 +49,8 @@ def advise(
     slow worker is never used does not count.
 
     Args:
-        cluster: the workers and their times.
+        cluster: the workers and their times. Messages take no time unless it has a
+            `communication`.
         protocols: of `cluster.protocols`, or functions of a `Server`. The others are
             compared with the first. By default, for P workers, hardsync(),
             k_sync(P - max(1, P // 16)), rennala(P), ssp(3), k_async(1), ringmaster(P).
@@ -59,7 +60,8 @@ def advise(
         curvatures: c, positive, [C].
         target: in (0, 1), a share of the first loss.
         seeds: how often each protocol is simulated, at least 2. Intervals are over the
-            seeds. A seed draws the same service times under each protocol.
+            seeds; a ratio is their geometric mean. A seed draws the same service times
+            under each protocol.
 
     Returns:
         A table of Python numbers; `str(advice)` shows it. It takes seconds for tens of
@@ -194,8 +196,6 @@ def _step_limit(trace: Trace) -> float:
 def _choice(name: str, runs: Sequence[_Run], first: np.ndarray) -> Choice:
     """The means of the runs; `first` has the seconds to the target to compare with."""
     times = np.array([run.seconds_to_target for run in runs])
-    with np.errstate(invalid="ignore"):  # none of the two may reach the target
-        gains = first / times
     return Choice(
         protocol=name,
         seconds_per_update=Mean.of([run.seconds_per_update for run in runs]),
@@ -210,7 +210,7 @@ def _choice(name: str, runs: Sequence[_Run], first: np.ndarray) -> Choice:
         step_limit=Mean.of([run.step_limit for run in runs]),
         seconds_to_target=Mean.of(times),
         seconds_by_seed=times,
-        gain=Mean.of(gains),
+        gain=Mean.of_ratios(first, times),
     )
 
 
@@ -229,10 +229,6 @@ def _assumptions(cluster: Cluster, bowl: Bowl, seeds: int) -> Iterator[str]:
         f" {own}, at the best constant step of each protocol, without momentum."
     )
     yield (
-        f"Noise: a worker's gradient has {bowl.noise:g} times the squared length of the"
-        " mean gradient at first as its variance."
-    )
-    yield (
         "Idle: share of the workers' time without computation. Used: share of their"
         " time for gradients that were applied; the rest is idle, or thrown away."
     )
@@ -242,4 +238,8 @@ def _assumptions(cluster: Cluster, bowl: Bowl, seeds: int) -> Iterator[str]:
         " without delay. Times as fast: as the first protocol."
     )
     if cluster.communication is None:
-        yield "Messages take no time: give the cluster its `communication` if they do."
+        yield "Messages take no time."
+    yield (
+        f"Noise: a worker's gradient has {bowl.noise:g} times the squared length of the"
+        " mean gradient at first as its variance."
+    )

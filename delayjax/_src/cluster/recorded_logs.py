@@ -19,7 +19,7 @@ _TASKS = "worker", "step", "seconds"
 _OPERATIONS = "worker", "step", "operation", "duration"
 _OPTIONAL = "start", "stage"
 _EXACT = 2**53  # float64 holds the integers below
-_LONG = 1000.0  # seconds of a task that are perhaps milliseconds
+_LONG = 100.0  # seconds of a task that are perhaps milliseconds
 _APART = 100  # times that differ by this factor, and none between: two units
 
 
@@ -67,7 +67,7 @@ def load_recorded(
         ValueError: for one worker alone, steps that are missing, twice there or out of
             order, times that are not positive, a clock's times, and two units (some
             tasks take over 100 times as long as all others). Where half of the tasks
-            take over 1000 s a warning asks whether these are milliseconds.
+            take over 100 s a warning asks whether these are milliseconds.
 
     Example:
         >>> import tempfile
@@ -124,7 +124,11 @@ class _Log:
                 table = np.loadtxt(
                     self.path, skiprows=1, usecols=places, ndmin=2, **form
                 )
-        except (ValueError, UserWarning) as error:
+        except UserWarning:
+            raise ValueError(
+                f"{self.path} must have a row for each task, got none below {header}."
+            ) from None
+        except ValueError as error:
             # NumPy counts short rows from 1, and others from 0
             text = re.sub(
                 r"row (\d+),", lambda at: f"row {int(at[1]) + 1},", str(error)
