@@ -35,7 +35,7 @@ def get_config() -> ConfigDict:
             shape=16,  # of the gamma law of the regular times, mean 1 s
             bound=(1, 4, 16, 32),  # R, updates; the paper's code tries 1 to 16
             momentum=0.95,  # of Muon where R is fixed, with Nesterov
-            learning_rate=(0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32),  # of Muon
+            learning_rate=(0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64),  # of Muon
             adaptive_rate=(0.125, 0.25, 0.5, 1.0, 2.0),  # eta of the adaptive schedules
             normalized_rate=(0.5, 0.7, 1.0, 1.4, 2.0),
             width=16,  # hidden units

@@ -30,7 +30,7 @@ def get_config() -> ConfigDict:
             period=4,  # gradients of a worker between two visits to the center
             service_spread=0.3,  # of a gradient's time, a share of it
             examples=10_000,  # N, one a gradient
-            learning_rate=(0.0003, 0.001, 0.003, 0.01, 0.03, 0.1),
+            learning_rate=(0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1),
             l2=0.1,  # penalty (l2 / 2) |w|^2
             seeds=5,
             tuning_seeds=3,  # that choose the step size, and are not reported

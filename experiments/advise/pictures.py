@@ -100,9 +100,9 @@ def speed_against_staleness(advices: Mapping[float, dj.cluster.Advice]) -> Figur
                 capsize=3,
             )
         axis.axhline(1.0, color="#000000", lw=0.8, ls=":")
-        axis.set_ylim(bottom=0)
         axis.margins(x=0.12)
         axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes[0].set_ylim(bottom=0)  # of all panels, now that all markers are there
     axes[len(axes) // 2].set_xlabel("mean staleness, updates")
     axes[0].set_ylabel(f"times as fast to the target\nas {names[0]}")
     return figure
