@@ -56,20 +56,25 @@ class Counted:
         """The rule of the replicas, with a count beside their memory."""
         rule = self.training.rule(task, plan)
 
+        def counted(hyper, step, memory):
+            """The period, and whether the models were averaged after these steps."""
+            if "period" in hyper:
+                period, due = hyper["period"], step % hyper["period"] == 0
+            else:
+                adapted = optax.tree.get(memory.state, "memory")
+                period, due = adapted.period, adapted.local_steps == 0
+            return jnp.asarray(period, jnp.float32), due
+
         def init(key, hyper, model):
             model, memory = rule.init(key, hyper, model)
-            return model, (memory, jnp.zeros(()), jnp.zeros(()))
+            period, _ = counted(hyper, 0, memory)
+            return model, (memory, jnp.zeros(()), period)
 
         def update(key, hyper, step, model, memory, given):
             memory, averages, _ = memory
             done = rule.update(key, hyper, step, model, memory, given)
-            if "period" in hyper:
-                period, due = hyper["period"], (step + 1) % hyper["period"] == 0
-            else:
-                adapted = optax.tree.get(done.memory.state, "memory")
-                period, due = adapted.period, adapted.local_steps == 0
-            counted = averages + due, jnp.asarray(period, jnp.float32)
-            return done._replace(memory=(done.memory, *counted))
+            period, due = counted(hyper, step + 1, done.memory)
+            return done._replace(memory=(done.memory, averages + due, period))
 
         def evaluated(model, memory):
             """With what is measured of a cell in its state."""
