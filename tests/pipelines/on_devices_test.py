@@ -184,6 +184,29 @@ WRONG = {
 }
 
 
+def test_a_key_is_given_always_or_never():
+    batch, keys = chain.batches(1)[0].astype(np.float32), (None, jax.random.key(0))
+    for first, then in (keys, keys[::-1]):
+        pipe = pipelines.run(chain.parts(), ADAM, schedule(), mesh(4))
+        state = pipe.init(chain.single(chain.params(4)), batch, first)
+        with pytest.raises(
+            ValueError, match="`key` must be given to `init` and to each"
+        ):
+            pipe.step(state, batch, then)
+
+
+def test_a_prediction_that_no_pass_reads_is_refused():
+    pipe = pipelines.run(
+        chain.parts(),
+        lambda delay: dj.predict_weights(ADAM, delay),
+        schedule(),
+        mesh(4),
+    )
+    batch = chain.batches(1)[0].astype(np.float32)
+    with pytest.raises(ValueError, match="`forward_point` must be given"):
+        pipe.init(chain.single(chain.params(4)), batch)
+
+
 @pytest.mark.parametrize("change, message", WRONG.values(), ids=WRONG)
 def test_what_cannot_run_is_refused_before_training(change, message):
     given = dict(schedule=schedule(), mesh=mesh(4), params=chain.params(4)) | change

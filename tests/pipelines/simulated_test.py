@@ -1,5 +1,6 @@
 """Simulated pipelines, against a loop in NumPy that keeps all versions."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -313,6 +314,23 @@ WRONG = [
     (dict(params=UNEVEN), "leading sizes"),
     (dict(parts=with_block(shape_changes)), "`block` must keep the shape"),
     (dict(parts=with_block([shape_changes])), "must be one function for stacked"),
+    (
+        dict(parts=with_block([shape_changes]), params={"blocks": [{}, {}]}),
+        "`block` must have a function for each of 2 layers, got 1",
+    ),
+    (
+        dict(parts=dataclasses.replace(chain.parts(), head=lambda p, x, batch: x)),
+        r"`head` must return a scalar, .* got shape \(4, 3\)",
+    ),
+    (dict(optimizer=optax.adam), r"the function adam: write optax.adam\(learning_rate"),
+    (
+        dict(optimizer=dj.predict_weights(optax.sgd(0.1), 1)),
+        "`forward_point` must be given with predict_weights",
+    ),
+    (
+        dict(optimizer=pipelines.discrepancy_correction(optax.sgd(0.1), 1, decay=0.5)),
+        "`backward_point` must be given with discrepancy_correction",
+    ),
 ]
 
 
@@ -321,7 +339,8 @@ def test_a_wrong_argument_is_refused_before_training(change, message):
     given = dict(parts=chain.parts(), schedule=pipelines.pipedream(2), params={})
     given |= change
     with pytest.raises((ValueError, TypeError), match=message):
-        pipe = pipelines.mixed(given["parts"], optax.sgd(0.1), given["schedule"])
+        optimizer = given.get("optimizer", optax.sgd(0.1))
+        pipe = pipelines.mixed(given["parts"], optimizer, given["schedule"])
         pipe.init(chain.params(5) | given["params"], chain.batches(1)[0])
 
 
@@ -329,6 +348,8 @@ def test_a_schedule_that_a_meaning_does_not_have_is_refused():
     parts, sgd = chain.parts(), optax.sgd(0.1)
     with pytest.raises(ValueError, match="must stash weights"):
         pipelines.vertical_sync(parts, sgd, pipelines.pipemare(2, 1))
+    with pytest.raises(ValueError, match="without a stash: use `mixed`"):
+        pipelines.late(parts, sgd, pipelines.pipedream(2, stash=False))
     with pytest.raises(ValueError, match="one delay for all microbatches"):
         pipelines.late(parts, sgd, pipelines.pipedream(3, microbatches=2))
     with pytest.raises(ValueError, match="`backward_point` must be left out"):

@@ -61,6 +61,10 @@ WRONG = {
         dict(stages=ENDS, layers={"blocks/norm": 0, "blocks/w": 1}),
         "at most as many stages as layers, 3 at 'blocks/norm/scale'",
     ),
+    "no such axis": (
+        dict(stages=ENDS, layers={"blocks": 5}),
+        "`layers` must name an axis of the leaf at 'blocks/.*', which has shape .*, got 5",
+    ),
     "several delays": (
         dict(schedule=pipelines.pipedream(4, microbatches=2), stages=ALL),
         r"PipeDream with delays \[1, 2\] at stage 0",

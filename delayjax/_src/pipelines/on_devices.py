@@ -19,6 +19,7 @@ from delayjax._src.pipelines.pipeline import (
     Point,
     check_parts,
     check_points,
+    check_points_used,
     optimizer_of,
     point_of,
 )
@@ -60,7 +61,9 @@ def run(
     Args:
         parts: of the model. Layers must be stacked, and S must divide L.
         optimizer: as in `mixed`. A function receives the stage's delay as a traced
-            int32 []. To update each M microbatches, pass `optax.MultiSteps`.
+            int32 []. To update each M microbatches, pass `optax.MultiSteps`. Rules
+            inside of it are still told staleness and delay in microbatches: divide both
+            by M.
         schedule: `pipedream(S, in_flight="full")`, with a stash or without, or
             `pipemare(S, 1)`.
         mesh: has the axis of the stages. Over all of its other axes the batch is split,
@@ -160,9 +163,11 @@ class _Stages:
         batch, kept = self.own(batch), 2 * stages - 1
         x = jax.eval_shape(self.parts.embed, params[embed], batch, key)
         x = self.own(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), x))
+        opt_state = optimizer_of(self.optimizer, self.place()[1]).init(params)
+        check_points_used(opt_state, self.forward_point, self.backward_point)
         state = DevicePipelineState(
             params=params,
-            opt_state=optimizer_of(self.optimizer, self.place()[1]).init(params),
+            opt_state=opt_state,
             past=rings.init(params, kept) if self.schedule.stash else (),
             inputs=rings.init(x, kept),
             batches=rings.init((batch, _bits(key)), kept),
@@ -175,6 +180,11 @@ class _Stages:
     def step(self, state: DevicePipelineState, batch: Any, key: Any = None) -> Any:
         """(state, loss) after a tick."""
         _check_split(batch, self.mesh, self.data)
+        if (key is None) != (state.batches.slots[1] is None):
+            raise ValueError(
+                "`key` must be given to `init` and to each `step`, or never, got"
+                f" {'none' if key is None else 'one'} in `step` alone."
+            )
         specs = _specs(self.axis_name, self.data)
         on_all = jax.shard_map(
             self.tick,
@@ -329,7 +339,8 @@ def _check_layers(parts: Parts, params: Any, stages: int) -> None:
     if not is_stacked(params[parts.names[1]]):
         raise ValueError(
             "`params` must have stacked layers to run on devices, got a list of trees:"
-            " stages of unlike shapes work on one device alone, with `mixed`."
+            " stack layers, jax.tree.map(lambda *x: jnp.stack(x), *blocks); layers of"
+            " unlike shapes work on one device alone, with `mixed`."
         )
     if layers % stages:
         raise ValueError(

@@ -84,6 +84,12 @@ class Parts:
             )
         blocks = params[self.names[1]]
         if not is_stacked(blocks):
+            own = self.block
+            if isinstance(own, Sequence) and len(own) != len(blocks):
+                raise ValueError(
+                    f"`block` must have a function for each of {len(blocks)} layers,"
+                    f" got {len(own)}."
+                )
             return len(blocks)
         sizes = {
             trees.path_name(path): jnp.shape(leaf)[:1]
@@ -165,7 +171,15 @@ class Parts:
         if embed in stage:
             x = self.embed(stage[embed], batch, folded(key, layers))
         x = self.through_blocks(stage[blocks], x, key, start)
-        return self.head(stage[head], x, batch) if head in stage else x
+        if head not in stage:
+            return x
+        loss = self.head(stage[head], x, batch)
+        if jnp.shape(loss):
+            raise ValueError(
+                f"`head` must return a scalar, the mean loss of the batch, got shape"
+                f" {jnp.shape(loss)}."
+            )
+        return loss
 
     def through_blocks(self, blocks: Any, x: Any, key: Any, start: Any) -> Any:
         """The layers of one stage, the first of which has the number `start`."""

@@ -9,6 +9,8 @@ import optax
 from delayjax._src.ground import transforms
 from delayjax._src.pipelines.parts import Parts
 from delayjax._src.pipelines.schedule import Schedule
+from delayjax._src.rules.discrepancy_correction import DiscrepancyCorrectionState
+from delayjax._src.rules.predict_weights import PredictWeightsState
 
 Optimizer = transforms.Transformation | Callable[[Any], transforms.Transformation]
 """An optimizer, or a function of a stage's delay (in updates) that returns one."""
@@ -38,6 +40,12 @@ def optimizer_of(
 ) -> optax.GradientTransformationExtraArgs:
     """The optimizer of a stage whose gradients are `delay` updates late."""
     if callable(optimizer):
+        if getattr(optimizer, "__module__", "").partition(".")[0] == "optax":
+            name = optimizer.__name__
+            raise TypeError(  # it would take the delay for its learning rate
+                f"`optimizer` must be an optimizer or your function of a delay, got the"
+                f" function {name}: write optax.{name}(learning_rate)."
+            )
         optimizer = optimizer(delay)
     return transforms.as_transformation("optimizer", optimizer)
 
@@ -45,6 +53,25 @@ def optimizer_of(
 def point_of(point: Point | None, opt_state: Any, params: Any) -> Any:
     """The parameters that a pass reads, where the optimizer is in this state."""
     return params if point is None else point(opt_state, params)
+
+
+def check_points_used(
+    opt_state: Any, forward_point: Point | None, backward_point: Point | None
+) -> None:
+    """Checks that what a rule predicts for a pass is read by that pass."""
+    kinds = PredictWeightsState, DiscrepancyCorrectionState
+    held = jax.tree.leaves(opt_state, is_leaf=lambda own: isinstance(own, kinds))
+    found = {type(leaf) for leaf in held}
+    if PredictWeightsState in found and forward_point is None:
+        raise ValueError(
+            "`forward_point` must be given with predict_weights, got None: pass"
+            " forward_point=gradient_params."
+        )
+    if DiscrepancyCorrectionState in found and backward_point is None:
+        raise ValueError(
+            "`backward_point` must be given with discrepancy_correction, got None: pass"
+            " backward_point=backward_params, with a schedule that stashes nothing."
+        )
 
 
 def check_parts(parts: Any, schedule: Any) -> None:

@@ -214,7 +214,7 @@ def one_f_one_b(stages: int, microbatches: int, *, chunks: int = 1) -> Schedule:
 
     It is idle as long as GPipe and keeps the activations of at most S microbatches.
     With chunks it is interleaved (Megatron-LM): each stage has v parts of the model,
-    and is idle a share of (S - 1) / (v M + S - 1).
+    is idle a share of (S - 1) / (v M + S - 1), and keeps more activations.
 
     Args:
         stages: S.

@@ -18,6 +18,7 @@ from delayjax._src.pipelines.pipeline import (
     Point,
     check_parts,
     check_points,
+    check_points_used,
     optimizer_of,
     point_of,
 )
@@ -78,8 +79,10 @@ def mixed(
         delay is not 0, as many versions as its delay + 1 (rounded up).
 
     Raises:
+        TypeError: if the optimizer is an uncalled function of Optax, as optax.adam.
         ValueError: in `init`, if there are more stages than layers, a part is missing,
-            a block changes the shape of its input, or B is no multiple of M.
+            a block changes the shape of its input, the head returns no scalar, B is no
+            multiple of M, or a rule predicts weights that no pass reads.
 
     Example:
         >>> from delayjax import pipelines
@@ -152,11 +155,7 @@ def vertical_sync(
         Narayanan et al., PipeDream, arXiv:1806.03377.
     """
     check_parts(parts, schedule)
-    if not schedule.stash:
-        raise ValueError(
-            f"`schedule` must stash weights for a consistent gradient, got"
-            f" {schedule.name}: use `mixed`."
-        )
+    _check_stash(schedule)
     ages = [schedule.delays(0).tolist()] * schedule.stages
     txs = [optimizer_of(optimizer, schedule.mean_delay(0))] * schedule.stages
     return _simulated(parts, txs, ages, forward_point)
@@ -180,7 +179,8 @@ def late(
         parts: of the model.
         optimizer: as in `mixed`; inside of `dj.delayed`.
         schedule: says the delays. All microbatches of an update must have one delay, as
-            with M = 1 or in PipeDream-2BW.
+            with M = 1 or in PipeDream-2BW. It must stash weights: a gradient here is
+            taken at one point.
         forward_point: what a gradient is taken at, as in `mixed`. The function receives
             the state of `dj.delayed`.
 
@@ -188,8 +188,8 @@ def late(
         As `mixed`; it keeps delay + 1 gradients of a stage in place of its versions.
 
     Raises:
-        ValueError: if the microbatches of an update have different delays; in `init` as
-            `mixed`.
+        ValueError: if the microbatches of an update have different delays, or the
+            schedule stashes nothing; in `init` as `mixed`.
 
     Example:
         >>> from delayjax import pipelines
@@ -210,6 +210,7 @@ def late(
         The experiment `moe_delay` of the Marin project (a program, not a paper).
     """
     check_parts(parts, schedule)
+    _check_stash(schedule)
     delays = [schedule.one_delay(stage) for stage in range(schedule.stages)]
     txs = [delayed.delayed(optimizer_of(optimizer, own), own) for own in delays]
     now = [[0] * schedule.microbatches] * schedule.stages
@@ -233,6 +234,7 @@ def _simulated(
         one = jax.eval_shape(lambda b: _first(of_microbatches(b, count)), batch)
         jax.eval_shape(gradients, cut, cut, one, key)  # a fault of the parts shows here
         opt_state = _each(lambda tx, stage: tx.init(stage), txs, cut)
+        check_points_used(opt_state, forward_point, backward_point)
         past = _each(
             lambda stage, depth: rings.init(stage, depth + 1) if depth else (),
             *(cut, deepest),
@@ -305,6 +307,14 @@ def _simulated(
         return PipelineState(params, opt_state, past, state.step + 1), loss
 
     return Pipeline(init, step, lambda state: parts.joined(state.params))
+
+
+def _check_stash(schedule: Schedule) -> None:
+    if not schedule.stash:
+        raise ValueError(
+            f"`schedule` must stash weights for a consistent gradient, got"
+            f" {schedule.name} without a stash: use `mixed`."
+        )
 
 
 def _each(function: Any, *of_stages: Any) -> tuple[Any, ...]:

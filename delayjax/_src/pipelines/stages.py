@@ -57,6 +57,11 @@ def stage_delays(
         return delays[stage]
 
     def of_layers(axis, path, leaf):
+        if not -jnp.ndim(leaf) <= axis < jnp.ndim(leaf):
+            raise ValueError(
+                f"`layers` must name an axis of the leaf at {path!r}, which has shape"
+                f" {jnp.shape(leaf)}, got {axis}."
+            )
         number = jnp.shape(leaf)[axis]
         if number < count:
             raise ValueError(
