@@ -76,18 +76,18 @@ def get_config(size: str = "small") -> ConfigDict:
     return ConfigDict(
         dict(
             stages=(2, 4, 8),  # of `depth` blocks
-            adam_rate=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
+            adam_rate=(0.003, 0.01, 0.03, 0.1),
             muon_rate=(0.015, 0.05, 0.15),
-            sgd_rate=(0.15, 0.5, 1.5, 4.5),
+            sgd_rate=(0.15, 0.5, 1.5),
             momentum=(0.0, 0.5, 0.9),
-            look_ahead_momentum=(0.0, 0.5, 0.9, 0.99),
+            look_ahead_momentum=(0.5, 0.9, 0.99),
             warmup_updates=25,  # then a cosine to zero
             batch_size=4,  # windows an update
             context=16,  # characters
             width=16,
             depth=8,  # blocks
             updates=250,
-            seeds=8,
+            seeds=4,
             tuning_seeds=2,  # that choose step and momentum
         )
     )
