@@ -5,12 +5,13 @@
     python -m experiments.comparison --cures=my_module:rule --out=mine.csv
 
 It goes on where it was interrupted. A shard uses one core. `--cures` names a `Cure`, or
-a list of some, of a module that Python finds. With `--size=full` they are compared with
-the stored rows of plain delay, and the verdicts are printed.
+a list of some, of a module in the folder or in PYTHONPATH. With `--size=full` they are
+compared with the stored rows of plain delay; other sizes search plain delay too. What
+came out is printed, a sentence for each rule and optimizer.
 """
 
-import importlib
 import os
+import sys
 from pathlib import Path
 
 # one core a process: the models are small, and shards run side by side
@@ -18,37 +19,47 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
 from absl import app, flags
 
-from experiments.comparison import cures, studies, verdicts
+from experiments.comparison import cures, given, studies, verdicts
 from experiments.comparison.cures import AGAIN, BASELINE
 from experiments.comparison.study import Cell, Stored, Study, complete, stored_parts
 
 _STUDY = flags.DEFINE_enum("study", "digits", list(studies.STUDIES), "Which one.")
 _SIZE = flags.DEFINE_enum("size", "small", studies.SIZES, "How much is searched.")
 _SHARD = flags.DEFINE_string("shard", "1/1", "Which part of how many.")
-_OUT = flags.DEFINE_string("out", None, "The table, a CSV file.", required=True)
+_OUT = flags.DEFINE_string("out", None, "The table, a CSV file.")
 _CURES = flags.DEFINE_string("cures", None, "Rules of your own: module:name.")
 
 
 def main(argv: list[str]) -> None:
     """Searches what the table lacks."""
-    if len(argv) > 1:
-        raise app.UsageError(f"unknown arguments: {' '.join(argv[1:])}")
-    rows = cures.CURES if _CURES.value is None else _named(_CURES.value)
-    shard = _shard(_SHARD.value)
-    stored = Stored(Path(_OUT.value), f"{_STUDY.value}, {_SIZE.value}")
     try:
-        study = studies.STUDIES[_STUDY.value](_SIZE.value, rows)
-        study = study.of_optimizers_with_rules()
-        stored.read()
+        if len(argv) > 1:
+            raise ValueError(f"unknown arguments: {' '.join(argv[1:])}.")
+        if not _OUT.value:
+            raise ValueError("--out must name the table: for example --out=mine.csv.")
+        stored = Stored(Path(_OUT.value), f"{_STUDY.value}, {_SIZE.value}")
+        with stored.locked():
+            _search(stored)
     except ValueError as error:
-        raise app.UsageError(str(error)) from error
-    if _CURES.value is not None and not stored.path.exists():
+        sys.exit(f"error: {error}")
+
+
+def _search(stored: Stored) -> None:
+    own = None if _CURES.value is None else given.named(_CURES.value)
+    rows, shard = cures.CURES if own is None else own, _shard(_SHARD.value)
+    study = studies.STUDIES[_STUDY.value](_SIZE.value, rows)
+    study = study.of_optimizers_with_rules()
+    table = stored.read()
+    if own is None:
+        complete(study, stored, shard=shard)
+        return
+    given.check(study, table)
+    if not stored.path.exists():
         for row in _known(_STUDY.value, _SIZE.value, study):
             stored.add(row)
     table = complete(study, stored, shard=shard)
-    if _CURES.value is not None:
-        losses = verdicts.Losses(table, in_logarithm=study.in_logarithm)
-        print(verdicts.verdicts(losses).to_string(float_format="{:.3f}".format))
+    losses = verdicts.Losses(table, in_logarithm=study.in_logarithm)
+    print(*given.said(verdicts.verdicts(losses), [each.name for each in own]), sep="\n")
 
 
 def _known(name: str, size: str, study: Study) -> list[dict]:
@@ -66,24 +77,8 @@ def _shard(text: str) -> tuple[int, int]:
     """The shard and how many there are: "2/4" is (2, 4)."""
     number, _, count = text.partition("/")
     if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
-        raise app.UsageError(f"--shard must be as 1/4, got {text!r}.")
+        raise ValueError(f"--shard must be as 1/4, got {text!r}.")
     return int(number), int(count)
-
-
-def _named(text: str) -> list[cures.Cure]:
-    """The cures that "module:name" names."""
-    module, _, name = text.partition(":")
-    if not (module and name):
-        raise app.UsageError(f"--cures must be module:name, got {text!r}.")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise app.UsageError(f"--cures={text}: {error}") from error
-    found = list(found) if isinstance(found, (list, tuple)) else [found]
-    for own in found:
-        if not isinstance(own, cures.Cure):
-            raise app.UsageError(f"--cures={text} must be a Cure, got {own!r}.")
-    return found
 
 
 if __name__ == "__main__":

@@ -68,6 +68,10 @@ class Trial(NamedTuple):
     @property
     def own(self) -> Any:
         """The rule's own number, if it has one."""
+        if "own" not in self.numbers:
+            raise ValueError(
+                '`trial.own` needs a range: give the Cure space={"own": Range(..)}.'
+            )
         return self.numbers["own"]
 
     @property

@@ -1,8 +1,10 @@
 """A study: which rows are searched where, and the table of what came out."""
 
+import contextlib
 import csv
 import dataclasses
 import datetime
+import fcntl
 import importlib.metadata
 import io
 import time
@@ -125,7 +127,7 @@ class Study:
             known=None if known is None or again else _nested(space, known),
         )
         # the seeds of searches begin at 0, those that are reported far above
-        seeds = range(_REPORTED, _REPORTED + self.reporting)
+        seeds = range(REPORTED, REPORTED + self.reporting)
         reported = losses(found.point[None], seeds)[0]
         numbers = spaces.values(space, found.point[None])
         kept = [count for count in COUNTS if count <= len(found.first)]
@@ -140,7 +142,8 @@ class Study:
         }
 
 
-_REPORTED = 1_000_000
+REPORTED = 1_000_000
+"""The first of the seeds that are reported; searches begin at 0."""
 
 
 def _nested(space: spaces.Space, known: Mapping[str, float]) -> list[float] | None:
@@ -181,6 +184,25 @@ class Stored:
 
     def __init__(self, path: Path, name: str | None = None):
         self.path, self.name = path, name
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other processes from writing the table meanwhile.
+
+        Raises:
+            ValueError: if another process writes it.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        beside = self.path.with_name(f".{self.path.name}.lock")
+        with beside.open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ValueError(
+                    f"--out={self.path} is in use by another search: wait for it, or"
+                    " name another file."
+                ) from None
+            yield
 
     @property
     def head(self) -> str:

@@ -89,11 +89,26 @@ class Setting:
         numbers: Mapping[str, np.ndarray],
         seed: int,
     ) -> np.ndarray:
-        """Trains, and returns the losses at the end.
+        """Trains, and returns the losses at the end; above the first one, the first.
+
+        A training that diverges has the loss that it began with. As `ends` otherwise.
+        """
+        ends = self.ends(optimizer, cure, cluster, numbers, seed)
+        most = _first_loss(self, seed)
+        return np.where(np.isfinite(ends) & (ends < most), ends, most)
+
+    def ends(
+        self,
+        optimizer: Optimizer,
+        cure: Cure,
+        cluster: str,
+        numbers: Mapping[str, np.ndarray],
+        seed: int,
+    ) -> np.ndarray:
+        """Trains, and returns the losses at the end, finite or not.
 
         A seed decides on the first parameters, the batches and the workers' times: they
-        are the same for all trials, and all rows. A training that diverges has the loss
-        that it began with.
+        are the same for all trials, and all rows.
 
         Args:
             optimizer: of the trials.
@@ -115,8 +130,7 @@ class Setting:
             _arrivals(self, cluster, seed)[:updates],
             jax.tree.map(lambda leaf: leaf[:updates], batches),
         )
-        ends, most = np.asarray(ends, float), _first_loss(self, seed)
-        return np.where(np.isfinite(ends) & (ends < most), ends, most)
+        return np.asarray(ends, float)
 
     @functools.cached_property
     def _server_batch(self) -> Any:

@@ -63,7 +63,7 @@ WRONG = {
     ),
     "no such axis": (
         dict(stages=ENDS, layers={"blocks": 5}),
-        "`layers` must name an axis of the leaf at 'blocks/.*', which has shape .*, got 5",
+        "`layers` must name an axis of the leaf at 'blocks/.*', which .*, got 5",
     ),
     "several delays": (
         dict(schedule=pipelines.pipedream(4, microbatches=2), stages=ALL),
