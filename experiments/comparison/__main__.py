@@ -10,6 +10,7 @@ compared with the stored rows of plain delay; other sizes search plain delay too
 came out is printed, a sentence for each rule and optimizer.
 """
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -32,6 +33,7 @@ _CURES = flags.DEFINE_string("cures", None, "Rules of your own: module:name.")
 
 def main(argv: list[str]) -> None:
     """Searches what the table lacks."""
+    logging.getLogger("jax").setLevel(logging.WARNING)  # it logs each missing backend
     try:
         if len(argv) > 1:
             raise ValueError(f"unknown arguments: {' '.join(argv[1:])}.")
