@@ -268,12 +268,23 @@ def text(
         versions=versions,
         rows=len(found),
         seen=found["seen"].sum(),
+        bands=_bands(found),
         costs=_lines(cost_table(losses)),
         gains="\n".join(gains),
         further=_lines(further(others)),
         tau=f"{verdicts.agreement(losses):.2f}",
         chosen=_lines(chosen_table(losses)),
     )
+
+
+def _bands(found: pd.DataFrame) -> str:
+    """The band of each optimizer, which depends on the number of clusters."""
+    parts = []
+    for optimizer, own in found.groupby("optimizer", sort=False):
+        each = own.groupby("clusters")["band"].first().sort_index(ascending=False)
+        over = [f"{band:.3f} over {clusters}" for clusters, band in each.items()]
+        parts.append(f"{figure.NAMES[optimizer]} {' and '.join(over)}")
+    return f"{'; '.join(parts)} clusters"
 
 
 def _lines(lines: Iterator[str]) -> str:
