@@ -38,6 +38,7 @@ taken = Cure("plain", mine.make)
 unkind = Cure("unkind", mine.make, kind="hello")
 tx = optax.sgd(0.1)
 none = []
+twice = [mine, mine]
 """
 
 
@@ -63,6 +64,7 @@ def test_a_cure_is_found_by_its_name(module):
         ("rules_of_a_user:tx", r"got GradientTransformation\w*: wrap an Optax rule"),
         ("rules_of_a_user:none", "got an empty list"),
         ("rules_of_a_user:taken", "the name 'plain' is taken"),
+        ("rules_of_a_user:twice", "the name 'mine' is taken"),
         ("rules_of_a_user:unkind", "`kind` must be one of .* got 'hello'"),
     ],
 )
