@@ -4,6 +4,8 @@ In float64, where the rounding errors of the first update are far below eps.
 """
 
 import functools
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -400,3 +402,23 @@ def test_an_answer_that_is_no_bool_is_refused():
         TypeError, match=r"True or False of each leaf, got None at \['b"
     ):
         tx.init({"b": jnp.ones((2, 2))})
+
+
+# many factorizations at once
+
+
+SEVERAL_BATCHES = """
+import jax, jax.numpy as jnp
+from delayjax import pipelines
+
+tx = pipelines.rotated_adam(0.1, refresh_every=1, is_rotated=True)
+grads = [jax.random.normal(jax.random.key(n), (300, 16, 16)) for n in range(4)]
+state, update = tx.init(grads), jax.jit(tx.update)
+for _ in range(30):
+    _, state = jax.block_until_ready(update(grads, state))
+"""
+
+
+def test_many_batches_are_factored_in_one_program():
+    # in a process of its own, as what fails here waits forever
+    subprocess.run([sys.executable, "-c", SEVERAL_BATCHES], check=True, timeout=120)

@@ -108,6 +108,19 @@ def each_in_turn(function: Any, *rows: Any) -> Any:
     )
 
 
+def factored(factor: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
+    """`factor(x)` of matrices [..., m, n], on a CPU of one matrix after the other.
+
+    For: CPU, jax 0.10, where the factorization of a batch waits, in a thread of XLA,
+    for other threads. As many batches at once as there are threads wait forever.
+    Shown by: `test_many_batches_are_factored_in_one_program`.
+    """
+    one = jax.custom_batching.sequential_vmap(factor)
+    for _ in x.shape[:-2]:
+        one = jax.vmap(one)
+    return jax.lax.platform_dependent(x, cpu=one, default=factor)
+
+
 def sums_under_way(sent: list[jax.Array], came: list[jax.Array], meanwhile: Any) -> Any:
     """The sums `came` of `sent`, for use after the computation of `meanwhile` only.
 

@@ -78,7 +78,7 @@ def _exact(sides, v):
     """All eigenvectors, those of the largest eigenvalues first."""
 
     def own(side):
-        _, vectors = jnp.linalg.eigh(side.second_moment)
+        vectors = xla.factored(_eigenvectors, side.second_moment)
         return side._replace(basis=jnp.flip(vectors, -1))
 
     left, right = sides
@@ -95,9 +95,17 @@ def _iterated(sides, v):
             order = jnp.argsort(size, descending=True)
             v = jnp.take_along_axis(v, jnp.expand_dims(order, -3 - axis), axis)
             basis = jnp.take_along_axis(basis, jnp.expand_dims(order, -2), -1)
-            side = Side(moment, jnp.linalg.qr(_times(moment, basis))[0])
+            side = Side(moment, xla.factored(_orthogonal, _times(moment, basis)))
         new.append(side)
     return tuple(new), v
+
+
+def _eigenvectors(x):
+    return jnp.linalg.eigh(x)[1]
+
+
+def _orthogonal(x):
+    return jnp.linalg.qr(x)[0]
 
 
 def _adjoint(x):
