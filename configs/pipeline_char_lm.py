@@ -13,7 +13,8 @@ stash ("plain") a backward pass reads other weights than its forward pass. The c
 
 The last two are optimizers, also of one stage. Step and momentum are tuned for each
 optimizer, method and number of stages. Runs are short: a character given the one before
-it has an entropy of 2.46 nats, and only Muon comes near.
+it has an entropy of 2.46 nats, and only Muon comes near. All of it takes 4 minutes on an
+H200, where the losses are those of a CPU (to 1e-6 nats at small steps).
 
     python -m experiments.main --config=configs/pipeline_char_lm.py \
         --workdir=runs/pipeline_char_lm
@@ -21,7 +22,9 @@ it has an entropy of 2.46 nats, and only Muon comes near.
 `:large` trains one method in 32 stages, simulated on one GPU, on token shards of your
 own (little-endian uint16; docs/experiments.md): 26 million parameters with a width of
 160, 122 million with `--config.width=448 --config.heads=7`. `--dry_run` prints its
-memory and its FLOPs before it runs. It was not run: nothing here has such a GPU.
+memory and its FLOPs before it runs. We ran 60 updates of 26 million parameters on an
+H200 with random tokens: compiled in 68 s, then 26 updates a second (20,000 take 13
+minutes), 6.3 GiB in use, as the dry run says.
 
     python -m experiments.main --config=configs/pipeline_char_lm.py:large \
         '--config.shards=/data/*.bin' --workdir=runs/large --dry_run
@@ -78,17 +81,17 @@ def get_config(size: str = "small") -> ConfigDict:
             stages=(2, 4, 8),  # of `depth` blocks
             adam_rate=(0.003, 0.01, 0.03, 0.1),
             muon_rate=(0.015, 0.05, 0.15),
-            sgd_rate=(0.15, 0.5, 1.5),
+            sgd_rate=(0.05, 0.15, 0.5, 1.5),
             momentum=(0.0, 0.5, 0.9),
-            look_ahead_momentum=(0.5, 0.9, 0.99),
+            look_ahead_momentum=(0.0, 0.5, 0.9, 0.99),
             warmup_updates=25,  # then a cosine to zero
             batch_size=4,  # windows an update
             context=16,  # characters
             width=16,
             depth=8,  # blocks
             updates=250,
-            seeds=4,
-            tuning_seeds=2,  # that choose step and momentum
+            seeds=8,
+            tuning_seeds=4,  # that choose step and momentum
         )
     )
 
@@ -347,14 +350,14 @@ def records(config: ConfigDict) -> list[Record]:
     """Losses without late stages, and in 8 of them."""
     del config
     known = {
-        ("adam", "one stage", None): (2.736, 0.049),
-        ("adam", "stash", 8): (2.931, 0.044),
-        ("adam", "look-ahead", 8): (2.921, 0.029),
-        ("adam", "rotation", 8): (2.794, 0.034),
-        ("muon", "one stage", None): (2.475, 0.013),
-        ("muon", "stash", 8): (2.746, 0.046),
-        ("muon", "prediction", 8): (2.805, 0.04),
-        ("sgd", "stash", 8): (2.964, 0.055),
+        ("adam", "one stage", None): (2.777, 0.057),
+        ("adam", "stash", 8): (2.916, 0.032),
+        ("adam", "look-ahead", 8): (2.909, 0.034),
+        ("adam", "rotation", 8): (2.853, 0.019),
+        ("muon", "one stage", None): (2.499, 0.014),
+        ("muon", "stash", 8): (2.729, 0.032),
+        ("muon", "prediction", 8): (2.781, 0.024),
+        ("sgd", "stash", 8): (2.958, 0.04),
     }
     return [
         Record(f"Loss of {name}, {method}", loss(name, method, stages), *numbers)

@@ -13,8 +13,8 @@ from experiments.results import claims, folder
 from experiments.results.runs import Run
 from experiments.training.experiment import Experiment
 
-COLUMNS = ("config", "system", "question", "answer", "minutes", "statement", "source")
-COLUMNS += ("setting", "said", "bound", "measured", "verdict", "tried")
+COLUMNS = ("config", "system", "question", "answer", "minutes", "ran_on", "statement")
+COLUMNS += ("source", "setting", "said", "bound", "measured", "verdict", "tried")
 """Of the table: a row a statement, and one of a config without statements."""
 
 
@@ -29,6 +29,7 @@ class Entry(NamedTuple):
         minutes: that the run took.
         figure: of the run; the book shows it.
         edited: whether statements were edited after the run began.
+        ran_on: devices and the version of JAX, as "1 x cpu, jax 0.10.2".
     """
 
     config: str
@@ -38,6 +39,7 @@ class Entry(NamedTuple):
     minutes: float = 0.0
     figure: Path | None = None
     edited: bool = False
+    ran_on: str = ""
 
     @property
     def system(self) -> str:
@@ -132,6 +134,7 @@ def of(config: str, workdir: Path) -> Entry:
         info["wall_seconds"] / 60,
         _figure(experiment, path),
         stated not in (None, claims.digest(experiment.published)),
+        f"{info['devices']}, jax {info['versions']['jax']}",
     )
 
 
@@ -163,6 +166,7 @@ def _rows(entry: Entry) -> list[Mapping[str, str]]:
         "question": entry.question,
         "answer": entry.answer,
         "minutes": f"{entry.minutes:.1f}",
+        "ran_on": entry.ran_on,
     }
     stated = [
         first

@@ -60,9 +60,11 @@ def verdicts(table: pd.DataFrame) -> dict[str, str]:
 
 def text(about: str, table: pd.DataFrame) -> str:
     """docs/book.md."""
-    minutes = table.drop_duplicates("config")["minutes"].astype(float).sum()
+    runs = table[table["ran_on"] != ""].drop_duplicates("config")
+    minutes = runs["minutes"].astype(float).groupby(runs["ran_on"]).sum()
+    took = [f"{spent:.0f} minutes on {where}" for where, spent in minutes.items()]
     return Template(TEMPLATE.read_text()).substitute(
-        about=about, minutes=f"{minutes:.0f}", entries="\n".join(_entries(table))
+        about=about, took=" and ".join(took), entries="\n".join(_entries(table))
     )
 
 
@@ -107,15 +109,30 @@ def _escaped(cell: str) -> str:
 
 
 def readme_list(table: pd.DataFrame) -> str:
-    """All systems by verdict, for the README."""
+    """All systems by verdict, for the README; mixed verdicts with their statements."""
     found = verdicts(table)
-    systems = dict(zip(table["config"], table["system"], strict=True))
     lines = []
     for name in ORDER:
-        own = [systems[config] for config, one in found.items() if one == name]
+        own = [
+            _counted(rows, _COUNTED.get(name))
+            for config, rows in table.groupby("config", sort=False)
+            if found[str(config)] == name
+        ]
         if own:
             lines.append(f"- **{name.capitalize()}** ({len(own)}): {'; '.join(own)}.")
     return "\n".join(lines)
+
+
+_COUNTED = {"in part": claims.REPRODUCED, claims.NOT_REPRODUCED: claims.NOT_REPRODUCED}
+
+
+def _counted(rows: pd.DataFrame, counted: str | None) -> str:
+    """A system, and how many of its statements have a verdict."""
+    system, verdicts = rows["system"].iloc[0], rows["verdict"]
+    if counted is None:
+        return system
+    tested = verdicts[verdicts != claims.NOT_TESTABLE]
+    return f"{system} ({(tested == counted).sum()} of {len(tested)})"
 
 
 def with_list(readme: str, table: pd.DataFrame) -> str:

@@ -90,10 +90,12 @@ def test_the_page_has_answers_statements_and_verdicts_and_loads_nothing(tmp_path
 
 def test_a_table_has_a_row_a_statement():
     two = Entry("softsync", "?", "a", [judged("reproduced"), judged("undecided")], 1.26)
+    two = two._replace(ran_on="a GPU")
     table = entries.table([two, Entry("default", "??", "b")])
     assert table["config"].tolist() == ["softsync", "softsync", "default"]
     assert table["verdict"].tolist() == ["reproduced", "undecided", ""]
     assert table["minutes"].tolist() == ["1.3", "1.3", "0.0"]
+    assert table["ran_on"].tolist() == ["a GPU", "a GPU", ""]
     assert table["measured"][0] == "0.4 (0.372 to 0.428)"
     assert table["system"][2] == "Adam with late gradients"
 
@@ -146,7 +148,7 @@ def test_a_run_with_other_values_is_said_and_the_book_is_bound(tmp_path):
     assert "each with its own best step" in (tmp_path / "book.html").read_text()
     first, head, *rows = (tmp_path / "book.csv").read_text().splitlines()
     assert re.match(r"# small size; delayjax \S+, jax .*; \d{4}-\d\d-\d\d", first)
-    assert head.startswith("config,system,question,answer,minutes,statement")
+    assert head.startswith("config,system,question,answer,minutes,ran_on,statement")
     assert len(rows) == 1
 
 

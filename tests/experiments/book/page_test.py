@@ -17,6 +17,7 @@ def table(*verdicts):
         "question": "Why?",
         "answer": "It <is> 2 * 3 | 4.",
         "minutes": "1.5",
+        "ran_on": [*("a GPU" for _ in config), "a CPU"],
         "statement": [f"number {i}" for i, _ in enumerate(verdicts)] + [""],
         "source": "Doe (2020)",
         "setting": "a net",
@@ -31,7 +32,8 @@ def table(*verdicts):
 
 def test_the_page_has_a_row_a_statement_and_markdown_is_escaped():
     text = page.text("full size; today", table("reproduced", "undecided"))
-    assert "full size; today. Its runs took 3 minutes on one core." in text
+    took = "Its runs took 2 minutes on a CPU and 2 minutes on a GPU."
+    assert f"full size; today. {took}" in text
     assert "Verdict: **in part**." in text
     said = "number 1 (“half”: Doe (2020); a net) | at most 0.5 | 0.4 | undecided |"
     assert said in text
@@ -43,9 +45,13 @@ def test_the_page_has_a_row_a_statement_and_markdown_is_escaped():
 def test_the_list_is_between_its_marks_and_has_each_system_once():
     found = page.readme_list(table("not reproduced"))
     assert found == (
-        "- **Not reproduced** (1): n-softsync.\n"
+        "- **Not reproduced** (1): n-softsync (1 of 1).\n"
         "- **No statement** (1): Adam with late gradients."
     )
+    several = table("reproduced", "undecided", "not testable here", "reproduced")
+    assert "**In part** (1): n-softsync (2 of 3)." in page.readme_list(several)
+    several = table("undecided", "not reproduced", "undecided")
+    assert "**Not reproduced** (1): n-softsync (1 of 3)." in page.readme_list(several)
     readme = f"a\n{page.BEGIN}\nold\n{page.END}\nb\n"
     once = page.with_list(readme, table("reproduced"))
     assert "old" not in once and once.startswith("a\n") and once.endswith("\nb\n")
