@@ -13,8 +13,8 @@ stash ("plain") a backward pass reads other weights than its forward pass. The c
 
 The last two are optimizers, also of one stage. Step and momentum are tuned for each
 optimizer, method and number of stages. Runs are short: a character given the one before
-it has an entropy of 2.46 nats, and only Muon comes near. All of it takes 4 minutes on an
-H200, where the losses are those of a CPU (to 1e-6 nats at small steps).
+it has an entropy of 2.46 nats, and only Muon comes near. On an H200 it takes 4 minutes;
+losses are those of a CPU (to 1e-6 nats at small steps).
 
     python -m experiments.main --config=configs/pipeline_char_lm.py \
         --workdir=runs/pipeline_char_lm
