@@ -87,9 +87,9 @@ def speed_against_staleness(advices: Mapping[float, dj.cluster.Advice]) -> Figur
     figure, axes = sheets.sheet(title, panels, palette.handles(styles), columns=3)
     for axis, advice in zip(axes, advices.values(), strict=True):
         for own in advice.choices:
-            if not math.isfinite(own.gain.mean):
+            mean, low, high = own.times_as_fast_as(advice.choices[0])
+            if not math.isfinite(mean):
                 continue
-            mean, low, high = own.gain
             style = styles[own.protocol]
             axis.errorbar(
                 own.mean_staleness.mean,

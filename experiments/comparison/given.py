@@ -80,7 +80,9 @@ def check(study: Study, table: pd.DataFrame) -> None:
         middle = spaces.values(space, np.full((1, len(space)), 0.5))
         cluster = list(study.clusters_of(cure))[-1]
         try:
-            (loss,) = setting.ends(optimizer, cure, cluster, middle, seed=0)
+            (loss,) = setting.losses(
+                optimizer, cure, cluster, middle, seed=0, capped=False
+            )
         except Exception as error:
             first = str(error).strip().partition("\n")[0]
             raise ValueError(

@@ -88,24 +88,10 @@ class Setting:
         cluster: str,
         numbers: Mapping[str, np.ndarray],
         seed: int,
+        *,
+        capped: bool = True,
     ) -> np.ndarray:
-        """Trains, and returns the losses at the end; above the first one, the first.
-
-        A training that diverges has the loss that it began with. As `ends` otherwise.
-        """
-        ends = self.ends(optimizer, cure, cluster, numbers, seed)
-        most = _first_loss(self, seed)
-        return np.where(np.isfinite(ends) & (ends < most), ends, most)
-
-    def ends(
-        self,
-        optimizer: Optimizer,
-        cure: Cure,
-        cluster: str,
-        numbers: Mapping[str, np.ndarray],
-        seed: int,
-    ) -> np.ndarray:
-        """Trains, and returns the losses at the end, finite or not.
+        """Trains, and returns the losses at the end.
 
         A seed decides on the first parameters, the batches and the workers' times: they
         are the same for all trials, and all rows.
@@ -116,6 +102,8 @@ class Setting:
             cluster: its name.
             numbers: {name: values [n]} of the trials.
             seed: of all.
+            capped: whether a training that diverges, or ends above its first loss, has
+                the loss that it began with.
 
         Returns:
             float64 [n].
@@ -130,7 +118,11 @@ class Setting:
             _arrivals(self, cluster, seed)[:updates],
             jax.tree.map(lambda leaf: leaf[:updates], batches),
         )
-        return np.asarray(ends, float)
+        ends = np.asarray(ends, float)
+        if not capped:
+            return ends
+        most = _first_loss(self, seed)
+        return np.where(np.isfinite(ends) & (ends < most), ends, most)
 
     @functools.cached_property
     def _server_batch(self) -> Any:

@@ -60,9 +60,12 @@ class Choice(NamedTuple):
     max_staleness: int  # updates
     staleness: np.ndarray  # probabilities of 0, 1, ... updates, float64
     step_limit: Mean  # the largest stable step over the synchronous one
-    seconds_to_target: Mean  # at the best constant step; inf beyond 64,000 updates
-    seconds_by_seed: np.ndarray  # the same for each seed, float64 [seeds]
-    gain: Mean  # seconds to the target of the first protocol over this one's
+    seconds_by_seed: np.ndarray  # to the target, float64 [seeds]; see below
+
+    @property
+    def seconds_to_target(self) -> Mean:
+        """Until the target, at the best constant step; inf beyond 64,000 updates."""
+        return Mean.of(self.seconds_by_seed)
 
     def times_as_fast_as(self, other: "Choice") -> Mean:
         """Seconds to the target of the other over this one's, seed by seed."""
@@ -114,14 +117,16 @@ class Advice(NamedTuple):
             return "No protocol reaches the target: take a higher target."
         found = f"{best.protocol} reaches the target in {best.seconds_to_target} s"
         if best is not self.choices[0]:
-            found += f", {best.gain} times as fast as {self.choices[0].protocol}"
+            first = self.choices[0]
+            gain = best.times_as_fast_as(first)
+            found += f", {gain} times as fast as {first.protocol}"
         if not fresh:
             return f"{found}. No protocol without late gradients was tried."
         if best is not fresh:
             said = (
                 f"Late gradients pay: {found}. Without late gradients {fresh.protocol}"
                 f" takes {fresh.seconds_to_target} s, {_precise(best, fresh)} times as"
-                f" long as {best.protocol}.{_lost(fresh)}"
+                f" long as {best.protocol}.{_without(fresh)}"
             )
         elif best is fastest:
             said = f"Stay synchronous: {found}."
@@ -132,11 +137,11 @@ class Advice(NamedTuple):
                 f" {_precise(fastest, fresh)} times as fast, and not surely more than"
                 f" {_WORTH} times."
             )
-        return said + _lost(best)
+        return said + _without(best)
 
     def rows(self) -> list[tuple[str, ...]]:
         """The table as text: a row of names, and a row for each protocol."""
-        return [_HEAD, *map(_row, self.choices)]
+        return [_HEAD, *(_row(own, self.choices[0]) for own in self.choices)]
 
     def table(self) -> str:
         """The rows as lines of text."""
@@ -159,18 +164,19 @@ def _precise(own: Choice, other: Choice) -> str:
     return "{:.4g} ({:.4g} to {:.4g})".format(*own.times_as_fast_as(other))
 
 
-def _lost(own: Choice) -> str:
-    """Whose gradients a protocol does not apply; a sentence, or nothing."""
+def _without(own: Choice) -> str:
+    """A sentence that names the workers with (almost) no applied gradient, if any."""
     if not own.unseen:
         return ""
+    *others, last = map(str, own.unseen)
+    who = f"workers {', '.join(others)} and {last}" if others else f"worker {last}"
     return (
-        f" {own.protocol} applies (almost) no gradients of worker"
-        f" {', '.join(map(str, own.unseen))}: the data that only this worker has is not"
-        " learned."
+        f" {own.protocol} applies (almost) no gradients of {who}: data that no other"
+        " worker has are not learned."
     )
 
 
-def _row(own: Choice) -> tuple[str, ...]:
+def _row(own: Choice, first: Choice) -> tuple[str, ...]:
     return (
         own.protocol,
         digits(own.seconds_per_update.mean),
@@ -181,5 +187,5 @@ def _row(own: Choice) -> tuple[str, ...]:
         str(own.max_staleness),
         f"{own.step_limit.mean:.3g}",
         str(own.seconds_to_target),
-        str(own.gain),
+        str(own.times_as_fast_as(first)),
     )

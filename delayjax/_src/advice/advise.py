@@ -86,9 +86,8 @@ def advise(
     if not given:
         raise ValueError("`protocols` must hold a protocol, got none.")
     runs = [[_run(cluster, own, bowl, seed) for seed in range(seeds)] for own in given]
-    first = np.array([run.seconds_to_target for run in runs[0]])
     choices = [
-        _choice(name_of(protocol), own, first)
+        _choice(name_of(protocol), own)
         for protocol, own in zip(given, runs, strict=True)
     ]
     return Advice(tuple(choices), tuple(_assumptions(cluster, bowl, seeds)))
@@ -193,9 +192,8 @@ def _step_limit(trace: Trace) -> float:
     return TraceDynamics(trace.staleness).step_limit().limit / _SYNCHRONOUS
 
 
-def _choice(name: str, runs: Sequence[_Run], first: np.ndarray) -> Choice:
-    """The means of the runs; `first` has the seconds to the target to compare with."""
-    times = np.array([run.seconds_to_target for run in runs])
+def _choice(name: str, runs: Sequence[_Run]) -> Choice:
+    """The means of the runs."""
     return Choice(
         protocol=name,
         seconds_per_update=Mean.of([run.seconds_per_update for run in runs]),
@@ -208,9 +206,7 @@ def _choice(name: str, runs: Sequence[_Run], first: np.ndarray) -> Choice:
         max_staleness=max(run.max_staleness for run in runs),
         staleness=_mean_law([run.staleness.pmf for run in runs]),
         step_limit=Mean.of([run.step_limit for run in runs]),
-        seconds_to_target=Mean.of(times),
-        seconds_by_seed=times,
-        gain=Mean.of_ratios(first, times),
+        seconds_by_seed=np.array([run.seconds_to_target for run in runs]),
     )
 
 

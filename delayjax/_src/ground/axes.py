@@ -101,6 +101,6 @@ def check_mesh(mesh: jax.sharding.Mesh, names: tuple[str, ...]) -> None:
     if not set(names) <= set(mesh.axis_names):
         raise ValueError(
             f"`mesh` must have axes {names}, got {mesh}: make it with"
-            f" jax.make_mesh((n,), {names}), or say how your axis is called,"
+            f" jax.make_mesh((n,), {names}), or name your axis,"
             " axis_name=."
         )
