@@ -1,4 +1,4 @@
-"""What do 2, 4 and 8 late stages cost SGD, Adam and Muon, and what wins it back?
+"""What do late stages cost SGD, Adam and Muon, and what wins it back?
 
 A Transformer of 8 blocks on the characters of the standard library's own manual, in
 stages that never wait: stage s of S has gradients S - 1 - s updates old. Without a

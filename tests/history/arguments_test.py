@@ -53,11 +53,15 @@ DELAYS = [
     (lambda: delayed(A_LEAF | {"s": late}), MUST_BE_GIVEN + "<function late"),
     (
         lambda: delayed({"w": 1}, max_delay=3),
-        r"`delay` must be one value or a prefix .* got \{'w': ",
+        r"`delay` must be one value or a prefix .* got none for \['b'\], \['s'\]\.",
     ),
     (
         lambda: delayed(1, max_delay={"w": 1}),
-        r"`max_delay` must be one value or a prefix .* got \{'w': 1\}",
+        r"`delay or max_delay` must be one value or a prefix .* got none for \['b'\],",
+    ),
+    (
+        lambda: delayed({"w": 1, "b": {"x": 1}, "q": 1, "s": 1}),
+        r"a value for \['b'\]\['x'\], \['q'\], where no leaf is, and none for \['b'\]",
     ),
     (lambda: delayed(1, max_delay=A_LEAF | {"s": -1}), "`max_delay` .* got -1"),
     (
@@ -99,7 +103,7 @@ TOLD = [
     ),
     (
         lambda: delayed_as({"w": 1}, A_LEAF),
-        r"`staleness` must be one value or a prefix .* got \{'w'",
+        r"`staleness` must be one value or a prefix .* got none for",
     ),
     (lambda: delayed_as(-1), AGE + "-1"),
     (lambda: delayed_as(1.0), AGE + r"1\.0"),

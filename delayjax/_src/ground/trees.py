@@ -1,5 +1,6 @@
 """Trees that must be alike, prefixes of trees, and the names of leaves."""
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import optax
+from jax.tree_util import tree_flatten_with_path
 
 from delayjax._src.ground import named_arrays
 
@@ -21,14 +23,32 @@ def broadcast(name: str, prefix: Any, tree: Any) -> Any:
         parts = structure.flatten_up_to(_as_dicts(places))
     except ValueError as error:
         raise ValueError(
-            f"`{name}` must be one value or a prefix of the tree"
-            f" {wanted}, got {bare!r}."
+            f"`{name}` must be one value or a prefix of the tree, got"
+            f" {_mismatch(_as_dicts(bare), _as_dicts(whole)) or repr(bare)}."
         ) from error
     repeated: list[Any] = [None] * len(leaves)
     for value, part in zip(values, parts, strict=True):
         for place in jax.tree.leaves(part):
             repeated[place] = value
     return jax.tree.unflatten(jax.tree.structure(tree), repeated)
+
+
+_NAMED = 3  # paths in an error
+
+
+def _mismatch(prefix: Any, tree: Any) -> str:
+    """Which values of a prefix have no leaf in a tree, and which leaves no value."""
+    given = [path for path, _ in tree_flatten_with_path(prefix, is_leaf=is_function)[0]]
+    there = [path for path, _ in tree_flatten_with_path(tree)[0]]
+
+    def without(paths, covered):
+        named = map(path_name, itertools.filterfalse(covered, paths))
+        return ", ".join(itertools.islice(named, _NAMED))
+
+    nowhere = without(given, lambda own: any(path[: len(own)] == own for path in there))
+    bare = without(there, lambda path: any(path[: len(own)] == own for own in given))
+    found = f"a value for {nowhere}, where no leaf is" if nowhere else ""
+    return found + ", and " * bool(nowhere and bare) + f"none for {bare}" * bool(bare)
 
 
 def _as_dicts(tree: Any) -> Any:

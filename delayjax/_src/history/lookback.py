@@ -53,7 +53,7 @@ class History:
             capacity = jax.tree.map(lambda depth: depth + 1, depths)
             return storage.init(_late(part, depths), capacity)
 
-        bounds = self.per_leaf("max_delay", self.max_delay, params)
+        bounds = self.per_leaf("delay or max_delay", self.max_delay, params)
         age = jax.tree.map(lambda _: jnp.zeros((), jnp.int32), bounds)
         loss = extras.as_loss("delayed", None)
         item = params, Origin(age, loss, params if self.keep_params else ())
