@@ -114,7 +114,8 @@ def x_axis(axes: Sequence[Axes], places: Positions, label: str) -> None:
             continue
         positive = [value for value in places.values if value > 0]
         if not positive or min(places.values) < 0 or positive[-1] < 6 * positive[0]:
-            axis.xaxis.set_major_locator(MaxNLocator(5))
+            whole = all(float(value).is_integer() for value in places.values)
+            axis.xaxis.set_major_locator(MaxNLocator(5, integer=whole))
             continue
         if places.values[0] == 0:
             # half of the linear range, in octaves: 0 stands as far from the first value

@@ -54,6 +54,12 @@ def test_solid_is_the_step_tuned_anew_and_dashed_the_first_one(tmp_path):
     assert axis.get_ylabel() == "test error (share)"
 
 
+def test_whole_numbers_have_whole_ticks(tmp_path):
+    run = made(tmp_path, learning_rate=RATES[:3], delay=(2, 8))
+    (axis,) = figures.over("delay", "test_error").draw(run).axes
+    assert {float(tick).is_integer() for tick in axis.get_xticks()} == {True}
+
+
 def test_dashed_may_be_the_step_that_is_best_for_one_series_alone(tmp_path):
     """The law "b" is best at a smaller step, and is shown at the step of "a"."""
 
