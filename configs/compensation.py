@@ -135,10 +135,14 @@ def records(config: ConfigDict) -> list[Record]:
     del config
     return [
         Record("Training loss 4 late, plain", loss("none", 4), 0.1054, 0.0029),
-        Record("The same, DC-ASGD-a", loss("DC-ASGD-a", 4), 0.0437, 0.0025),
-        Record("The same, Gap-Aware", loss("Gap-Aware", 4), 0.08258, 0.0036),
+        Record("Training loss 4 late, DC-ASGD-a", loss("DC-ASGD-a", 4), 0.0437, 0.0025),
+        Record(
+            "Training loss 4 late, Gap-Aware", loss("Gap-Aware", 4), 0.08258, 0.0036
+        ),
         Record("Training loss 16 late, plain", loss("none", 16), 0.2843, 0.0041),
-        Record("The same, DC-ASGD-c", loss("DC-ASGD-c", 16), 0.2863, 0.0055),
+        Record(
+            "Training loss 16 late, DC-ASGD-c", loss("DC-ASGD-c", 16), 0.2863, 0.0055
+        ),
     ]
 
 

@@ -133,7 +133,12 @@ def records(limit: Limit) -> list[Record]:
         Record(
             "Stable step, mean 16, uniform", stable_step("uniform", 16), 0.1459, 0.0029
         ),
-        Record("The same, geometric", stable_step("geometric", 16), 0.4295, 0.016),
+        Record(
+            "Stable step, mean 16, geometric",
+            stable_step("geometric", 16),
+            0.4295,
+            0.016,
+        ),
         Record("Mean 4, geometric, over theory", over_theory, 1.457, 0.055),
     ]
 

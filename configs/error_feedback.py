@@ -144,7 +144,7 @@ def records(config: ConfigDict) -> list[Record]:
     return [
         Record("Test error of a quarter, feedback", quarter, 0.02895, 0.0028),
         Record("Loss of 1/64 over all, at one step", feedback, 1.121, 0.018),
-        Record("The same without memory", none, 8.383, 0.12),
+        Record("Loss of 1/64 over all, no memory", none, 8.383, 0.12),
         Record("Loss of 1/64, DEF / feedback", over_feedback(), 0.03789, 0.0051),
     ]
 

@@ -141,7 +141,7 @@ def records(config: ConfigDict) -> list[Record]:
     return [
         Record("Mean staleness of FedBuff", stale, 1.882, 0.0043),
         Record("Seconds of FedBuff over FedAsync's", buffered, 0.7542, 0.039),
-        Record("The same without a buffer", single, 0.6143, 0.059),
+        Record("Seconds over FedAsync's, no buffer", single, 0.6143, 0.059),
         Record(
             "Loss of FedBuff over FedAsync's", ends(BUFFERED, FEDASYNC), 1.036, 0.13
         ),

@@ -134,8 +134,12 @@ def records(config: ConfigDict) -> list[Record]:
     del config
     return [
         Record("Loss, guided / SGD, mean delay 4", tuned_over_plain(4), 0.9772, 0.012),
-        Record("The same, mean delay 16", tuned_over_plain(16), 0.9991, 0.0070),
-        Record("The same at a step of 0.01", small_over_plain(GUIDED), 0.9325, 0.0012),
+        Record(
+            "Loss, guided / SGD, mean delay 16", tuned_over_plain(16), 0.9991, 0.0070
+        ),
+        Record(
+            "Loss, guided / SGD, step 0.01", small_over_plain(GUIDED), 0.9325, 0.0012
+        ),
         Record(
             "And without verification", small_over_plain(UNVERIFIED), 0.9145, 0.0018
         ),

@@ -159,7 +159,9 @@ def records(config: ConfigDict) -> list[Record]:
     losses = ratio(*(mean("train_loss", momentum=m, **at) for m in (LOOP, "kept")))
     return [
         Record("Total 8 late, loop", total(LOOP, 8), 0.5999, 0.0),
-        Record("The same, with noise", total(LOOP, 8, "noise"), 0.603, 0.0042),
+        Record(
+            "Total 8 late, loop, with noise", total(LOOP, 8, "noise"), 0.603, 0.0042
+        ),
         Record("Total 8 late, kept", total("kept", 8), 0.688, 0.0),
         Record("Total 8 late, none", total("none", 8), 0.08316, 0.0),
         Record("Applied by the loop 8 late", applied, 0.5121, 0.0),
