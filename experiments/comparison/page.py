@@ -103,6 +103,7 @@ def gain_table(found: pd.DataFrame, optimizer: str) -> Iterator[str]:
             [
                 f"{name} ({where})" if where else name,
                 f"{row['gain']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})",
+                _p_value(row["p_value"]),
                 _share(row["share"]),
                 f"{row['clusters']}",
                 _number(row["without_delay"]),
@@ -111,7 +112,7 @@ def gain_table(found: pd.DataFrame, optimizer: str) -> Iterator[str]:
                 row["edges"],
             ]
         )
-    head = ["rule", "gain, nats", "of the way", "clusters", "gain without delay"]
+    head = ["rule", "gain, nats", "p", "of the way", "clusters", "gain without delay"]
     head += ["gain by knowing the delay", "memory", "time", "at an end"]
     yield from table(head, rows)
 
@@ -154,6 +155,10 @@ def _code(text: str) -> str:
 
 def _share(value: float) -> str:
     return f"{round(value, 2) + 0.0:.0%}"  # 0 % has no sign
+
+
+def _p_value(value: float) -> str:
+    return "<0.001" if value < 0.001 else f"{value:.2g}"
 
 
 def _number(value: float) -> str:
