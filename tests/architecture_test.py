@@ -151,6 +151,12 @@ def test_the_library_needs_jax_numpy_optax_and_scipy_alone():
     assert foreign == []
 
 
+def test_the_library_imports_nothing_that_jax_may_remove_without_notice():
+    """JAX 0.11 removed an experimental module, and with it `import delayjax`."""
+    used = {name for tree in sources(LIBRARY).values() for name in imported(tree)}
+    assert [own for own in used if own.startswith(("jax._", "jax.experimental"))] == []
+
+
 @functools.cache
 def public_names():
     """What the package's root hands out on purpose: its own imports, not submodules.
