@@ -143,6 +143,12 @@ def test_late_gradients_must_surely_be_a_tenth_faster_than_fresh_ones(
     assert advice.fresh is rows[1]
 
 
+def test_a_row_says_how_many_times_as_fast_as_the_first_it_is():
+    rows = choice("all", [40.0, 40.0], 0), choice("dropping", [30.0, 30.0], 0)
+    shown = [row[-1] for row in Advice(rows, ()).rows()]
+    assert shown == ["times as fast", "1 (1 to 1)", "1.33 (1.33 to 1.33)"]
+
+
 def test_the_verdict_shows_the_ratio_that_decides():
     rows = choice("all", [30.0, 30.0], 0), choice("late", ratio_of_thirty(1.098), 3)
     said = Advice(rows, ()).verdict

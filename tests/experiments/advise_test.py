@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import delayjax as dj
 from delayjax.cluster import Recorded
-from experiments.advise import facts
+from experiments.advise import facts, pictures
 from tests.support.cases import shortened
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +55,18 @@ def test_a_log_becomes_tables_and_a_page(tmp_path):
     rows = [own.split() for own in lines if own.startswith(("hardsync", "k_sync(2)  "))]
     assert [own[1] for own in rows] == ["5", "2"] * 2  # seconds an update
     assert "k_sync(2) is the best protocol at each of these noises." in page
+
+
+def test_a_marker_stands_at_a_protocol_s_staleness_and_speed():
+    cluster = dj.cluster.Cluster(3, dj.cluster.exponential(1.0))
+    advice = dj.cluster.advise(cluster, target=0.3, seeds=2)
+    (axis,) = pictures.speed_against_staleness({1.0: advice}).axes
+    markers = [tuple(map(float, own[0].get_xydata()[0])) for own in axis.containers]
+    first, *_ = advice.choices
+    assert markers == [
+        (own.mean_staleness.mean, own.times_as_fast_as(first).mean)
+        for own in advice.choices
+    ]
 
 
 def test_whether_the_noise_decides_is_said():

@@ -63,6 +63,12 @@ DELAYS = [
         lambda: delayed({"w": 1, "b": {"x": 1}, "q": 1, "s": 1}),
         r"a value for \['b'\]\['x'\], \['q'\], where no leaf is, and none for \['b'\]",
     ),
+    (  # a value may cover several leaves
+        lambda: dj.delayed(optax.sgd(1.0), {"block": 1, "haed": 0}).init(
+            {"block": PARAMS, "head": PARAMS["w"]}
+        ),
+        r"got a value for \['haed'\], where no leaf is, and none for \['head'\]\.",
+    ),
     (lambda: delayed(1, max_delay=A_LEAF | {"s": -1}), "`max_delay` .* got -1"),
     (
         lambda: delivered(A_LEAF),

@@ -145,6 +145,7 @@ def test_a_run_with_other_values_is_said_and_the_book_is_bound(tmp_path):
     assert entry.answer == configs.module_of("configs/default.py").answer(
         Run.read(folder).found
     )
+    assert re.fullmatch(r"\d x cpu, jax \S+", entry.ran_on)
     assert "each with its own best step" in (tmp_path / "book.html").read_text()
     first, head, *rows = (tmp_path / "book.csv").read_text().splitlines()
     assert re.match(r"# small size; delayjax \S+, jax .*; \d{4}-\d\d-\d\d", first)

@@ -73,6 +73,12 @@ def test_the_page_and_the_readme_are_of_the_kept_table():
     assert set(kept["config"]) == set(SYSTEMS)
 
 
+def test_each_kept_run_says_what_it_ran_on():
+    _, kept = page.read()
+    ran = kept["minutes"].astype(float) > 0
+    assert ran.equals(kept["ran_on"].str.fullmatch(r"\d+ x .+, jax [\d.]+"))
+
+
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in NOT_RUN])
 def test_the_kept_statements_are_those_of_the_configs(name):
     _, kept = page.read()

@@ -32,7 +32,9 @@ def test_the_page_has_the_numbers_of_the_table(losses):
     found = verdicts.verdicts(losses)
     assert f"Of {len(found)} rows, {found['seen'].sum()} differ" in text
     for row in found.to_dict("records"):
-        assert f"{row['gain']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})" in text
+        gain = f"{row['gain']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})"
+        p = "<0.001" if row["p_value"] < 0.001 else f"{row['p_value']:.2g}"
+        assert f"| {gain} | {p} |" in text
     # what is seen is bold, with its function and its source
     assert "| **DANA** (`dana`, Hakimi et al. 2019) | +" in text
     assert "| clipping (`optax.clip_by_global_norm`) |" in text
