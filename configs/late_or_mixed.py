@@ -23,6 +23,9 @@ from experiments.results.measures import between, difference, ratio, tuned
 from experiments.results.tables import Found
 from experiments.tasks import stacked
 
+SMALL = {"updates": 100}
+"""What the small size of the book changes, beside the numbers of seeds."""
+
 
 def get_config() -> ConfigDict:
     """Small enough for a thousand of them to train on one core."""

@@ -30,6 +30,9 @@ from experiments.results.estimates import Measure
 from experiments.results.measures import between, difference, ratio, tuned
 from experiments.results.tables import Found
 
+SMALL = {"updates": 80}
+"""What the small size of the book changes, beside the numbers of seeds."""
+
 
 def get_config() -> ConfigDict:
     """Three sizes, three optimizers."""

@@ -4,8 +4,9 @@
     python -m experiments.book --workdir=runs/book --only=softsync,k_async:pareto
 
 Each config has its own folder in the work directory. The same command goes on where it
-was interrupted. `--size=small` runs three seeds of each: fewer statements are decided.
-It writes book.html and book.csv into the work directory.
+was interrupted. `--size=small` reports three seeds of each and one more chooses; three
+configs also train for fewer updates. So fewer statements are decided. It writes
+book.html and book.csv into the work directory.
 """
 
 import datetime
@@ -24,7 +25,9 @@ _WORKDIR = flags.DEFINE_string(
     "workdir", None, "The folder to write to.", required=True
 )
 _ONLY = flags.DEFINE_list("only", [], "Names of configs, with their forms.")
-_SIZE = flags.DEFINE_enum("size", "small", ("small", "full"), "How many seeds.")
+_SIZE = flags.DEFINE_enum(
+    "size", "small", ("small", "full"), "How many seeds and updates."
+)
 
 
 def main(argv: list[str]) -> None:

@@ -93,18 +93,24 @@ def command(config: str, workdir: str | Path) -> list[str]:
     ]
 
 
-FEW = 3
-"""Seeds of the small size."""
+FEW = {"seeds": 3, "tuning_seeds": 1}
+"""How many seeds the small size reports, and how many choose, at most."""
 
 
 def small(config: str) -> list[str]:
-    """The flags that make a run small: no more than a few seeds."""
-    own = configs.own_config(source(config))
-    return [
-        f"--config.{key}={FEW}"
-        for key in ("seeds", "tuning_seeds")
-        if isinstance(own.get(key), int) and own[key] > FEW
-    ]
+    """The flags that make a run small: few seeds, and what the config's `SMALL` says.
+
+    A config that trains long has a mapping `SMALL` of values for a shorter training.
+    """
+    path = source(config)
+    own = configs.own_config(path)
+    fewer = {
+        key: few
+        for key, few in FEW.items()
+        if isinstance(own.get(key), int) and own[key] > few
+    }
+    shorter = getattr(configs.module_of(path), "SMALL", {})
+    return [f"--config.{key}={value}" for key, value in {**fewer, **shorter}.items()]
 
 
 def of(config: str, workdir: Path) -> Entry:

@@ -160,9 +160,16 @@ def test_an_unknown_config_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name in SYSTEMS if name not in NOT_RUN])
-def test_the_small_size_has_three_seeds(name):
-    flags = entries.small(name)
-    own = configs.own_config(entries.source(name))
-    for key in ("seeds", "tuning_seeds"):
-        asked = f"--config.{key}=3" in flags
-        assert asked == (key in own and own[key] > 3)
+def test_the_small_size_has_few_seeds_and_is_a_run_of_the_config(name):
+    flags, own = entries.small(name), configs.own_config(entries.source(name))
+    for key, few in {"seeds": 3, "tuning_seeds": 1}.items():
+        assert (f"--config.{key}={few}" in flags) == (key in own and own[key] > few)
+    for flag in flags:
+        key, _, value = flag.removeprefix("--config.").partition("=")
+        assert 0 < int(value) < own[key]
+
+
+def test_configs_that_train_long_are_shorter_in_the_small_size():
+    assert "--config.updates=100" in entries.small("pipeline_char_lm")
+    assert "--config.updates=100" in entries.small("late_or_mixed")
+    assert "--config.updates=80" in entries.small("muon_delay")
