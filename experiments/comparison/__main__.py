@@ -6,8 +6,8 @@
 
 It goes on where it was interrupted. A shard uses one core. `--cures` names a `Cure`, or
 a list of some, of a module in the folder or in PYTHONPATH. With `--size=full` they are
-compared with the stored rows of plain delay; other sizes search plain delay too. What
-came out is printed, a sentence for each rule and optimizer.
+compared with the stored rows of plain delay, in four searches each; other sizes search
+plain delay too. What came out is printed, a sentence for each rule and optimizer.
 """
 
 import logging
@@ -55,6 +55,7 @@ def _search(stored: Stored) -> None:
     if own is None:
         complete(study, stored, shard=shard)
         return
+    study = given.in_few_searches(study)
     given.check(study, table)
     if not stored.path.exists():
         for row in _known(_STUDY.value, _SIZE.value, study):

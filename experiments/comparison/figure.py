@@ -31,7 +31,7 @@ def draw(
     """
     rows = _rows(table, cures)
     panels = {
-        name: f"{NAMES.get(name, name)}\nlateness: {cost:.2f}"
+        name: f"{NAMES.get(name, name)}\nlateness costs {cost:.2f}"
         for name, cost in costs.items()
     }
     figure, axes = sheets.sheet(
@@ -51,7 +51,8 @@ def draw(
         least = max(-most, min(1.1 * ends["low"].min(), -1.5 * band))
         for row in own.to_dict("records"):
             _plot(axis, row, rows.index(row["rule"]), least)
-        axis.set_xlim(least, max(most, ends["high"].clip(upper=2 * most).max()))
+        longest = ends["high"].clip(upper=2 * most).max()
+        axis.set_xlim(least, max(most, 1.05 * longest))
         axis.tick_params(axis="y", length=0)
     names = [name if name in cures else name.upper() for name in rows]
     axes[0].set_yticks(range(len(rows)), names)
@@ -83,7 +84,7 @@ def _plot(axis: Axes, row: Mapping[str, float], at: int, least: float) -> None:
         axis.plot(least, at, marker="<", color=style.color, clip_on=False)
         return
     ends = [max(row["low"], least), row["high"]]
-    axis.plot(ends, [at, at], color=style.color, alpha=0.4, lw=4)
+    axis.plot(ends, [at, at], color=style.color, alpha=0.4, lw=4, solid_capstyle="butt")
     axis.plot(row["gain"], at, marker=style.marker, color=style.color, zorder=3)
     if pd.notna(row["over_twin"]):
         twin = row["gain"] - row["over_twin"]

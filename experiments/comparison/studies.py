@@ -33,14 +33,17 @@ SHORT = _effort(16, finalists=3, confirming=5)
 
 
 def _options(
-    size: str, rows: Sequence[cures.Cure], effort: search.Effort = WHOLE
+    size: str,
+    rows: Sequence[cures.Cure],
+    effort: search.Effort = WHOLE,
+    searches: int = 4,
 ) -> dict:
     """What a size decides: searches, seeds, and the effort if it is small."""
     if size == "small":
         return dict(cures=rows, effort=SHORT, searches=2, reporting=10)
     if size == "large":  # for a GPU: half the band
         return dict(cures=rows, effort=effort, searches=16, reporting=40)
-    return dict(cures=rows, effort=effort)
+    return dict(cures=rows, effort=effort, searches=searches)
 
 
 def _those(rows: Sequence[cures.Cure], *names: str) -> list[cures.Cure]:
@@ -63,7 +66,7 @@ def _warm_cosine(updates: int) -> optax.Schedule:
 def digits(size: str, rows: Sequence[cures.Cure]) -> Study:
     """An MLP on scikit-learn's digits, 500 gradients of 32 examples."""
     setting = trials.Setting(tasks.digits_mlp(batch_size=32), budget=500)
-    return Study(setting, cures.OPTIMIZERS, **_options(size, rows))
+    return Study(setting, cures.OPTIMIZERS, **_options(size, rows, searches=8))
 
 
 def digits_long(size: str, rows: Sequence[cures.Cure]) -> Study:

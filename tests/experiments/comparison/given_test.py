@@ -7,7 +7,16 @@ import optax
 import pytest
 
 from experiments import tasks
-from experiments.comparison import cures, given, search, study, trials, verdicts
+from experiments.comparison import (
+    cures,
+    given,
+    page,
+    search,
+    studies,
+    study,
+    trials,
+    verdicts,
+)
 from experiments.comparison.spaces import Range
 
 SHORT = search.Effort(rounds=(search.Round(4, 1),), finalists=1, confirming=1)
@@ -88,6 +97,21 @@ def test_a_rule_that_does_not_train_is_refused_before_a_search(make, message, tm
     table = study.Stored(tmp_path / "mine.csv").read()
     with pytest.raises(ValueError, match=message):
         given.check(of(mine(make)), table)
+
+
+@pytest.mark.parametrize(
+    ("at_constant", "searches", "said"),
+    [
+        (False, 48, "48 searches for a law"),
+        (True, 72, "72 for a rule that also stands at constant delays"),
+    ],
+)
+def test_a_rule_is_searched_as_often_as_the_page_says(at_constant, searches, said):
+    whole = studies.digits("full", [mine(at_constant=at_constant)])
+    few = given.in_few_searches(whole.of_optimizers_with_rules())
+    assert [cell.rule for cell in few.cells()].count("mine") == searches
+    text = (page.ROOT / "docs/howto/own_rule.md").read_text()
+    assert said in " ".join(text.split())
 
 
 def test_a_rule_that_was_changed_is_refused(tmp_path):
