@@ -31,7 +31,7 @@ def draw(
     """
     rows = _rows(table, cures)
     panels = {
-        name: f"{NAMES.get(name, name)}\nlateness costs {cost:.2f}"
+        name: f"{NAMES.get(name, name)}\nlateness: {cost:.2f}"
         for name, cost in costs.items()
     }
     figure, axes = sheets.sheet(

@@ -62,6 +62,33 @@ def test_rules_are_told_staleness_and_the_point_that_was_read():
     assert_follows(chain.parts(), rule, schedule(), mesh(4), updates=12)
 
 
+def test_a_norm_is_a_norm_of_the_stage_s_own_parameters():
+    """Decay of other stages' copies would be in the clipped norm."""
+    rule = optax.chain(
+        optax.add_decayed_weights(1.0), optax.clip_by_global_norm(0.1), optax.sgd(0.5)
+    )
+    assert_follows(chain.parts(), rule, schedule(), mesh(4), updates=12)
+
+
+def test_the_loss_is_told_where_it_is_known():
+    def update(grads, state, params=None, *, value=None, **extra):
+        return grads, {"value": value}
+
+    told = optax.GradientTransformationExtraArgs(
+        lambda params: {"value": jnp.zeros(())}, update
+    )
+    pipe = pipelines.run(
+        chain.parts(), optax.chain(told, optax.sgd(0.1)), schedule(2), mesh(2, 2)
+    )
+    start, batches = chain.single(chain.params(4)), chain.batches(6).astype(np.float32)
+    state, step = pipe.init(start, batches[0]), jax.jit(pipe.step)
+    for batch in batches:
+        state, loss = step(state, batch)
+    first, last = state.opt_state[0]["value"]
+    assert np.isnan(first)
+    np.testing.assert_allclose(last, loss, rtol=1e-6)
+
+
 def test_layers_have_the_same_keys_as_in_the_simulation():
     def dropped(x, key):
         return x * jax.random.bernoulli(key, 0.8, x.shape)

@@ -1,6 +1,7 @@
 """Simulated pipelines, against a loop in NumPy that keeps all versions."""
 
 import dataclasses
+import functools
 import itertools
 
 import jax
@@ -322,7 +323,16 @@ WRONG = [
         dict(parts=dataclasses.replace(chain.parts(), head=lambda p, x, batch: x)),
         r"`head` must return a scalar, .* got shape \(4, 3\)",
     ),
-    (dict(optimizer=optax.adam), r"the function adam: write optax.adam\(learning_rate"),
+    (dict(optimizer=optax.adam), r"the function adam: write optax.adam\(\.\.\.\) w"),
+    (dict(optimizer=pipelines.nadam), r"the function nadam: write delayjax.nadam\("),
+    (
+        dict(optimizer=functools.partial(optax.adam, b1=0.5)),
+        "the function adam: write optax.adam",
+    ),
+    (
+        dict(params={"blocks": tuple({"w": np.eye(3)} for _ in range(5))}),
+        r"`blocks` must be one tree of leaves \[L, ...\], or a list .* a tuple of 5",
+    ),
     (
         dict(optimizer=dj.predict_weights(optax.sgd(0.1), 1)),
         "`forward_point` must be given with predict_weights",
@@ -356,3 +366,18 @@ def test_a_schedule_that_a_meaning_does_not_have_is_refused():
         pipelines.mixed(
             parts, sgd, pipelines.pipedream(2), backward_point=lambda state, p: p
         )
+
+
+def test_late_gradients_bring_their_parameters_where_a_rule_reads_them():
+    """On one batch, with a delay of 1 everywhere, it is `mixed`."""
+    rule = optax.chain(dj.compensate_delay(0.5), optax.sgd(0.05))
+    schedule, batch = pipelines.two_buffered(2, 2), np.float32(chain.batches(1)[0])
+    kept = functools.partial(pipelines.late, keep_params=True)
+    ends = []
+    for make in (pipelines.mixed, kept):
+        pipe = make(chain.parts(), rule, schedule)
+        state = pipe.init(chain.single(chain.params(4)), batch)
+        for _ in range(6):
+            state, _ = jax.jit(pipe.step)(state, batch)
+        ends.append(pipe.params(state))
+    jax.tree.map(chain.assert_close, *ends)

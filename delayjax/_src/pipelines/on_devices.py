@@ -60,10 +60,11 @@ def run(
 
     Args:
         parts: of the model. Layers must be stacked, and S must divide L.
-        optimizer: as in `mixed`. A function receives the stage's delay as a traced
-            int32 []. To update each M microbatches, pass `optax.MultiSteps`. Rules
-            inside of it are still told staleness and delay in microbatches: divide both
-            by M.
+        optimizer: as in `mixed`, but `value` is NaN in all stages but the last: the
+            loss of a microbatch is not there yet. A function receives the stage's delay
+            as a traced int32 []. To update each M microbatches, pass
+            `optax.MultiSteps`. Rules inside of it are still told staleness and delay in
+            microbatches: divide both by M.
         schedule: `pipedream(S, in_flight="full")`, with a stash or without, or
             `pipemare(S, 1)`.
         mesh: has the axis of the stages. Over all of its other axes the batch is split,
@@ -77,7 +78,7 @@ def run(
         NaN before there is one. One program runs on all devices. So each device keeps
         2S - 1 inputs of a stage, as many batches, as many points with a stash (the
         schedule needs S on average), and an embedding and a head, of which the first
-        and the last stage's are used.
+        and the last stage's are used; all others are 0, and so are their gradients.
 
     Raises:
         ValueError: if the schedule is another, the mesh has no such axis or another
@@ -158,8 +159,12 @@ class _Stages:
 
     def of_stage(self, params: Any, batch: Any, key: Any) -> DevicePipelineState:
         """The first state of a stage."""
-        embed, stages = self.parts.names[0], self.schedule.stages
+        (embed, _, head), stages = self.parts.names, self.schedule.stages
         params = axes.vary(params, axis_name=self.axis_name)
+        stage = self.place()[0]
+        # the copies of other stages are 0, so that they change no norm of a stage
+        params[embed] = _or_zeros(stage == 0, params[embed])
+        params[head] = _or_zeros(stage == stages - 1, params[head])
         batch, kept = self.own(batch), 2 * stages - 1
         x = jax.eval_shape(self.parts.embed, params[embed], batch, key)
         x = self.own(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), x))
@@ -283,7 +288,7 @@ class _Stages:
                 *(grads, held.opt_state, held.params),
                 staleness=jnp.clip(done, 0, late),
                 stale_params=point,
-                value=loss,
+                value=jnp.where(stage == self.schedule.stages - 1, loss, jnp.nan),
             )
             found = optax.apply_updates(held.params, moves), opt_state
             return axes.typed_like(found, before)
@@ -303,6 +308,11 @@ class _Stages:
             blocks: jax.tree.map(layers, params[blocks]),
             head: jax.tree.map(lambda leaf: leaf[-1], params[head]),
         }
+
+
+def _or_zeros(used: jax.Array, tree: Any) -> Any:
+    """A tree where it is used, and zeros elsewhere."""
+    return jax.tree.map(lambda x: jnp.where(used, x, jnp.zeros_like(x)), tree)
 
 
 def _specs(axis_name: str, data: tuple[str, ...]) -> Any:

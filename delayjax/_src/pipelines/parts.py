@@ -207,7 +207,13 @@ class Parts:
 
 def is_stacked(blocks: Any) -> bool:
     """Whether the layers are one tree of leaves [L, ...], not a list of trees."""
-    return not isinstance(blocks, (list, tuple))
+    if type(blocks) is tuple:  # of layers, or of leaves: nobody knows
+        raise TypeError(
+            f"`blocks` must be one tree of leaves [L, ...], or a list of L trees, got a"
+            f" tuple of {len(blocks)}: make a list of layers, or name stacked leaves in"
+            " a dict."
+        )
+    return not isinstance(blocks, list)
 
 
 def _between(blocks: Any, start: int, stop: int) -> Any:

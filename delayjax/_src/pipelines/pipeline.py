@@ -1,5 +1,6 @@
 """What all pipelines have in common: their functions, and their optimizers."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -40,11 +41,13 @@ def optimizer_of(
 ) -> optax.GradientTransformationExtraArgs:
     """The optimizer of a stage whose gradients are `delay` updates late."""
     if callable(optimizer):
-        if getattr(optimizer, "__module__", "").partition(".")[0] == "optax":
-            name = optimizer.__name__
+        made = optimizer.func if isinstance(optimizer, functools.partial) else optimizer
+        home = getattr(made, "__module__", "").partition(".")[0]
+        if home in ("optax", "delayjax"):
             raise TypeError(  # it would take the delay for its learning rate
                 f"`optimizer` must be an optimizer or your function of a delay, got the"
-                f" function {name}: write optax.{name}(learning_rate)."
+                f" function {made.__name__}: write {home}.{made.__name__}(...) with its"
+                " learning rate."
             )
         optimizer = optimizer(delay)
     return transforms.as_transformation("optimizer", optimizer)

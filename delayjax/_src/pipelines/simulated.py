@@ -79,7 +79,8 @@ def mixed(
         delay is not 0, as many versions as its delay + 1 (rounded up).
 
     Raises:
-        TypeError: if the optimizer is an uncalled function of Optax, as optax.adam.
+        TypeError: if the optimizer is an uncalled function of Optax or delayjax, as
+            optax.adam.
         ValueError: in `init`, if there are more stages than layers, a part is missing,
             a block changes the shape of its input, the head returns no scalar, B is no
             multiple of M, or a rule predicts weights that no pass reads.
@@ -167,6 +168,7 @@ def late(
     schedule: Schedule,
     *,
     forward_point: Point | None = None,
+    keep_params: bool = False,
 ) -> Pipeline:
     """A cheap stand-in: consistent gradients, each stage's used at its own age.
 
@@ -183,6 +185,8 @@ def late(
             taken at one point.
         forward_point: what a gradient is taken at, as in `mixed`. The function receives
             the state of `dj.delayed`.
+        keep_params: also keeps the parameters of each waiting gradient, for rules that
+            read `stale_params`: then the history is twice as large.
 
     Returns:
         As `mixed`; it keeps delay + 1 gradients of a stage in place of its versions.
@@ -212,7 +216,10 @@ def late(
     check_parts(parts, schedule)
     _check_stash(schedule)
     delays = [schedule.one_delay(stage) for stage in range(schedule.stages)]
-    txs = [delayed.delayed(optimizer_of(optimizer, own), own) for own in delays]
+    txs = [
+        delayed.delayed(optimizer_of(optimizer, own), own, keep_params=keep_params)
+        for own in delays
+    ]
     now = [[0] * schedule.microbatches] * schedule.stages
     return _simulated(parts, txs, now, forward_point)
 

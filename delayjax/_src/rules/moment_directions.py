@@ -85,7 +85,9 @@ def adam_direction(
 
     Returns:
         A `direction`. `predict_weights` needs an optimizer with one
-        `optax.scale_by_adam` of all parameters.
+        `optax.scale_by_adam` of all parameters. Rules with the same state and another
+        move (`optax.adamax`, `optax.radam`, `optax.lamb`, another eps) are not refused,
+        and their direction is Adam's.
 
     Example:
         >>> from delayjax import gradient_params, predict_weights

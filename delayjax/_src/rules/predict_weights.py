@@ -38,12 +38,13 @@ def predict_weights(
 
         y_t = x_t + p tau Delta_t,    Delta_t = x_t - x_{t-1},    Delta_0 = 0
 
-    with Delta the last update that was applied, with learning rate and schedule, of any
-    optimizer. Wrap the whole optimizer, and the delay too, and take each gradient at
-    `gradient_params(state, params)` in place of `params`. The updates are of `inner`,
-    and are applied to `params`. Before update tau the prediction looks further ahead
-    than the gradient is late, as published. With a `direction` Delta is made of the
-    state of the optimizer instead, as PipeOptim makes it of the moments.
+    with Delta the last update, with learning rate and schedule, of any optimizer (as it
+    was before parameters in bfloat16 rounded it). Wrap the whole optimizer, and the
+    delay too, and take each gradient at `gradient_params(state, params)` in place of
+    `params`. The updates are of `inner`, and are applied to `params`. Before update tau
+    the prediction looks further ahead than the gradient is late, as published. With a
+    `direction` Delta is made of the state of the optimizer instead, as PipeOptim makes
+    it of the moments.
 
     Args:
         inner: the whole optimizer.

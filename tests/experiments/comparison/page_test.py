@@ -46,8 +46,8 @@ def test_the_figure_has_a_panel_an_optimizer_and_a_dot_a_rule(losses):
     costs = page.costs(losses)
     drawn = figure.draw(found, page.CURES, costs)
     assert [axis.get_title() for axis in drawn.axes] == [
-        f"SGD\nlateness costs {costs['sgd']:.2f}",
-        f"Adam\nlateness costs {costs['adam']:.2f}",
+        f"SGD\nlateness: {costs['sgd']:.2f}",
+        f"Adam\nlateness: {costs['adam']:.2f}",
     ]
     names = [label.get_text() for label in drawn.axes[0].get_yticklabels()]
     rules = [name for name in GAINS if not name.endswith("mean")]
@@ -133,6 +133,7 @@ README_ROWS = {
     "`correct_late_updates`": "late updates",
     "one slow momentum, mixed with the gradient": "one slow momentum",
     "average of the weights": "average of the weights",
+    "`step_sizes.adadelay`": "AdaDelay",
 }
 
 
