@@ -44,8 +44,8 @@ def get_config() -> ConfigDict:
             learning_rate=(0.001, 0.003, 0.01, 0.02, 0.04, 0.1),
             momentum=(0.0, 0.9),
             batch_size=4,  # examples a gradient
-            seeds=5,
-            tuning_seeds=3,  # that choose step, momentum and slack; not reported
+            seeds=20,
+            tuning_seeds=6,  # that choose step, momentum and slack; not reported
         )
     )
 

@@ -28,8 +28,8 @@ def get_config() -> ConfigDict:
             batch_size=32,  # examples an update
             width=32,  # hidden units
             updates=1500,
-            seeds=5,
-            tuning_seeds=3,  # that choose the step size, and are not reported
+            seeds=20,
+            tuning_seeds=6,  # that choose the step size, and are not reported
         )
     )
 

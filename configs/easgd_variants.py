@@ -42,8 +42,8 @@ def get_config() -> ConfigDict:
             seconds=400.0,  # simulated
             learning_rate=(0.0001, 0.0003, 0.001, 0.004, 0.015, 0.06, 0.25, 1.0),
             batch_size=4,  # examples a gradient
-            seeds=5,
-            tuning_seeds=3,  # that choose the step size, and are not reported
+            seeds=16,
+            tuning_seeds=6,  # that choose the step size, and are not reported
         )
     )
 

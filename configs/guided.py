@@ -34,8 +34,8 @@ def get_config() -> ConfigDict:
             verification=42,  # training examples, a tenth as in the author's code
             batch_size=8,  # examples an update
             updates=1000,
-            seeds=10,
-            tuning_seeds=3,  # that choose the step size, and are not reported
+            seeds=20,
+            tuning_seeds=6,  # that choose the step size, and are not reported
         )
     )
 

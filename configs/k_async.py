@@ -56,8 +56,8 @@ def get_config(service: str = "exponential") -> ConfigDict:
             seconds=300.0,  # simulated
             learning_rate=(0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
             batch_size=4,  # examples a gradient
-            seeds=5,
-            tuning_seeds=3,  # that choose the step size, and are not reported
+            seeds=20,
+            tuning_seeds=6,  # that choose the step size, and are not reported
         )
     )
 

@@ -49,8 +49,8 @@ def get_config() -> ConfigDict:
             batch_size=8,  # windows an update
             context=16,  # characters
             updates=200,
-            seeds=5,
-            tuning_seeds=3,  # that choose step and momentum, and are not reported
+            seeds=32,
+            tuning_seeds=8,  # that choose step and momentum, and are not reported
         )
     )
 

@@ -31,8 +31,8 @@ def get_config() -> ConfigDict:
             seconds=240.0,  # simulated
             learning_rate=(0.03, 0.1, 0.3, 1.0, 3.0),
             batch_size=4,  # examples a gradient
-            seeds=5,
-            tuning_seeds=3,  # that choose the step size, and are not reported
+            seeds=20,
+            tuning_seeds=6,  # that choose the step size, and are not reported
         )
     )
 

@@ -39,8 +39,8 @@ def get_config() -> ConfigDict:
             learning_rate=(0.03, 0.1, 0.2, 0.5, 1.0, 2.0),
             momentum=(0.0, 0.9),
             examples=27_000,  # twenty times all of them
-            seeds=5,
-            tuning_seeds=5,  # that choose step and momentum, and are not reported
+            seeds=20,
+            tuning_seeds=8,  # that choose step and momentum, and are not reported
         )
     )
 

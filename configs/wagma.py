@@ -31,8 +31,8 @@ def get_config() -> ConfigDict:
             seconds=80.0,  # simulated
             learning_rate=(0.1, 0.3, 1.0, 3.0),
             batch_size=2,  # examples a gradient
-            seeds=5,
-            tuning_seeds=3,  # that choose the step size, and are not reported
+            seeds=12,
+            tuning_seeds=4,  # that choose the step size, and are not reported
         )
     )
 
