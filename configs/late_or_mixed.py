@@ -35,15 +35,15 @@ def get_config() -> ConfigDict:
             sgd_rate=(0.03, 0.1, 0.3, 1.0, 3.0),
             adam_rate=(0.001, 0.003, 0.01, 0.03, 0.1),
             muon_rate=(0.005, 0.015, 0.05, 0.15),
-            momentum=(0.0, 0.5, 0.9, 0.97),
+            momentum=(0.0, 0.5, 0.9),
             warmup_updates=25,  # then a cosine to zero
             batch_size=4,  # windows an update
             context=16,  # characters
             width=16,
             depth=8,  # blocks
             updates=250,
-            seeds=32,
-            tuning_seeds=8,  # that choose step and momentum
+            seeds=8,
+            tuning_seeds=3,  # that choose step and momentum
         )
     )
 

@@ -93,8 +93,8 @@ def get_config(size: str = "small") -> ConfigDict:
             width=16,
             depth=8,  # blocks
             updates=250,
-            seeds=32,
-            tuning_seeds=8,  # that choose step and momentum
+            seeds=8,
+            tuning_seeds=4,  # that choose step and momentum
         )
     )
 
