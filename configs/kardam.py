@@ -36,8 +36,8 @@ def get_config() -> ConfigDict:
             learning_rate=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
             batch_size=4,  # examples a gradient
             updates=3000,  # gradients that arrive, refused ones too
-            seeds=12,
-            tuning_seeds=4,  # that choose step and damping, and are not reported
+            seeds=5,
+            tuning_seeds=3,  # that choose step and damping, and are not reported
         )
     )
 

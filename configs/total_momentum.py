@@ -37,8 +37,8 @@ def get_config() -> ConfigDict:
             directions=500,  # of the quadratic
             learning_rate=(0.003, 0.01, 0.03, 0.1, 0.3, 1.0),  # on digits
             updates=1000,
-            seeds=16,
-            tuning_seeds=6,  # that choose step and target, and are not reported
+            seeds=5,
+            tuning_seeds=3,  # that choose step and target, and are not reported
         )
     )
 
