@@ -1,8 +1,9 @@
-"""docs/book.md and the list of systems in the README, from the table of a full run.
+"""Texts from the table of a full run: docs/book.md, and lists in two other files.
 
     python -m experiments.book.page --table=runs/book/book.csv
 
-The table is kept as docs/book.csv.
+The table is kept as docs/book.csv. The README lists all systems by their verdicts,
+docs/experiments.md all configs with the time of each.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "book.csv"
 PAGE = ROOT / "docs" / "book.md"
 README = ROOT / "README.md"
+CONFIGS = ROOT / "docs" / "experiments.md"
 TEMPLATE = Path(__file__).with_name("book.template.md")
 BEGIN, END = "<!-- book: begin -->", "<!-- book: end -->"
 ORDER = (claims.REPRODUCED, "in part", claims.NOT_REPRODUCED, claims.UNDECIDED)
@@ -135,15 +137,37 @@ def _counted(rows: pd.DataFrame, counted: str | None) -> str:
     return f"{system} ({(tested == counted).sum()} of {len(tested)})"
 
 
-def with_list(readme: str, table: pd.DataFrame) -> str:
-    """The README with the list between its two marks."""
-    before, _, rest = readme.partition(BEGIN)
+def configs_list(table: pd.DataFrame) -> str:
+    """A row for each config file: its question, its forms and how long a run took."""
+    lines = ["| config | question | a run took |", "|---|---|---|"]
+    files = table["config"].str.partition(":")[0]
+    for _, rows in table.groupby(files, sort=False):
+        first, forms = rows.iloc[0], rows["config"].str.partition(":")[2].unique()
+        named = ", ".join(f"`:{form}`" for form in forms if form)
+        question = _escaped(first["question"]) + f" ({named})" * bool(named)
+        lines.append(f"| `{source(first['config'])}` | {question} | {_took(first)} |")
+    return "\n".join(lines)
+
+
+def _took(row: Mapping[str, str]) -> str:
+    """The time of a run, and its device unless that is a CPU."""
+    if not row["ran_on"]:
+        return "not run here"
+    minutes = float(row["minutes"])
+    time = f"{minutes:.0f} min" if minutes >= 2 else f"{max(60 * minutes, 10):.0f} s"
+    device = row["ran_on"].partition(" x ")[2].partition(", jax")[0]
+    return time if device == "cpu" else f"{time}, {device}"
+
+
+def between_marks(text: str, lines: str) -> str:
+    """A text with other lines between its two marks."""
+    before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{readme_list(table)}\n{END}{after}"
+    return f"{before}{BEGIN}\n{lines}\n{END}{after}"
 
 
 def main(argv: list[str]) -> None:
-    """Writes the page and the list."""
+    """Writes the page and the lists."""
     if len(argv) > 1:
         raise app.UsageError(f"unknown arguments: {' '.join(argv[1:])}")
     if _TABLE.value is not None:
@@ -151,7 +175,8 @@ def main(argv: list[str]) -> None:
         folder.replace(TABLE, Path(_TABLE.value).read_text())
     about, table = read()
     folder.replace(PAGE, text(about, table))
-    folder.replace(README, with_list(README.read_text(), table))
+    for path, lines in ((README, readme_list(table)), (CONFIGS, configs_list(table))):
+        folder.replace(path, between_marks(path.read_text(), lines))
 
 
 if __name__ == "__main__":

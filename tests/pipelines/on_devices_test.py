@@ -222,6 +222,16 @@ def test_a_key_is_given_always_or_never():
             pipe.step(state, batch, then)
 
 
+def test_the_first_state_needs_no_more_than_the_shapes_of_a_batch():
+    batch = chain.batches(1)[0].astype(np.float32)
+    pipe = pipelines.run(chain.parts(), ADAM, schedule(2), mesh(2, 2))
+    given = (
+        pipe.init(chain.single(chain.params(4)), of)
+        for of in (batch, jax.ShapeDtypeStruct(batch.shape, batch.dtype))
+    )
+    jax.tree.map(np.testing.assert_array_equal, *given)
+
+
 def test_a_prediction_that_no_pass_reads_is_refused():
     pipe = pipelines.run(
         chain.parts(),

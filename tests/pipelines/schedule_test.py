@@ -192,6 +192,14 @@ def test_a_dependency_is_never_early():
             r"`ahead` must have .* each of the 3 stages, got \(1, 0\)",
         ),
         (
+            lambda: dataclasses.replace(pipelines.pipedream(3), microbatches=0),
+            "`microbatches` must be at least 1, got 0",
+        ),
+        (
+            lambda: dataclasses.replace(pipelines.gpipe(2, 2), chunks=0),
+            "`chunks` must be at least 1, got 0",
+        ),
+        (
             lambda: dataclasses.replace(pipelines.two_buffered(3, 3), stash=False),
             "`lag` must be 0 with flush=False and stash=False, got 1: .* keeps",
         ),

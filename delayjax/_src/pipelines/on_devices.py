@@ -148,6 +148,8 @@ class _Stages:
         _check_layers(self.parts, params, self.schedule.stages)
         _check_split(batch, self.mesh, self.data)
         jax.eval_shape(self.parts.loss, params, batch, key)  # a fault of the parts
+        shapes = jax.eval_shape(lambda own: own, batch)
+        batch = jax.tree.map(lambda own: jnp.zeros(own.shape, own.dtype), shapes)
         lie = {embed: P(), blocks: P(self.axis_name), head: P()}
         made = jax.shard_map(
             self.of_stage,

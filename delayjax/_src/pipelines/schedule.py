@@ -29,14 +29,14 @@ class Schedule:
         ahead: a(s), passes of each stage, a tuple [S]; with `chunks` of chunks.
         stash: whether a backward pass reads the weights of its forward pass; else it
             reads the newest.
-        lag: updates that every pass reads behind the newest that the order allows, as
-            PipeDream-2BW with its two buffers.
+        lag: how many updates older than its own update the weights are that a pass
+            reads: 1 in PipeDream-2BW with its two buffers. 0: as new as `ahead` allows.
         chunks: v, of layers on each stage; above 1 they are interleaved.
 
     Raises:
-        ValueError: if `ahead` is no number for each stage, or a pass would read a
-            version that the schedule does not keep, or not have yet: a lag needs a
-            stash, no flush, and at most lag M passes ahead.
+        ValueError: if S, M or v is below 1, `ahead` is no number for each stage, or a
+            pass would read a version that the schedule does not keep, or not have yet:
+            a lag needs a stash, no flush, and at most lag M passes ahead.
 
     Example:
         >>> schedule = pipedream(4)
@@ -62,6 +62,8 @@ class Schedule:
     chunks: int = 1
 
     def __post_init__(self):
+        for name in ("stages", "microbatches", "chunks"):
+            checks.check_bound(name, getattr(self, name), at_least=1)
         if len(self.ahead) != self.stages or min(self.ahead) < 0:
             raise ValueError(
                 f"`ahead` must have a non-negative number for each of the {self.stages}"

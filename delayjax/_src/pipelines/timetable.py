@@ -69,7 +69,7 @@ def timetable(
         backward: the time of a backward pass.
 
     Returns:
-        The timetable of `updates` M passes of each kind, on each stage.
+        The timetable of v M `updates` passes of each kind, on each stage.
 
     Raises:
         ValueError: if the stages wait for each other for ever.

@@ -72,7 +72,8 @@ def adam_direction(
 ) -> Direction:
     """PipeOptim's direction of Adam and AdamW, for `predict_weights`.
 
-    The last update anew, at the coming learning rate and without weight decay:
+    It is computed from the moments that the optimizer keeps: its last update, but at
+    the next update's learning rate, and without weight decay:
 
         Delta = -eta mhat / (sqrt(vhat) + 1e-8)
 

@@ -43,11 +43,11 @@ def nadam(
         x   <- (1 - eta lam) x
         x   <- x - eta n / D
 
-    mu is the share of m in the step. It rises from b1 / 2 to b1, and with the defaults
-    it is 0.495 at first, 0.63 at update 2000 and half way at update 4245. So a run of
-    2000 updates tests shares of 0.5 to 0.63, and none near 0.99. The published runs had
-    50,000 updates. `momentum_decay=200 / T` gives a run of T updates the same rise. At
-    psi = 0 mu stays at b1 / 2.
+    mu is the share of m in the step. It rises from b1 / 2 to b1. With the defaults it
+    is 0.495 at first, 0.63 at update 2000, and half of the rise is done at update 4245.
+    So a run of 2000 updates tests shares of 0.5 to 0.63, and none near 0.99. The
+    published runs had 50,000 updates. `momentum_decay=200 / T` gives a run of T updates
+    the same rise. At psi = 0 mu stays at b1 / 2.
 
     m has no bias correction of its own. So after update 1 steps are shorter, for some
     1 / (1 - b1) updates, as in the example. `optax.nadamw` corrects m and has no rise;

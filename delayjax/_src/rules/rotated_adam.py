@@ -68,11 +68,11 @@ def rotated_adam(
     never rotated. eps stands before the bias correction. Leaves that are not rotated
     have the steps of AdamW.
 
-    The first basis is made of one gradient g. With both sides Q_L^T g Q_R is diagonal.
-    Its other entries are rounding errors, and update 1 divides them by their own size
-    where that is above eps: begin with a learning rate near 0 (published: 1e-7). If g
-    has less rank than rows or columns, rounding also chooses the rest of the basis, and
-    two machines may choose differently.
+    The first basis is made of one gradient g. If both sides rotate, Q_L^T g Q_R is
+    diagonal. Its other entries are rounding errors, and update 1 divides them by their
+    own size where that is above eps: begin with a learning rate near 0 (published:
+    1e-7). If g has less rank than rows or columns, rounding also chooses the rest of
+    the basis, and two machines may choose differently.
 
     Args:
         learning_rate: eta, a number or a schedule; 1e-3 in the published runs, after a

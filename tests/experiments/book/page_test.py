@@ -1,4 +1,4 @@
-"""docs/book.md and the README's list say what the kept table says."""
+"""docs/book.md and the lists of two other files say what the kept table says."""
 
 import pandas as pd
 import pytest
@@ -53,9 +53,23 @@ def test_the_list_is_between_its_marks_and_has_each_system_once():
     several = table("undecided", "not reproduced", "undecided")
     assert "**Not reproduced** (1): n-softsync (1 of 3)." in page.readme_list(several)
     readme = f"a\n{page.BEGIN}\nold\n{page.END}\nb\n"
-    once = page.with_list(readme, table("reproduced"))
+    once = page.between_marks(readme, "new")
     assert "old" not in once and once.startswith("a\n") and once.endswith("\nb\n")
-    assert page.with_list(once, table("reproduced")) == once
+    assert page.between_marks(once, "new") == once
+
+
+def test_the_list_of_configs_has_a_row_a_file_with_its_forms_and_times():
+    runs = table("reproduced", "undecided")
+    runs["config"] = ["k_async", "k_async:pareto", "imagenet"]
+    runs["minutes"] = ["0.05", "9.0", ""]
+    runs["ran_on"] = ["1 x cpu, jax 0.10.2", "1 x NVIDIA H200, jax 0.11.2", ""]
+    assert page.configs_list(runs).splitlines()[2:] == [
+        "| `configs/k_async.py` | Why? (`:pareto`) | 10 s |",
+        "| `configs/imagenet.py` | Why? | not run here |",
+    ]
+    runs["minutes"] = ["4.7", "9.0", ""]
+    runs["ran_on"] = ["1 x NVIDIA H200, jax 0.11.2", "", ""]
+    assert "| 5 min, NVIDIA H200 |" in page.configs_list(runs)
 
 
 def test_a_table_of_a_small_run_is_refused(tmp_path):
@@ -65,11 +79,14 @@ def test_a_table_of_a_small_run_is_refused(tmp_path):
         page.read(path)
 
 
-def test_the_page_and_the_readme_are_of_the_kept_table():
+def test_the_page_and_the_lists_are_of_the_kept_table():
     about, kept = page.read()
     assert page.PAGE.read_text() == page.text(about, kept)
-    readme = page.README.read_text()
-    assert page.with_list(readme, kept) == readme
+    for path, lines in (
+        (page.README, page.readme_list(kept)),
+        (page.CONFIGS, page.configs_list(kept)),
+    ):
+        assert page.between_marks(path.read_text(), lines) == path.read_text()
     assert set(kept["config"]) == set(SYSTEMS)
 
 
