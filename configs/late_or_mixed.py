@@ -23,7 +23,7 @@ from experiments.results.measures import between, difference, ratio, tuned
 from experiments.results.tables import Found
 from experiments.tasks import stacked
 
-SMALL = {"updates": 100}
+SMALL = {"updates": 60, "momentum": (0.0, 0.5)}
 """What the small size of the book changes, beside the numbers of seeds."""
 
 

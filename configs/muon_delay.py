@@ -31,7 +31,7 @@ from experiments.results.estimates import Measure
 from experiments.results.measures import between, difference, ratio, tuned
 from experiments.results.tables import Found
 
-SMALL = {"updates": 80}
+SMALL = {"updates": 60, "momentum": (0.0, 0.5), "muon_momentum": (0.5, 0.8)}
 """What the small size of the book changes, beside the numbers of seeds."""
 
 

@@ -5,8 +5,8 @@
 
 Each config has its own folder in the work directory. The same command goes on where it
 was interrupted. `--size=small` reports three seeds of each and one more chooses; three
-configs also train for fewer updates. So fewer statements are decided. It writes
-book.html and book.csv into the work directory.
+configs also train for fewer updates and try fewer values. So fewer statements are
+decided. It writes book.html and book.csv into the work directory.
 """
 
 import datetime

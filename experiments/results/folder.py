@@ -136,7 +136,9 @@ class Folder:
         """Adds to the time that the run took."""
         record = read_info(self.path)
         with contextlib.suppress(OSError):  # a full disk, which is said elsewhere
-            self._write(record | {"wall_seconds": record["wall_seconds"] + seconds})
+            self._write(
+                record | {"wall_seconds": record.get("wall_seconds", 0.0) + seconds}
+            )
 
     def _write(self, record: Mapping[str, Any]) -> None:
         replace(self.path / "run.json", json.dumps(record, indent=2) + "\n")
