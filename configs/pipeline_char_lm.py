@@ -22,9 +22,9 @@ losses are those of a CPU (to 1e-6 nats at small steps).
 `:large` trains one method in 32 stages, simulated on one GPU, on token shards of your
 own (little-endian uint16; docs/experiments.md): 26 million parameters with a width of
 160, 122 million with `--config.width=448 --config.heads=7`. `--dry_run` prints its
-memory and its FLOPs before it runs. We ran 60 updates of 26 million parameters on an
-H200 with random tokens: compiled in 68 s, then 26 updates a second (20,000 take 13
-minutes), 6.3 GiB in use, as the dry run says.
+memory, its FLOPs and its time before it runs. We ran 60 updates of 26 million
+parameters on an H200 with random tokens: compiled in 68 s, then 26 updates a second
+(20,000 take 13 minutes), 6.3 GiB in use, as the dry run says.
 
     python -m experiments.main --config=configs/pipeline_char_lm.py:large \
         '--config.shards=/data/*.bin' --workdir=runs/large --dry_run

@@ -38,7 +38,9 @@ _QUIET = flags.DEFINE_bool("quiet", False, "No progress, only warnings and error
 _WANDB = flags.DEFINE_string(
     "wandb", None, "A project of Weights & Biases that gets the numbers as well."
 )
-_DRY_RUN = flags.DEFINE_bool("dry_run", False, "Compile, print the costs, stop.")
+_DRY_RUN = flags.DEFINE_bool(
+    "dry_run", False, "Print what each program costs: memory, FLOPs, time."
+)
 _PROFILE = flags.DEFINE_list(
     "profile", [], "start,stop: JAX profiles these updates into WORKDIR/profile."
 )

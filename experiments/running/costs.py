@@ -3,12 +3,15 @@
 import math
 import os
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 import delayjax as dj
 from experiments.running import execution
+from experiments.running.host import processes
 from experiments.running.trainer import Trainer
 
 
@@ -22,16 +25,26 @@ class Costs(NamedTuple):
     flops: float  # of one update of all cells
     peak_bytes: int  # of one chunk, estimated by the compiler
     compile_seconds: float
+    update_seconds: float | None  # of all cells, measured; None: it does not fit
+    run_seconds: float | None  # of all updates and evaluations, without compiling
 
     def __str__(self):
         mib = 2**20
+        if self.update_seconds is None or self.run_seconds is None:
+            timed = "not measured: the device has less memory than the peak"
+        else:
+            timed = (
+                f"{self.update_seconds * 1e3:,.3g} ms an update,"
+                f" {self.run_seconds:,.3g} s in all with evaluations"
+            )
         return (
             f"{self.cells} cells, compiled in {self.compile_seconds:.1f} s\n"
             f"  parameters of a cell   {self.parameters:,}\n"
             f"  history, all cells     {self.history_bytes / mib:,.1f} MiB\n"
             f"  checkpoint             {self.state_bytes / mib:,.1f} MiB\n"
             f"  FLOPs of an update     {self.flops:.3g}\n"
-            f"  estimated peak memory  {self.peak_bytes / mib:,.1f} MiB"
+            f"  estimated peak memory  {self.peak_bytes / mib:,.1f} MiB\n"
+            f"  time                   {timed}"
         )
 
 
@@ -69,11 +82,7 @@ def check_memory(trainer: Trainer) -> None:
     program = trainer.program
     state = execution.held(trainer.shapes())
     total, history = device_bytes(state), device_bytes(rings(state))
-    stats = jax.local_devices()[0].memory_stats() or {}
-    memory = stats.get("bytes_limit")
-    if memory is None:  # CPUs: those that take part have the host's together
-        host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        memory = host // len(state.step.sharding.addressable_devices)
+    memory = _memory(state)
     # the gradients of an update along a trace are taken at once
     at_once = max((trace.max_gradients for trace in program.rule.traces), default=0)
     needed = total + at_once * device_bytes(state.model)
@@ -88,8 +97,18 @@ def check_memory(trainer: Trainer) -> None:
         )
 
 
+def _memory(state: Any) -> int:
+    """Bytes of memory of one device of a state."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    if "bytes_limit" in stats:
+        return stats["bytes_limit"]
+    # CPUs: those that take part have the host's together
+    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return host // len(state.step.sharding.addressable_devices)
+
+
 def costs(trainer: Trainer) -> Costs:
-    """Compiles a program and reads its costs off, without running it."""
+    """Compiles a program, reads its costs off, and times a few of its updates."""
     state = trainer.shapes()
     chunk, count = trainer.given_shapes()
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), chunk)
@@ -101,6 +120,14 @@ def costs(trainer: Trainer) -> Costs:
     state = execution.held(state)
     seeds, cells = state.diverged_step.shape
     total, history = state_bytes(trainer)
+    peak = (
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        - memory.alias_size_in_bytes
+        + memory.temp_size_in_bytes
+    )
+    fits = peak <= _memory(state)
+    update_seconds, run_seconds = _timed(trainer, compiled) if fits else (None, None)
     return Costs(
         cells=seeds * cells,
         parameters=sum(
@@ -109,12 +136,46 @@ def costs(trainer: Trainer) -> Costs:
         history_bytes=history,
         state_bytes=total,
         flops=flops,
-        peak_bytes=memory.argument_size_in_bytes
-        + memory.output_size_in_bytes
-        - memory.alias_size_in_bytes
-        + memory.temp_size_in_bytes,
+        peak_bytes=peak,
         compile_seconds=seconds,
+        update_seconds=update_seconds,
+        run_seconds=run_seconds,
     )
+
+
+_ENOUGH = 1.0  # seconds that are timed
+
+
+def _timed(trainer: Trainer, compiled: Callable[..., Any]) -> tuple[float, float]:
+    """Seconds of an update, and of a whole run that never waits for data.
+
+    Args:
+        trainer: of the program.
+        compiled: its chunk: (state, what updates are given, count) -> (state, numbers).
+    """
+    rule = trainer.program.rule
+    most = min(trainer.chunk, rule.updates)
+    given = trainer.given(0, most)
+
+    def updated(state, count):
+        started = time.perf_counter()
+        state, _ = jax.block_until_ready(compiled(state, given, np.int32(count)))
+        return state, time.perf_counter() - started
+
+    state, _ = updated(trainer.init(), 1)  # a first call takes longer
+    count = 1
+    state, seconds = updated(state, count)
+    # all processes make the same updates
+    while not any(processes.any_of(seconds > _ENOUGH, 2 * count > most)):
+        count *= 2
+        state, seconds = updated(state, count)
+    jax.block_until_ready(trainer.evaluate(state))  # compiles it
+    started = time.perf_counter()
+    jax.block_until_ready(trainer.evaluate(state))
+    of_evaluation = time.perf_counter() - started
+    update = seconds / count
+    evaluations = rule.updates / rule.evaluate_every
+    return update, rule.updates * update + evaluations * of_evaluation
 
 
 def bytes_of(tree: Any) -> int:

@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -179,6 +180,7 @@ def test_dry_run_prints_costs_and_writes_nothing(tmp_path, forks, compiled):
     assert code == 0, output
     for words in ("8 cells", "parameters of a cell   2", "history", "FLOPs", "peak"):
         assert words in output
+    assert re.search(r"time +[\d.e-]+ ms an update, [\d.e-]+ s in all", output)
     assert not (tmp_path / "none").exists()
 
 

@@ -63,6 +63,37 @@ def test_the_grid_holds_no_second_history(kind):
     assert extra < 0.1 * cost.history_bytes, (extra, cost)
 
 
+def test_the_time_is_of_the_updates_that_were_made(monkeypatch):
+    """By a clock that an update moves on by 0.25 s, and an evaluation by 2 s."""
+    trainer = built(late(3), updates=64, evaluations=2)
+    trainer.shapes()
+    clock, counts = [0.0], []
+
+    def compiled(state, given, count):
+        assert {len(leaf) for leaf in jax.tree.leaves(given)} == {32}
+        clock[0] += 0.25 * int(count)
+        counts.append(int(count))
+        return state, None
+
+    def evaluate(state):
+        clock[0] += 2.0
+
+    monkeypatch.setattr(trainer, "evaluate", evaluate)
+    monkeypatch.setattr(costs.time, "perf_counter", lambda: clock[0])
+    update, run = costs._timed(trainer, compiled)
+    assert counts == [1, 1, 2, 4, 8]  # 2 s of them are enough
+    assert (update, run) == (0.25, 64 * 0.25 + 2 * 2.0)
+
+
+def test_what_exceeds_memory_is_not_run(monkeypatch):
+    trainer = built(late(64))
+    monkeypatch.setattr(costs, "_memory", lambda state: costs.state_bytes(trainer)[0])
+    monkeypatch.setattr(Trainer, "init", lambda self: pytest.fail("it was allocated"))
+    cost = costs.costs(trainer)
+    assert cost.update_seconds is None and cost.run_seconds is None
+    assert "not measured: the device has less memory" in str(cost)
+
+
 def test_history_bytes_are_the_formula():
     _, history = costs.state_bytes(built(late(7)))
     clocks = 2 * 8  # of the gradients' and of their ages' ring
