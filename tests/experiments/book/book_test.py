@@ -2,14 +2,17 @@
 
 import ast
 import re
+import signal
 import subprocess
 import sys
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from experiments import Published, Run, configs, figures
+from experiments.book import __main__ as main
 from experiments.book import binding, entries
 from experiments.book.chapters import CHAPTERS, NOT_RUN, SYSTEMS
 from experiments.book.entries import Entry
@@ -152,6 +155,49 @@ def test_a_run_with_other_values_is_said_and_the_book_is_bound(tmp_path):
     assert re.match(r"# small size; delayjax \S+, jax .*; \d{4}-\d\d-\d\d", first)
     assert head.startswith("config,system,question,answer,minutes,ran_on,statement")
     assert len(rows) == 1
+
+
+NAMES = ["default", "softsync", "k_async", "dana"]
+
+
+def ended_with(monkeypatch, codes, meet=lambda: None):
+    """Runs of configs that end with these codes; returns the names that were run."""
+    ran = []
+
+    def run(command, check):
+        (folder,) = (own for own in command if own.startswith("--workdir="))
+        name = Path(folder).name
+        ran.append(name)
+        meet()
+        return subprocess.CompletedProcess(command, codes.get(name, 0))
+
+    monkeypatch.setattr(main.subprocess, "run", run)
+    return ran
+
+
+def test_failed_configs_are_named_in_their_order(tmp_path, monkeypatch):
+    ran = ended_with(monkeypatch, {"k_async": 1, "default": 2})
+    failed = main.run_all(NAMES, tmp_path, small=False, jobs=1)
+    assert (failed, ran) == (["default", "k_async"], NAMES)
+
+
+def test_as_many_configs_run_side_by_side_as_there_are_jobs(tmp_path, monkeypatch):
+    """Each run waits until a second one has begun."""
+    both = threading.Barrier(2, timeout=60)
+    ran = ended_with(monkeypatch, {"dana": 1}, meet=both.wait)
+    assert main.run_all(NAMES, tmp_path, small=False, jobs=2) == ["dana"]
+    assert sorted(ran) == sorted(NAMES)
+
+
+@pytest.mark.parametrize(
+    "ended, code",
+    [(130, 130), (143, 143), (-signal.SIGINT, 130), (-signal.SIGTERM, 143)],
+)
+def test_a_run_that_was_stopped_stops_the_book(tmp_path, monkeypatch, ended, code):
+    ran = ended_with(monkeypatch, {"softsync": ended})
+    with pytest.raises(SystemExit) as stopped:
+        main.run_all(NAMES, tmp_path, small=False, jobs=1)
+    assert (stopped.value.code, ran) == (code, NAMES[:2])
 
 
 def test_an_unknown_config_is_refused(tmp_path):
