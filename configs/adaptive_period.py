@@ -164,7 +164,7 @@ def published(config: ConfigDict) -> list[Published]:
             source=f"{jiang} (as we recall)",
             said="averages are frequent early and rare late",
             measure=tuned("period_now", **ADAPTIVE),
-            at_least=config.first_period,
+            at_least=config.first_period + 1,
             bound_is_ours=True,
         ),
         Published(

@@ -126,7 +126,8 @@ def published(config: ConfigDict) -> list[Published]:
     del config
     return [
         Published(
-            text="Of 1/64, DEF reaches a smaller training loss than error feedback",
+            text="Of 1/64, DEF reaches a smaller training loss than error feedback (our"
+            " reading)",
             source="Xu and Huang (2020), arXiv:2004.05298",
             said="DEF trades the variance of gradients against their second moment",
             measure=over_feedback(),

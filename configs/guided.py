@@ -122,7 +122,9 @@ def published(config: ConfigDict) -> list[Published]:
         bound_is_ours=True,
     )
     loss = "At a mean delay of 16 guided SGD has less training loss than SGD"
-    error = "Its test error is no larger than SGD's, by one example of 142"
+    error = (
+        "Its test error is no larger than SGD's, by one example of 142 (our reading)"
+    )
     return [
         Published(text=loss, measure=tuned_over_plain(16), at_most=1.0, **paper),
         Published(text=error, measure=error_less(), at_most=1 / 142, **paper),

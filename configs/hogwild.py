@@ -109,8 +109,8 @@ def published(config: ConfigDict) -> list[Published]:
     most = config.workers[-1]
     return [
         Published(
-            text="With up to sqrt(updates) workers and no lock an update brings about"
-            " as much as with one worker",
+            text="With up to sqrt(updates) workers and no lock the excess loss is at"
+            " most twice one worker's",
             source="Lian, Huang, Li, Liu (2015), arXiv:1506.08272, abstract",
             said="a linear speed-up while there are at most sqrt(updates) workers",
             setting="theory, of nonconvex losses",

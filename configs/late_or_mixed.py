@@ -135,7 +135,8 @@ def published(config: ConfigDict) -> list[Published]:
     del config
     return [
         Published(
-            text="A uniform delay overstates threefold what late stages cost Muon",
+            text="A uniform delay overstates at least twofold what late stages cost"
+            " Muon",
             source="Marin project, issue 6431 of its repository (a program, no paper)",
             said="a loss gap of 0.086 with delays 5 .. 0 by stage, of 0.282 with 5",
             setting="a mixture of experts, width 512, 6000 steps, step not tuned",

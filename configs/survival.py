@@ -119,7 +119,7 @@ def published(config: ConfigDict, limit: float) -> list[Published]:
     )
     return [
         Published(
-            text="More workers do not always help: 16 are slower than 8",
+            text="More workers do not always help: 16 regular ones are slower than 8",
             said="more activated workers do not always help",
             measure=ratio(until(config, "regular", 16), until(config, "regular", 8)),
             at_least=1.0,
@@ -127,7 +127,7 @@ def published(config: ConfigDict, limit: float) -> list[Published]:
         ),
         Published(
             text="A large staleness diverges: no run of more than twice the limit of"
-            " workers gets below 2 nats",
+            " regular workers gets below 2 nats",
             said="a large staleness diverges",
             measure=worst,
             at_least=2.0,

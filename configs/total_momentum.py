@@ -138,7 +138,9 @@ def published(config: ConfigDict) -> list[Published]:
     """Of the loop, and of a delay without it."""
     del config
     steady = "The loop's total momentum stays the same up to a delay of 8 updates"
-    better = "8 updates late the loop has a smaller error than a kept momentum"
+    better = (
+        "8 updates late the loop has a smaller error than a kept momentum (our reading)"
+    )
     paper = "Zhang and Mitliagkas (2017), arXiv:1706.03471, closed loop"
     loop = dict(source=paper, bound_is_ours=True)
     faster = "up to 2.69 times fewer iterations than Adam, 16 asynchronous workers"
@@ -147,7 +149,14 @@ def published(config: ConfigDict) -> list[Published]:
     band = dict(at_least=-0.01, at_most=0.01, said="the total matches its target")
     return [
         Published(text=steady, measure=moved, **band, **loop),
-        Published(text=better, measure=less, at_most=0.0, said=faster, **loop),
+        Published(
+            text=better,
+            measure=less,
+            at_most=0.0,
+            said=faster,
+            tried="On another CPU one of five seeds went wrong: 0.061 (-0.04 to 0.16).",
+            **loop,
+        ),
     ]
 
 

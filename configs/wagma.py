@@ -104,14 +104,14 @@ def published(config: ConfigDict) -> list[Published]:
             bound_is_ours=True,
         ),
         Published(
-            text="WAGMA-SGD is about as accurate as Allreduce-SGD",
+            text="WAGMA-SGD is about as accurate as Allreduce-SGD in the same time",
             source=li,
             said="an accuracy near that of Allreduce-SGD",
             measure=difference(error("WAGMA-SGD", 64), error("Allreduce-SGD", 64)),
             **resnet,
         ),
         Published(
-            text="eager-SGD loses no accuracy against Allreduce-SGD",
+            text="eager-SGD loses no accuracy against Allreduce-SGD in the same time",
             source="Li et al. (2020), PPoPP, arXiv:1908.04207",
             said="no accuracy loss",
             measure=difference(error("eager-SGD", 64), error("Allreduce-SGD", 64)),

@@ -72,7 +72,7 @@ CHAPTERS: dict[str, dict[str, str]] = {
 NOT_RUN = {
     "imagenet": "it needs a pod and ImageNet",
     "tokens_pod": "it needs a pod and a file of tokens",
-    "pipeline_char_lm:large": "it needs a GPU and a file of tokens",
+    "pipeline_char_lm:large": "it needs a file of tokens",
 }
 """Configs that the command does not run, and why."""
 

@@ -86,17 +86,18 @@ def ratio(above: Measure, below: Measure) -> Measure:
 def least(measures: Sequence[Measure]) -> Measure:
     """The number of the measure that is smallest on the tuning seeds.
 
-    So a label is tuned as well. Without tuning seeds the reported ones choose.
+    So a label is tuned as well.
     """
+    return lambda found: measures[smallest(measures, found)](found)
 
-    def measure(found):
-        choice, chooses = found.choice, found
-        if choice.results is not None:
-            chooses = Found(choice.results, choice.curves, choice)
-        values = [own(chooses) for own in measures]
-        return measures[int(np.nan_to_num(values, nan=np.inf).argmin())](found)
 
-    return measure
+def smallest(measures: Sequence[Measure], found: Found) -> int:
+    """Which measure is smallest on the tuning seeds, or else on the reported ones."""
+    choice, chooses = found.choice, found
+    if choice.results is not None:
+        chooses = Found(choice.results, choice.curves, choice)
+    values = [own(chooses) for own in measures]
+    return int(np.nan_to_num(values, nan=np.inf).argmin())
 
 
 def difference(this: Measure, other: Measure) -> Measure:
