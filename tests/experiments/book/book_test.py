@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from experiments import Published, Run, configs, figures
-from experiments.book import __main__ as main
-from experiments.book import binding, entries
+from experiments.book import binding, entries, runs
 from experiments.book.chapters import CHAPTERS, NOT_RUN, SYSTEMS
 from experiments.book.entries import Entry
 from experiments.results import claims
@@ -171,13 +170,13 @@ def ended_with(monkeypatch, codes, meet=lambda: None):
         meet()
         return subprocess.CompletedProcess(command, codes.get(name, 0))
 
-    monkeypatch.setattr(main.subprocess, "run", run)
+    monkeypatch.setattr(runs.subprocess, "run", run)
     return ran
 
 
 def test_failed_configs_are_named_in_their_order(tmp_path, monkeypatch):
     ran = ended_with(monkeypatch, {"k_async": 1, "default": 2})
-    failed = main.run_all(NAMES, tmp_path, small=False, jobs=1)
+    failed = runs.run_all(NAMES, tmp_path, small=False, jobs=1)
     assert (failed, ran) == (["default", "k_async"], NAMES)
 
 
@@ -185,7 +184,7 @@ def test_as_many_configs_run_side_by_side_as_there_are_jobs(tmp_path, monkeypatc
     """Each run waits until a second one has begun."""
     both = threading.Barrier(2, timeout=60)
     ran = ended_with(monkeypatch, {"dana": 1}, meet=both.wait)
-    assert main.run_all(NAMES, tmp_path, small=False, jobs=2) == ["dana"]
+    assert runs.run_all(NAMES, tmp_path, small=False, jobs=2) == ["dana"]
     assert sorted(ran) == sorted(NAMES)
 
 
@@ -196,7 +195,7 @@ def test_as_many_configs_run_side_by_side_as_there_are_jobs(tmp_path, monkeypatc
 def test_a_run_that_was_stopped_stops_the_book(tmp_path, monkeypatch, ended, code):
     ran = ended_with(monkeypatch, {"softsync": ended})
     with pytest.raises(SystemExit) as stopped:
-        main.run_all(NAMES, tmp_path, small=False, jobs=1)
+        runs.run_all(NAMES, tmp_path, small=False, jobs=1)
     assert (stopped.value.code, ran) == (code, NAMES[:2])
 
 

@@ -1,0 +1,46 @@
+"""Runs configs, some side by side, each in a process and a folder of its own."""
+
+import signal
+import subprocess
+import sys
+import time
+from concurrent import futures
+from pathlib import Path
+
+from experiments.book import entries
+
+
+def run_all(names: list[str], workdir: Path, *, small: bool, jobs: int) -> list[str]:
+    """Runs configs, so many side by side, and returns those that failed."""
+    begin, codes = time.monotonic(), {}
+
+    def run(number, name):
+        if stopped(codes):
+            return
+        spent, to_do = (time.monotonic() - begin) / 60, len(names) - len(codes)
+        left = f"; about {spent / len(codes) * to_do:.0f} min left" if codes else ""
+        print(f"{number} of {len(names)}: {name}{left}", flush=True)
+        command = entries.command(name, workdir / entries.place(name))
+        fewer = entries.small(name) if small else []
+        command = [sys.executable, *command[1:], "--quiet", *fewer]
+        codes[name] = subprocess.run(command, check=False).returncode
+
+    with futures.ThreadPoolExecutor(jobs) as pool:
+        begun = [pool.submit(run, *own) for own in enumerate(names, 1)]
+        try:
+            for each in begun:
+                each.result()
+        except KeyboardInterrupt:
+            sys.exit(130)
+        finally:  # runs that have begun end first: they save their state
+            pool.shutdown(cancel_futures=True)
+    if code := stopped(codes):
+        sys.exit(code)
+    return [name for name in names if codes[name]]
+
+
+def stopped(codes: dict[str, int]) -> int | None:
+    """130 or 143 where SIGINT or SIGTERM stopped a run, and so the book; else None."""
+    by_signal = {-signal.SIGINT: 130, -signal.SIGTERM: 143}  # before a run handles them
+    shown = [by_signal.get(code, code) for code in list(codes.values())]
+    return next((code for code in shown if code in (130, 143)), None)
