@@ -63,15 +63,21 @@ def test_the_grid_holds_no_second_history(kind):
     assert extra < 0.1 * cost.history_bytes, (extra, cost)
 
 
-def test_the_time_is_of_the_updates_that_were_made(monkeypatch):
-    """By a clock that an update moves on by 0.25 s, and an evaluation by 2 s."""
+@pytest.mark.parametrize(
+    "seconds, made", [(0.25, [1, 1, 2, 4, 8]), (2**-8, [1, 1, 2, 4, 8, 16, 32])]
+)
+def test_the_time_is_of_the_updates_that_were_made(monkeypatch, seconds, made):
+    """By a clock that an update moves on by some seconds, and an evaluation by 2 s.
+
+    More than a second of updates is enough, and so is a whole chunk.
+    """
     trainer = built(late(3), updates=64, evaluations=2)
     trainer.shapes()
     clock, counts = [0.0], []
 
     def compiled(state, given, count):
         assert {len(leaf) for leaf in jax.tree.leaves(given)} == {32}
-        clock[0] += 0.25 * int(count)
+        clock[0] += seconds * int(count)
         counts.append(int(count))
         return state, None
 
@@ -81,8 +87,8 @@ def test_the_time_is_of_the_updates_that_were_made(monkeypatch):
     monkeypatch.setattr(trainer, "evaluate", evaluate)
     monkeypatch.setattr(costs.time, "perf_counter", lambda: clock[0])
     update, run = costs._timed(trainer, compiled)
-    assert counts == [1, 1, 2, 4, 8]  # 2 s of them are enough
-    assert (update, run) == (0.25, 64 * 0.25 + 2 * 2.0)
+    assert counts == made
+    assert (update, run) == (seconds, 64 * seconds + 2 * 2.0)
 
 
 def test_what_exceeds_memory_is_not_run(monkeypatch):
