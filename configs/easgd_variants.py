@@ -168,8 +168,8 @@ def answer(found: Found, config: ConfigDict) -> str:
         name, plain = min(each, key=each.get), error("Hogwild SGD", period)
         less = between(difference(error(name, period), plain), found, **as_error)
         best.append(
-            f"{name} with a period of {period} ({each[name]:.3f}; less the error of"
-            f" Hogwild SGD, {less})"
+            f"{name} with a period of {period} ({each[name]:.3f}; against Hogwild SGD"
+            f" {less})"
         )
     rare = max(config.period)
     pushed = difference(error("Async SGD", rare), error("Async EASGD", rare))

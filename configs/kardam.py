@@ -160,9 +160,9 @@ def answer(found: Found) -> str:
         over = difference(own, error("clipped", times))
         less = between(over, found, same=0.0, form="+.3f")
         low, high = estimate(own, found).interval()
-        learns = "learns" if high < GUESS / 2 else "is not sure to learn"
+        learns = "learns" if high < GUESS / 2 else "may not learn"
         learns = "does not learn" if low > GUESS / 2 else learns
         told = f"test error {own(found):.3f}, {none(found):.3f} where nobody lies"
-        than = f"{told}, less the error of clipping {less}"
+        than = f"{told}; against clipping {less}"
         parts.append(f"with {times} times Kardam {learns} ({than})")
     return "; ".join(parts) + "."

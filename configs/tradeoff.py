@@ -95,7 +95,7 @@ def accuracy(protocol: str, workers: int, **where: float) -> Measure:
 
 
 RECIPE = dict(learning_rate=0.03, momentum=0.9)
-"""The step and the momentum before they were tuned."""
+"""Step and momentum as they were before both were tuned."""
 
 
 def seconds(protocol: str, workers: int) -> Measure:
@@ -159,7 +159,8 @@ def answer(found: Found) -> str:
         f"Hardsync of 30 workers is {seconds('hardsync', 1)(found):.1f} times faster"
         " than one worker, with the same updates. 30-softsync takes"
         f" {times['P-softsync']:.2f} times its time and changes test accuracy by"
-        f" {said('P-softsync')} (at a step of 0.03 and a momentum of 0.9 by"
+        f" {said('P-softsync')} (at a step of"
+        f" {RECIPE['learning_rate']} and a momentum of {RECIPE['momentum']} by"
         f" {between(untuned, found, same=0.0, form='+.3f')}); 1-softsync takes"
         f" {times['1-softsync']:.2f} times and changes it by {said('1-softsync')}."
     )

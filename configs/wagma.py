@@ -56,7 +56,7 @@ def experiment(config: ConfigDict) -> Experiment:
         return dict(method=name, workers=workers), training
 
     return Experiment(
-        question="What is saved by not waiting for who sleeps, and at which cost?",
+        question="What does WAGMA-SGD save when workers sleep, and at which cost?",
         task=tasks.digits_mlp(batch_size=config.batch_size),
         arms=[arm(name, workers) for workers in config.workers for name in compared],
         grid={"learning_rate": config.learning_rate},
@@ -104,14 +104,14 @@ def published(config: ConfigDict) -> list[Published]:
             bound_is_ours=True,
         ),
         Published(
-            text="WAGMA-SGD is about as accurate as Allreduce-SGD in the same time",
+            text="After the same time WAGMA-SGD is about as accurate as Allreduce-SGD",
             source=li,
             said="an accuracy near that of Allreduce-SGD",
             measure=difference(error("WAGMA-SGD", 64), error("Allreduce-SGD", 64)),
             **resnet,
         ),
         Published(
-            text="eager-SGD loses no accuracy against Allreduce-SGD in the same time",
+            text="After the same time eager-SGD is no less accurate than Allreduce-SGD",
             source="Li et al. (2020), PPoPP, arXiv:1908.04207",
             said="no accuracy loss",
             measure=difference(error("eager-SGD", 64), error("Allreduce-SGD", 64)),

@@ -56,8 +56,6 @@ toc_object_entries_show_parents = "hide"
 
 # Our own names must resolve. Those of JAX, Optax and Python are written for a reader.
 nitpick_ignore_regex = [(r"py:.*", r"(?!delayjax\.).*")]
-# The type of a property, without a link; reference/types.md says what it is.
-nitpick_ignore = [("py:class", "delayjax._src.advice.advice.Mean")]
 
 # Hosts that answer many requests in a row with 403 or 429. CI asks them too, in a step
 # that may fail.

@@ -252,8 +252,18 @@ def process_signature(
     return of(obj) if what in ("function", "method", "class") else None
 
 
+def missing_reference(app: Any, env: Any, node: Any, shown: Any) -> Any:
+    """Sphinx's hook of this name: a property's private type is on the page of types."""
+    private, _, name = node["reftarget"].rpartition(".")
+    if not private.startswith("delayjax._src"):
+        return None
+    python, page = env.get_domain("py"), node["refdoc"]
+    return python.resolve_xref(env, page, app.builder, "class", name, node, shown)
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Sphinx's entry."""
+    app.connect("missing-reference", missing_reference)
     app.connect("autodoc-process-signature", process_signature)
     app.connect("source-read", read_source)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -11,7 +11,11 @@ from experiments.book import entries
 
 
 def run_all(names: list[str], workdir: Path, *, small: bool, jobs: int) -> list[str]:
-    """Runs configs, so many side by side, and returns those that failed."""
+    """Runs configs, `jobs` of them side by side, and returns those that failed.
+
+    Raises:
+        SystemExit: with 130 or 143, if SIGINT or SIGTERM stopped a run.
+    """
     begin, codes = time.monotonic(), {}
 
     def run(number, name):
@@ -40,7 +44,7 @@ def run_all(names: list[str], workdir: Path, *, small: bool, jobs: int) -> list[
 
 
 def stopped(codes: dict[str, int]) -> int | None:
-    """130 or 143 where SIGINT or SIGTERM stopped a run, and so the book; else None."""
+    """130 or 143 if SIGINT or SIGTERM stopped one of the runs, else None."""
     by_signal = {-signal.SIGINT: 130, -signal.SIGTERM: 143}  # before a run handles them
     shown = [by_signal.get(code, code) for code in list(codes.values())]
     return next((code for code in shown if code in (130, 143)), None)

@@ -36,7 +36,8 @@ class Published:
         at_least: the lower bound of the number.
         at_most: the upper bound.
         bound_is_ours: whether the source gives no number, so that the bound is ours.
-        tried: what was tried, if it is not reproduced; why it cannot be tested.
+        tried: what was tried, if it is not reproduced; why it cannot be tested; or what
+            a reader must know of the bound.
     """
 
     text: str

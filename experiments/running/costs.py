@@ -166,7 +166,7 @@ def _timed(trainer: Trainer, compiled: Callable[..., Any]) -> tuple[float, float
     count = 1
     state, seconds = updated(state, count)
     # all processes make the same updates
-    while not any(processes.any_of(seconds > _ENOUGH, 2 * count > most)):
+    while 2 * count <= most and not any(processes.any_of(seconds > _ENOUGH)):
         count *= 2
         state, seconds = updated(state, count)
     jax.block_until_ready(trainer.evaluate(state))  # compiles it
