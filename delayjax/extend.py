@@ -4,3 +4,4 @@ from delayjax._src.averaging.own_method import averaged as averaged
 from delayjax._src.ground.axes import typed_like as typed_like
 from delayjax._src.ground.axes import vary_as as vary_as
 from delayjax._src.ground.donation import unshared as unshared
+from delayjax._src.ground.refusal import register_producer as register_producer

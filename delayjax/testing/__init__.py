@@ -3,5 +3,4 @@
 from delayjax._src.testing.protocol import check_protocol as check_protocol
 from delayjax._src.testing.replicas import check_averaging as check_averaging
 from delayjax._src.testing.report import Report as Report
-from delayjax._src.testing.report import Row as Row
 from delayjax._src.testing.transformation import check as check

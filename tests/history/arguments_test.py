@@ -171,9 +171,9 @@ def stepped(tx):
     return within(tx, tx)[1]
 
 
-def resized(params, like, inner=SGD):
-    state = dj.delayed(SGD, 2).init(params)
-    return dj.resize_history(state, dj.delayed(inner, 4).init(like))
+def resized(params, like, inner=None, depths=(2, 4), make=dj.delayed, **options):
+    old, new = (make(inner or SGD, depth, **options) for depth in depths)
+    return dj.resize_history(old.init(params), new.init(like))
 
 
 STATES = [
@@ -206,12 +206,39 @@ STATES = [
         NO_NEW + "no slots",
     ),
     (
-        lambda: resized(jnp.zeros(3), jnp.zeros(3), optax.adam(0.1)),
+        lambda: dj.resize_history(
+            of_depth(2).init(PARAMS), dj.delayed(optax.adam(0.1), 4).init(PARAMS)
+        ),
         "a state of the same transformation",
     ),
     (
         lambda: resized(jnp.zeros(3), jnp.zeros(4)),
         r"alone: .*\[5, 4\], and was .*\[3, 3\]",
+    ),
+    # an axis of the parameters is no depth
+    (
+        lambda: resized(jnp.zeros(3), jnp.zeros(5), depths=(4, 4)),
+        r"alone: the root is float32\[5, 5\], and was float32\[5, 3\]",
+    ),
+    (
+        lambda: resized(jnp.zeros(5), jnp.zeros(3), depths=(2, 2), keep_params=True),
+        r"alone: .*\[3, 3\], and was .*\[3, 5\]",
+    ),
+    (
+        lambda: resized(jnp.zeros(3), jnp.zeros(1), depths=(4, 4), inner=optax.adam(1)),
+        r"alone: the root is float32\[1\], and was float32\[3\]",
+    ),
+    (
+        lambda: resized(
+            {"w": jnp.zeros(3), "b": jnp.zeros(2)},
+            {"w": jnp.zeros(3), "b": jnp.zeros(7)},
+            depths=({"w": 2, "b": 4}, {"w": 6, "b": 4}),  # 3 -> 7 is the depth of w
+        ),
+        r"alone: \['b'\] is float32\[5, 7\], and was float32\[5, 2\]",
+    ),
+    (
+        lambda: resized(jnp.zeros(3), jnp.zeros(5), depths=(4, 4), make=dj.delivered),
+        r"alone: .*\[5, 5\], and was .*\[5, 3\]",
     ),
     (
         lambda: resized(jnp.zeros(3), jnp.zeros(3, jnp.complex64)),
@@ -225,7 +252,7 @@ STATES = [
     ),
     (
         lambda: dj.staleness(optax.chain(of_depth(1), of_depth(1)).init(PARAMS)),
-        "`opt_state` must hold one staleness, got 2: pass the state of one",
+        r"`opt_state` must hold one staleness, got 2: ask for each, dj.staleness\(opt_",
     ),
 ]
 

@@ -187,7 +187,7 @@ def test_a_float_delay_of_a_layer_is_refused():
 def test_a_rule_of_one_number_refuses_layers():
     tx = dj.delayed(dj.drop_stale(optax.sgd(1.0), 2), {"w": Layers((1, 0))})
     grad = {"w": jnp.ones((2, 3))}
-    with pytest.raises(ValueError, match="handed to `drop_stale` must be"):
+    with pytest.raises(TypeError, match="`drop_stale` needs one `staleness`"):
         tx.update(grad, tx.init(grad), grad)
 
 

@@ -1,6 +1,7 @@
 """Rules that refuse, coupled with the loop: the loop makes the staleness they see."""
 
 import functools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -107,6 +108,47 @@ def test_a_rule_in_a_rule_says_what_both_say():
     assert (state.dropped, state.inner_state.dropped) == (2, 1)
 
 
+class MovingMeanState(NamedTuple):
+    mean: Any
+    inner_state: Any
+
+
+def in_moving_mean(inner, kind=MovingMeanState):
+    """A wrapper of a user's, who feeds `inner` a moving mean of the gradients."""
+
+    def init(params):
+        return kind(optax.tree.zeros_like(params), inner.init(params))
+
+    def update(updates, state, params=None, **extra_args):
+        mean = jax.tree.map(lambda m, g: (m + g) / 2, state.mean, updates)
+        updates, inner_state = inner.update(
+            mean, state.inner_state, params, **extra_args
+        )
+        return updates, kind(mean, inner_state)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+@dj.extend.register_producer
+class WaitingState(NamedTuple):
+    mean: Any  # the gradients that wait for the rule
+    inner_state: Any
+
+
+class CallState(NamedTuple):
+    inner_state: Any  # and no array
+
+
+def in_a_call(inner):
+    def update(updates, state, params=None, **extra_args):
+        updates, state = inner.update(updates, state[0], params, **extra_args)
+        return updates, CallState(state)
+
+    return optax.GradientTransformationExtraArgs(
+        lambda params: CallState(inner.init(params)), update
+    )
+
+
 LAW = dj.scale_by_staleness(dj.modulation.inverse)
 RULE = dj.drop_stale(optax.identity(), 3)
 MISPLACED = {
@@ -115,6 +157,26 @@ MISPLACED = {
     "momentum before": optax.chain(optax.trace(0.5), dj.drop_stale(LAW, 3)),
     "in a chain of a chain": optax.chain(optax.chain(RULE, optax.trace(0.5)), LAW),
     "two, one beside the other": optax.chain(RULE, dj.drop_stale(MOMENTUM, 3)),
+    "in a named chain": optax.named_chain(("rule", RULE), ("optimizer", MOMENTUM)),
+    "last in a named chain": optax.named_chain(
+        ("momentum", optax.trace(0.5)), ("rule", RULE)
+    ),
+    "with a schedule on the fly": optax.inject_hyperparams(
+        lambda rate: dj.drop_stale(optax.sgd(rate), 3)
+    )(optax.linear_schedule(0.1, 0.0, 9)),
+    "in a chain on the fly": optax.inject_hyperparams(
+        lambda rate: optax.named_chain(("rule", RULE), ("sgd", optax.sgd(rate, 0.5)))
+    )(0.1),
+    "in schedule_free": optax.contrib.schedule_free(RULE, 0.1),
+    "in mechanize": optax.contrib.mechanize(RULE),
+    "in a wrapper of the user's": in_moving_mean(RULE),
+    "in delayed": dj.delayed(optax.named_chain(("rule", RULE), ("sgd", MOMENTUM)), 1),
+    "beside frozen parameters": optax.partition(
+        {"a": optax.set_to_zero(), "b": dj.drop_stale(MOMENTUM, 3)}, lambda params: "b"
+    ),
+    "beside another part": optax.partition(
+        {"a": dj.drop_stale(MOMENTUM, 3), "b": MOMENTUM}, lambda params: "a"
+    ),
 }
 WRAPPERS = {
     "tx": lambda tx: trained(ASYNC, tx),
@@ -132,6 +194,7 @@ def test_a_rule_that_does_not_have_the_whole_optimizer_says_so(name, wrapper):
         WRAPPERS[wrapper](MISPLACED[name])  # its state goes through all gradients
         return
     argument = wrapper if wrapper in ("tx", "each") else "inner"
+    argument = "inner" if name == "in delayed" else argument
     message = rf"`{argument}` must have its whole optimizer .* drop_stale\(optax.chain"
     with pytest.raises(ValueError, match=message):
         WRAPPERS[wrapper](MISPLACED[name])
@@ -154,6 +217,13 @@ PLACED = {
         lambda rate: dj.drop_stale(optax.sgd(rate), 3)
     )(0.1),
     "masked": optax.masked(dj.drop_stale(MOMENTUM, 3), True),
+    "in a wrapper without arrays": in_a_call(dj.drop_stale(MOMENTUM, 3)),
+    "in a producer of the user's": in_moving_mean(
+        dj.drop_stale(MOMENTUM, 3), WaitingState
+    ),
+    "in a named chain": optax.named_chain(
+        ("clip", optax.clip(1.0)), ("rule", dj.drop_stale(MOMENTUM, 3))
+    ),
 }
 
 

@@ -8,10 +8,18 @@ import jax.numpy as jnp
 import optax
 
 from delayjax._src.exchange import mean as means
-from delayjax._src.ground import axes, checks, collectives, extras, transforms
+from delayjax._src.ground import (
+    axes,
+    checks,
+    collectives,
+    extras,
+    refusal,
+    transforms,
+)
 from delayjax._src.history import wrapped
 
 
+@refusal.register_producer
 class OutboxState(NamedTuple):
     """State of `overlapped_mean` and `late_reduce`, with one gradient in flight."""
 
@@ -158,4 +166,4 @@ def one_step_late(
             inner_state=inner_state,
         )
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(OutboxState, init_fn, update_fn)

@@ -10,7 +10,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.exchange import mean as means
-from delayjax._src.ground import axes, checks, collectives, transforms
+from delayjax._src.ground import axes, checks, collectives, refusal, transforms
 from delayjax._src.history import wrapped
 
 Participation = Callable[[jax.Array], ArrayLike]
@@ -25,6 +25,7 @@ class Carried(NamedTuple):
     ages: jax.Array  # the sum of their staleness, in steps, float32 []
 
 
+@refusal.register_producer
 class PartialMeanState(NamedTuple):
     """State of `partial_mean`."""
 
@@ -123,7 +124,7 @@ def partial_mean(
             inner_state=inner_state,
         )
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(PartialMeanState, init_fn, update_fn)
 
 
 def solo(seconds: ArrayLike, *, axis_name: axes.AxisName = "workers") -> Participation:

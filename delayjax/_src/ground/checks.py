@@ -108,6 +108,19 @@ def as_scalar(name: str, answer: Any, *kinds: Any) -> jax.Array:
     return array
 
 
+def as_steps(value: Any) -> Any:
+    """A number of steps as int32, or as float32 where it is a float.
+
+    So no later sum or clip can wrap. An integer that int32 cannot hold becomes the
+    nearest that it can. The array is NumPy's where the value is known.
+    """
+    value = np.asarray(value) if is_concrete(value) else value  # JAX's int32 would wrap
+    if not jnp.issubdtype(value.dtype, jnp.integer):
+        return value.astype(jnp.float32)
+    ends, kind = jnp.iinfo(jnp.int32), jnp.iinfo(value.dtype)
+    return value.clip(max(ends.min, kind.min), min(ends.max, kind.max)).astype(np.int32)
+
+
 def check_function(name: str, value: Any) -> None:
     """Checks that an argument can be called."""
     if not callable(value):

@@ -50,7 +50,8 @@ def moved(needed_by: str, updates: Any, params: Any, stale_params: Any) -> Any:
     check_gradients(needed_by, updates)
     require_params(params, needed_by)
     remedy = (
-        "wrap the whole chain, `delayed(optax.chain(...), delay, keep_params=True)`"
+        "wrap the whole chain, `delayed(optax.chain(...), delay, keep_params=True)`;"
+        " a mean over workers hands none on: compensate before it"
     )
     require(stale_params, "stale_params", needed_by, remedy)
     stale_params = trees.masked_like(stale_params, updates)
@@ -79,19 +80,20 @@ def check_staleness(
 
     With `by_layer` a leaf may have one for each layer, [L, 1, ...].
     """
+    kinds = (jnp.integer, jnp.floating) if mean else (jnp.integer,)
 
     def check_leaf(tau):
-        dtype = jnp.result_type(tau)
-        is_mean = mean and jnp.issubdtype(dtype, jnp.floating)
-        is_count = is_mean or jnp.issubdtype(dtype, jnp.integer)
-        is_one = is_count and (by_layer or jnp.ndim(tau) == 0)
-        if not is_one or (checks.is_concrete(tau) and (np.asarray(tau) < 0).any()):
-            layered = " or for each layer" * by_layer
-            raise ValueError(
-                f"`staleness` handed to `{needed_by}` must be a non-negative integer,"
-                f" or a tree with one for each leaf{layered}, got {tau!r}."
-            )
-        return jnp.asarray(tau, jnp.float32 if is_mean else jnp.int32)
+        array = np.asarray(tau) if checks.is_concrete(tau) else tau
+        is_count = any(jnp.issubdtype(array.dtype, kind) for kind in kinds)
+        if is_count and (by_layer or array.ndim == 0):
+            age = checks.as_steps(array)
+            if not checks.is_concrete(age) or not _is_wrong(age).any():
+                return jnp.asarray(age)
+        layered = " or for each layer" * by_layer
+        raise ValueError(
+            f"`staleness` handed to `{needed_by}` must be a non-negative integer below"
+            f" 2^31 - 1, or a tree with one for each leaf{layered}, got {tau!r}."
+        )
 
     return jax.tree.map(check_leaf, staleness)
 
@@ -106,7 +108,7 @@ def take_staleness(
 ) -> tuple[Any, Any]:
     """The gradients and their staleness, as `check_staleness` returns it.
 
-    A traced staleness that is negative or NaN makes its gradients NaN.
+    A traced staleness that is negative, NaN or above int32 makes its gradients NaN.
     """
     ages = check_staleness(needed_by, staleness, mean=mean, by_layer=by_layer)
     if all(map(checks.is_concrete, jax.tree.leaves(staleness))):
@@ -117,10 +119,15 @@ def take_staleness(
     def checked(update, age):
         if not jnp.issubdtype(jnp.result_type(update), jnp.inexact):
             return update
-        return jnp.where(age >= 0, update, jnp.nan)
+        return jnp.where(_is_wrong(age), jnp.nan, update)
 
-    own = trees.broadcast("staleness", ages, updates)
-    return jax.tree.map(checked, updates, own), ages
+    per_leaf = trees.broadcast("staleness", ages, updates)
+    return jax.tree.map(checked, updates, per_leaf), ages
+
+
+def _is_wrong(age: Any) -> Any:
+    """Whether a staleness is negative, NaN, or an integer that int32 cannot hold."""
+    return ~(age >= 0) | (age == jnp.iinfo(jnp.int32).max)
 
 
 def as_loss(needed_by: str, value: Any) -> jax.Array:

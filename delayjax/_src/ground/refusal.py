@@ -1,8 +1,12 @@
 """What loops and wrappers read of a rule that refuses gradients: its state."""
 
-from typing import Any, NamedTuple
+import collections
+from typing import Any, NamedTuple, TypeVar
 
 import jax
+import optax
+
+T = TypeVar("T")
 
 
 class RefusingState(NamedTuple):
@@ -25,36 +29,66 @@ def was_applied(state: Any) -> jax.Array:
     return _rules(state)[0].applied
 
 
+def register_producer(kind: type[T]) -> type[T]:
+    """Says that states of this kind keep gradients or ages, as those of `delayed` do.
+
+    A rule that refuses (`drop_stale`, `refusing`) must have the whole optimizer in it:
+    arrays outside of it move with refused gradients too. The arrays of a producer of
+    staleness may, since they wait for the rule. Declare yours, as a decorator.
+
+    Args:
+        kind: a NamedTuple, the state of a wrapper that hands on `staleness=`.
+
+    Returns:
+        The same class.
+
+    Example:
+        >>> @register_producer
+        ... class MeasuredState(NamedTuple):
+        ...     staleness: jax.Array
+        ...     inner_state: Any
+    """
+    _PRODUCERS.add(kind)
+    return kind
+
+
 def check_place(name: str, state: Any, *, alone: bool = True) -> None:
     """Checks that a rule that refuses has the whole optimizer of `name` in it.
 
-    `alone` says that no other state stands before the rule either.
+    `alone` says that no other state stands before the rule in a chain either.
     """
-    if not refuses(state) or _is_rule(state):
-        return
-    parts = _parts(state)
-    place = next(place for place, part in enumerate(parts) if refuses(part))
-    kind = type(state).__name__
-    if kind in _SKIPS:
-        raise ValueError(
-            f"`{name}` must call its rule that refuses at every step, got the rule in a"
-            f" {kind}: put the rule outside, drop_stale(wrapper(optimizer), bound)."
-        )
-    is_chain = type(state) in (tuple, list)
-    moved = parts[place + 1 :] if is_chain else []
-    if type(state) is dict:  # parts of the parameters
-        moved = parts[:place] + parts[place + 1 :]
-    if moved or (is_chain and alone and jax.tree.leaves(parts[:place])):
+    stray = _stray(state, alone) if refuses(state) else None
+    if stray:
         raise ValueError(
             f"`{name}` must have its whole optimizer inside of the rule that refuses,"
-            f" got the rule as part {place + 1} of {len(parts)}, and the others move"
-            " with refused gradients: write drop_stale(optax.chain(...), bound)."
+            f" got {stray}: put the rule outside, drop_stale(optax.chain(...), bound),"
+            " because what is beside it moves with refused gradients."
         )
-    check_place(name, parts[place], alone=alone)
 
 
-# states of Optax's wrappers that call `inner` at some steps alone
-_SKIPS = ("MultiStepsState", "ApplyIfFiniteState", "ConditionallyTransformState")
+_PRODUCERS: set[type] = set()
+_CHAINS = tuple, list, dict, collections.OrderedDict
+
+
+def _stray(node: Any, alone: bool) -> str | None:
+    """An array beside the rule in a state: its path, and the kind of state."""
+    if _is_rule(node):
+        return None
+    parts = jax.tree.leaves_with_path(node, is_leaf=lambda child: child is not node)
+    place = next(place for place, (_, part) in enumerate(parts) if refuses(part))
+    kind = type(node)
+    before = [] if kind is tuple and not alone else parts[:place]
+    # without a schedule the hyperparameters do not move
+    is_fixed = kind is optax.InjectStatefulHyperparamsState
+    is_fixed = is_fixed and not jax.tree.leaves(node.hyperparams_states)
+    if kind not in _PRODUCERS and not is_fixed:
+        for path, part in before + parts[place + 1 :]:
+            for rest, _ in jax.tree.leaves_with_path(part):
+                return f"{jax.tree_util.keystr((*path, *rest))} in a {kind.__name__}"
+        behind = parts[place + 1 :] + before * (kind is dict)  # parts of the parameters
+        if kind in _CHAINS and behind:  # without a state it moves them too
+            return f"part {place + 1} of {len(parts)} in a {kind.__name__}"
+    return _stray(parts[place][1], alone)
 
 
 def _is_rule(node: Any) -> bool:
@@ -64,8 +98,3 @@ def _is_rule(node: Any) -> bool:
 def _rules(state: Any) -> list[RefusingState]:
     """The outermost rules of a state."""
     return [n for n in jax.tree.leaves(state, is_leaf=_is_rule) if _is_rule(n)]
-
-
-def _parts(node: Any) -> list[Any]:
-    """The children of a node."""
-    return jax.tree.leaves(node, is_leaf=lambda child: child is not node)

@@ -33,6 +33,23 @@ def as_transformation(name: str, inner: Any) -> optax.GradientTransformationExtr
     return optax.with_extra_args_support(inner)
 
 
+def stateful(
+    kind: type[Any], init_fn: optax.TransformInitFn, update_fn: Callable[..., Any]
+) -> optax.GradientTransformationExtraArgs:
+    """A transformation whose states are of a kind, and that refuses another kind."""
+
+    def update(updates, state, params=None, **extra_args):
+        if not all(hasattr(state, field) for field in kind._fields):
+            raise TypeError(
+                f"`state` must be a {kind.__name__}, got a {type(state).__name__}: take"
+                " the state of this transformation, and restore a checkpoint into it,"
+                " as flax.serialization.from_state_dict(tx.init(params), state) does."
+            )
+        return update_fn(updates, state, params, **extra_args)
+
+    return optax.GradientTransformationExtraArgs(init_fn, update)
+
+
 def rate_at(learning_rate: optax.ScalarOrSchedule, step: jax.Array) -> Any:
     """The learning rate of a step: a number, or the answer of a schedule."""
     if not callable(learning_rate):

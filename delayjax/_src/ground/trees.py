@@ -96,6 +96,16 @@ def masked_like(tree: Any, updates: Any) -> Any:
     )
 
 
+def check_numbers(name: str, tree: Any) -> None:
+    """Checks that no leaf is a PRNG key, which nothing can add or delay."""
+    for path, leaf in jax.tree.leaves_with_path(tree):
+        if jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key):
+            raise TypeError(
+                f"`{name}` must hold numbers, got a PRNG key at {path_name(path)}: keep"
+                " it beside the parameters, or leave it out with optax.masked."
+            )
+
+
 def check_alike(rule: str, tree: Any, like: Any) -> None:
     """Checks that two trees have the same structure, shapes and dtypes."""
 

@@ -10,6 +10,7 @@ from delayjax._src.ground import (
     axes,
     extras,
     named_arrays,
+    refusal,
     transforms,
     trees,
 )
@@ -19,6 +20,7 @@ from delayjax._src.history import ring as rings
 Warmup = Literal["fresh", "skip", "zeros"]
 
 
+@refusal.register_producer
 class DelayedState(NamedTuple):
     """State of `delayed`."""
 
@@ -158,7 +160,7 @@ def delayed(
         kept = past.push(kept, fresh)
 
         done = step - state.gradients.first  # fewer than `step` once it was resized
-        asked = delays.ask(delay, step)
+        asked = delays.ask(delay, step, past.deepest)
         tau = past.ages(asked, past.deepest if warmup == "zeros" else done, updates)
         stale, origin = past.read(kept, tau, fresh)
         stale = delays.poisoned(stale, asked)
@@ -173,7 +175,7 @@ def delayed(
             )
         return moves, DelayedState(total, *kept, inner_state)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(DelayedState, init_fn, update_fn)
 
 
 def _by_layer(
@@ -231,7 +233,7 @@ def _by_layer(
         )
         return moves, state._replace(staleness=split.by_layer(state.staleness))
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(DelayedState, init_fn, update_fn)
 
 
 def staleness(opt_state: Any) -> Any:
@@ -253,13 +255,21 @@ def staleness(opt_state: Any) -> Any:
     found = optax.tree.get_all_with_path(opt_state, "staleness")
     states = {path[:-1]: value for path, value in found}
     innermost = [
-        value
-        for path, value in states.items()
+        path
+        for path in states
         if not any(other != path and other[: len(path)] == path for other in states)
     ]
     if len(innermost) != 1:
+        places = ["opt_state" + "".join(map(_attribute, p)) for p in innermost]
+        remedy = f": ask for each, dj.staleness({places[0]})" if places else ""
         raise ValueError(
-            f"`opt_state` must hold one staleness, got {len(innermost)}: pass the state"
-            " of one producer, such as `delayed`, alone."
+            f"`opt_state` must hold one staleness, got {len(places)}{remedy}."
         )
-    return innermost[0]
+    return states[innermost[0]]
+
+
+def _attribute(key: Any) -> str:
+    """A key of Optax's paths, as one writes it."""
+    return (
+        f".{key.name}" if isinstance(key, optax.tree_utils.NamedTupleKey) else str(key)
+    )

@@ -191,20 +191,34 @@ def _check_within(delay: Any, max_delay: Any) -> None:
             )
 
 
-def ask(delay: Any, step: jax.Array) -> Any:
-    """The delay at `step`: an integer or a floored float [], or a tree of these."""
+def ask(delay: Any, step: jax.Array, longest: int) -> Any:
+    """The delay at `step`: int32 or a floored float32 [], or a tree of these.
+
+    Args:
+        delay: as the user gave it.
+        step: int32 [].
+        longest: the largest delay that is kept; a float must be exact up to it.
+    """
 
     def ask_one(one):
         asked = one(step) if callable(one) else one
-        asked = checks.as_scalar("delay(step)", asked)
-        return asked if jnp.issubdtype(asked.dtype, jnp.integer) else jnp.floor(asked)
+        dtype = checks.as_scalar("delay(step)", asked).dtype
+        is_float = jnp.issubdtype(dtype, jnp.floating)
+        if is_float and longest > 2 ** (jnp.finfo(dtype).nmant + 1):
+            raise TypeError(
+                f"`delay` is {dtype}, which cannot hold all integers up to `max_delay`"
+                f" = {longest}: give an integer or float32. `inject_hyperparams` rounds"
+                " to the dtype of the parameters without hyperparam_dtype=jnp.float32."
+            )
+        steps = checks.as_steps(asked)
+        return jnp.floor(steps) if is_float else jnp.asarray(steps)
 
     return jax.tree.map(ask_one, delay, is_leaf=trees.is_function)
 
 
 def clip(asked: jax.Array, oldest: jax.Array) -> jax.Array:
     """The staleness, int32 []. A float is clipped first: int32 ends earlier."""
-    return jnp.clip(asked, 0, oldest.astype(asked.dtype)).astype(jnp.int32)
+    return jnp.clip(asked, 0, oldest).astype(jnp.int32)
 
 
 def poisoned(gradient: Any, asked: Any) -> Any:
@@ -236,4 +250,4 @@ def _steps(name: str, values: Any) -> jax.Array:
         raise ValueError(
             f"`{name}` must be a non-negative integer number of steps, got {values!r}."
         )
-    return jnp.asarray(known, jnp.int32)
+    return jnp.asarray(checks.as_steps(known))

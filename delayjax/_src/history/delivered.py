@@ -13,6 +13,7 @@ from delayjax._src.ground import (
     collectives,
     dtypes,
     extras,
+    refusal,
     transforms,
     trees,
 )
@@ -31,6 +32,7 @@ class Item(NamedTuple):
     params: Any  # the parameters at which it was taken; () without `keep_params`
 
 
+@refusal.register_producer
 class DeliveredState(NamedTuple):
     """State of `delivered`."""
 
@@ -143,7 +145,7 @@ def delivered(
         in_flight = deliveries.init(item, longest + 1)
         arrived = jnp.zeros((), jnp.int32)
         if collectives.is_inside(axis_name):  # a delay's type: do workers' ones differ?
-            like = delays.ask(delay, in_flight.step)
+            like = delays.ask(delay, in_flight.step, longest)
             arrived, due = axes.typed_like((arrived, in_flight.due), (like, like))
             in_flight = in_flight._replace(due=due)
         return DeliveredState(
@@ -158,7 +160,7 @@ def delivered(
     ):
         extras.check_gradients("delivered", updates)
         rings.check_depth(state.in_flight.slots, [longest])
-        asked = delays.ask(delay, state.in_flight.step)
+        asked = delays.ask(delay, state.in_flight.step, longest)
         wait = delays.clip(asked, jnp.int32(longest))
         stale_params, taken_at = extra_args.pop("stale_params", None), ()
         if keep_params:
@@ -198,7 +200,7 @@ def delivered(
             )
         return moves, DeliveredState(mean_age, arrived, in_flight, inner_state)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(DeliveredState, init_fn, update_fn)
 
 
 def _with_one_age(updates: Any, staleness: Any) -> tuple[Any, jax.Array]:

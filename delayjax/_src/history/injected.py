@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from delayjax._src.ground import extras, transforms
+from delayjax._src.ground import extras, refusal, transforms
 from delayjax._src.history import wrapped
 
 
+@refusal.register_producer
 class InjectStalenessState(NamedTuple):
     """State of `inject_staleness`."""
 
@@ -56,4 +57,4 @@ def inject_staleness(
         )
         return updates, state._replace(inner_state=inner_state)
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(InjectStalenessState, init_fn, update_fn)

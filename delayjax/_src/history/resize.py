@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from delayjax._src.ground import checks, named_arrays, trees, xla
-from delayjax._src.history import deliveries, shared_clocks
+from delayjax._src.history import deliveries, lookback, shared_clocks
 from delayjax._src.history import ring as rings
 
 
@@ -72,11 +72,61 @@ def resize_history(state: Any, like: Any) -> Any:
             "`like` must be a state of the same transformation with another depth:"
             f" it is {wanted}, and `state` is {was}."
         )
+    _check_sizes(old, [named_arrays.unboxed(part) for part in new])
     resized = [
         _RESIZE[type(held)](held, empty) if type(held) in _RESIZE else held
         for held, empty in zip(old, new, strict=True)
     ]
     return jax.tree.unflatten(structure, resized)
+
+
+def _check_sizes(old: list[Any], new: list[Any]) -> None:
+    """Checks that two states are of the same parameters: only depths may differ.
+
+    Slots of a gradient do not say which axis is their depth. The slots of its age do:
+    a gradient and its age, which `delayed` keeps in the next history, have one depth.
+    """
+    ages: Any = None
+    for held, empty in reversed(list(zip(old, new, strict=True))):
+        if not shared_clocks.is_history(held):
+            _check_changes(empty, held, ())
+        elif empty.slots is None or held.slots is None:  # stripped
+            ages = None
+        elif isinstance(held.slots, lookback.Origin):
+            ages = empty.slots.age, held.slots.age
+            _check_changes(empty.slots.params, held.slots.params, ages)
+        elif ages is not None:
+            _check_changes(empty.slots, held.slots, ages)
+            ages = None
+
+
+def _check_changes(new: Any, old: Any, beside: Any) -> None:
+    """Checks that leaves differ as those `beside` them do: all of them, or one each."""
+
+    def changes(n, o):
+        pairs = [] if n is None or o is None else zip(n.shape, o.shape, strict=False)
+        return [(size, was) for size, was in pairs if size != was]
+
+    def leaves(tree):
+        return jax.tree.leaves_with_path(tree, is_leaf=_is_none)
+
+    allowed = [[]]
+    if beside:
+        allowed = [
+            changes(n, o) for (_, n), (_, o) in zip(*map(leaves, beside), strict=True)
+        ]
+    both = list(zip(leaves(new), leaves(old), strict=True))
+    allowed *= len(both) if len(allowed) == 1 else 1
+    for ((path, n), (_, o)), depth in zip(both, allowed, strict=False):
+        if changes(n, o) not in ([], depth):
+            raise _no_depth(path, n, o)
+
+
+def _no_depth(path: Any, new: jax.Array, old: jax.Array) -> ValueError:
+    return ValueError(
+        f"`like` must differ in its depth and precision alone: {trees.path_name(path)}"
+        f" is {new.dtype}{list(new.shape)}, and was {old.dtype}{list(old.shape)}."
+    )
 
 
 def _resize(ring: rings.Ring, like: rings.Ring) -> rings.Ring:
@@ -124,6 +174,7 @@ def _resize_calendar(
     if calendar.slots is None:  # stripped
         return _boxed(empty._replace(step=calendar.step), like)
     rings.check_tree("like", calendar.slots, empty.slots)
+    _check_changes(empty.slots, calendar.slots, (empty.due, calendar.due))
     held, capacity = calendar.due.shape[-1], empty.due.shape[-1]
 
     def fit(path, new, old):
@@ -178,11 +229,7 @@ def _depth_axis(path: Any, new: jax.Array, old: jax.Array) -> int | None:
     floats = (jnp.issubdtype(rings.dtype_of(x), jnp.floating) for x in (new, old))
     fits = new.dtype == old.dtype or all(floats)
     if len(axes) > 1 or new.ndim != old.ndim or not fits:
-        raise ValueError(
-            f"`like` must differ in its depth and precision alone:"
-            f" {trees.path_name(path)} is {new.dtype}{list(new.shape)}, and was"
-            f" {old.dtype}{list(old.shape)}."
-        )
+        raise _no_depth(path, new, old)
     return axes[0] if axes else None
 
 

@@ -86,6 +86,7 @@ class Storage(NamedTuple):
             kept = xla.zeros_sharded_as(leaf, xla.BITS.get(dtype, dtype))
             return self.empty(kept, depth)
 
+        trees.check_numbers("tree", tree)
         leaves = self.pack(tree, None)
         depths = jax.tree.leaves(trees.broadcast("capacity", capacity, leaves))
         slots = list(map(slots_of, jax.tree.leaves(leaves), depths))
@@ -118,7 +119,7 @@ class Storage(NamedTuple):
                     f"`age` must lie in [0, {capacity - 1}], the ring's depth, got"
                     f" {age}: make the ring with a larger capacity."
                 )
-            past = jnp.clip(age, 0, capacity - 1)
+            past = jnp.clip(checks.as_steps(age), 0, capacity - 1)
             return self.take(slots, (ring.pushed - 1 - past) % capacity)
 
         slots = named_arrays.unboxed(ring.slots)
@@ -258,7 +259,8 @@ def check_item(
         if shape != list(held.shape[1:]) or not fits(dtype, kept):
             raise ValueError(
                 f"`tree` must be like the {history}'s items: {trees.path_name(path)} is"
-                f" {dtype}{shape}, and its slots hold {kept}{list(held.shape[1:])}."
+                f" {dtype}{shape}, and its slots hold {kept}{list(held.shape[1:])}:"
+                " make the state with `init` of these parameters."
             )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import optax
 
-from delayjax._src.ground import donation, extras, refusal
+from delayjax._src.ground import donation, extras, refusal, trees
 
 _SEARCH = (
     "it compares the gradient with the loss at today's parameters",
@@ -60,6 +60,7 @@ def init(
         ValueError: if a rule that refuses is misplaced, or the gradients are `late` and
             `inner` needs fresh ones.
     """
+    trees.check_numbers("params", params)
     state = inner.init(params)
     refusal.check_place(name, state)
     if late:

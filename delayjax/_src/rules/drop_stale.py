@@ -52,7 +52,7 @@ def drop_stale(
         bound = checks.check_bound("bound", bound)
 
     def accept(updates, memory, params, *, staleness=None, **extra_args):
-        updates, tau = ages.take("drop_stale", updates, staleness)
+        updates, tau = ages.take("drop_stale", updates, staleness, one=True)
         return ~(tau > bound), updates, memory  # a NaN passes, and shows
 
     return refusing(inner, accept, axis_name=axis_name)

@@ -103,4 +103,4 @@ def refusing(
             inner_state=inner_state,
         )
 
-    return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+    return transforms.stateful(RefusingState, init_fn, update_fn)
