@@ -186,30 +186,29 @@ def compiled(args: argparse.Namespace) -> None:
         )
         tick = jax.jit(pipe.step, donate_argnums=0)
         report = compile_pod.examine(tick, (state, batch), place)
-        sends = [c for c in report.collectives if c.kind == "collective-permute"]
-        large = [c for c in sends if c.num_bytes > 1000]
-        seconds = report.seconds + report.waiting_seconds
-        return {
+        large = [c for c in report.collectives if c.num_bytes > 1000]
+        cells: dict[str, Any] = {
             "stash": str(stash),
             "GiB": report.needed_bytes / 2**30,
-            "permutes": len(large),
-            "sent MB": sum(c.num_bytes for c in large) / 1e6,
-            "sending us": 1e6 * sum(c.sending_seconds for c in large),
-            "waiting us": 1e6 * sum(c.waiting_seconds for c in large),
-            "asynchronous": str(all(c.asynchronous for c in large)),
-            "tick ms": 1e3 * seconds,
         }
+        # permutations between stages, and means of gradients over the data
+        kinds = {"permute": "collective-permute", "reduce": "all-reduce"}
+        for name, kind in kinds.items():
+            own = [c for c in large if c.kind == kind]
+            cells |= {
+                f"{name}s": len(own),
+                f"{name} MB": sum(c.num_bytes for c in own) / 1e6,
+                f"{name} ms": 1e3 * sum(c.sending_seconds for c in own),
+                f"{name}s wait ms": 1e3 * sum(c.waiting_seconds for c in own),
+            }
+        seconds = report.seconds + report.waiting_seconds
+        return cells | {"tick ms": 1e3 * seconds}
 
-    columns = {
-        "stash": "{}",
-        "GiB": "{:.2f}",
-        "permutes": "{}",
-        "sent MB": "{:.2f}",
-        "sending us": "{:.0f}",
-        "waiting us": "{:.0f}",
-        "asynchronous": "{}",
-        "tick ms": "{:.2f}",
-    }
+    columns = {"stash": "{}", "GiB": "{:.2f}"}
+    for name in ("permute", "reduce"):
+        columns |= {f"{name}s": "{}", f"{name} MB": "{:.1f}"}
+        columns |= {f"{name} ms": "{:.2f}", f"{name}s wait ms": "{:.2f}"}
+    columns["tick ms"] = "{:.2f}"
     flushed = [
         pipelines.gpipe(stages, args.microbatches),
         pipelines.one_f_one_b(stages, args.microbatches),

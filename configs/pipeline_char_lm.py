@@ -114,7 +114,9 @@ def _optimizers(updates):
             rate, b1=beta, momentum_decay=200 / updates
         ),
         "rotation": lambda rate, beta: dj.pipelines.rotated_adam(
-            rate, b1=beta, is_rotated=lambda path, leaf: leaf.ndim == 3
+            rate,
+            b1=beta,
+            is_rotated=lambda path, leaf: path.startswith("blocks") and leaf.ndim == 2,
         ),
     }
 

@@ -51,14 +51,18 @@ def parts_of(
 
 
 def matrices(params: Any) -> Any:
-    """Which leaves Muon trains: the blocks' matrices, each of a stack by itself.
+    """Which leaves Muon trains: the matrices of the blocks.
 
     Returns:
-        `muon_weight_dimension_numbers` of `optax.contrib.muon`, for parameters that
-        `cut` made. Its Adam trains all other leaves.
+        `muon_weight_dimension_numbers` of `optax.contrib.muon`, for the parameters of a
+        stage as its optimizer sees them. Its Adam trains all other leaves.
     """
-    matrix = optax.contrib.MuonDimensionNumbers(reduction_axis=1, output_axis=2)
-    return jax.tree.map(lambda leaf: matrix if leaf.ndim == 3 else None, params)
+    matrix = optax.contrib.MuonDimensionNumbers()
+
+    def numbers(path, leaf):
+        return matrix if path[0].key == "blocks" and leaf.ndim == 2 else None
+
+    return jax.tree.map_with_path(numbers, params)
 
 
 def cut(params: Any) -> dict[str, Any]:

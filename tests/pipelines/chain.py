@@ -1,8 +1,11 @@
 """A chain of linear layers as a pipeline's parts, and its gradients in NumPy."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 import delayjax as dj
 
@@ -35,6 +38,65 @@ def params(layers, seed=0):
 def batches(count, examples=4, seed=1):
     rng = np.random.default_rng(seed)
     return rng.normal(size=(count, examples, WIDTH))
+
+
+BY_LEAF = {  # rules that look at the rank or the norm of each leaf
+    "muon": optax.contrib.muon(0.02),
+    "lamb": optax.lamb(0.02, weight_decay=0.1),
+    "adafactor": optax.adafactor(0.02, min_dim_size_to_factor=2),
+    "agc": optax.chain(optax.adaptive_grad_clip(0.02), optax.sgd(0.05)),
+    "adamw": optax.adamw(
+        0.02, weight_decay=0.5, mask=lambda p: jax.tree.map(lambda x: x.ndim > 1, p)
+    ),
+}
+
+
+def biased():
+    """x_{l+1} = x_l + tanh(x_l W_l + b_l): leaves of both ranks in each layer."""
+    return dj.pipelines.Parts(
+        embed=parts().embed, block=biased_layer, head=parts().head
+    )
+
+
+def biased_layer(p, x, key):
+    return x + jnp.tanh(x @ p["w"] + p["b"][None])
+
+
+def with_biases(layers):
+    biases = np.linspace(-1.0, 1.0, layers * WIDTH).reshape(layers, WIDTH)
+    own = params(layers)
+    return own | {"blocks": own["blocks"] | {"b": biases}}
+
+
+def layers_apart(params):
+    """The blocks as a list of trees."""
+    blocks = params["blocks"]
+    layers = range(len(blocks["b"]))
+    return params | {"blocks": [{k: blocks[k][i] for k in blocks} for i in layers]}
+
+
+@functools.cache
+def loop_of_layers(name, layers=8, updates=5):
+    """[(loss, parameters)] of Optax's own loop, the model's layers in a list."""
+    tx, now = BY_LEAF[name], layers_apart(single(with_biases(layers)))
+
+    def loss(p, batch):
+        x = batch @ p["embed"]
+        for layer in p["blocks"]:
+            x = biased_layer(layer, x, None)
+        return parts().head(p["head"], x, batch)
+
+    @jax.jit
+    def step(now, state, batch):
+        value, grads = jax.value_and_grad(loss)(now, batch)
+        moves, state = tx.update(grads, state, now)
+        return value, optax.apply_updates(now, moves), state
+
+    state, ends = tx.init(now), []
+    for batch in single(batches(updates)):
+        value, now, state = step(now, state, batch)
+        ends.append((value, now))
+    return ends
 
 
 def chained(params):
@@ -79,9 +141,11 @@ def single(tree):
     return jax.tree.map(lambda leaf: leaf.astype(np.float32), tree)
 
 
-def assert_close(tree, expected):
-    """Equal but for a few roundings of float32."""
+def assert_close(tree, expected, times=1):
+    """Equal but for a few roundings of float32, or `times` as many."""
     jax.tree.map(
-        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=2e-6),
+        lambda x, y: np.testing.assert_allclose(
+            x, y, rtol=1e-5 * times, atol=2e-6 * times
+        ),
         *(tree, expected),
     )

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import delayjax as dj
 from delayjax import pipelines
@@ -70,7 +71,9 @@ def test_a_norm_is_a_norm_of_the_stage_s_own_parameters():
     assert_follows(chain.parts(), rule, schedule(), mesh(4), updates=12)
 
 
-def test_the_loss_is_told_where_it_is_known():
+def test_a_stage_is_told_the_loss_of_the_batch_whose_gradient_arrives():
+    """The head's loss of that batch, S - 1 - s ticks ago, a mean over the data."""
+
     def update(grads, state, params=None, *, value=None, **extra):
         return grads, {"value": value}
 
@@ -81,12 +84,33 @@ def test_the_loss_is_told_where_it_is_known():
         chain.parts(), optax.chain(told, optax.sgd(0.1)), schedule(2), mesh(2, 2)
     )
     start, batches = chain.single(chain.params(4)), chain.batches(6).astype(np.float32)
-    state, step = pipe.init(start, batches[0]), jax.jit(pipe.step)
+    state, step, losses = pipe.init(start, batches[0]), jax.jit(pipe.step), []
     for batch in batches:
         state, loss = step(state, batch)
-    first, last = state.opt_state[0]["value"]
-    assert np.isnan(first)
-    np.testing.assert_allclose(last, loss, rtol=1e-6)
+        losses.append(loss)
+    np.testing.assert_allclose(state.opt_state[0]["value"], losses[-2:], rtol=1e-6)
+
+
+def test_a_rule_that_needs_the_loss_steps_as_in_the_simulation():
+    rule = optax.polyak_sgd(0.05)
+    assert_follows(chain.parts(), rule, schedule(), mesh(4), updates=8)
+
+
+@pytest.mark.parametrize("name", shortened(chain.BY_LEAF, "muon", "adamw"))
+def test_a_rule_by_rank_or_norm_steps_as_in_the_simulation(name):
+    assert_follows(chain.parts(), chain.BY_LEAF[name], schedule(), mesh(4), updates=6)
+
+
+@pytest.mark.parametrize("name", shortened(chain.BY_LEAF, "muon", "adamw"))
+def test_one_stage_is_a_loop_of_the_model_whose_layers_lie_apart(name):
+    pipe = pipelines.run(chain.biased(), chain.BY_LEAF[name], schedule(1), mesh(1, 2))
+    expected, batches = chain.loop_of_layers(name), chain.single(chain.batches(5))
+    state = pipe.init(chain.single(chain.with_biases(8)), batches[0])
+    tick = jax.jit(pipe.step)
+    for batch, (loss, params) in zip(batches, expected, strict=True):
+        state, now = tick(state, batch)
+        np.testing.assert_allclose(now, loss, rtol=1e-4)
+        chain.assert_close(chain.layers_apart(pipe.params(state)), params, times=20)
 
 
 def test_layers_have_the_same_keys_as_in_the_simulation():
@@ -197,7 +221,50 @@ def test_a_tick_sends_one_activation_forward_and_one_cotangent_back():
     ]
 
 
+def with_scalar():
+    """An auxiliary loss goes through the blocks beside x."""
+    own = chain.parts()
+    return pipelines.Parts(
+        embed=lambda p, batch, key: (own.embed(p, batch, key), jnp.zeros(())),
+        block=lambda p, x, key: (own.block(p, x[0], key), x[1] + jnp.mean(x[0] ** 2)),
+        head=lambda p, x, batch: own.head(p, x[0], batch) + x[1],
+    )
+
+
+def over_model():
+    """The blocks' columns lie on the axis that splits the batch."""
+    start = chain.single(chain.params(4))
+    start["blocks"]["w"] = np.ones((4, 2, 2), np.float32)
+    columns = NamedSharding(mesh(2, 2), P("stages", None, "data"))
+    return start | {"blocks": jax.device_put(start["blocks"], columns)}
+
+
+TIED = jnp.eye(3)
 WRONG = {
+    "tied": (
+        dict(params=chain.params(4) | {"embed": TIED, "head": TIED}),
+        r"`params` must not hold an array twice, got one at \['embed'\] and \['head'\]",
+    ),
+    "a scalar of x": (
+        dict(parts=with_scalar()),
+        r"`embed` must have leaves \[B, ...\] .* got \[\] at \[1\]: repeat a scalar",
+    ),
+    "sharded": (
+        dict(params=over_model(), mesh=mesh(2, 2), schedule=schedule(2)),
+        r"`params` must be sharded over 'stages' alone, got .*'data'\) at \['blocks'\]",
+    ),
+    "a tree mask": (
+        dict(optimizer=optax.adamw(0.1, mask=dict(embed=True, blocks={"w": True}))),
+        r"`optimizer` must fit a stage of \('blocks', 'embed', 'head'\), its layers in",
+    ),
+    "if delay": (
+        dict(optimizer=lambda delay: ADAM if delay == 0 else optax.sgd(0.1)),
+        r"`optimizer` must take a traced delay \(jnp.where, not if\): one program",
+    ),
+    "int(delay)": (
+        dict(optimizer=lambda delay: optax.sgd(0.1 / (1 + int(delay)))),
+        r"`optimizer` must take a traced delay .*, got: Abstract tracer value",
+    ),
     "no such axis": (dict(axis_name="layers"), r"`mesh` must have axes \('layers',\)"),
     "another number": (dict(schedule=schedule(3)), "a device for each of the 3 stages"),
     "throttled": (dict(schedule=pipelines.pipedream(4)), "one microbatch a tick"),
@@ -246,8 +313,41 @@ def test_a_prediction_that_no_pass_reads_is_refused():
 
 @pytest.mark.parametrize("change, message", WRONG.values(), ids=WRONG)
 def test_what_cannot_run_is_refused_before_training(change, message):
-    given = dict(schedule=schedule(), mesh=mesh(4), params=chain.params(4)) | change
+    given = dict(parts=chain.parts(), optimizer=ADAM, schedule=schedule(), mesh=mesh(4))
+    given |= dict(params=chain.params(4)) | change
     params = given.pop("params")
-    with pytest.raises(ValueError, match=message):
-        pipe = pipelines.run(chain.parts(), ADAM, **given)
-        pipe.init(chain.single(params), chain.batches(1, 3)[0].astype(np.float32))
+    with pytest.raises((ValueError, TypeError), match=message) as refused:
+        pipe = pipelines.run(**given)
+        pipe.init(jax.tree.map(single, params), chain.single(chain.batches(1, 3)[0]))
+    assert "\n" not in str(refused.value)
+
+
+def single(leaf):
+    """In float32, where it lies."""
+    return leaf if isinstance(leaf, jax.Array) else leaf.astype(np.float32)
+
+
+def test_a_rule_that_changes_types_in_shard_map_is_refused():
+    """Optax's has a `lax.cond` whose branches differ there; `mixed` takes it."""
+    rule = optax.chain(optax.sgd(0.1), optax.contrib.reduce_on_plateau())
+    pipe, batch = pipelines.run(chain.parts(), rule, schedule(), mesh(4)), batch_of(4)
+    state = pipe.init(chain.single(chain.params(4)), batch)
+    message = "`optimizer` must work inside of `jax.shard_map`, or be used in `mixed`"
+    with pytest.raises(TypeError, match=message):
+        pipe.step(state, batch)
+    pipe = pipelines.mixed(chain.parts(), rule, schedule())
+    pipe.step(pipe.init(chain.single(chain.params(4)), batch), batch)
+
+
+def batch_of(examples):
+    return chain.batches(1, examples)[0].astype(np.float32)
+
+
+@pytest.mark.parametrize("examples", [2, 8])
+def test_a_batch_of_another_size_than_in_init_is_refused(examples):
+    pipe = pipelines.run(chain.parts(), ADAM, schedule(2), mesh(2, 2))
+    state = pipe.init(chain.single(chain.params(4)), batch_of(4))
+    message = rf"`batch` must .* `init`, \[\(4, 3\)\], got \[\({examples}, 3\)\]: leave"
+    for step in (pipe.step, jax.jit(pipe.step)):
+        with pytest.raises(ValueError, match=message):
+            step(state, batch_of(examples))

@@ -204,6 +204,8 @@ def test_rules_are_told_each_stages_staleness_and_the_point_that_was_read():
         assert int(staleness) == 2 - s
         assert float(value) == float(loss)
         read = heads[5 - (2 - s)][s]
+        layers = [{"w": matrix} for matrix in read["blocks"]["w"]]
+        read = read | {"blocks": layers}
         jax.tree.map(np.testing.assert_array_equal, point, read)
 
 
@@ -266,13 +268,14 @@ def test_gradients_of_microbatches_are_summed_in_float32():
         block=lambda p, x, key: p[None] * x,
         head=lambda p, x, batch: x.astype(jnp.float32).sum(),
     )
-    none, grads = jnp.zeros((), jnp.bfloat16), []
-    params = {"embed": none, "blocks": jnp.ones((1, 8), jnp.bfloat16), "head": none}
+    grads: list[jax.Array] = []
+    params = {"embed": (), "blocks": jnp.ones((1, 8), jnp.bfloat16), "head": ()}
     batch = jax.random.uniform(jax.random.key(0), (64, 8)).astype(jnp.bfloat16)
     mean = np.asarray(batch, np.float32).mean(axis=0)  # x is the gradient of p
 
     def seen(updates, state, params=None):
-        grads.append(updates["blocks"][0])
+        (layer,) = updates["blocks"]
+        grads.append(layer)
         return updates, state
 
     tx = optax.GradientTransformation(lambda params: (), seen)
@@ -305,6 +308,7 @@ def with_block(block):
     return pipelines.Parts(chain.parts().embed, block, chain.parts().head)
 
 
+ADAM, TIED = optax.adam(0.01), jnp.eye(3)
 UNEVEN = {"blocks": {"w": np.ones((5, 3, 3)), "b": np.ones((4, 3))}}
 WRONG = [
     (dict(schedule=pipelines.pipedream(6)), "`stages` must be at most the 5 layers"),
@@ -340,6 +344,26 @@ WRONG = [
     (
         dict(optimizer=pipelines.discrepancy_correction(optax.sgd(0.1), 1, decay=0.5)),
         "`backward_point` must be given with discrepancy_correction",
+    ),
+    (
+        dict(params={"embed": TIED, "head": TIED}),
+        r"`params` must not hold an array twice, got one at \['embed'\] and \['head'\]",
+    ),
+    (
+        dict(params={"blocks": [{"w": TIED}] * 5}),
+        r"got one at \['blocks'\]\[0\]\['w'\] and \['blocks'\]\[1\]\['w'\]: stages",
+    ),
+    (
+        dict(
+            optimizer=optax.adamw(0.1, mask=dict(embed=False, blocks=True, head=True))
+        ),
+        r"fit a stage of \('blocks', 'embed'\), .* \(give masks as functions of the p",
+    ),
+    (
+        dict(
+            optimizer=optax.partition({"a": ADAM}, dict(embed="a", blocks={"w": "a"}))
+        ),
+        r"fit a stage of \('blocks', 'embed'\), its layers in a list \(give masks as f",
     ),
 ]
 

@@ -10,13 +10,20 @@ import optax
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from delayjax._src.ground import axes, trees
+from delayjax._src.ground import axes, shardings, trees
 from delayjax._src.history import ring as rings
-from delayjax._src.pipelines.parts import Parts, folded, is_stacked
+from delayjax._src.pipelines.parts import (
+    Parts,
+    check_split,
+    check_untied,
+    folded,
+    is_stacked,
+)
 from delayjax._src.pipelines.pipeline import (
     Optimizer,
     Pipeline,
     Point,
+    called,
     check_parts,
     check_points,
     check_points_used,
@@ -36,6 +43,7 @@ class DevicePipelineState(NamedTuple):
     batches: rings.Ring  # the last batches, and the keys, [2S - 1, B, ...]
     received: Any  # from the stage before, to be used in the next tick, [B, ...]
     cotangent: Any  # from the stage after, to be used in the next tick, [B, ...]
+    losses: jax.Array  # of the last S ticks, the newest last, [S]
     tick: jax.Array  # ticks done, int32
 
 
@@ -60,15 +68,15 @@ def run(
 
     Args:
         parts: of the model. Layers must be stacked, and S must divide L.
-        optimizer: as in `mixed`, but `value` is NaN in all stages but the last: the
-            loss of a microbatch is not there yet. A function receives the stage's delay
-            as a traced int32 []. To update each M microbatches, pass
+        optimizer: as in `mixed`. A function receives the stage's delay as a traced
+            int32 []: its rules are the same for all stages. To update each M
+            microbatches, pass
             `optax.MultiSteps`. Rules inside of it are still told staleness and delay in
             microbatches: divide both by M.
         schedule: `pipedream(S, in_flight="full")`, with a stash or without, or
             `pipemare(S, 1)`.
         mesh: has the axis of the stages. Over all of its other axes the batch is split,
-            and gradients are averaged.
+            and gradients are averaged; parameters are whole there.
         axis_name: of the stages.
         forward_point: as in `mixed`.
         backward_point: as in `mixed`.
@@ -83,7 +91,8 @@ def run(
     Raises:
         ValueError: if the schedule is another, the mesh has no such axis or another
             number of stages; in `init` if layers are not stacked, S does not divide L,
-            or the batch cannot be split.
+            parameters are sharded over another axis, an activation has no examples, or
+            the batch cannot be split; in `step` if it has other sizes than in `init`.
 
     Example:
         >>> from delayjax import pipelines
@@ -146,7 +155,12 @@ class _Stages:
         """The state of all stages."""
         embed, blocks, head = self.parts.names
         _check_layers(self.parts, params, self.schedule.stages)
-        _check_split(batch, self.mesh, self.data)
+        check_untied(params)
+        _check_whole(params, self.mesh, self.axis_name)
+        size = math.prod(self.mesh.shape[name] for name in self.data)
+        x = jax.eval_shape(self.parts.embed, params[embed], batch, key)
+        for name, tree in (("batch", batch), ("embed", x)):
+            check_split(name, tree, size, f"{size}, the devices over {self.data}")
         jax.eval_shape(self.parts.loss, params, batch, key)  # a fault of the parts
         shapes = jax.eval_shape(lambda own: own, batch)
         batch = jax.tree.map(lambda own: jnp.zeros(own.shape, own.dtype), shapes)
@@ -169,8 +183,10 @@ class _Stages:
         params[head] = _or_zeros(stage == stages - 1, params[head])
         batch, kept = self.own(batch), 2 * stages - 1
         x = jax.eval_shape(self.parts.embed, params[embed], batch, key)
+        loss = jax.eval_shape(self.parts.head, params[head], x, batch)
         x = self.own(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), x))
-        opt_state = optimizer_of(self.optimizer, self.place()[1]).init(params)
+        tx = optimizer_of(self.parts, self.optimizer, self.place()[1])
+        opt_state = tx.init(params)
         check_points_used(opt_state, self.forward_point, self.backward_point)
         state = DevicePipelineState(
             params=params,
@@ -180,13 +196,19 @@ class _Stages:
             batches=rings.init((batch, _bits(key)), kept),
             received=x,
             cotangent=jax.tree.map(jnp.copy, x),
+            losses=jnp.full(stages, jnp.nan, loss.dtype),
             tick=jnp.zeros((), jnp.int32),
         )
         return _widened(state)
 
     def step(self, state: DevicePipelineState, batch: Any, key: Any = None) -> Any:
         """(state, loss) after a tick."""
-        _check_split(batch, self.mesh, self.data)
+        kept = [leaf.shape[2:] for leaf in jax.tree.leaves(state.batches.slots[0])]
+        if (sizes := [jnp.shape(leaf) for leaf in jax.tree.leaves(batch)]) != kept:
+            raise ValueError(
+                f"`batch` must have the sizes of `init`, {kept}, got {sizes}: leave out"
+                " a short batch, or begin a state with `init`."
+            )
         if (key is None) != (state.batches.slots[1] is None):
             raise ValueError(
                 "`key` must be given to `init` and to each `step`, or never, got"
@@ -210,7 +232,8 @@ class _Stages:
         batches = rings.push(held.batches, fresh)
         inputs = rings.push(held.inputs, held.received)
 
-        newest = point_of(self.forward_point, held.opt_state, held.params)
+        at = held.opt_state, held.params
+        newest = point_of(self.parts, self.forward_point, *at)
         seen = rings.read(batches, stage, fresh)
         sent, _ = self.forward(self.own(newest), held.received, seen, impl)
 
@@ -219,7 +242,7 @@ class _Stages:
             point = rings.read(past, late, newest)
         else:
             past: Any = ()
-            point = point_of(self.backward_point, held.opt_state, held.params)
+            point = point_of(self.parts, self.backward_point, *at)
         x = rings.read(inputs, late, held.received)
         seen = rings.read(batches, stage + late, fresh)
         (_, loss), pull = jax.vjp(
@@ -230,9 +253,15 @@ class _Stages:
         if self.data:
             grads, loss = jax.lax.pmean((grads, loss), self.data)
 
-        params, opt_state = self.updated(held, grads, point, loss)
+        # a gradient that arrives at stage s is of the loss of tick t - S + 1 + s
+        losses = jnp.append(held.losses, loss)
+        params, opt_state = self.updated(held, grads, point, losses[stage + 1])
         onward = [(i, i + 1) for i in range(self.schedule.stages - 1)]
         back = [(after, before) for before, after in onward]
+        # every device gets the loss of the last stage
+        last = self.schedule.stages - 1
+        shown = jnp.where(held.tick >= last, loss, jnp.nan)
+        shown = jax.lax.psum(jnp.where(stage == last, shown, 0.0), self.axis_name)
         state = DevicePipelineState(
             params=params,
             opt_state=opt_state,
@@ -241,13 +270,10 @@ class _Stages:
             batches=batches,
             received=jax.lax.ppermute(sent, self.axis_name, onward),
             cotangent=jax.lax.ppermute(sent_back, self.axis_name, back),
+            losses=jnp.append(held.losses[1:], shown),
             tick=held.tick + 1,
         )
-        # every device gets the loss of the last stage
-        last = self.schedule.stages - 1
-        shown = jnp.where(held.tick >= last, loss, jnp.nan)
-        shown = jnp.where(stage == last, shown, 0.0)
-        return _widened(state), jax.lax.psum(shown, self.axis_name)
+        return _widened(state), shown
 
     def forward(self, point: Any, x: Any, seen: Any, impl: Any) -> Any:
         """(activation, loss) of this stage: the loss of the last stage, else 0."""
@@ -285,12 +311,14 @@ class _Stages:
         before = held.params, held.opt_state
 
         def after():
-            tx = optimizer_of(self.optimizer, late)
-            moves, opt_state = tx.update(
-                *(grads, held.opt_state, held.params),
+            tx = optimizer_of(self.parts, self.optimizer, late)
+            moves, opt_state = called(
+                "work inside of `jax.shard_map`, or be used in `mixed`",
+                TypeError,
+                *(tx.update, grads, held.opt_state, held.params),
                 staleness=jnp.clip(done, 0, late),
                 stale_params=point,
-                value=jnp.where(stage == self.schedule.stages - 1, loss, jnp.nan),
+                value=loss,
             )
             found = optax.apply_updates(held.params, moves), opt_state
             return axes.typed_like(found, before)
@@ -329,6 +357,7 @@ def _specs(axis_name: str, data: tuple[str, ...]) -> Any:
         batches=rings.Ring((rows, stage), stage, stage),
         received=flowing,
         cotangent=flowing,
+        losses=stage,
         tick=stage,
     )
 
@@ -360,14 +389,16 @@ def _check_layers(parts: Parts, params: Any, stages: int) -> None:
         )
 
 
-def _check_split(batch: Any, mesh: Mesh, data: tuple[str, ...]) -> None:
-    parts = math.prod(mesh.shape[name] for name in data)
-    for path, leaf in jax.tree.leaves_with_path(batch):
-        if data and (not jnp.ndim(leaf) or jnp.shape(leaf)[0] % parts):
+def _check_whole(params: Any, mesh: Mesh, axis_name: str) -> None:
+    """Checks that parameters are sharded over stages alone."""
+    kept = axis_name, *(name for name, size in mesh.shape.items() if size == 1)
+    for path, leaf in jax.tree.leaves_with_path(params):
+        lost = shardings.beside(kept, shardings.spec_of(leaf, (), None))
+        if lost != P():
             raise ValueError(
-                f"`batch` must have leaves of a size that is a multiple of {parts}, the"
-                f" devices over {data}, got {list(jnp.shape(leaf))} at"
-                f" {trees.path_name(path)}."
+                f"`params` must be sharded over {axis_name!r} alone, got {lost} at"
+                f" {trees.path_name(path)}, which splits the batch: place them with"
+                " jax.device_put(params, NamedSharding(mesh, P()))."
             )
 
 

@@ -3,11 +3,13 @@
 import dataclasses
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from delayjax._src.ground import checks, trees
 
@@ -136,6 +138,21 @@ class Parts:
             whole = [layer for part in parts for layer in part]
         return {embed: stages[0][embed], blocks: whole, head: stages[-1][head]}
 
+    def apart(self, stage: Stage) -> Stage:
+        """A stage whose layers are a list of trees: ranks are the model's own."""
+        blocks = layers = stage[self.names[1]]
+        if is_stacked(blocks):
+            each = map(operator.itemgetter, range(_number(blocks)))
+            layers = [jax.tree.map(layer, blocks) for layer in each]
+        return stage | {self.names[1]: layers}
+
+    def together(self, stage: Stage, like: Stage) -> Stage:
+        """Undoes `apart`: the layers are stacked if those of `like` are."""
+        layers = stage[self.names[1]]
+        if is_stacked(like[self.names[1]]):
+            layers = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
+        return stage | {self.names[1]: layers}
+
     def passes(
         self, stages: Sequence[Stage], batch: Any, key: Any
     ) -> list[Callable[[Stage, Any], Any]]:
@@ -225,6 +242,32 @@ def _between(blocks: Any, start: int, stop: int) -> Any:
 
 def _number(blocks: Any) -> int:
     return jax.tree.leaves(blocks)[0].shape[0] if is_stacked(blocks) else len(blocks)
+
+
+def check_untied(params: Any) -> None:
+    """Checks that no array is in `params` twice: each would be trained alone."""
+    seen: dict[int, Any] = {}
+    for path, leaf in jax.tree.leaves_with_path(params):
+        first = seen.setdefault(id(leaf), path)
+        if first is not path and isinstance(leaf, jax.Array | np.ndarray):
+            one, other = map(trees.path_name, (first, path))
+            raise ValueError(
+                f"`params` must not hold an array twice, got one at {one} and {other}:"
+                " stages would train two copies. Copy it yourself, or train tied"
+                " weights with `dj.delayed` and `stage_delays`."
+            )
+
+
+def check_split(name: str, tree: Any, count: int, what: str) -> None:
+    """Checks that leaves are [B, ...] where `count` divides B."""
+    for path, leaf in jax.tree.leaves_with_path(tree):
+        shape = jnp.shape(leaf)
+        if not shape or shape[0] % count:
+            raise ValueError(
+                f"`{name}` must have leaves [B, ...] of a size that is a multiple of"
+                f" {what}, got {list(shape)} at {trees.path_name(path)}: repeat a"
+                " scalar for each example, and leave out a short batch."
+            )
 
 
 def folded(key: Any, number: Any) -> Any:

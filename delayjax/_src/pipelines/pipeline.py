@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import optax
 
-from delayjax._src.ground import transforms
+from delayjax._src.ground import checks, transforms
 from delayjax._src.pipelines.parts import Parts
 from delayjax._src.pipelines.schedule import Schedule
 from delayjax._src.rules.discrepancy_correction import DiscrepancyCorrectionState
@@ -37,9 +37,12 @@ class Pipeline(NamedTuple):
 
 
 def optimizer_of(
-    optimizer: Optimizer, delay: Any
+    parts: Parts, optimizer: Optimizer, delay: Any
 ) -> optax.GradientTransformationExtraArgs:
-    """The optimizer of a stage whose gradients are `delay` updates late."""
+    """The optimizer of a stage whose gradients are `delay` updates late.
+
+    It takes and returns stacked layers. The user's optimizer inside sees a list.
+    """
     if callable(optimizer):
         made = optimizer.func if isinstance(optimizer, functools.partial) else optimizer
         home = getattr(made, "__module__", "").partition(".")[0]
@@ -49,13 +52,42 @@ def optimizer_of(
                 f" function {made.__name__}: write {home}.{made.__name__}(...) with its"
                 " learning rate."
             )
-        optimizer = optimizer(delay)
-    return transforms.as_transformation("optimizer", optimizer)
+        rule = "take a traced delay (jnp.where, not if): one program runs all stages"
+        traced = () if checks.is_concrete(delay) else jax.errors.JAXTypeError
+        optimizer = called(rule, traced, optimizer, delay)
+    tx = transforms.as_transformation("optimizer", optimizer)
+
+    def init(params):
+        fitting = f"fit a stage of {tuple(params)}, its layers in a list"
+        rule = f"{fitting} (give masks as functions of the parameters)"
+        return called(rule, ValueError, tx.init, parts.apart(params))
+
+    def update(updates, state, params: Any = None, **told):
+        if "stale_params" in told:
+            told["stale_params"] = parts.apart(told["stale_params"])
+        given = parts.apart(updates), state, parts.apart(params)
+        moves, state = tx.update(*given, **told)
+        return parts.together(moves, params), state
+
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
-def point_of(point: Point | None, opt_state: Any, params: Any) -> Any:
+def called(rule: str, kind: Any, function: Any, *args: Any, **told: Any) -> Any:
+    """The answer, or in one line what an error of JAX or Optax asks."""
+    try:
+        return function(*args, **told)
+    except kind as error:
+        if str(error).startswith("`"):  # ours, which says all
+            raise
+        what = str(error).partition("\n")[0].rstrip(".:")
+        raise TypeError(f"`optimizer` must {rule}, got: {what}.") from error
+
+
+def point_of(parts: Parts, point: Point | None, opt_state: Any, params: Any) -> Any:
     """The parameters that a pass reads, where the optimizer is in this state."""
-    return params if point is None else point(opt_state, params)
+    if point is None:
+        return params
+    return parts.together(point(opt_state, parts.apart(params)), params)
 
 
 def check_points_used(

@@ -8,10 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from delayjax._src.ground import donation, dtypes, trees
+from delayjax._src.ground import donation, dtypes
 from delayjax._src.history import delayed
 from delayjax._src.history import ring as rings
-from delayjax._src.pipelines.parts import Parts, Stage, folded
+from delayjax._src.pipelines.parts import (
+    Parts,
+    Stage,
+    check_split,
+    check_untied,
+    folded,
+)
 from delayjax._src.pipelines.pipeline import (
     Optimizer,
     Pipeline,
@@ -57,9 +63,11 @@ def mixed(
     This is the gradient of no function. A stage computes its inner activations anew
     at w^b, as recomputation does.
 
-    Each stage has an optimizer of its own, so a norm is a stage's norm. It receives
-    `staleness` (int32 [], of the update's first microbatch), `stale_params` (the point
-    of that microbatch's forward pass) and `value` (the loss).
+    Each stage has an optimizer of its own, so a norm is a stage's norm. It sees stacked
+    layers as a list of trees, one a layer, as do masks, labels and the functions of
+    points: ranks and norms of leaves are the model's own. It receives `staleness`
+    (int32 [], of the update's first microbatch), `stale_params` (the point of that
+    microbatch's forward pass) and `value` (the loss).
 
     Args:
         parts: of the model.
@@ -107,7 +115,7 @@ def mixed(
     check_parts(parts, schedule)
     check_points(schedule, backward_point)
     ages = [schedule.delays(stage).tolist() for stage in range(schedule.stages)]
-    txs = [optimizer_of(optimizer, np.mean(age).item()) for age in ages]
+    txs = [optimizer_of(parts, optimizer, np.mean(age).item()) for age in ages]
     points = forward_point, backward_point
     return _simulated(parts, txs, ages, *points, stash=schedule.stash)
 
@@ -158,7 +166,7 @@ def vertical_sync(
     check_parts(parts, schedule)
     _check_stash(schedule)
     ages = [schedule.delays(0).tolist()] * schedule.stages
-    txs = [optimizer_of(optimizer, schedule.mean_delay(0))] * schedule.stages
+    txs = [optimizer_of(parts, optimizer, schedule.mean_delay(0))] * schedule.stages
     return _simulated(parts, txs, ages, forward_point)
 
 
@@ -217,7 +225,9 @@ def late(
     _check_stash(schedule)
     delays = [schedule.one_delay(stage) for stage in range(schedule.stages)]
     txs = [
-        delayed.delayed(optimizer_of(optimizer, own), own, keep_params=keep_params)
+        delayed.delayed(
+            optimizer_of(parts, optimizer, own), own, keep_params=keep_params
+        )
         for own in delays
     ]
     now = [[0] * schedule.microbatches] * schedule.stages
@@ -237,6 +247,7 @@ def _simulated(
     deepest = [max(age) for age in ages]
 
     def init(params, batch, key=None):
+        check_untied(params)
         cut = tuple(parts.cut(jax.tree.map(donation.copied, params), stages))
         one = jax.eval_shape(lambda b: _first(of_microbatches(b, count)), batch)
         jax.eval_shape(gradients, cut, cut, one, key)  # a fault of the parts shows here
@@ -265,8 +276,8 @@ def _simulated(
 
     def step(state, batch, key=None):
         held = state.opt_state, state.params
-        newest = _each(functools.partial(point_of, forward_point), *held)
-        backward = _each(functools.partial(point_of, backward_point), *held)
+        newest = _each(functools.partial(point_of, parts, forward_point), *held)
+        backward = _each(functools.partial(point_of, parts, backward_point), *held)
         past = _each(
             lambda ring, point: rings.push(ring, point) if ring else (),
             *(state.past, newest),
@@ -331,17 +342,8 @@ def _each(function: Any, *of_stages: Any) -> tuple[Any, ...]:
 
 def of_microbatches(batch: Any, count: int) -> Any:
     """A batch, leaves [B, ...], as [M, B/M, ...]."""
-
-    def split(path, leaf):
-        shape = jnp.shape(leaf)
-        if not shape or shape[0] % count:
-            raise ValueError(
-                f"`batch` must have leaves of a size that is a multiple of the {count}"
-                f" microbatches, got {list(shape)} at {trees.path_name(path)}."
-            )
-        return jnp.reshape(leaf, (count, shape[0] // count, *shape[1:]))
-
-    return jax.tree.map_with_path(split, batch)
+    check_split("batch", batch, count, f"the {count} microbatches")
+    return jax.tree.map(lambda x: jnp.reshape(x, (count, -1, *x.shape[1:])), batch)
 
 
 def _first(batches: Any) -> Any:
