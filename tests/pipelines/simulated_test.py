@@ -351,7 +351,7 @@ WRONG = [
     ),
     (
         dict(params={"blocks": [{"w": TIED}] * 5}),
-        r"got one at \['blocks'\]\[0\]\['w'\] and \['blocks'\]\[1\]\['w'\]: stages",
+        r"got one at \['blocks'\]\[0\]\['w'\] and \['blocks'\]\[1\]\['w'\]: copy it",
     ),
     (
         dict(

@@ -329,13 +329,10 @@ class _Stages:
         """The parameters of all stages, as `init` received them."""
         embed, blocks, head = self.parts.names
         params = state.params
-
-        def layers(leaf):  # [S, L/S, ...] -> [L, ...]
-            return leaf.reshape(-1, *leaf.shape[2:])
-
         return {
             embed: jax.tree.map(lambda leaf: leaf[0], params[embed]),
-            blocks: jax.tree.map(layers, params[blocks]),
+            # [S, L/S, ...] -> [L, ...]
+            blocks: jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), params[blocks]),
             head: jax.tree.map(lambda leaf: leaf[-1], params[head]),
         }
 
@@ -397,7 +394,7 @@ def _check_whole(params: Any, mesh: Mesh, axis_name: str) -> None:
         if lost != P():
             raise ValueError(
                 f"`params` must be sharded over {axis_name!r} alone, got {lost} at"
-                f" {trees.path_name(path)}, which splits the batch: place them with"
+                f" {trees.path_name(path)}: other axes split the batch. Place them with"
                 " jax.device_put(params, NamedSharding(mesh, P()))."
             )
 

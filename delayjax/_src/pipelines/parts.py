@@ -146,7 +146,7 @@ class Parts:
             layers = [jax.tree.map(layer, blocks) for layer in each]
         return stage | {self.names[1]: layers}
 
-    def together(self, stage: Stage, like: Stage) -> Stage:
+    def together(self, stage: Any, like: Stage) -> Stage:
         """Undoes `apart`: the layers are stacked if those of `like` are."""
         layers = stage[self.names[1]]
         if is_stacked(like[self.names[1]]):
@@ -253,8 +253,8 @@ def check_untied(params: Any) -> None:
             one, other = map(trees.path_name, (first, path))
             raise ValueError(
                 f"`params` must not hold an array twice, got one at {one} and {other}:"
-                " stages would train two copies. Copy it yourself, or train tied"
-                " weights with `dj.delayed` and `stage_delays`."
+                " copy it, and both are trained apart, or train tied weights with"
+                " `dj.delayed` and `stage_delays`."
             )
 
 
