@@ -315,7 +315,7 @@ KINDS = [
     (lambda: delivering(told={"staleness": 2}), NEEDS_ITS_OWN),
     (
         lambda: delivered(1, told={"staleness": A_LEAF}),
-        "`staleness` handed to `delivered` is a tree, .*one delay for all leaves",
+        "`delivered` needs one `staleness` for all leaves, got .* one delay",
     ),
     *(
         (lambda n=n: NARROW.init({"n": n}, 3), NO_REAL.format(n.dtype))

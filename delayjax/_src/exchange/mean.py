@@ -132,15 +132,3 @@ def average(
     weights = jax.tree.map(lambda w: jnp.where(w > 0, w, 1.0), weights)
     ages = jax.tree.map(lambda age, w: (age / w).astype(jnp.float32), ages, weights)
     return scaled(jnp.divide, total, weights), ages, done
-
-
-def with_one_age(needed_by: str, updates: Any, staleness: Any) -> tuple[Any, jax.Array]:
-    """A gradient, and its staleness as a whole, float32 []; 0 if it is not known."""
-    age = 0 if staleness is None else staleness
-    if not jax.tree_util.all_leaves([age]):
-        raise TypeError(
-            f"`staleness` handed to `{needed_by}` is a tree, but its gradients have one"
-            " age: give the wrapper outside one delay for all leaves."
-        )
-    updates, age = extras.take_staleness(needed_by, updates, age, mean=True)
-    return updates, age.astype(jnp.float32)

@@ -131,7 +131,7 @@ def one_step_late(
     def update_fn(
         updates, state, params=None, *, staleness=None, value=None, **extra_args
     ):
-        updates, age = means.with_one_age(name, updates, staleness)
+        updates, age = extras.take_one_staleness(name, updates, staleness)
         held = Held(
             state.outbox,
             age=None if staleness is None else state.age,
@@ -159,7 +159,7 @@ def one_step_late(
         return moves, OutboxState(
             staleness=jnp.where(state.full, handed_on, 0.0),
             outbox=outbox,
-            age=axes.typed_like(age, state.age),
+            age=axes.typed_like(age.astype(jnp.float32), state.age),
             value=axes.typed_like(extras.as_loss(name, value), state.value),
             stale_params=kept,
             full=jnp.ones((), bool),

@@ -10,7 +10,7 @@ import optax
 from jax.typing import ArrayLike
 
 from delayjax._src.exchange import mean as means
-from delayjax._src.ground import axes, checks, collectives, refusal, transforms
+from delayjax._src.ground import axes, checks, collectives, extras, refusal, transforms
 from delayjax._src.history import wrapped
 
 Participation = Callable[[jax.Array], ArrayLike]
@@ -98,8 +98,8 @@ def partial_mean(
         in_time = participates(state.step)
         in_time = checks.as_scalar("participates(step)", in_time, jnp.bool_)
         name = "exchange.partial_mean"
-        updates, age = means.with_one_age(name, updates, staleness)
-        fresh = Carried(updates, jnp.int32(1), age)
+        updates, age = extras.take_one_staleness(name, updates, staleness)
+        fresh = Carried(updates, jnp.int32(1), age.astype(jnp.float32))
         older = state.carried.ages + state.carried.held  # by a step
         carried = state.carried._replace(ages=older)
         nothing = optax.tree.zeros_like(carried)

@@ -125,6 +125,20 @@ def take_staleness(
     return jax.tree.map(checked, updates, per_leaf), ages
 
 
+def take_one_staleness(
+    needed_by: str, updates: Any, staleness: Any, *, mean: bool = True
+) -> tuple[Any, jax.Array]:
+    """The gradients and the staleness of all leaves; 0 if there is none."""
+    age = 0 if staleness is None else staleness
+    if not trees.is_leaf(age):
+        raise TypeError(
+            f"`{needed_by}` needs one `staleness` for all leaves, got {staleness!r}:"
+            " give the producer one delay, or each part of the parameters a rule and a"
+            " delay, with optax.partition."
+        )
+    return take_staleness(needed_by, updates, age, mean=mean)
+
+
 def _is_wrong(age: Any) -> Any:
     """Whether a staleness is negative, NaN, or an integer that int32 cannot hold."""
     return ~(age >= 0) | (age == jnp.iinfo(jnp.int32).max)

@@ -165,10 +165,10 @@ def delivered(
         stale_params, taken_at = extra_args.pop("stale_params", None), ()
         if keep_params:
             taken_at = wrapped.taken_at("delivered", params, staleness, stale_params)
-        updates, age = _with_one_age(updates, staleness)
+        updates, age = extras.take_one_staleness("delivered", updates, staleness)
         fresh = Item(
             gradient=delays.poisoned(updates, asked),
-            age=age + wait.astype(jnp.float32),
+            age=age.astype(jnp.float32) + wait.astype(jnp.float32),
             value=extras.as_loss("delivered", value),
             params=taken_at,
         )
@@ -201,18 +201,6 @@ def delivered(
         return moves, DeliveredState(mean_age, arrived, in_flight, inner_state)
 
     return transforms.stateful(DeliveredState, init_fn, update_fn)
-
-
-def _with_one_age(updates: Any, staleness: Any) -> tuple[Any, jax.Array]:
-    """A gradient that comes in, and its staleness, float32 []."""
-    age = 0 if staleness is None else staleness
-    if not trees.is_leaf(age):
-        raise TypeError(
-            "`staleness` handed to `delivered` is a tree, but its gradients arrive as a"
-            " whole: give the wrapper outside one delay for all leaves."
-        )
-    updates, age = extras.take_staleness("delivered", updates, age, mean=True)
-    return updates, age.astype(jnp.float32)
 
 
 def _check_held(arrived: jax.Array, moves: Any, axis_name: tuple[str, ...]) -> None:

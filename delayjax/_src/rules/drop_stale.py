@@ -3,7 +3,7 @@
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import axes, checks, transforms
+from delayjax._src.ground import axes, checks, extras, transforms
 from delayjax._src.rules import ages
 from delayjax._src.rules.refusing import refusing
 
@@ -52,7 +52,8 @@ def drop_stale(
         bound = checks.check_bound("bound", bound)
 
     def accept(updates, memory, params, *, staleness=None, **extra_args):
-        updates, tau = ages.take("drop_stale", updates, staleness, one=True)
+        extras.require(staleness, "staleness", "drop_stale", ages.WRAP)
+        updates, tau = extras.take_one_staleness("drop_stale", updates, staleness)
         return ~(tau > bound), updates, memory  # a NaN passes, and shows
 
     return refusing(inner, accept, axis_name=axis_name)
