@@ -19,11 +19,15 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Experiment, Published, Record, figures, replicas, tasks
+from experiments.configs import at_least, positive
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, mean, ratio, tuned
 from experiments.results.tables import Found
 from experiments.training import Model, Plan, Rule, methods
 from experiments.training.methods import Method
+
+LIMITS = at_least(1, "workers", "period")
+LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:

@@ -19,10 +19,15 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Experiment, Published, Record, figures, tasks
+from experiments.configs import at_least, positive
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, mean, ratio, seconds_to
 from experiments.results.tables import Found
 from experiments.training.adasync import AdaSync
+
+LIMITS = at_least(1, "workers")
+LIMITS |= at_least(0, "interval_seconds", "gradient_seconds", "target", "noise")
+LIMITS |= positive("seconds", "learning_rate")
 
 
 def get_config() -> ConfigDict:

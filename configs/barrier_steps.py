@@ -32,9 +32,14 @@ from experiments import (
     figures,
     tasks,
 )
+from experiments.configs import at_least, positive
 from experiments.results.estimates import Measure, estimate
 from experiments.results.measures import mean, ratio
 from experiments.results.tables import Found
+
+LIMITS = at_least(1, "workers")
+LIMITS |= at_least(0, "shift_seconds", "mean_seconds", "poll_seconds")
+LIMITS |= positive("seconds", "learning_rate")
 
 
 def get_config() -> ConfigDict:

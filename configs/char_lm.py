@@ -16,11 +16,15 @@ from optax.contrib import muon
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, figures, optimizer, tasks
-from experiments.configs import check_delays
+from experiments.configs import at_least, check_delays, positive
 from experiments.results.estimates import Measure, estimate
 from experiments.results.measures import between, difference, ratio, tuned
 from experiments.results.runs import Run
 from experiments.results.tables import Found
+
+LIMITS = at_least(1, "width", "depth")
+LIMITS |= at_least(0, "delay", "warmup_updates")
+LIMITS |= positive("sgd_learning_rate", "adam_learning_rate", "muon_learning_rate")
 
 
 def get_config() -> ConfigDict:

@@ -12,10 +12,13 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, figures, optimizer, tasks
-from experiments.configs import check_delays
+from experiments.configs import at_least, check_delays, positive
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, difference, ratio, tuned
 from experiments.results.tables import Found
+
+LIMITS = at_least(0, "delay")
+LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:

@@ -18,6 +18,10 @@ from experiments.results.estimates import Measure, estimate
 from experiments.results.measures import between, difference, kept, tuned
 from experiments.results.tables import Found
 
+LIMITS = configs.at_least(1, "width")
+LIMITS |= configs.at_least(0, "delay")
+LIMITS |= configs.positive("learning_rate")
+
 
 def get_config() -> ConfigDict:
     """SGD, and delays longer than the default's."""

@@ -19,12 +19,16 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, figures, optimizer, tasks
-from experiments.configs import check_delays
+from experiments.configs import at_least, check_delays, positive
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, mean, ratio, seconds_to
 from experiments.results.tables import Found
 
 NONE = 1e30  # a reach that drops no gradient; 0.25 drops all that are late
+
+
+LIMITS = at_least(0, "mean_delay", "target")
+LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:

@@ -24,6 +24,9 @@ from experiments.results.estimates import Measure
 from experiments.results.measures import between, largest_stable, mean, ratio
 from experiments.results.tables import Found
 
+LIMITS = configs.at_least(0, "noise")
+LIMITS |= configs.positive("first_step")
+
 
 def get_config() -> ConfigDict:
     """Three rules of steps, each with four first steps."""

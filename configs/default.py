@@ -15,6 +15,10 @@ from experiments.results.estimates import Measure, estimate
 from experiments.results.measures import difference, tuned
 from experiments.results.tables import Found
 
+LIMITS = configs.at_least(1, "width")
+LIMITS |= configs.at_least(0, "delay")
+LIMITS |= configs.positive("learning_rate")
+
 
 def get_config() -> ConfigDict:
     """The values that the command line may change; a tuple is an axis of the grid."""

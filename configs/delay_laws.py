@@ -22,6 +22,9 @@ from experiments.results.estimates import Measure, estimate
 from experiments.results.measures import ratio
 from experiments.results.tables import Found
 
+LIMITS = configs.at_least(0, "mean_delay", "max_delay")
+LIMITS |= configs.positive("learning_rate")
+
 
 def get_config() -> ConfigDict:
     """A map of 48 step sizes and 12 mean delays for each law."""

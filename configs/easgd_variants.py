@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Experiment, Published, Record, figures, replicas, tasks
+from experiments.configs import at_least, positive
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, difference, mean, tuned
 from experiments.results.tables import Found
@@ -29,6 +30,11 @@ VARIANTS = {
     "Async MSGD": methods.async_msgd,
     "Hogwild SGD": methods.hogwild_sgd,
 }
+
+
+LIMITS = at_least(1, "workers", "period")
+LIMITS |= at_least(0, "message_seconds")
+LIMITS |= positive("seconds", "learning_rate")
 
 
 def get_config() -> ConfigDict:

@@ -14,12 +14,17 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, Simulation, along, figures
+from experiments.configs import at_least, positive
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, mean, ratio, seconds_to, tuned
 from experiments.results.tables import Found
 from experiments.tasks import digits_mlp
 
 FEDASYNC, BUFFERED, SINGLE = "FedAsync", "FedBuff", "FedBuff without a buffer"
+
+
+LIMITS = at_least(0, "target")
+LIMITS |= positive("seconds", "client_rate", "server_rate")
 
 
 def get_config() -> ConfigDict:

@@ -14,10 +14,15 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Experiment, Published, Record, figures, replicas, tasks
+from experiments.configs import at_least, positive
 from experiments.results.estimates import Measure, estimate
 from experiments.results.measures import difference, mean, ratio, tuned
 from experiments.results.tables import Found
 from experiments.training import methods
+
+LIMITS = at_least(1, "workers", "examples")
+LIMITS |= at_least(0, "message_seconds")
+LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:

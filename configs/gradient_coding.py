@@ -24,9 +24,14 @@ from experiments import (
     figures,
     tasks,
 )
+from experiments.configs import at_least, positive
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, mean, ratio
 from experiments.results.tables import Found
+
+LIMITS = at_least(1, "workers")
+LIMITS |= at_least(0, "part_seconds", "l2")
+LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:

@@ -24,9 +24,13 @@ from experiments import (
     figures,
     tasks,
 )
+from experiments.configs import at_least, positive
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, difference, mean, ratio, tuned
 from experiments.results.tables import Found
+
+LIMITS = at_least(1, "workers", "examples")
+LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:

@@ -17,9 +17,14 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, figures, optimizer, tasks
+from experiments.configs import at_least, positive
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, difference, mean, ratio, tuned
 from experiments.results.tables import Found
+
+LIMITS = at_least(1, "period")
+LIMITS |= at_least(0, "mean_delay", "max_delay")
+LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:

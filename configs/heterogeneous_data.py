@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, Simulation, along, figures
+from experiments.configs import at_least, positive
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, difference, tuned
 from experiments.results.tables import Found
@@ -28,6 +29,10 @@ _UNLIKE, _ALIKE = "unequal data", "equal data"
 _METHODS = ("ASGD", "Rennala", "Ringleader")
 _TITLE = "How much worse are the data of slow workers fitted?"
 _SLOW, _SAME = "unequal speeds", "equal speeds"
+
+
+LIMITS = at_least(1, "workers")
+LIMITS |= positive("seconds", "learning_rate")
 
 
 def get_config() -> ConfigDict:

@@ -24,9 +24,14 @@ from experiments import (
     figures,
     tasks,
 )
+from experiments.configs import at_least, positive
 from experiments.results.estimates import Measure, estimate
 from experiments.results.measures import mean, ratio, tuned
 from experiments.results.tables import Found
+
+LIMITS = at_least(1, "workers")
+LIMITS |= at_least(0, "l2")
+LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:

@@ -31,6 +31,10 @@ from experiments import Experiment, configs, figures, on_devices, tasks
 EXCHANGES = {"mean": dj.exchange.mean, "overlapped_mean": dj.exchange.overlapped_mean}
 
 
+LIMITS = configs.at_least(0, "workers", "warmup_updates")
+LIMITS |= configs.positive("learning_rate")
+
+
 def get_config() -> ConfigDict:
     """One cell, one worker a device; any number of devices that divides 16 will do."""
     return ConfigDict(

@@ -46,6 +46,10 @@ SCHEMES = {
 }
 
 
+LIMITS = configs.at_least(1, "workers")
+LIMITS |= configs.positive("seconds", "learning_rate")
+
+
 def get_config(service: str = "exponential") -> ConfigDict:
     """Sixteen arms under one law of service times."""
     return ConfigDict(

@@ -17,10 +17,15 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, Simulation, along, figures
+from experiments.configs import at_least, positive
 from experiments.results.estimates import Measure, estimate
 from experiments.results.measures import between, difference, mean, tuned
 from experiments.results.tables import Found
 from experiments.tasks import digits_mlp
+
+LIMITS = at_least(1, "workers")
+LIMITS |= at_least(0, "noise")
+LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:

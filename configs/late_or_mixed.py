@@ -20,6 +20,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, figures, pipelined, tasks
+from experiments.configs import at_least, positive
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, difference, ratio, tuned
 from experiments.results.tables import Found
@@ -27,6 +28,11 @@ from experiments.tasks import stacked
 
 SMALL = {"updates": 60, "momentum": (0.0, 0.5)}
 """What the small size of the book changes, beside the numbers of seeds."""
+
+
+LIMITS = at_least(1, "width", "depth")
+LIMITS |= at_least(0, "warmup_updates")
+LIMITS |= positive("sgd_rate", "adam_rate", "muon_rate")
 
 
 def get_config() -> ConfigDict:

@@ -14,9 +14,13 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, figures, optimizer, tasks
+from experiments.configs import at_least, positive
 from experiments.results.estimates import Measure, estimate
 from experiments.results.measures import between, difference, kept, ratio, tuned
 from experiments.results.tables import Found
+
+LIMITS = at_least(0, "mean_delay", "max_delay")
+LIMITS |= positive("sgd_learning_rate", "adam_learning_rate")
 
 
 def get_config() -> ConfigDict:

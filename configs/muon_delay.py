@@ -35,6 +35,11 @@ SMALL = {"updates": 60, "momentum": (0.0, 0.5), "muon_momentum": (0.5, 0.8)}
 """What the small size of the book changes, beside the numbers of seeds."""
 
 
+LIMITS = configs.at_least(1, "width")
+LIMITS |= configs.at_least(0, "delay", "warmup_updates")
+LIMITS |= configs.positive("sgd_rate", "adam_rate", "muon_rate")
+
+
 def get_config() -> ConfigDict:
     """Three sizes, three optimizers."""
     return ConfigDict(

@@ -25,6 +25,9 @@ from experiments.results.estimates import Measure, estimate
 from experiments.results.measures import mean, ratio
 from experiments.results.tables import Found
 
+LIMITS = configs.at_least(0, "delay", "noise")
+LIMITS |= configs.positive("learning_rate")
+
 
 def get_config() -> ConfigDict:
     """45 cells, of which theory says that 12 diverge."""

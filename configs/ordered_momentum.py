@@ -15,9 +15,13 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Experiment, Published, Record, Simulation, along, figures, tasks
+from experiments.configs import at_least, positive
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, ratio, tuned
 from experiments.results.tables import Found
+
+LIMITS = at_least(1, "workers", "width")
+LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:

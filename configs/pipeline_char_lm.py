@@ -57,6 +57,11 @@ SMALL = {"updates": 60, "stages": (4, 8), "momentum": (0.0, 0.5)}
 """What the small size of the book changes, beside the numbers of seeds."""
 
 
+LIMITS = configs.at_least(1, "width", "depth")
+LIMITS |= configs.at_least(0, "warmup_updates")
+LIMITS |= configs.positive("adam_rate", "muon_rate", "sgd_rate")
+
+
 def get_config(size: str = "small") -> ConfigDict:
     """All methods on characters, or one of them on tokens."""
     if configs.is_large(size):

@@ -28,11 +28,15 @@ from sklearn.datasets import load_diabetes
 
 import delayjax as dj
 from experiments import Arm, Experiment, Record, analysis, figures, pipelined
+from experiments.configs import positive
 from experiments.results.estimates import Measure
 from experiments.results.tables import Found
 from experiments.tasks import Task
 
 KINDS = ("mixed versions", "late gradients", "vertical sync")
+
+
+LIMITS = positive("relative_step")
 
 
 def get_config() -> ConfigDict:

@@ -25,6 +25,8 @@ from experiments.results.estimates import Measure
 from experiments.results.measures import between, difference, mean, ratio, tuned
 from experiments.results.tables import Found
 
+LIMITS = configs.positive("learning_rate")
+
 
 def get_config() -> ConfigDict:
     """The whole log, or the first 10 000 updates of it."""

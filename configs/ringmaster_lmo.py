@@ -20,10 +20,15 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, Simulation, along, figures
+from experiments.configs import at_least, positive
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, least, ratio, seconds_to, smallest
 from experiments.results.tables import Found
 from experiments.tasks import digits_mlp
+
+LIMITS = at_least(1, "workers", "width")
+LIMITS |= at_least(0, "target", "synchronous_seconds")
+LIMITS |= positive("learning_rate", "adaptive_rate", "normalized_rate", "seconds")
 
 
 def get_config() -> ConfigDict:

@@ -30,6 +30,9 @@ from experiments.results.estimates import Measure, estimate
 from experiments.results.measures import difference, kept, mean, tuned
 from experiments.results.tables import Found
 
+LIMITS = configs.at_least(1, "workers", "examples")
+LIMITS |= configs.positive("learning_rate")
+
 
 def get_config() -> ConfigDict:
     """Equal workers with nearly constant service times."""

@@ -38,6 +38,10 @@ TASKS = {
 }
 
 
+LIMITS = configs.at_least(0, "delay")
+LIMITS |= configs.positive("learning_rate")
+
+
 def get_config(task: str = "breast_cancer") -> ConfigDict:
     """A map of 60 step sizes and 33 delays; 24 of the perceptron."""
     network = task == "digits_mlp"

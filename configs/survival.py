@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, Simulation, along, figures
+from experiments.configs import at_least, positive
 from experiments.results import analysis
 from experiments.results.estimates import Measure, estimate
 from experiments.results.measures import ratio, seconds_to
@@ -25,6 +26,11 @@ from experiments.tasks import digits_mlp
 from experiments.training.recorded_job import recorded_job
 
 LAWS = ("regular", "memoryless", "heavy tails", "recorded")
+
+
+LIMITS = at_least(1, "workers")
+LIMITS |= at_least(0, "target")
+LIMITS |= positive("learning_rate")
 
 
 def get_config() -> ConfigDict:

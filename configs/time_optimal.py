@@ -40,6 +40,13 @@ LINEAR = (
 )
 
 
+LIMITS = configs.at_least(1, "workers")
+LIMITS |= configs.at_least(
+    0, "shift_seconds", "mean_seconds", "target", "allotted_seconds", "l2"
+)
+LIMITS |= configs.positive("seconds", "learning_rate")
+
+
 def get_config(speeds: str = "sqrt") -> ConfigDict:
     """Six methods on clusters of three sizes."""
     return ConfigDict(

@@ -36,6 +36,11 @@ WARMUP_UPDATES = 1000  # a tenth of a run of fewer than 10,000
 EXCHANGES = {"mean": dj.exchange.mean, "overlapped_mean": dj.exchange.overlapped_mean}
 
 
+LIMITS = configs.at_least(1, "width", "depth")
+LIMITS |= configs.at_least(0, "workers")
+LIMITS |= configs.positive("learning_rate")
+
+
 def get_config() -> ConfigDict:
     """One cell, one worker a device."""
     return ConfigDict(

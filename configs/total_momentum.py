@@ -17,11 +17,14 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, figures, optimizer, tasks
-from experiments.configs import check_delays
+from experiments.configs import at_least, check_delays, positive
 from experiments.results import analysis
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, difference, mean, ratio, tuned
 from experiments.results.tables import Found
+
+LIMITS = at_least(0, "delay", "target", "noise")
+LIMITS |= positive("rate", "learning_rate")
 
 
 def get_config() -> ConfigDict:

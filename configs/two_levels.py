@@ -20,6 +20,10 @@ from experiments.results.measures import between, difference, mean, tuned
 from experiments.results.tables import Found
 from experiments.training import methods
 
+LIMITS = configs.at_least(1, "workers", "period", "examples")
+LIMITS |= configs.at_least(0, "l2")
+LIMITS |= configs.positive("learning_rate")
+
 
 def get_config() -> ConfigDict:
     """Workers times cores, within both bounds and beyond the first."""

@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 
 import delayjax as dj
 from experiments import Arm, Experiment, Published, Record, Simulation, along, figures
+from experiments.configs import at_least, positive
 from experiments.results import analysis
 from experiments.results.estimates import Measure
 from experiments.results.measures import between, mean, ratio, seconds_to
@@ -28,6 +29,11 @@ LAWS = {
     "gamma 2": dj.cluster.gamma(1.0, 2),
     "exponential": dj.cluster.exponential(1.0),
 }
+
+
+LIMITS = at_least(1, "workers")
+LIMITS |= at_least(0, "least_seconds", "target")
+LIMITS |= positive("learning_rate")
 
 
 def get_config(question: str = "curvature") -> ConfigDict:

@@ -9,9 +9,10 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
@@ -30,12 +31,44 @@ def changed(source: str, chosen: Mapping[str, Any]) -> dict[str, list[Any]]:
     return {key: [own[key], v] for key, v in chosen.items() if own.get(key) != v}
 
 
+class Limit(NamedTuple):
+    """What each number of a config's key must be."""
+
+    said: str  # after "must be"
+    holds: Callable[[float], bool]
+
+
+def at_least(least: float, *keys: str) -> dict[str, Limit]:
+    """The limit of keys whose numbers have a least value: a part of a file's `LIMITS`.
+
+    Example:
+        >>> limits = at_least(1, "workers", "period") | at_least(0, "latency_seconds")
+        >>> limits["period"].holds(0), limits["latency_seconds"].holds(0)
+        (False, True)
+    """
+    return dict.fromkeys(keys, Limit(f"at least {least}", lambda x: x >= least))
+
+
+def positive(*keys: str) -> dict[str, Limit]:
+    """The limit of keys whose numbers are positive and finite, such as step sizes.
+
+    Example:
+        >>> positive("learning_rate")["learning_rate"].holds(1e-60)  # 0 in float32
+        False
+    """
+    return dict.fromkeys(keys, Limit("positive and finite in float32", _is_positive))
+
+
+def _is_positive(number: float) -> bool:
+    return bool(0 < np.float32(number) < math.inf)
+
+
 def check_values(source: str, chosen: Mapping[str, Any]) -> None:
     """Checks the values of a config against the kind of the file's own.
 
     Where the file has numbers there are numbers, finite in float32; where it has whole
-    numbers these are whole; where it has text, there is text. A step size is positive,
-    and so on: `axis_values.check_numbers`.
+    numbers these are whole; where it has text, there is text. Numbers keep the limits
+    that the file declares in its `LIMITS`, {key: limit}, if it has them.
 
     Args:
         source: the config file.
@@ -45,6 +78,13 @@ def check_values(source: str, chosen: Mapping[str, Any]) -> None:
         ValueError: naming the key.
     """
     own = knobs(own_config(source))
+    limits = getattr(module_of(source), "LIMITS", {})
+    for key in limits:
+        if key not in own:
+            raise ValueError(
+                f"--config={source}: `LIMITS` has {key!r}, but the config has no such"
+                f" key; it has {', '.join(own)}."
+            )
     for key, value in chosen.items():
         of_file = own.get(key)
         given, kept = (v if isinstance(v, list) else [v] for v in (value, of_file))
@@ -71,22 +111,12 @@ def check_values(source: str, chosen: Mapping[str, Any]) -> None:
                     f"config.{key} must hold text, as {_shown(of_file)}, got"
                     f" {wrong[0]!r}."
                 )
-        check_numbers(f"config.{key}", key, given)
-        least = _LEAST.get(key, 0 if key.endswith("_seconds") else None)
+        check_numbers(f"config.{key}", given)
         for number in filter(is_number, given):
-            if least is not None and number < least:
+            if key in limits and not limits[key].holds(number):
                 raise ValueError(
-                    f"config.{key} must be at least {least}, got {number}."
+                    f"config.{key} must be {limits[key].said}, got {number}."
                 )
-            if key == "seconds" and not 0 < number < math.inf:
-                raise ValueError(
-                    f"config.seconds must be positive and finite, got {number}."
-                )
-
-
-_LEAST = dict.fromkeys(("workers", "period", "examples", "width", "depth", "trials"), 1)
-_LEAST |= dict.fromkeys(("warmup_updates", "mean_delay", "max_delay"), 0)
-_LEAST |= dict.fromkeys(("noise", "l2", "target"), 0)
 
 
 def _finite(values: Sequence[float]) -> bool:

@@ -300,6 +300,7 @@ def run() -> None:
         del argv
         source = config_flags.get_config_filename(flags.FLAGS["config"])
         try:
+            configs.check_values(source, configs.knobs(config.value))
             experiment = configs.made(source, config.value)
         except (ValueError, OSError) as error:
             sys.exit(f"error: {error}")

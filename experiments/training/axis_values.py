@@ -10,9 +10,13 @@ import numpy as np
 def check_axis(axis: str, values: Sequence[Any] | Mapping[str, Any]) -> None:
     """Checks that an axis has values, each once.
 
+    Two axes are arguments of known meaning: `learning_rate` and `delay`. All others
+    mean what the user's function makes of them.
+
     Raises:
-        ValueError: if it has none, two that are equal in float32, or one that cannot
-            be; see `check_numbers`.
+        ValueError: if it has none, two that are equal in float32, one that float32
+            does not hold, a step size that is not positive, or a delay that is no
+            whole number.
     """
     if isinstance(values, Mapping):
         values = tuple(values.values())
@@ -21,7 +25,8 @@ def check_axis(axis: str, values: Sequence[Any] | Mapping[str, Any]) -> None:
             f"`grid[{axis!r}]` must be a tuple of values, got {values!r}: (0.1,) is an"
             " axis of one value."
         )
-    check_numbers(f"`grid[{axis!r}]`", axis, values)
+    check_numbers(f"`grid[{axis!r}]`", values)
+    _check_argument(f"`grid[{axis!r}]`", axis, values)
     if is_number(values[0]) and all(map(is_number, values)):
         seen = np.asarray(values, np.float32)
         if len(np.unique(seen)) < len(seen):
@@ -30,51 +35,52 @@ def check_axis(axis: str, values: Sequence[Any] | Mapping[str, Any]) -> None:
             )
 
 
-_STEP_SIZES = ("learning_rate", "rate", "client_rate", "server_rate")
-_STEP_SIZES += ("sgd_rate", "adam_rate", "momentum_rate")
+def _check_argument(where: str, name: str, values: Iterable[Any]) -> None:
+    """Checks what Optax calls `learning_rate` and delayjax `delay`.
+
+    A step size is positive; what is no number may be a schedule, or the name of one,
+    but not None or a bool. A delay is a whole number of updates, 0 or more: a
+    transformation would round it down.
+    """
+    for value in values:
+        if name == "learning_rate":
+            if value is None or isinstance(value, bool):
+                raise ValueError(
+                    f"{where} must hold step sizes, as 0.1, or schedules, got {value}."
+                )
+            if is_number(value) and not 0 < np.float32(value) < math.inf:
+                raise ValueError(
+                    f"{where} must hold step sizes, positive and finite in float32, got"
+                    f" {value}."
+                )
+        elif name == "delay" and is_number(value):
+            if value >= 0 and value == np.floor(value):
+                continue
+            raise ValueError(
+                f"{where} must hold whole numbers of updates, 0 or more, got {value}."
+            )
 
 
-def check_numbers(where: str, name: str, values: Iterable[Any]) -> None:
-    """Checks numbers against what float32 holds, and what their name says.
-
-    A step size (`learning_rate` and its like) is positive. A `delay` is a whole number
-    of updates, 0 or more: a transformation would round it down. What is no number may
-    be a schedule, or the name of one, but not None or a bool.
+def check_numbers(where: str, values: Iterable[Any]) -> None:
+    """Checks that float32 holds the numbers among some values.
 
     Args:
         where: they stand, for the error.
-        name: of the axis or the config's key.
-        values: that it takes.
+        values: of an axis, or of a config's key.
 
     Raises:
-        ValueError: if one cannot be.
+        ValueError: if it does not hold one.
 
     Example:
-        >>> check_numbers("config.delay", "delay", (0, 0.5))
+        >>> check_numbers("config.noise", (0.0, 1e40))
         Traceback (most recent call last):
-        ValueError: config.delay must hold whole numbers of updates, 0 or more, got 0.5.
+        ValueError: config.noise must hold numbers of float32, got 1e+40.
     """
-    is_step_size = name in _STEP_SIZES or name.endswith("_learning_rate")
-    for value in values:
-        if is_step_size and (value is None or isinstance(value, bool)):
-            raise ValueError(
-                f"{where} must hold step sizes, as 0.1, or schedules, got {value}."
-            )
-        if not is_number(value):
-            continue
+    for value in filter(is_number, values):
         with np.errstate(over="ignore"):
             held = np.float32(value)
         if np.isnan(held) or (np.isinf(held) and not math.isinf(value)):
             raise ValueError(f"{where} must hold numbers of float32, got {value}.")
-        if is_step_size and not 0 < held < math.inf:
-            raise ValueError(
-                f"{where} must hold step sizes, positive and finite in float32, got"
-                f" {value}."
-            )
-        if name == "delay" and (value < 0 or value != np.floor(value)):
-            raise ValueError(
-                f"{where} must hold whole numbers of updates, 0 or more, got {value}."
-            )
 
 
 def is_whole(value: Any) -> bool:

@@ -1,6 +1,7 @@
 """Every config file makes its experiment, of few knobs and of claims that can fail."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,9 @@ from experiments.training.rules import arguments
 
 FILES = sorted(Path(__file__).parents[2].joinpath("configs").glob("[!_]*.py"))
 NEED_DATA = ("imagenet", "tokens_pod")  # in pod_configs_test.py
-QUESTIONS = [
+FORMS = [
     (file, question)
     for file in FILES
-    if file.stem not in NEED_DATA
     for question in {
         "k_async": ("exponential", "shifted", "pareto"),
         "stability_edge": ("breast_cancer", "quadratic", "digits_mlp"),
@@ -23,11 +23,84 @@ QUESTIONS = [
         "workers": ("curvature", "spectrum"),
     }.get(file.stem, ("",))
 ]
+QUESTIONS = [form for form in FORMS if form[0].stem not in NEED_DATA]
+# keys that mean the same in most configs; a key of another name may need a limit, too
+USUAL = re.compile(
+    r"workers|period|examples|width|depth|delay|(mean|max)_delay|warmup_updates|l2"
+    r"|noise|target|(\w+_)?seconds|(\w+_)?rate|(first|relative)_step"
+)
 
 
 def config_of(file, question=""):
     get_config = configs.module_of(str(file)).get_config
     return get_config(question) if question else get_config()
+
+
+def source_of(file, question=""):
+    return f"{file}:{question}" if question else str(file)
+
+
+def in_place(value, number):
+    """The number where the config has one number, or an axis of it."""
+    return [number] if isinstance(value, list) else number
+
+
+@pytest.mark.parametrize(
+    ("file", "question"), FORMS, ids=lambda own: getattr(own, "stem", own)
+)
+def test_a_config_admits_its_own_values_and_refuses_what_is_below_its_limits(
+    file, question
+):
+    source, limits = source_of(file, question), configs.module_of(str(file)).LIMITS
+    own = configs.knobs(config_of(file, question))
+    configs.check_values(source, own)
+    for key in limits:
+        with pytest.raises(ValueError, match=rf"config\.{key} must be .*, got -1\."):
+            configs.check_values(source, {key: in_place(own[key], -1)})
+    assert {key for key in own if USUAL.fullmatch(key)} <= {*limits}
+
+
+LIMITED = """
+from ml_collections import ConfigDict
+from experiments.configs import at_least, positive
+
+LIMITS = at_least(2, "least") | at_least(0, "floor") | positive("above")
+
+
+def get_config():
+    return ConfigDict(dict(least=2, floor=0.5, above=(0.1, 1.0), workers=0, seconds=-1))
+
+
+def experiment(config):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "refused", "admitted"),
+    [
+        ("least", 1, 2),
+        ("floor", -1e-9, 0.0),
+        ("above", [0.1, 0.0], [1e-9]),
+        ("above", [1e-60], [1e30]),  # is 0 in float32
+        ("above", [float("inf")], [0.1]),
+        ("floor", 1e40, float("inf")),
+    ],
+)
+def test_a_limit_is_what_the_file_declares_and_does_not_follow_from_a_name(
+    key, refused, admitted, tmp_path
+):
+    (tmp_path / "limited.py").write_text(LIMITED)
+    source = str(tmp_path / "limited.py")
+    configs.check_values(source, {key: admitted, "workers": -7, "seconds": -1})
+    with pytest.raises(ValueError, match=rf"config\.{key} must "):
+        configs.check_values(source, {key: refused})
+
+
+def test_a_limit_of_a_key_that_the_config_lacks_is_refused(tmp_path):
+    (tmp_path / "limited.py").write_text(LIMITED.replace('"floor")', '"flor")'))
+    with pytest.raises(ValueError, match="`LIMITS` has 'flor', but the config has no"):
+        configs.check_values(str(tmp_path / "limited.py"), {})
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -1,0 +1,102 @@
+"""Starts commands up to their first work, in one interpreter of its own.
+
+Reads [[module, arguments], ...] as JSON, and prints how each of them ended: "" where it
+came as far as its work, else the line that it ended with.
+"""
+
+import contextlib
+import functools
+import importlib
+import io
+import json
+import runpy
+import sys
+from unittest import mock
+
+import jax
+from absl import app, flags
+
+WORK = {
+    "experiments.main": ["experiments.run:run", "experiments.run:prepared"],
+    "experiments.pods.compile_pod": ["experiments.pods.chips:Topology.devices"],
+    "experiments.book": ["experiments.book.runs:run_all"],
+    "experiments.comparison": [
+        "experiments.comparison.study:complete",
+        "experiments.comparison.given:check",
+    ],
+    "experiments.comparison.page": ["experiments.comparison.study:stored_parts"],
+    "experiments.advise": ["delayjax.cluster:advise"],
+    "experiments.figures": [
+        "experiments.results.runs:Run.read",
+        "experiments.figures.drawing.staleness:of_traces",
+    ],
+    "experiments.prepare": ["tensorflow_datasets:builder"],  # replaced, see ABSENT
+    "delayjax.testing": [
+        f"delayjax._src.testing.{kind}:{check}"
+        for kind, check in {
+            "transformation": "check",
+            "replicas": "check_averaging",
+            "protocol": "check_protocol",
+        }.items()
+    ],
+}
+"""{module: the functions with which its work begins}."""
+ABSENT = ("tensorflow_datasets", "requests")  # which a command may import
+JOIN = "experiments.running.host.joining:join"  # the processes that are not there
+
+
+class Started(BaseException):
+    """The command's flags and values are good."""
+
+
+def main() -> None:
+    """Starts all commands."""
+    commands = json.loads(sys.stdin.read())
+    app.define_help_flags()  # what each command has stays
+    sys.modules.update({name: mock.MagicMock() for name in ABSENT})
+    update = jax.config.update
+    ends = []
+    for module, arguments in commands:
+        printed = io.StringIO()
+        with (
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+            # a bucket is no cache here, and devices are made once
+            mock.patch.object(jax.config, "update", _ignoring(update)),
+        ):
+            end = started(module, arguments)
+        ends.append(end)
+    print(json.dumps(ends))
+
+
+def _ignoring(update):
+    names = ("jax_compilation_cache_dir", "jax_num_cpu_devices")
+    return lambda name, value: None if name in names else update(name, value)
+
+
+def started(module: str, arguments: list[str]) -> str:
+    """How a command ends whose work is replaced."""
+    there = {*flags.FLAGS}
+    with contextlib.ExitStack() as stack:
+        for place in (JOIN, *WORK[module]):
+            owner, _, name = place.partition(":")
+            *inside, name = name.split(".")
+            owner = functools.reduce(getattr, inside, importlib.import_module(owner))
+            begun = None if place == JOIN else Started
+            stack.enter_context(mock.patch.object(owner, name, side_effect=begun))
+        stack.enter_context(mock.patch.object(sys, "argv", [module, *arguments]))
+        try:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        except Started:
+            return ""
+        except SystemExit as end:
+            return f"exit: {end.code}"
+        finally:
+            flags.FLAGS.unparse_flags()
+            for name in {*flags.FLAGS} - there:  # another command has the same ones
+                delattr(flags.FLAGS, name)
+    return "it ended before its work"
+
+
+if __name__ == "__main__":
+    main()
