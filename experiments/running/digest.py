@@ -1,21 +1,24 @@
 """A fingerprint of what a program computes: a folder's records are of that alone."""
 
+import dataclasses
+import enum
 import functools
 import hashlib
-import re
-from collections.abc import Callable, Iterator
+import numbers
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from experiments.running.program import without_addresses
 from experiments.running.trainer import Trainer
 
 Digest = Callable[[int], dict[str, str]]
 """updates -> {part of a program: its fingerprint}, of a run of so many."""
 
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function, other in each process
+_OF_SOURCE = ("debug_info", "src_info", "name_and_src_info")  # name files and lines
 
 
 def of(trainer: Trainer) -> Digest:
@@ -30,8 +33,8 @@ def of(trainer: Trainer) -> Digest:
 
     @functools.cache
     def functions():
-        traced = trainer.traced()
-        return {name: _hash(*_of_jaxpr(jaxpr)) for name, jaxpr in traced.items()}
+        hash_of = _Traced().hash_of
+        return {name: hash_of(jaxpr) for name, jaxpr in trainer.traced().items()}
 
     def parts(updates):
         batches = [trainer.batch(step) for step in sorted({0, updates - 1})]
@@ -46,25 +49,82 @@ def of(trainer: Trainer) -> Digest:
     return parts
 
 
-def _of_jaxpr(closed: ClosedJaxpr) -> Iterator[bytes]:
-    """The text of a traced function, and its constants, also those further inside."""
-    yield _ADDRESS.sub("", str(closed)).encode()
-    yield from map(_of_array, closed.consts)
-    for inner in _inside(closed.jaxpr):
-        yield from map(_of_array, inner.consts)
+class _Traced:
+    """Fingerprints of traced functions: of their parts, never of how these are printed.
 
+    A terminal's colors and width, print options and the hash seed change what is
+    printed. So variables are numbers in the order in which they appear, and parameters
+    are taken apart down to numbers, names and bytes.
+    """
 
-def _inside(jaxpr: Any) -> Iterator[ClosedJaxpr]:
-    """The traced functions that a traced function calls."""
-    for equation in jaxpr.eqns:
-        for value in jax.tree.leaves(
-            equation.params, is_leaf=lambda x: isinstance(x, ClosedJaxpr)
-        ):
-            if isinstance(value, ClosedJaxpr):
-                yield value
-                yield from _inside(value.jaxpr)
-            elif hasattr(value, "eqns"):  # one without constants
-                yield from _inside(value)
+    def __init__(self):
+        # with the function, or another one could get its id
+        self._done: dict[int, tuple[Any, str]] = {}
+
+    def hash_of(self, traced: ClosedJaxpr | Jaxpr) -> str:
+        """The fingerprint of a traced function, and of those that it calls."""
+        if id(traced) not in self._done:
+            self._done[id(traced)] = traced, self._hash_of(traced)
+        return self._done[id(traced)][1]
+
+    def _hash_of(self, traced: ClosedJaxpr | Jaxpr) -> str:
+        closed = isinstance(traced, ClosedJaxpr)
+        jaxpr = traced.jaxpr if closed else traced
+        places: dict[Any, int] = {}
+
+        def atoms(ins_or_outs):
+            return ";".join(map(atom, ins_or_outs))
+
+        def atom(x):
+            if isinstance(x, Literal):
+                value = f"={_hash(self._of(x.val))}"
+            else:
+                value = places.setdefault(x, len(places))
+            weak = getattr(x.aval, "weak_type", False)
+            return f"{x.aval.str_short()} {weak} {value}"
+
+        taken = atoms(jaxpr.constvars), atoms(jaxpr.invars)
+        equations = [
+            (own.primitive.name, atoms(own.invars), atoms(own.outvars), own.params)
+            for own in jaxpr.eqns
+        ]
+        consts = list(traced.consts) if closed else []
+        return _hash(self._of((taken, equations, consts, atoms(jaxpr.outvars))))
+
+    def _of(self, value: Any) -> bytes:
+        """A parameter of an equation as bytes."""
+        kind = type(value).__name__
+        match value:
+            case ClosedJaxpr() | Jaxpr():
+                parts = [self.hash_of(value)]
+            case enum.Enum():
+                parts = [value.name]
+            case None | str() | bytes() | bool():
+                return f"{kind} {value!r}".encode()
+            case numbers.Integral():  # of Python or of NumPy; its type has the dtype
+                return repr(int(value)).encode()
+            case numbers.Complex():
+                return repr(complex(value)).encode()
+            case _ if isinstance(value, jax.Array) or hasattr(value, "__array__"):
+                return _of_array(value)
+            case functools.partial():
+                parts = [value.func, value.args, value.keywords]
+            case Mapping():
+                pairs = [(k, v) for k, v in value.items() if k not in _OF_SOURCE]
+                parts = sorted(map(self._of, pairs))
+            case Set():
+                parts = sorted(map(self._of, value))
+            case tuple() | list():
+                parts = value
+            case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+                names = {field.name for field in dataclasses.fields(value)}
+                parts = [{name: getattr(value, name) for name in names}]
+            case _ if hasattr(value, "__qualname__"):  # a function or a class
+                return f"{value.__module__}.{value.__qualname__}".encode()
+            case _:
+                return without_addresses(f"{kind} {value!r}").encode()
+        each = [part if isinstance(part, bytes) else self._of(part) for part in parts]
+        return _hash(kind.encode(), *each).encode()
 
 
 def _of_trace(trace: Any, updates: int) -> Iterator[bytes]:

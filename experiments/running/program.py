@@ -1,6 +1,7 @@
 """A program: cells of an experiment's grid that share one compiled step."""
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -115,12 +116,24 @@ def named(
 
 
 def label(value: Any) -> Any:
-    """How a value of an axis is written in a table."""
+    """How a value of an axis is written in a table, the same in every process."""
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, (int, float, str, bool)):
         return value
-    return getattr(value, "__name__", None) or str(value)
+    if isinstance(value, (np.ndarray, jax.Array)):
+        value = value.tolist()  # print options do not shorten it
+    return getattr(value, "__name__", None) or without_addresses(str(value))
+
+
+def without_addresses(text: str) -> str:
+    """A printed object without the addresses of objects in it.
+
+    Example:
+        >>> without_addresses("functools.partial(<function late at 0x7f0512>, 3)")
+        'functools.partial(<function late>, 3)'
+    """
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
 def column(values: Sequence[Any]) -> jax.Array:

@@ -1,9 +1,11 @@
 """The runner's command line, in processes of its own."""
 
+import contextlib
 import itertools
 import json
 import multiprocessing
 import os
+import pty
 import socket
 import subprocess
 import sys
@@ -37,6 +39,26 @@ def finish(*arguments, module="experiments.main", cwd=ROOT, **environment):
         timeout=TIMEOUT,
     )
     return process.returncode, process.stdout
+
+
+def in_terminal(*arguments, module="experiments.main"):
+    """As `finish`, in a pseudo-terminal, whose width and colors the command sees."""
+    ours, its = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        cwd=ROOT,
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        env=os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
+    )
+    os.close(its)
+    read = b""
+    with contextlib.suppress(OSError):  # Linux's end of a terminal
+        while part := os.read(ours, 2**16):
+            read += part
+    os.close(ours)
+    return process.wait(TIMEOUT), read.decode()
 
 
 def printed(*commands, timeout=TIMEOUT):

@@ -1,5 +1,11 @@
 """A fingerprint is of one computation: what else is computed has another."""
 
+import contextlib
+import os
+import subprocess
+import sys
+from unittest import mock
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +17,7 @@ from experiments import Experiment, Simulation, along, figures
 from experiments.run import prepared
 from experiments.running import digest
 from experiments.tasks.task import Task
+from tests.support.commands import ROOT
 from tests.support.training_runs import NOISY
 
 UPDATES = 8
@@ -151,3 +158,123 @@ def test_what_computes_the_same_first_updates_has_their_fingerprint(name):
     differing = {part for part in {*there} & {*now} if there[part] != now[part]}
     assert differing == expected
     assert {"update", "data", "traces"} <= {*there} & {*now}
+
+
+class Sine:
+    """Is printed with its address."""
+
+    def __call__(self, x):
+        return np.sin(x)
+
+
+KEPT: list[Sine] = []  # so that no two have one address
+
+
+def written(*, constants, number):
+    """A traced function whose constants and parameters NumPy and JAX print."""
+    weights = jnp.arange(constants, dtype=jnp.float32) / 3
+    sine = Sine()
+    KEPT.append(sine)
+
+    @jax.custom_jvp
+    def scaled(x):
+        return x * 0.1234567890123
+
+    scaled.defjvp(lambda p, t: (scaled(*p), t[0] * 0.1))
+
+    def function(x):
+        indexed = x[jnp.array([2, 0]), :]
+        chosen = jax.lax.cond(x[0, 0] > 0, jnp.sum, jnp.max, scaled(x))
+        drawn = jax.random.normal(jax.random.key(3), (2,))
+        shape = jax.ShapeDtypeStruct((), "float32")
+        called = jax.pure_callback(sine, shape, chosen, vmap_method="sequential")
+        return (weights.sum() + number, indexed, drawn.sum(), called)
+
+    axes = ("workers", "model", "groups")  # a set of them is a parameter
+    mesh = jax.make_mesh((1, 1, 1), axes, (jax.sharding.AxisType.Auto,) * 3)
+    spec = jax.P(*axes)
+    divided = jax.shard_map(jnp.sin, mesh=mesh, in_specs=spec, out_specs=spec)
+    both = jax.make_jaxpr(lambda x: (jax.vmap(function)(x), divided(x)))
+    return both(jnp.ones((2, 3, 3)))
+
+
+def hash_of():
+    return digest._Traced().hash_of(written(constants=2000, number=1))
+
+
+@contextlib.contextmanager
+def colors():
+    """As in a terminal."""
+    before = jax.config.jax_pprint_use_color
+    with mock.patch("jax._src.pretty_printer.CAN_USE_COLOR", True):
+        jax.config.update("jax_pprint_use_color", True)
+        yield
+    jax.config.update("jax_pprint_use_color", before)
+
+
+PRINTED = {
+    "few digits": lambda: np.printoptions(precision=1, threshold=2, edgeitems=1),
+    "NumPy's former scalars": lambda: np.printoptions(legacy="1.25"),
+    "JAX's colors": colors,
+    "a narrow terminal": lambda: mock.patch.dict(os.environ, COLUMNS="20", LINES="5"),
+    "no terminal": lambda: mock.patch.dict(os.environ, TERM="dumb", NO_COLOR="1"),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_a_fingerprint_does_not_depend_on_how_things_are_printed(name):
+    before = hash_of()
+    printed = str(written(constants=3, number=1))
+    with PRINTED[name]():
+        assert hash_of() == before
+        changes = str(written(constants=3, number=1)) != printed
+    # it is no fact of the text: that changes with what stands in functions' parameters
+    assert changes == (name in ("NumPy's former scalars", "JAX's colors"))
+
+
+def test_a_fingerprint_does_not_depend_on_the_process_or_on_the_checkout(tmp_path):
+    code = "import tests.experiments.running.digest_test as t; print(t.hash_of())"
+    (tmp_path / "elsewhere").symlink_to(ROOT)
+    found = set()
+    for seed, root in (("1", ROOT), ("2", tmp_path / "elsewhere")):
+        process = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(root), "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+        )
+        assert process.returncode == 0, process.stderr
+        found.add(process.stdout)
+    assert found == {hash_of() + "\n"}
+
+
+def test_a_fingerprint_is_of_each_constant_and_literal():
+    long = jnp.arange(2000, dtype=jnp.float32) / 3
+    kinds = {
+        "number": lambda x: x + 1.0,
+        "another number": lambda x: x + (1.0 + 2**-20),
+        "order": lambda x: 1.0 + x,
+        "constant": lambda x: x + long.sum(),
+        "its middle": lambda x: x + long.at[1000].add(1.0).sum(),
+        "the same variable": lambda x: jnp.sin(x) * jnp.sin(x),
+        "axis": lambda x: x.sum(0),
+        "another axis": lambda x: x.sum(1),
+        "mode": lambda x: x.at[7].get(mode="clip"),
+        "another mode": lambda x: x.at[7].get(mode="fill"),
+        "branches": lambda x: jax.lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x),
+        "branches turned": lambda x: jax.lax.cond(x[0, 0] > 0, jnp.cos, jnp.sin, x),
+        "a large number": lambda x: x + jnp.uint32(2**31 + 1).astype(jnp.float32),
+        "dtype": lambda x: x.astype(jnp.bfloat16),
+        "output": lambda x: (x, jnp.sin(x)),
+        "output turned": lambda x: (jnp.sin(x), x),
+    }
+    x = jnp.ones((3, 3))
+    hashes = {
+        name: digest._Traced().hash_of(jax.make_jaxpr(function)(x))
+        for name, function in kinds.items()
+    }
+    assert len({*hashes.values()}) == len(kinds), hashes
+    for name, function in kinds.items():
+        again = digest._Traced().hash_of(jax.make_jaxpr(function)(x))
+        assert again == hashes[name]

@@ -1,6 +1,7 @@
 """Which cells share a compiled program."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import delayjax as dj
 from experiments import Arm, Experiment, optimizer, tasks
-from experiments.running.program import sharded
+from experiments.running.program import label, sharded
 from experiments.running.programs import programs
 
 QUADRATIC = tasks.quadratic()
@@ -212,3 +213,14 @@ def test_a_delay_beyond_the_largest_is_refused():
     )
     with pytest.raises(ValueError, match=message):
         of(make, grid=grid)
+
+
+def test_a_label_is_the_same_in_every_process_whatever_is_printed():
+    late = functools.partial(optax.sgd, momentum=0.9)
+    values = late, object(), np.arange(2000.0), jax.numpy.arange(3)
+    labels = [label(value) for value in values]
+    assert not any(" at 0x" in own for own in labels)
+    assert labels[1] == "<object object>"
+    with np.printoptions(precision=1, threshold=2):
+        assert [label(value) for value in values] == labels
+    assert labels[3] == "[0, 1, 2]"
