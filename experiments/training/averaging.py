@@ -107,7 +107,8 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
     def update(key, hyper, step, model, memory, given):
         now, batch = given
         # the same in all cells, so that what is done every few steps is done then alone
-        tx_state = _with_clock(memory.state, step)
+        around = method.transformation(optax.identity(), now, workers, key)
+        tx_state = _with_clocks(memory.state, step, _clocks(around, model.params))
         held = dj.workers.WorkerState((model, tx_state), memory.axes)
         held, losses = simulated(hyper, key).step(held, (now, batch, numbers(step)))
         model, tx_state = held.state
@@ -128,7 +129,7 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
 
         match method.model:
             case "center":
-                center = optax.tree.get(memory.state, "center")
+                center = memory.state.memory.center  # an optimizer may have one, too
                 return Model(center, jax.tree.map(mean, model.state))
             case "mean":
                 return jax.tree.map(mean, model)
@@ -174,12 +175,18 @@ def _rule(training: _Replicas, task: Task, plan: Plan) -> Rule:
     )
 
 
-def _with_clock(tx_state: Any, step: jax.Array) -> Any:
+def _clocks(tx: optax.GradientTransformation, params: Any) -> set[Any]:
+    """Where a method around an optimizer without a state keeps its clocks."""
+    state = jax.eval_shape(tx.init, params)
+    return {
+        path
+        for path, leaf in jax.tree.leaves_with_path(state)
+        if leaf.ndim == 0 and getattr(path[-1], "name", None) == "step"
+    }
+
+
+def _with_clocks(tx_state: Any, step: jax.Array, clocks: set[Any]) -> Any:
     """A state whose shared clocks are `step`."""
-
-    def is_clock(path, leaf):
-        del path
-        return leaf.ndim == 0
-
-    clocks = optax.tree.get_all_with_path(tx_state, "step", is_clock)
-    return optax.tree.set(tx_state, is_clock, step=step) if clocks else tx_state
+    return jax.tree.map_with_path(
+        lambda path, leaf: step if path in clocks else leaf, tx_state
+    )

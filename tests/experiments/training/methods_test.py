@@ -239,3 +239,54 @@ def test_what_each_replica_refuses_is_counted_for_its_own_cell():
     np.testing.assert_array_equal(counted.dropped, [[4 * 24, 0]] * 2)
     np.testing.assert_array_equal(counted.dropped_in_row, [[24, 0]] * 2)
     assert (counted.staleness_counts.sum(-1) == 4 * 24).all()
+
+
+class Counting(NamedTuple):
+    """A user's state, whose names are those of the methods' states."""
+
+    step: jax.Array  # float32 [], 3 for each gradient
+    center: jax.Array  # int32 []
+    memory: optax.OptState
+
+
+def counting(learning_rate):
+    """SGD whose step size is the user's own count times 0."""
+    sgd_ = optax.sgd(learning_rate)
+
+    def init(params):
+        return Counting(jnp.float32(1.0), jnp.int32(5), sgd_.init(params))
+
+    def update(grads, state, params=None):
+        updates, memory = sgd_.update(grads, state.memory, params)
+        updates = jax.tree.map(lambda u: u + 0.0 * state.step, updates)
+        return updates, Counting(state.step + 3.0, state.center + 1, memory)
+
+    return optax.GradientTransformation(init, update)
+
+
+@pytest.mark.parametrize(
+    "name",
+    shortened(
+        sorted(METHODS),
+        *("allreduce_sgd", "eager_sgd", "local_sgd", "sync_easgd", "async_sgd"),
+    ),
+)
+def test_a_method_leaves_the_counts_of_a_user_s_optimizer_as_they_are(name):
+    method, updates = METHODS[name](**NEEDED.get(name, {})), 12
+    changes = one(0.03, updates=updates)
+    run, plain = (run_of(method, make, **changes) for make in (counting, sgd))
+    is_own = {"is_leaf": lambda x: isinstance(x, Counting)}
+    (own,) = [
+        leaf
+        for leaf in jax.tree.leaves(run.state.memory.state, **is_own)
+        if isinstance(leaf, Counting)
+    ]
+    taken = np.asarray(own.center) - 5  # gradients of each worker, [1, 1, workers]
+    np.testing.assert_array_equal(own.step, 1.0 + 3.0 * taken)
+    # a worker whose gradients a server takes one by one does not take one an update
+    if method.model != "center" or name == "sync_easgd":
+        assert (taken == updates).all()
+    else:
+        gradients = sum(len(trace.worker) for trace in run.traces)
+        assert taken.sum() == gradients
+    np.testing.assert_allclose(run.losses, plain.losses, rtol=1e-5)
