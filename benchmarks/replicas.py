@@ -46,8 +46,8 @@ REPLICAS = {
     "step ms": "{:.3f}",
     "limit ms": "{:.3f}",
     "step / limit": "{:.2f}",
-    "step / NumPy": "{:.3f}",
-    "step / eager PyTorch": "{:.3f}",
+    "step / NumPy (CPU)": "{:.3f}",
+    "step / eager PyTorch (CPU)": "{:.3f}",
     "state / PN": "{:.3f}",
     "temporaries / PN": "{:.3f}",
 }
@@ -275,7 +275,7 @@ def replicas_rows(
             row |= {"limit ms": 1e3 * limit, "step / limit": t[name] / limit}
         for peer in ("NumPy", "eager PyTorch"):
             if f"{name} in {peer}" in t:
-                row[f"step / {peer}"] = t[name] * PERIOD / t[f"{name} in {peer}"]
+                row[f"step / {peer} (CPU)"] = t[name] * PERIOD / t[f"{name} in {peer}"]
         found.append(row)
     return found
 
