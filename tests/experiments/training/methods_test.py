@@ -14,10 +14,11 @@ import pytest
 from delayjax.cluster import Cluster, constant, exponential, protocols
 from experiments import Simulation, replicas
 from experiments.running import execution, loop
+from experiments.running.trainer import Trainer
 from experiments.training import methods
 from tests.experiments.training.server import assert_cells_are, server, versions_of
 from tests.support.cases import shortened
-from tests.support.training_runs import CURVATURES, QUIET, Trained
+from tests.support.training_runs import CURVATURES, QUIET, Trained, program_of
 
 METHODS = {
     name: make
@@ -290,3 +291,11 @@ def test_a_method_leaves_the_counts_of_a_user_s_optimizer_as_they_are(name):
         gradients = sum(len(trace.worker) for trace in run.traces)
         assert taken.sum() == gradients
     np.testing.assert_allclose(run.losses, plain.losses, rtol=1e-5)
+
+
+@pytest.mark.parametrize("make", [sgd, counting])
+def test_an_average_is_computed_only_where_it_is_due(make):
+    """In all cells at once: with a clock for each cell it would be at every step."""
+    program = program_of(replicas(methods.local_sgd(3), FOUR, make))
+    update = Trainer(program).traced()["update"]
+    assert "cond" in {equation.primitive.name for equation in update.jaxpr.eqns}
