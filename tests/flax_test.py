@@ -349,6 +349,21 @@ def test_logical_names_of_stacked_layers_place_an_nnx_history():
     )
 
 
+def test_the_staleness_of_layers_has_no_names_that_would_shard_it():
+    law = optax.chain(optax.sgd(0.1), dj.scale_by_staleness(dj.modulation.inverse))
+    tx = dj.delayed(law, {"layers": dj.delays.Layers((3, 0), axis=1)})
+
+    def make():
+        model = Stack(nnx.Rngs(0))
+        return nnx.state((model, nnx.Optimizer(model, tx, wrt=nnx.Param)))
+
+    with nn.logical_axis_rules(RULES):
+        shardings = shardings_by_rules(nnx.eval_shape(make))
+        placed = jax.jit(make, out_shardings=shardings)()
+    told = nnx.to_pure_dict(placed[1])["opt_state"]["staleness"]["layers"]
+    assert told["kernel"].shape == (1, 2, 1) and told["bias"].shape == (1, 2)
+
+
 def test_a_sharded_linen_state_trains_as_one_on_one_device():
     shapes = jax.eval_shape(created, jax.random.key(0))
     placed = jax.jit(created, out_shardings=logical_shardings(shapes))

@@ -7,6 +7,7 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 
@@ -164,3 +165,46 @@ def test_the_page_s_iteration_tells_the_staleness():
     assert int(opt_state["staleness"]) == STEPS - 1
     # the gradient of the step before was told one less, and is one step older
     assert int(opt_state["inner_state"]["staleness"]) == (STEPS - 2) + 1
+
+
+def late_first_layer(inner):
+    """By hand: the first of two layers and the embedding are one step late."""
+
+    def init(params):
+        return optax.tree.zeros_like(params), jnp.int32(0), inner.init(params)
+
+    def update(grads, state, params=None, **extra_args):
+        last, step, inner_state = state
+
+        def one(path, new, old):
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            late = jnp.bool_(name.startswith("token_embedder"))
+            if name.startswith("decoder/layers"):
+                late = jnp.arange(2).reshape(2, *[1] * (new.ndim - 2)) == 0
+            return jnp.where(late & (step > 0), old, new)
+
+        late = jax.tree.map_with_path(one, grads, last)
+        updates, inner_state = inner.update(late, inner_state, params)
+        return updates, (grads, step + 1, inner_state)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def test_the_page_s_layers_are_late_each_by_its_own_delay():
+    names = {"dj": dj, "optimizers": optimizers}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optimizers, "get_optimizer", optimizers.get_optimizer)
+        names["get_optimizer"] = optimizers.get_optimizer
+        exec(pages.lines("maxtext", 2), names)
+        late = train(lambda tx: tx)
+    by_hand, plain = train(late_first_layer), train(lambda tx: tx)
+    ends = [
+        jax.tree.leaves(nnx.filter_state(state["model"], nnx.Param))
+        for state in (late, by_hand, plain)
+    ]
+    for got, wanted, _ in zip(*ends, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+    assert any(not np.allclose(a, c, atol=1e-5) for a, _, c in zip(*ends, strict=True))
+    told = nnx.to_pure_dict(late["optimizer"])["opt_state"]["staleness"]
+    kernel = told["decoder"]["layers"]["mlp"]["wi_0"]["kernel"]
+    assert kernel.shape == (1, 2, 1) and kernel.ravel().tolist() == [1, 0]

@@ -153,7 +153,9 @@ class Split:
                 counts,
                 total_repeat_length=counts.sum(),
             )
-            return jax.tree.map(lambda leaf: column(own, each, leaf), node)
+            # without its box, whose names would shard the axes of length 1
+            bare = named_arrays.unboxed(node)
+            return jax.tree.map(lambda leaf: column(own, each, leaf), bare)
 
         return self._over(by_layer, lambda own, age, node: age, ages, self._like)
 
