@@ -1,4 +1,6 @@
 import atexit
+import contextlib
+import ctypes
 import gc
 import importlib.metadata
 import os
@@ -27,6 +29,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     atexit.register(shutil.rmtree, compiled, ignore_errors=True)
 
 import jax
+import pytest
 
 # before any device is touched: several devices in one process
 jax.config.update("jax_num_cpu_devices", 4)
@@ -35,3 +38,31 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # tracing makes many objects that live: looking for garbage less often saves 4 %
 gc.freeze()
 gc.set_threshold(200_000, 20, 100)
+
+
+class Memory:
+    """Gives back what a file's tests compiled: no process keeps more than a file's.
+
+    A plugin, and no hook of this file, which would see the tests of this folder alone
+    and no examples of pages and docstrings.
+    """
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self, item, nextitem):
+        """After the fixtures of the file have ended."""
+        result = yield
+        if nextitem is None or nextitem.path != item.path:
+            jax.clear_caches()
+            give_back()
+        return result
+
+
+def give_back():
+    """Hands free memory back to the system, where the allocator is glibc's."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def pytest_configure(config):
+    """Registers what sees all tests."""
+    config.pluginmanager.register(Memory())
