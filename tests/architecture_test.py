@@ -248,6 +248,27 @@ assert dir(dj).count("stability") == 1
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
+def test_an_import_loads_jax_optax_and_the_shell_of_scipy():
+    program = """
+import sys
+import jax, optax, numpy
+before = set(sys.modules)
+import delayjax
+print(*{name for name in sys.modules if name not in before})
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    loaded = {tuple(name.split(".")) for name in done.stdout.split()}
+    packages = {first for first, *_ in loaded} - {*sys.stdlib_module_names}
+    packages -= {"_cyutility"}  # Cython's own, of some builds of SciPy
+    assert packages == {"delayjax", "numpy", "scipy"}
+    assert {name[1] for name in loaded if name[0] == "numpy"} <= {"typing", "_typing"}
+    of_scipy = {name[1] for name in loaded if name[0] == "scipy" and len(name) > 1}
+    # SciPy loads stats, special and the rest when one of them is first used
+    assert {name for name in of_scipy if name[0] != "_"} == {"version"}
+    assert "pallas" not in {part for name in loaded for part in name}  # of jax.extend
+
+
 def test_a_name_that_the_root_does_not_have_is_an_attribute_error():
     with pytest.raises(AttributeError, match="'delayjax' has no attribute 'stabilty'"):
         _ = dj.stabilty

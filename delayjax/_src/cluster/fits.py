@@ -5,8 +5,8 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from delayjax._src.cluster import service_time
 from delayjax._src.cluster.service_time import ServiceTime
@@ -63,7 +63,7 @@ def fit(times: ArrayLike) -> list[Fit]:
         )
     found = [_fit(law, each, seconds) for law, each in _likeliest(seconds).items()]
     found.sort(key=lambda each: each.distance)
-    most = stats.kstwo.isf(_LEVEL, seconds.size)
+    most = scipy.stats.kstwo.isf(_LEVEL, seconds.size)
     if found[0].distance > most:
         warnings.warn(
             f"None of the laws fits `times`: the smallest distance is"
@@ -84,11 +84,11 @@ def _fit(law: str, arguments: dict[str, float], seconds: np.ndarray) -> Fit:
 
 def _likeliest(seconds: np.ndarray) -> dict[str, dict[str, float]]:
     """The arguments of maximum likelihood of each law."""
-    spread, _, median = stats.lognorm.fit(seconds, floc=0)
+    spread, _, median = scipy.stats.lognorm.fit(seconds, floc=0)
     mean, cv = median * math.exp(spread**2 / 2), math.sqrt(math.expm1(spread**2))
-    shape, _, stage = stats.gamma.fit(seconds, floc=0)
-    tail, _, scale = stats.pareto.fit(seconds, floc=0)
-    shift, rest = map(float, stats.expon.fit(seconds))
+    shape, _, stage = scipy.stats.gamma.fit(seconds, floc=0)
+    tail, _, scale = scipy.stats.pareto.fit(seconds, floc=0)
+    shift, rest = map(float, scipy.stats.expon.fit(seconds))
     return {
         "lognormal": dict(mean_seconds=float(mean), cv=cv),
         "gamma": dict(mean_seconds=float(shape * stage), shape=float(shape)),

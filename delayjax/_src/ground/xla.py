@@ -8,7 +8,6 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import optax
-from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from delayjax._src.ground import shardings
@@ -217,23 +216,23 @@ def barrier(arrays: list[jax.Array]) -> list[jax.Array]:
     of its results as different on each worker if one of them is.
     Shown by: `test_the_mean_of_all_workers_is_one_step_late`.
     """
-    return _barrier.bind(*arrays)
+    return _barrier().bind(*arrays)
 
 
-_barrier = Primitive("barrier_of_each")
-_barrier.multiple_results = True
-_barrier.def_impl(lambda *arrays: list(arrays))
-_barrier.def_abstract_eval(lambda *types: list(types))
-mlir.register_lowering(
-    _barrier,
-    mlir.lower_fun(
+@functools.cache
+def _barrier() -> Any:
+    from jax.extend.core import Primitive  # here: it loads a fifth as much as delayjax
+
+    one = Primitive("barrier_of_each")
+    one.multiple_results = True
+    one.def_impl(lambda *arrays: list(arrays))
+    one.def_abstract_eval(lambda *types: list(types))
+    together = mlir.lower_fun(
         lambda *arrays: jax.lax.optimization_barrier(arrays), multiple_results=True
-    ),
-)
-batching.primitive_batchers[_barrier] = lambda arrays, axes: (
-    _barrier.bind(*arrays),
-    axes,
-)
+    )
+    mlir.register_lowering(one, together)
+    batching.primitive_batchers[one] = lambda arrays, axes: (one.bind(*arrays), axes)
+    return one
 
 
 def has_further_axes() -> bool:
