@@ -55,6 +55,11 @@ def nothing(result):
     return result
 
 
+def evaluated(function, *args):
+    """The shapes of an answer: tracing alone, since what is refused is refused then."""
+    return jax.eval_shape(function, *args)
+
+
 # where the functions are that are called as they are public
 MODULES = {
     "": dj,
@@ -97,14 +102,13 @@ def steps(tx, workers=None, axes=("workers",)):
             updates, state = tx.update(params, state, params)
         return updates
 
-    # tracing alone: what is refused is refused by then
     if workers is None:
-        return jax.eval_shape(run, PARAMS)
+        return evaluated(run, PARAMS)
     own, *outer = reversed(axes)
     mapped = jax.vmap(run, axis_name=own, axis_size=workers, in_axes=None)
     for name in outer:
         mapped = jax.vmap(mapped, axis_name=name, axis_size=1, in_axes=None)
-    return jax.eval_shape(mapped, PARAMS)
+    return evaluated(mapped, PARAMS)
 
 
 def always(gradients, memory, params, **extra_args):
@@ -130,7 +134,7 @@ def told(tx):
             )
         return state
 
-    return jax.eval_shape(run, PARAMS)
+    return evaluated(run, PARAMS)
 
 
 over_workers = functools.partial(steps, workers=WORKERS)
@@ -143,7 +147,7 @@ def asked(schedule):
     def ask(_):
         return schedule(jnp.int32(1))
 
-    return jax.eval_shape(jax.vmap(ask, axis_name="workers"), jnp.zeros(WORKERS))
+    return evaluated(jax.vmap(ask, axis_name="workers"), jnp.zeros(WORKERS))
 
 
 def simulated(protocol, workers=CLUSTER):
@@ -334,7 +338,7 @@ ROWS = (
     call(dj.fedasync, told, **fraction(mixing=0.5), law=(None, or_none(NO_LAW))),
     call(
         dj.local_training,
-        lambda trained: jax.eval_shape(trained, PARAMS, jnp.ones((6, 2)), KEY),
+        lambda trained: evaluated(trained, PARAMS, jnp.ones((6, 2)), KEY),
         **TRAINED,
         **count(steps=3),
         **non_negative(proximal=0.0),
@@ -463,7 +467,7 @@ ROWS = (
     ),
     call(
         dj.adasync,
-        lambda training: jax.eval_shape(
+        lambda training: evaluated(
             training.step, training.init(PARAMS, KEY), jnp.ones(WORKERS)
         ),
         cluster=(CLUSTER, no.some(None, 3, TRACE, "four")),
@@ -603,7 +607,7 @@ ROWS = (
     ),
     call(
         exchange.random_blocks,
-        lambda compress: jax.eval_shape(lambda: compress(PARAMS, jnp.int32(0))[0]),
+        lambda compress: evaluated(lambda: compress(PARAMS, jnp.int32(0))[0]),
         **KEYED,
         **fraction(fraction=0.5),
     ),
@@ -701,7 +705,7 @@ ROWS = (
     call(averaging.blended, **share(share=0.5)),
     call(
         averaging.races,
-        lambda races: jax.eval_shape(lambda: races.ages(0, 0, PARAMS)),
+        lambda races: evaluated(lambda: races.ages(0, 0, PARAMS)),
         **KEYED,
         **bound(max_age=2),
         **share(lost=0.1),

@@ -57,8 +57,7 @@ def adaptive_period(
         Jiang and Agrawal, Adaptive periodic averaging, 2020, arXiv:2007.06134; factors
         and first H as commonly reported.
     """
-    if not callable(learning_rate):
-        checks.check_number("learning_rate", learning_rate, positive=True)
+    learning_rate = transforms.as_rate(learning_rate, positive=True)
     sampling_steps = periods.check_period("sampling_steps", sampling_steps)
     period = checks.check_bound("period", period, at_least=1)
 

@@ -91,9 +91,7 @@ def downpour(
     server = optax.identity() if server is None else server
     at_center = transforms.as_transformation("server", server)
     if average is not None and not callable(average):
-        share = checks.check_number("average", average, positive=True)
-        if checks.is_concrete(share) and share > 1:
-            raise ValueError(f"`average` must be in (0, 1], got {average}.")
+        average = checks.check_share("average", average, positive=True)
     access = races.access_to_center(lock_free, order)
 
     def begin(params):

@@ -71,11 +71,11 @@ class Communication:
     def __post_init__(self):
         for name in ("latency_seconds", "message_bytes", "bytes_per_second"):
             object.__setattr__(self, name, checks.known(getattr(self, name)))
-        checks.check_number("latency_seconds", self.latency_seconds)
-        checks.check_number("message_bytes", self.message_bytes)
+        checks.check_field(self, "latency_seconds", checks.check_number)
+        checks.check_field(self, "message_bytes", checks.check_number)
         if self.bytes_per_second != math.inf:
-            checks.check_number(
-                "bytes_per_second", self.bytes_per_second, positive=True
+            checks.check_field(
+                self, "bytes_per_second", checks.check_number, positive=True
             )
 
     @property
@@ -138,7 +138,7 @@ class Cluster:
     communication: Communication | None = None
 
     def __post_init__(self):
-        checks.check_bound("workers", self.workers, at_least=1)
+        checks.check_field(self, "workers", checks.check_bound, at_least=1)
         # tuples, so that a cluster can be hashed
         if not isinstance(self.service, (Sequence, np.ndarray)):
             _check_service(self.service)

@@ -132,6 +132,5 @@ def seconds_at_each(seconds: Callable[[int], float] | float, steps: int) -> np.n
     """The time of the exchange at each step, float64 [T]."""
     times = [seconds(step) if callable(seconds) else seconds for step in range(steps)]
     name = "exchange_seconds({})" if callable(seconds) else "exchange_seconds"
-    for step, time in enumerate(times):
-        checks.check_number(name.format(step), time)
+    times = [checks.check_number(name.format(t), time) for t, time in enumerate(times)]
     return np.asarray(times, np.float64)

@@ -154,9 +154,9 @@ class Server:
         """Says that these workers, by default all, may never be started."""
         self._must_start -= set(range(self.num_workers) if workers is None else workers)
 
-    def check_workers(self, name: str, value: int) -> None:
-        """Checks that a protocol's argument is at most the number of workers."""
-        check_integer(name, value, 1, self.num_workers)
+    def check_workers(self, name: str, value: int) -> int:
+        """A protocol's argument, at most the number of workers."""
+        return check_integer(name, value, 1, self.num_workers)
 
     def wake(self, worker: int, seconds: float) -> None:
         """Lets an idle worker arrive `failed` after some time, unless it is started."""

@@ -128,7 +128,7 @@ def detached(
         Xu and Huang (DEF), ICML 2022, arXiv:2004.05298.
     """
     if not callable(strength):
-        checks.check_number("strength", strength)
+        strength = checks.check_number("strength", strength)
         if checks.is_concrete(strength) and np.asarray(strength) > 1:
             raise ValueError(f"`strength` must be in [0, 1], got {strength}.")
     found = optax.tree.get_all_with_path(opt_state, "ErrorFeedbackState")

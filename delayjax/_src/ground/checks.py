@@ -22,7 +22,8 @@ def as_array(name: str, values: Any) -> Any:
 def as_reals(name: str, values: Any) -> np.ndarray:
     """`values` as a float64 array of any shape."""
     array = np.asarray(as_array(name, values))
-    if array.dtype.kind not in "fiu":  # NumPy would read None as NaN, and text
+    # NumPy would read None as NaN, and text; bfloat16 is a type of its own there
+    if not any(jnp.issubdtype(array.dtype, x) for x in (jnp.integer, jnp.floating)):
         raise TypeError(f"`{name}` must hold real numbers, got {values!r}.")
     return array.astype(np.float64)
 
@@ -33,12 +34,17 @@ def is_concrete(value: Any) -> bool:
 
 
 def known(value: Any) -> Any:
-    """A concrete array as a Python number, or as a NumPy array if it has several.
+    """A concrete scalar as a Python number, an array of JAX as one of NumPy.
 
-    In `jit` JAX would trace what is computed with an array of its own.
+    In `jit` JAX would trace what is computed with an array of its own. A scalar of
+    NumPy has a width: 10 * np.int8(20) is -56. A traced scalar of less than 32 bits is
+    widened.
     """
-    if not isinstance(value, jax.Array) or not is_concrete(value):
+    if not isinstance(value, (jax.Array, np.ndarray, np.generic)):
         return value
+    if not is_concrete(value):
+        kind = jnp.int32 if jnp.issubdtype(value.dtype, jnp.integer) else jnp.float32
+        return value.astype(kind) if value.dtype.itemsize < 4 else value
     return value.item() if value.ndim == 0 else np.asarray(value)
 
 
@@ -60,9 +66,9 @@ def check_number(
     name: str, value: Any, *, below: float = np.inf, positive: bool = False
 ) -> Any:
     """`known(value)`, checked to lie in [0, below), or in (0, below)."""
+    given, value = value, known(value)
     if not is_concrete(value):  # a grid is one program, which does not know its values
         return value
-    given, value = value, known(value)
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError
@@ -78,9 +84,9 @@ def check_number(
 
 def check_between(name: str, value: Any, low: float, high: float) -> Any:
     """`known(value)`, checked to lie in the open interval (low, high)."""
+    given, value = value, known(value)
     if not is_concrete(value):
         return value
-    given, value = value, known(value)
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError
@@ -90,6 +96,11 @@ def check_between(name: str, value: Any, low: float, high: float) -> Any:
     if not is_valid:
         raise ValueError(f"`{name}` must be in ({low}, {high}), got {value}.")
     return value
+
+
+def check_field(owner: Any, name: str, check: Any, **rule: Any) -> None:
+    """Replaces a field of a frozen dataclass by the answer of its check."""
+    object.__setattr__(owner, name, check(name, getattr(owner, name), **rule))
 
 
 def as_scalar(name: str, answer: Any, *kinds: Any) -> jax.Array:
@@ -148,7 +159,7 @@ def check_integer(name: str, value: Any, least: int, most: int) -> int:
 def check_share(name: str, value: Any, *, positive: bool = False) -> Any:
     """`value` as a number in [0, 1]; if positive, in (0, 1]."""
     value = check_number(name, value, positive=positive)
-    if value > 1:
+    if is_concrete(value) and value > 1:
         raise ValueError(f"`{name}` must be at most 1, got {value}.")
     return value
 

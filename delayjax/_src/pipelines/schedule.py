@@ -63,7 +63,8 @@ class Schedule:
 
     def __post_init__(self):
         for name in ("stages", "microbatches", "chunks"):
-            checks.check_bound(name, getattr(self, name), at_least=1)
+            checks.check_field(self, name, checks.check_bound, at_least=1)
+        checks.check_field(self, "lag", checks.check_bound)
         if len(self.ahead) != self.stages or min(self.ahead) < 0:
             raise ValueError(
                 f"`ahead` must have a non-negative number for each of the {self.stages}"
@@ -74,7 +75,6 @@ class Schedule:
 
     def _check_lag(self) -> None:
         """Checks that all passes find the version `lag` updates behind."""
-        checks.check_bound("lag", self.lag, at_least=0)
         if self.flush or not self.stash:
             raise ValueError(
                 f"`lag` must be 0 with flush={self.flush} and stash={self.stash}, got"

@@ -66,10 +66,10 @@ def adaptive_1(
         Wu, Magnusson, Feyzmahdavian and Johansson, Delay-adaptive step-sizes for
         asynchronous learning, ICML 2022, arXiv:2202.08550.
     """
-    checks.check_number("share", share, below=1.0, positive=True)
+    share = checks.check_number("share", share, below=1.0, positive=True)
 
-    def choose(left, tau):
-        del tau
+    def choose(budget, left, tau):
+        del budget, tau
         return jnp.multiply(share, jnp.maximum(left, 0.0))
 
     return _within_budget("adaptive_1", budget, max_delay, choose)
@@ -116,7 +116,7 @@ def adaptive_2(
         asynchronous learning, ICML 2022, arXiv:2202.08550.
     """
 
-    def choose(left, tau):
+    def choose(budget, left, tau):
         # 3 times budget / 3 rounds: what is left may be smaller by some roundings
         rounding = budget * jnp.finfo(jnp.float32).eps * (tau + 1.0)
         step = jnp.divide(budget, tau + 1.0)
@@ -129,10 +129,10 @@ def _within_budget(
     name: str,
     budget: ArrayLike,
     max_delay: int,
-    choose: Callable[[jax.Array, jax.Array], jax.Array],
+    choose: Callable[[ArrayLike, jax.Array, jax.Array], jax.Array],
 ) -> optax.GradientTransformationExtraArgs:
     """A step size, chosen from the budget that is left and the staleness."""
-    checks.check_number("budget", budget, positive=True)
+    budget = checks.check_number("budget", budget, positive=True)
     max_delay = checks.check_bound("max_delay", max_delay)
 
     def init_fn(params):
@@ -145,7 +145,7 @@ def _within_budget(
         used = jnp.where(
             jnp.arange(max_delay, dtype=jnp.float32) < tau, state.recent, 0.0
         ).sum()
-        step = jnp.asarray(choose(jnp.subtract(budget, used), tau), jnp.float32)
+        step = jnp.asarray(choose(budget, jnp.subtract(budget, used), tau), jnp.float32)
         step = jnp.where(tau <= max_delay, step, 0.0)
         recent = jnp.concatenate([step[None], state.recent])[:max_delay]
         return dtypes.scaled(-step, updates), BudgetState(recent)

@@ -84,9 +84,8 @@ def closed_loop_momentum(
         arXiv:1706.03471 (closed loop); Mitliagkas, Zhang, Hadjis and Re, Asynchrony
         begets momentum, 2016, arXiv:1605.09774.
     """
-    if not callable(learning_rate):
-        checks.check_number("learning_rate", learning_rate)
-    checks.check_between("target", target, -1.0, 1.0)
+    learning_rate = transforms.as_rate(learning_rate)
+    target = checks.check_between("target", target, -1.0, 1.0)
     total = ClosedLoop("closed_loop_momentum", gain, coordinates)
 
     def init_fn(params):

@@ -67,9 +67,8 @@ def dasa(
         Dal Fabbro, Adibi, Poor, Kulkarni, Mitra and Pappas, DASA: delay-adaptive
         multi-agent stochastic approximation, 2024, arXiv:2403.17247.
     """
-    if not callable(learning_rate):
-        checks.check_number("learning_rate", learning_rate, positive=True)
-    checks.check_number("reach", reach, positive=True)
+    learning_rate = transforms.as_rate(learning_rate, positive=True)
+    reach = checks.check_number("reach", reach, positive=True)
 
     def init_fn(params):
         del params

@@ -23,10 +23,8 @@ class Decoupled:
         self, rule: str, learning_rate: optax.ScalarOrSchedule, weight_decay: ArrayLike
     ):
         """Checks eta, a number or a schedule, and lam; errors name the rule."""
-        if not callable(learning_rate):
-            checks.check_number("learning_rate", learning_rate)
         self._decay = checks.check_number("weight_decay", weight_decay)
-        self._rule, self._rate = rule, learning_rate
+        self._rule, self._rate = rule, transforms.as_rate(learning_rate)
 
     def updates(self, directions: Any, step: jax.Array, params: Any, like: Any) -> Any:
         """-eta (u + lam x) of the directions u, in the dtypes of `like`."""

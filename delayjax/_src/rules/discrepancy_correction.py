@@ -78,8 +78,8 @@ def discrepancy_correction(
     """
     inner = transforms.as_transformation("inner", inner)
     delay = stage_numbers.check("delay", delay)
-    checks.check_number("decay", decay, below=1.0)
-    checks.check_number("microbatches", microbatches, positive=True)
+    decay = checks.check_number("decay", decay, below=1.0)
+    microbatches = checks.check_number("microbatches", microbatches, positive=True)
 
     def init_fn(params):
         asked = stage_numbers.by_leaf("delay", delay, params)

@@ -70,8 +70,7 @@ def dasgd(
         with large delays, 2021, arXiv:2107.02919 (ICML 2018, Distributed asynchronous
         optimization with unbounded delays).
     """
-    if not callable(learning_rate):
-        checks.check_number("learning_rate", learning_rate)
+    learning_rate = transforms.as_rate(learning_rate)
     if project is not None and not callable(project):
         raise TypeError(
             f"`project` must be a function of the parameters, got {project!r}: for"
@@ -144,7 +143,7 @@ def harmonic(scale: ArrayLike, *, logarithms: int = 0) -> transforms.OfStep:
         Zhou, Mertikopoulos, Bambos, Glynn and Ye, Distributed stochastic optimization
         with large delays, 2021, arXiv:2107.02919.
     """
-    checks.check_number("scale", scale, positive=True)
+    scale = checks.check_number("scale", scale, positive=True)
     logarithms = checks.check_bound("logarithms", logarithms)
 
     def schedule(step):

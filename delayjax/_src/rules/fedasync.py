@@ -48,7 +48,7 @@ def fedasync(
         Xie, Koyejo and Gupta, Asynchronous federated optimization, 2019,
         arXiv:1903.03934, algorithm 1.
     """
-    checks.check_number("mixing", mixing, positive=True)
+    mixing = checks.check_number("mixing", mixing, positive=True)
     if checks.is_concrete(mixing) and np.asarray(mixing) > 1:
         raise ValueError(f"`mixing` must be in (0, 1], got {mixing}.")
     if law is not None and not callable(law):

@@ -52,10 +52,9 @@ def gap_aware(
         Barkai, Hakimi and Schuster, Gap-aware mitigation of gradient staleness, ICLR
         2020, arXiv:1909.10802, section 4.
     """
-    if not callable(learning_rate):
-        checks.check_number("learning_rate", learning_rate)
-    checks.check_number("decay", decay, below=1.0)
-    checks.check_number("eps", eps, positive=True)
+    learning_rate = transforms.as_rate(learning_rate)
+    decay = checks.check_number("decay", decay, below=1.0)
+    eps = checks.check_number("eps", eps, positive=True)
 
     def init_fn(params):
         return GapAwareState(

@@ -47,8 +47,8 @@ def sgd_direction(
         Guan et al., PipeOptim, 2023, arXiv:2312.00839, as in its code
         (`sgd_load_predicted_weights`), without dampening.
     """
-    _check_rate(learning_rate)
-    checks.check_number("momentum", momentum, below=1.0)
+    learning_rate = transforms.as_rate(learning_rate)
+    momentum = checks.check_number("momentum", momentum, below=1.0)
 
     def direction(before, after, step):
         old, new = (_moments(optax.TraceState, state) for state in (before, after))
@@ -101,9 +101,9 @@ def adam_direction(
         Guan et al., PipeOptim, 2023, arXiv:2312.00839, as in its code
         (`load_predicted_weights`).
     """
-    _check_rate(learning_rate)
-    checks.check_number("b1", b1, below=1.0)
-    checks.check_number("b2", b2, below=1.0)
+    learning_rate = transforms.as_rate(learning_rate)
+    b1 = checks.check_number("b1", b1, below=1.0)
+    b2 = checks.check_number("b2", b2, below=1.0)
 
     def direction(before, after, step):
         del before
@@ -122,11 +122,6 @@ def adam_direction(
         return jax.tree.map(expected, mean, square)
 
     return direction
-
-
-def _check_rate(learning_rate: optax.ScalarOrSchedule) -> None:
-    if not callable(learning_rate):
-        checks.check_number("learning_rate", learning_rate)
 
 
 def _moments(kind: Any, state: Any) -> Any:

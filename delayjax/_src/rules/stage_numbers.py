@@ -12,11 +12,13 @@ from delayjax._src.history import layers
 
 def check(name: str, numbers: Any) -> Any:
     """The argument `name`, a tree of numbers and of `delays.Layers`, without boxes."""
+
+    def checked(one):
+        is_layers = isinstance(one, layers.Layers)
+        return one if is_layers else checks.check_number(name, one)
+
     numbers = named_arrays.unboxed(numbers)
-    for one in jax.tree.leaves(numbers, is_leaf=trees.is_function):
-        if not isinstance(one, layers.Layers):
-            checks.check_number(name, one)
-    return numbers
+    return jax.tree.map(checked, numbers, is_leaf=trees.is_function)
 
 
 def by_leaf(name: str, numbers: Any, like: Any) -> Any:

@@ -41,8 +41,8 @@ class ClosedLoop:
     coordinates: int  # the most of each leaf that enter the median
 
     def __post_init__(self):
-        checks.check_number("gain", self.gain)
-        checks.check_bound("coordinates", self.coordinates, at_least=1)
+        checks.check_field(self, "gain", checks.check_number)
+        checks.check_field(self, "coordinates", checks.check_bound, at_least=1)
 
     def init(self, params: Any) -> Loop:
         """The loop before any gradient."""

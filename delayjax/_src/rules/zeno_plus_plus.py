@@ -79,9 +79,9 @@ def zeno_plus_plus(
             f"`grad_fn` must be a function of the parameters, got {grad_fn!r}: pass for"
             " example jax.grad(validation_loss)."
         )
-    checks.check_number("learning_rate", learning_rate, positive=True)
-    checks.check_number("rho", rho)
-    checks.check_number("eps", eps)
+    learning_rate = checks.check_number("learning_rate", learning_rate, positive=True)
+    rho = checks.check_number("rho", rho)
+    eps = checks.check_number("eps", eps)
     if checks.is_concrete(refresh_every):
         refresh_every = checks.check_bound("refresh_every", refresh_every, at_least=1)
 

@@ -39,7 +39,7 @@ class UpdateRule:
     def __post_init__(self):
         most = {"momentum": 1, "compensation": np.inf, "extrapolation": np.inf}
         for name, below in most.items():
-            checks.check_number(name, getattr(self, name), below=below)
+            checks.check_field(self, name, checks.check_number, below=below)
             self._set(**{name: float(getattr(self, name))})
 
     def _set(self, **fields) -> None:
@@ -109,7 +109,8 @@ class Recursion(UpdateRule):
             ages = np.flatnonzero(law).astype(np.int32)
             chances = law[ages] / total
         else:
-            ages = np.array([checks.check_bound("delay", self.delay)], np.int32)
+            checks.check_field(self, "delay", checks.check_bound)
+            ages = np.array([self.delay], np.int32)
             chances = np.ones(1)
         self._set(ages=ages, chances=chances, weights=self.weights_of(ages))
 

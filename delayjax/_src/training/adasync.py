@@ -128,12 +128,13 @@ def adasync(
             f"`scheme` must have a K in 1 .. {cluster.workers}, the number of workers,"
             f" got {scheme.k}."
         )
-    if checks.is_concrete(interval_seconds) and not checks.known(interval_seconds) > 0:
+    interval_seconds = checks.known(interval_seconds)
+    if checks.is_concrete(interval_seconds) and not interval_seconds > 0:
         raise ValueError(
             f"`interval_seconds` must be positive, got {interval_seconds}."
         )
-    checks.check_bound("draws", draws, at_least=1)
-    checks.check_bound("seed", seed)
+    draws = checks.check_bound("draws", draws, at_least=1)
+    seed = checks.check_bound("seed", seed)
     service = _service(cluster, draws, seed)
     depth = 0
     if not scheme.restarts:

@@ -37,14 +37,14 @@ def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> P
     def run(server):
         workers = server.num_workers
         server.check_workers("num_clusters", num_clusters)
-        check_integer("load", load, 1, workers // num_clusters)
+        each = check_integer("load", load, 1, workers // num_clusters)
         cluster_of = [worker * num_clusters // workers for worker in range(workers)]
 
         def begin():
             """Starts all workers; returns how many deliveries each cluster needs."""
-            missing = [1 - load] * num_clusters
+            missing = [1 - each] * num_clusters
             for worker, cluster in enumerate(cluster_of):
-                server.start(worker, work=load)
+                server.start(worker, work=each)
                 missing[cluster] += 1
             return missing
 

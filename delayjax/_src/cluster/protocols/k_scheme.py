@@ -35,8 +35,7 @@ class KScheme:
     repeats: bool  # whether an early worker computes one more gradient, or idles
 
     def __post_init__(self):
-        k = checks.check_bound("k", self.k, at_least=1)
-        object.__setattr__(self, "k", k)
+        checks.check_field(self, "k", checks.check_bound, at_least=1)
 
     def __repr__(self) -> str:
         return f"{self.name}({self.k})"
@@ -80,15 +79,15 @@ class KScheme:
         """
         as_service_time("service_time", service_time)
         workers = checks.check_bound("workers", workers, at_least=1)
-        check_integer("k", self.k, 1, workers)
+        k = check_integer("k", self.k, 1, workers)
         memoryless = service_time.stages == 1
         if self.repeats and (memoryless or not self.restarts):
-            return self.k * service_time.mean / workers
-        if self.repeats and self.k > 1:
-            return _any_k_seconds(self.k, workers, service_time)
-        if self.restarts or memoryless or self.k == workers:
-            return service_time.kth_mean(self.k, workers)
-        if self.k == 1:
+            return k * service_time.mean / workers
+        if self.repeats and k > 1:
+            return _any_k_seconds(k, workers, service_time)
+        if self.restarts or memoryless or k == workers:
+            return service_time.kth_mean(k, workers)
+        if k == 1:
             return service_time.mean / workers
         raise ValueError(
             f"`service_time` must be memoryless for {self} of {workers}, got"

@@ -41,8 +41,8 @@ def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protoco
         poll_seconds = checks.check_number("poll_seconds", poll_seconds, positive=True)
 
     def run(server):
-        check_integer("sample", sample, 0, server.num_workers)
-        if sample >= server.num_workers - 1:  # every sample is all the others
+        asked = check_integer("sample", sample, 0, server.num_workers)
+        if asked >= server.num_workers - 1:  # every sample is all the others
             ssp(bound)(server)
             return
         completed = [0] * server.num_workers
