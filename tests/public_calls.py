@@ -100,7 +100,7 @@ def steps(tx, workers=None, axes=("workers",)):
         state = tx.init(params)
         for _ in range(2):
             updates, state = tx.update(params, state, params)
-        return updates
+        return updates, state
 
     if workers is None:
         return evaluated(run, PARAMS)
@@ -126,13 +126,13 @@ def told(tx):
     def run(params):
         state = tx.init(params)
         for _ in range(2):
-            _, state = tx.update(
+            updates, state = tx.update(
                 params,
                 state,
                 params,
                 **{"staleness": 2, "stale_params": params, "worker": 1, "value": 1.0},
             )
-        return state
+        return updates, state
 
     return evaluated(run, PARAMS)
 

@@ -142,6 +142,8 @@ def delayed_average(
 
     def mix(step, memory, before, model):
         del before
+        kept = memory.begun, (model if delay else ())
+        checks.check_held("delay", delay, *map(jax.tree.structure, kept))
         starts = periods.due(step, period)
         if delay == 0:
             return merged(starts, model, model), memory

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import optax
 
 from delayjax._src.averaging import means
@@ -61,6 +62,9 @@ def dga(
 
     def mix(step, memory, before, model):
         del step
+        held = memory.later.slots if memory.later else np.zeros(1)
+        for slots in jax.tree.leaves(held):
+            checks.check_held("delay", delay, len(slots))
         own = towards(model, before)
         mean, own = means.mean_beside(own, memory.outbox, axis_name)
         mixed = jax.tree.map(lambda x, m, o: x + (m - o), model, mean, memory.outbox)

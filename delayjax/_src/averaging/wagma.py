@@ -93,6 +93,8 @@ def wagma(
         butterflies = _butterflies(workers, group_size)
         buffer, late = model, jnp.int32(0)
         if lateness is not None:
+            for slots in jax.tree.leaves(memory.sent.slots):
+                checks.check_held("max_lateness", max_lateness, len(slots) - 1)
             memory = Sent(ring.push(memory.sent, model))
             late = lateness(step)
             late = checks.as_scalar("lateness(step)", late, jnp.integer, jnp.bool_)

@@ -103,6 +103,17 @@ def check_field(owner: Any, name: str, check: Any, **rule: Any) -> None:
     object.__setattr__(owner, name, check(name, getattr(owner, name), **rule))
 
 
+def check_held(name: str, value: Any, has: Any, needs: Any = None) -> None:
+    """Checks that a state was made with the number that a transformation has now."""
+    needs = value if needs is None else needs
+    if has != needs:
+        wanted = "" if needs == value else f" where it needs {needs}"
+        raise ValueError(
+            f"`{name}` is {value}, but the state has {has}{wanted}: make the state with"
+            " `init` of this transformation."
+        )
+
+
 def as_scalar(name: str, answer: Any, *kinds: Any) -> jax.Array:
     """The answer of a user's function, of these kinds or real, as a scalar array."""
     names = {jnp.integer: "an integer", jnp.bool_: "a bool"}

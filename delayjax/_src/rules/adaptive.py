@@ -141,6 +141,7 @@ def _within_budget(
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
         updates, tau = _with_one_staleness(name, updates, staleness)
+        checks.check_held("max_delay", max_delay, len(state.recent))
         tau = jnp.ceil(tau)
         used = jnp.where(
             jnp.arange(max_delay, dtype=jnp.float32) < tau, state.recent, 0.0

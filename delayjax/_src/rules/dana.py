@@ -91,11 +91,7 @@ def dana(decay: ArrayLike, *, workers: int) -> optax.GradientTransformationExtra
             return beta * momentum + grad
 
         def write(grad, rows):
-            if len(rows) != workers:
-                raise ValueError(
-                    f"`workers` is {workers}, but the state has {len(rows)}: make the"
-                    " state with `init` of this transformation."
-                )
+            checks.check_held("workers", workers, len(rows))
             old = read(rows)
             row = jnp.where(is_there, roll(old, grad).astype(old.dtype), old)
             return jax.lax.dynamic_update_index_in_dim(rows, row, worker, 0)

@@ -81,11 +81,14 @@ def discrepancy_correction(
     decay = checks.check_number("decay", decay, below=1.0)
     microbatches = checks.check_number("microbatches", microbatches, positive=True)
 
-    def init_fn(params):
-        asked = stage_numbers.by_leaf("delay", delay, params)
+    def gaps(like):
+        asked = stage_numbers.by_leaf("delay", delay, like)
         size = jnp.asarray(microbatches, jnp.float32)
+        return jax.tree.map(lambda own: own / size, asked)
+
+    def init_fn(params):
         return DiscrepancyCorrectionState(
-            jax.tree.map(lambda own: own / size, asked),
+            gaps(params),
             dtypes.wide_zeros(params),
             wrapped.init(
                 "inner", inner, params, wrapper="discrepancy_correction", late=False
@@ -104,9 +107,11 @@ def discrepancy_correction(
             keep, old, new = dtypes.alike(gamma, delta, move)
             return (keep * old + (1.0 - keep) * new).astype(delta.dtype)
 
-        gap = trees.broadcast("gap", state.gap, updates)
+        # not the state's: a run that goes on may have another delay
+        new = gaps(state.velocity)
+        gap = trees.broadcast("gap", new, updates)
         velocity = jax.tree.map(mean, gap, state.velocity, updates)
-        return updates, DiscrepancyCorrectionState(state.gap, velocity, inner_state)
+        return updates, DiscrepancyCorrectionState(new, velocity, inner_state)
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 

@@ -119,6 +119,7 @@ def guided(
         del extra_args
         extras.check_gradients("guided", updates)
         extras.require_params(params, "guided")
+        checks.check_held("replays", replays, len(state.scores) - 1)
         remedy = "pass the loss of the batch, `value=loss`"
         extras.require(value, "value", "guided", remedy)
         error = checks.as_scalar("loss_fn(params)", loss_fn(params)).astype(jnp.float32)

@@ -153,9 +153,14 @@ def kardam(
         worker = worker_number.check("kardam", worker, workers)
         used = (worker >= 0) & (worker < workers)
         last_workers, filtered = memory.last_workers, memory.lipschitz
+        checks.check_held("attackers", attackers, len(last_workers) // 2, recent // 2)
+        checks.check_held("lipschitz", lipschitz, bool(filtered))
         if recent:
             used &= (worker != last_workers).all()
         if lipschitz:
+            checks.check_held("workers", workers, len(filtered.has_sent))
+            sizes = len(filtered.coefficients), workers * window
+            checks.check_held("window", window, *sizes)
             extras.require_params(params, "kardam")
             extras.require(stale_params, "stale_params", "kardam", _MODEL)
             model = trees.masked_like(stale_params, updates)

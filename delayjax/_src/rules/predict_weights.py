@@ -91,8 +91,12 @@ def predict_weights(
     if direction is not None:
         checks.check_function("direction", direction)
 
+    def reaches(like):
+        horizons = stage_numbers.by_leaf("horizon", horizon, like)
+        return jax.tree.map(lambda tau: tau * share, horizons)
+
     def init_fn(params):
-        horizons = stage_numbers.by_leaf("horizon", horizon, params)
+        reach = reaches(params)
         inner_state = wrapped.init(
             "inner", inner, params, wrapper="predict_weights", late=False
         )
@@ -101,7 +105,7 @@ def predict_weights(
             _check_direction(direction, inner_state, step, params)
         return PredictWeightsState(
             step,
-            jax.tree.map(lambda tau: tau * share, horizons),
+            reach,
             jax.tree.map(jnp.zeros_like, params),
             inner_state,
         )
@@ -115,7 +119,9 @@ def predict_weights(
         if direction is not None:
             expected = direction(state.inner_state, inner_state, step)
         expected = _typed(expected, state.expected)
-        return updates, PredictWeightsState(step, state.reach, expected, inner_state)
+        # not the state's: a run that goes on may have another horizon
+        reach = reaches(state.expected)
+        return updates, PredictWeightsState(step, reach, expected, inner_state)
 
     return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 

@@ -84,6 +84,8 @@ class ClosedLoop:
         gradients, staleness, stale_params = late
         dtype = loop.point.dtype
         point = _sample(stale_params, self.coordinates, dtype)
+        sizes = loop.point.size, point.size
+        checks.check_held("coordinates", self.coordinates, *sizes)
         move = point - loop.point
         # `loop` is still about s: x_s, x_s - x_{s-1} and g(x_s)
         moved = loop.move != 0

@@ -142,6 +142,8 @@ def yellowfin(
     ):
         del params, extra_args
         extras.check_gradients("yellowfin", updates)
+        checks.check_held("window", window, len(state.window))
+        checks.check_held("closed_loop", closed_loop, bool(state.loop))
         step, real = state.step + 1, state.window.dtype
         weight, smooth = (_weight(d, step, real) for d in (decay, smoothing))
         gradient = optax.tree.cast_like(updates, state.gradient)

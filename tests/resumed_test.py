@@ -1,0 +1,102 @@
+"""A number that is changed when a run goes on is in force, or is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import delayjax as dj
+from delayjax import pipelines
+from tests import public_calls
+
+TRANSFORMED = {public_calls.steps, public_calls.told, public_calls.over_workers}
+TRANSFORMED |= {public_calls.in_a_group}
+STARTS = {("averaging.adaptive_period", "period")}  # it changes from there on
+
+
+def others(value):
+    """Other values that the argument may have."""
+    return [value + 1, value - 1] if type(value) is int else [value / 2, value + 0.25]
+
+
+CHANGES = [
+    pytest.param(row, name, id=f"{row.label}, {name}")
+    for row in public_calls.ROWS
+    for name, (value, _) in row.arguments.items()
+    if row.use in TRANSFORMED and type(value) in (int, float)
+    if (row.label, name) not in STARTS
+]
+
+
+def made(row, **changed):
+    good = {name: value for name, (value, _) in row.arguments.items()}
+    return row.function(**(good | changed))
+
+
+@pytest.mark.parametrize(("row", "name"), CHANGES)
+def test_a_state_of_another_number_is_as_one_of_the_new_number(row, name, monkeypatch):
+    """It updates as the state that `init` makes with the new number, or is refused."""
+    monkeypatch.setattr(public_calls, "evaluated", lambda f, *args: jax.jit(f)(*args))
+    old = made(row)
+    for value in others(row.arguments[name][0]):
+        try:
+            new = made(row, **{name: value})
+            wanted = row.use(new)
+        except ValueError:  # no good value of this argument
+            continue
+        mixed = optax.GradientTransformationExtraArgs(old.init, new.update)
+        try:
+            found = row.use(mixed)
+        except ValueError as error:
+            assert f"`{name}`" in str(error)
+            assert "state" in str(error)
+        else:
+            jax.tree.map(np.testing.assert_array_equal, found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("rule", "old", "new"),
+    [
+        ("kardam", {"workers": 8, "window": 13}, {"workers": 4, "window": 26}),
+        ("kardam", {"frequency": False}, {}),
+        ("kardam", {}, {"frequency": False}),
+        ("kardam", {"lipschitz": False}, {}),
+        ("yellowfin", {"closed_loop": True}, {}),
+        ("yellowfin", {}, {"closed_loop": True}),
+        ("closed_loop_momentum", {"coordinates": 1}, {"coordinates": 2}),
+    ],
+)
+def test_a_state_of_other_options_is_refused(rule, old, new):
+    row = public_calls.CALLS[rule]
+    mixed = optax.GradientTransformationExtraArgs(
+        made(row, **old).init, made(row, **new).update
+    )
+    with pytest.raises(ValueError, match="make the state with `init` of this"):
+        row.use(mixed)
+
+
+def test_a_new_horizon_is_in_force_after_one_update():
+    params = jnp.ones(())
+
+    def ahead(first, then):
+        state = dj.predict_weights(optax.sgd(1.0), first).init(params)
+        tx = dj.predict_weights(optax.sgd(1.0), then)
+        _, state = tx.update(jnp.ones(()), state, params)
+        return dj.gradient_params(state, params)
+
+    assert ahead(2, 5) == ahead(5, 5) == 1.0 - 5.0
+
+
+def test_a_new_delay_of_the_correction_is_in_force_after_one_update():
+    params = jnp.ones(())
+
+    def back(first, then):
+        old, new = (
+            pipelines.discrepancy_correction(optax.sgd(1.0), delay, decay=0.0)
+            for delay in (first, then)
+        )
+        _, state = new.update(jnp.ones(()), old.init(params), params)
+        return pipelines.backward_params(state, params)
+
+    assert back(2, 5) == back(5, 5) == 1.0 + 5.0
