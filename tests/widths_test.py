@@ -1,9 +1,7 @@
 """Numbers of NumPy and of JAX with few bits, in place of Python's, change nothing."""
 
 import ast
-import dataclasses
 import math
-import re
 from pathlib import Path
 
 import jax
@@ -14,6 +12,7 @@ import pytest
 import delayjax as dj
 from delayjax._src.ground import checks
 from tests import public_calls
+from tests.support.contents import contents
 
 LIBRARY = Path(dj.__file__).parent
 PAIRS = {  # of an integer and a float
@@ -52,21 +51,6 @@ def with_good(row, kind=None):
             for name, value in good.items()
         }
     return contents(row.use(row.function(**good)))
-
-
-def contents(value):
-    """All numbers of an answer, with their types, to be compared with ==."""
-    if isinstance(value, (jax.Array, np.ndarray)):
-        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
-            value = jax.random.key_data(value)
-        return str(value.dtype), value.shape, np.asarray(value).tobytes()
-    if dataclasses.is_dataclass(value):
-        value = {x: y for x, y in vars(value).items() if x != "_recipe"}
-    if isinstance(value, dict):
-        return {name: contents(each) for name, each in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [contents(each) for each in value]
-    return type(value), re.sub("0x[0-9a-f]+", "", repr(value))
 
 
 def program(function, *args):

@@ -4,10 +4,12 @@ import dataclasses
 from collections.abc import Callable
 
 from delayjax._src.cluster.server import Server
+from delayjax._src.ground.pickling import Pickled
+from delayjax._src.ground.pickling import remembered as remembered
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Protocol:
+class Protocol(Pickled):
     """What a server does with gradients: a loop over its arrivals, with a name.
 
     Attributes:

@@ -9,9 +9,9 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from delayjax._src.cluster.pickling import Pickled, remembered
 from delayjax._src.ground import checks
 from delayjax._src.ground.checks import as_seconds, check_integer
+from delayjax._src.ground.pickling import Pickled, remembered
 
 _FIRST, _LONGEST = 8, 512  # tasks in a block: few at first, enough for many workers
 _BLOCK = 2**18  # exponentials at a time

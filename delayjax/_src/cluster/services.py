@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from delayjax._src.cluster.pickling import remembered
 from delayjax._src.cluster.service_time import block_sizes, blocks
 from delayjax._src.ground import checks
 from delayjax._src.ground.checks import check_share
+from delayjax._src.ground.pickling import remembered
 
 Service = Callable[[np.random.Generator, int], Iterator[np.ndarray]]
 """(the worker's generator, worker) -> blocks of seconds, float64 [n]."""

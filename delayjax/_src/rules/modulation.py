@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from delayjax._src.ground import checks, dtypes, extras
+from delayjax._src.ground.pickling import remembered
 
 
 def inverse(staleness: jax.Array) -> jax.Array:
@@ -24,6 +25,7 @@ def inverse(staleness: jax.Array) -> jax.Array:
     return 1.0 / jnp.maximum(1.0, dtypes.wide(staleness))
 
 
+@remembered
 def polynomial(power: ArrayLike) -> extras.Law:
     """Polynomial decay: law(tau) = (1 + tau)^-power.
 
@@ -40,6 +42,7 @@ def polynomial(power: ArrayLike) -> extras.Law:
     return lambda tau: (1.0 + dtypes.wide(tau)) ** -jnp.asarray(power, jnp.float32)
 
 
+@remembered
 def hinge(slope: ArrayLike, knee: ArrayLike) -> extras.Law:
     """Full steps up to a staleness, then hyperbolic decay.
 
@@ -62,6 +65,7 @@ def hinge(slope: ArrayLike, knee: ArrayLike) -> extras.Law:
     return lambda tau: 1.0 / (slope * jnp.maximum(0.0, dtypes.wide(tau) - knee) + 1.0)
 
 
+@remembered
 def capped(workers: ArrayLike) -> extras.Law:
     """Full steps up to the number of workers: law(tau) = min(1, P / tau).
 
@@ -85,6 +89,7 @@ def capped(workers: ArrayLike) -> extras.Law:
     return law
 
 
+@remembered
 def exponential(rate: ArrayLike) -> extras.Law:
     """Exponential decay: law(tau) = exp(-rate tau).
 
@@ -102,6 +107,7 @@ def exponential(rate: ArrayLike) -> extras.Law:
     return lambda tau: jnp.exp(-jnp.asarray(rate, jnp.float32) * dtypes.wide(tau))
 
 
+@remembered
 def delay_adaptive(
     learning_rate: ArrayLike, concurrency: ArrayLike, *, bound: ArrayLike = 1.0
 ) -> extras.Law:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Literal
 
-from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.cluster.server import Server
 from delayjax._src.ground import checks
 
@@ -12,6 +12,7 @@ Bound = int | Callable[[int], int]
 """A bound on staleness, in updates: one number, or version -> the bound there."""
 
 
+@remembered
 def bounded_staleness(
     bound: Bound, *, late: Literal["drop", "restart", "wait"] = "drop", batch: int = 1
 ) -> Protocol:

@@ -1,11 +1,12 @@
 """Event-triggered upload: a gradient is sent with some probability."""
 
-from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.ground.checks import check_share
 
 _RAREST = 1e-5  # probability that a gradient is sent
 
 
+@remembered
 def event_triggered(probability: float) -> Protocol:
     """Asynchronous SGD in which each gradient is sent with some probability.
 

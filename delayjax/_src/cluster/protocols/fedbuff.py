@@ -1,9 +1,10 @@
 """FedBuff, and FedAsync: some of many clients train at any time."""
 
-from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.ground import checks
 
 
+@remembered
 def fedbuff(buffer: int, *, concurrency: int) -> Protocol:
     """FedBuff: a server update for every K deltas, from clients drawn at random.
 

@@ -1,10 +1,11 @@
 """Gradient coding: redundant work instead of waiting or staleness."""
 
-from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.ground import checks
 from delayjax._src.ground.checks import check_integer
 
 
+@remembered
 def gradient_coding(num_clusters: int, load: int, *, dynamic: bool = False) -> Protocol:
     """Clusters whose gradient is complete without their r - 1 slowest workers.
 

@@ -4,11 +4,12 @@ import itertools
 import math
 from typing import Literal
 
-from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.cluster.server import Arrival, Server
 from delayjax._src.ground import checks
 
 
+@remembered
 def groups(
     num_groups: int, *, data: Literal["dynamic", "static"] = "dynamic"
 ) -> Protocol:

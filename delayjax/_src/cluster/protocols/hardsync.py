@@ -1,9 +1,10 @@
 """Hardsync: an update waits for all workers."""
 
-from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.cluster.protocols.k_sync import k_sync
 
 
+@remembered
 def hardsync() -> Protocol:
     """Synchronous SGD: an update waits for one gradient of each worker.
 

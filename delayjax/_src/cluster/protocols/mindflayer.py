@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.ground import checks
 
 
+@remembered
 def mindflayer(
     trials: int | Sequence[int], allotted_seconds: float | Sequence[float]
 ) -> Protocol:

@@ -1,10 +1,11 @@
 """n-softsync: an update for every P / n gradients."""
 
-from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.cluster.protocols.k_batch_async import k_batch_async
 from delayjax._src.ground import checks
 
 
+@remembered
 def n_softsync(n: int) -> Protocol:
     """`k_batch_async(K)` with K = floor(P / n): the mean staleness is about n.
 

@@ -3,11 +3,12 @@
 import math
 import statistics
 
-from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.cluster.protocols.groups import Teams
 from delayjax._src.ground import checks
 
 
+@remembered
 def progressive_groups(
     max_groups: int, *, tolerance: float = 0.2, every: int = 20
 ) -> Protocol:

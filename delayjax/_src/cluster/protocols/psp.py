@@ -2,12 +2,13 @@
 
 import math
 
-from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.cluster.protocols.ssp import ssp
 from delayjax._src.ground import checks
 from delayjax._src.ground.checks import check_integer
 
 
+@remembered
 def psp(sample: int, bound: float, *, poll_seconds: float = math.inf) -> Protocol:
     """Probabilistic synchronous parallel: the barrier looks at a sample of workers.
 

@@ -1,9 +1,10 @@
 """Rennala: a batch of gradients at the current version."""
 
-from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.cluster.protocols.bounded_staleness import bounded_staleness
 
 
+@remembered
 def rennala(batch: int) -> Protocol:
     """Rennala SGD: a batch of gradients at the current version, from fast workers.
 

@@ -1,6 +1,6 @@
 """Ringmaster: gradients below a threshold of staleness."""
 
-from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.cluster.protocols.bounded_staleness import (
     Bound,
     at_version,
@@ -9,6 +9,7 @@ from delayjax._src.cluster.protocols.bounded_staleness import (
 )
 
 
+@remembered
 def ringmaster(bound: Bound, *, stop: bool = False) -> Protocol:
     """Ringmaster ASGD: a gradient counts if its staleness is below `bound`.
 

@@ -1,8 +1,9 @@
 """Round robin: the workers' gradients in turn."""
 
-from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.cluster.protocol import Protocol, remembered
 
 
+@remembered
 def round_robin() -> Protocol:
     """Update t takes the gradient of worker t mod P: tau = P - 1 after P - 1 updates.
 

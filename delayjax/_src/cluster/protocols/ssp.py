@@ -2,10 +2,11 @@
 
 import math
 
-from delayjax._src.cluster.protocol import Protocol
+from delayjax._src.cluster.protocol import Protocol, remembered
 from delayjax._src.ground import checks
 
 
+@remembered
 def ssp(bound: float) -> Protocol:
     """Stale synchronous parallel: no worker is more than `bound` tasks ahead.
 

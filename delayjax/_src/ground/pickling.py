@@ -1,4 +1,4 @@
-"""Service times that can be pickled: by the call that made them."""
+"""Objects and functions that can be pickled: by the call that made them."""
 
 import functools
 from collections.abc import Callable
