@@ -321,3 +321,49 @@ def test_a_gradient_may_mix_versions_of_the_parameters():
     late_leaves = run(dj.delayed(inner, ages), gradient=slope)
     # two steps in, `b` has seen the first move of `w` there and has not here
     assert abs(path[2]["b"] - late_leaves[2]["b"]) > 0.01
+
+
+@pytest.mark.parametrize("delay", [0, 2, 7])
+@pytest.mark.parametrize("jit", [jax.jit, lambda step: step], ids=["compiled", "eager"])
+def test_dowg_inside_is_a_list_of_past_gradients_bit_for_bit(delay, jit):
+    """Both eagerly, or both compiled: the two differ as the next test says."""
+
+    def path(tx, tau):
+        @jit
+        def step(gradient, params, state):
+            updates, state = tx.update(gradient, state, params)
+            return optax.apply_updates(params, updates), state
+
+        params, gradients, path = jnp.linspace(9.0, 11.0, 8), [], []
+        state = tx.init(params)
+        for t in range(30):
+            gradients.append(0.5 * (params - 9.5))
+            params, state = step(gradients[max(0, t - tau)], params, state)
+            path.append(params)
+        return path
+
+    dowg = optax.contrib.dowg()
+    delayed = dj.delayed(dowg, delay)
+    assert_same(path(delayed, 0), path(dowg, delay))
+
+
+@pytest.mark.parametrize("size", [1.0, 10.0, 100.0])
+def test_dowg_makes_much_of_one_rounding_of_the_parameters(size):
+    """Its rate is |x - x_0|, which begins at 0.01: no delay is needed."""
+    dowg, count = optax.contrib.dowg(), 4
+    rounding = np.spacing(np.float32(size))
+
+    def distance(bump):
+        """As the third update measures it, with a rounding in each coordinate."""
+        params = jnp.full(count, size, jnp.float32)
+        state = dowg.init(params)
+        for t in range(3):
+            gradient = jnp.full(count, -1.0)  # upwards: all of them are rounded alike
+            updates, state = dowg.update(gradient, state, params)
+            params = optax.apply_updates(params, updates) + bump * rounding * (t == 1)
+        return np.sqrt(float(state[1].estim_sq_dist))
+
+    assert 0.01 < distance(0) < 0.02
+    change = distance(1) / distance(0) - 1
+    expected = np.sqrt(count) * rounding / distance(0)
+    np.testing.assert_allclose(change, expected, rtol=0.01, atol=2e-7)
