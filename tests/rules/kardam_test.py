@@ -13,6 +13,7 @@ from tests.rules.liars import (
     STEPS,
     TREE,
     Run,
+    quadratic,
     scaled,
     train,
     trained,
@@ -164,6 +165,28 @@ def test_an_attack_blows_up_the_plain_optimizer_and_not_kardam():
     assert losses.max() < 100 * losses[0] and losses[-1] < 0.1 * losses[0]
     assert state.dropped_in_row <= 10
     assert 0.2 * updates < state.memory.accepted < 0.7 * updates
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("seed", "learning_rate"), [(0, 0.03), (3, 0.1)])
+def test_lies_that_come_in_by_patience_need_the_frequency_filter(seed, learning_rate):
+    """Two runs in ten, as the docstring says: the nearest rank refuses many."""
+    times = dj.cluster.gamma(1.0, shape=0.05**-2)
+    ten = dj.cluster.Cluster(10, times)
+    trace = dj.cluster.simulate(ten, dj.cluster.protocols.k_async(1), 3000, seed=seed)
+    lies = dj.attack(optax.scale(-1.0), attackers=[2, 5, 8])
+
+    def final_loss(**options):
+        sgd = optax.sgd(learning_rate)
+        tx = dj.kardam(sgd, workers=10, attackers=3, **options)
+        training = dj.replay(trace, quadratic, tx, each=lies)
+        state = training.init(jnp.full(10, 3.0), jax.random.key(seed))
+        _, report = training.run(state, jnp.zeros((3000, 1)))
+        return float(report.metrics[-200:].mean())
+
+    assert final_loss(frequency=False) > 1e3
+    assert final_loss(frequency=False, patience=10**6) < 1
+    assert final_loss() < 1
 
 
 def test_a_coefficient_of_zero_is_known():
