@@ -17,8 +17,12 @@ def real_dtype(tree: Any) -> jnp.dtype:
 
 
 def wide_dtype(*leaves: Any) -> np.dtype:
-    """The floating dtype, at least float32, that holds what all leaves hold."""
-    return _floating([np.dtype(np.float32), *map(jnp.result_type, leaves)])
+    """The floating dtype, at least float32, that holds what all leaves hold.
+
+    Integers count as JAX's default float: float64 under `jax_enable_x64`.
+    """
+    kinds = map(jnp.result_type, leaves)
+    return _floating([np.dtype(np.float32), *(_floating([kind]) for kind in kinds)])
 
 
 def wide(leaf: Any) -> jax.Array:

@@ -118,7 +118,7 @@ def adaptive_2(
 
     def choose(budget, left, tau):
         # 3 times budget / 3 rounds: what is left may be smaller by some roundings
-        rounding = budget * jnp.finfo(jnp.float32).eps * (tau + 1.0)
+        rounding = budget * jnp.finfo(tau.dtype).eps * (tau + 1.0)
         step = jnp.divide(budget, tau + 1.0)
         return jnp.where(step <= left + rounding, step, 0.0)
 
@@ -136,7 +136,7 @@ def _within_budget(
     max_delay = checks.check_bound("max_delay", max_delay)
 
     def init_fn(params):
-        return axes.vary_as(params, BudgetState(jnp.zeros(max_delay, jnp.float32)))
+        return axes.vary_as(params, BudgetState(jnp.zeros(max_delay, float)))
 
     def update_fn(updates, state, params=None, *, staleness=None, **extra_args):
         del params, extra_args
@@ -144,9 +144,9 @@ def _within_budget(
         checks.check_held("max_delay", max_delay, len(state.recent))
         tau = jnp.ceil(tau)
         used = jnp.where(
-            jnp.arange(max_delay, dtype=jnp.float32) < tau, state.recent, 0.0
+            jnp.arange(max_delay, dtype=float) < tau, state.recent, 0.0
         ).sum()
-        step = jnp.asarray(choose(budget, jnp.subtract(budget, used), tau), jnp.float32)
+        step = jnp.asarray(choose(budget, jnp.subtract(budget, used), tau), used.dtype)
         step = jnp.where(tau <= max_delay, step, 0.0)
         recent = jnp.concatenate([step[None], state.recent])[:max_delay]
         return dtypes.scaled(-step, updates), BudgetState(recent)
@@ -157,7 +157,7 @@ def _within_budget(
 def _with_one_staleness(
     needed_by: str, updates: Any, staleness: ArrayLike | None
 ) -> tuple[Any, jax.Array]:
-    """The gradients and the staleness of all leaves, float32 []."""
+    """The gradients and the staleness of all leaves, real []."""
     updates, tau = ages.take(needed_by, updates, staleness)
     if not trees.is_leaf(tau):
         raise TypeError(
@@ -165,4 +165,4 @@ def _with_one_staleness(
             f" got {staleness!r}: give each part of the parameters a rule and a delay"
             " of its own, with optax.partition."
         )
-    return updates, tau.astype(jnp.float32)
+    return updates, dtypes.wide(tau)

@@ -15,7 +15,7 @@ from delayjax._src.rules import one_state, stage_numbers
 class DiscrepancyCorrectionState(NamedTuple):
     """State of `discrepancy_correction`."""
 
-    gap: Any  # tau, in updates, float32: [] or [L, 1, ...] of each leaf
+    gap: Any  # tau, in updates, real: [] or [L, 1, ...] of each leaf
     velocity: Any  # delta, like the parameters, at least float32
     inner_state: Any
 
@@ -83,8 +83,9 @@ def discrepancy_correction(
 
     def gaps(like):
         asked = stage_numbers.by_leaf("delay", delay, like)
-        size = jnp.asarray(microbatches, jnp.float32)
-        return jax.tree.map(lambda own: own / size, asked)
+        return jax.tree.map(
+            lambda own: own / jnp.asarray(microbatches, own.dtype), asked
+        )
 
     def init_fn(params):
         return DiscrepancyCorrectionState(
@@ -103,7 +104,7 @@ def discrepancy_correction(
 
         def mean(tau, delta, move):
             # without a delay 1 / tau is infinite, and gamma 0
-            gamma = jnp.asarray(decay, jnp.float32) ** (1.0 / tau)
+            gamma = jnp.asarray(decay, tau.dtype) ** (1.0 / tau)
             keep, old, new = dtypes.alike(gamma, delta, move)
             return (keep * old + (1.0 - keep) * new).astype(delta.dtype)
 

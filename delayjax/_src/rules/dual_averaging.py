@@ -147,7 +147,7 @@ def harmonic(scale: ArrayLike, *, logarithms: int = 0) -> transforms.OfStep:
     logarithms = checks.check_bound("logarithms", logarithms)
 
     def schedule(step):
-        factor = jnp.asarray(step, jnp.float32) + 1.0
+        factor = dtypes.wide(step) + 1.0
         rate = scale / factor
         for _ in range(logarithms):
             factor = 1.0 + jnp.log(factor)

@@ -1,7 +1,6 @@
 """A server that mixes in the models of its clients, one at a time."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.typing import ArrayLike
@@ -65,7 +64,7 @@ def fedasync(
         extras.require(stale_params, "stale_params", "fedasync", _REPLAY)
         moved = extras.moved("fedasync", updates, params, stale_params)
         updates, staleness = extras.take_staleness("fedasync", updates, staleness)
-        share = jnp.asarray(mixing, jnp.float32)
+        share = dtypes.wide(mixing)
         if law is not None:
             share = share * checks.as_scalar("law(staleness)", law(staleness))
 

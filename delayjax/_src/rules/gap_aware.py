@@ -15,7 +15,7 @@ class GapAwareState(NamedTuple):
     """State of `gap_aware`."""
 
     step: jax.Array  # updates done, int32 []
-    largest_rate: jax.Array  # the largest learning rate so far, float32 []
+    largest_rate: jax.Array  # the largest learning rate so far, real []
     mean_square: Any  # moving mean of |g|^2, real, float32 or wider
 
 
@@ -59,7 +59,7 @@ def gap_aware(
     def init_fn(params):
         return GapAwareState(
             step=jnp.zeros((), jnp.int32),
-            largest_rate=jnp.zeros((), jnp.float32),
+            largest_rate=jnp.zeros((), dtypes.real_dtype(params)),
             mean_square=dtypes.real_zeros(params),
         )
 
@@ -68,7 +68,8 @@ def gap_aware(
         moved = extras.moved("gap_aware", updates, params, stale_params)
         rate = transforms.rate_at(learning_rate, state.step)
         step = state.step + 1
-        largest = jnp.maximum(state.largest_rate, jnp.asarray(rate, jnp.float32))
+        rate = jnp.asarray(rate, state.largest_rate.dtype)
+        largest = jnp.maximum(state.largest_rate, rate)
         mean_square = norms.moving_mean_square(updates, state.mean_square, decay)
         count = step.astype(jnp.result_type(float))
         typical = optax.tree.bias_correction(mean_square, decay, count)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from delayjax._src.ground import checks, donation, extras, transforms, trees
+from delayjax._src.ground import checks, donation, dtypes, extras, transforms, trees
 from delayjax._src.history import ring as rings
 from delayjax._src.rules import norms, worker_number
 from delayjax._src.rules.refusing import refusing
@@ -22,11 +22,11 @@ class LipschitzState(NamedTuple):
     gradients: Any  # its last, leaves [P, *shape]; narrow floats as integers
     models: Any  # the parameters at which it took them, leaves [P, *shape]
     has_sent: jax.Array  # whether there is such a gradient, bool [P]
-    coefficients: jax.Array  # its last `window`, -1: none, in rows, float32 [P window]
+    coefficients: jax.Array  # its last `window`, -1: none, in rows, real [P window]
     # of the server
     last_gradient: Any  # accepted
     last_params: Any  # when the last gradient arrived
-    move: jax.Array  # its last move that was not zero, or 0, float32 []
+    move: jax.Array  # its last move that was not zero, or 0, real []
     refused_in_row: jax.Array  # by this filter since the last one accepted, int32 []
 
 
@@ -198,14 +198,15 @@ def kardam(
 
 def _no_gradients(params: Any, workers: int, window: int) -> LipschitzState:
     """The memory of the Lipschitz filter before the first gradient."""
+    real = dtypes.real_dtype(params)
     return LipschitzState(
         gradients=rings.init(params, workers).slots,
         models=rings.init(params, workers).slots,
         has_sent=jnp.zeros(workers, bool),
-        coefficients=jnp.full(workers * window, -1.0, jnp.float32),
+        coefficients=jnp.full(workers * window, -1.0, real),
         last_gradient=optax.tree.zeros_like(params),
         last_params=optax.tree.zeros_like(params),
-        move=jnp.zeros((), jnp.float32),
+        move=jnp.zeros((), real),
         refused_in_row=jnp.zeros((), jnp.int32),
     )
 
@@ -234,7 +235,7 @@ def _measured(
     rows = memory.coefficients.reshape(workers, -1)
     row = rows[slot]
     is_measured = kept & memory.has_sent[slot] & (move > 0)
-    with_this = jnp.append(row[1:], change / move)
+    with_this = jnp.append(row[1:], (change / move).astype(row.dtype))
     return memory._replace(
         gradients=rings.with_item(memory.gradients, slot, gradient),
         models=rings.with_item(memory.models, slot, model),

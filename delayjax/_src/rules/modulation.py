@@ -9,7 +9,7 @@ from delayjax._src.ground.pickling import remembered
 
 
 def inverse(staleness: jax.Array) -> jax.Array:
-    """Divides by the staleness: law(tau) = 1 / max(1, tau), float32 [].
+    """Divides by the staleness: law(tau) = 1 / max(1, tau), float32 or wider [].
 
     Args:
         staleness: in steps, int32 [].
@@ -39,7 +39,7 @@ def polynomial(power: ArrayLike) -> extras.Law:
         [1.0, 0.5]
     """
     power = checks.check_number("power", power)
-    return lambda tau: (1.0 + dtypes.wide(tau)) ** -jnp.asarray(power, jnp.float32)
+    return lambda tau: (1.0 + dtypes.wide(tau)) ** -dtypes.wide(power)
 
 
 @remembered
@@ -83,7 +83,7 @@ def capped(workers: ArrayLike) -> extras.Law:
     workers = checks.check_number("workers", workers, positive=True)
 
     def law(staleness: jax.Array) -> jax.Array:
-        full = jnp.asarray(workers, jnp.float32)
+        full = dtypes.wide(workers)
         return full / jnp.maximum(full, dtypes.wide(staleness))
 
     return law
@@ -104,7 +104,7 @@ def exponential(rate: ArrayLike) -> extras.Law:
         Damaskinos et al., Kardam, ICML 2018, arXiv:1802.07928.
     """
     rate = checks.check_number("rate", rate)
-    return lambda tau: jnp.exp(-jnp.asarray(rate, jnp.float32) * dtypes.wide(tau))
+    return lambda tau: jnp.exp(-dtypes.wide(rate) * dtypes.wide(tau))
 
 
 @remembered
@@ -150,7 +150,7 @@ def delay_adaptive(
     bound = checks.check_number("bound", bound, positive=True)
 
     def law(staleness: jax.Array) -> jax.Array:
-        reach = jnp.asarray(bound / learning_rate, jnp.float32)
+        reach = dtypes.wide(bound / learning_rate)
         tau = dtypes.wide(staleness)
         reduced = reach / jnp.maximum(reach, tau)
         return jnp.where(tau <= concurrency, 1.0, reduced)

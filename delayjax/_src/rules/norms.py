@@ -11,28 +11,27 @@ from delayjax._src.ground import dtypes
 
 
 def distance(tree: Any, other: Any) -> jax.Array:
-    """The norm of a difference, float32 []."""
+    """The norm of a difference, float32 or wider []."""
     squares = jax.tree.map(
         lambda a, b: jnp.square(jnp.abs(dtypes.wide(a) - dtypes.wide(b))).sum(),
         tree,
         other,
     )
     total = sum(jax.tree.leaves(squares), jnp.zeros((), jnp.float32))
-    return jnp.sqrt(total).astype(jnp.float32)
+    return jnp.sqrt(total)
 
 
 def norm(tree: Any) -> jax.Array:
-    """The norm of a tree, float32 []."""
+    """The norm of a tree, float32 or wider []."""
     return distance(tree, optax.tree.zeros_like(tree))
 
 
 def product(tree: Any, other: Any) -> jax.Array:
-    """The real part of <tree, other>, float32 []."""
+    """The real part of <tree, other>, float32 or wider []."""
     products = jax.tree.map(
         lambda a, b: (dtypes.wide(a).conj() * dtypes.wide(b)).real.sum(), tree, other
     )
-    total = sum(jax.tree.leaves(products), jnp.zeros((), jnp.float32))
-    return jnp.asarray(total, jnp.float32)
+    return sum(jax.tree.leaves(products), jnp.zeros((), jnp.float32))
 
 
 def square(leaf: jax.Array) -> jax.Array:

@@ -20,7 +20,7 @@ class PredictWeightsState(NamedTuple):
     """State of `predict_weights`."""
 
     step: jax.Array  # updates done, int32 []
-    reach: Any  # p tau, in updates, float32: [] or [L, 1, ...] of each leaf
+    reach: Any  # p tau, in updates, real: [] or [L, 1, ...] of each leaf
     expected: Any  # Delta, the next update, like the parameters
     inner_state: Any
 

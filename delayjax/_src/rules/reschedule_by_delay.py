@@ -76,12 +76,11 @@ def reschedule_by_delay(
     def update_fn(updates, state, params=None, **extra_args):
         del params, extra_args
         extras.check_gradients("reschedule_by_delay", updates)
-        done = state.step.astype(jnp.float32)
-        done /= jnp.asarray(annealing_steps, jnp.float32)
+        done = dtypes.wide(state.step) / dtypes.wide(annealing_steps)
         power = 1.0 - jnp.minimum(done, 1.0)
 
         def factor(asked):
-            tau = asked / jnp.asarray(microbatches, jnp.float32)
+            tau = asked / jnp.asarray(microbatches, asked.dtype)
             return jnp.maximum(tau, 1.0) ** -power
 
         asked = stage_numbers.by_leaf("delay", delay, updates)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from delayjax._src.ground import checks, named_arrays, trees
+from delayjax._src.ground import checks, dtypes, named_arrays, trees
 from delayjax._src.history import layers
 
 
@@ -22,7 +22,7 @@ def check(name: str, numbers: Any) -> Any:
 
 
 def by_leaf(name: str, numbers: Any, like: Any) -> Any:
-    """The number of each leaf of `like`, without boxes: float32 [], or [L, 1, ...].
+    """The number of each leaf of `like`, without boxes: real [], or [L, 1, ...].
 
     Raises:
         ValueError: if `numbers` is no prefix of `like`, or a leaf has another number of
@@ -33,7 +33,7 @@ def by_leaf(name: str, numbers: Any, like: Any) -> Any:
     def array(own, leaf):
         if isinstance(own, layers.Layers):
             own = layers.column(own, np.asarray(own.delays), leaf)
-        return jnp.asarray(own, jnp.float32)
+        return jnp.asarray(own, dtypes.real_dtype(leaf))
 
     owners = layers.owners(name, numbers, bare)
     return jax.tree.map(array, owners, bare, is_leaf=trees.is_function)
